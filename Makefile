@@ -1,0 +1,57 @@
+# Only Python >= 3.11, make and the package registry are assumed. `make up` and `make test` set up all they need.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := src tests
+
+.PHONY: up test check format lint types layers campaign lock clean help
+
+help:  ## list the commands
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+
+up: $(VENV)/run.stamp  ## set up and run the product
+	$(BIN)/evertick preview "30 2 * * *" --timezone America/New_York --after 2026-03-06T12:00:00Z --count 6
+
+test: $(VENV)/dev.stamp  ## set up and run all tests
+	$(BIN)/pytest -n 2 -m "not campaign"
+
+check: format lint types layers  ## exactly what CI runs
+	$(MAKE) test
+
+campaign: $(VENV)/dev.stamp  ## the long fuzzing that `make test` leaves out
+	$(BIN)/pytest -n 2 -m campaign
+
+format: $(VENV)/dev.stamp  ## is everything formatted? (`.venv/bin/ruff format` does it)
+	$(BIN)/ruff format --check $(SOURCES)
+
+lint: $(VENV)/dev.stamp
+	$(BIN)/ruff check $(SOURCES)
+
+types: $(VENV)/dev.stamp
+	$(BIN)/mypy
+
+layers: $(VENV)/dev.stamp
+	$(BIN)/lint-imports
+
+lock: $(VENV)/dev.stamp  ## choose newer versions of the pinned dependencies
+	$(BIN)/pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
+		--python-version 3.11 --upgrade pyproject.toml -o requirements/run.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
+		--python-version 3.11 --upgrade pyproject.toml --group dev -o requirements/dev.lock
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Evertick needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/run.stamp: $(VENV)/bin/python requirements/run.lock pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/run.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/run.stamp requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	@touch $@
+
+clean:  ## remove everything that make created
+	rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

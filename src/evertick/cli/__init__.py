@@ -1,0 +1,1 @@
+"""The `evertick` command: reads arguments, prints results; decides nothing."""

@@ -1,0 +1,26 @@
+"""The exceptions of Evertick, one small tree.
+
+EvertickError
+└── InvalidInput          what a caller gave cannot be used: names the field and the reason
+    └── InvalidSchedule   … and the field is one that decides when a job fires
+"""
+
+
+class EvertickError(Exception):
+    """Any error that Evertick raises on purpose."""
+
+
+class InvalidInput(EvertickError, ValueError):
+    """The value of `field` cannot be used, for `reason`."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}")
+        self.field = field
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type["InvalidInput"], tuple[str, str]]:
+        return type(self), (self.field, self.reason)
+
+
+class InvalidSchedule(InvalidInput):
+    """A schedule, zone or window that says no usable fire time."""
