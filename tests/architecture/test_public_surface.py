@@ -4,7 +4,7 @@ import evertick
 
 
 def test_the_exported_names_are_exactly_these() -> None:
-    assert evertick.__all__ == ["__version__"]
+    assert evertick.__all__ == ["EvertickError", "InvalidInput", "InvalidSchedule", "Schedule", "__version__"]
 
 
 def test_the_exported_names_are_sorted_and_exist() -> None:

@@ -1,0 +1,68 @@
+"""Lengths of time as people write them (`5m`, `1h30m`, `2 days`) and as ISO 8601 does (`PT1H`, `P1M`)."""
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+from evertick.domain.schedule.instants import SECOND_US
+
+_UNITS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_TERM = re.compile(
+    r"\s*(\d+(?:\.\d+)?)\s*(ms|w|weeks?|d|days?|h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?)(?![a-z])",
+    re.IGNORECASE | re.ASCII,
+)
+_ISO = re.compile(
+    r"P(?:(?P<years>\d+)Y)?(?:(?P<months>\d+)M)?(?:(?P<w>\d+)W)?(?:(?P<d>\d+)D)?"
+    r"(?:T(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:[.,]\d{1,6})?)S)?)?",
+    re.IGNORECASE | re.ASCII,
+)
+MOST_US = 100 * 366 * 86_400 * SECOND_US
+"""A hundred years: longer than any schedule should wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Calendar months, whose length depends on where they start, and a fixed length beside them."""
+
+    months: int
+    fixed_us: int
+
+
+def parse_words(text: str) -> int | None:
+    """`1h30m`, `90s`, `2 days`, `hour` as microseconds; None if it is not a length of time."""
+    text = text.strip()
+    if re.fullmatch(r"(second|minute|hour|day|week)", text, re.IGNORECASE):
+        text = f"1 {text}"
+    position, total = 0, Fraction(0)
+    while position < len(text):
+        match = _TERM.match(text, position)
+        if not match:
+            return None
+        unit = match[2].lower()
+        total += Fraction(match[1]) * (Fraction(1, 1000) if unit == "ms" else _UNITS[unit[0]])
+        position = match.end()
+    return round(total * SECOND_US) if text else None
+
+
+def parse_iso(text: str) -> Span | None:
+    """An ISO 8601 duration; None if it is not one."""
+    match = _ISO.fullmatch(text)
+    if not match or not any(match.groups()) or text.upper().endswith("T"):
+        return None
+    months = int(match["years"] or 0) * 12 + int(match["months"] or 0)
+    seconds = sum(Fraction((match[unit] or "0").replace(",", ".")) * size for unit, size in _UNITS.items())
+    return Span(months, round(seconds * SECOND_US))
+
+
+def to_words(us: int) -> str:
+    """The length of time in English: `1 hour 30 minutes`."""
+    names = (("week", 604_800), ("day", 86_400), ("hour", 3_600), ("minute", 60))
+    words, rest = [], us
+    for name, size in names:
+        amount, rest = divmod(rest, size * SECOND_US)
+        if amount:
+            words.append(f"{amount} {name}{'s' * (amount != 1)}")
+    if rest or not words:
+        seconds = f"{rest / SECOND_US:g}"
+        words.append(f"{seconds} second{'s' * (seconds != '1')}")
+    return " ".join(words)

@@ -1,0 +1,60 @@
+"""Integers for time. Inside the schedule core an instant is microseconds or seconds since 1970 UTC, a wall
+time is the same count on the clock on the wall, and a day is a number too: exact, hashable, fast to compare.
+"""
+
+from datetime import UTC, date, datetime, timedelta
+
+SECOND_US = 1_000_000
+DAY_S = 86_400
+
+FIRST_YEAR, LAST_YEAR = 2, 9990
+"""Years the calendar search stays within, short of what datetime can hold so that no zone overflows it."""
+
+EPOCH_AT = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_WALL = datetime(1970, 1, 1)  # noqa: DTZ001 - a wall time has no zone by nature
+_EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
+
+
+def to_us(at: datetime) -> int:
+    """An aware datetime as microseconds since the epoch."""
+    gone = at - EPOCH_AT
+    return (gone.days * DAY_S + gone.seconds) * SECOND_US + gone.microseconds
+
+
+def from_us(us: int) -> datetime:
+    return EPOCH_AT + timedelta(microseconds=us)
+
+
+def from_seconds(seconds: int) -> datetime:
+    return EPOCH_AT + timedelta(seconds=seconds)
+
+
+def duration_us(span: timedelta) -> int:
+    return span // timedelta(microseconds=1)
+
+
+def to_wall(wall: datetime) -> int:
+    """A naive datetime as wall seconds."""
+    gone = wall - _EPOCH_WALL
+    return gone.days * DAY_S + gone.seconds
+
+
+def from_wall(wall: int) -> datetime:
+    return _EPOCH_WALL + timedelta(seconds=wall)
+
+
+def to_day(day: date) -> int:
+    return day.toordinal() - _EPOCH_ORDINAL
+
+
+def from_day(day: int) -> date:
+    return date.fromordinal(day + _EPOCH_ORDINAL)
+
+
+def first_day(year: int) -> int:
+    return to_day(date(year, 1, 1))
+
+
+FIRST_S = first_day(FIRST_YEAR) * DAY_S
+END_S = first_day(LAST_YEAR + 1) * DAY_S
+"""Instants in seconds between which the search moves: [FIRST_S, END_S)."""

@@ -1,0 +1,110 @@
+"""Fixed and calendar intervals: `every 5m`, `@every 1h30m`, and ISO 8601's `R5/2026-01-01T00:00:00Z/P1M`."""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from evertick.domain.errors import InvalidSchedule
+from evertick.domain.schedule.duration import MOST_US, Span, parse_iso, parse_words
+from evertick.domain.schedule.instants import LAST_YEAR, SECOND_US, from_wall, to_us, to_wall
+from evertick.domain.schedule.pattern import StepPattern
+from evertick.domain.schedule.ticks import EveryTick
+from evertick.domain.schedule.zone import Zone
+
+_EVERY = re.compile(r"@?every\s+(.+)", re.IGNORECASE | re.DOTALL)
+_REPEAT = re.compile(r"R(?P<total>-1|\d*)/(?P<start>[^/]+)/(?P<step>[^/]+)", re.IGNORECASE | re.ASCII)
+_LEAST_MONTH_S = 28 * 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """A fixed step from an anchor. `from_anchor`: the anchor is the first tick, not just one among all."""
+
+    step_us: int
+    anchor_us: int
+    total: int | None = None
+    from_anchor: bool = False
+
+    def ticks(self) -> EveryTick:
+        return EveryTick(self.anchor_us, self.step_us, self.total, from_anchor=self.from_anchor)
+
+
+@dataclass(frozen=True, slots=True)
+class EveryMonths:
+    """Calendar steps from a wall time: n steps on is always reckoned from the start, so the 31st stays the 31st."""
+
+    months: int
+    fixed_s: int
+    start_wall: int
+    total: int | None = None
+
+    def pattern(self) -> StepPattern:
+        return StepPattern(self._wall_of, self.months * _LEAST_MONTH_S + self.fixed_s, self.total)
+
+    def _wall_of(self, number: int) -> int | None:
+        start = from_wall(self.start_wall)
+        months = start.year * 12 + start.month - 1 + number * self.months
+        year, month = divmod(months, 12)
+        if year > LAST_YEAR:
+            return None
+        wall = start.replace(year=year, month=month + 1, day=1)
+        last = (wall + timedelta(days=31)).replace(day=1) - timedelta(days=1)
+        wall = wall.replace(day=min(start.day, last.day))
+        moved = to_wall(wall) + number * self.fixed_s
+        return moved if moved < to_wall(datetime(LAST_YEAR, 1, 1)) else None  # noqa: DTZ001 - a wall time
+
+
+def is_every(text: str) -> bool:
+    return _EVERY.match(text) is not None
+
+
+def parse_every(text: str, anchor_us: int) -> Every:
+    match = _EVERY.fullmatch(text.strip())
+    step = parse_words(match[1]) if match else None
+    if step is None:
+        raise InvalidSchedule("schedule", f"{text!r}: write an interval as `every 5m`, `every 90s` or `every 1h30m`")
+    return Every(_checked(text, step), anchor_us)
+
+
+def is_repeating(text: str) -> bool:
+    return re.match(r"R(-1|\d*)/", text, re.IGNORECASE | re.ASCII) is not None
+
+
+def parse_repeating(text: str, zone: Zone) -> Every | EveryMonths:
+    """`R[n]/start/step` or `R[n]/start/end`: n ticks, the first at the start; without n for ever."""
+    match = _REPEAT.fullmatch(text.strip())
+    start = _instant(match["start"]) if match else None
+    if not match or start is None:
+        raise InvalidSchedule("schedule", f"{text!r}: write `R/2026-01-01T00:00:00Z/PT1H`, or `R5/…` for five ticks")
+    total = None if match["total"] in {"", "-1"} else int(match["total"])
+    if total == 0:
+        raise InvalidSchedule("schedule", f"{text!r} never fires: it repeats zero times")
+    local = start.replace(tzinfo=zone.info) if start.tzinfo is None else start
+    step = parse_iso(match["step"])
+    if step is None:
+        end = _instant(match["step"])
+        if end is None:
+            raise InvalidSchedule("schedule", f"{match['step']!r} is neither an ISO 8601 duration nor an instant")
+        end = end.replace(tzinfo=zone.info) if end.tzinfo is None else end
+        step = Span(0, to_us(end) - to_us(local))
+    if not step.months:
+        return Every(_checked(text, step.fixed_us), to_us(local), total, from_anchor=True)
+    if step.months > 1200 or step.fixed_us % SECOND_US or step.fixed_us > MOST_US:
+        raise InvalidSchedule("schedule", f"{text!r}: a calendar step is whole seconds and at most 100 years")
+    wall = start if start.tzinfo is None else start.astimezone(zone.info).replace(tzinfo=None)
+    return EveryMonths(step.months, step.fixed_us // SECOND_US, to_wall(wall), total)
+
+
+def _checked(text: str, step_us: int) -> int:
+    if step_us <= 0:
+        raise InvalidSchedule("schedule", f"{text!r}: the interval must be longer than zero")
+    if step_us > MOST_US:
+        raise InvalidSchedule("schedule", f"{text!r}: the interval is longer than 100 years")
+    return step_us
+
+
+def _instant(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text.upper())
+    except ValueError:
+        return None

@@ -1,0 +1,169 @@
+"""The public face of a schedule: a text, a zone and its policies in; fire times out."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+from evertick.domain.errors import InvalidSchedule
+from evertick.domain.policies import DstGap, DstOverlap
+from evertick.domain.schedule import text as schedule_text
+from evertick.domain.schedule.instants import from_us, to_us
+from evertick.domain.schedule.interval import Every
+from evertick.domain.schedule.ticks import FIRST_US, OneTick, Ticks, WithinTicks
+from evertick.domain.schedule.zone import zone
+
+SHORTEST_INTERVAL = timedelta(seconds=1)
+
+_E = TypeVar("_E", DstGap, DstOverlap)
+
+
+class Schedule:
+    """When a job fires. Immutable; all instants are aware datetimes in UTC.
+
+    Args:
+        text: cron, `@daily`, `every 5m`, `R/…`, `RRULE:…`, an instant, `now`, `in 90s` or `manual`.
+        timezone: an IANA name; a `CRON_TZ=` or `DTSTART;TZID=` in the text counts as this.
+        dst_gap: what becomes of a time that the clocks jump over: `catch_up`, `skip` or `shift`.
+        dst_overlap: which of two equal times on the clock is meant: `first`, `second` or `both`.
+        start_at, end_at: the window in which it fires, both ends included.
+        key: seeds `H`, so that jobs with the same text spread; the scheduler uses the job's id.
+        anchor_at: when the job was created: where `every …`, `in …` and `now` count from. Without it, intervals
+            count from 1970 and delays from the instant that is asked about.
+    """
+
+    __slots__ = (
+        "_ticks",
+        "_window",
+        "dst_gap",
+        "dst_overlap",
+        "end_at",
+        "key",
+        "spec",
+        "start_at",
+        "text",
+        "zone",
+    )
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the public signature
+        self,
+        text: str,
+        timezone: str = "UTC",
+        dst_gap: str = DstGap.CATCH_UP,
+        dst_overlap: str = DstOverlap.FIRST,
+        start_at: datetime | None = None,
+        end_at: datetime | None = None,
+        key: str = "",
+        *,
+        anchor_at: datetime | None = None,
+    ) -> None:
+        self.text = text
+        self.key = key
+        self.start_at = _aware("start_at", start_at)
+        self.end_at = _aware("end_at", end_at)
+        self._window = (_us(self.start_at), _us(self.end_at))
+        if self.start_at and self.end_at and self.start_at >= self.end_at:
+            raise InvalidSchedule("end_at", "must be later than start_at")
+        bare, zone_name = schedule_text.split_zone(text, timezone)
+        self.zone = zone(zone_name)
+        self.dst_gap = _member(DstGap, "dst_gap", dst_gap)
+        self.dst_overlap = _member(DstOverlap, "dst_overlap", dst_overlap)
+        anchor = _us(_aware("anchor_at", anchor_at))
+        setting = schedule_text.Setting(self.zone, self.dst_gap, self.dst_overlap, anchor, self._window[0], key)
+        self.spec = schedule_text.parse(bare, setting)
+        self._ticks = self._within(schedule_text.ticks_of(self.spec, self.zone, self.dst_gap, self.dst_overlap))
+        self._refuse_useless()
+
+    @property
+    def timezone(self) -> str:
+        return self.zone.name
+
+    def ticks(self, reference_us: int) -> Ticks:
+        """The ticks, in microseconds; a delay whose job does not exist yet counts from `reference_us`."""
+        if isinstance(self.spec, schedule_text.Soon):
+            return self._within(OneTick(reference_us + max(self.spec.delay_us, 1)))
+        return self._ticks
+
+    def next(self, after: datetime) -> datetime | None:
+        """Return the first fire time strictly after `after`, or None when there is none left."""
+        after_us = _instant_us("after", after)
+        found = self.ticks(after_us).next(after_us)
+        return None if found is None else from_us(found)
+
+    def upcoming(self, after: datetime, count: int) -> list[datetime]:
+        """Return the first `count` fire times strictly after `after`."""
+        after_us = _instant_us("after", after)
+        ticks = self.ticks(after_us)
+        fires: list[datetime] = []
+        at = ticks.next(after_us)
+        while at is not None and len(fires) < count:
+            fires.append(from_us(at))
+            at = ticks.next(at)
+        return fires
+
+    def between(self, start: datetime, end: datetime) -> list[datetime]:
+        """Return the fire times in [start, end): the start is included, the end is not."""
+        return list(self._iterate(_instant_us("start", start), _instant_us("end", end)))
+
+    def count_between(self, start: datetime, end: datetime) -> int:
+        """Return how many fire times are in [start, end), without walking through them."""
+        start_us, end_us = _instant_us("start", start), _instant_us("end", end)
+        return self.ticks(start_us - 1).count(start_us, end_us)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schedule) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return self._identity().__hash__()
+
+    def __repr__(self) -> str:
+        return f"Schedule({self.text!r}, timezone={self.timezone!r})"
+
+    def _identity(self) -> tuple[object, ...]:
+        return self.spec, self.zone.name, self.dst_gap, self.dst_overlap, self._window
+
+    def _iterate(self, start_us: int, end_us: int) -> Iterator[datetime]:
+        ticks = self.ticks(start_us - 1)
+        at = ticks.next(start_us - 1)
+        while at is not None and at < end_us:
+            yield from_us(at)
+            at = ticks.next(at)
+
+    def _within(self, ticks: Ticks) -> Ticks:
+        return ticks if self._window == (None, None) else WithinTicks(ticks, *self._window)
+
+    def _refuse_useless(self) -> None:
+        match self.spec:
+            case schedule_text.Manual() | schedule_text.Soon():
+                return
+            case Every(step_us=step) if timedelta(microseconds=step) < SHORTEST_INTERVAL:
+                raise InvalidSchedule("schedule", f"the interval is shorter than {SHORTEST_INTERVAL.seconds} second")
+        if self._ticks.next(FIRST_US) is None:
+            unbounded = schedule_text.ticks_of(self.spec, self.zone, self.dst_gap, self.dst_overlap)
+            outside = self._window != (None, None) and unbounded.next(FIRST_US) is not None
+            where = " between start_at and end_at" if outside else ""
+            raise InvalidSchedule("schedule", f"never fires{where}: no date matches {self.text!r}")
+
+
+def _aware(field: str, at: datetime | None) -> datetime | None:
+    if at is None:
+        return None
+    if at.tzinfo is None:
+        raise InvalidSchedule(field, "needs a time zone or offset")
+    return at.astimezone(UTC)
+
+
+def _us(at: datetime | None) -> int | None:
+    return None if at is None else to_us(at)
+
+
+def _instant_us(name: str, at: datetime) -> int:
+    if at.tzinfo is None:
+        raise ValueError(f"{name} needs a time zone: instants are aware datetimes")
+    return to_us(at)
+
+
+def _member(kind: type[_E], field: str, value: str) -> _E:
+    try:
+        return kind(value)
+    except ValueError:
+        raise InvalidSchedule(field, f"{value!r} is not one of {', '.join(kind)}") from None

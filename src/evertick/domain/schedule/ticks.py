@@ -1,0 +1,98 @@
+"""Ticks: the nominal fire times of a schedule, as instants in microseconds since 1970 UTC.
+
+Like the wall patterns they answer next, previous and how many without walking; `zoned` makes ticks of a wall pattern.
+"""
+
+from typing import Protocol
+
+from evertick.domain.schedule.instants import END_S, FIRST_S, SECOND_US
+
+FIRST_US, END_US = FIRST_S * SECOND_US, END_S * SECOND_US
+
+
+class Ticks(Protocol):
+    """An ordered set of instants."""
+
+    def next(self, after: int) -> int | None:
+        """Return the first tick strictly after `after`."""
+
+    def prev(self, before: int) -> int | None:
+        """Return the last tick strictly before `before`."""
+
+    def count(self, low: int, high: int) -> int:
+        """Return the number of ticks in [low, high)."""
+
+
+class NoTicks:
+    """A manual job: nothing but triggers runs it."""
+
+    def next(self, after: int) -> int | None:  # noqa: ARG002 - the protocol's shape
+        return None
+
+    def prev(self, before: int) -> int | None:  # noqa: ARG002
+        return None
+
+    def count(self, low: int, high: int) -> int:  # noqa: ARG002
+        return 0
+
+
+class OneTick:
+    """A one-off."""
+
+    def __init__(self, at: int) -> None:
+        self._at = at
+
+    def next(self, after: int) -> int | None:
+        return self._at if self._at > after else None
+
+    def prev(self, before: int) -> int | None:
+        return self._at if self._at < before else None
+
+    def count(self, low: int, high: int) -> int:
+        return int(low <= self._at < high)
+
+
+class EveryTick:
+    """`anchor + n * step` for n in [first, end); without `total` in both directions and for ever."""
+
+    def __init__(self, anchor: int, step: int, total: int | None = None, *, from_anchor: bool = False) -> None:
+        self._anchor = anchor
+        self._step = step
+        low = anchor if from_anchor else FIRST_US
+        high = END_US if total is None else min(END_US, anchor + total * step)
+        self._low = -(-(low - anchor) // step)
+        self._high = -(-(high - anchor) // step)
+
+    def next(self, after: int) -> int | None:
+        n = max((after - self._anchor) // self._step + 1, self._low)
+        return self._anchor + n * self._step if n < self._high else None
+
+    def prev(self, before: int) -> int | None:
+        n = min(self._ceil(before), self._high) - 1
+        return self._anchor + n * self._step if n >= self._low else None
+
+    def count(self, low: int, high: int) -> int:
+        return max(0, min(self._ceil(high), self._high) - max(self._ceil(low), self._low))
+
+    def _ceil(self, at: int) -> int:
+        return -(-(at - self._anchor) // self._step)
+
+
+class WithinTicks:
+    """The ticks of `inner` from `first` to `last`, both included; None means no bound."""
+
+    def __init__(self, inner: Ticks, first: int | None, last: int | None) -> None:
+        self._inner = inner
+        self._first = FIRST_US if first is None else first
+        self._last = END_US if last is None else last
+
+    def next(self, after: int) -> int | None:
+        found = self._inner.next(max(after, self._first - 1))
+        return None if found is None or found > self._last else found
+
+    def prev(self, before: int) -> int | None:
+        found = self._inner.prev(min(before, self._last + 1))
+        return None if found is None or found < self._first else found
+
+    def count(self, low: int, high: int) -> int:
+        return self._inner.count(max(low, self._first), min(high, self._last + 1))
