@@ -1,0 +1,154 @@
+"""Owns what follows an attempt's outcome: a retry and when, a dead letter, a deferral, or nothing.
+
+Answers are delays, not instants: the statement that records the outcome adds them to the database's clock.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import TypeAlias, assert_never
+
+from evertick.domain.errors import InvalidInput
+from evertick.domain.ids import RunKey
+from evertick.domain.policies import Backoff
+from evertick.domain.stable_hash import stable_int
+from evertick.domain.states import Outcome
+
+RETRY_AFTER_MAX = timedelta(hours=24)
+"""A `Retry-After` beyond this is taken for a mistake and shortened to it."""
+
+_ZERO = timedelta(0)
+_MICROSECOND = timedelta(microseconds=1)
+_DOUBLINGS_MAX = 128  # from a microsecond past the longest timedelta: more would only grow the integer
+
+
+class GiveUpReason(StrEnum):
+    """Why no attempt follows."""
+
+    EXHAUSTED = "exhausted"  # the policy: `max_retries` are used up
+    NOT_RETRYABLE = "not_retryable"  # worker or dispatcher: trying again cannot help
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Attempt number `attempt` is due after `delay`."""
+
+    attempt: int
+    delay: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Defer:
+    """The same attempt number is due again after `delay`."""
+
+    attempt: int
+    delay: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """The run is dead: it becomes a dead letter."""
+
+    reason: GiveUpReason
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The run is finished: it succeeded or was cancelled."""
+
+
+Decision: TypeAlias = Retry | Defer | GiveUp | Done
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """What a job's author chose; the defaults are the API's."""
+
+    max_retries: int = 3
+    backoff: Backoff = Backoff.EXPONENTIAL
+    delay: timedelta = timedelta(seconds=10)
+    max_delay: timedelta = timedelta(hours=1)
+
+    def __post_init__(self) -> None:
+        if self.max_retries < 0:
+            raise InvalidInput("max_retries", "must not be negative")
+        if self.delay < _ZERO:
+            raise InvalidInput("retry_delay_seconds", "must not be negative")
+        if self.max_delay < self.delay:
+            raise InvalidInput("retry_max_delay_seconds", "must be at least retry_delay_seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How attempt number `attempt` (from 1) ended.
+
+    `wait` is the least time until the next try: the target's `Retry-After`, or until its breaker closes.
+    """
+
+    outcome: Outcome
+    attempt: int
+    retryable: bool = True
+    wait: timedelta | None = None
+
+
+def decide(policy: RetryPolicy, run: RunKey, ended: Ended) -> Decision:
+    """Decide what follows. Equal arguments always give an equal answer, jitter included."""
+    match ended.outcome:
+        case Outcome.SUCCESS | Outcome.CANCELLED:
+            return Done()
+        case Outcome.DEFERRED:
+            return Defer(ended.attempt, _spread_wait(run, ended))
+        case Outcome.FAILED | Outcome.TIMED_OUT | Outcome.LOST:
+            return _after_failure(policy, run, ended)
+        case _:
+            assert_never(ended.outcome)
+
+
+def _after_failure(policy: RetryPolicy, run: RunKey, ended: Ended) -> Retry | GiveUp:
+    if not ended.retryable:
+        return GiveUp(GiveUpReason.NOT_RETRYABLE)
+    if ended.attempt > policy.max_retries:
+        return GiveUp(GiveUpReason.EXHAUSTED)
+    delay = max(backoff_delay(policy, run, ended.attempt), _spread_wait(run, ended))
+    return Retry(ended.attempt + 1, delay)
+
+
+def backoff_delay(policy: RetryPolicy, run: RunKey, attempt: int) -> timedelta:
+    """The delay after attempt `attempt` failed: the backoff's, made up to half as long again by jitter.
+
+    1. nominal = delay × 1 (fixed), × attempt (linear), × 2^(attempt - 1) (exponential)
+    2. longest = min(1.5 × nominal, max_delay)
+    3. the answer lies in [2/3 × longest, longest]
+
+    So below the cap no retry comes before its nominal delay and exponential delays never shrink; at the cap
+    retries still spread, within the last third below it.
+    """
+    nominal = policy.delay // _MICROSECOND * _growth(policy.backoff, attempt)
+    longest = min(nominal * 3 // 2, policy.max_delay // _MICROSECOND)
+    shortest = -(-longest * 2 // 3)  # rounded up: never before its nominal delay, not by a microsecond
+    return timedelta(microseconds=shortest + _jitter(longest - shortest, run, attempt))
+
+
+def _growth(backoff: Backoff, attempt: int) -> int:
+    match backoff:
+        case Backoff.FIXED:
+            return 1
+        case Backoff.LINEAR:
+            return attempt
+        case Backoff.EXPONENTIAL:
+            return 1 << min(attempt - 1, _DOUBLINGS_MAX)
+        case _:
+            assert_never(backoff)
+
+
+def _spread_wait(run: RunKey, ended: Ended) -> timedelta:
+    """What was asked for and up to a tenth more: all who were told to wait must not come back as one.
+
+    `max_delay` does not shorten it. It bounds our own guess; this is the target's knowledge.
+    """
+    asked = min(max(ended.wait or _ZERO, _ZERO), RETRY_AFTER_MAX) // _MICROSECOND
+    return timedelta(microseconds=asked + _jitter(asked // 10, run, ended.attempt))
+
+
+def _jitter(width: int, run: RunKey, attempt: int) -> int:
+    return stable_int(width + 1, "retry", run.job_id, run.fire_at_us, attempt)

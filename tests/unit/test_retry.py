@@ -1,0 +1,132 @@
+from datetime import timedelta
+
+import pytest
+
+from evertick.domain.errors import InvalidInput
+from evertick.domain.ids import RunKey
+from evertick.domain.policies import Backoff
+from evertick.domain.retry import (
+    RETRY_AFTER_MAX,
+    Defer,
+    Done,
+    Ended,
+    GiveUp,
+    GiveUpReason,
+    Retry,
+    RetryPolicy,
+    backoff_delay,
+    decide,
+)
+from evertick.domain.states import Outcome
+
+RUN = RunKey(job_id=256, fire_at_us=1_781_010_000_000_000)
+POLICY = RetryPolicy()
+FAILURES = [Outcome.FAILED, Outcome.TIMED_OUT, Outcome.LOST]
+
+
+def seconds(value: float) -> timedelta:
+    return timedelta(seconds=value)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.SUCCESS, Outcome.CANCELLED])
+def test_success_and_cancel_end_the_run(outcome: Outcome) -> None:
+    assert decide(POLICY, RUN, Ended(outcome, attempt=1)) == Done()
+
+
+@pytest.mark.parametrize("outcome", FAILURES)
+def test_a_failure_with_retries_left_is_retried_as_the_next_attempt(outcome: Outcome) -> None:
+    decision = decide(POLICY, RUN, Ended(outcome, attempt=3))
+    assert isinstance(decision, Retry)
+    assert decision.attempt == 4
+
+
+@pytest.mark.parametrize("outcome", FAILURES)
+def test_the_last_failure_is_given_up(outcome: Outcome) -> None:
+    assert decide(POLICY, RUN, Ended(outcome, attempt=4)) == GiveUp(GiveUpReason.EXHAUSTED)
+
+
+def test_without_retries_the_first_failure_is_the_last() -> None:
+    decision = decide(RetryPolicy(max_retries=0), RUN, Ended(Outcome.FAILED, attempt=1))
+    assert decision == GiveUp(GiveUpReason.EXHAUSTED)
+
+
+def test_a_failure_that_cannot_be_cured_is_given_up_at_once() -> None:
+    ended = Ended(Outcome.FAILED, attempt=1, retryable=False, wait=seconds(5))
+    assert decide(POLICY, RUN, ended) == GiveUp(GiveUpReason.NOT_RETRYABLE)
+
+
+def test_a_handed_back_attempt_is_due_now_under_the_same_number() -> None:
+    assert decide(POLICY, RUN, Ended(Outcome.DEFERRED, attempt=2)) == Defer(2, seconds(0))
+
+
+def test_a_deferral_is_never_exhausted() -> None:
+    decision = decide(RetryPolicy(max_retries=0), RUN, Ended(Outcome.DEFERRED, attempt=1, wait=seconds(30)))
+    assert isinstance(decision, Defer)
+    assert decision.attempt == 1
+    assert seconds(30) <= decision.delay <= seconds(33)
+
+
+def test_retry_after_is_honoured_beyond_the_longest_backoff() -> None:
+    policy = RetryPolicy(max_delay=seconds(60))
+    decision = decide(policy, RUN, Ended(Outcome.FAILED, attempt=1, wait=seconds(600)))
+    assert isinstance(decision, Retry)
+    assert seconds(600) <= decision.delay <= seconds(660)
+
+
+def test_retry_after_does_not_hasten_a_retry() -> None:
+    decision = decide(POLICY, RUN, Ended(Outcome.FAILED, attempt=3, wait=seconds(1)))
+    assert decision == Retry(4, backoff_delay(POLICY, RUN, 3))
+
+
+@pytest.mark.parametrize("asked", [timedelta(days=365), timedelta.max])
+def test_an_absurd_retry_after_is_shortened_to_a_day(asked: timedelta) -> None:
+    decision = decide(POLICY, RUN, Ended(Outcome.FAILED, attempt=1, wait=asked))
+    assert isinstance(decision, Retry)
+    assert RETRY_AFTER_MAX <= decision.delay <= RETRY_AFTER_MAX * 1.1
+
+
+@pytest.mark.parametrize(
+    ("backoff", "nominal"),
+    [
+        (Backoff.FIXED, [10, 10, 10, 10]),
+        (Backoff.LINEAR, [10, 20, 30, 40]),
+        (Backoff.EXPONENTIAL, [10, 20, 40, 80]),
+    ],
+)
+def test_a_retry_comes_at_its_nominal_delay_or_up_to_half_as_much_later(backoff: Backoff, nominal: list[int]) -> None:
+    delays = [backoff_delay(RetryPolicy(backoff=backoff), RUN, attempt) for attempt in (1, 2, 3, 4)]
+    assert [seconds(n) <= delay <= seconds(1.5 * n) for n, delay in zip(nominal, delays, strict=True)] == [True] * 4
+
+
+def test_capped_retries_still_spread() -> None:
+    delays = {backoff_delay(POLICY, RunKey(job_id, 0), 50) for job_id in range(100)}
+    assert len(delays) == 100
+    assert min(delays) >= POLICY.max_delay * 2 / 3
+    assert max(delays) <= POLICY.max_delay
+
+
+def test_no_retry_is_a_microsecond_early() -> None:
+    policy = RetryPolicy(backoff=Backoff.FIXED, delay=timedelta(microseconds=3))
+    assert {backoff_delay(policy, RunKey(job_id, 0), 1).microseconds for job_id in range(50)} == {3, 4}
+
+
+def test_a_wait_that_has_passed_already_is_no_wait() -> None:
+    assert decide(POLICY, RUN, Ended(Outcome.DEFERRED, attempt=1, wait=seconds(-60))) == Defer(1, seconds(0))
+
+
+def test_no_delay_means_at_once() -> None:
+    assert backoff_delay(RetryPolicy(delay=seconds(0)), RUN, 5) == seconds(0)
+
+
+@pytest.mark.parametrize(
+    ("field", "fault"),
+    [
+        ("max_retries", lambda: RetryPolicy(max_retries=-1)),
+        ("retry_delay_seconds", lambda: RetryPolicy(delay=seconds(-1))),
+        ("retry_max_delay_seconds", lambda: RetryPolicy(delay=seconds(10), max_delay=seconds(9))),
+    ],
+)
+def test_an_unusable_policy_is_refused_by_the_name_of_its_field(field: str, fault: type[RetryPolicy]) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        fault()
+    assert refused.value.field == field
