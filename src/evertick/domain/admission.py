@@ -1,0 +1,185 @@
+"""Whether a tenant's request may enter: its quotas, the rate at which it submits, and overload.
+
+Decides only. Counting jobs and runs, and keeping each tenant's allowance, is the caller's.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import assert_never
+
+from evertick.domain.errors import InvalidInput
+
+# Nobody knows when a run will end or a queue will drain, so these waits are guesses: long enough that callers
+# who obey do not add to the load, short enough that they notice room soon after it appears.
+RUNNING_WAIT = timedelta(seconds=1)
+READY_WAIT = timedelta(seconds=5)
+
+# One request in allowance units. Each microsecond adds `per_second` units, so all arithmetic is in integers.
+_ONE = 1_000_000
+
+
+class QuotaName(StrEnum):
+    """Which limit spoke. The API names it beside `Retry-After`."""
+
+    JOBS = "jobs"  # jobs that exist at once
+    SUBMIT_RATE = "submit_rate"  # submissions per second, once the burst is used up
+    SUBMIT_BURST = "submit_burst"  # submissions in one request
+    RUNNING = "running"  # runs at once
+    READY = "ready"  # attempts waiting in lanes: overload
+
+
+def _at_least(field: str, number: int, least: int) -> None:
+    if number < least:
+        raise InvalidInput(field, f"must be at least {least}, not {number}")
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many per second in the long run, and up to `burst` in one instant after a quiet time."""
+
+    per_second: int
+    burst: int
+
+    def __post_init__(self) -> None:
+        _at_least("per_second", self.per_second, 1)
+        _at_least("burst", self.burst, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What may still be drawn under a rate: `units` millionths of one, as of a moment."""
+
+    units: int
+    as_of_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Not enough allowance now; enough after exactly this time, if nothing else is drawn."""
+
+    retry_after: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class TooLarge:
+    """More than the rate's burst: no wait will help."""
+
+
+def full(rate: Rate, now_us: int) -> Allowance:
+    """The allowance of someone who has been quiet for long, or is new."""
+    return Allowance(rate.burst * _ONE, now_us)
+
+
+def draw(rate: Rate, allowance: Allowance, amount: int, now_us: int) -> Allowance | Wait | TooLarge:
+    """Draw `amount`, all or nothing: the allowance that remains, or why not.
+
+    A clock that goes back adds nothing and takes nothing: time counts again once it passes `as_of_us`.
+    """
+    if amount > rate.burst:
+        return TooLarge()
+    as_of_us = max(now_us, allowance.as_of_us)
+    gained = (as_of_us - allowance.as_of_us) * rate.per_second
+    units = min(allowance.units + gained, rate.burst * _ONE) - amount * _ONE
+    if units >= 0:
+        return Allowance(units, as_of_us)
+    refill_us = -(units // rate.per_second)  # rounds the wait up, as floor division of a negative does
+    return Wait(timedelta(microseconds=as_of_us + refill_us - now_us))
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What one tenant may have and do. The burst admits one full batch of jobs."""
+
+    jobs: int = 100_000
+    submit: Rate = Rate(per_second=1_000, burst=10_000)
+    running: int = 1_000
+    ready: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        _at_least("jobs", self.jobs, 0)
+        _at_least("running", self.running, 0)
+        _at_least("ready", self.ready, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What counts against the quota at this moment."""
+
+    jobs: int
+    running: int
+    ready: int
+    allowance: Allowance
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for: all of it, or nothing."""
+
+    submits: int = 1  # creations, edits, triggers, replays
+    jobs: int = 0  # jobs that would exist in addition
+    runs: int = 0  # runs due at once: a trigger, a replay, a job scheduled `now`
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Go on, and keep `allowance` as the tenant's new one."""
+
+    allowance: Allowance
+
+
+@dataclass(frozen=True, slots=True)
+class Throttled:
+    """Not now. The same request may succeed after `retry_after`."""
+
+    quota: QuotaName
+    retry_after: timedelta
+
+    @property
+    def retry_after_seconds(self) -> int:
+        """For the `Retry-After` header: whole seconds, rounded up."""
+        return -(-self.retry_after // timedelta(seconds=1))
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Over `limit`, and waiting alone will not change that."""
+
+    quota: QuotaName
+    limit: int
+
+
+Verdict = Admitted | Throttled | Refused
+
+
+def admit(quota: Quota, usage: Usage, request: Request, now_us: int) -> Verdict:
+    """The first limit that stands in the way speaks; the allowance is drawn only when none does."""
+    if request.jobs and usage.jobs + request.jobs > quota.jobs:
+        return Refused(QuotaName.JOBS, quota.jobs)
+    # Only runs due at once can overload: a job for later waits in the timers table, which is the buffer.
+    blocked = _no_room_for(quota, usage, request.runs) if request.runs else None
+    if blocked is not None:
+        return blocked
+    match draw(quota.submit, usage.allowance, request.submits, now_us):
+        case Allowance() as rest:
+            return Admitted(rest)
+        case Wait(retry_after):
+            return Throttled(QuotaName.SUBMIT_RATE, retry_after)
+        case TooLarge():
+            return Refused(QuotaName.SUBMIT_BURST, quota.submit.burst)
+        case never:
+            assert_never(never)
+
+
+def _no_room_for(quota: Quota, usage: Usage, runs: int) -> Throttled | Refused | None:
+    limits = (
+        (QuotaName.RUNNING, usage.running, quota.running, RUNNING_WAIT),
+        (QuotaName.READY, usage.ready, quota.ready, READY_WAIT),
+    )
+    for name, _, limit, _ in limits:
+        if runs > limit:
+            return Refused(name, limit)
+    for name, used, limit, wait in limits:
+        if used + runs > limit:
+            return Throttled(name, wait)
+    return None

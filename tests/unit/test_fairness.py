@@ -1,0 +1,193 @@
+"""How due work is shared among tenants."""
+
+from collections import Counter
+
+import pytest
+
+from evertick.domain.errors import InvalidInput
+from evertick.domain.fairness import DueWork, FairShare
+
+
+def backlog(tenant: str, count: int) -> list[str]:
+    return [f"{tenant}{number}" for number in range(count)]
+
+
+def served(items: list[str]) -> Counter[str]:
+    return Counter(item[0] for item in items)
+
+
+def test_nothing_waits_and_nothing_is_taken() -> None:
+    share = FairShare[str]()
+    assert share.take(10) == []
+    assert len(share) == 0
+
+
+def test_tenants_take_turns() -> None:
+    share = FairShare[str](quantum=1)
+    share.add(1, backlog("a", 3))
+    share.add(2, backlog("b", 3))
+    assert share.take(4) == ["a0", "b0", "a1", "b1"]
+
+
+def test_a_heavier_tenant_has_longer_turns() -> None:
+    share = FairShare[str](quantum=2)
+    share.add(1, backlog("a", 100), weight=3)
+    share.add(2, backlog("b", 100), weight=1)
+    assert served(share.take(80)) == {"a": 60, "b": 20}
+
+
+def test_a_flood_of_one_tenant_does_not_delay_another() -> None:
+    share = FairShare[str](quantum=4)
+    share.add(1, backlog("a", 100_000))
+    share.add(2, ["b0"])
+    assert "b0" in share.take(5)
+
+
+def test_budget_that_others_leave_goes_to_whoever_waits() -> None:
+    share = FairShare[str]()
+    share.add(1, backlog("a", 100))
+    share.add(2, backlog("b", 2))
+    assert served(share.take(60)) == {"a": 58, "b": 2}
+
+
+def test_a_turn_cut_short_by_the_budget_goes_on_at_the_next_call() -> None:
+    share = FairShare[str](quantum=3)
+    share.add(1, backlog("a", 6))
+    share.add(2, backlog("b", 6))
+    assert share.take(2) == ["a0", "a1"]
+    assert share.take(2) == ["a2", "b0"]
+
+
+def test_small_budgets_reach_every_tenant() -> None:
+    share = FairShare[str](quantum=1)
+    for tenant in range(5):
+        share.add(tenant, backlog("abcde"[tenant], 10))
+    assert served([share.take(1)[0] for _ in range(10)]) == dict.fromkeys("abcde", 2)
+
+
+def test_a_tenant_that_goes_idle_keeps_no_credit() -> None:
+    share = FairShare[str](quantum=4)
+    share.add(1, ["a0"])
+    share.add(2, backlog("b", 10))
+    share.take(2)
+    share.add(1, backlog("a", 10))
+    assert served(share.take(11)) == {"b": 7, "a": 4}
+
+
+def test_a_tenant_that_comes_back_waits_for_its_turn() -> None:
+    share = FairShare[str](quantum=1)
+    share.add(1, ["a0"])
+    share.add(2, backlog("b", 2))
+    share.add(3, backlog("c", 2))
+    assert share.take(1) == ["a0"]
+    share.add(1, ["a1"])
+    assert share.take(3) == ["b0", "c0", "a1"]
+
+
+def test_items_of_one_tenant_leave_in_the_order_they_came() -> None:
+    share = FairShare[str](quantum=3)
+    share.add(1, ["a0", "a1", "a2", "a3"])
+    first = share.take(3)
+    share.add(1, ["a4", "a5"])
+    assert first + share.take(9) == ["a0", "a1", "a2", "a3", "a4", "a5"]
+
+
+def test_a_new_weight_counts_from_the_next_turn() -> None:
+    share = FairShare[str](quantum=1)
+    share.add(1, backlog("a", 10), weight=2)
+    share.add(2, backlog("b", 10))
+    share.take(1)
+    share.add(1, [], weight=3)
+    assert served(share.take(6)) == {"a": 4, "b": 2}
+
+
+def test_adding_nothing_leaves_an_idle_tenant_idle() -> None:
+    share = FairShare[str]()
+    share.add(1, [])
+    share.add(2, ["b0"])
+    assert share.take(10) == ["b0"]
+
+
+def test_a_tenant_that_went_idle_leaves_nothing_behind() -> None:
+    share = FairShare[str]()
+    share.add(1, backlog("a", 20))
+    share.take(20)
+    assert (share._backlogs, list(share._rotation)) == ({}, [])
+
+
+def test_no_budget_takes_nothing() -> None:
+    share = FairShare[str]()
+    share.add(1, ["a0"])
+    assert share.take(0) == []
+    assert share.take(-1) == []
+    assert share.waiting(1) == 1
+
+
+def test_waiting_items_are_counted_per_tenant_and_in_all() -> None:
+    share = FairShare[str]()
+    share.add(1, backlog("a", 5))
+    share.add(2, backlog("b", 1))
+    share.take(3)
+    assert (share.waiting(1), share.waiting(2), share.waiting(3), len(share)) == (2, 1, 0, 3)
+
+
+def test_discarded_items_are_gone_and_the_rest_keeps_its_order() -> None:
+    share = FairShare[str](quantum=1)
+    share.add(1, backlog("a", 4))
+    share.add(2, backlog("b", 2))
+    share.take(1)
+    assert share.discard(lambda item: item in {"a0", "a2", "b0", "b1"}) == 3
+    assert (share.waiting(1), share.waiting(2), len(share)) == (2, 0, 2)
+    share.add(2, ["b2"])
+    assert share.take(9) == ["a1", "b2", "a3"]
+
+
+def test_discarding_leaves_the_rotation_where_it_was() -> None:
+    share = FairShare[str](quantum=1)
+    for tenant in range(4):
+        share.add(tenant, backlog("abcd"[tenant], 3))
+    share.take(1)
+    share.discard(lambda item: item.startswith("c"))
+    assert share.take(4) == ["b0", "d0", "a1", "b1"]
+
+
+@pytest.mark.parametrize("weight", [0, -1])
+def test_a_weight_below_one_is_refused(weight: int) -> None:
+    with pytest.raises(InvalidInput, match="weight"):
+        FairShare[str]().add(1, ["a0"], weight)
+
+
+def test_a_quantum_below_one_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="quantum"):
+        FairShare[str](quantum=0)
+
+
+def test_on_time_work_goes_before_catch_up_of_any_tenant() -> None:
+    due = DueWork[str]()
+    due.catch_up.add(1, backlog("a", 50))
+    due.on_time.add(2, backlog("b", 20))
+    due.on_time.add(1, backlog("c", 20))
+    assert served(due.take(40, catch_up_budget=40)) == {"b": 20, "c": 20}
+    assert len(due) == 50
+
+
+def test_catch_up_keeps_to_its_own_budget() -> None:
+    due = DueWork[str]()
+    due.catch_up.add(1, backlog("a", 50))
+    due.on_time.add(2, backlog("b", 5))
+    assert served(due.take(40, catch_up_budget=10)) == {"b": 5, "a": 10}
+
+
+def test_catch_up_keeps_to_what_the_budget_leaves() -> None:
+    due = DueWork[str]()
+    due.catch_up.add(1, backlog("a", 50))
+    due.on_time.add(2, backlog("b", 5))
+    assert served(due.take(8, catch_up_budget=10)) == {"b": 5, "a": 3}
+
+
+def test_discarding_reaches_both_classes() -> None:
+    due = DueWork[str]()
+    due.catch_up.add(1, backlog("a", 3))
+    due.on_time.add(1, backlog("b", 2))
+    assert due.discard(lambda item: item.endswith("0")) == 2
+    assert due.take(9, catch_up_budget=9) == ["b1", "a1", "a2"]
