@@ -77,7 +77,7 @@ class RRule:
         return AmendedPattern(inner, self.rdates, self.exdates) if self.rdates or self.exdates else inner
 
     def ticks(self, zone: Zone, gap: DstGap, overlap: DstOverlap) -> ZonedTicks | Ticks:
-        zoned = ZonedTicks(self.pattern(), zone, gap, overlap)
+        zoned = ZonedTicks(self.pattern(), zone, gap, overlap, elapsed=self.elapsed)
         return zoned if self.until_us is None else WithinTicks(zoned, None, self.until_us)
 
 

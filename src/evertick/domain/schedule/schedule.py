@@ -9,6 +9,7 @@ from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule import text as schedule_text
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.domain.schedule.interval import Every
+from evertick.domain.schedule.spacing import shortest_interval
 from evertick.domain.schedule.ticks import FIRST_US, OneTick, Ticks, WithinTicks
 from evertick.domain.schedule.zone import zone
 
@@ -33,7 +34,6 @@ class Schedule:
 
     __slots__ = (
         "_ticks",
-        "_window",
         "dst_gap",
         "dst_overlap",
         "end_at",
@@ -41,6 +41,7 @@ class Schedule:
         "spec",
         "start_at",
         "text",
+        "window_us",
         "zone",
     )
 
@@ -60,7 +61,7 @@ class Schedule:
         self.key = key
         self.start_at = _aware("start_at", start_at)
         self.end_at = _aware("end_at", end_at)
-        self._window = (_us(self.start_at), _us(self.end_at))
+        self.window_us = (_us(self.start_at), _us(self.end_at))
         if self.start_at and self.end_at and self.start_at >= self.end_at:
             raise InvalidSchedule("end_at", "must be later than start_at")
         bare, zone_name = schedule_text.split_zone(text, timezone)
@@ -68,7 +69,7 @@ class Schedule:
         self.dst_gap = _member(DstGap, "dst_gap", dst_gap)
         self.dst_overlap = _member(DstOverlap, "dst_overlap", dst_overlap)
         anchor = _us(_aware("anchor_at", anchor_at))
-        setting = schedule_text.Setting(self.zone, self.dst_gap, self.dst_overlap, anchor, self._window[0], key)
+        setting = schedule_text.Setting(self.zone, self.dst_gap, self.dst_overlap, anchor, self.window_us[0], key)
         self.spec = schedule_text.parse(bare, setting)
         self._ticks = self._within(schedule_text.ticks_of(self.spec, self.zone, self.dst_gap, self.dst_overlap))
         self._refuse_useless()
@@ -109,6 +110,10 @@ class Schedule:
         start_us, end_us = _instant_us("start", start), _instant_us("end", end)
         return self.ticks(start_us - 1).count(start_us, end_us)
 
+    def shortest_interval(self) -> timedelta | None:
+        """Return the smallest distance between two fire times on the clock, or None if there are never two."""
+        return shortest_interval(self.spec)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Schedule) and self._identity() == other._identity()
 
@@ -119,7 +124,7 @@ class Schedule:
         return f"Schedule({self.text!r}, timezone={self.timezone!r})"
 
     def _identity(self) -> tuple[object, ...]:
-        return self.spec, self.zone.name, self.dst_gap, self.dst_overlap, self._window
+        return self.spec, self.zone.name, self.dst_gap, self.dst_overlap, self.window_us
 
     def _iterate(self, start_us: int, end_us: int) -> Iterator[datetime]:
         ticks = self.ticks(start_us - 1)
@@ -129,7 +134,7 @@ class Schedule:
             at = ticks.next(at)
 
     def _within(self, ticks: Ticks) -> Ticks:
-        return ticks if self._window == (None, None) else WithinTicks(ticks, *self._window)
+        return ticks if self.window_us == (None, None) else WithinTicks(ticks, *self.window_us)
 
     def _refuse_useless(self) -> None:
         match self.spec:
@@ -139,7 +144,7 @@ class Schedule:
                 raise InvalidSchedule("schedule", f"the interval is shorter than {SHORTEST_INTERVAL.seconds} second")
         if self._ticks.next(FIRST_US) is None:
             unbounded = schedule_text.ticks_of(self.spec, self.zone, self.dst_gap, self.dst_overlap)
-            outside = self._window != (None, None) and unbounded.next(FIRST_US) is not None
+            outside = self.window_us != (None, None) and unbounded.next(FIRST_US) is not None
             where = " between start_at and end_at" if outside else ""
             raise InvalidSchedule("schedule", f"never fires{where}: no date matches {self.text!r}")
 

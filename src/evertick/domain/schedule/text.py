@@ -97,11 +97,9 @@ def parse(text: str, setting: Setting) -> Spec:  # noqa: PLR0911 - one return fo
 def ticks_of(spec: Spec, zone: Zone, gap: DstGap, overlap: DstOverlap) -> Ticks:
     """The ticks that a spec means in a zone under its daylight-saving policies."""
     match spec:
-        case cron.Cron(elapsed=True) | rrule.RRule(elapsed=True):
-            # Elapsed time knows no lost and no repeated hour: each reading of the clock counts when it comes.
-            gap, overlap = DstGap.SKIP, DstOverlap.BOTH
-    match spec:
-        case cron.Cron() | interval.EveryMonths():
+        case cron.Cron():
+            return ZonedTicks(spec.pattern(), zone, gap, overlap, elapsed=spec.elapsed)
+        case interval.EveryMonths():
             return ZonedTicks(spec.pattern(), zone, gap, overlap)
         case rrule.RRule():
             return spec.ticks(zone, gap, overlap)

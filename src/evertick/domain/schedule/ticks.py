@@ -3,11 +3,20 @@
 Like the wall patterns they answer next, previous and how many without walking; `zoned` makes ticks of a wall pattern.
 """
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from evertick.domain.schedule.instants import END_S, FIRST_S, SECOND_US
 
 FIRST_US, END_US = FIRST_S * SECOND_US, END_S * SECOND_US
+
+
+class LostTicks(NamedTuple):
+    """Wall times [first_wall, last_wall] that the jump at `at` (seconds) swallowed and no policy made up for."""
+
+    at: int
+    ticks: int
+    first_wall: int
+    last_wall: int
 
 
 class Ticks(Protocol):
@@ -22,11 +31,21 @@ class Ticks(Protocol):
     def count(self, low: int, high: int) -> int:
         """Return the number of ticks in [low, high)."""
 
+    def lost(self, low: int, high: int) -> list[LostTicks]:
+        """Return what changes of the clocks within [low, high) swallowed for good."""
 
-class NoTicks:
+
+class _Lossless:
+    """Ticks that do not go by the clock on the wall."""
+
+    def lost(self, low: int, high: int) -> list[LostTicks]:  # noqa: ARG002 - the protocol's shape
+        return []
+
+
+class NoTicks(_Lossless):
     """A manual job: nothing but triggers runs it."""
 
-    def next(self, after: int) -> int | None:  # noqa: ARG002 - the protocol's shape
+    def next(self, after: int) -> int | None:  # noqa: ARG002
         return None
 
     def prev(self, before: int) -> int | None:  # noqa: ARG002
@@ -36,7 +55,7 @@ class NoTicks:
         return 0
 
 
-class OneTick:
+class OneTick(_Lossless):
     """A one-off."""
 
     def __init__(self, at: int) -> None:
@@ -52,7 +71,7 @@ class OneTick:
         return int(low <= self._at < high)
 
 
-class EveryTick:
+class EveryTick(_Lossless):
     """`anchor + n * step` for n in [first, end); without `total` in both directions and for ever."""
 
     def __init__(self, anchor: int, step: int, total: int | None = None, *, from_anchor: bool = False) -> None:
@@ -96,3 +115,6 @@ class WithinTicks:
 
     def count(self, low: int, high: int) -> int:
         return self._inner.count(max(low, self._first), min(high, self._last + 1))
+
+    def lost(self, low: int, high: int) -> list[LostTicks]:
+        return self._inner.lost(max(low, self._first), min(high, self._last + 1))

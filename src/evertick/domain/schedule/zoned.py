@@ -9,15 +9,16 @@ not depend on where the search begins:
    start as it was written (`shift`); or lost (`skip`). A jump of three hours or more corrects the zone's place in the
    world rather than saves daylight: its wall times are lost under every policy.
 
-Ticks that fall on one instant are one tick.
+Ticks that fall on one instant are one tick. A pattern that follows `elapsed` time knows no lost and no repeated
+hour: each reading of the clock counts whenever it comes, under every policy.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule.instants import END_S, FIRST_S, SECOND_US
 from evertick.domain.schedule.pattern import WallPattern
+from evertick.domain.schedule.ticks import LostTicks
 from evertick.domain.schedule.zone import Stretch, Zone
 
 CORRECTION_S = 3 * 3600
@@ -25,23 +26,17 @@ MOST_OFFSET_S = 26 * 3600
 """More than any zone is or was away from UTC."""
 
 
-class LostTicks(NamedTuple):
-    """Wall times [first_wall, last_wall] that the jump at `at` (seconds) swallowed and no policy made up for."""
-
-    at: int
-    ticks: int
-    first_wall: int
-    last_wall: int
-
-
 class ZonedTicks:
     """The ticks of a wall pattern in a zone."""
 
-    def __init__(self, pattern: WallPattern, zone: Zone, gap: DstGap, overlap: DstOverlap) -> None:
+    def __init__(
+        self, pattern: WallPattern, zone: Zone, gap: DstGap, overlap: DstOverlap, *, elapsed: bool = False
+    ) -> None:
         self.pattern = pattern
         self._zone = zone
-        self._gap = gap
-        self._overlap = overlap
+        self._elapsed = elapsed
+        self._gap = DstGap.SKIP if elapsed else gap
+        self._overlap = DstOverlap.BOTH if elapsed else overlap
 
     def next(self, after: int) -> int | None:
         low = max(after // SECOND_US + 1, FIRST_S)
@@ -82,7 +77,8 @@ class ZonedTicks:
         return total
 
     def lost(self, low: int, high: int) -> list[LostTicks]:
-        """What jumps within [low, high) (microseconds) swallowed for good."""
+        if self._elapsed:
+            return []
         first, end = max(-(-low // SECOND_US), FIRST_S), min(-(-high // SECOND_US), END_S)
         lost = []
         for stretch in self._stretches(first, end):

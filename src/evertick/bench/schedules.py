@@ -1,0 +1,108 @@
+"""Scenario `schedules`: how fast the next fire time is computed, alone and for many jobs that share rules.
+
+CPU seconds of this process, so that a busy machine does not change the figures.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+
+from evertick.bench.machine import machine
+from evertick.domain.misfire import DueTimer, plan_due
+from evertick.domain.rule import Policies, Rule, rule_of
+from evertick.domain.schedule.instants import SECOND_US, to_us
+from evertick.domain.schedule.schedule import Schedule
+
+COMMON = {
+    "cron every minute, UTC": ("* * * * *", "UTC"),
+    "cron every 5 minutes, New York": ("*/5 * * * *", "America/New_York"),
+    "cron daily 02:30, New York": ("30 2 * * *", "America/New_York"),
+    "cron weekdays 09:00, Berlin": ("0 9 * * 1-5", "Europe/Berlin"),
+    "cron last day of month": ("0 0 L * *", "UTC"),
+    "cron leap day": ("0 0 29 2 *", "UTC"),
+    "every 5 minutes": ("every 5m", "UTC"),
+    "rrule every other week, New York": (
+        "DTSTART:20200106T093000\nRRULE:FREQ=WEEKLY;INTERVAL=2;BYDAY=MO,WE",
+        "America/New_York",
+    ),
+    "rrule last weekday of month": ("RRULE:FREQ=MONTHLY;BYDAY=MO,TU,WE,TH,FR;BYSETPOS=-1;BYHOUR=17", "UTC"),
+    "rrule every 15 minutes since 2000": ("DTSTART:20000101T000000\nRRULE:FREQ=MINUTELY;INTERVAL=15", "UTC"),
+}
+START_AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How much to measure."""
+
+    seconds: float = 0.5
+    jobs: int = 100_000
+    rules: int = 1_000
+    seed: int = 1
+
+
+def run(settings: Settings, progress: Callable[[str], None]) -> dict[str, object]:
+    """Measure, telling `progress` what comes next."""
+    next_fires = {}
+    for name, (text, timezone) in COMMON.items():
+        progress(f"next fire: {name}")
+        next_fires[name] = round(_next_rate(Schedule(text, timezone), settings.seconds))
+    progress(f"planning {settings.jobs} timers of {settings.rules} rules")
+    planned = _planned(settings)
+    return {
+        "scenario": "schedules",
+        "runs": planned.timers,
+        "seconds": round(planned.seconds, 4),
+        "rate_per_second": round(planned.timers / planned.seconds),
+        "next_fires_per_second": next_fires,
+        "plans": planned.plans,
+        "settings": asdict(settings),
+        "machine": machine(),
+    }
+
+
+def _next_rate(schedule: Schedule, seconds: float) -> float:
+    """Computations per CPU second, each from the fire time before it, as the scheduler does."""
+    ticks = schedule.ticks(to_us(START_AT))
+    done, at = 0, to_us(START_AT)
+    began = time.process_time()
+    while (spent := time.process_time() - began) < seconds:
+        for _ in range(100):
+            at = ticks.next(at) or to_us(START_AT)
+        done += 100
+    return done / spent
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What the planning came to, in CPU seconds."""
+
+    timers: int
+    plans: int
+    seconds: float
+
+
+def _planned(settings: Settings) -> Planned:
+    """Plan all timers that stand due at one instant; the calendars of the year are warm, as in a running scheduler."""
+    choose = random.Random(settings.seed)  # noqa: S311 - a repeatable load, not a secret
+    rules = dict(enumerate(_distinct_rules(settings.rules)))
+    now_us = to_us(START_AT + timedelta(days=choose.randrange(365)))
+    due_us = {number: rule.ticks().prev(now_us + 1) or now_us for number, rule in rules.items()}
+    timers = [DueTimer(job, n := choose.randrange(len(rules)), due_us[n], due_us[n]) for job in range(settings.jobs)]
+    began = time.process_time()
+    plans = plan_due(timers, rules, now_us)
+    seconds = time.process_time() - began
+    assert sum(len(group) for _, group in plans) == settings.jobs
+    return Planned(settings.jobs, len(plans), seconds)
+
+
+def _distinct_rules(count: int) -> Iterator[Rule]:
+    """Daily rules that differ in their minute, spread over a few zones and policies' worth of work."""
+    zones = ("UTC", "America/New_York", "Europe/Berlin", "Asia/Tokyo", "Australia/Lord_Howe")
+    for number in range(count):
+        minute_of_day, round_ = number % 1440, number // 1440
+        text = f"{round_ % 60} {minute_of_day % 60} {minute_of_day // 60} * * *"
+        schedule = Schedule(text, zones[number % len(zones)])
+        yield rule_of(schedule, Policies(misfire_grace=timedelta(microseconds=86_400 * SECOND_US)))

@@ -1,0 +1,155 @@
+"""What to do with a due timer: fire its tick, on time or late, or settle the ticks that were missed.
+
+The decision needs the next, the previous and the number of ticks, never a walk through them, so a job that was down
+for a year costs as much as one that was down for an hour. Time is microseconds since 1970 UTC by the database clock.
+
+1. A job's jitter moves its whole clock: seen from the ticks, now is earlier by the offset.
+2. Ticks later than the grace are missed, and `missed_window` settles them: some run as `catch_up`, the rest is one gap.
+3. Ticks within the grace run, as `tick` or as `late`.
+4. The timer moves to the first tick that was not handled, which may be due already when `most_fires` was reached.
+5. Ticks that a change of the clocks swallowed on the way are gaps too.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple, assert_never
+
+from evertick.domain.policies import MissedWindow
+from evertick.domain.rule import Rule
+from evertick.domain.schedule.instants import SECOND_US
+from evertick.domain.schedule.ticks import Ticks
+from evertick.domain.states import GapReason, RunReason
+
+ON_TIME_US = SECOND_US
+"""So much lateness is the machine's, not an outage: such a tick is on time under every grace."""
+
+MOST_FIRES = 1000
+"""Ticks of one job that one plan fires at most; the timer comes back at once for the others."""
+
+
+class Fire(NamedTuple):
+    """A tick to run now."""
+
+    fire_us: int
+    reason: RunReason
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Contiguous ticks that do not run."""
+
+    first_us: int
+    last_us: int
+    count: int
+    reason: GapReason
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one due timer leads to. `next_us` is where the timer moves; None removes it."""
+
+    fires: tuple[Fire, ...]
+    gaps: tuple[Gap, ...]
+    next_us: int | None
+
+
+class DueTimer(NamedTuple):
+    """A timer of a scheduled tick, as loaded. `due_us` is `fire_us` plus the job's jitter."""
+
+    job_id: int
+    rule_id: int
+    fire_us: int
+    due_us: int
+
+
+def plan_due(timers: Iterable[DueTimer], rules: Mapping[int, Rule], now_us: int) -> list[tuple[Plan, list[DueTimer]]]:
+    """Plan many timers, once for each distinct rule, fire time and jitter: jobs that fire alike share the plan."""
+    groups: dict[tuple[int, int, int], list[DueTimer]] = {}
+    for timer in timers:
+        group = groups.get(timer[1:])
+        if group is None:
+            groups[timer[1:]] = [timer]
+        else:
+            group.append(timer)
+    return [
+        (plan(rules[rule_id], fire_us, now_us, jitter_us=due_us - fire_us), group)
+        for (rule_id, fire_us, due_us), group in groups.items()
+    ]
+
+
+def plan(rule: Rule, fire_us: int, now_us: int, *, jitter_us: int = 0, most_fires: int = MOST_FIRES) -> Plan:
+    """Plan the timer that stands at `fire_us`. Before it is due, nothing happens and it stays."""
+    now_us -= jitter_us
+    if fire_us > now_us:
+        return Plan((), (), fire_us)
+    ticks = rule.ticks()
+    grace_from_us = now_us - max(rule.grace_us, ON_TIME_US)
+    fires: list[Fire] = []
+    gaps: list[Gap] = []
+    next_us: int | None = fire_us
+    if fire_us < grace_from_us:
+        settled = settle_missed(ticks, fire_us, grace_from_us, rule.missed_window, max_missed=rule.max_missed)
+        fires += settled.fires[:most_fires]
+        gaps += settled.gaps
+        unhandled = settled.fires[most_fires:]
+        next_us = unhandled[0].fire_us if unhandled else ticks.next(grace_from_us - 1)
+    while next_us is not None and next_us <= now_us and len(fires) < most_fires:
+        reason = RunReason.TICK if now_us - next_us <= ON_TIME_US else RunReason.LATE
+        fires.append(Fire(next_us, reason))
+        next_us = ticks.next(next_us)
+    gaps += _swallowed(ticks, fire_us, next_us)
+    return Plan(tuple(fires), tuple(gaps), next_us)
+
+
+class Settled(NamedTuple):
+    """Missed ticks, each in a fire or in a gap."""
+
+    fires: tuple[Fire, ...]
+    gaps: tuple[Gap, ...]
+
+
+def settle_missed(  # noqa: PLR0913 - which ticks, and what to do with them
+    ticks: Ticks,
+    first_us: int,
+    end_us: int,
+    policy: MissedWindow,
+    *,
+    max_missed: int,
+    reason: GapReason = GapReason.MISSED,
+) -> Settled:
+    """Settle the tick at `first_us` and all others before `end_us`. Also what `resume` does with a pause's ticks."""
+    # The first is in the timer and may have left the ticks since: the zone's rules or the schedule changed.
+    count = 1 + ticks.count(first_us + 1, end_us)
+    match policy:
+        case MissedWindow.SKIP:
+            keep = 0
+        case MissedWindow.RUN_ONCE:
+            keep = 1
+        case MissedWindow.RUN_ALL:
+            keep = min(count, max_missed)
+        case _:
+            assert_never(policy)
+    kept = list(islice(_backwards(ticks, first_us, end_us), keep))[::-1]
+    fires = tuple(Fire(at, RunReason.CATCH_UP) for at in kept)
+    if count == keep:
+        return Settled(fires, ())
+    last_us = next(_backwards(ticks, first_us, kept[0] if kept else end_us))
+    return Settled(fires, (Gap(first_us, last_us, count - keep, reason),))
+
+
+def _backwards(ticks: Ticks, first_us: int, end_us: int) -> Iterator[int]:
+    """The ticks before `end_us`, newest first, down to the one at `first_us`."""
+    at = ticks.prev(end_us)
+    while at is not None and at > first_us:
+        yield at
+        at = ticks.prev(at)
+    yield first_us
+
+
+def _swallowed(ticks: Ticks, from_us: int, to_us: int | None) -> Iterator[Gap]:
+    """Gaps for wall times between two fire times that the clocks jumped over and no policy made up for."""
+    if to_us is not None:
+        for lost in ticks.lost(from_us + 1, to_us + 1):
+            at_us = lost.at * SECOND_US
+            yield Gap(at_us, at_us, lost.ticks, GapReason.DST)

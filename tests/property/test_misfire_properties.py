@@ -1,0 +1,101 @@
+"""Misfire planning against a model that walks through every tick."""
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+from hypothesis import given, settings, strategies as st
+
+from evertick import Schedule
+from evertick.domain.misfire import ON_TIME_US, Gap, Plan, plan
+from evertick.domain.policies import MissedWindow
+from evertick.domain.rule import Policies, Rule, rule_of
+from evertick.domain.schedule.instants import to_us
+from evertick.domain.states import GapReason, RunReason
+
+TEXTS = ["* * * * *", "*/7 * * * *", "0,1,30 * * * *", "every 90s", "15 2 * * *", "R200/2026-03-07T00:00:00Z/PT10M"]
+ZONES = ["UTC", "America/New_York", "Australia/Lord_Howe"]
+FROM = to_us(datetime(2026, 3, 7, tzinfo=UTC))
+SPAN = 3 * 86_400_000_000
+
+schedules = st.builds(Schedule, st.sampled_from(TEXTS), st.sampled_from(ZONES))
+policies = st.builds(
+    Policies,
+    missed_window=st.sampled_from(MissedWindow),
+    max_missed=st.integers(1, 50),
+    misfire_grace=st.none() | st.integers(0, 7200).map(lambda s: timedelta(seconds=s)),
+)
+
+
+def walked(rule: Rule, fire_us: int, now_us: int) -> dict[int, str]:
+    """The fate of each tick from `fire_us` to `now_us`, one by one."""
+    ticks = [fire_us]
+    while (at := rule.ticks().next(ticks[-1])) is not None and at <= now_us:
+        ticks.append(at)
+    grace = max(rule.grace_us, ON_TIME_US)
+    missed = [at for at in ticks if now_us - at > grace]
+    keep = {MissedWindow.SKIP: 0, MissedWindow.RUN_ONCE: 1, MissedWindow.RUN_ALL: rule.max_missed}[rule.missed_window]
+    fate = {at: "late" if now_us - at > ON_TIME_US else "tick" for at in ticks}
+    fate |= dict.fromkeys(missed, "missed") | dict.fromkeys(missed[-keep:] if keep else [], "catch_up")
+    return fate
+
+
+@settings(deadline=None, max_examples=300)
+@given(schedules, policies, st.integers(0, SPAN), st.integers(0, SPAN))
+def test_every_due_tick_gets_exactly_the_fate_that_walking_gives_it(
+    schedule: Schedule, chosen: Policies, start: int, outage: int
+) -> None:
+    rule = rule_of(schedule, chosen)
+    fire_us = rule.ticks().next(FROM + start)
+    if fire_us is None:
+        return
+    now_us = fire_us + outage
+    planned = plan(rule, fire_us, now_us, most_fires=10_000)
+    fate = walked(rule, fire_us, now_us)
+    assert {fire.fire_us: fire.reason.value for fire in planned.fires} == {
+        at: kind for at, kind in fate.items() if kind != "missed"
+    }
+    missed = sorted(at for at, kind in fate.items() if kind == "missed")
+    gaps = [gap for gap in planned.gaps if gap.reason is GapReason.MISSED]
+    assert gaps == ([Gap(missed[0], missed[-1], len(missed), GapReason.MISSED)] if missed else [])
+    assert planned.next_us == rule.ticks().next(now_us)
+
+
+@settings(deadline=None, max_examples=200)
+@given(schedules, policies, st.integers(0, SPAN), st.integers(0, SPAN), st.integers(1, 20))
+def test_a_full_plan_repeated_until_caught_up_accounts_for_the_same_ticks(
+    schedule: Schedule, chosen: Policies, start: int, outage: int, most_fires: int
+) -> None:
+    rule = rule_of(schedule, chosen)
+    fire_us = rule.ticks().next(FROM + start)
+    if fire_us is None:
+        return
+    now_us = fire_us + outage
+    at_once, in_parts = plan(rule, fire_us, now_us, most_fires=10_000), []
+    next_us: int | None = fire_us
+    while next_us is not None and next_us <= now_us:
+        in_parts.append(plan(rule, next_us, now_us, most_fires=most_fires))
+        next_us = in_parts[-1].next_us
+    if rule.missed_window is MissedWindow.RUN_ALL:
+        # The newest `max_missed` are the same however often the question is asked.
+        assert [fire.fire_us for part in in_parts for fire in part.fires] == [f.fire_us for f in at_once.fires]
+    assert accounted(in_parts) == accounted([at_once])
+    assert all(len(part.fires) <= most_fires for part in in_parts)
+
+
+def accounted(plans: list[Plan]) -> int:
+    return sum(len(p.fires) + sum(g.count for g in p.gaps if g.reason is GapReason.MISSED) for p in plans)
+
+
+@settings(deadline=None, max_examples=200)
+@given(schedules, policies, st.integers(0, SPAN), st.integers(0, SPAN))
+def test_fires_are_in_order_and_catch_up_comes_before_what_is_within_grace(
+    schedule: Schedule, chosen: Policies, start: int, outage: int
+) -> None:
+    rule = rule_of(schedule, chosen)
+    fire_us = rule.ticks().next(FROM + start)
+    if fire_us is None:
+        return
+    fires = plan(rule, fire_us, fire_us + outage).fires
+    assert all(a.fire_us < b.fire_us for a, b in pairwise(fires))
+    order = [RunReason.CATCH_UP, RunReason.LATE, RunReason.TICK]
+    assert [order.index(f.reason) for f in fires] == sorted(order.index(f.reason) for f in fires)
