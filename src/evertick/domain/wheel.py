@@ -1,0 +1,226 @@
+"""The scheduler's pending timers by due time: a hierarchical timing wheel (Varghese & Lauck, 1987).
+
+Owns their order and nothing else: the caller brings the time, and Postgres stays the truth about each timer.
+A million entries take 145 to 161 bytes each; docs/decisions/0002-timing-wheel.md has the layout and its reasons.
+"""
+
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+from typing import TypeAlias
+
+SLOTS = 1_024  # in the ring of each level
+STEP = 9  # a slot is 2**9 slots of the level below: half that ring, so all of it fits there ahead of time
+BATCH = 1_024  # entries that a level cascades ahead per turn, about a millisecond's work
+
+Slot: TypeAlias = dict[int, int]  # key → due_us
+Entry: TypeAlias = tuple[int, int]  # (key, due_us)
+Due: TypeAlias = tuple[int, int]  # (due_us, key): sorts by time
+
+
+class Wheel:
+    """Keys with one due time each, in microseconds since the epoch; they leave in order of (due time, key).
+
+    Time is cut into ticks, and the wheel stands at one of them. What is due in a later tick waits in a slot,
+    on a level chosen by its distance: level 0 has a slot per tick, each further level slots 512 times as wide,
+    whose entries cascade to narrower ones as their time comes. What is due in the current tick or before it is
+    *near*, and held in exact order. So no entry leaves early, not even within its tick: the length of a tick
+    decides what the wheel costs, not how precise it is.
+    """
+
+    __slots__ = ("_agenda", "_dues", "_levels", "_near", "_tick", "_tick_us")
+
+    def __init__(self, now_us: int, tick_us: int = 1_000) -> None:
+        if tick_us < 1:
+            raise ValueError(f"tick_us must be at least 1, not {tick_us}")
+        self._tick_us = tick_us
+        self._tick = now_us // tick_us
+        self._dues: dict[int, int] = {}  # every entry; each is also in exactly one slot, or near
+        self._levels: list[_Level] = []  # as many as the farthest entry needs
+        self._near: Slot = {}
+        self._agenda: list[Due] = []  # a heap over _near; what has left _near meanwhile is skipped
+
+    def __len__(self) -> int:
+        return len(self._dues)
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._dues
+
+    def due_of(self, key: int) -> int | None:
+        return self._dues.get(key)
+
+    def add(self, key: int, due_us: int) -> None:
+        """Let the key be due at `due_us`, past or future; a key that is already here moves."""
+        if self._note(key, due_us):
+            self._place(((key, due_us),))
+
+    def add_many(self, entries: Iterable[Entry]) -> None:
+        """Add each (key, due_us), in about a quarter less time than one by one."""
+        note = self._note
+        # Lazily: a key that comes twice has to be placed before it can move.
+        self._place(entry for entry in entries if note(*entry))
+
+    def cancel(self, key: int) -> bool:
+        """Remove the key, and say whether it was here."""
+        due_us = self._dues.pop(key, None)
+        if due_us is None:
+            return False
+        self._unplace(key, due_us)
+        return True
+
+    def advance(self, now_us: int) -> list[Due]:
+        """Remove and return all that is due at `now_us` or before, as (due_us, key) in that order.
+
+        The cost is that of what leaves and cascades, however long ago the last call was. A `now_us` before an
+        earlier one is safe: the wheel does not turn back, but what is due after `now_us` stays.
+        """
+        tick = now_us // self._tick_us
+        due = self._turn(tick, now_us) if tick > self._tick else self._pop_near(now_us)
+        dues = self._dues
+        for _, key in due:
+            del dues[key]
+        return due
+
+    def next_due(self) -> int | None:
+        """When to call `advance` next: never after the earliest due time. None while nothing waits.
+
+        It is the exact due time of the earliest entry if that is near, else the start of the earliest slot in
+        use. Whoever advances to each answer in turn wakes for an entry at most once per level (for the coming
+        year: four) before waking when it is due.
+        """
+        agenda, near = self._agenda, self._near
+        while agenda:
+            due_us, key = agenda[0]
+            if near.get(key) == due_us:
+                return due_us
+            heappop(agenda)
+        starts = [start for level in self._levels if (start := level.first_start()) is not None]
+        return min(starts) * self._tick_us if starts else None
+
+    def _note(self, key: int, due_us: int) -> bool:
+        """Record the due time, and say whether the key now waits to be placed."""
+        old_due_us = self._dues.get(key)
+        if old_due_us == due_us:
+            return False
+        if old_due_us is not None:
+            self._unplace(key, old_due_us)
+        self._dues[key] = due_us
+        return True
+
+    def _place(self, entries: Iterable[Entry]) -> None:
+        # The hot loop of adding and cascading alike, hence the locals, and calls only where a slot is new.
+        wheel_tick, tick_us, levels = self._tick, self._tick_us, self._levels
+        for key, due_us in entries:
+            tick = due_us // tick_us
+            ahead = tick - wheel_tick
+            if ahead <= 0:
+                self._place_near(key, due_us)
+                continue
+            depth = 0 if ahead < SLOTS else (ahead.bit_length() - 2) // STEP  # the lowest that reaches so far
+            while depth >= len(levels):
+                levels.append(_Level(len(levels) * STEP, wheel_tick))
+            level = levels[depth]
+            number = tick >> level.shift
+            slot = level.slots.get(number)
+            if slot is None:
+                slot = level.new_slot(number)
+            slot[key] = due_us
+
+    def _place_near(self, key: int, due_us: int) -> None:
+        self._near[key] = due_us
+        heappush(self._agenda, (due_us, key))
+        if len(self._agenda) > 2 * len(self._near) + SLOTS:  # most of it has been cancelled or moved
+            self._agenda = [(due_us, key) for key, due_us in self._near.items()]
+            heapify(self._agenda)
+
+    def _unplace(self, key: int, due_us: int) -> None:
+        tick = due_us // self._tick_us
+        if tick <= self._tick:
+            del self._near[key]
+            return
+        for level in self._levels:  # it may wait above the lowest level that reaches it by now
+            slot = level.slots.get(tick >> level.shift)
+            if slot and slot.pop(key, None) is not None:
+                if not slot:
+                    slot.clear()  # an emptied dict keeps the table of its fullest time otherwise
+                return
+
+    def _pop_near(self, now_us: int) -> list[Due]:
+        agenda, near = self._agenda, self._near
+        due = []
+        while agenda and agenda[0][0] <= now_us:
+            due_us, key = entry = heappop(agenda)
+            if near.get(key) == due_us:
+                del near[key]
+                due.append(entry)
+        return due
+
+    def _turn(self, tick: int, now_us: int) -> list[Due]:
+        """Go on to a later tick. What was near is due by then, and so is what waited in the ticks between."""
+        due = [(due_us, key) for key, due_us in self._near.items()]
+        self._near.clear()
+        self._agenda.clear()
+        later: list[Entry] = []
+        for level in self._levels:
+            for slot in level.take_until(tick):
+                due += [(due_us, key) for key, due_us in slot.items() if due_us <= now_us]
+                later += [entry for entry in slot.items() if entry[1] > now_us]
+        self._tick = tick
+        self._place(later)  # once every level has turned: a ring has room for one round only
+        self._cascade_ahead()
+        due.sort()
+        return due
+
+    def _cascade_ahead(self) -> None:
+        """Empty the next wide slots a batch at a time, so that entering a full one does not stall the wheel."""
+        for level in self._levels[1:]:
+            slot = level.slots.get(level.at + 1)
+            if slot:
+                self._place([slot.popitem() for _ in range(min(BATCH, len(slot)))])
+
+
+class _Level:
+    """A ring of slots of 2**shift ticks each: those with the numbers `at + 1` to `at + SLOTS`.
+
+    Slots exist once used. Bit n of `occupied` tells of the slot whose number is n modulo SLOTS, so that the
+    next one in use is found without a look at the empty ones before it.
+    """
+
+    __slots__ = ("at", "occupied", "shift", "slots")
+
+    def __init__(self, shift: int, tick: int) -> None:
+        self.shift = shift
+        self.at = tick >> shift
+        self.occupied = 0
+        self.slots: dict[int, Slot] = {}
+
+    def new_slot(self, number: int) -> Slot:
+        self.occupied |= 1 << number % SLOTS
+        slot = self.slots[number] = {}
+        return slot
+
+    def take_until(self, tick: int) -> list[Slot]:
+        """Turn to the tick, and hand over each slot that begins at it or before."""
+        number = tick >> self.shift
+        taken = []
+        while (first := self._first()) is not None and first <= number:
+            taken.append(self._remove(first))
+        self.at = number
+        return taken
+
+    def first_start(self) -> int | None:
+        """The first tick of the earliest slot that holds something."""
+        while (first := self._first()) is not None and not self.slots[first]:
+            self._remove(first)  # emptied by cancels or ahead of time
+        return None if first is None else first << self.shift
+
+    def _first(self) -> int | None:
+        if not self.occupied:
+            return None
+        start = self.at + 1
+        passed = start % SLOTS
+        bits = self.occupied >> passed | self.occupied << SLOTS - passed
+        return start + (bits & -bits).bit_length() - 1  # the lowest bit that is set
+
+    def _remove(self, number: int) -> Slot:
+        self.occupied ^= 1 << number % SLOTS
+        return self.slots.pop(number)
