@@ -1,9 +1,41 @@
-"""The root of the `evertick` command and its exit codes."""
+"""The root of the `evertick` command: its options and the list of its commands."""
+
+from typing import Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="A distributed job scheduler: every tick accounted for.")
+from evertick import tzdb
+from evertick.cli import bench, preview
+from evertick.version import __version__
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,  # a traceback is for a bug report: plain text pastes better
+    help="A distributed job scheduler: every tick accounted for, and seen before it happens.",
+    epilog="Exit codes: 0 done, 1 the thing failed, 2 wrong usage, 3 cannot reach the server or database.",
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"evertick {__version__} (tz database {tzdb.VERSION})")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options that stand before a command."""
+
+
+app.command("preview")(preview.preview)
+app.add_typer(bench.app, name="bench")
 
 
 def main() -> None:
-    app()
+    app(prog_name="evertick")

@@ -10,7 +10,7 @@ class EvertickError(Exception):
     """Any error that Evertick raises on purpose."""
 
 
-class InvalidInput(EvertickError, ValueError):
+class InvalidInput(EvertickError, ValueError):  # noqa: N818 - says what is wrong, not that it is an error
     """The value of `field` cannot be used, for `reason`."""
 
     def __init__(self, field: str, reason: str) -> None:

@@ -18,7 +18,7 @@ from evertick.domain.policies import ConcurrentPolicy, DstGap, DstOverlap, Misse
 from evertick.domain.schedule.cron import Cron
 from evertick.domain.schedule.instants import duration_us
 from evertick.domain.schedule.interval import Every, EveryMonths
-from evertick.domain.schedule.rrule import RRule
+from evertick.domain.schedule.rrule_spec import RRule
 from evertick.domain.schedule.rrule_text import Freq
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.text import Manual, Once, Soon, Spec, ticks_of

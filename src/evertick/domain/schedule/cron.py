@@ -4,6 +4,7 @@ import calendar
 import functools
 import itertools
 import re
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -11,8 +12,8 @@ from datetime import UTC, date, datetime
 from cronsim import CronSim, CronSimError
 
 from evertick.domain.errors import InvalidSchedule
-from evertick.domain.schedule.instants import first_day, to_day
-from evertick.domain.schedule.pattern import DayPattern
+from evertick.domain.schedule.instants import DAY_S, first_day, to_day
+from evertick.domain.schedule.pattern import KEPT_YEARS, DayPattern, Days
 from evertick.domain.stable_hash import stable_int
 
 NICKNAMES = {
@@ -41,6 +42,7 @@ FIELDS = (
 # What `H` chooses from: every month has a 28th, and Sunday is counted once.
 _HASH_RANGES = ((0, 59), (0, 59), (0, 23), (1, 28), (1, 12), (0, 6))
 _HASH = re.compile(r"H(?:\((\d+)-(\d+)\))?(?:/(\d+))?")
+_SUNDAY_LAST = re.compile(r"(?<=MON|TUE|WED|THU|FRI|SAT)-SUN|(?<=[1-6])-SUN")
 _ANY_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -80,9 +82,11 @@ def parse(text: str, key: str = "") -> Cron:
         sim.weekdays,
     )
     second, minute, hour, dom, month, dow = (_canonical(number, items) for number, items in enumerate(sets))
+    if not both_days and "*" in {dom, dow}:
+        # Either matches, and one of them names all its days without a star: every day, in the one way of writing it.
+        dom, dow, both_days = "*", "*", True
     fields = (second, minute, hour, dom, month, dow)
-    # With one of the two unrestricted, "both" and "either" must not make two rules of one meaning.
-    return Cron(fields, elapsed=starred[1] or starred[2], both_days=both_days or "*" in (dom, dow))
+    return Cron(fields, elapsed=starred[1] or starred[2], both_days=both_days)
 
 
 def _split(text: str) -> list[str]:
@@ -112,7 +116,7 @@ def _resolve(part: str, number: int, key: str) -> str:
             return "*"
         raise _bad_field(number, part, "`?` stands only for a day-of-month or day-of-week")
     if number == DAY_OF_WEEK:
-        part = part.replace("-SUN", "-7")
+        part = _SUNDAY_LAST.sub("-7", part)
     # Only a term that begins with H is one: THU and MARCH have theirs inside.
     return ",".join(_hash(term, number, key) if term.startswith("H") else term for term in part.split(","))
 
@@ -132,7 +136,7 @@ def _hash(term: str, number: int, key: str) -> str:
     if step is None:
         return str(low + stable_int(high - low + 1, "H", key, number))
     first = low + stable_int(min(step, high - low + 1), "H", key, number)
-    return f"{first}-{high}/{step}"
+    return ",".join(map(str, range(first, high + 1, step)))
 
 
 def _read(parts: list[str], *, both_days: bool) -> CronSim:
@@ -173,6 +177,8 @@ def _canonical(number: int, items: Iterable[int | tuple[int, int]]) -> str:
 @functools.lru_cache(maxsize=2048)
 def times_of_day(second: str, minute: str, hour: str) -> Sequence[int]:
     """The seconds of a day that three canonical fields name; a range where they are evenly spaced."""
+    if (second, minute, hour) == ("*", "*", "*"):
+        return range(DAY_S)
     sim = CronSim(f"{second} {minute} {hour} * * *", _ANY_TIME)
     product = itertools.product(sorted(sim.hours), sorted(sim.minutes), sorted(sim.seconds))
     return compact([h * 3600 + m * 60 + s for h, m, s in product])
@@ -188,31 +194,21 @@ def compact(times: list[int]) -> Sequence[int]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _cron_days(dom: str, month: str, dow: str, both_days: bool) -> "_Days":  # noqa: FBT001 - a cache key
-    return _Days(dom, month, dow, both_days=both_days)
+def _cron_days(dom: str, month: str, dow: str, both_days: bool) -> Days:  # noqa: FBT001 - a cache key
+    """The matching days of a year, found once for all expressions that share the day fields."""
+    sim = CronSim(f"0 0 0 {dom} {month} {dow}", _ANY_TIME)
+    sim.day_and = both_days
+    every_day = (dom, month, dow) == ("*", "*", "*")
 
-
-class _Days:
-    """The matching days of a year, found once a year and for all expressions that share the day fields."""
-
-    def __init__(self, dom: str, month: str, dow: str, *, both_days: bool) -> None:
-        self._sim = CronSim(f"0 0 0 {dom} {month} {dow}", _ANY_TIME)
-        self._sim.day_and = both_days
-        self._every_day = (dom, month, dow) == ("*", "*", "*")
-        self._years: dict[int, Sequence[int]] = {}
-
-    def __call__(self, year: int) -> Sequence[int]:
-        days = self._years.get(year)
-        if days is None:
-            days = self._years[year] = self._find(year)
-        return days
-
-    def _find(self, year: int) -> Sequence[int]:
-        if self._every_day:
+    @functools.lru_cache(maxsize=KEPT_YEARS)
+    def find(year: int) -> Sequence[int]:
+        if every_day:
             return range(first_day(year), first_day(year + 1))
         dates = (
             date(year, month, day)
-            for month in sorted(self._sim.months)
+            for month in sorted(sim.months)
             for day in range(1, calendar.monthrange(year, month)[1] + 1)
         )
-        return tuple(to_day(day) for day in dates if self._sim.match_day(day))
+        return array("i", (to_day(day) for day in dates if sim.match_day(day)))
+
+    return find

@@ -38,6 +38,11 @@ class EveryMonths:
     start_wall: int
     total: int | None = None
 
+    @property
+    def elapsed(self) -> bool:
+        """A step of months keeps its time of day, so it is a fixed time to the clock's changes."""
+        return False
+
     def pattern(self) -> StepPattern:
         return StepPattern(self._wall_of, self.months * _LEAST_MONTH_S + self.fixed_s, self.total)
 

@@ -33,42 +33,56 @@ Times = Callable[[int], Sequence[int]]
 GIVE_UP_YEARS = 50
 """A calendar that matches nothing for so long never will: 29 February on a given weekday returns within 40."""
 
+ALL_YEARS = range(FIRST_YEAR, LAST_YEAR + 1)
+
+KEPT_YEARS = 64
+"""Years whose days are kept for each calendar. A scheduler at work asks about this year and the next."""
+
 
 class DayPattern:
     """Matching days, and on each its matching times.
 
     `uniform` says that every day has the same times, which makes counting independent of the number of days.
-    `horizon` is how many years without a match mean that there is none.
+    `years` are those that may have days at all; `give_up` of them without a match mean that none will come.
     """
 
-    def __init__(self, days: Days, times: Times, *, uniform: bool, horizon: int = GIVE_UP_YEARS) -> None:
+    def __init__(
+        self, days: Days, times: Times, *, uniform: bool, years: range = ALL_YEARS, give_up: int = GIVE_UP_YEARS
+    ) -> None:
         self._days = days
         self._times = times
         self._uniform = uniform
-        self._horizon = horizon
+        self._years = years
+        self._give_up = give_up
 
     def next_from(self, wall: int) -> int | None:
         day, second = divmod(wall, DAY_S)
         year = from_day(day).year
-        for y in range(max(year, FIRST_YEAR), min(year + self._horizon, LAST_YEAR) + 1):
+        first = _index(self._years, year)
+        for y in self._years[first : first + self._give_up + 1]:
             days = self._days(y)
             for i in range(bisect_left(days, day) if y == year else 0, len(days)):
                 times = self._times(days[i])
                 j = bisect_left(times, second) if days[i] == day else 0
                 if j < len(times):
                     return days[i] * DAY_S + times[j]
+                if self._uniform and not times:
+                    return None  # nor does any other day
         return None
 
     def prev_before(self, wall: int) -> int | None:
         day, second = divmod(wall, DAY_S)
         year = from_day(day).year
-        for y in range(min(year, LAST_YEAR), max(year - self._horizon, FIRST_YEAR) - 1, -1):
+        end = _index(self._years, year + 1)
+        for y in reversed(self._years[max(0, end - self._give_up - 1) : end]):
             days = self._days(y)
             for i in range(bisect_left(days, day + 1) if y == year else len(days), 0, -1):
                 times = self._times(days[i - 1])
                 j = bisect_left(times, second) if days[i - 1] == day else len(times)
                 if j > 0:
                     return days[i - 1] * DAY_S + times[j - 1]
+                if self._uniform and not times:
+                    return None
         return None
 
     def count(self, low: int, high: int) -> int:
@@ -81,7 +95,7 @@ class DayPattern:
     def _count_days(self, low: int, high: int) -> int:
         """How many walls the days [low, high) hold."""
         total = 0
-        for year in range(max(from_day(low).year, FIRST_YEAR), min(from_day(high).year, LAST_YEAR) + 1):
+        for year in self._years[_index(self._years, from_day(low).year) : _index(self._years, from_day(high).year + 1)]:
             days = self._days(year)
             i = bisect_left(days, low) if low > first_day(year) else 0
             j = bisect_left(days, high) if high < first_day(year + 1) else len(days)
@@ -98,6 +112,11 @@ class DayPattern:
         days = self._days(from_day(day).year)
         i = bisect_left(days, day)
         return bisect_left(self._times(day), second) if i < len(days) and days[i] == day else 0
+
+
+def _index(years: range, year: int) -> int:
+    """The place in `years` of the first one that is `year` or later."""
+    return min(max(0, -(-(year - years.start) // years.step)), len(years))
 
 
 class ListPattern:
@@ -178,6 +197,31 @@ class WithinPattern:
         low = low if self._first is None else max(low, self._first)
         high = high if self._last is None else min(high, self._last + 1)
         return self._inner.count(low, high)
+
+
+class CountedPattern:
+    """The first `most` walls of `inner`, none of which is before `first`."""
+
+    def __init__(self, inner: WallPattern, first: int, most: int) -> None:
+        self._inner = inner
+        self._first = first
+        self._most = most
+
+    def next_from(self, wall: int) -> int | None:
+        found = self._inner.next_from(wall)
+        return None if found is None or self._before(found) >= self._most else found
+
+    def prev_before(self, wall: int) -> int | None:
+        if self._before(wall) <= self._most:
+            return self._inner.prev_before(wall)
+        walls = range(self._first, wall)
+        return walls[bisect_left(walls, self._most, key=lambda at: self._before(at + 1))]
+
+    def count(self, low: int, high: int) -> int:
+        return max(0, min(self._before(high), self._most) - min(self._before(low), self._most))
+
+    def _before(self, wall: int) -> int:
+        return self._inner.count(self._first, wall)
 
 
 class AmendedPattern:

@@ -73,16 +73,21 @@ class Parts:
     until_is_date: bool = False
 
 
+def unfold(text: str) -> str:
+    """Join the lines that the standard lets long ones be broken into."""
+    return re.sub(r"\r?\n[ \t]", "", text)
+
+
 def zone_in(text: str) -> str | None:
     """The TZID of the DTSTART line, if it has one."""
-    match = re.search(r"^DTSTART;(?:[^:\n]*;)?TZID=([^:;\n]+)", text, re.IGNORECASE | re.MULTILINE)
+    match = re.search(r"^DTSTART;(?:[^:\n]*;)?TZID=([^:;\n]+)", unfold(text), re.IGNORECASE | re.MULTILINE)
     return match[1].strip() if match else None
 
 
 def read(text: str, zone: Zone) -> Parts:
     if len(text) > MOST_CHARACTERS:
         raise _bad(f"a recurrence has at most {MOST_CHARACTERS} characters")
-    lines = [line.strip() for line in re.sub(r"\r?\n[ \t]", "", text).splitlines() if line.strip()]
+    lines = [line.strip() for line in unfold(text).splitlines() if line.strip()]
     matches = [_LINE.fullmatch(line) or _refuse_line(line) for line in lines]
     rules = [match[3] for match in matches if match[1].upper() == "RRULE"]
     if len(rules) != 1:
@@ -204,6 +209,9 @@ def _refuse_what_the_standard_forbids(parts: Parts) -> None:
         raise _bad("RRULE part BYWEEKNO goes only with FREQ=YEARLY")
     if any(nth for nth, _ in parts.byday) and (parts.freq > Freq.MONTHLY or "BYWEEKNO" in parts.numbers):
         raise _bad("RRULE part BYDAY may count weekdays (1MO) only with FREQ=MONTHLY or YEARLY, without BYWEEKNO")
+    by_month = parts.freq is Freq.MONTHLY or "BYMONTH" in parts.numbers
+    if by_month and any(abs(nth) > 5 for nth, _ in parts.byday):
+        raise _bad("RRULE part BYDAY never fires where it counts beyond the five of a weekday that a month has")
     if "BYYEARDAY" in parts.numbers and parts.freq in {Freq.MONTHLY, Freq.WEEKLY, Freq.DAILY}:
         raise _bad("RRULE part BYYEARDAY goes only with FREQ=YEARLY, HOURLY, MINUTELY or SECONDLY")
     if "BYMONTHDAY" in parts.numbers and parts.freq is Freq.WEEKLY:

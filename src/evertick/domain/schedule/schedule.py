@@ -5,14 +5,17 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from evertick.domain.errors import InvalidSchedule
-from evertick.domain.policies import DstGap, DstOverlap
+from evertick.domain.policies import ConcurrentPolicy, DstGap, DstOverlap, MissedWindow
 from evertick.domain.schedule import text as schedule_text
-from evertick.domain.schedule.instants import from_us, to_us
+from evertick.domain.schedule.describe import describe
+from evertick.domain.schedule.instants import FIRST_YEAR, LAST_YEAR, from_us, to_us
 from evertick.domain.schedule.interval import Every
+from evertick.domain.schedule.lint import Circumstances, Finding, Subject, lint
 from evertick.domain.schedule.spacing import shortest_interval
-from evertick.domain.schedule.ticks import FIRST_US, OneTick, Ticks, WithinTicks
+from evertick.domain.schedule.ticks import END_US, FIRST_US, OneTick, Ticks, WithinTicks
 from evertick.domain.schedule.zone import zone
 
+_OUTSIDE = f"outside of the years {FIRST_YEAR} to {LAST_YEAR}"
 SHORTEST_INTERVAL = timedelta(seconds=1)
 
 _E = TypeVar("_E", DstGap, DstOverlap)
@@ -70,8 +73,11 @@ class Schedule:
         self.dst_overlap = _member(DstOverlap, "dst_overlap", dst_overlap)
         anchor = _us(_aware("anchor_at", anchor_at))
         setting = schedule_text.Setting(self.zone, self.dst_gap, self.dst_overlap, anchor, self.window_us[0], key)
-        self.spec = schedule_text.parse(bare, setting)
-        self._ticks = self._within(schedule_text.ticks_of(self.spec, self.zone, self.dst_gap, self.dst_overlap))
+        try:
+            self.spec = schedule_text.parse(bare, setting)
+            self._ticks = self._within(schedule_text.ticks_of(self.spec, self.zone, self.dst_gap, self.dst_overlap))
+        except OverflowError:
+            raise InvalidSchedule("schedule", f"names a time {_OUTSIDE}") from None
         self._refuse_useless()
 
     @property
@@ -114,6 +120,33 @@ class Schedule:
         """Return the smallest distance between two fire times on the clock, or None if there are never two."""
         return shortest_interval(self.spec)
 
+    def describe(self) -> str:
+        """Say in one English sentence when it fires."""
+        return describe(self.spec, self.zone, self.start_at, self.end_at)
+
+    def lint(  # noqa: PLR0913 - everything that is known about the job
+        self,
+        *,
+        after: datetime | None = None,
+        missed_window: MissedWindow | None = None,
+        misfire_grace: timedelta | None = None,
+        timeout: timedelta | None = None,
+        concurrent_policy: ConcurrentPolicy | None = None,
+        jitter: timedelta | None = None,
+    ) -> list[Finding]:
+        """Return what is probably not meant, the worst first; a policy that is not given is not judged."""
+        ticks = self._ticks if after is None else self.ticks(_instant_us("after", after))
+        subject = Subject(self.text, self.spec, self.zone, self.dst_gap, self.dst_overlap, self.window_us, ticks)
+        around = Circumstances(
+            after=after,
+            missed_window=missed_window,
+            misfire_grace=misfire_grace,
+            timeout=timeout,
+            concurrent_policy=concurrent_policy,
+            jitter=jitter,
+        )
+        return lint(subject, around)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Schedule) and self._identity() == other._identity()
 
@@ -140,6 +173,8 @@ class Schedule:
         match self.spec:
             case schedule_text.Manual() | schedule_text.Soon():
                 return
+            case schedule_text.Once(at_us=at_us) if not FIRST_US <= at_us < END_US:
+                raise InvalidSchedule("schedule", f"names a time {_OUTSIDE}")
             case Every(step_us=step) if timedelta(microseconds=step) < SHORTEST_INTERVAL:
                 raise InvalidSchedule("schedule", f"the interval is shorter than {SHORTEST_INTERVAL.seconds} second")
         if self._ticks.next(FIRST_US) is None:
@@ -154,7 +189,10 @@ def _aware(field: str, at: datetime | None) -> datetime | None:
         return None
     if at.tzinfo is None:
         raise InvalidSchedule(field, "needs a time zone or offset")
-    return at.astimezone(UTC)
+    try:
+        return at.astimezone(UTC)
+    except OverflowError:
+        raise InvalidSchedule(field, f"lies {_OUTSIDE}") from None
 
 
 def _us(at: datetime | None) -> int | None:

@@ -1,7 +1,8 @@
 """How near two ticks of a schedule can come to each other, on the clock on the wall.
 
-A lower bound, found without walking through a year of ticks: the times of one day, and the distance of its days.
-What daylight saving does to a single day is left out: an hour's jump is not the schedule's rhythm.
+Found from the times of one day and the distance of its days, which a short walk samples: up to a day nothing is
+nearer, and longer distances are those of some common and leap years. What daylight saving does to a single day is left
+out: an hour's jump is not the schedule's rhythm.
 """
 
 import itertools
@@ -13,14 +14,13 @@ from evertick.domain.schedule.cron import Cron, times_of_day
 from evertick.domain.schedule.instants import DAY_S, first_day
 from evertick.domain.schedule.interval import Every, EveryMonths
 from evertick.domain.schedule.pattern import WallPattern
-from evertick.domain.schedule.rrule import RRule
+from evertick.domain.schedule.rrule_spec import RRule
 from evertick.domain.schedule.rrule_text import PERIOD_S, Freq
-from evertick.domain.schedule.text import Manual, Once, Soon, Spec
+from evertick.domain.schedule.text import Manual, Once, Soon, Spec, pattern_of
 
-_FROM_WALL = first_day(2024) * DAY_S
-_YEARS_S = 8 * 366 * DAY_S
-_MOST_STEPS = 32
-"""Walls looked at one by one: all distances between days of a month or a year occur within so many."""
+_FROM_WALL = first_day(2027) * DAY_S  # a common year, and a leap year after it
+_YEARS_S = 5 * 366 * DAY_S
+_MOST_STEPS = 128
 
 
 def shortest_interval(spec: Spec) -> timedelta | None:
@@ -63,8 +63,8 @@ def _in_rrule(spec: RRule) -> int | None:
 def _on_days(plain: RRule) -> int:
     product = itertools.product(plain.byhour, plain.byminute, plain.bysecond)
     times = [hour * 3600 + minute * 60 + second for hour, minute, second in product]
-    days = replace(plain, byhour=(0,), byminute=(0,), bysecond=(0,), first=None).pattern()
-    return _smallest_gap(times, _walked(days, max(plain.base, _FROM_WALL)) or DAY_S)
+    days = replace(plain, byhour=(0,), byminute=(0,), bysecond=(0,), first=None)
+    return _smallest_gap(times, _walked(pattern_of(days), max(plain.base, _FROM_WALL)) or DAY_S)
 
 
 def _stepped(plain: RRule) -> int:
@@ -77,7 +77,7 @@ def _stepped(plain: RRule) -> int:
     if len(within) > 1 or not (plain.byhour or plain.byminute or plain.bysecond):
         return least
     # Coarser parts take periods away: HOURLY at BYHOUR=9 is daily.
-    return max(least, _walked(plain.pattern(), max(plain.base, _FROM_WALL), enough=least) or least)
+    return max(least, _walked(pattern_of(plain), max(plain.base, _FROM_WALL), enough=least) or least)
 
 
 def _smallest_gap(offsets: Sequence[int], period: int) -> int:
@@ -106,7 +106,8 @@ def _walked(pattern: WallPattern, wall: int, enough: int = DAY_S) -> int | None:
 def _beside_extra_dates(spec: RRule) -> Iterator[int]:
     if not spec.rdates:
         return
-    pattern = spec.pattern()
+    # Without its ends the rule has more ticks than with them, and none has to be counted.
+    pattern = pattern_of(replace(spec, count=None, until_wall=None, until_us=None, exdates=()))
     for wall in spec.rdates:
         neighbours = pattern.prev_before(wall), pattern.next_from(wall + 1)
         yield from (abs(wall - near) for near in neighbours if near is not None)

@@ -6,10 +6,10 @@ from datetime import datetime
 
 from evertick.domain.errors import InvalidSchedule
 from evertick.domain.policies import DstGap, DstOverlap
-from evertick.domain.schedule import cron, interval, rrule, rrule_text
+from evertick.domain.schedule import cron, interval, rrule, rrule_spec, rrule_text
 from evertick.domain.schedule.duration import MOST_US, parse_words
 from evertick.domain.schedule.instants import DAY_S, SECOND_US, from_seconds, to_us, to_wall
-from evertick.domain.schedule.pattern import ListPattern
+from evertick.domain.schedule.pattern import ListPattern, WallPattern
 from evertick.domain.schedule.ticks import FIRST_US, NoTicks, OneTick, Ticks
 from evertick.domain.schedule.zone import Zone
 from evertick.domain.schedule.zoned import ZonedTicks
@@ -34,7 +34,8 @@ class Manual:
     """No ticks: only triggers run it."""
 
 
-Spec = cron.Cron | rrule.RRule | interval.Every | interval.EveryMonths | Once | Soon | Manual
+WallSpec = cron.Cron | rrule_spec.RRule | interval.EveryMonths
+Spec = WallSpec | interval.Every | Once | Soon | Manual
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def parse(text: str, setting: Setting) -> Spec:  # noqa: PLR0911 - one return fo
     if interval.is_repeating(text):
         return interval.parse_repeating(text, setting.zone)
     if _RECURRENCE.match(text):
-        return rrule.resolve(rrule_text.read(text, setting.zone), _recurrence_start(setting))
+        return rrule_spec.resolve(rrule_text.read(text, setting.zone), _recurrence_start(setting))
     if text.upper().startswith("FREQ="):
         raise InvalidSchedule("schedule", f"write a recurrence as `RRULE:{text[:40]}`")
     if _INSTANT.match(text):
@@ -94,15 +95,18 @@ def parse(text: str, setting: Setting) -> Spec:  # noqa: PLR0911 - one return fo
     return cron.parse(text, setting.key)
 
 
+def pattern_of(spec: WallSpec) -> WallPattern:
+    """The wall times that a spec by the clock names."""
+    return rrule.pattern_of(spec) if isinstance(spec, rrule_spec.RRule) else spec.pattern()
+
+
 def ticks_of(spec: Spec, zone: Zone, gap: DstGap, overlap: DstOverlap) -> Ticks:
     """The ticks that a spec means in a zone under its daylight-saving policies."""
     match spec:
-        case cron.Cron():
-            return ZonedTicks(spec.pattern(), zone, gap, overlap, elapsed=spec.elapsed)
-        case interval.EveryMonths():
-            return ZonedTicks(spec.pattern(), zone, gap, overlap)
-        case rrule.RRule():
-            return spec.ticks(zone, gap, overlap)
+        case cron.Cron() | interval.EveryMonths():
+            return ZonedTicks(pattern_of(spec), zone, gap, overlap, elapsed=spec.elapsed)
+        case rrule_spec.RRule():
+            return rrule.ticks_of(spec, zone, gap, overlap)
         case interval.Every():
             return spec.ticks()
         case Once(at_us):

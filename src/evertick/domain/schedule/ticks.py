@@ -118,3 +118,27 @@ class WithinTicks:
 
     def lost(self, low: int, high: int) -> list[LostTicks]:
         return self._inner.lost(max(low, self._first), min(high, self._last + 1))
+
+
+class JoinedTicks:
+    """The ticks of `inner` and of `few`, which are counted one by one."""
+
+    def __init__(self, inner: Ticks, few: Ticks) -> None:
+        self._inner = inner
+        self._few = few
+
+    def next(self, after: int) -> int | None:
+        return min((at for at in (self._inner.next(after), self._few.next(after)) if at is not None), default=None)
+
+    def prev(self, before: int) -> int | None:
+        return max((at for at in (self._inner.prev(before), self._few.prev(before)) if at is not None), default=None)
+
+    def count(self, low: int, high: int) -> int:
+        total, at = self._inner.count(low, high), self._few.next(low - 1)
+        while at is not None and at < high:
+            total += self._inner.next(at - 1) != at
+            at = self._few.next(at)
+        return total
+
+    def lost(self, low: int, high: int) -> list[LostTicks]:
+        return sorted({*self._inner.lost(low, high), *self._few.lost(low, high)})

@@ -1,0 +1,176 @@
+"""Which days of a year a recurrence names: dateutil matches them, INTERVAL and BYSETPOS choose among them."""
+
+import functools
+import itertools
+from array import array
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from dateutil import rrule as dateutil_rrule
+
+from evertick.domain.schedule.instants import DAY_S, FIRST_YEAR, LAST_YEAR, first_day, from_day, to_day
+from evertick.domain.schedule.pattern import ALL_YEARS, KEPT_YEARS, Days
+from evertick.domain.schedule.rrule_spec import ALL_WEEKDAYS, RRule
+from evertick.domain.schedule.rrule_text import PERIOD_S, Freq
+from evertick.domain.schedule.rrule_times import choose
+
+
+def aligned_years(rule: RRule) -> range:
+    """The years that INTERVAL does not step over as a whole."""
+    if rule.freq is not Freq.YEARLY:
+        return ALL_YEARS
+    base = from_day(rule.base // DAY_S).year
+    first = FIRST_YEAR + (base - FIRST_YEAR) % rule.interval
+    return range(first, LAST_YEAR + 1, rule.interval)
+
+
+def aligned_days(rule: RRule) -> Days:
+    """The days of a year that the day parts name and whose period INTERVAL does not step over."""
+    find = _days_of_year(rule.wkst, rule.bymonth or _implied_months(rule), *_day_parts(rule))
+    number_of = _period_number(rule)
+    if number_of is None:
+        return _stepped_on_days(rule, find)
+    if rule.interval == 1:
+        return find
+    base = number_of(rule.base // DAY_S)
+
+    @functools.lru_cache(maxsize=KEPT_YEARS)
+    def aligned(year: int) -> Sequence[int]:
+        first, last = number_of(first_day(year)) - base, number_of(first_day(year + 1) - 1) - base
+        if first // rule.interval == last // rule.interval and first % rule.interval:
+            return ()  # no period of this year counts: do not ask for its days
+        return array("i", (day for day in find(year) if (number_of(day) - base) % rule.interval == 0))
+
+    return aligned
+
+
+def _stepped_on_days(rule: RRule, find: Days) -> Days:
+    """The days on which a rule by the hour, minute or second takes a step: all, unless a step is longer than a day."""
+    unit = PERIOD_S[rule.freq]
+    step, base = rule.interval * unit, rule.base // unit * unit
+    if step <= DAY_S:
+        return find
+
+    @functools.lru_cache(maxsize=KEPT_YEARS)
+    def stepped(year: int) -> Sequence[int]:
+        start, end = first_day(year) * DAY_S, first_day(year + 1) * DAY_S
+        steps = range(start + (base - start) % step, end, step)
+        days = set(find(year)) if steps else ()
+        return array("i", (wall // DAY_S for wall in steps if wall // DAY_S in days))
+
+    return stepped
+
+
+def _implied_months(rule: RRule) -> tuple[int, ...]:
+    # Within a month, 1MO is the month's first Monday: naming all months tells dateutil so in a yearly rule.
+    return tuple(range(1, 13)) if rule.freq is Freq.MONTHLY else ()
+
+
+def _day_parts(
+    rule: RRule,
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[tuple[int, int], ...]]:
+    return rule.byweekno, rule.byyearday, rule.bymonthday, rule.byday
+
+
+def _period_number(rule: RRule) -> Callable[[int], int] | None:
+    match rule.freq:
+        case Freq.YEARLY:
+            return lambda day: from_day(day).year
+        case Freq.MONTHLY:
+            return lambda day: from_day(day).year * 12 + from_day(day).month
+        case Freq.WEEKLY:
+            return lambda day: (day + 3 - rule.wkst) // 7  # day 0, 1970-01-01, was a Thursday
+        case Freq.DAILY:
+            return lambda day: day
+        case _:
+            return None
+
+
+# dateutil ends a search only when it finds something past UNTIL; for a year without any such day that is the year
+# 9999. An interval beyond all years makes it look at one year alone.
+_BEYOND_ALL_YEARS = 10_000
+
+
+@functools.lru_cache(maxsize=1024)
+def _days_of_year(  # noqa: PLR0913, PLR0917 - the day parts are the cache's key
+    wkst: int,
+    bymonth: tuple[int, ...],
+    byweekno: tuple[int, ...],
+    byyearday: tuple[int, ...],
+    bymonthday: tuple[int, ...],
+    byday: tuple[tuple[int, int], ...],
+) -> Days:
+    """A year's days by dateutil. All rules reduce to a yearly one here, since the period is taken care of apart."""
+    plain, counted = (tuple(day for day in byday if bool(day[0]) is is_counted) for is_counted in (False, True))
+    if plain and counted:
+        # dateutil wants days that are both; the standard, days that are either.
+        parts = (wkst, bymonth, byweekno, byyearday, bymonthday)
+        return _either(_days_of_year(*parts, plain), _days_of_year(*parts, counted))
+    weekdays = [dateutil_rrule.weekday(day, nth or None) for nth, day in byday]
+    every_day = byday == ALL_WEEKDAYS and not (bymonth or byweekno or byyearday or bymonthday)
+
+    @functools.lru_cache(maxsize=KEPT_YEARS)
+    def find(year: int) -> Sequence[int]:
+        if every_day:
+            return range(first_day(year), first_day(year + 1))
+        found = dateutil_rrule.rrule(
+            dateutil_rrule.YEARLY,
+            dtstart=datetime(year, 1, 1),  # noqa: DTZ001 - wall times
+            interval=_BEYOND_ALL_YEARS,
+            wkst=wkst,
+            bymonth=bymonth or None,
+            byweekno=byweekno or None,
+            byyearday=byyearday or None,
+            bymonthday=bymonthday or None,
+            byweekday=weekdays or None,
+            byhour=0,
+            byminute=0,
+            bysecond=0,
+        )
+        return array("i", (to_day(at.date()) for at in found))
+
+    return find
+
+
+def _either(one: Days, other: Days) -> Days:
+    return functools.lru_cache(maxsize=KEPT_YEARS)(lambda year: array("i", sorted({*one(year), *other(year)})))
+
+
+def _most_days(rule: RRule) -> int:
+    """No period has more days than this: a position beyond it need not be looked for."""
+    days = PERIOD_S[rule.freq] // DAY_S
+    weekdays = {weekday for _, weekday in rule.byday} or set(range(7))
+    return min(days, -(-days // 7) * len(weekdays))
+
+
+class ChosenPositions:
+    """BYSETPOS over years, months or weeks: of all days and times of a period, some by their position."""
+
+    def __init__(self, rule: RRule, days: Days, times: Sequence[int]) -> None:
+        number_of = _period_number(rule)
+        assert number_of is not None
+        self._number_of = number_of
+        most = _most_days(rule) * len(times)
+        self._positions = [position for position in rule.bysetpos if abs(position) <= most]
+        self._all_days = days
+        self._all_times = times
+        self._year = functools.lru_cache(maxsize=KEPT_YEARS)(self._choose)
+
+    def days(self, year: int) -> Sequence[int]:
+        return tuple(self._year(year))
+
+    def times(self, day: int) -> Sequence[int]:
+        return self._year(from_day(day).year).get(day, ())
+
+    def _choose(self, year: int) -> dict[int, Sequence[int]]:
+        if not self._positions:
+            return {}
+        # A week may begin in the year before or end in the year after.
+        around = [*self._all_days(year - 1)[-7:], *self._all_days(year), *self._all_days(year + 1)[:7]]
+        walls: list[int] = []
+        for _, days in itertools.groupby(around, key=self._number_of):
+            walls += choose([day * DAY_S + time for day in days for time in self._all_times], self._positions)
+        inside = (wall for wall in walls if from_day(wall // DAY_S).year == year)
+        return {
+            day: tuple(w % DAY_S for w in of_day) for day, of_day in itertools.groupby(inside, lambda w: w // DAY_S)
+        }

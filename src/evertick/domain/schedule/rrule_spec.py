@@ -1,0 +1,91 @@
+"""What a recurrence says, with all that DTSTART implies made explicit."""
+
+from dataclasses import dataclass
+
+from evertick.domain.schedule.instants import from_wall
+from evertick.domain.schedule.rrule_text import Freq, Parts
+
+ALL_WEEKDAYS = tuple((0, day) for day in range(7))
+
+
+@dataclass(frozen=True, slots=True)
+class RRule:
+    """A recurrence with all that DTSTART implies made explicit, so that DTSTART matters only where it must.
+
+    `base` is the wall from which periods are numbered; `first` bounds the rule from below.
+    """
+
+    freq: Freq
+    interval: int
+    wkst: int
+    bymonth: tuple[int, ...]
+    byweekno: tuple[int, ...]
+    byyearday: tuple[int, ...]
+    bymonthday: tuple[int, ...]
+    byday: tuple[tuple[int, int], ...]
+    byhour: tuple[int, ...]
+    byminute: tuple[int, ...]
+    bysecond: tuple[int, ...]
+    bysetpos: tuple[int, ...]
+    base: int
+    first: int | None
+    count: int | None
+    until_wall: int | None
+    until_us: int | None
+    rdates: tuple[int, ...]
+    exdates: tuple[int, ...]
+
+    @property
+    def elapsed(self) -> bool:
+        """Whether it steps by the hour or finer, and so follows elapsed time as `*` does in cron."""
+        return self.freq > Freq.DAILY
+
+
+def resolve(parts: Parts, default_start: int) -> RRule:
+    """Make explicit what DTSTART implies. Without DTSTART, periods are numbered from `default_start`, and times
+    that a BYHOUR or BYMINUTE leaves open are zero: BYHOUR=14 means 14:00.
+    """
+    numbers = parts.numbers
+    base = default_start if parts.dtstart is None else parts.dtstart
+    start = from_wall(base)
+    if parts.dtstart is None:
+        if "BYHOUR" in numbers:
+            start = start.replace(minute=0, second=0)
+        if "BYMINUTE" in numbers:
+            start = start.replace(second=0)
+    bymonth, bymonthday, byday = numbers.get("BYMONTH", ()), numbers.get("BYMONTHDAY", ()), parts.byday
+    if not (byday or {"BYWEEKNO", "BYYEARDAY", "BYMONTHDAY"} & numbers.keys()):
+        match parts.freq:
+            case Freq.YEARLY:
+                bymonth, bymonthday = bymonth or (start.month,), (start.day,)
+            case Freq.MONTHLY:
+                bymonthday = (start.day,)
+            case Freq.WEEKLY:
+                byday = ((0, start.weekday()),)
+            case _:
+                byday = ALL_WEEKDAYS
+    byhour = numbers.get("BYHOUR", (start.hour,) if parts.freq < Freq.HOURLY else ())
+    byminute = numbers.get("BYMINUTE", (start.minute,) if parts.freq < Freq.MINUTELY else ())
+    bysecond = numbers.get("BYSECOND", (start.second,) if parts.freq < Freq.SECONDLY else ())
+    phased = parts.interval > 1 or parts.count is not None or parts.dtstart is not None
+    return RRule(
+        freq=parts.freq,
+        interval=parts.interval,
+        wkst=parts.wkst,
+        bymonth=bymonth,
+        byweekno=numbers.get("BYWEEKNO", ()),
+        byyearday=numbers.get("BYYEARDAY", ()),
+        bymonthday=bymonthday,
+        byday=byday,
+        byhour=byhour,
+        byminute=byminute,
+        bysecond=bysecond,
+        bysetpos=numbers.get("BYSETPOS", ()),
+        base=base if phased else 0,
+        first=base if parts.dtstart is not None or parts.count is not None else None,
+        count=parts.count,
+        until_wall=parts.until_wall,
+        until_us=parts.until_us,
+        rdates=tuple(sorted(set(parts.rdates))),
+        exdates=tuple(sorted(set(parts.exdates))),
+    )
