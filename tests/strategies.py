@@ -231,7 +231,8 @@ def rrule_texts(draw: st.DrawFn) -> str:
     elif end:
         parts["UNTIL"] = compact(until) + "Z" * end.endswith("Z")
     lines = [write_rule(parts)]
-    if draw(st.booleans()):
+    # A COUNT without DTSTART counts from whatever instant is asked about.
+    if "COUNT" in parts or draw(st.booleans()):
         lines.insert(0, f"DTSTART:{compact(start)}")
     for name in ("EXDATE", "RDATE"):
         if draw(st.integers(0, 3)) == 0:

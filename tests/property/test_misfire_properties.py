@@ -7,17 +7,32 @@ from hypothesis import given, settings, strategies as st
 
 from evertick import Schedule
 from evertick.domain.misfire import ON_TIME_US, Gap, Plan, plan
-from evertick.domain.policies import MissedWindow
+from evertick.domain.policies import DstGap, MissedWindow
 from evertick.domain.rule import Policies, Rule, rule_of
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import GapReason, RunReason
 
-TEXTS = ["* * * * *", "*/7 * * * *", "0,1,30 * * * *", "every 90s", "15 2 * * *", "R200/2026-03-07T00:00:00Z/PT10M"]
+TEXTS = [
+    "* * * * *",
+    "*/7 * * * *",
+    "0,1,30 * * * *",
+    "every 90s",
+    "15 2 * * *",
+    "0,30 0-4 * * *",
+    "R200/2026-03-07T00:00:00Z/PT10M",
+    "DTSTART:20260306T000000\nRRULE:FREQ=MINUTELY;INTERVAL=13;COUNT=300",
+]
 ZONES = ["UTC", "America/New_York", "Australia/Lord_Howe"]
 FROM = to_us(datetime(2026, 3, 7, tzinfo=UTC))
 SPAN = 3 * 86_400_000_000
 
-schedules = st.builds(Schedule, st.sampled_from(TEXTS), st.sampled_from(ZONES))
+schedules = st.builds(
+    Schedule,
+    st.sampled_from(TEXTS),
+    st.sampled_from(ZONES),
+    st.sampled_from(DstGap),
+    end_at=st.none() | st.integers(1, 5).map(lambda days: datetime(2026, 3, 7, 3, tzinfo=UTC) + timedelta(days=days)),
+)
 policies = st.builds(
     Policies,
     missed_window=st.sampled_from(MissedWindow),
@@ -80,6 +95,23 @@ def test_a_full_plan_repeated_until_caught_up_accounts_for_the_same_ticks(
         assert [fire.fire_us for part in in_parts for fire in part.fires] == [f.fire_us for f in at_once.fires]
     assert accounted(in_parts) == accounted([at_once])
     assert all(len(part.fires) <= most_fires for part in in_parts)
+
+
+@settings(deadline=None, max_examples=200)
+@given(schedules, st.integers(0, SPAN))
+def test_times_that_the_clocks_swallow_are_each_in_one_gap_of_the_plans_along_the_way(
+    schedule: Schedule, start: int
+) -> None:
+    rule = rule_of(schedule, Policies())
+    first_us = rule.ticks().next(FROM + start)
+    swallowed, next_us = 0, first_us
+    while next_us is not None and next_us < FROM + SPAN:
+        planned = plan(rule, next_us, next_us)
+        swallowed += sum(gap.count for gap in planned.gaps if gap.reason is GapReason.DST)
+        next_us = planned.next_us
+    if first_us is not None:
+        end_us = FROM + 2 * SPAN if next_us is None else next_us
+        assert swallowed == sum(lost.ticks for lost in rule.ticks().lost(first_us + 1, end_us + 1))
 
 
 def accounted(plans: list[Plan]) -> int:

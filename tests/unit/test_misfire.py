@@ -119,6 +119,24 @@ def test_a_tick_swallowed_by_a_clock_change_is_a_gap_of_its_own() -> None:
     assert planned.next_us == to_us(datetime(2026, 3, 9, 6, 30, tzinfo=UTC))
 
 
+def test_a_last_tick_swallowed_by_a_clock_change_does_not_vanish() -> None:
+    ends = datetime(2026, 3, 9, tzinfo=UTC)
+    schedule = Schedule("30 2 * * *", "America/New_York", dst_gap="skip", end_at=ends)
+    before = to_us(datetime(2026, 3, 7, 7, 30, tzinfo=UTC))
+    planned = plan(rule_of(schedule, Policies()), before, before)
+    assert planned.next_us is None
+    assert [(gap.reason, gap.count) for gap in planned.gaps] == [(GapReason.DST, 1)]
+
+
+def test_the_last_tick_of_a_count_swallowed_by_a_clock_change_does_not_vanish() -> None:
+    text = "DTSTART:20260306T023000\nRRULE:FREQ=DAILY;COUNT=3"
+    rule = rule_of(Schedule(text, "America/New_York", dst_gap="skip"), Policies())
+    before = to_us(datetime(2026, 3, 7, 7, 30, tzinfo=UTC))
+    planned = plan(rule, before, before)
+    assert planned.next_us is None
+    assert [(gap.reason, gap.count) for gap in planned.gaps] == [(GapReason.DST, 1)]
+
+
 def test_a_timer_whose_tick_left_the_schedule_still_accounts_for_it() -> None:
     # The zone's rules changed after the timer was written: 09:00:30 is no tick any more.
     planned = plan(minutely("SKIP", grace=timedelta(0)), NINE + 30 * SECOND, NINE + 5 * MINUTE + 30 * SECOND)

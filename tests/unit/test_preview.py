@@ -8,7 +8,7 @@ import pytest
 from evertick import Schedule
 from evertick.domain.jitter import jitter_offset
 from evertick.domain.schedule.preview import MOST_ROWS, Preview, as_new_job, preview
-from evertick.domain.schedule.text import Soon
+from evertick.domain.schedule.spec import Soon
 
 NEW_YORK = "America/New_York"
 BEFORE_GAP = datetime(2026, 3, 7, 12, 0, tzinfo=UTC)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from evertick.bench.machine import machine
 from evertick.domain.misfire import DueTimer, plan_due
 from evertick.domain.rule import Policies, Rule, rule_of
-from evertick.domain.schedule.instants import SECOND_US, to_us
+from evertick.domain.schedule.instants import to_us
 from evertick.domain.schedule.schedule import Schedule
 
 COMMON = {
@@ -105,4 +105,4 @@ def _distinct_rules(count: int) -> Iterator[Rule]:
         minute_of_day, round_ = number % 1440, number // 1440
         text = f"{round_ % 60} {minute_of_day % 60} {minute_of_day // 60} * * *"
         schedule = Schedule(text, zones[number % len(zones)])
-        yield rule_of(schedule, Policies(misfire_grace=timedelta(microseconds=86_400 * SECOND_US)))
+        yield rule_of(schedule, Policies(misfire_grace=timedelta(days=1)))

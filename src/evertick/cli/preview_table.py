@@ -11,7 +11,7 @@ from rich.text import Text
 from evertick.domain.schedule.english import WEEKDAYS, length
 from evertick.domain.schedule.finding import Finding, Severity
 from evertick.domain.schedule.preview import Lost, Preview, Row
-from evertick.domain.schedule.text import Manual
+from evertick.domain.schedule.spec import Manual
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 _NARROW = 100
@@ -43,7 +43,7 @@ def _blocks(preview: Preview, count: int, *, narrow: bool) -> Iterator[Renderabl
 
 def _table(preview: Preview, *, narrow: bool) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    utc = preview.schedule.zone.is_fixed
+    utc = preview.schedule.zone.is_utc
     noted = bool(preview.lost) or any(row.notes for row in preview.rows)
     table.add_column("#", justify="right", style="dim", no_wrap=True)
     if not utc:

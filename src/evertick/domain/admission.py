@@ -8,7 +8,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import assert_never
 
-from evertick.domain.errors import InvalidInput
+from evertick.domain.errors import require_at_least
 
 # Nobody knows when a run will end or a queue will drain, so these waits are guesses: long enough that callers
 # who obey do not add to the load, short enough that they notice room soon after it appears.
@@ -29,11 +29,6 @@ class QuotaName(StrEnum):
     READY = "ready"  # attempts waiting in lanes: overload
 
 
-def _at_least(field: str, number: int, least: int) -> None:
-    if number < least:
-        raise InvalidInput(field, f"must be at least {least}, not {number}")
-
-
 @dataclass(frozen=True, slots=True)
 class Rate:
     """So many per second in the long run, and up to `burst` in one instant after a quiet time."""
@@ -42,8 +37,8 @@ class Rate:
     burst: int
 
     def __post_init__(self) -> None:
-        _at_least("per_second", self.per_second, 1)
-        _at_least("burst", self.burst, 1)
+        require_at_least("per_second", self.per_second, 1)
+        require_at_least("burst", self.burst, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +92,9 @@ class Quota:
     ready: int = 1_000_000
 
     def __post_init__(self) -> None:
-        _at_least("jobs", self.jobs, 0)
-        _at_least("running", self.running, 0)
-        _at_least("ready", self.ready, 0)
+        require_at_least("jobs", self.jobs, 0)
+        require_at_least("running", self.running, 0)
+        require_at_least("ready", self.ready, 0)
 
 
 @dataclass(frozen=True, slots=True)

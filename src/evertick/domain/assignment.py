@@ -56,13 +56,13 @@ def assign(members: Iterable[Member], homes: Mapping[int, str] = _NO_HOMES) -> d
 
 
 def changes(node: str, held: AbstractSet[int], assignment: Mapping[int, str]) -> Changes:
-    wanted = {partition for partition, owner in assignment.items() if owner == node}
+    wanted = {partition for partition, holder in assignment.items() if holder == node}
     return Changes(release=frozenset(held - wanted), take=frozenset(wanted - held))
 
 
 def _scores(node: str) -> tuple[int, ...]:
     """One score per partition, equal in every process: hash() is not."""
-    return _SCORES.unpack(shake_128(node.encode()).digest(_SCORES.size))
+    return _SCORES.unpack(shake_128(node.encode("utf-8", "surrogatepass")).digest(_SCORES.size))
 
 
 def _balance(pool: list[int], nodes: list[str], scores: Mapping[str, tuple[int, ...]]) -> dict[int, str]:

@@ -5,6 +5,11 @@ EvertickError
     └── InvalidSchedule   … and the field is one that decides when a job fires
 """
 
+from datetime import timedelta
+from typing import TypeVar
+
+_Ordered = TypeVar("_Ordered", int, timedelta)
+
 
 class EvertickError(Exception):
     """Any error that Evertick raises on purpose."""
@@ -24,3 +29,9 @@ class InvalidInput(EvertickError, ValueError):  # noqa: N818 - says what is wron
 
 class InvalidSchedule(InvalidInput):
     """A schedule, zone or window that says no usable fire time."""
+
+
+def require_at_least(field: str, value: _Ordered, least: _Ordered) -> None:
+    """Refuse a value below its least."""
+    if value < least:
+        raise InvalidInput(field, f"must be at least {least}, not {value}")

@@ -10,6 +10,7 @@ for a year costs as much as one that was down for an hour. Time is microseconds 
 5. Ticks that a change of the clocks swallowed on the way are gaps too.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -18,7 +19,7 @@ from typing import NamedTuple, assert_never
 from evertick.domain.policies import MissedWindow
 from evertick.domain.rule import Rule
 from evertick.domain.schedule.instants import SECOND_US
-from evertick.domain.schedule.ticks import Ticks
+from evertick.domain.schedule.ticks import END_US, Ticks
 from evertick.domain.states import GapReason, RunReason
 
 ON_TIME_US = SECOND_US
@@ -89,11 +90,12 @@ def plan(rule: Rule, fire_us: int, now_us: int, *, jitter_us: int = 0, most_fire
     gaps: list[Gap] = []
     next_us: int | None = fire_us
     if fire_us < grace_from_us:
-        settled = settle_missed(ticks, fire_us, grace_from_us, rule.missed_window, max_missed=rule.max_missed)
-        fires += settled.fires[:most_fires]
+        settled = settle_missed(
+            ticks, fire_us, grace_from_us, rule.missed_window, max_missed=rule.max_missed, most_fires=most_fires
+        )
+        fires += settled.fires
         gaps += settled.gaps
-        unhandled = settled.fires[most_fires:]
-        next_us = unhandled[0].fire_us if unhandled else ticks.next(grace_from_us - 1)
+        next_us = ticks.next(grace_from_us - 1) if settled.next_us is None else settled.next_us
     while next_us is not None and next_us <= now_us and len(fires) < most_fires:
         reason = RunReason.TICK if now_us - next_us <= ON_TIME_US else RunReason.LATE
         fires.append(Fire(next_us, reason))
@@ -103,9 +105,10 @@ def plan(rule: Rule, fire_us: int, now_us: int, *, jitter_us: int = 0, most_fire
 
 
 class Settled(NamedTuple):
-    """Missed ticks, each in a fire or in a gap."""
+    """Missed ticks: the oldest of those that run, where the others that run begin, and those that do not."""
 
     fires: tuple[Fire, ...]
+    next_us: int | None
     gaps: tuple[Gap, ...]
 
 
@@ -116,6 +119,7 @@ def settle_missed(  # noqa: PLR0913 - which ticks, and what to do with them
     policy: MissedWindow,
     *,
     max_missed: int,
+    most_fires: int = MOST_FIRES,
     reason: GapReason = GapReason.MISSED,
 ) -> Settled:
     """Settle the tick at `first_us` and all others before `end_us`. Also what `resume` does with a pause's ticks."""
@@ -130,26 +134,41 @@ def settle_missed(  # noqa: PLR0913 - which ticks, and what to do with them
             keep = min(count, max_missed)
         case _:
             assert_never(policy)
-    kept = list(islice(_backwards(ticks, first_us, end_us), keep))[::-1]
-    fires = tuple(Fire(at, RunReason.CATCH_UP) for at in kept)
+    oldest_us = _oldest(ticks, first_us, end_us, count, keep)
+    kept = list(islice(_forwards(ticks, oldest_us, end_us), most_fires + 1))
+    fires = tuple(Fire(at, RunReason.CATCH_UP) for at in kept[:most_fires])
+    next_us = kept[most_fires] if len(kept) > most_fires else None
     if count == keep:
-        return Settled(fires, ())
-    last_us = next(_backwards(ticks, first_us, kept[0] if kept else end_us))
-    return Settled(fires, (Gap(first_us, last_us, count - keep, reason),))
+        return Settled(fires, next_us, ())
+    last_us = _newest(ticks, first_us, oldest_us or end_us)
+    return Settled(fires, next_us, (Gap(first_us, last_us, count - keep, reason),))
 
 
-def _backwards(ticks: Ticks, first_us: int, end_us: int) -> Iterator[int]:
-    """The ticks before `end_us`, newest first, down to the one at `first_us`."""
-    at = ticks.prev(end_us)
-    while at is not None and at > first_us:
-        yield at
-        at = ticks.prev(at)
-    yield first_us
+def _newest(ticks: Ticks, first_us: int, before_us: int) -> int:
+    return max(first_us, ticks.prev(before_us) or first_us)
+
+
+def _oldest(ticks: Ticks, first_us: int, end_us: int, count: int, keep: int) -> int | None:
+    """The oldest of the newest `keep` out of `count` ticks, found by counting rather than by walking back."""
+    if keep <= 1:
+        return _newest(ticks, first_us, end_us) if keep else None
+    if count == keep:
+        return first_us
+    instants = range(first_us + 1, end_us)
+    return instants[bisect_left(instants, count - keep, key=lambda at: ticks.count(first_us + 1, at + 1))]
+
+
+def _forwards(ticks: Ticks, at_us: int | None, end_us: int) -> Iterator[int]:
+    while at_us is not None and at_us < end_us:
+        yield at_us
+        at_us = ticks.next(at_us)
 
 
 def _swallowed(ticks: Ticks, from_us: int, to_us: int | None) -> Iterator[Gap]:
-    """Gaps for wall times between two fire times that the clocks jumped over and no policy made up for."""
-    if to_us is not None:
-        for lost in ticks.lost(from_us + 1, to_us + 1):
-            at_us = lost.at * SECOND_US
-            yield Gap(at_us, at_us, lost.ticks, GapReason.DST)
+    """Gaps for wall times up to the next tick, or the end, that the clocks jumped over and no policy made up for.
+
+    Such a time has no instant of its own: its gap stands at the jump, where a run may stand too.
+    """
+    for lost in ticks.lost(from_us + 1, END_US if to_us is None else to_us + 1):
+        at_us = lost.at * SECOND_US
+        yield Gap(at_us, at_us, lost.ticks, GapReason.DST)

@@ -38,14 +38,14 @@ Overlap: TypeAlias = Start | Wait | SkipTick | Replace
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class Unfinished:
     """What a job has unfinished: `open_runs`, and `waiting` ones behind them (policy QUEUE)."""
 
     open_runs: int = 0
     waiting: int = 0
 
     @property
-    def unfinished(self) -> int:
+    def total(self) -> int:
         # What waited when the policy was edited starts as soon as there is room: all policies count it.
         return self.open_runs + self.waiting
 
@@ -56,27 +56,27 @@ def check_max_concurrent(max_concurrent: int) -> int:
     return max_concurrent
 
 
-def decide(policy: ConcurrentPolicy, max_concurrent: int, load: Load) -> Overlap:
+def decide(policy: ConcurrentPolicy, max_concurrent: int, unfinished: Unfinished) -> Overlap:
     """Decide for one due tick. Only ALLOW reads `max_concurrent`: the other policies mean one at a time."""
     match policy:
         case ConcurrentPolicy.SKIP:
-            return SkipTick() if load.unfinished else Start()
+            return SkipTick() if unfinished.total else Start()
         case ConcurrentPolicy.ALLOW:
-            return Start() if load.unfinished < max_concurrent else SkipTick()
+            return Start() if unfinished.total < max_concurrent else SkipTick()
         case ConcurrentPolicy.QUEUE:
-            return _in_turn(load)
+            return _in_turn(unfinished)
         case ConcurrentPolicy.REPLACE:
-            return Replace(load.unfinished) if load.unfinished else Start()
+            return Replace(unfinished.total) if unfinished.total else Start()
         case _:
             assert_never(policy)
 
 
-def _in_turn(load: Load) -> Overlap:
-    if load.open_runs == 0:
+def _in_turn(unfinished: Unfinished) -> Overlap:
+    if unfinished.open_runs == 0:
         # Whoever waits goes first: it takes the free place, and the tick takes its.
-        return Wait() if load.waiting else Start()
+        return Wait() if unfinished.waiting else Start()
     # The waiting one keeps its place. It is a run by now, and a run never turns back into a gap.
-    return SkipTick() if load.waiting else Wait()
+    return SkipTick() if unfinished.waiting else Wait()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Allotment:
     cancel: int = 0
 
 
-def allot(policy: ConcurrentPolicy, max_concurrent: int, load: Load, ticks: int) -> Allotment:
+def allot(policy: ConcurrentPolicy, max_concurrent: int, unfinished: Unfinished, ticks: int) -> Allotment:
     """Decide for `ticks` due together as if they came one by one, in O(1).
 
     REPLACE starts the newest alone: each older one would be cancelled by the next before it did anything.
@@ -98,14 +98,14 @@ def allot(policy: ConcurrentPolicy, max_concurrent: int, load: Load, ticks: int)
     if ticks == 0:
         return Allotment()
     if policy is ConcurrentPolicy.REPLACE:
-        return Allotment(skip_oldest=ticks - 1, start=1, cancel=load.unfinished)
-    start = min(ticks, _room(policy, max_concurrent, load))
+        return Allotment(skip_oldest=ticks - 1, start=1, cancel=unfinished.total)
+    start = min(ticks, _room(policy, max_concurrent, unfinished))
     wait = 0
     if policy is ConcurrentPolicy.QUEUE and start < ticks:
-        wait = int(isinstance(_in_turn(Load(load.open_runs + start, load.waiting)), Wait))
+        wait = int(isinstance(_in_turn(Unfinished(unfinished.open_runs + start, unfinished.waiting)), Wait))
     return Allotment(start=start, wait=wait, skip_newest=ticks - start - wait)
 
 
-def _room(policy: ConcurrentPolicy, max_concurrent: int, load: Load) -> int:
+def _room(policy: ConcurrentPolicy, max_concurrent: int, unfinished: Unfinished) -> int:
     limit = max_concurrent if policy is ConcurrentPolicy.ALLOW else 1
-    return max(0, limit - load.unfinished)
+    return max(0, limit - unfinished.total)

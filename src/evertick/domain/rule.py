@@ -1,8 +1,8 @@
 """Rules: the one normal form of everything that decides when a job fires, shared by all jobs that fire alike.
 
-Two specs that can never differ in behaviour have the same canonical text and digest: names, ranges and steps of cron
-are resolved, an interval keeps only its phase, a zone where none matters is UTC, and numbers that the chosen policy
-does not look at are dropped. A million one-offs share one rule, since their only tick is in their timer.
+Ways of writing the same have the same canonical text and digest: names, ranges and steps of cron are resolved, an
+interval keeps only its phase, a zone where none matters is UTC, and numbers that the chosen policy does not look at are
+dropped. A million one-offs share one rule, since their only tick is in their timer.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from datetime import timedelta
 from hashlib import blake2b
 from typing import Any, assert_never
 
-from evertick.domain.errors import InvalidInput
+from evertick.domain.errors import InvalidInput, require_at_least
 from evertick.domain.policies import ConcurrentPolicy, DstGap, DstOverlap, MissedWindow
 from evertick.domain.schedule.cron import Cron
 from evertick.domain.schedule.instants import duration_us
@@ -21,12 +21,13 @@ from evertick.domain.schedule.interval import Every, EveryMonths
 from evertick.domain.schedule.rrule_spec import RRule
 from evertick.domain.schedule.rrule_text import Freq
 from evertick.domain.schedule.schedule import Schedule
-from evertick.domain.schedule.text import Manual, Once, Soon, Spec, ticks_of
+from evertick.domain.schedule.spec import Manual, Once, Soon, Spec, ticks_of
 from evertick.domain.schedule.ticks import NoTicks, Ticks, WithinTicks
 from evertick.domain.schedule.zone import zone
 
 LONGEST_DEFAULT_GRACE = timedelta(hours=1)
 DEFAULT_MAX_MISSED = 100
+MOST_MISSED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +108,12 @@ class Policies:
     max_concurrent: int = 1
 
     def __post_init__(self) -> None:
-        _at_least("jitter_seconds", self.jitter, timedelta(0))
-        _at_least("misfire_grace_seconds", self.misfire_grace or timedelta(0), timedelta(0))
-        _at_least("max_missed", self.max_missed, 1)
-        _at_least("max_concurrent", self.max_concurrent, 1)
+        require_at_least("jitter_seconds", self.jitter, timedelta(0))
+        require_at_least("misfire_grace_seconds", self.misfire_grace or timedelta(0), timedelta(0))
+        require_at_least("max_missed", self.max_missed, 1)
+        if self.max_missed > MOST_MISSED:
+            raise InvalidInput("max_missed", f"must be at most {MOST_MISSED}")
+        require_at_least("max_concurrent", self.max_concurrent, 1)
 
 
 def default_grace(schedule: Schedule) -> timedelta:
@@ -120,16 +123,18 @@ def default_grace(schedule: Schedule) -> timedelta:
 
 
 def rule_of(schedule: Schedule, policies: Policies) -> Rule:
-    """Normalise a schedule and its policies."""
-    spec = _normal_spec(schedule.spec, clocks_change=not schedule.zone.is_fixed)
+    """Normalise a schedule and its policies. What counts from the job's creation must know it: `anchor_at`."""
+    if isinstance(schedule.spec, RRule) and schedule.spec.is_unanchored:
+        raise ValueError("a COUNT without DTSTART counts from the job's creation: give the schedule its anchor_at")
+    spec = _normal_spec(schedule.spec, clocks_change=not schedule.zone.is_utc)
     by_clock = isinstance(spec, Cron | RRule | EveryMonths)
-    by_policy = by_clock and not (schedule.zone.is_fixed or getattr(spec, "elapsed", False))
+    by_policy = by_clock and not (schedule.zone.is_utc or getattr(spec, "elapsed", False))
     ends = not isinstance(spec, OneOff | Manual)
     grace = default_grace(schedule) if policies.misfire_grace is None else policies.misfire_grace
     misfires = not isinstance(spec, Manual)
     return Rule(
         spec=spec,
-        timezone=schedule.timezone if by_clock and not schedule.zone.is_fixed else "UTC",
+        timezone=schedule.timezone if by_clock and not schedule.zone.is_utc else "UTC",
         dst_gap=schedule.dst_gap if by_policy else DstGap.CATCH_UP,
         dst_overlap=schedule.dst_overlap if by_policy else DstOverlap.FIRST,
         start_us=schedule.window_us[0] if ends else None,
@@ -171,8 +176,3 @@ def _ticks(rule: Rule) -> Ticks:
 def _untuple(value: Any) -> Any:
     """JSON's lists back to the tuples that specs hold."""
     return tuple(_untuple(item) for item in value) if isinstance(value, list) else value
-
-
-def _at_least(field: str, value: Any, least: Any) -> None:
-    if value < least:
-        raise InvalidInput(field, f"must be at least {least}")

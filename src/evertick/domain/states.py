@@ -78,7 +78,7 @@ class GapReason(_Word):
     PAUSED = "paused", "scheduler", "the job was paused"
     OVERLAP = "overlap", "scheduler", "an earlier run was unfinished"
     CALENDAR = "calendar", "scheduler", "a calendar excludes them"
-    DST = "dst", "scheduler", "the clocks jumped over them, and `dst_gap` is `skip`"
+    DST = "dst", "scheduler", "the clocks jumped over them, and no policy made up for it"
 
 
 class GapStatus(_Word):

@@ -12,8 +12,8 @@ from datetime import UTC, date, datetime
 from cronsim import CronSim, CronSimError
 
 from evertick.domain.errors import InvalidSchedule
+from evertick.domain.schedule.day_pattern import KEPT_YEARS, DayPattern, Days, compact
 from evertick.domain.schedule.instants import DAY_S, first_day, to_day
-from evertick.domain.schedule.pattern import KEPT_YEARS, DayPattern, Days
 from evertick.domain.stable_hash import stable_int
 
 NICKNAMES = {
@@ -25,8 +25,6 @@ NICKNAMES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-
-MOST_CHARACTERS = 512
 
 DAY_OF_MONTH, DAY_OF_WEEK = 3, 5
 
@@ -41,7 +39,7 @@ FIELDS = (
 
 # What `H` chooses from: every month has a 28th, and Sunday is counted once.
 _HASH_RANGES = ((0, 59), (0, 59), (0, 23), (1, 28), (1, 12), (0, 6))
-_HASH = re.compile(r"H(?:\((\d+)-(\d+)\))?(?:/(\d+))?")
+_HASH = re.compile(r"H(?:\((\d{1,4})-(\d{1,4})\))?(?:/(\d{1,4}))?", re.ASCII)
 _SUNDAY_LAST = re.compile(r"(?<=MON|TUE|WED|THU|FRI|SAT)-SUN|(?<=[1-6])-SUN")
 _ANY_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -66,8 +64,8 @@ class Cron:
 
 def parse(text: str, key: str = "") -> Cron:
     """Read five or six fields, or a nickname such as `@daily`."""
-    if len(text) > MOST_CHARACTERS:
-        raise InvalidSchedule("schedule", f"a cron expression has at most {MOST_CHARACTERS} characters")
+    if not text.isascii():
+        raise InvalidSchedule("schedule", f"a cron expression is written in ASCII: {text!r}")
     parts = _split(text)
     starred = [_is_star(part) for part in parts]
     resolved = [_resolve(part, number, key) for number, part in enumerate(parts)]
@@ -182,15 +180,6 @@ def times_of_day(second: str, minute: str, hour: str) -> Sequence[int]:
     sim = CronSim(f"{second} {minute} {hour} * * *", _ANY_TIME)
     product = itertools.product(sorted(sim.hours), sorted(sim.minutes), sorted(sim.seconds))
     return compact([h * 3600 + m * 60 + s for h, m, s in product])
-
-
-def compact(times: list[int]) -> Sequence[int]:
-    """As a range if evenly spaced: the 86,400 seconds of a day then cost nothing to keep."""
-    if len(times) > 1:
-        evenly = range(times[0], times[-1] + 1, times[1] - times[0])
-        if len(evenly) == len(times) and all(map(int.__eq__, evenly, times)):
-            return evenly
-    return tuple(times)
 
 
 @functools.lru_cache(maxsize=1024)

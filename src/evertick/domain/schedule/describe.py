@@ -19,7 +19,7 @@ from evertick.domain.schedule.english import (
 from evertick.domain.schedule.instants import SECOND_US, from_us, from_wall
 from evertick.domain.schedule.interval import Every, EveryMonths
 from evertick.domain.schedule.rrule_spec import RRule
-from evertick.domain.schedule.text import Manual, Once, Soon, Spec
+from evertick.domain.schedule.spec import Manual, Once, Soon, Spec
 from evertick.domain.schedule.zone import Zone
 
 
@@ -54,7 +54,7 @@ def _names_clock_time(spec: Spec, zone: Zone) -> bool:
     """Whether the sentence names a reading of the clock, which means nothing without a zone."""
     match spec:
         case Cron():
-            return names_days(spec) or cron_times(spec).depends_on_zone(utc=zone.is_fixed)
+            return names_days(spec) or cron_times(spec).depends_on_zone(utc=zone.is_utc)
         case Every():
             return spec.from_anchor
         case RRule() | EveryMonths() | Once():

@@ -51,10 +51,10 @@ def _limits(spec: RRule, zone: Zone) -> Iterator[str]:
         yield f"until {wall_moment(spec.until_wall)}"
     if spec.until_us is not None:
         yield f"until {moment(local(from_us(spec.until_us), zone))}"
-    if spec.rdates:
-        yield f"and on {counted(len(spec.rdates), 'extra date')}"
-    if spec.exdates:
-        yield f"except on {counted(len(spec.exdates), 'date')}"
+    if added := len(spec.rdates) + len(spec.rdates_us):
+        yield f"and on {counted(added, 'extra date')}"
+    if removed := len(spec.exdates) + len(spec.exdates_us):
+        yield f"except on {counted(removed, 'date')}"
 
 
 def _from_both_ends(numbers: Sequence[int]) -> list[int]:

@@ -8,12 +8,12 @@ from evertick.domain.schedule.instants import SECOND_US
 
 _UNITS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _TERM = re.compile(
-    r"\s*(\d+(?:\.\d+)?)\s*(ms|w|weeks?|d|days?|h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?)(?![a-z])",
+    r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*(ms|w|weeks?|d|days?|h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?)(?![a-z])",
     re.IGNORECASE | re.ASCII,
 )
 _ISO = re.compile(
-    r"P(?:(?P<years>\d+)Y)?(?:(?P<months>\d+)M)?(?:(?P<w>\d+)W)?(?:(?P<d>\d+)D)?"
-    r"(?:T(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:[.,]\d{1,6})?)S)?)?",
+    r"P(?:(?P<years>\d{1,9})Y)?(?:(?P<months>\d{1,9})M)?(?:(?P<w>\d{1,9})W)?(?:(?P<d>\d{1,9})D)?"
+    r"(?:T(?:(?P<h>\d{1,12})H)?(?:(?P<m>\d{1,12})M)?(?:(?P<s>\d{1,12}(?:[.,]\d{1,6})?)S)?)?",
     re.IGNORECASE | re.ASCII,
 )
 MOST_US = 100 * 366 * 86_400 * SECOND_US

@@ -94,7 +94,7 @@ def wall_moment(wall: int) -> str:
 
 def in_zone(words: str, zone: Zone) -> str:
     """A sentence with clock times, and whose clock it is: `… at 13:00 UTC`, `… every day, Asia/Tokyo time`."""
-    if zone.is_fixed:
+    if zone.is_utc:
         return f"{words} UTC" if words[-1].isdecimal() else f"{words}, UTC"
     return f"{words}, {zone.name} time"
 

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 SECOND_US = 1_000_000
 DAY_S = 86_400
 
-FIRST_YEAR, LAST_YEAR = 2, 9990
+FIRST_YEAR, LAST_YEAR = 3, 9990
 """Years the calendar search stays within, short of what datetime can hold so that no zone overflows it."""
 
 EPOCH_AT = datetime(1970, 1, 1, tzinfo=UTC)

@@ -5,14 +5,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from evertick.domain.errors import InvalidSchedule
+from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule.duration import MOST_US, Span, parse_iso, parse_words
-from evertick.domain.schedule.instants import LAST_YEAR, SECOND_US, from_wall, to_us, to_wall
+from evertick.domain.schedule.instant_text import instant_us, read_instant
+from evertick.domain.schedule.instants import LAST_YEAR, SECOND_US, from_wall, to_wall
 from evertick.domain.schedule.pattern import StepPattern
 from evertick.domain.schedule.ticks import EveryTick
 from evertick.domain.schedule.zone import Zone
 
 _EVERY = re.compile(r"@?every\s+(.+)", re.IGNORECASE | re.DOTALL)
-_REPEAT = re.compile(r"R(?P<total>-1|\d*)/(?P<start>[^/]+)/(?P<step>[^/]+)", re.IGNORECASE | re.ASCII)
+_REPEAT = re.compile(r"R(?P<total>-1|\d{0,9})/(?P<start>[^/]+)/(?P<step>[^/]+)", re.IGNORECASE | re.ASCII)
 _LEAST_MONTH_S = 28 * 86_400
 
 
@@ -72,28 +74,31 @@ def parse_every(text: str, anchor_us: int) -> Every:
 
 
 def is_repeating(text: str) -> bool:
-    return re.match(r"R(-1|\d*)/", text, re.IGNORECASE | re.ASCII) is not None
+    return re.match(r"R-?\d*/", text, re.IGNORECASE | re.ASCII) is not None
 
 
-def parse_repeating(text: str, zone: Zone) -> Every | EveryMonths:
+def parse_repeating(text: str, zone: Zone, gap: DstGap, overlap: DstOverlap) -> Every | EveryMonths:
     """`R[n]/start/step` or `R[n]/start/end`: n ticks, the first at the start; without n for ever."""
     match = _REPEAT.fullmatch(text.strip())
-    start = _instant(match["start"]) if match else None
+    start = read_instant(match["start"]) if match else None
     if not match or start is None:
         raise InvalidSchedule("schedule", f"{text!r}: write `R/2026-01-01T00:00:00Z/PT1H`, or `R5/…` for five ticks")
     total = None if match["total"] in {"", "-1"} else int(match["total"])
     if total == 0:
         raise InvalidSchedule("schedule", f"{text!r} never fires: it repeats zero times")
-    local = start.replace(tzinfo=zone.info) if start.tzinfo is None else start
     step = parse_iso(match["step"])
+    if step and step.months:
+        return _by_months(text, start, step, total, zone)
+    start_us = instant_us(start, zone, gap, overlap)
     if step is None:
-        end = _instant(match["step"])
+        end = read_instant(match["step"])
         if end is None:
             raise InvalidSchedule("schedule", f"{match['step']!r} is neither an ISO 8601 duration nor an instant")
-        end = end.replace(tzinfo=zone.info) if end.tzinfo is None else end
-        step = Span(0, to_us(end) - to_us(local))
-    if not step.months:
-        return Every(_checked(text, step.fixed_us), to_us(local), total, from_anchor=True)
+        step = Span(0, instant_us(end, zone, gap, overlap) - start_us)
+    return Every(_checked(text, step.fixed_us), start_us, total, from_anchor=True)
+
+
+def _by_months(text: str, start: datetime, step: Span, total: int | None, zone: Zone) -> EveryMonths:
     if step.months > 1200 or step.fixed_us % SECOND_US or step.fixed_us > MOST_US:
         raise InvalidSchedule("schedule", f"{text!r}: a calendar step is whole seconds and at most 100 years")
     wall = start if start.tzinfo is None else start.astimezone(zone.info).replace(tzinfo=None)
@@ -106,10 +111,3 @@ def _checked(text: str, step_us: int) -> int:
     if step_us > MOST_US:
         raise InvalidSchedule("schedule", f"{text!r}: the interval is longer than 100 years")
     return step_us
-
-
-def _instant(text: str) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text.upper())
-    except ValueError:
-        return None

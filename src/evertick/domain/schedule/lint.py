@@ -16,7 +16,7 @@ from evertick.domain.schedule.instants import DAY_S, SECOND_US, first_day, from_
 from evertick.domain.schedule.lint_calendar import calendar_findings
 from evertick.domain.schedule.lint_dst import DstView, dst_findings
 from evertick.domain.schedule.spacing import shortest_interval
-from evertick.domain.schedule.text import Manual, Spec
+from evertick.domain.schedule.spec import Manual, Spec
 from evertick.domain.schedule.ticks import END_US, FIRST_US, Ticks
 from evertick.domain.schedule.zone import Zone
 

@@ -9,7 +9,8 @@ from evertick.domain.schedule.english import day, months, ordinal
 from evertick.domain.schedule.finding import Finding, Severity
 from evertick.domain.schedule.instants import from_wall
 from evertick.domain.schedule.rrule_spec import RRule
-from evertick.domain.schedule.text import Spec, split_zone
+from evertick.domain.schedule.spec import Spec
+from evertick.domain.schedule.text import split_zone
 
 _UNTIL_DATE = re.compile(r"[:;]UNTIL=(\d{8})(?![0-9T])", re.IGNORECASE | re.ASCII)
 _LEAP_DAY = 29

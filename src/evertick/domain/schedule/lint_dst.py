@@ -4,14 +4,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from evertick.domain.policies import DstGap, DstOverlap
-from evertick.domain.schedule.cron import Cron
 from evertick.domain.schedule.english import clock, day, length
 from evertick.domain.schedule.finding import Finding, Severity
 from evertick.domain.schedule.instants import DAY_S, SECOND_US, from_wall
-from evertick.domain.schedule.interval import EveryMonths
 from evertick.domain.schedule.pattern import WallPattern
 from evertick.domain.schedule.rrule_spec import RRule
-from evertick.domain.schedule.text import Spec, pattern_of
+from evertick.domain.schedule.spec import Spec, fixed_times
 from evertick.domain.schedule.zone import Stretch, Zone
 from evertick.domain.schedule.zoned import CORRECTION_S
 
@@ -29,8 +27,8 @@ class DstView(NamedTuple):
 
 def dst_findings(view: DstView) -> Iterator[Finding]:
     """The first gap and the first overlap that hit the schedule, at most one finding each."""
-    pattern = _fixed_times(view.spec)
-    if pattern is None or view.zone.is_fixed:
+    pattern = fixed_times(view.spec)
+    if pattern is None or view.zone.is_utc:
         return
     missing = {"gap", "overlap"}
     for change in changes(view.zone, view.low, _end(view)):
@@ -51,15 +49,6 @@ def changes(zone: Zone, low: int, high: int) -> Iterator[Stretch]:
         if low <= stretch.since == stretch.start and stretch.before != stretch.offset:
             yield stretch
         low = stretch.end
-
-
-def _fixed_times(spec: Spec) -> WallPattern | None:
-    """The wall times of a schedule that means readings of the clock, not elapsed time."""
-    match spec:
-        case Cron(elapsed=False) | RRule(elapsed=False) | EveryMonths():
-            return pattern_of(spec)
-        case _:
-            return None
 
 
 def _end(view: DstView) -> int:

@@ -3,13 +3,10 @@
 from datetime import timedelta
 
 from evertick.domain.policies import DstGap, DstOverlap
-from evertick.domain.schedule.cron import Cron
 from evertick.domain.schedule.english import clock, length
 from evertick.domain.schedule.instants import DAY_S
-from evertick.domain.schedule.interval import EveryMonths
-from evertick.domain.schedule.rrule_spec import RRule
 from evertick.domain.schedule.schedule import Schedule
-from evertick.domain.schedule.text import pattern_of
+from evertick.domain.schedule.spec import fixed_times
 from evertick.domain.schedule.ticks import LostTicks
 from evertick.domain.schedule.zone import Stretch
 from evertick.domain.schedule.zoned import CORRECTION_S, ZonedTicks
@@ -21,11 +18,11 @@ class ClockNotes:
     def __init__(self, schedule: Schedule) -> None:
         self._zone = schedule.zone
         self._gap, self._overlap = schedule.dst_gap, schedule.dst_overlap
-        self._zoned = _fixed_times(schedule)
+        self._zoned = _fixed_ticks(schedule)
 
     def of(self, at: int, previous: int | None) -> tuple[str, ...]:
         """Notes on the fire time at `at`, of which `previous` is the one listed before."""
-        if self._zone.is_fixed:
+        if self._zone.is_utc:
             return ()
         stretch = self._zone.stretch_at(at)
         here = [note for note in (self._stands_in(at, stretch), self._repeated(at, stretch)) if note]
@@ -70,14 +67,10 @@ def lost_note(lost: LostTicks, gap: DstGap) -> str:
     return f"{missing}: {why}"
 
 
-def _fixed_times(schedule: Schedule) -> ZonedTicks | None:
+def _fixed_ticks(schedule: Schedule) -> ZonedTicks | None:
     """The ticks before any window, if they are readings of the clock rather than elapsed time."""
-    spec = schedule.spec
-    match spec:
-        case Cron(elapsed=False) | RRule(elapsed=False) | EveryMonths():
-            return ZonedTicks(pattern_of(spec), schedule.zone, schedule.dst_gap, schedule.dst_overlap)
-        case _:
-            return None
+    pattern = fixed_times(schedule.spec)
+    return ZonedTicks(pattern, schedule.zone, schedule.dst_gap, schedule.dst_overlap) if pattern else None
 
 
 def _change(seconds: int) -> list[str]:

@@ -13,7 +13,7 @@ from evertick.domain.schedule.instants import SECOND_US, from_seconds, from_wall
 from evertick.domain.schedule.lint_calendar import uses_hash
 from evertick.domain.schedule.notes import ClockNotes, lost_note
 from evertick.domain.schedule.schedule import Schedule
-from evertick.domain.schedule.text import Once, Soon
+from evertick.domain.schedule.spec import Once, Soon
 
 MOST_ROWS = 1000
 

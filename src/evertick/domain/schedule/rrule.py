@@ -9,22 +9,15 @@ from DTSTART.
 from dataclasses import replace
 
 from evertick.domain.policies import DstGap, DstOverlap
+from evertick.domain.schedule.bounded_pattern import AmendedPattern, CountedPattern, WithinPattern
+from evertick.domain.schedule.day_pattern import GIVE_UP_YEARS, DayPattern
 from evertick.domain.schedule.instants import DAY_S
-from evertick.domain.schedule.pattern import (
-    GIVE_UP_YEARS,
-    AmendedPattern,
-    CountedPattern,
-    DayPattern,
-    ListPattern,
-    StepPattern,
-    WallPattern,
-    WithinPattern,
-)
+from evertick.domain.schedule.pattern import ListPattern, StepPattern, WallPattern
 from evertick.domain.schedule.rrule_days import ChosenPositions, aligned_days, aligned_years
 from evertick.domain.schedule.rrule_spec import RRule
 from evertick.domain.schedule.rrule_text import PERIOD_S, Freq
 from evertick.domain.schedule.rrule_times import offsets, same_times, stepped_times, steps_freely
-from evertick.domain.schedule.ticks import JoinedTicks, Ticks, WithinTicks
+from evertick.domain.schedule.ticks import ExceptTicks, JoinedTicks, ListTicks, Ticks, WithinTicks
 from evertick.domain.schedule.zone import Zone
 from evertick.domain.schedule.zoned import ZonedTicks
 
@@ -33,21 +26,23 @@ MOST_YEARS = 1000
 
 
 def ticks_of(rule: RRule, zone: Zone, gap: DstGap, overlap: DstOverlap) -> Ticks:
-    zoned = ZonedTicks(pattern_of(rule), zone, gap, overlap, elapsed=rule.elapsed)
-    if rule.until_us is None:
-        return zoned
-    if not rule.rdates:
-        return WithinTicks(zoned, None, rule.until_us)
-    # UNTIL ends the rule, not the dates that were added to it.
-    ruled = WithinTicks(ticks_of(replace(rule, until_us=None, rdates=()), zone, gap, overlap), None, rule.until_us)
-    added = ListPattern([wall for wall in rule.rdates if wall not in rule.exdates])
-    return JoinedTicks(ruled, ZonedTicks(added, zone, gap, overlap, elapsed=rule.elapsed))
+    """The rule's own ticks up to UNTIL, without the excluded ones; then the added dates, which UNTIL does not end."""
+    ticks: Ticks = ZonedTicks(pattern_of(replace(rule, rdates=())), zone, gap, overlap, elapsed=rule.elapsed)
+    if rule.until_us is not None:
+        ticks = WithinTicks(ticks, None, rule.until_us)
+    if rule.rdates:
+        # Each is a time on the clock, also where the rule itself follows elapsed time.
+        added = ListPattern([wall for wall in rule.rdates if wall not in rule.exdates])
+        ticks = JoinedTicks(ticks, ZonedTicks(added, zone, gap, overlap))
+    if rule.rdates_us:
+        ticks = JoinedTicks(ticks, ListTicks(rule.rdates_us))
+    return ExceptTicks(ticks, rule.exdates_us) if rule.exdates_us else ticks
 
 
 def pattern_of(rule: RRule) -> WallPattern:
     plain = _arithmetic(rule) or _day_pattern(rule)
     inner: WallPattern = WithinPattern(plain, rule.first, rule.until_wall)
-    if rule.count is not None and not isinstance(plain, StepPattern):
+    if rule.count is not None and not rule.is_unanchored and not isinstance(plain, StepPattern):
         inner = CountedPattern(inner, rule.base, rule.count)
     return AmendedPattern(inner, rule.rdates, rule.exdates) if rule.rdates or rule.exdates else inner
 
@@ -62,7 +57,8 @@ def _arithmetic(rule: RRule) -> StepPattern | None:
     start = rule.base // unit * unit + within[0]
     if rule.first is not None and start < rule.first:
         start += step
-    return StepPattern(lambda number: start + number * step, step, rule.count)
+    total = None if rule.is_unanchored else rule.count
+    return StepPattern(lambda number: start + number * step, step, total)
 
 
 def _day_pattern(rule: RRule) -> DayPattern:

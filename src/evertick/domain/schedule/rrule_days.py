@@ -3,13 +3,13 @@
 import functools
 import itertools
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 from dateutil import rrule as dateutil_rrule
 
+from evertick.domain.schedule.day_pattern import ALL_YEARS, KEPT_YEARS, Days
 from evertick.domain.schedule.instants import DAY_S, FIRST_YEAR, LAST_YEAR, first_day, from_day, to_day
-from evertick.domain.schedule.pattern import ALL_YEARS, KEPT_YEARS, Days
 from evertick.domain.schedule.rrule_spec import ALL_WEEKDAYS, RRule
 from evertick.domain.schedule.rrule_text import PERIOD_S, Freq
 from evertick.domain.schedule.rrule_times import choose
@@ -162,6 +162,12 @@ class ChosenPositions:
     def times(self, day: int) -> Sequence[int]:
         return self._year(from_day(day).year).get(day, ())
 
+    def _picked(self, days: list[int]) -> Iterator[int]:
+        """The walls of one period, by arithmetic: a year of seconds has too many to list them."""
+        per_day = len(self._all_times)
+        for place in choose(range(len(days) * per_day), self._positions):
+            yield days[place // per_day] * DAY_S + self._all_times[place % per_day]
+
     def _choose(self, year: int) -> dict[int, Sequence[int]]:
         if not self._positions:
             return {}
@@ -169,7 +175,7 @@ class ChosenPositions:
         around = [*self._all_days(year - 1)[-7:], *self._all_days(year), *self._all_days(year + 1)[:7]]
         walls: list[int] = []
         for _, days in itertools.groupby(around, key=self._number_of):
-            walls += choose([day * DAY_S + time for day in days for time in self._all_times], self._positions)
+            walls += self._picked(list(days))
         inside = (wall for wall in walls if from_day(wall // DAY_S).year == year)
         return {
             day: tuple(w % DAY_S for w in of_day) for day, of_day in itertools.groupby(inside, lambda w: w // DAY_S)

@@ -1,8 +1,8 @@
 """What a recurrence says, with all that DTSTART implies made explicit."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from evertick.domain.schedule.instants import from_wall
+from evertick.domain.schedule.instants import DAY_S, from_wall
 from evertick.domain.schedule.rrule_text import Freq, Parts
 
 ALL_WEEKDAYS = tuple((0, day) for day in range(7))
@@ -34,6 +34,17 @@ class RRule:
     until_us: int | None
     rdates: tuple[int, ...]
     exdates: tuple[int, ...]
+    rdates_us: tuple[int, ...]
+    exdates_us: tuple[int, ...]
+
+    @property
+    def is_unanchored(self) -> bool:
+        """Whether its COUNT starts with a creation that is not known yet."""
+        return self.count is not None and self.first is None
+
+    def anchored(self, wall: int) -> "RRule":
+        """The same rule of a job that is created at `wall`."""
+        return replace(self, base=wall // DAY_S * DAY_S, first=wall)
 
     @property
     def elapsed(self) -> bool:
@@ -41,12 +52,13 @@ class RRule:
         return self.freq > Freq.DAILY
 
 
-def resolve(parts: Parts, default_start: int) -> RRule:
-    """Make explicit what DTSTART implies. Without DTSTART, periods are numbered from `default_start`, and times
-    that a BYHOUR or BYMINUTE leaves open are zero: BYHOUR=14 means 14:00.
+def resolve(parts: Parts, default_start: int | None) -> RRule:
+    """Make explicit what DTSTART implies. Without DTSTART, periods are numbered from `default_start`, or from 1970
+    if that is not known either, and times that a BYHOUR or BYMINUTE leaves open are zero: BYHOUR=14 means 14:00.
     """
     numbers = parts.numbers
-    base = default_start if parts.dtstart is None else parts.dtstart
+    anchor = default_start if parts.dtstart is None else parts.dtstart
+    base = anchor or 0
     start = from_wall(base)
     if parts.dtstart is None:
         if "BYHOUR" in numbers:
@@ -71,7 +83,8 @@ def resolve(parts: Parts, default_start: int) -> RRule:
     return RRule(
         freq=parts.freq,
         interval=parts.interval,
-        wkst=parts.wkst,
+        # Where no week is numbered, the day on which weeks start must not split rules.
+        wkst=parts.wkst if "BYWEEKNO" in numbers or (parts.freq is Freq.WEEKLY and phased) else 0,
         bymonth=bymonth,
         byweekno=numbers.get("BYWEEKNO", ()),
         byyearday=numbers.get("BYYEARDAY", ()),
@@ -82,10 +95,12 @@ def resolve(parts: Parts, default_start: int) -> RRule:
         bysecond=bysecond,
         bysetpos=numbers.get("BYSETPOS", ()),
         base=base if phased else 0,
-        first=base if parts.dtstart is not None or parts.count is not None else None,
+        first=anchor if parts.dtstart is not None or parts.count is not None else None,
         count=parts.count,
         until_wall=parts.until_wall,
         until_us=parts.until_us,
         rdates=tuple(sorted(set(parts.rdates))),
         exdates=tuple(sorted(set(parts.exdates))),
+        rdates_us=tuple(sorted(set(parts.rdates_us))),
+        exdates_us=tuple(sorted(set(parts.exdates_us))),
     )

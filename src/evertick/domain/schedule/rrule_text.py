@@ -70,7 +70,8 @@ class Parts:
     dtstart: int | None = None
     rdates: tuple[int, ...] = ()
     exdates: tuple[int, ...] = ()
-    until_is_date: bool = False
+    rdates_us: tuple[int, ...] = ()  # written in UTC or another zone, so instants rather than walls
+    exdates_us: tuple[int, ...] = ()
 
 
 def unfold(text: str) -> str:
@@ -81,7 +82,7 @@ def unfold(text: str) -> str:
 def zone_in(text: str) -> str | None:
     """The TZID of the DTSTART line, if it has one."""
     match = re.search(r"^DTSTART;(?:[^:\n]*;)?TZID=([^:;\n]+)", unfold(text), re.IGNORECASE | re.MULTILINE)
-    return match[1].strip() if match else None
+    return match[1].strip(' "') if match else None
 
 
 def read(text: str, zone: Zone) -> Parts:
@@ -97,17 +98,28 @@ def read(text: str, zone: Zone) -> Parts:
         name = match[1].upper()
         if name == "RRULE":
             continue
-        walls = tuple(_read_wall(name, match[2], value, zone) for value in match[3].split(","))
-        match name:
-            case "DTSTART" if len(walls) != 1 or parts.dtstart is not None:
+        if name == "DTSTART":
+            if parts.dtstart is not None or "," in match[3]:
                 raise _bad("DTSTART is one instant")
-            case "DTSTART":
-                parts.dtstart = walls[0]
-            case "RDATE":
-                parts.rdates += walls
-            case _:
-                parts.exdates += walls
+            parts.dtstart = _read_wall(name, match[2], match[3], zone)
+        else:
+            _add_dates(parts, name, match[2], match[3], zone)
     return parts
+
+
+def _add_dates(parts: Parts, name: str, params: str, values: str, zone: Zone) -> None:
+    for value in values.split(","):
+        at, is_utc = _read_date(name, value)
+        there = load_zone("UTC") if is_utc else _zone_of(params, zone)
+        match name, there is zone:
+            case "RDATE", True:
+                parts.rdates += (to_wall(at),)
+            case "RDATE", False:
+                parts.rdates_us += (to_us(at.replace(tzinfo=there.info)),)
+            case _, True:
+                parts.exdates += (to_wall(at),)
+            case _:
+                parts.exdates_us += (to_us(at.replace(tzinfo=there.info)),)
 
 
 def _refuse_line(line: str) -> re.Match[str]:
@@ -139,7 +151,6 @@ def _set(parts: Parts, name: str, value: str) -> None:
         case "COUNT":
             parts.count = _number(name, value, 1, MOST_COUNT)
         case "UNTIL":
-            parts.until_is_date = "T" not in value
             wall, is_utc = _read_date(name, value)
             if is_utc:
                 parts.until_us = to_us(wall.replace(tzinfo=UTC))
@@ -198,7 +209,7 @@ def _zone_of(params: str, zone: Zone) -> Zone:
     for param in params.strip(";").split(";"):
         name, _, value = param.partition("=")
         if name.upper() == "TZID":
-            return load_zone(value.strip())
+            return load_zone(value.strip(' "'))
     return zone
 
 

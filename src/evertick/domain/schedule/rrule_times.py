@@ -2,11 +2,11 @@
 
 import functools
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from evertick.domain.schedule.cron import compact
+from evertick.domain.schedule.day_pattern import Times, compact
 from evertick.domain.schedule.instants import DAY_S
-from evertick.domain.schedule.pattern import Times
 from evertick.domain.schedule.rrule_spec import ALL_WEEKDAYS, RRule
 from evertick.domain.schedule.rrule_text import PERIOD_S, Freq
 
@@ -35,6 +35,9 @@ def stepped_times(rule: RRule) -> tuple[Times, bool]:
     if DAY_S % step == 0 or step % DAY_S == 0:  # whole steps in a day, or whole days in a step
         same = from_first(base % min(step, DAY_S))
         return (lambda _: same), True
+    residue = math.gcd(step, DAY_S)
+    if next(_starts(rule, base % residue, residue), None) is None:
+        return (lambda _: ()), True  # on no day can a step meet the limits
     return (lambda day: from_first((base - day * DAY_S) % step)), False
 
 

@@ -6,13 +6,15 @@ from typing import TypeVar
 
 from evertick.domain.errors import InvalidSchedule
 from evertick.domain.policies import ConcurrentPolicy, DstGap, DstOverlap, MissedWindow
-from evertick.domain.schedule import text as schedule_text
 from evertick.domain.schedule.describe import describe
-from evertick.domain.schedule.instants import FIRST_YEAR, LAST_YEAR, from_us, to_us
+from evertick.domain.schedule.instants import FIRST_YEAR, LAST_YEAR, SECOND_US, from_us, to_us
 from evertick.domain.schedule.interval import Every
 from evertick.domain.schedule.lint import Circumstances, Finding, Subject, lint
+from evertick.domain.schedule.rrule_spec import RRule
 from evertick.domain.schedule.spacing import shortest_interval
-from evertick.domain.schedule.ticks import END_US, FIRST_US, OneTick, Ticks, WithinTicks
+from evertick.domain.schedule.spec import Manual, Once, Soon, Spec, ticks_of
+from evertick.domain.schedule.text import Setting, parse, split_zone
+from evertick.domain.schedule.ticks import END_US, FIRST_US, ListTicks, NoTicks, Ticks, WithinTicks
 from evertick.domain.schedule.zone import zone
 
 _OUTSIDE = f"outside of the years {FIRST_YEAR} to {LAST_YEAR}"
@@ -31,8 +33,8 @@ class Schedule:
         dst_overlap: which of two equal times on the clock is meant: `first`, `second` or `both`.
         start_at, end_at: the window in which it fires, both ends included.
         key: seeds `H`, so that jobs with the same text spread; the scheduler uses the job's id.
-        anchor_at: when the job was created: where `every …`, `in …` and `now` count from. Without it, intervals
-            count from 1970 and delays from the instant that is asked about.
+        anchor_at: when the job was created: where `every …`, `in …`, `now` and a COUNT without DTSTART count from.
+            Without it, intervals count from 1970, the others from the instant that is asked about.
     """
 
     __slots__ = (
@@ -67,15 +69,15 @@ class Schedule:
         self.window_us = (_us(self.start_at), _us(self.end_at))
         if self.start_at and self.end_at and self.start_at >= self.end_at:
             raise InvalidSchedule("end_at", "must be later than start_at")
-        bare, zone_name = schedule_text.split_zone(text, timezone)
+        bare, zone_name = split_zone(text, timezone)
         self.zone = zone(zone_name)
         self.dst_gap = _member(DstGap, "dst_gap", dst_gap)
         self.dst_overlap = _member(DstOverlap, "dst_overlap", dst_overlap)
         anchor = _us(_aware("anchor_at", anchor_at))
-        setting = schedule_text.Setting(self.zone, self.dst_gap, self.dst_overlap, anchor, self.window_us[0], key)
+        setting = Setting(self.zone, self.dst_gap, self.dst_overlap, anchor, self.window_us[0], key)
         try:
-            self.spec = schedule_text.parse(bare, setting)
-            self._ticks = self._within(schedule_text.ticks_of(self.spec, self.zone, self.dst_gap, self.dst_overlap))
+            self.spec = parse(bare, setting)
+            self._ticks = self._within(self._unbounded(self.spec))
         except OverflowError:
             raise InvalidSchedule("schedule", f"names a time {_OUTSIDE}") from None
         self._refuse_useless()
@@ -85,10 +87,17 @@ class Schedule:
         return self.zone.name
 
     def ticks(self, reference_us: int) -> Ticks:
-        """The ticks, in microseconds; a delay whose job does not exist yet counts from `reference_us`."""
-        if isinstance(self.spec, schedule_text.Soon):
-            return self._within(OneTick(reference_us + max(self.spec.delay_us, 1)))
-        return self._ticks
+        """The ticks, in microseconds. What counts from a creation that is not known counts from `reference_us`."""
+        match self.spec:
+            case Soon(delay_us, start_us):
+                at = max(reference_us + max(delay_us, 1), FIRST_US if start_us is None else start_us)
+                return self._within(ListTicks([at])) if at < END_US else NoTicks()
+            case RRule(is_unanchored=True) as rule:
+                reference_s = reference_us // SECOND_US
+                wall = reference_s + self.zone.stretch_at(reference_s).offset
+                return self._within(self._unbounded(rule.anchored(wall + 1)))
+            case _:
+                return self._ticks
 
     def next(self, after: datetime) -> datetime | None:
         """Return the first fire time strictly after `after`, or None when there is none left."""
@@ -166,20 +175,22 @@ class Schedule:
             yield from_us(at)
             at = ticks.next(at)
 
+    def _unbounded(self, spec: Spec) -> Ticks:
+        return ticks_of(spec, self.zone, self.dst_gap, self.dst_overlap)
+
     def _within(self, ticks: Ticks) -> Ticks:
         return ticks if self.window_us == (None, None) else WithinTicks(ticks, *self.window_us)
 
     def _refuse_useless(self) -> None:
         match self.spec:
-            case schedule_text.Manual() | schedule_text.Soon():
+            case Manual() | Soon():
                 return
-            case schedule_text.Once(at_us=at_us) if not FIRST_US <= at_us < END_US:
+            case Once(at_us=at_us) if not FIRST_US <= at_us < END_US:
                 raise InvalidSchedule("schedule", f"names a time {_OUTSIDE}")
             case Every(step_us=step) if timedelta(microseconds=step) < SHORTEST_INTERVAL:
                 raise InvalidSchedule("schedule", f"the interval is shorter than {SHORTEST_INTERVAL.seconds} second")
         if self._ticks.next(FIRST_US) is None:
-            unbounded = schedule_text.ticks_of(self.spec, self.zone, self.dst_gap, self.dst_overlap)
-            outside = self.window_us != (None, None) and unbounded.next(FIRST_US) is not None
+            outside = self.window_us != (None, None) and self._unbounded(self.spec).next(FIRST_US) is not None
             where = " between start_at and end_at" if outside else ""
             raise InvalidSchedule("schedule", f"never fires{where}: no date matches {self.text!r}")
 

@@ -16,7 +16,7 @@ from evertick.domain.schedule.interval import Every, EveryMonths
 from evertick.domain.schedule.pattern import WallPattern
 from evertick.domain.schedule.rrule_spec import RRule
 from evertick.domain.schedule.rrule_text import PERIOD_S, Freq
-from evertick.domain.schedule.text import Manual, Once, Soon, Spec, pattern_of
+from evertick.domain.schedule.spec import Manual, Once, Soon, Spec, pattern_of
 
 _FROM_WALL = first_day(2027) * DAY_S  # a common year, and a leap year after it
 _YEARS_S = 5 * 366 * DAY_S
@@ -55,8 +55,11 @@ def _in_cron(spec: Cron) -> int:
 def _in_rrule(spec: RRule) -> int | None:
     if spec.count == 1 and not spec.rdates:
         return None
-    plain = replace(spec, count=None, until_wall=None, until_us=None, rdates=(), exdates=(), bysetpos=())
-    found = _stepped(plain) if spec.elapsed else _on_days(plain)
+    plain = replace(spec, count=None, until_wall=None, until_us=None, rdates=(), exdates=())
+    if spec.bysetpos:
+        found = _walked(pattern_of(plain), max(plain.base, _FROM_WALL), enough=1) or PERIOD_S[spec.freq]
+    else:
+        found = _stepped(plain) if spec.elapsed else _on_days(plain)
     return min([found, *_beside_extra_dates(spec)])
 
 

@@ -1,41 +1,19 @@
-"""From the text of a schedule to what it means: one entry for every form that `semantics` knows."""
+"""From the text of a schedule to what it means: one entry for every form that the semantics know."""
 
 import re
 from dataclasses import dataclass
-from datetime import datetime
 
 from evertick.domain.errors import InvalidSchedule
 from evertick.domain.policies import DstGap, DstOverlap
-from evertick.domain.schedule import cron, interval, rrule, rrule_spec, rrule_text
+from evertick.domain.schedule import cron, interval, rrule_spec, rrule_text
 from evertick.domain.schedule.duration import MOST_US, parse_words
-from evertick.domain.schedule.instants import DAY_S, SECOND_US, from_seconds, to_us, to_wall
-from evertick.domain.schedule.pattern import ListPattern, WallPattern
-from evertick.domain.schedule.ticks import FIRST_US, NoTicks, OneTick, Ticks
+from evertick.domain.schedule.instant_text import instant_us, read_instant
+from evertick.domain.schedule.instants import DAY_S, SECOND_US
+from evertick.domain.schedule.spec import Manual, Once, Soon, Spec
 from evertick.domain.schedule.zone import Zone
-from evertick.domain.schedule.zoned import ZonedTicks
 
-
-@dataclass(frozen=True, slots=True)
-class Once:
-    """One tick, at a known instant."""
-
-    at_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class Soon:
-    """One tick, `delay_us` after a creation that is not known yet."""
-
-    delay_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class Manual:
-    """No ticks: only triggers run it."""
-
-
-WallSpec = cron.Cron | rrule_spec.RRule | interval.EveryMonths
-Spec = WallSpec | interval.Every | Once | Soon | Manual
+MOST_CHARACTERS = 512
+"""Of all forms but a recurrence, whose lists of dates may be long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +31,9 @@ class Setting:
     key: str = ""
 
 
-_ZONE_PREFIX = re.compile(r"(?:CRON_)?TZ=(\S+)\s+(.*)", re.DOTALL)
+_ZONE_PREFIX = re.compile(r"(?:CRON_)?TZ=(\S+)\s+(.*)", re.DOTALL | re.IGNORECASE)
 _DELAY = re.compile(r"in\s+(.+)", re.IGNORECASE | re.DOTALL)
-_RECURRENCE = re.compile(r"(RRULE|DTSTART|RDATE|EXDATE)[;:]", re.IGNORECASE)
+_RECURRENCE = re.compile(r"(RRULE|DTSTART|RDATE|EXDATE|EXRULE)[;:]", re.IGNORECASE)
 _INSTANT = re.compile(r"\d{4}-?(\d\d|W)-?\d", re.IGNORECASE | re.ASCII)
 
 
@@ -73,9 +51,9 @@ def split_zone(text: str, timezone: str) -> tuple[str, str]:
 def parse(text: str, setting: Setting) -> Spec:  # noqa: PLR0911 - one return for each form of text
     """Read a schedule's text; InvalidSchedule says what is wrong with it."""
     text = text.strip()
-    if not text:
-        raise InvalidSchedule("schedule", "is empty")
-    word = text.lower()
+    if _RECURRENCE.match(text):
+        return rrule_spec.resolve(rrule_text.read(text, setting.zone), _recurrence_start(setting))
+    word = _of_usable_length(text).lower()
     if word == "manual":
         return Manual()
     if word == "now":
@@ -85,38 +63,27 @@ def parse(text: str, setting: Setting) -> Spec:  # noqa: PLR0911 - one return fo
     if interval.is_every(text):
         return interval.parse_every(text, _interval_anchor(setting))
     if interval.is_repeating(text):
-        return interval.parse_repeating(text, setting.zone)
-    if _RECURRENCE.match(text):
-        return rrule_spec.resolve(rrule_text.read(text, setting.zone), _recurrence_start(setting))
-    if text.upper().startswith("FREQ="):
+        return interval.parse_repeating(text, setting.zone, setting.gap, setting.overlap)
+    if word.startswith("freq="):
         raise InvalidSchedule("schedule", f"write a recurrence as `RRULE:{text[:40]}`")
     if _INSTANT.match(text):
         return _instant(text, setting)
     return cron.parse(text, setting.key)
 
 
-def pattern_of(spec: WallSpec) -> WallPattern:
-    """The wall times that a spec by the clock names."""
-    return rrule.pattern_of(spec) if isinstance(spec, rrule_spec.RRule) else spec.pattern()
-
-
-def ticks_of(spec: Spec, zone: Zone, gap: DstGap, overlap: DstOverlap) -> Ticks:
-    """The ticks that a spec means in a zone under its daylight-saving policies."""
-    match spec:
-        case cron.Cron() | interval.EveryMonths():
-            return ZonedTicks(pattern_of(spec), zone, gap, overlap, elapsed=spec.elapsed)
-        case rrule_spec.RRule():
-            return rrule.ticks_of(spec, zone, gap, overlap)
-        case interval.Every():
-            return spec.ticks()
-        case Once(at_us):
-            return OneTick(at_us)
-        case Soon() | Manual():
-            return NoTicks()
+def _of_usable_length(text: str) -> str:
+    if not text:
+        raise InvalidSchedule("schedule", "is empty")
+    if len(text) > MOST_CHARACTERS:
+        raise InvalidSchedule("schedule", f"has at most {MOST_CHARACTERS} characters, not {len(text)}")
+    return text
 
 
 def _after(delay_us: int, setting: Setting) -> Once | Soon:
-    return Soon(delay_us) if setting.anchor_us is None else Once(setting.anchor_us + delay_us)
+    if setting.anchor_us is None:
+        return Soon(delay_us, setting.start_us)
+    at_us = setting.anchor_us + delay_us
+    return Once(at_us if setting.start_us is None else max(at_us, setting.start_us))
 
 
 def _delay(text: str, words: str) -> int:
@@ -133,36 +100,21 @@ def _interval_anchor(setting: Setting) -> int:
     return (setting.anchor_us or 0) // SECOND_US * SECOND_US
 
 
-def _recurrence_start(setting: Setting) -> int:
+def _recurrence_start(setting: Setting) -> int | None:
     """The wall from which a recurrence without DTSTART counts: the window's opening, or the creation day's midnight."""
-    at = (setting.start_us if setting.start_us is not None else setting.anchor_us or 0) // SECOND_US
-    wall = at + setting.zone.offset(at) if at or setting.start_us is not None else 0
-    return wall if setting.start_us is not None else wall // DAY_S * DAY_S
+    if setting.start_us is not None:
+        return _wall(setting.start_us, setting.zone)
+    return None if setting.anchor_us is None else _wall(setting.anchor_us, setting.zone) // DAY_S * DAY_S
+
+
+def _wall(at_us: int, zone: Zone) -> int:
+    at = at_us // SECOND_US
+    return at + zone.stretch_at(at).offset
 
 
 def _instant(text: str, setting: Setting) -> Once:
-    try:
-        at = datetime.fromisoformat(text.upper())
-    except ValueError:
-        at = None
-    if at is None or not re.search(r"[T ]\d", text, re.IGNORECASE):
+    at = read_instant(text)
+    if at is None:
         reason = f"{text!r}: write an instant as `2026-06-09T13:00:00Z`, or `2026-06-09T09:00` in the job's timezone"
         raise InvalidSchedule("schedule", reason)
-    if at.tzinfo is not None:
-        return Once(to_us(at))
-    return Once(_local_instant(text, at, setting))
-
-
-def _local_instant(text: str, wall: datetime, setting: Setting) -> int:
-    """A wall time as an instant. Once means once: of a doubled hour `both` runs the first."""
-    overlap = DstOverlap.SECOND if setting.overlap is DstOverlap.SECOND else DstOverlap.FIRST
-    found = ZonedTicks(ListPattern([to_wall(wall)]), setting.zone, setting.gap, overlap).next(FIRST_US)
-    if found is None:
-        reason = f"never fires: {text} does not exist in {setting.zone.name}, the clocks jump over it"
-        raise InvalidSchedule("schedule", reason)
-    return found + wall.microsecond
-
-
-def local_time(at_s: int, zone: Zone) -> datetime:
-    """What the clock on the wall shows at an instant."""
-    return from_seconds(at_s).astimezone(zone.info)
+    return Once(instant_us(at, setting.zone, setting.gap, setting.overlap))

@@ -3,9 +3,11 @@
 Like the wall patterns they answer next, previous and how many without walking; `zoned` makes ticks of a wall pattern.
 """
 
+from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
 from evertick.domain.schedule.instants import END_S, FIRST_S, SECOND_US
+from evertick.domain.schedule.pattern import ListPattern
 
 FIRST_US, END_US = FIRST_S * SECOND_US, END_S * SECOND_US
 
@@ -55,20 +57,20 @@ class NoTicks(_Lossless):
         return 0
 
 
-class OneTick(_Lossless):
-    """A one-off."""
+class ListTicks(_Lossless):
+    """A few instants, listed: a one-off, or dates that a recurrence names apart."""
 
-    def __init__(self, at: int) -> None:
-        self._at = at
+    def __init__(self, instants: Sequence[int]) -> None:
+        self._list = ListPattern(instants)
 
     def next(self, after: int) -> int | None:
-        return self._at if self._at > after else None
+        return self._list.next_from(after + 1)
 
     def prev(self, before: int) -> int | None:
-        return self._at if self._at < before else None
+        return self._list.prev_before(before)
 
     def count(self, low: int, high: int) -> int:
-        return int(low <= self._at < high)
+        return self._list.count(low, high)
 
 
 class EveryTick(_Lossless):
@@ -142,3 +144,30 @@ class JoinedTicks:
 
     def lost(self, low: int, high: int) -> list[LostTicks]:
         return sorted({*self._inner.lost(low, high), *self._few.lost(low, high)})
+
+
+class ExceptTicks:
+    """The ticks of `inner` but for a few instants."""
+
+    def __init__(self, inner: Ticks, removed: Collection[int]) -> None:
+        self._inner = inner
+        self._removed = frozenset(removed)
+        self._taken = ListPattern([at for at in self._removed if inner.next(at - 1) == at])
+
+    def next(self, after: int) -> int | None:
+        found = self._inner.next(after)
+        while found in self._removed:
+            found = self._inner.next(found)
+        return found
+
+    def prev(self, before: int) -> int | None:
+        found = self._inner.prev(before)
+        while found in self._removed:
+            found = self._inner.prev(found)
+        return found
+
+    def count(self, low: int, high: int) -> int:
+        return self._inner.count(low, high) - self._taken.count(low, high)
+
+    def lost(self, low: int, high: int) -> list[LostTicks]:
+        return self._inner.lost(low, high)

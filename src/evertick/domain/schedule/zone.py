@@ -58,7 +58,7 @@ class Zone:
         return stretches[bisect_right(starts, at) - 1]
 
     @property
-    def is_fixed(self) -> bool:
+    def is_utc(self) -> bool:
         """Whether the zone is UTC under one of its names: nothing about daylight saving can matter in it."""
         return self.name in UTC_NAMES
 
@@ -95,7 +95,8 @@ class Zone:
         return high
 
 
-UTC_NAMES = frozenset({"UTC", "Etc/UTC", "Etc/UCT", "Etc/Universal", "Etc/Zulu", "UCT", "Universal", "Zulu"})
+_BARE_NAMES = ("UTC", "UCT", "Universal", "Zulu", "GMT", "GMT0", "GMT+0", "GMT-0", "Greenwich")
+UTC_NAMES = frozenset(prefix + name for prefix in ("", "Etc/") for name in _BARE_NAMES)
 
 
 @functools.cache
@@ -110,6 +111,7 @@ def zone(name: str) -> Zone:
 def unknown_zone(name: str) -> str:
     import difflib  # noqa: PLC0415 - only the way to an error needs it
 
+    name = name[:60]  # an error must not repeat a megabyte
     near = difflib.get_close_matches(name, tzdb.names(), n=1, cutoff=0.7)
     hint = f", did you mean {near[0]!r}?" if near else ""
     return f"{name!r} is not a zone of the IANA database {tzdb.VERSION}{hint}"

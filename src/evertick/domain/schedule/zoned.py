@@ -79,18 +79,24 @@ class ZonedTicks:
     def lost(self, low: int, high: int) -> list[LostTicks]:
         if self._elapsed:
             return []
-        first, end = max(-(-low // SECOND_US), FIRST_S), min(-(-high // SECOND_US), END_S)
-        lost = []
-        for stretch in self._stretches(first, end):
-            at = stretch.since
+        at, end = max(-(-low // SECOND_US), FIRST_S), min(-(-high // SECOND_US), END_S)
+        lost: list[LostTicks] = []
+        while at < end:
+            stretch = self._zone.stretch_at(at)
             # A year's cut repeats the change before it: only the stretch that the change begins reports it.
-            if first <= at < end and at == stretch.start and not self._makes_up(stretch):
-                walls = at + stretch.before, at + stretch.offset
-                ticks = self.pattern.count(*walls)
-                head, tail = self.pattern.next_from(walls[0]), self.pattern.prev_before(walls[1])
-                if ticks and head is not None and tail is not None:
-                    lost.append(LostTicks(at, ticks, head, tail))
+            if at <= stretch.since == stretch.start and not self._makes_up(stretch):
+                lost += self._swallowed(stretch)
+            wall = self.pattern.next_from(stretch.end + min(stretch.before, stretch.offset, stretch.after))
+            if wall is None:
+                break
+            at = max(stretch.end, wall - MOST_OFFSET_S)
         return lost
+
+    def _swallowed(self, stretch: Stretch) -> Iterator[LostTicks]:
+        low, high = stretch.since + stretch.before, stretch.since + stretch.offset
+        head, tail = self.pattern.next_from(low), self.pattern.prev_before(high)
+        if head is not None and tail is not None and head <= tail:
+            yield LostTicks(stretch.since, self.pattern.count(low, high), head, tail)
 
     def made_up_for(self, at: int) -> int | None:
         """The wall time for which the tick at `at` (seconds) stands in, if it is not a reading of the clock."""

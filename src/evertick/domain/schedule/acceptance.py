@@ -1,0 +1,23 @@
+"""Whether a schedule may be given to a job now: what only the clock and the tenant's limits can refuse."""
+
+from datetime import datetime, timedelta
+
+from evertick.domain.errors import InvalidSchedule
+from evertick.domain.schedule.schedule import Schedule
+from evertick.domain.schedule.spec import Manual, Once, Soon
+
+
+def check_new(schedule: Schedule, now: datetime, grace: timedelta, shortest: timedelta = timedelta(seconds=1)) -> None:
+    """Refuse what is over before it begins, and what fires more often than the tenant's `shortest` interval."""
+    match schedule.spec:
+        case Manual() | Soon():
+            return
+        case Once():
+            if schedule.next(now - grace - timedelta(microseconds=1)) is None:
+                raise InvalidSchedule("schedule", f"{schedule.text!r} is past, by more than its grace of {grace}")
+            return
+    if schedule.next(now) is None:
+        raise InvalidSchedule("schedule", f"never fires again: no tick of {schedule.text!r} is left")
+    interval = schedule.shortest_interval()
+    if interval is not None and interval < shortest:
+        raise InvalidSchedule("schedule", f"fires every {interval}, more often than the allowed {shortest}")

@@ -1,0 +1,108 @@
+"""Recurrences where dateutil, or a shortcut around it, would have misled a user."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from evertick import InvalidSchedule, Schedule
+from evertick.domain.rule import Policies, rule_of
+
+NEW_YORK = "America/New_York"
+
+
+def at(*parts: int) -> datetime:
+    return datetime(*parts, tzinfo=UTC)  # type: ignore[arg-type, misc] # year, month, day, hour, minute
+
+
+def test_a_count_that_lasts_for_centuries_is_not_cut_short() -> None:
+    schedule = Schedule("DTSTART:20000101T000000\nRRULE:FREQ=YEARLY;COUNT=150")
+    assert schedule.count_between(at(1990, 1, 1), at(3000, 1, 1)) == 150
+    assert schedule.next(at(2148, 6, 1)) == at(2149, 1, 1)
+    assert schedule.next(at(2149, 1, 1)) is None
+
+
+def test_the_last_tick_of_a_count_is_found_from_behind() -> None:
+    schedule = Schedule("DTSTART:20260101T000000\nRRULE:FREQ=DAILY;COUNT=10")
+    assert schedule.ticks(0).prev(4_000_000_000_000_000) == int(at(2026, 1, 10).timestamp()) * 1_000_000
+
+
+def test_a_count_without_a_start_counts_from_the_instant_asked_about() -> None:
+    schedule = Schedule("RRULE:FREQ=DAILY;BYHOUR=9;COUNT=3")
+    assert schedule.upcoming(at(2026, 5, 1, 12), 9) == [at(2026, 5, day, 9) for day in (2, 3, 4)]
+    assert schedule.count_between(at(2026, 5, 1), at(2027, 1, 1)) == 3
+
+
+def test_a_count_without_a_start_is_no_rule_until_the_job_exists() -> None:
+    with pytest.raises(ValueError, match="anchor_at"):
+        rule_of(Schedule("RRULE:FREQ=DAILY;COUNT=3"), Policies())
+    rule_of(Schedule("RRULE:FREQ=DAILY;COUNT=3", anchor_at=at(2026, 1, 1)), Policies())
+
+
+def test_positions_among_every_second_of_a_year_are_computed_not_listed() -> None:
+    every = ";".join(f"BY{part}={','.join(map(str, range(n)))}" for part, n in (("HOUR", 24), ("MINUTE", 60)))
+    schedule = Schedule(f"RRULE:FREQ=YEARLY;BYSETPOS=-1;BYDAY=MO,TU,WE,TH,FR,SA,SU;{every}")
+    assert schedule.upcoming(at(2026, 1, 1), 2) == [at(2026, 12, 31, 23, 59), at(2027, 12, 31, 23, 59)]
+
+
+@pytest.mark.parametrize("text", ["FREQ=HOURLY;INTERVAL=10;BYHOUR=3", "FREQ=MINUTELY;INTERVAL=22;BYMINUTE=3"])
+def test_steps_that_can_never_meet_their_limits_are_refused(text: str) -> None:
+    with pytest.raises(InvalidSchedule, match="never fires"):
+        Schedule(f"DTSTART:20260101T000000\nRRULE:{text}")
+
+
+def test_a_month_without_that_day_is_refused_at_once() -> None:
+    with pytest.raises(InvalidSchedule, match="never fires"):
+        Schedule("RRULE:FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30")
+
+
+def test_numbered_weeks_that_start_on_another_day_are_found_from_the_first_year_on() -> None:
+    schedule = Schedule("RRULE:FREQ=YEARLY;BYWEEKNO=20;BYDAY=MO;BYSETPOS=1;WKST=TU")
+    assert schedule.next(at(2026, 1, 1)) == at(2026, 5, 18)
+
+
+def test_a_date_added_in_utc_keeps_its_pass_through_a_repeated_hour() -> None:
+    text = f"DTSTART;TZID={NEW_YORK}:20260101T090000\nRRULE:FREQ=YEARLY\nRDATE:20261101T063000Z"
+    assert at(2026, 11, 1, 6, 30) in Schedule(text).between(at(2026, 10, 1), at(2026, 12, 1))
+
+
+def test_a_date_excluded_in_utc_excludes_one_pass_of_a_repeated_hour() -> None:
+    text = f"DTSTART;TZID={NEW_YORK}:20261031T013000\nRRULE:FREQ=DAILY;COUNT=2\nEXDATE:20261101T063000Z"
+    fires = Schedule(text, dst_overlap="both").upcoming(at(2026, 10, 1), 9)
+    assert fires == [at(2026, 10, 31, 5, 30), at(2026, 11, 1, 5, 30)]
+
+
+def test_a_date_added_to_an_hourly_rule_is_a_time_on_the_clock_and_caught_up() -> None:
+    text = f"DTSTART;TZID={NEW_YORK}:20260308T010000\nRRULE:FREQ=HOURLY;INTERVAL=6\nRDATE:20260308T023000"
+    assert Schedule(text).upcoming(at(2026, 3, 8, 5), 2) == [at(2026, 3, 8, 6), at(2026, 3, 8, 7)]
+
+
+def test_a_repetition_with_a_local_start_follows_the_policies_for_clock_changes() -> None:
+    starts = {
+        gap: Schedule("R/2026-03-08T02:30/PT24H", NEW_YORK, dst_gap=gap).next(at(2026, 3, 8))
+        for gap in ("catch_up", "shift")
+    }
+    assert starts == {"catch_up": at(2026, 3, 8, 7), "shift": at(2026, 3, 8, 7, 30)}
+    second = Schedule("R/2026-11-01T01:30/PT24H", NEW_YORK, dst_overlap="second")
+    assert second.next(at(2026, 11, 1)) == at(2026, 11, 1, 6, 30)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"every {'9' * 5000}s",
+        f"every {'9' * 400}s",
+        f"in {'9' * 400}d",
+        f"R{'9' * 400}/2026-01-01T00:00:00Z/PT1H",
+        f"R/2026-01-01T00:00:00Z/P{'9' * 400}Y",
+        f"every {'1s' * 200_000}",
+    ],
+    ids=lambda text: text[:12],
+)
+def test_numbers_of_any_length_are_refused_not_tripped_over(text: str) -> None:
+    with pytest.raises(InvalidSchedule):
+        Schedule(text)
+
+
+def test_positions_count_for_how_near_two_ticks_come() -> None:
+    schedule = Schedule("RRULE:FREQ=DAILY;BYHOUR=9;BYMINUTE=0,1;BYSETPOS=1")
+    assert schedule.shortest_interval() == timedelta(days=1)
