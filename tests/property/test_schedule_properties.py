@@ -1,9 +1,8 @@
 """What holds for every schedule in every zone under every policy, near changes of the clocks above all."""
 
-import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime, time, timedelta
 from itertools import pairwise, product
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from cronsim import CronSim
 from hypothesis import assume, given, settings, strategies as st
 
+from bounded_work import MOST_CALLS, TooMuchWorkError, calls_at_most
 from evertick import InvalidSchedule, Schedule, tzdb
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule.cron import Cron
@@ -330,33 +330,7 @@ def test_any_text_is_either_a_schedule_or_refused_with_a_reason(text: str, zone:
         Schedule(text, zone).next(datetime(2026, 1, 1, tzinfo=UTC))
 
 
-# Bounded work. Calls are counted, not milliseconds, so that a busy machine cannot fail the test.
-
-MOST_CALLS = 75_000
-"""What 10 ms have room for; walking through years tick by tick takes more."""
-
-
-class TooMuchWorkError(AssertionError):
-    pass
-
-
-@contextmanager
-def calls_at_most(most: int) -> Iterator[None]:
-    left = most
-
-    def count(_frame: object, event: str, _arg: object) -> None:
-        nonlocal left
-        left -= event in {"call", "c_call"}
-        if left < 0:
-            sys.setprofile(None)
-            raise TooMuchWorkError(f"more than {most} calls")
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        yield
-    finally:
-        sys.setprofile(before)
+# Bounded work
 
 
 def ask(text: str, zone: str = "America/New_York", most: int = MOST_CALLS) -> list[datetime] | None:

@@ -20,7 +20,7 @@ from evertick.domain.schedule.zone import zone
 _OUTSIDE = f"outside of the years {FIRST_YEAR} to {LAST_YEAR}"
 SHORTEST_INTERVAL = timedelta(seconds=1)
 
-_E = TypeVar("_E", DstGap, DstOverlap)
+_E = TypeVar("_E", DstGap, DstOverlap, MissedWindow, ConcurrentPolicy)
 
 
 class Schedule:
@@ -137,10 +137,10 @@ class Schedule:
         self,
         *,
         after: datetime | None = None,
-        missed_window: MissedWindow | None = None,
+        missed_window: str | None = None,
         misfire_grace: timedelta | None = None,
         timeout: timedelta | None = None,
-        concurrent_policy: ConcurrentPolicy | None = None,
+        concurrent_policy: str | None = None,
         jitter: timedelta | None = None,
     ) -> list[Finding]:
         """Return what is probably not meant, the worst first; a policy that is not given is not judged."""
@@ -148,10 +148,10 @@ class Schedule:
         subject = Subject(self.text, self.spec, self.zone, self.dst_gap, self.dst_overlap, self.window_us, ticks)
         around = Circumstances(
             after=after,
-            missed_window=missed_window,
+            missed_window=_optional(MissedWindow, "missed_window", missed_window),
             misfire_grace=misfire_grace,
             timeout=timeout,
-            concurrent_policy=concurrent_policy,
+            concurrent_policy=_optional(ConcurrentPolicy, "concurrent_policy", concurrent_policy),
             jitter=jitter,
         )
         return lint(subject, around)
@@ -221,3 +221,7 @@ def _member(kind: type[_E], field: str, value: str) -> _E:
         return kind(value)
     except ValueError:
         raise InvalidSchedule(field, f"{value!r} is not one of {', '.join(kind)}") from None
+
+
+def _optional(kind: type[_E], field: str, value: str | None) -> _E | None:
+    return None if value is None else _member(kind, field, value)
