@@ -705,7 +705,7 @@ REFUSED = {
     "RRULE:FREQ=DAILY\nSUMMARY:Tea": "line 'SUMMARY:Tea' is not RRULE, DTSTART, RDATE or EXDATE",
     "RRULE:FREQ=DAILY\nDTSTART:20260101T000000,20260102T000000": "DTSTART is one instant",
     "RRULE:FREQ=DAILY\nDTSTART:20260230T000000": "DTSTART is written 20260131T090000",
-    "RRULE:FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30": "never fires: no date matches",
+    "RRULE:FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30": "never fires: no date in fifty years matches",
     "CRON_TZ=Mars/Olympus 0 0 * * *": "'Mars/Olympus' is not a zone of the IANA database",
     "tomorrow at nine": "a cron expression has 5 or 6 fields, this has 3",
 }

@@ -188,6 +188,9 @@ def _cron_days(dom: str, month: str, dow: str, both_days: bool) -> Days:  # noqa
     sim = CronSim(f"0 0 0 {dom} {month} {dow}", _ANY_TIME)
     sim.day_and = both_days
     every_day = (dom, month, dow) == ("*", "*", "*")
+    # Where both fields must match, only days that the first names need a look; L and LW are among the last six.
+    named = {*sim.days, *range(26, 32)} if min(sim.days) < 0 else sim.days
+    candidates = sorted(day for day in named if day > 0) if both_days else range(1, 32)
 
     @functools.lru_cache(maxsize=KEPT_YEARS)
     def find(year: int) -> Sequence[int]:
@@ -196,7 +199,8 @@ def _cron_days(dom: str, month: str, dow: str, both_days: bool) -> Days:  # noqa
         dates = (
             date(year, month, day)
             for month in sorted(sim.months)
-            for day in range(1, calendar.monthrange(year, month)[1] + 1)
+            for day in candidates
+            if day <= calendar.monthrange(year, month)[1]
         )
         return array("i", (to_day(day) for day in dates if sim.match_day(day)))
 

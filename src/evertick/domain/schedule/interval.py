@@ -99,8 +99,8 @@ def parse_repeating(text: str, zone: Zone, gap: DstGap, overlap: DstOverlap) -> 
 
 
 def _by_months(text: str, start: datetime, step: Span, total: int | None, zone: Zone) -> EveryMonths:
-    if step.months > 1200 or step.fixed_us % SECOND_US or step.fixed_us > MOST_US:
-        raise InvalidSchedule("schedule", f"{text!r}: a calendar step is whole seconds and at most 100 years")
+    if step.months > 1200 or (step.fixed_us % SECOND_US or start.microsecond) or step.fixed_us > MOST_US:
+        raise InvalidSchedule("schedule", f"{text!r}: a calendar step goes by whole seconds, and by at most 100 years")
     wall = start if start.tzinfo is None else start.astimezone(zone.info).replace(tzinfo=None)
     return EveryMonths(step.months, step.fixed_us // SECOND_US, to_wall(wall), total)
 

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import math
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -26,7 +27,12 @@ def aligned_years(rule: RRule) -> range:
 
 def aligned_days(rule: RRule) -> Days:
     """The days of a year that the day parts name and whose period INTERVAL does not step over."""
-    find = _days_of_year(rule.wkst, rule.bymonth or _implied_months(rule), *_day_parts(rule))
+    months = rule.bymonth or _implied_months(rule)
+    if rule.freq is Freq.MONTHLY:
+        months = _visited_months(rule, months)
+        if not months:
+            return lambda _: ()
+    find = _days_of_year(rule.wkst, months, *_day_parts(rule))
     number_of = _period_number(rule)
     if number_of is None:
         return _stepped_on_days(rule, find)
@@ -64,6 +70,12 @@ def _stepped_on_days(rule: RRule, find: Days) -> Days:
 def _implied_months(rule: RRule) -> tuple[int, ...]:
     # Within a month, 1MO is the month's first Monday: naming all months tells dateutil so in a yearly rule.
     return tuple(range(1, 13)) if rule.freq is Freq.MONTHLY else ()
+
+
+def _visited_months(rule: RRule, months: tuple[int, ...]) -> tuple[int, ...]:
+    """Those that INTERVAL ever comes to: every 18 months come only two of the twelve."""
+    base = from_day(rule.base // DAY_S).month
+    return tuple(month for month in months if (month - base) % math.gcd(rule.interval, 12) == 0)
 
 
 def _day_parts(

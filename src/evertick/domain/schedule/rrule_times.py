@@ -23,11 +23,11 @@ def stepped_times(rule: RRule) -> tuple[Times, bool]:
     step = rule.interval * unit
     base = rule.base // unit * unit
     within = offsets(rule)
+    if not within:
+        return (lambda _: ()), True  # no period has the positions that BYSETPOS asks for
 
     @functools.lru_cache(maxsize=512)
     def from_first(first: int) -> Sequence[int]:
-        if not within:
-            return ()
         if within == [0] and not (rule.byhour or rule.byminute or rule.bysecond):
             return range(first, DAY_S, step)
         return compact([start + offset for start in _starts(rule, first, step) for offset in within])

@@ -192,7 +192,7 @@ class Schedule:
         if self._ticks.next(FIRST_US) is None:
             outside = self.window_us != (None, None) and self._unbounded(self.spec).next(FIRST_US) is not None
             where = " between start_at and end_at" if outside else ""
-            raise InvalidSchedule("schedule", f"never fires{where}: no date matches {self.text!r}")
+            raise InvalidSchedule("schedule", f"never fires{where}: no date in fifty years matches {self.text!r}")
 
 
 def _aware(field: str, at: datetime | None) -> datetime | None:
