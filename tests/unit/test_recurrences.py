@@ -1,4 +1,4 @@
-"""Recurrences where dateutil, or a shortcut around it, would have misled a user."""
+"""Recurrences: what their parts mean, and where dateutil or a shortcut around it would have misled a user."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -6,8 +6,7 @@ import pytest
 
 from evertick import InvalidSchedule, Schedule
 from evertick.domain.rule import Policies, rule_of
-
-NEW_YORK = "America/New_York"
+from firing import NEW_YEAR, NEW_YORK, fires
 
 
 def at(*parts: int) -> datetime:
@@ -106,3 +105,82 @@ def test_numbers_of_any_length_are_refused_not_tripped_over(text: str) -> None:
 def test_positions_count_for_how_near_two_ticks_come() -> None:
     schedule = Schedule("RRULE:FREQ=DAILY;BYHOUR=9;BYMINUTE=0,1;BYSETPOS=1")
     assert schedule.shortest_interval() == timedelta(days=1)
+
+
+def test_byhour_14_means_14_00() -> None:
+    rule = "RRULE:FREQ=MONTHLY;BYDAY=1MO;BYHOUR=14"
+    assert fires(rule) == ["2026-01-05 14:00", "2026-02-02 14:00", "2026-03-02 14:00"]
+    created = datetime(2025, 12, 24, 17, 45, 12, tzinfo=UTC)
+    assert Schedule(rule, anchor_at=created).next(NEW_YEAR) == datetime(2026, 1, 5, 14, tzinfo=UTC)
+
+
+def test_without_byhour_a_recurrence_runs_at_midnight_or_at_the_time_of_start_at() -> None:
+    assert fires("RRULE:FREQ=WEEKLY;BYDAY=FR", count=2) == ["2026-01-02 00:00", "2026-01-09 00:00"]
+    opening = datetime(2026, 1, 1, 10, 23, tzinfo=UTC)
+    assert Schedule("RRULE:FREQ=DAILY", start_at=opening).upcoming(NEW_YEAR, 2) == [
+        opening,
+        opening + timedelta(days=1),
+    ]
+
+
+def test_bysetpos_over_numbered_weeks_is_found_from_the_first_year_on() -> None:
+    assert fires("RRULE:FREQ=YEARLY;WKST=TU;BYWEEKNO=1;BYDAY=TU;BYSETPOS=1") == [
+        "2026-12-29 00:00",
+        "2028-01-04 00:00",
+        "2029-01-02 00:00",
+    ]
+
+
+def test_a_list_of_weekdays_may_mix_counted_and_plain_ones() -> None:
+    assert fires("RRULE:FREQ=MONTHLY;BYDAY=MO,1TU", count=6) == [
+        "2026-01-05 00:00",
+        "2026-01-06 00:00",
+        "2026-01-12 00:00",
+        "2026-01-19 00:00",
+        "2026-01-26 00:00",
+        "2026-02-02 00:00",
+    ]
+
+
+def test_exdate_takes_ticks_away_and_rdate_adds_some() -> None:
+    text = (
+        "DTSTART:20260101T090000\nRRULE:FREQ=DAILY;COUNT=4\n"
+        "EXDATE:20260102T090000,20260103T090000\nRDATE:20260102T120000,20260110T090000"
+    )
+    assert fires(text, count=9) == ["2026-01-01 09:00", "2026-01-02 12:00", "2026-01-04 09:00", "2026-01-10 09:00"]
+    assert Schedule(text).count_between(NEW_YEAR, datetime(2027, 1, 1, tzinfo=UTC)) == 4
+
+
+def test_exdate_wins_over_rdate() -> None:
+    text = "DTSTART:20260101T090000\nRRULE:FREQ=DAILY;COUNT=1\nRDATE:20260105T090000\nEXDATE:20260105T090000"
+    assert fires(text, count=9) == ["2026-01-01 09:00"]
+
+
+def test_a_date_that_is_added_twice_fires_once() -> None:
+    text = "DTSTART:20260101T090000\nRRULE:FREQ=DAILY;COUNT=2\nRDATE:20260102T090000\nRDATE:20260102T090000"
+    assert fires(text, count=9) == ["2026-01-01 09:00", "2026-01-02 09:00"]
+
+
+def test_an_exdate_in_utc_or_another_zone_means_the_same_instant() -> None:
+    text = "DTSTART;TZID=America/New_York:20260101T090000\nRRULE:FREQ=DAILY;COUNT=3\nEXDATE"
+    expected = ["2026-01-01 14:00", "2026-01-03 14:00"]
+    assert fires(f"{text}:20260102T140000Z", count=9) == expected
+    assert fires(f"{text};TZID=Europe/Berlin:20260102T150000", count=9) == expected
+    assert fires(f"{text}:20260102T090000", count=9) == expected
+
+
+@pytest.mark.parametrize("until", ["20260103T090000", "20260103T090000Z"])
+def test_until_ends_the_rule_itself_included_and_not_the_dates_added_to_it(until: str) -> None:
+    text = f"DTSTART:20260101T090000\nRRULE:FREQ=DAILY;UNTIL={until}\nRDATE:20260201T090000"
+    assert fires(text, count=9) == ["2026-01-01 09:00", "2026-01-02 09:00", "2026-01-03 09:00", "2026-02-01 09:00"]
+
+
+def test_long_lines_may_be_folded_as_the_standard_does() -> None:
+    text = "DTSTART;TZID=America/\r\n New_York:20260101T090000\r\nRRULE:FREQ=DAILY;\r\n COUNT=2"
+    assert fires(text, count=9) == ["2026-01-01 14:00", "2026-01-02 14:00"]
+
+
+def test_a_recurrence_with_interval_counts_from_the_jobs_creation() -> None:
+    created = datetime(2026, 1, 6, 15, 30, tzinfo=UTC)
+    found = Schedule("RRULE:FREQ=DAILY;INTERVAL=3;BYHOUR=9", anchor_at=created).upcoming(created, 2)
+    assert found == [datetime(2026, 1, 9, 9, tzinfo=UTC), datetime(2026, 1, 12, 9, tzinfo=UTC)]
