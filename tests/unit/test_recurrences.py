@@ -4,9 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from bounded_work import MOST_CALLS, calls_at_most
 from evertick import InvalidSchedule, Schedule
 from evertick.domain.rule import Policies, rule_of
-from firing import NEW_YEAR, NEW_YORK, fires
+from firing import NEW_YEAR, NEW_YORK, fires, us
 
 
 def at(*parts: int) -> datetime:
@@ -184,3 +185,66 @@ def test_a_recurrence_with_interval_counts_from_the_jobs_creation() -> None:
     created = datetime(2026, 1, 6, 15, 30, tzinfo=UTC)
     found = Schedule("RRULE:FREQ=DAILY;INTERVAL=3;BYHOUR=9", anchor_at=created).upcoming(created, 2)
     assert found == [datetime(2026, 1, 9, 9, tzinfo=UTC), datetime(2026, 1, 12, 9, tzinfo=UTC)]
+
+
+@pytest.mark.parametrize("interval", [5, 7])
+def test_a_count_of_steps_begins_after_the_instant_asked_about(interval: int) -> None:
+    noon = at(2026, 6, 9, 12)
+    fires_at = Schedule(f"RRULE:FREQ=MINUTELY;INTERVAL={interval};COUNT=3").upcoming(noon, 5)
+    assert len(fires_at) == 3
+    assert noon < fires_at[0] <= noon + timedelta(minutes=interval)
+
+
+@pytest.mark.parametrize(
+    ("text", "ticks"),
+    [("FREQ=HOURLY;COUNT=5", 5), ("FREQ=DAILY;BYHOUR=9;COUNT=2", 2), ("FREQ=SECONDLY;INTERVAL=7;COUNT=1000", 1000)],
+)
+def test_none_of_a_count_is_used_up_before_the_job_exists(text: str, ticks: int) -> None:
+    created_at = at(2026, 6, 9, 12)
+    schedule = Schedule(f"RRULE:{text}", "Europe/Berlin", anchor_at=created_at)
+    assert schedule.count_between(created_at, at(2030, 1, 1)) == ticks
+    assert schedule.count_between(at(2000, 1, 1), created_at) == 0
+
+
+def test_a_rule_keeps_the_policies_that_a_date_added_to_an_hourly_one_needs() -> None:
+    text = "DTSTART;TZID=Europe/Berlin:20260301T003000\nRRULE:FREQ=HOURLY;INTERVAL=24\nRDATE:20260329T023000"
+    schedule = Schedule(text, dst_gap="skip")
+    window = us("2026-03-28T00:00Z"), us("2026-03-30T00:00Z")
+    assert rule_of(schedule, Policies()).ticks().count(*window) == schedule.ticks(0).count(*window)
+
+
+def test_a_rule_with_long_steps_is_looked_for_around_its_own_time() -> None:
+    schedule = Schedule("RRULE:FREQ=DAILY;INTERVAL=100;BYMONTH=1;BYMONTHDAY=1", anchor_at=at(2029, 2, 18))
+    assert schedule.next(at(2029, 2, 18)) == at(2042, 1, 1)
+
+
+@pytest.mark.parametrize("line", ["RDATE:99991231T235959", "EXDATE:00010101T000000Z"])
+def test_a_date_at_the_end_of_the_calendar_is_refused(line: str) -> None:
+    with pytest.raises(InvalidSchedule, match="outside of the years"):
+        Schedule(f"DTSTART:20260101T000000\nRRULE:FREQ=DAILY;COUNT=3\n{line}")
+
+
+def test_dates_of_another_zone_count_for_how_near_two_ticks_come() -> None:
+    dates = "RDATE;TZID=Asia/Tokyo:20260105T000000,20260105T000001"
+    schedule = Schedule(f"DTSTART:20260101T000000\nRRULE:FREQ=DAILY\n{dates}")
+    assert schedule.shortest_interval() == timedelta(seconds=1)
+
+
+def test_a_date_is_excluded_however_it_was_added() -> None:
+    text = "DTSTART:20260101T000000\nRRULE:FREQ=YEARLY\nRDATE:20260610T070000Z\nEXDATE:20260610T090000"
+    assert Schedule(text, "Europe/Berlin").between(at(2026, 6, 1), at(2026, 7, 1)) == []
+
+
+def test_one_jump_of_the_clocks_loses_each_time_once() -> None:
+    head = "DTSTART;TZID=Europe/Berlin:20260301T021500\nRRULE:FREQ=DAILY;BYMINUTE=15,45"
+    twice = Schedule(f"{head}\nRDATE:20260329T021500", dst_gap="skip").ticks(0)
+    apart = Schedule(f"{head}\nRDATE:20260329T023000", dst_gap="skip").ticks(0)
+    window = us("2026-03-29T00:00Z"), us("2026-03-30T00:00Z")
+    assert [lost.ticks for lost in twice.lost(*window)] == [2]
+    assert [lost.ticks for lost in apart.lost(*window)] == [3]
+
+
+def test_steps_of_almost_a_day_with_limits_are_counted_without_much_work() -> None:
+    schedule = Schedule("DTSTART:20200101T000000\nRRULE:FREQ=SECONDLY;INTERVAL=86399;BYSECOND=7", "Europe/Berlin")
+    with calls_at_most(MOST_CALLS):
+        assert schedule.count_between(at(2026, 1, 1), at(2027, 1, 1)) == 6

@@ -128,7 +128,7 @@ def rule_of(schedule: Schedule, policies: Policies) -> Rule:
         raise ValueError("a COUNT without DTSTART counts from the job's creation: give the schedule its anchor_at")
     spec = _normal_spec(schedule.spec, clocks_change=not schedule.zone.is_utc)
     by_clock = isinstance(spec, Cron | RRule | EveryMonths)
-    by_policy = by_clock and not (schedule.zone.is_utc or getattr(spec, "elapsed", False))
+    by_policy = by_clock and not schedule.zone.is_utc and _reads_the_clock(spec)
     ends = not isinstance(spec, OneOff | Manual)
     grace = default_grace(schedule) if policies.misfire_grace is None else policies.misfire_grace
     misfires = not isinstance(spec, Manual)
@@ -160,6 +160,17 @@ def _normal_spec(spec: Spec, *, clocks_change: bool) -> RuleSpec:
             return spec
         case _:
             assert_never(spec)
+
+
+def _reads_the_clock(spec: RuleSpec) -> bool:
+    """Whether some tick is a time on the clock, which a change of the clocks can remove or repeat."""
+    match spec:
+        case RRule():
+            return not spec.elapsed or bool(spec.rdates)
+        case Cron() | EveryMonths():
+            return not spec.elapsed
+        case _:
+            return False
 
 
 @functools.lru_cache(maxsize=65_536)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule.bounded_pattern import AmendedPattern, CountedPattern, WithinPattern
 from evertick.domain.schedule.day_pattern import GIVE_UP_YEARS, DayPattern
-from evertick.domain.schedule.instants import DAY_S
+from evertick.domain.schedule.instants import DAY_S, SECOND_US
 from evertick.domain.schedule.pattern import ListPattern, StepPattern, WallPattern
 from evertick.domain.schedule.rrule_days import ChosenPositions, aligned_days, aligned_years
 from evertick.domain.schedule.rrule_spec import RRule
@@ -27,15 +27,21 @@ MOST_YEARS = 1000
 
 def ticks_of(rule: RRule, zone: Zone, gap: DstGap, overlap: DstOverlap) -> Ticks:
     """The rule's own ticks up to UNTIL, without the excluded ones; then the added dates, which UNTIL does not end."""
-    ticks: Ticks = ZonedTicks(pattern_of(replace(rule, rdates=())), zone, gap, overlap, elapsed=rule.elapsed)
+    own = pattern_of(replace(rule, rdates=()))
+    ticks: Ticks = ZonedTicks(own, zone, gap, overlap, elapsed=rule.elapsed)
     if rule.until_us is not None:
         ticks = WithinTicks(ticks, None, rule.until_us)
     if rule.rdates:
-        # Each is a time on the clock, also where the rule itself follows elapsed time.
-        added = ListPattern([wall for wall in rule.rdates if wall not in rule.exdates])
-        ticks = JoinedTicks(ticks, ZonedTicks(added, zone, gap, overlap))
+        # Each is a time on the clock, also where the rule itself follows elapsed time. What the rule surely has is
+        # left out, so that a jump does not lose it twice.
+        unsure = rule.elapsed or rule.until_us is not None
+        new = (wall for wall in rule.rdates if unsure or own.next_from(wall) != wall)
+        added = [wall for wall in new if wall not in rule.exdates]
+        ticks = JoinedTicks(ticks, ZonedTicks(ListPattern(added), zone, gap, overlap))
     if rule.rdates_us:
-        ticks = JoinedTicks(ticks, ListTicks(rule.rdates_us))
+        # A date is excluded however it was written.
+        instants = [at for at in rule.rdates_us if zone.wall_at(at // SECOND_US) not in rule.exdates]
+        ticks = JoinedTicks(ticks, ListTicks(instants))
     return ExceptTicks(ticks, rule.exdates_us) if rule.exdates_us else ticks
 
 
@@ -43,7 +49,8 @@ def pattern_of(rule: RRule) -> WallPattern:
     plain = _arithmetic(rule) or _day_pattern(rule)
     inner: WallPattern = WithinPattern(plain, rule.first, rule.until_wall)
     if rule.count is not None and not rule.is_unanchored and not isinstance(plain, StepPattern):
-        inner = CountedPattern(inner, rule.base, rule.count)
+        assert rule.first is not None
+        inner = CountedPattern(inner, rule.first, rule.count)
     return AmendedPattern(inner, rule.rdates, rule.exdates) if rule.rdates or rule.exdates else inner
 
 
@@ -56,7 +63,7 @@ def _arithmetic(rule: RRule) -> StepPattern | None:
         return None
     start = rule.base // unit * unit + within[0]
     if rule.first is not None and start < rule.first:
-        start += step
+        start += -(-(rule.first - start) // step) * step
     total = None if rule.is_unanchored else rule.count
     return StepPattern(lambda number: start + number * step, step, total)
 

@@ -40,7 +40,8 @@ def aligned_days(rule: RRule) -> Days:
         return find
     base = number_of(rule.base // DAY_S)
 
-    @functools.lru_cache(maxsize=KEPT_YEARS)
+    # As many as a search may pass over: a year without any aligned day is cheap to keep and dear to find again.
+    @functools.lru_cache(maxsize=1024)
     def aligned(year: int) -> Sequence[int]:
         first, last = number_of(first_day(year)) - base, number_of(first_day(year + 1) - 1) - base
         if first // rule.interval == last // rule.interval and first % rule.interval:

@@ -1,6 +1,7 @@
 """What a recurrence says, with all that DTSTART implies made explicit."""
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from evertick.domain.schedule.instants import DAY_S, from_wall
 from evertick.domain.schedule.rrule_text import Freq, Parts
@@ -52,13 +53,21 @@ class RRule:
         return self.freq > Freq.DAILY
 
 
-def resolve(parts: Parts, default_start: int | None) -> RRule:
-    """Make explicit what DTSTART implies. Without DTSTART, periods are numbered from `default_start`, or from 1970
-    if that is not known either, and times that a BYHOUR or BYMINUTE leaves open are zero: BYHOUR=14 means 14:00.
+class Anchor(NamedTuple):
+    """For a rule without DTSTART: the wall from which periods are numbered, and the first that COUNT counts."""
+
+    base: int
+    first: int | None
+
+
+def resolve(parts: Parts, anchor: Anchor) -> RRule:
+    """Make explicit what DTSTART implies. Without DTSTART the anchor stands for it, and times that a BYHOUR or
+    BYMINUTE leaves open are zero: BYHOUR=14 means 14:00.
     """
     numbers = parts.numbers
-    anchor = default_start if parts.dtstart is None else parts.dtstart
-    base = anchor or 0
+    if parts.dtstart is not None:
+        anchor = Anchor(parts.dtstart, parts.dtstart)
+    base = anchor.base
     start = from_wall(base)
     if parts.dtstart is None:
         if "BYHOUR" in numbers:
@@ -95,7 +104,7 @@ def resolve(parts: Parts, default_start: int | None) -> RRule:
         bysecond=bysecond,
         bysetpos=numbers.get("BYSETPOS", ()),
         base=base if phased else 0,
-        first=anchor if parts.dtstart is not None or parts.count is not None else None,
+        first=anchor.first if parts.dtstart is not None or parts.count is not None else None,
         count=parts.count,
         until_wall=parts.until_wall,
         until_us=parts.until_us,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from enum import IntEnum
 
 from evertick.domain.errors import InvalidSchedule
-from evertick.domain.schedule.instants import DAY_S, to_us, to_wall
+from evertick.domain.schedule.instants import DAY_S, FIRST_YEAR, LAST_YEAR, to_us, to_wall
 from evertick.domain.schedule.zone import Zone, zone as load_zone
 
 MOST_CHARACTERS = 8192
@@ -189,11 +189,14 @@ def _read_date(name: str, text: str) -> tuple[datetime, bool]:
     """A date and time, and whether it ends in `Z` for UTC; a bare date is its midnight."""
     match = _DATE.fullmatch(text.strip().upper())
     try:
-        if match:
-            return datetime.strptime(match[1] + (match[2] or "000000"), "%Y%m%d%H%M%S"), bool(match[3])  # noqa: DTZ007
+        at = datetime.strptime(match[1] + (match[2] or "000000"), "%Y%m%d%H%M%S") if match else None  # noqa: DTZ007
     except ValueError:
-        pass
-    raise _bad(f"{name} is written 20260131T090000 or 20260131T090000Z, not {text[:40]!r}")
+        at = None
+    if match is None or at is None:
+        raise _bad(f"{name} is written 20260131T090000 or 20260131T090000Z, not {text[:40]!r}")
+    if not FIRST_YEAR < at.year < LAST_YEAR:  # a day short on either side: zones move it
+        raise _bad(f"{name} {text[:40]!r} is outside of the years {FIRST_YEAR} to {LAST_YEAR}")
+    return at, bool(match[3])
 
 
 def _read_wall(name: str, params: str, text: str, zone: Zone) -> int:

@@ -57,18 +57,25 @@ def steps_freely(rule: RRule) -> bool:
 
 def _starts(rule: RRule, first: int, step: int) -> Iterator[int]:
     """The steps from `first` on that fall into the hours, minutes and seconds to which the rule is limited."""
-    windows, width = [0], DAY_S
-    limits = ((rule.byhour, 3600), (rule.byminute, 60), (rule.bysecond, 1))
-    for limit, unit in limits[: rule.freq - Freq.DAILY]:
-        if limit:
-            # Wider windows are cut at each of the unit's boundaries first: BYMINUTE alone holds in every hour.
-            wider = [low + part for low in windows for part in range(0, width, unit * _PER_WIDER[unit])]
-            windows, width = [low + number * unit for low in wider for number in limit], unit
-    for low in windows:
-        yield from range(low + (first - low) % step, low + width, step)
+    limits = [
+        (frozenset(limit), unit, span)
+        for limit, unit, span in ((rule.byhour, 3600, 24), (rule.byminute, 60, 60), (rule.bysecond, 1, 60))
+        if limit and unit >= PERIOD_S[rule.freq]
+    ]
+    if step >= 60:  # few steps in a day: look at each
+        steps = range(first, DAY_S, step)
+        return (at for at in steps if all(at // unit % span in limit for limit, unit, span in limits))
+    return (at for low, width in _windows(limits) for at in range(low + (first - low) % step, low + width, step))
 
 
-_PER_WIDER = {3600: 24, 60: 60, 1: 60}
+def _windows(limits: list[tuple[frozenset[int], int, int]]) -> Iterator[tuple[int, int]]:
+    """The stretches of a day, as (start, length), in which all limits hold."""
+    lows, width = [0], DAY_S
+    for limit, unit, span in limits:
+        # A wider window is cut at the next coarser unit first: BYMINUTE alone holds in every hour.
+        cuts = [low + cut for low in lows for cut in range(0, width, unit * span)]
+        lows, width = [cut + number * unit for cut in cuts for number in sorted(limit)], unit
+    return ((low, width) for low in lows)
 
 
 def choose(items: Sequence[int], positions: Iterable[int]) -> list[int]:

@@ -1,13 +1,14 @@
 """The public face of a schedule: a text, a zone and its policies in; fire times out."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from evertick.domain.errors import InvalidSchedule
 from evertick.domain.policies import ConcurrentPolicy, DstGap, DstOverlap, MissedWindow
 from evertick.domain.schedule.describe import describe
-from evertick.domain.schedule.instants import FIRST_YEAR, LAST_YEAR, SECOND_US, from_us, to_us
+from evertick.domain.schedule.instants import DAY_S, FIRST_YEAR, LAST_YEAR, SECOND_US, from_us, to_us
 from evertick.domain.schedule.interval import Every
 from evertick.domain.schedule.lint import Circumstances, Finding, Subject, lint
 from evertick.domain.schedule.rrule_spec import RRule
@@ -15,7 +16,7 @@ from evertick.domain.schedule.spacing import shortest_interval
 from evertick.domain.schedule.spec import Manual, Once, Soon, Spec, ticks_of
 from evertick.domain.schedule.text import Setting, parse, split_zone
 from evertick.domain.schedule.ticks import END_US, FIRST_US, ListTicks, NoTicks, Ticks, WithinTicks
-from evertick.domain.schedule.zone import zone
+from evertick.domain.schedule.zone import Zone, zone
 
 _OUTSIDE = f"outside of the years {FIRST_YEAR} to {LAST_YEAR}"
 SHORTEST_INTERVAL = timedelta(seconds=1)
@@ -93,8 +94,7 @@ class Schedule:
                 at = max(reference_us + max(delay_us, 1), FIRST_US if start_us is None else start_us)
                 return self._within(ListTicks([at])) if at < END_US else NoTicks()
             case RRule(is_unanchored=True) as rule:
-                reference_s = reference_us // SECOND_US
-                wall = reference_s + self.zone.stretch_at(reference_s).offset
+                wall = self.zone.wall_at(reference_us // SECOND_US)
                 return self._within(self._unbounded(rule.anchored(wall + 1)))
             case _:
                 return self._ticks
@@ -127,7 +127,7 @@ class Schedule:
 
     def shortest_interval(self) -> timedelta | None:
         """Return the smallest distance between two fire times on the clock, or None if there are never two."""
-        return shortest_interval(self.spec)
+        return shortest_interval(_with_local_dates(self.spec, self.zone))
 
     def describe(self) -> str:
         """Say in one English sentence when it fires."""
@@ -175,6 +175,10 @@ class Schedule:
             yield from_us(at)
             at = ticks.next(at)
 
+    def _search_from(self) -> int:
+        """From where a tick is looked for: a rule with long steps may not be met for decades around antiquity."""
+        return (self.spec.base - DAY_S) * SECOND_US if isinstance(self.spec, RRule) else FIRST_US
+
     def _unbounded(self, spec: Spec) -> Ticks:
         return ticks_of(spec, self.zone, self.dst_gap, self.dst_overlap)
 
@@ -189,7 +193,7 @@ class Schedule:
                 raise InvalidSchedule("schedule", f"names a time {_OUTSIDE}")
             case Every(step_us=step) if timedelta(microseconds=step) < SHORTEST_INTERVAL:
                 raise InvalidSchedule("schedule", f"the interval is shorter than {SHORTEST_INTERVAL.seconds} second")
-        if self._ticks.next(FIRST_US) is None:
+        if self._ticks.next(self._search_from()) is None:
             outside = self.window_us != (None, None) and self._unbounded(self.spec).next(FIRST_US) is not None
             where = " between start_at and end_at" if outside else ""
             raise InvalidSchedule("schedule", f"never fires{where}: no date in fifty years matches {self.text!r}")
@@ -225,3 +229,11 @@ def _member(kind: type[_E], field: str, value: str) -> _E:
 
 def _optional(kind: type[_E], field: str, value: str | None) -> _E | None:
     return None if value is None else _member(kind, field, value)
+
+
+def _with_local_dates(spec: Spec, zone: Zone) -> Spec:
+    """The spec with the dates that were added as instants among those on the clock."""
+    if not isinstance(spec, RRule) or not spec.rdates_us:
+        return spec
+    walls = (zone.wall_at(at // SECOND_US) for at in spec.rdates_us)
+    return replace(spec, rdates=tuple(sorted({*spec.rdates, *walls})), rdates_us=())

@@ -9,6 +9,7 @@ from evertick.domain.schedule import cron, interval, rrule_spec, rrule_text
 from evertick.domain.schedule.duration import MOST_US, parse_words
 from evertick.domain.schedule.instant_text import instant_us, read_instant
 from evertick.domain.schedule.instants import DAY_S, SECOND_US
+from evertick.domain.schedule.rrule_spec import Anchor
 from evertick.domain.schedule.spec import Manual, Once, Soon, Spec
 from evertick.domain.schedule.zone import Zone
 
@@ -52,7 +53,7 @@ def parse(text: str, setting: Setting) -> Spec:  # noqa: PLR0911 - one return fo
     """Read a schedule's text; InvalidSchedule says what is wrong with it."""
     text = text.strip()
     if _RECURRENCE.match(text):
-        return rrule_spec.resolve(rrule_text.read(text, setting.zone), _recurrence_start(setting))
+        return rrule_spec.resolve(rrule_text.read(text, setting.zone), _recurrence_anchor(setting))
     word = _of_usable_length(text).lower()
     if word == "manual":
         return Manual()
@@ -100,16 +101,15 @@ def _interval_anchor(setting: Setting) -> int:
     return (setting.anchor_us or 0) // SECOND_US * SECOND_US
 
 
-def _recurrence_start(setting: Setting) -> int | None:
-    """The wall from which a recurrence without DTSTART counts: the window's opening, or the creation day's midnight."""
+def _recurrence_anchor(setting: Setting) -> Anchor:
+    """Where a recurrence without DTSTART begins: with the window, or with the job, whose day is its first period."""
     if setting.start_us is not None:
-        return _wall(setting.start_us, setting.zone)
-    return None if setting.anchor_us is None else _wall(setting.anchor_us, setting.zone) // DAY_S * DAY_S
-
-
-def _wall(at_us: int, zone: Zone) -> int:
-    at = at_us // SECOND_US
-    return at + zone.stretch_at(at).offset
+        wall = setting.zone.wall_at(-(-setting.start_us // SECOND_US))
+        return Anchor(wall, wall)
+    if setting.anchor_us is None:
+        return Anchor(0, None)
+    wall = setting.zone.wall_at(setting.anchor_us // SECOND_US)
+    return Anchor(wall // DAY_S * DAY_S, wall + 1)
 
 
 def _instant(text: str, setting: Setting) -> Once:

@@ -57,6 +57,10 @@ class Zone:
         starts, stretches = table
         return stretches[bisect_right(starts, at) - 1]
 
+    def wall_at(self, at: int) -> int:
+        """What the clock on the wall shows, in wall seconds."""
+        return at + self.stretch_at(at).offset
+
     @property
     def is_utc(self) -> bool:
         """Whether the zone is UTC under one of its names: nothing about daylight saving can matter in it."""
