@@ -206,7 +206,7 @@ def test_an_instant_without_a_zone_is_an_error() -> None:
             ask()
     for field in ("start_at", "end_at", "anchor_at"):
         with pytest.raises(InvalidSchedule, match=f"{field}: needs a time zone or offset"):
-            Schedule("@daily", **{field: naive})  # type: ignore[arg-type]
+            Schedule("@daily", **{field: naive})  # type: ignore[arg-type] # the field varies
 
 
 def test_a_refusal_survives_the_way_to_another_process() -> None:
