@@ -1,6 +1,5 @@
 import pytest
 
-from evertick.domain.errors import InvalidInput
 from evertick.domain.overlap import (
     Allotment,
     Overlap,
@@ -10,7 +9,6 @@ from evertick.domain.overlap import (
     Unfinished,
     Wait,
     allot,
-    check_max_concurrent,
     decide,
 )
 from evertick.domain.policies import ConcurrentPolicy
@@ -69,9 +67,3 @@ def test_of_ticks_due_together_replace_starts_the_newest_alone() -> None:
 
 def test_no_ticks_need_nothing_and_cancel_nothing() -> None:
     assert allot(REPLACE, 1, Unfinished(open_runs=1), 0) == Allotment()
-
-
-def test_a_limit_below_one_is_refused() -> None:
-    assert check_max_concurrent(1) == 1
-    with pytest.raises(InvalidInput, match="max_concurrent"):
-        check_max_concurrent(0)

@@ -8,7 +8,6 @@ tick, so there is none to skip, and a user who triggers a job means now.
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
-from evertick.domain.errors import InvalidInput
 from evertick.domain.policies import ConcurrentPolicy
 
 
@@ -48,12 +47,6 @@ class Unfinished:
     def total(self) -> int:
         # What waited when the policy was edited starts as soon as there is room: all policies count it.
         return self.open_runs + self.waiting
-
-
-def check_max_concurrent(max_concurrent: int) -> int:
-    if max_concurrent < 1:
-        raise InvalidInput("max_concurrent", "must be at least 1")
-    return max_concurrent
 
 
 def decide(policy: ConcurrentPolicy, max_concurrent: int, unfinished: Unfinished) -> Overlap:

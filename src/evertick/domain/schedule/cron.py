@@ -70,7 +70,7 @@ def parse(text: str, key: str = "") -> Cron:
     starred = [_is_star(part) for part in parts]
     resolved = [_resolve(part, number, key) for number, part in enumerate(parts)]
     both_days = starred[DAY_OF_MONTH] or starred[DAY_OF_WEEK]
-    sim = _read(resolved, both_days=both_days)
+    sim = _read(resolved)
     sets: tuple[Iterable[int | tuple[int, int]], ...] = (
         sim.seconds,
         sim.minutes,
@@ -137,7 +137,7 @@ def _hash(term: str, number: int, key: str) -> str:
     return ",".join(map(str, range(first, high + 1, step)))
 
 
-def _read(parts: list[str], *, both_days: bool) -> CronSim:
+def _read(parts: list[str]) -> CronSim:
     for number, part in enumerate(parts):
         alone = ["*"] * 6
         alone[number] = part
@@ -146,12 +146,10 @@ def _read(parts: list[str], *, both_days: bool) -> CronSim:
         except CronSimError:
             raise _bad_field(number, part, f"expected {FIELDS[number][1]}") from None
     try:
-        sim = CronSim(" ".join(parts), _ANY_TIME)
+        return CronSim(" ".join(parts), _ANY_TIME)
     except CronSimError:
         reason = f"never fires: day {parts[DAY_OF_MONTH]} does not occur in month {parts[4]}"
         raise InvalidSchedule("schedule", reason) from None
-    sim.day_and = both_days
-    return sim
 
 
 def _bad_field(number: int, part: str, reason: str) -> InvalidSchedule:
