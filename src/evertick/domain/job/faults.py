@@ -1,0 +1,73 @@
+"""Collects what is wrong with a document, so that its author sees every fault at once."""
+
+import difflib
+from collections.abc import Callable, Iterable
+from types import NoneType
+from typing import Any, TypeAlias
+
+from evertick.domain.errors import Fault, InvalidFields
+
+MOST_FAULTS = 50
+"""Beyond this nobody reads on, and hostile input must not buy work with each fault."""
+
+_MOST_ECHOED = 60
+
+
+class Faults:
+    """The faults found so far."""
+
+    def __init__(self) -> None:
+        self.found: list[Fault] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.found)
+
+    @property
+    def full(self) -> bool:
+        return len(self.found) >= MOST_FAULTS
+
+    def add(self, pointer: str, reason: str) -> None:
+        if not self.full:
+            self.found.append(Fault(pointer, reason))
+
+    def add_unknown(self, parent: str, name: object, known: Iterable[str]) -> None:
+        """Refuse a field that does not exist, naming the known one that was probably meant."""
+        names = list(known)
+        near = difflib.get_close_matches(echo(name).lower(), names, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
+        self.add(below(parent, name), f"is not a known field: {hint}")
+
+    def raise_any(self) -> None:
+        if self.found:
+            raise InvalidFields(self.found)
+
+
+Reader: TypeAlias = Callable[[Any, str, Faults], Any]
+"""Reads one decoded JSON value at a pointer. Adds faults and returns None when it cannot be used."""
+
+
+def below(parent: str, name: object) -> str:
+    """The pointer of a member or an item, escaped as RFC 6901 asks."""
+    return f"{parent}/{echo(name).replace('~', '~0').replace('/', '~1')}"
+
+
+def echo(name: object) -> str:
+    """A caller's own text, safe to answer with: never a megabyte, and always encodable."""
+    text = str(name)[: _MOST_ECHOED + 1].encode(errors="replace").decode()
+    return text if len(text) <= _MOST_ECHOED else text[:_MOST_ECHOED] + "…"
+
+
+def kind_of(value: object) -> str:
+    """What JSON calls the value, for "must be a string, not …"."""
+    return _KINDS.get(type(value), f"a Python {type(value).__name__}")
+
+
+_KINDS: dict[type, str] = {
+    NoneType: "null",
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    str: "a string",
+    list: "an array",
+    dict: "an object",
+}

@@ -1,0 +1,69 @@
+"""Reads the headers that a job's author adds to its requests: well formed, few, and none that Evertick sets itself."""
+
+import re
+from collections.abc import Mapping
+
+from evertick.domain.job.faults import Faults, below, kind_of
+
+MOST_HEADERS = 50
+MOST_BYTES = 8192
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"(?:[!-~](?:[\t -~]*[!-~])?)?")
+
+_HOP_BY_HOP = {
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+}
+_OURS = {"content-length", "host", "idempotency-key", "traceparent", "user-agent"}
+_OUR_PREFIXES = ("ce-", "evertick-", "webhook-")
+
+
+def read_headers(value: object, at: str, faults: Faults) -> dict[str, str] | None:
+    if not isinstance(value, Mapping):
+        faults.add(at, f"must be an object, not {kind_of(value)}")
+        return None
+    if len(value) > MOST_HEADERS:
+        faults.add(at, f"has at most {MOST_HEADERS} headers, not {len(value)}")
+        return None
+    found: dict[str, str] = {}
+    seen: set[str] = set()
+    for name, text in value.items():
+        reason = _fault_in_name(name, seen) or _fault_in_value(text)
+        if reason is None:
+            found[name] = text
+        else:
+            faults.add(below(at, name), reason)
+    if sum(len(name) + len(text) for name, text in found.items()) > MOST_BYTES:
+        faults.add(at, f"has more than {MOST_BYTES} bytes of names and values")
+    return found
+
+
+def _fault_in_name(name: object, seen: set[str]) -> str | None:
+    """What is wrong with the name. Names are the same in upper and lower case; `seen` collects them."""
+    if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+        return "is not a header name: use letters, digits and !#$%&'*+-.^_`|~"
+    lower = name.lower()
+    if lower in seen:
+        return "is given twice: upper and lower case are the same"
+    seen.add(lower)
+    if lower in _HOP_BY_HOP:
+        return "belongs to the connection, not to the request"
+    if lower in _OURS or lower.startswith(_OUR_PREFIXES):
+        return "is set by Evertick"
+    return None
+
+
+def _fault_in_value(text: object) -> str | None:
+    if not isinstance(text, str):
+        return f"must be a string, not {kind_of(text)}"
+    if not _VALUE.fullmatch(text):
+        return "must be ASCII without line breaks or other control characters, and not begin or end with white space"
+    return None

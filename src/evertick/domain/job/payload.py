@@ -1,0 +1,101 @@
+"""Reads payloads and labels: JSON that PostgreSQL can hold and give back unchanged."""
+
+import json
+import re
+from collections.abc import Mapping
+from functools import reduce
+from math import isfinite
+from typing import TypeAlias, cast
+
+from evertick.domain.job.faults import Faults, below, kind_of
+from evertick.domain.job.values import UNSTORABLE, WHY_UNSTORABLE
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+
+MOST_PAYLOAD_BYTES = 65_536
+MOST_DEPTH = 64
+MOST_DIGITS = 1000
+"""Of a whole number: jsonb could hold more, but Python reads no more than 4300 back."""
+
+MOST_LABELS = 64
+LABEL_VALUE_MAX_LENGTH = 255
+
+_TOO_LARGE = 10**MOST_DIGITS
+_LABEL_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
+_compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def read_payload(value: object, at: str, faults: Faults) -> Json:
+    """Any JSON that fits."""
+    before = len(faults.found)
+    _check(value, [at], faults)
+    if len(faults.found) > before:
+        return None
+    size = len(_compact.encode(value).encode())
+    if size > MOST_PAYLOAD_BYTES:
+        faults.add(at, f"has at most {MOST_PAYLOAD_BYTES} bytes as compact JSON, not {size}")
+    return cast("Json", value)
+
+
+def _check(value: object, path: list[object], faults: Faults) -> None:
+    """Look at a value and all in it. The path becomes a pointer only for a fault: most payloads have none."""
+    reason = None
+    if isinstance(value, str):
+        reason = WHY_UNSTORABLE if UNSTORABLE.search(value) else None
+    elif isinstance(value, dict | list):
+        if len(path) > MOST_DEPTH:
+            reason = f"is nested more than {MOST_DEPTH} levels deep"
+        else:
+            _check_members(value, path, faults)
+    elif isinstance(value, int):
+        reason = None if -_TOO_LARGE < value < _TOO_LARGE else f"is a number of more than {MOST_DIGITS} digits"
+    elif isinstance(value, float):
+        reason = None if isfinite(value) else "is NaN, infinite or too large: JSON has no such number"
+    elif value is not None:
+        reason = f"is {kind_of(value)}, which JSON cannot say"
+    if reason:
+        faults.add(_pointer(path), reason)
+
+
+def _check_members(value: dict[object, object] | list[object], path: list[object], faults: Faults) -> None:
+    named = isinstance(value, dict)
+    for name, item in value.items() if isinstance(value, dict) else enumerate(value):
+        if faults.full:
+            return
+        path.append(name)
+        if named:
+            _check_name(name, path, faults)
+        _check(item, path, faults)
+        path.pop()
+
+
+def _check_name(name: object, path: list[object], faults: Faults) -> None:
+    if not isinstance(name, str):
+        faults.add(_pointer(path), "its name is not a string")
+    elif UNSTORABLE.search(name):
+        faults.add(_pointer(path), f"its name {WHY_UNSTORABLE}")
+
+
+def _pointer(path: list[object]) -> str:
+    at, *names = path
+    return reduce(below, names, str(at))
+
+
+def read_labels(value: object, at: str, faults: Faults) -> dict[str, str] | None:
+    if not isinstance(value, Mapping):
+        faults.add(at, f"must be an object, not {kind_of(value)}")
+        return None
+    if len(value) > MOST_LABELS:
+        faults.add(at, f"has at most {MOST_LABELS} labels, not {len(value)}")
+        return None
+    for name, text in value.items():
+        if not isinstance(name, str) or not _LABEL_KEY.fullmatch(name):
+            reason = "must be 1 to 63 characters of A-Z, a-z, 0-9, '.', '_', '/' and '-', the first a letter or digit"
+            faults.add(below(at, name), f"its name {reason}")
+        elif not isinstance(text, str):
+            faults.add(below(at, name), f"must be a string, not {kind_of(text)}")
+        elif len(text) > LABEL_VALUE_MAX_LENGTH:
+            faults.add(below(at, name), f"has at most {LABEL_VALUE_MAX_LENGTH} characters, not {len(text)}")
+        elif UNSTORABLE.search(text):
+            faults.add(below(at, name), WHY_UNSTORABLE)
+    return dict(value)

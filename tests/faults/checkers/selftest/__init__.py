@@ -1,0 +1,1 @@
+"""Worlds and their corruptions: what the checkers themselves are tested with."""
