@@ -1,0 +1,113 @@
+"""Brings a database's schema to the one this version needs: forward only, named, one at a time under a lock."""
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+
+import asyncpg
+
+from evertick.domain.errors import EvertickError
+from evertick.store.database import SCHEMA, Session
+from evertick.store.statements import Connection
+
+OLDEST_POSTGRES = 15
+# A large table may take long, and so may the wait for another who migrates.
+_PATIENCE_SECONDS = 24 * 60 * 60
+_LOCK = int.from_bytes(b"evertick", "big")
+_FILE = re.compile(r"\d{4}_\w+\.sql")
+
+
+class SchemaMismatch(EvertickError):  # noqa: N818 - says what is wrong
+    """The database's schema is not the one this version works with; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One step, by name; the digest tells whether the text is still the one that was applied."""
+
+    name: str
+    text: str
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+def migrations() -> list[Migration]:
+    """All steps, oldest first."""
+    files = resources.files("evertick.store").joinpath("migrations").iterdir()
+    named = sorted((file for file in files if _FILE.fullmatch(file.name)), key=lambda file: file.name)
+    return [Migration(file.name.removesuffix(".sql"), file.read_text(encoding="utf-8")) for file in named]
+
+
+async def migrate(connection: Session, applied: Callable[[str], None] = lambda _: None) -> int:
+    """Apply what is missing, all or nothing, and say how many. Others who migrate meanwhile wait and find it done."""
+    await _refuse_old_server(connection)
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK, timeout=_PATIENCE_SECONDS)
+        await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+        await connection.execute(f"SET LOCAL search_path = {SCHEMA}")
+        await connection.execute(
+            "CREATE TABLE IF NOT EXISTS migrations (name text PRIMARY KEY, digest text NOT NULL,"
+            " applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"
+        )
+        waiting = pending(migrations(), await _applied(connection))
+        for migration in waiting:
+            await connection.execute(migration.text, timeout=_PATIENCE_SECONDS)
+            await connection.execute(
+                "INSERT INTO migrations (name, digest) VALUES ($1, $2)", migration.name, migration.digest
+            )
+            applied(migration.name)
+        await _remember_search_path(connection)
+    return len(waiting)
+
+
+async def check_schema(connection: Connection) -> None:
+    """Refuse a database whose schema does not fit this version."""
+    await _refuse_old_server(connection)
+    exists = await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", f"{SCHEMA}.migrations")
+    waiting = pending(migrations(), await _applied(connection) if exists else {})
+    if waiting:
+        names = ", ".join(migration.name for migration in waiting)
+        raise SchemaMismatch(f"the database lacks {names}: run `evertick migrate`")
+
+
+def pending(known: Sequence[Migration], applied: dict[str, str]) -> list[Migration]:
+    """Which of the known are not among the applied, given by name and digest; refuses what neither can explain."""
+    strangers = applied.keys() - {migration.name for migration in known}
+    if strangers:
+        raise SchemaMismatch(f"the database has {', '.join(sorted(strangers))} of a newer Evertick: upgrade this one")
+    for migration in known:
+        if applied.get(migration.name, migration.digest) != migration.digest:
+            raise SchemaMismatch(
+                f"{migration.name} was applied to the database with another text than this Evertick's:"
+                " run the version that applied it, or start with an empty database"
+            )
+    return [migration for migration in known if migration.name not in applied]
+
+
+def refuse_old(version: int) -> None:
+    """Refuse a server older than all that Evertick is tested on. `version` is its `server_version_num`."""
+    if version // 10_000 < OLDEST_POSTGRES:
+        raise SchemaMismatch(f"PostgreSQL {version // 10_000} is too old: Evertick needs {OLDEST_POSTGRES} or newer")
+
+
+async def _refuse_old_server(connection: Connection) -> None:
+    refuse_old(await connection.fetchval("SELECT current_setting('server_version_num')::integer"))
+
+
+async def _applied(connection: Connection) -> dict[str, str]:
+    rows = await connection.fetch(f"SELECT name, digest FROM {SCHEMA}.migrations")  # noqa: S608 - a constant
+    return {row["name"]: row["digest"] for row in rows}
+
+
+async def _remember_search_path(connection: Session) -> None:
+    """Make the schema this role's default here: a pooler drops what a connection asks for."""
+    database = await connection.fetchval("SELECT quote_ident(current_database())")
+    try:
+        async with connection.transaction():
+            await connection.execute(f"ALTER ROLE CURRENT_USER IN DATABASE {database} SET search_path = {SCHEMA}")
+    except asyncpg.InsufficientPrivilegeError:
+        pass  # only a pooler needs it, and then whoever manages the roles can set it

@@ -1,0 +1,68 @@
+"""Fixtures for every test that needs PostgreSQL, and the end of all servers that tests started."""
+
+import itertools
+import os
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+import postgres
+from evertick.store import database
+
+_ROOT = "EVERTICK_TEST_SERVERS"
+_numbers = itertools.count(1)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Not below pytest's own temporary directory: that is private, and root's servers run as another user.
+    if not hasattr(config, "workerinput"):
+        root = Path(tempfile.mkdtemp(prefix="evertick-tests-"))
+        root.chmod(0o711)
+        os.environ[_ROOT] = str(root)  # xdist's workers inherit it
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        postgres.remove(Path(os.environ.pop(_ROOT)))
+
+
+@pytest.fixture(scope="session")
+def postgres_servers() -> Iterator[postgres.Servers]:
+    servers = postgres.Servers(Path(os.environ[_ROOT]))
+    yield servers
+    servers.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres_server(postgres_servers: postgres.Servers) -> postgres.Server:
+    """The embedded server. The tests of the store put both versions in its place."""
+    return postgres_servers.get(postgres.EMBEDDED)
+
+
+@pytest.fixture
+def data_dir() -> Path:
+    """For an embedded server of the test's own; whatever still runs there at the end is stopped, and all removed."""
+    return Path(os.environ[_ROOT]) / f"{postgres.EMBEDDED}-{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture
+async def database_url(postgres_server: postgres.Server) -> AsyncIterator[str]:
+    """A database of this test's own, with the current schema."""
+    async with postgres_server.database() as url:
+        yield url
+
+
+@pytest.fixture
+async def connection(database_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await database.connect(database_url)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def pool(database_url: str) -> AsyncIterator[database.Pool]:
+    async with await database.open_pool(database_url) as pool:
+        yield pool

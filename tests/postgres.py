@@ -1,0 +1,89 @@
+"""PostgreSQL servers for tests: each test process has its own, and each test a database copied from a template."""
+
+import itertools
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import asyncpg
+
+from evertick.store.database import connect
+from evertick.store.embedded import DATABASE, EmbeddedServer
+from evertick.store.migrate import migrate
+
+EMBEDDED = "embedded-18"
+DEBIAN = "debian-15"
+DEBIAN_PROGRAMS = Path("/usr/lib/postgresql/15/bin")
+VERSIONS = {EMBEDDED: None, DEBIAN: DEBIAN_PROGRAMS}
+
+# Nobody needs a test's data after a power cut. Commits still go the way they go for users.
+SETTINGS = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "'64MB'", "max_wal_size": "'512MB'"}
+
+_TEMPLATE = "template_evertick"
+_numbers = itertools.count(1)
+
+
+class Server:
+    """One version's server of this test process."""
+
+    def __init__(self, version: str, root: Path) -> None:
+        self.version = version
+        self.embedded = EmbeddedServer(root / f"{version}-{os.getpid()}", SETTINGS, VERSIONS[version])
+        self._has_template = False
+
+    def url(self, database: str) -> str:
+        return self.embedded.url.replace(f"/{DATABASE}?", f"/{database}?")
+
+    @asynccontextmanager
+    async def database(self, *, empty: bool = False) -> AsyncIterator[str]:
+        """The URL of a new database, with the current schema or `empty`, which goes away afterwards."""
+        admin = await connect(self.embedded.url)
+        try:
+            template = "template1" if empty else await self._template(admin)
+            name = f"test_{next(_numbers)}"
+            await admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+            yield self.url(name)
+            await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        finally:
+            await admin.close()
+
+    async def _template(self, admin: asyncpg.Connection) -> str:
+        """A database in which the migrations were run once, for all tests of this process."""
+        if not self._has_template:
+            await admin.execute(f"CREATE DATABASE {_TEMPLATE}")
+            connection = await connect(self.url(_TEMPLATE))
+            try:
+                await migrate(connection)
+            finally:
+                await connection.close()
+            self._has_template = True
+        return _TEMPLATE
+
+
+class Servers:
+    """The servers of this test process, each started when first asked for."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._started: dict[str, Server] = {}
+
+    def get(self, version: str) -> Server:
+        if version not in self._started:
+            server = Server(version, self._root)
+            self._started[version] = server
+            server.embedded.start()
+        return self._started[version]
+
+    def stop(self) -> None:
+        for server in self._started.values():
+            server.embedded.stop()
+
+
+def remove(root: Path) -> None:
+    """Stop what killed test processes may have left, and remove everything."""
+    for data_dir in root.iterdir():
+        version = next(version for version in VERSIONS if data_dir.name.startswith(version))
+        EmbeddedServer(data_dir, programs=VERSIONS[version]).stop()
+    shutil.rmtree(root)
