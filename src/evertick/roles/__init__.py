@@ -1,0 +1,1 @@
+"""The roles: loops that fetch from the store, ask the domain and write what it decided. Roles do not know each other."""

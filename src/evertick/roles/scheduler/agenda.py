@@ -1,0 +1,128 @@
+"""The timers that this node knows of and has not fired: those to come in the wheel, due ones in fair order.
+
+A copy of a part of the timers table, and only a hint: what is missing here is found by the next poll, and what is stale
+is refused by the statement that fires.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from evertick.domain.fairness import DueWork
+from evertick.domain.ids import PARTITIONS, partition_of
+from evertick.domain.schedule.instants import SECOND_US, to_us
+from evertick.domain.wheel import Wheel
+from evertick.store.timers import Timer, TimerKey
+
+LATE_US = 10 * SECOND_US
+"""What is later than this when it leaves the wheel is work of an outage, and waits behind what is on time."""
+
+
+class Entry(NamedTuple):
+    """A due timer, and the number by which the agenda knows it."""
+
+    key: int
+    timer: Timer
+
+
+class Agenda:
+    """Knows each timer once: by its job's id if it is a tick's, else by a negative number of its own."""
+
+    def __init__(self, now_us: int) -> None:
+        self._wheel = Wheel(now_us)
+        self._due: DueWork[int] = DueWork()
+        self._is_due: set[int] = set()
+        self._timers: dict[int, Timer] = {}
+        self._numbers: dict[TimerKey, int] = {}
+        self._last_number = 0
+        self._counts = [0] * PARTITIONS
+
+    def __len__(self) -> int:
+        return len(self._timers)
+
+    @property
+    def due(self) -> int:
+        """How many wait to be taken."""
+        return len(self._due)
+
+    def count(self, partition: int) -> int:
+        return self._counts[partition]
+
+    def add(self, timers: Iterable[Timer]) -> None:
+        """Learn of timers. One that is known already is replaced: a job's tick may have moved."""
+        entries: list[tuple[int, int]] = []
+        for timer in timers:
+            key = self._key(timer)
+            if key not in self._timers:
+                self._counts[partition_of(timer.job_id)] += 1
+            self._timers[key] = timer
+            if key not in self._is_due:
+                entries.append((key, to_us(timer.due_at)))
+        self._wheel.add_many(entries)
+
+    def collect(self, now_us: int, weights: Mapping[int, int]) -> None:
+        """Move what is due by now from the wheel to those who wait for their turn."""
+        on_time: dict[int, list[int]] = {}
+        late: dict[int, list[int]] = {}
+        for due_us, key in self._wheel.advance(now_us):
+            share = late if now_us - due_us > LATE_US else on_time
+            share.setdefault(self._timers[key].tenant_id, []).append(key)
+            self._is_due.add(key)
+        for tenant_id, keys in on_time.items():
+            self._due.on_time.add(tenant_id, keys, weights.get(tenant_id, 1))
+        for tenant_id, keys in late.items():
+            self._due.catch_up.add(tenant_id, keys, weights.get(tenant_id, 1))
+
+    def take(self, most: int, now_us: int) -> list[Entry]:
+        """The next due timers in fair order, at most one of each job. They stay known until `settle` or `forget`."""
+        taken: dict[int, Entry] = {}
+        for key in self._due.take(most, most):
+            self._is_due.discard(key)
+            timer = self._timers.get(key)
+            if timer is None:
+                continue
+            due_us = to_us(timer.due_at)
+            # Moved meanwhile, or its job has another in this round: firing them one by one lets overlap see both.
+            if due_us > now_us or timer.job_id in taken:
+                self._wheel.add(key, due_us)
+            else:
+                taken[timer.job_id] = Entry(key, timer)
+        return list(taken.values())
+
+    def settle(self, key: int, timer: Timer) -> None:
+        """The timer has moved on, and is due again soon enough to stay."""
+        if key in self._timers:
+            self._timers[key] = timer
+            self._wheel.add(key, to_us(timer.due_at))
+
+    def again(self, key: int, at_us: int) -> None:
+        """The timer stands as it was: try it again at this time, unless its partition is gone."""
+        if key in self._timers:
+            self._wheel.add(key, at_us)
+
+    def forget(self, key: int) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is None:
+            return
+        self._wheel.cancel(key)
+        self._counts[partition_of(timer.job_id)] -= 1
+        if key < 0:
+            del self._numbers[timer.job_id, timer.kind, timer.fire_at]
+
+    def keep_only(self, partitions: Iterable[int]) -> None:
+        """Forget the timers of all other partitions."""
+        kept = set(partitions)
+        for key in [key for key, timer in self._timers.items() if partition_of(timer.job_id) not in kept]:
+            self.forget(key)
+
+    def next_due_us(self) -> int | None:
+        """When to collect next."""
+        return self._wheel.next_due()
+
+    def _key(self, timer: Timer) -> int:
+        if timer.kind == "tick":
+            return timer.job_id
+        identity = (timer.job_id, timer.kind, timer.fire_at)
+        if identity not in self._numbers:
+            self._last_number -= 1
+            self._numbers[identity] = self._last_number
+        return self._numbers[identity]

@@ -1,0 +1,131 @@
+"""Fires due timers in batches: plan in the domain, then one fenced statement."""
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from evertick.domain.schedule.instants import SECOND_US, from_us, to_us
+from evertick.roles.scheduler.agenda import Entry
+from evertick.roles.scheduler.planning import Planned, plan_firing
+from evertick.roles.scheduler.state import State
+from evertick.store import timers
+from evertick.store.database import was_rolled_back
+from evertick.store.timers import Fired, Timer
+
+logger = logging.getLogger("evertick.scheduler")
+
+BATCH = 4_000
+"""Timers per statement: large enough to share its cost, small enough for a takeover not to wait for long."""
+
+WAIT_US = SECOND_US // 4
+"""How soon a run that found no room is tried again. Only this node remembers: the timer itself stays due."""
+
+IDLE_SECONDS = 1.0
+IN_DOUBT_SECONDS = 0.05
+
+
+@dataclass(slots=True)
+class FiringFigures:
+    """What was done since the start."""
+
+    fired: int = 0
+    refused: int = 0
+    """Timers that were not as planned any more: edited, paused, deleted, or no longer ours."""
+    waited: int = 0
+
+
+class Firing:
+    """Takes due timers from the agenda, and puts back what stands after the statement."""
+
+    def __init__(self, state: State, *, horizon: timedelta, ready: Callable[[Iterable[int]], None]) -> None:
+        self._state = state
+        self._horizon = horizon
+        self._ready = ready
+        self.figures = FiringFigures()
+
+    async def step(self) -> float:
+        """Fire one batch, and say after how many seconds the next is due."""
+        await self.fire_batch()
+        if self._state.holdings.in_doubt:
+            return IN_DOUBT_SECONDS
+        if self._state.agenda.due:
+            return 0
+        next_us = self._state.agenda.next_due_us()
+        return IDLE_SECONDS if next_us is None else (next_us - self._state.clock.now_us()) / SECOND_US
+
+    async def fire_batch(self) -> int:
+        """Fire up to a batch of due timers. Returns how many it tried."""
+        async with self._state.holdings.writing:
+            if self._state.holdings.in_doubt:
+                return 0
+            now_us = self._state.clock.now_us()
+            self._state.agenda.collect(now_us, self._state.rulebook.weights)
+            entries = self._state.agenda.take(BATCH, now_us)
+            if entries:
+                await self._fire(entries, now_us)
+        return len(entries)
+
+    async def _fire(self, entries: list[Entry], now_us: int) -> None:
+        try:
+            await self._state.rulebook.learn(self._state.pool, {entry.timer.rule_id for entry in entries} - {0})
+            planned = plan_firing(entries, self._state.rulebook.known, now_us)
+            await self._quarantine(planned, entries)
+            fired = await self._write(planned)
+        except BaseException:
+            for entry in entries:
+                self._state.agenda.again(entry.key, now_us)
+            raise
+        self._state.clock.observe(fired.now_at)
+        self._state.holdings.last_seq = max(self._state.holdings.last_seq, fired.last_seq)
+        self._follow(planned, fired)
+        if fired.queue_ids:
+            self._ready(fired.queue_ids)
+
+    async def _write(self, planned: Planned) -> Fired:
+        try:
+            return await timers.fire(
+                self._state.pool,
+                self._state.node,
+                self._state.holdings.epochs,
+                self._state.holdings.last_seq,
+                planned.firing,
+            )
+        except BaseException as error:
+            # Unless the server itself said that nothing was done, the statement may yet be under way there.
+            self._state.holdings.in_doubt = not was_rolled_back(error)
+            raise
+
+    async def _quarantine(self, planned: Planned, entries: list[Entry]) -> None:
+        """Pause jobs whose rule makes no sense, one statement for each reason."""
+        if not planned.unreadable:
+            return
+        by_reason: dict[str, list[int]] = {}
+        for job_id, reason in planned.unreadable.items():
+            by_reason.setdefault(reason, []).append(job_id)
+        for reason, job_ids in by_reason.items():
+            logger.error("paused %d jobs: %s", len(job_ids), reason)
+            await timers.quarantine(self._state.pool, job_ids, reason)
+        for entry in entries:
+            if entry.timer.job_id in planned.unreadable:
+                self._state.agenda.forget(entry.key)
+
+    def _follow(self, planned: Planned, fired: Fired) -> None:
+        """Bring the agenda up to date with what the statement did."""
+        judged = set(fired.judged)
+        standing = {number: to_us(fired.now_at) + WAIT_US for number in fired.waiting}
+        for number in fired.early:
+            standing[number] = to_us(planned.entries[number - 1].timer.due_at)
+        horizon_at = from_us(self._state.clock.now_us()) + self._horizon
+        next_fire_ats, next_due_ats = planned.firing.next_fire_ats, planned.firing.next_due_ats
+        for number, (key, timer) in enumerate(planned.entries, start=1):
+            next_fire_at, next_due_at = next_fire_ats[number - 1], next_due_ats[number - 1]
+            if number in standing:
+                self._state.agenda.again(key, standing[number])
+            elif number not in judged or next_due_at is None or next_fire_at is None or next_due_at >= horizon_at:
+                self._state.agenda.forget(key)
+            else:
+                self._state.agenda.settle(key, Timer(timer.job_id, timer.kind, next_fire_at, next_due_at, *timer[4:]))
+        self.figures.fired += fired.runs
+        self.figures.waited += len(fired.waiting)
+        self.figures.refused += len(planned.entries) - len(judged)

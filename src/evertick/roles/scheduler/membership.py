@@ -1,0 +1,105 @@
+"""Keeps this node a member, and its partitions those that the balanced assignment gives it.
+
+1. Beat: say that we live, learn who else does and what time it is.
+2. Believe the table: what it says we do not hold, or hold in another epoch, is lost.
+3. Give up what the assignment gives to others, between two firings.
+4. Take what it gives to us and nobody alive holds; the rest comes when its holder gives it up.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+
+from evertick.domain.assignment import Member, assign, changes
+from evertick.roles.scheduler.state import State
+from evertick.store import members, wakeups
+from evertick.version import __version__
+
+logger = logging.getLogger("evertick.scheduler")
+
+
+class Membership:
+    """The heartbeat and what follows from it. Has a connection of its own: no amount of work can silence it."""
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        heartbeat: timedelta,
+        lifetime: timedelta,
+        gained: Callable[[], None],
+        lost: Callable[[Iterable[int]], None],
+    ) -> None:
+        self._state = state
+        self._holdings = state.holdings
+        self._pool = state.reserved
+        self._me = state.me
+        self._heartbeat = heartbeat
+        self._lifetime = lifetime
+        self._gained = gained
+        self._lost = lost
+        self.others: tuple[Member, ...] = ()
+
+    async def step(self) -> float:
+        beat = await members.beat(self._pool, self._me, __version__, self._lifetime)
+        self._state.clock.observe(beat.now_at)
+        if beat.others != self.others:
+            logger.info("members: %s", ", ".join(sorted(member.node for member in (self._me, *beat.others))))
+        self.others = beat.others
+        await self._believe(await members.held(self._pool, self._me.node))
+        wanted = changes(self._me.node, set(self._holdings.epochs), assign((self._me, *beat.others)))
+        if wanted.release:
+            await self._release(set(wanted.release))
+        if self._holdings.in_doubt:
+            await self._retake()
+        if wanted.take:
+            await self._take(wanted.take)
+        return self._heartbeat.total_seconds()
+
+    async def leave(self) -> None:
+        """Hand everything over at once."""
+        async with self._holdings.writing:
+            await members.leave(self._pool, self._me.node)
+            self._drop(set(self._holdings.epochs))
+        await wakeups.notify(self._pool, {wakeups.MEMBERS: ""})
+
+    async def _believe(self, truth: dict[int, int]) -> None:
+        lost = {partition for partition, epoch in self._holdings.epochs.items() if truth.get(partition) != epoch}
+        if lost:
+            logger.warning("lost %d partitions to others", len(lost))
+            self._drop(lost)
+        unknown = truth.keys() - self._holdings.epochs.keys()
+        if unknown:
+            # Ours by the table, yet not by memory: an answer was lost. Taking them again gives a known epoch.
+            await self._take(unknown)
+
+    async def _release(self, partitions: set[int]) -> None:
+        async with self._holdings.writing:
+            self._drop(partitions)
+            await members.release(self._pool, self._me.node, partitions)
+        logger.info("released %d partitions", len(partitions))
+        await wakeups.notify(self._pool, {wakeups.MEMBERS: ""})
+
+    async def _take(self, partitions: Iterable[int]) -> None:
+        epochs = await members.take(self._pool, self._me.node, partitions, self._lifetime)
+        if not epochs:
+            return
+        # Only now, after the take has committed, can nobody else be writing there any more.
+        self._holdings.gain(epochs, await members.last_seq(self._pool, epochs))
+        logger.info("took %d partitions, holds %d", len(epochs), len(self._holdings.epochs))
+        self._gained()
+
+    async def _retake(self) -> None:
+        """Fence off a firing whose end is unknown: it cannot commit after this, or it has before."""
+        async with self._holdings.writing:
+            mine = set(self._holdings.epochs)
+            epochs = await members.take(self._pool, self._me.node, mine, self._lifetime)
+            self._drop(mine - epochs.keys())
+            self._holdings.gain(epochs, await members.last_seq(self._pool, epochs))
+            self._holdings.in_doubt = False
+        self._gained()
+
+    def _drop(self, partitions: set[int]) -> None:
+        self._holdings.drop(partitions)
+        self._state.agenda.keep_only(self._holdings.epochs)
+        self._lost(partitions)

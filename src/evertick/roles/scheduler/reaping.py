@@ -1,0 +1,93 @@
+"""Turns leases that ran out into `lost` outcomes and their retries, for exactly the attempts that have no outcome."""
+
+import logging
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+
+import msgspec
+
+from evertick.domain.ids import RunKey
+from evertick.domain.policies import Backoff
+from evertick.domain.retry import Ended, GiveUp, Retry, RetryPolicy, decide
+from evertick.domain.schedule.instants import to_us
+from evertick.domain.states import Outcome
+from evertick.roles.scheduler.state import State
+from evertick.runtime.clock import now_of
+from evertick.store import outcomes
+from evertick.store.outcomes import Again, Dead, Ending, Lost
+
+logger = logging.getLogger("evertick.scheduler")
+
+MOST = 100
+"""Leases per round, each of up to some hundred attempts."""
+EVERY_SECONDS = 1.0
+
+
+class Reaping:
+    """Takes over leases that ran out and ends what is open in them, as any other holder would."""
+
+    def __init__(self, state: State, *, lease_time: timedelta, woken: Callable[[Iterable[int]], None]) -> None:
+        self._state = state
+        self._lease_time = lease_time
+        self._woken = woken
+        self.lost = 0
+
+    async def step(self) -> float:
+        return 0 if await self.reap() else EVERY_SECONDS
+
+    async def reap(self) -> int:
+        """One round; returns how many leases ran out."""
+        partitions = list(self._state.holdings.epochs)
+        found = await outcomes.reap(
+            self._state.pool, self._state.node, partitions, lease_time=self._lease_time, most=MOST
+        )
+        for worker in {each.worker for each in found}:
+            theirs = [each for each in found if each.worker == worker]
+            await self._bury(worker, theirs)
+        return len({each.lease_id for each in found})
+
+    async def _bury(self, worker: str, found: list[Lost]) -> None:
+        now_at = now_of(self._state.clock)
+        endings = [
+            Ending(
+                each.lane_id,
+                each.seq,
+                each.job_id,
+                each.fire_at,
+                each.spec_version,
+                each.reason,
+                Outcome.LOST.value,
+                started_at=None,
+                finished_at=now_at,
+                error="the lease ran out: its worker was lost",
+                then=_follow(each),
+            )
+            for each in found
+            if each.lane_id is not None
+        ]
+        leases = list({each.lease_id for each in found})
+        recorded = await outcomes.record(self._state.pool, worker, endings, leases)
+        self.lost += len(recorded)
+        if recorded:
+            logger.warning("%d attempts of %s are lost", len(recorded), worker)
+            self._woken(ending.job_id for ending in endings)
+
+
+def _follow(lost: Lost) -> Again | Dead:
+    match decide(_policy(lost.retry), RunKey(lost.job_id, to_us(lost.fire_at)), Ended(Outcome.LOST, lost.attempt)):
+        case Retry(attempt, delay):
+            return Again(attempt, delay)
+        case GiveUp(reason):
+            return Dead(lost.attempt, reason.value)
+        case other:
+            raise AssertionError(other)
+
+
+def _policy(text: str) -> RetryPolicy:
+    stored = msgspec.json.decode(text)
+    return RetryPolicy(
+        stored["max_retries"],
+        Backoff(stored["backoff"]),
+        timedelta(seconds=stored["delay_seconds"]),
+        timedelta(seconds=stored["max_delay_seconds"]),
+    )

@@ -1,0 +1,43 @@
+"""The rules and tenants' weights that a scheduler has read, so that firing asks the database for none of them again."""
+
+import logging
+from collections.abc import Iterable
+
+from evertick.domain.rule import Rule, from_canonical
+from evertick.store import rules
+from evertick.store.database import Connection
+
+logger = logging.getLogger("evertick.scheduler")
+
+MOST = 200_000
+"""Rules kept at once. A rule never changes under its id, so those that were let go are simply read again."""
+
+
+class Rulebook:
+    """Remembers rules by id. What cannot be read as a rule is told apart: `unreadable` says why."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, Rule] = {}
+        self.unreadable: dict[int, str] = {}
+        self.weights: dict[int, int] = {}
+
+    async def learn(self, connection: Connection, rule_ids: Iterable[int]) -> None:
+        """Read those of these rules that are not known yet."""
+        missing = set(rule_ids) - self.known.keys() - self.unreadable.keys()
+        if not missing:
+            return
+        if len(self.known) + len(missing) > MOST:
+            self.known.clear()
+            self.unreadable.clear()
+        texts = await rules.rules(connection, missing)
+        for rule_id in missing:
+            try:
+                self.known[rule_id] = from_canonical(texts[rule_id])
+                self.known[rule_id].ticks()
+            except Exception as error:  # noqa: BLE001 - a corrupt row must not stop its neighbours
+                self.known.pop(rule_id, None)
+                self.unreadable[rule_id] = f"rule {rule_id} cannot be read: {type(error).__name__}: {error}"
+
+    async def weigh(self, connection: Connection, tenant_ids: Iterable[int]) -> None:
+        """Read the weights of tenants; those of tenants seen before may have changed."""
+        self.weights |= await rules.weights(connection, tenant_ids)

@@ -1,0 +1,155 @@
+"""The scheduler: holds partitions and fires their timers at their times.
+
+Duty: each timer of a partition that this node holds is fired once it is due, soon after, and once.
+
+Invariants: it writes attempts only for partitions that it holds, and the statement that writes checks that. Seqs of a
+lane grow in the order of their commits: one firing at a time, and none while the end of an earlier one is unknown.
+
+Steps, each a loop of its own:
+1. membership: beat, give up and take partitions. On its own connection.
+2. loading: timers of the coming minutes into the agenda; when woken, the jobs that were named; each second whatever
+   is due and was not heard of.
+3. firing: what the agenda has due, in fair order and in batches.
+4. reaping: leases that ran out.
+
+Crash: the others take its partitions after `lifetime`, and go on from the table. Nothing is lost: a timer moves in the
+statement that appends its attempt. Slow database: batches grow, everything else waits. Lost partitions: their timers
+are forgotten at the next beat, and refused by the fence before that; so it is when the whole process was stopped.
+"""
+
+import logging
+from collections.abc import Iterable
+from datetime import timedelta
+
+from evertick.domain.assignment import Member
+from evertick.roles.scheduler.agenda import Agenda
+from evertick.roles.scheduler.firing import Firing
+from evertick.roles.scheduler.loading import Loading
+from evertick.roles.scheduler.membership import Membership
+from evertick.roles.scheduler.reaping import Reaping
+from evertick.roles.scheduler.state import State
+from evertick.runtime.clock import Clock, DatabaseClock
+from evertick.runtime.loop import Loop
+from evertick.runtime.wakeups import Ear, Notifier
+from evertick.store import lanes
+from evertick.store.database import is_transient, open_pool
+from evertick.store.wakeups import MEMBERS, TIMERS
+
+logger = logging.getLogger("evertick.scheduler")
+
+CONNECTIONS = 4
+
+
+class Scheduler:
+    """One scheduler node."""
+
+    def __init__(  # noqa: PLR0913 - where it works and its times
+        self,
+        url: str,
+        node: str,
+        *,
+        region: str = "",
+        heartbeat: timedelta = timedelta(seconds=0.5),
+        lifetime: timedelta = timedelta(seconds=5),
+        horizon: timedelta = timedelta(minutes=10),
+        lease_time: timedelta = timedelta(seconds=30),
+        pooler: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self.node = node
+        self.clock: Clock = clock or DatabaseClock()
+        self._url = url
+        self._me = Member(node, region)
+        self._heartbeat = heartbeat
+        self._lifetime = lifetime
+        self._horizon = horizon
+        self._lease_time = lease_time
+        self._pooler = pooler
+        self._ear: Ear | None = None
+
+    async def open(self) -> None:
+        """Connect, and put the parts together; nothing runs yet."""
+        pool = await open_pool(self._url, min_size=1, max_size=CONNECTIONS, pooler=self._pooler)
+        reserved = await open_pool(self._url, min_size=1, max_size=1, pooler=self._pooler)
+        self.clock.observe(await lanes.clock(pool))
+        self.state = State(self._me, self.clock, pool, reserved, Agenda(self.clock.now_us()))
+        self._assemble()
+
+    async def close(self) -> None:
+        await self.state.reserved.close()
+        await self.state.pool.close()
+
+    async def start(self) -> None:
+        """Join the cluster and go on until `stop`."""
+        await self.open()
+        self._notifier.start()
+        for loop in self._loops:
+            loop.start()
+        if not self._pooler:
+            self._ear = Ear(self._url, self._heard, TIMERS, MEMBERS)
+            self._ear.start()
+        logger.info("scheduler %s started", self.node)
+
+    async def stop(self) -> None:
+        """Finish what is being written, hand everything over at once, and leave."""
+        if self._ear is not None:
+            await self._ear.stop()
+        for loop in (self._fire_loop, self._load_loop, self._reap_loop, self._beat_loop):
+            await loop.stop()
+        try:
+            await self.membership.leave()
+            await self._notifier.stop()
+        except Exception as error:
+            if not is_transient(error):
+                raise
+            logger.warning(
+                "could not hand over: the database does not answer; others will notice in %s", self._lifetime
+            )
+        await self.close()
+        logger.info("scheduler %s stopped", self.node)
+
+    async def join(self) -> None:
+        """Take part without loops: whoever calls this drives the steps."""
+        await self.membership.step()
+
+    async def fire_due(self) -> int:
+        """Fire all that is due by the clock, from the table as it is now; returns how many timers were tried."""
+        self.state.agenda.keep_only(())
+        await self.loading.load_due()
+        tried = 0
+        while batch := await self.firing.fire_batch():
+            tried += batch
+        return tried
+
+    async def reap(self) -> int:
+        return await self.reaping.reap()
+
+    def _assemble(self) -> None:
+        state = self.state
+        self._notifier = Notifier(state.pool)
+        self.firing = Firing(state, horizon=self._horizon, ready=self._notifier.ready)
+        self._fire_loop = Loop("fire", self.firing.step)
+        self.loading = Loading(state, horizon=self._horizon, loaded=self._fire_loop.wake)
+        self._load_loop = Loop("load", self.loading.step)
+        self.membership = Membership(
+            state,
+            heartbeat=self._heartbeat,
+            lifetime=self._lifetime,
+            gained=self._load_loop.wake,
+            lost=self.loading.lost,
+        )
+        self._beat_loop = Loop("beat", self.membership.step)
+        self.reaping = Reaping(state, lease_time=self._lease_time, woken=self._wake_jobs)
+        self._reap_loop = Loop("reap", self.reaping.step)
+        self._loops = (self._beat_loop, self._load_loop, self._fire_loop, self._reap_loop)
+
+    def _wake_jobs(self, job_ids: Iterable[int]) -> None:
+        self.loading.woken(frozenset(job_ids))
+        self._load_loop.wake()
+
+    def _heard(self, channel: str, ids: frozenset[int] | None) -> None:
+        if channel == MEMBERS:
+            self._beat_loop.wake()
+        else:
+            self.loading.woken(ids)
+            self._load_loop.wake()

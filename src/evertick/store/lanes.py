@@ -1,0 +1,90 @@
+"""Lanes and leases: how ready attempts reach workers and dispatchers."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from evertick.store import statements
+from evertick.store.database import Connection
+
+_SQL = statements.load("lanes")
+
+
+class Leased(NamedTuple):
+    """An attempt to run, with all that running it needs. `is_over`: it was cancelled while it waited."""
+
+    lane_id: int
+    seq: int
+    lease_id: int
+    job_id: int
+    fire_at: datetime
+    due_at: datetime
+    spec_version: int
+    reason: str
+    attempt: int
+    name: str
+    handler: str | None
+    timezone: str
+    key_template: str | None
+    timeout_seconds: int
+    retry: str
+    payload: str | None
+    spec: str | None
+    replays_at: datetime | None
+    is_over: bool
+
+
+class Waiting(NamedTuple):
+    """Ready attempts of one queue that nobody has leased."""
+
+    queue_id: int
+    attempts: int
+    oldest_at: datetime
+
+
+async def lease(  # noqa: PLR0913 - from where, how much and for whom
+    connection: Connection,
+    queue_ids: Sequence[int],
+    worker: str,
+    *,
+    lanes: int,
+    most_per_lane: int,
+    rotation: int,
+    lease_time: timedelta,
+) -> list[Leased]:
+    rows = await _SQL["lease"].fetch(
+        connection,
+        queue_ids=queue_ids,
+        worker=worker,
+        lanes=lanes,
+        most_per_lane=most_per_lane,
+        rotation=rotation,
+        lease_seconds=lease_time.total_seconds(),
+    )
+    return [Leased(*row) for row in rows]
+
+
+async def extend(connection: Connection, worker: str, lease_time: timedelta) -> set[int]:
+    """Extend all leases of a worker that are still its own, and return them."""
+    rows = await _SQL["extend"].fetch(connection, worker=worker, lease_seconds=lease_time.total_seconds())
+    return {row["lease_id"] for row in rows}
+
+
+async def ended_elsewhere(connection: Connection, tokens: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Which of these running attempts (lane, seq) have an outcome already: cancelled, or lost to their worker."""
+    rows = await _SQL["ended_elsewhere"].fetch(
+        connection, lane_ids=[lane_id for lane_id, _ in tokens], seqs=[seq for _, seq in tokens]
+    )
+    return [(row["lane_id"], row["seq"]) for row in rows]
+
+
+async def clock(connection: Connection) -> datetime:
+    """The database's time."""
+    row = await _SQL["clock"].fetchrow(connection)
+    assert row is not None
+    now_at: datetime = row["now_at"]
+    return now_at
+
+
+async def ready(connection: Connection, most_per_lane: int = 10_000) -> list[Waiting]:
+    return [Waiting(*row) for row in await _SQL["ready"].fetch(connection, most=most_per_lane)]

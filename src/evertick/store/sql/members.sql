@@ -1,0 +1,90 @@
+-- Membership and ownership: which schedulers live, and who holds which partition in which epoch.
+
+-- name: beat
+-- A scheduler's heartbeat, and what it tells: the database's time and the members that are alive. Index: nodes_pkey.
+WITH clock AS MATERIALIZED (
+    SELECT clock_at() AS now_at
+),
+beaten AS (
+    INSERT INTO nodes (node, region, version, started_at, seen_at)
+    SELECT :node::text, :region::text, :version::text, now_at, now_at FROM clock
+        ON CONFLICT (node) DO UPDATE SET seen_at = excluded.seen_at, region = excluded.region, version = excluded.version
+)
+SELECT now_at,
+       ARRAY(SELECT node FROM nodes
+              WHERE node <> :node::text AND seen_at > now_at - :timeout_seconds::float * interval '1 second'
+              ORDER BY node) AS others,
+       ARRAY(SELECT region FROM nodes
+              WHERE node <> :node::text AND seen_at > now_at - :timeout_seconds::float * interval '1 second'
+              ORDER BY node) AS regions
+  FROM clock;
+
+-- name: held
+-- Which partitions a node holds, by the only truth there is, and the epoch of each.
+SELECT partition, epoch FROM partitions WHERE holder = :node::text;
+
+-- name: take
+-- Takes partitions that nobody alive holds, each with a new epoch. Waits for a firing of the old holder to end.
+-- A node that retakes its own fences off what it sent before and does not know the end of.
+UPDATE partitions wanted
+   SET holder = :node::text, epoch = wanted.epoch + 1, taken_at = clock_at()
+ WHERE wanted.partition IN (
+           SELECT partition
+             FROM partitions
+            WHERE partition = ANY(:partitions::smallint[])
+            ORDER BY partition
+              FOR UPDATE)
+   AND (wanted.holder IS NULL
+        OR wanted.holder = :node::text
+        OR NOT EXISTS (
+               SELECT FROM nodes
+                WHERE nodes.node = wanted.holder
+                  AND nodes.seen_at > clock_at() - :timeout_seconds::float * interval '1 second'))
+RETURNING wanted.partition, wanted.epoch;
+
+-- name: last_seq
+-- The highest seq in some partitions: where their new holder goes on. Called after `take` committed, so that what the
+-- old holder wrote last is there to be seen. Indexes: lanes_of_partition, attempts_pkey.
+SELECT coalesce(max(greatest(lane.head, latest.seq)), 0) AS last_seq
+  FROM lanes lane
+  LEFT JOIN LATERAL (
+           SELECT seq FROM attempts
+            WHERE attempts.lane_id = lane.lane_id AND attempts.seq > lane.head
+            ORDER BY seq DESC
+            LIMIT 1
+       ) AS latest ON true
+ WHERE lane.partition = ANY(:partitions::smallint[]);
+
+-- name: release
+-- Gives partitions up, so that their next holder need not wait for a timeout.
+UPDATE partitions SET holder = NULL WHERE holder = :node::text AND partition = ANY(:partitions::smallint[]);
+
+-- name: leave
+-- A node's last word: it holds nothing and is no member any more.
+WITH released AS (
+    UPDATE partitions SET holder = NULL WHERE holder = :node::text
+)
+DELETE FROM nodes WHERE node = :node::text;
+
+-- name: forget
+-- Removes nodes that have not been seen for a day and hold nothing.
+DELETE FROM nodes
+ WHERE seen_at < clock_at() - interval '1 day'
+   AND NOT EXISTS (SELECT FROM partitions WHERE partitions.holder = nodes.node);
+
+-- name: members
+-- All nodes, what each holds, and whether it is alive: for people.
+SELECT nodes.node, nodes.region, nodes.version, nodes.started_at, nodes.seen_at,
+       nodes.seen_at > clock_at() - :timeout_seconds::float * interval '1 second' AS is_alive,
+       (SELECT count(*) FROM partitions WHERE partitions.holder = nodes.node) AS partitions
+  FROM nodes
+ ORDER BY nodes.node;
+
+-- name: unheld
+-- Partitions that nobody alive holds.
+SELECT count(*) AS partitions
+  FROM partitions
+ WHERE NOT EXISTS (
+           SELECT FROM nodes
+            WHERE nodes.node = partitions.holder
+              AND nodes.seen_at > clock_at() - :timeout_seconds::float * interval '1 second');

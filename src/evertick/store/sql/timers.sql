@@ -1,0 +1,248 @@
+-- Timers and what firing does with them. Called by the scheduler, for partitions that it holds.
+
+-- name: load
+-- Timers that fall due in a stretch of time, for the wheel: the earliest of each partition. Index: timers_due.
+SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id
+  FROM unnest(:partitions::smallint[]) AS mine (partition)
+ CROSS JOIN LATERAL (
+           SELECT *
+             FROM timers
+            WHERE timers.partition = mine.partition
+              AND timers.due_at >= :from_at::timestamptz
+              AND timers.due_at < :before_at::timestamptz
+            ORDER BY timers.due_at
+            LIMIT :most::integer
+       ) AS timer;
+
+-- name: load_jobs
+-- The timers of some jobs, after a wake-up named them. Index: timers_pkey.
+SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id
+  FROM unnest(:job_ids::bigint[]) AS woken (job_id)
+  JOIN timers timer ON timer.partition = (woken.job_id & 255)::smallint AND timer.job_id = woken.job_id
+ WHERE timer.due_at < :before_at::timestamptz;
+
+-- name: next_due
+-- When the earliest timer of all is due, for the test kit's leaps. Index: timers_due.
+SELECT min(earliest.due_at) AS due_at
+  FROM generate_series(0, 255) AS every (partition)
+ CROSS JOIN LATERAL (
+           SELECT due_at
+             FROM timers
+            WHERE timers.partition = every.partition::smallint AND timers.due_at < 'infinity'
+            ORDER BY timers.due_at
+            LIMIT 1
+       ) AS earliest;
+
+-- name: fire
+-- Moves due timers and appends their attempts, all or nothing for each timer. Indexes: timers_pkey, outcomes_pkey.
+--
+-- A timer is touched only while its partition is held in the given epoch, and only if it is still exactly what was
+-- planned: whoever edits, pauses or deletes its job at this moment holds its row and wins. At most one timer of a
+-- job may be given, so that what one run leaves open is there to be seen by the next.
+WITH planned AS (
+    SELECT *
+      FROM unnest(
+               :partitions::smallint[], :job_ids::bigint[], :kinds::text[], :fire_ats::timestamptz[],
+               :run_ats::timestamptz[], :reasons::text[], :next_fire_ats::timestamptz[], :next_due_ats::timestamptz[],
+               :policies::text[], :limits::integer[]
+           ) WITH ORDINALITY
+        AS p (partition, job_id, kind, fire_at, run_at, reason, next_fire_at, next_due_at, policy, most, number)
+),
+-- A takeover waits for this lock, so two holders can never both write.
+fence AS (
+    SELECT held.partition, held.epoch
+      FROM unnest(:held::smallint[], :epochs::integer[]) AS mine (partition, epoch)
+      JOIN partitions held ON held.partition = mine.partition AND held.epoch = mine.epoch
+     WHERE held.holder = :node::text
+       FOR SHARE OF held
+),
+-- The hybrid logical clock: database time, yet always past what this holder wrote before.
+clock AS MATERIALIZED (
+    SELECT now_at, greatest(:last_seq::bigint, microseconds(now_at)) AS seq FROM clock_at() AS now_at
+),
+-- Passing over rows that someone else has locked keeps firing from ever waiting for a user, and from deadlocks.
+locked AS (
+    SELECT timer.partition, timer.job_id, timer.kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id,
+           timer.queue_id, timer.spec_version, timer.attempt, timer.priority, timer.last_lane, timer.last_seq,
+           coalesce(timer.reason, planned.reason::run_reason) AS reason,
+           planned.run_at, planned.next_fire_at, planned.next_due_at, planned.policy, planned.most, planned.number,
+           fence.epoch
+      FROM planned
+      JOIN fence ON fence.partition = planned.partition
+      JOIN timers timer
+        ON timer.partition = planned.partition AND timer.job_id = planned.job_id
+       AND timer.kind = planned.kind::timer_kind AND timer.fire_at = planned.fire_at
+       FOR UPDATE OF timer SKIP LOCKED
+),
+standing AS MATERIALIZED (
+    SELECT locked.*, clock.now_at, clock.seq + locked.number AS seq,
+           (locked.queue_id::bigint << 10) | (locked.partition::bigint << 2) | locked.priority AS lane_id,
+           CASE
+               WHEN locked.run_at IS NULL OR locked.kind NOT IN ('tick', 'queued') THEN false
+               WHEN locked.policy = 'REPLACE' THEN false
+               WHEN locked.policy = 'SKIP' AND locked.last_seq IS NOT NULL AND NOT EXISTS (
+                       SELECT FROM outcomes
+                        WHERE outcomes.lane_id = locked.last_lane AND outcomes.seq = locked.last_seq)
+                   THEN true
+               -- A run that waits asks what the tick's timer would.
+               WHEN locked.kind = 'queued' AND EXISTS (
+                       SELECT FROM timers tick
+                        WHERE tick.partition = locked.partition AND tick.job_id = locked.job_id
+                          AND tick.kind = 'tick' AND tick.last_seq IS NOT NULL
+                          AND NOT EXISTS (
+                                  SELECT FROM outcomes
+                                   WHERE outcomes.lane_id = tick.last_lane AND outcomes.seq = tick.last_seq))
+                   THEN true
+               ELSE (SELECT count(*) FROM open_runs WHERE open_runs.job_id = locked.job_id) >= locked.most
+           END AS is_full,
+           -- Under QUEUE whoever waits already goes first.
+           locked.policy = 'QUEUE' AND locked.kind = 'tick' AND EXISTS (
+               SELECT FROM timers waiting
+                WHERE waiting.partition = locked.partition AND waiting.job_id = locked.job_id
+                  AND waiting.kind = 'queued') AS is_behind
+      FROM locked
+     CROSS JOIN clock
+),
+-- early: our guess of the database's clock was fast. wait: a run that stands already, or a tick of an outage, stays
+-- until there is room. skip: the tick becomes a gap. pass: no tick of it is left to run, only gaps.
+judged AS (
+    SELECT standing.*,
+           CASE
+               WHEN due_at > now_at THEN 'early'
+               WHEN run_at IS NULL THEN 'pass'
+               WHEN NOT is_full AND NOT is_behind THEN 'run'
+               WHEN kind = 'queued' OR reason = 'catch_up' THEN 'wait'
+               WHEN policy = 'QUEUE' AND NOT (is_full AND is_behind) THEN 'queue'
+               ELSE 'skip'
+           END AS verdict
+      FROM standing
+),
+done AS (
+    SELECT * FROM judged WHERE verdict NOT IN ('early', 'wait')
+),
+moved AS (
+    UPDATE timers timer
+       SET fire_at = done.next_fire_at,
+           due_at = done.next_due_at,
+           last_lane = CASE WHEN done.verdict = 'run' THEN done.lane_id ELSE timer.last_lane END,
+           last_seq = CASE WHEN done.verdict = 'run' THEN done.seq ELSE timer.last_seq END
+      FROM done
+     WHERE timer.partition = done.partition AND timer.job_id = done.job_id
+       AND timer.kind = done.kind AND timer.fire_at = done.fire_at
+       AND done.next_fire_at IS NOT NULL
+),
+removed AS (
+    DELETE FROM timers timer
+     USING done
+     WHERE timer.partition = done.partition AND timer.job_id = done.job_id
+       AND timer.kind = done.kind AND timer.fire_at = done.fire_at
+       AND done.next_fire_at IS NULL
+),
+appended AS (
+    INSERT INTO attempts (lane_id, seq, job_id, fire_at, due_at, spec_version, epoch, reason, attempt)
+    SELECT lane_id, seq, job_id, run_at, due_at, spec_version, epoch, reason, attempt
+      FROM done
+     WHERE verdict = 'run'
+     ORDER BY lane_id, seq
+),
+-- The tick's timer speaks for a first attempt under SKIP; every other open run has a row.
+opened AS (
+    INSERT INTO open_runs (job_id, fire_at, lane_id, seq)
+    SELECT job_id, run_at, lane_id, seq
+      FROM done
+     WHERE verdict = 'run' AND (policy <> 'SKIP' OR kind <> 'tick')
+        ON CONFLICT (job_id, fire_at) DO UPDATE SET lane_id = excluded.lane_id, seq = excluded.seq
+),
+queued AS (
+    INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, queue_id, spec_version, kind, reason, partition,
+                        attempt, priority)
+    SELECT job_id, run_at, now_at, tenant_id, rule_id, queue_id, spec_version, 'queued', reason, partition, 1, priority
+      FROM done
+     WHERE verdict = 'queue'
+),
+-- REPLACE: whatever else is open ends as cancelled. An attempt takes the outcome if it has none yet …
+replaced AS (
+    DELETE FROM open_runs
+     USING done
+     WHERE done.verdict = 'run' AND done.policy = 'REPLACE' AND done.kind = 'tick'
+       AND open_runs.job_id = done.job_id AND open_runs.fire_at <> done.run_at
+ RETURNING open_runs.job_id, open_runs.fire_at, open_runs.lane_id, open_runs.seq, done.partition, done.now_at
+),
+cancelled AS (
+    INSERT INTO outcomes (lane_id, seq, finished_at, result, is_final, error)
+    SELECT lane_id, seq, now_at, 'cancelled', true, 'replaced by the next tick'
+      FROM replaced
+     ORDER BY lane_id, seq
+        ON CONFLICT DO NOTHING
+),
+-- … and a run that waits for its retry loses the timer.
+withdrawn AS (
+    DELETE FROM timers timer
+     USING replaced
+     WHERE timer.partition = replaced.partition AND timer.job_id = replaced.job_id
+       AND timer.kind IN ('retry', 'queued') AND timer.fire_at = replaced.fire_at
+ RETURNING timer.job_id, timer.fire_at, replaced.now_at, timer.spec_version, timer.reason
+),
+noted AS (
+    INSERT INTO withdrawals (job_id, fire_at, withdrawn_at, spec_version, reason)
+    SELECT job_id, fire_at, now_at, spec_version, reason FROM withdrawn
+        ON CONFLICT DO NOTHING
+),
+skipped AS (
+    SELECT done.job_id, done.run_at, done.spec_version, done.last_seq, latest.first_at AS joins
+      FROM done
+      -- Ticks that one attempt keeps out, with nothing else in between, are one gap.
+      LEFT JOIN LATERAL (
+               SELECT first_at, reason, blocked_by
+                 FROM gaps
+                WHERE gaps.job_id = done.job_id
+                ORDER BY first_at DESC
+                LIMIT 1
+           ) AS latest ON latest.reason = 'overlap' AND latest.blocked_by = done.last_seq
+     WHERE done.verdict = 'skip'
+),
+widened AS (
+    UPDATE gaps gap
+       SET last_at = skipped.run_at, ticks = gap.ticks + 1
+      FROM skipped
+     WHERE gap.job_id = skipped.job_id AND gap.first_at = skipped.joins AND gap.reason = 'overlap'
+),
+gapped AS (
+    INSERT INTO gaps (job_id, first_at, last_at, ticks, blocked_by, spec_version, reason)
+    SELECT job_id, run_at, run_at, 1, last_seq, spec_version, 'overlap' FROM skipped WHERE joins IS NULL
+     UNION ALL
+    SELECT done.job_id, gap.first_at, gap.last_at, gap.ticks, NULL, done.spec_version, gap.reason::gap_reason
+      FROM unnest(:gap_numbers::bigint[], :gap_first_ats::timestamptz[], :gap_last_ats::timestamptz[],
+                  :gap_ticks::bigint[], :gap_reasons::text[]) AS gap (number, first_at, last_at, ticks, reason)
+      JOIN done ON done.number = gap.number
+        ON CONFLICT DO NOTHING
+),
+ended AS (
+    INSERT INTO finished_jobs (job_id, finished_at)
+    SELECT job_id, now_at FROM done WHERE kind = 'tick' AND next_fire_at IS NULL
+        ON CONFLICT (job_id) DO UPDATE SET finished_at = excluded.finished_at
+)
+SELECT clock.now_at,
+       coalesce(max(judged.seq), :last_seq::bigint) AS last_seq,
+       count(*) FILTER (WHERE verdict = 'run') AS runs,
+       -- Which of the given timers were judged, and those among them that stand as they were.
+       array_agg(judged.number) FILTER (WHERE judged.number IS NOT NULL) AS judged,
+       array_agg(judged.number) FILTER (WHERE verdict = 'wait') AS waiting,
+       array_agg(judged.number) FILTER (WHERE verdict = 'early') AS early,
+       array_agg(DISTINCT lane_id >> 10) FILTER (WHERE verdict = 'run') AS queue_ids
+  FROM clock
+  LEFT JOIN judged ON true
+ GROUP BY clock.now_at;
+
+-- name: quarantine
+-- Pauses jobs whose rule cannot be read, so that they harm nobody and wait for a person. Indexes: *_pkey.
+WITH paused AS (
+    UPDATE jobs
+       SET status = 'paused', paused_at = clock_at(), updated_at = clock_at(), pause_reason = :reason::text
+     WHERE job_id = ANY(:job_ids::bigint[]) AND status = 'active'
+ RETURNING job_id
+)
+UPDATE timers
+   SET due_at = 'infinity'
+  FROM paused
+ WHERE timers.partition = (paused.job_id & 255)::smallint AND timers.job_id = paused.job_id AND timers.kind = 'tick';
