@@ -58,14 +58,16 @@ class EmbeddedServer:
         return f"postgresql://{SUPERUSER}@/{DATABASE}?host={self.socket_dir}&port={PORT}"
 
     def start(self) -> str:
-        """Start the server unless it runs, and return its URL. It keeps running until the last user stops it."""
-        if self._users:
-            return self.url
+        """Start the server unless it runs, and return its URL. It keeps running until the last user stops it.
+
+        Calling it again brings back a server that has died since.
+        """
         try:
             self._make_data_dir()
             with self._alone():
-                self._users = (self.data_dir / "users.lock").open("w")
-                fcntl.flock(self._users, fcntl.LOCK_SH)
+                if not self._users:
+                    self._users = (self.data_dir / "users.lock").open("w")
+                    fcntl.flock(self._users, fcntl.LOCK_SH)
                 self._bring_up(find_programs(self.data_dir, self._folder))
         except BaseException as error:
             if self._users:
@@ -84,7 +86,7 @@ class EmbeddedServer:
             self._users = None
             with suppress(BlockingIOError):
                 fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if self._is_running():
+                if self.is_running:
                     programs = find_programs(self.data_dir, self._folder)
                     arguments = ("-D", str(self.cluster), "-m", "fast", "-w", "-t", str(START_SECONDS))
                     programs.must("pg_ctl", "stop", *arguments, cwd=self.data_dir)
@@ -110,7 +112,7 @@ class EmbeddedServer:
         deadline = time.monotonic() + START_SECONDS
         # Whoever was killed while starting or stopping the server may have left it on its way up or down.
         while programs.run("pg_isready", *socket, cwd=self.data_dir).code != 0:
-            if not self._is_running():
+            if not self.is_running:
                 self._launch(programs)
             if time.monotonic() > deadline:
                 raise EmbeddedServerError(f"PostgreSQL does not answer; see {self.log}")
@@ -147,7 +149,7 @@ class EmbeddedServer:
             log.seek(begin)
             said = log.read()
         # The children of a killed postmaster finish what they do before they leave: until then, try again.
-        if "pre-existing shared memory block" not in said and not self._is_running():
+        if "pre-existing shared memory block" not in said and not self.is_running:
             tail = "\n".join(said.splitlines()[-8:])
             raise EmbeddedServerError(f"PostgreSQL did not start; the end of {self.log} is:\n{tail}")
 
@@ -176,7 +178,8 @@ class EmbeddedServer:
             raise EmbeddedServerError(f"{directory} belongs to someone else: remove it")
         programs.give(directory)
 
-    def _is_running(self) -> bool:
+    @property
+    def is_running(self) -> bool:
         return names_server(self.cluster / "postmaster.pid", self.cluster)
 
 

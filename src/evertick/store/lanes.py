@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from evertick.store import statements
-from evertick.store.database import Connection
+from evertick.store.statements import Connection
 
 _SQL = statements.load("lanes")
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from evertick.domain.assignment import Member
 from evertick.store import statements
-from evertick.store.database import Connection
+from evertick.store.statements import Connection
 
 _SQL = statements.load("members")
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from evertick.store import statements
-from evertick.store.database import Connection
+from evertick.store.statements import Connection
 
 _SQL = statements.load("rules")
 

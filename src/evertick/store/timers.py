@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
 from evertick.store import statements
-from evertick.store.database import Connection
+from evertick.store.statements import Connection
 
 _SQL = statements.load("timers")
 
@@ -31,6 +31,8 @@ class Firing:
     job_ids: list[int] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
     fire_ats: list[datetime] = field(default_factory=list)
+    due_ats: list[datetime] = field(default_factory=list)
+    rule_ids: list[int] = field(default_factory=list)
     run_ats: list[datetime | None] = field(default_factory=list)
     reasons: list[str | None] = field(default_factory=list)
     next_fire_ats: list[datetime | None] = field(default_factory=list)
@@ -93,6 +95,8 @@ async def fire(connection: Connection, node: str, epochs: dict[int, int], last_s
         job_ids=firing.job_ids,
         kinds=firing.kinds,
         fire_ats=firing.fire_ats,
+        due_ats=firing.due_ats,
+        rule_ids=firing.rule_ids,
         run_ats=firing.run_ats,
         reasons=firing.reasons,
         next_fire_ats=firing.next_fire_ats,

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from evertick.store import statements
-from evertick.store.database import Connection, connect
+from evertick.store.database import connect
+from evertick.store.statements import Connection
 
 _SQL = statements.load("wakeups")
 

@@ -100,15 +100,17 @@ class Firing:
         """Pause jobs whose rule makes no sense, one statement for each reason."""
         if not planned.unreadable:
             return
+        broken = [entry for entry in entries if entry.timer.job_id in planned.unreadable]
         by_reason: dict[str, list[int]] = {}
-        for job_id, reason in planned.unreadable.items():
-            by_reason.setdefault(reason, []).append(job_id)
+        for _, timer in broken:
+            # Why it could not be read says more than that it is not there.
+            reason = self._state.rulebook.unreadable.get(timer.rule_id, planned.unreadable[timer.job_id])
+            by_reason.setdefault(reason, []).append(timer.job_id)
         for reason, job_ids in by_reason.items():
             logger.error("paused %d jobs: %s", len(job_ids), reason)
             await timers.quarantine(self._state.pool, job_ids, reason)
-        for entry in entries:
-            if entry.timer.job_id in planned.unreadable:
-                self._state.agenda.forget(entry.key)
+        for entry in broken:
+            self._state.agenda.forget(entry.key)
 
     def _follow(self, planned: Planned, fired: Fired) -> None:
         """Bring the agenda up to date with what the statement did."""

@@ -75,8 +75,10 @@ class Loading:
         if not job_ids:
             return
         try:
-            before_at = from_us(self._state.clock.now_us()) + self._horizon
-            await self._add(await timers.load_jobs(self._state.pool, job_ids, before_at))
+            # Between two firings, as in `_load`.
+            async with self._state.holdings.writing:
+                before_at = from_us(self._state.clock.now_us()) + self._horizon
+                await self._add(await timers.load_jobs(self._state.pool, job_ids, before_at))
         except BaseException:
             self._woken |= job_ids
             raise

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from evertick.domain.rule import Rule, from_canonical
 from evertick.store import rules
-from evertick.store.database import Connection
+from evertick.store.statements import Connection
 
 logger = logging.getLogger("evertick.scheduler")
 
@@ -23,12 +23,14 @@ class Rulebook:
 
     async def learn(self, connection: Connection, rule_ids: Iterable[int]) -> None:
         """Read those of these rules that are not known yet."""
-        missing = set(rule_ids) - self.known.keys() - self.unreadable.keys()
+        wanted = set(rule_ids)
+        missing = wanted - self.known.keys() - self.unreadable.keys()
         if not missing:
             return
         if len(self.known) + len(missing) > MOST:
             self.known.clear()
             self.unreadable.clear()
+            missing = wanted
         texts = await rules.rules(connection, missing)
         for rule_id in missing:
             try:

@@ -128,6 +128,7 @@ CREATE TABLE requested_runs (
     payload         jsonb,
     PRIMARY KEY (job_id, fire_at)
 );
+CREATE INDEX requested_runs_by_age ON requested_runs (fire_at);
 
 -- lane_id = queue_id << 10 | partition << 2 | priority: computed, never looked up. `head`: the last seq leased out.
 CREATE TABLE lanes (
@@ -249,20 +250,23 @@ CREATE TABLE partitions (
 ) WITH (fillfactor = 50);
 INSERT INTO partitions (partition) SELECT generate_series(0, 255);
 
--- Makes the day of the given instant a partition of both ledgers. One function, because names and bounds of
--- partitions cannot be parameters of a statement.
+-- Makes a day a partition of both ledgers; false if it is one. A function, because names and bounds of partitions
+-- cannot be parameters of a statement. Made apart and attached: creating them in place would stop all firing meanwhile.
 CREATE FUNCTION add_day(day date) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     first_us bigint := microseconds(day::timestamp AT TIME ZONE 'UTC');
-    suffix   text   := to_char(day, 'YYYYMMDD');
+    ledger   text;
+    part     text;
 BEGIN
-    IF to_regclass('outcomes_' || suffix) IS NOT NULL THEN
+    IF to_regclass('outcomes_' || to_char(day, 'YYYYMMDD')) IS NOT NULL THEN
         RETURN false;
     END IF;
-    EXECUTE format('CREATE TABLE attempts_%s PARTITION OF attempts FOR VALUES FROM (%s) TO (%s)',
-                   suffix, first_us, first_us + 86400000000);
-    EXECUTE format('CREATE TABLE outcomes_%s PARTITION OF outcomes FOR VALUES FROM (%s) TO (%s)',
-                   suffix, first_us, first_us + 86400000000);
+    FOREACH ledger IN ARRAY ARRAY['attempts', 'outcomes'] LOOP
+        part := ledger || '_' || to_char(day, 'YYYYMMDD');
+        EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING ALL)', part, ledger);
+        EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%s) TO (%s)',
+                       ledger, part, first_us, first_us + 86400000000);
+    END LOOP;
     RETURN true;
 END $$;
 

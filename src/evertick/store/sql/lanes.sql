@@ -7,7 +7,8 @@ WITH picked AS (
     SELECT lane.lane_id, lane.partition, lane.head
       FROM lanes lane
      WHERE lane.queue_id = ANY(:queue_ids::integer[])
-       AND EXISTS (SELECT FROM attempts WHERE attempts.lane_id = lane.lane_id AND attempts.seq > lane.head)
+       -- Not EXISTS, which may become a join that reads all attempts.
+       AND (SELECT true FROM attempts WHERE attempts.lane_id = lane.lane_id AND attempts.seq > lane.head LIMIT 1)
      -- In rotation, so that a flooded lane cannot starve the others.
      ORDER BY lane.priority, (lane.partition - :rotation::integer) & 255
      LIMIT :lanes::integer
@@ -51,8 +52,13 @@ SELECT taken.lane_id, taken.seq, granted.lease_id, taken.job_id, taken.fire_at, 
   FROM taken
   JOIN granted ON granted.lane_id = taken.lane_id
   JOIN job_versions version ON version.job_id = taken.job_id AND version.spec_version = taken.spec_version
-  LEFT JOIN requested_runs asked
-    ON taken.reason IN ('manual', 'replay') AND asked.job_id = taken.job_id AND asked.fire_at = taken.fire_at
+  LEFT JOIN LATERAL (
+           SELECT has_payload, payload, replays_at
+             FROM requested_runs
+            WHERE taken.reason IN ('manual', 'replay')
+              AND requested_runs.job_id = taken.job_id AND requested_runs.fire_at = taken.fire_at
+            LIMIT 1  -- one by one: a join might read them all
+       ) AS asked ON true
  ORDER BY taken.lane_id, taken.seq;
 
 -- name: extend

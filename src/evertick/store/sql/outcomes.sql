@@ -87,8 +87,7 @@ WITH clock AS MATERIALIZED (
 stale AS (
     SELECT lease.lease_id, lease.worker
       FROM clock
-     CROSS JOIN unnest(:partitions::smallint[]) AS mine (partition)
-      JOIN leases lease ON lease.partition = mine.partition AND lease.expires_at < clock.now_at
+      JOIN leases lease ON lease.partition = ANY(:partitions::smallint[]) AND lease.expires_at < clock.now_at
      ORDER BY lease.expires_at
      LIMIT :most::integer
        FOR UPDATE OF lease SKIP LOCKED

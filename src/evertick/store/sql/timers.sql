@@ -18,7 +18,12 @@ SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, time
 -- The timers of some jobs, after a wake-up named them. Index: timers_pkey.
 SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id
   FROM unnest(:job_ids::bigint[]) AS woken (job_id)
-  JOIN timers timer ON timer.partition = (woken.job_id & 255)::smallint AND timer.job_id = woken.job_id
+ CROSS JOIN LATERAL (
+           SELECT *
+             FROM timers
+            WHERE timers.partition = (woken.job_id & 255)::smallint AND timers.job_id = woken.job_id
+           OFFSET 0  -- keeps the condition on due_at out, which would ask for timers_due
+       ) AS timer
  WHERE timer.due_at < :before_at::timestamptz;
 
 -- name: next_due
@@ -43,10 +48,11 @@ WITH planned AS (
     SELECT *
       FROM unnest(
                :partitions::smallint[], :job_ids::bigint[], :kinds::text[], :fire_ats::timestamptz[],
-               :run_ats::timestamptz[], :reasons::text[], :next_fire_ats::timestamptz[], :next_due_ats::timestamptz[],
-               :policies::text[], :limits::integer[]
+               :due_ats::timestamptz[], :rule_ids::bigint[], :run_ats::timestamptz[], :reasons::text[],
+               :next_fire_ats::timestamptz[], :next_due_ats::timestamptz[], :policies::text[], :limits::integer[]
            ) WITH ORDINALITY
-        AS p (partition, job_id, kind, fire_at, run_at, reason, next_fire_at, next_due_at, policy, most, number)
+        AS p (partition, job_id, kind, fire_at, due_at, rule_id, run_at, reason, next_fire_at, next_due_at, policy,
+              most, number)
 ),
 -- A takeover waits for this lock, so two holders can never both write.
 fence AS (
@@ -66,7 +72,7 @@ locked AS (
            timer.queue_id, timer.spec_version, timer.attempt, timer.priority, timer.last_lane, timer.last_seq,
            coalesce(timer.reason, planned.reason::run_reason) AS reason,
            planned.run_at, planned.next_fire_at, planned.next_due_at, planned.policy, planned.most, planned.number,
-           fence.epoch
+           timer.due_at = planned.due_at AND timer.rule_id = planned.rule_id AS is_as_planned, fence.epoch
       FROM planned
       JOIN fence ON fence.partition = planned.partition
       JOIN timers timer
@@ -74,33 +80,47 @@ locked AS (
        AND timer.kind = planned.kind::timer_kind AND timer.fire_at = planned.fire_at
        FOR UPDATE OF timer SKIP LOCKED
 ),
+-- Paused since: due at infinity. Edited: by another rule. No part of the join above, lest it use another index.
+-- An attempt without an outcome is open. One that is gone is not: a day of history is dropped when all in it is over.
+unchanged AS MATERIALIZED (
+    SELECT locked.*,
+           locked.last_seq IS NOT NULL
+           AND NOT EXISTS (SELECT FROM outcomes
+                            WHERE outcomes.lane_id = locked.last_lane AND outcomes.seq = locked.last_seq)
+           AND EXISTS (SELECT FROM attempts
+                        WHERE attempts.lane_id = locked.last_lane AND attempts.seq = locked.last_seq) AS is_last_open
+      FROM locked
+     WHERE is_as_planned
+),
 standing AS MATERIALIZED (
-    SELECT locked.*, clock.now_at, clock.seq + locked.number AS seq,
-           (locked.queue_id::bigint << 10) | (locked.partition::bigint << 2) | locked.priority AS lane_id,
+    SELECT timer.*, clock.now_at, clock.seq + timer.number AS seq,
+           (timer.queue_id::bigint << 10) | (timer.partition::bigint << 2) | timer.priority AS lane_id,
            CASE
-               WHEN locked.run_at IS NULL OR locked.kind NOT IN ('tick', 'queued') THEN false
-               WHEN locked.policy = 'REPLACE' THEN false
-               WHEN locked.policy = 'SKIP' AND locked.last_seq IS NOT NULL AND NOT EXISTS (
-                       SELECT FROM outcomes
-                        WHERE outcomes.lane_id = locked.last_lane AND outcomes.seq = locked.last_seq)
-                   THEN true
+               WHEN timer.run_at IS NULL OR timer.kind NOT IN ('tick', 'queued') THEN false
+               WHEN timer.policy = 'REPLACE' THEN false
+               WHEN timer.policy = 'SKIP' AND timer.is_last_open THEN true
                -- A run that waits asks what the tick's timer would.
-               WHEN locked.kind = 'queued' AND EXISTS (
+               WHEN timer.kind = 'queued' AND EXISTS (
                        SELECT FROM timers tick
-                        WHERE tick.partition = locked.partition AND tick.job_id = locked.job_id
-                          AND tick.kind = 'tick' AND tick.last_seq IS NOT NULL
+                         JOIN attempts ON attempts.lane_id = tick.last_lane AND attempts.seq = tick.last_seq
+                        WHERE tick.partition = timer.partition AND tick.job_id = timer.job_id AND tick.kind = 'tick'
                           AND NOT EXISTS (
                                   SELECT FROM outcomes
                                    WHERE outcomes.lane_id = tick.last_lane AND outcomes.seq = tick.last_seq))
                    THEN true
-               ELSE (SELECT count(*) FROM open_runs WHERE open_runs.job_id = locked.job_id) >= locked.most
+               -- The last one has no row of its own if it was fired while the policy was SKIP.
+               ELSE (SELECT count(*) + (timer.is_last_open AND count(*) FILTER (
+                                            WHERE open_runs.lane_id = timer.last_lane
+                                              AND open_runs.seq = timer.last_seq) = 0)::integer
+                       FROM open_runs
+                      WHERE open_runs.job_id = timer.job_id) >= timer.most
            END AS is_full,
-           -- Under QUEUE whoever waits already goes first.
-           locked.policy = 'QUEUE' AND locked.kind = 'tick' AND EXISTS (
+           -- Whoever waits already goes first: before others that wait, and under QUEUE before the tick.
+           (timer.kind = 'queued' OR timer.kind = 'tick' AND timer.policy = 'QUEUE') AND EXISTS (
                SELECT FROM timers waiting
-                WHERE waiting.partition = locked.partition AND waiting.job_id = locked.job_id
-                  AND waiting.kind = 'queued') AS is_behind
-      FROM locked
+                WHERE waiting.partition = timer.partition AND waiting.job_id = timer.job_id
+                  AND waiting.kind = 'queued' AND waiting.fire_at < timer.fire_at) AS is_behind
+      FROM unchanged timer
      CROSS JOIN clock
 ),
 -- early: our guess of the database's clock was fast. wait: a run that stands already, or a tick of an outage, stays
@@ -161,19 +181,32 @@ queued AS (
      WHERE verdict = 'queue'
 ),
 -- REPLACE: whatever else is open ends as cancelled. An attempt takes the outcome if it has none yet …
-replaced AS (
-    DELETE FROM open_runs
-     USING done
-     WHERE done.verdict = 'run' AND done.policy = 'REPLACE' AND done.kind = 'tick'
-       AND open_runs.job_id = done.job_id AND open_runs.fire_at <> done.run_at
- RETURNING open_runs.job_id, open_runs.fire_at, open_runs.lane_id, open_runs.seq, done.partition, done.now_at
+replacing AS MATERIALIZED (
+    SELECT * FROM done WHERE verdict = 'run' AND policy = 'REPLACE' AND kind = 'tick'
 ),
 cancelled AS (
     INSERT INTO outcomes (lane_id, seq, finished_at, result, is_final, error)
     SELECT lane_id, seq, now_at, 'cancelled', true, 'replaced by the next tick'
-      FROM replaced
+      FROM (SELECT open_runs.lane_id, open_runs.seq, replacing.now_at
+              FROM replacing
+              JOIN open_runs ON open_runs.job_id = replacing.job_id AND open_runs.fire_at <> replacing.run_at
+             UNION
+            SELECT last_lane, last_seq, now_at FROM replacing WHERE is_last_open) AS open
      ORDER BY lane_id, seq
         ON CONFLICT DO NOTHING
+ RETURNING lane_id, seq
+),
+-- After the outcomes, as `record` does it: the other way round each could wait for the other. A run whose outcome is
+-- written by someone else at this moment keeps its row: its retry, if there is one, cannot be seen from here yet.
+replaced AS (
+    DELETE FROM open_runs
+     USING replacing
+     WHERE open_runs.job_id = replacing.job_id AND open_runs.fire_at <> replacing.run_at
+       AND ((open_runs.lane_id, open_runs.seq) IN (SELECT lane_id, seq FROM cancelled)
+            OR EXISTS (SELECT FROM outcomes
+                        WHERE outcomes.lane_id = open_runs.lane_id AND outcomes.seq = open_runs.seq))
+       AND (SELECT count(*) FROM cancelled) >= 0
+ RETURNING open_runs.job_id, open_runs.fire_at, replacing.partition, replacing.now_at
 ),
 -- … and a run that waits for its retry loses the timer.
 withdrawn AS (
@@ -191,27 +224,37 @@ noted AS (
 skipped AS (
     SELECT done.job_id, done.run_at, done.spec_version, done.last_seq, latest.first_at AS joins
       FROM done
-      -- Ticks that one attempt keeps out, with nothing else in between, are one gap.
+      -- Ticks that one attempt keeps out, with nothing else in between, are one gap. A run that waited its turn may
+      -- be in between: it waits yet, was withdrawn, or has an attempt, which is never before its fire time.
       LEFT JOIN LATERAL (
-               SELECT first_at, reason, blocked_by
+               SELECT first_at, last_at, reason, blocked_by
                  FROM gaps
                 WHERE gaps.job_id = done.job_id
                 ORDER BY first_at DESC
                 LIMIT 1
-           ) AS latest ON latest.reason = 'overlap' AND latest.blocked_by = done.last_seq
+           ) AS latest
+        ON latest.reason = 'overlap' AND latest.blocked_by IS NOT DISTINCT FROM done.last_seq
+       AND NOT EXISTS (SELECT FROM timers
+                        WHERE timers.partition = done.partition AND timers.job_id = done.job_id
+                          AND timers.kind = 'queued' AND timers.fire_at > latest.last_at)
+       AND NOT EXISTS (SELECT FROM withdrawals
+                        WHERE withdrawals.job_id = done.job_id AND withdrawals.fire_at > latest.last_at
+                          AND withdrawals.fire_at < done.run_at AND withdrawals.reason NOT IN ('manual', 'replay'))
+       AND NOT EXISTS (SELECT FROM attempts
+                        WHERE attempts.job_id = done.job_id AND attempts.fire_at > latest.last_at
+                          AND attempts.fire_at < done.run_at AND attempts.seq > microseconds(latest.last_at)
+                          AND attempts.reason NOT IN ('manual', 'replay'))
      WHERE done.verdict = 'skip'
 ),
 widened AS (
-    UPDATE gaps gap
-       SET last_at = skipped.run_at, ticks = gap.ticks + 1
-      FROM skipped
-     WHERE gap.job_id = skipped.job_id AND gap.first_at = skipped.joins AND gap.reason = 'overlap'
+    INSERT INTO gaps (job_id, first_at, last_at, ticks, blocked_by, spec_version, reason)
+    SELECT job_id, coalesce(joins, run_at), run_at, 1, last_seq, spec_version, 'overlap' FROM skipped
+        ON CONFLICT (job_id, first_at, reason) DO UPDATE
+       SET last_at = excluded.last_at, ticks = gaps.ticks + 1
 ),
 gapped AS (
-    INSERT INTO gaps (job_id, first_at, last_at, ticks, blocked_by, spec_version, reason)
-    SELECT job_id, run_at, run_at, 1, last_seq, spec_version, 'overlap' FROM skipped WHERE joins IS NULL
-     UNION ALL
-    SELECT done.job_id, gap.first_at, gap.last_at, gap.ticks, NULL, done.spec_version, gap.reason::gap_reason
+    INSERT INTO gaps (job_id, first_at, last_at, ticks, spec_version, reason)
+    SELECT done.job_id, gap.first_at, gap.last_at, gap.ticks, done.spec_version, gap.reason::gap_reason
       FROM unnest(:gap_numbers::bigint[], :gap_first_ats::timestamptz[], :gap_last_ats::timestamptz[],
                   :gap_ticks::bigint[], :gap_reasons::text[]) AS gap (number, first_at, last_at, ticks, reason)
       JOIN done ON done.number = gap.number

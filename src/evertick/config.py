@@ -1,0 +1,185 @@
+"""Settings of a process: from the environment, else from a TOML file, else defaults. Every fault is told at once.
+
+The file is the one that `EVERTICK_CONFIG` names, or `evertick.toml` where the process starts. A key of the file is a
+field's name; a variable is the same in capitals after `EVERTICK_`.
+"""
+
+import difflib
+import os
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from evertick.domain.errors import EvertickError
+
+PREFIX = "EVERTICK_"
+FILE_VARIABLE = "EVERTICK_CONFIG"
+DEFAULT_FILE = "evertick.toml"
+HIDDEN = "***"
+
+
+class ConfigInvalid(EvertickError, ValueError):  # noqa: N818 - says what is wrong
+    """Settings that cannot be used, with all their faults."""
+
+    def __init__(self, faults: Iterable[str]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("\n".join(("the settings cannot be used:", *(f"  {fault}" for fault in self.faults))))
+
+    def __reduce__(self) -> tuple[type["ConfigInvalid"], tuple[tuple[str, ...]]]:
+        return type(self), (self.faults,)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("must be a text that is not empty")
+    return value.strip()
+
+
+def _database_url(value: Any) -> str:
+    url = _text(value)
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise ValueError("must begin with postgresql://")
+    return url
+
+
+def _directory(value: Any) -> Path:
+    return Path(_text(value)).expanduser()
+
+
+def _port(value: Any) -> int:
+    port = _number(value)
+    if port != int(port) or not 0 <= port <= 65535:
+        raise ValueError("must be a whole number from 0 to 65535")
+    return int(port)
+
+
+def _positive(value: Any) -> float:
+    number = _number(value)
+    if not 0 < number < 1e9:
+        raise ValueError("must be a number above 0")
+    return number
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError("must be a number")  # noqa: TRY004 - all faults of a value are of one kind
+    try:
+        return float(value)
+    except ValueError:
+        raise ValueError("must be a number") from None
+
+
+def _setting(read: Callable[[Any], Any], default: Any, *, is_secret: bool = False) -> Any:
+    return field(default=default, metadata={"read": read, "is_secret": is_secret})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Settings:
+    """All settings, with the defaults that hold without any. Its repr hides what is secret."""
+
+    database_url: str | None = _setting(_database_url, None, is_secret=True)  # None: the embedded server
+    data_dir: Path | None = _setting(_directory, None)  # noqa: RUF009 - a field; of the embedded server
+    host: str = _setting(_text, "127.0.0.1")
+    port: int = _setting(_port, 8700)
+    url: str | None = _setting(_text, None)  # of a server, for clients
+    api_key: str | None = _setting(_text, None, is_secret=True)
+    heartbeat_seconds: float = _setting(_positive, 0.5)
+    heartbeat_timeout_seconds: float = _setting(_positive, 5.0)
+    lease_seconds: float = _setting(_positive, 30.0)
+    load_horizon_seconds: float = _setting(_positive, 600.0)
+    history_days: float = _setting(_positive, 90.0)
+
+    @property
+    def heartbeat(self) -> timedelta:
+        return timedelta(seconds=self.heartbeat_seconds)
+
+    @property
+    def heartbeat_timeout(self) -> timedelta:
+        return timedelta(seconds=self.heartbeat_timeout_seconds)
+
+    @property
+    def lease_time(self) -> timedelta:
+        return timedelta(seconds=self.lease_seconds)
+
+    @property
+    def load_horizon(self) -> timedelta:
+        return timedelta(seconds=self.load_horizon_seconds)
+
+    @property
+    def history(self) -> timedelta:
+        return timedelta(days=self.history_days)
+
+    def __repr__(self) -> str:
+        shown = (f"{each.name}={_shown(each.metadata, getattr(self, each.name))}" for each in fields(self))
+        return f"Settings({', '.join(shown)})"
+
+
+def read_settings(environment: Mapping[str, str] | None = None, directory: Path | None = None) -> Settings:
+    """The settings for a process with this environment that starts in this directory; by default, this one's."""
+    environment = os.environ if environment is None else environment
+    faults: list[str] = []
+    given = _from_file(environment, directory or Path(), faults) | _from_environment(environment, faults)
+    readers = {each.name: each.metadata["read"] for each in fields(Settings)}
+    values: dict[str, Any] = {}
+    for name, (source, raw) in given.items():
+        try:
+            values[name] = readers[name](raw)
+        except ValueError as error:
+            faults.append(f"{source}: {error}")
+    _check_together(Settings(**values), faults)
+    if faults:
+        raise ConfigInvalid(faults)
+    return Settings(**values)
+
+
+def _from_file(environment: Mapping[str, str], directory: Path, faults: list[str]) -> dict[str, tuple[str, Any]]:
+    named = environment.get(FILE_VARIABLE)
+    path = Path(named).expanduser() if named else directory / DEFAULT_FILE
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if named:
+            faults.append(f"{FILE_VARIABLE}: there is no file {path}")
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        faults.append(f"{path}: {error}")
+        return {}
+    known = [each.name for each in fields(Settings)]
+    faults += [f"{path}: {key} is not known{_nearest(key, known)}" for key in content if key not in known]
+    return {key: (f"{path}: {key}", value) for key, value in content.items() if key in known}
+
+
+def _from_environment(environment: Mapping[str, str], faults: list[str]) -> dict[str, tuple[str, Any]]:
+    known = {PREFIX + each.name.upper(): each.name for each in fields(Settings)}
+    ours = {key: value for key, value in environment.items() if key.startswith(PREFIX) and key != FILE_VARIABLE}
+    # Others may use the prefix for purposes of their own: only what looks like a slip is refused.
+    strangers = ((key, _nearest(key, known)) for key in sorted(ours.keys() - known.keys()))
+    faults += [f"{key} is not known{nearest}" for key, nearest in strangers if nearest]
+    return {known[key]: (key, value) for key, value in ours.items() if key in known and value}
+
+
+def _check_together(settings: Settings, faults: list[str]) -> None:
+    if settings.heartbeat_timeout_seconds < 2 * settings.heartbeat_seconds:
+        faults.append("heartbeat_timeout_seconds: must be at least twice heartbeat_seconds")
+
+
+def _nearest(key: str, known: Iterable[str]) -> str:
+    found = difflib.get_close_matches(key, list(known), n=1, cutoff=0.75)
+    return f": did you mean {found[0]}?" if found else ""
+
+
+def _shown(metadata: Mapping[str, Any], value: Any) -> str:
+    if not metadata["is_secret"] or value is None:
+        return repr(value)
+    if "://" not in value:
+        return repr(HIDDEN)
+    try:
+        parts = urlsplit(value)
+    except ValueError:
+        return repr(HIDDEN)
+    place = parts.netloc.rpartition("@")[2]
+    return repr(urlunsplit((parts.scheme, f"{HIDDEN}@{place}" if "@" in parts.netloc else place, parts.path, "", "")))

@@ -1,0 +1,5 @@
+"""The janitor: keeps the database fit for the others."""
+
+from evertick.roles.janitor.janitor import Janitor, Report
+
+__all__ = ["Janitor", "Report"]

@@ -1,0 +1,52 @@
+"""What a job's lost timer must have said: a pure decision from the job's rule and what is known of its ticks."""
+
+import logging
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+
+import msgspec
+
+from evertick.domain.ids import Prefix, format_id
+from evertick.domain.jitter import due_at, jitter_offset
+from evertick.domain.job.fields import read_spec
+from evertick.domain.job.timing import settle_alone, timing_of
+from evertick.domain.rule import OneOff, from_canonical
+from evertick.domain.schedule.instants import EPOCH_AT, from_us, to_us
+from evertick.store.housekeeping import Healing, Timerless
+
+logger = logging.getLogger("evertick.janitor")
+
+
+def heal_all(jobs: Iterable[Timerless]) -> Iterator[Healing]:
+    """Decide on each; one whose rule or spec makes no sense is left as it is, for a person."""
+    for job in jobs:
+        try:
+            yield heal(job)
+        except Exception as error:  # noqa: BLE001 - a corrupt row must not stop its neighbours
+            name = format_id(Prefix.JOB, job.job_id)
+            logger.error("%s has lost its timer and cannot be read: %s", name, error)  # noqa: TRY400 - the row is at fault
+
+
+def heal(job: Timerless) -> Healing:
+    """The tick after the last one that is accounted for, so that those in between are treated as any missed ones.
+
+    Nothing is older than the spec, and what history has forgotten is not brought up again.
+    """
+    rule = from_canonical(job.canonical)
+    if isinstance(rule.spec, OneOff):
+        fire_at = _only_tick(job) if job.known_at is None else None
+    else:
+        since_at = max(at for at in (job.known_at, job.effective_at, job.forgotten_at) if at is not None)
+        next_us = rule.ticks().next(to_us(since_at))
+        fire_at = None if next_us is None else from_us(next_us)
+    if fire_at is None:
+        return Healing(job.job_id, None, None)
+    jitter = jitter_offset(job.job_id, timedelta(microseconds=rule.jitter_us))
+    return Healing(job.job_id, fire_at, due_at(fire_at, jitter))
+
+
+def _only_tick(job: Timerless) -> datetime | None:
+    """A one-off's instant is in its timer alone, and has to be read from its text again."""
+    timing = timing_of(read_spec(msgspec.json.decode(job.spec)))
+    settled = settle_alone(timing, format_id(Prefix.JOB, job.job_id), job.created_at)
+    return settled.schedule.next(EPOCH_AT)

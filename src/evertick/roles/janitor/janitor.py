@@ -1,0 +1,123 @@
+"""The janitor: keeps the database fit for the others. No tick depends on its haste, only on its coming round at all.
+
+Duty: the ledgers have a day to write to, days ahead; what is older than history is kept goes; finished one-offs go when
+they were kept for long enough; a job that lost its timer gets it back; the planner knows what is in the tables.
+
+Invariants: nothing that waits or runs is removed, nor what it needs. It never makes firing wait for more than a moment:
+locks that would are given up and tried again in the next round. Rows that someone else has locked are left alone.
+
+Steps: each minute it tries to be the one janitor at work. If it is, it adds days and brings statistics up to date; each
+hour, by the database's clock so that all come at the same time and one does it, it does the rest too, in batches with a
+transaction each.
+
+Crash: its lock goes with its connection, each batch was done or not, and whoever comes next does the rest. Slow
+database: a round takes longer; the others pass. Two at once, when the lock was lost with its connection: both do the
+same, and each statement finds done what the other did.
+"""
+
+import asyncio
+import logging
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+
+from evertick.domain.errors import require_at_least
+from evertick.roles.janitor import chores
+from evertick.runtime.loop import Loop
+from evertick.store import housekeeping, lanes, members
+from evertick.store.database import Pool
+
+logger = logging.getLogger("evertick.janitor")
+
+DEFAULT_HISTORY = timedelta(days=90)
+DEFAULT_AHEAD = 3
+EVERY_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one round did. `passed`: nothing, because another janitor was at it."""
+
+    passed: bool = False
+    days_added: int = 0
+    tables_analyzed: int = 0
+    days_dropped: int = 0
+    days_unfinished: int = 0
+    rows_pruned: int = 0
+    jobs_purged: int = 0
+    one_offs_removed: int = 0
+    timers_healed: int = 0
+    jobs_finished: int = 0
+
+    def __str__(self) -> str:
+        done = [f"{name.replace('_', ' ')} {count}" for name, count in asdict(self).items() if count]
+        return ", ".join(done) or "nothing to do"
+
+
+class Janitor:
+    """One janitor. It needs two connections of the pool at a time."""
+
+    def __init__(self, pool: Pool, *, history: timedelta = DEFAULT_HISTORY, ahead: int = DEFAULT_AHEAD) -> None:
+        require_at_least("history", history, timedelta(days=1))
+        require_at_least("ahead", ahead, 1)
+        self._pool = pool
+        self._history = history
+        self._ahead = ahead
+        self._swept_hour: datetime | None = None
+        self._round: asyncio.Task[None] | None = None
+        self._loop = Loop("keep house", self._step)
+
+    def start(self) -> None:
+        self._loop.start()
+
+    async def stop(self) -> None:
+        """Leave off at once: what is not done is left to whoever comes next."""
+        if self._round is not None:
+            self._round.cancel()
+        await self._loop.stop()
+
+    async def keep_house(self, *, thoroughly: bool = True) -> Report:
+        """One round: all chores, or only those of each minute."""
+        async with housekeeping.turn(self._pool) as is_ours:
+            if not is_ours:
+                return Report(passed=True)
+            report = Report(days_added=await chores.add_days(self._pool, self._ahead))
+            if thoroughly:
+                report = await self._sweep(report)
+            # Last, because what was removed or brought back counts too.
+            return replace(report, tables_analyzed=await chores.analyze(self._pool))
+
+    async def _sweep(self, report: Report) -> Report:
+        """The chores of each hour: what was lost first, then what may go."""
+        healed = await chores.heal(self._pool, self._history)
+        one_offs = await chores.remove_one_offs(self._pool)
+        dropped, unfinished = await chores.drop_days(self._pool, self._history)
+        pruned = await chores.prune(self._pool, self._history)
+        purged = await chores.purge_jobs(self._pool, self._history)
+        await members.forget(self._pool)
+        return replace(
+            report,
+            timers_healed=healed.timers,
+            jobs_finished=healed.finished,
+            one_offs_removed=one_offs,
+            days_dropped=dropped,
+            days_unfinished=unfinished,
+            rows_pruned=pruned,
+            jobs_purged=purged,
+        )
+
+    async def _step(self) -> float:
+        # A task of its own, which `stop` cancels: the loop itself goes on to its end.
+        self._round = asyncio.create_task(self._keep_house_as_due())
+        await asyncio.wait([self._round])
+        if not self._round.cancelled():
+            self._round.result()
+        return EVERY_SECONDS
+
+    async def _keep_house_as_due(self) -> None:
+        now_at = await lanes.clock(self._pool)
+        hour = now_at.replace(minute=0, second=0, microsecond=0)
+        thoroughly = hour != self._swept_hour
+        self._swept_hour = hour  # once an hour, however it ends: what fails for a lasting reason must not go on and on
+        report = await self.keep_house(thoroughly=thoroughly)
+        if report != Report() and not report.passed:
+            logger.info("kept house: %s", report)

@@ -1,0 +1,94 @@
+"""Keeps a worker's leases alive from a thread of its own, so that a handler which blocks the loop does not lose them.
+
+It trusts the loop only so far: when that has not moved for longer than any handler may take, the worker hangs, and its
+attempts are better left to others.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from datetime import timedelta
+
+from evertick.roles.worker.holdings import Holdings
+from evertick.runtime.loop import Loop
+from evertick.store import lanes
+from evertick.store.database import Session, connect
+
+logger = logging.getLogger("evertick.worker")
+
+MARGIN_SECONDS = 10.0
+
+
+class Heartbeat:
+    """A thread with its own event loop and connection. The worker's loop shows that it lives by `alive`."""
+
+    def __init__(self, url: str, worker: str, holdings: Holdings, lease_time: timedelta, *, pooler: bool) -> None:
+        self._url = url
+        self._worker = worker
+        self._holdings = holdings
+        self._lease_time = lease_time
+        self._pooler = pooler
+        self._pause = lease_time.total_seconds() / 3
+        self._connection: Session | None = None
+        self._seen = time.monotonic()
+        self._stop: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._main, name="evertick-heartbeat", daemon=True)
+
+    def start(self) -> None:
+        self.alive()
+        self._thread.start()
+
+    def alive(self) -> None:
+        """The worker's loop turns."""
+        self._seen = time.monotonic()
+
+    async def stop(self) -> None:
+        """End the thread, wherever it is."""
+        await asyncio.to_thread(self._started.wait)
+        assert self._loop is not None
+        assert self._stop is not None
+        self._loop.call_soon_threadsafe(self._stop.set)
+        await asyncio.to_thread(self._thread.join)
+
+    def _main(self) -> None:
+        asyncio.run(self._beat())
+
+    async def _beat(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        beats = Loop("heartbeat", self._step)
+        self._started.set()
+        beats.start()
+        await self._stop.wait()
+        await beats.stop()
+        await self._hang_up()
+
+    async def _step(self) -> float:
+        held = self._holdings.snapshot()
+        silence = time.monotonic() - self._seen
+        if silence > max((lease.longest for lease in held), default=0) + MARGIN_SECONDS:
+            logger.error("the event loop has not turned for %.0f s: the worker's leases are left to run out", silence)
+            return self._pause
+        if held:
+            try:
+                async with asyncio.timeout(self._pause):
+                    asked = time.monotonic()
+                    kept = await lanes.extend(await self._connected(), self._worker, self._lease_time)
+            except BaseException:
+                await self._hang_up()
+                raise
+            self._holdings.extended(held, kept, asked)
+        return self._pause
+
+    async def _connected(self) -> Session:
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await connect(self._url, pooler=self._pooler)
+        return self._connection
+
+    async def _hang_up(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None and not connection.is_closed():
+            connection.terminate()

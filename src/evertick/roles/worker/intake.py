@@ -1,0 +1,111 @@
+"""Leases attempts: how many, from which lanes, and when to look again."""
+
+import logging
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from evertick.roles.worker.holdings import Holdings
+from evertick.roles.worker.pace import Batch, Pace
+from evertick.store import lanes, rules
+from evertick.store.database import Pool
+from evertick.store.lanes import Leased
+
+logger = logging.getLogger("evertick.worker")
+
+MOST_LANES = 32
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 1.0
+QUEUES_SECONDS = 1.0
+"""How often to look for queues that are not there yet; one comes to be with its first job."""
+
+
+class Intake:
+    """`room` says how many may come, given the pace; `taken` gets them."""
+
+    def __init__(  # noqa: PLR0913 - from where, how much and for whom
+        self,
+        pool: Pool,
+        worker: str,
+        queues: Sequence[str],
+        tenant_id: int | None,
+        *,
+        lease_time: timedelta,
+        holdings: Holdings,
+        pace: Pace,
+        room: Callable[[int], int],
+        taken: Callable[[Sequence[Leased]], None],
+    ) -> None:
+        self._pool = pool
+        self._worker = worker
+        self._queues = queues
+        self._tenant_id = tenant_id
+        self._lease_time = lease_time
+        self._holdings = holdings
+        self._pace = pace
+        self._room = room
+        self._taken = taken
+        self._queue_ids: list[int] = []
+        self._looked = -math.inf
+        self._pause = FIRST_PAUSE
+        self._lanes = MOST_LANES
+        self._rotation = random.randrange(256)  # noqa: S311 - so that workers begin at different lanes
+
+    def concerns(self, queue_ids: frozenset[int] | None) -> bool:
+        """Whether ready work in these queues, or in unknown ones, may be ours."""
+        return queue_ids is None or not self._queue_ids or not queue_ids.isdisjoint(self._queue_ids)
+
+    def look_again(self) -> None:
+        """Do not wait for a queue that was not there at the last look."""
+        if len(self._queue_ids) < len(self._queues):
+            self._looked = -math.inf
+
+    async def step(self) -> float:
+        most = self._room(self._pace.size)
+        if most <= 0:
+            return LONGEST_PAUSE  # woken before, as soon as there is room
+        if await self.lease(most):
+            self._pause = FIRST_PAUSE
+            return 0
+        pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
+        return pause
+
+    async def lease(self, most: int) -> int:
+        """Lease about so many attempts, and say how many there were."""
+        await self._find_queues()
+        if not self._queue_ids:
+            return 0
+        # About as many lanes as had work the last time, and deep into each; twice as many, to find out about more.
+        width = min(MOST_LANES, most, 2 * self._lanes)
+        depth = math.ceil(most / min(width, self._lanes))
+        asked = time.monotonic()
+        attempts = await lanes.lease(
+            self._pool,
+            self._queue_ids,
+            self._worker,
+            lanes=width,
+            most_per_lane=depth,
+            rotation=self._rotation,
+            lease_time=self._lease_time,
+        )
+        self._rotation = (self._rotation + width) % 256
+        self._lanes = MOST_LANES
+        if attempts:
+            leases = self._holdings.add(attempts, asked)
+            self._lanes = len(leases)
+            batch = Batch(self._pace, len(leases), is_cut=max(lease.open for lease in leases) >= depth)
+            for lease in leases:
+                lease.done = batch.lease_done
+            self._taken(attempts)
+        return len(attempts)
+
+    async def _find_queues(self) -> None:
+        """Queues are never removed; those of other tenants under the same name may come."""
+        now = time.monotonic()
+        if now - self._looked < (QUEUES_SECONDS if not self._queue_ids else 10 * QUEUES_SECONDS):
+            return
+        found = await rules.queues(self._pool, self._queues, self._tenant_id)
+        self._queue_ids = [queue.queue_id for queue in found]
+        self._looked = now

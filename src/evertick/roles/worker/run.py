@@ -1,0 +1,116 @@
+"""What a handler is told about the run it executes, and the two ways in which it can say how to go on."""
+
+import functools
+import logging
+from collections.abc import MutableMapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from evertick import tzdb
+from evertick.domain.deadline import deadline_at
+from evertick.domain.errors import EvertickError
+from evertick.domain.idempotency import DEFAULT_TEMPLATE, Subject, parse_template, render
+from evertick.domain.ids import Prefix, format_id, format_run_id, format_token
+from evertick.domain.schedule.instants import to_us
+from evertick.store.lanes import Leased
+
+_template = functools.lru_cache(maxsize=1024)(parse_template)
+
+
+class DoNotRetry(EvertickError):  # noqa: N818 - an instruction
+    """Raised by a handler: this attempt failed, and trying again cannot help. The run becomes a dead letter."""
+
+
+class RetryLater(EvertickError):  # noqa: N818 - as DoNotRetry
+    """Raised by a handler: this attempt failed, and the next one must not come before so long. It counts as a try."""
+
+    def __init__(self, after: timedelta | float, message: str = "") -> None:
+        self.after = after if isinstance(after, timedelta) else timedelta(seconds=after)
+        super().__init__(message or f"try again after {self.after}")
+
+
+class RunLogger(logging.LoggerAdapter[logging.Logger]):
+    """Puts the run in front of each message, and its fields on each record."""
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        fields = self.extra or {}
+        kwargs["extra"] = {**fields, **kwargs.get("extra", {})}
+        return f"{fields.get('job_name')} {fields.get('run_id')}: {msg}", kwargs
+
+
+class Run:
+    """One attempt of a run. What costs anything is worked out when it is asked for: most handlers need little of it."""
+
+    __slots__ = ("_leased", "_logger", "_payload", "started_at")
+
+    def __init__(self, leased: Leased, started_at: datetime) -> None:
+        self._leased = leased
+        self._logger: RunLogger | None = None
+        self._payload: Any = msgspec.UNSET
+        self.started_at = started_at
+
+    def __repr__(self) -> str:
+        return f"<Run {self.name} {self.run_id} attempt {self.attempt}>"
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self._leased.name
+
+    @property
+    def job_id(self) -> str:
+        return format_id(Prefix.JOB, self._leased.job_id)
+
+    @property
+    def run_id(self) -> str:
+        return format_run_id(self._leased.job_id, to_us(self._leased.fire_at))
+
+    @property
+    def fire_at(self) -> datetime:
+        """The nominal fire time, in UTC; it is the same in all attempts."""
+        return self._leased.fire_at
+
+    @property
+    def attempt(self) -> int:
+        """Which try of this run it is, from 1."""
+        return self._leased.attempt
+
+    @property
+    def reason(self) -> str:
+        """Why the run exists: tick, late, catch_up, manual or replay."""
+        return self._leased.reason
+
+    @property
+    def payload(self) -> Any:
+        if self._payload is msgspec.UNSET:
+            text = self._leased.payload
+            self._payload = None if text is None else msgspec.json.decode(text)
+        return self._payload
+
+    @property
+    def idempotency_key(self) -> str:
+        """Equal in all attempts of the run, and in a replay of it: who has seen it before need not act again."""
+        leased = self._leased
+        template = _template(leased.key_template or DEFAULT_TEMPLATE)
+        subject = Subject(self.job_id, leased.name, tzdb.load(leased.timezone))
+        return render(template, subject, leased.replays_at or leased.fire_at)
+
+    @property
+    def fencing_token(self) -> str:
+        """`lane.seq`. The second number grows with every attempt of the job: refuse one smaller than you have seen."""
+        return format_token(self._leased.lane_id, self._leased.seq)
+
+    @property
+    def deadline(self) -> datetime:
+        """When the attempt is given up as timed out, by the database's clock."""
+        return deadline_at(self.started_at, timedelta(seconds=self._leased.timeout_seconds))
+
+    @property
+    def logger(self) -> RunLogger:
+        """Logs to `evertick.run` with the run's name and id."""
+        if self._logger is None:
+            fields = {"job_name": self.name, "run_id": self.run_id, "attempt": self.attempt}
+            self._logger = RunLogger(logging.getLogger("evertick.run"), fields)
+        return self._logger

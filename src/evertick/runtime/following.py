@@ -1,0 +1,38 @@
+"""What follows an attempt, by its job's stored policy: the same for workers, dispatchers, pull workers and the reaper."""
+
+import functools
+from datetime import datetime, timedelta
+from typing import assert_never
+
+import msgspec
+
+from evertick.domain.ids import RunKey
+from evertick.domain.policies import Backoff
+from evertick.domain.retry import Defer, Done, Ended, GiveUp, Retry, RetryPolicy, decide
+from evertick.domain.schedule.instants import to_us
+from evertick.store.outcomes import Again, Dead
+
+
+def follow(retry: str, job_id: int, fire_at: datetime, ended: Ended) -> Again | Dead | None:
+    """What follows in a run whose job has this policy, given as JSON. None: nothing, the run is over."""
+    decision = decide(_policy(retry), RunKey(job_id, to_us(fire_at)), ended)
+    match decision:
+        case Retry(attempt, delay) | Defer(attempt, delay):
+            return Again(attempt, delay)
+        case GiveUp(reason):
+            return Dead(ended.attempt, reason.value)
+        case Done():
+            return None
+        case _:
+            assert_never(decision)
+
+
+@functools.lru_cache(maxsize=1024)
+def _policy(text: str) -> RetryPolicy:
+    stored = msgspec.json.decode(text)
+    return RetryPolicy(
+        stored["max_retries"],
+        Backoff(stored["backoff"]),
+        timedelta(seconds=stored["delay_seconds"]),
+        timedelta(seconds=stored["max_delay_seconds"]),
+    )

@@ -1,0 +1,48 @@
+"""Dead letters: runs whose attempts are used up. Called by the use cases."""
+
+from datetime import datetime
+from typing import NamedTuple
+
+from evertick.store import statements
+from evertick.store.statements import Connection
+
+_SQL = statements.load("dead_letters")
+
+
+class LetterRow(NamedTuple):
+    """A dead letter, with the error of the last attempt where the ledger still has it."""
+
+    job_id: int
+    fire_at: datetime
+    name: str
+    died_at: datetime
+    attempt: int
+    reason: str
+    spec_version: int
+    code: int | None
+    error: str | None
+
+
+class Slice(NamedTuple):
+    """Which dead letters: those that died from `from_at` on and stand before (`before_at`, job, fire time)."""
+
+    from_at: datetime
+    before_at: datetime
+    before_job_id: int
+    before_fire_at: datetime
+    job_id: int | None
+    of_live_jobs: bool
+
+
+async def page(connection: Connection, tenant_id: int, wanted: Slice, most: int) -> list[LetterRow]:
+    """A tenant's dead letters, newest first."""
+    rows = await _SQL["page"].fetch(connection, tenant_id=tenant_id, most=most, **wanted._asdict())
+    return [LetterRow(*row) for row in rows]
+
+
+async def take(connection: Connection, tenant_id: int, job_id: int, fire_at: datetime) -> int | None:
+    """Remove a dead letter, and return its run's spec_version. None: there is none."""
+    spec_version: int | None = await _SQL["take"].fetchval(
+        connection, tenant_id=tenant_id, job_id=job_id, fire_at=fire_at
+    )
+    return spec_version

@@ -1,0 +1,269 @@
+"""Jobs: creating, reading and changing them. Called by the use cases, which lock a job before they change it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import asyncpg
+
+from evertick.domain.misfire import Gap
+from evertick.domain.schedule.instants import from_us
+from evertick.store import statements
+from evertick.store.statements import Connection
+
+_SQL = statements.load("jobs")
+
+
+class NewJob(NamedTuple):
+    """A job to create. A `fire_at` of None: only triggers run it."""
+
+    job_id: int
+    name: str
+    queue: str
+    labels: str
+    rule_id: int
+    timeout: int
+    timezone: str
+    handler: str | None
+    key_template: str | None
+    retry: str
+    payload: str | None
+    spec: str
+    fire_at: datetime | None
+    due_at: datetime | None
+    queue_id: int
+    priority: int
+
+
+class JobRow(NamedTuple):
+    """A job as its owner sees it; `spec` and `payload` are JSON."""
+
+    job_id: int
+    status: str
+    is_finished: bool
+    fire_at: datetime | None
+    spec_version: int
+    created_at: datetime
+    updated_at: datetime
+    paused_at: datetime | None
+    pause_reason: str | None
+    grace_us: int
+    spec: str
+    payload: str | None
+
+
+class Standing(NamedTuple):
+    """How a locked job stands. `fire_at` is its timer's, None where it has none."""
+
+    job_id: int
+    created_at: datetime
+    status: str
+    spec_version: int
+    rule_id: int
+    canonical: str
+    spec: str
+    payload: str | None
+    fire_at: datetime | None
+    last_lane: int | None
+    last_seq: int | None
+    now_at: datetime
+
+
+class TickTimer(NamedTuple):
+    """What the timer of a job's ticks is set to. It is never due while the job is paused."""
+
+    fire_at: datetime
+    due_at: datetime
+    is_paused: bool
+    rule_id: int
+    queue_id: int
+    spec_version: int
+    priority: int
+
+
+class Filter(NamedTuple):
+    """Which jobs to list; None fits all."""
+
+    status: str | None = None
+    labels: str = "{}"
+    name_prefix: str | None = None
+    queue: str | None = None
+
+
+async def numbers(connection: Connection, count: int) -> tuple[datetime, list[int]]:
+    """The database's time, and numbers for new jobs."""
+    row = await _SQL["numbers"].fetchrow(connection, count=count)
+    assert row is not None
+    return row["now_at"], row["numbers"]
+
+
+async def add_rules(connection: Connection, canonicals: Mapping[bytes, str]) -> dict[bytes, int]:
+    """The ids of rules by digest; those that are not there yet are added."""
+    await _SQL["add_rules"].execute(connection, digests=list(canonicals), canonicals=list(canonicals.values()))
+    # A statement of its own: what someone else has just added is there to be seen only now.
+    rows = await _SQL["find_rules"].fetch(connection, digests=list(canonicals))
+    return {row["digest"]: row["rule_id"] for row in rows}
+
+
+async def add_queues(connection: Connection, tenant_id: int, names: Iterable[str]) -> None:
+    await _SQL["add_queues"].execute(connection, tenant_id=tenant_id, names=list(names))
+
+
+async def add_lanes(connection: Connection, lane_ids: Iterable[int]) -> None:
+    await _SQL["add_lanes"].execute(connection, lane_ids=list(lane_ids))
+
+
+async def create(
+    connection: Connection,
+    tenant_id: int,
+    now_at: datetime,
+    jobs: Sequence[NewJob],
+    gaps: Sequence[tuple[int, Gap]] = (),
+) -> set[int]:
+    """Create jobs, with gaps by job id, and return the ids of those whose name was free."""
+    columns = zip(*jobs, strict=True) if jobs else [()] * len(NewJob._fields)
+    values = dict(zip(_CREATE_PARAMETERS, columns, strict=True))
+    noted = {f"gap_{name}": column for name, column in _gap_columns([gap for _, gap in gaps]).items()}
+    rows = await _SQL["create"].fetch(
+        connection,
+        tenant_id=tenant_id,
+        now_at=now_at,
+        gap_job_ids=[job_id for job_id, _ in gaps],
+        **noted,
+        **values,
+    )
+    return {row["job_id"] for row in rows}
+
+
+_CREATE_PARAMETERS = (
+    "job_ids",
+    "names",
+    "queues",
+    "labels",
+    "rule_ids",
+    "timeouts",
+    "timezones",
+    "handlers",
+    "key_templates",
+    "retries",
+    "payloads",
+    "specs",
+    "fire_ats",
+    "due_ats",
+    "queue_ids",
+    "priorities",
+)
+
+
+def _gap_columns(gaps: Sequence[Gap]) -> dict[str, list[Any]]:
+    return {
+        "first_ats": [from_us(gap.first_us) for gap in gaps],
+        "last_ats": [from_us(gap.last_us) for gap in gaps],
+        "ticks": [gap.count for gap in gaps],
+        "reasons": [str(gap.reason) for gap in gaps],
+    }
+
+
+async def add_gaps(connection: Connection, job_id: int, spec_version: int, gaps: Sequence[Gap]) -> None:
+    if gaps:
+        await _SQL["add_gaps"].execute(connection, job_id=job_id, spec_version=spec_version, **_gap_columns(gaps))
+
+
+async def forget_ahead(connection: Connection, job_id: int, now_at: datetime) -> None:
+    await _SQL["forget_ahead"].execute(connection, job_id=job_id, now_at=now_at)
+
+
+async def view(connection: Connection, tenant_id: int, job_ids: Sequence[int]) -> list[JobRow]:
+    """Those of these jobs that the tenant has, by id."""
+    return [JobRow(*row) for row in await _SQL["view"].fetch(connection, tenant_id=tenant_id, job_ids=job_ids)]
+
+
+async def page(connection: Connection, tenant_id: int, wanted: Filter, *, after: int, most: int) -> list[int]:
+    rows = await _SQL["page"].fetch(connection, tenant_id=tenant_id, after=after, most=most, **wanted._asdict())
+    return [row["job_id"] for row in rows]
+
+
+async def named(connection: Connection, tenant_id: int, name: str) -> int | None:
+    job_id: int | None = await _SQL["named"].fetchval(connection, tenant_id=tenant_id, name=name)
+    return job_id
+
+
+async def owned(connection: Connection, tenant_id: int, job_id: int) -> bool:
+    """Whether the tenant has the job, or had it until it was deleted."""
+    is_owned: bool = await _SQL["owned"].fetchval(connection, tenant_id=tenant_id, job_id=job_id)
+    return is_owned
+
+
+async def lock(connection: Connection, tenant_id: int, job_id: int) -> bool:
+    """Lock a job, if the tenant has it."""
+    return await _SQL["lock"].fetchval(connection, tenant_id=tenant_id, job_id=job_id) is not None
+
+
+async def standing(connection: Connection, job_id: int) -> Standing:
+    """How a locked job stands; its tick's timer is locked too."""
+    row = await _SQL["standing"].fetchrow(connection, job_id=job_id)
+    assert row is not None
+    return Standing(*row)
+
+
+async def is_same(connection: Connection, job_id: int, spec_version: int, spec: str, payload: str | None) -> bool:
+    same: bool = await _SQL["is_same"].fetchval(
+        connection, job_id=job_id, spec_version=spec_version, spec=spec, payload=payload
+    )
+    return same
+
+
+async def edit(connection: Connection, job: NewJob, spec_version: int, now_at: datetime) -> bool:
+    """Write the next version of a locked job. False: another job has the name, and the transaction is lost."""
+    values = job._asdict()
+    for unused in ("fire_at", "due_at", "queue_id", "priority"):
+        del values[unused]
+    try:
+        await _SQL["edit"].execute(connection, spec_version=spec_version, now_at=now_at, **values)
+    except asyncpg.UniqueViolationError:
+        return False
+    return True
+
+
+async def move_timer(connection: Connection, job_id: int, timer: TickTimer) -> None:
+    await _SQL["move_timer"].execute(connection, job_id=job_id, **timer._asdict())
+
+
+async def add_timer(connection: Connection, tenant_id: int, job_id: int, timer: TickTimer) -> None:
+    await _SQL["add_timer"].execute(connection, tenant_id=tenant_id, job_id=job_id, **timer._asdict())
+
+
+async def drop_timer(connection: Connection, job_id: int, now_at: datetime, *, is_finished: bool) -> None:
+    await _SQL["drop_timer"].execute(connection, job_id=job_id, now_at=now_at, is_finished=is_finished)
+
+
+async def unfinish(connection: Connection, job_id: int) -> None:
+    await _SQL["unfinish"].execute(connection, job_id=job_id)
+
+
+async def pause(connection: Connection, job_id: int, reason: str | None) -> None:
+    await _SQL["pause"].execute(connection, job_id=job_id, reason=reason)
+
+
+async def resume(connection: Connection, job_id: int, now_at: datetime) -> None:
+    await _SQL["resume"].execute(connection, job_id=job_id, now_at=now_at)
+
+
+async def set_due(connection: Connection, job_id: int, fire_at: datetime, due_at: datetime) -> None:
+    await _SQL["set_due"].execute(connection, job_id=job_id, fire_at=fire_at, due_at=due_at)
+
+
+async def catch_up(connection: Connection, job: Standing, fire_ats: Sequence[datetime]) -> None:
+    """Let ticks of a locked job run after all, in this order."""
+    await _SQL["catch_up"].execute(
+        connection,
+        job_id=job.job_id,
+        fire_ats=fire_ats,
+        now_at=job.now_at,
+        last_lane=job.last_lane,
+        last_seq=job.last_seq,
+    )
+
+
+async def delete(connection: Connection, job_id: int) -> None:
+    await _SQL["delete"].execute(connection, job_id=job_id)

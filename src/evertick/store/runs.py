@@ -1,0 +1,135 @@
+"""Runs: reading their history, asking for further ones, cancelling them. Called by the use cases."""
+
+from datetime import datetime
+from typing import NamedTuple
+
+from evertick.store import statements
+from evertick.store.statements import Connection
+
+_SQL = statements.load("runs")
+
+FREE_INSTANT_TRIES = 1000
+"""Microseconds from now within which a run by hand finds an instant of its own."""
+
+
+class RunRow(NamedTuple):
+    """A run by one attempt, its latest unless said otherwise; without one, from `lane_id` on all is None or false."""
+
+    job_id: int
+    fire_at: datetime
+    reason: str
+    spec_version: int
+    has_timer: bool
+    is_withdrawn: bool
+    lane_id: int | None
+    seq: int | None
+    attempt: int | None
+    is_leased: bool
+    result: str | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    worker: str | None
+    code: int | None
+    error: str | None
+
+
+class AttemptRow(NamedTuple):
+    """One attempt of a run, and what else the ledger has about it."""
+
+    run: RunRow
+    due_at: datetime | None
+    excerpt: str | None
+
+
+class GapRow(NamedTuple):
+    """Contiguous ticks that did not run."""
+
+    job_id: int
+    first_at: datetime
+    last_at: datetime
+    ticks: int
+    spec_version: int
+    reason: str
+
+
+class Stretch(NamedTuple):
+    """Fire times from `from_at` on and before `before_at`; attempts from `from_seq` on."""
+
+    from_at: datetime
+    before_at: datetime
+    from_seq: int
+
+
+async def of_job(connection: Connection, job_id: int, stretch: Stretch, most: int) -> list[RunRow]:
+    """A job's runs, newest first."""
+    rows = await _SQL["of_job"].fetch(connection, job_id=job_id, most=most, **stretch._asdict())
+    return [RunRow(*row) for row in rows]
+
+
+async def of_tenant(
+    connection: Connection, tenant_id: int, stretch: Stretch, before: tuple[int, int], most: int
+) -> list[tuple[RunRow, bool]]:
+    """A tenant's attempts before (seq, lane), newest first, each with whether a later one of its run exists."""
+    before_seq, before_lane = before
+    rows = await _SQL["of_tenant"].fetch(
+        connection,
+        tenant_id=tenant_id,
+        before_seq=before_seq,
+        before_lane=before_lane,
+        most=most,
+        **stretch._asdict(),
+    )
+    return [(RunRow(*row[:-1]), row[-1]) for row in rows]
+
+
+async def attempts(connection: Connection, job_id: int, fire_at: datetime, from_seq: int) -> list[AttemptRow]:
+    """One run, attempt by attempt; empty if there is no such run."""
+    rows = await _SQL["attempts"].fetch(connection, job_id=job_id, fire_at=fire_at, from_seq=from_seq)
+    return [AttemptRow(RunRow(*row[:-2]), row["due_at"], row["excerpt"]) for row in rows]
+
+
+async def gaps(connection: Connection, job_id: int, stretch: Stretch, most: int) -> list[GapRow]:
+    """A job's gaps, newest first."""
+    rows = await _SQL["gaps"].fetch(
+        connection, job_id=job_id, from_at=stretch.from_at, before_at=stretch.before_at, most=most
+    )
+    return [GapRow(*row) for row in rows]
+
+
+async def payload(connection: Connection, job_id: int, fire_at: datetime, spec_version: int) -> str | None:
+    """What a run was given, as JSON."""
+    text: str | None = await _SQL["payload"].fetchval(
+        connection, job_id=job_id, fire_at=fire_at, spec_version=spec_version
+    )
+    return text
+
+
+class Request(NamedTuple):
+    """A run by hand: `kind` is manual or replay; `payload` counts if `has_payload`."""
+
+    kind: str
+    replays_at: datetime | None
+    has_payload: bool
+    payload: str | None
+
+
+async def request(connection: Connection, job_id: int, wanted: Request) -> datetime | None:
+    """Ask for a run of a locked job and return its fire time. None: there was no free instant, try again."""
+    fire_at: datetime | None = await _SQL["request"].fetchval(
+        connection, job_id=job_id, tries=FREE_INSTANT_TRIES, **wanted._asdict()
+    )
+    return fire_at
+
+
+async def cancel_attempt(connection: Connection, run: RunRow, error: str) -> bool:
+    """End an open attempt as cancelled. False: it has its outcome already."""
+    done: bool = await _SQL["cancel_attempt"].fetchval(
+        connection, lane_id=run.lane_id, seq=run.seq, job_id=run.job_id, fire_at=run.fire_at, error=error
+    )
+    return done
+
+
+async def withdraw(connection: Connection, run: RunRow) -> bool:
+    """Cancel a run that waits for its timer. False: that is gone."""
+    done: bool = await _SQL["withdraw"].fetchval(connection, job_id=run.job_id, fire_at=run.fire_at)
+    return done

@@ -1,0 +1,291 @@
+-- Jobs: who they are, what they do, and their tick's timer. Called by the use cases.
+--
+-- Whoever changes a job locks its row first and its timers after, and looks at them in a later statement: what the
+-- wait was for is there to be seen then.
+
+-- name: numbers
+-- Numbers for new jobs, and the database's time.
+SELECT clock_at() AS now_at,
+       ARRAY(SELECT nextval('job_numbers') FROM generate_series(1, :count::integer)) AS numbers;
+
+-- name: add_rules
+-- Rules that are not there yet, in an order that keeps two who add the same from a deadlock. Index: rules_digest_key.
+INSERT INTO rules (digest, canonical)
+SELECT digest, canonical
+  FROM unnest(:digests::bytea[], :canonicals::text[]) AS given (digest, canonical)
+ ORDER BY digest
+    ON CONFLICT DO NOTHING;
+
+-- name: find_rules
+-- The ids of rules. Index: rules_digest_key.
+SELECT digest, rule_id FROM rules WHERE digest = ANY(:digests::bytea[]);
+
+-- name: add_queues
+-- Queues that are not there yet. Index: queues_tenant_id_name_key.
+INSERT INTO queues (tenant_id, name)
+SELECT :tenant_id::bigint, name
+  FROM unnest(:names::text[]) AS given (name)
+ ORDER BY name
+    ON CONFLICT DO NOTHING;
+
+-- name: add_lanes
+-- Lanes that are not there yet. Index: lanes_pkey.
+INSERT INTO lanes (lane_id, queue_id, partition, priority)
+SELECT lane_id, (lane_id >> 10)::integer, ((lane_id >> 2) & 255)::smallint, (lane_id & 3)::smallint
+  FROM unnest(:lane_ids::bigint[]) AS given (lane_id)
+ ORDER BY lane_id
+    ON CONFLICT DO NOTHING;
+
+-- name: create
+-- New jobs, each with its first version, its timer, and the ticks that the clocks will jump over before the first one;
+-- nothing for a name that is taken. Indexes: jobs_by_name, *_pkey.
+WITH given AS (
+    SELECT *
+      FROM unnest(
+               :job_ids::bigint[], :names::text[], :queues::text[], :labels::text[], :rule_ids::bigint[],
+               :timeouts::integer[], :timezones::text[], :handlers::text[], :key_templates::text[], :retries::text[],
+               :payloads::text[], :specs::text[], :fire_ats::timestamptz[], :due_ats::timestamptz[],
+               :queue_ids::integer[], :priorities::smallint[]
+           ) AS g (job_id, name, queue, labels, rule_id, timeout_seconds, timezone, handler, key_template, retry,
+                   payload, spec, fire_at, due_at, queue_id, priority)
+),
+created AS (
+    INSERT INTO jobs (job_id, tenant_id, created_at, updated_at, spec_version, name, queue, labels)
+    SELECT job_id, :tenant_id::bigint, :now_at::timestamptz, :now_at::timestamptz, 1, name, queue, labels::jsonb
+      FROM given
+        ON CONFLICT DO NOTHING
+ RETURNING job_id
+),
+versions AS (
+    INSERT INTO job_versions (job_id, rule_id, effective_at, spec_version, timeout_seconds, name, timezone, handler,
+                              key_template, retry, payload, spec)
+    SELECT job_id, rule_id, :now_at::timestamptz, 1, timeout_seconds, name, timezone, handler, key_template,
+           retry::jsonb, payload::jsonb, spec::jsonb
+      FROM given
+      JOIN created USING (job_id)
+),
+set AS (
+    INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, queue_id, spec_version, kind, partition, priority)
+    SELECT job_id, fire_at, due_at, :tenant_id::bigint, rule_id, queue_id, 1, 'tick', (job_id & 255)::smallint, priority
+      FROM given
+      JOIN created USING (job_id)
+     WHERE fire_at IS NOT NULL
+),
+noted AS (
+    INSERT INTO gaps (job_id, first_at, last_at, ticks, spec_version, reason)
+    SELECT job_id, first_at, last_at, ticks, 1, reason::gap_reason
+      FROM unnest(:gap_job_ids::bigint[], :gap_first_ats::timestamptz[], :gap_last_ats::timestamptz[],
+                  :gap_ticks::bigint[], :gap_reasons::text[]) AS gap (job_id, first_at, last_at, ticks, reason)
+      JOIN created USING (job_id)
+)
+SELECT job_id FROM created;
+
+-- name: add_gaps
+-- Ticks of a locked job that did not run, or that the clocks will jump over. Index: gaps_pkey.
+INSERT INTO gaps (job_id, first_at, last_at, ticks, spec_version, reason)
+SELECT :job_id::bigint, first_at, last_at, ticks, :spec_version::integer, reason::gap_reason
+  FROM unnest(:first_ats::timestamptz[], :last_ats::timestamptz[], :ticks::bigint[], :reasons::text[])
+       AS given (first_at, last_at, ticks, reason)
+    ON CONFLICT DO NOTHING;
+
+-- name: forget_ahead
+-- Gaps that were noted ahead, for ticks that a schedule will not have any more. Index: gaps_pkey.
+DELETE FROM gaps WHERE job_id = :job_id::bigint AND first_at > :now_at::timestamptz AND reason = 'dst';
+
+-- name: view
+-- Jobs as their owners see them. Indexes: jobs_pkey, job_versions_pkey, timers_pkey.
+SELECT job.job_id, job.status::text AS status, finished.job_id IS NOT NULL AS is_finished, timer.fire_at,
+       job.spec_version, job.created_at, job.updated_at, job.paused_at, job.pause_reason,
+       (rule.canonical::jsonb ->> 'grace_us')::bigint AS grace_us,
+       version.spec::text AS spec, version.payload::text AS payload
+  FROM jobs job
+  JOIN job_versions version ON version.job_id = job.job_id AND version.spec_version = job.spec_version
+  JOIN rules rule ON rule.rule_id = version.rule_id
+  LEFT JOIN timers timer
+    ON timer.partition = (job.job_id & 255)::smallint AND timer.job_id = job.job_id AND timer.kind = 'tick'
+  LEFT JOIN finished_jobs finished ON finished.job_id = job.job_id
+ WHERE job.job_id = ANY(:job_ids::bigint[]) AND job.tenant_id = :tenant_id::bigint AND job.status <> 'deleted'
+ ORDER BY job.job_id;
+
+-- name: page
+-- The ids of a tenant's next jobs that fit. Index: jobs_of_tenant.
+SELECT job.job_id
+  FROM jobs job
+ WHERE job.tenant_id = :tenant_id::bigint AND job.status <> 'deleted' AND job.job_id > :after::bigint
+   AND job.labels @> :labels::jsonb
+   AND (:name_prefix::text IS NULL OR starts_with(job.name, :name_prefix::text))
+   AND (:queue::text IS NULL OR job.queue = :queue::text)
+   AND (:status::text IS NULL
+        OR :status::text = CASE
+               WHEN job.status = 'paused' THEN 'paused'
+               WHEN EXISTS (SELECT FROM finished_jobs WHERE finished_jobs.job_id = job.job_id) THEN 'finished'
+               ELSE 'active'
+           END)
+ ORDER BY job.job_id
+ LIMIT :most::integer;
+
+-- name: named
+-- The job of a name. Index: jobs_by_name.
+SELECT job_id
+  FROM jobs
+ WHERE tenant_id = :tenant_id::bigint AND name = :name::text AND status <> 'deleted';
+
+-- name: owned
+-- Whether the tenant has or had the job: a deleted one keeps its history. Index: jobs_pkey.
+SELECT EXISTS (SELECT FROM jobs WHERE job_id = :job_id::bigint AND tenant_id = :tenant_id::bigint);
+
+-- name: lock
+-- Locks a job against all who change it, and against retries of a job that is being deleted. Index: jobs_pkey.
+SELECT job_id
+  FROM jobs
+ WHERE job_id = :job_id::bigint AND tenant_id = :tenant_id::bigint AND status <> 'deleted'
+   FOR UPDATE;
+
+-- name: standing
+-- How a locked job stands. Locks its tick's timer too: a firing that has it ends first, and is in what this tells.
+-- Indexes: *_pkey.
+WITH timer AS MATERIALIZED (
+    SELECT fire_at, last_lane, last_seq
+      FROM timers
+     WHERE partition = (:job_id::bigint & 255)::smallint AND job_id = :job_id::bigint AND kind = 'tick'
+       FOR UPDATE
+)
+SELECT job.job_id, job.created_at, job.status::text AS status, job.spec_version, version.rule_id, rule.canonical,
+       version.spec::text AS spec, version.payload::text AS payload, timer.fire_at, timer.last_lane, timer.last_seq,
+       clock_at() AS now_at
+  FROM jobs job
+  JOIN job_versions version ON version.job_id = job.job_id AND version.spec_version = job.spec_version
+  JOIN rules rule ON rule.rule_id = version.rule_id
+  LEFT JOIN timer ON true
+ WHERE job.job_id = :job_id::bigint;
+
+-- name: is_same
+-- Whether a job's version says the same, as JSON compares: true is not 1, but 1.0 is. Index: job_versions_pkey.
+SELECT spec = :spec::text::jsonb AND payload IS NOT DISTINCT FROM :payload::text::jsonb
+  FROM job_versions
+ WHERE job_id = :job_id::bigint AND spec_version = :spec_version::integer;
+
+-- name: edit
+-- The next version of a locked job. Indexes: jobs_pkey, jobs_by_name.
+WITH edited AS (
+    UPDATE jobs
+       SET spec_version = :spec_version::integer, updated_at = :now_at::timestamptz, name = :name::text,
+           queue = :queue::text, labels = :labels::text::jsonb
+     WHERE job_id = :job_id::bigint
+)
+INSERT INTO job_versions (job_id, rule_id, effective_at, spec_version, timeout_seconds, name, timezone, handler,
+                          key_template, retry, payload, spec)
+SELECT :job_id::bigint, :rule_id::bigint, :now_at::timestamptz, :spec_version::integer, :timeout::integer, :name::text,
+       :timezone::text, :handler::text, :key_template::text, :retry::text::jsonb, :payload::text::jsonb,
+       :spec::text::jsonb;
+
+-- name: move_timer
+-- Moves the tick's timer of a locked job, in place: what its last tick led to stays known. Index: timers_pkey.
+UPDATE timers
+   SET fire_at = :fire_at::timestamptz,
+       due_at = CASE WHEN :is_paused::boolean THEN 'infinity' ELSE :due_at::timestamptz END,
+       rule_id = :rule_id::bigint, queue_id = :queue_id::integer, spec_version = :spec_version::integer,
+       priority = :priority::smallint
+ WHERE partition = (:job_id::bigint & 255)::smallint AND job_id = :job_id::bigint AND kind = 'tick';
+
+-- name: add_timer
+-- Gives a locked job that has none a timer for its ticks again. What its last tick led to may still be open.
+-- Indexes: timers_pkey, attempts_of_run, finished_jobs_pkey.
+WITH unfinished AS (
+    DELETE FROM finished_jobs WHERE job_id = :job_id::bigint
+)
+INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, last_lane, last_seq, queue_id, spec_version, kind,
+                    partition, priority)
+SELECT :job_id::bigint, :fire_at::timestamptz,
+       CASE WHEN :is_paused::boolean THEN 'infinity' ELSE :due_at::timestamptz END,
+       :tenant_id::bigint, :rule_id::bigint, latest.lane_id, latest.seq, :queue_id::integer, :spec_version::integer,
+       'tick', (:job_id::bigint & 255)::smallint, :priority::smallint
+  FROM (VALUES (true)) AS always
+  LEFT JOIN LATERAL (
+           SELECT lane_id, seq
+             FROM attempts
+            WHERE job_id = :job_id::bigint AND reason NOT IN ('manual', 'replay')
+            ORDER BY fire_at DESC, seq DESC
+            LIMIT 1
+       ) AS latest ON true;
+
+-- name: drop_timer
+-- Takes the tick's timer of a locked job away; `is_finished`: its last tick has passed. Index: timers_pkey.
+WITH dropped AS (
+    DELETE FROM timers
+     WHERE partition = (:job_id::bigint & 255)::smallint AND job_id = :job_id::bigint AND kind = 'tick'
+)
+INSERT INTO finished_jobs (job_id, finished_at)
+SELECT :job_id::bigint, :now_at::timestamptz WHERE :is_finished::boolean
+    ON CONFLICT DO NOTHING;
+
+-- name: unfinish
+-- A job that only triggers run never finishes. Index: finished_jobs_pkey.
+DELETE FROM finished_jobs WHERE job_id = :job_id::bigint;
+
+-- name: pause
+-- Pauses a locked job: its timer stays at the first tick that the pause swallows. Indexes: jobs_pkey, timers_pkey.
+WITH paused AS (
+    UPDATE jobs
+       SET status = 'paused', paused_at = clock_at(), updated_at = clock_at(), pause_reason = :reason::text
+     WHERE job_id = :job_id::bigint
+)
+UPDATE timers
+   SET due_at = 'infinity'
+ WHERE partition = (:job_id::bigint & 255)::smallint AND job_id = :job_id::bigint AND kind = 'tick';
+
+-- name: resume
+-- Makes a locked job active again; its timers are set by others. Index: jobs_pkey.
+UPDATE jobs
+   SET status = 'active', paused_at = NULL, pause_reason = NULL, updated_at = :now_at::timestamptz
+ WHERE job_id = :job_id::bigint;
+
+-- name: set_due
+-- Lets the tick's timer of a locked job fall due again. Index: timers_pkey.
+UPDATE timers
+   SET fire_at = :fire_at::timestamptz, due_at = :due_at::timestamptz
+ WHERE partition = (:job_id::bigint & 255)::smallint AND job_id = :job_id::bigint AND kind = 'tick';
+
+-- name: catch_up
+-- Lets ticks of a locked job run after all, one after the other: each waits until there is room. The latest attempt
+-- that a tick led to goes with them, for what is open of it. Indexes: timers_pkey, queues_tenant_id_name_key.
+INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, last_lane, last_seq, queue_id, spec_version, kind,
+                    reason, partition, priority)
+SELECT job.job_id, tick.fire_at,
+       -- Due now, and yet in the order of their ticks.
+       :now_at::timestamptz - (cardinality(:fire_ats::timestamptz[]) - tick.number) * interval '1 microsecond',
+       job.tenant_id, version.rule_id, :last_lane::bigint, :last_seq::bigint, queue.queue_id, job.spec_version,
+       'queued', 'catch_up',
+       (job.job_id & 255)::smallint,
+       CASE version.spec ->> 'priority' WHEN 'high' THEN 0 WHEN 'normal' THEN 1 ELSE 2 END
+  FROM jobs job
+  JOIN job_versions version ON version.job_id = job.job_id AND version.spec_version = job.spec_version
+  JOIN queues queue ON queue.tenant_id = job.tenant_id AND queue.name = job.queue
+ CROSS JOIN unnest(:fire_ats::timestamptz[]) WITH ORDINALITY AS tick (fire_at, number)
+ WHERE job.job_id = :job_id::bigint
+    ON CONFLICT DO NOTHING;
+
+-- name: delete
+-- Deletes a job that is locked with its tick's timer. Runs that waited for theirs are withdrawn; attempts that are
+-- open end as they will, and `record` lets nothing follow them. Indexes: jobs_pkey, timers_pkey, open_runs_pkey.
+WITH gone AS (
+    UPDATE jobs
+       SET status = 'deleted', deleted_at = clock_at(), updated_at = clock_at()
+     WHERE job_id = :job_id::bigint
+),
+dropped AS (
+    DELETE FROM timers
+     WHERE partition = (:job_id::bigint & 255)::smallint AND job_id = :job_id::bigint
+ RETURNING job_id, fire_at, kind, spec_version, reason
+),
+withdrawn AS (
+    INSERT INTO withdrawals (job_id, fire_at, withdrawn_at, spec_version, reason)
+    SELECT job_id, fire_at, clock_at(), spec_version, reason FROM dropped WHERE kind <> 'tick'
+        ON CONFLICT DO NOTHING
+),
+closed AS (
+    DELETE FROM open_runs
+     USING dropped
+     WHERE dropped.kind <> 'tick' AND open_runs.job_id = dropped.job_id AND open_runs.fire_at = dropped.fire_at
+)
+DELETE FROM finished_jobs WHERE job_id = :job_id::bigint;

@@ -1,0 +1,218 @@
+-- Runs: reading their history, asking for further ones, cancelling them. Called by the use cases.
+
+-- name: of_job
+-- A job's runs, newest first: those with attempts, each by its latest one, those that wait for their first, and those
+-- that were cancelled before it. Indexes: attempts_of_run, timers_pkey, withdrawals_pkey, outcomes_pkey, lanes_pkey.
+WITH attempted AS MATERIALIZED (
+    SELECT DISTINCT ON (fire_at) fire_at, lane_id, seq, attempt, reason, spec_version
+      FROM attempts
+     -- An attempt is never before its fire time: the bound spares the days before.
+     WHERE job_id = :job_id::bigint AND seq >= :from_seq::bigint
+       AND fire_at >= :from_at::timestamptz AND fire_at < :before_at::timestamptz
+     ORDER BY fire_at DESC, seq DESC
+     LIMIT :most::integer
+),
+waiting AS MATERIALIZED (
+    SELECT fire_at, reason, spec_version
+      FROM timers
+     WHERE partition = (:job_id::bigint & 255)::smallint AND job_id = :job_id::bigint AND kind <> 'tick'
+       AND fire_at >= :from_at::timestamptz AND fire_at < :before_at::timestamptz
+),
+withdrawn AS MATERIALIZED (
+    SELECT fire_at, reason, spec_version
+      FROM withdrawals
+     WHERE job_id = :job_id::bigint AND fire_at >= :from_at::timestamptz AND fire_at < :before_at::timestamptz
+     ORDER BY fire_at DESC
+     LIMIT :most::integer
+),
+runs AS (
+    SELECT fire_at FROM attempted UNION SELECT fire_at FROM waiting UNION SELECT fire_at FROM withdrawn
+     ORDER BY fire_at DESC
+     LIMIT :most::integer
+)
+SELECT :job_id::bigint AS job_id, fire_at,
+       coalesce(attempted.reason, waiting.reason, withdrawn.reason)::text AS reason,
+       coalesce(attempted.spec_version, waiting.spec_version, withdrawn.spec_version) AS spec_version,
+       waiting.reason IS NOT NULL AS has_timer, withdrawn.reason IS NOT NULL AS is_withdrawn,
+       attempted.lane_id, attempted.seq, attempted.attempt, coalesce(lane.head >= attempted.seq, false) AS is_leased,
+       outcome.result::text AS result, outcome.started_at, outcome.finished_at,
+       coalesce(outcome.worker,
+                CASE WHEN outcome.seq IS NULL THEN
+                    (SELECT lease.worker
+                       FROM leases lease
+                      WHERE lease.lane_id = attempted.lane_id
+                        AND attempted.seq BETWEEN lease.first_seq AND lease.last_seq
+                      LIMIT 1)
+                END) AS worker,
+       outcome.code, outcome.error
+  FROM runs
+  LEFT JOIN attempted USING (fire_at)
+  LEFT JOIN waiting USING (fire_at)
+  LEFT JOIN withdrawn USING (fire_at)
+  LEFT JOIN lanes lane ON lane.lane_id = attempted.lane_id
+  LEFT JOIN outcomes outcome ON outcome.lane_id = attempted.lane_id AND outcome.seq = attempted.seq
+ ORDER BY fire_at DESC;
+
+-- name: of_tenant
+-- A tenant's attempts, newest first, with whether a later one of the same run replaces it in a list of runs.
+-- Indexes: lanes_of_queue, attempts_pkey, attempts_of_run, timers_pkey, withdrawals_pkey, outcomes_pkey.
+WITH newest AS MATERIALIZED (
+    SELECT lane.head, latest.*
+      FROM queues queue
+      JOIN lanes lane ON lane.queue_id = queue.queue_id
+     CROSS JOIN LATERAL (
+               SELECT attempts.lane_id, seq, job_id, fire_at, attempt, reason, spec_version
+                 FROM attempts
+                WHERE attempts.lane_id = lane.lane_id AND seq >= :from_seq::bigint
+                  AND (seq < :before_seq::bigint
+                       OR (seq = :before_seq::bigint AND attempts.lane_id < :before_lane::bigint))
+                  AND seq <= :before_seq::bigint
+                  AND fire_at >= :from_at::timestamptz AND fire_at < :before_at::timestamptz
+                ORDER BY seq DESC
+                LIMIT :most::integer
+           ) AS latest
+     WHERE queue.tenant_id = :tenant_id::bigint
+     ORDER BY latest.seq DESC, latest.lane_id DESC
+     LIMIT :most::integer
+)
+SELECT newest.job_id, newest.fire_at, newest.reason::text AS reason, newest.spec_version,
+       EXISTS (SELECT FROM timers timer
+                WHERE timer.partition = (newest.job_id & 255)::smallint AND timer.job_id = newest.job_id
+                  AND timer.kind <> 'tick' AND timer.fire_at = newest.fire_at) AS has_timer,
+       EXISTS (SELECT FROM withdrawals
+                WHERE withdrawals.job_id = newest.job_id AND withdrawals.fire_at = newest.fire_at) AS is_withdrawn,
+       newest.lane_id, newest.seq, newest.attempt, newest.head >= newest.seq AS is_leased,
+       outcome.result::text AS result, outcome.started_at, outcome.finished_at,
+       coalesce(outcome.worker,
+                CASE WHEN outcome.seq IS NULL THEN
+                    (SELECT lease.worker
+                       FROM leases lease
+                      WHERE lease.lane_id = newest.lane_id AND newest.seq BETWEEN lease.first_seq AND lease.last_seq
+                      LIMIT 1)
+                END) AS worker,
+       outcome.code, outcome.error,
+       EXISTS (SELECT FROM attempts later
+                WHERE later.job_id = newest.job_id AND later.fire_at = newest.fire_at
+                  AND later.seq > newest.seq) AS is_superseded
+  FROM newest
+  LEFT JOIN outcomes outcome ON outcome.lane_id = newest.lane_id AND outcome.seq = newest.seq
+ ORDER BY newest.seq DESC, newest.lane_id DESC;
+
+-- name: attempts
+-- One run, attempt by attempt; one row without an attempt for a run that waits for its first or was withdrawn.
+-- Indexes: attempts_of_run, timers_pkey, withdrawals_pkey, outcomes_pkey, lanes_pkey.
+SELECT :job_id::bigint AS job_id, :fire_at::timestamptz AS fire_at,
+       coalesce(attempt.reason, timer.reason, withdrawal.reason)::text AS reason,
+       coalesce(attempt.spec_version, timer.spec_version, withdrawal.spec_version) AS spec_version,
+       timer.job_id IS NOT NULL AS has_timer, withdrawal.job_id IS NOT NULL AS is_withdrawn,
+       attempt.lane_id, attempt.seq, attempt.attempt, coalesce(lane.head >= attempt.seq, false) AS is_leased,
+       outcome.result::text AS result, outcome.started_at, outcome.finished_at,
+       coalesce(outcome.worker, lease.worker) AS worker, outcome.code, outcome.error, attempt.due_at, outcome.excerpt
+  FROM (VALUES (true)) AS always
+  LEFT JOIN attempts attempt
+    ON attempt.job_id = :job_id::bigint AND attempt.fire_at = :fire_at::timestamptz AND attempt.seq >= :from_seq::bigint
+  LEFT JOIN timers timer
+    ON timer.partition = (:job_id::bigint & 255)::smallint AND timer.job_id = :job_id::bigint
+   AND timer.kind <> 'tick' AND timer.fire_at = :fire_at::timestamptz
+  LEFT JOIN withdrawals withdrawal
+    ON withdrawal.job_id = :job_id::bigint AND withdrawal.fire_at = :fire_at::timestamptz
+  LEFT JOIN lanes lane ON lane.lane_id = attempt.lane_id
+  LEFT JOIN outcomes outcome ON outcome.lane_id = attempt.lane_id AND outcome.seq = attempt.seq
+  LEFT JOIN leases lease
+    ON outcome.seq IS NULL AND lease.lane_id = attempt.lane_id
+   AND attempt.seq BETWEEN lease.first_seq AND lease.last_seq
+ WHERE coalesce(attempt.reason, timer.reason, withdrawal.reason) IS NOT NULL
+ ORDER BY attempt.seq;
+
+-- name: gaps
+-- A job's gaps, newest first; one that reaches into the stretch belongs to it. Index: gaps_pkey.
+SELECT job_id, first_at, last_at, ticks, spec_version, reason::text AS reason
+  FROM gaps
+ WHERE job_id = :job_id::bigint AND last_at >= :from_at::timestamptz AND first_at < :before_at::timestamptz
+ ORDER BY first_at DESC, reason
+ LIMIT :most::integer;
+
+-- name: payload
+-- What a run was given: its own payload, or its version's. Indexes: job_versions_pkey, requested_runs_pkey.
+SELECT CASE WHEN asked.has_payload THEN asked.payload ELSE version.payload END::text AS payload
+  FROM job_versions version
+  LEFT JOIN requested_runs asked ON asked.job_id = version.job_id AND asked.fire_at = :fire_at::timestamptz
+ WHERE version.job_id = :job_id::bigint AND version.spec_version = :spec_version::integer;
+
+-- name: request
+-- A run of a locked job by hand, due now, at the first instant from now that no run of the job stands at.
+-- Indexes: *_pkey, attempts_of_run, queues_tenant_id_name_key.
+WITH clock AS MATERIALIZED (
+    SELECT clock_at() AS now_at
+),
+free AS MATERIALIZED (
+    SELECT candidate.at AS fire_at
+      FROM clock
+     CROSS JOIN generate_series(0, :tries::integer) AS later (microseconds)
+     CROSS JOIN LATERAL (SELECT clock.now_at + later.microseconds * interval '1 microsecond' AS at) AS candidate
+     WHERE NOT EXISTS (SELECT FROM requested_runs asked
+                        WHERE asked.job_id = :job_id::bigint AND asked.fire_at = candidate.at)
+       AND NOT EXISTS (SELECT FROM timers timer
+                        WHERE timer.partition = (:job_id::bigint & 255)::smallint AND timer.job_id = :job_id::bigint
+                          AND timer.fire_at = candidate.at)
+       AND NOT EXISTS (SELECT FROM attempts attempt
+                        WHERE attempt.job_id = :job_id::bigint AND attempt.fire_at = candidate.at
+                          AND attempt.seq >= microseconds(clock.now_at))
+       AND NOT EXISTS (SELECT FROM gaps gap
+                        WHERE gap.job_id = :job_id::bigint AND gap.first_at = candidate.at)
+     ORDER BY later.microseconds
+     LIMIT 1
+),
+noted AS (
+    INSERT INTO requested_runs (job_id, fire_at, requested_at, replays_at, has_payload, payload)
+    SELECT :job_id::bigint, free.fire_at, clock.now_at, :replays_at::timestamptz, :has_payload::boolean,
+           :payload::text::jsonb
+      FROM free
+     CROSS JOIN clock
+)
+INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, queue_id, spec_version, kind, reason, partition,
+                    priority)
+SELECT job.job_id, free.fire_at, clock.now_at, job.tenant_id, version.rule_id, queue.queue_id, job.spec_version,
+       :kind::text::timer_kind, :kind::text::run_reason, (job.job_id & 255)::smallint,
+       CASE version.spec ->> 'priority' WHEN 'high' THEN 0 WHEN 'normal' THEN 1 ELSE 2 END
+  FROM jobs job
+  JOIN job_versions version ON version.job_id = job.job_id AND version.spec_version = job.spec_version
+  JOIN queues queue ON queue.tenant_id = job.tenant_id AND queue.name = job.queue
+ CROSS JOIN free
+ CROSS JOIN clock
+ WHERE job.job_id = :job_id::bigint
+RETURNING fire_at;
+
+-- name: cancel_attempt
+-- Ends an open attempt as cancelled, unless someone was first. Indexes: outcomes_pkey, open_runs_pkey.
+WITH cancelled AS (
+    INSERT INTO outcomes (lane_id, seq, finished_at, result, is_final, error)
+    VALUES (:lane_id::bigint, :seq::bigint, clock_at(), 'cancelled', true, :error::text)
+        ON CONFLICT DO NOTHING
+ RETURNING seq
+),
+closed AS (
+    DELETE FROM open_runs
+     USING cancelled
+     WHERE open_runs.job_id = :job_id::bigint AND open_runs.fire_at = :fire_at::timestamptz
+)
+SELECT EXISTS (SELECT FROM cancelled);
+
+-- name: withdraw
+-- Cancels a run that waits for its timer, unless that was fired meanwhile. Indexes: timers_pkey, open_runs_pkey.
+WITH dropped AS (
+    DELETE FROM timers
+     WHERE partition = (:job_id::bigint & 255)::smallint AND job_id = :job_id::bigint
+       AND kind <> 'tick' AND fire_at = :fire_at::timestamptz
+ RETURNING job_id, fire_at, spec_version, reason
+),
+withdrawn AS (
+    INSERT INTO withdrawals (job_id, fire_at, withdrawn_at, spec_version, reason)
+    SELECT job_id, fire_at, clock_at(), spec_version, reason FROM dropped
+        ON CONFLICT DO NOTHING
+),
+closed AS (
+    DELETE FROM open_runs USING dropped
+     WHERE open_runs.job_id = dropped.job_id AND open_runs.fire_at = dropped.fire_at
+)
+SELECT EXISTS (SELECT FROM dropped);

@@ -1,0 +1,48 @@
+"""Creating a job.
+
+Its number comes from a sequence and the time from the database before anything is written, so that the job, its version
+and its timer are one statement. A rule, queue or lane that is missing is committed before: nothing ever refers to one
+that was undone, and one that nothing refers to harms nobody.
+"""
+
+from datetime import datetime
+
+from evertick.domain.ids import Prefix, format_id
+from evertick.domain.job.fields import spec_to_fields
+from evertick.store import jobs
+from evertick.usecases.context import Tenant
+from evertick.usecases.drafting import Draft, Drafter, refer, write
+from evertick.usecases.errors import NameTaken
+from evertick.usecases.views import Job, JobStatus, in_force
+from evertick.usecases.writing import as_spec
+
+
+async def create(tenant: Tenant, job: object) -> Job:
+    """Create a job from its fields or its specification.
+
+    InvalidFields says what is wrong with it, NameTaken that another job has its name.
+    """
+    spec = as_spec(job)
+    now_at, (number,) = await jobs.numbers(tenant.pool, 1)
+    new = Drafter(tenant, now_at).draft(spec, number)
+    ids = await refer(tenant.pool, tenant, [new])
+    tenant.catalogue.remember(tenant.tenant_id, ids)
+    created = await write(tenant.pool, tenant, [new], ids, now_at)
+    if not created:
+        raise NameTaken(str(new.spec.name))
+    tenant.notify(created)
+    return _view(new, now_at)
+
+
+def _view(new: Draft, now_at: datetime) -> Job:
+    return Job(
+        job_id=format_id(Prefix.JOB, new.job_id),
+        status=JobStatus.ACTIVE,
+        next_run_at=new.made.first_fire_at,
+        spec_version=1,
+        created_at=now_at,
+        updated_at=now_at,
+        paused_at=None,
+        pause_reason=None,
+        fields=in_force(spec_to_fields(new.spec), new.made.rule.grace_us),
+    )

@@ -1,0 +1,175 @@
+"""What the doctor makes of each fact: pure judgements, one function each."""
+
+from collections.abc import Collection, Sequence
+from datetime import date, datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple
+
+from evertick import tzdb
+from evertick.domain.ids import PARTITIONS, Prefix, format_id
+from evertick.store.health import OldestDue, ReadyQueue, Snapshot, StuckLeases, Tuples
+from evertick.version import __version__
+
+HARMLESS_SKEW_SECONDS = 1.0
+BUSY, FULL = 0.8, 0.95
+"""Shares of the connections in use."""
+LONG_SECONDS, TOO_LONG_SECONDS = 300.0, 3600.0
+"""Of a transaction."""
+MANY_TRANSACTIONS = 1_000_000
+LATE, TOO_LATE = timedelta(seconds=10), timedelta(minutes=5)
+"""Of the oldest due timer; of the oldest ready attempt it is no more than worth a word."""
+MANY_DEAD_TUPLES = 100_000
+MOST_LETTERS = 10_000
+"""So many are counted, no more."""
+_UNITS = (("days", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+
+
+class Level(StrEnum):
+    """How bad it is."""
+
+    OK = "ok"
+    WARNING = "warning"  # works, but somebody should look
+    PROBLEM = "problem"  # something does not work, or soon will not
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at: what it is like, and what to do; None where all is well."""
+
+    name: str
+    level: Level
+    what: str
+    todo: str | None = None
+
+
+def on_server(version: str) -> Finding:
+    return Finding("server", Level.OK, f"PostgreSQL {version}")
+
+
+def on_clock(skew_seconds: float) -> Finding:
+    ahead = "ahead of" if skew_seconds > 0 else "behind"
+    what = f"this machine is {abs(skew_seconds):.3f} s {ahead} the database"
+    if abs(skew_seconds) <= HARMLESS_SKEW_SECONDS:
+        return Finding("clock", Level.OK, what)
+    todo = "harmless to Evertick, which goes by the database's clock; but logs will not match: check NTP on both"
+    return Finding("clock", Level.WARNING, what, todo)
+
+
+def on_connections(used: int, most: int) -> Finding:
+    what = f"{used} of {most} in use"
+    if used < BUSY * most:
+        return Finding("connections", Level.OK, what)
+    level = Level.PROBLEM if used >= FULL * most else Level.WARNING
+    return Finding("connections", level, what, "raise max_connections, or put a pooler such as PgBouncer in between")
+
+
+def on_snapshot(oldest: Snapshot | None) -> Finding:
+    name = "oldest snapshot"
+    if oldest is None:
+        return Finding(name, Level.OK, "none but our own")
+    since = "" if oldest.seconds is None else f" for {_rough(oldest.seconds)}"
+    holder = oldest.what if oldest.pid is None else f"pid {oldest.pid} ({oldest.what})"
+    what = f"{holder} holds it{since}, {oldest.transactions:,} transactions back"
+    seconds = oldest.seconds or 0.0
+    if seconds < LONG_SECONDS and oldest.transactions < MANY_TRANSACTIONS:
+        return Finding(name, Level.OK, what)
+    end = "end it" if oldest.pid is None else f"end it, or SELECT pg_terminate_backend({oldest.pid})"
+    level = Level.PROBLEM if seconds >= TOO_LONG_SECONDS else Level.WARNING
+    return Finding(name, level, what, f"vacuum can remove nothing newer, so that timers grow slow: {end}")
+
+
+def on_schema(mismatch: str | None) -> Finding:
+    if mismatch is None:
+        return Finding("schema", Level.OK, "fits this version")
+    what, _, todo = mismatch.rpartition(": ")
+    return Finding("schema", Level.PROBLEM, what or mismatch, todo)
+
+
+def on_versions(running: Collection[str]) -> Finding:
+    what = f"Evertick {__version__}, tz database {tzdb.VERSION}"
+    others = sorted(set(running) - {__version__})
+    if not others:
+        return Finding("versions", Level.OK, what)
+    todo = "finish the upgrade: nodes should run one version before long"
+    return Finding("versions", Level.WARNING, f"{what}; schedulers run {', '.join(others)}", todo)
+
+
+def on_partitions(unheld: int, nodes: Sequence[str]) -> Finding:
+    schedulers = f"{len(nodes)} scheduler{'' if len(nodes) == 1 else 's'}"
+    if not unheld:
+        return Finding("partitions", Level.OK, f"all {PARTITIONS} held by {schedulers}")
+    if not nodes:
+        todo = "start `evertick scheduler`"
+        return Finding("partitions", Level.PROBLEM, "no scheduler is alive, so nothing fires", todo)
+    todo = "wait some seconds and look again: a scheduler that just came or went is the usual reason"
+    return Finding("partitions", Level.WARNING, f"{unheld} of {PARTITIONS} held by none of {schedulers}", todo)
+
+
+def on_days(missing: Sequence[date], ahead: int) -> Finding:
+    if not missing:
+        return Finding("days ahead", Level.OK, f"ledgers have room for today and {ahead} more days")
+    what = f"the ledgers lack {', '.join(day.isoformat() for day in missing)}"
+    todo = "a janitor adds them each minute: start `evertick scheduler`, and look in its log if one runs"
+    # Without today nothing fires; one more day is missing each midnight until the janitor comes round.
+    level = Level.PROBLEM if len(missing) > ahead else Level.WARNING
+    return Finding("days ahead", level, what, todo)
+
+
+def on_lag(oldest: OldestDue | None) -> Finding:
+    if oldest is None:
+        return Finding("lag", Level.OK, "no timer is overdue")
+    late = oldest.now_at - oldest.due_at
+    what = f"the oldest due timer waits for {_rough(late.total_seconds())} ({format_id(Prefix.JOB, oldest.job_id)})"
+    if late < LATE:
+        return Finding("lag", Level.OK, what)
+    todo = "start schedulers or more of them; after an outage, give them time to catch up"
+    return Finding("lag", Level.PROBLEM if late >= TOO_LATE else Level.WARNING, what, todo)
+
+
+def on_leases(stuck: StuckLeases) -> Finding:
+    if stuck.oldest_at is None:
+        return Finding("leases", Level.OK, "none is stuck")
+    what = f"{stuck.leases:,} ran out and were not reaped, the oldest {_ago(stuck.oldest_at, stuck.now_at)}"
+    todo = "the scheduler that holds their partition reaps them: look whether one runs, and in its log"
+    return Finding("leases", Level.PROBLEM, what, todo)
+
+
+def on_ready(queues: Sequence[ReadyQueue]) -> Finding:
+    if not queues:
+        return Finding("ready work", Level.OK, "no attempt waits")
+    what = "; ".join(
+        f"{queue.queue} of {queue.tenant}: {queue.attempts:,}, oldest due {_ago(queue.oldest_at, queue.now_at)}"
+        for queue in queues
+    )
+    waits = max(queue.now_at - queue.oldest_at for queue in queues)
+    if waits < TOO_LATE:
+        return Finding("ready work", Level.OK, what)
+    todo = "start workers for these queues, or more of them"
+    return Finding("ready work", Level.WARNING, what, todo)
+
+
+def on_dead_letters(letters: int) -> Finding:
+    if not letters:
+        return Finding("dead letters", Level.OK, "none")
+    what = f"{letters:,} or more" if letters >= MOST_LETTERS else f"{letters:,}"
+    todo = "look at them with `evertick dead-letters list`, then replay or dismiss them"
+    return Finding("dead letters", Level.WARNING, what, todo)
+
+
+def on_dead_tuples(tuples: Tuples) -> Finding:
+    what = f"{tuples.dead:,} dead beside {tuples.live:,} live rows in timers"
+    if tuples.dead < max(MANY_DEAD_TUPLES, tuples.live):
+        return Finding("dead tuples", Level.OK, what)
+    todo = "vacuum falls behind: look for the oldest snapshot above, and whether autovacuum is on"
+    return Finding("dead tuples", Level.WARNING, what, todo)
+
+
+def _ago(at: datetime, now_at: datetime) -> str:
+    return f"{_rough((now_at - at).total_seconds())} ago"
+
+
+def _rough(seconds: float) -> str:
+    """A length of time in the largest unit of which there are at least two."""
+    for name, size in _UNITS:
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {name}"
+    return f"{seconds:.1f} s"

@@ -1,0 +1,62 @@
+"""The doctor: looks at a database as a whole and says of each thing whether it is well, and if not what to do."""
+
+import time
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+from evertick.domain.schedule.instants import SECOND_US, to_us
+from evertick.store import health, housekeeping, members
+from evertick.store.database import Pool
+from evertick.store.health import Server
+from evertick.store.migrate import SchemaMismatch, check_schema
+from evertick.usecases import diagnosis
+from evertick.usecases.diagnosis import Finding
+
+LIFETIME = timedelta(seconds=5)
+STUCK_SECONDS = 60.0
+DAYS_AHEAD = 3
+MOST_PER_LANE = 1000
+_LOOKS = 3
+
+
+async def examine(pool: Pool, lifetime: timedelta = LIFETIME) -> list[Finding]:
+    """All findings, in the order in which one thing rests on another.
+
+    `lifetime`: for so long after its last heartbeat a scheduler counts as alive.
+    """
+    return [finding async for finding in _examine(pool, lifetime)]
+
+
+async def _examine(pool: Pool, lifetime: timedelta) -> AsyncIterator[Finding]:
+    server, skew_seconds = await _look_at_clock(pool)
+    yield diagnosis.on_server(server.version)
+    yield diagnosis.on_clock(skew_seconds)
+    yield diagnosis.on_connections(server.connections, server.most_connections)
+    yield diagnosis.on_snapshot(await health.oldest_snapshot(pool))
+    try:
+        await check_schema(pool)
+    except SchemaMismatch as mismatch:
+        yield diagnosis.on_schema(str(mismatch))
+        return  # the rest cannot be looked at
+    yield diagnosis.on_schema(None)
+    alive = [node for node in await members.members(pool, lifetime) if node.is_alive]
+    yield diagnosis.on_versions({node.version for node in alive})
+    yield diagnosis.on_partitions(await members.unheld(pool, lifetime), [node.node for node in alive])
+    yield diagnosis.on_days(await housekeeping.missing_days(pool, DAYS_AHEAD), DAYS_AHEAD)
+    yield diagnosis.on_lag(await health.oldest_due(pool))
+    yield diagnosis.on_leases(await health.stuck_leases(pool, STUCK_SECONDS))
+    yield diagnosis.on_ready(await health.ready_queues(pool, MOST_PER_LANE))
+    yield diagnosis.on_dead_letters(await health.dead_letters(pool, diagnosis.MOST_LETTERS))
+    yield diagnosis.on_dead_tuples(await health.dead_tuples(pool))
+
+
+async def _look_at_clock(pool: Pool) -> tuple[Server, float]:
+    """The server, and how many seconds this machine's clock is ahead of it: by the look that took the least time."""
+    looks: list[tuple[float, float, Server]] = []
+    for _ in range(_LOOKS):
+        before = time.time()
+        server = await health.server(pool)
+        after = time.time()
+        looks.append((after - before, (before + after) / 2 - to_us(server.clock_at) / SECOND_US, server))
+    _, skew_seconds, server = min(looks)
+    return server, skew_seconds

@@ -1,0 +1,132 @@
+"""Editing jobs: a new version from now on. Nothing of it is retroactive, and no tick of the version before is lost.
+
+1. Lock the job, then its tick's timer: a firing that has it ends first.
+2. The same specification again changes nothing.
+3. Same ticks as before: the timer keeps its place, whatever else changes. Otherwise it moves to the new schedule's
+   first tick after now, and ticks that were due and not yet fired are a gap.
+4. Runs that stand already keep their version.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from evertick.domain.errors import Fault, InvalidFields
+from evertick.domain.ids import Prefix, format_id, partition_of
+from evertick.domain.job.fields import patched, read_spec
+from evertick.domain.job.spec import JobSpec
+from evertick.store import jobs
+from evertick.store.database import Session
+from evertick.store.jobs import NewJob, Standing, TickTimer
+from evertick.usecases import writing
+from evertick.usecases.catalogue import Place, priority_number
+from evertick.usecases.context import Tenant, job_key
+from evertick.usecases.create import create
+from evertick.usecases.errors import JobNotFound, NameTaken, VersionConflict
+from evertick.usecases.jobs import seen
+from evertick.usecases.rescheduling import Change, change_of
+from evertick.usecases.settling import unfired
+from evertick.usecases.views import Job, stored_fields
+
+
+class Put(NamedTuple):
+    """The job that now has the name, and whether it is new."""
+
+    job: Job
+    is_new: bool
+
+
+async def edit(tenant: Tenant, job_id: str, fields: object, *, expected_version: int | None = None) -> Job:
+    """Change the given fields of a job; null resets one to its default."""
+    key = job_key(job_id)
+
+    async def work(connection: Session) -> Job:
+        job = await locked(connection, tenant, key, expected_version)
+        spec = patched(read_spec(stored_fields(job.spec, job.payload)), fields)
+        return await _replace(connection, tenant, job, spec)
+
+    edited = await tenant.transact(work)
+    tenant.notify([key])
+    return edited
+
+
+async def put(tenant: Tenant, name: str, fields: object, *, expected_version: int | None = None) -> Put:
+    """Create the job of this name, or replace its whole specification. An equal one changes nothing."""
+    spec = read_spec(_with_name(name, fields))
+    while True:
+        key = await jobs.named(tenant.pool, tenant.tenant_id, name)
+        if key is None and expected_version is not None:
+            raise JobNotFound(repr(name))
+        try:
+            if key is None:
+                return Put(await create(tenant, spec), is_new=True)
+            return Put(await _put(tenant, key, spec, expected_version), is_new=False)
+        except (JobNotFound, NameTaken):
+            continue  # created, renamed or deleted since the look: look again
+
+
+async def _put(tenant: Tenant, key: int, spec: JobSpec, expected_version: int | None) -> Job:
+    async def work(connection: Session) -> Job:
+        job = await locked(connection, tenant, key, expected_version)
+        if stored_fields(job.spec, job.payload)["name"] != spec.name:
+            raise JobNotFound(repr(spec.name))
+        return await _replace(connection, tenant, job, spec)
+
+    replaced = await tenant.transact(work)
+    tenant.notify([key])
+    return replaced
+
+
+def _with_name(name: str, fields: object) -> object:
+    if not isinstance(fields, Mapping):
+        return fields  # which is refused where it is read
+    if fields.get("name") not in {None, name}:
+        raise InvalidFields([Fault("/name", f"must be {name!r}, the name that is put, or left out")])
+    return {**fields, "name": name}
+
+
+async def locked(connection: Session, tenant: Tenant, key: int, expected_version: int | None = None) -> Standing:
+    """Lock a job and its tick's timer, and tell how it stands."""
+    if not await jobs.lock(connection, tenant.tenant_id, key):
+        raise JobNotFound(format_id(Prefix.JOB, key))
+    job = await jobs.standing(connection, key)
+    if expected_version is not None and expected_version != job.spec_version:
+        raise VersionConflict(expected_version, job.spec_version)
+    return job
+
+
+async def _replace(connection: Session, tenant: Tenant, job: Standing, spec: JobSpec) -> Job:
+    spec = writing.with_name(spec, job.job_id)
+    text, payload = writing.write_spec(spec), writing.write_payload(spec.payload)
+    if not await jobs.is_same(connection, job.job_id, job.spec_version, text, payload):
+        await _write(connection, tenant, job, spec)
+    return await seen(connection, tenant, job.job_id)
+
+
+async def _write(connection: Session, tenant: Tenant, job: Standing, spec: JobSpec) -> None:
+    change = change_of(job, spec, tenant.shortest)
+    place = Place(spec.target.queue_name, partition_of(job.job_id), priority_number(spec.priority))
+    ids = await tenant.catalogue.add(connection, tenant.tenant_id, {change.digest: change.canonical}, [place])
+    version = job.spec_version + 1
+    row = writing.job_row(job.job_id, spec, (change.digest, change.fire_at, change.due_at), ids)
+    if not await jobs.edit(connection, row, version, job.now_at):
+        raise NameTaken(row.name)
+    if change.is_rescheduled:
+        await jobs.forget_ahead(connection, job.job_id, job.now_at)
+        await jobs.add_gaps(connection, job.job_id, job.spec_version, unfired(job))
+        await jobs.add_gaps(connection, job.job_id, version, change.gaps)
+    await _set_timer(connection, tenant, job, row, change)
+
+
+async def _set_timer(connection: Session, tenant: Tenant, job: Standing, row: NewJob, change: Change) -> None:
+    if change.fire_at is None or change.due_at is None:
+        if change.is_rescheduled:  # to manual
+            await jobs.drop_timer(connection, job.job_id, job.now_at, is_finished=False)
+            await jobs.unfinish(connection, job.job_id)
+        return
+    is_paused = job.status == "paused"
+    version = job.spec_version + 1
+    timer = TickTimer(change.fire_at, change.due_at, is_paused, row.rule_id, row.queue_id, version, row.priority)
+    if job.fire_at is None:
+        await jobs.add_timer(connection, tenant.tenant_id, job.job_id, timer)
+    else:
+        await jobs.move_timer(connection, job.job_id, timer)

@@ -1,0 +1,162 @@
+"""Runs and gaps as their owners see them."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TypeAlias
+
+from evertick.domain.ids import Prefix, format_id, format_run_id, format_token
+from evertick.domain.schedule.instants import to_us
+from evertick.domain.states import (
+    FINAL_RUNS,
+    AttemptStatus,
+    GapReason,
+    GapStatus,
+    OpenAttempt,
+    Outcome,
+    RunReason,
+    RunStatus,
+    gap_status,
+    run_status,
+)
+from evertick.store.runs import AttemptRow, GapRow, RunRow
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run by its latest attempt. `attempt` is 0 before the first; times and the rest are the latest one's."""
+
+    run_id: str
+    job_id: str
+    scheduled_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    duration_ms: int | None
+    status: RunStatus
+    attempt: int
+    reason: RunReason
+    spec_version: int
+    worker_id: str | None
+    result_code: int | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedTicks:
+    """A gap: it stands in a list of runs where its ticks would."""
+
+    job_id: str
+    status: GapStatus
+    reason: GapReason
+    scheduled_at: datetime
+    until: datetime
+    count: int
+    spec_version: int
+    run_id: None = None
+
+
+Entry: TypeAlias = Run | SkippedTicks
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt of a run. `result` is None while it is open."""
+
+    token: str
+    attempt: int
+    status: AttemptStatus
+    due_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    duration_ms: int | None
+    worker_id: str | None
+    result_code: int | None
+    error: str | None
+    excerpt: str | None
+
+    @property
+    def result(self) -> Outcome | None:
+        return self.status if isinstance(self.status, Outcome) else None
+
+
+@dataclass(frozen=True, slots=True)
+class RunDetail:
+    """A run with all its attempts, the first one first."""
+
+    run: Run
+    attempts: tuple[Attempt, ...]
+
+
+def run_of(row: RunRow) -> Run:
+    status = status_of(row)
+    # A run that goes on has not finished, whatever its latest attempt has.
+    finished_at = row.finished_at if status in FINAL_RUNS else None
+    return Run(
+        run_id=format_run_id(row.job_id, to_us(row.fire_at)),
+        job_id=format_id(Prefix.JOB, row.job_id),
+        scheduled_at=row.fire_at,
+        started_at=row.started_at,
+        finished_at=finished_at,
+        duration_ms=_milliseconds(row.started_at, finished_at),
+        status=status,
+        attempt=row.attempt or 0,
+        reason=RunReason(row.reason),
+        spec_version=row.spec_version,
+        worker_id=row.worker,
+        result_code=row.code,
+        error=row.error,
+    )
+
+
+def status_of(row: RunRow) -> RunStatus:
+    """A run's status by its latest attempt."""
+    return run_status(_attempt_status(row), timer_pending=row.has_timer, withdrawn=row.is_withdrawn)
+
+
+def gap_of(row: GapRow) -> SkippedTicks:
+    reason = GapReason(row.reason)
+    return SkippedTicks(
+        job_id=format_id(Prefix.JOB, row.job_id),
+        status=gap_status(reason),
+        reason=reason,
+        scheduled_at=row.first_at,
+        until=row.last_at,
+        count=row.ticks,
+        spec_version=row.spec_version,
+    )
+
+
+def attempt_of(row: AttemptRow) -> Attempt:
+    run = row.run
+    status = _attempt_status(run)
+    assert status is not None
+    assert run.lane_id is not None
+    assert run.seq is not None
+    assert run.attempt is not None
+    assert row.due_at is not None
+    return Attempt(
+        token=format_token(run.lane_id, run.seq),
+        attempt=run.attempt,
+        status=status,
+        due_at=row.due_at,
+        started_at=run.started_at,
+        finished_at=run.finished_at,
+        duration_ms=_milliseconds(run.started_at, run.finished_at),
+        worker_id=run.worker,
+        result_code=run.code,
+        error=run.error,
+        excerpt=row.excerpt,
+    )
+
+
+def _attempt_status(row: RunRow) -> AttemptStatus | None:
+    if row.seq is None:
+        return None
+    if row.result is not None:
+        return Outcome(row.result)
+    return OpenAttempt.LEASED if row.is_leased else OpenAttempt.READY
+
+
+def _milliseconds(started_at: datetime | None, finished_at: datetime | None) -> int | None:
+    return None if started_at is None or finished_at is None else (finished_at - started_at) // _MILLISECOND

@@ -1,0 +1,38 @@
+"""Ticks of which nobody will make runs any more: what a pause swallowed, what an edit or a deletion cut off."""
+
+import functools
+from datetime import timedelta
+
+from evertick.domain.jitter import jitter_offset
+from evertick.domain.misfire import Gap, settle_missed
+from evertick.domain.policies import MissedWindow
+from evertick.domain.rule import Rule, from_canonical
+from evertick.domain.schedule.instants import SECOND_US, duration_us, to_us
+from evertick.domain.schedule.ticks import END_US
+from evertick.domain.states import GapReason
+from evertick.store.jobs import Standing
+
+rule_from = functools.lru_cache(maxsize=1024)(from_canonical)
+
+
+def jitter_us(job_id: int, rule: Rule) -> int:
+    """The job's own offset."""
+    return duration_us(jitter_offset(job_id, timedelta(microseconds=rule.jitter_us)))
+
+
+def unfired(job: Standing) -> tuple[Gap, ...]:
+    """The ticks up to now that the job's timer still stood for, as the one gap that they become."""
+    if job.fire_at is None or job.fire_at > job.now_at:
+        return ()
+    reason = GapReason.PAUSED if job.status == "paused" else GapReason.MISSED
+    ticks = rule_from(job.canonical).ticks()
+    end_us = to_us(job.now_at) + 1
+    return settle_missed(ticks, to_us(job.fire_at), end_us, MissedWindow.SKIP, max_missed=1, reason=reason).gaps
+
+
+def swallowed(rule: Rule, after_us: int, next_us: int | None) -> tuple[Gap, ...]:
+    """Ticks that the clocks jump over, and no policy makes up for, between an instant and the next tick or the end."""
+    if rule.timezone == "UTC":
+        return ()
+    lost = rule.ticks().lost(after_us + 1, END_US if next_us is None else next_us + 1)
+    return tuple(Gap(jump.at * SECOND_US, jump.at * SECOND_US, jump.ticks, GapReason.DST) for jump in lost)

@@ -1,0 +1,265 @@
+"""What tests of the engine share: rows straight into its tables, a holder that fires as planned, and bounded waits."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+import asyncpg
+
+from evertick.domain.assignment import Member
+from evertick.domain.rule import Policies, rule_of
+from evertick.domain.schedule.schedule import Schedule
+from evertick.roles.scheduler import Scheduler
+from evertick.runtime.clock import Clock
+from evertick.store import lanes, members, outcomes, timers
+from evertick.store.lanes import Leased
+from evertick.store.outcomes import Again, Dead, Ending
+from evertick.store.statements import Connection
+from evertick.store.timers import Fired, Firing
+
+AT = datetime(2026, 6, 9, 12, tzinfo=UTC)
+"""A fire time long past by the server's clock: whatever stands at it is due."""
+MINUTE = timedelta(minutes=1)
+LIFETIME = timedelta(seconds=60)
+LEASE = timedelta(seconds=30)
+PATIENCE_SECONDS = 20.0
+
+_ADD_JOB = """
+WITH given AS (
+    SELECT $1::bigint AS job_id, $2::bigint AS tenant_id, $3::text AS queue, $6::timestamptz AS fire_at,
+           $7::timestamptz AS due_at, $8::smallint AS priority, ($1 & 255)::smallint AS partition
+), rule AS (
+    INSERT INTO rules (digest, canonical) VALUES ($4, $5)
+        ON CONFLICT (digest) DO UPDATE SET canonical = excluded.canonical RETURNING rule_id
+), queue AS (
+    INSERT INTO queues (tenant_id, name) SELECT tenant_id, queue FROM given
+        ON CONFLICT (tenant_id, name) DO UPDATE SET name = excluded.name RETURNING queue_id
+), job AS (
+    INSERT INTO jobs (job_id, tenant_id, created_at, updated_at, spec_version, name, queue)
+    SELECT job_id, tenant_id, fire_at, fire_at, 1, 'job ' || job_id, queue FROM given
+), version AS (
+    INSERT INTO job_versions (job_id, rule_id, effective_at, spec_version, timeout_seconds, name, timezone, handler,
+                              retry, payload, spec)
+    SELECT job_id, rule_id, fire_at, 1, 60, 'job ' || job_id, 'UTC', 'handle', $9::jsonb, '{"n": 1}', '{}'
+      FROM given, rule
+), lane AS (
+    INSERT INTO lanes (lane_id, queue_id, partition, priority)
+    SELECT (queue_id::bigint << 10) | (partition << 2) | priority, queue_id, partition, priority FROM given, queue
+        ON CONFLICT DO NOTHING
+), timer AS (
+    INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, queue_id, spec_version, kind, partition, priority)
+    SELECT job_id, fire_at, due_at, tenant_id, rule_id, queue_id, 1, 'tick', partition, priority
+      FROM given, rule, queue
+)
+SELECT rule_id, queue_id FROM rule, queue
+"""
+RETRIES = '{"max_retries": 3, "backoff": "fixed", "delay_seconds": 10, "max_delay_seconds": 10}'
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job that was put into the tables, and where its attempts go."""
+
+    job_id: int
+    rule_id: int
+    queue_id: int
+    priority: int
+
+    @property
+    def partition(self) -> int:
+        return self.job_id & 255
+
+    @property
+    def lane_id(self) -> int:
+        return self.queue_id << 10 | self.partition << 2 | self.priority
+
+
+async def add_job(
+    connection: Connection,
+    schedule: str = "* * * * *",
+    policies: Policies | None = None,
+    *,
+    partition: int = 7,
+    fire_at: datetime = AT,
+    due_at: datetime | None = None,
+    priority: int = 1,
+    queue: str = "default",
+    tenant_id: int = 1,
+    retry: str = RETRIES,
+) -> Job:
+    rule = rule_of(Schedule(schedule, anchor_at=AT), policies or Policies())
+    job_id = await connection.fetchval("SELECT nextval('job_numbers') << 8 | $1", partition)
+    row = await connection.fetchrow(
+        _ADD_JOB, job_id, tenant_id, queue, rule.digest(), rule.canonical(), fire_at, due_at or fire_at, priority, retry
+    )
+    assert row is not None
+    return Job(job_id, row["rule_id"], row["queue_id"], priority)
+
+
+async def add_timer(connection: Connection, job: Job, kind: str, fire_at: datetime, reason: str) -> None:
+    """A run that waits for its timer, due at its fire time."""
+    await connection.execute(
+        "INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, queue_id, spec_version, kind, reason,"
+        " partition, priority) VALUES ($1, $2, $2, 1, $3, $4, 1, $5, $6, $7, $8)",
+        *(job.job_id, fire_at, job.rule_id, job.queue_id, kind, reason, job.partition, job.priority),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What a test wants of one timer: by default, that its tick runs and the next one comes a minute later."""
+
+    job: Job
+    fire_at: datetime = AT
+    kind: str = "tick"
+    reason: str | None = "tick"
+    policy: str = "SKIP"
+    limit: int = 1
+    due_at: datetime | None = None
+    rule_id: int | None = None
+    run_at: datetime | None = None
+    runs: bool = True
+    is_last: bool = False
+    gaps: Sequence[tuple[datetime, datetime, int, str]] = ()
+
+
+def firing_of(planned: Sequence[Planned]) -> Firing:
+    firing = Firing()
+    for number, each in enumerate(planned, start=1):
+        next_at = None if each.is_last or each.kind != "tick" else each.fire_at + MINUTE
+        firing.job_ids.append(each.job.job_id)
+        firing.kinds.append(each.kind)
+        firing.fire_ats.append(each.fire_at)
+        firing.due_ats.append(each.due_at or each.fire_at)
+        firing.rule_ids.append(each.job.rule_id if each.rule_id is None else each.rule_id)
+        firing.run_ats.append((each.run_at or each.fire_at) if each.runs else None)
+        firing.reasons.append(each.reason if each.kind == "tick" else None)
+        firing.next_fire_ats.append(next_at)
+        firing.next_due_ats.append(next_at)
+        firing.policies.append(each.policy)
+        firing.limits.append(each.limit)
+        for first_at, last_at, ticks, reason in each.gaps:
+            firing.gap_numbers.append(number)
+            firing.gap_first_ats.append(first_at)
+            firing.gap_last_ats.append(last_at)
+            firing.gap_ticks.append(ticks)
+            firing.gap_reasons.append(reason)
+    return firing
+
+
+@dataclass(slots=True)
+class Holder:
+    """A scheduler as the store sees it: a node, its epochs, and the seq after which it goes on."""
+
+    connection: Connection
+    node: str = "first"
+    epochs: dict[int, int] = field(default_factory=dict)
+    last_seq: int = 0
+
+    async def take(self, *partitions: int) -> dict[int, int]:
+        await members.beat(self.connection, Member(self.node), "1", LIFETIME)
+        taken = await members.take(self.connection, self.node, partitions, LIFETIME)
+        self.epochs |= taken
+        self.last_seq = max(self.last_seq, await members.last_seq(self.connection, taken))
+        return taken
+
+    async def fire(self, *planned: Planned) -> Fired:
+        fired = await timers.fire(self.connection, self.node, self.epochs, self.last_seq, firing_of(planned))
+        self.last_seq = fired.last_seq
+        return fired
+
+    async def fire_ticks(self, first: Planned, count: int) -> list[Fired]:
+        """The same plan for so many ticks, one after the other."""
+        return [await self.fire(replace(first, fire_at=first.fire_at + n * MINUTE)) for n in range(count)]
+
+
+async def lease(connection: Connection, *jobs: Job, worker: str = "w", most: int = 100) -> list[Leased]:
+    return await lanes.lease(
+        connection,
+        sorted({job.queue_id for job in jobs}),
+        worker,
+        lanes=64,
+        most_per_lane=most,
+        rotation=0,
+        lease_time=LEASE,
+    )
+
+
+def ending_of(leased: Leased, result: str = "success", then: Again | Dead | None = None) -> Ending:
+    return Ending(
+        leased.lane_id,
+        leased.seq,
+        leased.job_id,
+        leased.fire_at,
+        leased.spec_version,
+        leased.reason,
+        result,
+        started_at=AT,
+        finished_at=AT,
+        then=then,
+    )
+
+
+AGAIN = Again(2, timedelta(0))
+
+
+async def finish(connection: Connection, job: Job, result: str = "success", then: Again | Dead | None = None) -> int:
+    """Lease and end whatever is ready in a job's queue; how many attempts that was."""
+    leased = await lease(connection, job)
+    done = sorted({each.lease_id for each in leased})
+    return len(await outcomes.record(connection, "w", [ending_of(each, result, then) for each in leased], done))
+
+
+async def retry_timer(connection: Connection, job: Job) -> Planned:
+    """The plan for a job's only retry timer."""
+    due_at = await connection.fetchval("SELECT due_at FROM timers WHERE job_id = $1 AND kind = 'retry'", job.job_id)
+    fire_at = await connection.fetchval("SELECT fire_at FROM timers WHERE job_id = $1 AND kind = 'retry'", job.job_id)
+    return Planned(job, fire_at, kind="retry", due_at=due_at, rule_id=0)
+
+
+async def runs_of(connection: Connection, job: Job) -> list[tuple[datetime, str, int]]:
+    """The attempts of a job in the order in which they were fired: fire time, reason, number."""
+    rows = await connection.fetch(
+        "SELECT fire_at, reason::text, attempt FROM attempts WHERE job_id = $1 ORDER BY seq", job.job_id
+    )
+    return [tuple(row) for row in rows]
+
+
+async def gaps_of(connection: Connection, job: Job) -> list[tuple[datetime, datetime, int, str]]:
+    rows = await connection.fetch(
+        "SELECT first_at, last_at, ticks, reason::text FROM gaps WHERE job_id = $1 ORDER BY first_at, gaps.reason",
+        job.job_id,
+    )
+    return [tuple(row) for row in rows]
+
+
+async def timers_of(connection: Connection, job: Job) -> list[tuple[str, datetime]]:
+    rows = await connection.fetch(
+        "SELECT kind::text, fire_at FROM timers WHERE job_id = $1 ORDER BY timers.kind, fire_at", job.job_id
+    )
+    return [tuple(row) for row in rows]
+
+
+@asynccontextmanager
+async def scheduler(url: str, node: str = "scheduler", clock: Clock | None = None) -> AsyncIterator[Scheduler]:
+    """A scheduler whose steps the test drives."""
+    opened = Scheduler(url, node, lifetime=LIFETIME, lease_time=LEASE, clock=clock)
+    await opened.open()
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+async def until(condition: Callable[[], Awaitable[object]]) -> None:
+    """Wait for what other tasks or sessions bring about, but not for ever."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not await condition():  # noqa: ASYNC110 - other sessions set no event
+            await asyncio.sleep(0.005)  # between two looks
+
+
+async def until_blocked(watcher: Connection, blocked: asyncpg.Connection) -> None:
+    """Wait until a session waits for a lock that another holds."""
+    await until(lambda: watcher.fetchval("SELECT pg_blocking_pids($1) <> '{}'", blocked.get_server_pid()))

@@ -1,0 +1,160 @@
+"""The agenda by itself: what it knows, what it hands out, and in which order."""
+
+from collections import Counter
+from datetime import datetime, timedelta
+
+from engine import AT
+from evertick.domain.ids import job_id_of
+from evertick.domain.schedule.instants import SECOND_US, to_us
+from evertick.roles.scheduler.agenda import Agenda, Entry
+from evertick.store.timers import Timer
+
+NOW_US = to_us(AT)
+
+
+def timer(
+    number: int,
+    seconds: float = 0,
+    *,
+    kind: str = "tick",
+    partition: int = 7,
+    tenant_id: int = 1,
+    fire_at: datetime | None = None,
+) -> Timer:
+    """A timer that is due so many seconds from the start."""
+    due_at = AT + timedelta(seconds=seconds)
+    return Timer(job_id_of(number, partition), kind, fire_at or due_at, due_at, tenant_id, 1)
+
+
+def due(agenda: Agenda, seconds: float = 0, most: int = 100, weights: dict[int, int] | None = None) -> list[Entry]:
+    now_us = NOW_US + round(seconds * SECOND_US)
+    agenda.collect(now_us, weights or {})
+    return agenda.take(most, now_us)
+
+
+def timers(entries: list[Entry]) -> list[Timer]:
+    return [entry.timer for entry in entries]
+
+
+def agenda_of(*known: Timer) -> Agenda:
+    agenda = Agenda(NOW_US)
+    agenda.add(known)
+    return agenda
+
+
+def test_timers_leave_when_they_are_due_and_in_their_order() -> None:
+    first, second, later = timer(1, 1), timer(2, 2), timer(3, 3)
+    agenda = agenda_of(later, second, first)
+    assert due(agenda, 0.9) == []
+    assert timers(due(agenda, 2)) == [first, second]
+    assert timers(due(agenda, 3)) == [later]
+
+
+def test_a_job_whose_tick_has_moved_is_known_once_and_due_at_its_new_time() -> None:
+    agenda = agenda_of(timer(1, 1))
+    moved = timer(1, 5)
+    agenda.add([moved])
+    assert (len(agenda), agenda.count(7)) == (1, 1)
+    assert due(agenda, 4) == []
+    assert timers(due(agenda, 5)) == [moved]
+
+
+def test_a_tick_that_moves_while_it_waits_for_its_turn_is_not_handed_out() -> None:
+    agenda = agenda_of(timer(1, 1), timer(2, 1))
+    agenda.collect(NOW_US + SECOND_US, {})
+    agenda.add([timer(1, 9)])
+    assert timers(agenda.take(10, NOW_US + SECOND_US)) == [timer(2, 1)]
+    assert timers(due(agenda, 9)) == [timer(1, 9)]
+
+
+def test_a_timer_that_is_read_again_while_it_waits_is_handed_out_once() -> None:
+    agenda = agenda_of(timer(1))
+    agenda.collect(NOW_US, {})
+    agenda.add([timer(1)])
+    assert len(due(agenda)) == 1
+    assert due(agenda) == []
+
+
+def test_runs_of_a_job_are_known_beside_its_tick() -> None:
+    retry, manual = timer(1, kind="retry"), timer(1, kind="manual")
+    agenda = agenda_of(timer(1), retry, manual, retry)
+    assert (len(agenda), agenda.count(7)) == (3, 3)
+
+
+def test_a_job_has_one_timer_in_a_round() -> None:
+    known = [timer(1), timer(1, kind="retry"), timer(1, kind="manual")]
+    agenda = agenda_of(*known, timer(2))
+    rounds = [timers(due(agenda)) for _ in range(4)]
+    assert [len(each) for each in rounds] == [2, 1, 1, 0]
+    assert sorted(entry.kind for each in rounds for entry in each if entry.job_id == known[0].job_id) == [
+        *("manual", "retry", "tick"),
+    ]
+
+
+def test_what_was_handed_out_stays_known_until_it_is_settled_or_forgotten() -> None:
+    agenda = agenda_of(timer(1), timer(2), timer(3))
+    one, two, three = due(agenda)
+    assert len(agenda) == 3
+    agenda.settle(one.key, timer(1, 60))
+    agenda.again(two.key, NOW_US + SECOND_US)
+    agenda.forget(three.key)
+    assert len(agenda) == 2
+    assert timers(due(agenda, 1)) == [two.timer]
+    assert timers(due(agenda, 60)) == [timer(1, 60)]
+
+
+def test_what_was_forgotten_does_not_come_back_by_itself() -> None:
+    agenda = agenda_of(timer(1), timer(2))
+    one, two = due(agenda)
+    agenda.keep_only([])
+    agenda.settle(one.key, timer(1))
+    agenda.again(two.key, NOW_US)
+    agenda.forget(one.key)
+    assert (len(agenda), agenda.count(7), due(agenda)) == (0, 0, [])
+
+
+def test_timers_of_a_lost_partition_are_dropped_wherever_they_wait() -> None:
+    lost_due, lost_later = timer(1, partition=8), timer(2, 5, partition=8)
+    kept = timer(3, partition=7)
+    agenda = agenda_of(lost_due, lost_later, kept, timer(1, kind="retry", partition=8))
+    agenda.collect(NOW_US, {})
+    agenda.keep_only([7])
+    assert (len(agenda), agenda.count(8), agenda.count(7)) == (1, 0, 1)
+    assert timers(agenda.take(10, NOW_US)) == [kept]
+    assert due(agenda, 60) == []
+
+
+def test_timers_of_a_partition_that_came_back_are_handed_out_once() -> None:
+    agenda = agenda_of(timer(1), timer(1, kind="retry"))
+    agenda.collect(NOW_US, {})
+    agenda.keep_only([])
+    agenda.add([timer(1), timer(1, kind="retry")])
+    assert len([*due(agenda), *due(agenda), *due(agenda)]) == 2
+
+
+def test_a_tenant_with_many_due_does_not_hold_up_one_with_few() -> None:
+    crowd = [timer(number, tenant_id=1) for number in range(1, 1001)]
+    few = [timer(number, tenant_id=2) for number in range(2001, 2004)]
+    agenda = agenda_of(*crowd, *few)
+    assert Counter(entry.tenant_id for entry in timers(due(agenda, most=50)))[2] == 3
+
+
+def test_tenants_are_served_by_weight() -> None:
+    agenda = agenda_of(*[timer(number, tenant_id=number % 2) for number in range(1, 2001)])
+    served = Counter(entry.tenant_id for entry in timers(due(agenda, most=320, weights={0: 3, 1: 1})))
+    assert served == {0: 240, 1: 80}
+
+
+def test_work_of_an_outage_waits_behind_what_is_on_time() -> None:
+    late = [timer(number, -3600) for number in range(1, 101)]
+    on_time = [timer(number, -1) for number in range(201, 211)]
+    agenda = agenda_of(*late, *on_time)
+    assert timers(due(agenda, most=20))[:10] == on_time
+    assert agenda.due == 90
+
+
+def test_the_next_due_time_is_known() -> None:
+    agenda = agenda_of(timer(1, 2), timer(2, 1))
+    assert agenda.next_due_us() == NOW_US + SECOND_US
+    due(agenda, 2)
+    assert agenda.next_due_us() is None

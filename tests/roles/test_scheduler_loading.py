@@ -1,0 +1,177 @@
+"""How timers come from the table into the agenda, whatever is read, heard or missed."""
+
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+
+import asyncpg
+import pytest
+
+from engine import LIFETIME, MINUTE, Job, add_job, runs_of, scheduler
+from evertick.roles.scheduler import Scheduler, loading
+from evertick.store import members
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+async def node(database_url: str) -> AsyncIterator[Scheduler]:
+    """Holds everything."""
+    async with scheduler(database_url) as opened:
+        await opened.join()
+        yield opened
+
+
+@pytest.fixture
+async def now_at(connection: asyncpg.Connection) -> datetime:
+    now: datetime = await connection.fetchval("SELECT clock_at()")
+    return now
+
+
+def known(node: Scheduler) -> set[int]:
+    return {timer.job_id for timer in node.state.agenda._timers.values()}
+
+
+async def test_timers_of_the_coming_minutes_are_read_and_later_ones_are_not(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime
+) -> None:
+    due, soon = await add_job(connection), await add_job(connection, fire_at=now_at + 9 * MINUTE, partition=200)
+    await add_job(connection, fire_at=now_at + 20 * MINUTE)
+    await node.loading.step()
+    assert known(node) == {due.job_id, soon.job_id}
+
+
+async def test_each_round_reads_on_where_the_last_one_ended(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "AHEAD_SECONDS", 0)
+    await node.loading.step()
+    hidden = await add_job(connection, fire_at=now_at + 5 * MINUTE)  # nobody is told
+    for partition in node.state.holdings.epochs:
+        node.loading._until[partition] = now_at + 6 * MINUTE
+    later = await add_job(connection, fire_at=now_at + 9 * MINUTE)
+    await node.loading.step()
+    assert known(node) == {later.job_id}
+    assert hidden.job_id not in known(node)
+
+
+async def test_a_partition_with_more_timers_than_fit_is_read_on_as_they_are_used_up(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "MOST", 10)
+    monkeypatch.setattr(loading, "REFILL", 5)
+    jobs = [await add_job(connection, fire_at=now_at + MINUTE + n * SECOND) for n in range(25)]
+    await add_job(connection, fire_at=now_at + MINUTE, partition=8)
+    await node.loading.step()
+    assert (node.state.agenda.count(7), node.state.agenda.count(8)) == (10, 1)
+    await use_up(connection, node, jobs[:5])
+    await node.loading.step()
+    assert node.state.agenda.count(7) == 5
+    await use_up(connection, node, jobs[5:6])
+    await node.loading.step()
+    assert {job.job_id for job in jobs[6:16]} <= known(node)
+    assert node.state.agenda.count(7) == 10
+
+
+async def use_up(connection: asyncpg.Connection, node: Scheduler, jobs: list[Job]) -> None:
+    """As if they had fired for the last time."""
+    for job in jobs:
+        await connection.execute("DELETE FROM timers WHERE job_id = $1", job.job_id)
+        node.state.agenda.forget(job.job_id)
+
+
+async def test_a_flood_larger_than_an_answer_is_fired_whole_and_once(
+    connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in ("MOST", "POLL_MOST"):
+        monkeypatch.setattr(loading, limit, 10)
+    monkeypatch.setattr(loading, "REFILL", 5)
+    jobs = [await add_job(connection, "now") for _ in range(45)]
+    for _ in range(10):
+        await node.loading.step()
+        while await node.firing.fire_batch():
+            pass
+    assert await connection.fetchval("SELECT count(*) FROM timers") == 0
+    assert [len(await runs_of(connection, job)) for job in jobs] == [1] * len(jobs)
+
+
+async def test_a_wake_up_brings_the_jobs_that_it_names(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime
+) -> None:
+    await node.loading.step()
+    named, unnamed = [await add_job(connection, fire_at=now_at + 5 * MINUTE) for _ in range(2)]
+    far = await add_job(connection, fire_at=now_at + 60 * MINUTE)
+    node.loading.woken(frozenset({named.job_id, far.job_id}))
+    await node.loading.step()
+    assert known(node) == {named.job_id}
+    assert unnamed.job_id not in known(node)
+
+
+async def test_a_wake_up_tells_of_a_tick_that_has_moved(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime
+) -> None:
+    job = await add_job(connection, fire_at=now_at + 5 * MINUTE)
+    await node.loading.step()
+    await connection.execute("UPDATE timers SET fire_at = $1, due_at = $1", now_at + MINUTE)
+    node.loading.woken(frozenset({job.job_id}))
+    await node.loading.step()
+    assert [timer.due_at for timer in node.state.agenda._timers.values()] == [now_at + MINUTE]
+
+
+async def test_a_wake_up_for_somebody_elses_partition_is_not_heeded(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime
+) -> None:
+    await node.loading.step()
+    node.state.holdings.drop({7})
+    job = await add_job(connection, fire_at=now_at + MINUTE)
+    node.loading.woken(frozenset({job.job_id}))
+    await node.loading.step()
+    assert known(node) == set()
+
+
+async def test_a_wake_up_whose_reading_fails_is_not_lost(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime
+) -> None:
+    await node.loading.step()
+    job = await add_job(connection, fire_at=now_at + 5 * MINUTE)
+    node.loading.woken(frozenset({job.job_id}))
+    await connection.execute("ALTER TABLE timers RENAME TO timers_away")
+    with pytest.raises(asyncpg.UndefinedTableError):
+        await node.loading.step()
+    await connection.execute("ALTER TABLE timers_away RENAME TO timers")
+    await node.loading.step()
+    assert known(node) == {job.job_id}
+
+
+@pytest.mark.parametrize("hint", ["poll", "many"])
+async def test_a_timer_that_nobody_was_told_of_is_found_by_the_poll(
+    connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch, hint: str
+) -> None:
+    """Each second; or at once, when a wake-up says that there are too many to name."""
+    monkeypatch.setattr(loading, "POLL_SECONDS", 0 if hint == "poll" else 3600)
+    await node.loading.step()
+    job = await add_job(connection)
+    if hint == "many":
+        await node.loading.step()
+        assert known(node) == set()
+        node.loading.woken(None)
+    await node.loading.step()
+    assert known(node) == {job.job_id}
+
+
+async def test_a_lost_partition_is_forgotten_and_read_from_the_beginning_when_it_comes_back(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime
+) -> None:
+    due, soon = await add_job(connection), await add_job(connection, fire_at=now_at + 5 * MINUTE)
+    neighbour = await add_job(connection, fire_at=now_at + 5 * MINUTE, partition=8)
+    await node.loading.step()
+    assert await members.take(connection, "thief", [7], timedelta(0)) == {7: 2}
+    await members.beat(connection, node.membership._me, "1", LIFETIME)
+    node.membership._lifetime = timedelta(0)  # nobody counts as alive: it is given all, and takes it from whoever
+    node.state.holdings.epochs[7] = 1
+    await node.membership._believe(await members.held(connection, node.node))
+    assert known(node) == {neighbour.job_id}
+    hidden = await add_job(connection, fire_at=now_at + 2 * MINUTE)
+    await node.membership.step()
+    assert node.state.holdings.epochs[7] == 3
+    await node.loading.step()
+    assert known(node) == {due.job_id, soon.job_id, neighbour.job_id, hidden.job_id}

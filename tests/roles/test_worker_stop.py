@@ -1,0 +1,110 @@
+"""A worker that stops: what runs may finish, the rest is handed back, and nothing counts as a try."""
+
+import asyncio
+import threading
+from datetime import timedelta
+
+from engine import PATIENCE_SECONDS, until
+from evertick.roles.worker.run import Run
+from roles.workshop import Workshop, within_patience
+
+NO_GRACE = timedelta(0)
+
+
+async def test_what_was_not_started_is_handed_back_and_what_runs_may_finish(workshop: Workshop) -> None:
+    began, release = asyncio.Event(), asyncio.Event()
+
+    async def handle(run: Run) -> None:
+        began.set()
+        await release.wait()
+
+    job = await workshop.ready(count=3)
+    # The threads have nothing to do, but the worker leases for them too.
+    worker = workshop.worker({"handle": handle, "other": lambda: None}, concurrency=1, threads=3)
+    await worker.start()
+    await within_patience(began)
+
+    async def has_leased_all() -> bool:
+        return worker.figures.leased == 3
+
+    await until(has_leased_all)
+    stopping = asyncio.create_task(worker.stop())
+    handed_back = await workshop.until_ended(job, 2)
+    assert [outcome.result for outcome in handed_back] == ["deferred", "deferred"]
+    release.set()
+    await stopping
+    assert sorted(await workshop.results(job)) == ["deferred", "deferred", "success"]
+    assert await workshop.leases() == 0
+
+
+async def test_what_outlasts_the_grace_is_cancelled_and_handed_back(workshop: Workshop) -> None:
+    began = asyncio.Event()
+
+    async def handle() -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    job = await workshop.ready()
+    worker = workshop.worker({"handle": handle})
+    await worker.start()
+    await within_patience(began)
+    await worker.stop(NO_GRACE)
+    outcome = await workshop.outcome(job)
+    assert (outcome.attempt, outcome.result, outcome.is_final) == (1, "deferred", False)
+    ((attempt, due_in),) = await workshop.retries(job)
+    assert attempt == 1
+    assert due_in <= 0
+    assert (await workshop.leases(), await workshop.dead_letters(job)) == (0, [])
+    assert worker.figures.handed_back == 1
+
+
+async def test_a_thread_that_does_not_end_does_not_keep_the_worker(workshop: Workshop) -> None:
+    loop = asyncio.get_running_loop()
+    began, release = asyncio.Event(), threading.Event()
+
+    def handle() -> None:
+        loop.call_soon_threadsafe(began.set)
+        release.wait(PATIENCE_SECONDS)
+
+    job = await workshop.ready()
+    worker = workshop.worker({"handle": handle})
+    await worker.start()
+    await within_patience(began)
+    await worker.stop(NO_GRACE)
+    release.set()
+    assert await workshop.results(job) == ["deferred"]
+    assert [attempt for attempt, _ in await workshop.retries(job)] == [1]
+
+
+async def test_a_handed_back_attempt_runs_again_under_its_number(workshop: Workshop) -> None:
+    began = asyncio.Event()
+    attempts: list[int] = []
+
+    async def handle(run: Run) -> None:
+        attempts.append(run.attempt)
+        if len(attempts) == 1:
+            began.set()
+            await asyncio.Event().wait()
+
+    job = await workshop.ready()
+    worker = workshop.worker({"handle": handle})
+    await worker.start()
+    await within_patience(began)
+    await worker.stop(NO_GRACE)
+    await workshop.fire_retry(job)
+    await workshop.work_off({"handle": handle})
+    assert attempts == [1, 1]
+    assert await workshop.results(job) == ["deferred", "success"]
+
+
+async def test_a_worker_waits_for_a_queue_that_does_not_exist_yet(workshop: Workshop) -> None:
+    ran = asyncio.Event()
+
+    async def handle() -> None:
+        ran.set()
+
+    async with workshop.started({"handle": handle}):
+        job = await workshop.ready()
+        await within_patience(ran)
+        await workshop.until_ended(job)
+    assert await workshop.results(job) == ["success"]

@@ -1,0 +1,143 @@
+"""The statements of jobs: what they lock, what they take from indexes, and what they do when others are first."""
+
+import asyncio
+from datetime import timedelta
+
+import asyncpg
+
+from engine import AT, MINUTE, Holder, Planned, add_job, until_blocked
+from evertick.store import jobs, tenants
+from evertick.store.database import Pool, connect
+from evertick.store.jobs import NewJob
+from evertick.store.statements import Statement
+
+HOUR = timedelta(hours=1)
+
+
+def new_job(number: int, name: str, **changes: object) -> NewJob:
+    return NewJob(
+        number << 8 | 7,
+        name,
+        "default",
+        "{}",
+        1,
+        300,
+        "UTC",
+        "send",
+        None,
+        "{}",
+        '{"n": 1}',
+        "{}",
+        AT,
+        AT,
+        1,
+        1,
+    )._replace(**changes)  # type: ignore[arg-type]
+
+
+async def plan_of(connection: asyncpg.Connection, statement: Statement) -> str:
+    """The plan that is kept for all values."""
+    await connection.execute(f"PREPARE kept AS {statement.text}")
+    rows = await connection.fetch(f"EXPLAIN EXECUTE kept ({', '.join(['NULL'] * len(statement.parameters))})")
+    await connection.execute("DEALLOCATE kept")
+    return "\n".join(row[0] for row in rows)
+
+
+async def test_numbers_are_never_given_twice(connection: asyncpg.Connection) -> None:
+    now_at, first = await jobs.numbers(connection, 3)
+    _, second = await jobs.numbers(connection, 2)
+    assert len({*first, *second}) == 5
+    assert now_at <= await connection.fetchval("SELECT clock_at()")
+
+
+async def test_a_rule_has_one_id_whoever_adds_it(connection: asyncpg.Connection, pool: Pool) -> None:
+    texts = {bytes([number]) * 16: f"rule {number}" for number in range(50)}
+    turned = dict(reversed(texts.items()))
+    found = await asyncio.gather(*(jobs.add_rules(pool, each) for each in (texts, turned, texts, turned)))
+    assert all(ids == found[0] for ids in found)
+    assert len(set(found[0].values())) == 50
+
+
+async def test_a_rule_that_someone_is_adding_is_waited_for(connection: asyncpg.Connection, database_url: str) -> None:
+    other = await connect(database_url)
+    try:
+        transaction = connection.transaction()
+        await transaction.start()
+        mine = await jobs.add_rules(connection, {b"x": "rule"})
+        adding = asyncio.create_task(jobs.add_rules(other, {b"x": "rule"}))
+        await until_blocked(connection, other)
+        await transaction.commit()
+        assert await adding == mine
+    finally:
+        await other.close()
+
+
+async def test_lanes_are_what_their_ids_say(connection: asyncpg.Connection) -> None:
+    await jobs.add_lanes(connection, [5 << 10 | 255 << 2 | 2, 5 << 10 | 255 << 2 | 2])
+    (lane,) = await connection.fetch("SELECT queue_id, partition, priority, head FROM lanes")
+    assert tuple(lane) == (5, 255, 2, 0)
+
+
+async def test_only_jobs_whose_name_is_free_are_created_and_nothing_of_the_others(
+    connection: asyncpg.Connection,
+) -> None:
+    assert await jobs.create(connection, 1, AT, [new_job(1, "a")]) == {1 << 8 | 7}
+    batch = [new_job(2, "a"), new_job(3, "b"), new_job(4, "b"), new_job(5, "c", fire_at=None, due_at=None)]
+    assert await jobs.create(connection, 1, AT, batch) == {3 << 8 | 7, 5 << 8 | 7}
+    versions, timers = [
+        [row[0] for row in await connection.fetch(f"SELECT job_id >> 8 FROM {table} ORDER BY 1")]
+        for table in ("job_versions", "timers")
+    ]
+    assert (versions, timers) == ([1, 3, 5], [1, 3])
+    assert await jobs.create(connection, 1, AT, []) == set()
+
+
+async def test_a_statement_that_creates_thousands_does_not_compare_each_with_each(
+    connection: asyncpg.Connection,
+) -> None:
+    plan = await plan_of(connection, jobs._SQL["create"])
+    assert "Nested Loop" not in plan
+
+
+async def test_how_a_job_stands_is_told_after_the_firing_that_was_waited_for(
+    connection: asyncpg.Connection, database_url: str
+) -> None:
+    holder = Holder(connection)
+    await holder.take(7)
+    job = await add_job(connection, fire_at=AT)
+    other = await connect(database_url)
+    try:
+        firing = connection.transaction()
+        await firing.start()
+        await holder.fire(Planned(job))
+        standing = asyncio.create_task(_standing(other, job.job_id))
+        await until_blocked(connection, other)
+        late = await connection.fetchval("SELECT clock_at()")
+        await firing.commit()
+        found = await standing
+    finally:
+        await other.close()
+    assert (found.fire_at, found.last_lane) == (AT + MINUTE, job.lane_id)
+    assert found.now_at > late
+
+
+async def _standing(connection: asyncpg.Connection, job_id: int) -> jobs.Standing:
+    async with connection.transaction():
+        assert await jobs.lock(connection, 1, job_id)
+        return await jobs.standing(connection, job_id)
+
+
+async def test_a_list_of_jobs_reads_the_index_of_its_tenant(connection: asyncpg.Connection) -> None:
+    plan = await plan_of(connection, jobs._SQL["page"])
+    assert "jobs_of_tenant" in plan
+    assert "Sort" not in plan
+    assert "jobs_by_name" in await plan_of(connection, jobs._SQL["named"])
+
+
+async def test_tenants_are_added_once_and_found(connection: asyncpg.Connection) -> None:
+    added = await tenants.add(connection, "growth", weight=3, fanout=8)
+    assert added is not None
+    assert await tenants.add(connection, "growth", weight=1, fanout=1) is None
+    assert await tenants.find(connection, added.tenant_id) == added == await tenants.named(connection, "growth")
+    assert [tenant.name for tenant in await tenants.all_tenants(connection)] == ["default", "growth"]
+    assert (await tenants.find(connection, 99), await tenants.named(connection, "x")) == (None, None)

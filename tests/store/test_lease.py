@@ -1,0 +1,213 @@
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from itertools import pairwise
+
+import asyncpg
+import pytest
+
+from engine import AT, LEASE, MINUTE, Holder, Job, Planned, add_job, add_timer, lease
+from evertick.store import lanes
+from evertick.store.database import Pool, connect
+from evertick.store.lanes import Leased
+
+JOBS = 8
+
+
+@pytest.fixture
+async def second(database_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await connect(database_url)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def holder(connection: asyncpg.Connection) -> Holder:
+    holder = Holder(connection)
+    await holder.take(*range(256))
+    return holder
+
+
+async def one_lane(connection: asyncpg.Connection, jobs: Sequence[Job], rotation: int = 0) -> set[int]:
+    """The jobs in the lane that comes first."""
+    queue_ids = sorted({job.queue_id for job in jobs})
+    leased = await lanes.lease(
+        connection, queue_ids, "w", lanes=1, most_per_lane=9, rotation=rotation, lease_time=LEASE
+    )
+    return {each.job_id for each in leased}
+
+
+def tokens(leased: Sequence[Leased]) -> list[tuple[int, int]]:
+    return [(each.lane_id, each.seq) for each in leased]
+
+
+async def test_a_lease_covers_the_next_range_of_its_lane(connection: asyncpg.Connection, holder: Holder) -> None:
+    jobs = [await add_job(connection) for _ in range(5)]
+    await holder.fire(*[Planned(job) for job in jobs])
+    first, rest = await lease(connection, *jobs, most=3), await lease(connection, *jobs, most=3)
+    assert [each.job_id for each in first + rest] == [job.job_id for job in jobs]
+    assert len({each.lease_id for each in first}) == len({each.lease_id for each in rest}) == 1
+    rows = await connection.fetch(
+        "SELECT lane_id, first_seq, last_seq, partition, worker FROM leases ORDER BY lease_id"
+    )
+    assert [tuple(row) for row in rows] == [
+        (jobs[0].lane_id, part[0].seq, part[-1].seq, 7, "w") for part in (first, rest)
+    ]
+    assert await connection.fetchval("SELECT head FROM lanes") == rest[-1].seq
+    assert await lease(connection, *jobs) == []
+
+
+async def test_an_attempt_comes_with_all_that_running_it_needs(connection: asyncpg.Connection, holder: Holder) -> None:
+    job = await add_job(connection)
+    await holder.fire(Planned(job, reason="late"))
+    [leased] = await lease(connection, job)
+    assert (leased.job_id, leased.fire_at, leased.reason, leased.attempt) == (job.job_id, AT, "late", 1)
+    assert (leased.name, leased.handler, leased.timezone) == (f"job {job.job_id}", "handle", "UTC")
+    assert (leased.timeout_seconds, leased.payload, leased.is_over) == (60, '{"n": 1}', False)
+
+
+async def test_a_run_that_was_asked_for_may_have_a_payload_of_its_own(
+    connection: asyncpg.Connection, holder: Holder
+) -> None:
+    job = await add_job(connection)
+    for fire_at, has_payload in ((AT, True), (AT + MINUTE, False)):
+        await add_timer(connection, job, "manual", fire_at, "manual")
+        await connection.execute(
+            "INSERT INTO requested_runs VALUES ($1, $2, now(), NULL, $3, '[2]')", job.job_id, fire_at, has_payload
+        )
+        await holder.fire(Planned(job, fire_at, kind="manual"))
+    assert [each.payload for each in await lease(connection, job)] == ["[2]", '{"n": 1}']
+
+
+async def test_high_priority_comes_first(connection: asyncpg.Connection, holder: Holder) -> None:
+    low, high, normal = [await add_job(connection, priority=priority) for priority in (2, 0, 1)]
+    jobs = [low, high, normal]
+    await holder.fire(*[Planned(job) for job in jobs])
+    order = [await one_lane(connection, jobs) for _ in jobs]
+    assert order == [{high.job_id}, {normal.job_id}, {low.job_id}]
+
+
+@pytest.mark.parametrize(("rotation", "first"), [(0, 3), (3, 3), (4, 100), (101, 250), (251, 3)])
+async def test_lanes_are_drawn_in_rotation(
+    connection: asyncpg.Connection, holder: Holder, rotation: int, first: int
+) -> None:
+    jobs = {partition: await add_job(connection, partition=partition) for partition in (3, 100, 250)}
+    await holder.fire(*[Planned(job) for job in jobs.values()])
+    assert await one_lane(connection, list(jobs.values()), rotation) == {jobs[first].job_id}
+
+
+async def test_a_lane_with_nothing_new_is_passed_over(connection: asyncpg.Connection, holder: Holder) -> None:
+    idle, busy = await add_job(connection, partition=3), await add_job(connection, partition=100)
+    await holder.fire(Planned(busy))
+    assert await one_lane(connection, [idle, busy]) == {busy.job_id}
+
+
+async def test_only_the_asked_for_queues_are_drawn_from(connection: asyncpg.Connection, holder: Holder) -> None:
+    mine, theirs = await add_job(connection, queue="mine"), await add_job(connection, queue="theirs")
+    await holder.fire(Planned(mine), Planned(theirs))
+    assert [each.job_id for each in await lease(connection, mine)] == [mine.job_id]
+    assert [each.job_id for each in await lease(connection, theirs)] == [theirs.job_id]
+
+
+async def test_two_who_lease_at_once_get_disjoint_ranges_and_neither_waits(
+    connection: asyncpg.Connection, second: asyncpg.Connection, holder: Holder
+) -> None:
+    jobs = [await add_job(connection, partition=partition) for partition in (3, 3, 9, 9)]
+    await holder.fire(*[Planned(job) for job in jobs])
+    async with connection.transaction():
+        first = await lanes.lease(
+            connection, [jobs[0].queue_id], "w", lanes=1, most_per_lane=1, rotation=0, lease_time=LEASE
+        )
+        others = await lease(second, *jobs, worker="v")
+    rest = await lease(second, *jobs, worker="v")
+    assert [each.job_id for each in first] == [jobs[0].job_id]
+    assert [each.job_id for each in others] == [jobs[2].job_id, jobs[3].job_id]
+    assert [each.job_id for each in rest] == [jobs[1].job_id]
+
+
+async def test_a_lease_that_is_taken_back_is_there_for_the_next(
+    connection: asyncpg.Connection, second: asyncpg.Connection, holder: Holder
+) -> None:
+    job = await add_job(connection)
+    await holder.fire(Planned(job))
+    transaction = connection.transaction()
+    await transaction.start()
+    taken = await lease(connection, job)
+    assert await lease(second, job) == []
+    await transaction.rollback()
+    assert tokens(await lease(second, job)) == tokens(taken)
+
+
+async def test_an_attempt_that_was_cancelled_while_it_waited_is_told_apart(
+    connection: asyncpg.Connection, holder: Holder
+) -> None:
+    job = await add_job(connection)
+    await holder.fire_ticks(Planned(job, policy="REPLACE"), 2)
+    assert [each.is_over for each in await lease(connection, job)] == [True, False]
+
+
+async def test_a_heartbeat_extends_what_has_not_run_out_and_is_ones_own(
+    connection: asyncpg.Connection, holder: Holder
+) -> None:
+    jobs = [await add_job(connection) for _ in range(3)]
+    await holder.fire(*[Planned(job) for job in jobs])
+    mine, late, theirs = [(await lease(connection, *jobs, worker=who, most=1))[0].lease_id for who in "wwv"]
+    await connection.execute("UPDATE leases SET expires_at = now() - interval '1 s' WHERE lease_id = $1", late)
+    await connection.execute("UPDATE leases SET expires_at = now() + interval '1 s' WHERE lease_id <> $1", late)
+    assert await lanes.extend(connection, "w", timedelta(hours=1)) == {mine}
+    rows = await connection.fetch("SELECT lease_id FROM leases WHERE expires_at > now() + interval '1 minute'")
+    assert [row["lease_id"] for row in rows] == [mine]
+    assert theirs != mine
+
+
+async def test_what_ended_elsewhere_is_told(connection: asyncpg.Connection, holder: Holder) -> None:
+    job = await add_job(connection)
+    await holder.fire(Planned(job, policy="REPLACE"))
+    [running] = await lease(connection, job)
+    assert await lanes.ended_elsewhere(connection, tokens([running])) == []
+    await holder.fire(Planned(job, AT + MINUTE, policy="REPLACE"))
+    assert await lanes.ended_elsewhere(connection, [*tokens([running]), (1, 1)]) == tokens([running])
+
+
+async def test_what_waits_in_each_queue_is_counted(connection: asyncpg.Connection, holder: Holder) -> None:
+    jobs = [await add_job(connection, partition=partition) for partition in (3, 3, 9)]
+    assert await lanes.ready(connection) == []
+    await holder.fire(*[Planned(job) for job in jobs])
+    assert await lanes.ready(connection) == [(jobs[0].queue_id, 3, AT)]
+    assert await lanes.ready(connection, most_per_lane=1) == [(jobs[0].queue_id, 2, AT)]
+    await lease(connection, *jobs, most=1)
+    assert await lanes.ready(connection) == [(jobs[0].queue_id, 1, AT)]
+
+
+async def test_what_is_fired_while_many_lease_is_leased_once_and_in_order(pool: Pool) -> None:
+    """The prefix property: no lease passes over an attempt that becomes visible later."""
+    jobs = [await add_job(pool, partition=partition, priority=partition % 2) for partition in (3, 3, 5, 6) * 2]
+    holder = Holder(pool)
+    await holder.take(*range(256))
+    firing_ended = asyncio.Event()
+
+    async def fire() -> None:
+        for minute in range(40):
+            await holder.fire(*[Planned(job, AT + minute * MINUTE, policy="ALLOW", limit=10**6) for job in jobs])
+        firing_ended.set()
+
+    async def draw(worker: str, most: int) -> list[Leased]:
+        drawn: list[Leased] = []
+        while True:
+            is_last = firing_ended.is_set()
+            leased = await lease(pool, *jobs, worker=worker, most=most)
+            drawn += leased
+            if is_last and not leased:
+                return drawn
+
+    drawing = asyncio.gather(*[draw(f"w{most}", most) for most in (1, 3, 7, 100)])
+    await fire()
+    shares = await drawing
+    drawn = [leased for share in shares for leased in share]
+    fired = await pool.fetch("SELECT lane_id, seq FROM attempts ORDER BY lane_id, seq")
+    assert len(fired) == 40 * JOBS
+    by_lease = sorted(drawn, key=lambda leased: (leased.lane_id, leased.lease_id, leased.seq))
+    assert tokens(by_lease) == [tuple(row) for row in fired]
+    ranges = await pool.fetch("SELECT lane_id, first_seq, last_seq FROM leases ORDER BY lane_id, first_seq")
+    for one, next_one in pairwise(ranges):
+        assert one["lane_id"] < next_one["lane_id"] or one["last_seq"] < next_one["first_seq"]

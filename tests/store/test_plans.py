@@ -1,0 +1,146 @@
+"""Guards: the hot statements find their rows by index, in tables that are empty, small or large.
+
+Plans are generic, as in production: made once for all values, and kept while the tables grow. So is the schema's promise
+that a plan made on an empty table is as good on a full one.
+"""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+import postgres
+from evertick.store import statements
+from evertick.store.database import connect
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SMALL, LARGE = 1_000, 1_000_000
+
+# Reading these whole costs little: 256 rows, a few, and so many that statistics are soon fresh, as they change often.
+TINY = {"partitions", "nodes", "lanes"}
+
+INDEXES = {
+    "timers.load": {"timers_due"},
+    "timers.load_jobs": {"timers_pkey"},
+    "timers.next_due": {"timers_due"},
+    "timers.fire": {
+        *("timers_pkey", "outcomes_pkey", "attempts_pkey", "attempts_of_run", "open_runs_pkey", "gaps_pkey"),
+        *("withdrawals_pkey", "partitions_pkey"),
+    },
+    "lanes.lease": {
+        *("lanes_of_queue", "lanes_pkey", "attempts_pkey", "job_versions_pkey", "outcomes_pkey", "requested_runs_pkey"),
+        "requested_runs_by_age",  # by fire time: as good
+    },
+    "lanes.extend": {"leases_of_worker"},
+    "lanes.ended_elsewhere": {"outcomes_pkey"},
+    "outcomes.record": {"jobs_pkey", "queues_pkey", "open_runs_pkey", "leases_pkey"},
+    "outcomes.reap": {"leases_expired", "leases_pkey", "attempts_pkey", "outcomes_pkey", "job_versions_pkey"},
+    "members.last_seq": {"lanes_of_partition", "attempts_pkey"},
+}
+
+_FILL = """
+INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, queue_id, spec_version, kind, partition, priority)
+SELECT n, now(), now() + n % 1000 * interval '1 s', 1, 1, 1, 1, 'tick', n & 255, 1 FROM generate_series(1, $1) AS n;
+INSERT INTO attempts (lane_id, seq, job_id, fire_at, due_at, spec_version, epoch, reason, attempt)
+SELECT (1 << 10) | ((n & 255) << 2) | 1, microseconds(now()) + n, n, now(), now(), 1, 1, 'tick', 1
+  FROM generate_series(1, $1) AS n;
+INSERT INTO outcomes (lane_id, seq, finished_at, result, is_final)
+SELECT (1 << 10) | ((n & 255) << 2) | 1, microseconds(now()) + n, now(), 'success', true
+  FROM generate_series(1, $1) AS n;
+INSERT INTO jobs (job_id, tenant_id, created_at, updated_at, spec_version, name, queue)
+SELECT n, 1, now(), now(), 1, n::text, 'default' FROM generate_series(1, $1 / 10) AS n;
+INSERT INTO job_versions (job_id, rule_id, effective_at, spec_version, timeout_seconds, name, timezone, retry, spec)
+SELECT n, 1, now(), 1, 60, '', 'UTC', '{}', '{}' FROM generate_series(1, $1 / 10) AS n;
+INSERT INTO lanes (lane_id, queue_id, partition, priority)
+SELECT (1 << 10) | (n << 2) | 1, 1, n, 1 FROM generate_series(0, 255) AS n;
+INSERT INTO queues (tenant_id, name) VALUES (1, 'default');
+INSERT INTO leases (lane_id, first_seq, last_seq, expires_at, partition, worker)
+SELECT (1 << 10) | ((n & 255) << 2) | 1, n, n, now(), n & 255, n::text FROM generate_series(1, $1 / 100) AS n;
+INSERT INTO open_runs (job_id, fire_at, lane_id, seq) SELECT n, now(), 1, n FROM generate_series(1, $1 / 100) AS n;
+INSERT INTO gaps (job_id, first_at, last_at, ticks, spec_version, reason)
+SELECT n, now(), now(), 1, 1, 'missed' FROM generate_series(1, $1 / 100) AS n
+"""
+
+
+@dataclass(frozen=True)
+class Scan:
+    """How a plan reads a table."""
+
+    table: str
+    index: str | None
+    condition: str
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module", params=[0, SMALL, LARGE], ids=["empty", "small", "large"])
+async def filled(request: pytest.FixtureRequest, postgres_server: postgres.Server) -> AsyncIterator[asyncpg.Connection]:
+    async with postgres_server.database() as url:
+        connection = await connect(url)
+        for statement in _FILL.split(";") if request.param else ():
+            await connection.execute(statement.replace("$1", str(request.param)))
+        if request.param:
+            await connection.execute("ANALYZE", timeout=300)
+        yield connection
+        await connection.close()
+
+
+async def scans(connection: asyncpg.Connection, statement: statements.Statement) -> list[Scan]:
+    """How the generic plan of a statement reads each table; partitions and their indexes by their parents' names."""
+    name = statement.name.replace(".", "_")
+    await connection.execute(f"PREPARE {name} AS {statement.text}")
+    values = ", ".join(["NULL"] * len(statement.parameters))
+    try:
+        text = await connection.fetchval(f"EXPLAIN (FORMAT JSON) EXECUTE {name}{values and f'({values})'}")
+    finally:
+        await connection.execute(f"DEALLOCATE {name}")
+    parents = {
+        row["child"]: row["parent"]
+        for row in await connection.fetch(
+            "SELECT inhrelid::regclass::text AS child, inhparent::regclass::text AS parent FROM pg_inherits"
+        )
+    }
+    return [
+        Scan(parents.get(scan.table, scan.table), parents.get(scan.index or "", scan.index), scan.condition)
+        for scan in _walk(json.loads(text)[0]["Plan"])
+    ]
+
+
+def _walk(node: dict[str, Any]) -> Iterator[Scan]:
+    if node["Node Type"] in {"Seq Scan", "Index Scan", "Index Only Scan"}:
+        yield Scan(node["Relation Name"], node.get("Index Name"), node.get("Index Cond", ""))
+    elif node["Node Type"] == "Bitmap Index Scan":
+        yield Scan("", node["Index Name"], node.get("Index Cond", ""))
+    for child in node.get("Plans", ()):
+        yield from _walk(child)
+
+
+async def leading_columns(connection: asyncpg.Connection) -> dict[str, str]:
+    rows = await connection.fetch(
+        "SELECT indexrelid::regclass::text AS index, attname AS column FROM pg_index JOIN pg_attribute"
+        " ON attrelid = indrelid AND attnum = indkey[0] JOIN pg_class ON pg_class.oid = indexrelid"
+        " WHERE relnamespace = 'evertick'::regnamespace"
+    )
+    return {row["index"]: row["column"] for row in rows}
+
+
+@pytest.mark.parametrize("name", INDEXES)
+async def test_a_hot_statement_finds_its_rows_by_index(filled: asyncpg.Connection, name: str) -> None:
+    aggregate, verb = name.split(".")
+    found = await scans(filled, statements.load(aggregate)[verb])
+    leading = await leading_columns(filled)
+    whole = [
+        scan
+        for scan in found
+        if scan.table not in TINY and (scan.index is None or leading[scan.index] not in scan.condition)
+    ]
+    assert whole == []
+    assert {scan.index for scan in found if scan.table not in TINY} <= INDEXES[name]
+
+
+async def test_a_plan_that_reads_a_whole_table_is_noticed(filled: asyncpg.Connection) -> None:
+    careless = statements.parse("careless", "-- name: count\nSELECT count(error) FROM outcomes WHERE code = :code::integer")
+    assert None in {scan.index for scan in await scans(filled, careless["count"])}

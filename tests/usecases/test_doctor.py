@@ -1,0 +1,161 @@
+from datetime import UTC, date, datetime, timedelta
+
+import asyncpg
+import pytest
+
+import postgres
+from evertick.domain.assignment import Member
+from evertick.store import members
+from evertick.store.database import Pool, connect, open_pool
+from evertick.store.health import OldestDue, ReadyQueue, Snapshot, StuckLeases, Tuples
+from evertick.usecases import diagnosis
+from evertick.usecases.diagnosis import Finding, Level
+from evertick.usecases.doctor import examine
+from evertick.version import __version__
+from roles.household import Household
+
+NOW = datetime(2026, 6, 9, 12, tzinfo=UTC)
+DAY = timedelta(days=1)
+LIFETIME = timedelta(minutes=5)
+
+
+@pytest.fixture
+def house(connection: asyncpg.Connection) -> Household:
+    return Household(connection)
+
+
+@pytest.fixture
+async def scheduler(pool: Pool) -> None:
+    """One that lives and holds everything."""
+    await members.beat(pool, Member("node-1", ""), __version__, LIFETIME)
+    await members.take(pool, "node-1", range(256), LIFETIME)
+
+
+async def found(pool: Pool) -> dict[str, Finding]:
+    return {finding.name: finding for finding in await examine(pool, LIFETIME)}
+
+
+async def test_a_database_with_a_scheduler_is_well(pool: Pool, scheduler: None) -> None:
+    assert {name: finding for name, finding in (await found(pool)).items() if finding.level is not Level.OK} == {}
+
+
+async def test_what_is_well_needs_nothing_to_be_done_and_the_rest_does(pool: Pool) -> None:
+    for finding in await examine(pool, LIFETIME):
+        assert (finding.todo is None) == (finding.level is Level.OK)
+
+
+async def test_without_a_scheduler_nothing_fires(pool: Pool) -> None:
+    partitions = (await found(pool))["partitions"]
+    assert partitions.level is Level.PROBLEM
+    assert partitions.todo == "start `evertick scheduler`"
+
+
+async def test_an_empty_database_is_told_to_be_migrated_and_nothing_else_of_it_is_looked_at(
+    postgres_server: postgres.Server,
+) -> None:
+    async with postgres_server.database(empty=True) as url, await open_pool(url) as empty:
+        findings = await found(empty)
+    assert findings["schema"].level is Level.PROBLEM
+    assert findings["schema"].what.startswith("the database lacks 0001_initial")
+    assert findings["schema"].todo == "run `evertick migrate`"
+    assert "partitions" not in findings
+
+
+async def test_a_long_transaction_is_named_with_its_process(pool: Pool, database_url: str) -> None:
+    other = await connect(database_url)
+    async with other.transaction(isolation="repeatable_read"):
+        await other.execute("SELECT 1 FROM jobs")
+        what = (await found(pool))["oldest snapshot"].what
+    assert f"pid {other.get_server_pid()} (evertick of postgres, idle in transaction)" in what
+    await other.close()
+
+
+async def test_leases_that_nobody_reaps_are_a_problem(pool: Pool, house: Household, scheduler: None) -> None:
+    await house.connection.execute(
+        "INSERT INTO leases (lane_id, first_seq, last_seq, expires_at, partition, worker)"
+        " VALUES (1, 1, 2, clock_at() - interval '2 minutes', 0, 'w'), (1, 3, 4, clock_at(), 0, 'w')"
+    )
+    leases = (await found(pool))["leases"]
+    assert leases.level is Level.PROBLEM
+    assert leases.what.startswith("1 ran out and were not reaped, the oldest 2 min ago")
+
+
+async def test_a_timer_long_overdue_is_a_problem_unless_it_waits_for_the_run_before(
+    pool: Pool, house: Household, scheduler: None
+) -> None:
+    job = await house.job()
+    await house.timer(job, await house.now() - 2 * DAY, kind="queued", reason="tick")
+    assert (await found(pool))["lag"].what == "no timer is overdue"
+    await house.timer(job, await house.now() - DAY)
+    lag = (await found(pool))["lag"]
+    assert lag.level is Level.PROBLEM
+    assert "waits for 24 h (job_" in lag.what
+
+
+async def test_work_that_nobody_draws_is_told_by_queue(pool: Pool, house: Household, scheduler: None) -> None:
+    job = await house.job()
+    for minutes in (10, 20):
+        await house.attempt(job, await house.now() - timedelta(minutes=minutes), ended=False)
+    ready = (await found(pool))["ready work"]
+    assert ready.level is Level.WARNING
+    assert ready.what.startswith("default of default: 2, oldest due 2")
+
+
+async def test_a_missing_day_is_told(pool: Pool, house: Household, scheduler: None) -> None:
+    last = max(await house.days())
+    await house.connection.execute("SELECT drop_day($1)", last)
+    days = (await found(pool))["days ahead"]
+    assert (days.level, days.what) == (Level.WARNING, f"the ledgers lack {last.isoformat()}")
+
+
+async def test_dead_letters_want_to_be_looked_at(pool: Pool, house: Household, scheduler: None) -> None:
+    await house.connection.execute(
+        "INSERT INTO dead_letters VALUES (1, clock_at(), 1, 1, 1, clock_at(), 1, 1, 'exhausted')"
+    )
+    letters = (await found(pool))["dead letters"]
+    assert (letters.level, letters.what) == (Level.WARNING, "1")
+
+
+@pytest.mark.parametrize(
+    ("finding", "level"),
+    [
+        (diagnosis.on_clock(0.9), Level.OK),
+        (diagnosis.on_clock(-1.1), Level.WARNING),
+        (diagnosis.on_connections(79, 100), Level.OK),
+        (diagnosis.on_connections(80, 100), Level.WARNING),
+        (diagnosis.on_connections(95, 100), Level.PROBLEM),
+        (diagnosis.on_snapshot(None), Level.OK),
+        (diagnosis.on_snapshot(Snapshot(7, "psql", 299, 5)), Level.OK),
+        (diagnosis.on_snapshot(Snapshot(7, "psql", 300, 5)), Level.WARNING),
+        (diagnosis.on_snapshot(Snapshot(7, "psql", 3600, 5)), Level.PROBLEM),
+        (diagnosis.on_snapshot(Snapshot(None, "the replication slot s", None, 1_000_000)), Level.WARNING),
+        (diagnosis.on_schema(None), Level.OK),
+        (diagnosis.on_schema("the database lacks x: run y"), Level.PROBLEM),
+        (diagnosis.on_versions([__version__]), Level.OK),
+        (diagnosis.on_versions([__version__, "0.0.1"]), Level.WARNING),
+        (diagnosis.on_partitions(0, ["a"]), Level.OK),
+        (diagnosis.on_partitions(3, ["a"]), Level.WARNING),
+        (diagnosis.on_partitions(256, []), Level.PROBLEM),
+        (diagnosis.on_days([], 3), Level.OK),
+        (diagnosis.on_days([date(2026, 6, 9)], 3), Level.WARNING),
+        (diagnosis.on_days([date(2026, 6, day) for day in (9, 10, 11, 12)], 3), Level.PROBLEM),
+        (diagnosis.on_lag(None), Level.OK),
+        (diagnosis.on_lag(OldestDue(7, NOW - timedelta(seconds=9), NOW)), Level.OK),
+        (diagnosis.on_lag(OldestDue(7, NOW - timedelta(seconds=10), NOW)), Level.WARNING),
+        (diagnosis.on_lag(OldestDue(7, NOW - timedelta(minutes=5), NOW)), Level.PROBLEM),
+        (diagnosis.on_leases(StuckLeases(0, None, NOW)), Level.OK),
+        (diagnosis.on_leases(StuckLeases(1, NOW - DAY, NOW)), Level.PROBLEM),
+        (diagnosis.on_ready([]), Level.OK),
+        (diagnosis.on_ready([ReadyQueue("t", "q", 5, NOW - timedelta(minutes=4), NOW)]), Level.OK),
+        (diagnosis.on_ready([ReadyQueue("t", "q", 5, NOW - timedelta(minutes=5), NOW)]), Level.WARNING),
+        (diagnosis.on_dead_letters(0), Level.OK),
+        (diagnosis.on_dead_letters(10_000), Level.WARNING),
+        (diagnosis.on_dead_tuples(Tuples(99_999, 0)), Level.OK),
+        (diagnosis.on_dead_tuples(Tuples(200_000, 300_000)), Level.OK),
+        (diagnosis.on_dead_tuples(Tuples(300_000, 300_000)), Level.WARNING),
+    ],
+    ids=lambda value: value.what if isinstance(value, Finding) else "",
+)
+def test_each_fact_is_judged_by_its_limits(finding: Finding, level: Level) -> None:
+    assert finding.level is level
+    assert (finding.todo is None) == (level is Level.OK)
