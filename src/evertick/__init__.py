@@ -1,7 +1,38 @@
 """Evertick: a distributed job scheduler that accounts for every tick."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from evertick.domain.errors import EvertickError, InvalidInput, InvalidSchedule
 from evertick.domain.schedule.schedule import Schedule
 from evertick.version import __version__
 
-__all__ = ["EvertickError", "InvalidInput", "InvalidSchedule", "Schedule", "__version__"]
+if TYPE_CHECKING:
+    from evertick.roles.worker.run import DoNotRetry, RetryLater, Run
+    from evertick.sdk.app import App
+
+__all__ = [
+    "App",
+    "DoNotRetry",
+    "EvertickError",
+    "InvalidInput",
+    "InvalidSchedule",
+    "RetryLater",
+    "Run",
+    "Schedule",
+    "__version__",
+]
+
+# Loaded when first asked for: who only computes schedules needs neither a database driver nor an event loop.
+_LATER = {
+    "App": "evertick.sdk.app",
+    "DoNotRetry": "evertick.roles.worker.run",
+    "RetryLater": "evertick.roles.worker.run",
+    "Run": "evertick.roles.worker.run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_LATER[name]), name)

@@ -1,12 +1,30 @@
 """What `import evertick` offers is a promise: a change here is a change of the public surface."""
 
+import subprocess
+import sys
+
 import evertick
 
 
 def test_the_exported_names_are_exactly_these() -> None:
-    assert evertick.__all__ == ["EvertickError", "InvalidInput", "InvalidSchedule", "Schedule", "__version__"]
+    assert evertick.__all__ == [
+        "App",
+        "DoNotRetry",
+        "EvertickError",
+        "InvalidInput",
+        "InvalidSchedule",
+        "RetryLater",
+        "Run",
+        "Schedule",
+        "__version__",
+    ]
 
 
 def test_the_exported_names_are_sorted_and_exist() -> None:
     assert sorted(evertick.__all__) == evertick.__all__
     assert all(hasattr(evertick, name) for name in evertick.__all__)
+
+
+def test_who_only_computes_schedules_loads_no_database_driver() -> None:
+    code = "import sys, evertick; evertick.Schedule; sys.exit('asyncpg' in sys.modules or 'asyncio' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from evertick import tzdb
-from evertick.cli import bench, preview
+from evertick.cli import bench, dead_letters, doctor, jobs, migrate, preview, runs, up, worker
 from evertick.version import __version__
 
 app = typer.Typer(
@@ -33,7 +33,15 @@ def root(
     """Options that stand before a command."""
 
 
+app.command("up")(up.up)
+app.command("scheduler")(up.scheduler)
+app.command("worker")(worker.worker)
+app.command("migrate")(migrate.migrate)
+app.command("doctor")(doctor.doctor)
 app.command("preview")(preview.preview)
+app.add_typer(jobs.app, name="jobs")
+app.add_typer(runs.app, name="runs")
+app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(bench.app, name="bench")
 
 

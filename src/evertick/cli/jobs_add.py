@@ -1,0 +1,77 @@
+"""`evertick jobs add`: makes a job, or replaces the one of its name."""
+
+from typing import Annotated, Any
+
+import typer
+
+from evertick.cli.acting import DEFAULT_TENANT, TenantName, Where, act
+from evertick.cli.given import read_fields, read_json, read_pairs
+from evertick.cli.options import AsJson, DatabaseUrl, DataDir
+from evertick.cli.output import print_json, utc
+from evertick.cli.shapes import job_shape
+from evertick.usecases import edit
+from evertick.usecases.context import Tenant
+from evertick.usecases.create import create
+from evertick.usecases.views import Job
+
+
+def add(
+    name: Annotated[str, typer.Argument(help="Unique among the tenant's jobs.")],
+    schedule: Annotated[
+        str, typer.Argument(help="Cron, @daily, 'every 5m', RRULE:…, an instant, now, 'in 90s' or manual.")
+    ],
+    *,
+    handler: Annotated[str | None, typer.Option(metavar="NAME", help="Which handler of the workers runs it.")] = None,
+    queue: Annotated[str | None, typer.Option(metavar="NAME", help="From which queue. [dim](default)[/dim]")] = None,
+    url: Annotated[str | None, typer.Option(metavar="URL", help="Or: where it is delivered by HTTP.")] = None,
+    timezone: Annotated[str | None, typer.Option("--timezone", "-z", metavar="ZONE", help="IANA name.")] = None,
+    payload: Annotated[str | None, typer.Option(metavar="JSON", help="What each run is given.")] = None,
+    label: Annotated[list[str] | None, typer.Option(metavar="NAME:VALUE", help="As often as wanted.")] = None,
+    fields: Annotated[
+        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Any other field of a job.")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace the job of this name, if there is one.")] = False,
+    as_json: AsJson = False,
+    tenant: TenantName = DEFAULT_TENANT,
+    database_url: DatabaseUrl = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Add a job that a worker's handler runs, or that is delivered to a URL.
+
+    [bold]Examples[/bold]
+
+      evertick jobs add refresh "*/5 * * * *" --handler refresh
+
+      evertick jobs add invoices "0 9 1 * *" -z Europe/Paris --handler send_invoices --queue billing --set max_retries=5
+
+      evertick jobs add report "0 9 * * 1" --url https://example.com/hooks/report --payload '{"report_type": "weekly"}'
+    """
+    wanted: dict[str, Any] = {"name": name, "schedule": schedule, "target": _target(handler, queue, url)}
+    if timezone is not None:
+        wanted["timezone"] = timezone
+    if payload is not None:
+        wanted["payload"] = read_json("--payload", payload)
+    if label:
+        wanted["labels"] = read_pairs("--label", label, ":")
+    wanted |= read_fields("--set", fields or ())
+
+    async def work(acting: Tenant) -> Job:
+        return (await edit.put(acting, name, wanted)).job if replace else await create(acting, wanted)
+
+    job = act(Where(database_url, data_dir, tenant), work)
+    if as_json:
+        print_json(job_shape(job))
+    else:
+        first = f"first run at {utc(job.next_run_at)}" if job.next_run_at else "runs when it is triggered"
+        typer.echo(f"{job.name} is {job.job_id}: {first}.")
+
+
+def _target(handler: str | None, queue: str | None, url: str | None) -> dict[str, str]:
+    if (handler is None) == (url is None):
+        raise typer.BadParameter("a job needs --handler or --url, and not both")
+    if url is not None:
+        if queue is not None:
+            raise typer.BadParameter("--queue goes with --handler")
+        return {"type": "http", "url": url}
+    assert handler is not None
+    return {"type": "worker", "handler": handler, **({} if queue is None else {"queue": queue})}

@@ -1,0 +1,92 @@
+"""`evertick up` and `evertick scheduler`: a process that fires timers and keeps house, until it is told to stop."""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+import typer
+import uvloop
+
+from evertick.cli.exit_codes import Exit
+from evertick.cli.failures import reported
+from evertick.cli.options import DatabaseUrl, DataDir, LogLevel, settings_with
+from evertick.config import Settings
+from evertick.runtime.logs import DEFAULT_LEVEL, set_up_logs
+from evertick.runtime.signals import stop_signal
+from evertick.wiring import Role, bring_up_to_date, database, node_name, place_of, refuse_misfit, running
+
+ALL_ROLES = ",".join(Role)
+
+
+def _roles(text: str) -> str:
+    unknown = {name.strip() for name in text.split(",")} - set(Role)
+    if unknown:
+        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: must be among {ALL_ROLES}")
+    return text
+
+
+Roles = Annotated[
+    str, typer.Option("--roles", metavar="ROLES", callback=_roles, help="What this process does, by commas.")
+]
+
+
+def up(
+    *,
+    database_url: DatabaseUrl = None,
+    data_dir: DataDir = None,
+    roles: Roles = ALL_ROLES,
+    log_level: LogLevel = DEFAULT_LEVEL,
+) -> None:
+    """Run Evertick: start the embedded server unless there is a URL, migrate, then fire timers until told to stop.
+
+    Started several times on one database, the processes share the work. Ctrl-C or SIGTERM stops one in order.
+
+    [bold]Examples[/bold]
+
+      evertick up
+
+      evertick up --data-dir ./evertick-data
+
+      evertick up --database-url postgresql://evertick@db.internal/evertick
+    """
+    set_up_logs(log_level)
+    with reported():
+        _serve(settings_with(database_url, data_dir), roles, bring_up_to_date, create=True)
+
+
+def scheduler(
+    *,
+    database_url: DatabaseUrl = None,
+    data_dir: DataDir = None,
+    roles: Roles = ALL_ROLES,
+    log_level: LogLevel = DEFAULT_LEVEL,
+) -> None:
+    """Run one scheduler of a cluster, on a database that was migrated before.
+
+    [bold]Example[/bold]
+
+      evertick migrate --database-url postgresql://evertick@db.internal/evertick
+
+      evertick scheduler --database-url postgresql://evertick@db.internal/evertick
+    """
+    set_up_logs(log_level)
+    with reported():
+        settings = settings_with(database_url, data_dir)
+        if settings.database_url is None and settings.data_dir is None:
+            typer.echo("Error: a scheduler needs --database-url, or --data-dir of an embedded server", err=True)
+            raise typer.Exit(Exit.USAGE)
+        _serve(settings, roles, refuse_misfit, create=False)
+
+
+def _serve(settings: Settings, roles: str, prepare: Callable[[str], Awaitable[Any]], *, create: bool) -> None:
+    wanted = {Role(name.strip()) for name in roles.split(",")}
+    with database(settings, create=create) as url:
+        uvloop.run(_run(url, wanted, settings, prepare))
+
+
+async def _run(url: str, roles: set[Role], settings: Settings, prepare: Callable[[str], Awaitable[Any]]) -> None:
+    node = node_name()
+    with stop_signal() as stopping:
+        await prepare(url)
+        async with running(url, node, roles, settings):
+            typer.echo(f"Evertick is ready: node {node} on {place_of(settings)}. Stop it with Ctrl-C or SIGTERM.")
+            await stopping.wait()

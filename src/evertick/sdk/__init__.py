@@ -1,0 +1,1 @@
+"""Evertick in a Python program: `App` declares handlers and jobs, submits runs, and works them off."""

@@ -1,0 +1,78 @@
+"""An app's way to the database: the embedded server or a URL, a pool, and the tenant on whose behalf it acts."""
+
+import asyncio
+import threading
+
+from evertick.config import Settings
+from evertick.runtime.wakeups import Notifier
+from evertick.store import tenants
+from evertick.store.database import Pool, connect, open_pool
+from evertick.store.embedded import EmbeddedServer, default_data_dir
+from evertick.store.migrate import check_schema, migrate
+from evertick.usecases.context import Tenant
+
+TENANT = "default"
+CONNECTIONS = 4
+
+
+class Database:
+    """Where the data is. An embedded server is started when first asked for, and runs until `stop`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._url = settings.database_url
+        self._data_dir = settings.data_dir
+        self._server: EmbeddedServer | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def is_embedded(self) -> bool:
+        return self._url is None
+
+    def start(self) -> str:
+        if self._url is not None:
+            return self._url
+        with self._lock:
+            if self._server is None:
+                server = EmbeddedServer(self._data_dir or default_data_dir())
+                server.start()
+                self._server = server
+            return self._server.url
+
+    def stop(self) -> None:
+        with self._lock:
+            server, self._server = self._server, None
+            if server is not None:
+                server.stop()
+
+
+class Link:
+    """A pool, the tenant and the wake-ups. Belongs to one event loop."""
+
+    def __init__(self, url: str, pool: Pool, tenant: Tenant, notifier: Notifier) -> None:
+        self.url = url
+        self.pool = pool
+        self.tenant = tenant
+        self._notifier = notifier
+
+    async def close(self) -> None:
+        await self._notifier.stop()
+        await self.pool.close()
+
+
+async def open_link(database: Database, *, with_migrations: bool = False) -> Link:
+    """Connect. The schema is brought up to date if asked for or if the server is our own; else it must fit already."""
+    url = await asyncio.to_thread(database.start)
+    connection = await connect(url)
+    try:
+        if with_migrations or database.is_embedded:
+            await migrate(connection)
+        else:
+            await check_schema(connection)
+    finally:
+        await connection.close()
+    pool = await open_pool(url, max_size=CONNECTIONS)
+    row = await tenants.named(pool, TENANT)
+    assert row is not None, "a migration made it"
+    notifier = Notifier(pool)
+    notifier.start()
+    return Link(url, pool, Tenant(pool, row.tenant_id, row.fanout, notify=notifier.timers), notifier)

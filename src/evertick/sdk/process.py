@@ -1,0 +1,96 @@
+"""An app at work: its jobs are registered, and the roles run, until told to stop."""
+
+import logging
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from evertick.config import Settings
+from evertick.roles.janitor import Janitor
+from evertick.roles.scheduler import Scheduler
+from evertick.roles.worker.worker import Worker
+from evertick.sdk.declarations import APP_LABEL, Declarations
+from evertick.sdk.link import Link
+from evertick.usecases.context import MOST_PER_PAGE, Tenant
+from evertick.usecases.edit import put
+from evertick.usecases.jobs import list_jobs
+
+logger = logging.getLogger("evertick.app")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How an app's process works: from which queue, and how much at once."""
+
+    name: str
+    queue: str
+    concurrency: int
+    threads: int
+
+
+async def register(tenant: Tenant, app: str, declarations: Declarations) -> None:
+    """Put the declared jobs; name those that an earlier version of the app declared, and leave them."""
+    for declared in declarations.jobs.values():
+        await put(tenant, declared.name, declared.fields)
+    abandoned = [name for name in await _labelled(tenant, app) if name not in declarations.jobs]
+    if abandoned:
+        logger.warning(
+            "these jobs of app %s are not declared in the code any more, and go on until they are deleted: %s",
+            app,
+            ", ".join(sorted(abandoned)),
+        )
+
+
+async def _labelled(tenant: Tenant, app: str) -> list[str]:
+    names: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = await list_jobs(tenant, labels={APP_LABEL: app}, limit=MOST_PER_PAGE, cursor=cursor)
+        names += [job.name for job in page.items]
+        cursor = page.next
+        if cursor is None:
+            return names
+
+
+@asynccontextmanager
+async def at_work(
+    link: Link, settings: Settings, shape: Shape, declarations: Declarations, *, schedules: bool
+) -> AsyncIterator[Worker]:
+    """The roles at work. The ledgers get their days first; the worker stops first, and hands back while others live."""
+    async with AsyncExitStack() as stack:
+        if schedules:
+            janitor = Janitor(link.pool, history=settings.history)
+            await janitor.keep_house(thoroughly=False)
+            janitor.start()
+            stack.push_async_callback(janitor.stop)
+        await register(link.tenant, shape.name, declarations)
+        if schedules:
+            scheduler = _scheduler(link.url, settings)
+            await scheduler.start()
+            stack.push_async_callback(scheduler.stop)
+        worker = Worker(
+            link.url,
+            declarations.handlers,
+            queues=(shape.queue,),
+            tenant_id=link.tenant.tenant_id,
+            concurrency=shape.concurrency,
+            threads=shape.threads,
+            lease_time=settings.lease_time,
+        )
+        await worker.start()
+        stack.push_async_callback(worker.stop)
+        yield worker
+
+
+def _scheduler(url: str, settings: Settings) -> Scheduler:
+    return Scheduler(
+        url,
+        f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}",
+        heartbeat=settings.heartbeat,
+        lifetime=settings.heartbeat_timeout,
+        horizon=settings.load_horizon,
+        lease_time=settings.lease_time,
+    )

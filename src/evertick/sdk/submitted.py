@@ -1,0 +1,38 @@
+"""What `submit` returns: the names of a one-off's job and run, and a way to ask what became of it."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from evertick.domain.ids import Prefix, format_run_id, parse_id
+from evertick.domain.schedule.instants import to_us
+from evertick.domain.states import RunStatus
+from evertick.sdk.link import Link
+from evertick.usecases import jobs, runs
+from evertick.usecases.errors import RunNotFound
+from evertick.usecases.views import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A run that was asked for. It may have begun before `submit` returned."""
+
+    job_id: str
+    run_id: str
+    fire_at: datetime
+    _link: Callable[[], Awaitable[Link]] = field(repr=False, compare=False)
+
+    async def status(self) -> RunStatus:
+        """How the run stands now; JobNotFound when it was deleted before its time came."""
+        tenant = (await self._link()).tenant
+        try:
+            return (await runs.get_run(tenant, self.run_id)).run.status
+        except RunNotFound:
+            await jobs.get(tenant, self.job_id)
+            return RunStatus.PENDING
+
+
+def submitted(job: Job, link: Callable[[], Awaitable[Link]]) -> Submitted:
+    assert job.next_run_at is not None, "a one-off has one"
+    run_id = format_run_id(parse_id(Prefix.JOB, job.job_id), to_us(job.next_run_at))
+    return Submitted(job.job_id, run_id, job.next_run_at, link)

@@ -1,0 +1,43 @@
+"""What a receiver of webhooks remembers between deliveries: which keys are done, which attempt was the latest."""
+
+import threading
+from collections import OrderedDict
+from typing import Protocol
+
+
+class Memory(Protocol):
+    """A receiver's memory. Several processes that receive for one job must share one, such as a table or Redis."""
+
+    def is_done(self, idempotency_key: str) -> bool: ...
+
+    def set_done(self, idempotency_key: str) -> None: ...
+
+    def highest_token(self, subject: str, token: int) -> int:
+        """The highest token that `subject` has shown, this one included; it is kept, in one step."""
+
+
+class RecentMemory:
+    """A memory inside this process, of the latest keys and subjects; safe to use from several threads."""
+
+    def __init__(self, most: int = 100_000) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._done: OrderedDict[str, None] = OrderedDict()
+        self._tokens: OrderedDict[str, int] = OrderedDict()
+
+    def is_done(self, idempotency_key: str) -> bool:
+        return idempotency_key in self._done
+
+    def set_done(self, idempotency_key: str) -> None:
+        with self._lock:
+            self._done[idempotency_key] = None
+            if len(self._done) > self._most:
+                self._done.popitem(last=False)
+
+    def highest_token(self, subject: str, token: int) -> int:
+        with self._lock:
+            highest = self._tokens[subject] = max(token, self._tokens.get(subject, token))
+            self._tokens.move_to_end(subject)
+            if len(self._tokens) > self._most:
+                self._tokens.popitem(last=False)
+        return highest

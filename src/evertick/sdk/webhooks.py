@@ -1,0 +1,185 @@
+"""For receivers of Evertick's webhooks, in any framework: check a delivery in one call, and learn what it is about.
+
+    receiver = Receiver(["whsec_…"])
+    try:
+        run = receiver.verify(request.headers, body)
+    except ReceiverError as error:
+        return Response(status=error.status)
+    send_report(run.payload)
+    receiver.done(run)
+
+ReceiverError
+├── InvalidSignature   not from Evertick, or changed on the way
+├── StaleTimestamp     signed too long ago, or in the future: perhaps a replay
+├── Unreadable         signed, but without the headers of a run
+├── AlreadyHandled     its idempotency key is done: nothing is left to do
+└── StaleToken         a later attempt was here before it
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypeAlias
+from urllib.parse import unquote
+
+import msgspec
+
+from evertick.domain.errors import EvertickError, InvalidInput
+from evertick.domain.ids import Prefix, format_id, parse_run_id, parse_token
+from evertick.sdk.webhook_memory import Memory, RecentMemory
+from evertick.targets.http.signing import Secret, is_signed
+
+__all__ = [
+    "AlreadyHandled",
+    "InvalidSignature",
+    "Memory",
+    "ReceivedRun",
+    "Receiver",
+    "ReceiverError",
+    "RecentMemory",
+    "StaleTimestamp",
+    "StaleToken",
+    "Unreadable",
+]
+
+TOLERANCE = timedelta(minutes=5)
+
+_TIMESTAMP = re.compile("[1-9][0-9]{0,11}")
+
+Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str | bytes, str | bytes]]
+"""A mapping, or pairs as ASGI has them. Names are the same in upper and lower case."""
+
+
+class ReceiverError(EvertickError):
+    """A delivery that must not be acted on. `status` is the answer that makes Evertick do the right thing next."""
+
+    status = 400
+
+
+class InvalidSignature(ReceiverError):  # noqa: N818 - this and those below say what is wrong
+    """No secret of the receiver signed this. It is not tried again."""
+
+    status = 401
+
+
+class StaleTimestamp(ReceiverError):  # noqa: N818
+    """Signed outside of the tolerance. Evertick tries again, with a fresh one."""
+
+    status = 408
+
+
+class Unreadable(ReceiverError):  # noqa: N818
+    """A signed message that is no run of Evertick's: something on the way takes headers away. It is not tried again."""
+
+
+class AlreadyHandled(ReceiverError):  # noqa: N818
+    """The work is done. Answering so tells Evertick that it can rest."""
+
+    status = 200
+
+
+class StaleToken(ReceiverError):  # noqa: N818
+    """A later attempt came first. If this one still counts, Evertick tries again with a larger token."""
+
+    status = 409
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedRun:
+    """One attempt of a run, as it arrived."""
+
+    run_id: str
+    job_id: str
+    job_name: str
+    scheduled_at: datetime
+    attempt: int
+    reason: str
+    idempotency_key: str
+    fencing_token: str
+    payload: Any
+
+
+class Receiver:
+    """Checks deliveries. Several secrets may be valid at once, as they are during a rotation.
+
+    `fence` says whose later attempt makes an earlier one stale: another of the same job, or only of the same run,
+    which jobs need whose runs may overlap.
+    """
+
+    def __init__(
+        self,
+        secrets: Iterable[str],
+        *,
+        tolerance: timedelta = TOLERANCE,
+        memory: Memory | None = None,
+        fence: Literal["job", "run"] = "job",
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._secrets = tuple(map(Secret.parse, secrets))
+        if not self._secrets:
+            raise InvalidInput("secrets", "must not be empty")
+        self._tolerance = tolerance.total_seconds()
+        self._memory = RecentMemory() if memory is None else memory
+        self._fence = fence
+        self._now = now
+
+    def verify(self, headers: Headers, body: bytes) -> ReceivedRun:
+        """Check signature, time, idempotency key and fencing token, in this order. Call `done` after acting on it."""
+        given = _by_lower_name(headers)
+        self._check_signature(given, body)
+        run = _read(given, body)
+        if self._memory.is_done(run.idempotency_key):
+            raise AlreadyHandled(f"{run.idempotency_key} is done")
+        token = parse_token(run.fencing_token).seq
+        if self._memory.highest_token(run.job_id if self._fence == "job" else run.run_id, token) > token:
+            raise StaleToken(f"a later attempt than {run.fencing_token} was here before")
+        return run
+
+    def done(self, run: ReceivedRun) -> None:
+        """Remember that the work is done, so that no further attempt repeats it."""
+        self._memory.set_done(run.idempotency_key)
+
+    def _check_signature(self, given: Mapping[str, str], body: bytes) -> None:
+        message_id, sent_at = given.get("webhook-id", ""), given.get("webhook-timestamp", "")
+        # What is signed is the number: only its one plain spelling may stand for it.
+        if not _TIMESTAMP.fullmatch(sent_at):
+            raise InvalidSignature("there is no readable webhook-timestamp")
+        header = given.get("webhook-signature", "")
+        if not message_id or not is_signed(self._secrets, message_id, int(sent_at), body, header=header):
+            raise InvalidSignature("no signature is from a known secret")
+        if abs(self._now() - int(sent_at)) > self._tolerance:
+            raise StaleTimestamp("signed too long ago, or in the future")
+
+
+def _read(given: Mapping[str, str], body: bytes) -> ReceivedRun:
+    try:
+        if given["idempotency-key"] != given["webhook-id"]:
+            raise Unreadable("its Idempotency-Key is not the one that was signed")
+        run = ReceivedRun(
+            run_id=given["evertick-run-id"],
+            job_id=format_id(Prefix.JOB, parse_run_id(given["evertick-run-id"]).job_id),
+            job_name=unquote(given["evertick-job-name"]),
+            scheduled_at=datetime.fromisoformat(given["evertick-scheduled-at"]),
+            attempt=int(given["evertick-attempt"]),
+            reason=given["evertick-reason"],
+            idempotency_key=given["webhook-id"],
+            fencing_token=given["evertick-fencing-token"],
+            payload=msgspec.json.decode(body) if body else None,
+        )
+        parse_token(run.fencing_token)
+    except KeyError as error:
+        raise Unreadable(f"it has no header {error.args[0]}") from None
+    except ValueError as error:  # msgspec's and InvalidInput are among them
+        raise Unreadable(f"it cannot be read: {error}") from error
+    return run
+
+
+def _by_lower_name(headers: Headers) -> dict[str, str]:
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return {_text(name).lower(): _text(value) for name, value in pairs}
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("latin-1")

@@ -1,0 +1,137 @@
+"""Puts the roles of one process together: where the database is, which roles run on it, in which order they start."""
+
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from enum import StrEnum
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from evertick.config import Settings
+from evertick.domain.errors import EvertickError, InvalidInput
+from evertick.roles.janitor import Janitor
+from evertick.roles.scheduler import Scheduler
+from evertick.runtime.wakeups import Notifier
+from evertick.store import tenants
+from evertick.store.database import connect, open_pool
+from evertick.store.embedded import EmbeddedServer, default_data_dir
+from evertick.store.migrate import check_schema, migrate
+from evertick.usecases.context import Tenant
+
+JANITOR_CONNECTIONS = 2
+ACTING_CONNECTIONS = 2
+
+
+class NoDatabase(EvertickError):  # noqa: N818 - says what is wrong
+    """There is no database where one was expected; the message says what to do."""
+
+
+class Role(StrEnum):
+    """What a process may do besides running users' handlers."""
+
+    SCHEDULER = "scheduler"  # fires timers
+    JANITOR = "janitor"  # keeps house
+
+
+def node_name() -> str:
+    """A name that no other process has or had, and by which people find this one."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def data_dir_of(settings: Settings) -> Path:
+    """Where the embedded server lives, unless there is a URL."""
+    return settings.data_dir or default_data_dir()
+
+
+def place_of(settings: Settings) -> str:
+    """Where the database is, for people: without user and password."""
+    if settings.database_url is None:
+        return f"the embedded server in {data_dir_of(settings)}"
+    parts = urlsplit(settings.database_url)
+    host = parts.netloc.rpartition("@")[2] or parse_qs(parts.query).get("host", ["the default host"])[0]
+    return f"database {parts.path.lstrip('/') or '(default)'} at {host}"
+
+
+@contextmanager
+def database(settings: Settings, *, create: bool = False) -> Iterator[str]:
+    """The URL of the database, for as long as it is used: an embedded server is started, and stopped by its last user.
+
+    Unless it may be created, there must be one already.
+    """
+    if settings.database_url is not None:
+        yield settings.database_url
+        return
+    server = EmbeddedServer(data_dir_of(settings))
+    if not create and not server.cluster.exists():
+        raise NoDatabase(
+            f"there is no database in {server.data_dir}: start one with `evertick up`,"
+            " or say where it is by --data-dir or --database-url"
+        )
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+
+
+async def bring_up_to_date(url: str, applied: Callable[[str], None] = lambda _: None) -> int:
+    """Migrate the database; returns how many steps that took."""
+    connection = await connect(url)
+    try:
+        return await migrate(connection, applied)
+    finally:
+        await connection.close()
+
+
+async def refuse_misfit(url: str) -> None:
+    """Raise SchemaMismatch unless the database's schema is this version's."""
+    connection = await connect(url)
+    try:
+        await check_schema(connection)
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def acting_for(url: str, tenant: str) -> AsyncIterator[Tenant]:
+    """A tenant on whose behalf use cases act, once the schema fits; schedulers are told of what is due soon."""
+    async with await open_pool(url, max_size=ACTING_CONNECTIONS) as pool:
+        await check_schema(pool)
+        row = await tenants.named(pool, tenant)
+        if row is None:
+            raise InvalidInput("tenant", f"there is none called {tenant!r}")
+        notifier = Notifier(pool)
+        notifier.start()
+        try:
+            yield Tenant(pool, row.tenant_id, row.fanout, notify=notifier.timers)
+        finally:
+            await notifier.stop()
+
+
+@asynccontextmanager
+async def running(url: str, node: str, roles: Collection[Role], settings: Settings) -> AsyncIterator[None]:
+    """Roles at work. The janitor starts first, for the ledgers need a day to write to, and stops last."""
+    async with AsyncExitStack() as stack:
+        if Role.JANITOR in roles:
+            pool = await stack.enter_async_context(await open_pool(url, max_size=JANITOR_CONNECTIONS))
+            janitor = Janitor(pool, history=settings.history)
+            await janitor.keep_house(thoroughly=False)
+            janitor.start()
+            stack.push_async_callback(janitor.stop)
+        if Role.SCHEDULER in roles:
+            scheduler = _scheduler(url, node, settings)
+            await scheduler.start()
+            stack.push_async_callback(scheduler.stop)
+        yield
+
+
+def _scheduler(url: str, node: str, settings: Settings) -> Scheduler:
+    return Scheduler(
+        url,
+        node,
+        heartbeat=settings.heartbeat,
+        lifetime=settings.heartbeat_timeout,
+        horizon=settings.load_horizon,
+        lease_time=settings.lease_time,
+    )

@@ -1,0 +1,69 @@
+"""The `evertick` command as a process of its own: started, listened to, signalled, killed."""
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+PATIENCE_SECONDS = 60
+
+
+class Evertick:
+    """One running command."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    async def ready(self) -> str:
+        """Wait for the line that says so, and return it."""
+        line = await self.line()
+        assert line.startswith("Evertick is ready"), line + await self._rest()
+        return line
+
+    async def logged(self, words: str) -> str:
+        """Wait until a line with these words is logged, and return it."""
+        assert self._process.stderr
+        while True:
+            raw = await asyncio.wait_for(self._process.stderr.readline(), PATIENCE_SECONDS)
+            assert raw, f"it ended without {words!r}"
+            if words in raw.decode():
+                return raw.decode()
+
+    async def stop(self, number: int = signal.SIGTERM) -> int:
+        """Ask it to stop, and return its exit code."""
+        self._process.send_signal(number)
+        return await self.ended()
+
+    async def kill(self) -> None:
+        self._process.kill()
+        await self._process.wait()
+
+    async def ended(self) -> int:
+        await asyncio.wait_for(self._process.communicate(), PATIENCE_SECONDS)
+        assert self._process.returncode is not None
+        return self._process.returncode
+
+    async def line(self) -> str:
+        """The next line on stdout."""
+        assert self._process.stdout
+        return (await asyncio.wait_for(self._process.stdout.readline(), PATIENCE_SECONDS)).decode()
+
+    async def _rest(self) -> str:
+        _, errors = await asyncio.wait_for(self._process.communicate(), PATIENCE_SECONDS)
+        return errors.decode()
+
+
+@asynccontextmanager
+async def evertick(*arguments: str, **environment: str) -> AsyncIterator[Evertick]:
+    """A command under way; whatever is left of it at the end is killed."""
+    command = [sys.executable, "-c", "from evertick.cli.main import main; main()", *arguments]
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE, env=os.environ | environment)
+    try:
+        yield Evertick(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()

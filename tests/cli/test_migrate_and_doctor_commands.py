@@ -1,0 +1,47 @@
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from typer.testing import CliRunner
+
+import postgres
+from evertick.cli.main import app
+from evertick.store.migrate import migrations
+
+
+@pytest.fixture
+async def empty_url(postgres_server: postgres.Server) -> AsyncIterator[str]:
+    async with postgres_server.database(empty=True) as url:
+        yield url
+
+
+def test_migrate_tells_each_step_and_then_that_nothing_is_left(empty_url: str) -> None:
+    first = CliRunner().invoke(app, ["migrate", "--database-url", empty_url])
+    assert first.exit_code == 0
+    assert first.stdout.splitlines()[:-1] == [f"applied {migration.name}" for migration in migrations()]
+    again = CliRunner().invoke(app, ["migrate", "--database-url", empty_url])
+    assert again.exit_code == 0
+    assert again.stdout.rstrip().endswith("is up to date: nothing to do.")
+
+
+def test_the_doctor_says_of_each_thing_what_to_do_and_fails_where_there_is_a_problem(database_url: str) -> None:
+    result = CliRunner().invoke(app, ["doctor", "--database-url", database_url])
+    assert result.exit_code == 1
+    lines = {line.split("  ")[0].strip(): line for line in result.stdout.splitlines()}
+    assert "PostgreSQL 18" in lines["server"]
+    assert "problem" in lines["partitions"]
+    assert "To do: start `evertick scheduler`." in lines["partitions"]
+
+
+def test_the_doctor_speaks_json(empty_url: str) -> None:
+    result = CliRunner().invoke(app, ["doctor", "--database-url", empty_url, "--json"])
+    assert result.exit_code == 1
+    findings = {finding["name"]: finding for finding in json.loads(result.stdout)}
+    assert findings["server"]["level"] == "ok"
+    assert findings["server"]["todo"] is None
+    assert findings["schema"] == {
+        "name": "schema",
+        "level": "problem",
+        "what": f"the database lacks {', '.join(migration.name for migration in migrations())}",
+        "todo": "run `evertick migrate`",
+    }

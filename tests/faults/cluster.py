@@ -1,0 +1,131 @@
+"""A cluster of real processes on one database, and the judgement of its history once all faults are healed."""
+
+import asyncio
+import itertools
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from evertick.domain.schedule.instants import to_us
+from evertick.store import database, lanes
+from evertick.usecases.context import Tenant
+from evertick.usecases.create_many import create_many
+from faults.checkers import Verdict, check_all
+from faults.ledger import Ledger, read_deliveries, read_ledger
+from faults.processes import Process
+
+HEARTBEAT_TIMEOUT = 2.0
+LEASE_SECONDS = 3.0
+BOUND_US = 60_000_000
+
+_SETTINGS = {
+    "EVERTICK_HEARTBEAT_SECONDS": "0.2",
+    "EVERTICK_HEARTBEAT_TIMEOUT_SECONDS": str(HEARTBEAT_TIMEOUT),
+    "EVERTICK_LEASE_SECONDS": str(LEASE_SECONDS),
+}
+
+
+class Cluster:
+    """Schedulers and workers, each with a log of what it says; workers with one of what they were told to do."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url = url
+        self.folder = folder
+        self.processes: list[Process] = []
+        self._numbers = itertools.count(1)
+
+    async def open(self) -> None:
+        self.pool = await database.open_pool(self.url, max_size=8)
+        self.tenant = Tenant(self.pool, 1, fanout=256)
+
+    async def close(self) -> None:
+        for process in self.processes:
+            process.kill()
+        await self.close_connections()
+
+    async def close_connections(self) -> None:
+        """Let go of the database, which may be gone."""
+        self.pool.terminate()
+
+    def scheduler(self) -> Process:
+        return self._start("scheduler", "Evertick is ready")
+
+    def worker(self, *options: str) -> Process:
+        return self._start("worker", "Evertick is ready", "faults.receiver:app", *options)
+
+    def _start(self, command: str, ready: str, *arguments: str) -> Process:
+        name = f"{command}-{next(self._numbers)}"
+        settings = {**_SETTINGS, "EVERTICK_DATABASE_URL": self.url, "EVERTICK_TEST_LOG": str(self._receipts(name))}
+        process = Process([command, *arguments], self.folder / f"{name}.log", settings)
+        self.processes.append(process)
+        process.wait_for(ready)
+        return process
+
+    def _receipts(self, name: str) -> Path:
+        return self.folder / f"{name}.receipts"
+
+    async def jobs(self, count: int, prefix: str = "job", **fields: Any) -> list[str]:
+        """Jobs that tell the receiver, unless the fields say otherwise."""
+        target = {"type": "worker", "queue": "faults", "handler": "note"}
+        plain = {"target": target, "misfire_grace_seconds": 60, "max_retries": 20, "retry_delay_seconds": 0.2}
+        batch = [{**plain, **fields, "name": f"{prefix}-{number}"} for number in range(count)]
+        verdicts = await create_many(self.tenant, batch)
+        assert not [verdict.faults for verdict in verdicts if verdict.faults]
+        return [verdict.job_id for verdict in verdicts if verdict.job_id]
+
+    async def value(self, query: str, *arguments: Any) -> Any:
+        return await self.pool.fetchval(query, *arguments)
+
+    async def until(self, holds: Callable[[], Awaitable[bool]], what: str, seconds: float = 60) -> None:
+        """Wait for something in the database."""
+        deadline = time.monotonic() + seconds
+        while not await holds():
+            assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+            await asyncio.sleep(0.02)
+
+    async def until_count(self, query: str, count: int, seconds: float = 60) -> None:
+        async def holds() -> bool:
+            return bool(await self.value(query) >= count)
+
+        await self.until(holds, f"{query} >= {count}", seconds)
+
+    async def settle(self, seconds: float = 60) -> None:
+        """Let no tick come any more, and wait until everything that was fired has ended."""
+        await self.pool.execute("UPDATE timers SET due_at = 'infinity' WHERE kind = 'tick'")
+
+        async def is_quiet() -> bool:
+            waiting = await self.value("SELECT count(*) FROM timers WHERE kind <> 'tick'")
+            open_attempts = await self.value(
+                "SELECT count(*) FROM attempts LEFT JOIN outcomes USING (lane_id, seq) WHERE outcomes.seq IS NULL"
+            )
+            return bool(waiting == 0 and open_attempts == 0)
+
+        await self.until(is_quiet, "every run has ended", seconds)
+
+    async def judge(self, *, allow_gaps: bool = True, receipts: bool = True) -> dict[str, Verdict]:
+        """All checkers on the whole history up to the last tick that was handled."""
+        now_at = await lanes.clock(self.pool)
+        ledger = await self.ledger()
+        verdicts = check_all(
+            ledger.jobs,
+            now_us=to_us(now_at + timedelta(days=1)),
+            start_bound_us=BOUND_US,
+            end_bound_us=BOUND_US,
+            allow_gaps=allow_gaps,
+            allow_cancelled=True,
+            timers=(),
+            deliveries=read_deliveries(self.folder.glob("*.receipts")) if receipts else None,
+            writes=ledger.writes,
+        )
+        for verdict in verdicts:
+            sys.stdout.write(f"{verdict}\n")
+            assert verdict.ok, verdict
+        return {verdict.name[:2]: verdict for verdict in verdicts}
+
+    async def ledger(self) -> Ledger:
+        """Each job's history up to where its timer stands: later ticks are not due for anyone."""
+        async with self.pool.acquire() as connection:
+            return await read_ledger(connection)

@@ -1,0 +1,57 @@
+"""Real processes of the product for fault tests: started as users start them, killed and stopped by their id."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+EVERTICK = Path(sys.executable).parent / "evertick"
+TESTS = Path(__file__).parents[1]
+
+
+class Process:
+    """One `evertick` process and the file with all that it says."""
+
+    def __init__(self, arguments: list[str], log: Path, environment: Mapping[str, str]) -> None:
+        self.log = log
+        with log.open("wb") as output:
+            self._popen = subprocess.Popen(
+                [str(EVERTICK), *arguments],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **environment, "PYTHONPATH": str(TESTS)},
+                cwd=TESTS,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._popen.poll() is None
+
+    def wait_for(self, text: str, seconds: float = 60) -> None:
+        """Wait until the process has said this."""
+        deadline = time.monotonic() + seconds
+        while text not in (said := self.log.read_text(encoding="utf-8", errors="replace")):
+            assert self.is_running, f"it ended with {self._popen.returncode}:\n{said}"
+            assert time.monotonic() < deadline, f"never said {text!r}:\n{said}"
+            time.sleep(0.01)
+
+    def send(self, number: signal.Signals) -> None:
+        if self.is_running:
+            self._popen.send_signal(number)
+
+    def kill(self) -> None:
+        self.send(signal.SIGKILL)
+        self._popen.wait(10)
+
+    def terminate(self, seconds: float = 60) -> int:
+        """Ask to stop, and return the exit code."""
+        self.send(signal.SIGTERM)
+        return self._popen.wait(seconds)

@@ -1,0 +1,80 @@
+"""Where settings come from, and how all that is wrong with them is told at once."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from evertick.config import ConfigInvalid, Settings, read_settings
+
+
+def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
+    settings = read_settings({}, tmp_path)
+    assert settings == Settings()
+    assert (settings.database_url, settings.heartbeat_seconds, settings.history.days) == (None, 0.5, 90)
+
+
+def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
+    (tmp_path / "evertick.toml").write_text('port = 9000\ndata_dir = "/data"\nlease_seconds = 60\n', encoding="utf-8")
+    settings = read_settings({"EVERTICK_PORT": "9001", "EVERTICK_HOST": ""}, tmp_path)
+    assert (settings.port, settings.data_dir, settings.lease_time.seconds) == (9001, Path("/data"), 60)
+    assert settings.host == "127.0.0.1"
+
+
+def test_a_file_may_be_named(tmp_path: Path) -> None:
+    path = tmp_path / "other.toml"
+    path.write_text('database_url = "postgresql://db/evertick"', encoding="utf-8")
+    assert read_settings({"EVERTICK_CONFIG": str(path)}, tmp_path).database_url == "postgresql://db/evertick"
+
+
+def test_every_fault_is_told_and_the_nearest_known_name(tmp_path: Path) -> None:
+    (tmp_path / "evertick.toml").write_text('prot = 9000\nhost = ""\ncolour = 3\n', encoding="utf-8")
+    environment = {
+        "EVERTICK_DATABSE_URL": "postgresql://db/evertick",
+        "EVERTICK_PORT": "70000",
+        "EVERTICK_HEARTBEAT_SECONDS": "soon",
+        "EVERTICK_DATABASE_URL": "mysql://db",
+    }
+    with pytest.raises(ConfigInvalid) as refused:
+        read_settings(environment, tmp_path)
+    file = tmp_path / "evertick.toml"
+    assert set(refused.value.faults) == {
+        f"{file}: prot is not known: did you mean port?",
+        f"{file}: colour is not known",
+        f"{file}: host: must be a text that is not empty",
+        "EVERTICK_DATABSE_URL is not known: did you mean EVERTICK_DATABASE_URL?",
+        "EVERTICK_PORT: must be a whole number from 0 to 65535",
+        "EVERTICK_HEARTBEAT_SECONDS: must be a number",
+        "EVERTICK_DATABASE_URL: must begin with postgresql://",
+    }
+    assert pickle.loads(pickle.dumps(refused.value)).faults == refused.value.faults
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-1", "0"])
+def test_times_are_above_zero_and_finite(value: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid, match="must be a number above 0"):
+        read_settings({"EVERTICK_LEASE_SECONDS": value}, tmp_path)
+
+
+def test_a_timeout_leaves_room_for_heartbeats(tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid, match="at least twice heartbeat_seconds"):
+        read_settings({"EVERTICK_HEARTBEAT_SECONDS": "4"}, tmp_path)
+
+
+def test_a_file_that_is_missing_or_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid, match="there is no file"):
+        read_settings({"EVERTICK_CONFIG": str(tmp_path / "none.toml")}, tmp_path)
+    (tmp_path / "evertick.toml").write_text("port = ", encoding="utf-8")
+    with pytest.raises(ConfigInvalid, match=r"evertick\.toml"):
+        read_settings({}, tmp_path)
+
+
+def test_names_that_are_nobodys_slip_are_left_alone(tmp_path: Path) -> None:
+    assert read_settings({"EVERTICK_CI_CACHE": "1"}, tmp_path) == Settings()
+
+
+def test_secrets_do_not_show() -> None:
+    shown = repr(Settings(database_url="postgresql://me:hunter2@db:5432/evertick?password=hunter3", api_key="evt_1"))
+    assert "postgresql://***@db:5432/evertick" in shown
+    assert not any(secret in shown for secret in ("hunter2", "hunter3", "evt_1"))
+    assert "hunter2" not in repr(Settings(database_url="postgresql://me:hunter2@[db/evertick"))
