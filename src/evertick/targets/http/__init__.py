@@ -1,0 +1,1 @@
+"""Delivers attempts to HTTP endpoints: signed, guarded, and within one deadline."""

@@ -1,0 +1,136 @@
+"""Delivers one attempt to an HTTP target and says how it ended.
+
+Duty: send one request, read at most the beginning of its answer, judge it. No database, no retries of its own.
+
+Invariants: one deadline spans resolving, connecting, TLS, headers and body; an answer costs a bounded amount of memory
+whatever its size; nothing goes to an address that the guard has not let pass; a redirect is an answer like any other.
+
+Steps: judge the URL, wait for a slot of its host, sign, send, read, judge the answer. A kept connection may have been
+closed by the other side just as we used it. Then the request is sent once more over a new one, with the same
+`Idempotency-Key`, which tells a receiver that did act what it is looking at.
+
+On cancellation and on every failure the connection is closed; a slow host holds its own slots and nothing else.
+"""
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+from typing import Self
+
+import aiohttp
+
+from evertick.domain.job.faults import Faults
+from evertick.domain.job.headers import read_headers
+from evertick.runtime.clock import Clock, now_of
+from evertick.targets.http.connections import Connections, Disconnected, Exchange
+from evertick.targets.http.failures import TROUBLES, failure_of, refused, timed_out
+from evertick.targets.http.guard import Destination, Guard, Refused
+from evertick.targets.http.request import SOURCE, DeliveryRequest, body_of, headers_of
+from evertick.targets.http.slots import HostIsBusy, HostSlots
+from evertick.targets.http.verdict import EXCERPT_BYTES, Answer, Delivered, Failed, NotTried, Verdict, judge
+
+READ_BYTES = 65_536
+"""No more of a body is read; a longer one costs its sender the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverySettings:
+    """How deliveries use the network. `source` begins the CloudEvents source of every run."""
+
+    per_host: int = 32
+    host_wait_seconds: float = 10.0
+    most_open: int = 512
+    keep_alive_seconds: float = 15.0
+    source: str = SOURCE
+    tls: ssl.SSLContext | None = None
+
+
+class HttpDelivery:
+    """Delivers any number of attempts at once. Made and closed inside a running loop."""
+
+    def __init__(self, guard: Guard, clock: Clock, settings: DeliverySettings | None = None) -> None:
+        self._settings = settings = settings or DeliverySettings()
+        self._guard = guard
+        self._clock = clock
+        self._slots = HostSlots(settings.per_host, settings.host_wait_seconds)
+        self.connections = Connections(
+            guard, most_open=settings.most_open, keep_alive_seconds=settings.keep_alive_seconds, tls=settings.tls
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self.connections.close()
+
+    async def deliver(self, attempt: DeliveryRequest, deadline_seconds: float) -> Verdict:
+        """Deliver, within the deadline once the host has a slot free."""
+        try:
+            _check_headers(attempt)
+            destination = self._guard.destination(attempt.target.url)
+            async with self._slots.hold(destination.origin):
+                return await self._within(attempt, destination, deadline_seconds)
+        except Refused as error:
+            return refused(error)
+        except HostIsBusy:
+            return NotTried(f"not tried: {self._settings.per_host} deliveries to its host were running")
+
+    async def _within(
+        self, attempt: DeliveryRequest, destination: Destination, deadline_seconds: float
+    ) -> Delivered | Failed:
+        try:
+            async with asyncio.timeout(deadline_seconds):
+                answer = await self._call(attempt, destination)
+        except TimeoutError:
+            return timed_out(deadline_seconds)
+        except TROUBLES as error:
+            return failure_of(error)
+        return judge(answer, now_of(self._clock))
+
+    async def _call(self, attempt: DeliveryRequest, destination: Destination) -> Answer:
+        exchange = Exchange()
+        try:
+            return await self._exchange(attempt, destination, exchange, self.connections.session())
+        except Disconnected:
+            if not exchange.reused:
+                raise
+        return await self._exchange(attempt, destination, exchange, self.connections.session(fresh=True))
+
+    async def _exchange(
+        self, attempt: DeliveryRequest, destination: Destination, exchange: Exchange, session: aiohttp.ClientSession
+    ) -> Answer:
+        response = await session.request(
+            attempt.target.method,
+            destination.url,
+            headers=headers_of(attempt, now_of(self._clock), self._settings.source),
+            data=body_of(attempt),
+            allow_redirects=False,
+            trace_request_ctx=exchange,
+        )
+        try:
+            return Answer(response.status, response.headers, await _beginning(response.content))
+        finally:
+            response.close()  # no more than a farewell if all was read: the connection is back in the pool by then
+
+
+async def _beginning(content: aiohttp.StreamReader) -> bytes:
+    """Read the body to its end, or as far as we read any, and keep what an excerpt needs."""
+    kept, left = b"", READ_BYTES
+    while left and (chunk := await content.read(left)):
+        left -= len(chunk)
+        kept += chunk[: EXCERPT_BYTES - len(kept)]
+    return kept
+
+
+def _check_headers(attempt: DeliveryRequest) -> None:
+    """Refuse headers that the front door refuses too, should any have come in by another way."""
+    given, faults = attempt.target.headers, Faults()
+    if given:
+        read_headers(given, "", faults)
+    if faults:
+        raise Refused(f"the header {faults.found[0].pointer.removeprefix('/')} {faults.found[0].reason}")
+    if any(name.lower() == "expect" for name in given):
+        raise Refused("the header Expect belongs to the connection, not to the request")

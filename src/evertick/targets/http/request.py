@@ -1,0 +1,104 @@
+"""What one attempt sends: the request's headers and body, made from the run. Pure; the caller brings the time."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+from evertick.domain.job.target import HttpTarget
+from evertick.domain.stable_hash import stable_int
+from evertick.targets.http.signing import Secret, sign
+from evertick.version import __version__
+
+USER_AGENT = f"Evertick/{__version__}"
+EVENT_TYPE = "evertick.run.fired"
+SOURCE = "/evertick"
+
+# CloudEvents' HTTP binding: visible ASCII stands for itself, but for the quote and the percent sign.
+_SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
+_PLAIN = re.compile(f"[{re.escape(_SAFE)}]*")
+_SAMPLED = "01"  # receivers that follow their caller's choice would otherwise trace no scheduled work at all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryRequest:
+    """One attempt of a run and where it goes. `body` is the payload as JSON; the secrets are all those that count."""
+
+    target: HttpTarget
+    body: bytes
+    secrets: tuple[Secret, ...]
+    run_id: str
+    job_id: str
+    job_name: str
+    scheduled_at: datetime
+    attempt: int
+    reason: str
+    idempotency_key: str
+    fencing_token: str
+
+    def __post_init__(self) -> None:
+        if not self.secrets:
+            raise ValueError("a delivery is always signed: it needs a secret")
+
+
+def body_of(request: DeliveryRequest) -> bytes | None:
+    """The payload, or None: a GET has no body."""
+    return None if request.target.method == "GET" else request.body
+
+
+def headers_of(request: DeliveryRequest, sent_at: datetime, source: str = SOURCE) -> dict[str, str]:
+    """All headers: the job's own, which cannot replace ours, and ours."""
+    body = body_of(request)
+    timestamp = int(sent_at.timestamp())
+    key = request.idempotency_key
+    scheduled_at = instant_text(request.scheduled_at)
+    job_name = header_text(request.job_name)
+    headers = _own_headers(request.target.headers, with_body=body is not None)
+    headers |= {
+        "webhook-id": key,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": sign(request.secrets, key, timestamp, body or b""),
+        "ce-specversion": "1.0",
+        "ce-id": request.run_id,
+        "ce-source": f"{source}/jobs/{request.job_id}",
+        "ce-type": EVENT_TYPE,
+        "ce-subject": job_name,
+        "ce-time": scheduled_at,
+        "Idempotency-Key": key,
+        "Evertick-Run-Id": request.run_id,
+        "Evertick-Job-Name": job_name,
+        "Evertick-Scheduled-At": scheduled_at,
+        "Evertick-Attempt": str(request.attempt),
+        "Evertick-Reason": request.reason,
+        "Evertick-Fencing-Token": request.fencing_token,
+        "traceparent": traceparent(request.run_id, request.fencing_token),
+        "User-Agent": USER_AGENT,
+        "Accept-Encoding": "identity",
+    }
+    return headers
+
+
+def _own_headers(given: Mapping[str, str], *, with_body: bool) -> dict[str, str]:
+    """The job's headers and, where it names none, our type of content."""
+    own = {name: value for name, value in given.items() if name.lower() != "accept-encoding"}
+    if with_body and not any(name.lower() == "content-type" for name in own):
+        own["Content-Type"] = "application/json"
+    return own
+
+
+def header_text(text: str) -> str:
+    """A text as CloudEvents writes it in headers: what is not visible ASCII as the %XX of its UTF-8."""
+    return text if _PLAIN.fullmatch(text) else quote(text, safe=_SAFE, errors="replace")
+
+
+def instant_text(at: datetime) -> str:
+    """RFC 3339 in UTC, with as many digits as it takes."""
+    return at.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
+
+
+def traceparent(run_id: str, fencing_token: str) -> str:
+    """W3C trace context: one trace for a run, one span for each attempt, the same however often they are asked for."""
+    trace = stable_int(2**128 - 1, "trace", run_id) + 1  # zero is not a valid id
+    span = stable_int(2**64 - 1, "span", run_id, fencing_token) + 1
+    return f"00-{trace:032x}-{span:016x}-{_SAMPLED}"
