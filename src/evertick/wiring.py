@@ -1,5 +1,7 @@
 """Puts the roles of one process together: where the database is, which roles run on it, in which order they start."""
 
+import asyncio
+import logging
 import os
 import secrets
 import socket
@@ -13,6 +15,7 @@ from evertick.config import Settings
 from evertick.domain.errors import EvertickError, InvalidInput
 from evertick.roles.janitor import Janitor
 from evertick.roles.scheduler import Scheduler
+from evertick.runtime.loop import Loop
 from evertick.runtime.wakeups import Notifier
 from evertick.store import tenants
 from evertick.store.database import connect, open_pool
@@ -20,7 +23,10 @@ from evertick.store.embedded import EmbeddedServer, default_data_dir
 from evertick.store.migrate import check_schema, migrate
 from evertick.usecases.context import Tenant
 
+logger = logging.getLogger("evertick")
+
 JANITOR_CONNECTIONS = 2
+NURSE_SECONDS = 1.0
 ACTING_CONNECTIONS = 2
 
 
@@ -113,6 +119,8 @@ async def acting_for(url: str, tenant: str) -> AsyncIterator[Tenant]:
 async def running(url: str, node: str, roles: Collection[Role], settings: Settings) -> AsyncIterator[None]:
     """Roles at work. The janitor starts first, for the ledgers need a day to write to, and stops last."""
     async with AsyncExitStack() as stack:
+        if settings.database_url is None:
+            await stack.enter_async_context(_kept_alive(EmbeddedServer(data_dir_of(settings))))
         if Role.JANITOR in roles:
             pool = await stack.enter_async_context(await open_pool(url, max_size=JANITOR_CONNECTIONS))
             janitor = Janitor(pool, history=settings.history)
@@ -124,6 +132,25 @@ async def running(url: str, node: str, roles: Collection[Role], settings: Settin
             await scheduler.start()
             stack.push_async_callback(scheduler.stop)
         yield
+
+
+@asynccontextmanager
+async def _kept_alive(server: EmbeddedServer) -> AsyncIterator[None]:
+    """The embedded server is brought back whenever it dies: it has no other nurse."""
+
+    async def look_after() -> float:
+        if not server.is_running:
+            logger.warning("the embedded server has died: starting it again")
+            await asyncio.to_thread(server.start)
+        return NURSE_SECONDS
+
+    nurse = Loop("nurse", look_after)
+    nurse.start()
+    try:
+        yield
+    finally:
+        await nurse.stop()
+        await asyncio.to_thread(server.stop)
 
 
 def _scheduler(url: str, node: str, settings: Settings) -> Scheduler:

@@ -1,3 +1,4 @@
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -8,8 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 import postgres
-from cli.processes import evertick
+from cli.processes import PATIENCE_SECONDS, evertick
 from evertick.cli.main import app
+from evertick.store.database import DatabaseUnreachable, connect
+from evertick.store.embedded import EmbeddedServer
 
 NOWHERE = "postgresql://jane:s3cret@127.0.0.1:1/jobs"
 
@@ -53,6 +56,34 @@ async def test_after_a_kill_it_starts_again_on_the_same_data(data_dir: Path) -> 
     async with evertick("up", "--data-dir", str(data_dir)) as again:
         await again.ready()
         assert await again.stop() == 0
+
+
+async def test_up_brings_back_an_embedded_server_that_was_killed(data_dir: Path) -> None:
+    pid_file = data_dir / "postgres" / "postmaster.pid"
+    async with evertick("up", "--data-dir", str(data_dir)) as up:
+        await up.ready()
+        await up.logged("took 256 partitions")
+        os.kill(int(pid_file.read_text(encoding="utf-8").split("\n", 1)[0]), signal.SIGKILL)
+        await up.logged("starting it again")
+        await _beats_on(data_dir)
+        assert await up.stop() == 0
+    assert not pid_file.exists()
+
+
+async def _beats_on(data_dir: Path) -> None:
+    """Wait until the server answers, and the scheduler has beaten since it does."""
+    url = EmbeddedServer(data_dir).url
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            try:
+                connection = await connect(url)
+            except DatabaseUnreachable:
+                await asyncio.sleep(0.05)
+            else:
+                break
+        while not await connection.fetchval("SELECT max(seen_at) > pg_postmaster_start_time() FROM nodes"):
+            await asyncio.sleep(0.05)
+        await connection.close()
 
 
 async def test_several_processes_share_one_embedded_server(data_dir: Path) -> None:
