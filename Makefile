@@ -10,7 +10,7 @@ help:  ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
 up: $(VENV)/run.stamp  ## set up and run the product
-	$(BIN)/evertick preview "30 2 * * *" --timezone America/New_York --after 2026-03-06T12:00:00Z --count 6
+	$(BIN)/evertick up
 
 test: $(VENV)/dev.stamp  ## set up and run all tests
 	$(BIN)/pytest -n 2 -m "not campaign"

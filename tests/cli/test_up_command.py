@@ -81,7 +81,7 @@ async def _beats_on(data_dir: Path) -> None:
                 await asyncio.sleep(0.05)
             else:
                 break
-        while not await connection.fetchval("SELECT max(seen_at) > pg_postmaster_start_time() FROM nodes"):
+        while not await connection.fetchval("SELECT max(seen_at) > pg_postmaster_start_time() FROM nodes"):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         await connection.close()
 

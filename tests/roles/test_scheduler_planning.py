@@ -8,6 +8,7 @@ import pytest
 from engine import AT, MINUTE
 from evertick.domain.ids import job_id_of
 from evertick.domain.jitter import jitter_offset
+from evertick.domain.misfire import Plan, plan
 from evertick.domain.policies import ConcurrentPolicy, MissedWindow
 from evertick.domain.rule import Policies, Rule, rule_of
 from evertick.domain.schedule.instants import to_us
@@ -30,11 +31,10 @@ def entry(number: int, *, kind: str = "tick", fire_at: datetime = AT, rule_id: i
 
 def test_jobs_that_fire_alike_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    original = planning.plan
 
-    def counted(rule: Rule, fire_us: int, now_us: int, *, jitter_us: int, most_fires: int) -> object:
+    def counted(rule: Rule, fire_us: int, now_us: int, *, jitter_us: int, most_fires: int) -> Plan:
         calls.append(fire_us)
-        return original(rule, fire_us, now_us, jitter_us=jitter_us, most_fires=most_fires)
+        return plan(rule, fire_us, now_us, jitter_us=jitter_us, most_fires=most_fires)
 
     monkeypatch.setattr(planning, "plan", counted)
     entries = [entry(number, rule_id=1 + number % 2) for number in range(1, 1001)]

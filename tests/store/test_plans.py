@@ -1,7 +1,7 @@
 """Guards: the hot statements find their rows by index, in tables that are empty, small or large.
 
-Plans are generic, as in production: made once for all values, and kept while the tables grow. So is the schema's promise
-that a plan made on an empty table is as good on a full one.
+Plans are generic, as in production: made once for all values, and perhaps kept while the tables grow. So a plan that is
+made on an empty table must do on a full one.
 """
 
 import json
@@ -142,5 +142,7 @@ async def test_a_hot_statement_finds_its_rows_by_index(filled: asyncpg.Connectio
 
 
 async def test_a_plan_that_reads_a_whole_table_is_noticed(filled: asyncpg.Connection) -> None:
-    careless = statements.parse("careless", "-- name: count\nSELECT count(error) FROM outcomes WHERE code = :code::integer")
+    careless = statements.parse(
+        "careless", "-- name: count\nSELECT count(error) FROM outcomes WHERE code = :code::integer"
+    )
     assert None in {scan.index for scan in await scans(filled, careless["count"])}

@@ -1,0 +1,210 @@
+"""Firing through trouble: answers that are lost, jobs that change under it, rules that make no sense."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import asyncpg
+import pytest
+
+from engine import AT, MINUTE, Job, add_job, finish, runs_of, scheduler, until
+from evertick.domain.policies import ConcurrentPolicy, MissedWindow
+from evertick.domain.rule import Policies
+from evertick.roles.scheduler import Scheduler, rulebook
+from evertick.store import timers
+from evertick.store.database import connect, is_transient
+from evertick.store.timers import Fired
+
+ALL = Policies(
+    missed_window=MissedWindow.RUN_ALL, max_missed=5, concurrent_policy=ConcurrentPolicy.ALLOW, max_concurrent=100
+)
+
+
+@pytest.fixture
+async def second(database_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await connect(database_url)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def node(database_url: str) -> AsyncIterator[Scheduler]:
+    async with scheduler(database_url) as opened:
+        await opened.join()
+        yield opened
+
+
+async def kill_the_firing(connection: asyncpg.Connection) -> None:
+    """End the session of a firing that waits for a lock."""
+    await until(
+        lambda: connection.fetchval(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE query LIKE '/* timers.fire %' AND state = 'active' AND wait_event_type = 'Lock'"
+        )
+    )
+
+
+async def assert_in_order(connection: asyncpg.Connection, job: Job) -> None:
+    """Later ticks have larger seqs, and epochs never fall."""
+    rows = await connection.fetch("SELECT fire_at, epoch FROM attempts WHERE job_id = $1 ORDER BY seq", job.job_id)
+    assert [row["fire_at"] for row in rows] == sorted({row["fire_at"] for row in rows})
+    assert [row["epoch"] for row in rows] == sorted(row["epoch"] for row in rows)
+
+
+async def test_a_firing_whose_session_is_killed_fires_everything_once_afterwards(
+    connection: asyncpg.Connection, second: asyncpg.Connection, node: Scheduler
+) -> None:
+    job, elsewhere = await add_job(connection, "* * * * *", ALL), await add_job(connection, "now", partition=8)
+    await node.loading.step()
+    async with second.transaction():
+        await second.execute("SELECT FROM partitions WHERE partition = 7 FOR UPDATE")
+        firing = asyncio.create_task(node.firing.fire_batch())
+        await kill_the_firing(connection)
+        with pytest.raises((asyncpg.PostgresError, OSError)) as ended:
+            await firing
+    assert is_transient(ended.value)
+    assert node.state.holdings.in_doubt
+    assert await node.firing.fire_batch() == 0  # nothing, until what was sent is fenced off
+    before = node.state.holdings.epochs[7]
+    await node.join()
+    assert node.state.holdings.epochs[7] == before + 1
+    assert not node.state.holdings.in_doubt
+    while await node.firing.fire_batch():
+        pass
+    assert [reason for _, reason, _ in await runs_of(connection, job)][:5] == ["catch_up"] * 5
+    assert await runs_of(connection, elsewhere) == [(AT, "catch_up", 1)]
+    await assert_in_order(connection, job)
+
+
+async def test_a_firing_whose_answer_is_lost_after_it_was_done_is_not_done_again(
+    connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, once = await add_job(connection, "* * * * *", ALL), await add_job(connection, "now", partition=8)
+    original = timers.fire
+
+    async def unheard(*arguments: object) -> Fired:
+        await original(*arguments)  # type: ignore[arg-type]
+        raise ConnectionResetError
+
+    await node.loading.step()
+    monkeypatch.setattr(timers, "fire", unheard)
+    with pytest.raises(ConnectionResetError):
+        await node.firing.fire_batch()
+    monkeypatch.setattr(timers, "fire", original)
+    assert node.state.holdings.in_doubt
+    sent = await connection.fetchval("SELECT max(seq) FROM attempts")
+    await node.join()
+    assert node.state.holdings.last_seq >= sent
+    for _ in range(2):
+        while await node.firing.fire_batch():
+            pass
+        node.loading.woken(None)
+        await node.loading.step()
+    assert await runs_of(connection, once) == [(AT, "catch_up", 1)]
+    assert len(await runs_of(connection, job)) >= 5
+    await assert_in_order(connection, job)
+
+
+async def test_a_deadlock_is_no_doubt_and_the_same_is_tried_again(
+    connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await add_job(connection, "now")
+    original = timers.fire
+
+    async def refused(*_: object) -> Fired:
+        raise asyncpg.DeadlockDetectedError
+
+    await node.loading.step()
+    monkeypatch.setattr(timers, "fire", refused)
+    with pytest.raises(asyncpg.DeadlockDetectedError):
+        await node.firing.fire_batch()
+    monkeypatch.setattr(timers, "fire", original)
+    assert not node.state.holdings.in_doubt
+    await node.firing.fire_batch()
+    assert await runs_of(connection, job) == [(AT, "catch_up", 1)]
+
+
+async def test_a_job_that_was_paused_unheard_is_tried_once_and_not_over_and_over(
+    connection: asyncpg.Connection, node: Scheduler
+) -> None:
+    await add_job(connection)
+    await node.loading.step()
+    await connection.execute("UPDATE timers SET due_at = 'infinity'")
+    tried = [await node.firing.fire_batch() for _ in range(3)]
+    assert tried == [1, 0, 0]
+    assert (node.firing.figures.refused, len(node.state.agenda)) == (1, 0)
+
+
+async def test_a_job_that_was_edited_unheard_does_not_go_on_by_its_old_schedule(
+    connection: asyncpg.Connection, node: Scheduler
+) -> None:
+    """Both schedules have the tick that is due, but not the one after it."""
+    now_at = await connection.fetchval("SELECT date_trunc('minute', clock_at())")
+    job = await add_job(connection, "* * * * *", fire_at=now_at)
+    await node.loading.step()
+    other = await add_job(connection, "0 0 1 1 *", partition=9)
+    await connection.execute("UPDATE timers SET rule_id = $2 WHERE job_id = $1", job.job_id, other.rule_id)
+    await node.firing.fire_batch()
+    await node.fire_due()
+    [next_at] = [
+        row["fire_at"] for row in await connection.fetch("SELECT fire_at FROM timers WHERE job_id = $1", job.job_id)
+    ]
+    assert (next_at.month, next_at.day, next_at.hour, next_at.minute) == (1, 1, 0, 0)
+    assert [fire_at for fire_at, _, _ in await runs_of(connection, job)] == [now_at]
+
+
+async def test_a_job_with_a_corrupt_rule_is_paused_with_the_reason_and_its_neighbours_fire(
+    connection: asyncpg.Connection, node: Scheduler
+) -> None:
+    broken, neighbour = await add_job(connection, "0 3 * * *"), await add_job(connection, "now")
+    await connection.execute("UPDATE rules SET canonical = '{\"spec\": 7' WHERE rule_id = $1", broken.rule_id)
+    await node.fire_due()
+    assert await runs_of(connection, neighbour) == [(AT, "catch_up", 1)]
+    row = await connection.fetchrow(
+        "SELECT status::text, pause_reason, due_at = 'infinity' AS rests FROM jobs JOIN timers USING (job_id)"
+    )
+    assert row is not None
+    assert (row["status"], row["rests"]) == ("paused", True)
+    assert row["pause_reason"].startswith(f"rule {broken.rule_id} cannot be read: JSONDecodeError")
+    assert await node.fire_due() == 0
+
+
+async def test_more_rules_than_are_kept_pause_nobody(
+    connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rulebook, "MOST", 4)
+    jobs = [await add_job(connection, f"{minute} * * * *") for minute in range(3)]
+    await node.loading.step()
+    jobs += [await add_job(connection, f"{minute} * * * *") for minute in range(3, 6)]
+    await node.loading.load_due()
+    await node.firing.fire_batch()
+    assert await connection.fetchval("SELECT count(*) FROM jobs WHERE status = 'paused'") == 0
+    assert [len(await runs_of(connection, job)) for job in jobs] == [1] * 6
+
+
+async def test_a_run_that_finds_no_room_is_tried_again_a_little_later(
+    connection: asyncpg.Connection, node: Scheduler
+) -> None:
+    job = await add_job(connection, "* * * * *", Policies(missed_window=MissedWindow.RUN_ALL, max_missed=3))
+    await node.loading.step()
+    await node.firing.fire_batch()
+    await node.firing.fire_batch()
+    assert (len(await runs_of(connection, job)), node.firing.figures.waited) == (1, 1)
+    assert 0 < await node.firing.step() <= 0.25
+    await finish(connection, job)
+    await until(node.firing.fire_batch)
+    assert len(await runs_of(connection, job)) == 2
+
+
+async def test_a_tick_that_is_due_soon_stays_on_the_agenda_and_a_distant_one_does_not(
+    connection: asyncpg.Connection, node: Scheduler
+) -> None:
+    now_at = await connection.fetchval("SELECT date_trunc('minute', clock_at())")
+    soon, late = await add_job(connection, fire_at=now_at), await add_job(connection, "0 0 1 1 *", fire_at=now_at)
+    await node.loading.step()
+    await node.firing.fire_batch()
+    assert [timer.job_id for timer in node.state.agenda._timers.values()] == [soon.job_id]
+    next_at = await connection.fetchval("SELECT fire_at FROM timers WHERE job_id = $1", soon.job_id)
+    assert next_at in {now_at + MINUTE, now_at + 2 * MINUTE}
+    assert len(await runs_of(connection, late)) == 1
+    assert await node.firing.step() <= timedelta(minutes=2).total_seconds()
