@@ -61,6 +61,17 @@ async def test_another_gap_in_between_begins_a_new_row(
     assert await gaps_of(connection, job) == [(at(1), at(1), 1, "overlap"), missed, (at(3), at(3), 1, "overlap")]
 
 
+async def test_another_gap_of_a_job_that_never_ran_is_not_joined(
+    connection: asyncpg.Connection, holder: Holder, job: Job
+) -> None:
+    missed = (at(0), at(0), 1, "missed")
+    await holder.fire(Planned(job, at(0), runs=False, reason=None, gaps=[missed]))
+    await add_timer(connection, job, "manual", AT - MINUTE, "manual")
+    await holder.fire(Planned(job, AT - MINUTE, kind="manual"))
+    await holder.fire(tick(job, 1))
+    assert await gaps_of(connection, job) == [missed, (at(1), at(1), 1, "overlap")]
+
+
 async def test_a_manual_run_that_keeps_out_a_job_that_never_ran_makes_one_row(
     connection: asyncpg.Connection, holder: Holder, job: Job
 ) -> None:

@@ -80,7 +80,10 @@ async def test_a_run_that_was_asked_for_may_have_a_payload_of_its_own(
 
 
 async def test_high_priority_comes_first(connection: asyncpg.Connection, holder: Holder) -> None:
-    low, high, normal = [await add_job(connection, priority=priority) for priority in (2, 0, 1)]
+    low, normal, high = [
+        await add_job(connection, priority=priority, partition=partition)
+        for priority, partition in ((2, 1), (1, 2), (0, 3))
+    ]
     jobs = [low, high, normal]
     await holder.fire(*[Planned(job) for job in jobs])
     order = [await one_lane(connection, jobs) for _ in jobs]
@@ -211,3 +214,10 @@ async def test_what_is_fired_while_many_lease_is_leased_once_and_in_order(pool: 
     ranges = await pool.fetch("SELECT lane_id, first_seq, last_seq FROM leases ORDER BY lane_id, first_seq")
     for one, next_one in pairwise(ranges):
         assert one["lane_id"] < next_one["lane_id"] or one["last_seq"] < next_one["first_seq"]
+
+
+async def test_a_lease_whose_answer_got_lost_is_not_extended(connection: asyncpg.Connection, holder: Holder) -> None:
+    jobs = [await add_job(connection) for _ in range(2)]
+    await holder.fire(*[Planned(job) for job in jobs])
+    known, _ = [(await lease(connection, *jobs, worker="w", most=1))[0].lease_id for _ in range(2)]
+    assert await lanes.extend(connection, "w", timedelta(hours=1), [known]) == {known}

@@ -64,9 +64,13 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
     return [Leased(*row) for row in rows]
 
 
-async def extend(connection: Connection, worker: str, lease_time: timedelta) -> set[int]:
-    """Extend all leases of a worker that are still its own, and return them."""
-    rows = await _SQL["extend"].fetch(connection, worker=worker, lease_seconds=lease_time.total_seconds())
+async def extend(
+    connection: Connection, worker: str, lease_time: timedelta, lease_ids: Sequence[int] | None = None
+) -> set[int]:
+    """Extend those of a worker's leases that are still its own, or all of them, and return which."""
+    rows = await _SQL["extend"].fetch(
+        connection, worker=worker, lease_seconds=lease_time.total_seconds(), lease_ids=lease_ids
+    )
     return {row["lease_id"] for row in rows}
 
 

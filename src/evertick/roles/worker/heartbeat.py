@@ -76,7 +76,8 @@ class Heartbeat:
             try:
                 async with asyncio.timeout(self._pause):
                     asked = time.monotonic()
-                    kept = await lanes.extend(await self._connected(), self._worker, self._lease_time)
+                    mine = [lease.lease_id for lease in held]
+                    kept = await lanes.extend(await self._connected(), self._worker, self._lease_time, mine)
             except BaseException:
                 await self._hang_up()
                 raise

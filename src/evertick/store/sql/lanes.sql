@@ -62,10 +62,12 @@ SELECT taken.lane_id, taken.seq, granted.lease_id, taken.job_id, taken.fire_at, 
  ORDER BY taken.lane_id, taken.seq;
 
 -- name: extend
--- A heartbeat: extends all of a worker's leases that have not expired. Index: leases_of_worker.
+-- A heartbeat: extends a worker's leases that have not expired; null: all of them. Index: leases_of_worker.
+-- One that it does not name was granted in an answer that got lost: nobody works on it, and it has to run out.
 UPDATE leases
    SET expires_at = clock_at() + :lease_seconds::float * interval '1 second'
  WHERE worker = :worker::text AND expires_at > clock_at()
+   AND (:lease_ids::bigint[] IS NULL OR lease_id = ANY(:lease_ids::bigint[]))
 RETURNING lease_id;
 
 -- name: ended_elsewhere

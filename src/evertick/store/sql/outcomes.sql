@@ -100,7 +100,10 @@ taken AS (
  RETURNING lease.lease_id, lease.lane_id, lease.first_seq, lease.last_seq, stale.worker
 )
 SELECT taken.lease_id, taken.worker, open.lane_id, open.seq, open.job_id, open.fire_at, open.spec_version,
-       open.reason::text AS reason, open.attempt, version.retry::text AS retry
+       open.reason::text AS reason, open.attempt,
+       -- Of a job that was purged while this waited for longer than history is kept: there is nothing to retry.
+       coalesce(version.retry, '{"max_retries": 0, "backoff": "fixed", "delay_seconds": 0, "max_delay_seconds": 0}')::text
+           AS retry
   FROM taken
   LEFT JOIN LATERAL (
            SELECT attempts.*
