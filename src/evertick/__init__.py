@@ -10,9 +10,14 @@ from evertick.version import __version__
 if TYPE_CHECKING:
     from evertick.roles.worker.run import DoNotRetry, RetryLater, Run
     from evertick.sdk.app import App
+    from evertick.sdk.client import ApiError, AsyncClient, Client
+    from evertick.sdk.remote import Worker
 
 __all__ = [
+    "ApiError",
     "App",
+    "AsyncClient",
+    "Client",
     "DoNotRetry",
     "EvertickError",
     "InvalidInput",
@@ -20,15 +25,20 @@ __all__ = [
     "RetryLater",
     "Run",
     "Schedule",
+    "Worker",
     "__version__",
 ]
 
 # Loaded when first asked for: who only computes schedules needs neither a database driver nor an event loop.
 _LATER = {
+    "ApiError": "evertick.sdk.client",
     "App": "evertick.sdk.app",
+    "AsyncClient": "evertick.sdk.client",
+    "Client": "evertick.sdk.client",
     "DoNotRetry": "evertick.roles.worker.run",
     "RetryLater": "evertick.roles.worker.run",
     "Run": "evertick.roles.worker.run",
+    "Worker": "evertick.sdk.remote",
 }
 
 

@@ -10,8 +10,9 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
 from evertick.domain.errors import EvertickError
@@ -20,6 +21,9 @@ PREFIX = "EVERTICK_"
 FILE_VARIABLE = "EVERTICK_CONFIG"
 DEFAULT_FILE = "evertick.toml"
 HIDDEN = "***"
+SECRET_KEY_LENGTH = 32
+
+Network: TypeAlias = IPv4Network | IPv6Network
 
 
 class ConfigInvalid(EvertickError, ValueError):  # noqa: N818 - says what is wrong
@@ -44,6 +48,30 @@ def _database_url(value: Any) -> str:
     if not url.startswith(("postgresql://", "postgres://")):
         raise ValueError("must begin with postgresql://")
     return url
+
+
+def _secret_key(value: Any) -> str:
+    key = _text(value)
+    if len(key) < SECRET_KEY_LENGTH:
+        raise ValueError(f"must have at least {SECRET_KEY_LENGTH} characters, as `openssl rand -base64 32` makes them")
+    return key
+
+
+def _networks(value: Any) -> tuple[Network, ...]:
+    texts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
+        raise ValueError("must be networks, by commas, as in 10.0.0.0/8,fd12:3456::/32")
+    return tuple(ip_network(each.strip()) for each in texts)
+
+
+def _yes_or_no(value: Any) -> bool:
+    found = _WORDS.get(str(value).strip().lower())
+    if found is None:
+        raise ValueError("must be true or false")
+    return found
+
+
+_WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
 def _directory(value: Any) -> Path:
@@ -87,6 +115,11 @@ class Settings:
     port: int = _setting(_port, 8700)
     url: str | None = _setting(_text, None)  # of a server, for clients
     api_key: str | None = _setting(_text, None, is_secret=True)
+    secret_key: str | None = _setting(_secret_key, None, is_secret=True)  # seals webhook secrets in the database
+    egress_allow: tuple[Network, ...] | None = _setting(
+        _networks, None
+    )  # not public, yet open to webhooks; None: loopback
+    egress_allow_http: bool = _setting(_yes_or_no, False)  # webhooks without TLS
     heartbeat_seconds: float = _setting(_positive, 0.5)
     heartbeat_timeout_seconds: float = _setting(_positive, 5.0)
     lease_seconds: float = _setting(_positive, 30.0)
@@ -175,7 +208,7 @@ def _nearest(key: str, known: Iterable[str]) -> str:
 def _shown(metadata: Mapping[str, Any], value: Any) -> str:
     if not metadata["is_secret"] or value is None:
         return repr(value)
-    if "://" not in value:
+    if not value.startswith(("postgresql://", "postgres://")):
         return repr(HIDDEN)
     try:
         parts = urlsplit(value)

@@ -7,12 +7,15 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from evertick.config import Settings
 from evertick.domain.errors import EvertickError, InvalidInput
+from evertick.roles.dispatcher import Dispatcher
+from evertick.roles.dispatcher.settings import egress_of, seal_of
 from evertick.roles.janitor import Janitor
 from evertick.roles.scheduler import Scheduler
 from evertick.runtime.loop import Loop
@@ -21,6 +24,7 @@ from evertick.store import tenants
 from evertick.store.database import connect, open_pool
 from evertick.store.embedded import EmbeddedServer, default_data_dir
 from evertick.store.migrate import check_schema, migrate
+from evertick.store.sealing import Seal
 from evertick.usecases.context import Tenant
 
 logger = logging.getLogger("evertick")
@@ -28,6 +32,7 @@ logger = logging.getLogger("evertick")
 JANITOR_CONNECTIONS = 2
 NURSE_SECONDS = 1.0
 ACTING_CONNECTIONS = 2
+DELIVERY_GRACE = timedelta(seconds=20)
 
 
 class NoDatabase(EvertickError):  # noqa: N818 - says what is wrong
@@ -39,6 +44,7 @@ class Role(StrEnum):
 
     SCHEDULER = "scheduler"  # fires timers
     JANITOR = "janitor"  # keeps house
+    DISPATCHER = "dispatcher"  # delivers webhooks
 
 
 def node_name() -> str:
@@ -118,6 +124,7 @@ async def acting_for(url: str, tenant: str) -> AsyncIterator[Tenant]:
 @asynccontextmanager
 async def running(url: str, node: str, roles: Collection[Role], settings: Settings) -> AsyncIterator[None]:
     """Roles at work. The janitor starts first, for the ledgers need a day to write to, and stops last."""
+    seal = seal_of(settings) if Role.DISPATCHER in roles else None
     async with AsyncExitStack() as stack:
         if settings.database_url is None:
             await stack.enter_async_context(_kept_alive(EmbeddedServer(data_dir_of(settings))))
@@ -131,6 +138,10 @@ async def running(url: str, node: str, roles: Collection[Role], settings: Settin
             scheduler = _scheduler(url, node, settings)
             await scheduler.start()
             stack.push_async_callback(scheduler.stop)
+        if seal is not None:
+            dispatcher = _dispatcher(url, seal, settings)
+            await dispatcher.start()
+            stack.push_async_callback(dispatcher.stop, DELIVERY_GRACE)
         yield
 
 
@@ -162,3 +173,7 @@ def _scheduler(url: str, node: str, settings: Settings) -> Scheduler:
         horizon=settings.load_horizon,
         lease_time=settings.lease_time,
     )
+
+
+def _dispatcher(url: str, seal: Seal, settings: Settings) -> Dispatcher:
+    return Dispatcher(url, seal, egress_of(settings), lease_time=settings.lease_time)

@@ -8,7 +8,10 @@ import evertick
 
 def test_the_exported_names_are_exactly_these() -> None:
     assert evertick.__all__ == [
+        "ApiError",
         "App",
+        "AsyncClient",
+        "Client",
         "DoNotRetry",
         "EvertickError",
         "InvalidInput",
@@ -16,6 +19,7 @@ def test_the_exported_names_are_exactly_these() -> None:
         "RetryLater",
         "Run",
         "Schedule",
+        "Worker",
         "__version__",
     ]
 
@@ -27,4 +31,9 @@ def test_the_exported_names_are_sorted_and_exist() -> None:
 
 def test_who_only_computes_schedules_loads_no_database_driver() -> None:
     code = "import sys, evertick; evertick.Schedule; sys.exit('asyncpg' in sys.modules or 'asyncio' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_who_only_calls_the_api_loads_no_database_driver() -> None:
+    code = "import sys, evertick; evertick.Client; sys.exit('asyncpg' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

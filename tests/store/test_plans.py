@@ -25,7 +25,7 @@ SMALL, LARGE = 1_000, 1_000_000
 TINY = {"partitions", "nodes", "lanes"}
 
 INDEXES = {
-    "timers.load": {"timers_due"},
+    "timers.load": {"timers_due", "timers_pkey"},
     "timers.load_jobs": {"timers_pkey"},
     "timers.next_due": {"timers_due"},
     "timers.fire": {

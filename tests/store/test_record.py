@@ -212,17 +212,16 @@ async def test_a_user_who_cancels_and_a_worker_race_for_the_outcome(
     assert await count(connection, "open_runs") == 0
 
 
-async def test_two_who_record_the_same_attempts_in_opposite_orders_do_not_deadlock(
-    connection: asyncpg.Connection, second: asyncpg.Connection, holder: Holder
+async def test_attempts_are_recorded_in_one_order_so_that_nobody_deadlocks(
+    connection: asyncpg.Connection, second: asyncpg.Connection, watcher: asyncpg.Connection, holder: Holder
 ) -> None:
-    jobs = [await add_job(connection) for _ in range(200)]
-    await holder.fire(*[Planned(job) for job in jobs])
-    leased = await lease(connection, *jobs, most=1000)
-    forwards = [ending_of(each) for each in leased]
-    one, other = await asyncio.gather(
-        outcomes.record(connection, "w", forwards, []), outcomes.record(second, "v", forwards[::-1], [])
-    )
-    assert len(one) + len(other) == len(one | other) == len(jobs)
+    first, last = [ending_of(await running(holder, await add_job(connection))) for _ in range(2)]
+    async with connection.transaction():
+        await outcomes.record(connection, "w", [first], [])
+        racing = asyncio.create_task(outcomes.record(second, "v", [last, first], []))
+        await until_blocked(watcher, second)  # by the first, before it has touched the last
+        assert len(await outcomes.record(connection, "w", [last], [])) == 1
+    assert await racing == set()
 
 
 @pytest.mark.parametrize("policy", ["SKIP", "ALLOW"])

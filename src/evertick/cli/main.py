@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from evertick import tzdb
-from evertick.cli import bench, dead_letters, doctor, jobs, migrate, preview, runs, up, worker
+from evertick.cli import bench, dead_letters, doctor, import_crontab, jobs, migrate, preview, runs, secrets, up, worker
 from evertick.version import __version__
 
 app = typer.Typer(
@@ -40,8 +40,10 @@ app.command("migrate")(migrate.migrate)
 app.command("doctor")(doctor.doctor)
 app.command("preview")(preview.preview)
 app.add_typer(jobs.app, name="jobs")
+jobs.app.add_typer(import_crontab.app, name="import")
 app.add_typer(runs.app, name="runs")
 app.add_typer(dead_letters.app, name="dead-letters")
+app.add_typer(secrets.app, name="secrets")
 app.add_typer(bench.app, name="bench")
 
 

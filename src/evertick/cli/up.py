@@ -1,4 +1,4 @@
-"""`evertick up` and `evertick scheduler`: a process that fires timers and keeps house, until it is told to stop."""
+"""`evertick up` and `evertick scheduler`: a process with some or all roles, until it is told to stop."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
@@ -15,6 +15,7 @@ from evertick.runtime.signals import stop_signal
 from evertick.wiring import Role, bring_up_to_date, database, node_name, place_of, refuse_misfit, running
 
 ALL_ROLES = ",".join(Role)
+SCHEDULER_ROLES = f"{Role.SCHEDULER},{Role.JANITOR}"
 
 
 def _roles(text: str) -> str:
@@ -36,7 +37,7 @@ def up(
     roles: Roles = ALL_ROLES,
     log_level: LogLevel = DEFAULT_LEVEL,
 ) -> None:
-    """Run Evertick: start the embedded server unless there is a URL, migrate, then fire timers until told to stop.
+    """Run Evertick: start the embedded server unless there is a URL, migrate, then fire timers and deliver webhooks.
 
     Started several times on one database, the processes share the work. Ctrl-C or SIGTERM stops one in order.
 
@@ -57,7 +58,7 @@ def scheduler(
     *,
     database_url: DatabaseUrl = None,
     data_dir: DataDir = None,
-    roles: Roles = ALL_ROLES,
+    roles: Roles = SCHEDULER_ROLES,
     log_level: LogLevel = DEFAULT_LEVEL,
 ) -> None:
     """Run one scheduler of a cluster, on a database that was migrated before.

@@ -1,4 +1,4 @@
-"""What follows an attempt, by its job's stored policy: the same for workers, dispatchers, pull workers and the reaper."""
+"""What follows an attempt, by its job's stored policy: the same for whoever ends it."""
 
 import functools
 from datetime import datetime, timedelta

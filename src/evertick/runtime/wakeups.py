@@ -72,7 +72,7 @@ class Ear:
     async def stop(self) -> None:
         await self._loop.stop()
         if self._listener is not None:
-            await self._listener.close()
+            self._listener.close()
 
     async def _listen(self) -> float:
         if self._listener is None or self._listener.lost.is_set():

@@ -4,6 +4,7 @@ No statement relies on the state of a session, so a pooler in transaction mode w
 connect time, and where a pooler drops that, the role's own setting, made by `migrate`, says the same.
 """
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -17,6 +18,7 @@ from evertick.domain.errors import EvertickError
 SCHEMA = "evertick"
 CONNECT_SECONDS = 10
 COMMAND_SECONDS = 60
+CLOSE_SECONDS = 5
 
 Pool: TypeAlias = asyncpg.Pool
 Session: TypeAlias = asyncpg.Connection | PoolConnectionProxy
@@ -30,6 +32,9 @@ _SETTINGS = {
     "plan_cache_mode": "force_generic_plan",
     # A plan made while a table is empty would read all of it, and live on when it has grown.
     "enable_seqscan": "off",
+    # Whoever freezes inside a transaction must not keep the others' rows locked, nor anyone wait for them for ever.
+    "idle_in_transaction_session_timeout": "10s",
+    "lock_timeout": "20s",
     "jit": "off",  # compiling costs short statements more than it saves
 }
 
@@ -41,9 +46,10 @@ TRANSIENT: tuple[type[Exception], ...] = (
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.IdleSessionTimeoutError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.ReadOnlySQLTransactionError,  # a primary that has just become a standby
 )
-_ROLLED_BACK = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+_ROLLED_BACK = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
 _MALFORMED = (
     "the database URL cannot be used: it must read postgresql://user:password@host:port/database,"
     " with @ : / ? # and % in the password percent-encoded"
@@ -66,6 +72,15 @@ async def connect(url: str, *, pooler: bool = False) -> asyncpg.Connection:
     """One connection outside any pool."""
     with _explained(url):
         return await asyncpg.connect(url, **_options(pooler=pooler))
+
+
+async def close_pool(pool: Pool) -> None:
+    """Close in order, or at once if that does not come to an end: a broken line never answers a goodbye."""
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await pool.close()
+    except TimeoutError:
+        pool.terminate()
 
 
 def is_transient(error: BaseException) -> bool:

@@ -81,6 +81,7 @@ async def turn(pool: Pool) -> AsyncIterator[bool]:
     The connection that holds the lock does nothing else: the work itself is done in short transactions on others.
     """
     async with pool.acquire() as connection, connection.transaction():
+        await connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         is_ours: bool = await _SQL["take_turn"].fetchval(connection, lock=_LOCK)
         # The driver leaves a statement's snapshot in place until the next one, and that would hold up vacuum.
         await connection.execute("SELECT")

@@ -46,6 +46,7 @@ async def migrate(connection: Session, applied: Callable[[str], None] = lambda _
     """Apply what is missing, all or nothing, and say how many. Others who migrate meanwhile wait and find it done."""
     await _refuse_old_server(connection)
     async with connection.transaction():
+        await connection.execute("SET LOCAL lock_timeout = 0")
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK, timeout=_PATIENCE_SECONDS)
         await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
         await connection.execute(f"SET LOCAL search_path = {SCHEMA}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple, TypeAlias
 
 from evertick.store import statements
@@ -49,6 +49,10 @@ class Firing:
         return len(self.job_ids)
 
 
+WAIT = timedelta(seconds=1)
+"""For so long a run is put off that found no room."""
+
+
 class Fired(NamedTuple):
     """What became of it. Numbers that are not in `judged` were changed by someone else, or are not ours any more."""
 
@@ -89,6 +93,7 @@ async def fire(connection: Connection, node: str, epochs: dict[int, int], last_s
         connection,
         node=node,
         last_seq=last_seq,
+        wait_seconds=WAIT.total_seconds(),
         held=held,
         epochs=[epochs[partition] for partition in held],
         partitions=partitions,

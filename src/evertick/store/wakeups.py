@@ -34,6 +34,7 @@ class Listener:
         for channel in channels:
             await self._connection.add_listener(channel, lambda _c, _pid, name, payload: heard(name, payload))
 
-    async def close(self) -> None:
-        if self._connection is not None and not self._connection.is_closed():
-            await self._connection.close()
+    def close(self) -> None:
+        """Hang up, without a goodbye that a broken line would never answer."""
+        if self._connection is not None:
+            self._connection.terminate()

@@ -25,9 +25,13 @@ def unfired(job: Standing) -> tuple[Gap, ...]:
     if job.fire_at is None or job.fire_at > job.now_at:
         return ()
     reason = GapReason.PAUSED if job.status == "paused" else GapReason.MISSED
-    ticks = rule_from(job.canonical).ticks()
-    end_us = to_us(job.now_at) + 1
-    return settle_missed(ticks, to_us(job.fire_at), end_us, MissedWindow.SKIP, max_missed=1, reason=reason).gaps
+    fire_us, end_us = to_us(job.fire_at), to_us(job.now_at) + 1
+    try:
+        ticks = rule_from(job.canonical).ticks()
+    except (ValueError, KeyError, TypeError):
+        # Its zone is gone, or the row is corrupt: it must be possible to mend the job, and one tick is known.
+        return (Gap(fire_us, fire_us, 1, reason),)
+    return settle_missed(ticks, fire_us, end_us, MissedWindow.SKIP, max_missed=1, reason=reason).gaps
 
 
 def swallowed(rule: Rule, after_us: int, next_us: int | None) -> tuple[Gap, ...]:

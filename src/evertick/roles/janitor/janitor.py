@@ -77,10 +77,11 @@ class Janitor:
 
     async def keep_house(self, *, thoroughly: bool = True) -> Report:
         """One round: all chores, or only those of each minute."""
+        # Without its turn: firing needs the days, whoever else has gone silent in theirs.
+        report = Report(days_added=await chores.add_days(self._pool, self._ahead))
         async with housekeeping.turn(self._pool) as is_ours:
             if not is_ours:
-                return Report(passed=True)
-            report = Report(days_added=await chores.add_days(self._pool, self._ahead))
+                return replace(report, passed=True)
             if thoroughly:
                 report = await self._sweep(report)
             # Last, because what was removed or brought back counts too.

@@ -11,15 +11,12 @@ from evertick.roles.scheduler.planning import Planned, plan_firing
 from evertick.roles.scheduler.state import State
 from evertick.store import timers
 from evertick.store.database import was_rolled_back
-from evertick.store.timers import Fired, Timer
+from evertick.store.timers import WAIT, Fired, Timer
 
 logger = logging.getLogger("evertick.scheduler")
 
 BATCH = 4_000
 """Timers per statement: large enough to share its cost, small enough for a takeover not to wait for long."""
-
-WAIT_US = SECOND_US // 4
-"""How soon a run that found no room is tried again. Only this node remembers: the timer itself stays due."""
 
 IDLE_SECONDS = 1.0
 IN_DOUBT_SECONDS = 0.05
@@ -114,16 +111,15 @@ class Firing:
 
     def _follow(self, planned: Planned, fired: Fired) -> None:
         """Bring the agenda up to date with what the statement did."""
-        judged = set(fired.judged)
-        standing = {number: to_us(fired.now_at) + WAIT_US for number in fired.waiting}
-        for number in fired.early:
-            standing[number] = to_us(planned.entries[number - 1].timer.due_at)
+        judged, waiting, early = set(fired.judged), set(fired.waiting), set(fired.early)
         horizon_at = from_us(self._state.clock.now_us()) + self._horizon
         next_fire_ats, next_due_ats = planned.firing.next_fire_ats, planned.firing.next_due_ats
         for number, (key, timer) in enumerate(planned.entries, start=1):
             next_fire_at, next_due_at = next_fire_ats[number - 1], next_due_ats[number - 1]
-            if number in standing:
-                self._state.agenda.again(key, standing[number])
+            if number in waiting:
+                self._state.agenda.settle(key, timer._replace(due_at=fired.now_at + WAIT))
+            elif number in early:
+                self._state.agenda.again(key, to_us(timer.due_at))
             elif number not in judged or next_due_at is None or next_fire_at is None or next_due_at >= horizon_at:
                 self._state.agenda.forget(key)
             else:

@@ -56,6 +56,7 @@ class Loading:
         await self._load_woken()
         if (now := time.monotonic()) >= self._ahead_at:
             await self._load_ahead(self._state.holdings.epochs)
+            await self._state.rulebook.weigh(self._state.pool, self._state.rulebook.weights)
             self._ahead_at = now + AHEAD_SECONDS
         else:
             await self._load_ahead(self._state.holdings.epochs.keys() - self._until.keys())

@@ -4,29 +4,35 @@
 2. Believe the table: what it says we do not hold, or hold in another epoch, is lost.
 3. Give up what the assignment gives to others, between two firings.
 4. Take what it gives to us and nobody alive holds; the rest comes when its holder gives it up.
+
+The first two are one loop and the last two another: giving up waits for a firing, and a beat must wait for nothing.
 """
 
 import logging
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
-from evertick.domain.assignment import Member, assign, changes
+from evertick.domain.assignment import Changes, Member, assign, changes
 from evertick.roles.scheduler.state import State
 from evertick.store import members, wakeups
 from evertick.version import __version__
 
 logger = logging.getLogger("evertick.scheduler")
 
+SETTLE_SECONDS = 5.0
+"""The beat says when there is something to settle; this is for what it cannot see."""
+
 
 class Membership:
-    """The heartbeat and what follows from it. Has a connection of its own: no amount of work can silence it."""
+    """The heartbeat and what follows from it. Has connections of its own: no amount of work can silence it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its times, and whom it tells
         self,
         state: State,
         *,
         heartbeat: timedelta,
         lifetime: timedelta,
+        changed: Callable[[], None],
         gained: Callable[[], None],
         lost: Callable[[Iterable[int]], None],
     ) -> None:
@@ -36,25 +42,42 @@ class Membership:
         self._me = state.me
         self._heartbeat = heartbeat
         self._lifetime = lifetime
+        self._changed = changed
         self._gained = gained
         self._lost = lost
         self.others: tuple[Member, ...] = ()
 
     async def step(self) -> float:
+        """Beat, and believe the table."""
+        before = dict(self._holdings.epochs)
         beat = await members.beat(self._pool, self._me, __version__, self._lifetime)
         self._state.clock.observe(beat.now_at)
         if beat.others != self.others:
             logger.info("members: %s", ", ".join(sorted(member.node for member in (self._me, *beat.others))))
         self.others = beat.others
-        await self._believe(await members.held(self._pool, self._me.node))
-        wanted = changes(self._me.node, set(self._holdings.epochs), assign((self._me, *beat.others)))
-        if wanted.release:
-            await self._release(set(wanted.release))
+        truth = await members.held(self._pool, self._me.node)
+        self._believe(before, truth)
+        wanted = self._wanted()
+        if wanted.release or wanted.take or self._holdings.in_doubt or truth.keys() - self._holdings.epochs.keys():
+            self._changed()
+        return self._heartbeat.total_seconds()
+
+    async def settle(self) -> float:
+        """Come to hold what the assignment gives us."""
+        unknown = (await members.held(self._pool, self._me.node)).keys() - self._holdings.epochs.keys()
+        if unknown:
+            # Ours by the table, yet not by memory: an answer was lost. Taking them again gives a known epoch.
+            await self._take(unknown)
+        if release := self._wanted().release:
+            await self._release(set(release))
         if self._holdings.in_doubt:
             await self._retake()
-        if wanted.take:
-            await self._take(wanted.take)
-        return self._heartbeat.total_seconds()
+        if take := self._wanted().take:
+            await self._take(take)
+        return SETTLE_SECONDS
+
+    def _wanted(self) -> Changes:
+        return changes(self._me.node, set(self._holdings.epochs), assign((self._me, *self.others)))
 
     async def leave(self) -> None:
         """Hand everything over at once."""
@@ -63,15 +86,13 @@ class Membership:
             self._drop(set(self._holdings.epochs))
         await wakeups.notify(self._pool, {wakeups.MEMBERS: ""})
 
-    async def _believe(self, truth: dict[int, int]) -> None:
-        lost = {partition for partition, epoch in self._holdings.epochs.items() if truth.get(partition) != epoch}
+    def _believe(self, before: dict[int, int], truth: dict[int, int]) -> None:
+        """Drop what is not ours any more. What was taken since we asked is not in the answer yet."""
+        epochs = self._holdings.epochs
+        lost = {each for each, epoch in before.items() if epochs.get(each) == epoch and truth.get(each) != epoch}
         if lost:
             logger.warning("lost %d partitions to others", len(lost))
             self._drop(lost)
-        unknown = truth.keys() - self._holdings.epochs.keys()
-        if unknown:
-            # Ours by the table, yet not by memory: an answer was lost. Taking them again gives a known epoch.
-            await self._take(unknown)
 
     async def _release(self, partitions: set[int]) -> None:
         async with self._holdings.writing:

@@ -67,6 +67,8 @@ def plan_firing(entries: Iterable[Entry], rules: Mapping[int, Rule], now_us: int
             tick = ticks.get(key)
             if tick is None:
                 tick = ticks[key] = _plan_tick(rule, timer.fire_at, jitter, now_us)
+        except (OSError, MemoryError):
+            raise  # of the machine, not of the rule: it passes
         except Exception as error:  # noqa: BLE001 - whatever a rule does, its neighbours fire
             unreadable[timer.job_id] = f"rule {timer.rule_id} cannot be planned: {type(error).__name__}: {error}"
             continue

@@ -6,7 +6,7 @@ Invariants: it writes attempts only for partitions that it holds, and the statem
 lane grow in the order of their commits: one firing at a time, and none while the end of an earlier one is unknown.
 
 Steps, each a loop of its own:
-1. membership: beat, give up and take partitions. On its own connection.
+1. membership: beat; give up and take partitions. On connections of its own.
 2. loading: timers of the coming minutes into the agenda; when woken, the jobs that were named; each second whatever
    is due and was not heard of.
 3. firing: what the agenda has due, in fair order and in batches.
@@ -32,12 +32,13 @@ from evertick.runtime.clock import Clock, DatabaseClock
 from evertick.runtime.loop import Loop
 from evertick.runtime.wakeups import Ear, Notifier
 from evertick.store import lanes
-from evertick.store.database import is_transient, open_pool
+from evertick.store.database import close_pool, open_pool
 from evertick.store.wakeups import MEMBERS, TIMERS
 
 logger = logging.getLogger("evertick.scheduler")
 
 CONNECTIONS = 4
+RESERVED_CONNECTIONS = 2  # for the beat, and for taking and giving up
 
 
 class Scheduler:
@@ -70,14 +71,14 @@ class Scheduler:
     async def open(self) -> None:
         """Connect, and put the parts together; nothing runs yet."""
         pool = await open_pool(self._url, min_size=1, max_size=CONNECTIONS, pooler=self._pooler)
-        reserved = await open_pool(self._url, min_size=1, max_size=1, pooler=self._pooler)
+        reserved = await open_pool(self._url, min_size=1, max_size=RESERVED_CONNECTIONS, pooler=self._pooler)
         self.clock.observe(await lanes.clock(pool))
         self.state = State(self._me, self.clock, pool, reserved, Agenda(self.clock.now_us()))
         self._assemble()
 
     async def close(self) -> None:
-        await self.state.reserved.close()
-        await self.state.pool.close()
+        await close_pool(self.state.reserved)
+        await close_pool(self.state.pool)
 
     async def start(self) -> None:
         """Join the cluster and go on until `stop`."""
@@ -94,23 +95,21 @@ class Scheduler:
         """Finish what is being written, hand everything over at once, and leave."""
         if self._ear is not None:
             await self._ear.stop()
-        for loop in (self._fire_loop, self._load_loop, self._reap_loop, self._beat_loop):
+        for loop in (self._fire_loop, self._load_loop, self._reap_loop, self._settle_loop, self._beat_loop):
             await loop.stop()
         try:
             await self.membership.leave()
             await self._notifier.stop()
-        except Exception as error:
-            if not is_transient(error):
-                raise
-            logger.warning(
-                "could not hand over: the database does not answer; others will notice in %s", self._lifetime
-            )
-        await self.close()
+        except Exception as error:  # noqa: BLE001 - it stops all the same
+            logger.warning("could not hand over (%s): others take over in %s", type(error).__name__, self._lifetime)
+        finally:
+            await self.close()
         logger.info("scheduler %s stopped", self.node)
 
     async def join(self) -> None:
         """Take part without loops: whoever calls this drives the steps."""
         await self.membership.step()
+        await self.membership.settle()
 
     async def fire_due(self) -> int:
         """Fire all that is due by the clock, from the table as it is now; returns how many timers were tried."""
@@ -135,13 +134,18 @@ class Scheduler:
             state,
             heartbeat=self._heartbeat,
             lifetime=self._lifetime,
+            changed=self._wake_settling,
             gained=self._load_loop.wake,
             lost=self.loading.lost,
         )
         self._beat_loop = Loop("beat", self.membership.step)
+        self._settle_loop = Loop("settle", self.membership.settle)
         self.reaping = Reaping(state, lease_time=self._lease_time, woken=self._wake_jobs)
         self._reap_loop = Loop("reap", self.reaping.step)
-        self._loops = (self._beat_loop, self._load_loop, self._fire_loop, self._reap_loop)
+        self._loops = (self._beat_loop, self._settle_loop, self._load_loop, self._fire_loop, self._reap_loop)
+
+    def _wake_settling(self) -> None:
+        self._settle_loop.wake()
 
     def _wake_jobs(self, job_ids: Iterable[int]) -> None:
         self.loading.woken(frozenset(job_ids))

@@ -116,6 +116,29 @@ class Execution:
         self.halt(running, Stop.LOST)
         return gone + len(running)
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether every thread there may be is lost to a handler that never ends."""
+        return self._crew.size > 0 and self._crew.written_off >= 2 * self._crew.size
+
+    def waiting_tokens(self) -> set[tuple[int, int]]:
+        return {(leased.lane_id, leased.seq) for leased, _ in chain(self._for_tasks, self._for_threads)}
+
+    def take_over(self, tokens: Collection[tuple[int, int]]) -> list[Leased]:
+        """Give up those of these that have not been started: someone else has ended them."""
+        over = [each[0] for each in chain(self._for_tasks, self._for_threads) if _token(each[0]) in tokens]
+        self._for_tasks = deque(each for each in self._for_tasks if _token(each[0]) not in tokens)
+        self._for_threads = deque(each for each in self._for_threads if _token(each[0]) not in tokens)
+        self.held -= len(over)
+        self._note_idleness()
+        return over
+
+    def take_stranded(self) -> list[Leased]:
+        """Give up what waits for a thread when none will ever come."""
+        if not self.is_stuck or not self._for_threads:
+            return []
+        return self.take_over({_token(leased) for leased, _ in self._for_threads})
+
     def take_waiting(self) -> list[Leased]:
         """Give up what has not been started."""
         waiting = [leased for leased, _ in chain(self._for_tasks, self._for_threads)]
@@ -216,3 +239,7 @@ def _report(leased: Leased, error: BaseException) -> None:
     trace = None if isinstance(error, DoNotRetry | RetryLater) else error
     name = type(error).__name__
     logger.warning("%s failed in attempt %d: %s: %s", leased.name, leased.attempt, name, error, exc_info=trace)
+
+
+def _token(leased: Leased) -> tuple[int, int]:
+    return leased.lane_id, leased.seq

@@ -45,7 +45,7 @@ from evertick.runtime.clock import Clock, DatabaseClock, now_of
 from evertick.runtime.loop import Loop
 from evertick.runtime.wakeups import Ear, Notifier
 from evertick.store import lanes
-from evertick.store.database import Pool, open_pool
+from evertick.store.database import Pool, close_pool, open_pool
 from evertick.store.lanes import Leased
 from evertick.store.outcomes import Ending
 from evertick.store.wakeups import READY
@@ -103,7 +103,7 @@ class Worker:
 
     async def close(self) -> None:
         self._execution.close()
-        await self._pool.close()
+        await close_pool(self._pool)
 
     async def start(self) -> None:
         """Work until `stop`."""
@@ -129,8 +129,10 @@ class Worker:
         for loop in (self._sweep_loop, self._watch_loop):
             await loop.stop()
         await self._heartbeat.stop()
-        await self._notifier.stop()
-        await self.close()
+        try:
+            await self._notifier.stop()
+        finally:
+            await self.close()
         logger.info("worker %s stopped", self.name)
 
     async def work_off(self) -> int:
@@ -165,7 +167,7 @@ class Worker:
 
     def _room(self, size: int) -> int:
         """How many attempts to lease now, at a pace of `size`: to fill half-empty hands, or else each free slot."""
-        if len(self._recorder) > 2 * MOST:
+        if len(self._recorder) > 2 * MOST or self._execution.is_stuck:
             return 0
         held = self._execution.held
         return size - held if held <= size // 2 else self._slots - held - self._execution.written_off
@@ -193,6 +195,9 @@ class Worker:
             logger.warning("%d leases of %s ran out: their attempts are others' now", len(lost), self.name)
             self.figures.lost += self._execution.drop(lost)
         self._execution.sweep()
+        now_at = now_of(self.clock)
+        for leased in self._execution.take_stranded():
+            self._ended(leased, endings.handed_back(leased, None, now_at))
 
     async def _step_sweep(self) -> float:
         self._sweep()
@@ -200,9 +205,13 @@ class Worker:
 
     async def _watch(self) -> float:
         self.clock.observe(await lanes.clock(self._pool))
-        if running := {each.token: each for each in self._execution.older_than(WATCH_SECONDS)}:
-            over = await lanes.ended_elsewhere(self._pool, sorted(running))
-            self._execution.halt((running[token] for token in over), Stop.LOST)
+        running = {each.token: each for each in self._execution.older_than(WATCH_SECONDS)}
+        waiting = self._execution.waiting_tokens()
+        if running or waiting:
+            over = await lanes.ended_elsewhere(self._pool, sorted(running.keys() | waiting))
+            self._execution.halt((running[token] for token in over if token in running), Stop.LOST)
+            for leased in self._execution.take_over(set(over)):
+                self._ended(leased, None)
         return WATCH_SECONDS
 
     async def _let_go(self, grace: timedelta) -> None:

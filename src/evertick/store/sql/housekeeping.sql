@@ -136,7 +136,7 @@ WITH page AS MATERIALIZED (
 )
 SELECT page.job_id, page.finished_at,
        coalesce(
-           job.status <> 'deleted' AND rule.canonical::jsonb #>> '{spec,kind}' = 'one_off'
+           job.status <> 'deleted' AND rule.canonical LIKE '%"kind":"one_off"%'
            AND page.finished_at < clock_at() - coalesce((version.spec ->> 'retain_seconds')::float, 86400)
                                                * interval '1 second',
            false) AS is_kept_enough
@@ -165,6 +165,8 @@ WITH removed AS (
                SELECT FROM timers
                 WHERE timers.partition = (job.job_id & 255)::smallint AND timers.job_id = job.job_id)
        AND NOT EXISTS (SELECT FROM open_runs WHERE open_runs.job_id = job.job_id)
+       -- A dead letter may yet be replayed, and that needs its job.
+       AND NOT EXISTS (SELECT FROM dead_letters WHERE dead_letters.job_id = job.job_id)
        AND NOT EXISTS (
                SELECT FROM attempts
                 WHERE attempts.job_id = job.job_id AND attempts.seq >= microseconds(job.created_at)
@@ -194,10 +196,11 @@ SELECT max(page.job_id) AS last_id,
                    WHERE timers.partition = (page.job_id & 255)::smallint AND timers.job_id = page.job_id
                      AND timers.kind = 'tick' LIMIT 1) IS NULL
              AND (SELECT finished_jobs.job_id FROM finished_jobs WHERE finished_jobs.job_id = page.job_id) IS NULL
-             AND (SELECT rule.canonical::jsonb #>> '{spec,kind}'
+             AND (SELECT rule.canonical
                     FROM job_versions version
                     JOIN rules rule ON rule.rule_id = version.rule_id
-                   WHERE version.job_id = page.job_id AND version.spec_version = page.spec_version) <> 'manual'
+                   WHERE version.job_id = page.job_id AND version.spec_version = page.spec_version)
+                 NOT LIKE '%"kind":"manual"%'
        ), '{}') AS job_ids
   FROM page;
 

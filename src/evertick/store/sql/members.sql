@@ -1,4 +1,5 @@
--- Membership and ownership: which schedulers live, and who holds which partition in which epoch.
+-- Membership and ownership: which schedulers live, and who holds which partition in which epoch. A heartbeat counts
+-- for as long as its timeout, in both directions: after the clock was set back, old ones lie ahead.
 
 -- name: beat
 -- A scheduler's heartbeat, and what it tells: the database's time and the members that are alive. Index: nodes_pkey.
@@ -12,10 +13,10 @@ beaten AS (
 )
 SELECT now_at,
        ARRAY(SELECT node FROM nodes
-              WHERE node <> :node::text AND seen_at > now_at - :timeout_seconds::float * interval '1 second'
+              WHERE node <> :node::text AND abs(extract(epoch FROM now_at - seen_at)) < :timeout_seconds::float
               ORDER BY node) AS others,
        ARRAY(SELECT region FROM nodes
-              WHERE node <> :node::text AND seen_at > now_at - :timeout_seconds::float * interval '1 second'
+              WHERE node <> :node::text AND abs(extract(epoch FROM now_at - seen_at)) < :timeout_seconds::float
               ORDER BY node) AS regions
   FROM clock;
 
@@ -39,7 +40,7 @@ UPDATE partitions wanted
         OR NOT EXISTS (
                SELECT FROM nodes
                 WHERE nodes.node = wanted.holder
-                  AND nodes.seen_at > clock_at() - :timeout_seconds::float * interval '1 second'))
+                  AND abs(extract(epoch FROM clock_at() - nodes.seen_at)) < :timeout_seconds::float))
 RETURNING wanted.partition, wanted.epoch;
 
 -- name: last_seq
@@ -75,7 +76,7 @@ DELETE FROM nodes
 -- name: members
 -- All nodes, what each holds, and whether it is alive: for people.
 SELECT nodes.node, nodes.region, nodes.version, nodes.started_at, nodes.seen_at,
-       nodes.seen_at > clock_at() - :timeout_seconds::float * interval '1 second' AS is_alive,
+       abs(extract(epoch FROM clock_at() - nodes.seen_at)) < :timeout_seconds::float AS is_alive,
        (SELECT count(*) FROM partitions WHERE partitions.holder = nodes.node) AS partitions
   FROM nodes
  ORDER BY nodes.node;
@@ -87,4 +88,4 @@ SELECT count(*) AS partitions
  WHERE NOT EXISTS (
            SELECT FROM nodes
             WHERE nodes.node = partitions.holder
-              AND nodes.seen_at > clock_at() - :timeout_seconds::float * interval '1 second');
+              AND abs(extract(epoch FROM clock_at() - nodes.seen_at)) < :timeout_seconds::float);

@@ -39,6 +39,7 @@ retried AS (
            'retry', reason::run_reason, (job_id & 255)::smallint, attempt, (lane_id & 3)::smallint
       FROM following
      WHERE dead_reason IS NULL AND NOT is_withdrawn
+        ON CONFLICT DO NOTHING
 ),
 stayed AS (
     INSERT INTO open_runs (job_id, fire_at, lane_id, seq)

@@ -2,6 +2,7 @@
 
 -- name: load
 -- Timers that fall due in a stretch of time, for the wheel: the earliest of each partition. Index: timers_due.
+-- Of runs that wait in line for one job only the first is read: a long line must not hide what is behind it.
 SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id
   FROM unnest(:partitions::smallint[]) AS mine (partition)
  CROSS JOIN LATERAL (
@@ -10,6 +11,10 @@ SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, time
             WHERE timers.partition = mine.partition
               AND timers.due_at >= :from_at::timestamptz
               AND timers.due_at < :before_at::timestamptz
+              AND NOT (timers.kind = 'queued' AND EXISTS (
+                           SELECT FROM timers first
+                            WHERE first.partition = timers.partition AND first.job_id = timers.job_id
+                              AND first.kind = 'queued' AND first.fire_at < timers.fire_at))
             ORDER BY timers.due_at
             LIMIT :most::integer
        ) AS timer;
@@ -123,7 +128,7 @@ standing AS MATERIALIZED (
       FROM unchanged timer
      CROSS JOIN clock
 ),
--- early: our guess of the database's clock was fast. wait: a run that stands already, or a tick of an outage, stays
+-- early: our guess of the database's clock was fast. wait: a run that stands already, or a tick of an outage, is put off
 -- until there is room. skip: the tick becomes a gap. pass: no tick of it is left to run, only gaps.
 judged AS (
     SELECT standing.*,
@@ -150,6 +155,15 @@ moved AS (
      WHERE timer.partition = done.partition AND timer.job_id = done.job_id
        AND timer.kind = done.kind AND timer.fire_at = done.fire_at
        AND done.next_fire_at IS NOT NULL
+),
+-- Put off in the table too, so that those who wait do not stand before those who are due.
+put_off AS (
+    UPDATE timers timer
+       SET due_at = judged.now_at + :wait_seconds::float * interval '1 second'
+      FROM judged
+     WHERE judged.verdict = 'wait'
+       AND timer.partition = judged.partition AND timer.job_id = judged.job_id
+       AND timer.kind = judged.kind AND timer.fire_at = judged.fire_at
 ),
 removed AS (
     DELETE FROM timers timer
@@ -179,6 +193,7 @@ queued AS (
     SELECT job_id, run_at, now_at, tenant_id, rule_id, queue_id, spec_version, 'queued', reason, partition, 1, priority
       FROM done
      WHERE verdict = 'queue'
+        ON CONFLICT DO NOTHING
 ),
 -- REPLACE: whatever else is open ends as cancelled. An attempt takes the outcome if it has none yet …
 replacing AS MATERIALIZED (
@@ -268,7 +283,7 @@ ended AS (
 SELECT clock.now_at,
        coalesce(max(judged.seq), :last_seq::bigint) AS last_seq,
        count(*) FILTER (WHERE verdict = 'run') AS runs,
-       -- Which of the given timers were judged, and those among them that stand as they were.
+       -- Which of the given timers were judged, and those among them that stand: put off, or as they were.
        array_agg(judged.number) FILTER (WHERE judged.number IS NOT NULL) AS judged,
        array_agg(judged.number) FILTER (WHERE verdict = 'wait') AS waiting,
        array_agg(judged.number) FILTER (WHERE verdict = 'early') AS early,

@@ -1,0 +1,131 @@
+"""The dispatcher: leases the ready attempts of HTTP jobs, delivers them, records what their targets answered.
+
+Duty: each attempt is sent once, signed, within its job's timeout, and its outcome recorded soon after; or it is given
+back. (Once more only where a kept connection broke before an answer: see `targets.http.delivery`.)
+
+It is a worker whose one handler is a delivery; leasing, heartbeats, recording and stopping are the worker's.
+
+Invariants, beside the worker's: no attempt is leased whose delivery could not be signed. Nothing is sent but through
+the guard. Secrets, payloads and URLs are in no log. A host that is slow or away holds its own slots, and for a moment
+what waits for them; then that, and all else for this host, comes again later, which does not count as a try.
+
+Steps, beside the worker's:
+1. each second: look for queues of new tenants and for rotated secrets; a tenant's first secret is made here.
+2. deliver: as many at once as there are places, of these to one host as many as it has slots.
+3. judge: success, failure (for good, or to be retried, at the earliest when the target said), timeout; a host without
+   a free slot defers the attempt.
+4. pause: a job whose target answered 410, unless it was edited since.
+
+Crash: the leases run out and the attempts are retried, with the same idempotency key and a larger fencing token. A
+receiver may so see a delivery again whose answer was lost. Slow or lost database, lost lease: as the worker. Lost lease
+means that the connection is closed, whatever the target has made of the request. Stop: deliveries have the grace to
+come to their end, the others are handed back without counting as a try.
+"""
+
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+
+from evertick.domain.job.target import HTTP_QUEUE
+from evertick.roles.dispatcher.deliveries import Deliveries, with_backstop
+from evertick.roles.dispatcher.endings import ending_of
+from evertick.roles.dispatcher.intake import SignableIntake
+from evertick.roles.dispatcher.keyring import Keyring
+from evertick.roles.dispatcher.pausing import Pausing
+from evertick.roles.worker.worker import LEASE_TIME, Worker
+from evertick.runtime.clock import Clock
+from evertick.runtime.loop import Loop
+from evertick.store.database import Pool
+from evertick.store.lanes import Leased
+from evertick.store.outcomes import Ending
+from evertick.store.sealing import CannotUnseal, Seal
+from evertick.targets.http.delivery import DeliverySettings, HttpDelivery
+from evertick.targets.http.guard import EgressPolicy, Guard
+from evertick.targets.http.resolution import Resolve, SystemResolver
+from evertick.targets.http.verdict import Failed
+
+logger = logging.getLogger("evertick.dispatcher")
+
+CONCURRENCY = 256
+HOST_WAIT_SECONDS = 2.0
+
+
+class Dispatcher(Worker):
+    """One process's dispatcher, for all tenants."""
+
+    def __init__(  # noqa: PLR0913 - where it works, how much, and what it may reach
+        self,
+        url: str,
+        seal: Seal,
+        policy: EgressPolicy,
+        *,
+        concurrency: int = CONCURRENCY,
+        settings: DeliverySettings | None = None,
+        lease_time: timedelta = LEASE_TIME,
+        resolve: Resolve | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._policy = policy
+        self._resolve = resolve
+        self._settings = settings or DeliverySettings(host_wait_seconds=HOST_WAIT_SECONDS, most_open=concurrency)
+        self._keyring = Keyring(seal)
+        self._deliveries = Deliveries(self._keyring)
+        super().__init__(
+            url,
+            self._deliveries,
+            queues=(HTTP_QUEUE,),
+            concurrency=concurrency,
+            threads=0,
+            lease_time=lease_time,
+            clock=clock,
+        )
+
+    async def open(self) -> None:
+        """Connect. CannotUnseal: the key is not the one that the stored secrets were sealed with."""
+        await super().open()
+        await self._keyring.refresh(self._pool)
+        if self._keyring.unreadable:
+            await self.close()
+            raise CannotUnseal
+
+    async def start(self) -> None:
+        await super().start()
+        self._pausing.start()
+
+    async def close(self) -> None:
+        await self._pausing.stop()
+        await self._deliveries.close()
+        await super().close()
+
+    def _assemble(self, pool: Pool) -> None:
+        super()._assemble(pool)
+        self._deliveries.open(
+            HttpDelivery(Guard(self._policy, self._resolve or SystemResolver()), self.clock, self._settings)
+        )
+        self._pausing = Pausing(pool)
+        self._intake = SignableIntake(
+            pool,
+            self.name,
+            self._queues,
+            self._tenant_id,
+            lease_time=self._lease_time,
+            holdings=self._holdings,
+            pace=self._pace,
+            room=self._room,
+            taken=self._taken,
+            keyring=self._keyring,
+        )
+        self._lease_loop = Loop("lease", self._intake.step)
+
+    def _taken(self, attempts: Sequence[Leased]) -> None:
+        super()._taken([with_backstop(leased) for leased in attempts])
+
+    def _ended(self, leased: Leased, ending: Ending | None) -> None:
+        verdict = self._deliveries.take(leased)
+        if verdict is not None and ending is not None:
+            ending = ending_of(leased, verdict, ending.started_at, ending.finished_at)
+            if isinstance(verdict, Failed):
+                logger.debug("%s, attempt %d: %s", leased.name, leased.attempt, verdict.error)
+                if verdict.pauses_job:
+                    self._pausing.add(self._keyring.tenant_of(leased), leased)
+        super()._ended(leased, ending)

@@ -1,0 +1,41 @@
+"""From a delivery's verdict to the ending of its attempt, and what follows by the job's policy."""
+
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from evertick.domain.retry import Ended
+from evertick.domain.states import Outcome
+from evertick.runtime.following import follow
+from evertick.store.lanes import Leased
+from evertick.store.outcomes import Ending
+from evertick.targets.http.verdict import Delivered, Failed, NotTried, Verdict
+
+BUSY_WAIT = timedelta(seconds=5)
+"""After so long an attempt comes again whose host had no slot free."""
+
+
+def ending_of(leased: Leased, verdict: Verdict, started_at: datetime | None, finished_at: datetime) -> Ending:
+    match verdict:
+        case Delivered(code, excerpt):
+            ended, error = Ended(Outcome.SUCCESS, leased.attempt), None
+        case Failed(error, outcome, code, excerpt, retryable, wait):
+            ended = Ended(outcome, leased.attempt, retryable, wait)
+        case NotTried(error):
+            ended, code, excerpt = Ended(Outcome.DEFERRED, leased.attempt, wait=BUSY_WAIT), None, None
+        case _:
+            assert_never(verdict)
+    return Ending(
+        leased.lane_id,
+        leased.seq,
+        leased.job_id,
+        leased.fire_at,
+        leased.spec_version,
+        leased.reason,
+        ended.outcome.value,
+        started_at,
+        finished_at,
+        code,
+        error,
+        excerpt,
+        follow(leased.retry, leased.job_id, leased.fire_at, ended),
+    )

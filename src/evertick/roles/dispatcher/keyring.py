@@ -1,0 +1,56 @@
+"""The secrets of all tenants that have HTTP jobs. They are there before an attempt is leased: delivering never waits
+for them, and a tenant whose secrets cannot be read keeps its attempts in their lanes.
+"""
+
+import logging
+
+from evertick.domain.job.target import HTTP_QUEUE
+from evertick.store import rules, secrets
+from evertick.store.lanes import Leased
+from evertick.store.sealing import CannotUnseal, Seal
+from evertick.store.secrets import Sealed
+from evertick.store.statements import Connection
+from evertick.targets.http.signing import Secret
+
+logger = logging.getLogger("evertick.dispatcher")
+
+_QUEUE_SHIFT = 10
+"""A lane's id begins with its queue's."""
+
+
+class Keyring:
+    """Which tenant an attempt is of, and what its deliveries are signed with."""
+
+    def __init__(self, seal: Seal) -> None:
+        self._seal = seal
+        self._tenants: dict[int, int] = {}
+        self._sealed: dict[int, Sealed] = {}
+        self._secrets: dict[int, tuple[Secret, ...]] = {}
+        self.unreadable: set[int] = set()
+
+    async def refresh(self, connection: Connection) -> list[int]:
+        """Look for new tenants and rotated secrets; returns the queues whose attempts can be signed."""
+        queues = await rules.queues(connection, [HTTP_QUEUE])
+        tenant_ids = {queue.tenant_id for queue in queues}
+        found = await secrets.ensure(connection, self._seal, tenant_ids, lambda: Secret.generate().key)
+        for sealed in found.values():
+            if self._sealed.get(sealed.tenant_id) != sealed:
+                self._read(sealed)
+        self._tenants = {queue.queue_id: queue.tenant_id for queue in queues}
+        return [queue.queue_id for queue in queues if queue.tenant_id not in self.unreadable]
+
+    def tenant_of(self, leased: Leased) -> int:
+        return self._tenants[leased.lane_id >> _QUEUE_SHIFT]
+
+    def secrets_of(self, leased: Leased) -> tuple[Secret, ...]:
+        return self._secrets[self.tenant_of(leased)]
+
+    def _read(self, sealed: Sealed) -> None:
+        self._sealed[sealed.tenant_id] = sealed
+        try:
+            self._secrets[sealed.tenant_id] = tuple(Secret(key) for key in sealed.open(self._seal))
+        except CannotUnseal as error:
+            self.unreadable.add(sealed.tenant_id)
+            logger.error("webhooks of tenant %d wait: %s", sealed.tenant_id, error)  # noqa: TRY400 - it says it all
+        else:
+            self.unreadable.discard(sealed.tenant_id)

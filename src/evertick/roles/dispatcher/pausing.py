@@ -1,0 +1,54 @@
+"""Pauses jobs whose target said that it is gone for good."""
+
+import logging
+from collections import deque
+
+from evertick.runtime.loop import Loop
+from evertick.store import jobs
+from evertick.store.database import Pool
+from evertick.store.lanes import Leased
+
+logger = logging.getLogger("evertick.dispatcher")
+
+GONE = "its target answered 410 Gone"
+RECHECK_SECONDS = 60.0
+_ACTIVE = "active"
+
+
+class Pausing:
+    """Pauses one job after the other. What a crash forgets comes back: the job's next delivery is answered alike."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._waiting: deque[tuple[int, Leased]] = deque()
+        self._loop = Loop("pause", self._step)
+
+    def start(self) -> None:
+        self._loop.start()
+
+    async def stop(self) -> None:
+        await self._loop.stop()
+
+    def add(self, tenant_id: int, leased: Leased) -> None:
+        self._waiting.append((tenant_id, leased))
+        self._loop.wake()
+
+    async def _step(self) -> float:
+        while self._waiting:
+            gone = self._waiting.popleft()
+            try:
+                await self._pause(*gone)
+            except BaseException:
+                self._waiting.append(gone)  # behind the others, which may not fail
+                raise
+        return RECHECK_SECONDS
+
+    async def _pause(self, tenant_id: int, leased: Leased) -> None:
+        async with self._pool.acquire() as connection, connection.transaction():
+            if not await jobs.lock(connection, tenant_id, leased.job_id):
+                return  # deleted
+            job = await jobs.standing(connection, leased.job_id)
+            # Who has edited the job since may have given it another target.
+            if job.status == _ACTIVE and job.spec_version == leased.spec_version:
+                await jobs.pause(connection, leased.job_id, GONE)
+                logger.warning("%s is paused: %s", leased.name, GONE)

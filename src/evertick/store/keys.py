@@ -1,0 +1,91 @@
+"""API keys: who may come in. Called by the use cases."""
+
+from datetime import datetime
+from typing import NamedTuple
+
+from evertick.store import statements
+from evertick.store.statements import Connection
+from evertick.store.tenants import TenantRow
+
+_SQL = statements.load("keys")
+
+
+class KeyRow(NamedTuple):
+    """A key as people see it: without what would let anyone in."""
+
+    key_id: int
+    tenant_id: int
+    role: str
+    prefix: str
+    name: str
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+
+
+class NewKey(NamedTuple):
+    """A key to add."""
+
+    tenant_id: int
+    role: str
+    digest: bytes
+    prefix: str
+    name: str
+    expires_at: datetime | None
+
+
+class ValidKey(NamedTuple):
+    """A key that may come in, and its tenant. `is_unseen`: its last use was not noted for a while."""
+
+    key_id: int
+    digest: bytes
+    role: str
+    expires_at: datetime | None
+    is_unseen: bool
+    tenant: TenantRow
+
+
+async def add(connection: Connection, key: NewKey) -> KeyRow:
+    row = await _SQL["add"].fetchrow(connection, **key._asdict())
+    assert row is not None
+    return KeyRow(*row)
+
+
+async def of_digest(connection: Connection, digest: bytes) -> ValidKey | None:
+    """The key of a digest. None: there is none, or it may not come in any more."""
+    row = await _SQL["of_digest"].fetchrow(connection, digest=digest)
+    if row is None:
+        return None
+    key_id, digest, role, expires_at, is_unseen, *tenant = row
+    return ValidKey(key_id, digest, role, expires_at, is_unseen, TenantRow(*tenant))
+
+
+async def touch(connection: Connection, key_id: int) -> None:
+    await _SQL["touch"].execute(connection, key_id=key_id)
+
+
+async def page(connection: Connection, tenant_id: int, *, after: int, most: int) -> list[KeyRow]:
+    """A tenant's keys, oldest first, those that ended included."""
+    rows = await _SQL["page"].fetch(connection, tenant_id=tenant_id, after=after, most=most)
+    return [KeyRow(*row) for row in rows]
+
+
+async def find(connection: Connection, key_id: int) -> KeyRow | None:
+    row = await _SQL["find"].fetchrow(connection, key_id=key_id)
+    return None if row is None else KeyRow(*row)
+
+
+async def revoke(connection: Connection, key_id: int) -> KeyRow | None:
+    row = await _SQL["revoke"].fetchrow(connection, key_id=key_id)
+    return None if row is None else KeyRow(*row)
+
+
+async def expire(connection: Connection, key_id: int, seconds: float) -> None:
+    await _SQL["expire"].execute(connection, key_id=key_id, seconds=seconds)
+
+
+async def has_any(connection: Connection, tenant_id: int) -> bool:
+    """Whether a tenant has ever had a key."""
+    has: bool = await _SQL["has_any"].fetchval(connection, tenant_id=tenant_id)
+    return has

@@ -1,0 +1,62 @@
+-- The front door: who may come in and how much, answers kept for who asks twice, who changed what, webhook secrets.
+
+CREATE TYPE key_role AS ENUM ('viewer', 'operator', 'editor', 'admin', 'worker');
+
+-- The quota, and the least interval of a tenant's schedules. `is_host`: its admins see to all tenants.
+ALTER TABLE tenants
+    ADD COLUMN jobs_quota                integer NOT NULL DEFAULT 100000  CHECK (jobs_quota >= 0),
+    ADD COLUMN submits_per_second        integer NOT NULL DEFAULT 1000    CHECK (submits_per_second >= 1),
+    ADD COLUMN submit_burst              integer NOT NULL DEFAULT 10000   CHECK (submit_burst >= 1),
+    ADD COLUMN running_quota             integer NOT NULL DEFAULT 1000    CHECK (running_quota >= 0),
+    ADD COLUMN ready_quota               integer NOT NULL DEFAULT 1000000 CHECK (ready_quota >= 0),
+    ADD COLUMN shortest_interval_seconds float   NOT NULL DEFAULT 1       CHECK (shortest_interval_seconds >= 0),
+    ADD COLUMN is_host                   boolean NOT NULL DEFAULT false;
+UPDATE tenants SET is_host = true WHERE name = 'default';
+
+-- Of a key only its digest is kept, and the beginning by which people tell keys apart.
+CREATE TABLE api_keys (
+    key_id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    tenant_id       bigint      NOT NULL REFERENCES tenants,
+    created_at      timestamptz NOT NULL DEFAULT clock_at(),
+    expires_at      timestamptz,
+    revoked_at      timestamptz,
+    last_used_at    timestamptz,            -- to the minute
+    role            key_role    NOT NULL,
+    digest          bytea       NOT NULL UNIQUE,
+    prefix          text        NOT NULL,
+    name            text        NOT NULL
+);
+CREATE INDEX api_keys_of_tenant ON api_keys (tenant_id, key_id);
+
+-- An answer, in the transaction of what it tells about: who asks again with the same key gets it again.
+CREATE TABLE idempotency_keys (
+    tenant_id       bigint      NOT NULL,
+    answered_at     timestamptz NOT NULL DEFAULT clock_at(),
+    status          smallint    NOT NULL,
+    key             text        NOT NULL,
+    request         bytea       NOT NULL,   -- digest of what was asked
+    headers         jsonb       NOT NULL,
+    body            bytea       NOT NULL,
+    PRIMARY KEY (tenant_id, key)
+);
+CREATE INDEX idempotency_keys_by_age ON idempotency_keys (answered_at);
+
+CREATE TABLE audit_log (
+    entry_id        bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    tenant_id       bigint      NOT NULL,
+    changed_at      timestamptz NOT NULL DEFAULT clock_at(),
+    actor           text        NOT NULL,   -- a key's id, or the command line
+    action          text        NOT NULL,   -- the API's operation
+    subject         text,                   -- the id of what was changed
+    request_id      text
+);
+CREATE INDEX audit_log_of_tenant ON audit_log (tenant_id, entry_id);
+CREATE INDEX audit_log_by_age ON audit_log (changed_at);
+
+-- Encrypted. During a rotation two are valid.
+CREATE TABLE webhook_secrets (
+    tenant_id       bigint      PRIMARY KEY REFERENCES tenants,
+    rotated_at      timestamptz NOT NULL DEFAULT clock_at(),
+    current         bytea       NOT NULL,
+    previous        bytea
+);

@@ -1,0 +1,54 @@
+-- API keys: who may come in. Called by the use cases.
+
+-- name: add
+-- A new key.
+INSERT INTO api_keys (tenant_id, expires_at, role, digest, prefix, name)
+VALUES (:tenant_id::bigint, :expires_at::timestamptz, :role::text::key_role, :digest::bytea, :prefix::text, :name::text)
+RETURNING key_id, tenant_id, role::text AS role, prefix, name, created_at, expires_at, revoked_at, last_used_at;
+
+-- name: of_digest
+-- The key of a digest with its tenant, unless it was revoked or has expired. Index: api_keys_digest_key.
+SELECT key.key_id, key.digest, key.role::text AS role, key.expires_at,
+       coalesce(key.last_used_at < clock_at() - interval '1 minute', true) AS is_unseen,
+       tenant.tenant_id, tenant.name, tenant.weight, tenant.fanout, tenant.created_at, tenant.jobs_quota,
+       tenant.submits_per_second, tenant.submit_burst, tenant.running_quota, tenant.ready_quota,
+       tenant.shortest_interval_seconds, tenant.is_host
+  FROM api_keys key
+  JOIN tenants tenant ON tenant.tenant_id = key.tenant_id
+ WHERE key.digest = :digest::bytea AND key.revoked_at IS NULL
+   AND (key.expires_at IS NULL OR key.expires_at > clock_at());
+
+-- name: touch
+-- The key was used.
+UPDATE api_keys SET last_used_at = clock_at() WHERE key_id = :key_id::bigint;
+
+-- name: page
+-- A tenant's keys, oldest first. Index: api_keys_of_tenant.
+SELECT key_id, tenant_id, role::text AS role, prefix, name, created_at, expires_at, revoked_at, last_used_at
+  FROM api_keys
+ WHERE tenant_id = :tenant_id::bigint AND key_id > :after::bigint
+ ORDER BY key_id
+ LIMIT :most::integer;
+
+-- name: find
+-- One key. Index: api_keys_pkey.
+SELECT key_id, tenant_id, role::text AS role, prefix, name, created_at, expires_at, revoked_at, last_used_at
+  FROM api_keys
+ WHERE key_id = :key_id::bigint;
+
+-- name: revoke
+-- Ends a key. Index: api_keys_pkey.
+UPDATE api_keys
+   SET revoked_at = coalesce(revoked_at, clock_at())
+ WHERE key_id = :key_id::bigint
+RETURNING key_id, tenant_id, role::text AS role, prefix, name, created_at, expires_at, revoked_at, last_used_at;
+
+-- name: expire
+-- Lets a key end after so many seconds, unless it ends before. Index: api_keys_pkey.
+UPDATE api_keys
+   SET expires_at = least(expires_at, clock_at() + :seconds::float * interval '1 second')
+ WHERE key_id = :key_id::bigint;
+
+-- name: has_any
+-- Whether a tenant has ever had a key. Index: api_keys_of_tenant.
+SELECT EXISTS (SELECT FROM api_keys WHERE tenant_id = :tenant_id::bigint);

@@ -1,0 +1,42 @@
+-- Workers that pull over HTTP: what they hold, as a server that remembers nothing has to look it up. Called by the use
+-- cases.
+
+-- name: held
+-- Those of some attempts that a worker holds, with what decides about what follows them. Another tenant's are not found,
+-- nor are those whose lease has gone to someone else. Indexes: leases_of_worker, attempts_pkey, job_versions_pkey.
+SELECT attempt.lane_id, attempt.seq, attempt.job_id, attempt.fire_at, attempt.spec_version,
+       attempt.reason::text AS reason, attempt.attempt, version.retry::text AS retry
+  FROM unnest(:lane_ids::bigint[], :seqs::bigint[]) AS given (lane_id, seq)
+  JOIN leases lease
+    ON lease.worker = :worker::text AND lease.lane_id = given.lane_id
+   AND given.seq BETWEEN lease.first_seq AND lease.last_seq
+  JOIN queues queue ON queue.queue_id = given.lane_id >> 10 AND queue.tenant_id = :tenant_id::bigint
+  JOIN attempts attempt ON attempt.lane_id = given.lane_id AND attempt.seq = given.seq
+  JOIN job_versions version ON version.job_id = attempt.job_id AND version.spec_version = attempt.spec_version;
+
+-- name: release
+-- Lets go of a worker's leases in which nothing is open any more. Indexes: leases_of_worker, attempts_pkey,
+-- outcomes_pkey.
+DELETE FROM leases lease
+ WHERE lease.worker = :worker::text AND lease.lane_id = ANY(:lane_ids::bigint[])
+   AND NOT EXISTS (
+           SELECT FROM attempts
+            WHERE attempts.lane_id = lease.lane_id AND attempts.seq BETWEEN lease.first_seq AND lease.last_seq
+              AND NOT EXISTS (SELECT FROM outcomes
+                               WHERE outcomes.lane_id = attempts.lane_id AND outcomes.seq = attempts.seq));
+
+-- name: cancelled
+-- Attempts in a worker's leases that were ended by others. Indexes: leases_of_worker, outcomes_pkey.
+SELECT outcome.lane_id, outcome.seq
+  FROM leases lease
+  JOIN outcomes outcome ON outcome.lane_id = lease.lane_id AND outcome.seq BETWEEN lease.first_seq AND lease.last_seq
+ WHERE lease.worker = :worker::text AND outcome.result = 'cancelled';
+
+-- name: lost
+-- Those of some attempts that a worker believes to run, and does not hold. Index: leases_of_worker.
+SELECT given.lane_id, given.seq
+  FROM unnest(:lane_ids::bigint[], :seqs::bigint[]) AS given (lane_id, seq)
+ WHERE NOT EXISTS (
+           SELECT FROM leases lease
+            WHERE lease.worker = :worker::text AND lease.lane_id = given.lane_id
+              AND given.seq BETWEEN lease.first_seq AND lease.last_seq);

@@ -1,0 +1,30 @@
+-- What tenants use of their quotas. Called by the use cases.
+
+-- name: jobs
+-- How many jobs a tenant has, counted up to a limit. Index: jobs_of_tenant.
+SELECT count(*) AS jobs
+  FROM (SELECT FROM jobs WHERE tenant_id = :tenant_id::bigint AND status <> 'deleted' LIMIT :most::bigint) AS counted;
+
+-- name: activity
+-- How many attempts of a tenant run, and how many wait, each counted up to a limit per lane. Indexes: lanes_of_queue,
+-- attempts_pkey, outcomes_pkey.
+WITH mine AS MATERIALIZED (
+    SELECT lane.lane_id, lane.head
+      FROM queues queue
+      JOIN lanes lane ON lane.queue_id = queue.queue_id
+     WHERE queue.tenant_id = :tenant_id::bigint
+)
+SELECT (SELECT count(*)
+          FROM leases lease
+          JOIN mine ON mine.lane_id = lease.lane_id
+          JOIN attempts ON attempts.lane_id = lease.lane_id AND attempts.seq BETWEEN lease.first_seq AND lease.last_seq
+         WHERE NOT EXISTS (SELECT FROM outcomes
+                            WHERE outcomes.lane_id = attempts.lane_id AND outcomes.seq = attempts.seq)) AS running,
+       (SELECT coalesce(sum(waiting.attempts), 0)::bigint
+          FROM mine
+         CROSS JOIN LATERAL (
+                   SELECT count(*) AS attempts
+                     FROM (SELECT FROM attempts
+                            WHERE attempts.lane_id = mine.lane_id AND attempts.seq > mine.head
+                            LIMIT :most::bigint) AS first
+               ) AS waiting) AS ready;

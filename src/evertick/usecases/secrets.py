@@ -1,0 +1,57 @@
+"""A tenant's webhook secrets: what receivers verify our signatures with, and how one is replaced without a gap."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from evertick.domain.errors import EvertickError
+from evertick.store import secrets
+from evertick.store.sealing import Seal
+from evertick.store.secrets import Sealed
+from evertick.targets.http.signing import Secret
+from evertick.usecases.context import Tenant
+
+
+class RotationUnderWay(EvertickError):  # noqa: N818 - says what is wrong
+    """Two secrets are valid: the older one has to go before there can be another."""
+
+    def __init__(self) -> None:
+        super().__init__("a rotation is under way: drop the previous secret first, once no receiver needs it")
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """The secrets that every delivery is signed with, as `whsec_…`. `previous` is None outside of a rotation."""
+
+    current: str = field(repr=False)
+    previous: str | None = field(repr=False)
+    rotated_at: datetime
+
+
+async def show(tenant: Tenant, seal: Seal) -> Secrets:
+    """The tenant's secrets; the first is made when it is first asked for."""
+    found = await secrets.ensure(tenant.pool, seal, [tenant.tenant_id], _generate)
+    return _opened(found[tenant.tenant_id], seal)
+
+
+async def rotate(tenant: Tenant, seal: Seal) -> Secrets:
+    """Sign with a new secret and with the one so far, until that is dropped."""
+    await show(tenant, seal)  # there has to be one, and under this key
+    rotated = await secrets.rotate(tenant.pool, seal, tenant.tenant_id, _generate())
+    if rotated is None:
+        raise RotationUnderWay
+    return _opened(rotated, seal)
+
+
+async def drop_previous(tenant: Tenant, seal: Seal) -> Secrets:
+    """End a rotation: sign with the newest secret alone. Without one under way nothing changes."""
+    await secrets.drop_previous(tenant.pool, tenant.tenant_id)
+    return await show(tenant, seal)
+
+
+def _opened(sealed: Sealed, seal: Seal) -> Secrets:
+    current, *previous = (Secret(key).text for key in sealed.open(seal))
+    return Secrets(current, previous[0] if previous else None, sealed.rotated_at)
+
+
+def _generate() -> bytes:
+    return Secret.generate().key

@@ -1,0 +1,91 @@
+"""A dispatcher that stops, or that loses an attempt: nothing counts as a try that was not one."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import asyncpg
+import pytest
+from aiohttp import web
+
+from roles.dispatching import PostOffice, Receiver, receiving
+from roles.workshop import within_patience
+
+NO_GRACE = timedelta(0)
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with receiving() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def office(connection: asyncpg.Connection, database_url: str) -> PostOffice:
+    return PostOffice(connection, database_url)
+
+
+class Slow:
+    """An answer that comes when it is let."""
+
+    def __init__(self) -> None:
+        self.began, self.release, self.broke_off = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def __call__(self) -> web.StreamResponse:
+        self.began.set()
+        try:
+            await self.release.wait()
+        finally:
+            self.broke_off.set()
+        return web.Response()
+
+
+async def test_what_outlasts_the_grace_is_handed_back_and_delivered_again_with_the_same_key(
+    office: PostOffice, receiver: Receiver
+) -> None:
+    slow = Slow()
+    receiver.will(slow)
+    job = await office.posted(receiver.url)
+    dispatcher = office.dispatcher()
+    await dispatcher.start()
+    await within_patience(slow.began)
+    await dispatcher.stop(NO_GRACE)
+    outcome = await office.outcome(job)
+    assert (outcome.attempt, outcome.result, outcome.is_final) == (1, "deferred", False)
+    assert (await office.leases(), await office.dead_letters(job)) == (0, [])
+    await office.fire_retry(job)
+    await office.deliver()
+    assert [(each.attempt, each.result) for each in await office.outcomes(job)] == [(1, "deferred"), (1, "success")]
+    first, second = (each.headers for each in receiver.received)
+    assert first["idempotency-key"] == second["idempotency-key"]
+    assert (first["evertick-attempt"], second["evertick-attempt"]) == ("1", "1")
+
+
+async def test_a_delivery_may_come_to_its_end_within_the_grace(office: PostOffice, receiver: Receiver) -> None:
+    slow = Slow()
+    receiver.will(slow)
+    job = await office.posted(receiver.url)
+    dispatcher = office.dispatcher()
+    await dispatcher.start()
+    await within_patience(slow.began)
+    stopping = asyncio.create_task(dispatcher.stop())
+    await asyncio.sleep(0)  # so that it has begun
+    slow.release.set()
+    await stopping
+    assert await office.results(job) == ["success"]
+
+
+async def test_a_run_that_is_cancelled_meanwhile_is_broken_off(office: PostOffice, receiver: Receiver) -> None:
+    slow = Slow()
+    receiver.will(slow)
+    job = await office.posted(receiver.url)
+    dispatcher = office.dispatcher()
+    await dispatcher.start()
+    await within_patience(slow.began)
+    await office.end_elsewhere(job)
+    async with asyncio.timeout(20):
+        await dispatcher._execution.idle.wait()
+    slow.release.set()
+    await dispatcher.stop()
+    assert await office.results(job) == ["cancelled"]
+    assert await office.leases() == 0

@@ -1,0 +1,104 @@
+"""Webhook secrets: made at first use, rotated without a gap, sealed in the database."""
+
+import asyncio
+import stat
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from evertick.config import Settings
+from evertick.roles.dispatcher.settings import egress_of, seal_of
+from evertick.store.database import Pool
+from evertick.store.sealing import CannotUnseal, Seal, key_in
+from evertick.targets.http.signing import Secret
+from evertick.usecases import secrets
+from evertick.usecases.context import Tenant
+
+SEAL = Seal("a key of at least thirty-two characters")
+OTHER_SEAL = Seal("quite another key, of another installation")
+
+
+@pytest.fixture
+def tenant(pool: Pool) -> Tenant:
+    return Tenant(pool, 1)
+
+
+async def test_the_first_look_makes_a_secret_that_stays(tenant: Tenant) -> None:
+    looks = await asyncio.gather(*(secrets.show(tenant, SEAL) for _ in range(8)))
+    assert len({found.current for found in looks}) == 1
+    assert looks[0].previous is None
+    assert len(Secret.parse(looks[0].current).key) == 32
+
+
+async def test_a_rotation_keeps_the_old_secret_until_it_is_dropped(tenant: Tenant) -> None:
+    first = await secrets.show(tenant, SEAL)
+    rotated = await secrets.rotate(tenant, SEAL)
+    assert rotated.previous == first.current != rotated.current
+    assert rotated.rotated_at > first.rotated_at
+    assert await secrets.show(tenant, SEAL) == rotated
+    with pytest.raises(secrets.RotationUnderWay):
+        await secrets.rotate(tenant, SEAL)
+    dropped = await secrets.drop_previous(tenant, SEAL)
+    assert (dropped.current, dropped.previous) == (rotated.current, None)
+    assert (await secrets.rotate(tenant, SEAL)).previous == rotated.current
+
+
+async def test_of_two_who_rotate_at_once_one_is_refused(tenant: Tenant) -> None:
+    results = await asyncio.gather(*(secrets.rotate(tenant, SEAL) for _ in range(2)), return_exceptions=True)
+    assert sorted(type(each).__name__ for each in results) == ["RotationUnderWay", "Secrets"]
+
+
+async def test_each_tenant_has_its_own_and_one_copied_to_another_is_unreadable(
+    tenant: Tenant, pool: Pool, connection: asyncpg.Connection
+) -> None:
+    await connection.execute("INSERT INTO tenants (name) VALUES ('other')")
+    other = Tenant(pool, await connection.fetchval("SELECT max(tenant_id) FROM tenants"))
+    assert (await secrets.show(tenant, SEAL)).current != (await secrets.show(other, SEAL)).current
+    await connection.execute("UPDATE webhook_secrets SET current = (SELECT min(current) FROM webhook_secrets)")
+    looks = await asyncio.gather(*(secrets.show(each, SEAL) for each in (tenant, other)), return_exceptions=True)
+    assert sorted(type(each).__name__ for each in looks) == ["CannotUnseal", "Secrets"]
+
+
+async def test_the_database_holds_nothing_that_can_be_read_without_the_key(
+    tenant: Tenant, connection: asyncpg.Connection
+) -> None:
+    found = await secrets.show(tenant, SEAL)
+    stored = await connection.fetchval("SELECT current FROM webhook_secrets")
+    assert Secret.parse(found.current).key not in stored
+    with pytest.raises(CannotUnseal, match="EVERTICK_SECRET_KEY"):
+        await secrets.show(tenant, OTHER_SEAL)
+    with pytest.raises(CannotUnseal):
+        await secrets.rotate(tenant, OTHER_SEAL)
+
+
+@pytest.mark.parametrize("sealed", [b"", b"\x01", b"\x02" + bytes(60), b"\x01" + bytes(60)])
+def test_what_no_seal_made_is_refused(sealed: bytes) -> None:
+    with pytest.raises(CannotUnseal):
+        SEAL.unseal(sealed, 1)
+
+
+def test_a_secret_shows_itself_to_nobody_who_prints_it(tenant: Tenant) -> None:
+    shown = repr(secrets.Secrets("whsec_current", "whsec_previous", None))  # type: ignore[arg-type]
+    assert "whsec" not in shown
+
+
+def test_the_embedded_server_has_a_key_of_its_own_that_only_its_owner_can_read(tmp_path: Path) -> None:
+    key = key_in(tmp_path)
+    assert len(key) >= 32
+    assert key_in(tmp_path) == key
+    assert stat.S_IMODE((tmp_path / "secret.key").stat().st_mode) == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["secret.key"]
+    sealed = seal_of(Settings(data_dir=tmp_path)).seal(b"secret", 1)
+    assert Seal(key).unseal(sealed, 1) == b"secret"
+
+
+def test_the_key_of_the_settings_goes_before_the_one_in_the_directory() -> None:
+    sealed = seal_of(Settings(database_url="postgresql://db/evertick", secret_key="k" * 32)).seal(b"secret", 1)
+    assert Seal("k" * 32).unseal(sealed, 1) == b"secret"
+
+
+def test_only_the_embedded_server_opens_this_machine() -> None:
+    local, remote = (egress_of(Settings(database_url=url)) for url in (None, "postgresql://db/evertick"))
+    assert (len(local.opened), local.allow_http) == (2, True)
+    assert (remote.opened, remote.allow_http) == ((), False)
