@@ -7,12 +7,18 @@ from typing import Annotated
 import typer
 import uvloop
 
+from evertick.cli.exit_codes import Exit
 from evertick.cli.failures import reported
 from evertick.cli.loading import load_app
 from evertick.cli.options import DatabaseUrl, DataDir, LogLevel
+from evertick.config import read_settings
 from evertick.runtime.logs import DEFAULT_LEVEL, set_up_logs
 from evertick.runtime.signals import stop_signal
 from evertick.sdk.app import App
+from evertick.sdk.client import Unreachable
+from evertick.sdk.remote import Worker
+
+_HOW_TO_STOP = "Stop it with Ctrl-C or SIGTERM."
 
 
 def worker(
@@ -23,6 +29,15 @@ def worker(
     ] = None,
     concurrency: Annotated[
         int | None, typer.Option(min=1, help="How many runs at a time. [dim](the app's own)[/dim]")
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Work over HTTP for this server, with the key in EVERTICK_API_KEY, if no database is named."
+            " [dim](env EVERTICK_URL)[/dim]",
+            show_default=False,
+        ),
     ] = None,
     database_url: DatabaseUrl = None,
     data_dir: DataDir = None,
@@ -37,8 +52,12 @@ def worker(
       evertick worker billing.tasks:app
 
       evertick worker tasks:app --queue billing --concurrency 20 --database-url postgresql://evertick@db.internal/evertick
+
+      evertick worker tasks:app --url https://evertick.example.com
     """
     set_up_logs(log_level)
+    if url is not None and database_url is not None:
+        raise typer.BadParameter("--url and --database-url exclude each other")
     # The app reads them when it connects. What it names in its own code goes before.
     if database_url is not None:
         os.environ["EVERTICK_DATABASE_URL"] = database_url
@@ -50,13 +69,37 @@ def worker(
     shape = loaded.shape
     loaded.shape = replace(shape, queue=queue or shape.queue, concurrency=concurrency or shape.concurrency)
     with reported():
-        uvloop.run(_work(loaded))
+        if url is not None or _is_remote(loaded):
+            _work_remotely(loaded, url)
+        else:
+            uvloop.run(_work(loaded))
+
+
+def _is_remote(app: App) -> bool:
+    """Whether the environment names a server, and nobody a database."""
+    settings = app.settings()
+    return settings.url is not None and settings.database_url is None and settings.data_dir is None
+
+
+def _work_remotely(app: App, url: str | None) -> None:
+    settings = read_settings()
+    try:
+        uvloop.run(_pull(app, Worker(app, url or settings.url, settings.api_key)))
+    except Unreachable as error:
+        typer.echo(f"Error: {error.detail}", err=True)
+        raise typer.Exit(Exit.UNREACHABLE) from None
+
+
+async def _pull(app: App, worker: Worker) -> None:
+    with stop_signal() as stopping:
+        async with worker.running():
+            queues = ", ".join(worker.queues)
+            typer.echo(f"Evertick is ready: a remote worker of {app.name} on queue {queues}. {_HOW_TO_STOP}")
+            await stopping.wait()
 
 
 async def _work(app: App) -> None:
     with stop_signal() as stopping:
         async with app.running(schedules=False):
-            typer.echo(
-                f"Evertick is ready: a worker of {app.name} on queue {app.shape.queue}. Stop it with Ctrl-C or SIGTERM."
-            )
+            typer.echo(f"Evertick is ready: a worker of {app.name} on queue {app.shape.queue}. {_HOW_TO_STOP}")
             await stopping.wait()

@@ -1,0 +1,58 @@
+"""Calls of workers that pull. `evertick.Worker` makes them for you."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from evertick.sdk.client.models_operations import Beat, Lease, Recorded
+from evertick.sdk.client.request import Request, change, path_of, post, shaped
+from evertick.sdk.client.sections import Section, Sent, W
+
+_read_lease = shaped(Lease)
+_read_beat = shaped(Beat)
+_read_recorded = shaped(Recorded)
+
+
+class OutcomeReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How an attempt ended: success, failed, timed_out, or deferred if nothing of it was done."""
+
+    token: str
+    result: str
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    error: str | None = None
+    retryable: bool = True
+    retry_after_seconds: float | None = None
+    output: Any = None
+
+
+class Workers(Section[W]):
+    """Leasing attempts, keeping them, and telling how they ended."""
+
+    @Sent
+    def lease(
+        self,
+        queue: str,
+        worker_id: str,
+        *,
+        max: int = 100,  # noqa: A002 - the API's name
+        wait_seconds: float = 20.0,
+    ) -> Request[Lease]:
+        """Lease up to `max` attempts; waits for the first for up to `wait_seconds`."""
+        body = {"worker_id": worker_id, "max": max, "wait_seconds": wait_seconds}
+        asked = change("POST", path_of("queues", queue, "lease"), _read_lease, body)
+        return replace(asked, may_take=wait_seconds)
+
+    @Sent
+    def heartbeat(self, worker_id: str, tokens: Sequence[str] = ()) -> Request[Beat]:
+        """Keep what the worker has leased; of the tokens, those that it has lost come back among those to stop."""
+        return post(path_of("workers", worker_id, "heartbeat"), _read_beat, {"tokens": tokens}, is_change=False)
+
+    @Sent
+    def record(self, worker_id: str, outcomes: Iterable[OutcomeReport]) -> Request[Recorded]:
+        """Tell how attempts ended. Told again, what counted the first time is among the stale."""
+        body = {"worker_id": worker_id, "outcomes": list(outcomes)}
+        return post(path_of("outcomes"), _read_recorded, body, is_change=False)
