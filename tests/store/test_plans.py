@@ -32,8 +32,9 @@ INDEXES = {
         *("timers_pkey", "outcomes_pkey", "attempts_pkey", "attempts_of_run", "open_runs_pkey", "gaps_pkey"),
         *("withdrawals_pkey", "partitions_pkey"),
     },
-    "lanes.lease": {
-        *("lanes_of_queue", "lanes_pkey", "attempts_pkey", "job_versions_pkey", "outcomes_pkey", "requested_runs_pkey"),
+    "lanes.lease": {"lanes_of_queue", "lanes_pkey", "attempts_pkey"},
+    "lanes.leased": {
+        *("attempts_pkey", "job_versions_pkey", "outcomes_pkey", "requested_runs_pkey"),
         "requested_runs_by_age",  # by fire time: as good
     },
     "lanes.extend": {"leases_of_worker"},
@@ -139,6 +140,11 @@ async def test_a_hot_statement_finds_its_rows_by_index(filled: asyncpg.Connectio
     ]
     assert whole == []
     assert {scan.index for scan in found if scan.table not in TINY} <= INDEXES[name]
+
+
+async def test_loading_reads_no_timers_beyond_its_stretch(filled: asyncpg.Connection) -> None:
+    found = await scans(filled, statements.load("timers")["load"])
+    assert any(scan.index == "timers_due" and scan.condition.count("due_at") == 2 for scan in found)
 
 
 async def test_a_plan_that_reads_a_whole_table_is_noticed(filled: asyncpg.Connection) -> None:

@@ -52,7 +52,8 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
     rotation: int,
     lease_time: timedelta,
 ) -> list[Leased]:
-    rows = await _SQL["lease"].fetch(
+    """Lease ranges, then read what is in them. Should the second fail, the leases run out."""
+    ranges = await _SQL["lease"].fetch(
         connection,
         queue_ids=queue_ids,
         worker=worker,
@@ -60,6 +61,16 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
         most_per_lane=most_per_lane,
         rotation=rotation,
         lease_seconds=lease_time.total_seconds(),
+    )
+    if not ranges:
+        return []
+    rows = await _SQL["leased"].fetch(
+        connection,
+        lease_ids=[range_["lease_id"] for range_ in ranges],
+        lane_ids=[range_["lane_id"] for range_ in ranges],
+        first_seqs=[range_["first_seq"] for range_ in ranges],
+        last_seqs=[range_["last_seq"] for range_ in ranges],
+        most_per_lane=most_per_lane,
     )
     return [Leased(*row) for row in rows]
 

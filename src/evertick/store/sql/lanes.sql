@@ -2,7 +2,8 @@
 
 -- name: lease
 -- Takes the next range of each of some lanes that have work, high priority first. Indexes: lanes_of_queue,
--- attempts_pkey, job_versions_pkey. Lanes that others lease from at this moment are passed over, so nobody waits.
+-- attempts_pkey. Lanes that others lease from at this moment are passed over, so nobody waits.
+-- It answers in a few bytes: whoever stops in the middle of a long answer would keep the lanes locked.
 WITH picked AS (
     SELECT lane.lane_id, lane.partition, lane.head
       FROM lanes lane
@@ -14,52 +15,62 @@ WITH picked AS (
      LIMIT :lanes::integer
        FOR UPDATE SKIP LOCKED
 ),
-taken AS (
-    SELECT picked.lane_id, picked.partition, attempt.*
+ranges AS MATERIALIZED (
+    SELECT picked.lane_id, picked.partition, range.first_seq, range.last_seq
       FROM picked
      CROSS JOIN LATERAL (
-               SELECT seq, job_id, fire_at, due_at, spec_version, reason, attempt
-                 FROM attempts
-                WHERE attempts.lane_id = picked.lane_id AND attempts.seq > picked.head
-                ORDER BY seq
-                LIMIT :most_per_lane::integer
-           ) AS attempt
-),
-ranges AS (
-    SELECT lane_id, partition, min(seq) AS first_seq, max(seq) AS last_seq
-      FROM taken
-     GROUP BY lane_id, partition
+               SELECT min(seq) AS first_seq, max(seq) AS last_seq
+                 FROM (SELECT seq
+                         FROM attempts
+                        WHERE attempts.lane_id = picked.lane_id AND attempts.seq > picked.head
+                        ORDER BY seq
+                        LIMIT :most_per_lane::integer) AS next
+           ) AS range
 ),
 advanced AS (
     UPDATE lanes lane SET head = ranges.last_seq FROM ranges WHERE lane.lane_id = ranges.lane_id
-),
-granted AS (
-    INSERT INTO leases (lane_id, first_seq, last_seq, expires_at, partition, worker)
-    SELECT lane_id, first_seq, last_seq, clock_at() + :lease_seconds::float * interval '1 second', partition,
-           :worker::text
-      FROM ranges
- RETURNING lease_id, lane_id
 )
--- An attempt that was cancelled while it waited has its outcome already: nobody runs it, but its lease covers it.
-SELECT taken.lane_id, taken.seq, granted.lease_id, taken.job_id, taken.fire_at, taken.due_at, taken.spec_version,
-       taken.reason::text AS reason, taken.attempt,
+INSERT INTO leases (lane_id, first_seq, last_seq, expires_at, partition, worker)
+SELECT lane_id, first_seq, last_seq, clock_at() + :lease_seconds::float * interval '1 second', partition, :worker::text
+  FROM ranges
+RETURNING lease_id, lane_id, first_seq, last_seq;
+
+-- name: leased
+-- The attempts in ranges that were just leased, with all that running them needs. Indexes: attempts_pkey,
+-- job_versions_pkey, outcomes_pkey, requested_runs_pkey.
+-- One that was cancelled while it waited has its outcome already: nobody runs it, but its lease covers it.
+SELECT attempt.lane_id, attempt.seq, range.lease_id, attempt.job_id, attempt.fire_at, attempt.due_at,
+       attempt.spec_version, attempt.reason::text AS reason, attempt.attempt,
        version.name, version.handler, version.timezone, version.key_template, version.timeout_seconds,
        version.retry::text AS retry,
        CASE WHEN asked.has_payload THEN asked.payload ELSE version.payload END::text AS payload,
        CASE WHEN version.handler IS NULL THEN version.spec::text END AS spec,
        asked.replays_at,
-       EXISTS (SELECT FROM outcomes WHERE outcomes.lane_id = taken.lane_id AND outcomes.seq = taken.seq) AS is_over
-  FROM taken
-  JOIN granted ON granted.lane_id = taken.lane_id
-  JOIN job_versions version ON version.job_id = taken.job_id AND version.spec_version = taken.spec_version
+       EXISTS (SELECT FROM outcomes WHERE outcomes.lane_id = attempt.lane_id AND outcomes.seq = attempt.seq) AS is_over
+  FROM unnest(:lease_ids::bigint[], :lane_ids::bigint[], :first_seqs::bigint[], :last_seqs::bigint[])
+       AS range (lease_id, lane_id, first_seq, last_seq)
+ -- One by one, by the LIMITs: a join might read whole tables.
+ CROSS JOIN LATERAL (
+           SELECT *
+             FROM attempts
+            WHERE attempts.lane_id = range.lane_id AND attempts.seq BETWEEN range.first_seq AND range.last_seq
+            ORDER BY seq
+            LIMIT :most_per_lane::integer
+       ) AS attempt
+ CROSS JOIN LATERAL (
+           SELECT *
+             FROM job_versions
+            WHERE job_versions.job_id = attempt.job_id AND job_versions.spec_version = attempt.spec_version
+            LIMIT 1
+       ) AS version
   LEFT JOIN LATERAL (
            SELECT has_payload, payload, replays_at
              FROM requested_runs
-            WHERE taken.reason IN ('manual', 'replay')
-              AND requested_runs.job_id = taken.job_id AND requested_runs.fire_at = taken.fire_at
-            LIMIT 1  -- one by one: a join might read them all
+            WHERE attempt.reason IN ('manual', 'replay')
+              AND requested_runs.job_id = attempt.job_id AND requested_runs.fire_at = attempt.fire_at
+            LIMIT 1
        ) AS asked ON true
- ORDER BY taken.lane_id, taken.seq;
+ ORDER BY attempt.lane_id, attempt.seq;
 
 -- name: extend
 -- A heartbeat: extends a worker's leases that have not expired; null: all of them. Index: leases_of_worker.
