@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := src tests docs
+SOURCES := src tests docs examples
 
 .PHONY: up test check format lint types layers campaign lock clean help
 
