@@ -19,8 +19,12 @@ from evertick.domain.errors import EvertickError
 
 PREFIX = "EVERTICK_"
 FILE_VARIABLE = "EVERTICK_CONFIG"
+PROFILE_VARIABLE = "EVERTICK_PROFILE"
+PROFILES = "profiles"
+"""A table of servers in the file, for commands that go over the API; they read it themselves."""
 DEFAULT_FILE = "evertick.toml"
 HIDDEN = "***"
+_CHOOSING = frozenset({FILE_VARIABLE, PROFILE_VARIABLE})
 SECRET_KEY_LENGTH = 32
 
 Network: TypeAlias = IPv4Network | IPv6Network
@@ -182,13 +186,13 @@ def _from_file(environment: Mapping[str, str], directory: Path, faults: list[str
         faults.append(f"{path}: {error}")
         return {}
     known = [each.name for each in fields(Settings)]
-    faults += [f"{path}: {key} is not known{_nearest(key, known)}" for key in content if key not in known]
+    faults += [f"{path}: {key} is not known{_nearest(key, known)}" for key in content if key not in {*known, PROFILES}]
     return {key: (f"{path}: {key}", value) for key, value in content.items() if key in known}
 
 
 def _from_environment(environment: Mapping[str, str], faults: list[str]) -> dict[str, tuple[str, Any]]:
     known = {PREFIX + each.name.upper(): each.name for each in fields(Settings)}
-    ours = {key: value for key, value in environment.items() if key.startswith(PREFIX) and key != FILE_VARIABLE}
+    ours = {key: value for key, value in environment.items() if key.startswith(PREFIX) and key not in _CHOOSING}
     # Others may use the prefix for purposes of their own: only what looks like a slip is refused.
     strangers = ((key, _nearest(key, known)) for key in sorted(ours.keys() - known.keys()))
     faults += [f"{key} is not known{nearest}" for key, nearest in strangers if nearest]

@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+from evertick.api.server import ApiServer
 from evertick.config import Settings
 from evertick.domain.errors import EvertickError, InvalidInput
 from evertick.roles.dispatcher import Dispatcher
@@ -25,6 +26,7 @@ from evertick.store.database import connect, open_pool
 from evertick.store.embedded import EmbeddedServer, default_data_dir
 from evertick.store.migrate import check_schema, migrate
 from evertick.store.sealing import Seal
+from evertick.usecases import keys
 from evertick.usecases.context import Tenant
 
 logger = logging.getLogger("evertick")
@@ -42,6 +44,7 @@ class NoDatabase(EvertickError):  # noqa: N818 - says what is wrong
 class Role(StrEnum):
     """What a process may do besides running users' handlers."""
 
+    API = "api"  # answers over HTTP
     SCHEDULER = "scheduler"  # fires timers
     JANITOR = "janitor"  # keeps house
     DISPATCHER = "dispatcher"  # delivers webhooks
@@ -105,6 +108,20 @@ async def refuse_misfit(url: str) -> None:
         await connection.close()
 
 
+async def first_key(url: str, tenant: str = "default") -> str | None:
+    """An admin's key for a tenant that never had any, to be shown to whoever starts Evertick for the first time."""
+    connection = await connect(url)
+    try:
+        row = await tenants.named(connection, tenant)
+        if row is None:
+            return None
+        async with connection.transaction():
+            new = await keys.create_first(connection, row.tenant_id)
+        return None if new is None else new.secret
+    finally:
+        await connection.close()
+
+
 @asynccontextmanager
 async def acting_for(url: str, tenant: str) -> AsyncIterator[Tenant]:
     """A tenant on whose behalf use cases act, once the schema fits; schedulers are told of what is due soon."""
@@ -122,8 +139,12 @@ async def acting_for(url: str, tenant: str) -> AsyncIterator[Tenant]:
 
 
 @asynccontextmanager
-async def running(url: str, node: str, roles: Collection[Role], settings: Settings) -> AsyncIterator[None]:
-    """Roles at work. The janitor starts first, for the ledgers need a day to write to, and stops last."""
+async def running(url: str, node: str, roles: Collection[Role], settings: Settings) -> AsyncIterator[str | None]:
+    """Roles at work, and the address of the API if it is among them.
+
+    The janitor starts first, for the ledgers need a day to write to, and stops last. The API starts last, when all
+    that it promises is there, and stops first.
+    """
     seal = seal_of(settings) if Role.DISPATCHER in roles else None
     async with AsyncExitStack() as stack:
         if settings.database_url is None:
@@ -142,7 +163,11 @@ async def running(url: str, node: str, roles: Collection[Role], settings: Settin
             dispatcher = _dispatcher(url, seal, settings)
             await dispatcher.start()
             stack.push_async_callback(dispatcher.stop, DELIVERY_GRACE)
-        yield
+        api = _api(url, settings) if Role.API in roles else None
+        if api is not None:
+            await api.start()
+            stack.push_async_callback(api.stop)
+        yield None if api is None else api.address
 
 
 @asynccontextmanager
@@ -172,6 +197,16 @@ def _scheduler(url: str, node: str, settings: Settings) -> Scheduler:
         lifetime=settings.heartbeat_timeout,
         horizon=settings.load_horizon,
         lease_time=settings.lease_time,
+    )
+
+
+def _api(url: str, settings: Settings) -> ApiServer:
+    return ApiServer(
+        url,
+        settings.host,
+        settings.port,
+        lease_time=settings.lease_time,
+        lifetime=settings.heartbeat_timeout,
     )
 
 

@@ -58,9 +58,11 @@ class Evertick:
 
 @asynccontextmanager
 async def evertick(*arguments: str, **environment: str) -> AsyncIterator[Evertick]:
-    """A command under way; whatever is left of it at the end is killed."""
+    """A command under way; whatever is left of it at the end is killed. An API of its own takes a free port."""
     command = [sys.executable, "-c", "from evertick.cli.main import main; main()", *arguments]
-    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE, env=os.environ | environment)
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=PIPE, stderr=PIPE, env=os.environ | {"EVERTICK_PORT": "0"} | environment
+    )
     try:
         yield Evertick(process)
     finally:

@@ -3,6 +3,8 @@ import pytest
 
 from cli.commands import Cli
 
+pytestmark = pytest.mark.parametrize("way", ["database", "api"])
+
 
 async def test_a_job_is_added_listed_and_shown(cli: Cli) -> None:
     said = await cli("jobs", "add", "refresh", "0 9 * * *", "-z", "Asia/Tokyo", "--handler", "refresh")
@@ -19,7 +21,7 @@ async def test_a_job_is_added_listed_and_shown(cli: Cli) -> None:
 
 
 async def test_every_field_of_a_job_can_be_set(cli: Cli) -> None:
-    arguments = ("--url", "https://example.com/hook", "--payload", '{"a": [1]}', "--label", "team:growth")
+    arguments = ("--target-url", "https://example.com/hook", "--payload", '{"a": [1]}', "--label", "team:growth")
     fields = ("--set", "max_retries=7", "--set", "priority=high", "--set", 'labels={"team": "other"}')
     job = await cli.json("jobs", "add", "report", "@daily", *arguments, *fields)
     assert job["target"]["url"] == "https://example.com/hook"
@@ -40,18 +42,52 @@ async def test_a_name_is_taken_once_unless_the_job_is_to_be_replaced(cli: Cli) -
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("@daily",), "--handler or --url"),
-        (("@daily", "--handler", "h", "--url", "https://example.com"), "--handler or --url"),
-        (("@daily", "--url", "https://example.com", "--queue", "q"), "--queue goes with --handler"),
+        (("@daily",), "--handler or --target-url"),
+        (("@daily", "--handler", "h", "--target-url", "https://example.com"), "--handler or --target-url"),
+        (("@daily", "--target-url", "https://example.com", "--queue", "q"), "--queue goes with --handler"),
         (("@daily", "--handler", "h", "--payload", "{"), "--payload must be JSON"),
         (("@daily", "--handler", "h", "--label", "team"), "--label must read NAME:VALUE"),
-        (("* * *", "--handler", "h"), "schedule: "),
-        (("@daily", "--handler", "h", "--set", "max_retris=4"), "did you mean 'max_retries'?"),
     ],
 )
 async def test_a_job_that_cannot_be_is_wrong_usage(cli: Cli, arguments: tuple[str, ...], words: str) -> None:
     assert words in await cli("jobs", "add", "odd", *arguments, code=2)
     assert await cli.json("jobs", "list") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("* * *",), "Error: schedule: "),
+        (("@daily", "--set", "max_retris=4"), "did you mean 'max_retries'?"),
+        (("@daily", "--set", "if_match=4"), "Error: if_match: "),
+        (("@daily", "--set", "max_retries=-1", "--set", "priority=odd"), "Error: priority: "),
+    ],
+)
+async def test_fields_that_cannot_be_are_told(cli: Cli, way: str, arguments: tuple[str, ...], words: str) -> None:
+    result = await cli.run("jobs", "add", "odd", *arguments, "--handler", "h")
+    assert words in result.stderr
+    assert result.exit_code == (2 if way == "database" or "if_match=4" in arguments else 1)
+    assert await cli.json("jobs", "list") == []
+
+
+async def test_some_fields_of_a_job_are_edited_and_others_stay(cli: Cli) -> None:
+    await cli("jobs", "add", "refresh", "@daily", "--handler", "h", "--payload", "[1.0]", "--set", "max_retries=7")
+    said = await cli("jobs", "edit", "refresh", "--schedule", "0 9 * * *", "-z", "Asia/Tokyo")
+    assert said.startswith("refresh is at version 2: next run at 20")
+    edited = await cli.json(
+        "jobs", "edit", "refresh", "--set", "max_retries=null", "--set", "name=other", "--label", "team:growth"
+    )
+    assert (edited["schedule"], edited["timezone"], edited["payload"]) == ("0 9 * * *", "Asia/Tokyo", [1.0])
+    assert (edited["name"], edited["max_retries"], edited["labels"]) == ("other", 3, {"team": "growth"})
+    assert await cli.json("jobs", "show", "other") == edited
+
+
+async def test_an_edit_that_cannot_be_changes_nothing(cli: Cli) -> None:
+    await cli("jobs", "add", "refresh", "@daily", "--handler", "h")
+    assert "there is nothing to change" in await cli("jobs", "edit", "refresh", code=2)
+    assert "there is no job 'odd'" in await cli("jobs", "edit", "odd", "--schedule", "@daily", code=1)
+    assert "Error: schedule: " in (await cli.run("jobs", "edit", "refresh", "--schedule", "* * *")).stderr
+    assert (await cli.json("jobs", "show", "refresh"))["spec_version"] == 1
 
 
 async def test_a_list_is_cut_where_it_is_said_and_filtered(cli: Cli) -> None:
@@ -64,6 +100,8 @@ async def test_a_list_is_cut_where_it_is_said_and_filtered(cli: Cli) -> None:
 
     assert await names() == ["a-one", "a-two", "b-one"]
     assert await names("--limit", "2") == ["a-one", "a-two"]
+    assert "There are more" in (await cli.run("jobs", "list", "--limit", "2")).stderr
+    assert "There are more" not in (await cli.run("jobs", "list", "--limit", "3")).stderr
     assert await names("--status", "paused") == ["a-two"]
     assert await names("--name-prefix", "a-") == ["a-one", "a-two"]
     assert await names("--label", "name:b-one") == ["b-one"]
@@ -103,6 +141,16 @@ async def test_a_name_is_shown_as_it_is(cli: Cli) -> None:
     assert "[red]odd[/red]" in await cli("jobs", "list")
 
 
-async def test_a_tenant_that_is_not_there_is_wrong_usage(cli: Cli) -> None:
-    said = await cli("jobs", "list", "--tenant", "nobody", code=2)
-    assert said == "Error: tenant: there is none called 'nobody'\n"
+async def test_a_job_is_found_by_its_whole_name(cli: Cli) -> None:
+    for name in ("refresh-all", "refresh"):
+        await cli("jobs", "add", name, "@daily", "--handler", "h")
+    assert (await cli.json("jobs", "show", "refresh"))["name"] == "refresh"
+
+
+async def test_both_ways_show_the_same(on_database: Cli, over_api: Cli, way: str) -> None:
+    here, there = (on_database, over_api) if way == "database" else (over_api, on_database)
+    fields = ("--set", "retry_delay_seconds=1.5", "--set", "start_at=2020-01-01T00:00:00Z", "--payload", "2.0")
+    added = await here.json("jobs", "add", "refresh", "@daily", "--handler", "h", *fields)
+    assert await there.json("jobs", "show", "refresh") == added
+    for arguments in (("jobs", "list"), ("jobs", "show", "refresh"), ("jobs", "list", "--json")):
+        assert await here(*arguments) == await there(*arguments)

@@ -8,6 +8,8 @@ from cli.commands import Cli
 from evertick.domain.ids import Prefix, format_run_id, parse_id
 from evertick.domain.schedule.instants import to_us
 
+pytestmark = pytest.mark.parametrize("way", ["database", "api"])
+
 AT = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=2)
 SEQ = to_us(AT + timedelta(seconds=1))
 

@@ -29,8 +29,8 @@ async def members(connection: asyncpg.Connection) -> list[str]:
 
 async def test_up_brings_its_own_database_and_takes_it_down_again(data_dir: Path) -> None:
     async with evertick("up", "--data-dir", str(data_dir)) as up:
-        line = await up.ready()
-        assert f"on the embedded server in {data_dir}" in line
+        await up.logged(f"on the embedded server in {data_dir}")
+        await up.ready()
         assert (data_dir / "postgres" / "postmaster.pid").exists()
         assert await up.stop() == 0
     assert not (data_dir / "postgres" / "postmaster.pid").exists()
@@ -38,8 +38,8 @@ async def test_up_brings_its_own_database_and_takes_it_down_again(data_dir: Path
 
 async def test_up_migrates_the_database_of_a_url_and_joins_as_a_node(empty_url: str) -> None:
     async with evertick("up", "--database-url", empty_url) as up:
-        line = await up.ready()
-        await up.logged("took 256 partitions")
+        line = await up.logged("on database test_")
+        await up.ready()
         connection = await asyncpg.connect(empty_url, server_settings={"search_path": "evertick"})
         (node,) = await members(connection)
         assert f"node {node} on database test_" in line
@@ -70,17 +70,19 @@ async def test_up_brings_back_an_embedded_server_that_was_killed(data_dir: Path)
     assert not pid_file.exists()
 
 
+async def _connected(url: str) -> asyncpg.Connection | None:
+    try:
+        return await connect(url)
+    except DatabaseUnreachable:
+        return None
+
+
 async def _beats_on(data_dir: Path) -> None:
     """Wait until the server answers, and the scheduler has beaten since it does."""
     url = EmbeddedServer(data_dir).url
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            try:
-                connection = await connect(url)
-            except DatabaseUnreachable:
-                await asyncio.sleep(0.05)
-            else:
-                break
+        while (connection := await _connected(url)) is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
         while not await connection.fetchval("SELECT max(seen_at) > pg_postmaster_start_time() FROM nodes"):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         await connection.close()

@@ -39,7 +39,7 @@ async def test_up_on_its_own_server_delivers_to_this_machine_and_says_so(data_di
     async with evertick("up", *where) as up:
         await up.ready()
         assert "loopback" in await up.logged("webhooks may go to")
-        await run("jobs", "add", "hello", "now", "--url", receiver.url, "--payload", '{"who": "world"}', *where)
+        await run("jobs", "add", "hello", "now", "--target-url", receiver.url, "--payload", '{"who": "world"}', *where)
 
         async def has_come() -> bool:
             return bool(receiver.received)

@@ -4,13 +4,12 @@ from typing import Annotated
 
 import typer
 
-from evertick.cli.acting import DEFAULT_TENANT, Limit, TenantName, Where, act, gathered, job_id_of, mention_more
-from evertick.cli.options import AsJson, DatabaseUrl, DataDir
+from evertick.cli.options import AsJson, Limit, mention_more
 from evertick.cli.output import print_json, print_rows
+from evertick.cli.place import Place, ask, placed
+from evertick.cli.service import Service
 from evertick.cli.shapes import letter_shape
-from evertick.usecases import dead_letters, requests
-from evertick.usecases.context import MOST_PER_PAGE, Tenant
-from evertick.usecases.dead_letters import Chosen, DeadLetter
+from evertick.sdk.client.models import Replaying
 
 app = typer.Typer(no_args_is_help=True, help="List, replay and dismiss dead letters.", rich_markup_mode="rich")
 
@@ -19,30 +18,15 @@ RunIds = Annotated[list[str] | None, typer.Argument(metavar="RUN...", help="Ids,
 
 
 @app.command("list")
-def list_letters(
-    *,
-    job: JobOption = None,
-    limit: Limit = 50,
-    as_json: AsJson = False,
-    tenant: TenantName = DEFAULT_TENANT,
-    database_url: DatabaseUrl = None,
-    data_dir: DataDir = None,
-) -> None:
+@placed
+def list_letters(place: Place, *, job: JobOption = None, limit: Limit = 50, as_json: AsJson = False) -> None:
     """List dead letters, those that died last first.
 
     [bold]Example[/bold]
 
       evertick dead-letters list --job send-weekly-report
     """
-
-    async def work(acting: Tenant) -> tuple[list[DeadLetter], bool]:
-        job_id = None if job is None else await job_id_of(acting, job)
-        return await gathered(
-            limit,
-            lambda most, cursor: dead_letters.list_letters(acting, job_id=job_id, limit=most, cursor=cursor),
-        )
-
-    found, is_more = act(Where(database_url, data_dir, tenant), work)
+    found, is_more = ask(place, lambda service: service.list_letters(job, limit))
     if as_json:
         print_json([letter_shape(letter) for letter in found])
     else:
@@ -53,17 +37,18 @@ def list_letters(
 
 
 @app.command()
+@placed
 def replay(
+    place: Place,
     runs: RunIds = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="All of them, or with --job all of one job.")] = False,
     job: JobOption = None,
     as_json: AsJson = False,
-    tenant: TenantName = DEFAULT_TENANT,
-    database_url: DatabaseUrl = None,
-    data_dir: DataDir = None,
 ) -> None:
     """Run dead letters again, each as a new run with the same payload.
+
+    Over the API, a server that has many to replay goes on with them by itself.
 
     [bold]Examples[/bold]
 
@@ -74,25 +59,28 @@ def replay(
     if bool(runs) == every:
         raise typer.BadParameter("name runs, or say --all")
 
-    async def work(acting: Tenant) -> list[str]:
+    async def work(service: Service) -> Replaying:
         if every:
-            return await _replay_all(acting, None if job is None else await job_id_of(acting, job))
-        return [await requests.replay_letter(acting, run) for run in runs or ()]
+            return await service.replay_letters(job)
+        replayed = tuple([await service.replay_letter(run) for run in runs or ()])
+        return Replaying(replayed=len(replayed), run_ids=replayed)
 
-    replayed = act(Where(database_url, data_dir, tenant), work)
+    done = ask(place, work)
     if as_json:
-        print_json([{"run_id": run_id} for run_id in replayed])
+        print_json([{"run_id": run_id} for run_id in done.run_ids])
     else:
-        typer.echo(f"Replayed {len(replayed):,}.")
+        typer.echo(f"Replayed {done.replayed:,}.")
+    if done.continues:
+        typer.echo("The server goes on with the rest.", err=True)
 
 
 @app.command()
+@placed
 def dismiss(
+    place: Place,
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Ids, as `dead-letters list` shows them.")],
     *,
-    tenant: TenantName = DEFAULT_TENANT,
-    database_url: DatabaseUrl = None,
-    data_dir: DataDir = None,
+    as_json: AsJson = False,
 ) -> None:
     """Settle dead letters without running them again; the runs stay in the history.
 
@@ -101,18 +89,12 @@ def dismiss(
       evertick dead-letters dismiss run_…
     """
 
-    async def work(acting: Tenant) -> None:
+    async def work(service: Service) -> None:
         for run in runs:
-            await dead_letters.dismiss(acting, run)
+            await service.dismiss_letter(run)
 
-    act(Where(database_url, data_dir, tenant), work)
-    typer.echo(f"Dismissed {len(runs):,}.")
-
-
-async def _replay_all(acting: Tenant, job_id: str | None) -> list[str]:
-    replayed: list[str] = []
-    while True:
-        some = await dead_letters.replay_letters(acting, Chosen(job_id=job_id), MOST_PER_PAGE)
-        replayed += some
-        if len(some) < MOST_PER_PAGE:
-            return replayed
+    ask(place, work)
+    if as_json:
+        print_json([{"run_id": run_id} for run_id in runs])
+    else:
+        typer.echo(f"Dismissed {len(runs):,}.")

@@ -1,6 +1,6 @@
 """What a command says on stderr when it cannot do its work, and the exit code that goes with it. No tracebacks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import typer
@@ -8,10 +8,14 @@ import typer
 from evertick.cli.exit_codes import Exit
 from evertick.config import ConfigInvalid
 from evertick.domain.errors import EvertickError, InvalidFields, InvalidInput
+from evertick.sdk.client.errors import ApiError, Conflict, Invalid, ServerError, Unreachable
 from evertick.store.database import DatabaseUnreachable, is_transient
 from evertick.store.embedded_programs import EmbeddedServerError
 from evertick.usecases.errors import NameTaken
 from evertick.wiring import NoDatabase
+
+REFUSALS = (InvalidFields, InvalidInput, Invalid, Conflict)
+"""What was asked for cannot be done as it is; something else may."""
 
 
 @contextmanager
@@ -20,7 +24,7 @@ def reported() -> Iterator[None]:
     try:
         yield
     except EvertickError as error:
-        for line in _lines(error):
+        for line in lines_of(error):
             typer.echo(f"Error: {line}", err=True)
         raise typer.Exit(exit_code_of(error)) from None
     except Exception as error:
@@ -32,7 +36,7 @@ def reported() -> Iterator[None]:
 
 def exit_code_of(error: EvertickError) -> Exit:
     match error:
-        case DatabaseUnreachable() | EmbeddedServerError() | NoDatabase():
+        case DatabaseUnreachable() | EmbeddedServerError() | NoDatabase() | Unreachable():
             return Exit.UNREACHABLE
         case NameTaken():
             return Exit.FAILED  # understood, but it cannot be done
@@ -42,7 +46,25 @@ def exit_code_of(error: EvertickError) -> Exit:
             return Exit.FAILED
 
 
-def _lines(error: EvertickError) -> list[str]:
-    if isinstance(error, InvalidFields):
-        return [f"{pointer.lstrip('/') or 'job'}: {reason}" for pointer, reason in error.faults]
-    return [str(error)]
+def lines_of(error: EvertickError) -> list[str]:
+    """Each thing that is wrong."""
+    match error:
+        case InvalidFields():
+            return fault_lines(error.faults)
+        case ApiError(errors=faults) if faults:
+            return fault_lines(faults)
+        case ServerError(request_id=str(number)):
+            return [f"{_said(error)} (request {number})"]
+        case ApiError():
+            return [_said(error)]
+        case _:
+            return [str(error)]
+
+
+def fault_lines(faults: Iterable[tuple[str, str]]) -> list[str]:
+    """Each fault of a document, by the name of what it is in."""
+    return [f"{pointer.lstrip('/') or 'job'}: {reason}" for pointer, reason in faults]
+
+
+def _said(error: ApiError) -> str:
+    return error.detail or error.problem.title or str(error)

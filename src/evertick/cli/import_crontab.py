@@ -5,27 +5,22 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from rich.console import Console
-from rich.progress import track
 
-from evertick.cli.acting import DEFAULT_TENANT, TenantName, Where, act
 from evertick.cli.exit_codes import Exit
+from evertick.cli.failures import REFUSALS, lines_of
 from evertick.cli.given import read_fields
-from evertick.cli.options import AsJson, DatabaseUrl, DataDir
+from evertick.cli.import_progress import progress
+from evertick.cli.jobs_add import target_of
+from evertick.cli.options import AsJson
 from evertick.cli.output import print_json, print_rows
+from evertick.cli.place import Place, ask, placed
+from evertick.cli.service import Service
 from evertick.domain.crontab import Crontab, Entry, Remark, job_names, read_crontab
-from evertick.domain.errors import InvalidFields, InvalidInput
+from evertick.domain.errors import EvertickError, InvalidFields
 from evertick.domain.schedule.english import counted
+from evertick.sdk.client.models import Job
 from evertick.sdk.declarations import check
-from evertick.usecases import edit
-from evertick.usecases.context import Tenant
-from evertick.usecases.create import create
-from evertick.usecases.views import Job
 
-app = typer.Typer(no_args_is_help=True, help="Bring in jobs from elsewhere.", rich_markup_mode="rich")
-
-_MANY = 20
-"""From so many entries on, a bar shows how far it is."""
 _SYSTEM_FILE, _SYSTEM_FOLDER = Path("/etc/crontab"), Path("/etc/cron.d")
 
 
@@ -44,19 +39,15 @@ class Imported(NamedTuple):
     fault: str | None = None
 
 
-@app.callback()
-def bring_in() -> None:
-    """Makes `crontab` a command of its own, although it is the only one."""
-
-
-@app.command()
+@placed
 def crontab(
+    place: Place,
     file: Annotated[typer.FileText, typer.Argument(metavar="FILE", encoding="utf-8", help="A crontab; - is stdin.")],
     *,
     handler: Annotated[str | None, typer.Option(metavar="NAME", help="Which handler runs the commands.")] = None,
     queue: Annotated[str | None, typer.Option(metavar="NAME", help="From which queue. [dim](default)[/dim]")] = None,
-    url: Annotated[
-        str | None, typer.Option("--target-url", "--url", metavar="URL", help="Or: where they are delivered by HTTP.")
+    target_url: Annotated[
+        str | None, typer.Option("--target-url", metavar="URL", help="Or: where they are delivered by HTTP.")
     ] = None,
     system: Annotated[
         bool | None, typer.Option("--system/--user", help="With a user in each line or not; in /etc, with.")
@@ -70,9 +61,6 @@ def crontab(
     replace: Annotated[bool, typer.Option("--replace", help="Replace jobs of the same names.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be made.")] = False,
     as_json: AsJson = False,
-    tenant: TenantName = DEFAULT_TENANT,
-    database_url: DatabaseUrl = None,
-    data_dir: DataDir = None,
 ) -> None:
     """Make a job of each entry of a crontab. Each run is given the command, its input and its environment.
 
@@ -88,7 +76,7 @@ def crontab(
     path = Path(file.name)
     has_users = _is_system(path) if system is None else system
     read = read_crontab(_text_of(file), has_users=has_users, timezone=timezone or "UTC")
-    target = _target(handler, queue, url)
+    target = target_of(handler, queue, target_url)
     given = read_fields("--set", fields or ())
     stem = "crontab" if file.name == "<stdin>" else path.stem
     named = zip(job_names(stem, read.entries), read.entries, strict=True)
@@ -96,10 +84,7 @@ def crontab(
     if dry_run:
         imported = [_checked(each) for each in wanted]
     else:
-        imported = act(
-            Where(database_url, data_dir, tenant),
-            lambda acting: _make(acting, wanted, replace=replace, with_bar=len(wanted) >= _MANY and not as_json),
-        )
+        imported = ask(place, lambda service: _make(service, wanted, replace=replace))
     faults = sorted([*read.faults, *(Remark(each.wanted.entry.line, each.fault) for each in imported if each.fault)])
     made = [each for each in imported if each.fault is None]
     (_print_json if as_json else _print)(made, faults, _losses(read, timezone))
@@ -118,17 +103,6 @@ def _is_system(path: Path) -> bool:
     return path.absolute() == _SYSTEM_FILE or path.absolute().parent == _SYSTEM_FOLDER
 
 
-def _target(handler: str | None, queue: str | None, url: str | None) -> dict[str, str]:
-    if (handler is None) == (url is None):
-        raise typer.BadParameter("the jobs need --handler or --target-url, and not both")
-    if handler is not None:
-        return {"type": "worker", "handler": handler, **({} if queue is None else {"queue": queue})}
-    if queue is not None:
-        raise typer.BadParameter("--queue goes with --handler")
-    assert url is not None
-    return {"type": "http", "url": url}
-
-
 def _fields(entry: Entry, name: str) -> dict[str, Any]:
     payload = {"command": entry.command, "stdin": entry.stdin, "env": dict(entry.environment)}
     if entry.user is not None:
@@ -144,25 +118,26 @@ def _checked(wanted: Wanted) -> Imported:
     return Imported(wanted)
 
 
-async def _make(acting: Tenant, wanted: Sequence[Wanted], *, replace: bool, with_bar: bool) -> list[Imported]:
-    console = Console(stderr=True)
-    shown = track(wanted, "Importing", console=console, transient=True, disable=not (with_bar and console.is_terminal))
-    return [await _make_one(acting, each, replace=replace) for each in shown]
+async def _make(service: Service, wanted: Sequence[Wanted], *, replace: bool) -> list[Imported]:
+    imported: list[Imported] = []
+    with progress(len(wanted)) as advance:
+        for each in wanted:
+            imported.append(await _make_one(service, each, replace=replace))
+            advance(1)
+    return imported
 
 
-async def _make_one(acting: Tenant, wanted: Wanted, *, replace: bool) -> Imported:
+async def _make_one(service: Service, wanted: Wanted, *, replace: bool) -> Imported:
     fields = wanted.fields
     try:
-        job = (await edit.put(acting, fields["name"], fields)).job if replace else await create(acting, fields)
-    except (InvalidFields, InvalidInput) as refused:
+        job = await (service.put_job(fields["name"], fields) if replace else service.add_job(fields))
+    except REFUSALS as refused:
         return Imported(wanted, fault=_why(refused))
     return Imported(wanted, job)
 
 
-def _why(refused: InvalidFields | InvalidInput) -> str:
-    if isinstance(refused, InvalidInput):
-        return str(refused)
-    return "; ".join(f"{pointer.lstrip('/') or 'job'}: {reason}" for pointer, reason in refused.faults)
+def _why(refused: EvertickError) -> str:
+    return "; ".join(lines_of(refused))
 
 
 def _losses(read: Crontab, timezone: str | None) -> list[Remark]:

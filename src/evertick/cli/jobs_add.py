@@ -4,18 +4,18 @@ from typing import Annotated, Any
 
 import typer
 
-from evertick.cli.acting import DEFAULT_TENANT, TenantName, Where, act
 from evertick.cli.given import read_fields, read_json, read_pairs
-from evertick.cli.options import AsJson, DatabaseUrl, DataDir
+from evertick.cli.options import AsJson
 from evertick.cli.output import print_json, utc
+from evertick.cli.place import Place, ask, placed
+from evertick.cli.service import Service
 from evertick.cli.shapes import job_shape
-from evertick.usecases import edit
-from evertick.usecases.context import Tenant
-from evertick.usecases.create import create
-from evertick.usecases.views import Job
+from evertick.sdk.client.models import Job
 
 
+@placed
 def add(
+    place: Place,
     name: Annotated[str, typer.Argument(help="Unique among the tenant's jobs.")],
     schedule: Annotated[
         str, typer.Argument(help="Cron, @daily, 'every 5m', RRULE:…, an instant, now, 'in 90s' or manual.")
@@ -23,7 +23,9 @@ def add(
     *,
     handler: Annotated[str | None, typer.Option(metavar="NAME", help="Which handler of the workers runs it.")] = None,
     queue: Annotated[str | None, typer.Option(metavar="NAME", help="From which queue. [dim](default)[/dim]")] = None,
-    url: Annotated[str | None, typer.Option(metavar="URL", help="Or: where it is delivered by HTTP.")] = None,
+    target_url: Annotated[
+        str | None, typer.Option("--target-url", metavar="URL", help="Or: where it is delivered by HTTP.")
+    ] = None,
     timezone: Annotated[str | None, typer.Option("--timezone", "-z", metavar="ZONE", help="IANA name.")] = None,
     payload: Annotated[str | None, typer.Option(metavar="JSON", help="What each run is given.")] = None,
     label: Annotated[list[str] | None, typer.Option(metavar="NAME:VALUE", help="As often as wanted.")] = None,
@@ -32,9 +34,6 @@ def add(
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace the job of this name, if there is one.")] = False,
     as_json: AsJson = False,
-    tenant: TenantName = DEFAULT_TENANT,
-    database_url: DatabaseUrl = None,
-    data_dir: DataDir = None,
 ) -> None:
     """Add a job that a worker's handler runs, or that is delivered to a URL.
 
@@ -44,9 +43,9 @@ def add(
 
       evertick jobs add invoices "0 9 1 * *" -z Europe/Paris --handler send_invoices --queue billing --set max_retries=5
 
-      evertick jobs add report "0 9 * * 1" --url https://example.com/hooks/report --payload '{"report_type": "weekly"}'
+      evertick jobs add report "0 9 * * 1" --target-url https://example.com/hooks/report --payload '{"type": "weekly"}'
     """
-    wanted: dict[str, Any] = {"name": name, "schedule": schedule, "target": _target(handler, queue, url)}
+    wanted: dict[str, Any] = {"name": name, "schedule": schedule, "target": target_of(handler, queue, target_url)}
     if timezone is not None:
         wanted["timezone"] = timezone
     if payload is not None:
@@ -55,10 +54,10 @@ def add(
         wanted["labels"] = read_pairs("--label", label, ":")
     wanted |= read_fields("--set", fields or ())
 
-    async def work(acting: Tenant) -> Job:
-        return (await edit.put(acting, name, wanted)).job if replace else await create(acting, wanted)
+    async def work(service: Service) -> Job:
+        return await (service.put_job(name, wanted) if replace else service.add_job(wanted))
 
-    job = act(Where(database_url, data_dir, tenant), work)
+    job = ask(place, work)
     if as_json:
         print_json(job_shape(job))
     else:
@@ -66,9 +65,9 @@ def add(
         typer.echo(f"{job.name} is {job.job_id}: {first}.")
 
 
-def _target(handler: str | None, queue: str | None, url: str | None) -> dict[str, str]:
+def target_of(handler: str | None, queue: str | None, url: str | None) -> dict[str, str]:
     if (handler is None) == (url is None):
-        raise typer.BadParameter("a job needs --handler or --url, and not both")
+        raise typer.BadParameter("say --handler or --target-url, and not both")
     if url is not None:
         if queue is not None:
             raise typer.BadParameter("--queue goes with --handler")

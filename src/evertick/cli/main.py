@@ -5,12 +5,26 @@ from typing import Annotated
 import typer
 
 from evertick import tzdb
-from evertick.cli import bench, dead_letters, doctor, import_crontab, jobs, migrate, preview, runs, secrets, up, worker
+from evertick.cli import (
+    bench,
+    config_check,
+    dead_letters,
+    doctor,
+    import_group,
+    jobs,
+    keys,
+    migrate,
+    preview,
+    runs,
+    secrets,
+    tenants,
+    up,
+    worker,
+)
 from evertick.version import __version__
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,  # a traceback is for a bug report: plain text pastes better
     help="A distributed job scheduler: every tick accounted for, and seen before it happens.",
@@ -40,10 +54,13 @@ app.command("migrate")(migrate.migrate)
 app.command("doctor")(doctor.doctor)
 app.command("preview")(preview.preview)
 app.add_typer(jobs.app, name="jobs")
-jobs.app.add_typer(import_crontab.app, name="import")
+jobs.app.add_typer(import_group.app, name="import")
 app.add_typer(runs.app, name="runs")
 app.add_typer(dead_letters.app, name="dead-letters")
+app.add_typer(tenants.app, name="tenants")
+app.add_typer(keys.app, name="keys")
 app.add_typer(secrets.app, name="secrets")
+app.add_typer(config_check.app, name="config")
 app.add_typer(bench.app, name="bench")
 
 

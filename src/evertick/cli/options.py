@@ -27,6 +27,7 @@ DataDir = Annotated[
         show_default=False,
     ),
 ]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
@@ -52,3 +53,9 @@ def settings_with(database_url: str | None, data_dir: Path | None) -> Settings:
     if data_dir is not None:
         return replace(settings, database_url=None, data_dir=data_dir)
     return settings
+
+
+def mention_more(*, is_more: bool) -> None:
+    """Said beside the result, so that a script which reads it is not confused."""
+    if is_more:
+        typer.echo("There are more: raise --limit to see them.", err=True)

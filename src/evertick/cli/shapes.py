@@ -1,44 +1,58 @@
-"""Jobs, runs and dead letters as JSON objects, with the names of the HTTP contract."""
+"""Jobs, runs and dead letters as JSON objects: the names and the order of the HTTP contract."""
 
 import dataclasses
 from typing import Any
 
 from evertick.domain.job.spec import JobSpec
+from evertick.sdk.client import models
+from evertick.sdk.client.runs import Entry
+from evertick.usecases import history
 from evertick.usecases.dead_letters import DeadLetter
-from evertick.usecases.history import Attempt, Entry, RunDetail
-from evertick.usecases.views import Job
-
-_FIELDS = tuple(field.name for field in dataclasses.fields(JobSpec))
 
 
-def job_shape(job: Job) -> dict[str, Any]:
-    return {
-        "job_id": job.job_id,
-        "name": job.name,
-        "status": job.status,
-        "next_run_at": job.next_run_at,
-        "spec_version": job.spec_version,
-        "created_at": job.created_at,
-        "updated_at": job.updated_at,
-        "paused_at": job.paused_at,
-        "pause_reason": job.pause_reason,
-        # In the order of the contract: the database keeps none.
-        **{name: job.fields[name] for name in _FIELDS},
-    }
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
+_STANDING = (
+    "job_id",
+    "name",
+    "status",
+    "next_run_at",
+    "spec_version",
+    "created_at",
+    "updated_at",
+    "paused_at",
+    "pause_reason",
+)
+_JOB = (*_STANDING, *(name for name in _names(JobSpec) if name not in _STANDING))
+_RUN = _names(history.Run)
+_GAP = _names(history.SkippedTicks)
+_ATTEMPT = (*_names(history.Attempt), "result")
+_LETTER = _names(DeadLetter)
+
+
+def job_shape(job: models.Job) -> dict[str, Any]:
+    return {**_shape(job, _JOB), "payload": job.payload}
 
 
 def run_shape(entry: Entry) -> dict[str, Any]:
     """A run, or a gap in its place."""
-    return dataclasses.asdict(entry)
+    return _shape(entry, _GAP if isinstance(entry, models.Gap) else _RUN)
 
 
-def detail_shape(detail: RunDetail) -> dict[str, Any]:
-    return {**run_shape(detail.run), "attempts": [attempt_shape(attempt) for attempt in detail.attempts]}
+def detail_shape(detail: models.RunDetail) -> dict[str, Any]:
+    return {**run_shape(detail), "attempts": [_shape(attempt, _ATTEMPT) for attempt in detail.attempts]}
 
 
-def attempt_shape(attempt: Attempt) -> dict[str, Any]:
-    return {**dataclasses.asdict(attempt), "result": attempt.result}
+def letter_shape(letter: models.DeadLetter) -> dict[str, Any]:
+    return _shape(letter, _LETTER)
 
 
-def letter_shape(letter: DeadLetter) -> dict[str, Any]:
-    return dataclasses.asdict(letter)
+def _shape(model: object, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: _whole(getattr(model, name)) for name in names}
+
+
+def _whole(value: Any) -> Any:
+    """Seconds are whole where they can be: the models have them as floats."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value

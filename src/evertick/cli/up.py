@@ -1,6 +1,8 @@
 """`evertick up` and `evertick scheduler`: a process with some or all roles, until it is told to stop."""
 
+import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +14,9 @@ from evertick.cli.options import DatabaseUrl, DataDir, LogLevel, settings_with
 from evertick.config import Settings
 from evertick.runtime.logs import DEFAULT_LEVEL, set_up_logs
 from evertick.runtime.signals import stop_signal
-from evertick.wiring import Role, bring_up_to_date, database, node_name, place_of, refuse_misfit, running
+from evertick.wiring import Role, bring_up_to_date, database, first_key, node_name, place_of, refuse_misfit, running
+
+logger = logging.getLogger("evertick")
 
 ALL_ROLES = ",".join(Role)
 SCHEDULER_ROLES = f"{Role.SCHEDULER},{Role.JANITOR}"
@@ -25,6 +29,16 @@ def _roles(text: str) -> str:
     return text
 
 
+Host = Annotated[
+    str | None,
+    typer.Option(
+        "--host", metavar="HOST", help="Where the API listens. [dim](env EVERTICK_HOST)[/dim]", show_default=False
+    ),
+]
+Port = Annotated[
+    int | None,
+    typer.Option("--port", min=0, max=65535, help="Its port. [dim](env EVERTICK_PORT)[/dim]", show_default=False),
+]
 Roles = Annotated[
     str, typer.Option("--roles", metavar="ROLES", callback=_roles, help="What this process does, by commas.")
 ]
@@ -32,26 +46,31 @@ Roles = Annotated[
 
 def up(
     *,
+    host: Host = None,
+    port: Port = None,
     database_url: DatabaseUrl = None,
     data_dir: DataDir = None,
     roles: Roles = ALL_ROLES,
     log_level: LogLevel = DEFAULT_LEVEL,
 ) -> None:
-    """Run Evertick: start the embedded server unless there is a URL, migrate, then fire timers and deliver webhooks.
+    """Run Evertick: start the embedded server unless there is a URL, migrate, then answer, fire timers and deliver.
 
-    Started several times on one database, the processes share the work. Ctrl-C or SIGTERM stops one in order.
+    The first time, it prints a key for the HTTP API. Started several times on one database, the processes share the
+    work, each on a port of its own. Ctrl-C or SIGTERM stops one in order.
 
     [bold]Examples[/bold]
 
       evertick up
 
-      evertick up --data-dir ./evertick-data
+      evertick up --data-dir ./evertick-data --port 8701
 
       evertick up --database-url postgresql://evertick@db.internal/evertick
     """
     set_up_logs(log_level)
     with reported():
-        _serve(settings_with(database_url, data_dir), roles, bring_up_to_date, create=True)
+        settings = settings_with(database_url, data_dir)
+        settings = replace(settings, host=host or settings.host, port=settings.port if port is None else port)
+        _serve(settings, roles, bring_up_to_date, create=True)
 
 
 def scheduler(
@@ -88,6 +107,19 @@ async def _run(url: str, roles: set[Role], settings: Settings, prepare: Callable
     node = node_name()
     with stop_signal() as stopping:
         await prepare(url)
-        async with running(url, node, roles, settings):
-            typer.echo(f"Evertick is ready: node {node} on {place_of(settings)}. Stop it with Ctrl-C or SIGTERM.")
+        async with running(url, node, roles, settings) as address:
+            await _greet(url, node, settings, address)
             await stopping.wait()
+
+
+async def _greet(url: str, node: str, settings: Settings, address: str | None) -> None:
+    """Say that all is ready. Scripts wait for these lines, so with the API they are those of the contract."""
+    where = f"node {node} on {place_of(settings)}. Stop it with Ctrl-C or SIGTERM."
+    if address is None:
+        typer.echo(f"Evertick is ready: {where}")
+        return
+    logger.info("%s", where)
+    key = await first_key(url)
+    typer.echo(f"Evertick is ready at {address}")
+    if key is not None:
+        typer.echo(f"API key: {key}")

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from evertick.store import statements
+from evertick.store.database import Session
 from evertick.store.statements import Connection
 from evertick.store.tenants import TenantRow
 
@@ -36,12 +37,15 @@ class NewKey(NamedTuple):
 
 
 class ValidKey(NamedTuple):
-    """A key that may come in, and its tenant. `is_unseen`: its last use was not noted for a while."""
+    """A key that may come in, and its tenant.
+
+    `seconds_left`: until it expires, if it does. `is_unseen`: its last use was not noted for a while.
+    """
 
     key_id: int
     digest: bytes
     role: str
-    expires_at: datetime | None
+    seconds_left: float | None
     is_unseen: bool
     tenant: TenantRow
 
@@ -57,8 +61,8 @@ async def of_digest(connection: Connection, digest: bytes) -> ValidKey | None:
     row = await _SQL["of_digest"].fetchrow(connection, digest=digest)
     if row is None:
         return None
-    key_id, digest, role, expires_at, is_unseen, *tenant = row
-    return ValidKey(key_id, digest, role, expires_at, is_unseen, TenantRow(*tenant))
+    key_id, digest, role, seconds_left, is_unseen, *tenant = row
+    return ValidKey(key_id, digest, role, seconds_left, is_unseen, TenantRow(*tenant))
 
 
 async def touch(connection: Connection, key_id: int) -> None:
@@ -83,6 +87,11 @@ async def revoke(connection: Connection, key_id: int) -> KeyRow | None:
 
 async def expire(connection: Connection, key_id: int, seconds: float) -> None:
     await _SQL["expire"].execute(connection, key_id=key_id, seconds=seconds)
+
+
+async def lock_tenant(connection: Session, tenant_id: int) -> None:
+    """Wait for whoever makes keys for the tenant, until the transaction ends."""
+    await _SQL["lock_tenant"].execute(connection, tenant_id=tenant_id)
 
 
 async def has_any(connection: Connection, tenant_id: int) -> bool:

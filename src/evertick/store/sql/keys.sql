@@ -8,7 +8,8 @@ RETURNING key_id, tenant_id, role::text AS role, prefix, name, created_at, expir
 
 -- name: of_digest
 -- The key of a digest with its tenant, unless it was revoked or has expired. Index: api_keys_digest_key.
-SELECT key.key_id, key.digest, key.role::text AS role, key.expires_at,
+SELECT key.key_id, key.digest, key.role::text AS role,
+       extract(epoch FROM key.expires_at - clock_at())::float AS seconds_left,
        coalesce(key.last_used_at < clock_at() - interval '1 minute', true) AS is_unseen,
        tenant.tenant_id, tenant.name, tenant.weight, tenant.fanout, tenant.created_at, tenant.jobs_quota,
        tenant.submits_per_second, tenant.submit_burst, tenant.running_quota, tenant.ready_quota,
@@ -48,6 +49,10 @@ RETURNING key_id, tenant_id, role::text AS role, prefix, name, created_at, expir
 UPDATE api_keys
    SET expires_at = least(expires_at, clock_at() + :seconds::float * interval '1 second')
  WHERE key_id = :key_id::bigint;
+
+-- name: lock_tenant
+-- Lets nobody else make a tenant's first key at the same time. Index: tenants_pkey.
+SELECT tenant_id FROM tenants WHERE tenant_id = :tenant_id::bigint FOR UPDATE;
 
 -- name: has_any
 -- Whether a tenant has ever had a key. Index: api_keys_of_tenant.

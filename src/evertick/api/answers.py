@@ -1,0 +1,84 @@
+"""Writes what requests are answered with: JSON, pages with their links, versions as ETags."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from evertick.usecases.context import Page
+
+JSON = "application/json"
+
+_T = TypeVar("_T")
+_encoder = msgspec.json.Encoder()
+
+
+@dataclass(slots=True)
+class Answer:
+    """An answer, and for the audit log and the quotas what it tells about: the subject, how many jobs are new."""
+
+    status: int
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    media_type: str = JSON
+    subject: str | None = None
+    created: int = 0
+
+
+def encode(value: Any) -> bytes:
+    try:
+        return _encoder.encode(value)
+    except OverflowError:
+        # Only payloads can hold integers beyond 64 bits, which msgspec reads but does not write.
+        return json.dumps(value, default=_plain, ensure_ascii=False, allow_nan=False).encode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
+    return msgspec.to_builtins(value)
+
+
+def ok(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None, **told: Any) -> Answer:
+    return Answer(status, encode(value), dict(headers or {}), **told)
+
+
+def nothing(**told: Any) -> Answer:
+    """204: done, and nothing to say about it."""
+    return Answer(204, **told)
+
+
+def page(found: Page[_T], path: str, query: Any, shape: Callable[[_T], Any] = lambda item: item) -> Answer:
+    """A page; a Link leads to the next one, with the same filters."""
+    answer = ok([shape(item) for item in found.items])
+    if found.next is not None:
+        given = {name: value for name, value in msgspec.to_builtins(query).items() if value not in (None, [])}
+        target = urlencode({**given, "cursor": found.next}, doseq=True)
+        answer.headers["Link"] = f'<{path}?{target}>; rel="next"'
+    return answer
+
+
+def etag(version: int) -> str:
+    return f'"{version}"'
+
+
+def expected_version(if_match: str | None) -> int | None:
+    """Which version an If-Match asks for; None is any, and 0 none that can exist.
+
+    Of several the newest counts: whoever has seen that one has no use for those before.
+    """
+    if if_match is None or if_match.strip() == "*":
+        return None
+    tags = [tag.strip() for tag in if_match.split(",")]
+    versions = [
+        int(tag[1:-1]) for tag in tags if len(tag) <= 20 and tag[:1] == tag[-1:] == '"' and tag[1:-1].isdecimal()
+    ]
+    return max(versions, default=0)
+
+
+def path_to(*parts: str) -> str:
+    return "/".join(("/api/v1", *(quote(part, safe=":") for part in parts)))

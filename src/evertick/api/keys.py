@@ -1,0 +1,110 @@
+"""API keys: making, listing, rotating and revoking them."""
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from evertick.api.answers import Answer, nothing, ok, page, path_to
+from evertick.api.operations import Call, Section, Shown
+from evertick.api.problems import Kind, Problem
+from evertick.api.shapes import KeyRequest, KeysQuery, RotateRequest
+from evertick.domain.access import KeyRole
+from evertick.usecases import keys, tenants
+from evertick.usecases.keys import Key, NewSecret
+
+section = Section("API keys")
+
+_KEY_ID = {"key_id": "$response.body#/key_id"}
+_LINKS = {"get": ("get_key", _KEY_ID), "rotate": ("rotate_key", _KEY_ID), "revoke": ("revoke_key", _KEY_ID)}
+
+
+def _shape(new: NewSecret) -> dict[str, Any]:
+    return {**msgspec.to_builtins(new.key), "api_key": new.secret}
+
+
+async def _tenant_key(call: Call, tenant_id: str | None) -> int:
+    """The tenant that is meant: the caller's own, unless another one is named that the caller may see."""
+    if tenant_id is None:
+        return call.caller.tenant.tenant_id
+    await tenants.get(call.tenant.pool, call.sees_only, tenant_id)
+    return tenants.tenant_key(call.sees_only, tenant_id)
+
+
+@section.operation(
+    "POST",
+    "/api-keys",
+    KeyRole.ADMIN,
+    answers={201: Shown("NewKey", "The key, shown this once.", ("Location",), _LINKS)},
+    problems=(Kind.NOT_FOUND,),
+    body="KeyRequest",
+    is_repeatable=False,  # the answer holds a secret, which must not be kept
+)
+async def create_key(call: Call, body: KeyRequest) -> Answer:
+    """Create an API key."""
+    tenant_key = await _tenant_key(call, body.tenant_id)
+    new = await keys.create(call.tenant.pool, tenant_key, body.role, body.name, body.expires_at)
+    location = {"Location": path_to("api-keys", new.key.key_id)}
+    return ok(_shape(new), status=201, headers=location, subject=new.key.key_id)
+
+
+@section.operation(
+    "GET",
+    "/api-keys",
+    KeyRole.ADMIN,
+    answers={200: Shown(list[Key], "The keys, oldest first.", ("Link",))},
+    problems=(Kind.NOT_FOUND,),
+)
+async def list_keys(call: Call, query: KeysQuery) -> Answer:
+    """List API keys."""
+    tenant_key = await _tenant_key(call, query.tenant_id)
+    found = await keys.list_keys(call.tenant.pool, tenant_key, limit=query.limit, cursor=query.cursor)
+    return page(found, call.path, query)
+
+
+@section.operation(
+    "GET",
+    "/api-keys/{key_id}",
+    KeyRole.ADMIN,
+    answers={200: Shown(Key, "The key, without its secret.")},
+    problems=(Kind.NOT_FOUND,),
+)
+async def get_key(call: Call, key_id: str) -> Answer:
+    """Get an API key."""
+    return ok(await keys.get(call.tenant.pool, call.sees_only, key_id))
+
+
+@section.operation(
+    "POST",
+    "/api-keys/{key_id}/rotate",
+    KeyRole.ADMIN,
+    answers={201: Shown("NewKey", "The key that takes its place, shown this once.", ("Location",), _LINKS)},
+    problems=(Kind.NOT_FOUND,),
+    is_repeatable=False,  # the answer holds a secret, which must not be kept
+)
+async def rotate_key(call: Call, key_id: str, body: RotateRequest) -> Answer:
+    """Replace an API key.
+
+    The old one stays valid for the grace, so that its holders can change over.
+    """
+    grace = timedelta(seconds=body.grace_seconds)
+    new = await keys.rotate(call.tenant.pool, call.sees_only, key_id, grace)
+    call.afterwards.append(call.services.keys.forget)
+    location = {"Location": path_to("api-keys", new.key.key_id)}
+    return ok(_shape(new), status=201, headers=location, subject=key_id)
+
+
+@section.operation(
+    "DELETE",
+    "/api-keys/{key_id}",
+    KeyRole.ADMIN,
+    answers={204: Shown(None, "It lets nobody in any more.")},
+    problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
+)
+async def revoke_key(call: Call, key_id: str) -> Answer:
+    """Revoke an API key."""
+    if key_id == call.caller.key_id:
+        raise Problem(Kind.WRONG_STATE, "this is the key in use: revoke it with another one, or rotate it")
+    await keys.revoke(call.tenant.pool, call.sees_only, key_id)
+    call.afterwards.append(call.services.keys.forget)
+    return nothing(subject=key_id)

@@ -1,0 +1,54 @@
+"""What `/metrics` tells: how this process answers, and how the engine stands at the moment of the look."""
+
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+if TYPE_CHECKING:
+    from evertick.usecases.standing import Standing
+
+MEDIA_TYPE = CONTENT_TYPE_LATEST
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class Metrics:
+    """A registry of this process's own."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "evertick_http_requests",
+            "Requests by operation and status",
+            ("operation", "status"),
+            registry=self._registry,
+        )
+        self._seconds = Histogram(
+            "evertick_http_request_seconds",
+            "Time to answer, by operation; long polls wait on purpose",
+            ("operation",),
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self._ready = self._gauge("ready_attempts", "Attempts that wait for a worker")
+        self._leased = self._gauge("leases", "Leases that workers hold")
+        self._dead_letters = self._gauge("dead_letters", "Runs whose attempts are used up, up to 10,000")
+        self._lag = self._gauge("oldest_due_seconds", "How late the oldest timer that should have fired is")
+        self._nodes = self._gauge("nodes", "Schedulers that are alive")
+        self._unheld = self._gauge("unheld_partitions", "Partitions that no live scheduler holds")
+
+    def count(self, operation: str, status: int, seconds: float) -> None:
+        self._requests.labels(operation, str(status)).inc()
+        self._seconds.labels(operation).observe(seconds)
+
+    def show(self, standing: "Standing") -> bytes:
+        self._ready.set(standing.ready)
+        self._leased.set(standing.leases)
+        self._dead_letters.set(standing.dead_letters)
+        self._lag.set(standing.lag_seconds)
+        self._nodes.set(sum(node.is_alive for node in standing.nodes))
+        self._unheld.set(standing.unheld)
+        return generate_latest(self._registry)
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(f"evertick_{name}", text, registry=self._registry)

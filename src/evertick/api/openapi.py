@@ -1,0 +1,206 @@
+"""The published description of the API: OpenAPI 3.1, made from the operations as they are declared."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from evertick.api import patterns
+from evertick.api.answer_schemas import answer_schemas
+from evertick.api.job_schemas import job_schemas
+from evertick.api.operations import Operation, Shown
+from evertick.api.problems import MEDIA_TYPE, Kind
+from evertick.api.request_schemas import request_schemas
+from evertick.api.schemas import Schema, ref, text
+from evertick.usecases.dead_letters import DeadLetter
+from evertick.usecases.history import Run, SkippedTicks
+from evertick.usecases.keys import Key
+from evertick.usecases.tenants import TenantView
+from evertick.version import __version__
+
+_KNOWN = (Run, SkippedTicks, DeadLetter, Key, TenantView)
+_REFS = "#/components/schemas/{name}"
+
+_PATH = {
+    "job_id": text(patterns.JOB_ID),
+    "run_id": text(patterns.RUN_ID),
+    "key_id": text(patterns.KEY_ID),
+    "tenant_id": text(patterns.TENANT_ID),
+    "queue": text(patterns.QUEUE, **{"not": {"const": "http"}}),
+    "worker_id": text(patterns.WORKER_ID),
+    "name": text(patterns.NAME, maxLength=255),
+}
+_REQUEST_HEADERS = {
+    "If-Match": "With `If-Match: <ETag>` only that version is acted on; otherwise the answer is 412.",
+    "Idempotency-Key": "With an `Idempotency-Key` of 1 to 255 visible characters, the same key and body get the first"
+    " answer again, for a day; another body is answered with 422, and while the first is in flight 409.",
+}
+_ANSWER_HEADERS: dict[str, tuple[str, Schema]] = {
+    "ETag": ("The version.", text(r'^"[1-9][0-9]*"$')),
+    "Location": ("Where it is.", text(format="uri-reference")),
+    "Link": ("The next page, if there is one.", text()),
+    "Retry-After": ("After so many seconds it may work.", text("^[0-9]+$")),
+    "WWW-Authenticate": ("How to identify oneself.", text()),
+}
+_NEEDED = {"ETag", "Location", "Retry-After", "WWW-Authenticate"}
+_PROBLEM_HEADERS = {
+    Kind.UNAUTHENTICATED: ("WWW-Authenticate",),
+    Kind.OVER_QUOTA: ("Retry-After",),
+    Kind.UNAVAILABLE: ("Retry-After",),
+}
+
+
+def describe(operations: Sequence[Operation]) -> bytes:
+    """The description as JSON."""
+    shapes = _shapes(operations)
+    components = _components(shapes)
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        entry = paths.setdefault(operation.path, {})
+        entry[operation.method.lower()] = _operation(operation, components)
+    queries = {operation.query.__name__ for operation in operations if operation.query is not None}
+    document = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Evertick",
+            "version": __version__,
+            "description": "A distributed job scheduler: every tick accounted for.",
+        },
+        "servers": [{"url": "/"}],
+        "tags": [{"name": tag} for tag in dict.fromkeys(operation.tag for operation in operations)],
+        "paths": paths,
+        "components": {
+            "schemas": {name: schema for name, schema in sorted(components.items()) if name not in queries},
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "An API key, `evt_…`."}},
+        },
+    }
+    return msgspec.json.encode(document)
+
+
+def _shapes(operations: Iterable[Operation]) -> list[Any]:
+    """The types that are read and answered."""
+    found: list[Any] = list(_KNOWN)
+    for operation in operations:
+        found += [operation.query] if operation.query is not None else []
+        found += [operation.body.shape] if operation.body is not None else []
+        found += [shown.shape for shown in operation.answers.values()]
+    return list(dict.fromkeys(shape for shape in found if shape is not None and not isinstance(shape, str)))
+
+
+def _components(shapes: list[Any]) -> dict[str, Schema]:
+    _, components = msgspec.json.schema_components(shapes, ref_template=_REFS)
+    return {**components, **job_schemas(), **request_schemas(), **answer_schemas()}
+
+
+def _operation(operation: Operation, components: dict[str, Schema]) -> dict[str, Any]:
+    summary, description = operation.texts
+    entry: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": summary,
+        "tags": [operation.tag],
+        "parameters": [*_path_parameters(operation), *_query_parameters(operation, components)],
+        "responses": {**_answers(operation), **_problems(operation)},
+        "security": [] if operation.role is None else [{"key": []}],
+    }
+    if description or operation.headers or operation.is_repeatable:
+        entry["description"] = "\n\n".join(filter(None, [description, *_header_notes(operation)]))
+    if operation.role is not None:
+        entry["x-role"] = str(operation.role)
+    if operation.body is not None:
+        content = {media_type: {"schema": _schema(operation.body.shape)} for media_type in operation.body.media_types}
+        entry["requestBody"] = {"required": operation.body.is_required, "content": content}
+    return entry
+
+
+def _path_parameters(operation: Operation) -> Iterable[dict[str, Any]]:
+    for name in operation.parameters:
+        yield {"name": name, "in": "path", "required": True, "schema": _PATH[name]}
+
+
+def _query_parameters(operation: Operation, components: dict[str, Schema]) -> Iterable[dict[str, Any]]:
+    if operation.query is None:
+        return
+    for name, schema in components[operation.query.__name__]["properties"].items():
+        yield {"name": name, "in": "query", "required": False, "schema": _without_null(schema)}
+
+
+def _without_null(schema: Schema) -> Schema:
+    """A query parameter is there or not; null it cannot be."""
+    choices = [choice for choice in schema.get("anyOf", []) if choice != {"type": "null"}]
+    rest = {name: value for name, value in schema.items() if name != "anyOf" and (name, value) != ("default", None)}
+    if len(choices) == 1:
+        return {**rest, **choices[0]}
+    if choices:
+        return {**rest, "anyOf": choices}
+    if "enum" in rest:
+        return {**rest, "enum": [value for value in rest["enum"] if value is not None]}
+    return rest
+
+
+def _header_notes(operation: Operation) -> list[str]:
+    """Headers that may be sent. Which values are good no schema can say, so they are told in words."""
+    names = (*operation.headers, *(["Idempotency-Key"] if operation.is_repeatable else []))
+    return [_REQUEST_HEADERS[name] for name in names]
+
+
+def _answers(operation: Operation) -> dict[str, Any]:
+    return {str(status): _answer(shown) for status, shown in operation.answers.items()}
+
+
+def _answer(shown: Shown) -> dict[str, Any]:
+    entry: dict[str, Any] = {"description": shown.text}
+    if shown.shape is not None:
+        entry["content"] = {media_type: {"schema": _schema(shown.shape)} for media_type in shown.media_types}
+    if shown.headers:
+        entry["headers"] = _answer_headers(shown.headers)
+    if shown.links:
+        entry["links"] = {
+            name: {"operationId": target, "parameters": dict(parameters)}
+            for name, (target, parameters) in shown.links.items()
+        }
+    return entry
+
+
+def _answer_headers(names: Iterable[str]) -> dict[str, Any]:
+    return {
+        name: {"description": text, "schema": schema, "required": name in _NEEDED}
+        for name in names
+        for text, schema in [_ANSWER_HEADERS[name]]
+    }
+
+
+def _problems(operation: Operation) -> dict[str, Any]:
+    """Every problem that the operation can be answered with, by status."""
+    kinds = [*operation.problems, Kind.INVALID]
+    if operation.role is not None:
+        kinds += [Kind.UNAUTHENTICATED, Kind.FORBIDDEN, Kind.UNAVAILABLE]
+    if operation.query is not None or operation.body is not None:
+        kinds.append(Kind.MALFORMED)
+    if operation.body is not None:
+        kinds += [Kind.TOO_LARGE, Kind.UNSUPPORTED]
+    if operation.is_repeatable:
+        kinds.append(Kind.IN_FLIGHT)
+    if operation.cost is not None:
+        kinds.append(Kind.OVER_QUOTA)
+    found: dict[int, list[Kind]] = {}
+    for kind in dict.fromkeys(kinds):
+        found.setdefault(kind.status, []).append(kind)
+    return {str(status): _problem(found[status]) for status in sorted(found) if status not in operation.answers}
+
+
+def _problem(kinds: list[Kind]) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "description": "; ".join(f"{kind.title} (`{kind.type}`)" for kind in kinds),
+        "content": {MEDIA_TYPE: {"schema": ref("Problem")}},
+    }
+    headers = _PROBLEM_HEADERS.get(kinds[0])
+    if headers:
+        entry["headers"] = _answer_headers(headers)
+    return entry
+
+
+def _schema(shape: Any) -> Schema:
+    if isinstance(shape, str):
+        return ref(shape)
+    (schema,), _ = msgspec.json.schema_components([shape], ref_template=_REFS)
+    return schema

@@ -1,0 +1,186 @@
+"""Operations: what the API can do, each declared once with all that routing, access, documentation and audit need.
+
+A handler takes the call, then what it reads: `query` and `body`, each of the shape that its annotation says, and the
+parameters of its path by their names.
+"""
+
+import inspect
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+
+from evertick.api.answers import Answer, expected_version
+from evertick.api.problems import Kind
+from evertick.api.reading import JSON, MOST_BYTES, check_media_type, decode, read_bytes, read_document
+from evertick.api.services import Services
+from evertick.domain.access import KeyRole
+from evertick.domain.admission import Request
+from evertick.usecases.context import Tenant
+from evertick.usecases.keys import Caller
+
+PREFIX = "/api/v1"
+_PARAMETER = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(slots=True)
+class Visit:
+    """One request, of whomever it is. `gone` returns when the client has hung up."""
+
+    services: Services
+    request_id: str
+    path: str
+    raw_path: bytes
+    headers: Mapping[str, str]
+    gone: Callable[[], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Call(Visit):
+    """A request with a key. `tenant` acts for the caller; in a change, all in one transaction."""
+
+    caller: Caller
+    tenant: Tenant
+    afterwards: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def expected_version(self) -> int | None:
+        return expected_version(self.headers.get("if-match"))
+
+    @property
+    def sees_only(self) -> int | None:
+        """The one tenant that the caller may look at; None: all of them."""
+        return None if self.caller.tenant.is_host else self.caller.tenant.tenant_id
+
+
+Handler: TypeAlias = Callable[..., Awaitable[Answer]]
+Reader: TypeAlias = Callable[[Mapping[str, str], AsyncIterator[bytes]], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How an answer is documented: a type that msgspec knows or the name of a schema, headers, links to go on with."""
+
+    shape: Any
+    text: str
+    headers: tuple[str, ...] = ()
+    links: Mapping[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
+    media_types: tuple[str, ...] = (JSON,)
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """How an operation's body is read and documented."""
+
+    shape: Any
+    read: Reader
+    is_required: bool
+    media_types: tuple[str, ...] = (JSON,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One thing that the API can do. `cost` is what it draws from the quotas, given the body."""
+
+    method: str
+    path: str
+    handler: Handler
+    role: KeyRole | None
+    tag: str
+    answers: Mapping[int, Shown]
+    problems: tuple[Kind, ...]
+    headers: tuple[str, ...]
+    query: type[Any] | None
+    body: Body | None
+    is_change: bool
+    is_repeatable: bool
+    cost: Callable[[Any], Request] | None
+
+    @property
+    def name(self) -> str:
+        return self.handler.__name__
+
+    @property
+    def parameters(self) -> list[str]:
+        return _PARAMETER.findall(self.path)
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """The summary and the description: a handler's docstring."""
+        summary, _, text = inspect.cleandoc(self.handler.__doc__ or "").partition("\n")
+        return summary.rstrip("."), text.strip()
+
+
+_H = TypeVar("_H", bound=Handler)
+
+
+class Section:
+    """The operations of one subject, in the order in which they are declared."""
+
+    def __init__(self, tag: str, prefix: str = PREFIX) -> None:
+        self.tag = tag
+        self.prefix = prefix
+        self.operations: list[Operation] = []
+
+    def operation(  # noqa: PLR0913 - all that there is to say about one, by name
+        self,
+        method: str,
+        path: str,
+        role: KeyRole | None,
+        *,
+        answers: Mapping[int, Shown],
+        problems: tuple[Kind, ...] = (),
+        headers: tuple[str, ...] = (),
+        body: Body | str | None = None,
+        is_change: bool = True,
+        is_repeatable: bool = True,
+        cost: Callable[[Any], Request] | None = None,
+    ) -> Callable[[_H], _H]:
+        """Declare an operation. `body` may name the schema of one, where its annotation does not say enough."""
+
+        def declare(handler: _H) -> _H:
+            hints = {name: each.annotation for name, each in inspect.signature(handler).parameters.items()}
+            shown = body if isinstance(body, Body) else _body_of(body, hints.get("body"))
+            self.operations.append(
+                Operation(
+                    method=method,
+                    path=self.prefix + path,
+                    handler=handler,
+                    role=role,
+                    tag=self.tag,
+                    answers=answers,
+                    problems=problems,
+                    headers=headers,
+                    query=hints.get("query"),
+                    body=shown,
+                    is_change=is_change and method != "GET",
+                    is_repeatable=is_repeatable and is_change and method == "POST",
+                    cost=cost,
+                )
+            )
+            return handler
+
+        return declare
+
+
+def _body_of(name: str | None, shape: Any) -> Body | None:
+    if shape is None:
+        return None
+    if shape is object:
+        return Body(name, _read_anything, is_required=True)
+
+    async def read(headers: Mapping[str, str], stream: AsyncIterator[bytes]) -> Any:
+        data = await read_bytes(headers, stream, MOST_BYTES)
+        if data:
+            check_media_type(headers, JSON)
+        return read_document(data, shape)
+
+    is_required = any(each.required for each in msgspec.structs.fields(shape))
+    return Body(name or shape, read, is_required)
+
+
+async def _read_anything(headers: Mapping[str, str], stream: AsyncIterator[bytes]) -> Any:
+    check_media_type(headers, JSON)
+    return decode(await read_bytes(headers, stream, MOST_BYTES))

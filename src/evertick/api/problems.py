@@ -1,0 +1,143 @@
+"""Problems: every error that the API answers with, as RFC 9457 has it, and what each exception becomes."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from evertick.domain.admission import QuotaName, Refused, Throttled
+from evertick.domain.errors import EvertickError, Fault, InvalidFields, InvalidInput
+from evertick.store.database import is_transient
+from evertick.usecases.errors import (
+    NameTaken,
+    NotFound,
+    RunFinished,
+    RunUnfinished,
+    TenantNameTaken,
+    VersionConflict,
+)
+
+logger = logging.getLogger("evertick.api")
+
+MEDIA_TYPE = "application/problem+json"
+_REFUSED_SECONDS = 60
+"""Waiting alone does not help who is over a quota for good: a guess at when somebody may have made room."""
+_UNAVAILABLE_SECONDS = 2
+
+
+class Kind(Enum):
+    """The kinds of problem: the status, the last part of the type, the title."""
+
+    MALFORMED = 400, "malformed", "The request cannot be read"
+    UNAUTHENTICATED = 401, "unauthenticated", "A valid API key is needed"
+    FORBIDDEN = 403, "forbidden", "The key's role does not allow this"
+    NOT_FOUND = 404, "not-found", "There is no such thing"
+    NOT_ALLOWED = 405, "method-not-allowed", "The method is not allowed here"
+    NAME_TAKEN = 409, "name-taken", "The name is taken"
+    IN_FLIGHT = 409, "in-flight", "A request with this idempotency key is in flight"
+    WRONG_STATE = 409, "wrong-state", "Its state does not allow this"
+    VERSION_CONFLICT = 412, "version-conflict", "It was changed meanwhile"
+    TOO_LARGE = 413, "too-large", "The body is too large"
+    UNSUPPORTED = 415, "unsupported-media-type", "The body is of an unsupported media type"
+    INVALID = 422, "invalid-input", "The input cannot be used"
+    KEY_REUSED = 422, "idempotency-key-reused", "The idempotency key belongs to another request"
+    OVER_QUOTA = 429, "over-quota", "Over a quota"
+    INTERNAL = 500, "internal", "Something went wrong here"
+    UNAVAILABLE = 503, "unavailable", "The database cannot be reached"
+
+    def __init__(self, status: int, slug: str, title: str) -> None:
+        self.status = status
+        self.slug = slug
+        self.title = title
+
+    @property
+    def type(self) -> str:
+        return f"urn:evertick:problem:{self.slug}"
+
+
+class Problem(Exception):  # noqa: N818 - the word of RFC 9457
+    """An answer that says what is wrong. `more` are further members of it."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        detail: str,
+        faults: Iterable[Fault] = (),
+        *,
+        headers: Mapping[str, str] | None = None,
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+        self.faults = tuple(faults)
+        self.headers = dict(headers or {})
+        self.more = dict(more or {})
+
+    def body(self, instance: str, request_id: str) -> bytes:
+        members: dict[str, Any] = {
+            "type": self.kind.type,
+            "title": self.kind.title,
+            "status": self.kind.status,
+            "detail": self.detail,
+            "instance": instance,
+            "request_id": request_id,
+            **self.more,
+        }
+        if self.faults:
+            members["errors"] = [{"pointer": pointer, "detail": reason} for pointer, reason in self.faults]
+        return msgspec.json.encode(members)
+
+
+def unauthenticated(detail: str) -> Problem:
+    return Problem(Kind.UNAUTHENTICATED, detail, headers={"WWW-Authenticate": 'Bearer realm="evertick"'})
+
+
+def over_quota(verdict: Throttled | Refused) -> Problem:
+    """Names the quota that stood in the way, and when to try again."""
+    if isinstance(verdict, Throttled):
+        seconds = max(1, verdict.retry_after_seconds)
+        detail = f"the quota {verdict.quota} is used up for now"
+    else:
+        seconds = _REFUSED_SECONDS
+        detail = f"the quota {verdict.quota} allows {verdict.limit}" + _what_helps(verdict.quota)
+    return Problem(Kind.OVER_QUOTA, detail, headers={"Retry-After": str(seconds)}, more={"quota": str(verdict.quota)})
+
+
+def _what_helps(quota: QuotaName) -> str:
+    return ": send fewer at once" if quota is QuotaName.SUBMIT_BURST else ": make room, or ask for more"
+
+
+def problem_of(error: Exception) -> Problem:  # noqa: PLR0911 - one for each kind
+    """What an exception becomes. A surprise is logged here, and told to nobody outside."""
+    match error:
+        case Problem():
+            return error
+        case NotFound():
+            return Problem(Kind.NOT_FOUND, str(error))
+        case NameTaken() | TenantNameTaken():
+            return Problem(Kind.NAME_TAKEN, str(error), [Fault("/name", error.reason)])
+        case VersionConflict():
+            return Problem(Kind.VERSION_CONFLICT, str(error), headers={"ETag": f'"{error.current}"'})
+        case RunFinished() | RunUnfinished():
+            return Problem(Kind.WRONG_STATE, str(error))
+        case InvalidFields():
+            return Problem(Kind.INVALID, _summary(error.faults), error.faults)
+        case InvalidInput():
+            fault = Fault(f"/{error.field}", error.reason)
+            return Problem(Kind.INVALID, _summary([fault]), [fault])
+    if is_transient(error):
+        logger.warning("the database does not answer: %s", type(error).__name__)
+        return Problem(Kind.UNAVAILABLE, "try again in a moment", headers={"Retry-After": str(_UNAVAILABLE_SECONDS)})
+    logger.error("a request failed", exc_info=error, stack_info=isinstance(error, EvertickError))
+    return Problem(Kind.INTERNAL, "the request id finds it in the log")
+
+
+def _summary(faults: Iterable[Fault]) -> str:
+    """The first fault; the others are in `errors`."""
+    first, *others = faults
+    where = f"{first.pointer} " if first.pointer else "the document "
+    more = f", and {len(others)} more" if others else ""
+    return f"{where}{first.reason}{more}"

@@ -1,0 +1,42 @@
+"""Whether this process may be sent requests: the schema fits, and the clocks are sane."""
+
+import time
+from datetime import UTC, datetime, timedelta
+
+from evertick.store.database import Pool, is_transient
+from evertick.store.migrate import SchemaMismatch, check_schema
+from evertick.usecases.standing import clock
+
+TRUSTED_SECONDS = 1.0
+SANE_SKEW = timedelta(days=1)
+"""The database's clock decides, and a machine may be minutes off. A day is no slip: one of them was never set."""
+
+
+class Readiness:
+    """Looks at most once a second, however many ask."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._known: list[str] = []
+        self._until = 0.0
+
+    async def faults(self) -> list[str]:
+        """What keeps it from being ready; empty if nothing does."""
+        if time.monotonic() > self._until:
+            self._known = await self._look()
+            self._until = time.monotonic() + TRUSTED_SECONDS
+        return self._known
+
+    async def _look(self) -> list[str]:
+        try:
+            await check_schema(self._pool)
+            skew = abs(await clock(self._pool) - datetime.now(UTC))
+        except SchemaMismatch as mismatch:
+            return [str(mismatch)]
+        except Exception as error:
+            if not is_transient(error):
+                raise
+            return ["the database does not answer"]
+        if skew > SANE_SKEW:
+            return [f"the database's clock and this machine's are {skew} apart"]
+        return []

@@ -1,0 +1,169 @@
+"""Reads what requests bring: bodies within their limits, JSON, query parameters. Whatever does not fit is a Problem."""
+
+import functools
+import re
+from collections.abc import AsyncIterator, Hashable, Mapping
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, TypeVar, Union, cast, get_args, get_origin
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from evertick.api.problems import Kind, Problem
+from evertick.domain.errors import Fault
+from evertick.domain.job.faults import Faults
+
+MOST_BYTES = 1_048_576
+MOST_BATCH_BYTES = 33_554_432
+MOST_PARAMETERS = 100
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+
+_T = TypeVar("_T")
+_PLACE = re.compile(r" - at `(?:key in )?\$(.*)`$")
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
+
+
+async def read_bytes(headers: Mapping[str, str], stream: AsyncIterator[bytes], most: int) -> bytes:
+    """A whole body, unless it is too large; then no more of it is read than that takes to know."""
+    length = headers.get("content-length", "")
+    if length.isdecimal() and int(length) > most:
+        raise _too_large(most)
+    parts: list[bytes] = []
+    size = 0
+    async for part in stream:
+        size += len(part)
+        if size > most:
+            raise _too_large(most)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def check_media_type(headers: Mapping[str, str], *accepted: str) -> str:
+    """The body's media type; without a word about it, the first accepted one."""
+    given = headers.get("content-type")
+    if given is None:
+        return accepted[0]
+    media_type, _, parameters = given.partition(";")
+    found = media_type.strip().lower()
+    charset = parameters.strip().lower().removeprefix("charset=").strip('"')
+    if found not in accepted or charset not in {"", "utf-8", "utf8"}:
+        raise Problem(Kind.UNSUPPORTED, f"send {' or '.join(accepted)}, in UTF-8")
+    return found
+
+
+def decode(data: bytes) -> Any:
+    """JSON of any shape."""
+    return _decoded(data, Any)
+
+
+def read_document(data: bytes, kind: type[_T]) -> _T:
+    """JSON of one shape; an empty body is an empty object, so that who has nothing to say need not say it."""
+    data = data or b"{}"
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # JSON does not tell 120.0 from 120: once more with whole numbers written as such, or the fault is told.
+        found: Any = _wholes(_decoded(data, Any))
+    try:
+        return msgspec.convert(found, kind)
+    except msgspec.ValidationError as error:
+        fault = fault_of(error)
+        raise Problem(Kind.INVALID, f"{fault.pointer or 'the body'} {fault.reason}", [fault]) from None
+
+
+def _wholes(value: Any) -> Any:
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case dict():
+            return {name: _wholes(item) for name, item in value.items()}
+        case list():
+            return [_wholes(item) for item in value]
+        case _:
+            return value
+
+
+def _decoded(data: bytes, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        fault = fault_of(error)
+        raise Problem(Kind.INVALID, f"{fault.pointer or 'the body'} {fault.reason}", [fault]) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Problem(Kind.MALFORMED, f"the body is not JSON in UTF-8: {error}") from None
+    except RecursionError:
+        raise Problem(Kind.MALFORMED, "the body is nested too deeply") from None
+
+
+def read_query(raw: bytes, kind: type[_T]) -> _T:
+    """Query parameters of one shape. Lists collect what is given several times; all else may be given once."""
+    try:
+        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_PARAMETERS, errors="strict")
+    except ValueError as error:
+        raise Problem(Kind.MALFORMED, f"the query cannot be read: {error}") from None
+    fields = _fields(cast("Hashable", kind))
+    faults = Faults()
+    texts: dict[str, list[str]] = {}
+    for name, value in pairs:
+        if name in fields:
+            texts.setdefault(name, []).append(value)
+        else:
+            faults.add_unknown("", name, fields)
+    found = {fields[name].name: _read_parameter(name, values, fields[name], faults) for name, values in texts.items()}
+    if not faults:
+        return kind(**found)
+    detail = "; ".join(f"query parameter {pointer[1:]} {reason}" for pointer, reason in faults.found)
+    raise Problem(Kind.INVALID, detail, faults.found)
+
+
+class _Field(NamedTuple):
+    name: str
+    kind: Any
+    is_list: bool
+    is_number: bool
+
+
+@functools.cache
+def _fields(kind: Any) -> dict[str, _Field]:
+    """The parameters by the names that callers know, without None: a parameter is there or not, null it cannot be."""
+    found = {}
+    for field in msgspec.structs.fields(kind):
+        choices = [choice for choice in get_args(field.type) if choice is not NoneType]
+        is_optional = get_origin(field.type) in {Union, UnionType} and len(choices) == 1
+        wanted = choices[0] if is_optional else field.type
+        bare = getattr(wanted, "__origin__", wanted)
+        found[field.encode_name] = _Field(field.name, wanted, get_origin(bare) is list, bare in {int, float})
+    return found
+
+
+def _read_parameter(name: str, texts: list[str], field: _Field, faults: Faults) -> Any:
+    if not field.is_list and len(texts) > 1:
+        faults.add(f"/{name}", "is given twice")
+        return None
+    try:
+        # Only numbers may be read from texts: other types would take a number for an instant, or `null` for nothing.
+        return msgspec.convert(texts if field.is_list else texts[0], field.kind, strict=not field.is_number)
+    except msgspec.ValidationError as error:
+        faults.add(f"/{name}", fault_of(error).reason)
+        return None
+
+
+def fault_of(error: msgspec.ValidationError) -> Fault:
+    """Where and what, from a message such as "Expected `int`, got `str` - at `$.outcomes[0].token`"."""
+    text = str(error)
+    place = _PLACE.search(text)
+    pointer = "" if place is None else "".join(f"/{name or index}" for name, index in _STEP.findall(place[1]))
+    reason = _PLACE.sub("", text)
+    if unknown := _UNKNOWN.fullmatch(reason):
+        return Fault(f"{pointer}/{unknown[1]}", "is not a known field")
+    if missing := _MISSING.fullmatch(reason):
+        return Fault(f"{pointer}/{missing[1]}", "is required")
+    return Fault(pointer, f"is wrong: {reason[:1].lower()}{reason[1:]}")
+
+
+def _too_large(most: int) -> Problem:
+    # The rest of the body is not read, so the connection is of no further use.
+    return Problem(Kind.TOO_LARGE, f"a body has at most {most} bytes", headers={"Connection": "close"})

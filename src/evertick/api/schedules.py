@@ -1,0 +1,98 @@
+"""Schedules before they happen: previews of any, upcoming fire times of a job's."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from evertick.api.answers import Answer, ok
+from evertick.api.operations import Call, Section, Shown
+from evertick.api.problems import Kind
+from evertick.api.shapes import PreviewRequest, UpcomingQuery
+from evertick.domain.access import KeyRole
+from evertick.domain.job.spec import DEFAULT_TIMEZONE
+from evertick.domain.policies import DstGap, DstOverlap
+from evertick.domain.schedule.preview import Preview, Row
+from evertick.usecases import previews
+from evertick.usecases.previews import Wanted
+
+section = Section("Schedules")
+
+DEFAULT_COUNT = 10
+
+
+def _utc(at: datetime) -> datetime:
+    return at.astimezone(UTC)
+
+
+def _rows(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    return [
+        {
+            "fire_at": _utc(row.fire_at),
+            "due_at": _utc(row.due_at),
+            "local": row.local.isoformat(),
+            "notes": list(row.notes),
+        }
+        for row in rows
+    ]
+
+
+def _shape(preview: Preview) -> dict[str, Any]:
+    return {
+        "schedule": preview.schedule.text,
+        "timezone": preview.schedule.timezone,
+        "tzdb": preview.tzdb_version,
+        "description": preview.description,
+        "upcoming": _rows(preview.rows),
+        "dst_notes": [
+            {
+                "at": _utc(lost.at),
+                "ticks": lost.ticks,
+                "first_local": lost.first_local.isoformat(),
+                "last_local": lost.last_local.isoformat(),
+                "note": lost.note,
+            }
+            for lost in preview.lost
+        ],
+        "warnings": [
+            {"code": finding.code, "severity": finding.severity, "message": finding.message}
+            for finding in preview.findings
+        ],
+    }
+
+
+@section.operation(
+    "GET",
+    "/jobs/{job_id}/upcoming",
+    KeyRole.VIEWER,
+    answers={200: Shown("Upcoming", "The next fire times; none while it is paused or after its last.")},
+    problems=(Kind.NOT_FOUND,),
+)
+async def list_upcoming(call: Call, job_id: str, query: UpcomingQuery) -> Answer:
+    """List a job's next fire times."""
+    return ok(_rows(await previews.upcoming(call.tenant, job_id, query.count)))
+
+
+@section.operation(
+    "POST",
+    "/schedules/preview",
+    KeyRole.VIEWER,
+    answers={200: Shown("Preview", "What the schedule would do.")},
+    body="PreviewRequest",
+    is_change=False,
+)
+async def preview_schedule(call: Call, body: PreviewRequest) -> Answer:
+    """Preview a schedule.
+
+    Upcoming fire and due times, a description in plain English, what daylight saving does to it, warnings.
+    """
+    wanted = Wanted(
+        schedule=body.schedule,
+        timezone=body.timezone or DEFAULT_TIMEZONE,
+        dst_gap=body.dst_gap or DstGap.CATCH_UP,
+        dst_overlap=body.dst_overlap or DstOverlap.FIRST,
+        start_at=body.start_at,
+        end_at=body.end_at,
+        jitter=timedelta(seconds=body.jitter_seconds or 0),
+        after=body.after,
+    )
+    return ok(_shape(await previews.preview(call.tenant, wanted, body.count or DEFAULT_COUNT)))

@@ -1,0 +1,147 @@
+"""The API as a role of a process: a server that starts and stops with the others and leaves signals to them."""
+
+import asyncio
+import socket
+from contextlib import AsyncExitStack
+from datetime import timedelta
+
+import uvicorn
+
+from evertick.api.app import create_app
+from evertick.api.doorbell import Doorbell
+from evertick.api.metrics import Metrics
+from evertick.api.services import Services
+from evertick.domain.errors import EvertickError
+from evertick.runtime.loop import Loop
+from evertick.runtime.wakeups import Notifier
+from evertick.store.database import open_pool
+from evertick.usecases import idempotency
+from evertick.usecases.keys import KeyRing
+from evertick.usecases.quotas import Quotas
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8700
+CONNECTIONS = 16
+GRACE_SECONDS = 10
+PRUNE_SECONDS = 3600.0
+
+
+class CannotListen(EvertickError):  # noqa: N818 - says what is wrong
+    """The address is taken, or not ours."""
+
+
+class ApiServer:
+    """Serves the API on one address.
+
+    `lease_time` is that of pull workers, `lifetime` for how long after its last heartbeat a scheduler counts as alive.
+    """
+
+    def __init__(  # noqa: PLR0913 - where, and by whose clocks
+        self,
+        url: str,
+        host: str = DEFAULT_HOST,
+        port: int = DEFAULT_PORT,
+        *,
+        connections: int = CONNECTIONS,
+        lease_time: timedelta = timedelta(seconds=30),
+        lifetime: timedelta = timedelta(seconds=5),
+    ) -> None:
+        self._url = url
+        self._host = host
+        self._port = port
+        self._connections = connections
+        self._lease_time = lease_time
+        self._lifetime = lifetime
+        self._stack = AsyncExitStack()
+
+    @property
+    def address(self) -> str:
+        """Where it is, once it was started; with a port of 0, a free one was chosen."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self._port}"
+
+    async def start(self) -> None:
+        """Listen. When this returns, requests are answered."""
+        listener = _listen(self._host, self._port)
+        self._stack.callback(listener.close)
+        self._port = listener.getsockname()[1]
+        services = await self._services()
+        config = uvicorn.Config(
+            create_app(services),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            timeout_graceful_shutdown=GRACE_SECONDS,
+        )
+        server = _Server(config)
+        serving = asyncio.create_task(server.serve(sockets=[listener]), name="api")
+        self._stack.push_async_callback(self._end, server, serving, services)
+        await server.is_up.wait()
+
+    async def stop(self) -> None:
+        """Answer what was asked, send long polls home, and close."""
+        await self._stack.aclose()
+
+    async def _services(self) -> Services:
+        pool = await self._stack.enter_async_context(await open_pool(self._url, min_size=1, max_size=self._connections))
+        notifier = Notifier(pool)
+        notifier.start()
+        self._stack.push_async_callback(notifier.stop)
+        doorbell = Doorbell(self._url)
+        doorbell.start()
+        self._stack.push_async_callback(doorbell.stop)
+        pruning = Loop("prune answers", lambda: _prune(services))
+        services = Services(
+            pool=pool,
+            notifier=notifier,
+            doorbell=doorbell,
+            keys=KeyRing(pool),
+            quotas=Quotas(pool),
+            metrics=Metrics(),
+            lease_time=self._lease_time,
+            lifetime=self._lifetime,
+        )
+        pruning.start()
+        self._stack.push_async_callback(pruning.stop)
+        self._stack.push_async_callback(services.replays.stop)
+        return services
+
+    @staticmethod
+    async def _end(server: "_Server", serving: "asyncio.Task[None]", services: Services) -> None:
+        server.should_exit = True
+        services.doorbell.dismiss()
+        await serving
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn without signal handlers of its own: they are the process's."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.is_up.set()
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._serve(sockets)
+
+
+async def _prune(services: Services) -> float:
+    await idempotency.prune(services.pool)
+    return PRUNE_SECONDS
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise CannotListen(f"cannot listen on {host} port {port}: {error.strerror}") from error
+    listener.setblocking(False)
+    return listener

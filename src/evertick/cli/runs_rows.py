@@ -1,0 +1,19 @@
+"""Runs as lines of a table."""
+
+from evertick.domain.schedule.english import counted
+from evertick.sdk.client.models import Gap
+from evertick.sdk.client.runs import Entry
+
+RUN_COLUMNS = ("scheduled (UTC)", "run", "status", "reason", "attempt", "took", "error")
+
+
+def run_row(entry: Entry) -> tuple[object, ...]:
+    """A run, or a gap in its place."""
+    if isinstance(entry, Gap):
+        return entry.scheduled_at, counted(entry.count, "tick"), entry.status, entry.reason, None, None, None
+    took = duration(entry.duration_ms)
+    return entry.scheduled_at, entry.run_id, entry.status, entry.reason, entry.attempt, took, entry.error
+
+
+def duration(milliseconds: float | None) -> str | None:
+    return None if milliseconds is None else f"{milliseconds:,.0f} ms"

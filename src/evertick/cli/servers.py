@@ -1,0 +1,91 @@
+"""Which server a command goes to, and with which key: by options, by a profile of the config file, by settings."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import typer
+
+from evertick.config import DEFAULT_FILE, FILE_VARIABLE, PROFILE_VARIABLE, ConfigInvalid, read_settings
+
+_KEYS = ("url", "api_key")
+
+
+class Server(NamedTuple):
+    """A server. Without a key the client says that it is missing, and where it looked."""
+
+    url: str
+    api_key: str | None
+
+    def __repr__(self) -> str:
+        return f"Server({self.url!r})"
+
+
+def server_of(url: str | None, profile: str | None, api_key_file: Path | None) -> Server | None:
+    """The server that the options name, or else the environment, or else the config file; None: none does."""
+    if url is not None and profile is not None:
+        raise typer.BadParameter("--url and --profile exclude each other")
+    api_key = None if api_key_file is None else _read_key(api_key_file)
+    chosen = profile or (None if url is not None else os.environ.get(PROFILE_VARIABLE))
+    if chosen:
+        found = read_profile(chosen)
+        return found._replace(api_key=api_key or found.api_key)
+    settings = read_settings()
+    place = url or settings.url
+    return None if place is None else Server(place, api_key or settings.api_key)
+
+
+def read_profile(name: str) -> Server:
+    """A profile of the config file, or ConfigInvalid with all its faults."""
+    path = config_file()
+    try:
+        profiles = tomllib.loads(path.read_text(encoding="utf-8")).get("profiles", {})
+    except FileNotFoundError:
+        profiles = {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigInvalid([f"{path}: {error}"]) from None
+    faults = profile_faults(profiles)
+    if faults:
+        raise ConfigInvalid(f"{path}: {fault}" for fault in faults)
+    if name not in profiles:
+        known = f"it has {', '.join(profiles)}" if profiles else "it has none"
+        raise ConfigInvalid([f"{path}: there is no profile {name!r}: {known}"])
+    return Server(profiles[name]["url"], profiles[name].get("api_key"))
+
+
+def profile_faults(profiles: Any) -> list[str]:
+    """What is wrong with the table of profiles."""
+    if not isinstance(profiles, Mapping):
+        return ["profiles: must be tables, as in [profiles.production]"]
+    return [fault for name, profile in profiles.items() for fault in _faults(f"profiles.{name}", profile)]
+
+
+def _faults(where: str, profile: Any) -> list[str]:
+    if not isinstance(profile, Mapping):
+        return [f"{where}: must be a table with a url"]
+    faults = [f"{where}.{key} is not known: a profile has {' and '.join(_KEYS)}" for key in profile if key not in _KEYS]
+    if "url" not in profile:
+        faults.append(f"{where}.url is missing")
+    return faults + [
+        f"{where}.{key}: must be a text that is not empty"
+        for key in _KEYS
+        if key in profile and not (isinstance(profile[key], str) and profile[key].strip())
+    ]
+
+
+def config_file() -> Path:
+    named = os.environ.get(FILE_VARIABLE)
+    return Path(named).expanduser() if named else Path(DEFAULT_FILE)
+
+
+def _read_key(path: Path) -> str:
+    """An empty file is no key: to fall back on another one would be a surprise."""
+    try:
+        key = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"--api-key-file {path}: {error}") from None
+    if not key:
+        raise typer.BadParameter(f"--api-key-file {path}: is empty")
+    return key

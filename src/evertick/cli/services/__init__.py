@@ -1,0 +1,1 @@
+"""The ways to an Evertick: over its HTTP API, and directly on its database."""

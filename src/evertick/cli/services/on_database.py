@@ -1,0 +1,136 @@
+"""A tenant's Evertick on its database, through the use cases."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from evertick.cli.service import JOBS_OWN_PAYLOAD, Found, JobFilter, RunFilter, is_job_id
+from evertick.cli.services.models import detail_model, entry_model, job_model, letter_model, verdict_model
+from evertick.domain.states import GapStatus
+from evertick.sdk.client.models import DeadLetter, Job, Replaying, RunDetail, Verdict
+from evertick.sdk.client.runs import Entry
+from evertick.usecases import dead_letters, edit, jobs, lifecycle, requests, runs
+from evertick.usecases.context import MOST_PER_PAGE, Page, Tenant
+from evertick.usecases.create import create
+from evertick.usecases.create_many import create_many
+from evertick.usecases.dead_letters import Chosen
+from evertick.usecases.lifecycle import Missed
+
+_T = TypeVar("_T")
+_M = TypeVar("_M")
+
+
+class OnDatabase:
+    """Each operation is a use case."""
+
+    def __init__(self, tenant: Tenant) -> None:
+        self._tenant = tenant
+
+    async def add_job(self, fields: Mapping[str, Any]) -> Job:
+        return job_model(await create(self._tenant, fields))
+
+    async def put_job(self, name: str, fields: Mapping[str, Any]) -> Job:
+        return job_model((await edit.put(self._tenant, name, fields)).job)
+
+    async def add_jobs(self, batch: Sequence[object]) -> list[Verdict]:
+        verdicts = await create_many(self._tenant, batch)
+        return [verdict_model(line, verdict) for line, verdict in enumerate(verdicts, 1)]
+
+    async def get_job(self, job: str) -> Job:
+        find = jobs.get if is_job_id(job) else jobs.get_by_name
+        return job_model(await find(self._tenant, job))
+
+    async def list_jobs(self, wanted: JobFilter, limit: int) -> Found[Job]:
+        return await _first(
+            limit,
+            lambda most, cursor: jobs.list_jobs(self._tenant, **wanted._asdict(), limit=most, cursor=cursor),
+            job_model,
+        )
+
+    async def edit_job(self, job: str, fields: Mapping[str, Any]) -> Job:
+        return job_model(await edit.edit(self._tenant, await self._id(job), fields))
+
+    async def pause_job(self, job: str, reason: str | None) -> Job:
+        return job_model(await lifecycle.pause(self._tenant, await self._id(job), reason))
+
+    async def resume_job(self, job: str, missed: Missed) -> Job:
+        return job_model(await lifecycle.resume(self._tenant, await self._id(job), missed))
+
+    async def delete_job(self, job: str) -> str:
+        job_id = await self._id(job)
+        await lifecycle.delete(self._tenant, job_id)
+        return job_id
+
+    async def trigger_job(self, job: str, payload: Any) -> str:
+        given = requests.JOBS_OWN if payload is JOBS_OWN_PAYLOAD else payload
+        return await requests.trigger(self._tenant, await self._id(job), given)
+
+    async def list_runs(self, wanted: RunFilter, limit: int) -> Found[Entry]:
+        job, status, since, until = wanted
+        if job is not None:
+            job_id = await self._id(job)
+            return await _first(
+                limit,
+                lambda most, cursor: runs.job_runs(
+                    self._tenant, job_id, limit=most, cursor=cursor, status=status, from_at=since, to_at=until
+                ),
+                entry_model,
+            )
+        assert not isinstance(status, GapStatus)
+        return await _first(
+            limit,
+            lambda most, cursor: runs.tenant_runs(
+                self._tenant, limit=most, cursor=cursor, status=status, from_at=since, to_at=until
+            ),
+            entry_model,
+        )
+
+    async def get_run(self, run_id: str) -> RunDetail:
+        return detail_model(await runs.get_run(self._tenant, run_id))
+
+    async def cancel_run(self, run_id: str) -> RunDetail:
+        await requests.cancel(self._tenant, run_id)
+        return await self.get_run(run_id)
+
+    async def replay_run(self, run_id: str) -> str:
+        return await requests.replay(self._tenant, run_id)
+
+    async def list_letters(self, job: str | None, limit: int) -> Found[DeadLetter]:
+        job_id = None if job is None else await self._id(job)
+        return await _first(
+            limit,
+            lambda most, cursor: dead_letters.list_letters(self._tenant, job_id=job_id, limit=most, cursor=cursor),
+            letter_model,
+        )
+
+    async def replay_letter(self, run_id: str) -> str:
+        return await requests.replay_letter(self._tenant, run_id)
+
+    async def replay_letters(self, job: str | None) -> Replaying:
+        chosen = Chosen(job_id=None if job is None else await self._id(job))
+        replayed: list[str] = []
+        while True:
+            some = await dead_letters.replay_letters(self._tenant, chosen, MOST_PER_PAGE)
+            replayed += some
+            if len(some) < MOST_PER_PAGE:
+                return Replaying(replayed=len(replayed), run_ids=tuple(replayed))
+
+    async def dismiss_letter(self, run_id: str) -> None:
+        await dead_letters.dismiss(self._tenant, run_id)
+
+    async def _id(self, job: str) -> str:
+        return job if is_job_id(job) else (await jobs.get_by_name(self._tenant, job)).job_id
+
+
+async def _first(
+    limit: int, page: Callable[[int, str | None], Awaitable[Page[_T]]], model: Callable[[_T], _M]
+) -> Found[_M]:
+    """The first of a list, page by page."""
+    found: list[_M] = []
+    cursor: str | None = None
+    while len(found) < limit:
+        part = await page(min(limit - len(found), MOST_PER_PAGE), cursor)
+        found += map(model, part.items)
+        cursor = part.next
+        if cursor is None:
+            break
+    return Found(found, is_more=cursor is not None)

@@ -1,0 +1,117 @@
+"""A tenant's Evertick over the HTTP API."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from evertick.cli.service import Found, JobFilter, RunFilter, is_job_id
+from evertick.domain.errors import Fault, InvalidFields
+from evertick.sdk.client import AsyncClient
+from evertick.sdk.client.fields import JobFields
+from evertick.sdk.client.models import DeadLetter, Job, Replaying, RunDetail, Verdict
+from evertick.sdk.client.runs import Entry
+from evertick.usecases.context import MOST_PER_PAGE
+from evertick.usecases.errors import JobNotFound
+from evertick.usecases.lifecycle import Missed
+
+_T = TypeVar("_T")
+
+_OPTIONS = frozenset({"self", "idempotency_key", "if_match"})
+"""Names that the client's calls give a meaning of their own."""
+
+
+class OverApi:
+    """Each operation is a call of the client, after one that finds the job if it was given by name."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    async def add_job(self, fields: Mapping[str, Any]) -> Job:
+        return await self._client.jobs.create(**_fields(fields))
+
+    async def put_job(self, name: str, fields: Mapping[str, Any]) -> Job:
+        return await self._client.jobs.replace(name, **_fields(fields))
+
+    async def add_jobs(self, batch: Sequence[object]) -> list[Verdict]:
+        return await self._client.jobs.create_many(batch)  # type: ignore[arg-type] # the server judges each
+
+    async def get_job(self, job: str) -> Job:
+        if is_job_id(job):
+            return await self._client.jobs.get(job)
+        async for found in self._client.jobs.list(name_prefix=job, page_size=MOST_PER_PAGE):
+            if found.name == job:
+                return found
+        raise JobNotFound(repr(job))
+
+    async def list_jobs(self, wanted: JobFilter, limit: int) -> Found[Job]:
+        return await _first(limit, self._client.jobs.list(**wanted._asdict(), page_size=_page(limit)))
+
+    async def edit_job(self, job: str, fields: Mapping[str, Any]) -> Job:
+        return await self._client.jobs.update(await self._id(job), **_fields(fields))
+
+    async def pause_job(self, job: str, reason: str | None) -> Job:
+        return await self._client.jobs.pause(await self._id(job), reason)
+
+    async def resume_job(self, job: str, missed: Missed) -> Job:
+        return await self._client.jobs.resume(await self._id(job), missed=missed.value)
+
+    async def delete_job(self, job: str) -> str:
+        job_id = await self._id(job)
+        await self._client.jobs.delete(job_id)
+        return job_id
+
+    async def trigger_job(self, job: str, payload: Any) -> str:
+        return (await self._client.jobs.trigger(await self._id(job), payload)).run_id
+
+    async def list_runs(self, wanted: RunFilter, limit: int) -> Found[Entry]:
+        _, *filters = RunFilter._fields
+        options = {name: getattr(wanted, name) for name in filters} | {"page_size": _page(limit)}
+        if wanted.job is None:
+            found = await _first(limit, self._client.runs.list(**options))
+            return Found(list(found.items), found.is_more)
+        return await _first(limit, self._client.jobs.runs(await self._id(wanted.job), **options))
+
+    async def get_run(self, run_id: str) -> RunDetail:
+        return await self._client.runs.get(run_id)
+
+    async def cancel_run(self, run_id: str) -> RunDetail:
+        return await self._client.runs.cancel(run_id)
+
+    async def replay_run(self, run_id: str) -> str:
+        return (await self._client.runs.replay(run_id)).run_id
+
+    async def list_letters(self, job: str | None, limit: int) -> Found[DeadLetter]:
+        job_id = None if job is None else await self._id(job)
+        return await _first(limit, self._client.dead_letters.list(job_id=job_id, page_size=_page(limit)))
+
+    async def replay_letter(self, run_id: str) -> str:
+        return (await self._client.dead_letters.replay(run_id)).run_id
+
+    async def replay_letters(self, job: str | None) -> Replaying:
+        return await self._client.dead_letters.replay_many(job_id=None if job is None else await self._id(job))
+
+    async def dismiss_letter(self, run_id: str) -> None:
+        await self._client.dead_letters.dismiss(run_id)
+
+    async def _id(self, job: str) -> str:
+        return job if is_job_id(job) else (await self.get_job(job)).job_id
+
+
+def _fields(fields: Mapping[str, Any]) -> JobFields:
+    faults = [Fault(f"/{name}", "is not known") for name in fields if name in _OPTIONS]
+    if faults:
+        raise InvalidFields(faults)
+    return cast("JobFields", fields)
+
+
+def _page(limit: int) -> int:
+    """One more than wanted tells whether there are more."""
+    return min(limit + 1, MOST_PER_PAGE)
+
+
+async def _first(limit: int, found: AsyncIterator[_T]) -> Found[_T]:
+    items: list[_T] = []
+    async for item in found:
+        if len(items) == limit:
+            return Found(items, is_more=True)
+        items.append(item)
+    return Found(items, is_more=False)

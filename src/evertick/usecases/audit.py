@@ -1,0 +1,45 @@
+"""The audit log: who changed what, and when. Written in the transaction of the change, read by admins."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from evertick.domain.ids import MAX_ID
+from evertick.store import audit
+from evertick.store.audit import Change
+from evertick.usecases.context import Page, Tenant, checked_cursor, checked_limit
+
+DEFAULT_PER_PAGE = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One change. `actor` is a key's id or the command line, `action` the operation, `subject` what it changed."""
+
+    changed_at: datetime
+    actor: str
+    action: str
+    subject: str | None
+    request_id: str | None
+
+
+async def record(
+    tenant: Tenant, actor: str, action: str, subject: str | None = None, request_id: str | None = None
+) -> None:
+    """Note a change."""
+    await audit.record(tenant.pool, Change(tenant.tenant_id, actor, action, subject, request_id))
+
+
+async def list_changes(tenant: Tenant, *, limit: int = DEFAULT_PER_PAGE, cursor: str | None = None) -> Page[Entry]:
+    """The tenant's changes, newest first."""
+    most = checked_limit(limit)
+    before = MAX_ID if cursor is None else checked_cursor(cursor, _read_position)
+    rows = await audit.page(tenant.pool, tenant.tenant_id, before=before, most=most + 1)
+    entries = tuple(Entry(*row[1:]) for row in rows[:most])
+    return Page(entries, str(rows[most - 1].entry_id) if len(rows) > most else None)
+
+
+def _read_position(text: str) -> int:
+    position = int(text)
+    if not 0 <= position <= MAX_ID:
+        raise ValueError(text)
+    return position

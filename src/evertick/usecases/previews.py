@@ -1,0 +1,100 @@
+"""Schedules before they happen: of a job that may be made, and of one that exists."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from evertick.domain.errors import Fault, InvalidFields
+from evertick.domain.ids import Prefix, parse_id
+from evertick.domain.jitter import due_at, jitter_offset
+from evertick.domain.job.fields import LONGEST_WAIT_S, ZONE_NAME_MAX_LENGTH
+from evertick.domain.policies import DstGap, DstOverlap
+from evertick.domain.schedule import preview as ahead
+from evertick.domain.schedule.english import local
+from evertick.domain.schedule.preview import Preview, Row
+from evertick.domain.schedule.rrule_text import MOST_CHARACTERS
+from evertick.domain.schedule.schedule import Schedule
+from evertick.domain.schedule.spec import Once
+from evertick.store import lanes
+from evertick.usecases import jobs
+from evertick.usecases.context import Tenant
+from evertick.usecases.views import Job, JobStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The fields that decide when; `after` is now unless it is given."""
+
+    schedule: str
+    timezone: str
+    dst_gap: DstGap
+    dst_overlap: DstOverlap
+    start_at: datetime | None
+    end_at: datetime | None
+    jitter: timedelta
+    after: datetime | None
+
+
+async def preview(tenant: Tenant, wanted: Wanted, count: int) -> Preview:
+    """What a schedule would do. InvalidInput says why it cannot be used."""
+    _check(wanted)
+    after = wanted.after or await lanes.clock(tenant.pool)
+
+    def build(anchor_at: datetime | None) -> Schedule:
+        return Schedule(
+            wanted.schedule,
+            wanted.timezone,
+            wanted.dst_gap,
+            wanted.dst_overlap,
+            wanted.start_at,
+            wanted.end_at,
+            anchor_at=anchor_at,
+        )
+
+    try:
+        return ahead.preview(ahead.as_new_job(build, after), after, count, jitter=wanted.jitter)
+    except OverflowError:  # an instant in the text that its zone moves beyond the years 1 to 9999
+        raise InvalidFields([Fault("/schedule", "a date in it is beyond the calendar")]) from None
+
+
+async def upcoming(tenant: Tenant, job_id: str, count: int) -> tuple[Row, ...]:
+    """A job's next fire times, from its timer on; none if nothing is to come."""
+    job = await jobs.get(tenant, job_id)
+    if job.status is not JobStatus.ACTIVE or job.next_run_at is None:
+        return ()
+    schedule = _schedule_of(job)
+    number, jitter = parse_id(Prefix.JOB, job.job_id), timedelta(seconds=job.fields["jitter_seconds"])
+    if isinstance(schedule.spec, Once):  # a delay may have been counted from an edit
+        due = due_at(job.next_run_at, jitter_offset(number, jitter))
+        return (Row(job.next_run_at, due, local(job.next_run_at, schedule.zone), ()),)
+    after = job.next_run_at - timedelta(microseconds=1)
+    return ahead.preview(schedule, after, count, jitter=jitter, job_id=number).rows
+
+
+def _schedule_of(job: Job) -> Schedule:
+    fields = job.fields
+    return Schedule(
+        fields["schedule"],
+        fields["timezone"],
+        fields["dst_gap"],
+        fields["dst_overlap"],
+        _instant(fields["start_at"]),
+        _instant(fields["end_at"]),
+        job.job_id,
+        anchor_at=job.created_at,
+    )
+
+
+def _instant(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def _check(wanted: Wanted) -> None:
+    faults = []
+    if len(wanted.schedule) > MOST_CHARACTERS:
+        faults.append(Fault("/schedule", f"has at most {MOST_CHARACTERS} characters"))
+    if len(wanted.timezone) > ZONE_NAME_MAX_LENGTH:
+        faults.append(Fault("/timezone", f"has at most {ZONE_NAME_MAX_LENGTH} characters"))
+    if wanted.jitter.total_seconds() > LONGEST_WAIT_S:
+        faults.append(Fault("/jitter_seconds", f"must be from 0 to {LONGEST_WAIT_S}"))
+    if faults:
+        raise InvalidFields(faults)

@@ -1,0 +1,165 @@
+"""Workers that pull: lease attempts of a tenant's queue, keep them alive, record how they ended. Nothing is remembered
+between two calls, so any process may answer the next one.
+"""
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from evertick.domain.errors import Fault, InvalidFields, InvalidInput
+from evertick.domain.ids import format_token, parse_token
+from evertick.domain.job.target import HTTP_QUEUE
+from evertick.domain.retry import Ended
+from evertick.domain.states import Outcome
+from evertick.roles.worker.endings import ERROR_BYTES, clean, excerpt_of
+from evertick.runtime.following import follow
+from evertick.store import lanes, outcomes, pulls, rules
+from evertick.store.lanes import Leased
+from evertick.store.outcomes import Again, Ending, Token
+from evertick.store.pulls import Held
+from evertick.usecases.context import Tenant
+
+MOST_LANES = 32
+_QUEUE = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_WORKER = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
+MOST_ROUNDS = 4
+NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+class Given(NamedTuple):
+    """What a worker leased, and when by the database's clock."""
+
+    attempts: list[Leased]
+    now_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How an attempt ended, as its worker tells it."""
+
+    token: str
+    result: Outcome
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    error: str | None = None
+    retryable: bool = True
+    retry_after: timedelta | None = None
+    output: Any = None
+
+
+class Recorded(NamedTuple):
+    """How many outcomes count, and the tokens of those that came too late or were never the worker's."""
+
+    recorded: int
+    stale: list[str]
+
+
+async def queue_id_of(tenant: Tenant, queue: str) -> int | None:
+    """The id of a tenant's queue. None: it has had no job yet."""
+    if not _QUEUE.fullmatch(queue):
+        raise InvalidInput("queue", "is no name of a queue")
+    if queue == HTTP_QUEUE:
+        raise InvalidInput("queue", f"{HTTP_QUEUE!r} is for HTTP targets, which Evertick delivers itself")
+    found = await rules.queues(tenant.pool, [queue], tenant.tenant_id)
+    return found[0].queue_id if found else None
+
+
+async def lease(tenant: Tenant, queue_id: int, worker_id: str, most: int, lease_time: timedelta) -> Given:
+    """Lease up to `most` attempts: a little of many lanes first, then more of those that had it."""
+    worker = _name(tenant, worker_id)
+    taken: list[Leased] = []
+    width = MOST_LANES
+    for _ in range(MOST_ROUNDS):
+        room = most - len(taken)
+        width = min(width, room)
+        if room <= 0:
+            break
+        found = await lanes.lease(
+            tenant.pool,
+            [queue_id],
+            worker,
+            lanes=width,
+            most_per_lane=room // width,
+            rotation=random.randrange(256),  # noqa: S311 - so that no lane is always last
+            lease_time=lease_time,
+        )
+        if not found:
+            break
+        taken += found
+        width = len({each.lane_id for each in found})
+    if not taken:
+        return Given([], NEVER)
+    return Given([each for each in taken if not each.is_over], await lanes.clock(tenant.pool))
+
+
+async def heartbeat(tenant: Tenant, worker_id: str, tokens: Sequence[str], lease_time: timedelta) -> list[str]:
+    """Extend a worker's leases; returns the tokens of attempts that it should stop.
+
+    Those were cancelled, or, among the given ones, are not the worker's any more.
+    """
+    worker = _name(tenant, worker_id)
+    running = [_token(token, f"/tokens/{number}") for number, token in enumerate(tokens)]
+    await lanes.extend(tenant.pool, worker, lease_time)
+    stopped = set(await pulls.cancelled(tenant.pool, worker))
+    if running:
+        stopped |= set(await pulls.lost(tenant.pool, worker, running))
+    return [format_token(*token) for token in sorted(stopped)]
+
+
+async def record(tenant: Tenant, worker_id: str, reports: Sequence[Report]) -> Recorded:
+    """Record outcomes. The first one for an attempt counts, and only from the worker that holds it."""
+    worker = _name(tenant, worker_id)
+    told = {_token(each.token, f"/outcomes/{number}/token"): each for number, each in enumerate(reports)}
+    held = await pulls.held(tenant.pool, tenant.tenant_id, worker, list(told))
+    now_at = await lanes.clock(tenant.pool) if held else NEVER
+    endings = [_ending(held[token], report, now_at) for token, report in told.items() if token in held]
+    recorded = await outcomes.record(tenant.pool, worker_id, endings, [])
+    if held:
+        await pulls.release(tenant.pool, worker, {lane_id for lane_id, _ in held})
+    if again := [ending.job_id for ending in endings if isinstance(ending.then, Again)]:
+        tenant.notify(again)
+    return Recorded(len(recorded), [report.token for token, report in told.items() if token not in recorded])
+
+
+def shown_worker(tenant: Tenant, worker: str | None) -> str | None:
+    """A worker's name as its tenant gave it."""
+    return None if worker is None else worker.removeprefix(f"{tenant.tenant_id}/")
+
+
+def _name(tenant: Tenant, worker_id: str) -> str:
+    """What the leases of a tenant's worker are held under: two tenants may choose the same name."""
+    if not _WORKER.fullmatch(worker_id):
+        raise InvalidInput("worker_id", "must be 1 to 128 letters, digits and . _ : @ -")
+    return f"{tenant.tenant_id}/{worker_id}"
+
+
+def _token(text: str, at: str) -> Token:
+    try:
+        return parse_token(text)
+    except InvalidInput as refused:
+        raise InvalidFields([Fault(at, refused.reason)]) from None
+
+
+def _ending(held: Held, report: Report, now_at: datetime) -> Ending:
+    ended = Ended(report.result, held.attempt, report.retryable, report.retry_after)
+    return Ending(
+        held.lane_id,
+        held.seq,
+        held.job_id,
+        held.fire_at,
+        held.spec_version,
+        held.reason,
+        report.result.value,
+        report.started_at,
+        report.finished_at or now_at,
+        error=None if report.error is None else _cut(report.error),
+        excerpt=None if report.output is None else excerpt_of(report.output),
+        then=follow(held.retry, held.job_id, held.fire_at, ended),
+    )
+
+
+def _cut(error: str) -> str:
+    return clean(error).encode()[:ERROR_BYTES].decode(errors="ignore")

@@ -1,0 +1,88 @@
+"""Admission by quota: what this process knows of tenants' use, and whether a request may enter.
+
+Allowances are each process's own. Jobs are counted now and then, and reserved in between, so with several processes a
+tenant may pass its quota by what the others create in that time; whoever is about to be refused is counted anew.
+"""
+
+import time
+from dataclasses import dataclass
+
+from evertick.domain.admission import (
+    Admitted,
+    Allowance,
+    Quota,
+    Refused,
+    Request,
+    Throttled,
+    Usage,
+    admit,
+    full,
+)
+from evertick.store import quotas
+from evertick.store.database import Pool
+from evertick.store.quotas import Activity
+from evertick.store.tenants import TenantRow
+from evertick.usecases.tenants import quota_of
+
+COUNT_SECONDS = 10.0
+SHARE_OF_COUNTING = 100
+"""A count that took a second is good for so many: counting must not become the load."""
+ACTIVITY_SECONDS = 1.0
+_IDLE = Activity(0, 0)
+
+
+@dataclass(slots=True)
+class _Use:
+    """What is known of one tenant. `pending` jobs are reserved, and created or not. Times are monotonic."""
+
+    allowance: Allowance
+    jobs: int = 0
+    pending: int = 0
+    jobs_until: float = 0.0
+    activity: Activity = _IDLE
+    activity_until: float = 0.0
+
+
+class Quotas:
+    """Admits requests, tenant by tenant."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._uses: dict[int, _Use] = {}
+
+    async def admit(self, tenant: TenantRow, request: Request) -> Admitted | Throttled | Refused:
+        """Admit a request or say which quota stands in the way. The jobs of an admitted one are reserved."""
+        quota = quota_of(tenant)
+        use = self._uses.get(tenant.tenant_id)
+        if use is None:
+            use = self._uses[tenant.tenant_id] = _Use(full(quota.submit, _now_us()))
+        if request.jobs and (time.monotonic() > use.jobs_until or use.jobs + request.jobs > quota.jobs):
+            await self._count_jobs(tenant.tenant_id, use, quota)
+        if request.runs and time.monotonic() > use.activity_until:
+            use.activity = await quotas.activity(self._pool, tenant.tenant_id, quota.ready + 1)
+            use.activity_until = time.monotonic() + ACTIVITY_SECONDS
+        usage = Usage(use.jobs, use.activity.running, use.activity.ready, use.allowance)
+        verdict = admit(quota, usage, request, _now_us())
+        if isinstance(verdict, Admitted):
+            use.allowance = verdict.allowance
+            use.jobs += request.jobs
+            use.pending += request.jobs
+        return verdict
+
+    def settle(self, tenant: TenantRow, reserved: int, created: int) -> None:
+        """Of the jobs that an admitted request reserved, so many exist now."""
+        use = self._uses[tenant.tenant_id]
+        use.pending -= reserved
+        use.jobs = max(0, use.jobs - (reserved - created))
+
+    async def _count_jobs(self, tenant_id: int, use: _Use, quota: Quota) -> None:
+        began = time.monotonic()
+        counted = await quotas.jobs(self._pool, tenant_id, quota.jobs + 1)
+        # What is pending may be in the count or not: better twice than not at all.
+        use.jobs = counted + use.pending
+        took = time.monotonic() - began
+        use.jobs_until = began + max(COUNT_SECONDS, SHARE_OF_COUNTING * took)
+
+
+def _now_us() -> int:
+    return time.monotonic_ns() // 1000

@@ -1,0 +1,97 @@
+"""How the engine stands: its nodes and partitions, how late it is, how much it does."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from evertick import tzdb
+from evertick.domain.ids import PARTITIONS
+from evertick.store import health, lanes, members, quotas, stats
+from evertick.store.database import Pool
+from evertick.store.members import Node
+from evertick.store.statements import Connection
+from evertick.usecases.diagnosis import MOST_LETTERS
+
+WINDOW_SECONDS = 60.0
+MOST_PER_LANE = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The whole engine, as its hosts want to see it."""
+
+    nodes: list[Node]
+    partitions: int
+    unheld: int
+    lag_seconds: float
+    ready: int
+    leases: int
+    dead_letters: int
+    tzdb: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """Milliseconds from due time to firing."""
+
+    p50: float
+    p95: float
+    p99: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What a tenant's jobs did lately. `oldest_due_at` is of the timer that should have been fired first, if any."""
+
+    window_seconds: float
+    fired_per_second: float
+    finished_per_second: float
+    succeeded_per_second: float
+    lag_ms: Lag
+    ready: int
+    running: int
+    oldest_due_at: datetime | None
+    oldest_due_seconds: float
+
+
+async def clock(connection: Connection) -> datetime:
+    """The time that decides: the database's."""
+    return await lanes.clock(connection)
+
+
+async def standing(pool: Pool, lifetime: timedelta) -> Standing:
+    """`lifetime`: for so long after its last heartbeat a node counts as alive."""
+    return Standing(
+        nodes=list(await members.members(pool, lifetime)),
+        partitions=PARTITIONS,
+        unheld=await members.unheld(pool, lifetime),
+        lag_seconds=(await _oldest_due(pool))[1],
+        ready=sum(waiting.attempts for waiting in await lanes.ready(pool)),
+        leases=await stats.leases(pool),
+        dead_letters=await health.dead_letters(pool, MOST_LETTERS),
+        tzdb=tzdb.VERSION,
+    )
+
+
+async def tenant_stats(pool: Pool, tenant_id: int) -> Stats:
+    recent = await stats.recent(pool, tenant_id, WINDOW_SECONDS, MOST_PER_LANE)
+    activity = await quotas.activity(pool, tenant_id, MOST_PER_LANE)
+    oldest_due_at, late_seconds = await _oldest_due(pool)
+    return Stats(
+        window_seconds=WINDOW_SECONDS,
+        fired_per_second=recent.fired / WINDOW_SECONDS,
+        finished_per_second=recent.finished / WINDOW_SECONDS,
+        succeeded_per_second=recent.succeeded / WINDOW_SECONDS,
+        lag_ms=Lag(*recent.lags_ms),
+        ready=activity.ready,
+        running=activity.running,
+        oldest_due_at=oldest_due_at,
+        oldest_due_seconds=late_seconds,
+    )
+
+
+async def _oldest_due(pool: Pool) -> tuple[datetime | None, float]:
+    oldest = await health.oldest_due(pool)
+    if oldest is None:
+        return None, 0.0
+    return oldest.due_at, (oldest.now_at - oldest.due_at).total_seconds()

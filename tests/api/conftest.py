@@ -1,0 +1,42 @@
+"""A real server on a free port for each test, and clients with keys."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from api.callers import Caller, Callers
+from evertick.api.server import ApiServer
+from evertick.roles.scheduler import Scheduler
+from evertick.store import database
+
+
+@pytest.fixture
+async def server(database_url: str) -> AsyncIterator[ApiServer]:
+    server = ApiServer(database_url, port=0, connections=8)
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def callers(server: ApiServer, pool: database.Pool) -> AsyncIterator[Callers]:
+    """Makes clients: of any role, of any tenant."""
+    made = Callers(server.address, pool)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def admin(callers: Callers) -> Caller:
+    """An admin of the hosting tenant."""
+    return await callers.make("admin")
+
+
+@pytest.fixture
+async def scheduler(database_url: str, server: ApiServer) -> AsyncIterator[Scheduler]:
+    """Fires what is due."""
+    scheduler = Scheduler(database_url, "test", heartbeat=timedelta(seconds=0.2), lifetime=timedelta(seconds=5))
+    await scheduler.start()
+    yield scheduler
+    await scheduler.stop()

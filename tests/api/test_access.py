@@ -1,0 +1,138 @@
+"""Who may do what, over every operation that there is: roles, and other tenants' ids."""
+
+from typing import Any
+
+import pytest
+
+from api.callers import JOB, Caller, Callers
+from engine import until
+from evertick.api.app import operations
+from evertick.api.operations import Operation
+from evertick.domain.access import KeyRole, allows
+from evertick.domain.ids import Prefix, format_id
+
+GUARDED = [operation for operation in operations() if operation.role is not None]
+WITH_IDS = [
+    operation for operation in GUARDED if {"job_id", "run_id", "key_id", "tenant_id"} & set(operation.parameters)
+]
+
+BODIES: dict[str, Any] = {
+    "create_job": JOB,
+    "edit_job": {"max_retries": 1},
+    "put_job": JOB,
+    "create_jobs": [JOB],
+    "preview_schedule": {"schedule": "@daily"},
+    "lease": {"worker_id": "w", "wait_seconds": 0},
+    "record_outcomes": {"worker_id": "w", "outcomes": []},
+    "create_tenant": {"name": "new"},
+    "create_key": {"role": "viewer"},
+}
+NOBODYS = {
+    "job_id": format_id(Prefix.JOB, 1 << 8),
+    "run_id": f"run_{'0' * 26}",
+    "key_id": format_id(Prefix.API_KEY, 999_999),
+    "tenant_id": format_id(Prefix.TENANT, 999_999),
+    "name": "some-name",
+    "queue": "billing",
+    "worker_id": "w",
+}
+
+
+async def _call(caller: Caller, operation: Operation, ids: dict[str, str]) -> int:
+    path = operation.path.removeprefix("/api/v1").format(**ids)
+    body = BODIES.get(operation.name, {}) if operation.body is not None else None
+    answer = await caller.request(operation.method, path, json=body)
+    return answer.status_code
+
+
+@pytest.mark.parametrize("operation", GUARDED, ids=lambda operation: operation.name)
+async def test_each_role_may_do_what_it_may_and_nothing_else(callers: Callers, operation: Operation) -> None:
+    assert operation.role is not None
+    assert await _call(callers.of(None), operation, NOBODYS) == 401
+    for role in KeyRole:
+        status = await _call(await callers.make(role), operation, NOBODYS)
+        assert status not in {401, 422, 500}, (role, status)
+        assert (status != 403) == allows(role, operation.role), (role, status)
+
+
+@pytest.mark.parametrize(
+    ("held", "allowed"),
+    [
+        (KeyRole.VIEWER, {KeyRole.VIEWER}),
+        (KeyRole.OPERATOR, {KeyRole.VIEWER, KeyRole.OPERATOR}),
+        (KeyRole.EDITOR, {KeyRole.VIEWER, KeyRole.OPERATOR, KeyRole.EDITOR}),
+        (KeyRole.ADMIN, set(KeyRole)),
+        (KeyRole.WORKER, {KeyRole.WORKER}),
+    ],
+)
+def test_roles_grow_and_a_worker_is_apart(held: KeyRole, allowed: set[KeyRole]) -> None:
+    assert {needed for needed in KeyRole if allows(held, needed)} == allowed
+
+
+@pytest.fixture
+async def victims(callers: Callers, scheduler: object) -> dict[str, str]:
+    """The ids of what another tenant has: a job, a dead run, a key, itself."""
+    tenant_id = await callers.tenant()
+    owner = await callers.make("admin", tenant_id)
+    await owner.create(schedule="now", max_retries=0, name="theirs")
+    (attempt,) = await owner.lease()
+    await owner.record({"token": attempt["token"], "result": "failed"})
+    key = (await owner.get("/api-keys")).json()[0]
+
+    async def is_dead() -> bool:
+        return bool((await owner.get("/dead-letters")).json())
+
+    await until(is_dead)
+    return {
+        "job_id": attempt["job_id"],
+        "run_id": attempt["run_id"],
+        "key_id": key["key_id"],
+        "tenant_id": key["tenant_id"],
+        "owner": str(owner.key),
+    }
+
+
+async def test_another_tenants_ids_look_as_if_they_did_not_exist_on_every_route(
+    callers: Callers, victims: dict[str, str]
+) -> None:
+    stranger = await callers.make("admin", await callers.tenant())
+    statuses = {operation.name: await _call(stranger, operation, {**NOBODYS, **victims}) for operation in WITH_IDS}
+    assert len(statuses) >= 17
+    assert {name: status for name, status in statuses.items() if status != 404} == {}
+    owner = callers.of(victims["owner"])
+    assert (await owner.get(f"/jobs/{victims['job_id']}")).json()["spec_version"] == 1
+    assert (await owner.get(f"/runs/{victims['run_id']}")).json()["status"] == "dead"
+    assert len((await owner.get("/dead-letters")).json()) == 1
+
+
+async def test_lists_hold_nothing_of_another_tenant(callers: Callers, victims: dict[str, str]) -> None:
+    tenant_id = await callers.tenant()
+    stranger = await callers.make("admin", tenant_id)
+    for path in ("/jobs", "/runs", "/dead-letters"):
+        assert (await stranger.get(path)).json() == []
+    assert [tenant["tenant_id"] for tenant in (await stranger.get("/tenants")).json()] == [
+        format_id(Prefix.TENANT, tenant_id)
+    ]
+    assert {key["tenant_id"] for key in (await stranger.get("/api-keys")).json()} == {
+        format_id(Prefix.TENANT, tenant_id)
+    }
+    stats = (await stranger.get("/stats")).json()
+    assert (stats["fired_per_second"], stats["ready"], stats["running"]) == (0, 0, 0)
+
+
+async def test_what_names_another_tenant_in_query_or_body_is_not_found_either(
+    callers: Callers, victims: dict[str, str]
+) -> None:
+    stranger = await callers.make("admin", await callers.tenant())
+    other = victims["tenant_id"]
+    assert (await stranger.get("/api-keys", params={"tenant_id": other})).status_code == 404
+    assert (await stranger.post("/api-keys", json={"role": "viewer", "tenant_id": other})).status_code == 404
+    assert (await stranger.get("/dead-letters", params={"job_id": victims["job_id"]})).json() == []
+    replayed = await stranger.post("/dead-letters:replay", json={"filter": {"job_id": victims["job_id"]}})
+    assert replayed.json()["replayed"] == 0
+
+
+async def test_two_tenants_may_use_the_same_names(callers: Callers, victims: dict[str, str]) -> None:
+    stranger = await callers.make("editor", await callers.tenant())
+    answer = await stranger.put("/jobs/by-name/theirs", json=JOB)
+    assert (answer.status_code, answer.json()["job_id"] != victims["job_id"]) == (201, True)

@@ -1,0 +1,90 @@
+"""The published description: what it says, and that nothing can be made of it that the server does not keep to."""
+
+import asyncio
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.callers import JOB, Caller
+from evertick.api.app import operations
+
+SCHEMATHESIS = Path(sys.executable).parent / "schemathesis"
+CONTRACT = {
+    "GET /jobs", "POST /jobs", "POST /jobs:batch", "GET /jobs/{job_id}", "PATCH /jobs/{job_id}",
+    "DELETE /jobs/{job_id}", "PUT /jobs/by-name/{name}", "POST /jobs/{job_id}/pause", "POST /jobs/{job_id}/resume",
+    "POST /jobs/{job_id}/trigger", "GET /jobs/{job_id}/upcoming", "POST /schedules/preview",
+    "GET /jobs/{job_id}/runs", "GET /runs/{run_id}", "POST /runs/{run_id}/cancel", "POST /runs/{run_id}/replay",
+    "GET /runs", "GET /dead-letters", "POST /dead-letters/{run_id}/replay", "POST /dead-letters:replay",
+    "DELETE /dead-letters/{run_id}", "POST /queues/{queue}/lease", "POST /workers/{worker_id}/heartbeat",
+    "POST /outcomes", "GET /cluster", "GET /stats", "GET /tenants", "POST /tenants", "GET /api-keys",
+    "POST /api-keys",
+}  # fmt: skip
+
+
+async def _document(admin: Caller) -> dict[str, Any]:
+    answer = await admin.get("/openapi.json")
+    assert answer.headers["content-type"] == "application/json"
+    document: dict[str, Any] = answer.json()
+    return document
+
+
+def test_every_route_of_the_contract_is_there() -> None:
+    routes = {f"{each.method} {each.path.removeprefix('/api/v1')}" for each in operations()}
+    assert routes >= CONTRACT | {"GET /livez", "GET /readyz", "GET /metrics", "GET /openapi.json"}
+
+
+async def test_it_is_openapi_3_1_with_an_id_and_a_summary_for_each_operation(admin: Caller) -> None:
+    document = await _document(admin)
+    assert document["openapi"].startswith("3.1.")
+    described = [each for path in document["paths"].values() for each in path.values()]
+    assert len({each["operationId"] for each in described}) == len(described) == len(operations())
+    assert all(each["summary"] for each in described)
+
+
+async def test_every_reference_and_every_link_leads_somewhere(admin: Caller) -> None:
+    document = await _document(admin)
+    referred = set(re.findall(r'"\$ref":"#/components/schemas/([^"]+)"', (await admin.get("/openapi.json")).text))
+    assert referred <= document["components"]["schemas"].keys()
+    described = [each for path in document["paths"].values() for each in path.values()]
+    links = [
+        link for each in described for answer in each["responses"].values() for link in answer.get("links", {}).values()
+    ]
+    assert links
+    assert {link["operationId"] for link in links} <= {each["operationId"] for each in described}
+
+
+async def test_the_example_of_a_job_is_accepted(admin: Caller) -> None:
+    document = await _document(admin)
+    (example,) = document["components"]["schemas"]["JobRequest"]["examples"]
+    assert (await admin.post("/jobs", json=example)).status_code == 201
+
+
+@pytest.mark.usefixtures("scheduler")
+async def test_schemathesis_finds_nothing_in_a_short_look(admin: Caller, tmp_path: Path) -> None:
+    await _attack(admin, tmp_path, "--phases", "examples,fuzzing,stateful", "--max-examples", "3")
+
+
+@pytest.mark.campaign
+@pytest.mark.usefixtures("scheduler")
+async def test_schemathesis_finds_nothing_in_all_its_phases(admin: Caller, tmp_path: Path) -> None:
+    await _attack(admin, tmp_path, "--phases", "examples,coverage,fuzzing,stateful", "--continue-on-failure")
+
+
+async def _attack(admin: Caller, tmp_path: Path, *options: str) -> None:
+    """Let schemathesis try. It ends with 0 if it found neither failures nor errors."""
+    await admin.create(**JOB)
+    process = await asyncio.create_subprocess_exec(
+        *(str(SCHEMATHESIS), "run", f"{admin.base_url}openapi.json"),
+        *("-H", f"Authorization: Bearer {admin.key}", *options),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        cwd=tmp_path,
+    )
+    output, _ = await process.communicate()
+    said = output.decode()
+    assert process.returncode == 0, said[-8000:]
+    # One that lost its key would be refused everywhere, and find nothing for that reason.
+    assert (await admin.get("/jobs")).status_code == 200, "the key was lost on the way"

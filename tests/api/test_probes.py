@@ -1,0 +1,75 @@
+import asyncpg
+import httpx
+import pytest
+
+from api.callers import Caller, Callers
+from evertick.api.server import ApiServer, CannotListen
+
+
+@pytest.fixture
+def anybody(callers: Callers) -> httpx.AsyncClient:
+    caller = callers.of(None)
+    caller.base_url = httpx.URL(callers.address)
+    return caller
+
+
+async def test_it_is_alive_and_ready(anybody: httpx.AsyncClient) -> None:
+    assert (await anybody.get("/livez")).json() == {"status": "alive"}
+    assert (await anybody.get("/readyz")).json() == {"ready": True, "faults": []}
+
+
+async def test_it_is_not_ready_while_the_schema_does_not_fit(
+    anybody: httpx.AsyncClient, connection: asyncpg.Connection
+) -> None:
+    await connection.execute("DELETE FROM migrations WHERE name = '0002_front_door'")
+    answer = await anybody.get("/readyz")
+    assert (answer.status_code, answer.json()["ready"]) == (503, False)
+    assert "0002_front_door" in answer.json()["faults"][0]
+
+
+async def test_it_is_not_ready_while_the_clock_is_not_sane(
+    anybody: httpx.AsyncClient, connection: asyncpg.Connection
+) -> None:
+    await connection.execute(
+        "CREATE OR REPLACE FUNCTION clock_at() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE"
+        " AS $$ SELECT timestamptz '1970-01-01 00:00:00Z' $$"
+    )
+    answer = await anybody.get("/readyz")
+    assert (answer.status_code, answer.json()["ready"]) == (503, False)
+    assert "apart" in answer.json()["faults"][0]
+
+
+async def test_metrics_are_as_prometheus_reads_them(anybody: httpx.AsyncClient, admin: Caller) -> None:
+    await admin.create()
+    answer = await anybody.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert 'evertick_http_requests_total{operation="create_job",status="201"} 1.0' in answer.text
+    assert "evertick_ready_attempts 0.0" in answer.text
+    assert "evertick_unheld_partitions 256.0" in answer.text
+
+
+@pytest.mark.usefixtures("scheduler")
+async def test_the_cluster_shows_nodes_partitions_and_lag(admin: Caller) -> None:
+    cluster = (await admin.get("/cluster")).json()
+    assert [(node["node"], node["is_alive"]) for node in cluster["nodes"]] == [("test", True)]
+    assert cluster["partitions"]["total"] == 256
+    assert cluster["lag_seconds"] >= 0
+    assert cluster["tzdb"]
+
+
+@pytest.mark.usefixtures("scheduler")
+async def test_stats_show_rates_lag_depth_and_the_oldest_due_timer(admin: Caller) -> None:
+    await admin.create(schedule="now")
+    (attempt,) = await admin.lease()
+    await admin.record({"token": attempt["token"], "result": "success"})
+    stats = (await admin.get("/stats")).json()
+    assert stats["fired_per_second"] == stats["finished_per_second"] == stats["succeeded_per_second"] == 1 / 60
+    assert 0 <= stats["lag_ms"]["p50"] <= stats["lag_ms"]["p99"] <= stats["lag_ms"]["max"]
+    assert (stats["ready"], stats["running"]) == (0, 0)
+    assert stats["oldest_due_at"] is None
+
+
+async def test_an_address_that_is_taken_is_said_to_be(server: ApiServer, database_url: str) -> None:
+    port = int(server.address.rpartition(":")[2])
+    with pytest.raises(CannotListen, match=f"cannot listen on 127.0.0.1 port {port}"):
+        await ApiServer(database_url, port=port).start()

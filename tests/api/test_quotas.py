@@ -1,0 +1,102 @@
+import asyncio
+
+import asyncpg
+
+from api.callers import JOB, Caller, Callers, is_problem
+
+
+async def _limited(callers: Callers, connection: asyncpg.Connection, **limits: int) -> Caller:
+    """An editor of a new tenant with these limits."""
+    tenant_id = await callers.tenant()
+    for name, limit in limits.items():
+        await connection.execute(f"UPDATE tenants SET {name} = $1 WHERE tenant_id = $2", limit, tenant_id)
+    return await callers.make("editor", tenant_id)
+
+
+async def test_over_its_quota_of_jobs_a_tenant_is_told_which_and_when_to_try_again(
+    callers: Callers, connection: asyncpg.Connection
+) -> None:
+    editor = await _limited(callers, connection, jobs_quota=2)
+    first = await editor.create()
+    await editor.create()
+    refused = await editor.post("/jobs", json=JOB)
+    assert is_problem(refused, 429, "over-quota")["quota"] == "jobs"
+    assert int(refused.headers["retry-after"]) > 0
+    await editor.delete(f"/jobs/{first['job_id']}")
+    await editor.create()
+
+
+async def test_many_at_once_do_not_pass_the_quota_of_jobs(callers: Callers, connection: asyncpg.Connection) -> None:
+    editor = await _limited(callers, connection, jobs_quota=5)
+    answers = await asyncio.gather(*(editor.post("/jobs", json=JOB) for _ in range(20)))
+    assert sorted({answer.status_code for answer in answers}) == [201, 429]
+    assert len((await editor.get("/jobs")).json()) <= 5
+
+
+async def test_what_was_refused_does_not_count_as_a_job(callers: Callers, connection: asyncpg.Connection) -> None:
+    editor = await _limited(callers, connection, jobs_quota=2)
+    for _ in range(5):
+        assert (await editor.post("/jobs", json={**JOB, "schedule": "nonsense"})).status_code == 422
+    await editor.put("/jobs/by-name/a", json=JOB)
+    for retries in range(5):
+        assert (await editor.put("/jobs/by-name/a", json={**JOB, "max_retries": retries})).status_code == 200
+    await editor.create()
+
+
+async def test_a_batch_over_the_quota_creates_nothing(callers: Callers, connection: asyncpg.Connection) -> None:
+    editor = await _limited(callers, connection, jobs_quota=2)
+    refused = await editor.post("/jobs:batch", json=[JOB, JOB, JOB])
+    assert is_problem(refused, 429, "over-quota")["quota"] == "jobs"
+    assert (await editor.get("/jobs")).json() == []
+
+
+async def test_over_its_rate_a_tenant_waits_as_long_as_it_is_told(
+    callers: Callers, connection: asyncpg.Connection
+) -> None:
+    editor = await _limited(callers, connection, submits_per_second=1, submit_burst=2)
+    await editor.create()
+    await editor.create()
+    refused = await editor.post("/jobs", json=JOB)
+    assert is_problem(refused, 429, "over-quota")["quota"] == "submit_rate"
+    assert refused.headers["retry-after"] == "1"
+    await asyncio.sleep(1)  # what it was told
+    await editor.create()
+
+
+async def test_more_than_the_burst_in_one_request_is_refused(callers: Callers, connection: asyncpg.Connection) -> None:
+    editor = await _limited(callers, connection, submit_burst=2)
+    refused = await editor.post("/jobs:batch", json=[JOB, JOB, JOB])
+    assert is_problem(refused, 429, "over-quota")["quota"] == "submit_burst"
+
+
+async def test_runs_due_at_once_are_limited(callers: Callers, connection: asyncpg.Connection) -> None:
+    editor = await _limited(callers, connection, running_quota=0)
+    job = await editor.create()
+    for answer in (
+        await editor.post(f"/jobs/{job['job_id']}/trigger"),
+        await editor.post("/jobs", json={**JOB, "schedule": "now"}),
+    ):
+        assert is_problem(answer, 429, "over-quota")["quota"] == "running"
+
+
+async def test_a_repeated_request_is_answered_even_over_the_quota(
+    callers: Callers, connection: asyncpg.Connection
+) -> None:
+    editor = await _limited(callers, connection, jobs_quota=1)
+    headers = {"Idempotency-Key": "one"}
+    first, again = [await editor.post("/jobs", json=JOB, headers=headers) for _ in range(2)]
+    assert (again.status_code, again.json()) == (201, first.json())
+
+
+async def test_a_tenants_shortest_interval_is_kept(callers: Callers, connection: asyncpg.Connection) -> None:
+    editor = await _limited(callers, connection, shortest_interval_seconds=60)
+    assert (await editor.post("/jobs", json={**JOB, "schedule": "every 30s"})).status_code == 422
+    await editor.create(schedule="every 60s")
+
+
+async def test_one_tenants_quota_is_not_anothers(
+    admin: Caller, callers: Callers, connection: asyncpg.Connection
+) -> None:
+    editor = await _limited(callers, connection, jobs_quota=0)
+    assert (await editor.post("/jobs", json=JOB)).status_code == 429
+    await admin.create()

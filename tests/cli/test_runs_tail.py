@@ -1,0 +1,67 @@
+"""`evertick runs tail`: what is news, and the command as people run it."""
+
+import json
+import signal
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from cli.commands import Cli
+from cli.processes import evertick
+from evertick.cli.runs_tail import Following
+from evertick.sdk.client.models import Gap, Run
+from evertick.sdk.client.runs import Entry
+
+AT = datetime(2026, 6, 1, tzinfo=UTC)
+
+
+def run(name: str, status: str = "success", attempt: int = 1) -> Run:
+    return Run(run_id=name, job_id="job_1", scheduled_at=AT, status=status, attempt=attempt, reason="tick")
+
+
+def gap(count: int) -> Gap:
+    until = AT + timedelta(minutes=count)
+    return Gap(status="missed", reason="missed", scheduled_at=AT, until=until, count=count)
+
+
+def test_the_first_look_tells_the_last_ones_and_the_oldest_first() -> None:
+    assert Following(2).news([run("c"), run("b"), run("a")]) == [run("b"), run("c")]
+
+
+def test_later_looks_tell_what_is_new_or_has_changed() -> None:
+    following = Following(0)
+    first: list[Entry] = [run("b", "running"), run("a", "pending", 0), gap(1)]
+    assert following.news(first) == []
+    newest: list[Entry] = [run("c"), run("b"), run("a", "pending", 0), gap(2)]
+    assert following.news(newest) == [gap(2), run("b"), run("c")]
+    assert following.news(newest) == []
+    assert following.news([run("a", "running"), *newest[:2], newest[3]]) == [run("a", "running")]
+
+
+def test_a_look_of_which_nothing_is_known_may_have_missed_some() -> None:
+    following = Following(5)
+    assert not following.is_burst([run("b")]), "at first nothing is"
+    following.news([run("b"), run("a")])
+    assert not following.is_burst([run("c"), run("b")])
+    assert following.is_burst([run("e"), run("d")])
+
+
+@pytest.mark.parametrize("way", ["database", "api"])
+async def test_runs_are_followed_until_it_is_told_to_stop(cli: Cli) -> None:
+    await cli("jobs", "add", "by-hand", "manual", "--handler", "h")
+    before = (await cli.json("jobs", "trigger", "by-hand"))["run_id"]
+    arguments = ("runs", "tail", "--job", "by-hand", "--every", "0.1", *cli.options)
+    async with (
+        evertick(*arguments, "--json", **cli.environment) as machines,
+        evertick(*arguments, "--last", "1", **cli.environment) as people,
+    ):
+        assert (json.loads(await machines.line())["run_id"], before in await people.line()) == (before, True)
+        again = (await cli.json("jobs", "trigger", "by-hand"))["run_id"]
+        assert json.loads(await machines.line())["run_id"] == again
+        assert again in await people.line()
+        await cli("runs", "cancel", before)
+        told = json.loads(await machines.line())
+        assert (told["run_id"], told["status"]) == (before, "cancelled")
+        assert "cancelled" in await people.line()
+        assert await machines.stop(signal.SIGINT) == 0
+        assert await people.stop(signal.SIGTERM) == 0
