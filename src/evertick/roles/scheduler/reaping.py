@@ -4,17 +4,13 @@ import logging
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
-import msgspec
-
-from evertick.domain.ids import RunKey
-from evertick.domain.policies import Backoff
-from evertick.domain.retry import Ended, GiveUp, Retry, RetryPolicy, decide
-from evertick.domain.schedule.instants import to_us
+from evertick.domain.retry import Ended
 from evertick.domain.states import Outcome
 from evertick.roles.scheduler.state import State
 from evertick.runtime.clock import now_of
+from evertick.runtime.following import follow
 from evertick.store import outcomes
-from evertick.store.outcomes import Again, Dead, Ending, Lost
+from evertick.store.outcomes import Ending, Lost
 
 logger = logging.getLogger("evertick.scheduler")
 
@@ -60,7 +56,7 @@ class Reaping:
                 started_at=None,
                 finished_at=now_at,
                 error="the lease ran out: its worker was lost",
-                then=_follow(each),
+                then=follow(each.retry, each.job_id, each.fire_at, Ended(Outcome.LOST, each.attempt)),
             )
             for each in found
             if each.lane_id is not None
@@ -71,23 +67,3 @@ class Reaping:
         if recorded:
             logger.warning("%d attempts of %s are lost", len(recorded), worker)
             self._woken(ending.job_id for ending in endings)
-
-
-def _follow(lost: Lost) -> Again | Dead:
-    match decide(_policy(lost.retry), RunKey(lost.job_id, to_us(lost.fire_at)), Ended(Outcome.LOST, lost.attempt)):
-        case Retry(attempt, delay):
-            return Again(attempt, delay)
-        case GiveUp(reason):
-            return Dead(lost.attempt, reason.value)
-        case other:
-            raise AssertionError(other)
-
-
-def _policy(text: str) -> RetryPolicy:
-    stored = msgspec.json.decode(text)
-    return RetryPolicy(
-        stored["max_retries"],
-        Backoff(stored["backoff"]),
-        timedelta(seconds=stored["delay_seconds"]),
-        timedelta(seconds=stored["max_delay_seconds"]),
-    )

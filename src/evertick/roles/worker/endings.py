@@ -1,21 +1,18 @@
 """From what became of an attempt to its ending: the texts that are kept, and what follows by the job's policy."""
 
-import functools
 import re
 import traceback
-from datetime import datetime, timedelta
-from typing import Any, assert_never
+from datetime import datetime
+from typing import Any
 
 import msgspec
 
-from evertick.domain.ids import RunKey
-from evertick.domain.policies import Backoff
-from evertick.domain.retry import Defer, Done, Ended, GiveUp, Retry, RetryPolicy, decide
-from evertick.domain.schedule.instants import to_us
+from evertick.domain.retry import Ended
 from evertick.domain.states import Outcome
 from evertick.roles.worker.run import DoNotRetry, RetryLater
+from evertick.runtime.following import follow
 from evertick.store.lanes import Leased
-from evertick.store.outcomes import Again, Dead, Ending
+from evertick.store.outcomes import Ending
 
 EXCERPT_BYTES = 1024
 ERROR_BYTES = 4096
@@ -99,31 +96,7 @@ def _ending(
         started_at,
         finished_at,
         error=error,
-        then=_follow(leased, ended),
-    )
-
-
-def _follow(leased: Leased, ended: Ended) -> Again | Dead | None:
-    decision = decide(_policy(leased.retry), RunKey(leased.job_id, to_us(leased.fire_at)), ended)
-    match decision:
-        case Retry(attempt, delay) | Defer(attempt, delay):
-            return Again(attempt, delay)
-        case GiveUp(reason):
-            return Dead(leased.attempt, reason.value)
-        case Done():
-            return None
-        case _:
-            assert_never(decision)
-
-
-@functools.lru_cache(maxsize=1024)
-def _policy(text: str) -> RetryPolicy:
-    stored = msgspec.json.decode(text)
-    return RetryPolicy(
-        stored["max_retries"],
-        Backoff(stored["backoff"]),
-        timedelta(seconds=stored["delay_seconds"]),
-        timedelta(seconds=stored["max_delay_seconds"]),
+        then=follow(leased.retry, leased.job_id, leased.fire_at, ended),
     )
 
 
