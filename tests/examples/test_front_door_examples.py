@@ -1,0 +1,166 @@
+"""The examples that go over HTTP, and the commands on their pages, against one `evertick up`."""
+
+import asyncio
+import os
+import re
+import shlex
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+import pytest_asyncio
+
+import postgres
+from cli.commands import Cli
+from cli.processes import evertick
+from evertick import AsyncClient
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+RECEIVER = EXAMPLES / "webhook-receiver"
+GUIDE = ROOT / "docs" / "http-api.md"
+PATIENCE_SECONDS = 60
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@dataclass(frozen=True)
+class Server:
+    """Evertick as the examples find it."""
+
+    url: str
+    api_key: str
+    data_dir: Path
+
+    def environment(self, **more: str) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("EVERTICK_")}
+        return kept | {"EVERTICK_URL": self.url, "EVERTICK_API_KEY": self.api_key} | more
+
+    @asynccontextmanager
+    async def running(self, *command: str, cwd: Path = EXAMPLES, **environment: str) -> AsyncIterator[Process]:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=PIPE, stderr=PIPE, cwd=cwd, env=self.environment(**environment)
+        )
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.communicate()
+
+    async def output(self, *command: str) -> str:
+        """What a command says that ends well."""
+        async with self.running(*command) as process:
+            output, errors = await asyncio.wait_for(process.communicate(), PATIENCE_SECONDS)
+        assert process.returncode == 0, output.decode() + errors.decode()
+        return output.decode()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server() -> AsyncIterator[Server]:
+    # As `data_dir`, for all tests of this module.
+    data_dir = Path(os.environ["EVERTICK_TEST_SERVERS"]) / f"{postgres.EMBEDDED}-{os.getpid()}-front-door"
+    async with evertick("up", "--data-dir", str(data_dir), "--port", "0", "--log-level", "warning") as up:
+        url = (await up.ready()).split()[-1]
+        api_key = (await up.line()).split()[-1]
+        yield Server(url, api_key, data_dir)
+        assert await up.stop() == 0
+
+
+async def told(stream: asyncio.StreamReader | None, words: str) -> re.Match[str]:
+    """Wait until it says something like this."""
+    assert stream
+    said: list[str] = []
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while raw := await stream.readline():
+            said.append(raw.decode())
+            if found := re.search(words, said[-1]):
+                return found
+    raise AssertionError(f"it ended without {words!r} after {said}")
+
+
+async def stopped(process: Process) -> int | None:
+    process.send_signal(signal.SIGTERM)
+    await asyncio.wait_for(process.communicate(), PATIENCE_SECONDS)
+    return process.returncode
+
+
+async def test_the_receiver_acts_on_what_the_commands_of_its_page_send(server: Server) -> None:
+    page = (RECEIVER / "README.md").read_text(encoding="utf-8")
+    serve, add, trigger = (
+        shlex.split(re.search(rf"^\$ (?:\S+=\S+ )?{command} (.*)$", page, re.MULTILINE)[1])  # type: ignore[index]
+        for command in ("uvicorn", "evertick jobs add", "evertick jobs trigger")
+    )
+    on_database = Cli.at("--data-dir", str(server.data_dir))
+    over_api = Cli.at("--url", server.url, EVERTICK_API_KEY=server.api_key)
+    secret = (await on_database.json("secrets", "show"))["current"]
+    command = [sys.executable, "-m", "uvicorn", *(word.replace("8800", "0") for word in serve)]
+    async with server.running(*command, cwd=RECEIVER, WEBHOOK_SECRETS=secret) as receiver:
+        url = (await told(receiver.stderr, r"running on (http://\S+)"))[1]
+        await over_api("jobs", "add", *(word.replace("http://127.0.0.1:8800", url) for word in add))
+        await over_api("jobs", "trigger", *trigger)
+        await told(receiver.stdout, r"^report of .*, attempt 1: \{'type': 'weekly'\}")
+        async with httpx.AsyncClient(trust_env=False) as stranger:
+            assert (await stranger.post(url, json={})).status_code == 401
+            assert (await stranger.post(url, content=bytes(64 * 1024 + 1))).status_code == 413
+        await told(receiver.stdout, "refused: there is no readable webhook-timestamp")
+        await over_api("jobs", "delete", "report")
+
+
+async def test_the_remote_worker_runs_jobs_with_a_key_for_nothing_else(server: Server) -> None:
+    async with AsyncClient(server.url, server.api_key) as client:
+        key = await client.api_keys.create(role="worker")
+        command = (sys.executable, "remote_worker.py")
+        async with server.running(*command, EVERTICK_API_KEY=key.api_key) as worker:
+            await told(worker.stderr, "remote worker .* started on billing")
+            target = {"type": "worker", "queue": "billing"}
+            await client.jobs.create(
+                schedule="now", target=target | {"handler": "send_invoice"}, payload={"customer": "c1"}
+            )
+            await told(worker.stderr, "an invoice for c1, once per job_")
+            await client.jobs.create(
+                schedule="now", target=target | {"handler": "close_books"}, payload={"month": "June"}
+            )
+            await told(worker.stderr, "the books of June are closed")
+            assert await stopped(worker) == 0
+
+
+async def test_a_one_off_in_three_days_is_promised_once(server: Server) -> None:
+    command = (sys.executable, "one_off_in_three_days.py")
+    said = await server.output(*command)
+    found = re.fullmatch(r"job_\w+ is active\nit runs at \S+, which is (.*) UTC\n", said)
+    assert found, said
+    left = datetime.fromisoformat(found[1]).replace(tzinfo=UTC) - datetime.now(UTC)
+    assert timedelta(days=3) - timedelta(seconds=PATIENCE_SECONDS) < left <= timedelta(days=3)
+    assert await server.output(*command) == said
+
+
+async def test_curl_walks_through_the_life_of_a_job(server: Server) -> None:
+    said = await server.output("sh", "curl.sh")
+    (job_id,) = set(re.findall(r'"job_id":"(\w+)"', said))
+    (run_id,) = set(re.findall(r'"run_id":"(\w+)"', said))
+    assert re.search(r'"status":"paused".*"pause_reason":"the office is closed"', said)
+    async with AsyncClient(server.url, server.api_key) as client:
+        assert job_id not in [job.job_id async for job in client.jobs.list()]
+        assert (await client.runs.get(run_id)).reason == "manual"
+
+
+async def test_the_commands_of_the_guide_do_what_it_says(server: Server) -> None:
+    blocks = re.findall(r"^```sh\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    first, pull, errors, idempotency, pages = [await server.output("sh", "-euc", block) for block in blocks]
+    assert first.count('"name":"hello"') == 2
+    assert '"payload":{"name": "Ada"}' in pull
+    assert pull.endswith('{"recorded":1,"stale":[]}')
+    assert "urn:evertick:problem:invalid-input" in errors
+    assert re.findall(r'"pointer":"([^"]*)"', errors) == ["/target/handler", "/schedule"]
+    created = re.findall(r'"job_id":"(\w+)"', idempotency)
+    assert len(created) == 2
+    assert len(set(created)) == 1
+    assert re.search(r'^link: <.*>; rel="next"', pages, re.MULTILINE)
