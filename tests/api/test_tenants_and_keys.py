@@ -34,6 +34,13 @@ async def test_a_tenants_limits_can_be_changed_by_the_host_alone(admin: Caller, 
     assert pointers(await admin.patch(path, json={"weight": 0})) == ["/weight"]
 
 
+async def test_the_host_cannot_make_its_own_schedules_unfit_by_a_slip(admin: Caller) -> None:
+    (own,) = (await admin.get("/tenants")).json()
+    path = f"/tenants/{own['tenant_id']}"
+    is_problem(await admin.patch(path, json={"shortest_interval_seconds": 3600}), 409, "wrong-state")
+    assert (await admin.patch(path, json={"jobs_quota": 7})).json()["jobs_quota"] == 7
+
+
 async def test_a_key_is_made_listed_and_revoked(admin: Caller, callers: Callers) -> None:
     answer = await admin.post("/api-keys", json={"role": "viewer", "name": "wall"})
     new = answer.json()
@@ -56,6 +63,14 @@ async def test_a_key_is_made_listed_and_revoked(admin: Caller, callers: Callers)
 async def test_the_key_in_use_cannot_be_revoked(admin: Caller) -> None:
     (own,) = (await admin.get("/api-keys")).json()
     is_problem(await admin.delete(f"/api-keys/{own['key_id']}"), 409, "wrong-state")
+    assert (await admin.get("/jobs")).status_code == 200
+
+
+async def test_the_key_in_use_is_rotated_with_a_grace_for_the_answer_may_be_lost(admin: Caller) -> None:
+    (own,) = (await admin.get("/api-keys")).json()
+    path = f"/api-keys/{own['key_id']}/rotate"
+    is_problem(await admin.post(path, json={"grace_seconds": 3599}), 409, "wrong-state")
+    assert (await admin.post(path, json={"grace_seconds": 3600})).status_code == 201
     assert (await admin.get("/jobs")).status_code == 200
 
 

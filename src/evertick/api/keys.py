@@ -15,6 +15,10 @@ from evertick.usecases.keys import Key, NewSecret
 
 section = Section("API keys")
 
+OWN_GRACE_SECONDS = 3600
+"""Of the key in use: should the answer with its successor be lost, nobody is locked out."""
+OWN_GRACE = timedelta(seconds=OWN_GRACE_SECONDS)
+
 _KEY_ID = {"key_id": "$response.body#/key_id"}
 _LINKS = {"get": ("get_key", _KEY_ID), "rotate": ("rotate_key", _KEY_ID), "revoke": ("revoke_key", _KEY_ID)}
 
@@ -79,7 +83,7 @@ async def get_key(call: Call, key_id: str) -> Answer:
     "/api-keys/{key_id}/rotate",
     KeyRole.ADMIN,
     answers={201: Shown("NewKey", "The key that takes its place, shown this once.", ("Location",), _LINKS)},
-    problems=(Kind.NOT_FOUND,),
+    problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
     is_repeatable=False,  # the answer holds a secret, which must not be kept
 )
 async def rotate_key(call: Call, key_id: str, body: RotateRequest) -> Answer:
@@ -88,6 +92,10 @@ async def rotate_key(call: Call, key_id: str, body: RotateRequest) -> Answer:
     The old one stays valid for the grace, so that its holders can change over.
     """
     grace = timedelta(seconds=body.grace_seconds)
+    if key_id == call.caller.key_id and grace < OWN_GRACE:
+        raise Problem(
+            Kind.WRONG_STATE, f"this is the key in use: give it a grace of {OWN_GRACE_SECONDS} seconds or more"
+        )
     new = await keys.rotate(call.tenant.pool, call.sees_only, key_id, grace)
     call.afterwards.append(call.services.keys.forget)
     location = {"Location": path_to("api-keys", new.key.key_id)}

@@ -70,12 +70,15 @@ async def get_tenant(call: Call, tenant_id: str) -> Answer:
     "/tenants/{tenant_id}",
     KeyRole.ADMIN,
     answers={200: Shown(TenantView, "The tenant as it is now.")},
-    problems=(Kind.NOT_FOUND,),
+    problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
 )
 async def edit_tenant(call: Call, tenant_id: str, body: TenantPatch) -> Answer:
     """Change a tenant's quota or share."""
-    tenants.tenant_key(call.sees_only, tenant_id)
+    key = tenants.tenant_key(call.sees_only, tenant_id)
     _require_host(call)
+    if key == call.caller.tenant.tenant_id and body.shortest_interval_seconds is not None:
+        # It would make the caller's own jobs unfit to be edited, at one stroke.
+        raise Problem(Kind.WRONG_STATE, "the shortest interval of one's own tenant is set from the command line")
     edited = await tenants.edit(call.tenant.pool, tenant_id, _changes(body))
     call.afterwards.append(call.services.keys.forget)
     return ok(edited, subject=tenant_id)
