@@ -17,7 +17,7 @@ from evertick.store import lanes, members, outcomes, timers
 from evertick.store.lanes import Leased
 from evertick.store.outcomes import Again, Dead, Ending
 from evertick.store.statements import Connection
-from evertick.store.timers import Fired, Firing
+from evertick.store.timers import Fired, Firing, Gap, Plan
 
 AT = datetime(2026, 6, 9, 12, tzinfo=UTC)
 """A fire time long past by the server's clock: whatever stands at it is due."""
@@ -42,7 +42,7 @@ WITH given AS (
 ), version AS (
     INSERT INTO job_versions (job_id, rule_id, effective_at, spec_version, timeout_seconds, name, timezone, handler,
                               retry, payload, spec)
-    SELECT job_id, rule_id, fire_at, 1, 60, 'job ' || job_id, 'UTC', 'handle', $9::jsonb, '{"n": 1}', '{}'
+    SELECT job_id, rule_id, fire_at, 1, 60, 'job ' || job_id, 'UTC', 'handle', $9::json, '{"n": 1}', '{}'
       FROM given, rule
 ), lane AS (
     INSERT INTO lanes (lane_id, queue_id, partition, priority)
@@ -126,27 +126,24 @@ class Planned:
 
 
 def firing_of(planned: Sequence[Planned]) -> Firing:
-    firing = Firing()
-    for number, each in enumerate(planned, start=1):
-        next_at = None if each.is_last or each.kind != "tick" else each.fire_at + MINUTE
-        firing.job_ids.append(each.job.job_id)
-        firing.kinds.append(each.kind)
-        firing.fire_ats.append(each.fire_at)
-        firing.due_ats.append(each.due_at or each.fire_at)
-        firing.rule_ids.append(each.job.rule_id if each.rule_id is None else each.rule_id)
-        firing.run_ats.append((each.run_at or each.fire_at) if each.runs else None)
-        firing.reasons.append(each.reason if each.kind == "tick" else None)
-        firing.next_fire_ats.append(next_at)
-        firing.next_due_ats.append(next_at)
-        firing.policies.append(each.policy)
-        firing.limits.append(each.limit)
-        for first_at, last_at, ticks, reason in each.gaps:
-            firing.gap_numbers.append(number)
-            firing.gap_first_ats.append(first_at)
-            firing.gap_last_ats.append(last_at)
-            firing.gap_ticks.append(ticks)
-            firing.gap_reasons.append(reason)
-    return firing
+    return [(_plan_of(each), [each.job.job_id]) for each in planned]
+
+
+def _plan_of(each: Planned) -> Plan:
+    next_at = None if each.is_last or each.kind != "tick" else each.fire_at + MINUTE
+    return Plan(
+        kind=each.kind,
+        fire_at=each.fire_at,
+        due_at=each.due_at or each.fire_at,
+        rule_id=each.job.rule_id if each.rule_id is None else each.rule_id,
+        run_at=(each.run_at or each.fire_at) if each.runs else None,
+        reason=each.reason if each.kind == "tick" else None,
+        next_fire_at=next_at,
+        next_due_at=next_at,
+        policy=each.policy,
+        limit=each.limit,
+        gaps=tuple(Gap(*gap) for gap in each.gaps),
+    )
 
 
 @dataclass(slots=True)
@@ -209,7 +206,8 @@ async def finish(connection: Connection, job: Job, result: str = "success", then
     """Lease and end whatever is ready in a job's queue; how many attempts that was."""
     leased = await lease(connection, job)
     done = sorted({each.lease_id for each in leased})
-    return len(await outcomes.record(connection, "w", [ending_of(each, result, then) for each in leased], done))
+    endings = [ending_of(each, result, then) for each in leased]
+    return len(endings) - len(await outcomes.record(connection, "w", endings, done))
 
 
 async def retry_timer(connection: Connection, job: Job) -> Planned:

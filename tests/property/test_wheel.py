@@ -52,6 +52,16 @@ class WheelMachine(RuleBasedStateMachine):
     def step_back(self, step_us: int) -> None:
         self.advance_to(self.now_us - step_us)
 
+    @rule(step_us=distances() | st.just(0), most=st.integers(1, 5))
+    def advance_a_little_at_a_time(self, step_us: int, most: int) -> None:
+        self.now_us += step_us
+        due = self.wheel.advance(self.now_us, most)
+        waiting = {key: due_us for key, due_us in self.dues.items() if due_us <= self.now_us}
+        assert len(due) == min(most, len(waiting))
+        assert all(waiting.pop(key) == due_us for due_us, key in due)
+        for _, key in due:
+            del self.dues[key]
+
     @rule(data=st.data(), near_by=st.integers(-1, 1))
     def advance_close_to_an_entry(self, data: st.DataObject, near_by: int) -> None:
         if self.dues:
@@ -59,7 +69,7 @@ class WheelMachine(RuleBasedStateMachine):
 
     @rule()
     def drain_by_next_due(self) -> None:
-        for _ in range(WAKES_PER_ENTRY * len(self.dues)):
+        for _ in range(WAKES_PER_ENTRY * len(self.dues) + 1):
             if (wake_us := self.wheel.next_due()) is not None:
                 self.advance_to(wake_us)
         assert not self.dues

@@ -3,7 +3,20 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from engine import AT, MINUTE, Holder, Planned, add_job, add_timer, finish, gaps_of, retry_timer, runs_of, timers_of
+from engine import (
+    AT,
+    MINUTE,
+    Holder,
+    Planned,
+    add_job,
+    add_timer,
+    finish,
+    firing_of,
+    gaps_of,
+    retry_timer,
+    runs_of,
+    timers_of,
+)
 from evertick.store import timers
 from evertick.store.outcomes import Again
 
@@ -31,7 +44,7 @@ async def ledger(connection: asyncpg.Connection) -> list[int]:
 async def test_a_tick_runs_and_its_timer_moves(connection: asyncpg.Connection, holder: Holder) -> None:
     job = await add_job(connection, fire_at=AT, due_at=AT + MINUTE / 2)
     fired = await holder.fire(Planned(job, due_at=AT + MINUTE / 2))
-    assert (fired.runs, list(fired.judged), list(fired.queue_ids)) == (1, [1], [job.queue_id])
+    assert (fired.runs, list(fired.refused), list(fired.lane_ids)) == (1, [], [job.lane_id])
     attempt = await connection.fetchrow("SELECT * FROM attempts")
     assert attempt is not None
     assert attempt["epoch"] == holder.epochs[job.partition]
@@ -76,7 +89,7 @@ async def test_a_timer_that_is_not_as_planned_any_more_is_not_touched(
     job, neighbour = await add_job(connection), await add_job(connection, partition=8)
     await connection.execute(f"{change} WHERE job_id = $1", job.job_id)
     fired = await holder.fire(Planned(job, gaps=[(AT, AT, 1, "dst")]), Planned(neighbour))
-    assert list(fired.judged) == [2]
+    assert list(fired.refused) == [1]
     assert await timers_of(connection, job) == ([("tick", stands_at)] if stands_at else [])
     assert await runs_of(connection, job) == []
     assert await gaps_of(connection, job) == []
@@ -89,7 +102,7 @@ async def test_a_timer_that_the_database_does_not_find_due_yet_is_early(
     soon_at = await connection.fetchval("SELECT clock_at() + interval '1 hour'")
     job = await add_job(connection, fire_at=soon_at)
     fired = await holder.fire(Planned(job, soon_at))
-    assert (fired.runs, list(fired.judged), list(fired.early)) == (0, [1], [1])
+    assert (fired.runs, list(fired.refused), list(fired.early)) == (0, [], [1])
     assert fired.now_at < soon_at - HOUR_AHEAD + MINUTE
     assert await timers_of(connection, job) == [("tick", soon_at)]
     assert (await ledger(connection))[:3] == [0, 0, 0]
@@ -118,9 +131,26 @@ async def test_missed_ticks_are_a_gap_written_with_the_move(connection: asyncpg.
     plan = Planned(job, run_at=AT + 4 * MINUTE, reason="catch_up", gaps=[missed, swallowed])
     await holder.fire(plan)
     again = await holder.fire(plan)
-    assert list(again.judged) == []
+    assert list(again.refused) == [1]
     assert await gaps_of(connection, job) == [missed, swallowed]
     assert await runs_of(connection, job) == [(AT + 4 * MINUTE, "catch_up", 1)]
+
+
+async def test_jobs_that_share_a_plan_fire_and_leave_their_gaps_alike(
+    connection: asyncpg.Connection, holder: Holder
+) -> None:
+    alike = [await add_job(connection, partition=partition) for partition in (7, 8, 7)]
+    alone = await add_job(connection)
+    missed, swallowed = (AT, AT, 1, "missed"), (AT + MINUTE, AT + MINUTE, 1, "dst")
+    [(shared, _), (other, _)] = firing_of([Planned(alike[0], gaps=[missed, swallowed]), Planned(alone)])
+    firing = [(shared, [job.job_id for job in alike]), (other, [alone.job_id])]
+    fired = await timers.fire(connection, holder.node, holder.epochs, holder.last_seq, firing)
+    assert (fired.runs, list(fired.refused)) == (4, [])
+    for job in alike:
+        assert await runs_of(connection, job) == [(AT, "tick", 1)]
+        assert await timers_of(connection, job) == [("tick", AT + MINUTE)]
+        assert await gaps_of(connection, job) == [missed, swallowed]
+    assert await gaps_of(connection, alone) == []
 
 
 async def test_a_tick_with_nothing_left_to_run_only_leaves_its_gap(
@@ -128,7 +158,7 @@ async def test_a_tick_with_nothing_left_to_run_only_leaves_its_gap(
 ) -> None:
     job = await add_job(connection)
     fired = await holder.fire(Planned(job, runs=False, reason=None, gaps=[(AT, AT, 1, "missed")]))
-    assert (fired.runs, list(fired.judged), list(fired.queue_ids)) == (0, [1], [])
+    assert (fired.runs, list(fired.refused), list(fired.lane_ids)) == (0, [], [])
     assert await ledger(connection) == [0, 0, 1, 1, 0]
 
 
@@ -158,7 +188,7 @@ async def test_nothing_planned_still_tells_the_time(connection: asyncpg.Connecti
     before_at = await connection.fetchval("SELECT clock_at()")
     fired = await holder.fire()
     assert before_at < fired.now_at < await connection.fetchval("SELECT clock_at()")
-    assert (fired.runs, fired.last_seq, list(fired.judged)) == (0, holder.last_seq, [])
+    assert (fired.runs, fired.last_seq, list(fired.refused)) == (0, holder.last_seq, [])
 
 
 async def test_a_job_whose_rule_cannot_be_read_is_paused(connection: asyncpg.Connection, holder: Holder) -> None:

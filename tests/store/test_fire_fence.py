@@ -45,7 +45,7 @@ async def test_whoever_does_not_hold_the_partition_writes_nothing(
     job, neighbour = await add_job(connection), await add_job(connection, partition=8)
     stale = Holder(connection, node, {7: epoch, 8: holder.epochs[8]})
     fired = await stale.fire(Planned(job, gaps=[(AT, AT, 1, "missed")]))
-    assert (fired.runs, list(fired.judged)) == (0, [])
+    assert (fired.runs, list(fired.refused)) == (0, [1])
     assert await timers_of(connection, job) == [("tick", AT)]
     assert await connection.fetchval("SELECT count(*) FROM gaps") == 0
     assert (await holder.fire(Planned(job), Planned(neighbour))).runs == 2
@@ -55,7 +55,7 @@ async def test_a_partition_without_a_known_epoch_is_not_fired(connection: asyncp
     job, neighbour = await add_job(connection), await add_job(connection, partition=8)
     del holder.epochs[7]
     fired = await holder.fire(Planned(job), Planned(neighbour))
-    assert (fired.runs, list(fired.judged)) == (1, [2])
+    assert (fired.runs, list(fired.refused)) == (1, [1])
 
 
 async def test_released_partitions_are_not_fired(connection: asyncpg.Connection, holder: Holder) -> None:
@@ -94,7 +94,7 @@ async def test_a_firing_that_meets_a_takeover_in_progress_waits_and_writes_nothi
         firing = asyncio.create_task(holder.fire(Planned(job)))
         await until_blocked(watcher, connection)
     fired = await firing
-    assert (fired.runs, list(fired.judged)) == (0, [])
+    assert (fired.runs, list(fired.refused)) == (0, [1])
     assert await timers_of(connection, job) == [("tick", AT)]
 
 
@@ -145,7 +145,7 @@ async def test_whoever_changes_a_job_at_this_moment_wins_and_nobody_waits(
     async with second.transaction():
         await second.execute(f"{change} WHERE job_id = $1", job.job_id)
         fired = await holder.fire(Planned(job), Planned(neighbour))
-        assert (fired.runs, list(fired.judged)) == (1, [2])
+        assert (fired.runs, list(fired.refused)) == (1, [1])
     assert (await holder.fire(Planned(job))).runs == 0
     assert await runs_of(connection, job) == []
 

@@ -221,3 +221,20 @@ async def test_a_lease_whose_answer_got_lost_is_not_extended(connection: asyncpg
     await holder.fire(*[Planned(job) for job in jobs])
     known, _ = [(await lease(connection, *jobs, worker="w", most=1))[0].lease_id for _ in range(2)]
     assert await lanes.extend(connection, "w", timedelta(hours=1), [known]) == {known}
+
+
+async def test_only_the_lanes_that_were_named_are_leased_from(connection: asyncpg.Connection, holder: Holder) -> None:
+    named, other = await add_job(connection, partition=3), await add_job(connection, partition=4)
+    await holder.fire(Planned(named), Planned(other))
+    leased = await lanes.lease(
+        connection,
+        [named.queue_id],
+        "w",
+        lanes=9,
+        most_per_lane=9,
+        rotation=0,
+        lease_time=LEASE,
+        only={named.lane_id, named.lane_id + 4096},
+    )
+    assert [each.job_id for each in leased] == [named.job_id]
+    assert [each.job_id for each in await lease(connection, other)] == [other.job_id]

@@ -26,7 +26,7 @@ async def test_a_triggered_run_is_one_of_its_own_and_consumes_no_tick(world: Wor
     assert (await get_run(tenant, run_id)).run.status == "pending"
     await world.fire()
     (leased,) = await world.lease()
-    assert (leased.reason, leased.attempt, leased.payload) == ("manual", 1, '{"from": "job"}')
+    assert (leased.reason, leased.attempt, leased.payload) == ("manual", 1, '{"from":"job"}')
     await world.set_clock(at(1))
     await world.record([leased])
     assert [(each.fire_at, each.reason) for each in await world.run_all()] == [(at(1), "tick")]

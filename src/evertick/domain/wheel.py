@@ -4,6 +4,7 @@ Owns their order and nothing else: the caller brings the time, and Postgres stay
 A million entries take 145 to 161 bytes each; docs/decisions/0002-timing-wheel.md has the layout and its reasons.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
@@ -24,10 +25,11 @@ class Wheel:
     on a level chosen by its distance: level 0 has a slot per tick, each further level slots 512 times as wide,
     whose entries cascade to narrower ones as their time comes. What is due in the current tick or before it is
     *near*, and held in exact order. So no entry leaves early, not even within its tick: the length of a tick
-    decides what the wheel costs, not how precise it is.
+    decides what the wheel costs, not how precise it is. What the wheel has turned past is *over*: slots that stay as
+    they are until someone takes what is in them.
     """
 
-    __slots__ = ("_agenda", "_dues", "_levels", "_near", "_tick", "_tick_us")
+    __slots__ = ("_agenda", "_dues", "_levels", "_near", "_over", "_over_us", "_tick", "_tick_us")
 
     def __init__(self, now_us: int, tick_us: int = 1_000) -> None:
         if tick_us < 1:
@@ -38,6 +40,8 @@ class Wheel:
         self._levels: list[_Level] = []  # as many as the farthest entry needs
         self._near: Slot = {}
         self._agenda: list[Due] = []  # a heap over _near; what has left _near meanwhile is skipped
+        self._over: deque[Slot] = deque()
+        self._over_us = (0, 0)  # no entry in there is due before the one, nor after the other
 
     def __len__(self) -> int:
         return len(self._dues)
@@ -67,17 +71,25 @@ class Wheel:
         self._unplace(key, due_us)
         return True
 
-    def advance(self, now_us: int) -> list[Due]:
+    def advance(self, now_us: int, most: int | None = None) -> list[Due]:
         """Remove and return all that is due at `now_us` or before, as (due_us, key) in that order.
 
-        The cost is that of what leaves and cascades, however long ago the last call was. A `now_us` before an
-        earlier one is safe: the wheel does not turn back, but what is due after `now_us` stays.
+        With `most`, no more than that: then those of earlier ticks leave first, and within a tick in any order. So it
+        costs what leaves and cascades, however long ago the last call was and however much is due at one instant. A
+        `now_us` before an earlier one is safe: the wheel does not turn back, but what is due after `now_us` stays.
         """
         tick = now_us // self._tick_us
-        due = self._turn(tick, now_us) if tick > self._tick else self._pop_near(now_us)
+        if tick > self._tick:
+            self._turn(tick, now_us)
+        elif self._over and now_us < self._over_us[1]:
+            self._recall()
+        due = self._pop_over(most)
+        due += self._pop_near(now_us, None if most is None else most - len(due))
         dues = self._dues
         for _, key in due:
             del dues[key]
+        if most is None:
+            due.sort()
         return due
 
     def next_due(self) -> int | None:
@@ -87,6 +99,8 @@ class Wheel:
         use. Whoever advances to each answer in turn wakes for an entry at most once per level (for the coming
         year: four) before waking when it is due.
         """
+        if self._over:
+            return self._over_us[0]
         agenda, near = self._agenda, self._near
         while agenda:
             due_us, key = agenda[0]
@@ -135,7 +149,8 @@ class Wheel:
     def _unplace(self, key: int, due_us: int) -> None:
         tick = due_us // self._tick_us
         if tick <= self._tick:
-            del self._near[key]
+            if self._near.pop(key, None) is None:
+                self._unplace_over(key)
             return
         for level in self._levels:  # it may wait above the lowest level that reaches it by now
             slot = level.slots.get(tick >> level.shift)
@@ -144,31 +159,66 @@ class Wheel:
                     slot.clear()  # an emptied dict keeps the table of its fullest time otherwise
                 return
 
-    def _pop_near(self, now_us: int) -> list[Due]:
+    def _unplace_over(self, key: int) -> None:
+        for slot in self._over:
+            if slot.pop(key, None) is not None:
+                break
+        while self._over and not self._over[0]:
+            self._over.popleft()
+
+    def _pop_near(self, now_us: int, most: int | None) -> list[Due]:
         agenda, near = self._agenda, self._near
-        due = []
-        while agenda and agenda[0][0] <= now_us:
+        due: list[Due] = []
+        while agenda and agenda[0][0] <= now_us and (most is None or len(due) < most):
             due_us, key = entry = heappop(agenda)
             if near.get(key) == due_us:
                 del near[key]
                 due.append(entry)
         return due
 
-    def _turn(self, tick: int, now_us: int) -> list[Due]:
-        """Go on to a later tick. What was near is due by then, and so is what waited in the ticks between."""
-        due = [(due_us, key) for key, due_us in self._near.items()]
-        self._near.clear()
-        self._agenda.clear()
+    def _pop_over(self, most: int | None) -> list[Due]:
+        due: list[Due] = []
+        while self._over and (most is None or len(due) < most):
+            slot = self._over[0]
+            if most is None or len(due) + len(slot) <= most:
+                due += [(due_us, key) for key, due_us in slot.items()]
+                self._over.popleft()
+            else:
+                for _ in range(most - len(due)):
+                    key, due_us = slot.popitem()
+                    due.append((due_us, key))
+        return due
+
+    def _recall(self) -> None:
+        """The clock was set back: what is over may not be due any more, and has to stand in exact order."""
+        over, self._over = self._over, deque()
+        for slot in over:
+            for key, due_us in slot.items():
+                self._place_near(key, due_us)
+
+    def _turn(self, tick: int, now_us: int) -> None:
+        """Go on to a later tick. What was near is over by then, and so is what waited in the ticks between."""
+        if self._near:
+            self._add_over(self._near, self._agenda[0][0], now_us)
+            self._near = {}
+            self._agenda.clear()
         later: list[Entry] = []
         for level in self._levels:
-            for slot in level.take_until(tick):
-                due += [(due_us, key) for key, due_us in slot.items() if due_us <= now_us]
+            for number, slot in level.take_until(tick):
+                if (number + 1 << level.shift) <= tick:
+                    self._add_over(slot, (number << level.shift) * self._tick_us, now_us)
+                    continue
                 later += [entry for entry in slot.items() if entry[1] > now_us]
+                due = {key: due_us for key, due_us in slot.items() if due_us <= now_us}
+                self._add_over(due, (number << level.shift) * self._tick_us, now_us)
         self._tick = tick
         self._place(later)  # once every level has turned: a ring has room for one round only
         self._cascade_ahead()
-        due.sort()
-        return due
+
+    def _add_over(self, slot: Slot, first_us: int, now_us: int) -> None:
+        if slot:
+            self._over_us = (min(first_us, self._over_us[0]) if self._over else first_us, now_us)
+            self._over.append(slot)
 
     def _cascade_ahead(self) -> None:
         """Empty the next wide slots a batch at a time, so that entering a full one does not stall the wheel."""
@@ -198,12 +248,12 @@ class _Level:
         slot = self.slots[number] = {}
         return slot
 
-    def take_until(self, tick: int) -> list[Slot]:
-        """Turn to the tick, and hand over each slot that begins at it or before."""
+    def take_until(self, tick: int) -> list[tuple[int, Slot]]:
+        """Turn to the tick, and hand over each slot that begins at it or before, with its number."""
         number = tick >> self.shift
         taken = []
         while (first := self._first()) is not None and first <= number:
-            taken.append(self._remove(first))
+            taken.append((first, self._remove(first)))
         self.at = number
         return taken
 

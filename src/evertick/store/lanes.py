@@ -1,6 +1,6 @@
 """Lanes and leases: how ready attempts reach workers and dispatchers."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -11,7 +11,10 @@ _SQL = statements.load("lanes")
 
 
 class Leased(NamedTuple):
-    """An attempt to run, with all that running it needs. `is_over`: it was cancelled while it waited."""
+    """An attempt to run, with all that running it needs. `is_over`: it was cancelled while it waited.
+
+    `is_listed`: its run has a row in open_runs, which its ending removes.
+    """
 
     lane_id: int
     seq: int
@@ -32,6 +35,7 @@ class Leased(NamedTuple):
     spec: str | None
     replays_at: datetime | None
     is_over: bool
+    is_listed: bool = True
 
 
 class Waiting(NamedTuple):
@@ -40,6 +44,10 @@ class Waiting(NamedTuple):
     queue_id: int
     attempts: int
     oldest_at: datetime
+
+
+def queue_of(lane_id: int) -> int:
+    return lane_id >> 10
 
 
 async def lease(  # noqa: PLR0913 - from where, how much and for whom
@@ -51,6 +59,7 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
     most_per_lane: int,
     rotation: int,
     lease_time: timedelta,
+    only: Collection[int] | None = None,
 ) -> list[Leased]:
     """Lease ranges, then read what is in them. Should the second fail, the leases run out."""
     ranges = await _SQL["lease"].fetch(
@@ -60,6 +69,7 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
         lanes=lanes,
         most_per_lane=most_per_lane,
         rotation=rotation,
+        only=None if only is None else list(only),
         lease_seconds=lease_time.total_seconds(),
     )
     if not ranges:

@@ -5,12 +5,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple, TypeAlias
 
+from evertick.domain.schedule.instants import to_us
+from evertick.domain.states import Outcome
 from evertick.store import statements
 from evertick.store.statements import Connection
 
 _SQL = statements.load("outcomes")
 
 Token: TypeAlias = tuple[int, int]  # lane_id, seq
+
+_SUCCESS = Outcome.SUCCESS.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,20 @@ class Ending(NamedTuple):
     error: str | None = None
     excerpt: str | None = None
     then: Again | Dead | None = None
+    is_listed: bool = True
+    """False: the run is known to have no row in open_runs."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it succeeded and there is nothing else to tell."""
+        return (
+            self.result == _SUCCESS
+            and self.then is None
+            and self.started_at is not None
+            and self.code is None
+            and self.error is None
+            and self.excerpt is None
+        )
 
 
 class Lost(NamedTuple):
@@ -65,40 +83,52 @@ class Lost(NamedTuple):
 async def record(
     connection: Connection, worker: str, endings: Sequence[Ending], done_leases: Sequence[int]
 ) -> set[Token]:
-    """Record outcomes and let go of leases. Returns the attempts that were recorded; the others are stale."""
-    endings = sorted(endings)  # by lane and seq: two who race for the same ones cannot deadlock
-    columns = list(zip(*endings, strict=True)) if endings else [()] * len(Ending._fields)
-    lane_ids, seqs, job_ids, fire_ats, _, _, results, started_ats, finished_ats, codes, errors, excerpts, _ = columns
-    following = [ending for ending in endings if ending.then is not None]
-    row = await _SQL["record"].fetchrow(
+    """Record outcomes and let go of leases. Returns the attempts that were not recorded: others had ended them."""
+    told = [ending for ending in endings if not ending.is_plain]
+    plain = [ending for ending in endings if ending.is_plain] if told else endings
+    over = [ending for ending in endings if ending.is_listed and not isinstance(ending.then, Again)]
+    following = [ending for ending in told if ending.then is not None]
+    rows = await _SQL["record"].fetch(
         connection,
         worker=worker,
-        lane_ids=lane_ids,
-        seqs=seqs,
-        job_ids=job_ids,
-        fire_ats=fire_ats,
-        results=results,
-        finals=[not isinstance(ending.then, Again) for ending in endings],
-        started_ats=started_ats,
-        finished_ats=finished_ats,
-        codes=codes,
-        errors=errors,
-        excerpts=excerpts,
-        next_lane_ids=[ending.lane_id for ending in following],
-        next_seqs=[ending.seq for ending in following],
-        next_job_ids=[ending.job_id for ending in following],
-        next_fire_ats=[ending.fire_at for ending in following],
-        next_spec_versions=[ending.spec_version for ending in following],
-        next_reasons=[ending.reason for ending in following],
-        next_attempts=[ending.then.attempt for ending in following if ending.then],
-        next_delays=[
-            ending.then.delay.total_seconds() if isinstance(ending.then, Again) else None for ending in following
-        ],
-        dead_reasons=[ending.then.reason if isinstance(ending.then, Dead) else None for ending in following],
+        plain_lane_ids=[ending.lane_id for ending in plain],
+        plain_seqs=[ending.seq for ending in plain],
+        plain_started_us=[to_us(ending.started_at) for ending in plain if ending.started_at],
+        plain_finished_us=[to_us(ending.finished_at) for ending in plain],
+        lane_ids=[ending.lane_id for ending in told],
+        seqs=[ending.seq for ending in told],
+        started_ats=[ending.started_at for ending in told],
+        finished_ats=[ending.finished_at for ending in told],
+        results=[ending.result for ending in told],
+        codes=[ending.code for ending in told],
+        finals=[not isinstance(ending.then, Again) for ending in told],
+        errors=[ending.error for ending in told],
+        excerpts=[ending.excerpt for ending in told],
+        over_lane_ids=[ending.lane_id for ending in over],
+        over_seqs=[ending.seq for ending in over],
+        over_job_ids=[ending.job_id for ending in over],
+        over_fire_ats=[ending.fire_at for ending in over],
+        **_following(following),
         done_leases=done_leases,
     )
-    assert row is not None
-    return set(zip(row["lane_ids"], row["seqs"], strict=True))
+    return {(row["lane_id"], row["seq"]) for row in rows}
+
+
+def _following(endings: Sequence[Ending]) -> dict[str, Sequence[object]]:
+    """Retries and dead letters as columns."""
+    return {
+        "next_lane_ids": [ending.lane_id for ending in endings],
+        "next_seqs": [ending.seq for ending in endings],
+        "next_job_ids": [ending.job_id for ending in endings],
+        "next_fire_ats": [ending.fire_at for ending in endings],
+        "next_spec_versions": [ending.spec_version for ending in endings],
+        "next_reasons": [ending.reason for ending in endings],
+        "next_attempts": [ending.then.attempt for ending in endings if ending.then],
+        "next_delays": [
+            ending.then.delay.total_seconds() if isinstance(ending.then, Again) else None for ending in endings
+        ],
+        "dead_reasons": [ending.then.reason if isinstance(ending.then, Dead) else None for ending in endings],
+    }
 
 
 async def reap(

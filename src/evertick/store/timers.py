@@ -1,8 +1,8 @@
 """Timers: reading those that fall due, and firing them. Called by schedulers for partitions that they hold."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
 from evertick.store import statements
@@ -24,45 +24,48 @@ class Timer(NamedTuple):
     rule_id: int
 
 
-@dataclass(slots=True)
-class Firing:
-    """What a scheduler wants to do with due timers, as columns. `number` of a timer counts from 1."""
+class Gap(NamedTuple):
+    """Ticks that do not run."""
 
-    job_ids: list[int] = field(default_factory=list)
-    kinds: list[str] = field(default_factory=list)
-    fire_ats: list[datetime] = field(default_factory=list)
-    due_ats: list[datetime] = field(default_factory=list)
-    rule_ids: list[int] = field(default_factory=list)
-    run_ats: list[datetime | None] = field(default_factory=list)
-    reasons: list[str | None] = field(default_factory=list)
-    next_fire_ats: list[datetime | None] = field(default_factory=list)
-    next_due_ats: list[datetime | None] = field(default_factory=list)
-    policies: list[str] = field(default_factory=list)
-    limits: list[int] = field(default_factory=list)
-    gap_numbers: list[int] = field(default_factory=list)
-    gap_first_ats: list[datetime] = field(default_factory=list)
-    gap_last_ats: list[datetime] = field(default_factory=list)
-    gap_ticks: list[int] = field(default_factory=list)
-    gap_reasons: list[str] = field(default_factory=list)
+    first_at: datetime
+    last_at: datetime
+    ticks: int
+    reason: str
 
-    def __len__(self) -> int:
-        return len(self.job_ids)
 
+class Plan(NamedTuple):
+    """What becomes of due timers that fire alike: that of one tick, of one run that stands already."""
+
+    kind: str
+    fire_at: datetime
+    due_at: datetime
+    rule_id: int
+    run_at: datetime | None
+    reason: str | None
+    next_fire_at: datetime | None
+    next_due_at: datetime | None
+    policy: str
+    limit: int
+    gaps: tuple[Gap, ...] = ()
+
+
+Firing: TypeAlias = Sequence[tuple[Plan, Sequence[int]]]
+"""Plans, each with the ids of its jobs. The place of a timer counts from 1 through the jobs of all plans."""
 
 WAIT = timedelta(seconds=1)
 """For so long a run is put off that found no room."""
 
 
 class Fired(NamedTuple):
-    """What became of it. Numbers that are not in `judged` were changed by someone else, or are not ours any more."""
+    """What became of it. The places of timers that were refused: changed by someone else, or not ours any more."""
 
     now_at: datetime
     last_seq: int
     runs: int
-    judged: Sequence[int]
+    refused: Sequence[int]
     waiting: Sequence[int]
     early: Sequence[int]
-    queue_ids: Sequence[int]
+    lane_ids: Sequence[int]
 
 
 async def load(
@@ -87,8 +90,8 @@ async def next_due(connection: Connection) -> datetime | None:
 
 async def fire(connection: Connection, node: str, epochs: dict[int, int], last_seq: int, firing: Firing) -> Fired:
     """Fire, fenced by the epochs of the partitions in it."""
-    partitions = [job_id & 255 for job_id in firing.job_ids]
-    held = sorted(set(partitions) & epochs.keys())
+    job_ids = [job_id for _, jobs in firing for job_id in jobs]
+    held = sorted({job_id & 255 for job_id in job_ids} & epochs.keys())
     row = await _SQL["fire"].fetchrow(
         connection,
         node=node,
@@ -96,34 +99,49 @@ async def fire(connection: Connection, node: str, epochs: dict[int, int], last_s
         wait_seconds=WAIT.total_seconds(),
         held=held,
         epochs=[epochs[partition] for partition in held],
-        partitions=partitions,
-        job_ids=firing.job_ids,
-        kinds=firing.kinds,
-        fire_ats=firing.fire_ats,
-        due_ats=firing.due_ats,
-        rule_ids=firing.rule_ids,
-        run_ats=firing.run_ats,
-        reasons=firing.reasons,
-        next_fire_ats=firing.next_fire_ats,
-        next_due_ats=firing.next_due_ats,
-        policies=firing.policies,
-        limits=firing.limits,
-        gap_numbers=firing.gap_numbers,
-        gap_first_ats=firing.gap_first_ats,
-        gap_last_ats=firing.gap_last_ats,
-        gap_ticks=firing.gap_ticks,
-        gap_reasons=firing.gap_reasons,
+        job_ids=job_ids,
+        **_columns(firing),
     )
     assert row is not None
     return Fired(
         row["now_at"],
         row["last_seq"],
         row["runs"],
-        row["judged"] or (),
-        row["waiting"] or (),
-        row["early"] or (),
-        row["queue_ids"] or (),
+        row["refused"] or (),
+        row["waiting"],
+        row["early"],
+        row["lane_ids"] or (),
     )
+
+
+def _columns(firing: Firing) -> dict[str, Sequence[object]]:
+    """The plans as columns, with the stretches of jobs and of gaps that are theirs."""
+    plans = [plan for plan, _ in firing]
+    lasts = list(accumulate(len(jobs) for _, jobs in firing))
+    last_gaps = list(accumulate(len(plan.gaps) for plan in plans))
+    gaps = [gap for plan in plans for gap in plan.gaps]
+    return {
+        "kinds": [plan.kind for plan in plans],
+        "fire_ats": [plan.fire_at for plan in plans],
+        "due_ats": [plan.due_at for plan in plans],
+        "rule_ids": [plan.rule_id for plan in plans],
+        "run_ats": [plan.run_at for plan in plans],
+        "reasons": [plan.reason for plan in plans],
+        "next_fire_ats": [plan.next_fire_at for plan in plans],
+        "next_due_ats": [plan.next_due_at for plan in plans],
+        "policies": [plan.policy for plan in plans],
+        "limits": [plan.limit for plan in plans],
+        "firsts": [last - len(jobs) + 1 for last, (_, jobs) in zip(lasts, firing, strict=True)],
+        "lasts": lasts,
+        "first_gaps": [
+            last - len(plan.gaps) + 1 if plan.gaps else None for last, plan in zip(last_gaps, plans, strict=True)
+        ],
+        "last_gaps": last_gaps,
+        "gap_first_ats": [gap.first_at for gap in gaps],
+        "gap_last_ats": [gap.last_at for gap in gaps],
+        "gap_ticks": [gap.ticks for gap in gaps],
+        "gap_reasons": [gap.reason for gap in gaps],
+    }
 
 
 async def quarantine(connection: Connection, job_ids: Sequence[int], reason: str) -> None:

@@ -59,11 +59,11 @@ class Agenda:
                 entries.append((key, to_us(timer.due_at)))
         self._wheel.add_many(entries)
 
-    def collect(self, now_us: int, weights: Mapping[int, int]) -> None:
-        """Move what is due by now from the wheel to those who wait for their turn."""
+    def collect(self, now_us: int, weights: Mapping[int, int], most: int | None = None) -> None:
+        """Move what is due by now, or so much of it, from the wheel to those who wait for their turn."""
         on_time: dict[int, list[int]] = {}
         late: dict[int, list[int]] = {}
-        for due_us, key in self._wheel.advance(now_us):
+        for due_us, key in self._wheel.advance(now_us, most):
             share = late if now_us - due_us > LATE_US else on_time
             share.setdefault(self._timers[key].tenant_id, []).append(key)
             self._is_due.add(key)

@@ -17,7 +17,7 @@ POLL_MOST = 1_000
 AHEAD_SECONDS = 60.0
 GROUP = 16
 """Partitions per query: each answer is decoded in one go, during which nothing fires."""
-MOST = 20_000
+MOST = 4_000
 """Timers of one partition in one answer. A partition with more is read again when those are nearly used up."""
 REFILL = MOST // 2
 BUSY = 10_000

@@ -62,8 +62,9 @@ class Reaping:
             if each.lane_id is not None
         ]
         leases = list({each.lease_id for each in found})
-        recorded = await outcomes.record(self._state.pool, worker, endings, leases)
-        self.lost += len(recorded)
-        if recorded:
-            logger.warning("%d attempts of %s are lost", len(recorded), worker)
+        stale = await outcomes.record(self._state.pool, worker, endings, leases)
+        lost = len(endings) - len(stale)
+        self.lost += lost
+        if lost:
+            logger.warning("%d attempts of %s are lost", lost, worker)
             self._woken(ending.job_id for ending in endings)

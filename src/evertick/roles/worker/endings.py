@@ -36,6 +36,8 @@ def succeeded(leased: Leased, started_at: datetime, finished_at: datetime, value
         None,
         None,
         None if value is None else excerpt_of(value),
+        None,
+        leased.is_listed,
     )
 
 
@@ -97,6 +99,7 @@ def _ending(
         finished_at,
         error=error,
         then=follow(leased.retry, leased.job_id, leased.fire_at, ended),
+        is_listed=leased.is_listed,
     )
 
 

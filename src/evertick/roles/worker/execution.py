@@ -11,17 +11,20 @@ from functools import partial
 from itertools import chain
 from typing import Any, TypeAlias
 
+from evertick.domain.schedule.instants import from_us
 from evertick.roles.worker import endings
 from evertick.roles.worker.crew import Crew, Returned
 from evertick.roles.worker.handlers import Handler, Handlers
 from evertick.roles.worker.run import DoNotRetry, RetryLater, Run
 from evertick.roles.worker.running import Running, Stop, ending_of
-from evertick.runtime.clock import Clock, now_of
+from evertick.runtime.clock import Clock
 from evertick.store.lanes import Leased
 from evertick.store.outcomes import Ending
 
 logger = logging.getLogger("evertick.worker")
 
+FRESH_US = 500
+"""Attempts that begin or end within half a millisecond share their time: making it costs more than a small handler."""
 CANCEL_SECONDS = 5.0
 """For so long a cancelled handler may clean up before it is left to itself."""
 
@@ -46,6 +49,8 @@ class Execution:
     ) -> None:
         self._handlers = handlers
         self._clock = clock
+        self._noted_us = clock.now_us()
+        self._noted_at = from_us(self._noted_us)
         self._ended = ended
         self._concurrency = concurrency
         self._tasks = 0
@@ -77,7 +82,7 @@ class Execution:
             else:
                 self._for_threads.append((leased, handler))
         self._note_idleness()
-        self._refill(now_of(self._clock))
+        self._refill(self._now_at())
 
     def sweep(self) -> None:
         """Stop what is over its time, and let go of what does not stop."""
@@ -88,7 +93,7 @@ class Execution:
                     self._halt(running, Stop.TIMED_OUT)
             elif now - running.stopped > CANCEL_SECONDS:
                 self._abandon(running)
-        self._refill(now_of(self._clock))
+        self._refill(self._now_at())
 
     def older_than(self, seconds: float) -> list[Running]:
         """What has been running for longer."""
@@ -99,7 +104,7 @@ class Execution:
         for running in doomed:
             if running.stop is None and not running.is_over:
                 self._halt(running, stop)
-        self._refill(now_of(self._clock))
+        self._refill(self._now_at())
 
     def halt_all(self, stop: Stop) -> None:
         self.halt(list(self._running), stop)
@@ -151,6 +156,12 @@ class Execution:
     def close(self) -> None:
         self._crew.dismiss()
 
+    def _now_at(self) -> datetime:
+        now_us = self._clock.now_us()
+        if not 0 <= now_us - self._noted_us < FRESH_US:
+            self._noted_us, self._noted_at = now_us, from_us(now_us)
+        return self._noted_at
+
     def _refill(self, now_at: datetime) -> None:
         while self._for_tasks and self._tasks < self._concurrency:
             self._start_task(*self._for_tasks.popleft(), now_at)
@@ -164,7 +175,7 @@ class Execution:
     def _refuse(self, leased: Leased) -> None:
         self.held -= 1
         error = UnknownHandler(self._handlers.unknown(leased.handler))
-        self._ended(leased, endings.failed(leased, None, now_of(self._clock), error))
+        self._ended(leased, endings.failed(leased, None, self._now_at(), error))
 
     def _start_task(self, leased: Leased, handler: Handler, now_at: datetime) -> None:
         running = self._start(leased, now_at)
@@ -198,7 +209,7 @@ class Execution:
         self._finish(running, returned.value, returned.error)
 
     def _finish(self, running: Running, value: Any, error: BaseException | None) -> None:
-        now_at = now_of(self._clock)
+        now_at = self._now_at()
         if not running.is_over:
             if error is not None and running.stop is None:
                 _report(running.leased, error)
@@ -231,7 +242,7 @@ class Execution:
         else:
             self._leaving.add(running.task)
             running.task.add_done_callback(self._leaving.discard)
-        self._end(running, ending_of(running, now_of(self._clock), None, None))
+        self._end(running, ending_of(running, self._now_at(), None, None))
 
 
 def _report(leased: Leased, error: BaseException) -> None:

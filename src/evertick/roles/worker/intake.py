@@ -4,14 +4,14 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 
 from evertick.roles.worker.holdings import Holdings
 from evertick.roles.worker.pace import Batch, Pace
 from evertick.store import lanes, rules
 from evertick.store.database import Pool
-from evertick.store.lanes import Leased
+from evertick.store.lanes import Leased, queue_of
 
 logger = logging.getLogger("evertick.worker")
 
@@ -49,13 +49,21 @@ class Intake:
         self._taken = taken
         self._queue_ids: list[int] = []
         self._looked = -math.inf
+        self._named: set[int] = set()
+        self._looked_all = -math.inf
+        self._is_cut = False
         self._pause = FIRST_PAUSE
         self._lanes = MOST_LANES
         self._rotation = random.randrange(256)  # noqa: S311 - so that workers begin at different lanes
 
-    def concerns(self, queue_ids: frozenset[int] | None) -> bool:
-        """Whether ready work in these queues, or in unknown ones, may be ours."""
-        return queue_ids is None or not self._queue_ids or not queue_ids.isdisjoint(self._queue_ids)
+    def hear(self, lane_ids: frozenset[int] | None) -> bool:
+        """These lanes, or none knows which, have ready work: note it, and say whether it may be ours."""
+        if lane_ids is None or not self._queue_ids:
+            self._looked_all = -math.inf
+            return True
+        ours = {lane_id for lane_id in lane_ids if queue_of(lane_id) in self._queue_ids}
+        self._named |= ours
+        return bool(ours)
 
     def look_again(self) -> None:
         """Do not wait for a queue that was not there at the last look."""
@@ -66,20 +74,26 @@ class Intake:
         most = self._room(self._pace.size)
         if most <= 0:
             return LONGEST_PAUSE  # woken before, as soon as there is room
+        named, self._named = self._named, set()
+        if 0 < len(named) <= MOST_LANES and time.monotonic() - self._looked_all < LONGEST_PAUSE:
+            # If no lane had more, that was all: whatever nobody named, the next look at all lanes finds.
+            return 0 if await self.lease(most, named) and self._is_cut else FIRST_PAUSE
+        self._looked_all = time.monotonic()
         if await self.lease(most):
             self._pause = FIRST_PAUSE
             return 0
         pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
         return pause
 
-    async def lease(self, most: int) -> int:
-        """Lease about so many attempts, and say how many there were."""
+    async def lease(self, most: int, named: Collection[int] | None = None) -> int:
+        """Lease about so many attempts, from all lanes or from those named, and say how many there were."""
         await self._find_queues()
         if not self._queue_ids:
             return 0
         # About as many lanes as had work the last time, and deep into each; twice as many, to find out about more.
-        width = min(MOST_LANES, most, 2 * self._lanes)
-        depth = math.ceil(most / min(width, self._lanes))
+        likely = self._lanes if named is None else len(named)
+        width = min(MOST_LANES, most, 2 * likely)
+        depth = math.ceil(most / min(width, likely))
         asked = time.monotonic()
         attempts = await lanes.lease(
             self._pool,
@@ -89,13 +103,15 @@ class Intake:
             most_per_lane=depth,
             rotation=self._rotation,
             lease_time=self._lease_time,
+            only=named,
         )
         self._rotation = (self._rotation + width) % 256
         self._lanes = MOST_LANES
         if attempts:
             leases = self._holdings.add(attempts, asked)
             self._lanes = len(leases)
-            batch = Batch(self._pace, len(leases), is_cut=max(lease.open for lease in leases) >= depth)
+            self._is_cut = max(lease.open for lease in leases) >= depth
+            batch = Batch(self._pace, len(leases), is_cut=self._is_cut)
             for lease in leases:
                 lease.done = batch.lease_done
             self._taken(attempts)

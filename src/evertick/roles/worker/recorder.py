@@ -82,7 +82,7 @@ class Recorder:
             done = []
         count = len(done)
         try:
-            recorded = await outcomes.record(self._pool, self._worker, endings, done[:count])
+            stale = await outcomes.record(self._pool, self._worker, endings, done[:count])
         except Exception as error:
             if was_rolled_back(error):
                 return
@@ -90,10 +90,11 @@ class Recorder:
             raise
         del self._endings[: len(endings)]
         del self._done[:count]
-        self._count(endings, recorded)
+        self._count(endings, len(stale))
 
-    def _count(self, endings: list[Ending], recorded: set[tuple[int, int]]) -> None:
-        stale = 0 if self._is_repeated else len(endings) - len(recorded)
+    def _count(self, endings: list[Ending], stale: int) -> None:
+        if self._is_repeated:  # then it may be we ourselves who had ended them
+            stale = 0
         self._is_repeated = False
         if stale:
             self._figures.stale += stale

@@ -229,8 +229,8 @@ class Worker:
         except TimeoutError:
             logger.error("%d outcomes could not be recorded; their attempts will be lost", len(self._recorder))  # noqa: TRY400 - how it came to that was logged
 
-    def _heard(self, _: str, queue_ids: frozenset[int] | None) -> None:
-        if self._intake.concerns(queue_ids):
+    def _heard(self, _: str, lane_ids: frozenset[int] | None) -> None:
+        if self._intake.hear(lane_ids):
             self._lease_loop.wake()
 
 

@@ -62,7 +62,8 @@ CREATE INDEX jobs_of_tenant ON jobs (tenant_id, job_id) WHERE status <> 'deleted
 CREATE INDEX jobs_to_purge ON jobs (deleted_at) WHERE status = 'deleted';
 
 -- Each spec with the instant from which it held: what an audit recomputes ticks from, and what its runs execute.
--- `spec` is the whole definition but for its payload; the columns beside it are what executing needs of it.
+-- `spec` is the whole definition but for its payload; the columns beside it are what executing needs of it. They are json
+-- and not jsonb: each attempt reads them as text, and nobody looks inside.
 CREATE TABLE job_versions (
     job_id          bigint      NOT NULL,
     rule_id         bigint      NOT NULL,
@@ -73,9 +74,9 @@ CREATE TABLE job_versions (
     timezone        text        NOT NULL,
     handler         text,                   -- of a worker; null: the target is in the spec
     key_template    text,                   -- null: the default one
-    retry           jsonb       NOT NULL,   -- max_retries, backoff, delay_seconds, max_delay_seconds
-    payload         jsonb,
-    spec            jsonb       NOT NULL,
+    retry           json        NOT NULL,   -- max_retries, backoff, delay_seconds, max_delay_seconds
+    payload         json,
+    spec            json        NOT NULL,
     PRIMARY KEY (job_id, spec_version)
 );
 
@@ -125,7 +126,7 @@ CREATE TABLE requested_runs (
     requested_at    timestamptz NOT NULL,
     replays_at      timestamptz,            -- the fire time of the run that it repeats
     has_payload     boolean     NOT NULL,
-    payload         jsonb,
+    payload         json,
     PRIMARY KEY (job_id, fire_at)
 );
 CREATE INDEX requested_runs_by_age ON requested_runs (fire_at);
@@ -152,6 +153,7 @@ CREATE TABLE attempts (
     epoch           integer     NOT NULL,
     reason          run_reason  NOT NULL,
     attempt         smallint    NOT NULL,
+    is_listed       boolean     NOT NULL DEFAULT true,  -- its run has a row in open_runs
     PRIMARY KEY (lane_id, seq)
 ) PARTITION BY RANGE (seq);
 CREATE INDEX attempts_of_run ON attempts (job_id, fire_at);

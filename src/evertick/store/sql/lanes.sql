@@ -3,11 +3,13 @@
 -- name: lease
 -- Takes the next range of each of some lanes that have work, high priority first. Indexes: lanes_of_queue,
 -- attempts_pkey. Lanes that others lease from at this moment are passed over, so nobody waits.
+-- `only`: the lanes that a wake-up named, so that not all have to be looked at; null: any.
 -- It answers in a few bytes: whoever stops in the middle of a long answer would keep the lanes locked.
 WITH picked AS (
     SELECT lane.lane_id, lane.partition, lane.head
       FROM lanes lane
      WHERE lane.queue_id = ANY(:queue_ids::integer[])
+       AND (:only::bigint[] IS NULL OR lane.lane_id = ANY(:only::bigint[]))
        -- Not EXISTS, which may become a join that reads all attempts.
        AND (SELECT true FROM attempts WHERE attempts.lane_id = lane.lane_id AND attempts.seq > lane.head LIMIT 1)
      -- In rotation, so that a flooded lane cannot starve the others.
@@ -43,12 +45,40 @@ SELECT attempt.lane_id, attempt.seq, range.lease_id, attempt.job_id, attempt.fir
        attempt.spec_version, attempt.reason::text AS reason, attempt.attempt,
        version.name, version.handler, version.timezone, version.key_template, version.timeout_seconds,
        version.retry::text AS retry,
-       CASE WHEN asked.has_payload THEN asked.payload ELSE version.payload END::text AS payload,
+       -- Of a run that was asked for by hand only: the others should not pay for looking.
+       CASE
+           WHEN attempt.reason IN ('manual', 'replay') AND (
+                   SELECT asked.has_payload
+                     FROM requested_runs asked
+                    WHERE asked.job_id = attempt.job_id AND asked.fire_at = attempt.fire_at)
+               THEN (SELECT asked.payload
+                       FROM requested_runs asked
+                      WHERE asked.job_id = attempt.job_id AND asked.fire_at = attempt.fire_at)
+           ELSE version.payload
+       END::text AS payload,
        CASE WHEN version.handler IS NULL THEN version.spec::text END AS spec,
-       asked.replays_at,
-       EXISTS (SELECT FROM outcomes WHERE outcomes.lane_id = attempt.lane_id AND outcomes.seq = attempt.seq) AS is_over
+       CASE
+           WHEN attempt.reason IN ('manual', 'replay')
+               THEN (SELECT asked.replays_at
+                       FROM requested_runs asked
+                      WHERE asked.job_id = attempt.job_id AND asked.fire_at = attempt.fire_at)
+       END AS replays_at,
+       CASE
+           WHEN ended.any THEN EXISTS (
+               SELECT FROM outcomes WHERE outcomes.lane_id = attempt.lane_id AND outcomes.seq = attempt.seq)
+           ELSE false
+       END AS is_over,
+       attempt.is_listed
   FROM unnest(:lease_ids::bigint[], :lane_ids::bigint[], :first_seqs::bigint[], :last_seqs::bigint[])
        AS range (lease_id, lane_id, first_seq, last_seq)
+ -- Asked once for a range, which hardly ever has any.
+ CROSS JOIN LATERAL (
+           SELECT EXISTS (
+                      SELECT FROM outcomes
+                       WHERE outcomes.lane_id = range.lane_id
+                         AND outcomes.seq BETWEEN range.first_seq AND range.last_seq) AS any
+           OFFSET 0  -- else it would be asked for each attempt
+       ) AS ended
  -- One by one, by the LIMITs: a join might read whole tables.
  CROSS JOIN LATERAL (
            SELECT *
@@ -62,15 +92,7 @@ SELECT attempt.lane_id, attempt.seq, range.lease_id, attempt.job_id, attempt.fir
              FROM job_versions
             WHERE job_versions.job_id = attempt.job_id AND job_versions.spec_version = attempt.spec_version
             LIMIT 1
-       ) AS version
-  LEFT JOIN LATERAL (
-           SELECT has_payload, payload, replays_at
-             FROM requested_runs
-            WHERE attempt.reason IN ('manual', 'replay')
-              AND requested_runs.job_id = attempt.job_id AND requested_runs.fire_at = attempt.fire_at
-            LIMIT 1
-       ) AS asked ON true
- ORDER BY attempt.lane_id, attempt.seq;
+       ) AS version;
 
 -- name: extend
 -- A heartbeat: extends a worker's leases that have not expired; null: all of them. Index: leases_of_worker.

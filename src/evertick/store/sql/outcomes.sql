@@ -2,35 +2,44 @@
 
 -- name: record
 -- Ends attempts, each with the retry or the dead letter that follows it; the first writer wins. Index: outcomes_pkey.
--- Attempts come sorted by lane and seq, so that two who race for the same ones cannot deadlock.
+-- Those of the plain kind, that succeeded and have nothing to tell, are many and travel light.
 WITH given AS (
-    SELECT *
+    SELECT lane_id, seq, timestamptz 'epoch' + started_us * interval '1 microsecond' AS started_at,
+           timestamptz 'epoch' + finished_us * interval '1 microsecond' AS finished_at,
+           'success'::outcome_result AS result, NULL::integer AS code, true AS is_final, NULL::text AS error,
+           NULL::text AS excerpt
+      FROM unnest(:plain_lane_ids::bigint[], :plain_seqs::bigint[], :plain_started_us::bigint[],
+                  :plain_finished_us::bigint[]) AS plain (lane_id, seq, started_us, finished_us)
+     UNION ALL
+    SELECT lane_id, seq, started_at, finished_at, result::outcome_result, code, is_final, error, excerpt
       FROM unnest(
-               :lane_ids::bigint[], :seqs::bigint[], :job_ids::bigint[], :fire_ats::timestamptz[],
-               :results::text[], :finals::boolean[], :started_ats::timestamptz[], :finished_ats::timestamptz[],
-               :codes::integer[], :errors::text[], :excerpts::text[]
-           ) AS g (lane_id, seq, job_id, fire_at, result, is_final, started_at, finished_at, code, error, excerpt)
+               :lane_ids::bigint[], :seqs::bigint[], :started_ats::timestamptz[], :finished_ats::timestamptz[],
+               :results::text[], :codes::integer[], :finals::boolean[], :errors::text[], :excerpts::text[]
+           ) AS told (lane_id, seq, started_at, finished_at, result, code, is_final, error, excerpt)
 ),
 recorded AS (
     INSERT INTO outcomes (lane_id, seq, started_at, finished_at, result, code, is_final, worker, error, excerpt)
-    SELECT lane_id, seq, started_at, finished_at, result::outcome_result, code, is_final, :worker::text, error, excerpt
+    SELECT lane_id, seq, started_at, finished_at, result, code, is_final, :worker::text, error, excerpt
       FROM given
+     ORDER BY lane_id, seq  -- so that two who race for the same ones cannot deadlock
         ON CONFLICT DO NOTHING
  RETURNING lane_id, seq
 ),
 -- What follows an attempt that did not succeed: few rows, so they travel apart. Nothing follows in a job that was
 -- deleted; the lock makes whoever deletes it at this moment see the retry timer, or us the deletion.
-following AS (
-    SELECT follow.*, queue.tenant_id, queue.queue_id, job.status = 'deleted' AS is_withdrawn
+following AS MATERIALIZED (
+    SELECT follow.*, (follow.lane_id >> 10)::integer AS queue_id, job.tenant_id, job.status = 'deleted' AS is_withdrawn
       FROM unnest(
                :next_lane_ids::bigint[], :next_seqs::bigint[], :next_job_ids::bigint[], :next_fire_ats::timestamptz[],
                :next_spec_versions::integer[], :next_reasons::text[], :next_attempts::integer[],
                :next_delays::float[], :dead_reasons::text[]
            ) AS follow (lane_id, seq, job_id, fire_at, spec_version, reason, attempt, delay_seconds, dead_reason)
-      JOIN recorded ON recorded.lane_id = follow.lane_id AND recorded.seq = follow.seq
-      JOIN queues queue ON queue.queue_id = (follow.lane_id >> 10)::integer
-      JOIN jobs job ON job.job_id = follow.job_id
-       FOR SHARE OF job
+     -- One by one, by the LIMIT: a join might read all jobs.
+     CROSS JOIN LATERAL (
+               SELECT tenant_id, status FROM jobs WHERE jobs.job_id = follow.job_id LIMIT 1 FOR SHARE
+           ) AS job
+     -- IS TRUE keeps this a look-up in a hash table: a join might compare each with each.
+     WHERE ((follow.lane_id, follow.seq) IN (SELECT lane_id, seq FROM recorded)) IS TRUE
 ),
 retried AS (
     INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, queue_id, spec_version, kind, reason, partition,
@@ -62,9 +71,11 @@ buried AS (
 ),
 closed AS (
     DELETE FROM open_runs
-     USING given
-      JOIN recorded ON recorded.lane_id = given.lane_id AND recorded.seq = given.seq
-     WHERE given.is_final AND open_runs.job_id = given.job_id AND open_runs.fire_at = given.fire_at
+     USING unnest(:over_lane_ids::bigint[], :over_seqs::bigint[], :over_job_ids::bigint[], :over_fire_ats::timestamptz[])
+           AS over (lane_id, seq, job_id, fire_at)
+     WHERE open_runs.job_id = over.job_id AND open_runs.fire_at = over.fire_at
+       AND ((over.lane_id, over.seq) IN (SELECT lane_id, seq FROM recorded)) IS TRUE
+       AND over.lane_id > 0 AND over.seq > 0  -- always; it makes the planner expect few, and go by the index
 ),
 -- A withdrawn run may be open from its attempts before.
 dropped AS (
@@ -76,7 +87,15 @@ dropped AS (
 released AS (
     DELETE FROM leases WHERE lease_id = ANY(:done_leases::bigint[])
 )
-SELECT ARRAY(SELECT lane_id FROM recorded) AS lane_ids, ARRAY(SELECT seq FROM recorded) AS seqs;
+-- The given ones that were not: almost always none, so that the answer is short.
+SELECT stale.lane_id, stale.seq
+  FROM (SELECT count(*) AS count FROM recorded) AS all_recorded
+ CROSS JOIN LATERAL (
+           SELECT lane_id, seq
+             FROM given
+            WHERE all_recorded.count < cardinality(:plain_seqs::bigint[]) + cardinality(:seqs::bigint[])
+              AND ((given.lane_id, given.seq) IN (SELECT lane_id, seq FROM recorded)) IS NOT TRUE
+       ) AS stale;
 
 -- name: reap
 -- Takes over leases that have run out, and tells which of their attempts are open, with what decides on their retries:

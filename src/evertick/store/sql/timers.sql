@@ -49,15 +49,27 @@ SELECT min(earliest.due_at) AS due_at
 -- A timer is touched only while its partition is held in the given epoch, and only if it is still exactly what was
 -- planned: whoever edits, pauses or deletes its job at this moment holds its row and wins. At most one timer of a
 -- job may be given, so that what one run leaves open is there to be seen by the next.
-WITH planned AS (
-    SELECT *
+--
+-- Timers that fire alike share a plan, which stands once: its jobs are a stretch of `job_ids`, its gaps one of the gaps'
+-- columns.
+WITH plans AS MATERIALIZED (
+    SELECT kind::timer_kind AS kind, fire_at, due_at, rule_id, run_at, reason::run_reason AS reason, next_fire_at,
+           next_due_at, policy, most, first, last, first_gap, last_gap
       FROM unnest(
-               :partitions::smallint[], :job_ids::bigint[], :kinds::text[], :fire_ats::timestamptz[],
-               :due_ats::timestamptz[], :rule_ids::bigint[], :run_ats::timestamptz[], :reasons::text[],
-               :next_fire_ats::timestamptz[], :next_due_ats::timestamptz[], :policies::text[], :limits::integer[]
-           ) WITH ORDINALITY
-        AS p (partition, job_id, kind, fire_at, due_at, rule_id, run_at, reason, next_fire_at, next_due_at, policy,
-              most, number)
+               :kinds::text[], :fire_ats::timestamptz[], :due_ats::timestamptz[], :rule_ids::bigint[],
+               :run_ats::timestamptz[], :reasons::text[], :next_fire_ats::timestamptz[], :next_due_ats::timestamptz[],
+               :policies::text[], :limits::integer[], :firsts::integer[], :lasts::integer[],
+               :first_gaps::integer[], :last_gaps::integer[]
+           ) AS p (kind, fire_at, due_at, rule_id, run_at, reason, next_fire_at, next_due_at, policy, most, first, last,
+                   first_gap, last_gap)
+),
+-- Stretch by stretch rather than by a join, which might compare each timer with each plan.
+planned AS MATERIALIZED (
+    SELECT (timer.job_id & 255)::smallint AS partition, timer.job_id, plans.first - 1 + timer.place AS number,
+           kind, fire_at, due_at, rule_id, run_at, reason, next_fire_at, next_due_at, policy, most, first_gap,
+           last_gap
+      FROM plans
+     CROSS JOIN LATERAL unnest((:job_ids::bigint[])[plans.first:plans.last]) WITH ORDINALITY AS timer (job_id, place)
 ),
 -- A takeover waits for this lock, so two holders can never both write.
 fence AS (
@@ -75,14 +87,15 @@ clock AS MATERIALIZED (
 locked AS (
     SELECT timer.partition, timer.job_id, timer.kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id,
            timer.queue_id, timer.spec_version, timer.attempt, timer.priority, timer.last_lane, timer.last_seq,
-           coalesce(timer.reason, planned.reason::run_reason) AS reason,
+           coalesce(timer.reason, planned.reason) AS reason,
            planned.run_at, planned.next_fire_at, planned.next_due_at, planned.policy, planned.most, planned.number,
+           planned.first_gap, planned.last_gap,
            timer.due_at = planned.due_at AND timer.rule_id = planned.rule_id AS is_as_planned, fence.epoch
       FROM planned
       JOIN fence ON fence.partition = planned.partition
       JOIN timers timer
         ON timer.partition = planned.partition AND timer.job_id = planned.job_id
-       AND timer.kind = planned.kind::timer_kind AND timer.fire_at = planned.fire_at
+       AND timer.kind = planned.kind AND timer.fire_at = planned.fire_at
        FOR UPDATE OF timer SKIP LOCKED
 ),
 -- Paused since: due at infinity. Edited: by another rule. No part of the join above, lest it use another index.
@@ -103,6 +116,8 @@ standing AS MATERIALIZED (
            CASE
                WHEN timer.run_at IS NULL OR timer.kind NOT IN ('tick', 'queued') THEN false
                WHEN timer.policy = 'REPLACE' THEN false
+               WHEN timer.policy = 'SKIP' AND timer.kind = 'tick' THEN
+                   timer.is_last_open OR EXISTS (SELECT FROM open_runs WHERE open_runs.job_id = timer.job_id)
                WHEN timer.policy = 'SKIP' AND timer.is_last_open THEN true
                -- A run that waits asks what the tick's timer would.
                WHEN timer.kind = 'queued' AND EXISTS (
@@ -130,7 +145,7 @@ standing AS MATERIALIZED (
 ),
 -- early: our guess of the database's clock was fast. wait: a run that stands already, or a tick of an outage, is put off
 -- until there is room. skip: the tick becomes a gap. pass: no tick of it is left to run, only gaps.
-judged AS (
+judged AS MATERIALIZED (
     SELECT standing.*,
            CASE
                WHEN due_at > now_at THEN 'early'
@@ -142,28 +157,34 @@ judged AS (
            END AS verdict
       FROM standing
 ),
-done AS (
-    SELECT * FROM judged WHERE verdict NOT IN ('early', 'wait')
+-- All but the plain tick that runs and moves on: few, so that what concerns them need not go through all.
+other AS MATERIALIZED (
+    SELECT *
+      FROM judged
+     WHERE verdict <> 'run' OR kind <> 'tick' OR policy <> 'SKIP' OR next_fire_at IS NULL
+),
+done AS MATERIALIZED (
+    SELECT * FROM other WHERE verdict NOT IN ('early', 'wait')
 ),
 moved AS (
     UPDATE timers timer
-       SET fire_at = done.next_fire_at,
-           due_at = done.next_due_at,
-           last_lane = CASE WHEN done.verdict = 'run' THEN done.lane_id ELSE timer.last_lane END,
-           last_seq = CASE WHEN done.verdict = 'run' THEN done.seq ELSE timer.last_seq END
-      FROM done
-     WHERE timer.partition = done.partition AND timer.job_id = done.job_id
-       AND timer.kind = done.kind AND timer.fire_at = done.fire_at
-       AND done.next_fire_at IS NOT NULL
+       SET fire_at = judged.next_fire_at,
+           due_at = judged.next_due_at,
+           last_lane = CASE WHEN judged.verdict = 'run' THEN judged.lane_id ELSE timer.last_lane END,
+           last_seq = CASE WHEN judged.verdict = 'run' THEN judged.seq ELSE timer.last_seq END
+      FROM judged
+     WHERE timer.partition = judged.partition AND timer.job_id = judged.job_id
+       AND timer.kind = judged.kind AND timer.fire_at = judged.fire_at
+       AND judged.next_fire_at IS NOT NULL AND judged.verdict NOT IN ('early', 'wait')
 ),
 -- Put off in the table too, so that those who wait do not stand before those who are due.
 put_off AS (
     UPDATE timers timer
-       SET due_at = judged.now_at + :wait_seconds::float * interval '1 second'
-      FROM judged
-     WHERE judged.verdict = 'wait'
-       AND timer.partition = judged.partition AND timer.job_id = judged.job_id
-       AND timer.kind = judged.kind AND timer.fire_at = judged.fire_at
+       SET due_at = other.now_at + :wait_seconds::float * interval '1 second'
+      FROM other
+     WHERE other.verdict = 'wait'
+       AND timer.partition = other.partition AND timer.job_id = other.job_id
+       AND timer.kind = other.kind AND timer.fire_at = other.fire_at
 ),
 removed AS (
     DELETE FROM timers timer
@@ -173,9 +194,9 @@ removed AS (
        AND done.next_fire_at IS NULL
 ),
 appended AS (
-    INSERT INTO attempts (lane_id, seq, job_id, fire_at, due_at, spec_version, epoch, reason, attempt)
-    SELECT lane_id, seq, job_id, run_at, due_at, spec_version, epoch, reason, attempt
-      FROM done
+    INSERT INTO attempts (lane_id, seq, job_id, fire_at, due_at, spec_version, epoch, reason, attempt, is_listed)
+    SELECT lane_id, seq, job_id, run_at, due_at, spec_version, epoch, reason, attempt, policy <> 'SKIP' OR kind <> 'tick'
+      FROM judged
      WHERE verdict = 'run'
      ORDER BY lane_id, seq
 ),
@@ -269,10 +290,15 @@ widened AS (
 ),
 gapped AS (
     INSERT INTO gaps (job_id, first_at, last_at, ticks, spec_version, reason)
-    SELECT done.job_id, gap.first_at, gap.last_at, gap.ticks, done.spec_version, gap.reason::gap_reason
-      FROM unnest(:gap_numbers::bigint[], :gap_first_ats::timestamptz[], :gap_last_ats::timestamptz[],
-                  :gap_ticks::bigint[], :gap_reasons::text[]) AS gap (number, first_at, last_at, ticks, reason)
-      JOIN done ON done.number = gap.number
+    SELECT judged.job_id, gap.first_at, gap.last_at, gap.ticks, judged.spec_version, gap.reason::gap_reason
+      FROM judged
+     CROSS JOIN LATERAL unnest(
+               (:gap_first_ats::timestamptz[])[judged.first_gap:judged.last_gap],
+               (:gap_last_ats::timestamptz[])[judged.first_gap:judged.last_gap],
+               (:gap_ticks::bigint[])[judged.first_gap:judged.last_gap],
+               (:gap_reasons::text[])[judged.first_gap:judged.last_gap]
+           ) AS gap (first_at, last_at, ticks, reason)
+     WHERE judged.first_gap IS NOT NULL AND judged.verdict NOT IN ('early', 'wait')
         ON CONFLICT DO NOTHING
 ),
 ended AS (
@@ -280,17 +306,19 @@ ended AS (
     SELECT job_id, now_at FROM done WHERE kind = 'tick' AND next_fire_at IS NULL
         ON CONFLICT (job_id) DO UPDATE SET finished_at = excluded.finished_at
 )
-SELECT clock.now_at,
-       coalesce(max(judged.seq), :last_seq::bigint) AS last_seq,
-       count(*) FILTER (WHERE verdict = 'run') AS runs,
-       -- Which of the given timers were judged, and those among them that stand: put off, or as they were.
-       array_agg(judged.number) FILTER (WHERE judged.number IS NOT NULL) AS judged,
-       array_agg(judged.number) FILTER (WHERE verdict = 'wait') AS waiting,
-       array_agg(judged.number) FILTER (WHERE verdict = 'early') AS early,
-       array_agg(DISTINCT lane_id >> 10) FILTER (WHERE verdict = 'run') AS queue_ids
+SELECT clock.now_at, tally.runs, tally.lane_ids, coalesce(tally.last_seq, :last_seq::bigint) AS last_seq,
+       -- Of the given timers, by their places: not as planned any more, put off, and left as they were.
+       CASE WHEN tally.judged < cardinality(:job_ids::bigint[])
+            THEN ARRAY(SELECT generate_series(1, cardinality(:job_ids::bigint[])) EXCEPT SELECT number FROM judged)
+       END AS refused,
+       ARRAY(SELECT number FROM other WHERE verdict = 'wait') AS waiting,
+       ARRAY(SELECT number FROM other WHERE verdict = 'early') AS early
   FROM clock
-  LEFT JOIN judged ON true
- GROUP BY clock.now_at;
+ CROSS JOIN (
+           SELECT count(*) AS judged, max(seq) AS last_seq, count(*) FILTER (WHERE verdict = 'run') AS runs,
+                  array_agg(DISTINCT lane_id) FILTER (WHERE verdict = 'run') AS lane_ids
+             FROM judged
+       ) AS tally;
 
 -- name: quarantine
 -- Pauses jobs whose rule cannot be read, so that they harm nobody and wait for a person. Indexes: *_pkey.
