@@ -3,15 +3,17 @@ shared between jobs never changes what one of them means.
 """
 
 import json
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from hypothesis import given, strategies as st
+from hypothesis import event, example, given, settings, strategies as st
 
 from evertick.domain.errors import Fault, InvalidFields
 from evertick.domain.ids import Prefix, format_id
+from evertick.domain.job import fields as fields_module
 from evertick.domain.job.definition import Definition, define
 from evertick.domain.job.fields import patched, read_spec, spec_to_fields
+from evertick.domain.job.quick import read_at_once
 from evertick.domain.job.timing import settle_alone, timing_of
 from evertick.domain.policies import Backoff, ConcurrentPolicy, DstGap, DstOverlap, MissedWindow, Priority
 from evertick.domain.schedule.spec import Once
@@ -108,6 +110,37 @@ def test_junk_is_refused_with_faults_that_can_be_answered(fields: object) -> Non
     assert all(fault.reason and fault.pointer[:1] in {"", "/"} for fault in faults)
 
 
+# Few fields at a time: with all of them, one is always of a kind that is not read at once.
+few = st.sets(st.sampled_from(sorted(FIELDS)), max_size=2).flatmap(
+    lambda names: st.fixed_dictionaries(
+        {"schedule": texts, "target": http_targets | worker_targets | http_junk}
+        | {name: FIELDS[name] | junk for name in names}
+    )
+)
+
+
+@settings(PATIENT, max_examples=600)
+@given(few)
+@example({"schedule": "@daily", "target": TARGET, "payload": [10**1000]})
+@example({"schedule": "@daily", "target": TARGET, "payload": {1: 2}})
+@example({"schedule": "@daily", "target": TARGET, "payload": ["\0"]})
+@example({"schedule": "@daily", "target": TARGET, "payload": json.loads("[" * 65 + "]" * 65)})
+@example({"schedule": "@daily", "target": TARGET, "payload": "x" * 65_535})
+@example({"schedule": "@daily", "target": TARGET, "name": " a"})
+@example({"schedule": "@daily", "target": TARGET, "retry_delay_seconds": 4000})
+@example({"schedule": "@daily", "target": TARGET, "retry_delay_seconds": 20, "retry_max_delay_seconds": 10})
+@example({"schedule": "@daily", "target": TARGET, "misfire_grace_seconds": 5.0})
+@example({"schedule": "@daily", "target": {"type": "worker", "handler": "h", "queue": "http"}})
+def test_what_is_read_at_once_is_read_alike_field_by_field(fields: dict[str, Any]) -> None:
+    found = read_at_once(fields)
+    event(f"at once: {found is not None}")
+    if found is not None:
+        alone = fields_module._read_with_faults(fields)
+        assert found == alone
+        # Equal numbers may be written in two ways.
+        assert json.dumps(spec_to_fields(found)) == json.dumps(spec_to_fields(alone))
+
+
 @PATIENT
 @given(documents, st.sampled_from(["target", *FIELDS]), junk)
 def test_one_field_of_junk_is_kept_or_blamed_alone(fields: dict[str, Any], name: str, value: object) -> None:
@@ -133,10 +166,17 @@ def afresh(fields: dict[str, Any], job_id: int, created_at: datetime, now: datet
 
 delays = st.builds("in {} {}".format, st.integers(0, 400), st.sampled_from(["s", "h", "hours", "d"])) | st.just("now")
 
+one_offs = st.builds(
+    lambda at, hours, end: at.astimezone(timezone(timedelta(hours=hours))).isoformat().replace("+00:00", end),
+    instants(),
+    st.integers(-12, 14),
+    st.sampled_from(["Z", "+00:00", "z", ""]),
+) | st.sampled_from(["2027-02-30T00:00:00Z", "2027-06-01T24:00:00Z", "2027-06-01T10:00:00+24:00"])
+
 
 @PATIENT
 @given(
-    texts | delays | st.just("manual"),
+    texts | delays | one_offs | st.just("manual"),
     zone_names,
     gaps,
     overlaps,

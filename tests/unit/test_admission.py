@@ -126,8 +126,13 @@ def test_a_run_beyond_those_allowed_at_once_is_throttled() -> None:
     assert verdict == Throttled(QuotaName.RUNNING, RUNNING_WAIT)
 
 
-def test_more_runs_than_may_ever_run_at_once_are_refused() -> None:
-    assert admit(QUOTA, IDLE, Request(runs=5), 0) == Refused(QuotaName.RUNNING, 4)
+def test_more_runs_than_may_run_at_once_wait_their_turn() -> None:
+    assert isinstance(admit(QUOTA, IDLE, Request(runs=5), 0), Admitted)
+    assert admit(replace(QUOTA, running=0), IDLE, Request(runs=1), 0) == Refused(QuotaName.RUNNING, 0)
+
+
+def test_more_runs_than_may_ever_wait_are_refused() -> None:
+    assert admit(QUOTA, IDLE, Request(runs=21), 0) == Refused(QuotaName.READY, 20)
 
 
 def test_overload_throttles_runs_due_at_once() -> None:

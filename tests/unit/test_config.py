@@ -69,6 +69,12 @@ def test_a_file_that_is_missing_or_cannot_be_read_is_a_fault(tmp_path: Path) -> 
         read_settings({}, tmp_path)
 
 
+def test_a_password_in_a_servers_url_is_refused_and_not_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid, match="EVERTICK_URL: must have no user or password") as refused:
+        read_settings({"EVERTICK_URL": "https://user:hunter2@evertick.example.com"}, tmp_path)
+    assert "hunter2" not in str(refused.value)
+
+
 def test_names_that_are_nobodys_slip_are_left_alone(tmp_path: Path) -> None:
     assert read_settings({"EVERTICK_CI_CACHE": "1"}, tmp_path) == Settings()
 

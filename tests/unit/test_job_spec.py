@@ -8,6 +8,7 @@ import pytest
 
 from evertick.domain.errors import InvalidFields
 from evertick.domain.job.fields import patched, read_spec, spec_to_fields
+from evertick.domain.job.quick import read_at_once
 from evertick.domain.job.spec import JobSpec
 from evertick.domain.job.target import HttpTarget, WorkerTarget
 from evertick.domain.policies import Backoff, DstGap, MissedWindow, Priority
@@ -162,3 +163,10 @@ def test_a_longest_delay_that_nobody_chose_follows_the_delay() -> None:
     with pytest.raises(InvalidFields, match="must be at least retry_delay_seconds"):
         patched(chosen, {"retry_delay_seconds": 7200})
     assert patched(reads(retry_delay_seconds=7200), {"retry_delay_seconds": None}).retry_max_delay_seconds == 3600
+
+
+@pytest.mark.parametrize(
+    "fields", [LEAST, DOCUMENTED, {**DOCUMENTED, "schedule": "DTSTART:20260101T000000Z\nRRULE:FREQ=DAILY"}]
+)
+def test_a_job_with_nothing_wrong_is_read_in_one_step(fields: dict[str, Any]) -> None:
+    assert read_at_once(fields) == read_spec(fields)

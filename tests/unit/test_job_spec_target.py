@@ -151,8 +151,11 @@ def test_headers_that_evertick_sets_are_refused_in_any_case(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
+        "Close",
         "Connection",
+        "HTTP2-Settings",
         "Keep-Alive",
+        "Proxy-Anything",
         "Proxy-Authenticate",
         "Proxy-Authorization",
         "Proxy-Connection",
@@ -164,6 +167,11 @@ def test_headers_that_evertick_sets_are_refused_in_any_case(name: str) -> None:
 )
 def test_headers_of_the_connection_are_refused(name: str) -> None:
     assert header_fault({name: "x"}, f"/{name}") == "belongs to the connection, not to the request"
+
+
+@pytest.mark.parametrize("name", ["Expect", "EXPECT"])
+def test_a_header_that_would_make_each_delivery_wait_is_refused(name: str) -> None:
+    assert "wait for its target's word" in header_fault({name: "100-continue"}, f"/{name}")
 
 
 @pytest.mark.parametrize("name", ["", "X Team", "X:", "X-Tëam", "X\n"])

@@ -1,16 +1,16 @@
 """Creating jobs by the thousand: a JSON array or one job on each line, and a verdict on each."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from evertick.api.answers import Answer, encode, ok
+from evertick.api.costs import of_batch
 from evertick.api.operations import Body, Call, Section, Shown
 from evertick.api.problems import Kind, Problem
 from evertick.api.reading import JSON, MOST_BATCH_BYTES, NDJSON, check_media_type, decode, read_bytes
 from evertick.domain.access import KeyRole
-from evertick.domain.admission import Request
 from evertick.domain.errors import Fault
-from evertick.usecases.create_many import Verdict, create_many
+from evertick.usecases.create_many import Ahead, Verdict, create_many, draft_ahead
 
 section = Section("Jobs")
 
@@ -23,6 +23,14 @@ class Batch(NamedTuple):
     lines: list[object]
     malformed: dict[int, str]
     media_type: str
+    numbers: Sequence[int]
+    """What each is called: the line of the body that it is on."""
+    ahead: Ahead | None = None
+
+    @property
+    def readable(self) -> list[int]:
+        """The places of those that are JSON."""
+        return [place for place in range(len(self.lines)) if place not in self.malformed]
 
 
 async def read_batch(headers: Mapping[str, str], stream: AsyncIterator[bytes]) -> Batch:
@@ -39,30 +47,37 @@ def _read_array(data: bytes) -> Batch:
     found = decode(data)
     if not isinstance(found, list):
         raise Problem(Kind.INVALID, "the body must be an array of jobs", [Fault("", "must be an array of jobs")])
-    return Batch(found, {}, JSON)
+    return Batch(found, {}, JSON, range(1, len(found) + 1))
 
 
 def _read_lines(data: bytes) -> Batch:
     lines: list[object] = []
     malformed: dict[int, str] = {}
-    for line in data.split(b"\n"):
+    numbers: list[int] = []
+    for number, line in enumerate(data.split(b"\n"), 1):
         if not line.strip():
             continue
+        numbers.append(number)
         try:
             lines.append(decode(line))
         except Problem as problem:
             malformed[len(lines)] = problem.detail.replace("the body", "the line")
             lines.append(None)
-    return Batch(lines, malformed, NDJSON)
+    return Batch(lines, malformed, NDJSON, numbers)
+
+
+async def _prepared(call: Call, batch: Batch) -> Batch:
+    return batch._replace(ahead=await draft_ahead(call.tenant, [batch.lines[place] for place in batch.readable]))
 
 
 @section.operation(
     "POST",
     "/jobs:batch",
     KeyRole.EDITOR,
-    answers={200: Shown("Verdicts", "One verdict for each job, in their order.")},
-    body=Body("Batch", read_batch, is_required=True),
-    cost=lambda batch: Request(submits=max(1, len(batch.lines)), jobs=len(batch.lines)),
+    answers={200: Shown("Verdicts", "One verdict for each job, in their order.", also={NDJSON: "VerdictLines"})},
+    body=Body("Batch", read_batch, is_required=True, also={NDJSON: "BatchLines"}),
+    cost=lambda batch: of_batch(batch.lines),
+    prepare=_prepared,
 )
 async def create_jobs(call: Call, body: Batch) -> Answer:
     """Create many jobs at once.
@@ -70,25 +85,26 @@ async def create_jobs(call: Call, body: Batch) -> Answer:
     Those that can be are created, whatever becomes of the others. As `application/x-ndjson` it is one job on each
     line, and one verdict on each.
     """
-    readable = [line for number, line in enumerate(body.lines) if number not in body.malformed]
-    made = iter(await create_many(call.tenant, readable))
+    places, malformed = body.readable, body.malformed
+    lines = [body.numbers[place] for place in places]
+    made = iter(await create_many(call.tenant, [body.lines[place] for place in places], body.ahead, lines))
     verdicts = [
-        _refused([Fault("", body.malformed[number])], 400) if number in body.malformed else _shape(next(made))
-        for number in range(len(body.lines))
+        _refused(line, [Fault("", malformed[place])], 400) if place in malformed else _shape(line, next(made))
+        for place, line in enumerate(body.numbers)
     ]
-    numbered: list[dict[str, Any]] = [{"line": number, **verdict} for number, verdict in enumerate(verdicts, 1)]
     created = sum(verdict["status"] == 201 for verdict in verdicts)
     if body.media_type == JSON:
-        return ok(numbered, created=created, subject=f"{created} jobs")
-    text = b"".join(encode(verdict) + b"\n" for verdict in numbered)
+        return ok(verdicts, created=created, subject=f"{created} jobs")
+    text = b"".join(encode(verdict) + b"\n" for verdict in verdicts)
     return Answer(200, text, media_type=NDJSON, created=created, subject=f"{created} jobs")
 
 
-def _shape(verdict: Verdict) -> dict[str, Any]:
+def _shape(line: int, verdict: Verdict) -> dict[str, Any]:
     if verdict.job_id is not None:
-        return {"status": 201, "job_id": verdict.job_id}
-    return _refused(verdict.faults, 422)
+        return {"line": line, "status": 201, "job_id": verdict.job_id}
+    return _refused(line, verdict.faults, 422)
 
 
-def _refused(faults: Iterable[Fault], status: int) -> dict[str, Any]:
-    return {"status": status, "errors": [{"pointer": pointer, "detail": reason} for pointer, reason in faults]}
+def _refused(line: int, faults: Iterable[Fault], status: int) -> dict[str, Any]:
+    errors = [{"pointer": pointer, "detail": reason} for pointer, reason in faults]
+    return {"line": line, "status": status, "errors": errors}

@@ -4,6 +4,7 @@ A public id is a prefix and lower-case Crockford base32 of fixed length, so text
 Exactly one text names an id: no upper case, no look-alikes, no missing zeros.
 """
 
+import functools
 import re
 from enum import StrEnum
 from typing import NamedTuple
@@ -72,13 +73,19 @@ def partition_for(tenant_id: int, job_number: int, fanout: int) -> int:
     """
     if not 1 <= fanout <= PARTITIONS:
         raise InvalidInput("fanout", f"must be between 1 and {PARTITIONS}, not {fanout}")
-    mixed = _mix(tenant_id)
-    first, stride = mixed >> 56, (mixed >> 48) | 1
+    first, stride = _walk_of(tenant_id)
     return (first + stride * (job_number % fanout)) % PARTITIONS
 
 
+@functools.lru_cache(maxsize=1024)
+def _walk_of(tenant_id: int) -> tuple[int, int]:
+    mixed = _mix(tenant_id)
+    return mixed >> 56, (mixed >> 48) | 1
+
+
 def format_id(prefix: Prefix, number: int) -> str:
-    _within(prefix.field, number, MAX_ID)
+    if not 0 <= number <= MAX_ID:
+        _within(prefix.field, number, MAX_ID)
     return f"{prefix}_{_base32(number)}"
 
 

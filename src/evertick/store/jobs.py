@@ -15,10 +15,15 @@ _SQL = statements.load("jobs")
 
 
 class NewJob(NamedTuple):
-    """A job to create. A `fire_at` of None: only triggers run it."""
+    """A job to create. A `fire_at` of None: only triggers run it.
+
+    First what is its own, then what many have in common: it goes to the database once for all of them.
+    """
 
     job_id: int
     name: str
+    payload: str | None
+    spec: str
     queue: str
     labels: str
     rule_id: int
@@ -27,8 +32,6 @@ class NewJob(NamedTuple):
     handler: str | None
     key_template: str | None
     retry: str
-    payload: str | None
-    spec: str
     fire_at: datetime | None
     due_at: datetime | None
     queue_id: int
@@ -121,8 +124,9 @@ async def create(
     gaps: Sequence[tuple[int, Gap]] = (),
 ) -> set[int]:
     """Create jobs, with gaps by job id, and return the ids of those whose name was free."""
-    columns = zip(*jobs, strict=True) if jobs else [()] * len(NewJob._fields)
-    values = dict(zip(_CREATE_PARAMETERS, columns, strict=True))
+    kinds: dict[tuple[Any, ...], int] = {}
+    own = [(*job[:_OWN], kinds.setdefault(job[_OWN:], len(kinds))) for job in jobs]
+    values = _columns(_OWN_PARAMETERS, own) | _columns(_KIND_PARAMETERS, list(kinds))
     noted = {f"gap_{name}": column for name, column in _gap_columns([gap for _, gap in gaps]).items()}
     rows = await _SQL["create"].fetch(
         connection,
@@ -135,9 +139,9 @@ async def create(
     return {row["job_id"] for row in rows}
 
 
-_CREATE_PARAMETERS = (
-    "job_ids",
-    "names",
+_OWN_PARAMETERS = ("job_ids", "names", "payloads", "specs", "kinds")
+_OWN = len(_OWN_PARAMETERS) - 1
+_KIND_PARAMETERS = (
     "queues",
     "labels",
     "rule_ids",
@@ -146,13 +150,16 @@ _CREATE_PARAMETERS = (
     "handlers",
     "key_templates",
     "retries",
-    "payloads",
-    "specs",
     "fire_ats",
     "due_ats",
     "queue_ids",
     "priorities",
 )
+
+
+def _columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Sequence[Any]]:
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    return dict(zip(names, columns, strict=True))
 
 
 def _gap_columns(gaps: Sequence[Gap]) -> dict[str, list[Any]]:

@@ -24,17 +24,18 @@ async def create(tenant: Tenant, job: object) -> Job:
     """
     spec = as_spec(job)
     now_at, (number,) = await jobs.numbers(tenant.pool, 1)
-    new = Drafter(tenant, now_at).draft(spec, number)
+    new = await Drafter(tenant, now_at).draft_with_care(spec, number)
     ids = await refer(tenant.pool, tenant, [new])
     tenant.catalogue.remember(tenant.tenant_id, ids)
     created = await write(tenant.pool, tenant, [new], ids, now_at)
     if not created:
         raise NameTaken(str(new.spec.name))
     tenant.notify(created)
-    return _view(new, now_at)
+    return view(new, now_at)
 
 
-def _view(new: Draft, now_at: datetime) -> Job:
+def view(new: Draft, now_at: datetime) -> Job:
+    """A new job as its owner sees it."""
     return Job(
         job_id=format_id(Prefix.JOB, new.job_id),
         status=JobStatus.ACTIVE,

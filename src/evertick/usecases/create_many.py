@@ -1,15 +1,21 @@
 """Creating jobs by the thousand, in one transaction. Those that cannot be created do not keep back the others.
 
-While the database writes one part of a batch the next is read, so that both are busy all the time.
+1. Before the transaction, draft the recurrences: their ticks may take long to find, and no lock should wait for that.
+2. In it, while the database writes one part of a batch the next is read, so that both are busy all the time.
 """
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
 from evertick.domain.errors import Fault, InvalidFields
 from evertick.domain.ids import Prefix, format_id
+from evertick.domain.job.spec import JobSpec
+from evertick.domain.schedule.text import is_recurrence
+from evertick.runtime.courtesy import Slices, aside
 from evertick.store import jobs
 from evertick.store.database import Session
 from evertick.usecases.catalogue import Ids
@@ -18,8 +24,9 @@ from evertick.usecases.drafting import Draft, Drafter, refer, write
 from evertick.usecases.writing import as_spec
 
 _PART = 1000
-_STRIDE = 50
-"""Jobs that are read at a time: in between the event loop sends what the database waits for, and serves others."""
+LONGEST_SECONDS = 5.0
+"""Of looking for ticks of recurrences, for one batch: enough for thousands of ordinary ones."""
+_TOO_COSTLY = (Fault("/schedule", "is too costly to compute after those before it: send fewer recurrences at once"),)
 
 
 class Verdict(NamedTuple):
@@ -29,75 +36,125 @@ class Verdict(NamedTuple):
     faults: tuple[Fault, ...] = ()
 
 
-async def create_many(tenant: Tenant, batch: Sequence[object]) -> list[Verdict]:
-    """Create those of a batch, fields or specifications, that can be. Returns a verdict for each, in their order."""
-    creation = await tenant.transact(lambda connection: _Creation(tenant, batch).run(connection))
+class Ahead(NamedTuple):
+    """What was done before the transaction: the jobs are numbered, and some drafted or refused, by their place."""
+
+    now_at: datetime
+    numbers: Sequence[int]
+    drafter: Drafter
+    drafted: Mapping[int, Draft | tuple[Fault, ...]]
+
+
+async def draft_ahead(tenant: Tenant, batch: Sequence[object]) -> Ahead:
+    """Number a batch, and draft what may take long. For who opens a transaction around `create_many`."""
+    now_at, numbers = await jobs.numbers(tenant.pool, len(batch))
+    ahead = Ahead(now_at, numbers, Drafter(tenant, now_at), {})
+    drafted: dict[int, Draft | tuple[Fault, ...]] = {}
+    left, slices = LONGEST_SECONDS, Slices()
+    for place, job in enumerate(batch):
+        await slices.pause()
+        if is_recurrence(_schedule_of(job)):
+            took, drafted[place] = await aside(partial(_drafted, job, numbers[place], ahead.drafter, left))
+            left -= took
+    return ahead._replace(drafted=drafted)
+
+
+async def create_many(
+    tenant: Tenant, batch: Sequence[object], ahead: Ahead | None = None, lines: Sequence[int] | None = None
+) -> list[Verdict]:
+    """Create those of a batch, fields or specifications, that can be. Returns a verdict for each, in their order.
+
+    `lines` is what their author calls them; 1, 2, 3 … unless it is given.
+    """
+    done = ahead or await draft_ahead(tenant, batch)
+    names = lines or range(1, len(batch) + 1)
+    creation = await tenant.transact(lambda connection: _Creation(tenant, batch, done, names).run(connection))
     for ids in creation.referred:
         tenant.catalogue.remember(tenant.tenant_id, ids)
     tenant.notify(creation.created)
     return creation.verdicts()
 
 
+def _schedule_of(job: object) -> str:
+    found = job.schedule if isinstance(job, JobSpec) else job.get("schedule") if isinstance(job, Mapping) else None
+    return found if isinstance(found, str) else ""
+
+
+def _drafted(job: object, number: int, drafter: Drafter, left: float) -> tuple[float, Draft | tuple[Fault, ...]]:
+    """What becomes of a job, and how long that took."""
+    if left <= 0:
+        return 0.0, _TOO_COSTLY
+    began = time.perf_counter()
+    drafted: Draft | tuple[Fault, ...]
+    try:
+        drafted = drafter.draft(as_spec(job), number)
+    except InvalidFields as refused:
+        drafted = refused.faults
+    return time.perf_counter() - began, drafted
+
+
 class _Creation:
     """One batch on its way into the database."""
 
-    def __init__(self, tenant: Tenant, batch: Sequence[object]) -> None:
+    def __init__(self, tenant: Tenant, batch: Sequence[object], ahead: Ahead, lines: Sequence[int]) -> None:
         self._tenant = tenant
         self._batch = batch
+        self._ahead = ahead
+        self._lines = lines
         self._names: dict[str, int] = {}
         self._faults: dict[int, tuple[Fault, ...]] = {}
         self._job_ids: dict[int, int] = {}
+        self._slices = Slices()
         self.created: set[int] = set()
         self.referred: list[Ids] = []
 
     async def run(self, connection: Session) -> "_Creation":
-        now_at, numbers = await jobs.numbers(connection, len(self._batch))
-        drafter = Drafter(self._tenant, now_at)
         drafts: Sequence[Draft] = ()
         for start in range(0, len(self._batch), _PART):
             part = range(start, min(start + _PART, len(self._batch)))
-            _, drafts = await asyncio.gather(
-                self._write(connection, drafts, now_at), self._read(part, numbers, drafter)
-            )
-        await self._write(connection, drafts, now_at)
+            _, drafts = await asyncio.gather(self._write(connection, drafts), self._read(part))
+        await self._write(connection, drafts)
         return self
 
     def verdicts(self) -> list[Verdict]:
-        return [self._verdict(line) for line in range(len(self._batch))]
+        return [self._verdict(place) for place in range(len(self._batch))]
 
-    async def _read(self, part: range, numbers: Sequence[int], drafter: Drafter) -> list[Draft]:
+    async def _read(self, part: range) -> list[Draft]:
         drafts: list[Draft] = []
-        for line in part:
-            if line % _STRIDE == 0:
-                await asyncio.sleep(0)
+        for place in part:
+            await self._slices.pause()
             try:
-                new = self._draft(line, numbers[line], drafter)
+                new = self._draft(place)
             except InvalidFields as refused:
-                self._faults[line] = refused.faults
+                self._faults[place] = refused.faults
             else:
                 drafts.append(new)
-                self._job_ids[line] = new.job_id
+                self._job_ids[place] = new.job_id
         return drafts
 
-    def _draft(self, line: int, number: int, drafter: Drafter) -> Draft:
-        spec = as_spec(self._batch[line])
+    def _draft(self, place: int) -> Draft:
+        spec = as_spec(self._batch[place])
         if spec.name in self._names:
-            raise InvalidFields([Fault("/name", f"is taken by line {self._names[spec.name] + 1} of this batch")])
-        new = drafter.draft(spec, number)
+            raise InvalidFields([Fault("/name", f"is taken by line {self._names[spec.name]} of this batch")])
+        new = self._ahead.drafted.get(place)
+        if new is None:
+            new = self._ahead.drafter.draft(spec, self._ahead.numbers[place])
+        if not isinstance(new, Draft):
+            raise InvalidFields(new)
         if spec.name is not None:
-            self._names[spec.name] = line
+            self._names[spec.name] = self._lines[place]
         return new
 
-    async def _write(self, connection: Session, drafts: Sequence[Draft], now_at: datetime) -> None:
+    async def _write(self, connection: Session, drafts: Sequence[Draft]) -> None:
         if drafts:
             ids = await refer(connection, self._tenant, drafts)
             self.referred.append(ids)
-            self.created |= await write(connection, self._tenant, drafts, ids, now_at)
+            self.created |= await write(connection, self._tenant, drafts, ids, self._ahead.now_at)
 
-    def _verdict(self, line: int) -> Verdict:
-        job_id = self._job_ids.get(line)
+    def _verdict(self, place: int) -> Verdict:
+        job_id = self._job_ids.get(place)
         if job_id is None:
-            return Verdict(None, self._faults[line])
+            return Verdict(None, self._faults[place])
         if job_id not in self.created:
             return Verdict(None, (Fault("/name", "is taken by another job"),))
         return Verdict(format_id(Prefix.JOB, job_id))

@@ -10,6 +10,8 @@ from evertick.domain.job.spec import JobSpec
 from evertick.domain.job.timing import Binding, Timing, binding_of, timing_of
 from evertick.domain.misfire import Gap
 from evertick.domain.schedule.instants import to_us
+from evertick.domain.schedule.text import is_recurrence
+from evertick.runtime.courtesy import aside
 from evertick.store import jobs
 from evertick.store.statements import Connection
 from evertick.usecases.catalogue import Ids, Place, priority_number
@@ -24,6 +26,7 @@ class Draft(NamedTuple):
     job_id: int
     spec: JobSpec
     made: Definition
+    gaps: tuple[Gap, ...]
 
 
 class Drafter:
@@ -32,31 +35,41 @@ class Drafter:
     def __init__(self, tenant: Tenant, now_at: datetime) -> None:
         self._tenant = tenant
         self._now_at = now_at
-        self._shared: dict[Timing, Definition] = {}
+        self._now_us = to_us(now_at)
+        self._shared: dict[Timing, tuple[Definition, tuple[Gap, ...]]] = {}
 
     def draft(self, spec: JobSpec, number: int) -> Draft:
         """Draft a job; InvalidFields says why its schedule cannot be used."""
         job_id = job_id_of(number, partition_for(self._tenant.tenant_id, number, self._tenant.fanout))
-        return Draft(job_id, with_name(spec, job_id), self._define(spec, job_id))
+        return Draft(job_id, with_name(spec, job_id), *self._define(spec, job_id))
 
-    def _define(self, spec: JobSpec, job_id: int) -> Definition:
+    async def draft_with_care(self, spec: JobSpec, number: int) -> Draft:
+        """Draft a job without keeping the event loop from its other work, however long its ticks take to find."""
+        if is_recurrence(spec.schedule):
+            return await aside(lambda: self.draft(spec, number))
+        return self.draft(spec, number)
+
+    def _define(self, spec: JobSpec, job_id: int) -> tuple[Definition, tuple[Gap, ...]]:
+        """When the job fires, and the ticks that the clocks jump over before it first does."""
         timing = timing_of(spec)
-        made = self._shared.get(timing)
-        if made is None:
+        found = self._shared.get(timing)
+        if found is None:
             made = define(spec, job_id, self._now_at, self._now_at, self._tenant.shortest)
+            found = made, self._swallowed(made)
             if not spec.jitter_seconds and binding_of(*timing[:4]) is not Binding.JOB:
-                self._shared[timing] = made
-        return made
+                self._shared[timing] = found
+        return found
+
+    def _swallowed(self, made: Definition) -> tuple[Gap, ...]:
+        return () if made.first_fire_at is None else swallowed(made.rule, self._now_us, to_us(made.first_fire_at))
 
 
 async def refer(connection: Connection, tenant: Tenant, drafts: Sequence[Draft]) -> Ids:
     """The ids that drafts refer to."""
-    rules = {made.digest: made.canonical for _, _, made in drafts}
-    places = {
-        Place(spec.target.queue_name, partition_of(job_id), priority_number(spec.priority))
-        for job_id, spec, _ in drafts
-    }
-    return await tenant.catalogue.add(connection, tenant.tenant_id, rules, places)
+    rules = {made.digest: made.canonical for _, _, made, _ in drafts}
+    places = {(spec.target.queue_name, partition_of(job_id), spec.priority) for job_id, spec, _, _ in drafts}
+    wanted = [Place(queue, partition, priority_number(priority)) for queue, partition, priority in places]
+    return await tenant.catalogue.add(connection, tenant.tenant_id, rules, wanted)
 
 
 async def write(
@@ -65,11 +78,7 @@ async def write(
     """Write drafts, and return the ids of those whose name was free."""
     rows = [
         job_row(job_id, spec, (made.digest, made.first_fire_at, made.first_due_at), ids)
-        for job_id, spec, made in drafts
+        for job_id, spec, made, _ in drafts
     ]
-    gaps = [(job_id, gap) for job_id, _, made in drafts for gap in _swallowed(made, now_at)]
+    gaps = [(job_id, gap) for job_id, _, _, gaps in drafts for gap in gaps]
     return await jobs.create(connection, tenant.tenant_id, now_at, rows, gaps)
-
-
-def _swallowed(made: Definition, now_at: datetime) -> tuple[Gap, ...]:
-    return () if made.first_fire_at is None else swallowed(made.rule, to_us(now_at), to_us(made.first_fire_at))

@@ -2,15 +2,15 @@
 
 import functools
 import json
-from dataclasses import replace
 from datetime import datetime
 from typing import TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from evertick.domain.idempotency import DEFAULT_TEMPLATE
 from evertick.domain.ids import Prefix, format_id
-from evertick.domain.job.fields import read_spec, spec_to_fields
+from evertick.domain.job.fields import read_spec
 from evertick.domain.job.payload import Json
 from evertick.domain.job.spec import JobSpec
 from evertick.domain.job.target import WorkerTarget
@@ -37,15 +37,17 @@ def with_name(spec: JobSpec, job_id: int) -> JobSpec:
 
 
 def write_payload(payload: Json) -> str | None:
-    # Not with msgspec, which knows no integers beyond 64 bits.
-    return None if payload is None else _compact.encode(payload)
+    if payload is None:
+        return None
+    try:
+        return _json.encode(payload).decode()
+    except OverflowError:
+        return _compact.encode(payload)  # an integer beyond 64 bits, which msgspec may not know
 
 
 def write_spec(spec: JobSpec) -> str:
     """The specification as it is stored: JSON of all its fields but the payload."""
-    fields = spec_to_fields(spec)
-    del fields["payload"]
-    return _json.encode(fields).decode()
+    return _json.encode(replace(spec, payload=msgspec.UNSET)).decode()
 
 
 def job_row(job_id: int, spec: JobSpec, when: When, ids: Ids) -> NewJob:
@@ -55,6 +57,8 @@ def job_row(job_id: int, spec: JobSpec, when: When, ids: Ids) -> NewJob:
     return NewJob(
         job_id,
         spec.name,
+        write_payload(spec.payload),
+        write_spec(spec),
         target.queue_name,
         _json.encode(spec.labels).decode() if spec.labels else "{}",
         ids.rules[digest],
@@ -63,8 +67,6 @@ def job_row(job_id: int, spec: JobSpec, when: When, ids: Ids) -> NewJob:
         target.handler if isinstance(target, WorkerTarget) else None,
         None if spec.idempotency_key_template == DEFAULT_TEMPLATE else spec.idempotency_key_template,
         _retry(spec.max_retries, spec.retry_backoff, spec.retry_delay_seconds, spec.retry_max_delay_seconds),
-        write_payload(spec.payload),
-        write_spec(spec),
         fire_at,
         due_at,
         ids.queues[target.queue_name],

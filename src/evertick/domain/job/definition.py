@@ -7,7 +7,17 @@ from evertick.domain.errors import InvalidFields, InvalidInput
 from evertick.domain.ids import Prefix, format_id
 from evertick.domain.jitter import due_at, jitter_offset
 from evertick.domain.job.spec import JobSpec
-from evertick.domain.job.timing import Settled, Timing, fault_of, settle, settle_alone, text_faults, timing_of
+from evertick.domain.job.timing import (
+    Settled,
+    Timing,
+    fault_of,
+    one_off_at,
+    settle,
+    settle_alone,
+    settle_one_off,
+    text_faults,
+    timing_of,
+)
 from evertick.domain.misfire import ON_TIME_US
 from evertick.domain.rule import Rule
 from evertick.domain.schedule.acceptance import check_new
@@ -50,6 +60,9 @@ def define(
 def _first_fire(
     timing: Timing, key: str, created_at: datetime, now: datetime, shortest: timedelta
 ) -> tuple[Settled, datetime | None]:
+    at = one_off_at(timing)
+    if at is not None and at >= now:
+        return settle_one_off(timing), at
     settled = settle(timing, key, created_at)
     if isinstance(settled.schedule.spec, Soon):
         fire_at = _after_delay(settled, settled.schedule.spec, created_at, now)

@@ -3,11 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
-from evertick.domain.deadline import TIMEOUT_MAX, TIMEOUT_MIN
 from evertick.domain.errors import InvalidInput
 from evertick.domain.idempotency import TEMPLATE_MAX_LENGTH
 from evertick.domain.job.faults import Faults, Reader, kind_of
+from evertick.domain.job.limits import (
+    LONGEST_RETENTION_S,
+    LONGEST_TIMEOUT_S,
+    LONGEST_WAIT_S,
+    MOST_CONCURRENT,
+    MOST_RETRIES,
+    SHORTEST_TIMEOUT_S,
+    ZONE_NAME_MAX_LENGTH,
+)
 from evertick.domain.job.payload import read_labels, read_payload
+from evertick.domain.job.quick import read_at_once
 from evertick.domain.job.spec import (
     DEFAULT_RETRY_DELAY_SECONDS,
     DEFAULT_TIMEZONE,
@@ -21,14 +30,6 @@ from evertick.domain.job.values import one_of, read_instant, read_name, seconds,
 from evertick.domain.policies import Backoff, ConcurrentPolicy, DstGap, DstOverlap, MissedWindow, Priority
 from evertick.domain.rule import MOST_MISSED
 from evertick.domain.schedule.rrule_text import MOST_CHARACTERS
-
-MOST_RETRIES = 1000
-MOST_CONCURRENT = 10_000
-LONGEST_WAIT_S = 366 * 86_400
-"""A year, for every delay, grace and jitter: beyond it an instant could leave the calendar."""
-
-LONGEST_RETENTION_S = 10 * LONGEST_WAIT_S
-ZONE_NAME_MAX_LENGTH = 255
 
 _read_text = text(TEMPLATE_MAX_LENGTH)
 
@@ -58,7 +59,7 @@ _READERS: dict[str, Reader] = {
     "retry_backoff": one_of(Backoff),
     "retry_delay_seconds": seconds(LONGEST_WAIT_S),
     "retry_max_delay_seconds": seconds(LONGEST_WAIT_S),
-    "timeout_seconds": whole_number(int(TIMEOUT_MIN.total_seconds()), int(TIMEOUT_MAX.total_seconds())),
+    "timeout_seconds": whole_number(SHORTEST_TIMEOUT_S, LONGEST_TIMEOUT_S),
     "missed_window": one_of(MissedWindow),
     "misfire_grace_seconds": seconds(LONGEST_WAIT_S),
     "max_missed": whole_number(1, MOST_MISSED),
@@ -78,6 +79,11 @@ def read_spec(fields: object) -> JobSpec:
     InvalidFields lists every fault. What a schedule's text means is left to `definition.define`, which knows the
     job's id and creation; but where there are faults to report, those of the text are among them.
     """
+    at_once = read_at_once(fields)
+    return _read_with_faults(fields) if at_once is None else at_once
+
+
+def _read_with_faults(fields: object) -> JobSpec:
     faults = Faults()
     values = _read_values(fields, faults)
     for name in _REQUIRED:

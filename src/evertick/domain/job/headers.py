@@ -11,17 +11,17 @@ MOST_BYTES = 8192
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"(?:[!-~](?:[\t -~]*[!-~])?)?")
 
-_HOP_BY_HOP = {
+_OF_CONNECTION = {
+    "close",  # reserved: it would be read as an option of Connection
     "connection",
+    "http2-settings",
     "keep-alive",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "proxy-connection",
     "te",
     "trailer",
     "transfer-encoding",
     "upgrade",
 }
+_OF_PROXIES = "proxy-"
 _OURS = {"content-length", "host", "idempotency-key", "traceparent", "user-agent"}
 _OUR_PREFIXES = ("ce-", "evertick-", "webhook-")
 
@@ -54,8 +54,10 @@ def _fault_in_name(name: object, seen: set[str]) -> str | None:
     if lower in seen:
         return "is given twice: upper and lower case are the same"
     seen.add(lower)
-    if lower in _HOP_BY_HOP:
+    if lower in _OF_CONNECTION or lower.startswith(_OF_PROXIES):
         return "belongs to the connection, not to the request"
+    if lower == "expect":
+        return "would make each delivery wait for its target's word: a request is sent whole"
     if lower in _OURS or lower.startswith(_OUR_PREFIXES):
         return "is set by Evertick"
     return None

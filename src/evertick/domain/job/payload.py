@@ -7,6 +7,8 @@ from functools import reduce
 from math import isfinite
 from typing import TypeAlias, cast
 
+import msgspec
+
 from evertick.domain.job.faults import Faults, below, kind_of
 from evertick.domain.job.values import UNSTORABLE, WHY_UNSTORABLE
 
@@ -21,8 +23,26 @@ MOST_LABELS = 64
 LABEL_VALUE_MAX_LENGTH = 255
 
 _TOO_LARGE = 10**MOST_DIGITS
+_MANY_DIGITS = re.compile(rb"(?<!\d)\d{%d}" % MOST_DIGITS)
 _LABEL_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder()
 _compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def is_plain(value: object) -> bool:
+    """Whether the value is certain to fit, found out in C; what is not plain may fit too, but takes a closer look.
+
+    Text that reads back as the value is JSON and nothing else: no tuple, no number as a name, no NaN.
+    """
+    try:
+        text = _encoder.encode(value)
+        # Python writes some numbers longer, but never twice as long.
+        if len(text) > MOST_PAYLOAD_BYTES // 2 or b"\\u" in text or _MANY_DIGITS.search(text):
+            return False
+        return text.count(b"{") + text.count(b"[") <= MOST_DEPTH and bool(_decoder.decode(text) == value)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return False
 
 
 def read_payload(value: object, at: str, faults: Faults) -> Json:

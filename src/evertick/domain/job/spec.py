@@ -2,15 +2,27 @@
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Annotated, Any, TypeAlias
 
-from evertick.domain.idempotency import DEFAULT_TEMPLATE, Template, parse_template
-from evertick.domain.job.payload import Json
+from msgspec import Meta, Struct
+
+from evertick.domain.idempotency import DEFAULT_TEMPLATE, TEMPLATE_MAX_LENGTH, Template, parse_template
+from evertick.domain.job.limits import (
+    LONGEST_RETENTION_S,
+    LONGEST_TIMEOUT_S,
+    LONGEST_WAIT_S,
+    MOST_CONCURRENT,
+    MOST_RETRIES,
+    SHORTEST_TIMEOUT_S,
+    ZONE_NAME_MAX_LENGTH,
+)
 from evertick.domain.job.target import Target
+from evertick.domain.job.values import NAME_MAX_LENGTH
 from evertick.domain.policies import Backoff, ConcurrentPolicy, DstGap, DstOverlap, MissedWindow, Priority
 from evertick.domain.retry import RetryPolicy
-from evertick.domain.rule import DEFAULT_MAX_MISSED
+from evertick.domain.rule import DEFAULT_MAX_MISSED, MOST_MISSED
+from evertick.domain.schedule.rrule_text import MOST_CHARACTERS
 
 cached_template = functools.lru_cache(maxsize=1024)(parse_template)
 """Most jobs share a few templates, so each is parsed once."""
@@ -20,37 +32,39 @@ DEFAULT_RETRY_DELAY_SECONDS = 10
 DEFAULT_RETRY_MAX_DELAY_SECONDS = 3600
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSpec:
-    """What a job is to do, and when. `fields.read_spec` makes checked ones.
+Wait: TypeAlias = Annotated[int, Meta(ge=0, le=LONGEST_WAIT_S)] | Annotated[float, Meta(ge=0, le=LONGEST_WAIT_S)]
+
+
+class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a job is to do, and when. `fields.read_spec` makes checked ones: these bounds alone are not enough.
 
     A name of None is generated when the job is made. A grace of None is as long as the interval, an hour at most.
     """
 
-    name: str | None = None
-    schedule: str
-    timezone: str = DEFAULT_TIMEZONE
+    name: Annotated[str, Meta(min_length=1, max_length=NAME_MAX_LENGTH)] | None = None
+    schedule: Annotated[str, Meta(max_length=MOST_CHARACTERS)]
+    timezone: Annotated[str, Meta(max_length=ZONE_NAME_MAX_LENGTH)] = DEFAULT_TIMEZONE
     dst_gap: DstGap = DstGap.CATCH_UP
     dst_overlap: DstOverlap = DstOverlap.FIRST
     start_at: datetime | None = None
     end_at: datetime | None = None
     target: Target
-    payload: Json = None
-    idempotency_key_template: str = DEFAULT_TEMPLATE
-    max_retries: int = 3
+    payload: Any = None
+    idempotency_key_template: Annotated[str, Meta(max_length=TEMPLATE_MAX_LENGTH)] = DEFAULT_TEMPLATE
+    max_retries: Annotated[int, Meta(ge=0, le=MOST_RETRIES)] = 3
     retry_backoff: Backoff = Backoff.EXPONENTIAL
-    retry_delay_seconds: float = DEFAULT_RETRY_DELAY_SECONDS
-    retry_max_delay_seconds: float = DEFAULT_RETRY_MAX_DELAY_SECONDS
-    timeout_seconds: int = 300
+    retry_delay_seconds: Wait = DEFAULT_RETRY_DELAY_SECONDS
+    retry_max_delay_seconds: Wait = DEFAULT_RETRY_MAX_DELAY_SECONDS
+    timeout_seconds: Annotated[int, Meta(ge=SHORTEST_TIMEOUT_S, le=LONGEST_TIMEOUT_S)] = 300
     missed_window: MissedWindow = MissedWindow.RUN_ONCE
-    misfire_grace_seconds: float | None = None
-    max_missed: int = DEFAULT_MAX_MISSED
+    misfire_grace_seconds: Wait | None = None
+    max_missed: Annotated[int, Meta(ge=1, le=MOST_MISSED)] = DEFAULT_MAX_MISSED
     concurrent_policy: ConcurrentPolicy = ConcurrentPolicy.SKIP
-    max_concurrent: int = 1
-    jitter_seconds: float = 0
+    max_concurrent: Annotated[int, Meta(ge=1, le=MOST_CONCURRENT)] = 1
+    jitter_seconds: Wait = 0
     priority: Priority = Priority.NORMAL
-    labels: Mapping[str, str] = field(default_factory=dict)
-    retain_seconds: int = 86_400
+    labels: Mapping[str, str] = {}
+    retain_seconds: Annotated[int, Meta(ge=0, le=LONGEST_RETENTION_S)] = 86_400
 
     @property
     def retry_policy(self) -> RetryPolicy:

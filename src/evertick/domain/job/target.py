@@ -1,8 +1,9 @@
 """What a run of a job is delivered to: an HTTP endpoint, or a handler of the workers that lease from a queue."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+from msgspec import Struct
 
 HTTP_QUEUE = "http"
 """Where the runs of HTTP jobs wait. Reserved: no worker target may name it."""
@@ -11,13 +12,12 @@ DEFAULT_QUEUE = "default"
 DEFAULT_METHOD = "POST"
 
 
-@dataclass(frozen=True, slots=True)
-class HttpTarget:
+class HttpTarget(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="http"):
     """A request to `url` whose body is the payload."""
 
     url: str
     method: str = DEFAULT_METHOD
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
 
     @property
     def queue_name(self) -> str:
@@ -27,8 +27,7 @@ class HttpTarget:
         return {"type": "http", "url": self.url, "method": self.method, "headers": dict(self.headers)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerTarget:
+class WorkerTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="worker"):
     """A worker's function, named by the word that workers and jobs agree on."""
 
     queue: str = DEFAULT_QUEUE

@@ -61,7 +61,7 @@ def _read_method(value: object, at: str, faults: Faults) -> str | None:
     return None
 
 
-def _read_queue(value: object, at: str, faults: Faults) -> str | None:
+def read_queue(value: object, at: str, faults: Faults) -> str | None:
     if not isinstance(value, str):
         faults.add(at, f"must be a string, not {kind_of(value)}")
     elif value == HTTP_QUEUE:
@@ -73,7 +73,7 @@ def _read_queue(value: object, at: str, faults: Faults) -> str | None:
     return None
 
 
-def _read_handler(value: object, at: str, faults: Faults) -> str | None:
+def read_handler(value: object, at: str, faults: Faults) -> str | None:
     if not isinstance(value, str):
         faults.add(at, f"must be a string, not {kind_of(value)}")
     # Printable leaves out surrogates, controls and every white space but the plain one.
@@ -85,4 +85,4 @@ def _read_handler(value: object, at: str, faults: Faults) -> str | None:
 
 
 _HTTP: dict[str, Reader] = {"url": read_url, "method": _read_method, "headers": read_headers}
-_WORKER: dict[str, Reader] = {"queue": _read_queue, "handler": _read_handler}
+_WORKER: dict[str, Reader] = {"queue": read_queue, "handler": read_handler}

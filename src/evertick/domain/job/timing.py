@@ -8,7 +8,7 @@ import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 from operator import attrgetter
 from typing import NamedTuple, assert_never
@@ -25,6 +25,9 @@ from evertick.domain.schedule.text import Setting, parse, split_zone
 from evertick.domain.schedule.zone import zone
 
 _KEPT = 4096
+_INSTANT = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
+"""An instant as most programs write it. There are other ways, and they all cost more to read."""
+_SOME_INSTANT = "2000-01-01T00:00:00Z"
 _HASHED = re.compile(r"(?:^|[\s,])H(?![A-Z])", re.IGNORECASE)
 
 
@@ -100,6 +103,25 @@ def settle(timing: Timing, key: str, created_at: datetime) -> Settled:
             assert_never(binding)
 
 
+def is_plain_instant(schedule: str) -> bool:
+    return _INSTANT.fullmatch(schedule) is not None
+
+
+def one_off_at(timing: Timing) -> datetime | None:
+    """The instant of a one-off that is plainly written and has no window; None: a closer look is needed."""
+    if timing.start_at is not None or timing.end_at is not None or not _INSTANT.fullmatch(timing.schedule):
+        return None
+    try:
+        return datetime.fromisoformat(timing.schedule).astimezone(UTC)
+    except ValueError:
+        return None
+
+
+def settle_one_off(timing: Timing) -> Settled:
+    """Settle a one-off but for its instant, which is no part of its rule: they come by the thousand, all different."""
+    return _settle_shared(Timing(_SOME_INSTANT, *timing[1:]), None)
+
+
 def settle_alone(timing: Timing, key: str, created_at: datetime | None) -> Settled:
     """Settle for one job, or for all whose meaning needs no key, without a look at what is known already."""
     schedule = Schedule(*timing[:6], key, anchor_at=created_at)
@@ -122,6 +144,8 @@ def _written(rule: Rule) -> tuple[str, bytes]:
 
 @functools.lru_cache(maxsize=_KEPT)
 def binding_of(schedule: str, timezone: str, gap: DstGap, overlap: DstOverlap) -> Binding:
+    if _INSTANT.fullmatch(schedule):
+        return Binding.NOTHING
     try:
         bare, name = split_zone(schedule, timezone)
         spec = parse(bare, Setting(zone(name), gap, overlap))

@@ -17,14 +17,14 @@ def read_url(value: object, at: str, faults: Faults) -> str | None:
     if not isinstance(value, str):
         faults.add(at, f"must be a string, not {kind_of(value)}")
         return None
-    reason = _fault_in(value)
+    reason = fault_in_url(value)
     if reason is not None:
         faults.add(at, reason)
         return None
     return value
 
 
-def _fault_in(url: str) -> str | None:
+def fault_in_url(url: str) -> str | None:
     """What is wrong with it, without repeating it: it may hold a secret."""
     if len(url) > URL_MAX_LENGTH:
         return f"has at most {URL_MAX_LENGTH} characters, not {len(url)}"

@@ -37,7 +37,9 @@ class CountedPattern:
         self._first = first
         self._most = most
         self._first_year = from_day(first // DAY_S).year
-        self._before_year = [0]  # walls before each year from the first on, as far as anyone asked
+        # Walls before each year from the first on, as far as anyone asked. By number, so that two threads that find out
+        # the same at once do not note it twice.
+        self._before_year = {0: 0}
 
     def next_from(self, wall: int) -> int | None:
         found = self._inner.next_from(wall)
@@ -58,11 +60,13 @@ class CountedPattern:
             return 0
         year = from_day(wall // DAY_S).year
         counts = self._before_year
-        while len(counts) <= year - self._first_year and counts[-1] < self._most:
-            counts.append(counts[-1] + self._held(self._first_year + len(counts) - 1))
-        if len(counts) <= year - self._first_year:
-            return counts[-1]
-        return counts[year - self._first_year] + self._held(year, wall)
+        wanted, last = year - self._first_year, len(counts) - 1
+        while last < wanted and counts[last] < self._most:
+            counts[last + 1] = counts[last] + self._held(self._first_year + last)
+            last += 1
+        if last < wanted:
+            return counts[last]
+        return counts[wanted] + self._held(year, wall)
 
     def _held(self, year: int, end: int | None = None) -> int:
         """How many walls of the year are before `end`."""

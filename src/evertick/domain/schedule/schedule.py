@@ -105,13 +105,14 @@ class Schedule:
         found = self.ticks(after_us).next(after_us)
         return None if found is None else from_us(found)
 
-    def upcoming(self, after: datetime, count: int) -> list[datetime]:
-        """Return the first `count` fire times strictly after `after`."""
+    def upcoming(self, after: datetime, count: int, most_years: int = LAST_YEAR) -> list[datetime]:
+        """Return the first `count` fire times strictly after `after`, not much more than `most_years` after it."""
         after_us = _instant_us("after", after)
         ticks = self.ticks(after_us)
         fires: list[datetime] = []
         at = ticks.next(after_us)
-        while at is not None and len(fires) < count:
+        until_us = after_us + most_years * 366 * DAY_S * SECOND_US
+        while at is not None and len(fires) < count and at <= until_us:
             fires.append(from_us(at))
             at = ticks.next(at)
         return fires

@@ -49,6 +49,21 @@ def split_zone(text: str, timezone: str) -> tuple[str, str]:
     return (match[2] if match else text), inside or timezone
 
 
+def is_recurrence(text: str) -> bool:
+    """Whether a text is of the one form whose ticks may take long to find."""
+    text = text.strip()
+    match = _ZONE_PREFIX.fullmatch(text)
+    return _RECURRENCE.match(match[2] if match else text) is not None
+
+
+def is_one_off(text: str) -> bool:
+    """Whether a text looks like `now`, a delay or an instant."""
+    text = text.strip()
+    match = _ZONE_PREFIX.fullmatch(text)
+    bare = match[2].strip() if match else text
+    return bare.lower() == "now" or bool(_DELAY.match(bare) or _INSTANT.match(bare))
+
+
 def parse(text: str, setting: Setting) -> Spec:  # noqa: PLR0911 - one return for each form of text
     """Read a schedule's text; InvalidSchedule says what is wrong with it."""
     text = text.strip()

@@ -38,21 +38,28 @@ SELECT lane_id, (lane_id >> 10)::integer, ((lane_id >> 2) & 255)::smallint, (lan
 
 -- name: create
 -- New jobs, each with its first version, its timer, and the ticks that the clocks will jump over before the first one;
--- nothing for a name that is taken. Indexes: jobs_by_name, *_pkey.
-WITH given AS (
+-- nothing for a name that is taken. Jobs that have much in common are of one kind, which is given once, numbered from
+-- 0. Indexes: jobs_by_name, *_pkey.
+WITH kinds AS MATERIALIZED (
     SELECT *
       FROM unnest(
-               :job_ids::bigint[], :names::text[], :queues::text[], :labels::text[], :rule_ids::bigint[],
-               :timeouts::integer[], :timezones::text[], :handlers::text[], :key_templates::text[], :retries::text[],
-               :payloads::text[], :specs::text[], :fire_ats::timestamptz[], :due_ats::timestamptz[],
-               :queue_ids::integer[], :priorities::smallint[]
-           ) AS g (job_id, name, queue, labels, rule_id, timeout_seconds, timezone, handler, key_template, retry,
-                   payload, spec, fire_at, due_at, queue_id, priority)
+               :queues::text[], :labels::text[]::jsonb[], :rule_ids::bigint[], :timeouts::integer[],
+               :timezones::text[], :handlers::text[], :key_templates::text[], :retries::text[]::json[],
+               :fire_ats::timestamptz[], :due_ats::timestamptz[], :queue_ids::integer[], :priorities::smallint[]
+           ) WITH ORDINALITY AS k (queue, labels, rule_id, timeout_seconds, timezone, handler, key_template, retry,
+                                   fire_at, due_at, queue_id, priority, number)
+),
+given AS (
+    SELECT *
+      FROM unnest(:job_ids::bigint[], :names::text[], :payloads::text[], :specs::text[], :kinds::bigint[])
+               AS g (job_id, name, payload, spec, kind)
+      JOIN kinds ON kinds.number = g.kind + 1
 ),
 created AS (
     INSERT INTO jobs (job_id, tenant_id, created_at, updated_at, spec_version, name, queue, labels)
-    SELECT job_id, :tenant_id::bigint, :now_at::timestamptz, :now_at::timestamptz, 1, name, queue, labels::jsonb
+    SELECT job_id, :tenant_id::bigint, :now_at::timestamptz, :now_at::timestamptz, 1, name, queue, labels
       FROM given
+     ORDER BY job_id  -- of two with one name the first gets it
         ON CONFLICT DO NOTHING
  RETURNING job_id
 ),
@@ -60,7 +67,7 @@ versions AS (
     INSERT INTO job_versions (job_id, rule_id, effective_at, spec_version, timeout_seconds, name, timezone, handler,
                               key_template, retry, payload, spec)
     SELECT job_id, rule_id, :now_at::timestamptz, 1, timeout_seconds, name, timezone, handler, key_template,
-           retry::jsonb, payload::jsonb, spec::jsonb
+           retry, payload::json, spec::json
       FROM given
       JOIN created USING (job_id)
 ),
@@ -161,7 +168,7 @@ SELECT job.job_id, job.created_at, job.status::text AS status, job.spec_version,
 
 -- name: is_same
 -- Whether a job's version says the same, as JSON compares: true is not 1, but 1.0 is. Index: job_versions_pkey.
-SELECT spec = :spec::text::jsonb AND payload IS NOT DISTINCT FROM :payload::text::jsonb
+SELECT spec::jsonb = :spec::text::jsonb AND payload::jsonb IS NOT DISTINCT FROM :payload::text::jsonb
   FROM job_versions
  WHERE job_id = :job_id::bigint AND spec_version = :spec_version::integer;
 
@@ -176,8 +183,8 @@ WITH edited AS (
 INSERT INTO job_versions (job_id, rule_id, effective_at, spec_version, timeout_seconds, name, timezone, handler,
                           key_template, retry, payload, spec)
 SELECT :job_id::bigint, :rule_id::bigint, :now_at::timestamptz, :spec_version::integer, :timeout::integer, :name::text,
-       :timezone::text, :handler::text, :key_template::text, :retry::text::jsonb, :payload::text::jsonb,
-       :spec::text::jsonb;
+       :timezone::text, :handler::text, :key_template::text, :retry::text::json, :payload::text::json,
+       :spec::text::json;
 
 -- name: move_timer
 -- Moves the tick's timer of a locked job, in place: what its last tick led to stays known. Index: timers_pkey.
