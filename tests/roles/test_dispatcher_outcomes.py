@@ -9,6 +9,8 @@ import pytest
 from aiohttp import web
 
 from engine import Job, until
+from evertick.domain.ids import MAX_ID, Prefix, format_id
+from evertick.store import audit
 from evertick.targets.http.delivery import DeliverySettings
 from evertick.targets.http.guard import EgressPolicy
 from roles.dispatching import PostOffice, Receiver, receiving
@@ -99,6 +101,37 @@ async def test_a_410_pauses_the_job(office: PostOffice, receiver: Receiver) -> N
     await until(is_paused)
     await dispatcher.stop()
     assert await office.dead_letters(job) == [(1, "not_retryable")]
+    (change,) = await audit.page(office.connection, 1, before=MAX_ID, most=9)
+    assert change[2:] == ("dispatcher", "pause_job", format_id(Prefix.JOB, job.job_id), None)
+
+
+async def test_a_pause_that_cannot_be_noted_is_not_made(office: PostOffice, receiver: Receiver) -> None:
+    receiver.will_answer(410)
+    job = await office.posted(receiver.url)
+    await office.connection.execute("ALTER TABLE audit_log RENAME TO audit_log_away")
+    dispatcher = office.dispatcher()
+    await dispatcher.start()
+
+    async def has_failed() -> bool:
+        return bool(dispatcher._pausing._loop.errors)
+
+    await until(has_failed)
+    assert (await status_of(office, job))[0] == "active"
+    await office.connection.execute("ALTER TABLE audit_log_away RENAME TO audit_log")
+
+    async def is_paused() -> bool:
+        return (await status_of(office, job))[0] == "paused"
+
+    await until(is_paused)
+    await dispatcher.stop()
+    assert len(await audit.page(office.connection, 1, before=MAX_ID, most=9)) == 1
+
+
+async def test_a_410_right_before_the_stop_pauses_the_job(office: PostOffice, receiver: Receiver) -> None:
+    receiver.will_answer(410)
+    job = await office.posted(receiver.url)
+    await office.deliver()  # without the loops
+    assert (await status_of(office, job))[0] == "paused"
 
 
 async def test_a_410_does_not_pause_a_job_that_was_edited_since(office: PostOffice, receiver: Receiver) -> None:

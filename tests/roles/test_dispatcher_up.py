@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import asyncpg
 import pytest
 from standardwebhooks import Webhook
 from typer.testing import CliRunner
@@ -13,6 +14,7 @@ from cli.commands import Cli
 from cli.processes import evertick
 from engine import until
 from evertick.cli.main import app
+from evertick.store.sealing import Seal
 from roles.dispatching import Receiver, receiving
 
 KEY = "a key of at least thirty-two characters"
@@ -61,7 +63,9 @@ async def test_up_on_a_url_keeps_a_key_of_its_own_and_says_who_else_needs_it(dat
     assert (data_dir / "secret.key").exists()
 
 
-async def test_secrets_are_shown_and_rotated_by_commands(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_secrets_are_shown_and_rotated_by_commands(
+    database_url: str, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cli = Cli(database_url)
     monkeypatch.setitem(os.environ, "EVERTICK_SECRET_KEY", KEY)
     first = await cli.json("secrets", "show")
@@ -72,8 +76,32 @@ async def test_secrets_are_shown_and_rotated_by_commands(database_url: str, monk
     assert rotated["current"] in await cli("secrets", "show")
     dropped = await cli.json("secrets", "rotate", "--drop-previous")
     assert (dropped["current"], dropped["previous"]) == (rotated["current"], None)
-    monkeypatch.setitem(os.environ, "EVERTICK_SECRET_KEY", KEY[::-1])
-    assert "cannot be read with this key" in await cli("secrets", "show", code=1)
+    log = await connection.fetch("SELECT actor, action FROM audit_log ORDER BY entry_id")
+    assert [tuple(row) for row in log] == [
+        ("command line", "rotate_webhook_secret"),
+        ("command line", "drop_webhook_secret"),
+    ]
+
+
+async def test_a_key_that_seals_secrets_is_replaced_by_commands(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli = Cli(database_url)
+    old, new = KEY, KEY[::-1]
+    monkeypatch.setitem(os.environ, "EVERTICK_SECRET_KEY", old)
+    first = await cli.json("secrets", "show")
+    monkeypatch.setitem(os.environ, "EVERTICK_SECRET_KEY", new)
+    refused = await cli("secrets", "show", code=1)
+    assert f"sealed with the key {Seal(old).key_ids[0]}" in refused
+    assert old not in refused
+    assert new not in refused
+    monkeypatch.setitem(os.environ, "EVERTICK_SECRET_KEY", f"{new}, {old}")
+    resealed = await cli.run("secrets", "reseal")
+    assert "1 of 1 tenants" in resealed.stderr
+    assert f"these may go: {Seal(old).key_ids[0]}" in resealed.stdout
+    monkeypatch.setitem(os.environ, "EVERTICK_SECRET_KEY", new)
+    assert await cli.json("secrets", "show") == first
+    assert (await cli.json("secrets", "reseal"))["tenants"] == 0
 
 
 def test_settings_of_webhooks_are_checked_and_the_key_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 ATTEMPT = DeliveryRequest(
+    tenant_id=1,
     target=HttpTarget("https://example.com/hook"),
     body=b'{"report_type":"weekly"}',
     secrets=(SECRET,),

@@ -67,6 +67,22 @@ async def test_beyond_so_many_open_connections_none_is_kept() -> None:
         assert delivery.connections.open == 2
 
 
+async def test_a_kept_connection_is_used_again_however_many_are_open() -> None:
+    async with serving(receiver := Log()) as port, delivering(most_open=1) as delivery:
+        for _ in range(3):
+            await delivery.deliver(attempt(f"http://receiver.test:{port}/"), LONG)
+    assert (receiver.connections, len(receiver.received)) == (1, 3)
+
+
+async def test_connections_that_are_gone_are_not_counted() -> None:
+    answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    async with serving(Log(answer)) as port, delivering() as delivery:
+        for _ in range(3):
+            await delivery.deliver(attempt(f"http://receiver.test:{port}/"), LONG)
+            await asyncio.sleep(0)  # sockets are closed in the loop's next turn
+        assert (delivery.connections.open, delivery.connections._idle) == (0, {})
+
+
 class Gate:
     """Answers nobody before it is opened, and knows how many wait."""
 

@@ -7,6 +7,7 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from evertick.targets.http.connections import Connections
+from evertick.targets.http.exchange import Exchange, current
 from evertick.targets.http.guard import EgressPolicy, Guard, Refused
 from evertick.targets.http.resolution import Resolve
 from evertick.targets.http.verdict import Delivered, Failed
@@ -93,7 +94,7 @@ def test_ports_are_a_matter_of_configuration() -> None:
 
 async def test_a_name_with_public_addresses_passes_with_all_of_them() -> None:
     public = ["93.184.216.34", "2606:4700:4700::1111", "93.184.216.34"]
-    assert await guard(OPEN, public).addresses("example.com") == [ip_address(text) for text in public[:2]]
+    assert await guard(OPEN, public).addresses("example.com", 1) == [ip_address(text) for text in public[:2]]
 
 
 @pytest.mark.parametrize(
@@ -113,20 +114,20 @@ async def test_a_name_with_public_addresses_passes_with_all_of_them() -> None:
 )
 async def test_one_bad_address_refuses_a_name_and_is_not_told(answer: list[str]) -> None:
     with pytest.raises(Refused) as refused:
-        await guard(OPEN, answer).addresses("internal.test")
+        await guard(OPEN, answer).addresses("internal.test", 1)
     assert not any(text in str(refused.value) for text in answer)
 
 
 async def test_a_name_without_addresses_is_an_error_that_may_pass() -> None:
     with pytest.raises(OSError, match="no addresses"):
-        await guard(OPEN, []).addresses("empty.test")
+        await guard(OPEN, []).addresses("empty.test", 1)
 
 
 async def test_metadata_is_refused_where_private_targets_are_allowed() -> None:
     everything = EgressPolicy(opened=(ip_network("0.0.0.0/0"), ip_network("::/0")), allow_http=True)
     for text in ("169.254.169.254", "100.100.100.200", "fd00:ec2::254"):
         with pytest.raises(Refused):
-            await guard(everything, [text]).addresses("metadata.test")
+            await guard(everything, [text]).addresses("metadata.test", 1)
 
 
 async def test_a_delivery_to_a_refused_name_fails_for_good_and_touches_nothing() -> None:
@@ -170,6 +171,7 @@ async def test_a_kept_connection_stays_with_the_address_that_was_checked() -> No
 async def test_no_socket_is_made_for_an_address_that_was_not_checked() -> None:
     connections = Connections(guard(), most_open=1, keep_alive_seconds=1)
     stream = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
+    current.set(Exchange(1, "example.com:80"))
     with pytest.raises(PermissionError):
         connections.checked_socket((*stream, ("127.0.0.1", 80)))
     connections.checked_socket((*stream, ("1.1.1.1", 80))).close()

@@ -258,7 +258,7 @@ async def test_many_slow_hosts_do_not_delay_a_fast_one() -> None:
         return ["127.0.0.1"]
 
     async with serving(hang) as slow, serving(Log(OK)) as fast, delivering(resolve=resolve) as delivery:
-        urls = [f"http://slow-{n}.test:{slow}/" for n in range(100)] + [f"http://lost-{n}.test/" for n in range(100)]
+        urls = [f"http://slow-{n}.test:{slow}/" for n in range(100)] + [f"http://lost-{n}.test/" for n in range(50)]
         stuck = [asyncio.create_task(delivery.deliver(attempt(url), LONG)) for url in urls]
         for _ in range(100):
             await arrived.acquire()

@@ -1,7 +1,9 @@
 """What a delivery says about its run."""
 
+import hmac
 import json
 import re
+from base64 import b64encode
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -18,7 +20,8 @@ from targets.receivers import ATTEMPT, LONG, NOW, SECRET, Log, attempt, deliveri
 
 def test_the_headers_are_those_of_the_contract() -> None:
     headers = headers_of(ATTEMPT, NOW)
-    assert re.fullmatch("v1,[A-Za-z0-9+/]{43}=", headers.pop("webhook-signature"))
+    for name in ("webhook-signature", "Evertick-Signature"):
+        assert re.fullmatch("v1,[A-Za-z0-9+/]{43}=", headers.pop(name))
     assert re.fullmatch("00-[0-9a-f]{32}-[0-9a-f]{16}-01", headers.pop("traceparent"))
     assert headers == {
         "Content-Type": "application/json",
@@ -47,10 +50,28 @@ def test_the_signature_covers_key_time_and_body() -> None:
     assert is_signed([SECRET], "report-2026-W24", int(NOW.timestamp()), ATTEMPT.body, header=header)
 
 
+def test_another_signature_covers_the_headers_of_the_run() -> None:
+    """As the guide tells those who verify it by themselves."""
+    headers = headers_of(ATTEMPT, NOW)
+    lines = [
+        "evertick",
+        headers["webhook-signature"],
+        ATTEMPT.run_id,
+        "send-weekly-report",
+        "2026-06-08T13:00:00Z",
+        "1",
+        "tick",
+        "412.1781532000000001",
+    ]
+    digest = hmac.digest(SECRET.key, "\n".join(lines).encode(), "sha256")
+    assert headers["Evertick-Signature"] == f"v1,{b64encode(digest).decode()}"
+
+
 def test_during_a_rotation_there_are_two_signatures() -> None:
     new = Secret.generate()
-    header = headers_of(replace(ATTEMPT, secrets=(new, SECRET)), NOW)["webhook-signature"]
-    assert len(header.split()) == 2
+    headers = headers_of(replace(ATTEMPT, secrets=(new, SECRET)), NOW)
+    header = headers["webhook-signature"]
+    assert len(header.split()) == len(headers["Evertick-Signature"].split()) == 2
     assert is_signed([new], "report-2026-W24", int(NOW.timestamp()), ATTEMPT.body, header=header)
 
 

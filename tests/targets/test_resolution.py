@@ -47,17 +47,6 @@ async def test_what_cannot_be_resolved_is_an_os_error(name_server: NameServer, n
         await SystemResolver()(name)
 
 
-async def test_a_name_is_looked_up_once_for_all_who_ask_at_the_time(name_server: NameServer) -> None:
-    resolver = SystemResolver()
-    waiting = [asyncio.create_task(resolver("slow.test")) for _ in range(10)]
-    await resolver("fast.test")
-    name_server.released.set()
-    assert await asyncio.gather(*waiting) == [["192.0.2.7"]] * 10
-    assert name_server.asked.count("slow.test") == 1
-    await resolver("slow.test")
-    assert name_server.asked.count("slow.test") == 2
-
-
 async def test_slow_names_do_not_hold_up_others(name_server: NameServer) -> None:
     resolver = SystemResolver()
     waiting = [asyncio.create_task(resolver(f"slow-{number}.test")) for number in range(60)]
@@ -77,13 +66,3 @@ async def test_only_so_many_are_looked_up_at_once(name_server: NameServer) -> No
     name_server.released.set()
     await asyncio.gather(fast, *waiting)
     assert len(name_server.asked) == 6
-
-
-async def test_who_stops_waiting_takes_nobody_along(name_server: NameServer) -> None:
-    resolver = SystemResolver()
-    first, second = (asyncio.create_task(resolver("slow.test")) for _ in range(2))
-    await resolver("fast.test")
-    first.cancel()
-    await asyncio.gather(first, return_exceptions=True)
-    name_server.released.set()
-    assert await second == ["192.0.2.7"]

@@ -1,4 +1,4 @@
-"""`evertick secrets`: what receivers verify webhooks with, and how to replace it."""
+"""`evertick secrets`: what receivers verify webhooks with, how to replace it, and how to replace what seals it."""
 
 from typing import Annotated
 
@@ -7,12 +7,18 @@ import typer
 from evertick.cli.acting import DEFAULT_TENANT, TenantName, Where, act
 from evertick.cli.options import AsJson, DatabaseUrl, DataDir, settings_with
 from evertick.cli.output import print_facts, print_json
+from evertick.cli.tenants import ACTOR
+from evertick.domain.schedule.english import counted
 from evertick.roles.dispatcher.settings import seal_of
-from evertick.usecases import secrets
+from evertick.usecases import audit, secrets
 from evertick.usecases.context import Tenant
-from evertick.usecases.secrets import Secrets
+from evertick.usecases.joining import joined
+from evertick.usecases.secrets import Resealed, Secrets
+from evertick.usecases.tenants import public_id
 
-app = typer.Typer(no_args_is_help=True, help="Show and rotate webhook secrets.", rich_markup_mode="rich")
+app = typer.Typer(
+    no_args_is_help=True, help="Show and rotate webhook secrets, and what seals them.", rich_markup_mode="rich"
+)
 
 
 @app.command()
@@ -56,11 +62,49 @@ def rotate(
       evertick secrets rotate --drop-previous
     """
     change = secrets.drop_previous if drop_previous else secrets.rotate
+    action = "drop_webhook_secret" if drop_previous else "rotate_webhook_secret"
 
     async def work(acting: Tenant) -> Secrets:
-        return await change(acting, seal_of(settings_with(database_url, data_dir)))
+        async with joined(acting) as inside:
+            changed = await change(inside, seal_of(settings_with(database_url, data_dir)))
+            await audit.record(inside, ACTOR, action, public_id(acting.tenant_id))
+            return changed
 
     _print(act(Where(database_url, data_dir, tenant), work), as_json=as_json)
+
+
+@app.command()
+def reseal(
+    *,
+    as_json: AsJson = False,
+    database_url: DatabaseUrl = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Seal the stored secrets of all tenants with the first key of EVERTICK_SECRET_KEY, so that the others may go.
+
+    [bold]Example[/bold]
+
+      EVERTICK_SECRET_KEY="$NEW_KEY,$OLD_KEY" evertick secrets reseal
+    """
+
+    async def work(acting: Tenant) -> Resealed:
+        return await secrets.reseal(acting.pool, seal_of(settings_with(database_url, data_dir)), _say_progress)
+
+    _print_resealed(act(Where(database_url, data_dir, DEFAULT_TENANT), work), as_json=as_json)
+
+
+def _say_progress(done: int, total: int) -> None:
+    typer.echo(f"{done} of {total} tenants", err=True)
+
+
+def _print_resealed(done: Resealed, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"tenants": done.tenants, "key_id": done.key_id, "unneeded_key_ids": done.unneeded_key_ids})
+        return
+    typer.echo(f"The secrets of {counted(done.tenants, 'tenant')} were resealed; all are under the key {done.key_id}.")
+    if done.unneeded_key_ids:
+        others = ", ".join(done.unneeded_key_ids)
+        typer.echo(f"Once it is the first key of every process, these may go: {others}.")
 
 
 def _print(found: Secrets, *, as_json: bool) -> None:

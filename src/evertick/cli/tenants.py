@@ -1,10 +1,11 @@
 """`evertick tenants`: who owns jobs here, and how much each may have and do."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from evertick.cli.acting import DEFAULT_TENANT, Where, act
+from evertick.cli.grouped import grouped
 from evertick.cli.options import AsJson, DatabaseUrl, DataDir
 from evertick.cli.output import print_facts, print_json, print_rows
 from evertick.domain.access import KeyRole
@@ -17,33 +18,38 @@ app = typer.Typer(no_args_is_help=True, help="Create, list and change tenants.",
 
 ACTOR = "command line"
 
-Weight = Annotated[int | None, typer.Option("--weight", help="Its share of the work.", show_default=False)]
-Fanout = Annotated[
-    int | None, typer.Option("--fanout", help="Over how many partitions its jobs spread.", show_default=False)
-]
-JobsQuota = Annotated[int | None, typer.Option("--jobs-quota", help="Jobs at once.", show_default=False)]
-Submits = Annotated[
-    int | None, typer.Option("--submits-per-second", help="Submissions in the long run.", show_default=False)
-]
-Burst = Annotated[int | None, typer.Option("--submit-burst", help="Submissions at once.", show_default=False)]
-Running = Annotated[int | None, typer.Option("--running-quota", help="Runs at once.", show_default=False)]
-Shortest = Annotated[
-    float | None,
-    typer.Option("--shortest-interval-seconds", help="The least interval of its schedules.", show_default=False),
-]
+
+def _option(name: str, said: str) -> Any:
+    return typer.Option(name, help=said, show_default=False)
+
+
+class Limits(NamedTuple):
+    """What a tenant may have and do; None is as it was. The fields are the options, by their names in Python."""
+
+    weight: Annotated[int | None, _option("--weight", "Its share of the work.")] = None
+    fanout: Annotated[int | None, _option("--fanout", "Over how many partitions its jobs spread.")] = None
+    jobs_quota: Annotated[int | None, _option("--jobs-quota", "Jobs at once.")] = None
+    submits_per_second: Annotated[int | None, _option("--submits-per-second", "Submissions in the long run.")] = None
+    submit_burst: Annotated[int | None, _option("--submit-burst", "Submissions at once.")] = None
+    running_quota: Annotated[int | None, _option("--running-quota", "Runs at once.")] = None
+    shortest_interval_seconds: Annotated[
+        float | None, _option("--shortest-interval-seconds", "The least interval of its schedules.")
+    ] = None
+
+    @property
+    def given(self) -> dict[str, float]:
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+
+limited = grouped(Limits)
 
 
 @app.command()
+@limited
 def create(
+    limits: Limits,
     name: Annotated[str, typer.Argument(help="What it is called.")],
     *,
-    weight: Weight = None,
-    fanout: Fanout = None,
-    jobs_quota: JobsQuota = None,
-    submits_per_second: Submits = None,
-    submit_burst: Burst = None,
-    running_quota: Running = None,
-    shortest_interval_seconds: Shortest = None,
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
     data_dir: DataDir = None,
@@ -54,11 +60,10 @@ def create(
 
       evertick tenants create acme --jobs-quota 5000
     """
-    changes = _given(locals())
 
     async def work(acting: Tenant) -> dict[str, Any]:
         async with joined(acting) as inside:
-            made = await tenants.create(inside.pool, name, changes)
+            made = await tenants.create(inside.pool, name, limits.given)
             key = await keys.create(inside.pool, tenants.tenant_key(None, made.tenant_id), KeyRole.ADMIN, "first")
             await audit.record(inside, ACTOR, "create_tenant", made.tenant_id)
             return {**shape_of(made), "api_key": key.secret}
@@ -92,16 +97,11 @@ def list_tenants(
 
 
 @app.command()
+@limited
 def edit(
+    limits: Limits,
     name: Annotated[str, typer.Argument(help="Which tenant.")],
     *,
-    weight: Weight = None,
-    fanout: Fanout = None,
-    jobs_quota: JobsQuota = None,
-    submits_per_second: Submits = None,
-    submit_burst: Burst = None,
-    running_quota: Running = None,
-    shortest_interval_seconds: Shortest = None,
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
     data_dir: DataDir = None,
@@ -112,11 +112,10 @@ def edit(
 
       evertick tenants edit acme --jobs-quota 100000
     """
-    changes = _given(locals())
 
     async def work(acting: Tenant) -> dict[str, Any]:
         async with joined(acting) as inside:
-            edited = await tenants.edit(inside.pool, tenants.public_id(acting.tenant_id), changes)
+            edited = await tenants.edit(inside.pool, tenants.public_id(acting.tenant_id), limits.given)
             await audit.record(inside, ACTOR, "edit_tenant", edited.tenant_id)
             return shape_of(edited)
 
@@ -132,10 +131,6 @@ async def all_tenants(acting: Tenant) -> list[TenantView]:
         cursor = page.next
         if cursor is None:
             return found
-
-
-def _given(options: dict[str, Any]) -> dict[str, float]:
-    return {name: options[name] for name in tenants.LIMITS if options.get(name) is not None}
 
 
 def _print(shown: dict[str, Any], *, as_json: bool) -> None:

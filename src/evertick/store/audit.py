@@ -1,5 +1,6 @@
-"""The audit log: who changed what. Called by the use cases, in the transaction of the change."""
+"""The audit log: who changed what. Called in the transaction of the change, by use cases and dispatchers."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -30,6 +31,11 @@ class ChangeRow(NamedTuple):
 
 async def record(connection: Connection, change: Change) -> None:
     await _SQL["record"].execute(connection, **change._asdict())
+
+
+async def record_all(connection: Connection, changes: Sequence[Change]) -> None:
+    names = ("tenant_ids", "actors", "actions", "subjects", "request_ids")
+    await _SQL["record_all"].execute(connection, **dict(zip(names, zip(*changes, strict=True), strict=True)))
 
 
 async def page(connection: Connection, tenant_id: int, *, before: int, most: int) -> list[ChangeRow]:

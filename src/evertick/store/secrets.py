@@ -1,6 +1,6 @@
 """Webhook secrets: one for each tenant, two during a rotation. They are sealed here on their way in, and never kept."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -47,6 +47,33 @@ async def rotate(connection: Connection, seal: Seal, tenant_id: int, key: bytes)
 
 async def drop_previous(connection: Connection, tenant_id: int) -> None:
     await _SQL["drop_previous"].execute(connection, tenant_id=tenant_id)
+
+
+async def count_sealed_otherwise(connection: Connection, seal: Seal) -> int:
+    """How many tenants have a secret that the seal's first key has not sealed."""
+    count: int = await _SQL["count"].fetchval(connection, stamp=seal.stamp)
+    return count
+
+
+async def sealed_otherwise(connection: Connection, seal: Seal, *, after: int, most: int) -> list[Sealed]:
+    """The next tenants of which one secret at least is not sealed with the seal's first key."""
+    rows = await _SQL["sealed_otherwise"].fetch(connection, stamp=seal.stamp, after=after, most=most)
+    return [Sealed(*row) for row in rows]
+
+
+async def reseal(connection: Connection, seal: Seal, found: Sequence[Sealed]) -> int:
+    """Seal the same secrets with the first key; how many tenants' have not changed since they were found."""
+    opened = [(each.tenant_id, each.open(seal)) for each in found]
+    anew = [[seal.seal(key, tenant_id) for key in keys] for tenant_id, keys in opened]
+    rows = await _SQL["reseal"].fetch(
+        connection,
+        tenant_ids=[each.tenant_id for each in found],
+        old_currents=[each.current for each in found],
+        old_previouses=[each.previous for each in found],
+        currents=[sealed[0] for sealed in anew],
+        previouses=[sealed[1] if len(sealed) > 1 else None for sealed in anew],
+    )
+    return len(rows)
 
 
 async def _find(connection: Connection, tenant_ids: Collection[int]) -> dict[int, Sealed]:

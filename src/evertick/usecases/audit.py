@@ -13,7 +13,7 @@ DEFAULT_PER_PAGE = 50
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One change. `actor` is a key's id or the command line, `action` the operation, `subject` what it changed."""
+    """One change. `actor` is a key's id, the command line or the dispatcher, `subject` what the action changed."""
 
     changed_at: datetime
     actor: str

@@ -1,14 +1,18 @@
 """A tenant's webhook secrets: what receivers verify our signatures with, and how one is replaced without a gap."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from evertick.domain.errors import EvertickError
 from evertick.store import secrets
+from evertick.store.database import Pool, Session
 from evertick.store.sealing import Seal
 from evertick.store.secrets import Sealed
 from evertick.targets.http.signing import Secret
 from evertick.usecases.context import Tenant
+
+RESEAL_BATCH = 200
 
 
 class RotationUnderWay(EvertickError):  # noqa: N818 - says what is wrong
@@ -46,6 +50,32 @@ async def drop_previous(tenant: Tenant, seal: Seal) -> Secrets:
     """End a rotation: sign with the newest secret alone. Without one under way nothing changes."""
     await secrets.drop_previous(tenant.pool, tenant.tenant_id)
     return await show(tenant, seal)
+
+
+@dataclass(frozen=True, slots=True)
+class Resealed:
+    """What a reseal did: for how many tenants, with which key, and which keys open nothing any more."""
+
+    tenants: int
+    key_id: str
+    unneeded_key_ids: tuple[str, ...]
+
+
+async def reseal(pool: Pool | Session, seal: Seal, progress: Callable[[int, int], None]) -> Resealed:
+    """Seal the secrets of all tenants with the first key.
+
+    `progress` is told how many are done, of how many. Whoever rotates a secret meanwhile goes first: what has changed
+    between the look and the write is looked at again, until nothing is left that another key has sealed.
+    """
+    done = 0
+    while total := await secrets.count_sealed_otherwise(pool, seal):
+        after, total = 0, done + total
+        while found := await secrets.sealed_otherwise(pool, seal, after=after, most=RESEAL_BATCH):
+            done += await secrets.reseal(pool, seal, found)
+            after = found[-1].tenant_id
+            progress(done, total)
+    key_id, *others = seal.key_ids
+    return Resealed(done, key_id, tuple(others))
 
 
 def _opened(sealed: Sealed, seal: Seal) -> Secrets:

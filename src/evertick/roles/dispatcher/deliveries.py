@@ -1,23 +1,25 @@
 """What a dispatcher runs in place of a user's handler: one delivery for each attempt, within the job's timeout."""
 
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from evertick.domain.job.target import HTTP_QUEUE, HttpTarget
-from evertick.roles.dispatcher.jams import Jams
 from evertick.roles.dispatcher.keyring import Keyring
+from evertick.roles.dispatcher.shares import Shares
 from evertick.roles.worker.handlers import Handler, Handlers
 from evertick.roles.worker.run import Run
 from evertick.store.lanes import Leased
 from evertick.store.outcomes import Token
 from evertick.targets.http.delivery import HttpDelivery
 from evertick.targets.http.request import DeliveryRequest
-from evertick.targets.http.verdict import Failed, NotTried, Verdict
+from evertick.targets.http.verdict import Failed, Verdict
 
 BACKSTOP_SECONDS = 30
 """The worker's own deadline comes so much later: waiting for a slot of the host is not the target's time."""
+REMEMBERED_SPECS = 4096
 
 
 class _Target(msgspec.Struct):
@@ -36,16 +38,18 @@ _decoder = msgspec.json.Decoder(_Spec)
 class Deliveries(Handlers):
     """The one handler of a dispatcher, whatever an attempt is for. It leaves each verdict to be taken."""
 
-    def __init__(self, keyring: Keyring) -> None:
+    def __init__(self, keyring: Keyring, places: int) -> None:
         super().__init__()
         self._handlers[HTTP_QUEUE] = _Delivering(self._deliver)
         self._keyring = keyring
+        self._places = places
         self._verdicts: dict[Token, Verdict] = {}
         self._delivery: HttpDelivery | None = None
-        self._jams = Jams()
+        self._shares: Shares | None = None
 
-    def open(self, delivery: HttpDelivery) -> None:
+    def open(self, delivery: HttpDelivery, wait_seconds: float) -> None:
         self._delivery = delivery
+        self._shares = Shares(delivery, self._places, wait_seconds)
 
     async def close(self) -> None:
         if self._delivery is not None:
@@ -60,24 +64,14 @@ class Deliveries(Handlers):
 
     async def _deliver(self, leased: Leased, run: Run) -> None:
         request = request_of(leased, run, self._keyring)
-        verdict = (
-            Failed("not called: the job's target cannot be read", retryable=False)
-            if request is None
-            else await self._send(request, leased.timeout_seconds - BACKSTOP_SECONDS)
-        )
-        self._verdicts[leased.lane_id, leased.seq] = verdict
-
-    async def _send(self, request: DeliveryRequest, deadline_seconds: float) -> Verdict:
-        assert self._delivery is not None
-        url = request.target.url
-        if self._jams.holds(url):
-            return NotTried("not tried: others have just waited for its host in vain")
-        verdict = await self._delivery.deliver(request, deadline_seconds)
-        if isinstance(verdict, NotTried):
-            self._jams.begin(url)
+        if request is None:
+            verdict: Verdict = Failed("not called: the job's target cannot be read", retryable=False)
         else:
-            self._jams.end(url)
-        return verdict
+            assert self._shares is not None
+            verdict = await self._shares.deliver(
+                request, leased.timeout_seconds - BACKSTOP_SECONDS, is_alone=self._keyring.has_one_tenant
+            )
+        self._verdicts[leased.lane_id, leased.seq] = verdict
 
 
 class _Delivering(Handler):
@@ -100,12 +94,12 @@ def with_backstop(leased: Leased) -> Leased:
 
 def request_of(leased: Leased, run: Run, keyring: Keyring) -> DeliveryRequest | None:
     """What is sent for an attempt. None: its job has no HTTP target."""
-    try:
-        target = _decoder.decode(leased.spec or "").target
-    except msgspec.DecodeError:  # and ValidationError, which is one
+    target = _target_in(leased.spec or "")
+    if target is None:
         return None
     return DeliveryRequest(
-        target=HttpTarget(target.url, target.method, target.headers),
+        tenant_id=keyring.tenant_of(leased),
+        target=target,
         body=b"null" if leased.payload is None else leased.payload.encode(),
         secrets=keyring.secrets_of(leased),
         run_id=run.run_id,
@@ -117,3 +111,12 @@ def request_of(leased: Leased, run: Run, keyring: Keyring) -> DeliveryRequest | 
         idempotency_key=run.idempotency_key,
         fencing_token=run.fencing_token,
     )
+
+
+@lru_cache(maxsize=REMEMBERED_SPECS)
+def _target_in(spec: str) -> HttpTarget | None:
+    try:
+        target = _decoder.decode(spec).target
+    except msgspec.DecodeError:  # and ValidationError, which is one
+        return None
+    return HttpTarget(target.url, target.method, target.headers)

@@ -6,15 +6,16 @@ back. (Once more only where a kept connection broke before an answer: see `targe
 It is a worker whose one handler is a delivery; leasing, heartbeats, recording and stopping are the worker's.
 
 Invariants, beside the worker's: no attempt is leased whose delivery could not be signed. Nothing is sent but through
-the guard. Secrets, payloads and URLs are in no log. A host that is slow or away holds its own slots, and for a moment
-what waits for them; then that, and all else for this host, comes again later, which does not count as a try.
+the guard. Secrets, payloads and URLs are in no log. A host that is slow or away holds its own slots, a tenant with many
+such its share of the places, and for a moment what waits for them; then that, and all else for this host or tenant,
+comes again later, which does not count as a try.
 
 Steps, beside the worker's:
 1. each second: look for queues of new tenants and for rotated secrets; a tenant's first secret is made here.
 2. deliver: as many at once as there are places, of these to one host as many as it has slots.
-3. judge: success, failure (for good, or to be retried, at the earliest when the target said), timeout; a host without
-   a free slot defers the attempt.
-4. pause: a job whose target answered 410, unless it was edited since.
+3. judge: success, failure (for good, or to be retried, at the earliest when the target said), timeout; without a free
+   slot of its host, a place for its tenant or a turn to look its name up the attempt is deferred.
+4. pause: a job whose target answered 410, unless it was edited since, with an entry in the audit log.
 
 Crash: the leases run out and the attempts are retried, with the same idempotency key and a larger fencing token. A
 receiver may so see a delivery again whose answer was lost. Slow or lost database, lost lease: as the worker. Lost lease
@@ -38,7 +39,7 @@ from evertick.runtime.loop import Loop
 from evertick.store.database import Pool
 from evertick.store.lanes import Leased
 from evertick.store.outcomes import Ending
-from evertick.store.sealing import CannotUnseal, Seal
+from evertick.store.sealing import Seal
 from evertick.targets.http.delivery import DeliverySettings, HttpDelivery
 from evertick.targets.http.guard import EgressPolicy, Guard
 from evertick.targets.http.resolution import Resolve, SystemResolver
@@ -67,9 +68,9 @@ class Dispatcher(Worker):
     ) -> None:
         self._policy = policy
         self._resolve = resolve
-        self._settings = settings or DeliverySettings(host_wait_seconds=HOST_WAIT_SECONDS, most_open=concurrency)
+        self._settings = settings or DeliverySettings(host_wait_seconds=HOST_WAIT_SECONDS, most_open=2 * concurrency)
         self._keyring = Keyring(seal)
-        self._deliveries = Deliveries(self._keyring)
+        self._deliveries = Deliveries(self._keyring, concurrency)
         super().__init__(
             url,
             self._deliveries,
@@ -81,12 +82,12 @@ class Dispatcher(Worker):
         )
 
     async def open(self) -> None:
-        """Connect. CannotUnseal: the key is not the one that the stored secrets were sealed with."""
+        """Connect. CannotUnseal: a key is missing that stored secrets were sealed with."""
         await super().open()
         await self._keyring.refresh(self._pool)
-        if self._keyring.unreadable:
+        for unreadable in self._keyring.unreadable.values():
             await self.close()
-            raise CannotUnseal
+            raise unreadable
 
     async def start(self) -> None:
         await super().start()
@@ -99,9 +100,8 @@ class Dispatcher(Worker):
 
     def _assemble(self, pool: Pool) -> None:
         super()._assemble(pool)
-        self._deliveries.open(
-            HttpDelivery(Guard(self._policy, self._resolve or SystemResolver()), self.clock, self._settings)
-        )
+        guard = Guard(self._policy, self._resolve or SystemResolver())
+        self._deliveries.open(HttpDelivery(guard, self.clock, self._settings), self._settings.host_wait_seconds)
         self._pausing = Pausing(pool)
         self._intake = SignableIntake(
             pool,

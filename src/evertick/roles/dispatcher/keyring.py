@@ -26,7 +26,7 @@ class Keyring:
         self._tenants: dict[int, int] = {}
         self._sealed: dict[int, Sealed] = {}
         self._secrets: dict[int, tuple[Secret, ...]] = {}
-        self.unreadable: set[int] = set()
+        self.unreadable: dict[int, CannotUnseal] = {}
 
     async def refresh(self, connection: Connection) -> list[int]:
         """Look for new tenants and rotated secrets; returns the queues whose attempts can be signed."""
@@ -39,6 +39,10 @@ class Keyring:
         self._tenants = {queue.queue_id: queue.tenant_id for queue in queues}
         return [queue.queue_id for queue in queues if queue.tenant_id not in self.unreadable]
 
+    @property
+    def has_one_tenant(self) -> bool:
+        return len(self._sealed) <= 1
+
     def tenant_of(self, leased: Leased) -> int:
         return self._tenants[leased.lane_id >> _QUEUE_SHIFT]
 
@@ -50,7 +54,7 @@ class Keyring:
         try:
             self._secrets[sealed.tenant_id] = tuple(Secret(key) for key in sealed.open(self._seal))
         except CannotUnseal as error:
-            self.unreadable.add(sealed.tenant_id)
+            self.unreadable[sealed.tenant_id] = error
             logger.error("webhooks of tenant %d wait: %s", sealed.tenant_id, error)  # noqa: TRY400 - it says it all
         else:
-            self.unreadable.discard(sealed.tenant_id)
+            self.unreadable.pop(sealed.tenant_id, None)

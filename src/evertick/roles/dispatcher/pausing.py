@@ -1,17 +1,23 @@
 """Pauses jobs whose target said that it is gone for good."""
 
+import asyncio
 import logging
 from collections import deque
 
+from evertick.domain.ids import Prefix, format_id
 from evertick.runtime.loop import Loop
-from evertick.store import jobs
+from evertick.store import audit, jobs
+from evertick.store.audit import Change
 from evertick.store.database import Pool
 from evertick.store.lanes import Leased
 
 logger = logging.getLogger("evertick.dispatcher")
 
 GONE = "its target answered 410 Gone"
+ACTOR, ACTION = "dispatcher", "pause_job"
+"""What the audit log says of it: the operation is the one by which people pause a job."""
 RECHECK_SECONDS = 60.0
+LAST_WORDS_SECONDS = 5.0
 _ACTIVE = "active"
 
 
@@ -27,7 +33,16 @@ class Pausing:
         self._loop.start()
 
     async def stop(self) -> None:
+        """Pause what is left, unless the database is away."""
         await self._loop.stop()
+        try:
+            async with asyncio.timeout(LAST_WORDS_SECONDS):
+                await self._step()
+        except Exception:  # noqa: BLE001 - the end of the role, and nothing is lost
+            logger.warning("%d jobs are not paused: their targets will have to say again that they are gone", len(self))
+
+    def __len__(self) -> int:
+        return len(self._waiting)
 
     def add(self, tenant_id: int, leased: Leased) -> None:
         self._waiting.append((tenant_id, leased))
@@ -51,4 +66,6 @@ class Pausing:
             # Who has edited the job since may have given it another target.
             if job.status == _ACTIVE and job.spec_version == leased.spec_version:
                 await jobs.pause(connection, leased.job_id, GONE)
+                subject = format_id(Prefix.JOB, leased.job_id)
+                await audit.record(connection, Change(tenant_id, ACTOR, ACTION, subject, None))
                 logger.warning("%s is paused: %s", leased.name, GONE)

@@ -5,7 +5,7 @@ from ipaddress import ip_network
 
 from evertick.config import Settings
 from evertick.store.embedded import default_data_dir
-from evertick.store.sealing import Seal, key_in
+from evertick.store.sealing import Seal, keys_in
 from evertick.targets.http.guard import EgressPolicy
 
 logger = logging.getLogger("evertick")
@@ -14,7 +14,7 @@ LOOPBACK = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 
 
 def seal_of(settings: Settings) -> Seal:
-    """The seal by the key in the settings, else by the one in this machine's data directory."""
+    """The seal by the keys in the settings, else by those in this machine's data directory."""
     if settings.secret_key is not None:
         return Seal(settings.secret_key)
     data_dir = settings.data_dir or default_data_dir()
@@ -24,7 +24,7 @@ def seal_of(settings: Settings) -> Seal:
             " EVERTICK_SECRET_KEY",
             data_dir,
         )
-    return Seal(key_in(data_dir))
+    return Seal(keys_in(data_dir))
 
 
 def egress_of(settings: Settings) -> EgressPolicy:

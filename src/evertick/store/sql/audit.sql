@@ -1,9 +1,16 @@
--- The audit log: who changed what. Called by the use cases, in the transaction of the change.
+-- The audit log: who changed what. Called in the transaction of the change, by use cases and dispatchers.
 
 -- name: record
 -- One change.
 INSERT INTO audit_log (tenant_id, actor, action, subject, request_id)
 VALUES (:tenant_id::bigint, :actor::text, :action::text, :subject::text, :request_id::text);
+
+-- name: record_all
+-- Changes that were made together.
+INSERT INTO audit_log (tenant_id, actor, action, subject, request_id)
+SELECT tenant_id, actor, action, subject, request_id
+  FROM unnest(:tenant_ids::bigint[], :actors::text[], :actions::text[], :subjects::text[], :request_ids::text[])
+       AS given (tenant_id, actor, action, subject, request_id);
 
 -- name: page
 -- A tenant's changes, newest first. Index: audit_log_of_tenant.

@@ -21,6 +21,34 @@ UPDATE webhook_secrets
  WHERE tenant_id = :tenant_id::bigint AND previous IS NULL
 RETURNING tenant_id, current, previous, rotated_at;
 
+-- name: count
+-- How many tenants have secrets that do not all begin with this stamp.
+SELECT count(*)
+  FROM webhook_secrets
+ WHERE substring(current FROM 1 FOR length(:stamp::bytea)) <> :stamp
+    OR substring(previous FROM 1 FOR length(:stamp)) <> :stamp;
+
+-- name: sealed_otherwise
+-- The next of them, by tenant. Index: webhook_secrets_pkey.
+SELECT tenant_id, current, previous, rotated_at
+  FROM webhook_secrets
+ WHERE tenant_id > :after::bigint
+   AND (substring(current FROM 1 FOR length(:stamp::bytea)) <> :stamp
+        OR substring(previous FROM 1 FOR length(:stamp)) <> :stamp)
+ ORDER BY tenant_id
+ LIMIT :most::integer;
+
+-- name: reseal
+-- Puts the same secrets, sealed anew, in place of what was read; not where they have changed since.
+-- Index: webhook_secrets_pkey.
+UPDATE webhook_secrets secret
+   SET current = given.current, previous = given.previous
+  FROM unnest(:tenant_ids::bigint[], :old_currents::bytea[], :old_previouses::bytea[], :currents::bytea[],
+              :previouses::bytea[]) AS given (tenant_id, old_current, old_previous, current, previous)
+ WHERE secret.tenant_id = given.tenant_id
+   AND secret.current = given.old_current AND secret.previous IS NOT DISTINCT FROM given.old_previous
+RETURNING secret.tenant_id;
+
 -- name: drop_previous
 -- Ends a rotation: from now on one secret is valid. Index: webhook_secrets_pkey.
 UPDATE webhook_secrets

@@ -3,31 +3,16 @@
 import errno
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Callable
 from ipaddress import ip_address
-from types import SimpleNamespace
-from weakref import WeakSet
+from weakref import finalize
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+from evertick.targets.http.exchange import Exchange, current
 from evertick.targets.http.guard import Guard
-
-LINE_BYTES = 4096
-MOST_HEADERS = 64
-BUFFER_BYTES = 16_384
-
-
-class Disconnected(aiohttp.ClientError):
-    """The other side closed the connection before it answered."""
-
-
-@dataclass(slots=True)
-class Exchange:
-    """One request on its way; `reused`: over a connection that was there before."""
-
-    reused: bool = False
+from evertick.targets.http.sending import session_settings
 
 
 class CheckedResolver(AbstractResolver):
@@ -51,7 +36,7 @@ class CheckedResolver(AbstractResolver):
                 proto=0,
                 flags=socket.AI_NUMERICHOST,
             )
-            for address in await self._guard.addresses(host)
+            for address in await self._guard.addresses(host, current.get().tenant_id)
         ]
 
     async def close(self) -> None:
@@ -59,12 +44,12 @@ class CheckedResolver(AbstractResolver):
 
 
 class _Socket(socket.socket):
-    """A socket that leaves the set of the open ones when it is closed."""
+    """A socket that says when it is closed."""
 
-    others: WeakSet[socket.socket]
+    ended: Callable[[], object]
 
     def close(self) -> None:
-        self.others.discard(self)
+        self.ended()
         super().close()
 
 
@@ -76,18 +61,25 @@ class Connections:
     ) -> None:
         self._guard = guard
         self._most_open = most_open
-        self._open: WeakSet[socket.socket] = WeakSet()
+        self.open = 0
+        self._idle: dict[str, int] = {}
         self._tls = tls or ssl.create_default_context()
         self._kept = self._session(keepalive_timeout=keep_alive_seconds)
         self._single = self._session(force_close=True)
 
-    @property
-    def open(self) -> int:
-        return len(self._open)
+    def begin(self, exchange: Exchange, *, fresh: bool = False) -> aiohttp.ClientSession:
+        """Where to send the exchange's request; `fresh`: over a new connection. The caller says when it has ended."""
+        current.set(exchange)
+        exchange.is_new = False
+        exchange.is_kept = not fresh and (self._idle.get(exchange.origin, 0) > 0 or self.open < self._most_open)
+        if not exchange.is_kept:
+            return self._single
+        self._add_idle(exchange.origin, -1)
+        return self._kept
 
-    def session(self, *, fresh: bool = False) -> aiohttp.ClientSession:
-        """Where to send the next request; `fresh`: over a new connection."""
-        return self._single if fresh or self.open >= self._most_open else self._kept
+    def end(self, exchange: Exchange) -> None:
+        if exchange.is_kept:
+            self._add_idle(exchange.origin, 1)
 
     async def close(self) -> None:
         await self._kept.close()
@@ -98,10 +90,27 @@ class Connections:
         family, kind, proto, _, sockaddr = info
         if not self._guard.policy.permits(ip_address(sockaddr[0])):
             raise PermissionError(errno.EACCES, "address not permitted")
+        exchange = current.get()
+        exchange.is_new = True
         made = _Socket(family, kind, proto)
-        made.others = self._open
-        self._open.add(made)
+        kept_for = exchange.origin if exchange.is_kept else None
+        made.ended = ended = finalize(made, self._count, kept_for, -1)
+        ended.atexit = False
+        self._count(kept_for, 1)
         return made
+
+    def _count(self, kept_for: str | None, change: int) -> None:
+        self.open += change
+        if kept_for is not None:
+            self._add_idle(kept_for, change)
+
+    def _add_idle(self, origin: str, change: int) -> None:
+        """Count the kept connections of an origin that no request is on. aiohttp knows them too, but does not tell."""
+        idle = self._idle.get(origin, 0) + change
+        if idle:
+            self._idle[origin] = idle
+        else:
+            self._idle.pop(origin, None)
 
     def _session(self, *, force_close: bool = False, keepalive_timeout: float | None = None) -> aiohttp.ClientSession:
         pooling = {"force_close": True} if force_close else {"keepalive_timeout": keepalive_timeout}
@@ -113,38 +122,4 @@ class Connections:
             ssl=self._tls,
             **pooling,
         )
-        return aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=False,  # no proxy of the environment: it would resolve names itself
-            auto_decompress=False,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # one deadline, the delivery's, rules all
-            read_bufsize=BUFFER_BYTES,
-            max_line_size=LINE_BYTES,
-            max_field_size=LINE_BYTES,
-            max_headers=MOST_HEADERS,
-            middlewares=(_tell_apart,),
-            trace_configs=[_reuse_tracing()],
-        )
-
-
-async def _tell_apart(
-    request: aiohttp.ClientRequest,
-    handler: Callable[[aiohttp.ClientRequest], Awaitable[aiohttp.ClientResponse]],
-) -> aiohttp.ClientResponse:
-    """Keep aiohttp from sending some methods again by itself: whether to is for the delivery to say, for them all."""
-    try:
-        return await handler(request)
-    except aiohttp.ClientConnectorError:
-        raise
-    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        raise Disconnected from error
-
-
-def _reuse_tracing() -> aiohttp.TraceConfig:
-    async def note(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
-        context.trace_request_ctx.reused = True
-
-    tracing = aiohttp.TraceConfig()
-    tracing.on_connection_reuseconn.append(note)
-    return tracing
+        return aiohttp.ClientSession(connector=connector, **session_settings())

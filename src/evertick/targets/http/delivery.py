@@ -15,6 +15,7 @@ On cancellation and on every failure the connection is closed; a slow host holds
 import asyncio
 import ssl
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Self
 
 import aiohttp
@@ -22,15 +23,19 @@ import aiohttp
 from evertick.domain.job.faults import Faults
 from evertick.domain.job.headers import read_headers
 from evertick.runtime.clock import Clock, now_of
-from evertick.targets.http.connections import Connections, Disconnected, Exchange
+from evertick.targets.http.connections import Connections
+from evertick.targets.http.exchange import Exchange
 from evertick.targets.http.failures import TROUBLES, failure_of, refused, timed_out
 from evertick.targets.http.guard import Destination, Guard, Refused
+from evertick.targets.http.lookups import MOST_PER_TENANT, TooManyLookups
 from evertick.targets.http.request import SOURCE, DeliveryRequest, body_of, headers_of
-from evertick.targets.http.slots import HostIsBusy, HostSlots
-from evertick.targets.http.verdict import EXCERPT_BYTES, Answer, Delivered, Failed, NotTried, Verdict, judge
+from evertick.targets.http.sending import Disconnected, send
+from evertick.targets.http.slots import Busy, Slots
+from evertick.targets.http.verdict import EXCERPT_BYTES, Answer, NotTried, Verdict, judge
 
 READ_BYTES = 65_536
 """No more of a body is read; a longer one costs its sender the connection."""
+REMEMBERED_HEADERS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,7 @@ class HttpDelivery:
         self._settings = settings = settings or DeliverySettings()
         self._guard = guard
         self._clock = clock
-        self._slots = HostSlots(settings.per_host, settings.host_wait_seconds)
+        self._slots: Slots[str] = Slots(settings.per_host, settings.host_wait_seconds)
         self.connections = Connections(
             guard, most_open=settings.most_open, keep_alive_seconds=settings.keep_alive_seconds, tls=settings.tls
         )
@@ -69,51 +74,55 @@ class HttpDelivery:
     async def deliver(self, attempt: DeliveryRequest, deadline_seconds: float) -> Verdict:
         """Deliver, within the deadline once the host has a slot free."""
         try:
-            _check_headers(attempt)
+            _check_headers(tuple(attempt.target.headers.items()))
             destination = self._guard.destination(attempt.target.url)
-            async with self._slots.hold(destination.origin):
-                return await self._within(attempt, destination, deadline_seconds)
         except Refused as error:
             return refused(error)
-        except HostIsBusy:
-            return NotTried(f"not tried: {self._settings.per_host} deliveries to its host were running")
+        try:
+            await self._slots.take(destination.origin)
+        except Busy:
+            return NotTried(
+                f"not tried: {self._settings.per_host} deliveries to its host were running", is_host_busy=True
+            )
+        try:
+            return await self._within(attempt, destination, deadline_seconds)
+        finally:
+            self._slots.give_back(destination.origin)
 
-    async def _within(
-        self, attempt: DeliveryRequest, destination: Destination, deadline_seconds: float
-    ) -> Delivered | Failed:
+    async def _within(self, attempt: DeliveryRequest, destination: Destination, deadline_seconds: float) -> Verdict:
         try:
             async with asyncio.timeout(deadline_seconds):
                 answer = await self._call(attempt, destination)
         except TimeoutError:
             return timed_out(deadline_seconds)
+        except TooManyLookups:
+            return NotTried(f"not tried: {MOST_PER_TENANT} names of its tenant's targets were being looked up")
         except TROUBLES as error:
             return failure_of(error)
         return judge(answer, now_of(self._clock))
 
     async def _call(self, attempt: DeliveryRequest, destination: Destination) -> Answer:
-        exchange = Exchange()
+        exchange = Exchange(attempt.tenant_id, destination.origin)
         try:
-            return await self._exchange(attempt, destination, exchange, self.connections.session())
+            return await self._exchange(attempt, destination, exchange)
         except Disconnected:
-            if not exchange.reused:
+            if exchange.is_new:
                 raise
-        return await self._exchange(attempt, destination, exchange, self.connections.session(fresh=True))
+        return await self._exchange(attempt, destination, exchange, fresh=True)
 
     async def _exchange(
-        self, attempt: DeliveryRequest, destination: Destination, exchange: Exchange, session: aiohttp.ClientSession
+        self, attempt: DeliveryRequest, destination: Destination, exchange: Exchange, *, fresh: bool = False
     ) -> Answer:
-        response = await session.request(
-            attempt.target.method,
-            destination.url,
-            headers=headers_of(attempt, now_of(self._clock), self._settings.source),
-            data=body_of(attempt),
-            allow_redirects=False,
-            trace_request_ctx=exchange,
-        )
+        session = self.connections.begin(exchange, fresh=fresh)
         try:
-            return Answer(response.status, response.headers, await _beginning(response.content))
+            headers = headers_of(attempt, now_of(self._clock), self._settings.source)
+            response = await send(session, attempt.target.method, destination.url, headers, body_of(attempt))
+            try:
+                return Answer(response.status, response.headers, await _beginning(response.content))
+            finally:
+                response.close()  # no more than a farewell if all was read: the connection is back in the pool by then
         finally:
-            response.close()  # no more than a farewell if all was read: the connection is back in the pool by then
+            self.connections.end(exchange)
 
 
 async def _beginning(content: aiohttp.StreamReader) -> bytes:
@@ -125,12 +134,10 @@ async def _beginning(content: aiohttp.StreamReader) -> bytes:
     return kept
 
 
-def _check_headers(attempt: DeliveryRequest) -> None:
+@lru_cache(maxsize=REMEMBERED_HEADERS)
+def _check_headers(given: tuple[tuple[str, str], ...]) -> None:
     """Refuse headers that the front door refuses too, should any have come in by another way."""
-    given, faults = attempt.target.headers, Faults()
-    if given:
-        read_headers(given, "", faults)
+    faults = Faults()
+    read_headers(dict(given), "", faults)
     if faults:
         raise Refused(f"the header {faults.found[0].pointer.removeprefix('/')} {faults.found[0].reason}")
-    if any(name.lower() == "expect" for name in given):
-        raise Refused("the header Expect belongs to the connection, not to the request")

@@ -15,6 +15,7 @@ from evertick.domain.job.faults import Faults
 from evertick.domain.job.url import read_url
 from evertick.targets.http.addresses import Address, Network, is_callable
 from evertick.targets.http.host import read_host
+from evertick.targets.http.lookups import Lookups
 from evertick.targets.http.resolution import Resolve
 
 DEFAULT_PORTS = (range(80, 81), range(443, 444), range(1024, 65_536))
@@ -50,7 +51,7 @@ class Guard:
 
     def __init__(self, policy: EgressPolicy, resolve: Resolve) -> None:
         self.policy = policy
-        self._resolve = resolve
+        self._look_up = Lookups(resolve)
         # A refusal is not remembered: it costs its caller a whole attempt.
         self.destination = lru_cache(maxsize=REMEMBERED_URLS)(self._destination)
 
@@ -78,10 +79,10 @@ class Guard:
             raise Refused("the URL's address is not public, and not one that is allowed here")
         return str(host)
 
-    async def addresses(self, name: str) -> list[Address]:
-        """Resolve a name, once. One bad address among good ones is reason enough to refuse them all."""
+    async def addresses(self, name: str, tenant_id: int) -> list[Address]:
+        """Resolve a name for a tenant, once. One bad address among good ones is reason enough to refuse them all."""
         try:
-            found = [ip_address(text) for text in dict.fromkeys(await self._resolve(name))]
+            found = [ip_address(text) for text in dict.fromkeys(await self._look_up(name, tenant_id))]
         except ValueError as error:
             raise Refused("the URL's host has an address that cannot be read") from error
         if not found:

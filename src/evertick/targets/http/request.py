@@ -4,16 +4,19 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from urllib.parse import quote
 
 from evertick.domain.job.target import HttpTarget
 from evertick.domain.stable_hash import stable_int
-from evertick.targets.http.signing import Secret, sign
+from evertick.targets.http import run_headers
+from evertick.targets.http.signing import Secret, sign, sign_message
 from evertick.version import __version__
 
 USER_AGENT = f"Evertick/{__version__}"
 EVENT_TYPE = "evertick.run.fired"
 SOURCE = "/evertick"
+REMEMBERED = 4096
 
 # CloudEvents' HTTP binding: visible ASCII stands for itself, but for the quote and the percent sign.
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
@@ -25,6 +28,7 @@ _SAMPLED = "01"  # receivers that follow their caller's choice would otherwise t
 class DeliveryRequest:
     """One attempt of a run and where it goes. `body` is the payload as JSON; the secrets are all those that count."""
 
+    tenant_id: int
     target: HttpTarget
     body: bytes
     secrets: tuple[Secret, ...]
@@ -54,8 +58,8 @@ def headers_of(request: DeliveryRequest, sent_at: datetime, source: str = SOURCE
     key = request.idempotency_key
     scheduled_at = instant_text(request.scheduled_at)
     job_name = header_text(request.job_name)
-    headers = _own_headers(request.target.headers, with_body=body is not None)
-    headers |= {
+    headers = {
+        **_own_headers(tuple(request.target.headers.items()), with_body=body is not None),
         "webhook-id": key,
         "webhook-timestamp": str(timestamp),
         "webhook-signature": sign(request.secrets, key, timestamp, body or b""),
@@ -76,17 +80,21 @@ def headers_of(request: DeliveryRequest, sent_at: datetime, source: str = SOURCE
         "User-Agent": USER_AGENT,
         "Accept-Encoding": "identity",
     }
+    message = run_headers.message_of(headers["webhook-signature"], headers)
+    headers[run_headers.SIGNATURE] = sign_message(request.secrets, message)
     return headers
 
 
-def _own_headers(given: Mapping[str, str], *, with_body: bool) -> dict[str, str]:
+@lru_cache(maxsize=REMEMBERED)
+def _own_headers(given: tuple[tuple[str, str], ...], *, with_body: bool) -> Mapping[str, str]:
     """The job's headers and, where it names none, our type of content."""
-    own = {name: value for name, value in given.items() if name.lower() != "accept-encoding"}
+    own = {name: value for name, value in given if name.lower() != "accept-encoding"}
     if with_body and not any(name.lower() == "content-type" for name in own):
         own["Content-Type"] = "application/json"
     return own
 
 
+@lru_cache(maxsize=REMEMBERED)
 def header_text(text: str) -> str:
     """A text as CloudEvents writes it in headers: what is not visible ASCII as the %XX of its UTF-8."""
     return text if _PLAIN.fullmatch(text) else quote(text, safe=_SAFE, errors="replace")
@@ -94,7 +102,8 @@ def header_text(text: str) -> str:
 
 def instant_text(at: datetime) -> str:
     """RFC 3339 in UTC, with as many digits as it takes."""
-    return at.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
+    utc = at if at.tzinfo is UTC else at.astimezone(UTC)
+    return utc.replace(tzinfo=None).isoformat() + "Z"
 
 
 def traceparent(run_id: str, fencing_token: str) -> str:

@@ -1,7 +1,7 @@
 """Looks names up with the system's resolver, so that slow name servers delay only those who ask for their names.
 
 Each lookup has a daemon thread of its own, because the loop's few threads would all soon wait for a dead name server,
-and because a process that stops does not wait for it. Who asks for a name that is being looked up shares the answer.
+and because a process that stops does not wait for it.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import TypeAlias
 Resolve: TypeAlias = Callable[[str], Awaitable[list[str]]]
 """From a name to its addresses, as texts; OSError when there are none to be had."""
 
-MOST_LOOKUPS = 128
+MOST_LOOKUPS = 512
 
 
 class SystemResolver:
@@ -22,17 +22,8 @@ class SystemResolver:
 
     def __init__(self, most: int = MOST_LOOKUPS) -> None:
         self._free = asyncio.Semaphore(most)
-        self._lookups: dict[str, asyncio.Task[list[str]]] = {}
 
     async def __call__(self, name: str) -> list[str]:
-        lookup = self._lookups.get(name)
-        if lookup is None:
-            lookup = self._lookups[name] = asyncio.create_task(self._look_up(name))
-            lookup.add_done_callback(lambda _: self._lookups.pop(name, None))
-            lookup.add_done_callback(_retrieve)
-        return await asyncio.shield(lookup)
-
-    async def _look_up(self, name: str) -> list[str]:
         async with self._free:
             answer: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
             threading.Thread(target=_ask, args=(name, answer), name="evertick-lookup", daemon=True).start()
@@ -53,9 +44,3 @@ def _ask(name: str, answer: asyncio.Future[list[str]]) -> None:
 def _settle(answer: asyncio.Future[list[str]], settle: Callable[[], None]) -> None:
     with suppress(RuntimeError):  # the loop is closed: nobody waits
         answer.get_loop().call_soon_threadsafe(lambda: None if answer.done() else settle())
-
-
-def _retrieve(lookup: asyncio.Task[list[str]]) -> None:
-    # All who asked may have gone; a failure that nobody looks at would be reported as a bug.
-    if not lookup.cancelled():
-        lookup.exception()

@@ -53,18 +53,26 @@ class Secret:
 
 def sign(keys: Iterable[Secret], message_id: str, timestamp: int, body: bytes) -> str:
     """The header `webhook-signature`: during a rotation it holds one signature for each secret."""
-    message = _message(message_id, timestamp, body)
+    return sign_message(keys, _message(message_id, timestamp, body))
+
+
+def sign_message(keys: Iterable[Secret], message: bytes) -> str:
+    """A header that signs anything, as `webhook-signature` does what it signs."""
     return " ".join(f"{_VERSION},{_signature(key, message)}" for key in keys)
 
 
 def is_signed(keys: Iterable[Secret], message_id: str, timestamp: int, body: bytes, *, header: str) -> bool:
     """Whether one of the header's signatures is one of these secrets'. Takes equally long for any wrong one."""
+    return is_signed_message(keys, _message(message_id, timestamp, body), header=header)
+
+
+def is_signed_message(keys: Iterable[Secret], message: bytes, *, header: str) -> bool:
+    """As `is_signed`, of anything."""
     offered = [
         signature.encode("utf-8", "surrogatepass")
         for version, _, signature in (each.partition(",") for each in header.split(" ")[:_MOST_OFFERED])
         if version == _VERSION
     ]
-    message = _message(message_id, timestamp, body)
     matches = [hmac.compare_digest(_signature(key, message).encode(), each) for key in keys for each in offered]
     return any(matches)
 

@@ -1,57 +1,74 @@
-"""Limits how many deliveries go to one host at once, so that a slow one holds few of us and is not overrun."""
+"""Limits how many deliveries go to one place at once, so that a slow one holds few of us and is not overrun."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from typing import Generic, TypeVar
+
+_K = TypeVar("_K")
 
 
-class HostIsBusy(Exception):  # noqa: N818 - says what happened
+class Busy(Exception):  # noqa: N818 - says what happened
     """No slot came free in time."""
 
 
-class _Host:
-    __slots__ = ("slots", "users")
+class _Place:
+    __slots__ = ("free", "waiting")
 
     def __init__(self, slots: int) -> None:
-        self.slots = asyncio.Semaphore(slots)
-        self.users = 0
+        self.free = slots
+        self.waiting: dict[asyncio.Future[None], None] = {}
 
 
-class HostSlots:
-    """So many slots for each host, given in the order of asking. A host that nobody calls takes no memory."""
+class Slots(Generic[_K]):
+    """So many slots for each place, given in the order of asking. A place that nobody uses takes no memory."""
 
-    def __init__(self, per_host: int, wait_seconds: float) -> None:
-        self._per_host = per_host
+    def __init__(self, per_place: int, wait_seconds: float) -> None:
+        self.per_place = per_place
         self._wait_seconds = wait_seconds
-        self._hosts: dict[str, _Host] = {}
+        self._places: dict[_K, _Place] = {}
 
     def __len__(self) -> int:
-        return len(self._hosts)
+        return len(self._places)
 
-    @asynccontextmanager
-    async def hold(self, origin: str) -> AsyncIterator[None]:
-        """Wait for a slot and hold it; HostIsBusy when none comes free."""
-        host = self._hosts.get(origin)
-        if host is None:
-            host = self._hosts[origin] = _Host(self._per_host)
-        host.users += 1
+    async def take(self, key: _K) -> None:
+        """Wait for a slot; Busy when none comes free. Who has taken one gives it back."""
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = _Place(self.per_place)
+        if place.free:
+            place.free -= 1
+        else:
+            await self._wait(key, place)
+
+    def give_back(self, key: _K) -> None:
+        """Let the next who waits have it."""
+        place = self._places[key]
+        while place.waiting:
+            turn = next(iter(place.waiting))
+            del place.waiting[turn]
+            if not turn.done():
+                turn.set_result(None)
+                return
+        place.free += 1
+        if place.free == self.per_place:
+            del self._places[key]
+
+    async def _wait(self, key: _K, place: _Place) -> None:
+        # Not with a semaphore and a timeout, which cost a delivery several times as much.
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        place.waiting[turn] = None
+        giving_up = loop.call_later(self._wait_seconds, _give_up, turn)
         try:
-            await self._take(host)
-            try:
-                yield
-            finally:
-                host.slots.release()
+            await turn
+        except BaseException:
+            place.waiting.pop(turn, None)
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                self.give_back(key)  # it came just when we were cancelled
+            raise
         finally:
-            host.users -= 1
-            if not host.users:
-                del self._hosts[origin]
+            giving_up.cancel()
 
-    async def _take(self, host: _Host) -> None:
-        if not host.slots.locked():
-            await host.slots.acquire()  # at once
-            return
-        try:
-            async with asyncio.timeout(self._wait_seconds):
-                await host.slots.acquire()
-        except TimeoutError:
-            raise HostIsBusy from None
+
+def _give_up(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_exception(Busy())

@@ -39,9 +39,10 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class NotTried:
-    """Nothing was sent, because the target's host had no free slot: the same attempt should come again."""
+    """Nothing was sent, because others were before it: the same attempt should come again."""
 
     error: str
+    is_host_busy: bool = False
 
 
 Verdict: TypeAlias = Delivered | Failed | NotTried

@@ -1,0 +1,67 @@
+"""Slots of a place: given in order, waited for only so long, never lost."""
+
+import asyncio
+
+import pytest
+
+from evertick.targets.http.slots import Busy, Slots
+
+LONG = 30.0
+
+
+async def turn() -> None:
+    """Let all tasks go as far as they can."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_slots_are_given_in_the_order_of_asking() -> None:
+    slots: Slots[str] = Slots(1, LONG)
+    order: list[int] = []
+
+    async def hold(number: int) -> None:
+        await slots.take("a")
+        order.append(number)
+        await asyncio.sleep(0)
+        slots.give_back("a")
+
+    await asyncio.gather(*(hold(number) for number in range(5)))
+    assert order == [0, 1, 2, 3, 4]
+    assert len(slots) == 0
+
+
+async def test_who_waits_in_vain_is_told_so_and_leaves_nothing_behind() -> None:
+    slots: Slots[str] = Slots(1, 0.01)
+    await slots.take("a")
+    with pytest.raises(Busy):
+        await slots.take("a")
+    await slots.take("b")
+    slots.give_back("a")
+    slots.give_back("b")
+    assert len(slots) == 0
+
+
+async def test_who_is_cancelled_while_waiting_does_not_take_a_slot_along() -> None:
+    slots: Slots[str] = Slots(1, LONG)
+    await slots.take("a")
+    first, second = (asyncio.create_task(slots.take("a")) for _ in range(2))
+    await turn()
+    first.cancel()
+    slots.give_back("a")
+    await second
+    slots.give_back("a")
+    assert len(slots) == 0
+
+
+async def test_a_slot_that_comes_just_at_the_cancellation_goes_on_to_the_next() -> None:
+    slots: Slots[str] = Slots(1, LONG)
+    await slots.take("a")
+    first, second = (asyncio.create_task(slots.take("a")) for _ in range(2))
+    await turn()
+    slots.give_back("a")  # the first has it, but does not know yet
+    first.cancel()
+    async with asyncio.timeout(LONG):
+        await second
+    assert first.cancelled()
+    slots.give_back("a")
+    assert len(slots) == 0
