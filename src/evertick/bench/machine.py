@@ -13,6 +13,7 @@ def machine() -> dict[str, str | int]:
         "system": platform.system(),
         "processor": platform.machine(),
         "cores": os.cpu_count() or 1,
+        "memory_mb": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
         "evertick": evertick.__version__,
         "tzdb": tzdb.VERSION,
     }

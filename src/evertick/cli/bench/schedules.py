@@ -1,4 +1,4 @@
-"""`evertick bench`: measures Evertick on this machine; a table for people, `--json` for machines."""
+"""`evertick bench schedules`."""
 
 import json
 
@@ -6,12 +6,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from evertick.bench import schedules as schedules_scenario
-
-app = typer.Typer(no_args_is_help=True, help="Measure Evertick on this machine.")
+from evertick.bench import schedules as scenario
 
 
-@app.command()
 def schedules(
     seconds: float = typer.Option(0.5, min=0.01, max=60, help="CPU seconds spent on each common schedule."),
     jobs: int = typer.Option(100_000, min=1, max=5_000_000, help="Timers that are due at one instant."),
@@ -23,9 +20,9 @@ def schedules(
 
     Example: evertick bench schedules --jobs 100000 --rules 1000 --json
     """
-    settings = schedules_scenario.Settings(seconds, jobs, rules, seed)
+    settings = scenario.Settings(seconds, jobs, rules, seed)
     with Console(stderr=True).status("starting") as status:
-        result = schedules_scenario.run(settings, status.update)
+        result = scenario.run(settings, status.update)
     if as_json:
         typer.echo(json.dumps(result, indent=2))
     else:

@@ -1,0 +1,29 @@
+"""Loads the crowd of jobs that are not due, and tells how fast loading is here, so that times can be planned by it."""
+
+from evertick.bench import workload
+from evertick.bench.stage import Stage
+from evertick.store import bench_figures
+
+TRIAL = 2_000
+SLOWER = 1.8
+"""By so much loading may turn slower than before, as indexes grow; vacuum and checkpoint after it are in it."""
+
+
+async def gather_crowd(stage: Stage, wanted: int, rules: int, seed: int) -> float:
+    """See to it that so many stand there, and return the jobs per second of what had to be loaded, else of a trial."""
+    there = await bench_figures.queue_jobs(stage.pool, workload.CROWD_QUEUE)
+    missing = max(wanted - there, 0) or TRIAL
+    jobs = workload.crowd(missing, rules, await stage.now(), seed)
+    seconds = await stage.load(jobs, missing, "loading jobs that are not due")
+    return missing / seconds
+
+
+def seconds_to_load(jobs: int, rate: float) -> float:
+    """How long loading may take at most, by how fast it was before."""
+    return SLOWER * jobs / rate + 2
+
+
+async def tidy(stage: Stage) -> None:
+    """Do after a load what the server would do in the middle of the measurement."""
+    stage.progress.begin("tidying up after the load")
+    await bench_figures.tidy(stage.pool)

@@ -1,0 +1,132 @@
+"""Real `evertick` processes: started as users start them, listened to until they are ready, stopped by their id."""
+
+import asyncio
+import itertools
+import os
+import secrets
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process as Child
+from pathlib import Path
+
+from evertick.bench.errors import BenchFailed
+
+READY = "Evertick is ready"
+READY_SECONDS = 120.0
+STOP_SECONDS = 60.0
+_LINE_BYTES = 2**20
+_TAIL_LINES = 12
+
+
+class Process:
+    """One process and the file with its log."""
+
+    def __init__(self, name: str, child: Child, log: Path) -> None:
+        self.name = name
+        self.pid = child.pid
+        self._child = child
+        self._log = log
+
+    async def line(self, seconds: float = READY_SECONDS) -> str:
+        """The next line that it prints."""
+        assert self._child.stdout is not None
+        try:
+            raw = await asyncio.wait_for(self._child.stdout.readline(), seconds)
+        except TimeoutError:
+            raise BenchFailed(f"{self.name} said nothing for {seconds:.0f} s:\n{self._tail()}") from None
+        if not raw:
+            raise BenchFailed(f"{self.name} ended before it was done:\n{self._tail()}")
+        return raw.decode().rstrip("\n")
+
+    async def ask(self) -> str:
+        """Send an empty line, and return the one that it answers with."""
+        assert self._child.stdin is not None
+        self._child.stdin.write(b"\n")
+        return await self.line()
+
+    def check(self) -> None:
+        """Raise BenchFailed if it has ended by itself."""
+        if self._child.returncode is not None:
+            raise BenchFailed(f"{self.name} ended with {self._child.returncode}:\n{self._tail()}")
+
+    async def stop(self) -> None:
+        """Ask it to stop, as an operator would; kill it only if it does not."""
+        if self._child.returncode is None:
+            self._child.send_signal(signal.SIGTERM)
+            try:
+                await asyncio.wait_for(self._child.wait(), STOP_SECONDS)
+            except TimeoutError:
+                await self.kill()
+
+    async def kill(self) -> None:
+        if self._child.returncode is None:
+            self._child.kill()
+            await self._child.wait()
+
+    def _tail(self) -> str:
+        return "\n".join(self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL_LINES:])
+
+
+class Fleet:
+    """The processes of one measurement, on one database."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self._folder = folder
+        # No setting of whoever measures may change what is measured.
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("EVERTICK_")}
+        own = {"EVERTICK_DATABASE_URL": url, "EVERTICK_SECRET_KEY": secrets.token_hex(32), "EVERTICK_PORT": "0"}
+        self._environment = inherited | own
+        self._processes: list[Process] = []
+        self._numbers = itertools.count(1)
+
+    async def scheduler(self, roles: str = "scheduler,janitor") -> Process:
+        return await self._evertick("scheduler", "--roles", roles)
+
+    async def worker(self, concurrency: int | None = None) -> Process:
+        options = () if concurrency is None else ("--concurrency", str(concurrency))
+        return await self._evertick("worker", "evertick.bench.noop:app", *options)
+
+    async def server(self) -> tuple[Process, str]:
+        """The HTTP API alone, and its address."""
+        process = await self.start("api", "evertick.cli", "up", "--roles", "api")
+        return process, (await process.line()).rpartition(" ")[2]
+
+    async def start(self, name: str, module: str, *arguments: str, **environment: str) -> Process:
+        """A module as a process of its own."""
+        log = self._folder / f"{name}-{next(self._numbers)}.log"
+        with log.open("wb") as errors:
+            child = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", module, *arguments),
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=errors,
+                env=self._environment | environment,
+                cwd=self._folder,  # no evertick.toml of whoever measures either
+                start_new_session=True,  # Ctrl-C is for the bench, which then stops its processes in order
+                limit=_LINE_BYTES,
+            )
+        process = Process(name, child, log)
+        self._processes.append(process)
+        return process
+
+    def check(self) -> None:
+        """Raise BenchFailed if any has ended by itself."""
+        for process in self._processes:
+            process.check()
+
+    async def stop(self, *processes: Process) -> None:
+        """Stop these, or all."""
+        stopping = processes or tuple(self._processes)
+        await asyncio.gather(*(process.stop() for process in stopping))
+        self._processes = [process for process in self._processes if process not in stopping]
+
+    async def kill(self) -> None:
+        """End whatever is left, at once."""
+        await asyncio.gather(*(process.kill() for process in self._processes))
+
+    async def _evertick(self, command: str, *arguments: str) -> Process:
+        process = await self.start(command, "evertick.cli", command, *arguments)
+        said = await process.line()
+        if not said.startswith(READY):
+            raise BenchFailed(f"{command} was to be ready, but said {said!r}")
+        return process

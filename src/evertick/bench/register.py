@@ -1,0 +1,142 @@
+"""Scenario `register`: how fast jobs come in over HTTP: in batches, one by one over many connections, by the client."""
+
+import json
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import islice, repeat
+from typing import Any
+
+from evertick.bench import workload
+from evertick.bench.errors import BenchFailed
+from evertick.bench.figures import rated
+from evertick.bench.measuring import Scenario
+from evertick.bench.stage import CHUNK, Stage
+from evertick.domain.access import KeyRole
+from evertick.sdk.client import AsyncClient
+from evertick.store import bench_figures
+from evertick.usecases import keys, tenants
+
+PATIENCE_SECONDS = 3600.0
+# No quota is in the way: they are what a host wants them to be, and here it is the speed that is asked for.
+UNLIMITED = {
+    "jobs_quota": 2**31 - 1,
+    "submits_per_second": 1_000_000,
+    "submit_burst": 2**31 - 1,
+    "ready_quota": 2**31 - 1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How many jobs each way, and over how many connections at once those that come one by one."""
+
+    jobs: int = 100_000
+    singles: int = 20_000
+    connections: int = 64
+    batch_connections: int = 1
+    payload_bytes: int = 300
+    seed: int = 1
+
+
+async def run(stage: Stage, settings: Settings) -> dict[str, Any]:
+    await tenants.edit(stage.pool, tenants.public_id(stage.tenant.tenant_id), UNLIMITED)
+    key = (await keys.create(stage.pool, stage.tenant.tenant_id, KeyRole.EDITOR, "bench")).secret
+    _, address = await stage.fleet.server()
+    job = await _job(stage, settings)
+    batch = await _send(
+        stage, address, key, _Load("batch", "/api/v1/jobs:batch", settings.jobs, CHUNK, job), settings.batch_connections
+    )
+    single = await _send(
+        stage, address, key, _Load("single", "/api/v1/jobs", settings.singles, 1, job), settings.connections
+    )
+    client = await _by_client(stage, address, key, settings.jobs, job)
+    ways = {"batch": batch, "single": single, "client": client}
+    return {
+        "runs": 0,
+        "jobs": sum(way["jobs"] for way in ways.values()),
+        "missing": sum(way["missing"] for way in ways.values()),
+        "duplicates": sum(way["duplicates"] for way in ways.values()),
+        "seconds": round(sum(way["seconds"] for way in ways.values()), 3),
+        "rate_per_second": batch["rate_per_second"],
+        **ways,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """What the lean client sends."""
+
+    way: str
+    path: str
+    jobs: int
+    per_request: int
+    job: workload.Fields
+
+
+async def _job(stage: Stage, settings: Settings) -> workload.Fields:
+    due_at = (await stage.now() + timedelta(days=60)).replace(microsecond=0)
+    return {**workload.once(due_at), "payload": workload.payload(settings.payload_bytes, settings.seed)}
+
+
+def _into(job: workload.Fields, way: str) -> workload.Fields:
+    """The job in a queue of the way it comes, by which it is counted."""
+    return {**job, "target": workload.target(f"bench-{way}")}
+
+
+async def _send(stage: Stage, address: str, key: str, load: _Load, connections: int) -> dict[str, Any]:
+    """By the lean client, in a process of its own."""
+    before = await bench_figures.queue_jobs(stage.pool, f"bench-{load.way}")
+    stage.progress.begin(f"registering over HTTP: {load.way}")
+    plan = {
+        "address": address,
+        "path": load.path,
+        "jobs": load.jobs,
+        "per_request": load.per_request,
+        "job": _into(load.job, load.way),
+        "name": f"{load.way}-{secrets.token_hex(4)}",
+        "connections": connections,
+    }
+    process = await stage.fleet.start(
+        "requests", "evertick.bench.http_requests", json.dumps(plan), EVERTICK_API_KEY=key
+    )
+    answer = json.loads(await process.line(PATIENCE_SECONDS))
+    await stage.fleet.stop(process)
+    return {**await _counted(stage, load.way, load.jobs, answer.pop("seconds"), before), **answer}
+
+
+async def _by_client(stage: Stage, address: str, key: str, jobs: int, job: workload.Fields) -> dict[str, Any]:
+    """By the product's own client, as many in each call as the API takes."""
+    before = await bench_figures.queue_jobs(stage.pool, "bench-client")
+    stage.progress.begin("registering by the client", jobs)
+    waiting = workload.named(repeat(_into(job, "client"), jobs))
+    async with AsyncClient(address, key, timeout=600) as client:
+        began, done = time.monotonic(), 0
+        for chunk in _chunks(waiting):
+            verdicts = await client.jobs.create_many(chunk)
+            if any(verdict.job_id is None for verdict in verdicts):
+                raise BenchFailed("the API refused a job")
+            stage.progress.reach(done := done + len(chunk))
+        seconds = time.monotonic() - began
+    return await _counted(stage, "client", jobs, seconds, before)
+
+
+def _chunks(jobs: Iterator[workload.Fields]) -> Iterator[list[workload.Fields]]:
+    while chunk := list(islice(jobs, CHUNK)):
+        yield chunk
+
+
+async def _counted(stage: Stage, way: str, wanted: int, seconds: float, before: int) -> dict[str, Any]:
+    """What is there now, whatever the answers said."""
+    created = await bench_figures.queue_jobs(stage.pool, f"bench-{way}") - before
+    return {
+        "jobs": created,
+        "missing": max(wanted - created, 0),
+        "duplicates": max(created - wanted, 0),
+        **rated(created, seconds),
+    }
+
+
+SCENARIO = Scenario("register", run)

@@ -1,0 +1,140 @@
+"""Scenario `steady`: very many jobs that fire again and again, so many each second, for some minutes."""
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from evertick.bench import workload
+from evertick.bench.crowds import gather_crowd, seconds_to_load, tidy
+from evertick.bench.figures import accounted, lags, rated, read_runs
+from evertick.bench.measuring import Scenario
+from evertick.bench.process_figures import cpu_seconds, peak_memory_mb
+from evertick.bench.stage import Stage
+from evertick.bench.warm_up import Crew, seconds_to_warm_up, warm_crew
+from evertick.bench.watching import until_drained, until_fired
+from evertick.domain.ids import PARTITIONS
+from evertick.store import bench_figures, timers
+from evertick.store.bench_figures import Counters
+
+LOOK_UPS = 3
+LOOK_AHEAD = timedelta(seconds=2)
+LOOK_UP_MOST = 1_000
+"""As the scheduler looks each second for what it has not heard of."""
+HORIZON_SECONDS = 600
+_BEGINNING_AT = datetime(1, 1, 2, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How many jobs, about how many of them fire each second, and for how long that is measured."""
+
+    jobs: int = 10_000_000
+    rate: int = 2_800
+    seconds: float = 300.0
+    payload_bytes: int = 100
+    workers: int = 1
+    concurrency: int | None = None
+    seed: int = 1
+
+    @property
+    def period_seconds(self) -> int:
+        """After so many seconds each job fires again."""
+        return max(1, math.ceil(self.jobs / self.rate))
+
+
+async def run(stage: Stage, settings: Settings) -> dict[str, Any]:
+    first_at = await _load(stage, settings)
+    base = await bench_figures.counters(stage.pool)
+    crew = await warm_crew(stage, settings.workers, settings.concurrency)
+    from_at = await _quiet_from(stage, first_at, base)
+    until_at = from_at + timedelta(seconds=settings.seconds)
+    expected = expected_ticks(settings, round((from_at - first_at).total_seconds()))
+    base = await bench_figures.counters(stage.pool)
+    await stage.sleep_until(from_at, "waiting for the first tick")
+    cpu = _cpu(crew)
+    look_ups = await _look_up_now_and_then(stage, until_at, settings.seconds)
+    cost = {name: round((after - cpu[name]) / settings.seconds, 3) for name, after in _cpu(crew).items()}
+    await until_fired(stage, until_at, expected, "firing the rest")
+    memory = peak_memory_mb(crew.scheduler.pid)
+    await stage.fleet.stop(crew.scheduler)
+    await until_drained(stage, base, expected, "running the rest")
+    runs = await read_runs(stage, from_at, until_at)
+    return {
+        **accounted(runs, expected),
+        **rated(runs.succeeded, settings.seconds),
+        "gaps": await bench_figures.gaps(stage.pool, from_at, until_at),
+        **lags(runs),
+        "period_seconds": settings.period_seconds,
+        "scheduler_peak_memory_mb": memory,
+        "cores_used": cost,
+        "due_look_up_ms": look_ups,
+    }
+
+
+def expected_ticks(settings: Settings, offset: int) -> int:
+    """How many ticks fall into the measured stretch, which begins so many seconds after the first tick of all.
+
+    Job number n fires at second n modulo the period.
+    """
+    period = settings.period_seconds
+    rounds, rest = divmod(math.ceil(settings.seconds), period)
+    seconds = ((offset + each) % period for each in range(rest))
+    return rounds * settings.jobs + sum(len(range(second, settings.jobs, period)) for second in seconds)
+
+
+async def _load(stage: Stage, settings: Settings) -> datetime:
+    """Load everything, and return the instant of the first tick, for which there should be time to warm up."""
+    rate = await gather_crowd(stage, 0, rules=100, seed=settings.seed)
+    soon = min(settings.jobs, settings.rate * HORIZON_SECONDS)
+    lead = timedelta(seconds=seconds_to_load(settings.jobs, rate) + seconds_to_warm_up(soon))
+    first_at = (await stage.now() + lead).replace(microsecond=0)
+    await stage.load(_jobs(settings, first_at), settings.jobs, "loading jobs that fire again and again")
+    await tidy(stage)
+    return first_at
+
+
+async def _quiet_from(stage: Stage, first_at: datetime, base: Counters) -> datetime:
+    """The second from which on all is as ever: the first tick's or, if loading took longer, a later one."""
+    now_at = await stage.now()
+    if now_at < first_at:
+        return first_at
+    await until_fired(stage, now_at, 1, "loading took longer than foreseen: catching up")
+    await until_drained(stage, base, 1, "catching up")
+    return (await stage.now() + timedelta(seconds=2)).replace(microsecond=0)
+
+
+def _jobs(settings: Settings, from_at: datetime) -> Iterator[workload.Fields]:
+    period = settings.period_seconds
+    starts = [(from_at + timedelta(seconds=second)).isoformat() for second in range(period)]
+    fields = {
+        "schedule": f"every {period}s",
+        "target": workload.target(),
+        "payload": workload.payload(settings.payload_bytes, settings.seed),
+    }
+    return ({**fields, "start_at": starts[number % period]} for number in range(settings.jobs))
+
+
+async def _look_up_now_and_then(stage: Stage, until_at: datetime, seconds: float) -> list[float]:
+    """Wait for the end of the stretch; in between, a few times, see how long finding what is due takes."""
+    took = []
+    for number in range(1, LOOK_UPS + 1):
+        left = timedelta(seconds=seconds * (1 - number / (LOOK_UPS + 1)))
+        await stage.sleep_until(until_at - left, "measuring")
+        before_at = await stage.now() + LOOK_AHEAD
+        began = time.perf_counter()
+        await timers.load(stage.pool, range(PARTITIONS), _BEGINNING_AT, before_at, LOOK_UP_MOST)
+        took.append(round((time.perf_counter() - began) * 1000, 2))
+    await stage.sleep_until(until_at, "measuring")
+    return took
+
+
+def _cpu(crew: Crew) -> dict[str, float]:
+    """CPU seconds so far, where the kernel tells."""
+    scheduler = cpu_seconds(crew.scheduler.pid) or 0.0
+    return {"scheduler": scheduler, "workers": sum(cpu_seconds(each.pid) or 0.0 for each in crew.workers)}
+
+
+SCENARIO = Scenario("steady", run, reuses=False)

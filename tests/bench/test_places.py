@@ -1,0 +1,160 @@
+"""Where the bench measures, what it leaves behind there, and how it fails."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import postgres
+from bench.benches import asked, bench, databases
+from evertick.bench.measuring import Scenario
+from evertick.bench.server_lifetime import Place
+from evertick.bench.stage import Stage
+from evertick.cli.bench.options import perform
+from evertick.store.embedded import EmbeddedServer
+
+PATIENCE_SECONDS = 60
+INTERRUPTED = 130
+SMALL = ("load", "--jobs", "50", "--rules", "5")
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """Settings of a scenario without any."""
+
+
+@pytest.fixture
+def folder(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where what is temporary lies meanwhile."""
+    data_dir.mkdir()
+    data_dir.chmod(0o711)
+    monkeypatch.setattr(tempfile, "tempdir", str(data_dir))
+    return data_dir
+
+
+def test_by_default_it_brings_its_own_server_and_removes_it(folder: Path) -> None:
+    result = bench(*SMALL)
+    assert "bytes per job" in result.stdout
+    assert list(folder.iterdir()) == []
+
+
+def test_a_directory_stays_and_is_used_again(data_dir: Path) -> None:
+    measured = [json.loads(bench(*SMALL, "--data-dir", str(data_dir), "--json").stdout) for _ in range(2)]
+    assert [found["jobs"] for found in measured] == [50, 50]
+    (name,) = {found["database"] for found in measured}
+    server = EmbeddedServer(data_dir)
+    try:
+        url = server.start().replace("/evertick?", f"/{name}?")
+        assert asked(url, "SELECT count(*) FROM jobs")[0]["count"] == 100
+    finally:
+        server.stop()
+
+
+def test_what_is_kept_on_a_server_is_named(postgres_server: postgres.Server) -> None:
+    url = postgres_server.embedded.url
+    found = json.loads(bench(*SMALL, "--database-url", url, "--keep", "--json").stdout)
+    assert databases(url) == [found["database"]]
+    asked(url, f"DROP DATABASE {found['database']}")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("hot-second", "--jobs", "10", "--due", "11"),
+        ("steady", "--jobs", "10", "--rate", "11"),
+        ("load", "--jobs", "0"),
+        ("load", "--keep"),
+        ("load", "--database-url", "postgresql://somewhere/evertick", "--data-dir", "somewhere"),
+    ],
+)
+def test_what_makes_no_sense_is_wrong_usage(arguments: tuple[str, ...]) -> None:
+    bench(*arguments, code=2)
+
+
+def test_a_server_out_of_reach_has_an_exit_code_of_its_own() -> None:
+    result = bench(*SMALL, "--database-url", "postgresql://127.0.0.1:1/evertick", code=3)
+    assert "cannot reach database evertick" in result.stderr
+
+
+def test_who_may_not_create_databases_is_told_so(postgres_server: postgres.Server) -> None:
+    url = postgres_server.embedded.url
+    asked(url, "CREATE ROLE bench_without_rights LOGIN")
+    try:
+        result = bench(*SMALL, "--database-url", url.replace("postgres@", "bench_without_rights@"), code=1)
+        assert "may not create a database" in result.stderr
+    finally:
+        asked(url, "DROP ROLE bench_without_rights")
+
+
+@pytest.mark.parametrize("figures", [{"missing": 1, "duplicates": 0}, {"missing": 0, "duplicates": 1}])
+def test_what_is_missing_or_done_twice_is_a_failure(
+    figures: dict[str, Any], postgres_server: postgres.Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def run(stage: Stage, settings: Nothing) -> dict[str, Any]:
+        return figures
+
+    with pytest.raises(typer.Exit) as failed:
+        perform(Scenario("unsound", run), Nothing(), Place(postgres_server.embedded.url), as_json=True)
+    assert failed.value.exit_code == 1
+    assert json.loads(capsys.readouterr().out)["missing"] == figures["missing"]
+
+
+def test_a_process_that_dies_is_a_failure_that_tells_its_last_words(
+    postgres_server: postgres.Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def run(stage: Stage, settings: Nothing) -> dict[str, Any]:
+        await (await stage.fleet.start("stranger", "no_such_module")).line()
+        return {}
+
+    with pytest.raises(typer.Exit) as failed:
+        perform(Scenario("broken", run), Nothing(), Place(postgres_server.embedded.url), as_json=True)
+    assert failed.value.exit_code == 1
+    assert "no_such_module" in capsys.readouterr().err
+    assert databases(postgres_server.embedded.url) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_without_leaving_anything(
+    number: signal.Signals, postgres_server: postgres.Server, tmp_path: Path
+) -> None:
+    url = postgres_server.embedded.url
+    command = [sys.executable, "-m", "evertick.cli", "bench", "idle", "--jobs", "100", "--seconds", "3600"]
+    process = subprocess.Popen(
+        [*command, "--database-url", url], env={**os.environ, "TMPDIR": str(tmp_path)}, stderr=subprocess.DEVNULL
+    )
+    try:
+        _wait_for(lambda: bool(list(tmp_path.glob("*/worker-*.log"))))
+        process.send_signal(number)
+        assert process.wait(PATIENCE_SECONDS) == INTERRUPTED
+    finally:
+        process.kill()
+    assert databases(url) == []
+    assert list(tmp_path.iterdir()) == []
+    assert _processes_in(tmp_path) == []
+
+
+def _wait_for(holds: Any) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _processes_in(folder: Path) -> list[str]:
+    """Those that were started below a folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # ended meanwhile
+            if folder in (entry / "cwd").readlink().parents:
+                found.append(entry.name)
+    return found
