@@ -6,6 +6,7 @@ field's name; a variable is the same in capitals after `EVERTICK_`.
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -54,11 +55,18 @@ def _database_url(value: Any) -> str:
     return url
 
 
-def _secret_key(value: Any) -> str:
-    key = _text(value)
-    if len(key) < SECRET_KEY_LENGTH:
+def _server_url(value: Any) -> str:
+    url = _text(value)
+    if re.match("[a-z]+://[^/?#]*@", url):
+        raise ValueError("must have no user or password: the key is all that a server asks for")
+    return url
+
+
+def _secret_keys(value: Any) -> tuple[str, ...]:
+    keys = value if isinstance(value, list) else _text(value).split(",")
+    if not keys or not all(isinstance(key, str) and len(key.strip()) >= SECRET_KEY_LENGTH for key in keys):
         raise ValueError(f"must have at least {SECRET_KEY_LENGTH} characters, as `openssl rand -base64 32` makes them")
-    return key
+    return tuple(key.strip() for key in keys)
 
 
 def _networks(value: Any) -> tuple[Network, ...]:
@@ -117,9 +125,11 @@ class Settings:
     data_dir: Path | None = _setting(_directory, None)  # noqa: RUF009 - a field; of the embedded server
     host: str = _setting(_text, "127.0.0.1")
     port: int = _setting(_port, 8700)
-    url: str | None = _setting(_text, None)  # of a server, for clients
+    url: str | None = _setting(_server_url, None)  # for clients
     api_key: str | None = _setting(_text, None, is_secret=True)
-    secret_key: str | None = _setting(_secret_key, None, is_secret=True)  # seals webhook secrets in the database
+    secret_key: tuple[str, ...] | None = _setting(
+        _secret_keys, None, is_secret=True
+    )  # of webhook secrets in the database: the first seals them, all open them
     egress_allow: tuple[Network, ...] | None = _setting(
         _networks, None
     )  # not public, yet open to webhooks; None: loopback
@@ -159,7 +169,7 @@ def read_settings(environment: Mapping[str, str] | None = None, directory: Path 
     """The settings for a process with this environment that starts in this directory; by default, this one's."""
     environment = os.environ if environment is None else environment
     faults: list[str] = []
-    given = _from_file(environment, directory or Path(), faults) | _from_environment(environment, faults)
+    given = _joined(_from_file(environment, directory or Path(), faults), _from_environment(environment, faults))
     readers = {each.name: each.metadata["read"] for each in fields(Settings)}
     values: dict[str, Any] = {}
     for name, (source, raw) in given.items():
@@ -199,6 +209,15 @@ def _from_environment(environment: Mapping[str, str], faults: list[str]) -> dict
     return {known[key]: (key, value) for key, value in ours.items() if key in known and value}
 
 
+def _joined(
+    in_file: dict[str, tuple[str, Any]], in_environment: dict[str, tuple[str, Any]]
+) -> dict[str, tuple[str, Any]]:
+    """The environment goes before the file. A key that the file has for its server is not used for another one."""
+    is_elsewhere = "url" in in_file and "url" in in_environment and in_file["url"][1] != in_environment["url"][1]
+    ours = {name: value for name, value in in_file.items() if name != "api_key" or not is_elsewhere}
+    return ours | in_environment
+
+
 def _check_together(settings: Settings, faults: list[str]) -> None:
     if settings.heartbeat_timeout_seconds < 2 * settings.heartbeat_seconds:
         faults.append("heartbeat_timeout_seconds: must be at least twice heartbeat_seconds")
@@ -212,7 +231,7 @@ def _nearest(key: str, known: Iterable[str]) -> str:
 def _shown(metadata: Mapping[str, Any], value: Any) -> str:
     if not metadata["is_secret"] or value is None:
         return repr(value)
-    if not value.startswith(("postgresql://", "postgres://")):
+    if not isinstance(value, str) or not value.startswith(("postgresql://", "postgres://")):
         return repr(HIDDEN)
     try:
         parts = urlsplit(value)

@@ -28,6 +28,7 @@ from evertick.store.migrate import check_schema, migrate
 from evertick.store.sealing import Seal
 from evertick.usecases import keys
 from evertick.usecases.context import Tenant
+from evertick.usecases.tenants import shortest_of
 
 logger = logging.getLogger("evertick")
 
@@ -133,7 +134,7 @@ async def acting_for(url: str, tenant: str) -> AsyncIterator[Tenant]:
         notifier = Notifier(pool)
         notifier.start()
         try:
-            yield Tenant(pool, row.tenant_id, row.fanout, notify=notifier.timers)
+            yield Tenant(pool, row.tenant_id, row.fanout, shortest_of(row), notifier.timers)
         finally:
             await notifier.stop()
 

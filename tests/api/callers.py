@@ -1,10 +1,12 @@
 """Clients of the API in tests, and what they often say."""
 
 import itertools
+import re
 from typing import Any
 
 import httpx
 
+from engine import until
 from evertick.domain.access import KeyRole
 from evertick.store import tenants
 from evertick.store.database import Pool
@@ -41,6 +43,18 @@ class Caller(httpx.AsyncClient):
         assert answer.status_code == 200, answer.text
         recorded: dict[str, Any] = answer.json()
         return recorded
+
+    async def polls(self) -> int:
+        """How many long polls wait at the server."""
+        metrics = await self.get(str(self.base_url.copy_with(path="/metrics")))
+        (line,) = re.findall(r"^evertick_long_polls (\S+)$", metrics.text, re.MULTILINE)
+        return int(float(line))
+
+    async def until_polls(self, count: int) -> None:
+        async def are_there() -> bool:
+            return await self.polls() == count
+
+        await until(are_there)
 
 
 class Callers:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import asyncpg
 import pytest
 
 from api.callers import JOB, Caller, Callers
@@ -118,6 +119,24 @@ async def test_lists_hold_nothing_of_another_tenant(callers: Callers, victims: d
     }
     stats = (await stranger.get("/stats")).json()
     assert (stats["fired_per_second"], stats["ready"], stats["running"]) == (0, 0, 0)
+
+
+async def test_stats_tell_nothing_of_another_tenants_timers(callers: Callers, connection: asyncpg.Connection) -> None:
+    owner, stranger = [await callers.make("editor", await callers.tenant()) for _ in range(2)]
+    await owner.create()
+    await stranger.create()
+    # Neighbours on one partition: the owner's timer is overdue there, and no other.
+    await connection.execute("UPDATE timers SET partition = 7")
+    await connection.execute("UPDATE lanes SET partition = 7")
+    await connection.execute(
+        "UPDATE timers SET due_at = clock_at() - interval '1 hour'"
+        " WHERE tenant_id = (SELECT min(tenant_id) FROM timers)"
+    )
+    theirs = (await stranger.get("/stats")).json()
+    assert (theirs["oldest_due_at"], theirs["oldest_due_seconds"]) == (None, 0.0)
+    own = (await owner.get("/stats")).json()
+    assert own["oldest_due_at"] is not None
+    assert 3600 <= own["oldest_due_seconds"] < 3700
 
 
 async def test_what_names_another_tenant_in_query_or_body_is_not_found_either(

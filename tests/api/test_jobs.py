@@ -4,7 +4,7 @@ from urllib.parse import quote
 
 import pytest
 
-from api.callers import JOB, TARGET, Caller, is_problem, pointers
+from api.callers import JOB, TARGET, Caller, Callers, is_problem, pointers
 
 WEEKLY: dict[str, Any] = {
     "name": "send-weekly-report",
@@ -140,7 +140,14 @@ async def test_a_stale_version_is_not_acted_on(admin: Caller, method: str) -> No
     assert (await admin.request(method, path, headers={"If-Match": '"2"'}, json=body)).status_code in {200, 204}
 
 
-@pytest.mark.parametrize("if_match", ['W/"1"', '"x"', "1", '"1', '""', '"99999999999999999999999"'])
+@pytest.mark.parametrize("if_match", ["1", '"1', 'x "1"', '"1" "2"', ",", ""])
+async def test_an_if_match_that_cannot_be_read_is_refused(admin: Caller, if_match: str) -> None:
+    path = f"/jobs/{(await admin.create())['job_id']}"
+    is_problem(await admin.delete(path, headers={"If-Match": if_match}), 400, "malformed")
+    assert (await admin.get(path)).status_code == 200
+
+
+@pytest.mark.parametrize("if_match", ['W/"1"', '"x"', '""', '"99999999999999999999999"', '"2" , "3"'])
 async def test_what_is_no_version_matches_none(admin: Caller, if_match: str) -> None:
     path = f"/jobs/{(await admin.create())['job_id']}"
     is_problem(await admin.delete(path, headers={"If-Match": if_match}), 412, "version-conflict")
@@ -173,9 +180,20 @@ async def test_put_creates_then_replaces_and_an_equal_spec_changes_nothing(admin
 
 
 @pytest.mark.parametrize("name", ["a/b", "50% off?", "ünïcode", "by-name/x", "a%2Fb", "x" * 255])
-async def test_put_takes_any_name_that_a_path_can_carry(admin: Caller, name: str) -> None:
-    answer = await admin.put(f"/jobs/by-name/{quote(name, safe='')}", json=JOB)
+async def test_any_name_that_a_path_can_carry_is_put_and_found(admin: Caller, name: str) -> None:
+    path = f"/jobs/by-name/{quote(name, safe='')}"
+    answer = await admin.put(path, json=JOB)
     assert (answer.status_code, answer.json()["name"]) == (201, name)
+    found = await admin.get(path)
+    assert (found.status_code, found.json()) == (200, answer.json())
+    assert found.headers["etag"] == answer.headers["etag"]
+
+
+@pytest.mark.parametrize("name", ["other", "theirs", "a%00b", "%FF", "x" * 300])
+async def test_a_name_that_the_tenant_has_no_job_of_is_not_found(admin: Caller, callers: Callers, name: str) -> None:
+    await (await callers.make("editor", await callers.tenant())).create(name="theirs")
+    await admin.create(name="mine")
+    is_problem(await admin.get(f"/jobs/by-name/{name}"), 404, "not-found")
 
 
 @pytest.mark.parametrize("name", ["other", 5, [], {}])
@@ -246,6 +264,8 @@ async def test_jobs_are_listed_by_each_filter(admin: Caller) -> None:
     assert await names("") == ["red-1", "blue-1"]
     assert await names("status=paused") == ["blue-1"]
     assert await names("label=team:growth&label=env:live") == ["red-1"]
+    assert await names("label=env:live&label=env:live") == ["red-1"]
+    assert await names("label=env:test&label=env:live") == [], "all of them must be there"
     assert await names("name_prefix=blue") == ["blue-1"]
     assert await names("queue=mail") == ["blue-1"]
     assert await names("name_prefix=null") == []

@@ -1,10 +1,12 @@
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
 
 from api.callers import Caller, is_problem, pointers
-from engine import until
+from api.processes import served
 
 pytestmark = pytest.mark.usefixtures("scheduler")
 
@@ -16,6 +18,16 @@ async def _dead(admin: Caller, **fields: Any) -> str:
     await admin.record({"token": attempt["token"], "result": "failed", "error": "boom"})
     run_id: str = attempt["run_id"]
     return run_id
+
+
+async def _leased(admin: Caller, count: int) -> set[str]:
+    """Runs as they come, until there are so many."""
+    came: set[str] = set()
+    while len(came) < count:
+        attempts = await admin.lease()
+        assert attempts, "nothing more came"
+        came |= {attempt["run_id"] for attempt in attempts}
+    return came
 
 
 async def test_a_run_is_listed_as_the_contract_shows_it(admin: Caller) -> None:
@@ -99,29 +111,44 @@ async def test_a_dismissed_dead_letter_leaves_its_run_in_the_history(admin: Call
     is_problem(await admin.delete(f"/dead-letters/{run_id}"), 404, "not-found")
 
 
-async def test_dead_letters_are_replayed_by_filter_at_a_rate_in_the_background(admin: Caller) -> None:
+async def test_dead_letters_are_replayed_by_filter_each_at_its_turn(admin: Caller) -> None:
     for number in range(3):
         await _dead(admin, name=f"job {number}")
-    kept = (await admin.get("/dead-letters")).json()[0]
+    kept, *others = (await admin.get("/dead-letters")).json()
     answer = await admin.post(
         "/dead-letters:replay", json={"filter": {"died_before": kept["died_at"]}, "rate_per_second": 1}
     )
-    assert (answer.status_code, answer.json()["replayed"], answer.json()["continues"]) == (202, 1, True)
-    assert len(answer.json()["run_ids"]) == 1
-    is_problem(await admin.post("/dead-letters:replay", json={}), 409, "wrong-state")
+    replaying = answer.json()
+    assert (answer.status_code, replaying["replayed"], replaying["has_more"]) == (202, 2, False)
+    assert [letter["run_id"] for letter in (await admin.get("/dead-letters")).json()] == [kept["run_id"]]
+    assert await _leased(admin, len(others)) == set(replaying["run_ids"])
+    runs = [(await admin.get(f"/runs/{run_id}")).json() for run_id in replaying["run_ids"]]
+    first, last = (datetime.fromisoformat(run["attempts"][0]["due_at"]) for run in runs)
+    assert timedelta(seconds=0.5) < last - first <= timedelta(seconds=1)
+    assert last == datetime.fromisoformat(replaying["last_due_at"])
 
-    async def only_the_kept_one_is_left() -> bool:
-        return [letter["run_id"] for letter in (await admin.get("/dead-letters")).json()] == [kept["run_id"]]
 
-    await until(only_the_kept_one_is_left)
+async def test_a_replay_goes_on_when_the_server_is_killed_that_was_asked_for_it(
+    admin: Caller, database_url: str, tmp_path: Path
+) -> None:
+    for number in range(3):
+        await _dead(admin, name=f"job {number}")
+    assert admin.key is not None
+    with served(database_url, tmp_path / "log") as process:
+        asking = Caller(process.address, admin.key)
+        answer = await asking.post("/dead-letters:replay", json={"rate_per_second": 2})
+        process.kill()
+        await asking.aclose()
+    assert await _leased(admin, 3) == set(answer.json()["run_ids"])
 
 
 async def test_without_a_filter_all_dead_letters_are_replayed(admin: Caller) -> None:
     for number in range(2):
         await _dead(admin, name=f"job {number}")
     answer = await admin.post("/dead-letters:replay", json={})
-    assert (answer.json()["replayed"], answer.json()["continues"]) == (2, False)
+    assert (answer.json()["replayed"], len(answer.json()["run_ids"])) == (2, 2)
     assert (await admin.get("/dead-letters")).json() == []
+    assert (await admin.post("/dead-letters:replay", json={})).json()["last_due_at"] is None
 
 
 async def test_pages_of_runs_follow_their_links(admin: Caller) -> None:

@@ -39,6 +39,13 @@ def test_a_traceback_follows_its_line(log: io.StringIO) -> None:
     assert rest[-1].startswith("ValueError: ")
 
 
+def test_an_error_that_is_logged_does_nothing_to_the_terminal(log: io.StringIO) -> None:
+    error = ValueError("\x1b[2J")
+    logging.getLogger("evertick.worker").error("a handler failed: %s", "\x1b]0;owned\x07", exc_info=error)
+    assert not {"\x1b", "\x07"} & set(log.getvalue())
+    assert r"\x1b[2J" in log.getvalue()
+
+
 def test_of_other_libraries_only_warnings_are_shown(log: io.StringIO) -> None:
     logging.getLogger("asyncio").info("noise")
     logging.getLogger("asyncio").warning("slow")

@@ -53,7 +53,22 @@ async def test_a_profile_names_a_server_and_its_key(over_api: Cli, directory: Pa
     with_profile(directory, *server_of(over_api))
     assert await Cli.at("--profile", "local")(*LIST) == "No jobs.\n"
     assert await Cli.at(EVERTICK_PROFILE="local", EVERTICK_URL=NOBODY)(*LIST) == "No jobs.\n"
-    assert "no answer from" in await Cli.at("--profile", "staging", EVERTICK_API_KEY="evt_x")(*LIST, code=3)
+    (directory / "key").write_text("evt_x", encoding="utf-8")
+    assert "no answer from" in await Cli.at("--profile", "staging", "--api-key-file", "key")(*LIST, code=3)
+
+
+async def test_a_key_for_one_server_does_not_go_to_another(directory: Path) -> None:
+    # Nobody listens: whoever were sent the key would be told so by an exit code of 3.
+    with_profile(directory, NOBODY, "evt_local")
+    said = await Cli.at("--profile", "staging", EVERTICK_API_KEY="evt_x")(*LIST, code=2)
+    assert "profiles.staging.api_key is missing" in said
+    elsewhere = {"EVERTICK_URL": "http://127.0.0.1:2", "EVERTICK_API_KEY": "evt_x"}
+    assert "api_key: is missing" in await Cli.at("--url", NOBODY, **elsewhere)(*LIST, code=2)
+    await Cli.at("--url", NOBODY, EVERTICK_URL=f"{NOBODY}/", EVERTICK_API_KEY="evt_x")(*LIST, code=3)
+    (directory / "evertick.toml").write_text('url = "http://127.0.0.1:2"\napi_key = "evt_file"\n', encoding="utf-8")
+    assert "api_key: is missing" in await Cli.at("--url", NOBODY)(*LIST, code=2)
+    assert "api_key: is missing" in await Cli.at(EVERTICK_URL=NOBODY)(*LIST, code=2)
+    assert "127.0.0.1:2" in await Cli.at()(*LIST, code=3)
 
 
 async def test_a_profile_that_is_not_there_is_wrong_usage(directory: Path) -> None:
@@ -75,7 +90,7 @@ async def test_all_faults_of_profiles_are_told(directory: Path) -> None:
     [
         (("--url", NOBODY, "--profile", "a"), "--url and --profile exclude each other"),
         (("--url", NOBODY, "--database-url", "postgresql://127.0.0.1:1/x"), "exclude each other"),
-        (("--url", NOBODY, "--tenant", "other"), "--tenant goes with a database"),
+        (("--url", NOBODY, "--api-key-file", "key", "--tenant", "other"), "--tenant goes with a database"),
         (("--url", NOBODY), "Error: api_key: is missing"),
         (("--url", "127.0.0.1:8700", "--api-key-file", "key"), "Error: url: must start with http"),
     ],

@@ -65,6 +65,18 @@ async def test_runs_of_a_job_are_listed_with_the_ticks_that_did_not_run(cli: Cli
     assert "3 ticks" in lines[1]
 
 
+async def test_the_error_of_a_run_does_nothing_to_the_terminal_that_shows_it(cli: Cli, world: World) -> None:
+    error = "\x1b]0;owned\x07\x1b[2J\x9b1mboom\u202e"
+    await world.connection.execute("UPDATE outcomes SET error = $1", error)
+    lines = ("runs", "list"), ("runs", "show", world.run_id), ("dead-letters", "list")
+    for words in lines:
+        said = await cli(*words)
+        assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(said)
+        assert "boom" in said
+    (run,) = await cli.json("runs", "list")
+    assert run["error"] == error, "JSON says exactly what it is"
+
+
 async def test_runs_are_filtered_by_status_and_time(cli: Cli, world: World) -> None:
     job = ("runs", "list", "--job", "refresh")
     assert [entry["status"] for entry in await cli.json(*job, "--status", "missed")] == ["missed"]

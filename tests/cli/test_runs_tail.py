@@ -8,7 +8,7 @@ import pytest
 
 from cli.commands import Cli
 from cli.processes import evertick
-from evertick.cli.runs_tail import Following
+from evertick.cli.runs_tail import Following, show
 from evertick.sdk.client.models import Gap, Run
 from evertick.sdk.client.runs import Entry
 
@@ -44,6 +44,18 @@ def test_a_look_of_which_nothing_is_known_may_have_missed_some() -> None:
     following.news([run("b"), run("a")])
     assert not following.is_burst([run("c"), run("b")])
     assert following.is_burst([run("e"), run("d")])
+
+
+def test_an_error_that_is_followed_does_nothing_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    failed = Run(
+        run_id="a", job_id="job_1", scheduled_at=AT, status="dead", attempt=1, reason="tick", error="\x1b[2J\x9bboom"
+    )
+    show(failed, as_json=False)
+    show(failed, as_json=True)
+    plain, as_json = capsys.readouterr().out.splitlines()
+    assert plain.endswith(r"\x1b[2J\x9bboom")
+    assert "\x9b" not in as_json
+    assert json.loads(as_json)["error"] == "\x1b[2J\x9bboom"
 
 
 @pytest.mark.parametrize("way", ["database", "api"])

@@ -46,6 +46,18 @@ async def test_a_run_is_pending_until_its_time_comes(database_url: str) -> None:
         assert await submitted.status() is RunStatus.PENDING
 
 
+async def test_an_app_keeps_to_its_tenants_shortest_interval(database_url: str, connection: asyncpg.Connection) -> None:
+    await connection.execute("UPDATE tenants SET shortest_interval_seconds = 3600")
+    app = App(database_url=database_url)
+
+    @app.schedule("*/5 * * * *")
+    def refresh() -> None: ...
+
+    with pytest.raises(InvalidFields, match="more often than the allowed 1:00:00"):
+        async with app.running():
+            pass
+
+
 async def test_what_is_wrong_with_a_submission_is_said_at_once(database_url: str) -> None:
     async with App(database_url=database_url) as app:
         with pytest.raises(InvalidFields, match="max_retries"):

@@ -9,6 +9,7 @@ import pytest
 
 from evertick.api.app import operations
 from evertick.domain.access import KeyRole
+from evertick.domain.errors import InvalidInput
 from evertick.sdk.client import AsyncClient, Client, Conflict, Forbidden, Invalid, NotFound, Unauthorized
 from evertick.sdk.client.models import Gap, Run
 from evertick.sdk.client.workers import OutcomeReport
@@ -40,6 +41,7 @@ async def _call_about_jobs(client: AsyncClient) -> str:
     assert (edited.timezone, edited.spec_version) == ("Europe/Berlin", 2)
     put = await client.jobs.replace("a/b ü.", schedule="manual", target=worker_target())
     assert put.name == "a/b ü."
+    assert (await client.jobs.get_by_name("a/b ü.")).job_id == put.job_id
     assert [each.name async for each in client.jobs.list(name_prefix="a/")] == ["a/b ü."]
     assert (await client.jobs.pause(job.job_id, "holiday")).pause_reason == "holiday"
     assert (await client.jobs.resume(job.job_id, missed="run_once")).status == "active"
@@ -173,6 +175,14 @@ async def test_a_wrong_key_is_unauthorized_and_shown_nowhere(house: Served) -> N
             await client.stats()
     told = str(error.getrepr(style="long", showlocals=True))
     assert WRONG_KEY not in repr(error.value) + str(error.value) + told
+
+
+def test_a_password_in_a_url_is_refused_and_shown_nowhere() -> None:
+    with pytest.raises(InvalidInput, match="must have no user or password") as error:
+        Client("http://user:hunter2@127.0.0.1:1", "evt_x")
+    assert "hunter2" not in str(error.value)
+    with Client("http://127.0.0.1:1/mounted@here", "evt_x") as client:
+        assert repr(client) == "<Client http://127.0.0.1:1/mounted@here>"
 
 
 def test_calls_keep_their_names_and_words() -> None:

@@ -20,8 +20,9 @@ from evertick.sdk.webhooks import (
     StaleToken,
     Unreadable,
 )
+from evertick.targets.http import run_headers
 from evertick.targets.http.request import DeliveryRequest, headers_of
-from evertick.targets.http.signing import Secret
+from evertick.targets.http.signing import Secret, sign_message
 from targets.receivers import ATTEMPT, NOW, SECRET
 
 JOB = 4096
@@ -128,10 +129,34 @@ def test_a_run_that_is_done_is_not_done_again() -> None:
     verify(kit, later(1781532000000004, idempotency_key="report-2026-W25"))
 
 
+def test_a_delivery_that_is_sent_twice_before_it_is_done_is_not_done_twice() -> None:
+    kit = receiver()
+    verify(kit, later(10))
+    with pytest.raises(StaleToken):
+        verify(kit, later(10))
+    verify(kit, later(11, attempt=2))  # the first may have failed: the retry must act
+
+
+@pytest.mark.parametrize("name", run_headers.NAMES)
+def test_a_captured_delivery_with_a_changed_header_is_refused_and_later_ones_pass(name: str) -> None:
+    told = {"job_name": "other", "scheduled_at": NOW, "attempt": 9, "reason": "manual"}
+    other = later(9_000_000_000_000_000_000, run_id=format_run_id(JOB + 1, 1), **told)
+    kit = receiver()
+    verify(kit, SENT)
+    with pytest.raises(InvalidSignature):
+        verify(kit, SENT, {name: headers_of(other, NOW)[name]})
+    verify(kit, later(1781532000000002, attempt=2))
+
+
+def test_a_delivery_with_the_signed_headers_of_another_run_is_refused() -> None:
+    other = headers_of(later(9_000_000_000_000_000_000, body=b"{}"), NOW)
+    with pytest.raises(InvalidSignature):
+        verify(receiver(), SENT, {name: other[name] for name in (*run_headers.NAMES, run_headers.SIGNATURE)})
+
+
 def test_an_attempt_that_a_later_one_overtook_is_stale() -> None:
     kit = receiver()
     verify(kit, later(10))
-    verify(kit, later(10))  # the same attempt, sent twice
     with pytest.raises(StaleToken):
         verify(kit, later(9))
     other_lane = replace(SENT, fencing_token="8.11")
@@ -158,19 +183,23 @@ def test_the_fence_is_by_job_or_by_run() -> None:
         {"Idempotency-Key": "another"},
         {"Evertick-Run-Id": "run_1"},
         {"Evertick-Attempt": "x"},
+        {"Evertick-Attempt": "1" * 5000},
         {"Evertick-Scheduled-At": "today"},
         {"Evertick-Fencing-Token": "12"},
     ],
 )
 def test_a_signed_message_must_still_be_a_run(headers: Mapping[str, str]) -> None:
+    changed = {**headers_of(SENT, NOW), **headers}
+    message = run_headers.message_of(changed["webhook-signature"], changed)
     with pytest.raises(Unreadable):
-        verify(receiver(), SENT, headers)
+        verify(receiver(), SENT, {**headers, "Evertick-Signature": sign_message([SECRET], message)})
 
 
-def test_a_header_that_was_taken_away_is_named() -> None:
+@pytest.mark.parametrize("name", [*run_headers.NAMES, run_headers.SIGNATURE])
+def test_a_header_that_was_taken_away_is_named(name: str) -> None:
     headers = headers_of(SENT, NOW)
-    del headers["Evertick-Reason"]
-    with pytest.raises(Unreadable, match="evertick-reason"):
+    del headers[name]
+    with pytest.raises(Unreadable, match=name):
         receiver().verify(headers, SENT.body)
 
 
@@ -203,6 +232,6 @@ def test_the_memory_is_bounded_and_forgets_the_oldest() -> None:
     memory = RecentMemory(most=2)
     for number in range(3):
         memory.set_done(f"key-{number}")
-        memory.highest_token(f"job-{number}", 5)
+        assert memory.advance(f"job-{number}", 5)
     assert [memory.is_done(f"key-{number}") for number in range(3)] == [False, True, True]
-    assert [memory.highest_token(f"job-{number}", 1) for number in (2, 1, 0)] == [5, 5, 1]
+    assert [memory.advance(f"job-{number}", 5) for number in (2, 1, 0)] == [False, False, True]

@@ -124,6 +124,29 @@ async def test_a_worker_outlives_an_outage_and_tells_its_outcome_once(house: Ser
     assert (worker.figures.succeeded, worker.figures.stale) == (2, 0)
 
 
+async def test_what_was_leased_in_an_answer_that_got_lost_is_redelivered_while_the_worker_lives(
+    house: Served, client: AsyncClient
+) -> None:
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def handle(run: Run) -> None:
+        began.set()
+        await go_on.wait()
+
+    # With all its hands full, the worker asks for no more: what is leased under its name, it never hears of.
+    async with Worker({"handle": handle}, house.url, house.api_key, concurrency=1).running() as worker:
+        job = await client.jobs.create(schedule="manual", target=worker_target(), retry_delay_seconds=0)
+        held = await client.jobs.trigger(job.job_id)
+        await began.wait()
+        lost = await client.jobs.trigger(job.job_id)
+        (first,) = (await client.workers.lease("default", worker.name)).attempts
+        (again,) = (await client.workers.lease("default", "other")).attempts
+        assert (first.run_id, again.run_id, again.attempt) == (lost.run_id, lost.run_id, 2)
+        go_on.set()
+        detail = await house.until_run(client, held.run_id, "success")
+    assert [attempt.result for attempt in detail.attempts] == ["success"], "what the worker held it kept"
+
+
 async def test_a_worker_that_was_cut_off_for_too_long_stops_what_is_not_its_own(
     house: Served, client: AsyncClient
 ) -> None:

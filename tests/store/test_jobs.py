@@ -18,6 +18,8 @@ def new_job(number: int, name: str, **changes: object) -> NewJob:
     return NewJob(
         number << 8 | 7,
         name,
+        '{"n": 1}',
+        "{}",
         "default",
         "{}",
         1,
@@ -25,8 +27,6 @@ def new_job(number: int, name: str, **changes: object) -> NewJob:
         "UTC",
         "send",
         None,
-        "{}",
-        '{"n": 1}',
         "{}",
         AT,
         AT,

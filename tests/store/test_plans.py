@@ -42,6 +42,7 @@ INDEXES = {
     "outcomes.record": {"jobs_pkey", "queues_pkey", "open_runs_pkey", "leases_pkey"},
     "outcomes.reap": {"leases_expired", "leases_pkey", "attempts_pkey", "outcomes_pkey", "job_versions_pkey"},
     "members.last_seq": {"lanes_of_partition", "attempts_pkey"},
+    "health.oldest_due": {"timers_due"},
 }
 
 _FILL = """
@@ -145,6 +146,23 @@ async def test_a_hot_statement_finds_its_rows_by_index(filled: asyncpg.Connectio
 async def test_loading_reads_no_timers_beyond_its_stretch(filled: asyncpg.Connection) -> None:
     found = await scans(filled, statements.load("timers")["load"])
     assert any(scan.index == "timers_due" and scan.condition.count("due_at") == 2 for scan in found)
+
+
+async def test_a_list_of_runs_reads_no_ledger_whole(filled: asyncpg.Connection) -> None:
+    found = await scans(filled, statements.load("runs")["of_tenant"])
+    leading = await leading_columns(filled)
+    ledgers = [scan for scan in found if scan.table in {"attempts", "outcomes", "timers", "withdrawals"}]
+    assert {scan.table for scan in ledgers} == {"attempts", "outcomes", "timers", "withdrawals"}
+    assert [scan for scan in ledgers if scan.index is None or leading[scan.index] not in scan.condition] == []
+
+
+@pytest.mark.parametrize("name", ["health.oldest_due", "stats.oldest_due"])
+async def test_a_look_for_the_oldest_due_timer_reads_none_that_are_not_due(
+    filled: asyncpg.Connection, name: str
+) -> None:
+    aggregate, verb = name.split(".")
+    found = await scans(filled, statements.load(aggregate)[verb])
+    assert {"due_at" in scan.condition for scan in found if scan.index == "timers_due"} == {True}
 
 
 async def test_a_plan_that_reads_a_whole_table_is_noticed(filled: asyncpg.Connection) -> None:

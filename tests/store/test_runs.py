@@ -47,6 +47,7 @@ async def test_a_tenants_runs_read_each_lane_from_its_end(connection: asyncpg.Co
         tenant_id=1,
         before_seq=2**62,
         before_lane=0,
+        walk_seq=None,
         most=20,
         **ALL_TIME._asdict(),
     )

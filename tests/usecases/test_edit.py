@@ -233,6 +233,10 @@ async def test_put_refuses_another_name_a_missed_edit_and_nonsense(world: World,
     fields = {"schedule": "* * * * *", "target": WORKER}
     with pytest.raises(InvalidFields, match="/name: must be 'a'"):
         await put(tenant, "a", {**fields, "name": "b"})
+    wrong: list[object] = [[], {}, 5]
+    for name in wrong:
+        with pytest.raises(InvalidFields, match="/name: must be a string"):
+            await put(tenant, "a", {**fields, "name": name})
     with pytest.raises(InvalidFields, match="must be an object"):
         await put(tenant, "a", None)
     with pytest.raises(JobNotFound):

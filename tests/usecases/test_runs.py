@@ -197,6 +197,31 @@ async def test_a_tenants_runs_are_those_of_all_its_jobs(world: World, tenant: Te
     assert early.items == page.items[2:4]
 
 
+async def test_a_run_that_is_retried_during_a_walk_is_neither_missed_nor_told_twice(
+    world: World, tenant: Tenant
+) -> None:
+    jobs = [await create(tenant, {"schedule": "manual", "target": WORKER}) for _ in range(3)]
+    run_ids = []
+    for second, job in enumerate(jobs):
+        await world.set_clock(at(1, second))
+        run_ids.append(await trigger(tenant, job.job_id))
+        await world.fire()
+    leased = sorted(await world.lease(), key=lambda each: each.seq)
+    await world.record(leased[:2], "failed", Again(2, MINUTE))
+    first = await tenant_runs(tenant, limit=1)
+    assert first.next is not None
+    await world.set_clock(at(3))
+    assert await world.fire() == 2
+    await world.record([each for each in await world.lease() if each.job_id == leased[1].job_id])
+    page = await tenant_runs(tenant, limit=1, cursor=first.next)
+    rest = await tenant_runs(tenant, limit=1, cursor=page.next)
+    assert [run.run_id for each in (first, page, rest) for run in each.items] == run_ids[::-1]
+    # Each is told as it stands, not as it stood: it goes on, so it has not died of the attempt that failed.
+    assert [(str(run.status), run.attempt) for run in (*page.items, *rest.items)] == [("success", 2), ("running", 2)]
+    assert (await tenant_runs(tenant, cursor=first.next, status=RunStatus.DEAD)).items == ()
+    assert rest.next is None
+
+
 async def test_a_deleted_jobs_history_stays(world: World, tenant: Tenant) -> None:
     job = await eventful(world, tenant)
     await delete(tenant, job.job_id)
@@ -214,7 +239,11 @@ async def test_what_is_not_the_tenants_is_not_there(world: World, tenant: Tenant
     assert (await tenant_runs(stranger)).items == ()
     with pytest.raises(RunNotFound):
         await get_run(tenant, run_id[:-1] + "7")
-    for reading in (job_runs(tenant, job.job_id, cursor="x"), tenant_runs(tenant, cursor="x.y")):
+    for reading in (
+        job_runs(tenant, job.job_id, cursor="x"),
+        tenant_runs(tenant, cursor="x.y"),
+        tenant_runs(tenant, cursor="1.2"),
+    ):
         with pytest.raises(InvalidInput, match="cursor"):
             await reading
 

@@ -10,12 +10,14 @@ import pytest
 from evertick.config import Settings
 from evertick.roles.dispatcher.settings import egress_of, seal_of
 from evertick.store.database import Pool
-from evertick.store.sealing import CannotUnseal, Seal, key_in
+from evertick.store.sealing import CannotUnseal, NoKey, Seal, keys_in
 from evertick.targets.http.signing import Secret
 from evertick.usecases import secrets
 from evertick.usecases.context import Tenant
 
-SEAL = Seal("a key of at least thirty-two characters")
+KEY = "a key of at least thirty-two characters"
+SEAL = Seal(KEY)
+UNNAMED = "bbb45c6fb80637562706d39d65fa2cf0cd6aeccb6598"
 OTHER_SEAL = Seal("quite another key, of another installation")
 
 
@@ -66,13 +68,19 @@ async def test_the_database_holds_nothing_that_can_be_read_without_the_key(
     found = await secrets.show(tenant, SEAL)
     stored = await connection.fetchval("SELECT current FROM webhook_secrets")
     assert Secret.parse(found.current).key not in stored
-    with pytest.raises(CannotUnseal, match="EVERTICK_SECRET_KEY"):
+    with pytest.raises(CannotUnseal, match="EVERTICK_SECRET_KEY") as refused:
         await secrets.show(tenant, OTHER_SEAL)
+    assert SEAL.key_ids[0] in str(refused.value)
+    assert OTHER_SEAL.key_ids[0] in str(refused.value)
+    assert "another installation" not in str(refused.value)
     with pytest.raises(CannotUnseal):
         await secrets.rotate(tenant, OTHER_SEAL)
 
 
-@pytest.mark.parametrize("sealed", [b"", b"\x01", b"\x02" + bytes(60), b"\x01" + bytes(60)])
+@pytest.mark.parametrize(
+    "sealed",
+    [b"", b"\x01", b"\x02", b"\x03" + bytes(60), b"\x02" + bytes(60), b"\x01" + bytes(60), SEAL.stamp + bytes(60)],
+)
 def test_what_no_seal_made_is_refused(sealed: bytes) -> None:
     with pytest.raises(CannotUnseal):
         SEAL.unseal(sealed, 1)
@@ -84,9 +92,9 @@ def test_a_secret_shows_itself_to_nobody_who_prints_it(tenant: Tenant) -> None:
 
 
 def test_the_embedded_server_has_a_key_of_its_own_that_only_its_owner_can_read(tmp_path: Path) -> None:
-    key = key_in(tmp_path)
+    (key,) = keys_in(tmp_path)
     assert len(key) >= 32
-    assert key_in(tmp_path) == key
+    assert keys_in(tmp_path) == (key,)
     assert stat.S_IMODE((tmp_path / "secret.key").stat().st_mode) == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["secret.key"]
     sealed = seal_of(Settings(data_dir=tmp_path)).seal(b"secret", 1)
@@ -94,7 +102,7 @@ def test_the_embedded_server_has_a_key_of_its_own_that_only_its_owner_can_read(t
 
 
 def test_the_key_of_the_settings_goes_before_the_one_in_the_directory() -> None:
-    sealed = seal_of(Settings(database_url="postgresql://db/evertick", secret_key="k" * 32)).seal(b"secret", 1)
+    sealed = seal_of(Settings(database_url="postgresql://db/evertick", secret_key=("k" * 32,))).seal(b"secret", 1)
     assert Seal("k" * 32).unseal(sealed, 1) == b"secret"
 
 
@@ -102,3 +110,26 @@ def test_this_machine_is_open_until_the_settings_say_what_is() -> None:
     silent, strict = egress_of(Settings()), egress_of(Settings(egress_allow=()))
     assert (len(silent.opened), silent.allow_http) == (2, True)
     assert (strict.opened, strict.allow_http) == ((), False)
+
+
+def test_a_key_on_the_first_line_of_the_file_seals_and_those_below_open(tmp_path: Path) -> None:
+    (old,) = keys_in(tmp_path)
+    sealed = seal_of(Settings(data_dir=tmp_path)).seal(b"secret", 1)
+    (tmp_path / "secret.key").write_text(f"{'n' * 32}\n{old}\n")
+    both = seal_of(Settings(data_dir=tmp_path))
+    assert both.unseal(sealed, 1) == b"secret"
+    assert Seal("n" * 32).unseal(both.seal(b"secret", 1), 1) == b"secret"
+
+
+def test_a_file_without_a_key_seals_nothing(tmp_path: Path) -> None:
+    (tmp_path / "secret.key").write_text("\n")
+    with pytest.raises(NoKey, match="is empty"):
+        keys_in(tmp_path)
+
+
+def test_what_was_sealed_before_keys_had_ids_opens_with_the_key_that_sealed_it() -> None:
+    """The form, a nonce and the text, sealed for tenant 1."""
+    sealed = bytes.fromhex("01" + "00" * 12 + UNNAMED)
+    assert Seal(("n" * 32, KEY)).unseal(sealed, 1) == b"secret"
+    with pytest.raises(CannotUnseal, match="another key"):
+        OTHER_SEAL.unseal(sealed, 1)

@@ -1,6 +1,7 @@
 """Writes what requests are answered with: JSON, pages with their links, versions as ETags."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -9,11 +10,14 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from evertick.api import patterns
+from evertick.api.problems import Kind, Problem
 from evertick.usecases.context import Page
 
 JSON = "application/json"
 
 _T = TypeVar("_T")
+_IF_MATCH = re.compile(patterns.IF_MATCH)
 _encoder = msgspec.json.Encoder()
 
 
@@ -71,7 +75,9 @@ def expected_version(if_match: str | None) -> int | None:
 
     Of several the newest counts: whoever has seen that one has no use for those before.
     """
-    if if_match is None or if_match.strip() == "*":
+    if if_match is not None and not _IF_MATCH.fullmatch(if_match):
+        raise Problem(Kind.MALFORMED, 'If-Match is * or a list of entity tags, as in "3"')
+    if if_match is None or if_match == "*":
         return None
     tags = [tag.strip() for tag in if_match.split(",")]
     versions = [

@@ -3,16 +3,17 @@
 from evertick.api.answers import Answer, nothing, ok, page
 from evertick.api.documents import RUN_ACCEPTED
 from evertick.api.operations import Call, Section, Shown
-from evertick.api.problems import Kind, Problem
+from evertick.api.problems import Kind
 from evertick.api.runs import accepted
 from evertick.api.shapes import LettersQuery, Nothing, ReplayRequest
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import Request
 from evertick.usecases import dead_letters, requests
 from evertick.usecases.dead_letters import Chosen
-from evertick.usecases.standing import clock
 
 section = Section("Dead letters")
+
+MOST_SHOWN = 1000
 
 
 @section.operation(
@@ -47,28 +48,25 @@ async def replay_dead_letter(call: Call, run_id: str, body: Nothing) -> Answer: 
     "POST",
     "/dead-letters:replay",
     KeyRole.OPERATOR,
-    answers={202: Shown("Replaying", "What was replayed so far, and whether more follows.")},
-    problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
+    answers={202: Shown("Replaying", "What is replayed, at once or in its turn.")},
+    problems=(Kind.NOT_FOUND,),
     cost=lambda _: Request(),
 )
 async def replay_dead_letters(call: Call, body: ReplayRequest) -> Answer:
     """Replay dead letters at a rate.
 
-    A second's worth is replayed at once. The rest follows in the background; should the server stop meanwhile, what
-    is left stays a dead letter.
+    Each becomes a run right away, due at its turn, whatever becomes of the server meanwhile; until then it can be
+    cancelled like any other.
     """
-    replays = call.services.replays
-    if replays.is_busy(call.caller.tenant):
-        raise Problem(Kind.WRONG_STATE, "a replay of this tenant's dead letters is under way")
-    # Only what is dead already: a run that dies again must not go round and round.
-    now_at = await clock(call.tenant.pool)
-    chosen = Chosen(body.filter.job_id, body.filter.died_from, min(body.filter.died_before or now_at, now_at))
-    first = max(1, int(body.rate_per_second))
-    replayed = await dead_letters.replay_letters(call.tenant, chosen, first)
-    continues = len(replayed) == first
-    if continues:
-        call.afterwards.append(lambda: replays.go_on(call.caller.tenant, chosen, body.rate_per_second))
-    return ok({"replayed": len(replayed), "run_ids": replayed, "continues": continues}, status=202)
+    chosen = Chosen(body.filter.job_id, body.filter.died_from, body.filter.died_before)
+    replayed = await dead_letters.replay_letters(call.tenant, chosen, body.rate_per_second)
+    shown = {
+        "replayed": len(replayed.runs),
+        "run_ids": replayed.run_ids[:MOST_SHOWN],
+        "last_due_at": replayed.last_due_at,
+        "has_more": replayed.has_more,
+    }
+    return ok(shown, status=202)
 
 
 @section.operation(

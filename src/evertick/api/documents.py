@@ -3,6 +3,8 @@
 from evertick.api.operations import Shown
 
 IF_MATCH = "If-Match"
+IDEMPOTENCY_KEY = "Idempotency-Key"
+REPEATED = "Idempotency-Replayed"
 JOB = "Job"
 JOBS = "Jobs"
 RUN = "Run"

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from evertick.runtime.wakeups import Ear
+from evertick.store.lanes import queue_of
 from evertick.store.wakeups import READY
 
 
@@ -29,6 +30,11 @@ class Doorbell:
         self.is_stopping.set()
         self._heard(READY, None)
 
+    @property
+    def guests(self) -> int:
+        """How many wait."""
+        return sum(map(len, self._waiting.values()))
+
     @contextmanager
     def waiting(self, queue_id: int | None) -> Iterator[asyncio.Event]:
         """An event that is set when a queue may have work; None: a queue that does not exist yet."""
@@ -42,9 +48,9 @@ class Doorbell:
             if not waiting:
                 del self._waiting[queue_id]
 
-    def _heard(self, _: str, queue_ids: frozenset[int] | None) -> None:
+    def _heard(self, _: str, lane_ids: frozenset[int] | None) -> None:
         # One that does not exist yet may have come to be with any of them.
-        called = list(self._waiting) if queue_ids is None else [None, *queue_ids]
+        called = list(self._waiting) if lane_ids is None else [None, *{queue_of(lane_id) for lane_id in lane_ids}]
         for queue_id in called:
             for event in self._waiting.get(queue_id, ()):
                 event.set()

@@ -4,8 +4,8 @@ from evertick import tzdb
 from evertick.api import patterns
 from evertick.api.schemas import Schema, array, choice, instant, or_null, record, ref, seconds, text, whole
 from evertick.domain.idempotency import DEFAULT_TEMPLATE, TEMPLATE_MAX_LENGTH
-from evertick.domain.job.fields import LONGEST_RETENTION_S, LONGEST_WAIT_S, MOST_CONCURRENT, MOST_RETRIES
 from evertick.domain.job.headers import MOST_HEADERS
+from evertick.domain.job.limits import LONGEST_RETENTION_S, LONGEST_WAIT_S, MOST_CONCURRENT, MOST_RETRIES
 from evertick.domain.job.payload import LABEL_VALUE_MAX_LENGTH, MOST_LABELS
 from evertick.domain.job.target_fields import METHODS
 from evertick.domain.job.url import URL_MAX_LENGTH

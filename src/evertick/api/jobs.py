@@ -1,12 +1,13 @@
 """Jobs: making, reading, changing and running them."""
 
-import dataclasses
 from typing import Any
 from urllib.parse import unquote
 
 from msgspec import UNSET
 
+from evertick.api import costs
 from evertick.api.answers import Answer, etag, nothing, ok, page, path_to
+from evertick.api.creating import create_shared
 from evertick.api.documents import IF_MATCH, JOB, JOB_LINKS, JOBS, RUN_ACCEPTED
 from evertick.api.operations import PREFIX, Call, Section, Shown
 from evertick.api.problems import Kind, Problem
@@ -14,14 +15,14 @@ from evertick.api.runs import accepted
 from evertick.api.shapes import JobsQuery, PauseRequest, ResumeRequest, TriggerRequest
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import Request
-from evertick.domain.errors import Fault, InvalidFields
 from evertick.domain.job.spec import JobSpec
-from evertick.usecases import create, edit, jobs, lifecycle, requests
+from evertick.usecases import edit, jobs, lifecycle, requests
+from evertick.usecases.context import Page
 from evertick.usecases.errors import JobNotFound
 from evertick.usecases.views import Job
 
 section = Section("Jobs")
-_FIELDS = tuple(each.name for each in dataclasses.fields(JobSpec))
+_FIELDS = JobSpec.__struct_fields__
 _BY_NAME = f"{PREFIX}/jobs/by-name/".encode()
 
 
@@ -49,11 +50,6 @@ def _answer(job: Job, *, is_new: bool = False) -> Answer:
     return ok(shape(job), status=201, headers=headers, subject=job.job_id, created=1)
 
 
-def _new_job(body: object) -> Request:
-    # Only a run that is due at once can overload.
-    return Request(jobs=1, runs=int(isinstance(body, dict) and body.get("schedule") == "now"))
-
-
 @section.operation(
     "POST",
     "/jobs",
@@ -61,20 +57,24 @@ def _new_job(body: object) -> Request:
     answers={201: Shown(JOB, "The new job.", ("Location", "ETag"), JOB_LINKS)},
     problems=(Kind.NAME_TAKEN,),
     body="JobRequest",
-    cost=_new_job,
+    cost=costs.of_new_job,
+    is_shared=True,
 )
 async def create_job(call: Call, body: object) -> Answer:
     """Create a job."""
-    return _answer(await create.create(call.tenant, body), is_new=True)
+    return await create_shared(call, body, create_job.__name__, lambda job: _answer(job, is_new=True))
 
 
 @section.operation("GET", "/jobs", KeyRole.VIEWER, answers={200: Shown(JOBS, "The jobs, oldest first.", ("Link",))})
 async def list_jobs(call: Call, query: JobsQuery) -> Answer:
     """List jobs."""
+    labels = _labels(query.label)
+    if labels is None:
+        return page(Page((), None), call.path, query, shape)
     found = await jobs.list_jobs(
         call.tenant,
         status=query.status,
-        labels=_labels(query.label),
+        labels=labels,
         name_prefix=query.name_prefix,
         queue=query.queue,
         limit=query.limit,
@@ -83,8 +83,11 @@ async def list_jobs(call: Call, query: JobsQuery) -> Answer:
     return page(found, call.path, query, shape)
 
 
-def _labels(texts: list[str]) -> dict[str, str]:
-    return {key: value for key, _, value in (text.partition(":") for text in texts)}
+def _labels(texts: list[str]) -> dict[str, str] | None:
+    """None: no job has them all, for a key has one value."""
+    pairs = {(key, value) for key, _, value in (text.partition(":") for text in texts)}
+    labels = dict(pairs)
+    return labels if len(labels) == len(pairs) else None
 
 
 @section.operation(
@@ -107,7 +110,7 @@ async def get_job(call: Call, job_id: str) -> Answer:
     problems=(Kind.NOT_FOUND, Kind.NAME_TAKEN, Kind.VERSION_CONFLICT),
     headers=(IF_MATCH,),
     body="JobPatch",
-    cost=lambda _: Request(),
+    cost=costs.of_edit,
 )
 async def edit_job(call: Call, job_id: str, body: object) -> Answer:
     """Change fields of a job.
@@ -134,6 +137,27 @@ async def delete_job(call: Call, job_id: str) -> Answer:
     return nothing(subject=job_id)
 
 
+def _named(call: Call) -> str:
+    """The name in the path, as it was sent: decoded, a slash in a name looks like one between parts."""
+    return unquote(call.raw_path.removeprefix(_BY_NAME).decode("ascii"))
+
+
+@section.operation(
+    "GET",
+    "/jobs/by-name/{name}",
+    KeyRole.VIEWER,
+    answers={200: Shown(JOB, "The job.", ("ETag",), JOB_LINKS)},
+    problems=(Kind.NOT_FOUND,),
+)
+async def get_job_by_name(call: Call, name: str) -> Answer:  # noqa: ARG001 - see `_named`
+    """Get a job by its name."""
+    return _answer(await jobs.get_by_name(call.tenant, _named(call)))
+
+
+async def _exists(call: Call) -> bool:
+    return await jobs.has_name(call.tenant, _named(call))
+
+
 @section.operation(
     "PUT",
     "/jobs/by-name/{name}",
@@ -145,20 +169,16 @@ async def delete_job(call: Call, job_id: str) -> Answer:
     problems=(Kind.VERSION_CONFLICT,),
     headers=(IF_MATCH,),
     body="JobReplacement",
-    cost=_new_job,
+    cost=costs.of_new_job,
+    replaces=_exists,
 )
-async def put_job(call: Call, name: str, body: object) -> Answer:  # noqa: ARG001 - see below
+async def put_job(call: Call, name: str, body: object) -> Answer:  # noqa: ARG001 - see `_named`
     """Create a job, or replace it by its name.
 
     An equal specification changes nothing. A name in the body must be the one in the path.
     """
-    expected = call.expected_version
-    if isinstance(body, dict) and not isinstance(body.get("name"), str | None):
-        raise InvalidFields([Fault("/name", "must be a string")])
-    # From the path as it was sent: decoded, a slash in a name looks like one between parts.
-    wanted = unquote(call.raw_path.removeprefix(_BY_NAME).decode("ascii"))
     try:
-        put = await edit.put(call.tenant, wanted, body, expected_version=expected)
+        put = await edit.put(call.tenant, _named(call), body, expected_version=call.expected_version)
     except JobNotFound as missing:
         raise Problem(Kind.VERSION_CONFLICT, f"{missing}, so no version of it can match") from None
     return _answer(put.job, is_new=put.is_new)

@@ -42,7 +42,7 @@ async def _tenant_key(call: Call, tenant_id: str | None) -> int:
     answers={201: Shown("NewKey", "The key, shown this once.", ("Location",), _LINKS)},
     problems=(Kind.NOT_FOUND,),
     body="KeyRequest",
-    is_repeatable=False,  # the answer holds a secret, which must not be kept
+    holds_secret=True,
 )
 async def create_key(call: Call, body: KeyRequest) -> Answer:
     """Create an API key."""
@@ -84,7 +84,7 @@ async def get_key(call: Call, key_id: str) -> Answer:
     KeyRole.ADMIN,
     answers={201: Shown("NewKey", "The key that takes its place, shown this once.", ("Location",), _LINKS)},
     problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
-    is_repeatable=False,  # the answer holds a secret, which must not be kept
+    holds_secret=True,
 )
 async def rotate_key(call: Call, key_id: str, body: RotateRequest) -> Answer:
     """Replace an API key.

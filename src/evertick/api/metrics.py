@@ -30,6 +30,7 @@ class Metrics:
             buckets=_SECONDS,
             registry=self._registry,
         )
+        self._polls = self._gauge("long_polls", "Long polls that wait here for work")
         self._ready = self._gauge("ready_attempts", "Attempts that wait for a worker")
         self._leased = self._gauge("leases", "Leases that workers hold")
         self._dead_letters = self._gauge("dead_letters", "Runs whose attempts are used up, up to 10,000")
@@ -41,7 +42,8 @@ class Metrics:
         self._requests.labels(operation, str(status)).inc()
         self._seconds.labels(operation).observe(seconds)
 
-    def show(self, standing: "Standing") -> bytes:
+    def show(self, standing: "Standing", polls: int) -> bytes:
+        self._polls.set(polls)
         self._ready.set(standing.ready)
         self._leased.set(standing.leases)
         self._dead_letters.set(standing.dead_letters)

@@ -5,10 +5,11 @@ from typing import Any
 
 import msgspec
 
-from evertick.api import patterns
 from evertick.api.answer_schemas import answer_schemas
+from evertick.api.documents import REPEATED
 from evertick.api.job_schemas import job_schemas
-from evertick.api.operations import Operation, Shown
+from evertick.api.operations import Body, Operation, Shown
+from evertick.api.parameters import parameters_of
 from evertick.api.problems import MEDIA_TYPE, Kind
 from evertick.api.request_schemas import request_schemas
 from evertick.api.schemas import Schema, ref, text
@@ -21,30 +22,19 @@ from evertick.version import __version__
 _KNOWN = (Run, SkippedTicks, DeadLetter, Key, TenantView)
 _REFS = "#/components/schemas/{name}"
 
-_PATH = {
-    "job_id": text(patterns.JOB_ID),
-    "run_id": text(patterns.RUN_ID),
-    "key_id": text(patterns.KEY_ID),
-    "tenant_id": text(patterns.TENANT_ID),
-    "queue": text(patterns.QUEUE, **{"not": {"const": "http"}}),
-    "worker_id": text(patterns.WORKER_ID),
-    "name": text(patterns.NAME, maxLength=255),
-}
-_REQUEST_HEADERS = {
-    "If-Match": "With `If-Match: <ETag>` only that version is acted on; otherwise the answer is 412.",
-    "Idempotency-Key": "With an `Idempotency-Key` of 1 to 255 visible characters, the same key and body get the first"
-    " answer again, for a day; another body is answered with 422, and while the first is in flight 409.",
-}
 _ANSWER_HEADERS: dict[str, tuple[str, Schema]] = {
     "ETag": ("The version.", text(r'^"[1-9][0-9]*"$')),
     "Location": ("Where it is.", text(format="uri-reference")),
     "Link": ("The next page, if there is one.", text()),
     "Retry-After": ("After so many seconds it may work.", text("^[0-9]+$")),
     "WWW-Authenticate": ("How to identify oneself.", text()),
+    REPEATED: ("`true` if this is an earlier answer again.", {"const": "true"}),
 }
 _NEEDED = {"ETag", "Location", "Retry-After", "WWW-Authenticate"}
 _PROBLEM_HEADERS = {
     Kind.UNAUTHENTICATED: ("WWW-Authenticate",),
+    Kind.VERSION_CONFLICT: ("ETag",),
+    Kind.IN_FLIGHT: ("Retry-After",),
     Kind.OVER_QUOTA: ("Retry-After",),
     Kind.UNAVAILABLE: ("Retry-After",),
 }
@@ -98,61 +88,30 @@ def _operation(operation: Operation, components: dict[str, Schema]) -> dict[str,
         "operationId": operation.name,
         "summary": summary,
         "tags": [operation.tag],
-        "parameters": [*_path_parameters(operation), *_query_parameters(operation, components)],
+        "parameters": parameters_of(operation, components),
         "responses": {**_answers(operation), **_problems(operation)},
         "security": [] if operation.role is None else [{"key": []}],
     }
-    if description or operation.headers or operation.is_repeatable:
-        entry["description"] = "\n\n".join(filter(None, [description, *_header_notes(operation)]))
+    if description:
+        entry["description"] = description
     if operation.role is not None:
         entry["x-role"] = str(operation.role)
     if operation.body is not None:
-        content = {media_type: {"schema": _schema(operation.body.shape)} for media_type in operation.body.media_types}
-        entry["requestBody"] = {"required": operation.body.is_required, "content": content}
+        entry["requestBody"] = {"required": operation.body.is_required, "content": _content(operation.body)}
     return entry
 
 
-def _path_parameters(operation: Operation) -> Iterable[dict[str, Any]]:
-    for name in operation.parameters:
-        yield {"name": name, "in": "path", "required": True, "schema": _PATH[name]}
-
-
-def _query_parameters(operation: Operation, components: dict[str, Schema]) -> Iterable[dict[str, Any]]:
-    if operation.query is None:
-        return
-    for name, schema in components[operation.query.__name__]["properties"].items():
-        yield {"name": name, "in": "query", "required": False, "schema": _without_null(schema)}
-
-
-def _without_null(schema: Schema) -> Schema:
-    """A query parameter is there or not; null it cannot be."""
-    choices = [choice for choice in schema.get("anyOf", []) if choice != {"type": "null"}]
-    rest = {name: value for name, value in schema.items() if name != "anyOf" and (name, value) != ("default", None)}
-    if len(choices) == 1:
-        return {**rest, **choices[0]}
-    if choices:
-        return {**rest, "anyOf": choices}
-    if "enum" in rest:
-        return {**rest, "enum": [value for value in rest["enum"] if value is not None]}
-    return rest
-
-
-def _header_notes(operation: Operation) -> list[str]:
-    """Headers that may be sent. Which values are good no schema can say, so they are told in words."""
-    names = (*operation.headers, *(["Idempotency-Key"] if operation.is_repeatable else []))
-    return [_REQUEST_HEADERS[name] for name in names]
-
-
 def _answers(operation: Operation) -> dict[str, Any]:
-    return {str(status): _answer(shown) for status, shown in operation.answers.items()}
+    more = (REPEATED,) if operation.is_repeatable else ()
+    return {str(status): _answer(shown, (*shown.headers, *more)) for status, shown in operation.answers.items()}
 
 
-def _answer(shown: Shown) -> dict[str, Any]:
+def _answer(shown: Shown, headers: tuple[str, ...]) -> dict[str, Any]:
     entry: dict[str, Any] = {"description": shown.text}
     if shown.shape is not None:
-        entry["content"] = {media_type: {"schema": _schema(shown.shape)} for media_type in shown.media_types}
-    if shown.headers:
-        entry["headers"] = _answer_headers(shown.headers)
+        entry["content"] = _content(shown)
+    if headers:
+        entry["headers"] = _answer_headers(headers, set(headers) & _NEEDED)
     if shown.links:
         entry["links"] = {
             name: {"operationId": target, "parameters": dict(parameters)}
@@ -161,9 +120,14 @@ def _answer(shown: Shown) -> dict[str, Any]:
     return entry
 
 
-def _answer_headers(names: Iterable[str]) -> dict[str, Any]:
+def _content(told: Shown | Body) -> dict[str, Any]:
+    shapes = dict.fromkeys(told.media_types, told.shape) | dict(told.also)
+    return {media_type: {"schema": _schema(shape)} for media_type, shape in shapes.items()}
+
+
+def _answer_headers(names: Iterable[str], needed: set[str]) -> dict[str, Any]:
     return {
-        name: {"description": text, "schema": schema, "required": name in _NEEDED}
+        name: {"description": text, "schema": schema, "required": name in needed}
         for name in names
         for text, schema in [_ANSWER_HEADERS[name]]
     }
@@ -174,12 +138,12 @@ def _problems(operation: Operation) -> dict[str, Any]:
     kinds = [*operation.problems, Kind.INVALID]
     if operation.role is not None:
         kinds += [Kind.UNAUTHENTICATED, Kind.FORBIDDEN, Kind.UNAVAILABLE]
-    if operation.query is not None or operation.body is not None:
+    if operation.query is not None or operation.body is not None or operation.headers:
         kinds.append(Kind.MALFORMED)
     if operation.body is not None:
         kinds += [Kind.TOO_LARGE, Kind.UNSUPPORTED]
     if operation.is_repeatable:
-        kinds.append(Kind.IN_FLIGHT)
+        kinds += [Kind.IN_FLIGHT, Kind.KEY_REUSED]
     if operation.cost is not None:
         kinds.append(Kind.OVER_QUOTA)
     found: dict[int, list[Kind]] = {}
@@ -193,9 +157,11 @@ def _problem(kinds: list[Kind]) -> dict[str, Any]:
         "description": "; ".join(f"{kind.title} (`{kind.type}`)" for kind in kinds),
         "content": {MEDIA_TYPE: {"schema": ref("Problem")}},
     }
-    headers = _PROBLEM_HEADERS.get(kinds[0])
+    headers = dict.fromkeys(name for kind in kinds for name in _PROBLEM_HEADERS.get(kind, ()))
     if headers:
-        entry["headers"] = _answer_headers(headers)
+        # Of several kinds under one status, each has its own.
+        always = {name for name in _PROBLEM_HEADERS.get(kinds[0], ()) if len(kinds) == 1} - {"ETag"}
+        entry["headers"] = _answer_headers(headers, always)
     return entry
 
 

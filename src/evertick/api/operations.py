@@ -19,6 +19,7 @@ from evertick.api.services import Services
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import Request
 from evertick.usecases.context import Tenant
+from evertick.usecases.idempotency import Asked
 from evertick.usecases.keys import Caller
 
 PREFIX = "/api/v1"
@@ -39,10 +40,14 @@ class Visit:
 
 @dataclass(slots=True)
 class Call(Visit):
-    """A request with a key. `tenant` acts for the caller; in a change, all in one transaction."""
+    """A request with a key. `tenant` acts for the caller; in a change, all in one transaction.
+
+    `asked` is by what the request is known when it comes again, if it may.
+    """
 
     caller: Caller
     tenant: Tenant
+    asked: Asked | None = None
     afterwards: list[Callable[[], None]] = field(default_factory=list)
 
     @property
@@ -61,28 +66,39 @@ Reader: TypeAlias = Callable[[Mapping[str, str], AsyncIterator[bytes]], Awaitabl
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """How an answer is documented: a type that msgspec knows or the name of a schema, headers, links to go on with."""
+    """How an answer is documented: a type that msgspec knows or the name of a schema, headers, links to go on with.
+
+    `also` are other shapes of the same, by their media types.
+    """
 
     shape: Any
     text: str
     headers: tuple[str, ...] = ()
     links: Mapping[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
     media_types: tuple[str, ...] = (JSON,)
+    also: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """How an operation's body is read and documented."""
+    """How an operation's body is read and documented, `also` as above."""
 
     shape: Any
     read: Reader
     is_required: bool
     media_types: tuple[str, ...] = (JSON,)
+    also: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One thing that the API can do. `cost` is what it draws from the quotas, given the body."""
+    """One thing that the API can do. `cost` is what it draws from the quotas, given the body.
+
+    `replaces` tells whether it would change a job that is there rather than create one. `prepare` makes of the body
+    what the handler gets: work that takes long, before a transaction is opened. A change is one transaction, with its
+    entry in the audit log. A poll has transactions of its own, one for each try. What is shared goes into one
+    transaction with other requests of its kind, which its handler sees to.
+    """
 
     method: str
     path: str
@@ -95,12 +111,21 @@ class Operation:
     query: type[Any] | None
     body: Body | None
     is_change: bool
-    is_repeatable: bool
+    is_poll: bool
+    is_shared: bool
+    holds_secret: bool
     cost: Callable[[Any], Request] | None
+    replaces: Callable[[Call], Awaitable[bool]] | None
+    prepare: Callable[[Call, Any], Awaitable[Any]] | None
 
     @property
     def name(self) -> str:
         return self.handler.__name__
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether an Idempotency-Key is honoured."""
+        return self.method == "POST"
 
     @property
     def parameters(self) -> list[str]:
@@ -135,8 +160,12 @@ class Section:
         headers: tuple[str, ...] = (),
         body: Body | str | None = None,
         is_change: bool = True,
-        is_repeatable: bool = True,
+        is_poll: bool = False,
+        is_shared: bool = False,
+        holds_secret: bool = False,
         cost: Callable[[Any], Request] | None = None,
+        replaces: Callable[[Call], Awaitable[bool]] | None = None,
+        prepare: Callable[[Call, Any], Awaitable[Any]] | None = None,
     ) -> Callable[[_H], _H]:
         """Declare an operation. `body` may name the schema of one, where its annotation does not say enough."""
 
@@ -156,8 +185,12 @@ class Section:
                     query=hints.get("query"),
                     body=shown,
                     is_change=is_change and method != "GET",
-                    is_repeatable=is_repeatable and is_change and method == "POST",
+                    is_poll=is_poll,
+                    is_shared=is_shared,
+                    holds_secret=holds_secret,
                     cost=cost,
+                    replaces=replaces,
+                    prepare=prepare,
                 )
             )
             return handler

@@ -34,6 +34,7 @@ class Readiness:
         except SchemaMismatch as mismatch:
             return [str(mismatch)]
         except Exception as error:
+            # The driver's errors have no class of their own for what passes by itself: `is_transient` knows them.
             if not is_transient(error):
                 raise
             return ["the database does not answer"]

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from evertick.api.instants import beyond_the_calendar
 from evertick.api.problems import Kind, Problem
 from evertick.domain.errors import Fault
 from evertick.domain.job.faults import Faults
@@ -61,7 +62,13 @@ def decode(data: bytes) -> Any:
 
 def read_document(data: bytes, kind: type[_T]) -> _T:
     """JSON of one shape; an empty body is an empty object, so that who has nothing to say need not say it."""
-    data = data or b"{}"
+    found = _document(data or b"{}", kind)
+    if faults := beyond_the_calendar(found):
+        raise Problem(Kind.INVALID, f"{faults[0].pointer} {faults[0].reason}", faults)
+    return found
+
+
+def _document(data: bytes, kind: type[_T]) -> _T:
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -113,10 +120,12 @@ def read_query(raw: bytes, kind: type[_T]) -> _T:
         else:
             faults.add_unknown("", name, fields)
     found = {fields[name].name: _read_parameter(name, values, fields[name], faults) for name, values in texts.items()}
-    if not faults:
-        return kind(**found)
-    detail = "; ".join(f"query parameter {pointer[1:]} {reason}" for pointer, reason in faults.found)
-    raise Problem(Kind.INVALID, detail, faults.found)
+    read = kind(**found) if not faults else None
+    wrong = faults.found if read is None else beyond_the_calendar(read)
+    if read is not None and not wrong:
+        return read
+    detail = "; ".join(f"query parameter {pointer[1:]} {reason}" for pointer, reason in wrong)
+    raise Problem(Kind.INVALID, detail, wrong)
 
 
 class _Field(NamedTuple):

@@ -1,10 +1,13 @@
 """JSON Schemas of bodies whose annotations do not say enough."""
 
+import json
+
 from evertick.api import patterns
 from evertick.api.job_schemas import EXAMPLE_JOB, schedule, timing
+from evertick.api.reading import NDJSON
 from evertick.api.schemas import Schema, array, instant, or_null, ref, seconds, text, whole
 from evertick.domain.access import KeyRole
-from evertick.domain.job.fields import LONGEST_WAIT_S
+from evertick.domain.job.limits import LONGEST_WAIT_S
 from evertick.domain.job.values import NAME_MAX_LENGTH
 from evertick.domain.schedule.preview import MOST_ROWS
 
@@ -45,6 +48,11 @@ def request_schemas() -> dict[str, Schema]:
         "OutcomesRequest": _outcomes_request(),
         # Whatever stands in it gets a verdict, so nothing in it makes the whole invalid.
         "Batch": {**array({"description": "A JobRequest."}), "maxItems": 10_000, "examples": [[EXAMPLE_JOB]]},
+        "BatchLines": {
+            "description": "A JobRequest on each line; empty lines do not count.",
+            "contentMediaType": NDJSON,
+            "examples": [json.dumps(EXAMPLE_JOB) + "\n"],
+        },
     }
 
 

@@ -9,6 +9,7 @@ from evertick.api.operations import Call, Section, Shown
 from evertick.api.problems import Kind
 from evertick.api.shapes import PreviewRequest, UpcomingQuery
 from evertick.domain.access import KeyRole
+from evertick.domain.admission import Request
 from evertick.domain.job.spec import DEFAULT_TIMEZONE
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule.preview import Preview, Row
@@ -79,6 +80,7 @@ async def list_upcoming(call: Call, job_id: str, query: UpcomingQuery) -> Answer
     answers={200: Shown("Preview", "What the schedule would do.")},
     body="PreviewRequest",
     is_change=False,
+    cost=lambda _: Request(),
 )
 async def preview_schedule(call: Call, body: PreviewRequest) -> Answer:
     """Preview a schedule.

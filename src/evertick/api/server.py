@@ -104,7 +104,6 @@ class ApiServer:
         )
         pruning.start()
         self._stack.push_async_callback(pruning.stop)
-        self._stack.push_async_callback(services.replays.stop)
         return services
 
     @staticmethod

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from evertick.api import repeating
 from evertick.api.answers import Answer
 from evertick.api.operations import Call, Operation, Visit
 from evertick.api.problems import Kind, Problem, over_quota, unauthenticated
@@ -14,14 +15,12 @@ from evertick.api.reading import read_query
 from evertick.api.shapes import Nothing
 from evertick.domain.access import allows
 from evertick.domain.admission import Admitted, Request
-from evertick.usecases import audit, idempotency
+from evertick.usecases import audit
 from evertick.usecases.context import Tenant
-from evertick.usecases.idempotency import KEY_MAX_LENGTH, InFlight, OtherRequest
 from evertick.usecases.joining import joined
 from evertick.usecases.keys import Caller
 
 _SCHEME = "bearer "
-_REPEATED = "Idempotency-Replayed"
 
 
 async def answer(
@@ -31,7 +30,8 @@ async def answer(
     if operation.role is None:
         read_query(query, operation.query or Nothing)
         return await operation.handler(visit)
-    caller = await _admitted_caller(operation, visit)
+    secret = _secret_of(visit)
+    caller = await _admitted_caller(operation, visit, secret)
     given: dict[str, Any] = dict(parameters)
     asked = read_query(query, operation.query or Nothing)
     if operation.query is not None:
@@ -40,16 +40,24 @@ async def answer(
     if operation.body is not None:
         given["body"] = await operation.body.read(visit.headers, _digested(stream, digest))
     call = _call_of(visit, caller)
-    if not operation.is_change:
-        return await operation.handler(call, **given)
-    return await _change(operation, call, given, digest.digest())
+    key = visit.headers.get("idempotency-key")
+    call.asked = repeating.asked_of(operation, key, digest.digest(), caller, secret)
+    if call.asked is not None:
+        earlier = await repeating.earlier(call, call.asked)
+        if earlier is not None:
+            return earlier
+    return await _admitted(operation, call, given)
 
 
-async def _admitted_caller(operation: Operation, visit: Visit) -> Caller:
+def _secret_of(visit: Visit) -> str:
     header = visit.headers.get("authorization", "")
     if header[: len(_SCHEME)].lower() != _SCHEME:
         raise unauthenticated("send `Authorization: Bearer evt_…`")
-    caller = await visit.services.keys.caller(header[len(_SCHEME) :].strip())
+    return header[len(_SCHEME) :].strip()
+
+
+async def _admitted_caller(operation: Operation, visit: Visit, secret: str) -> Caller:
+    caller = await visit.services.keys.caller(secret)
     if caller is None:
         raise unauthenticated("the key is unknown, has expired or was revoked")
     assert operation.role is not None
@@ -71,66 +79,44 @@ def _call_of(visit: Visit, caller: Caller) -> Call:
     )
 
 
-async def _change(operation: Operation, call: Call, given: Mapping[str, Any], digest: bytes) -> Answer:
-    key = call.headers.get("idempotency-key") if operation.is_repeatable else None
-    if key is not None:
-        _check_key(key)
-        earlier = await idempotency.earlier(call.tenant, key, digest)
-        if earlier is not None:
-            return _repeated(earlier)
+async def _admitted(operation: Operation, call: Call, given: Mapping[str, Any]) -> Answer:
+    """Act within the quotas."""
     cost = operation.cost(given.get("body")) if operation.cost else None
     if cost is not None:
+        if operation.replaces is not None and await operation.replaces(call):
+            cost = replace(cost, jobs=0)
         await _admit(call, cost)
-    made: list[Answer] = []
+    created = 0
     try:
-        done = await _act(operation, call, given, key, digest, made)
+        if operation.prepare is not None:
+            given = {**given, "body": await operation.prepare(call, given["body"])}
+        done = await _act(operation, call, given)
+        created = done.created
     finally:
         if cost is not None and cost.jobs:
-            call.services.quotas.settle(call.caller.tenant, cost.jobs, made[0].created if made else 0)
+            call.services.quotas.settle(call.caller.tenant, cost.jobs, created)
     for follow in call.afterwards:
         follow()
     return done
 
 
-async def _act(  # noqa: PLR0913, PLR0917 - all that one change is about
-    operation: Operation, call: Call, given: Mapping[str, Any], key: str | None, digest: bytes, made: list[Answer]
-) -> Answer:
-    """Act in one transaction, together with the audit log and the answer that is kept for who asks again."""
+async def _act(operation: Operation, call: Call, given: Mapping[str, Any]) -> Answer:
+    """Act; if that changes anything, in one transaction with the audit log and the answer for who asks again."""
 
     async def act(tenant: Tenant) -> Answer:
         answered = await operation.handler(replace(call, tenant=tenant), **given)
-        await audit.record(tenant, call.caller.key_id, operation.name, answered.subject, call.request_id)
+        if operation.is_change:
+            await audit.record(tenant, call.caller.key_id, operation.name, answered.subject, call.request_id)
         return answered
 
-    async def kept(tenant: Tenant) -> idempotency.Answer:
-        answered = await act(tenant)
-        made.append(answered)
-        headers = {**answered.headers, "Content-Type": answered.media_type}
-        return idempotency.Answer(answered.status, headers, answered.body)
-
-    if key is not None:
-        verdict = await idempotency.answer_once(call.tenant, key, digest, kept)
-        return made[0] if made else _repeated(verdict)
+    if operation.is_poll or operation.is_shared:
+        return await operation.handler(call, **given)
+    if call.asked is not None:
+        return await repeating.once(call.tenant, call.asked, act)
+    if not operation.is_change:
+        return await act(call.tenant)
     async with joined(call.tenant) as tenant:
-        answered = await act(tenant)
-    made.append(answered)
-    return answered
-
-
-def _repeated(verdict: idempotency.Verdict) -> Answer:
-    match verdict:
-        case InFlight():
-            raise Problem(Kind.IN_FLIGHT, "wait for the first request's answer", headers={"Retry-After": "1"})
-        case OtherRequest():
-            raise Problem(Kind.KEY_REUSED, "use a new key for a new request")
-        case idempotency.Answer(status, headers, body):
-            told = {**headers, _REPEATED: "true"}
-            return Answer(status, body, told, media_type=told.pop("Content-Type"))
-
-
-def _check_key(key: str) -> None:
-    if not 1 <= len(key) <= KEY_MAX_LENGTH or not key.isprintable() or not key.isascii():
-        raise Problem(Kind.INVALID, f"Idempotency-Key has 1 to {KEY_MAX_LENGTH} visible ASCII characters")
+        return await act(tenant)
 
 
 async def _admit(call: Call, cost: Request) -> None:

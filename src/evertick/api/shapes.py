@@ -8,26 +8,31 @@ import msgspec
 from msgspec import Meta, Struct
 
 from evertick.api import patterns
+from evertick.api.instants import YEARS, Instant, Reported
 from evertick.domain.access import KeyRole
+from evertick.domain.job.limits import LONGEST_WAIT_S
 from evertick.domain.job.values import NAME_MAX_LENGTH
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule.preview import MOST_ROWS
 from evertick.domain.states import GapStatus, RunStatus
 from evertick.usecases.context import MOST_PER_PAGE
+from evertick.usecases.dead_letters import DEFAULT_RATE
 from evertick.usecases.keys import LONGEST_GRACE
 from evertick.usecases.lifecycle import Missed
 from evertick.usecases.views import JobStatus
+
+LONGEST_POLL_SECONDS = 30
+"""Proxies that cut idle requests off do so later, as a rule after a minute."""
 
 Limit = Annotated[int, Meta(ge=1, le=MOST_PER_PAGE, description="How many at most.")]
 _CURSOR = "Where the page before ended, from its Link header. Not to be made up or taken apart."
 JobCursor = Annotated[str, Meta(pattern=patterns.JOB_ID, description=_CURSOR)]
 HistoryCursor = Annotated[str, Meta(pattern=patterns.HISTORY, description=_CURSOR)]
-RunCursor = Annotated[str, Meta(pattern=patterns.FENCING, description=_CURSOR)]
+RunCursor = Annotated[str, Meta(pattern=patterns.RUNS, description=_CURSOR)]
 LetterCursor = Annotated[str, Meta(pattern=patterns.LETTER, description=_CURSOR)]
 TenantCursor = Annotated[str, Meta(pattern=patterns.TENANT_ID, description=_CURSOR)]
 KeyCursor = Annotated[str, Meta(pattern=patterns.KEY_ID, description=_CURSOR)]
 ChangeCursor = Annotated[str, Meta(pattern=patterns.ENTRY, description=_CURSOR)]
-Instant = Annotated[datetime, Meta(tz=True, description="RFC 3339, with its zone.")]
 WorkerId = Annotated[str, Meta(pattern=patterns.WORKER_ID, description="A name that no other worker has.")]
 Token = Annotated[str, Meta(pattern=patterns.FENCING, examples=["412.1781532000000001"])]
 Text = Annotated[str, Meta(max_length=1000, pattern=patterns.STORABLE)]
@@ -131,24 +136,24 @@ class LetterFilter(Struct, forbid_unknown_fields=True):
 
 class ReplayRequest(Struct, forbid_unknown_fields=True):
     filter: LetterFilter = msgspec.field(default_factory=LetterFilter)
-    rate_per_second: Annotated[float, Meta(gt=0, le=1000)] = 100.0
+    rate_per_second: Annotated[float, Meta(ge=0.01, le=1000)] = DEFAULT_RATE
 
 
 class LeaseRequest(Struct, forbid_unknown_fields=True):
     worker_id: WorkerId
     max: Annotated[int, Meta(ge=1, le=1000)] = 100
-    wait_seconds: Annotated[float, Meta(ge=0, le=60)] = 20.0
+    wait_seconds: Annotated[float, Meta(ge=0, le=LONGEST_POLL_SECONDS, description="For the first of them.")] = 20.0
 
 
 class HeartbeatRequest(Struct, forbid_unknown_fields=True):
-    tokens: Annotated[list[Token], Meta(max_length=10_000)] = []
+    tokens: Annotated[list[Token], Meta(max_length=10_000, description="All that the worker holds.")] | None = None
 
 
 class OutcomeReport(Struct, forbid_unknown_fields=True):
     token: Token
     result: Literal["success", "failed", "timed_out", "deferred"]
-    started_at: Instant | None = None
-    finished_at: Instant | None = None
+    started_at: Reported | None = None
+    finished_at: Reported | None = None
     error: str | None = None
     retryable: bool | None = None
     retry_after_seconds: Annotated[float, Meta(ge=0, le=86_400)] | None = None
@@ -186,7 +191,9 @@ class TenantPatch(Struct, forbid_unknown_fields=True):
 class KeyRequest(Struct, forbid_unknown_fields=True):
     role: KeyRole
     name: Name = ""
-    expires_at: Annotated[datetime, Meta(tz=True, description="An instant in the future, with its zone.")] | None = None
+    expires_at: (
+        Annotated[datetime, Meta(tz=True, description="An instant in the future, with its zone."), YEARS] | None
+    ) = None
     tenant_id: TenantId | None = None
 
 
@@ -201,6 +208,6 @@ class PreviewRequest(Struct, forbid_unknown_fields=True):
     dst_overlap: DstOverlap | None = None
     start_at: Instant | None = None
     end_at: Instant | None = None
-    jitter_seconds: Annotated[float, Meta(ge=0)] | None = None
+    jitter_seconds: Annotated[float, Meta(ge=0, le=LONGEST_WAIT_S)] | None = None
     count: Annotated[int, Meta(ge=1, le=MOST_ROWS)] | None = None
     after: Instant | None = None

@@ -33,7 +33,7 @@ def _require_host(call: Call) -> None:
     KeyRole.ADMIN,
     answers={201: Shown("NewTenant", "The tenant, and its first key, shown this once.", ("Location",), _LINKS)},
     problems=(Kind.NAME_TAKEN,),
-    is_repeatable=False,  # the answer holds a secret, which must not be kept
+    holds_secret=True,
 )
 async def create_tenant(call: Call, body: TenantRequest) -> Answer:
     """Create a tenant."""

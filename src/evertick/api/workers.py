@@ -8,23 +8,20 @@ import msgspec
 
 from evertick.api.answers import Answer, ok
 from evertick.api.operations import Call, Section, Shown
+from evertick.api.repeating import Try, in_flight, one_try
 from evertick.api.shapes import HeartbeatRequest, LeaseRequest, OutcomeReport, OutcomesRequest
 from evertick.domain.access import KeyRole
 from evertick.domain.states import Outcome
 from evertick.roles.worker.run import Run
 from evertick.usecases import pulling
+from evertick.usecases.context import Tenant
 from evertick.usecases.pulling import Given, Report
 
 section = Section("Workers")
 
 POLL_SECONDS = 1.0
 """A lost wake-up costs at most that long."""
-
-
-MOST_SECONDS = 9.0
-"""A poll is held no longer than that, whatever is asked: many clients and proxies give up after ten seconds."""
-UNKNOWN_SECONDS = 2.0
-"""A queue that never had a job is probably mistyped: its workers wait no longer than that before they are told."""
+NOTHING = Given([], pulling.NEVER)
 
 
 def _shape(given: Given) -> list[dict[str, Any]]:
@@ -54,39 +51,51 @@ def _shape(given: Given) -> list[dict[str, Any]]:
     KeyRole.WORKER,
     answers={200: Shown("Lease", "What was ready, none if nothing was in time.")},
     is_change=False,
+    is_poll=True,
 )
 async def lease(call: Call, queue: str, body: LeaseRequest) -> Answer:
     """Lease attempts.
 
-    Waits until there are some, for as long as is asked, but answers with none after nine seconds: ask again. What is
-    not recorded or kept alive by a heartbeat within `lease_seconds` is given to others.
+    Waits until there are some, for as long as is asked; then it answers with none. What is not recorded or kept alive
+    by a heartbeat within `lease_seconds` is given to others.
     """
-    given = await _lease(call, queue, body)
-    seconds = call.services.lease_time.total_seconds()
-    return ok({"lease_seconds": int(seconds) if seconds.is_integer() else seconds, "attempts": _shape(given)})
-
-
-async def _lease(call: Call, queue: str, body: LeaseRequest) -> Given:
-    """Try, and wait for the bell between two tries. Who has hung up gets nothing: nobody would run it."""
     clock = asyncio.get_running_loop().time
-    until = clock() + min(body.wait_seconds, MOST_SECONDS)
+    until = clock() + body.wait_seconds
     gone = asyncio.ensure_future(call.gone())
+    doorbell = call.services.doorbell
     try:
         while True:
             queue_id = await pulling.queue_id_of(call.tenant, queue)
-            if queue_id is None:
-                until = min(until, clock() + UNKNOWN_SECONDS)
-            with call.services.doorbell.waiting(queue_id) as bell:
-                given = Given([], pulling.NEVER)
-                if queue_id is not None and not gone.done():
-                    lease_time = call.services.lease_time
-                    given = await pulling.lease(call.tenant, queue_id, body.worker_id, body.max, lease_time)
+            with doorbell.waiting(queue_id) as bell:
+                if gone.done() or doorbell.is_stopping.is_set():
+                    # Whoever has hung up would run nothing. Not kept: who asks again should not be told the same.
+                    return _answer(call, NOTHING)
                 left = until - clock()
-                if given.attempts or left <= 0 or gone.done() or call.services.doorbell.is_stopping.is_set():
-                    return given
+                answered = await one_try(call, _leasing(call, queue_id, body, is_last=left <= 0))
+                if answered is not None:
+                    return answered
+                if left <= 0:
+                    raise in_flight()
                 await _either(bell, gone, min(left, POLL_SECONDS))
     finally:
         gone.cancel()
+
+
+def _leasing(call: Call, queue_id: int | None, body: LeaseRequest, *, is_last: bool) -> Try:
+    """A try to lease, which comes to an answer if there is work, and the last time in any case."""
+
+    async def attempt(tenant: Tenant) -> Answer | None:
+        given = NOTHING
+        if queue_id is not None:
+            given = await pulling.lease(tenant, queue_id, body.worker_id, body.max, call.services.lease_time)
+        return _answer(call, given) if given.attempts or is_last else None
+
+    return attempt
+
+
+def _answer(call: Call, given: Given) -> Answer:
+    seconds = call.services.lease_time.total_seconds()
+    return ok({"lease_seconds": int(seconds) if seconds.is_integer() else seconds, "attempts": _shape(given)})
 
 
 async def _either(bell: asyncio.Event, gone: "asyncio.Future[None]", seconds: float) -> None:
@@ -106,7 +115,8 @@ async def _either(bell: asyncio.Event, gone: "asyncio.Future[None]", seconds: fl
 async def heartbeat(call: Call, worker_id: str, body: HeartbeatRequest) -> Answer:
     """Keep a worker's leases alive.
 
-    A worker may tell the tokens that it runs: those that it has lost are then among those to stop.
+    A worker may name the tokens of all that it holds: only these are kept, and those that it has lost are among those
+    to stop. Without a word about it, all of its leases are kept, even one whose answer never arrived.
     """
     stopped = await pulling.heartbeat(call.tenant, worker_id, body.tokens, call.services.lease_time)
     return ok({"cancel": stopped})

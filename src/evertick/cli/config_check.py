@@ -6,7 +6,7 @@ import typer
 
 from evertick.cli.exit_codes import Exit
 from evertick.cli.options import AsJson
-from evertick.cli.output import print_json
+from evertick.cli.output import print_json, say
 from evertick.cli.servers import config_file, profile_faults
 from evertick.config import ConfigInvalid, read_settings
 
@@ -35,7 +35,7 @@ def check(as_json: AsJson = False) -> None:
         typer.echo("The settings can be used.")
     else:
         for fault in faults:
-            typer.echo(f"Error: {fault}", err=True)
+            say(f"Error: {fault}", err=True)
     if faults:
         raise typer.Exit(Exit.USAGE)
 

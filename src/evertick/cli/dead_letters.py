@@ -48,7 +48,7 @@ def replay(
 ) -> None:
     """Run dead letters again, each as a new run with the same payload.
 
-    Over the API, a server that has many to replay goes on with them by itself.
+    Many are spread over time, a hundred each second.
 
     [bold]Examples[/bold]
 
@@ -70,8 +70,8 @@ def replay(
         print_json([{"run_id": run_id} for run_id in done.run_ids])
     else:
         typer.echo(f"Replayed {done.replayed:,}.")
-    if done.continues:
-        typer.echo("The server goes on with the rest.", err=True)
+    if done.has_more:
+        typer.echo("There are more: replay again when these are through.", err=True)
 
 
 @app.command()

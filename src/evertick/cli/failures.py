@@ -6,12 +6,13 @@ from contextlib import contextmanager
 import typer
 
 from evertick.cli.exit_codes import Exit
+from evertick.cli.output import say
 from evertick.config import ConfigInvalid
 from evertick.domain.errors import EvertickError, InvalidFields, InvalidInput
 from evertick.sdk.client.errors import ApiError, Conflict, Invalid, ServerError, Unreachable
 from evertick.store.database import DatabaseUnreachable, is_transient
 from evertick.store.embedded_programs import EmbeddedServerError
-from evertick.usecases.errors import NameTaken
+from evertick.usecases.errors import NameTaken, TenantNameTaken
 from evertick.wiring import NoDatabase
 
 REFUSALS = (InvalidFields, InvalidInput, Invalid, Conflict)
@@ -25,12 +26,13 @@ def reported() -> Iterator[None]:
         yield
     except EvertickError as error:
         for line in lines_of(error):
-            typer.echo(f"Error: {line}", err=True)
+            say(f"Error: {line}", err=True)
         raise typer.Exit(exit_code_of(error)) from None
     except Exception as error:
+        # The driver's errors have no class of their own for what passes by itself: `is_transient` knows them.
         if not is_transient(error):
             raise
-        typer.echo(f"Error: the database went away: {type(error).__name__}: {error}", err=True)
+        say(f"Error: the database went away: {type(error).__name__}: {error}", err=True)
         raise typer.Exit(Exit.UNREACHABLE) from None
 
 
@@ -38,9 +40,11 @@ def exit_code_of(error: EvertickError) -> Exit:
     match error:
         case DatabaseUnreachable() | EmbeddedServerError() | NoDatabase() | Unreachable():
             return Exit.UNREACHABLE
-        case NameTaken():
+        case ApiError(status=502 | 503 | 504):
+            return Exit.UNREACHABLE  # something answers, but not with what it stands for
+        case NameTaken() | TenantNameTaken():
             return Exit.FAILED  # understood, but it cannot be done
-        case InvalidInput() | InvalidFields() | ConfigInvalid():
+        case InvalidInput() | InvalidFields() | ConfigInvalid() | Invalid():
             return Exit.USAGE
         case _:
             return Exit.FAILED

@@ -36,7 +36,8 @@ def read_pairs(option: str, texts: Iterable[str], separator: str) -> dict[str, s
         name, found, value = text.partition(separator)
         if not found or not name:
             raise typer.BadParameter(f"{option} must read NAME{separator}VALUE, not {text!r}")
-        pairs[name.strip()] = value.strip()
+        if pairs.setdefault(name.strip(), value.strip()) != value.strip():
+            raise typer.BadParameter(f"{option} gives {name.strip()!r} two values")
     return pairs
 
 

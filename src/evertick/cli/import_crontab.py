@@ -12,7 +12,7 @@ from evertick.cli.given import read_fields
 from evertick.cli.import_progress import progress
 from evertick.cli.jobs_add import target_of
 from evertick.cli.options import AsJson
-from evertick.cli.output import print_json, print_rows
+from evertick.cli.output import print_json, print_rows, say
 from evertick.cli.place import Place, ask, placed
 from evertick.cli.service import Service
 from evertick.domain.crontab import Crontab, Entry, Remark, job_names, read_crontab
@@ -158,7 +158,7 @@ def _print(imported: Sequence[Imported], faults: Sequence[Remark], losses: Seque
         typer.echo()
         print_rows(("line", "not carried over"), losses, none="")
     for line, reason in faults:
-        typer.echo(f"Error: line {line}: {reason}", err=True)
+        say(f"Error: line {line}: {reason}", err=True)
     if faults:
         typer.echo(f"{counted(len(faults), 'line')} could not be imported.", err=True)
 

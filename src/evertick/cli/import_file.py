@@ -10,7 +10,7 @@ from evertick.cli.exit_codes import Exit
 from evertick.cli.failures import REFUSALS, fault_lines, lines_of
 from evertick.cli.import_progress import progress
 from evertick.cli.options import AsJson
-from evertick.cli.output import print_json, print_rows
+from evertick.cli.output import print_json, print_rows, say
 from evertick.cli.place import Place, ask, placed
 from evertick.cli.service import Service
 from evertick.domain.schedule.english import counted
@@ -158,7 +158,7 @@ def _report(imported: Sequence[Imported], *, as_json: bool) -> None:
         rows = [(each.line.number, each.name, each.job_id) for each in made]
         print_rows(("line", "name", "id"), rows, none="No jobs.")
         for each in failed:
-            typer.echo(f"Error: line {each.line.number}: {each.fault}", err=True)
+            say(f"Error: line {each.line.number}: {each.fault}", err=True)
         if failed:
             typer.echo(f"{counted(len(failed), 'line')} could not be imported.", err=True)
     if failed:

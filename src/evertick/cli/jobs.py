@@ -8,7 +8,7 @@ from evertick.cli.given import read_json, read_pairs
 from evertick.cli.jobs_add import add
 from evertick.cli.jobs_edit import JobName, edit
 from evertick.cli.options import AsJson, Limit, mention_more
-from evertick.cli.output import print_facts, print_json, print_rows
+from evertick.cli.output import print_facts, print_json, print_rows, say
 from evertick.cli.place import Place, ask, placed
 from evertick.cli.service import JOBS_OWN_PAYLOAD, JobFilter
 from evertick.cli.shapes import job_shape
@@ -141,11 +141,11 @@ def delete(place: Place, job: JobName, *, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"job_id": job_id})
     else:
-        typer.echo(f"{job} is deleted.")
+        say(f"{job} is deleted.")
 
 
 def _say(job: Job, words: str, *, as_json: bool) -> None:
     if as_json:
         print_json(job_shape(job))
     else:
-        typer.echo(f"{job.name} {words}.")
+        say(f"{job.name} {words}.")

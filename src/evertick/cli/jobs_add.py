@@ -6,7 +6,7 @@ import typer
 
 from evertick.cli.given import read_fields, read_json, read_pairs
 from evertick.cli.options import AsJson
-from evertick.cli.output import print_json, utc
+from evertick.cli.output import print_json, say, utc
 from evertick.cli.place import Place, ask, placed
 from evertick.cli.service import Service
 from evertick.cli.shapes import job_shape
@@ -62,7 +62,7 @@ def add(
         print_json(job_shape(job))
     else:
         first = f"first run at {utc(job.next_run_at)}" if job.next_run_at else "runs when it is triggered"
-        typer.echo(f"{job.name} is {job.job_id}: {first}.")
+        say(f"{job.name} is {job.job_id}: {first}.")
 
 
 def target_of(handler: str | None, queue: str | None, url: str | None) -> dict[str, str]:

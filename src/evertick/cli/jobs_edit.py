@@ -6,7 +6,7 @@ import typer
 
 from evertick.cli.given import read_fields, read_json, read_pairs
 from evertick.cli.options import AsJson
-from evertick.cli.output import print_json, utc
+from evertick.cli.output import print_json, say, utc
 from evertick.cli.place import Place, ask, placed
 from evertick.cli.shapes import job_shape
 
@@ -52,4 +52,4 @@ def edit(
         print_json(job_shape(edited))
     else:
         following = f"next run at {utc(edited.next_run_at)}" if edited.next_run_at else "no run is scheduled"
-        typer.echo(f"{edited.name} is at version {edited.spec_version}: {following}.")
+        say(f"{edited.name} is at version {edited.spec_version}: {following}.")

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from evertick.runtime.legible import legible, legible_json
+
 _PIPE_WIDTH = 1000
 """Into a pipe or file nothing wraps: a line stays a line for whoever reads it."""
 
@@ -28,8 +30,13 @@ STYLES = {
 }
 
 
-def print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=_plain))
+def say(text: str, *, err: bool = False) -> None:
+    """A line for people, on stdout or stderr. Names and errors in it are other people's: none acts on the terminal."""
+    typer.echo(legible(text), err=err)
+
+
+def print_json(value: Any, *, indent: int | None = 2) -> None:
+    typer.echo(legible_json(json.dumps(value, indent=indent, ensure_ascii=False, default=_plain)))
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[object]], *, none: str) -> None:
@@ -70,14 +77,14 @@ def _console() -> Console:
 
 
 def _cell(value: object) -> Text:
-    """Never markup: names are other people's."""
+    """Never markup, and nothing that acts on the terminal: names and errors are other people's."""
     if value is None:
         return Text("-", style="dim")
     if isinstance(value, datetime):
         return Text(f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}")
     if isinstance(value, dict | list):
-        return Text(json.dumps(value, ensure_ascii=False))
-    return Text(str(value), style=STYLES.get(str(value), ""))
+        return Text(legible_json(json.dumps(value, ensure_ascii=False)))
+    return Text(legible(str(value)), style=STYLES.get(str(value), ""))
 
 
 def _plain(value: object) -> object:

@@ -1,16 +1,15 @@
 """Where a command does its work: the options for it, which every such command has, and the way there."""
 
-import inspect
 from collections.abc import Awaitable, Callable
-from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 import typer
 import uvloop
 
 from evertick.cli.acting import DEFAULT_TENANT, TenantName, Where, act
 from evertick.cli.failures import reported
+from evertick.cli.grouped import grouped
 from evertick.cli.options import DatabaseUrl, DataDir
 from evertick.cli.servers import Server, server_of
 from evertick.cli.service import Service
@@ -19,7 +18,6 @@ from evertick.cli.services.over_api import OverApi
 from evertick.sdk.client import AsyncClient
 
 _T = TypeVar("_T")
-_P = ParamSpec("_P")
 
 ServerUrl = Annotated[
     str | None,
@@ -56,31 +54,8 @@ class Place(NamedTuple):
     tenant: TenantName = DEFAULT_TENANT
 
 
-_OPTIONS = [
-    inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=Place._field_defaults[name],
-        annotation=Place.__annotations__[name],
-    )
-    for name in Place._fields
-]
-
-
-def placed(command: Callable[Concatenate[Place, _P], None]) -> Callable[..., None]:
-    """Give a command the options that say where; it gets them as one `Place`, before its own."""
-    own = inspect.signature(command)
-    _, *parameters = own.parameters.values()
-
-    @wraps(command)
-    def run(**given: Any) -> None:
-        where = Place(**{name: given.pop(name) for name in Place._fields})
-        command(where, **given)  # type: ignore[call-arg] # Typer passes what the signature below names
-
-    shown = [*parameters, *_OPTIONS]
-    run.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined] # where inspect looks first
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
-    return run
+placed = grouped(Place)
+"""Gives a command the options that say where."""
 
 
 def ask(place: Place, work: Callable[[Service], Awaitable[_T]]) -> _T:

@@ -5,7 +5,6 @@ all that a look reads is new, it reads further back, so that a burst is not cut;
 """
 
 import asyncio
-import json
 from typing import Annotated
 
 import typer
@@ -13,11 +12,12 @@ from rich.console import Console
 from rich.text import Text
 
 from evertick.cli.options import AsJson
-from evertick.cli.output import STYLES, utc
+from evertick.cli.output import STYLES, print_json
 from evertick.cli.place import Place, ask, placed
 from evertick.cli.runs_rows import run_row
 from evertick.cli.service import RunFilter, Service
 from evertick.cli.shapes import run_shape
+from evertick.runtime.legible import legible
 from evertick.runtime.signals import stop_signal
 from evertick.sdk.client.models import Gap
 from evertick.sdk.client.runs import Entry
@@ -50,7 +50,7 @@ def tail(
         with stop_signal() as stopping:
             while not stopping.is_set():
                 for entry in following.news(await _newest(service, wanted, following)):
-                    _print(entry, as_json=as_json)
+                    show(entry, as_json=as_json)
                 try:
                     await asyncio.wait_for(stopping.wait(), every)
                 except TimeoutError:
@@ -97,14 +97,14 @@ async def _newest(service: Service, wanted: RunFilter, following: Following) -> 
     return found
 
 
-def _print(entry: Entry, *, as_json: bool) -> None:
+def show(entry: Entry, *, as_json: bool) -> None:
+    """A run, or a gap in its place, in one line."""
     if as_json:
-        shape = run_shape(entry)
-        typer.echo(json.dumps(shape, ensure_ascii=False, default=utc))
+        print_json(run_shape(entry), indent=None)
         return
     scheduled_at, name, status, reason, attempt, took, error = run_row(entry)
     line = Text(f"{scheduled_at:%Y-%m-%d %H:%M:%S}  {name}  ")
     line.append(f"{status!s:<9}", STYLES.get(str(status), ""))
     told = [f"  {reason}", f"attempt {attempt}" if attempt else None, took, " ".join(str(error or "").split()) or None]
-    line.append("  ".join(str(each) for each in told if each is not None))
+    line.append(legible("  ".join(str(each) for each in told if each is not None)))
     Console(highlight=False).print(line, soft_wrap=True)

@@ -1,4 +1,8 @@
-"""Which server a command goes to, and with which key: by options, by a profile of the config file, by settings."""
+"""Which server a command goes to, and with which key: by options, by a profile of the config file, by settings.
+
+A key goes to the server that it was given for, and to no other: one that stands beside a server, in a profile or in the
+settings, is not used for another one.
+"""
 
 import os
 import tomllib
@@ -8,19 +12,20 @@ from typing import Any, NamedTuple
 
 import typer
 
-from evertick.config import DEFAULT_FILE, FILE_VARIABLE, PROFILE_VARIABLE, ConfigInvalid, read_settings
+from evertick.config import DEFAULT_FILE, FILE_VARIABLE, PROFILE_VARIABLE, ConfigInvalid, Settings, read_settings
+from evertick.domain.errors import InvalidInput
 
 _KEYS = ("url", "api_key")
 
 
 class Server(NamedTuple):
-    """A server. Without a key the client says that it is missing, and where it looked."""
+    """A server, and the key for it."""
 
     url: str
-    api_key: str | None
+    api_key: str
 
     def __repr__(self) -> str:
-        return f"Server({self.url!r})"
+        return "Server(***)"
 
 
 def server_of(url: str | None, profile: str | None, api_key_file: Path | None) -> Server | None:
@@ -30,15 +35,27 @@ def server_of(url: str | None, profile: str | None, api_key_file: Path | None) -
     api_key = None if api_key_file is None else _read_key(api_key_file)
     chosen = profile or (None if url is not None else os.environ.get(PROFILE_VARIABLE))
     if chosen:
-        found = read_profile(chosen)
-        return found._replace(api_key=api_key or found.api_key)
+        return read_profile(chosen, api_key)
     settings = read_settings()
     place = url or settings.url
-    return None if place is None else Server(place, api_key or settings.api_key)
+    return None if place is None else server_at(place, api_key, settings)
 
 
-def read_profile(name: str) -> Server:
-    """A profile of the config file, or ConfigInvalid with all its faults."""
+def server_at(url: str, api_key: str | None, settings: Settings) -> Server:
+    """The server of this URL, with this key or the one in the settings."""
+    if api_key is not None:
+        return Server(url, api_key)
+    if settings.api_key is None:
+        raise InvalidInput("api_key", "is missing: set EVERTICK_API_KEY, or name a file with it by --api-key-file")
+    if settings.url is not None and settings.url.rstrip("/") != url.rstrip("/"):
+        raise InvalidInput(
+            "api_key", "is missing: the one that is set is for the server that is set; name a file by --api-key-file"
+        )
+    return Server(url, settings.api_key)
+
+
+def read_profile(name: str, api_key: str | None = None) -> Server:
+    """A profile of the config file, with this key or its own, or ConfigInvalid with all its faults."""
     path = config_file()
     try:
         profiles = tomllib.loads(path.read_text(encoding="utf-8")).get("profiles", {})
@@ -52,7 +69,10 @@ def read_profile(name: str) -> Server:
     if name not in profiles:
         known = f"it has {', '.join(profiles)}" if profiles else "it has none"
         raise ConfigInvalid([f"{path}: there is no profile {name!r}: {known}"])
-    return Server(profiles[name]["url"], profiles[name].get("api_key"))
+    found = api_key or profiles[name].get("api_key")
+    if found is None:
+        raise ConfigInvalid([f"{path}: profiles.{name}.api_key is missing: set it, or use --api-key-file"])
+    return Server(profiles[name]["url"], found)
 
 
 def profile_faults(profiles: Any) -> list[str]:

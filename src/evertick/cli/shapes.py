@@ -25,7 +25,7 @@ _STANDING = (
     "paused_at",
     "pause_reason",
 )
-_JOB = (*_STANDING, *(name for name in _names(JobSpec) if name not in _STANDING))
+_JOB = (*_STANDING, *(name for name in JobSpec.__struct_fields__ if name not in _STANDING))
 _RUN = _names(history.Run)
 _GAP = _names(history.SkippedTicks)
 _ATTEMPT = (*_names(history.Attempt), "result")

@@ -12,6 +12,7 @@ from evertick.cli.exit_codes import Exit
 from evertick.cli.failures import reported
 from evertick.cli.options import DatabaseUrl, DataDir, LogLevel, settings_with
 from evertick.config import Settings
+from evertick.runtime.garbage import expect_batches
 from evertick.runtime.logs import DEFAULT_LEVEL, set_up_logs
 from evertick.runtime.signals import stop_signal
 from evertick.wiring import Role, bring_up_to_date, database, first_key, node_name, place_of, refuse_misfit, running
@@ -108,6 +109,7 @@ async def _run(url: str, roles: set[Role], settings: Settings, prepare: Callable
     with stop_signal() as stopping:
         await prepare(url)
         async with running(url, node, roles, settings) as address:
+            expect_batches()
             await _greet(url, node, settings, address)
             await stopping.wait()
 

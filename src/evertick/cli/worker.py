@@ -11,11 +11,15 @@ from evertick.cli.exit_codes import Exit
 from evertick.cli.failures import reported
 from evertick.cli.loading import load_app
 from evertick.cli.options import DatabaseUrl, DataDir, LogLevel
+from evertick.cli.output import say
+from evertick.cli.servers import server_at
 from evertick.config import read_settings
+from evertick.runtime.garbage import expect_batches
 from evertick.runtime.logs import DEFAULT_LEVEL, set_up_logs
 from evertick.runtime.signals import stop_signal
 from evertick.sdk.app import App
 from evertick.sdk.client import Unreachable
+from evertick.sdk.client.transport import DEFAULT_URL
 from evertick.sdk.remote import Worker
 
 _HOW_TO_STOP = "Stop it with Ctrl-C or SIGTERM."
@@ -84,15 +88,17 @@ def _is_remote(app: App) -> bool:
 def _work_remotely(app: App, url: str | None) -> None:
     settings = read_settings()
     try:
-        uvloop.run(_pull(app, Worker(app, url or settings.url, settings.api_key)))
+        server = server_at(url or settings.url or DEFAULT_URL, None, settings)
+        uvloop.run(_pull(app, Worker(app, server.url, server.api_key)))
     except Unreachable as error:
-        typer.echo(f"Error: {error.detail}", err=True)
+        say(f"Error: {error.detail}", err=True)
         raise typer.Exit(Exit.UNREACHABLE) from None
 
 
 async def _pull(app: App, worker: Worker) -> None:
     with stop_signal() as stopping:
         async with worker.running():
+            expect_batches()
             queues = ", ".join(worker.queues)
             typer.echo(f"Evertick is ready: a remote worker of {app.name} on queue {queues}. {_HOW_TO_STOP}")
             await stopping.wait()
@@ -101,5 +107,6 @@ async def _pull(app: App, worker: Worker) -> None:
 async def _work(app: App) -> None:
     with stop_signal() as stopping:
         async with app.running(schedules=False):
+            expect_batches()
             typer.echo(f"Evertick is ready: a worker of {app.name} on queue {app.shape.queue}. {_HOW_TO_STOP}")
             await stopping.wait()

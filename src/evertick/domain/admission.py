@@ -167,14 +167,13 @@ def admit(quota: Quota, usage: Usage, request: Request, now_us: int) -> Verdict:
 
 
 def _no_room_for(quota: Quota, usage: Usage, runs: int) -> Throttled | Refused | None:
-    limits = (
-        (QuotaName.RUNNING, usage.running, quota.running, RUNNING_WAIT),
-        (QuotaName.READY, usage.ready, quota.ready, READY_WAIT),
-    )
-    for name, _, limit, _ in limits:
-        if runs > limit:
-            return Refused(name, limit)
-    for name, used, limit, wait in limits:
-        if used + runs > limit:
-            return Throttled(name, wait)
+    if not quota.running:
+        return Refused(QuotaName.RUNNING, 0)
+    if runs > quota.ready:
+        return Refused(QuotaName.READY, quota.ready)
+    # More than may run at once wait their turn, which is what being ready means.
+    if usage.running >= quota.running:
+        return Throttled(QuotaName.RUNNING, RUNNING_WAIT)
+    if usage.ready + runs > quota.ready:
+        return Throttled(QuotaName.READY, READY_WAIT)
     return None

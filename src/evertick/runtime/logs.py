@@ -1,12 +1,15 @@
 """Logs for people: one line for each event on stderr, in UTC; tracebacks follow theirs.
 
-What is secret never gets here: errors of the store name a database without its password.
+What is secret never gets here: errors of the store name a database without its password. Nor does what acts on the
+terminal that shows them: errors of handlers and receivers are other people's texts.
 """
 
 import logging
 import sys
 from datetime import UTC, datetime
 from typing import IO
+
+from evertick.runtime.legible import legible
 
 LEVELS = ("debug", "info", "warning", "error")
 DEFAULT_LEVEL = "info"
@@ -22,7 +25,7 @@ class LineFormatter(logging.Formatter):
         # A message of several lines, such as a driver's error, stays one.
         message = " ".join(record.getMessage().split())
         line = f"{shown}Z {record.levelname:<7} {record.name.removeprefix(_ROOT)}: {message}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        return legible(f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line)
 
 
 def set_up_logs(level: str = DEFAULT_LEVEL, stream: IO[str] | None = None) -> None:

@@ -10,6 +10,7 @@ from evertick.store.database import Pool, connect, open_pool
 from evertick.store.embedded import EmbeddedServer, default_data_dir
 from evertick.store.migrate import check_schema, migrate
 from evertick.usecases.context import Tenant
+from evertick.usecases.tenants import shortest_of
 
 TENANT = "default"
 CONNECTIONS = 4
@@ -75,4 +76,4 @@ async def open_link(database: Database, *, with_migrations: bool = False) -> Lin
     assert row is not None, "a migration made it"
     notifier = Notifier(pool)
     notifier.start()
-    return Link(url, pool, Tenant(pool, row.tenant_id, row.fanout, notify=notifier.timers), notifier)
+    return Link(url, pool, Tenant(pool, row.tenant_id, row.fanout, shortest_of(row), notifier.timers), notifier)

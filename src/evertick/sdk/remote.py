@@ -6,7 +6,8 @@ Steps, each a loop of its own:
 1. lease: a long poll for each queue, whenever there is room.
 2. execute: as `roles.worker` does. The sweep stops those over their time, and those that are not ours any more.
 3. outcomes: all that gathered meanwhile, in one call. The server decides what follows, by the job's policy.
-4. heartbeat: from a thread; the answer names what was cancelled or lost, and the next sweep stops it.
+4. heartbeat: from a thread, naming all that is held; the answer names what was cancelled or lost, and the next sweep
+   stops it.
 
 Crash: the leases run out, and the attempts are given to others under larger tokens. Server away: polls, heartbeats and
 outcomes are tried again with growing pauses; handlers go on until their lease runs out here. It is counted from before
@@ -118,8 +119,8 @@ class Worker:
             await self._client.close()
             raise
         self._beating = Client(place.url, place.api_key, timeout=ANSWER_SECONDS, retries=0)
-        self._heartbeat = Heartbeat(self._beating, self.name, self._holdings, self._tokens)
         self._reporter = Reporter(self._client, self.name, self.figures)
+        self._heartbeat = Heartbeat(self._beating, self.name, self._holdings, self._tokens, self._reporter.tokens)
         self._sweep_loop = Loop("sweep", self._sweep)
         self._pullers = [
             Puller(self._client, queue, self.name, self._room, self._taken) for queue in self.queues if self._slots

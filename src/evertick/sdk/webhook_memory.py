@@ -12,8 +12,8 @@ class Memory(Protocol):
 
     def set_done(self, idempotency_key: str) -> None: ...
 
-    def highest_token(self, subject: str, token: int) -> int:
-        """The highest token that `subject` has shown, this one included; it is kept, in one step."""
+    def advance(self, subject: str, token: int) -> bool:
+        """Whether the token is larger than all that `subject` has shown; then it is kept, in one step."""
 
 
 class RecentMemory:
@@ -34,10 +34,12 @@ class RecentMemory:
             if len(self._done) > self._most:
                 self._done.popitem(last=False)
 
-    def highest_token(self, subject: str, token: int) -> int:
+    def advance(self, subject: str, token: int) -> bool:
         with self._lock:
-            highest = self._tokens[subject] = max(token, self._tokens.get(subject, token))
+            if token <= self._tokens.get(subject, -1):
+                return False
+            self._tokens[subject] = token
             self._tokens.move_to_end(subject)
             if len(self._tokens) > self._most:
                 self._tokens.popitem(last=False)
-        return highest
+        return True

@@ -11,9 +11,9 @@
 ReceiverError
 ├── InvalidSignature   not from Evertick, or changed on the way
 ├── StaleTimestamp     signed too long ago, or in the future: perhaps a replay
-├── Unreadable         signed, but without the headers of a run
+├── Unreadable         without the headers of a run
 ├── AlreadyHandled     its idempotency key is done: nothing is left to do
-└── StaleToken         a later attempt was here before it
+└── StaleToken         it was here before, or a later attempt was
 """
 
 import re
@@ -29,7 +29,8 @@ import msgspec
 from evertick.domain.errors import EvertickError, InvalidInput
 from evertick.domain.ids import Prefix, format_id, parse_run_id, parse_token
 from evertick.sdk.webhook_memory import Memory, RecentMemory
-from evertick.targets.http.signing import Secret, is_signed
+from evertick.targets.http import run_headers
+from evertick.targets.http.signing import Secret, is_signed, is_signed_message
 
 __all__ = [
     "AlreadyHandled",
@@ -71,7 +72,7 @@ class StaleTimestamp(ReceiverError):  # noqa: N818
 
 
 class Unreadable(ReceiverError):  # noqa: N818
-    """A signed message that is no run of Evertick's: something on the way takes headers away. It is not tried again."""
+    """A message that is no run of Evertick's: something on the way may take headers away. It is not tried again."""
 
 
 class AlreadyHandled(ReceiverError):  # noqa: N818
@@ -81,7 +82,7 @@ class AlreadyHandled(ReceiverError):  # noqa: N818
 
 
 class StaleToken(ReceiverError):  # noqa: N818
-    """A later attempt came first. If this one still counts, Evertick tries again with a larger token."""
+    """It was here before, or a later attempt was. If it still counts, Evertick tries again with a larger token."""
 
     status = 409
 
@@ -126,15 +127,19 @@ class Receiver:
         self._now = now
 
     def verify(self, headers: Headers, body: bytes) -> ReceivedRun:
-        """Check signature, time, idempotency key and fencing token, in this order. Call `done` after acting on it."""
+        """Check signatures, time, idempotency key and fencing token, in this order. Call `done` after acting on it.
+
+        An attempt passes once, done or not: whoever sends the same one again gets no second go at it.
+        """
         given = _by_lower_name(headers)
         self._check_signature(given, body)
+        self._check_run_headers(given)
         run = _read(given, body)
         if self._memory.is_done(run.idempotency_key):
             raise AlreadyHandled(f"{run.idempotency_key} is done")
-        token = parse_token(run.fencing_token).seq
-        if self._memory.highest_token(run.job_id if self._fence == "job" else run.run_id, token) > token:
-            raise StaleToken(f"a later attempt than {run.fencing_token} was here before")
+        subject = run.job_id if self._fence == "job" else run.run_id
+        if not self._memory.advance(subject, parse_token(run.fencing_token).seq):
+            raise StaleToken(f"{run.fencing_token} or a later attempt was here before")
         return run
 
     def done(self, run: ReceivedRun) -> None:
@@ -152,10 +157,19 @@ class Receiver:
         if abs(self._now() - int(sent_at)) > self._tolerance:
             raise StaleTimestamp("signed too long ago, or in the future")
 
+    def _check_run_headers(self, given: Mapping[str, str]) -> None:
+        for name in (*run_headers.NAMES, run_headers.SIGNATURE):
+            if name.lower() not in given:
+                raise Unreadable(f"it has no header {name}")
+        run = {name: given[name.lower()] for name in run_headers.NAMES}
+        message = run_headers.message_of(given["webhook-signature"], run)
+        if not is_signed_message(self._secrets, message, header=given[run_headers.SIGNATURE.lower()]):
+            raise InvalidSignature("the headers of the run were changed")
+
 
 def _read(given: Mapping[str, str], body: bytes) -> ReceivedRun:
     try:
-        if given["idempotency-key"] != given["webhook-id"]:
+        if given.get("idempotency-key") != given["webhook-id"]:
             raise Unreadable("its Idempotency-Key is not the one that was signed")
         run = ReceivedRun(
             run_id=given["evertick-run-id"],
@@ -169,8 +183,6 @@ def _read(given: Mapping[str, str], body: bytes) -> ReceivedRun:
             payload=msgspec.json.decode(body) if body else None,
         )
         parse_token(run.fencing_token)
-    except KeyError as error:
-        raise Unreadable(f"it has no header {error.args[0]}") from None
     except ValueError as error:  # msgspec's and InvalidInput are among them
         raise Unreadable(f"it cannot be read: {error}") from error
     return run

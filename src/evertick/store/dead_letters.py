@@ -1,5 +1,6 @@
 """Dead letters: runs whose attempts are used up. Called by the use cases."""
 
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -34,6 +35,21 @@ class Slice(NamedTuple):
     of_live_jobs: bool
 
 
+class Replay(NamedTuple):
+    """The run that a dead letter has become: its job, its fire time, and when it is due."""
+
+    job_id: int
+    fire_at: datetime
+    due_at: datetime
+
+
+class Pace(NamedTuple):
+    """When the replay of number 0 is due, and how many seconds each comes after the one before."""
+
+    start_at: datetime
+    seconds_apart: float
+
+
 async def page(connection: Connection, tenant_id: int, wanted: Slice, most: int) -> list[LetterRow]:
     """A tenant's dead letters, newest first."""
     rows = await _SQL["page"].fetch(connection, tenant_id=tenant_id, most=most, **wanted._asdict())
@@ -46,3 +62,24 @@ async def take(connection: Connection, tenant_id: int, job_id: int, fire_at: dat
         connection, tenant_id=tenant_id, job_id=job_id, fire_at=fire_at
     )
     return spec_version
+
+
+async def lock_jobs(connection: Connection, tenant_id: int, job_ids: Iterable[int]) -> set[int]:
+    """Lock jobs of the tenant, and return those that are not deleted."""
+    rows = await _SQL["lock_jobs"].fetch(connection, tenant_id=tenant_id, job_ids=list(job_ids))
+    return {row["job_id"] for row in rows}
+
+
+async def replay(
+    connection: Connection, tenant_id: int, letters: Sequence[tuple[int, datetime, int]], pace: Pace
+) -> list[Replay]:
+    """Make runs of dead letters (job, fire time, number) of locked jobs. One whose instant is taken stays a letter."""
+    rows = await _SQL["replay"].fetch(
+        connection,
+        tenant_id=tenant_id,
+        job_ids=[job_id for job_id, _, _ in letters],
+        fire_ats=[fire_at for _, fire_at, _ in letters],
+        numbers=[number for _, _, number in letters],
+        **pace._asdict(),
+    )
+    return [Replay(*row) for row in rows]

@@ -1,10 +1,10 @@
 """Answers that are kept for who asks twice. Called by the use cases, in the transaction of what they answer."""
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
 from evertick.store import statements
-from evertick.store.database import Session
 from evertick.store.statements import Connection
 
 _SQL = statements.load("idempotency")
@@ -19,19 +19,22 @@ class Kept(NamedTuple):
     body: bytes
 
 
-async def begin(connection: Session, tenant_id: int, key: str) -> bool:
-    """Claim a key until the transaction ends. False: someone else is at it."""
-    is_ours: bool = await _SQL["begin"].fetchval(connection, tenant_id=tenant_id, key=key)
-    return is_ours
+async def begin(connection: Connection, tenant_id: int, keys: Sequence[str]) -> set[str]:
+    """Claim keys until the transaction ends, and return those that nobody else is at."""
+    rows = await _SQL["begin"].fetch(connection, tenant_id=tenant_id, keys=keys)
+    return {row["key"] for row in rows}
 
 
-async def find(connection: Connection, tenant_id: int, key: str) -> Kept | None:
-    row = await _SQL["find"].fetchrow(connection, tenant_id=tenant_id, key=key)
-    return None if row is None else Kept(*row)
+async def find(connection: Connection, tenant_id: int, keys: Sequence[str]) -> dict[str, Kept]:
+    """Answers by key, of those keys that have one."""
+    rows = await _SQL["find"].fetch(connection, tenant_id=tenant_id, keys=keys)
+    return {row["key"]: Kept(*row[1:]) for row in rows}
 
 
-async def keep(connection: Session, tenant_id: int, key: str, answer: Kept) -> None:
-    await _SQL["keep"].execute(connection, tenant_id=tenant_id, key=key, **answer._asdict())
+async def keep(connection: Connection, tenant_id: int, answers: Mapping[str, Kept]) -> None:
+    names = ("requests", "statuses", "headers", "bodies")
+    columns = dict(zip(names, zip(*answers.values(), strict=True), strict=True))
+    await _SQL["keep"].execute(connection, tenant_id=tenant_id, keys=list(answers), **columns)
 
 
 async def prune(connection: Connection, age: timedelta) -> None:

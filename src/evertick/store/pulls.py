@@ -35,6 +35,11 @@ async def release(connection: Connection, worker: str, lane_ids: Iterable[int]) 
     await _SQL["release"].execute(connection, worker=worker, lane_ids=list(lane_ids))
 
 
+async def leases(connection: Connection, worker: str, tokens: Sequence[Token]) -> list[int]:
+    """The worker's leases that these attempts are in."""
+    return [row["lease_id"] for row in await _SQL["leases"].fetch(connection, worker=worker, **_columns(tokens))]
+
+
 async def cancelled(connection: Connection, worker: str) -> list[Token]:
     """Attempts in the worker's hands that were cancelled."""
     return [(row["lane_id"], row["seq"]) for row in await _SQL["cancelled"].fetch(connection, worker=worker)]

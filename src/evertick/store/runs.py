@@ -60,26 +60,35 @@ class Stretch(NamedTuple):
     from_seq: int
 
 
+class Walk(NamedTuple):
+    """Before which place to go on, and the seq from which the walk began, if it has."""
+
+    before_seq: int
+    before_lane: int
+    walk_seq: int | None
+
+
+class PlacedRun(NamedTuple):
+    """A run by its latest attempt, at the place of one. `is_elsewhere`: the walk has it at the place of a later one."""
+
+    run: RunRow
+    place_lane: int
+    place_seq: int
+    is_elsewhere: bool
+
+
 async def of_job(connection: Connection, job_id: int, stretch: Stretch, most: int) -> list[RunRow]:
     """A job's runs, newest first."""
     rows = await _SQL["of_job"].fetch(connection, job_id=job_id, most=most, **stretch._asdict())
     return [RunRow(*row) for row in rows]
 
 
-async def of_tenant(
-    connection: Connection, tenant_id: int, stretch: Stretch, before: tuple[int, int], most: int
-) -> list[tuple[RunRow, bool]]:
-    """A tenant's attempts before (seq, lane), newest first, each with whether a later one of its run exists."""
-    before_seq, before_lane = before
+async def of_tenant(connection: Connection, tenant_id: int, stretch: Stretch, walk: Walk, most: int) -> list[PlacedRun]:
+    """The places that come next in a walk through a tenant's runs, newest first."""
     rows = await _SQL["of_tenant"].fetch(
-        connection,
-        tenant_id=tenant_id,
-        before_seq=before_seq,
-        before_lane=before_lane,
-        most=most,
-        **stretch._asdict(),
+        connection, tenant_id=tenant_id, most=most, **walk._asdict(), **stretch._asdict()
     )
-    return [(RunRow(*row[:-1]), row[-1]) for row in rows]
+    return [PlacedRun(RunRow(*row[:-3]), *row[-3:]) for row in rows]
 
 
 async def attempts(connection: Connection, job_id: int, fire_at: datetime, from_seq: int) -> list[AttemptRow]:

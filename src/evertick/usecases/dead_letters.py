@@ -8,13 +8,19 @@ from evertick.domain.ids import MAX_ID, Prefix, format_id, format_run_id, parse_
 from evertick.domain.retry import GiveUpReason
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.store import dead_letters
-from evertick.store.dead_letters import LetterRow, Slice
+from evertick.store.database import Session
+from evertick.store.dead_letters import LetterRow, Pace, Replay, Slice
 from evertick.usecases.context import Page, Tenant, checked_cursor, checked_limit, job_key
-from evertick.usecases.errors import JobNotFound, LetterNotFound
-from evertick.usecases.requests import replay_letter
+from evertick.usecases.errors import LetterNotFound
 from evertick.usecases.runs import EARLIEST, LATEST, run_key
+from evertick.usecases.standing import clock
 
 DEFAULT_PER_PAGE = 50
+PORTION = 1000
+"""Letters in one statement."""
+DEFAULT_RATE = 100.0
+MOST_REPLAYS = 100_000
+"""Runs in one transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,23 @@ class Chosen(NamedTuple):
     died_before: datetime | None = None
 
 
+class Replayed(NamedTuple):
+    """The runs that dead letters have become; `has_more`: so many that others have to wait for another request."""
+
+    runs: list[Replay]
+    has_more: bool
+
+    @property
+    def run_ids(self) -> list[str]:
+        """In the order in which they are due."""
+        ordered = sorted(self.runs, key=lambda run: run.due_at)
+        return [format_run_id(run.job_id, to_us(run.fire_at)) for run in ordered]
+
+    @property
+    def last_due_at(self) -> datetime | None:
+        return max((run.due_at for run in self.runs), default=None)
+
+
 class _Position(NamedTuple):
     died_at: datetime
     job_id: int
@@ -60,22 +83,38 @@ async def list_letters(
     return Page(tuple(map(_letter_of, rows[:most])), _write_position(rows[most - 1]) if len(rows) > most else None)
 
 
-async def replay_letters(tenant: Tenant, chosen: Chosen, limit: int) -> list[str]:
-    """Replay up to `limit` dead letters of jobs that still exist, the newest first; return the new runs' ids.
+async def replay_letters(tenant: Tenant, chosen: Chosen, rate_per_second: float) -> Replayed:
+    """Replay the dead letters of jobs that still exist, the newest first, so many each second.
 
-    Fewer than `limit` means that none are left. How fast is for the caller to say, by calling again.
+    All of it is decided at once, in one transaction: each run has its timer, due at its turn, and whoever fires timers
+    keeps to it.
     """
-    before = _Position(chosen.died_before or LATEST, -1, EARLIEST)
     key = None if chosen.job_id is None else job_key(chosen.job_id)
+    before = _Position(chosen.died_before or LATEST, -1, EARLIEST)
     wanted = Slice(chosen.died_from or EARLIEST, *before, job_id=key, of_live_jobs=True)
-    rows = await dead_letters.page(tenant.pool, tenant.tenant_id, wanted, limit)
-    replayed: list[str] = []
-    for row in rows:
-        try:
-            replayed.append(await replay_letter(tenant, format_run_id(row.job_id, to_us(row.fire_at))))
-        except (LetterNotFound, JobNotFound):
-            continue  # someone else settled it, or deleted its job, since the look
+    pace = Pace(await clock(tenant.pool), 1 / rate_per_second)
+
+    async def work(connection: Session) -> Replayed:
+        return await _replay(connection, tenant.tenant_id, wanted, pace)
+
+    replayed = await tenant.transact(work)
+    tenant.notify(sorted({each.job_id for each in replayed.runs}))
     return replayed
+
+
+async def _replay(connection: Session, tenant_id: int, wanted: Slice, pace: Pace) -> Replayed:
+    """Portion by portion. What is replayed is not among the next ones; what could not be is, under another number."""
+    done: list[Replay] = []
+    tried = 0
+    while rows := await dead_letters.page(connection, tenant_id, wanted, PORTION):
+        if tried >= MOST_REPLAYS:
+            return Replayed(done, has_more=True)
+        # In one statement after the other: who deletes a job at this moment ends first, and is seen.
+        live = await dead_letters.lock_jobs(connection, tenant_id, {row.job_id for row in rows})
+        letters = [(row.job_id, row.fire_at, number) for number, row in enumerate(rows, tried) if row.job_id in live]
+        done += await dead_letters.replay(connection, tenant_id, letters, pace)
+        tried += len(rows)
+    return Replayed(done, has_more=False)
 
 
 async def dismiss(tenant: Tenant, run_id: str) -> None:

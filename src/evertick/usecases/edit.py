@@ -14,6 +14,8 @@ from evertick.domain.errors import Fault, InvalidFields
 from evertick.domain.ids import Prefix, format_id, partition_of
 from evertick.domain.job.fields import patched, read_spec
 from evertick.domain.job.spec import JobSpec
+from evertick.domain.schedule.text import is_recurrence
+from evertick.runtime.courtesy import aside
 from evertick.store import jobs
 from evertick.store.database import Session
 from evertick.store.jobs import NewJob, Standing, TickTimer
@@ -79,7 +81,10 @@ async def _put(tenant: Tenant, key: int, spec: JobSpec, expected_version: int | 
 def _with_name(name: str, fields: object) -> object:
     if not isinstance(fields, Mapping):
         return fields  # which is refused where it is read
-    if fields.get("name") not in {None, name}:
+    given = fields.get("name")
+    if not isinstance(given, str | None):
+        raise InvalidFields([Fault("/name", "must be a string")])
+    if given not in {None, name}:
         raise InvalidFields([Fault("/name", f"must be {name!r}, the name that is put, or left out")])
     return {**fields, "name": name}
 
@@ -103,7 +108,10 @@ async def _replace(connection: Session, tenant: Tenant, job: Standing, spec: Job
 
 
 async def _write(connection: Session, tenant: Tenant, job: Standing, spec: JobSpec) -> None:
-    change = change_of(job, spec, tenant.shortest)
+    if is_recurrence(spec.schedule):
+        change = await aside(lambda: change_of(job, spec, tenant.shortest))
+    else:
+        change = change_of(job, spec, tenant.shortest)
     place = Place(spec.target.queue_name, partition_of(job.job_id), priority_number(spec.priority))
     ids = await tenant.catalogue.add(connection, tenant.tenant_id, {change.digest: change.canonical}, [place])
     version = job.spec_version + 1

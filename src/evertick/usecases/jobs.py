@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 
 from evertick.domain.ids import Prefix, format_id, parse_id
+from evertick.domain.job.values import UNSTORABLE
 from evertick.store import jobs
 from evertick.store.statements import Connection
 from evertick.usecases.context import Page, Tenant, checked_cursor, checked_limit, job_key
@@ -20,10 +21,20 @@ async def get(tenant: Tenant, job_id: str) -> Job:
 
 async def get_by_name(tenant: Tenant, name: str) -> Job:
     """The job of a name, or JobNotFound."""
-    key = await jobs.named(tenant.pool, tenant.tenant_id, name)
+    key = await _key_of(tenant, name)
     if key is None:
         raise JobNotFound(repr(name))
     return await seen(tenant.pool, tenant, key)
+
+
+async def has_name(tenant: Tenant, name: str) -> bool:
+    """Whether a job has this name now."""
+    return await _key_of(tenant, name) is not None
+
+
+async def _key_of(tenant: Tenant, name: str) -> int | None:
+    # What the database cannot hold it cannot be asked for either.
+    return None if UNSTORABLE.search(name) else await jobs.named(tenant.pool, tenant.tenant_id, name)
 
 
 async def seen(connection: Connection, tenant: Tenant, key: int) -> Job:

@@ -42,10 +42,13 @@ class Key:
 
 
 class NewSecret(NamedTuple):
-    """A key and its secret, which nobody will see again."""
+    """A key and its secret, which nobody will see again, nor its repr show."""
 
     key: Key
     secret: str
+
+    def __repr__(self) -> str:
+        return f"NewSecret({self.key!r}, ***)"
 
 
 class Caller(NamedTuple):

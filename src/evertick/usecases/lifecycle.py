@@ -2,12 +2,14 @@
 
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple
 
 from evertick.domain.misfire import Gap, settle_missed
 from evertick.domain.policies import MissedWindow
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.domain.states import GapReason
+from evertick.runtime.courtesy import aside
 from evertick.store import jobs
 from evertick.store.database import Session
 from evertick.store.jobs import Standing
@@ -51,7 +53,8 @@ async def resume(tenant: Tenant, job_id: str, missed: Missed = Missed.SKIP) -> J
         if job.status == JobStatus.PAUSED:
             await jobs.resume(connection, key, job.now_at)
             if job.fire_at is not None:
-                await _settle(connection, job, settlement_of(job, job.fire_at, missed))
+                settlement = await aside(partial(settlement_of, job, job.fire_at, missed))
+                await _settle(connection, job, settlement)
         return await seen(connection, tenant, key)
 
     resumed = await tenant.transact(work)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from evertick.domain.errors import Fault, InvalidFields
 from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.jitter import due_at, jitter_offset
-from evertick.domain.job.fields import LONGEST_WAIT_S, ZONE_NAME_MAX_LENGTH
+from evertick.domain.job.limits import LONGEST_WAIT_S, ZONE_NAME_MAX_LENGTH
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule import preview as ahead
 from evertick.domain.schedule.english import local
@@ -14,6 +14,7 @@ from evertick.domain.schedule.preview import Preview, Row
 from evertick.domain.schedule.rrule_text import MOST_CHARACTERS
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.spec import Once
+from evertick.runtime.courtesy import aside
 from evertick.store import lanes
 from evertick.usecases import jobs
 from evertick.usecases.context import Tenant
@@ -51,7 +52,7 @@ async def preview(tenant: Tenant, wanted: Wanted, count: int) -> Preview:
         )
 
     try:
-        return ahead.preview(ahead.as_new_job(build, after), after, count, jitter=wanted.jitter)
+        return await aside(lambda: ahead.preview(ahead.as_new_job(build, after), after, count, jitter=wanted.jitter))
     except OverflowError:  # an instant in the text that its zone moves beyond the years 1 to 9999
         raise InvalidFields([Fault("/schedule", "a date in it is beyond the calendar")]) from None
 
@@ -61,13 +62,13 @@ async def upcoming(tenant: Tenant, job_id: str, count: int) -> tuple[Row, ...]:
     job = await jobs.get(tenant, job_id)
     if job.status is not JobStatus.ACTIVE or job.next_run_at is None:
         return ()
-    schedule = _schedule_of(job)
+    schedule = await aside(lambda: _schedule_of(job))
     number, jitter = parse_id(Prefix.JOB, job.job_id), timedelta(seconds=job.fields["jitter_seconds"])
     if isinstance(schedule.spec, Once):  # a delay may have been counted from an edit
         due = due_at(job.next_run_at, jitter_offset(number, jitter))
         return (Row(job.next_run_at, due, local(job.next_run_at, schedule.zone), ()),)
     after = job.next_run_at - timedelta(microseconds=1)
-    return ahead.preview(schedule, after, count, jitter=jitter, job_id=number).rows
+    return (await aside(lambda: ahead.preview(schedule, after, count, jitter=jitter, job_id=number))).rows
 
 
 def _schedule_of(job: Job) -> Schedule:

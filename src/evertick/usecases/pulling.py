@@ -13,6 +13,7 @@ from evertick.domain.errors import Fault, InvalidFields, InvalidInput
 from evertick.domain.ids import format_token, parse_token
 from evertick.domain.job.target import HTTP_QUEUE
 from evertick.domain.retry import Ended
+from evertick.domain.schedule.instants import from_us
 from evertick.domain.states import Outcome
 from evertick.roles.worker.endings import ERROR_BYTES, clean, excerpt_of
 from evertick.runtime.following import follow
@@ -95,17 +96,20 @@ async def lease(tenant: Tenant, queue_id: int, worker_id: str, most: int, lease_
     return Given([each for each in taken if not each.is_over], await lanes.clock(tenant.pool))
 
 
-async def heartbeat(tenant: Tenant, worker_id: str, tokens: Sequence[str], lease_time: timedelta) -> list[str]:
+async def heartbeat(tenant: Tenant, worker_id: str, tokens: Sequence[str] | None, lease_time: timedelta) -> list[str]:
     """Extend a worker's leases; returns the tokens of attempts that it should stop.
 
-    Those were cancelled, or, among the given ones, are not the worker's any more.
+    Those were cancelled, or, among the given ones, are not the worker's any more. Given all that the worker holds, only
+    that is extended: what it never heard of, for the answer got lost, has to run out. None: it does not say.
     """
     worker = _name(tenant, worker_id)
-    running = [_token(token, f"/tokens/{number}") for number, token in enumerate(tokens)]
-    await lanes.extend(tenant.pool, worker, lease_time)
+    holds = [_token(token, f"/tokens/{number}") for number, token in enumerate(tokens or ())]
+    lease_ids = None if tokens is None else await pulls.leases(tenant.pool, worker, holds)
+    if lease_ids is None or lease_ids:
+        await lanes.extend(tenant.pool, worker, lease_time, lease_ids)
     stopped = set(await pulls.cancelled(tenant.pool, worker))
-    if running:
-        stopped |= set(await pulls.lost(tenant.pool, worker, running))
+    if holds:
+        stopped |= set(await pulls.lost(tenant.pool, worker, holds))
     return [format_token(*token) for token in sorted(stopped)]
 
 
@@ -116,12 +120,13 @@ async def record(tenant: Tenant, worker_id: str, reports: Sequence[Report]) -> R
     held = await pulls.held(tenant.pool, tenant.tenant_id, worker, list(told))
     now_at = await lanes.clock(tenant.pool) if held else NEVER
     endings = [_ending(held[token], report, now_at) for token, report in told.items() if token in held]
-    recorded = await outcomes.record(tenant.pool, worker_id, endings, [])
+    stale = await outcomes.record(tenant.pool, worker_id, endings, [])
     if held:
         await pulls.release(tenant.pool, worker, {lane_id for lane_id, _ in held})
     if again := [ending.job_id for ending in endings if isinstance(ending.then, Again)]:
         tenant.notify(again)
-    return Recorded(len(recorded), [report.token for token, report in told.items() if token not in recorded])
+    lost = [report.token for token, report in told.items() if token not in held or token in stale]
+    return Recorded(len(told) - len(lost), lost)
 
 
 def shown_worker(tenant: Tenant, worker: str | None) -> str | None:
@@ -145,6 +150,7 @@ def _token(text: str, at: str) -> Token:
 
 def _ending(held: Held, report: Report, now_at: datetime) -> Ending:
     ended = Ended(report.result, held.attempt, report.retryable, report.retry_after)
+    started_at, finished_at = _times(report, from_us(held.seq), now_at)
     return Ending(
         held.lane_id,
         held.seq,
@@ -153,12 +159,25 @@ def _ending(held: Held, report: Report, now_at: datetime) -> Ending:
         held.spec_version,
         held.reason,
         report.result.value,
-        report.started_at,
-        report.finished_at or now_at,
+        started_at,
+        finished_at,
         error=None if report.error is None else _cut(report.error),
         excerpt=None if report.output is None else excerpt_of(report.output),
         then=follow(held.retry, held.job_id, held.fire_at, ended),
     )
+
+
+def _times(report: Report, fired_at: datetime, now_at: datetime) -> tuple[datetime | None, datetime]:
+    """When an attempt began and ended. A worker whose clock is off is believed how long it took, and that it has ended.
+
+    An attempt runs after it was fired (a `seq` is that instant) and before its end is told.
+    """
+    began, ended = report.started_at, report.finished_at or now_at
+    longest = max(now_at - fired_at, timedelta(0))
+    took = timedelta(0) if began is None else min(max(ended - began, timedelta(0)), longest)
+    if ended > now_at or (began or ended) < fired_at:
+        ended = now_at
+    return None if began is None else max(min(fired_at, ended), ended - took), ended
 
 
 def _cut(error: str) -> str:

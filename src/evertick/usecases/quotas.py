@@ -1,11 +1,13 @@
 """Admission by quota: what this process knows of tenants' use, and whether a request may enter.
 
-Allowances are each process's own. Jobs are counted now and then, and reserved in between, so with several processes a
-tenant may pass its quota by what the others create in that time; whoever is about to be refused is counted anew.
+Allowances are each process's own. Jobs and runs are counted now and then, and reserved in between, so with several
+processes a tenant may pass its quota by what the others admit in that time; who is about to have too many jobs is
+counted anew.
 """
 
 import time
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 
 from evertick.domain.admission import (
     Admitted,
@@ -31,13 +33,36 @@ ACTIVITY_SECONDS = 1.0
 _IDLE = Activity(0, 0)
 
 
+class _Recent:
+    """Runs that were admitted so recently that they may not have come to a queue, where they are counted."""
+
+    def __init__(self) -> None:
+        self._admitted: deque[tuple[float, int]] = deque()
+        self._total = 0
+
+    def add(self, runs: int) -> None:
+        if runs:
+            self._admitted.append((time.monotonic(), runs))
+            self._total += runs
+
+    def count(self) -> int:
+        while self._admitted and self._admitted[0][0] < time.monotonic() - ACTIVITY_SECONDS:
+            self._total -= self._admitted.popleft()[1]
+        return self._total
+
+
 @dataclass(slots=True)
 class _Use:
-    """What is known of one tenant. `pending` jobs are reserved, and created or not. Times are monotonic."""
+    """What is known of one tenant. `pending` jobs are reserved, and created or not; `created` are all that ever were.
+
+    Times are monotonic.
+    """
 
     allowance: Allowance
     jobs: int = 0
     pending: int = 0
+    created: int = 0
+    runs: _Recent = field(default_factory=_Recent)
     jobs_until: float = 0.0
     activity: Activity = _IDLE
     activity_until: float = 0.0
@@ -61,25 +86,27 @@ class Quotas:
         if request.runs and time.monotonic() > use.activity_until:
             use.activity = await quotas.activity(self._pool, tenant.tenant_id, quota.ready + 1)
             use.activity_until = time.monotonic() + ACTIVITY_SECONDS
-        usage = Usage(use.jobs, use.activity.running, use.activity.ready, use.allowance)
+        usage = Usage(use.jobs, use.activity.running, use.activity.ready + use.runs.count(), use.allowance)
         verdict = admit(quota, usage, request, _now_us())
         if isinstance(verdict, Admitted):
             use.allowance = verdict.allowance
             use.jobs += request.jobs
             use.pending += request.jobs
+            use.runs.add(request.runs)
         return verdict
 
     def settle(self, tenant: TenantRow, reserved: int, created: int) -> None:
         """Of the jobs that an admitted request reserved, so many exist now."""
         use = self._uses[tenant.tenant_id]
         use.pending -= reserved
+        use.created += created
         use.jobs = max(0, use.jobs - (reserved - created))
 
     async def _count_jobs(self, tenant_id: int, use: _Use, quota: Quota) -> None:
-        began = time.monotonic()
+        began, created = time.monotonic(), use.created
         counted = await quotas.jobs(self._pool, tenant_id, quota.jobs + 1)
-        # What is pending may be in the count or not: better twice than not at all.
-        use.jobs = counted + use.pending
+        # What is pending, or was created since, may be in the count or not: better twice than not at all.
+        use.jobs = counted + use.pending + use.created - created
         took = time.monotonic() - began
         use.jobs_until = began + max(COUNT_SECONDS, SHARE_OF_COUNTING * took)
 

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 
 from evertick.domain.errors import InvalidInput
-from evertick.domain.ids import MAX_ID, FencingToken, RunKey, format_token, parse_run_id, parse_token
+from evertick.domain.ids import MAX_ID, RunKey, format_token, parse_run_id, parse_token
 from evertick.domain.schedule.instants import SECOND_US, from_us, to_us
 from evertick.domain.states import GapReason, GapStatus, RunStatus
 from evertick.store import jobs, runs
-from evertick.store.runs import Stretch
+from evertick.store.runs import Stretch, Walk
 from evertick.store.statements import Connection
 from evertick.usecases.context import Page, Tenant, checked_cursor, checked_limit, job_key
 from evertick.usecases.errors import JobNotFound, RunNotFound
@@ -37,6 +37,14 @@ class _Position(NamedTuple):
 
     at_us: int
     rank: int
+
+
+class _Place(NamedTuple):
+    """A place in a tenant's runs: an attempt's. The walk began at `walk_seq`, and passes over what came after."""
+
+    lane_id: int
+    seq: int
+    walk_seq: int
 
 
 async def job_runs(  # noqa: PLR0913 - as many filters as there are
@@ -74,18 +82,19 @@ async def tenant_runs(  # noqa: PLR0913 - as many filters as there are
     to_at: datetime | None = None,
 ) -> Page[Run]:
     """Runs of all jobs of the tenant that were attempted, the latest attempted first."""
-    start = None if cursor is None else checked_cursor(cursor, parse_token)
+    start = None if cursor is None else checked_cursor(cursor, _read_place)
     stretch = _stretch(from_at, to_at or LATEST)
 
-    async def slice_of(after: FencingToken | None, most: int) -> list[tuple[FencingToken, Run | None]]:
-        before = (MAX_ID, 0) if after is None else (after.seq, after.lane_id)
-        rows = await runs.of_tenant(tenant.pool, tenant.tenant_id, stretch, before, most)
+    async def slice_of(after: _Place | None, most: int) -> list[tuple[_Place, Run | None]]:
+        walk = Walk(MAX_ID, 0, None) if after is None else Walk(after.seq, after.lane_id, after.walk_seq)
+        found = await runs.of_tenant(tenant.pool, tenant.tenant_id, stretch, walk, most)
+        began = found[0].place_seq if walk.walk_seq is None and found else walk.walk_seq or 0
         return [
-            (FencingToken(row.lane_id or 0, row.seq or 0), None if is_superseded else run_of(row))
-            for row, is_superseded in rows
+            (_Place(each.place_lane, each.place_seq, began), None if each.is_elsewhere else run_of(each.run))
+            for each in found
         ]
 
-    return await _filled(slice_of, start, lambda at: format_token(*at), status, checked_limit(limit))
+    return await _filled(slice_of, start, _write_place, status, checked_limit(limit))
 
 
 async def get_run(tenant: Tenant, run_id: str) -> RunDetail:
@@ -182,3 +191,13 @@ def _read_position(text: str) -> _Position:
     at_us, rank = text.split(".")
     from_us(int(at_us))
     return _Position(int(at_us), int(rank))
+
+
+def _write_place(at: _Place) -> str:
+    return f"{format_token(at.lane_id, at.seq)}.{at.walk_seq}"
+
+
+def _read_place(text: str) -> _Place:
+    token, _, walk_seq = text.rpartition(".")
+    lane_id, seq = parse_token(token)
+    return _Place(lane_id, seq, parse_token(f"{lane_id}.{walk_seq}").seq)

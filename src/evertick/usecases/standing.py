@@ -13,6 +13,8 @@ from evertick.usecases.diagnosis import MOST_LETTERS
 
 WINDOW_SECONDS = 60.0
 MOST_PER_LANE = 10_000
+MOST_PER_PARTITION = 10_000
+"""Timers that are overdue there, of all tenants, among which a tenant's own is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What a tenant's jobs did lately. `oldest_due_at` is of the timer that should have been fired first, if any."""
+    """What a tenant's jobs did lately. `oldest_due_at` is of its timer that should have been fired first, if any."""
 
     window_seconds: float
     fired_per_second: float
@@ -61,11 +63,12 @@ async def clock(connection: Connection) -> datetime:
 
 async def standing(pool: Pool, lifetime: timedelta) -> Standing:
     """`lifetime`: for so long after its last heartbeat a node counts as alive."""
+    oldest = await health.oldest_due(pool)
     return Standing(
         nodes=list(await members.members(pool, lifetime)),
         partitions=PARTITIONS,
         unheld=await members.unheld(pool, lifetime),
-        lag_seconds=(await _oldest_due(pool))[1],
+        lag_seconds=_late_seconds(oldest),
         ready=sum(waiting.attempts for waiting in await lanes.ready(pool)),
         leases=await stats.leases(pool),
         dead_letters=await health.dead_letters(pool, MOST_LETTERS),
@@ -76,7 +79,7 @@ async def standing(pool: Pool, lifetime: timedelta) -> Standing:
 async def tenant_stats(pool: Pool, tenant_id: int) -> Stats:
     recent = await stats.recent(pool, tenant_id, WINDOW_SECONDS, MOST_PER_LANE)
     activity = await quotas.activity(pool, tenant_id, MOST_PER_LANE)
-    oldest_due_at, late_seconds = await _oldest_due(pool)
+    oldest = await stats.oldest_due(pool, tenant_id, MOST_PER_PARTITION)
     return Stats(
         window_seconds=WINDOW_SECONDS,
         fired_per_second=recent.fired / WINDOW_SECONDS,
@@ -85,13 +88,10 @@ async def tenant_stats(pool: Pool, tenant_id: int) -> Stats:
         lag_ms=Lag(*recent.lags_ms),
         ready=activity.ready,
         running=activity.running,
-        oldest_due_at=oldest_due_at,
-        oldest_due_seconds=late_seconds,
+        oldest_due_at=None if oldest is None else oldest.due_at,
+        oldest_due_seconds=_late_seconds(oldest),
     )
 
 
-async def _oldest_due(pool: Pool) -> tuple[datetime | None, float]:
-    oldest = await health.oldest_due(pool)
-    if oldest is None:
-        return None, 0.0
-    return oldest.due_at, (oldest.now_at - oldest.due_at).total_seconds()
+def _late_seconds(oldest: health.OldestDue | stats.OldestDue | None) -> float:
+    return 0.0 if oldest is None else (oldest.now_at - oldest.due_at).total_seconds()

@@ -107,12 +107,9 @@ class OnDatabase:
 
     async def replay_letters(self, job: str | None) -> Replaying:
         chosen = Chosen(job_id=None if job is None else await self._id(job))
-        replayed: list[str] = []
-        while True:
-            some = await dead_letters.replay_letters(self._tenant, chosen, MOST_PER_PAGE)
-            replayed += some
-            if len(some) < MOST_PER_PAGE:
-                return Replaying(replayed=len(replayed), run_ids=tuple(replayed))
+        done = await dead_letters.replay_letters(self._tenant, chosen, dead_letters.DEFAULT_RATE)
+        ids = tuple(done.run_ids)
+        return Replaying(replayed=len(ids), run_ids=ids, last_due_at=done.last_due_at, has_more=done.has_more)
 
     async def dismiss_letter(self, run_id: str) -> None:
         await dead_letters.dismiss(self._tenant, run_id)

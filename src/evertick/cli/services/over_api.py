@@ -10,7 +10,6 @@ from evertick.sdk.client.fields import JobFields
 from evertick.sdk.client.models import DeadLetter, Job, Replaying, RunDetail, Verdict
 from evertick.sdk.client.runs import Entry
 from evertick.usecases.context import MOST_PER_PAGE
-from evertick.usecases.errors import JobNotFound
 from evertick.usecases.lifecycle import Missed
 
 _T = TypeVar("_T")
@@ -37,10 +36,7 @@ class OverApi:
     async def get_job(self, job: str) -> Job:
         if is_job_id(job):
             return await self._client.jobs.get(job)
-        async for found in self._client.jobs.list(name_prefix=job, page_size=MOST_PER_PAGE):
-            if found.name == job:
-                return found
-        raise JobNotFound(repr(job))
+        return await self._client.jobs.get_by_name(job)
 
     async def list_jobs(self, wanted: JobFilter, limit: int) -> Found[Job]:
         return await _first(limit, self._client.jobs.list(**wanted._asdict(), page_size=_page(limit)))

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 from evertick.sdk.client.models_operations import ApiKey, Change, NewApiKey, NewTenant, Tenant
-from evertick.sdk.client.request import Request, change, look, nothing, path_of, shaped
+from evertick.sdk.client.request import Request, change, look, nothing, path_of, post, shaped
 from evertick.sdk.client.sections import Listed, Section, Sent, W
 
 _read_tenant = shaped(Tenant)
@@ -24,9 +24,9 @@ class Tenants(Section[W]):
     """Tenants and what they may have."""
 
     @Sent
-    def create(self, name: str, /, **quotas: Any) -> Request[NewTenant]:
-        """Create a tenant, with its first key. Not repeated by itself, for a secret is never kept."""
-        return change("POST", path_of("tenants"), _read_new_tenant, {"name": name, **quotas})
+    def create(self, name: str, /, *, idempotency_key: str | None = None, **quotas: Any) -> Request[NewTenant]:
+        """Create a tenant, with its first key."""
+        return post(path_of("tenants"), _read_new_tenant, {"name": name, **quotas}, key=idempotency_key)
 
     @Listed
     def list(self, *, page_size: int | None = None) -> Request[TenantPage]:
@@ -49,11 +49,17 @@ class ApiKeys(Section[W]):
 
     @Sent
     def create(
-        self, role: str, *, name: str = "", expires_at: datetime | None = None, tenant_id: str | None = None
+        self,
+        role: str,
+        *,
+        name: str = "",
+        expires_at: datetime | None = None,
+        tenant_id: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Request[NewApiKey]:
-        """Create a key. Not repeated by itself, for a secret is never kept."""
+        """Create a key. With the same idempotency key and the same API key, its answer comes again."""
         body = {"role": role, "name": name, "expires_at": expires_at, "tenant_id": tenant_id}
-        return change("POST", path_of("api-keys"), _read_new_key, body)
+        return post(path_of("api-keys"), _read_new_key, body, key=idempotency_key)
 
     @Listed
     def list(self, *, tenant_id: str | None = None, page_size: int | None = None) -> Request[KeyPage]:
@@ -66,10 +72,12 @@ class ApiKeys(Section[W]):
         return look(path_of("api-keys", key_id), _read_key)
 
     @Sent
-    def rotate(self, key_id: str, *, grace_seconds: float = 0.0) -> Request[NewApiKey]:
+    def rotate(
+        self, key_id: str, *, grace_seconds: float = 0.0, idempotency_key: str | None = None
+    ) -> Request[NewApiKey]:
         """Put a new key in its place; the old one stays valid for the grace."""
         body = {"grace_seconds": grace_seconds}
-        return change("POST", path_of("api-keys", key_id, "rotate"), _read_new_key, body)
+        return post(path_of("api-keys", key_id, "rotate"), _read_new_key, body, key=idempotency_key)
 
     @Sent
     def revoke(self, key_id: str) -> Request[None]:

@@ -38,7 +38,7 @@ class DeadLetters(Section[W]):
         rate_per_second: float = 100.0,
         idempotency_key: str | None = None,
     ) -> Request[Replaying]:
-        """Replay all that match, at a rate. The server goes on with it by itself."""
+        """Replay all that match, at a rate: each becomes a run at once, and is due at its turn."""
         chosen = {"job_id": job_id, "died_from": died_from, "died_before": died_before}
         body = {"filter": chosen, "rate_per_second": rate_per_second}
         return post(f"{PREFIX}/{_SECTION}:replay", _read_replaying, body, key=idempotency_key)

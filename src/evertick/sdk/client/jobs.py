@@ -60,6 +60,11 @@ class Jobs(Section[W]):
         return look(path_of("jobs", job_id), _read_job)
 
     @Sent
+    def get_by_name(self, name: str) -> Request[Job]:
+        """A job by its name."""
+        return look(path_of("jobs", "by-name", name), _read_job)
+
+    @Sent
     def update(self, job_id: str, /, *, if_match: int | None = None, **fields: Unpack[JobFields]) -> Request[Job]:
         """Change fields of a job; None resets one. `if_match`: only if its `spec_version` is still this."""
         return change("PATCH", path_of("jobs", job_id), _read_job, fields, if_match=if_match)

@@ -129,11 +129,15 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
 
 
 class Replaying(Struct, frozen=True, kw_only=True):
-    """What was replayed so far; `continues`: the server goes on with the rest."""
+    """How many dead letters are runs now, the first thousand of them, and when the last is due.
+
+    `has_more`: more match than one request takes, so ask again.
+    """
 
     replayed: int
     run_ids: tuple[str, ...] = ()
-    continues: bool = False
+    last_due_at: datetime | None = None
+    has_more: bool = False
 
 
 class Upcoming(Struct, frozen=True, kw_only=True):

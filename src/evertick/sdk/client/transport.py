@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from evertick.version import __version__
 
 DEFAULT_URL = "http://127.0.0.1:8700"
 TIMEOUT_SECONDS = 30.0
+_WITH_USER = re.compile("[a-z]+://[^/?#]*@")
 
 T = TypeVar("T")
 
@@ -38,6 +40,9 @@ def place_of(url: str | None, api_key: str | None, timeout: float, retries: int)
     key = api_key or os.environ.get("EVERTICK_API_KEY")
     if not place.startswith(("http://", "https://")):
         raise InvalidInput("url", "must start with http:// or https://, as in https://evertick.example.com")
+    if _WITH_USER.match(place):
+        # Not only would it show wherever the URL does: it would go out in place of the key.
+        raise InvalidInput("url", "must have no user or password: the key is all that a server asks for")
     if not key:
         raise InvalidInput("api_key", "is missing: give it, or set EVERTICK_API_KEY")
     if not (key.isascii() and key.isprintable()):

@@ -40,16 +40,26 @@ class Workers(Section[W]):
         *,
         max: int = 100,  # noqa: A002 - the API's name
         wait_seconds: float = 20.0,
+        idempotency_key: str | None = None,
     ) -> Request[Lease]:
-        """Lease up to `max` attempts; waits for the first for up to `wait_seconds`."""
+        """Lease up to `max` attempts; waits for the first for up to `wait_seconds`.
+
+        With an idempotency key, an answer that got lost comes again; the server then keeps a copy of it for a day.
+        """
+        path = path_of("queues", queue, "lease")
         body = {"worker_id": worker_id, "max": max, "wait_seconds": wait_seconds}
-        asked = change("POST", path_of("queues", queue, "lease"), _read_lease, body)
-        return replace(asked, may_take=wait_seconds)
+        if idempotency_key is None:
+            return replace(change("POST", path, _read_lease, body), may_take=wait_seconds)
+        return replace(post(path, _read_lease, body, key=idempotency_key), may_take=wait_seconds)
 
     @Sent
-    def heartbeat(self, worker_id: str, tokens: Sequence[str] = ()) -> Request[Beat]:
-        """Keep what the worker has leased; of the tokens, those that it has lost come back among those to stop."""
-        return post(path_of("workers", worker_id, "heartbeat"), _read_beat, {"tokens": tokens}, is_change=False)
+    def heartbeat(self, worker_id: str, tokens: Sequence[str] | None = None) -> Request[Beat]:
+        """Keep what the worker has leased: of these attempts, or all of it.
+
+        Of the tokens, those that it has lost come back among those to stop.
+        """
+        body = {} if tokens is None else {"tokens": tokens}
+        return post(path_of("workers", worker_id, "heartbeat"), _read_beat, body, is_change=False)
 
     @Sent
     def record(self, worker_id: str, outcomes: Iterable[OutcomeReport]) -> Request[Recorded]:

@@ -1,15 +1,17 @@
 """Keeps what a remote worker has leased, from a thread of its own: a handler that blocks the loop must not lose it.
 
-As in `roles.worker`, the loop is trusted only so far: one that hangs is not kept alive for ever.
+It names what the worker holds, even what has ended and is yet to be told: a lease whose answer got lost is not among
+that, and has to run out. As in `roles.worker`, the loop is trusted only so far: one that hangs is not kept alive for
+ever.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from evertick.roles.worker.heartbeat import MARGIN_SECONDS
-from evertick.roles.worker.holdings import Holdings
+from evertick.roles.worker.holdings import Holdings, Lease
 from evertick.sdk.client import ApiError, Client
 from evertick.sdk.pull.patience import Patience
 
@@ -23,14 +25,22 @@ MOST_TOKENS = 10_000
 
 
 class Heartbeat:
-    """Beats while anything is held, three times in each lease. `tokens` are by lease."""
+    """Beats while anything is held, three times in each lease. `tokens` are by lease; `untold` have ended."""
 
-    def __init__(self, client: Client, worker_id: str, holdings: Holdings, tokens: Mapping[int, str]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        worker_id: str,
+        holdings: Holdings,
+        tokens: Mapping[int, str],
+        untold: Callable[[], list[str]],
+    ) -> None:
         self._lease_seconds = 3 * LONGEST_PAUSE  # until the server says
         self._client = client
         self._worker_id = worker_id
         self._holdings = holdings
         self._tokens = tokens
+        self._untold = untold
         self._seen = time.monotonic()
         self._patience = Patience("heartbeat")
         self._is_stopping = False
@@ -85,14 +95,15 @@ class Heartbeat:
         if silence > max((lease.longest for lease in held), default=0) + MARGIN_SECONDS:
             logger.error("the event loop has not turned for %.0f s: what is leased is left to run out", silence)
             return
-        known = [(token, lease) for lease in held if (token := self._tokens.get(lease.lease_id)) is not None]
-        if not known:
-            return
+        running = {token: lease for lease in held if (token := self._tokens.get(lease.lease_id)) is not None}
+        named = [*running, *self._untold()]
+        for first in range(0, len(named), MOST_TOKENS):
+            self._keep(named[first : first + MOST_TOKENS], running)
+
+    def _keep(self, tokens: list[str], running: Mapping[str, Lease]) -> None:
         asked = time.monotonic()
-        beat = self._client.workers.heartbeat(self._worker_id, [token for token, _ in known[:MOST_TOKENS]])
-        stopped = set(beat.cancel)
-        for token, lease in known:
-            if token in stopped:
-                lease.is_lost = True
-            else:
-                lease.expires = asked + self._lease_seconds
+        stopped = set(self._client.workers.heartbeat(self._worker_id, tokens).cancel)
+        for lease in (running[token] for token in tokens if token in running):
+            lease.expires = asked + self._lease_seconds
+        for lease in (running[token] for token in stopped if token in running):
+            lease.is_lost = True

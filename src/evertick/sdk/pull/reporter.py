@@ -38,6 +38,10 @@ class Reporter:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def tokens(self) -> list[str]:
+        """Of the attempts whose outcomes the server has not heard yet; safe from any thread."""
+        return [report.token for report in self._waiting.copy()]
+
     def start(self) -> None:
         self._loop.start()
 

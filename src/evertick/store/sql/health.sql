@@ -37,12 +37,17 @@ SELECT count(*) AS leases, min(expires_at) AS oldest_at, clock_at() AS now_at
 
 -- name: oldest_due
 -- The timer that should have been fired first. Those of runs that wait for the one before are left out. Index: timers_due.
-SELECT earliest.job_id, earliest.due_at, clock_at() AS now_at
-  FROM generate_series(0, 255) AS every (partition)
+-- The clock is read once: one that may change from row to row could not bound the index.
+WITH clock AS MATERIALIZED (
+    SELECT clock_at() AS now_at
+)
+SELECT earliest.job_id, earliest.due_at, clock.now_at
+  FROM clock
+ CROSS JOIN generate_series(0, 255) AS every (partition)
  CROSS JOIN LATERAL (
            SELECT job_id, due_at
              FROM timers
-            WHERE timers.partition = every.partition::smallint AND timers.due_at < clock_at()
+            WHERE timers.partition = every.partition::smallint AND timers.due_at < clock.now_at
               AND timers.kind <> 'queued'
             ORDER BY timers.due_at
             LIMIT 1

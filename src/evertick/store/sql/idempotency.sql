@@ -1,19 +1,23 @@
 -- Answers that are kept for who asks twice. Called by the use cases, in the transaction of what they answer.
 
 -- name: begin
--- Whether nobody else is answering this key. The lock ends with the transaction, however that ends.
-SELECT pg_try_advisory_xact_lock(hashtextextended(:key::text, :tenant_id::bigint)) AS is_ours;
+-- Those of these keys that nobody else is answering. The locks end with the transaction, however that ends.
+SELECT key
+  FROM unnest(:keys::text[]) AS given (key)
+ WHERE pg_try_advisory_xact_lock(hashtextextended(key, :tenant_id::bigint));
 
 -- name: find
--- The answer that was given. Index: idempotency_keys_pkey.
-SELECT request, status, headers::text AS headers, body
+-- The answers that were given. Index: idempotency_keys_pkey.
+SELECT key, request, status, headers::text AS headers, body
   FROM idempotency_keys
- WHERE tenant_id = :tenant_id::bigint AND key = :key::text;
+ WHERE tenant_id = :tenant_id::bigint AND key = ANY(:keys::text[]);
 
 -- name: keep
--- An answer, for who asks again.
+-- Answers, for who asks again.
 INSERT INTO idempotency_keys (tenant_id, key, request, status, headers, body)
-VALUES (:tenant_id::bigint, :key::text, :request::bytea, :status::smallint, :headers::text::jsonb, :body::bytea);
+SELECT :tenant_id::bigint, key, request, status, headers::jsonb, body
+  FROM unnest(:keys::text[], :requests::bytea[], :statuses::smallint[], :headers::text[], :bodies::bytea[])
+       AS given (key, request, status, headers, body);
 
 -- name: prune
 -- Forgets answers that are older than so many seconds. Index: idempotency_keys_by_age.

@@ -25,6 +25,14 @@ DELETE FROM leases lease
               AND NOT EXISTS (SELECT FROM outcomes
                                WHERE outcomes.lane_id = attempts.lane_id AND outcomes.seq = attempts.seq));
 
+-- name: leases
+-- The leases of a worker that some attempts are in. Index: leases_of_worker.
+SELECT DISTINCT lease.lease_id
+  FROM unnest(:lane_ids::bigint[], :seqs::bigint[]) AS given (lane_id, seq)
+  JOIN leases lease
+    ON lease.worker = :worker::text AND lease.lane_id = given.lane_id
+   AND given.seq BETWEEN lease.first_seq AND lease.last_seq;
+
 -- name: cancelled
 -- Attempts in a worker's leases that were ended by others. Indexes: leases_of_worker, outcomes_pkey.
 SELECT outcome.lane_id, outcome.seq

@@ -54,14 +54,15 @@ SELECT :job_id::bigint AS job_id, fire_at,
  ORDER BY fire_at DESC;
 
 -- name: of_tenant
--- A tenant's attempts, newest first, with whether a later one of the same run replaces it in a list of runs.
--- Indexes: lanes_of_queue, attempts_pkey, attempts_of_run, timers_pkey, withdrawals_pkey, outcomes_pkey.
+-- A tenant's attempts, newest first: the place of each, its run by the latest attempt, and whether a walk meets the run
+-- elsewhere, at a later attempt. Those that came after the walk began are no places of it: the run keeps the one it has.
+-- Indexes: lanes_of_queue, attempts_pkey, attempts_of_run, timers_pkey, withdrawals_pkey, outcomes_pkey, lanes_pkey.
 WITH newest AS MATERIALIZED (
-    SELECT lane.head, latest.*
+    SELECT placed.*
       FROM queues queue
       JOIN lanes lane ON lane.queue_id = queue.queue_id
      CROSS JOIN LATERAL (
-               SELECT attempts.lane_id, seq, job_id, fire_at, attempt, reason, spec_version
+               SELECT attempts.lane_id, seq, job_id, fire_at
                  FROM attempts
                 WHERE attempts.lane_id = lane.lane_id AND seq >= :from_seq::bigint
                   AND (seq < :before_seq::bigint
@@ -70,32 +71,53 @@ WITH newest AS MATERIALIZED (
                   AND fire_at >= :from_at::timestamptz AND fire_at < :before_at::timestamptz
                 ORDER BY seq DESC
                 LIMIT :most::integer
-           ) AS latest
+           ) AS placed
      WHERE queue.tenant_id = :tenant_id::bigint
-     ORDER BY latest.seq DESC, latest.lane_id DESC
+     ORDER BY placed.seq DESC, placed.lane_id DESC
      LIMIT :most::integer
 )
-SELECT newest.job_id, newest.fire_at, newest.reason::text AS reason, newest.spec_version,
-       EXISTS (SELECT FROM timers timer
-                WHERE timer.partition = (newest.job_id & 255)::smallint AND timer.job_id = newest.job_id
-                  AND timer.kind <> 'tick' AND timer.fire_at = newest.fire_at) AS has_timer,
-       EXISTS (SELECT FROM withdrawals
-                WHERE withdrawals.job_id = newest.job_id AND withdrawals.fire_at = newest.fire_at) AS is_withdrawn,
-       newest.lane_id, newest.seq, newest.attempt, newest.head >= newest.seq AS is_leased,
+SELECT newest.job_id, newest.fire_at, latest.reason::text AS reason, latest.spec_version,
+       -- One by one: as EXISTS, a plan that is made on empty tables reads them whole when they are full.
+       (SELECT true FROM timers timer
+         WHERE timer.partition = (newest.job_id & 255)::smallint AND timer.job_id = newest.job_id
+           AND timer.kind <> 'tick' AND timer.fire_at = newest.fire_at
+         LIMIT 1) IS NOT NULL AS has_timer,
+       (SELECT true FROM withdrawals
+         WHERE withdrawals.job_id = newest.job_id AND withdrawals.fire_at = newest.fire_at
+         LIMIT 1) IS NOT NULL AS is_withdrawn,
+       latest.lane_id, latest.seq, latest.attempt,
+       coalesce((SELECT lane.head FROM lanes lane WHERE lane.lane_id = latest.lane_id LIMIT 1) >= latest.seq, false)
+           AS is_leased,
        outcome.result::text AS result, outcome.started_at, outcome.finished_at,
        coalesce(outcome.worker,
-                CASE WHEN outcome.seq IS NULL THEN
+                CASE WHEN outcome.result IS NULL THEN
                     (SELECT lease.worker
                        FROM leases lease
-                      WHERE lease.lane_id = newest.lane_id AND newest.seq BETWEEN lease.first_seq AND lease.last_seq
+                      WHERE lease.lane_id = latest.lane_id AND latest.seq BETWEEN lease.first_seq AND lease.last_seq
                       LIMIT 1)
                 END) AS worker,
        outcome.code, outcome.error,
-       EXISTS (SELECT FROM attempts later
-                WHERE later.job_id = newest.job_id AND later.fire_at = newest.fire_at
-                  AND later.seq > newest.seq) AS is_superseded
+       newest.lane_id AS place_lane, newest.seq AS place_seq,
+       latest.seq > newest.seq
+           AND (:walk_seq::bigint IS NULL
+                OR (SELECT true FROM attempts later
+                     WHERE later.job_id = newest.job_id AND later.fire_at = newest.fire_at
+                       AND later.seq > newest.seq AND later.seq <= :walk_seq::bigint
+                     LIMIT 1) IS NOT NULL) AS is_elsewhere
   FROM newest
-  LEFT JOIN outcomes outcome ON outcome.lane_id = newest.lane_id AND outcome.seq = newest.seq
+ CROSS JOIN LATERAL (
+           SELECT lane_id, seq, attempt, reason, spec_version
+             FROM attempts
+            WHERE attempts.job_id = newest.job_id AND attempts.fire_at = newest.fire_at AND attempts.seq >= newest.seq
+            ORDER BY attempts.seq DESC
+            LIMIT 1
+       ) AS latest
+  LEFT JOIN LATERAL (
+           SELECT result, started_at, finished_at, worker, code, error
+             FROM outcomes
+            WHERE outcomes.lane_id = latest.lane_id AND outcomes.seq = latest.seq
+            LIMIT 1
+       ) AS outcome ON true
  ORDER BY newest.seq DESC, newest.lane_id DESC;
 
 -- name: attempts
@@ -166,7 +188,7 @@ free AS MATERIALIZED (
 noted AS (
     INSERT INTO requested_runs (job_id, fire_at, requested_at, replays_at, has_payload, payload)
     SELECT :job_id::bigint, free.fire_at, clock.now_at, :replays_at::timestamptz, :has_payload::boolean,
-           :payload::text::jsonb
+           :payload::text::json
       FROM free
      CROSS JOIN clock
 )
