@@ -1,0 +1,113 @@
+"""What a worker leases: from all lanes now and then, and at once from those that a wake-up names."""
+
+from datetime import timedelta
+
+import asyncpg
+import pytest
+
+from engine import AT, Holder, Job, Planned, add_job
+from evertick.roles.worker import intake
+from evertick.roles.worker.holdings import Holdings
+from evertick.roles.worker.intake import FIRST_PAUSE, MOST_LANES, Intake
+from evertick.roles.worker.pace import Pace
+from evertick.store.lanes import Leased
+
+LEASE = timedelta(minutes=1)
+
+
+class Bench:
+    """An intake that has looked at all lanes a moment ago, and what came of it."""
+
+    def __init__(self, connection: asyncpg.Connection) -> None:
+        self.room = 100
+        self.taken: list[Leased] = []
+        self.intake = Intake(
+            connection,  # type: ignore[arg-type]  # whatever runs statements
+            "w",
+            ["default"],
+            None,
+            lease_time=LEASE,
+            holdings=Holdings(LEASE),
+            pace=Pace(100),
+            room=lambda _: self.room,
+            taken=self.taken.extend,
+        )
+        self._holder = Holder(connection)
+
+    async def ready(self, job: Job, count: int = 1) -> None:
+        if not self._holder.epochs:
+            await self._holder.take(*range(256))
+        await self._holder.fire_ticks(Planned(job, policy="ALLOW", limit=1000), count)
+
+    @property
+    def jobs(self) -> list[int]:
+        return [each.job_id for each in self.taken]
+
+
+@pytest.fixture
+async def bench(connection: asyncpg.Connection) -> Bench:
+    await add_job(connection, fire_at=AT + timedelta(days=1))
+    bench = Bench(connection)
+    assert await bench.intake.step() == FIRST_PAUSE
+    return bench
+
+
+async def test_only_lanes_that_a_wake_up_names_are_asked_at_once(connection: asyncpg.Connection, bench: Bench) -> None:
+    named, unheard = await add_job(connection, partition=3), await add_job(connection, partition=4)
+    await bench.ready(named)
+    await bench.ready(unheard)
+    assert bench.intake.hear(frozenset({named.lane_id}))
+    assert await bench.intake.step() == FIRST_PAUSE  # there was no more in it
+    assert bench.jobs == [named.job_id]
+    assert await bench.intake.step() == 0  # a look at all of them
+    assert bench.jobs == [named.job_id, unheard.job_id]
+
+
+async def test_what_nobody_named_is_found_though_wake_ups_never_end(
+    connection: asyncpg.Connection, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unheard = await add_job(connection, partition=4)
+    await bench.ready(unheard)
+    monkeypatch.setattr(intake, "LONGEST_PAUSE", 0.0)  # so long ago is the last look at all
+    bench.intake.hear(frozenset({unheard.lane_id + 4}))
+    await bench.intake.step()
+    assert bench.jobs == [unheard.job_id]
+
+
+async def test_a_named_lane_with_more_than_there_was_room_for_is_gone_on_with(
+    connection: asyncpg.Connection, bench: Bench
+) -> None:
+    job = await add_job(connection, partition=3)
+    await bench.ready(job, count=5)
+    bench.room = 2
+    bench.intake.hear(frozenset({job.lane_id}))
+    steps = [await bench.intake.step() for _ in range(3)]
+    assert steps == [0, 0, 0]
+    assert len(bench.taken) == 5
+
+
+async def test_a_name_is_kept_while_there_is_no_room(connection: asyncpg.Connection, bench: Bench) -> None:
+    named, unheard = await add_job(connection, partition=3), await add_job(connection, partition=4)
+    await bench.ready(named)
+    await bench.ready(unheard)
+    bench.room = 0
+    bench.intake.hear(frozenset({named.lane_id}))
+    await bench.intake.step()
+    bench.room = 100
+    await bench.intake.step()
+    assert bench.jobs == [named.job_id]
+
+
+@pytest.mark.parametrize("lanes", [None, frozenset(range(1, MOST_LANES + 2))], ids=["unknown", "too many"])
+async def test_a_wake_up_that_names_none_or_too_many_is_for_all(
+    connection: asyncpg.Connection, bench: Bench, lanes: frozenset[int] | None
+) -> None:
+    job = await add_job(connection, partition=3)
+    await bench.ready(job)
+    bench.intake.hear(lanes and frozenset(job.queue_id << 10 | number << 2 for number in lanes))
+    assert await bench.intake.step() == 0
+    assert bench.jobs == [job.job_id]
+
+
+async def test_the_lanes_of_others_are_none_of_its_business(bench: Bench) -> None:
+    assert not bench.intake.hear(frozenset({999 << 10}))
