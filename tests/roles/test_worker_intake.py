@@ -1,5 +1,6 @@
 """What a worker leases: from all lanes now and then, and at once from those that a wake-up names."""
 
+import time
 from datetime import timedelta
 
 import asyncpg
@@ -8,7 +9,7 @@ import pytest
 from engine import AT, Holder, Job, Planned, add_job
 from evertick.roles.worker import intake
 from evertick.roles.worker.holdings import Holdings
-from evertick.roles.worker.intake import FIRST_PAUSE, MOST_LANES, Intake
+from evertick.roles.worker.intake import FIRST_PAUSE, LONGEST_PAUSE, MOST_LANES, QUEUES_SECONDS, Intake
 from evertick.roles.worker.pace import Pace
 from evertick.store.lanes import Leased
 
@@ -68,7 +69,8 @@ async def test_what_nobody_named_is_found_though_wake_ups_never_end(
 ) -> None:
     unheard = await add_job(connection, partition=4)
     await bench.ready(unheard)
-    monkeypatch.setattr(intake, "LONGEST_PAUSE", 0.0)  # so long ago is the last look at all
+    later = time.monotonic() + LONGEST_PAUSE
+    monkeypatch.setattr(intake.time, "monotonic", lambda: later)
     bench.intake.hear(frozenset({unheard.lane_id + 4}))
     await bench.intake.step()
     assert bench.jobs == [unheard.job_id]
@@ -84,6 +86,31 @@ async def test_a_named_lane_with_more_than_there_was_room_for_is_gone_on_with(
     steps = [await bench.intake.step() for _ in range(3)]
     assert steps == [0, 0, 0]
     assert len(bench.taken) == 5
+
+
+async def test_a_wake_up_does_not_put_off_the_lanes_that_a_look_has_not_come_to(
+    connection: asyncpg.Connection, bench: Bench
+) -> None:
+    jobs = [await add_job(connection, partition=partition) for partition in range(MOST_LANES + 10)]
+    for job in jobs:
+        await bench.ready(job)
+    bench.intake.hear(None)
+    assert await bench.intake.step() == 0
+    assert len(bench.taken) == MOST_LANES
+    bench.intake.hear(frozenset({jobs[0].lane_id}))
+    assert await bench.intake.step() == 0
+    assert len(bench.taken) == len(jobs)
+
+
+async def test_a_queue_that_comes_later_is_found_within_a_second(
+    connection: asyncpg.Connection, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.intake._queues = ["default", "second"]
+    await bench.ready(await add_job(connection, partition=3, queue="second"))
+    later = time.monotonic() + QUEUES_SECONDS
+    monkeypatch.setattr(intake.time, "monotonic", lambda: later)
+    await bench.intake.step()
+    assert len(bench.taken) == 1
 
 
 async def test_a_name_is_kept_while_there_is_no_room(connection: asyncpg.Connection, bench: Bench) -> None:

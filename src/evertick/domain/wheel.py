@@ -74,9 +74,9 @@ class Wheel:
     def advance(self, now_us: int, most: int | None = None) -> list[Due]:
         """Remove and return all that is due at `now_us` or before, as (due_us, key) in that order.
 
-        With `most`, no more than that: then those of earlier ticks leave first, and within a tick in any order. So it
-        costs what leaves and cascades, however long ago the last call was and however much is due at one instant. A
-        `now_us` before an earlier one is safe: the wheel does not turn back, but what is due after `now_us` stays.
+        With `most`, no more than that: slots that were passed first leave first, each in any order. So it costs what
+        leaves and cascades, however long ago the last call was and however much is due at one instant. A `now_us`
+        before an earlier one is safe: the wheel does not turn back, but what is due after `now_us` stays.
         """
         tick = now_us // self._tick_us
         if tick > self._tick:

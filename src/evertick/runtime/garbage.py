@@ -2,12 +2,13 @@
 
 import gc
 
-YOUNG = 50_000
-"""Objects between two looks at the youngest, instead of 700: a batch of timers or attempts is tens of thousands."""
+YOUNG = 3_000
+"""Objects between two looks at the youngest, instead of 700: a batch of timers or attempts is tens of thousands. Not
+many more: an error that a handler keeps in a variable is a cycle, and may hold a payload."""
 
 
 def expect_batches() -> None:
     """Look for garbage less often, and never again in what the process is made of by now."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(YOUNG, 20, 20)
+    gc.set_threshold(YOUNG, 5, 10)

@@ -10,6 +10,9 @@ from evertick.store.statements import Connection
 
 _SQL = statements.load("timers")
 
+_GAP_REASONS = {reason: number for number, reason in enumerate(("missed", "paused", "overlap", "calendar", "dst"), 1)}
+"""By their places in the list that `fire` has of them."""
+
 TimerKey: TypeAlias = tuple[int, str, datetime]
 
 
@@ -140,7 +143,7 @@ def _columns(firing: Firing) -> dict[str, Sequence[object]]:
         "gap_first_ats": [gap.first_at for gap in gaps],
         "gap_last_ats": [gap.last_at for gap in gaps],
         "gap_ticks": [gap.ticks for gap in gaps],
-        "gap_reasons": [gap.reason for gap in gaps],
+        "gap_reasons": [_GAP_REASONS[gap.reason] for gap in gaps],
     }
 
 

@@ -20,5 +20,5 @@ class SignableIntake(Intake):
     async def _find_queues(self) -> None:
         now = time.monotonic()
         if now - self._looked >= LOOK_SECONDS:
-            self._queue_ids = await self._keyring.refresh(self._pool)
+            self._queue_ids = frozenset(await self._keyring.refresh(self._pool))
             self._looked = now

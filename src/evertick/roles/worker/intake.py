@@ -47,10 +47,10 @@ class Intake:
         self._pace = pace
         self._room = room
         self._taken = taken
-        self._queue_ids: list[int] = []
+        self._queue_ids: frozenset[int] = frozenset()
         self._looked = -math.inf
         self._named: set[int] = set()
-        self._looked_all = -math.inf
+        self._clear_until = -math.inf  # until then no lane but those that are named has any work, as far as is known
         self._is_cut = False
         self._pause = FIRST_PAUSE
         self._lanes = MOST_LANES
@@ -59,7 +59,7 @@ class Intake:
     def hear(self, lane_ids: frozenset[int] | None) -> bool:
         """These lanes, or none knows which, have ready work: note it, and say whether it may be ours."""
         if lane_ids is None or not self._queue_ids:
-            self._looked_all = -math.inf
+            self._clear_until = -math.inf
             return True
         ours = {lane_id for lane_id in lane_ids if queue_of(lane_id) in self._queue_ids}
         self._named |= ours
@@ -75,13 +75,15 @@ class Intake:
         if most <= 0:
             return LONGEST_PAUSE  # woken before, as soon as there is room
         named, self._named = self._named, set()
-        if 0 < len(named) <= MOST_LANES and time.monotonic() - self._looked_all < LONGEST_PAUSE:
+        if 0 < len(named) <= MOST_LANES and time.monotonic() < self._clear_until:
             # If no lane had more, that was all: whatever nobody named, the next look at all lanes finds.
             return 0 if await self.lease(most, named) and self._is_cut else FIRST_PAUSE
-        self._looked_all = time.monotonic()
+        self._clear_until = -math.inf
+        asked = time.monotonic()
         if await self.lease(most):
             self._pause = FIRST_PAUSE
             return 0
+        self._clear_until = asked + LONGEST_PAUSE
         pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
         return pause
 
@@ -97,7 +99,7 @@ class Intake:
         asked = time.monotonic()
         attempts = await lanes.lease(
             self._pool,
-            self._queue_ids,
+            list(self._queue_ids),
             self._worker,
             lanes=width,
             most_per_lane=depth,
@@ -106,10 +108,10 @@ class Intake:
             only=named,
         )
         self._rotation = (self._rotation + width) % 256
-        self._lanes = MOST_LANES
+        if named is None:
+            self._lanes = len({attempt.lease_id for attempt in attempts}) or MOST_LANES
         if attempts:
             leases = self._holdings.add(attempts, asked)
-            self._lanes = len(leases)
             self._is_cut = max(lease.open for lease in leases) >= depth
             batch = Batch(self._pace, len(leases), is_cut=self._is_cut)
             for lease in leases:
@@ -120,8 +122,9 @@ class Intake:
     async def _find_queues(self) -> None:
         """Queues are never removed; those of other tenants under the same name may come."""
         now = time.monotonic()
-        if now - self._looked < (QUEUES_SECONDS if not self._queue_ids else 10 * QUEUES_SECONDS):
+        are_missing = len(self._queue_ids) < len(self._queues)
+        if now - self._looked < (QUEUES_SECONDS if are_missing else 10 * QUEUES_SECONDS):
             return
         found = await rules.queues(self._pool, self._queues, self._tenant_id)
-        self._queue_ids = [queue.queue_id for queue in found]
+        self._queue_ids = frozenset(queue.queue_id for queue in found)
         self._looked = now

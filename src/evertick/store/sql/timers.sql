@@ -290,14 +290,12 @@ widened AS (
 ),
 gapped AS (
     INSERT INTO gaps (job_id, first_at, last_at, ticks, spec_version, reason)
-    SELECT judged.job_id, gap.first_at, gap.last_at, gap.ticks, judged.spec_version, gap.reason::gap_reason
+    -- By subscript, and the reasons as numbers: to find its place in an array of texts, one walks there.
+    SELECT judged.job_id, (:gap_first_ats::timestamptz[])[gap.number], (:gap_last_ats::timestamptz[])[gap.number],
+           (:gap_ticks::bigint[])[gap.number], judged.spec_version,
+           ('{missed,paused,overlap,calendar,dst}'::gap_reason[])[(:gap_reasons::smallint[])[gap.number]]
       FROM judged
-     CROSS JOIN LATERAL unnest(
-               (:gap_first_ats::timestamptz[])[judged.first_gap:judged.last_gap],
-               (:gap_last_ats::timestamptz[])[judged.first_gap:judged.last_gap],
-               (:gap_ticks::bigint[])[judged.first_gap:judged.last_gap],
-               (:gap_reasons::text[])[judged.first_gap:judged.last_gap]
-           ) AS gap (first_at, last_at, ticks, reason)
+     CROSS JOIN LATERAL generate_series(judged.first_gap, judged.last_gap) AS gap (number)
      WHERE judged.first_gap IS NOT NULL AND judged.verdict NOT IN ('early', 'wait')
         ON CONFLICT DO NOTHING
 ),
