@@ -27,6 +27,13 @@ async def test_one_job_on_each_line_gets_one_verdict_on_each(admin: Caller) -> N
     assert [job["name"] for job in (await admin.get("/jobs")).json()] == ["a", "b"]
 
 
+async def test_a_name_that_is_taken_in_the_batch_says_by_which_line(admin: Caller) -> None:
+    lines = ["", "{not json", json.dumps({**JOB, "name": "a"}), "", json.dumps({**JOB, "name": "a"})]
+    answer = await admin.post("/jobs:batch", content="\n".join(lines), headers=LINES)
+    *_, last = [json.loads(line) for line in answer.text.splitlines()]
+    assert (last["line"], last["errors"][0]["detail"]) == (5, "is taken by line 3 of this batch")
+
+
 async def test_ten_thousand_jobs_fit_and_no_more(admin: Caller) -> None:
     jobs = [{**JOB, "name": f"job {number}", "payload": {"n": number}} for number in range(10_001)]
     assert pointers(await admin.post("/jobs:batch", json=jobs)) == [""]

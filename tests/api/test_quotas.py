@@ -1,10 +1,16 @@
 import asyncio
 import time
+from typing import Any
 
 import asyncpg
+import pytest
 
 from api.callers import JOB, Caller, Callers, is_problem
 from engine import until
+from evertick.domain.admission import Admitted, Refused, Request
+from evertick.store import quotas as stored, tenants
+from evertick.store.database import Pool
+from evertick.usecases.quotas import Quotas
 
 
 async def _limited(callers: Callers, connection: asyncpg.Connection, **limits: int) -> Caller:
@@ -84,6 +90,68 @@ async def test_runs_due_at_once_are_limited(callers: Callers, connection: asyncp
         await editor.post("/jobs", json={**JOB, "schedule": "now"}),
     ):
         assert is_problem(answer, 429, "over-quota")["quota"] == "running"
+
+
+async def test_a_job_can_be_replaced_when_no_more_may_be_created(
+    callers: Callers, connection: asyncpg.Connection
+) -> None:
+    editor = await _limited(callers, connection, jobs_quota=1)
+    await editor.create(name="mine")
+    assert (await editor.put("/jobs/by-name/mine", json={**JOB, "priority": "high"})).status_code == 200
+    refused = await editor.put("/jobs/by-name/other", json=JOB)
+    assert is_problem(refused, 429, "over-quota")["quota"] == "jobs"
+
+
+@pytest.mark.parametrize("schedule", ["now", "NOW", " now ", "in 0s", "2020-01-01T00:00:00Z", "20200101T000000Z"])
+async def test_runs_due_at_once_are_limited_however_they_are_written(
+    callers: Callers, connection: asyncpg.Connection, schedule: str
+) -> None:
+    editor = await _limited(callers, connection, running_quota=0)
+    job = {**JOB, "schedule": schedule}
+    later = await editor.create()
+    for answer in (
+        await editor.post("/jobs", json=job),
+        await editor.put("/jobs/by-name/a", json=job),
+        await editor.patch(f"/jobs/{later['job_id']}", json={"schedule": schedule}),
+        await editor.post("/jobs:batch", json=[JOB, job]),
+    ):
+        assert is_problem(answer, 429, "over-quota")["quota"] == "running"
+
+
+async def test_many_at_once_do_not_pass_the_quota_of_ready_runs(
+    callers: Callers, connection: asyncpg.Connection
+) -> None:
+    editor = await _limited(callers, connection, ready_quota=3)
+    job = await editor.create(schedule="manual", concurrent_policy="ALLOW", max_concurrent=100)
+    answers = await asyncio.gather(*(editor.post(f"/jobs/{job['job_id']}/trigger") for _ in range(20)))
+    assert sum(answer.status_code == 202 for answer in answers) == 3
+    batch = [{**JOB, "schedule": "now"}] * 4
+    assert is_problem(await editor.post("/jobs:batch", json=batch), 429, "over-quota")["quota"] == "ready"
+
+
+async def test_jobs_that_come_to_be_during_a_count_are_not_forgotten(
+    pool: Pool, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await connection.execute("UPDATE tenants SET jobs_quota = 2")
+    (tenant,) = await tenants.all_tenants(connection)
+    quotas, counted, goes_on = Quotas(pool), asyncio.Event(), asyncio.Event()
+    count = stored.jobs
+
+    async def slow(*given: Any) -> int:
+        found = await count(*given)
+        counted.set()
+        await goes_on.wait()
+        return found
+
+    for _ in range(2):
+        assert isinstance(await quotas.admit(tenant, Request(jobs=1)), Admitted)
+    monkeypatch.setattr(stored, "jobs", slow)
+    third = asyncio.create_task(quotas.admit(tenant, Request(jobs=1)))
+    await counted.wait()
+    for _ in range(2):
+        quotas.settle(tenant, 1, 1)
+    goes_on.set()
+    assert isinstance(await third, Refused)
 
 
 async def test_a_repeated_request_is_answered_even_over_the_quota(

@@ -1,5 +1,7 @@
+import asyncio
 import time
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import asyncpg
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from api.callers import JOB, Caller, Callers, is_problem, pointers
 from engine import until
 from evertick.domain.access import KEYSPACE, digest_of, is_well_formed, write_key
+from evertick.store import keys as stored
 from evertick.usecases import keys
 
 
@@ -167,3 +170,53 @@ async def test_changes_are_logged_with_who_what_and_which(admin: Caller) -> None
     answer = await admin.get("/audit-log?limit=2")
     rest = await admin.get(str(admin.base_url).removesuffix("/api/v1/") + answer.links["next"]["url"])
     assert rest.json() == changes[2:]
+
+
+async def test_a_rotation_does_not_make_a_key_outlive_its_expiry(admin: Caller) -> None:
+    key = {"role": "editor", "expires_at": "2090-01-01T00:00:00Z"}
+    old = (await admin.post("/api-keys", json=key)).json()
+    new = (await admin.post(f"/api-keys/{old['key_id']}/rotate", json={"grace_seconds": 60})).json()
+    assert new["expires_at"] == "2090-01-01T00:00:00Z"
+
+
+async def test_a_key_gets_one_successor_and_none_once_it_has_ended(admin: Caller) -> None:
+    old = (await admin.post("/api-keys", json={"role": "editor"})).json()
+    path = f"/api-keys/{old['key_id']}/rotate"
+    answers = await asyncio.gather(*(admin.post(path, json={"grace_seconds": 60}) for _ in range(4)))
+    assert sorted(answer.status_code for answer in answers) == [201, 409, 409, 409]
+    other = (await admin.post("/api-keys", json={"role": "editor"})).json()
+    await admin.post(f"/api-keys/{other['key_id']}/rotate")  # without a grace it has ended
+    is_problem(await admin.post(f"/api-keys/{other['key_id']}/rotate"), 409, "wrong-state")
+
+
+async def test_a_tenant_reads_in_its_own_log_what_the_host_did_to_it(admin: Caller, callers: Callers) -> None:
+    made = (await admin.post("/tenants", json={"name": "guest"})).json()
+    guest = callers.of(made["api_key"])
+    key = (await admin.post("/api-keys", json={"role": "admin", "tenant_id": made["tenant_id"]})).json()
+    await admin.patch(f"/tenants/{made['tenant_id']}", json={"weight": 2})
+    await admin.delete(f"/api-keys/{key['key_id']}")
+    actions = [change["action"] for change in (await guest.get("/audit-log")).json()]
+    assert actions == ["revoke_key", "edit_tenant", "create_key", "create_tenant"]
+
+
+async def test_a_key_that_is_revoked_while_it_is_looked_up_is_not_trusted_afterwards(
+    admin: Caller, callers: Callers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    viewer = await callers.make("viewer")
+    looked, goes_on, look = asyncio.Event(), asyncio.Event(), stored.of_digest
+
+    async def slow(*given: Any) -> Any:
+        found = await look(*given)
+        if found is not None and found.role == "viewer":
+            looked.set()
+            await goes_on.wait()
+        return found
+
+    monkeypatch.setattr(stored, "of_digest", slow)
+    first = asyncio.create_task(viewer.get("/jobs"))
+    await looked.wait()
+    (key,) = [key for key in (await admin.get("/api-keys")).json() if key["role"] == "viewer"]
+    await admin.delete(f"/api-keys/{key['key_id']}")
+    goes_on.set()
+    await first
+    assert (await viewer.get("/jobs")).status_code == 401

@@ -7,7 +7,6 @@ import asyncpg
 import pytest
 
 from engine import AT, Holder, Job, Planned, add_job
-from evertick.roles.worker import intake
 from evertick.roles.worker.holdings import Holdings
 from evertick.roles.worker.intake import FIRST_PAUSE, LONGEST_PAUSE, MOST_LANES, QUEUES_SECONDS, Intake
 from evertick.roles.worker.pace import Pace
@@ -70,7 +69,7 @@ async def test_what_nobody_named_is_found_though_wake_ups_never_end(
     unheard = await add_job(connection, partition=4)
     await bench.ready(unheard)
     later = time.monotonic() + LONGEST_PAUSE
-    monkeypatch.setattr(intake.time, "monotonic", lambda: later)
+    monkeypatch.setattr(time, "monotonic", lambda: later)
     bench.intake.hear(frozenset({unheard.lane_id + 4}))
     await bench.intake.step()
     assert bench.jobs == [unheard.job_id]
@@ -108,7 +107,7 @@ async def test_a_queue_that_comes_later_is_found_within_a_second(
     bench.intake._queues = ["default", "second"]
     await bench.ready(await add_job(connection, partition=3, queue="second"))
     later = time.monotonic() + QUEUES_SECONDS
-    monkeypatch.setattr(intake.time, "monotonic", lambda: later)
+    monkeypatch.setattr(time, "monotonic", lambda: later)
     await bench.intake.step()
     assert len(bench.taken) == 1
 

@@ -23,7 +23,10 @@ _encoder = msgspec.json.Encoder()
 
 @dataclass(slots=True)
 class Answer:
-    """An answer, and for the audit log and the quotas what it tells about: the subject, how many jobs are new."""
+    """An answer, and for the audit log and the quotas what it tells about: the subject, how many jobs are new.
+
+    `concerns` is the tenant to which it was done, if that is not the caller's own.
+    """
 
     status: int
     body: bytes = b""
@@ -31,6 +34,7 @@ class Answer:
     media_type: str = JSON
     subject: str | None = None
     created: int = 0
+    concerns: int | None = None
 
 
 def encode(value: Any) -> bytes:
@@ -70,20 +74,16 @@ def etag(version: int) -> str:
     return f'"{version}"'
 
 
-def expected_version(if_match: str | None) -> int | None:
-    """Which version an If-Match asks for; None is any, and 0 none that can exist.
-
-    Of several the newest counts: whoever has seen that one has no use for those before.
-    """
+def expected_versions(if_match: str | None) -> frozenset[int] | None:
+    """Which versions an If-Match allows; None is any."""
     if if_match is not None and not _IF_MATCH.fullmatch(if_match):
         raise Problem(Kind.MALFORMED, 'If-Match is * or a list of entity tags, as in "3"')
     if if_match is None or if_match == "*":
         return None
     tags = [tag.strip() for tag in if_match.split(",")]
-    versions = [
+    return frozenset(
         int(tag[1:-1]) for tag in tags if len(tag) <= 20 and tag[:1] == tag[-1:] == '"' and tag[1:-1].isdecimal()
-    ]
-    return max(versions, default=0)
+    )
 
 
 def path_to(*parts: str) -> str:

@@ -1,5 +1,6 @@
 """The API as an ASGI application: Litestar routes each operation, and every error leaves as a problem."""
 
+import asyncio
 import re
 import secrets
 import time
@@ -29,7 +30,7 @@ from evertick.api import (
 from evertick.api.answers import Answer
 from evertick.api.openapi import describe
 from evertick.api.operations import Operation, Visit
-from evertick.api.problems import MEDIA_TYPE, Kind, Problem, problem_of
+from evertick.api.problems import MEDIA_TYPE, Kind, Problem, problem_of, stopping
 from evertick.api.services import Services
 from evertick.api.serving import answer
 
@@ -85,7 +86,11 @@ def _route(template: str, methods: Mapping[str, Operation], services: Services) 
         try:
             answered = await answer(operation, visit, scope["path_params"], scope["query_string"], request.stream())
         except Exception as error:  # noqa: BLE001 - the edge: whatever it is becomes an answer
-            answered = _told(problem_of(error), visit.path, visit.request_id)
+            answered = _told(problem_of(error, visit.request_id), visit.path, visit.request_id)
+        except asyncio.CancelledError:
+            if not services.doorbell.is_stopping.is_set():
+                raise
+            answered = _told(stopping(), visit.path, visit.request_id)  # its time to end in order is over
         return _response(answered)
 
     path = re.sub(r"\{(\w+)\}", _parameter, template)
@@ -106,7 +111,7 @@ async def _gone(receive: Receive) -> None:
 
 def _unrouted(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     """What never came to an operation: no such path or method."""
-    path = request.scope["path"]
+    path, request_id = request.scope["path"], str(request.scope[_ID])  # type: ignore[literal-required]
     match error:
         case NotFoundException():
             problem = Problem(Kind.NOT_FOUND, f"there is nothing at {path}")
@@ -115,8 +120,8 @@ def _unrouted(request: Request[Any, Any, Any], error: Exception) -> Response[byt
         case HTTPException() if error.status_code < 500:
             problem = Problem(Kind.MALFORMED, error.detail)
         case _:
-            problem = problem_of(error)
-    told = _told(problem, path, request.scope[_ID])  # type: ignore[literal-required]
+            problem = problem_of(error, request_id)
+    told = _told(problem, path, request_id)
     return Response(told.body, status_code=told.status, headers=told.headers, media_type=told.media_type)
 
 

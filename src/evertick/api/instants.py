@@ -1,4 +1,4 @@
-"""Instants in what is asked: those that neither the calendar of Python nor that of Postgres can hold are refused here."""
+"""Instants in what is asked: those that no calendar of Python or Postgres can hold are refused here."""
 
 import functools
 from collections.abc import Iterator

@@ -23,7 +23,7 @@ from evertick.usecases.views import Job
 
 section = Section("Jobs")
 _FIELDS = JobSpec.__struct_fields__
-_BY_NAME = f"{PREFIX}/jobs/by-name/".encode()
+_BEFORE_NAME = f"{PREFIX}/jobs/by-name/".count("/")
 
 
 def shape(job: Job) -> dict[str, Any]:
@@ -117,7 +117,7 @@ async def edit_job(call: Call, job_id: str, body: object) -> Answer:
 
     Fields that are left out stay; null resets one to its default. Runs that stand already keep their version.
     """
-    return _answer(await edit.edit(call.tenant, job_id, body, expected_version=call.expected_version))
+    return _answer(await edit.edit(call.tenant, job_id, body, expected_version=call.expected_versions))
 
 
 @section.operation(
@@ -133,13 +133,16 @@ async def delete_job(call: Call, job_id: str) -> Answer:
 
     Attempts in flight finish, nothing new fires, the history stays.
     """
-    await lifecycle.delete(call.tenant, job_id, expected_version=call.expected_version)
+    await lifecycle.delete(call.tenant, job_id, expected_version=call.expected_versions)
     return nothing(subject=job_id)
 
 
-def _named(call: Call) -> str:
+def _named(call: Call, otherwise: Kind = Kind.MALFORMED) -> str:
     """The name in the path, as it was sent: decoded, a slash in a name looks like one between parts."""
-    return unquote(call.raw_path.removeprefix(_BY_NAME).decode("ascii"))
+    try:
+        return unquote(call.raw_path.split(b"/", _BEFORE_NAME)[-1].decode("ascii"), errors="strict")
+    except UnicodeDecodeError:
+        raise Problem(otherwise, "the name in the path is not UTF-8") from None
 
 
 @section.operation(
@@ -151,7 +154,7 @@ def _named(call: Call) -> str:
 )
 async def get_job_by_name(call: Call, name: str) -> Answer:  # noqa: ARG001 - see `_named`
     """Get a job by its name."""
-    return _answer(await jobs.get_by_name(call.tenant, _named(call)))
+    return _answer(await jobs.get_by_name(call.tenant, _named(call, Kind.NOT_FOUND)))
 
 
 async def _exists(call: Call) -> bool:
@@ -178,7 +181,13 @@ async def put_job(call: Call, name: str, body: object) -> Answer:  # noqa: ARG00
     An equal specification changes nothing. A name in the body must be the one in the path.
     """
     try:
-        put = await edit.put(call.tenant, _named(call), body, expected_version=call.expected_version)
+        put = await edit.put(
+            call.tenant,
+            _named(call),
+            body,
+            expected_version=call.expected_versions,
+            must_exist=call.headers.get("if-match") == "*",
+        )
     except JobNotFound as missing:
         raise Problem(Kind.VERSION_CONFLICT, f"{missing}, so no version of it can match") from None
     return _answer(put.job, is_new=put.is_new)

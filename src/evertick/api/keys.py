@@ -27,6 +27,10 @@ def _shape(new: NewSecret) -> dict[str, Any]:
     return {**msgspec.to_builtins(new.key), "api_key": new.secret}
 
 
+def _owner(key: Key) -> int:
+    return tenants.tenant_key(None, key.tenant_id)
+
+
 async def _tenant_key(call: Call, tenant_id: str | None) -> int:
     """The tenant that is meant: the caller's own, unless another one is named that the caller may see."""
     if tenant_id is None:
@@ -49,7 +53,7 @@ async def create_key(call: Call, body: KeyRequest) -> Answer:
     tenant_key = await _tenant_key(call, body.tenant_id)
     new = await keys.create(call.tenant.pool, tenant_key, body.role, body.name, body.expires_at)
     location = {"Location": path_to("api-keys", new.key.key_id)}
-    return ok(_shape(new), status=201, headers=location, subject=new.key.key_id)
+    return ok(_shape(new), status=201, headers=location, subject=new.key.key_id, concerns=tenant_key)
 
 
 @section.operation(
@@ -99,7 +103,7 @@ async def rotate_key(call: Call, key_id: str, body: RotateRequest) -> Answer:
     new = await keys.rotate(call.tenant.pool, call.sees_only, key_id, grace)
     call.afterwards.append(call.services.keys.forget)
     location = {"Location": path_to("api-keys", new.key.key_id)}
-    return ok(_shape(new), status=201, headers=location, subject=key_id)
+    return ok(_shape(new), status=201, headers=location, subject=key_id, concerns=_owner(new.key))
 
 
 @section.operation(
@@ -113,6 +117,6 @@ async def revoke_key(call: Call, key_id: str) -> Answer:
     """Revoke an API key."""
     if key_id == call.caller.key_id:
         raise Problem(Kind.WRONG_STATE, "this is the key in use: revoke it with another one, or rotate it")
-    await keys.revoke(call.tenant.pool, call.sees_only, key_id)
+    revoked = await keys.revoke(call.tenant.pool, call.sees_only, key_id)
     call.afterwards.append(call.services.keys.forget)
-    return nothing(subject=key_id)
+    return nothing(subject=key_id, concerns=_owner(revoked))

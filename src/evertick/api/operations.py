@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from evertick.api.answers import Answer, expected_version
+from evertick.api.answers import Answer, expected_versions
 from evertick.api.problems import Kind
 from evertick.api.reading import JSON, MOST_BYTES, check_media_type, decode, read_bytes, read_document
 from evertick.api.services import Services
@@ -51,8 +51,8 @@ class Call(Visit):
     afterwards: list[Callable[[], None]] = field(default_factory=list)
 
     @property
-    def expected_version(self) -> int | None:
-        return expected_version(self.headers.get("if-match"))
+    def expected_versions(self) -> frozenset[int] | None:
+        return expected_versions(self.headers.get("if-match"))
 
     @property
     def sees_only(self) -> int | None:

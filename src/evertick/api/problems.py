@@ -9,8 +9,9 @@ import msgspec
 
 from evertick.domain.admission import QuotaName, Refused, Throttled
 from evertick.domain.errors import EvertickError, Fault, InvalidFields, InvalidInput
-from evertick.store.database import is_transient
+from evertick.store.database import is_transient, was_rolled_back, was_too_slow
 from evertick.usecases.errors import (
+    KeyEnded,
     NameTaken,
     NotFound,
     RunFinished,
@@ -45,7 +46,7 @@ class Kind(Enum):
     KEY_REUSED = 422, "idempotency-key-reused", "The idempotency key belongs to another request"
     OVER_QUOTA = 429, "over-quota", "Over a quota"
     INTERNAL = 500, "internal", "Something went wrong here"
-    UNAVAILABLE = 503, "unavailable", "The database cannot be reached"
+    UNAVAILABLE = 503, "unavailable", "It cannot be answered now"
 
     def __init__(self, status: int, slug: str, title: str) -> None:
         self.status = status
@@ -110,7 +111,11 @@ def _what_helps(quota: QuotaName) -> str:
     return ": send fewer at once" if quota is QuotaName.SUBMIT_BURST else ": make room, or ask for more"
 
 
-def problem_of(error: Exception) -> Problem:  # noqa: PLR0911 - one for each kind
+def stopping() -> Problem:
+    return Problem(Kind.UNAVAILABLE, "this server stops", headers={"Retry-After": str(_UNAVAILABLE_SECONDS)})
+
+
+def problem_of(error: Exception, request_id: str) -> Problem:  # noqa: PLR0911 - one for each kind
     """What an exception becomes. A surprise is logged here, and told to nobody outside."""
     match error:
         case Problem():
@@ -121,17 +126,17 @@ def problem_of(error: Exception) -> Problem:  # noqa: PLR0911 - one for each kin
             return Problem(Kind.NAME_TAKEN, str(error), [Fault("/name", error.reason)])
         case VersionConflict():
             return Problem(Kind.VERSION_CONFLICT, str(error), headers={"ETag": f'"{error.current}"'})
-        case RunFinished() | RunUnfinished():
+        case RunFinished() | RunUnfinished() | KeyEnded():
             return Problem(Kind.WRONG_STATE, str(error))
         case InvalidFields():
             return Problem(Kind.INVALID, _summary(error.faults), error.faults)
         case InvalidInput():
             fault = Fault(f"/{error.field}", error.reason)
             return Problem(Kind.INVALID, _summary([fault]), [fault])
-    if is_transient(error):
-        logger.warning("the database does not answer: %s", type(error).__name__)
+    if is_transient(error) or was_rolled_back(error) or was_too_slow(error):
+        logger.warning("request %s: the database does not answer: %s", request_id, type(error).__name__)
         return Problem(Kind.UNAVAILABLE, "try again in a moment", headers={"Retry-After": str(_UNAVAILABLE_SECONDS)})
-    logger.error("a request failed", exc_info=error, stack_info=isinstance(error, EvertickError))
+    logger.error("request %s failed", request_id, exc_info=error, stack_info=isinstance(error, EvertickError))
     return Problem(Kind.INTERNAL, "the request id finds it in the log")
 
 

@@ -1,5 +1,6 @@
 """Whether this process may be sent requests: the schema fits, and the clocks are sane."""
 
+import asyncio
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -8,6 +9,8 @@ from evertick.store.migrate import SchemaMismatch, check_schema
 from evertick.usecases.standing import clock
 
 TRUSTED_SECONDS = 1.0
+PATIENT_SECONDS = 3.0
+"""Who asks has given up by then, as a rule."""
 SANE_SKEW = timedelta(days=1)
 """The database's clock decides, and a machine may be minutes off. A day is no slip: one of them was never set."""
 
@@ -29,8 +32,8 @@ class Readiness:
 
     async def _look(self) -> list[str]:
         try:
-            await check_schema(self._pool)
-            skew = abs(await clock(self._pool) - datetime.now(UTC))
+            async with asyncio.timeout(PATIENT_SECONDS):
+                return await self._judged()
         except SchemaMismatch as mismatch:
             return [str(mismatch)]
         except Exception as error:
@@ -38,6 +41,10 @@ class Readiness:
             if not is_transient(error):
                 raise
             return ["the database does not answer"]
+
+    async def _judged(self) -> list[str]:
+        await check_schema(self._pool)
+        skew = abs(await clock(self._pool) - datetime.now(UTC))
         if skew > SANE_SKEW:
             return [f"the database's clock and this machine's are {skew} apart"]
         return []

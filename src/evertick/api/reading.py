@@ -47,10 +47,11 @@ def check_media_type(headers: Mapping[str, str], *accepted: str) -> str:
     given = headers.get("content-type")
     if given is None:
         return accepted[0]
-    media_type, _, parameters = given.partition(";")
-    found = media_type.strip().lower()
-    charset = parameters.strip().lower().removeprefix("charset=").strip('"')
-    if found not in accepted or charset not in {"", "utf-8", "utf8"}:
+    media_type, *parameters = given.lower().split(";")
+    found = media_type.strip()
+    pairs = (parameter.partition("=") for parameter in parameters)
+    charsets = {value.strip().strip('"') for name, _, value in pairs if name.strip() == "charset"}
+    if found not in accepted or not charsets <= {"utf-8", "utf8"}:
         raise Problem(Kind.UNSUPPORTED, f"send {' or '.join(accepted)}, in UTF-8")
     return found
 

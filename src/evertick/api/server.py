@@ -1,6 +1,7 @@
 """The API as a role of a process: a server that starts and stops with the others and leaves signals to them."""
 
 import asyncio
+import logging
 import socket
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -10,19 +11,26 @@ import uvicorn
 from evertick.api.app import create_app
 from evertick.api.doorbell import Doorbell
 from evertick.api.metrics import Metrics
+from evertick.api.punctuality import PunctualProtocol
 from evertick.api.services import Services
 from evertick.domain.errors import EvertickError
 from evertick.runtime.loop import Loop
 from evertick.runtime.wakeups import Notifier
-from evertick.store.database import open_pool
+from evertick.store.database import Patience, Pool, close_pool, open_pool
 from evertick.usecases import idempotency
 from evertick.usecases.keys import KeyRing
 from evertick.usecases.quotas import Quotas
 
+logger = logging.getLogger("evertick.api")
+
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8700
 CONNECTIONS = 16
+RESERVED_CONNECTIONS = 4
+"""For pull workers, for keys and for probes: whatever requests of one tenant wait for, leases must not run out."""
+PATIENCE = Patience(connection_seconds=5, command_seconds=10, lock_seconds=3)
 GRACE_SECONDS = 10
+STOP_SECONDS = 2
 PRUNE_SECONDS = 3600.0
 
 
@@ -68,6 +76,7 @@ class ApiServer:
         services = await self._services()
         config = uvicorn.Config(
             create_app(services),
+            http=PunctualProtocol,
             log_config=None,
             access_log=False,
             server_header=False,
@@ -84,27 +93,34 @@ class ApiServer:
         await self._stack.aclose()
 
     async def _services(self) -> Services:
-        pool = await self._stack.enter_async_context(await open_pool(self._url, min_size=1, max_size=self._connections))
+        pool = await self._pool(self._connections)
+        reserved = await self._pool(RESERVED_CONNECTIONS)
         notifier = Notifier(pool)
         notifier.start()
-        self._stack.push_async_callback(notifier.stop)
+        self._stack.push_async_callback(_stopped, notifier)
         doorbell = Doorbell(self._url)
         doorbell.start()
         self._stack.push_async_callback(doorbell.stop)
         pruning = Loop("prune answers", lambda: _prune(services))
         services = Services(
             pool=pool,
+            reserved=reserved,
             notifier=notifier,
             doorbell=doorbell,
-            keys=KeyRing(pool),
+            keys=KeyRing(reserved),
             quotas=Quotas(pool),
             metrics=Metrics(),
             lease_time=self._lease_time,
             lifetime=self._lifetime,
         )
         pruning.start()
-        self._stack.push_async_callback(pruning.stop)
+        self._stack.push_async_callback(_stopped, pruning)
         return services
+
+    async def _pool(self, connections: int) -> Pool:
+        pool = await open_pool(self._url, min_size=1, max_size=connections, patience=PATIENCE)
+        self._stack.push_async_callback(close_pool, pool)
+        return pool
 
     @staticmethod
     async def _end(server: "_Server", serving: "asyncio.Task[None]", services: Services) -> None:
@@ -126,6 +142,15 @@ class _Server(uvicorn.Server):
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         await self._serve(sockets)
+
+
+async def _stopped(service: Loop | Notifier) -> None:
+    """Stop what may be in the middle of a statement. On a broken line that would never come to an end."""
+    try:
+        async with asyncio.timeout(STOP_SECONDS):
+            await service.stop()
+    except OSError as error:  # among them TimeoutError
+        logger.warning("stopped without having told what there was to tell: %s", type(error).__name__)
 
 
 async def _prune(services: Services) -> float:

@@ -31,10 +31,14 @@ async def _earlier(tenant: Tenant, asked: list[Asked]) -> list[Known | Exception
 class Services:
     """The pool, and what is known or kept beside it. `lease_time`: for so long a pull worker holds what it leased.
 
+    `reserved` connections are for what must be answered whatever other requests wait for: workers, keys, probes. New
+    rules and queues, too, are committed on one of them, so that nobody waits for the transaction that brought them.
+
     `creations` and `answers` are where requests meet that can share a transaction or a look.
     """
 
     pool: Pool
+    reserved: Pool
     notifier: Notifier
     doorbell: Doorbell
     keys: KeyRing
@@ -43,7 +47,7 @@ class Services:
     lease_time: timedelta
     lifetime: timedelta
     openapi: bytes = b""
-    catalogue: Catalogue = field(default_factory=Catalogue)
+    catalogue: Catalogue = field(init=False)
     creations: Gathering[Tenant, Wanted, Result] = field(
         default_factory=lambda: Gathering[Tenant, Wanted, Result](create_together)
     )
@@ -51,9 +55,9 @@ class Services:
     readiness: Readiness = field(init=False)
 
     def __post_init__(self) -> None:
-        self.readiness = Readiness(self.pool)
+        self.readiness = Readiness(self.reserved)
+        self.catalogue = Catalogue(self.reserved)
 
-    def acting_for(self, tenant: TenantRow) -> Tenant:
-        return Tenant(
-            self.pool, tenant.tenant_id, tenant.fanout, shortest_of(tenant), self.notifier.timers, self.catalogue
-        )
+    def acting_for(self, tenant: TenantRow, *, reserved: bool = False) -> Tenant:
+        pool = self.reserved if reserved else self.pool
+        return Tenant(pool, tenant.tenant_id, tenant.fanout, shortest_of(tenant), self.notifier.timers, self.catalogue)

@@ -13,10 +13,10 @@ from evertick.api.operations import Call, Operation, Visit
 from evertick.api.problems import Kind, Problem, over_quota, unauthenticated
 from evertick.api.reading import read_query
 from evertick.api.shapes import Nothing
-from evertick.domain.access import allows
+from evertick.domain.access import KeyRole, allows
 from evertick.domain.admission import Admitted, Request
 from evertick.usecases import audit
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import Tenant, again
 from evertick.usecases.joining import joined
 from evertick.usecases.keys import Caller
 
@@ -39,7 +39,7 @@ async def answer(
     digest = hashlib.sha256(f"{operation.method} {visit.path}\n".encode())
     if operation.body is not None:
         given["body"] = await operation.body.read(visit.headers, _digested(stream, digest))
-    call = _call_of(visit, caller)
+    call = _call_of(visit, caller, reserved=operation.role is KeyRole.WORKER)
     key = visit.headers.get("idempotency-key")
     call.asked = repeating.asked_of(operation, key, digest.digest(), caller, secret)
     if call.asked is not None:
@@ -66,7 +66,7 @@ async def _admitted_caller(operation: Operation, visit: Visit, secret: str) -> C
     return caller
 
 
-def _call_of(visit: Visit, caller: Caller) -> Call:
+def _call_of(visit: Visit, caller: Caller, *, reserved: bool) -> Call:
     return Call(
         services=visit.services,
         request_id=visit.request_id,
@@ -75,7 +75,7 @@ def _call_of(visit: Visit, caller: Caller) -> Call:
         headers=visit.headers,
         gone=visit.gone,
         caller=caller,
-        tenant=visit.services.acting_for(caller.tenant),
+        tenant=visit.services.acting_for(caller.tenant, reserved=reserved),
     )
 
 
@@ -104,19 +104,28 @@ async def _act(operation: Operation, call: Call, given: Mapping[str, Any]) -> An
     """Act; if that changes anything, in one transaction with the audit log and the answer for who asks again."""
 
     async def act(tenant: Tenant) -> Answer:
+        call.afterwards.clear()  # of a try that was undone
         answered = await operation.handler(replace(call, tenant=tenant), **given)
         if operation.is_change:
-            await audit.record(tenant, call.caller.key_id, operation.name, answered.subject, call.request_id)
+            # Who is acted upon by the host reads it in their own log, too.
+            for tenant_id in {tenant.tenant_id, answered.concerns or tenant.tenant_id}:
+                concerned = replace(tenant, tenant_id=tenant_id)
+                await audit.record(concerned, call.caller.key_id, operation.name, answered.subject, call.request_id)
         return answered
 
     if operation.is_poll or operation.is_shared:
         return await operation.handler(call, **given)
     if call.asked is not None:
-        return await repeating.once(call.tenant, call.asked, act)
+        asked = call.asked
+        return await again(lambda: repeating.once(call.tenant, asked, act))
     if not operation.is_change:
         return await act(call.tenant)
-    async with joined(call.tenant) as tenant:
-        return await act(tenant)
+
+    async def once() -> Answer:
+        async with joined(call.tenant) as tenant:
+            return await act(tenant)
+
+    return await again(once)
 
 
 async def _admit(call: Call, cost: Request) -> None:

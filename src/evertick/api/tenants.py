@@ -39,9 +39,11 @@ async def create_tenant(call: Call, body: TenantRequest) -> Answer:
     """Create a tenant."""
     _require_host(call)
     made = await tenants.create(call.tenant.pool, body.name, _changes(body))
-    first = await keys.create(call.tenant.pool, tenants.tenant_key(None, made.tenant_id), KeyRole.ADMIN, "first")
+    key = tenants.tenant_key(None, made.tenant_id)
+    first = await keys.create(call.tenant.pool, key, KeyRole.ADMIN, "first")
     shown = {**msgspec.to_builtins(made), "api_key": first.secret}
-    return ok(shown, status=201, headers={"Location": path_to("tenants", made.tenant_id)}, subject=made.tenant_id)
+    location = {"Location": path_to("tenants", made.tenant_id)}
+    return ok(shown, status=201, headers=location, subject=made.tenant_id, concerns=key)
 
 
 @section.operation(
@@ -81,4 +83,4 @@ async def edit_tenant(call: Call, tenant_id: str, body: TenantPatch) -> Answer:
         raise Problem(Kind.WRONG_STATE, "the shortest interval of one's own tenant is set from the command line")
     edited = await tenants.edit(call.tenant.pool, tenant_id, _changes(body))
     call.afterwards.append(call.services.keys.forget)
-    return ok(edited, subject=tenant_id)
+    return ok(edited, subject=tenant_id, concerns=key)

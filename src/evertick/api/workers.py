@@ -8,7 +8,7 @@ import msgspec
 
 from evertick.api.answers import Answer, ok
 from evertick.api.operations import Call, Section, Shown
-from evertick.api.repeating import Try, in_flight, one_try
+from evertick.api.repeating import in_flight, one_try
 from evertick.api.shapes import HeartbeatRequest, LeaseRequest, OutcomeReport, OutcomesRequest
 from evertick.domain.access import KeyRole
 from evertick.domain.states import Outcome
@@ -71,8 +71,11 @@ async def lease(call: Call, queue: str, body: LeaseRequest) -> Answer:
                     # Whoever has hung up would run nothing. Not kept: who asks again should not be told the same.
                     return _answer(call, NOTHING)
                 left = until - clock()
-                answered = await one_try(call, _leasing(call, queue_id, body, is_last=left <= 0))
+                leasing = _Leasing(call, queue_id, body, is_last=left <= 0)
+                answered = await one_try(call, leasing.attempt)
                 if answered is not None:
+                    if gone.done() and call.asked is None:  # with a key, who asks again is told
+                        await pulling.hand_back(call.tenant, body.worker_id, leasing.given)
                     return answered
                 if left <= 0:
                     raise in_flight()
@@ -81,16 +84,21 @@ async def lease(call: Call, queue: str, body: LeaseRequest) -> Answer:
         gone.cancel()
 
 
-def _leasing(call: Call, queue_id: int | None, body: LeaseRequest, *, is_last: bool) -> Try:
+class _Leasing:
     """A try to lease, which comes to an answer if there is work, and the last time in any case."""
 
-    async def attempt(tenant: Tenant) -> Answer | None:
-        given = NOTHING
-        if queue_id is not None:
-            given = await pulling.lease(tenant, queue_id, body.worker_id, body.max, call.services.lease_time)
-        return _answer(call, given) if given.attempts or is_last else None
+    def __init__(self, call: Call, queue_id: int | None, body: LeaseRequest, *, is_last: bool) -> None:
+        self._call = call
+        self._queue_id = queue_id
+        self._body = body
+        self._is_last = is_last
+        self.given = NOTHING
 
-    return attempt
+    async def attempt(self, tenant: Tenant) -> Answer | None:
+        if self._queue_id is not None:
+            worker_id, lease_time = self._body.worker_id, self._call.services.lease_time
+            self.given = await pulling.lease(tenant, self._queue_id, worker_id, self._body.max, lease_time)
+        return _answer(self._call, self.given) if self.given.attempts or self._is_last else None
 
 
 def _answer(call: Call, given: Given) -> Answer:

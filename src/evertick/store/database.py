@@ -7,11 +7,11 @@ connect time, and where a pooler drops that, the role's own setting, made by `mi
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
-from asyncpg.pool import PoolConnectionProxy
+from asyncpg.pool import PoolAcquireContext, PoolConnectionProxy
 
 from evertick.domain.errors import EvertickError
 
@@ -60,12 +60,50 @@ class DatabaseUnreachable(EvertickError):  # noqa: N818 - says what is wrong
     """No connection could be made; the message says where to and why, and never shows a password."""
 
 
-async def open_pool(url: str, *, min_size: int = 1, max_size: int = 10, pooler: bool = False) -> Pool:
+class Patience(NamedTuple):
+    """For how long somebody waits who has a client waiting: for a connection, an answer, a lock that others hold."""
+
+    connection_seconds: float
+    command_seconds: float
+    lock_seconds: float
+
+
+class _HurriedPool(asyncpg.Pool):
+    """A pool that lets nobody wait for a connection longer than so many seconds: they get a TimeoutError."""
+
+    seconds: float
+
+    def acquire(self, *, timeout: float | None = None) -> PoolAcquireContext:
+        return super().acquire(timeout=self.seconds if timeout is None else timeout)
+
+
+async def open_pool(
+    url: str, *, min_size: int = 1, max_size: int = 10, pooler: bool = False, patience: Patience | None = None
+) -> Pool:
     """Connect. `pooler`: the URL is a PgBouncer's, which keeps neither settings nor prepared statements."""
+    options = _options(pooler=pooler)
+    if patience is None:
+        with _explained(url):
+            return await asyncpg.create_pool(url, min_size=min_size, max_size=max_size, reset=_leave, **options)
+    options["command_timeout"] = patience.command_seconds
+    if not pooler:
+        options["server_settings"] = {**_SETTINGS, "lock_timeout": f"{int(patience.lock_seconds * 1000)}ms"}
+    pool = _HurriedPool(
+        url,
+        min_size=min_size,
+        max_size=max_size,
+        reset=_leave,
+        max_queries=50_000,
+        max_inactive_connection_lifetime=300.0,
+        loop=None,
+        connection_class=asyncpg.Connection,
+        record_class=asyncpg.Record,
+        **options,
+    )
+    pool.seconds = patience.connection_seconds
     with _explained(url):
-        return await asyncpg.create_pool(
-            url, min_size=min_size, max_size=max_size, reset=_leave, **_options(pooler=pooler)
-        )
+        await pool
+    return pool
 
 
 async def connect(url: str, *, pooler: bool = False) -> asyncpg.Connection:
@@ -89,8 +127,13 @@ def is_transient(error: BaseException) -> bool:
         return error.__cause__ is not None and is_transient(error.__cause__)
     if isinstance(error, asyncpg.InterfaceError):
         # The driver has one class for its misuse and for a connection that went away between two statements.
-        return "connection is closed" in str(error)
+        return any(words in str(error) for words in ("connection is closed", "pool is closing", "pool is closed"))
     return isinstance(error, TRANSIENT)
+
+
+def was_too_slow(error: BaseException) -> bool:
+    """Whether the server gave up what was asked, for it took too long or somebody asked it to."""
+    return isinstance(error, asyncpg.QueryCanceledError)
 
 
 def was_rolled_back(error: BaseException) -> bool:

@@ -85,8 +85,9 @@ async def revoke(connection: Connection, key_id: int) -> KeyRow | None:
     return None if row is None else KeyRow(*row)
 
 
-async def expire(connection: Connection, key_id: int, seconds: float) -> None:
-    await _SQL["expire"].execute(connection, key_id=key_id, seconds=seconds)
+async def replace(connection: Connection, key_id: int, seconds: float) -> bool:
+    """Let a key end. False: it has ended already, or somebody else has replaced it."""
+    return await _SQL["replace"].fetchval(connection, key_id=key_id, seconds=seconds) is not None
 
 
 async def lock_tenant(connection: Session, tenant_id: int) -> None:

@@ -1,7 +1,7 @@
 """Workers that pull over HTTP: what they hold. Called by the use cases."""
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from evertick.store import statements
@@ -40,13 +40,18 @@ async def leases(connection: Connection, worker: str, tokens: Sequence[Token]) -
     return [row["lease_id"] for row in await _SQL["leases"].fetch(connection, worker=worker, **_columns(tokens))]
 
 
+async def extend_all(connection: Connection, worker: str, lease_time: timedelta) -> None:
+    """Extend a worker's leases, none of them beyond what its attempts may take."""
+    await _SQL["extend_all"].execute(connection, worker=worker, lease_seconds=lease_time.total_seconds())
+
+
 async def cancelled(connection: Connection, worker: str) -> list[Token]:
     """Attempts in the worker's hands that were cancelled."""
     return [(row["lane_id"], row["seq"]) for row in await _SQL["cancelled"].fetch(connection, worker=worker)]
 
 
 async def lost(connection: Connection, worker: str, tokens: Sequence[Token]) -> list[Token]:
-    """Those of these attempts that the worker does not hold."""
+    """Those of these attempts that the worker does not hold, or not any more."""
     rows = await _SQL["lost"].fetch(connection, worker=worker, **_columns(tokens))
     return [(row["lane_id"], row["seq"]) for row in rows]
 

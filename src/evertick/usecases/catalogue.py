@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from evertick.domain.policies import Priority
 from evertick.store import jobs, rules
+from evertick.store.database import Pool
 from evertick.store.statements import Connection
 
 _MOST_RULES = 100_000
@@ -33,9 +34,14 @@ def priority_number(priority: Priority) -> int:
 
 
 class Catalogue:
-    """What this process knows to be committed."""
+    """What this process knows to be committed.
 
-    def __init__(self) -> None:
+    With a pool of its own, what is missing is committed there and then: who adds the same in another transaction does
+    not wait for this one's end.
+    """
+
+    def __init__(self, pool: Pool | None = None) -> None:
+        self._pool = pool
         self._rules: dict[bytes, int] = {}
         self._queues: dict[tuple[int, str], int] = {}
         self._lanes: set[int] = set()
@@ -45,12 +51,16 @@ class Catalogue:
     ) -> Ids:
         """The ids of rules (canonical texts by digest), queues and lanes. What is missing is added."""
         places = set(places)
+        connection = self._pool or connection
         rule_ids = await self._add_rules(connection, canonicals)
         queue_ids = await self._add_queues(connection, tenant_id, {place.queue for place in places})
         lanes = {queue_ids[place.queue] << 10 | place.partition << 2 | place.priority for place in places}
         if not lanes <= self._lanes:
             await jobs.add_lanes(connection, lanes - self._lanes)
-        return Ids(rule_ids, queue_ids, lanes)
+        ids = Ids(rule_ids, queue_ids, lanes)
+        if self._pool is not None:
+            self.remember(tenant_id, ids)
+        return ids
 
     def remember(self, tenant_id: int, ids: Ids) -> None:
         """Ask no more for these. Only for what is committed: the ids of what is undone would lead nowhere."""

@@ -1,5 +1,6 @@
 """On whose behalf, and with what, use cases act."""
 
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -14,12 +15,26 @@ from evertick.usecases.errors import JobNotFound
 
 _T = TypeVar("_T")
 _TRIES = 5
+_LONG_SECONDS = 1.5
+"""A deadlock is found within a second; who has waited longer has waited for a lock, and might wait as long again."""
 
 MOST_PER_PAGE = 200
 
 
 def _nobody(_: Iterable[int]) -> None:
     """Wake nobody: polling finds new timers too."""
+
+
+async def again(work: Callable[[], Awaitable[_T]]) -> _T:
+    """Do work, and again from the start when the server undid it because of others; not for who has waited long."""
+    began = time.monotonic()
+    for _ in range(_TRIES - 1):
+        try:
+            return await work()
+        except Exception as error:
+            if not was_rolled_back(error) or time.monotonic() - began > _LONG_SECONDS:
+                raise
+    return await work()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +55,7 @@ class Tenant:
 
     async def transact(self, work: Callable[[Session], Awaitable[_T]]) -> _T:
         """Do work in one transaction; again from the start when the server undid it because of others."""
-        for _ in range(_TRIES - 1):
-            try:
-                return await self._once(work)
-            except Exception as error:
-                if not was_rolled_back(error):
-                    raise
-        return await self._once(work)
+        return await again(lambda: self._once(work))
 
     async def _once(self, work: Callable[[Session], Awaitable[_T]]) -> _T:
         if not isinstance(self.pool, Pool):

@@ -7,7 +7,7 @@
 4. Runs that stand already keep their version.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from evertick.domain.errors import Fault, InvalidFields
@@ -37,7 +37,9 @@ class Put(NamedTuple):
     is_new: bool
 
 
-async def edit(tenant: Tenant, job_id: str, fields: object, *, expected_version: int | None = None) -> Job:
+async def edit(
+    tenant: Tenant, job_id: str, fields: object, *, expected_version: int | Collection[int] | None = None
+) -> Job:
     """Change the given fields of a job; null resets one to its default."""
     key = job_key(job_id)
 
@@ -51,12 +53,22 @@ async def edit(tenant: Tenant, job_id: str, fields: object, *, expected_version:
     return edited
 
 
-async def put(tenant: Tenant, name: str, fields: object, *, expected_version: int | None = None) -> Put:
-    """Create the job of this name, or replace its whole specification. An equal one changes nothing."""
+async def put(
+    tenant: Tenant,
+    name: str,
+    fields: object,
+    *,
+    expected_version: int | Collection[int] | None = None,
+    must_exist: bool = False,
+) -> Put:
+    """Create the job of this name, or replace its whole specification. An equal one changes nothing.
+
+    JobNotFound: there is none, and it must exist or be of some version.
+    """
     spec = read_spec(_with_name(name, fields))
     while True:
         key = await jobs.named(tenant.pool, tenant.tenant_id, name)
-        if key is None and expected_version is not None:
+        if key is None and (must_exist or expected_version is not None):
             raise JobNotFound(repr(name))
         try:
             if key is None:
@@ -66,7 +78,7 @@ async def put(tenant: Tenant, name: str, fields: object, *, expected_version: in
             continue  # created, renamed or deleted since the look: look again
 
 
-async def _put(tenant: Tenant, key: int, spec: JobSpec, expected_version: int | None) -> Job:
+async def _put(tenant: Tenant, key: int, spec: JobSpec, expected_version: int | Collection[int] | None) -> Job:
     async def work(connection: Session) -> Job:
         job = await locked(connection, tenant, key, expected_version)
         if stored_fields(job.spec, job.payload)["name"] != spec.name:
@@ -89,13 +101,16 @@ def _with_name(name: str, fields: object) -> object:
     return {**fields, "name": name}
 
 
-async def locked(connection: Session, tenant: Tenant, key: int, expected_version: int | None = None) -> Standing:
-    """Lock a job and its tick's timer, and tell how it stands."""
+async def locked(
+    connection: Session, tenant: Tenant, key: int, expected_version: int | Collection[int] | None = None
+) -> Standing:
+    """Lock a job and its tick's timer, and tell how it stands. Of several versions that are expected, one is enough."""
     if not await jobs.lock(connection, tenant.tenant_id, key):
         raise JobNotFound(format_id(Prefix.JOB, key))
     job = await jobs.standing(connection, key)
-    if expected_version is not None and expected_version != job.spec_version:
-        raise VersionConflict(expected_version, job.spec_version)
+    expected = {expected_version} if isinstance(expected_version, int) else expected_version
+    if expected is not None and job.spec_version not in expected:
+        raise VersionConflict(max(expected, default=0), job.spec_version)
     return job
 
 

@@ -7,6 +7,7 @@ EvertickError
 │   ├── LetterNotFound    the run is no dead letter, or not any more
 │   ├── KeyNotFound       no such API key of the tenant
 │   └── TenantNotFound    no such tenant, or none that the caller may see
+├── KeyEnded              the API key has expired, or another one has taken its place
 ├── VersionConflict       the job was edited since the caller read it
 ├── RunFinished           nothing is left to cancel
 ├── RunUnfinished         nothing is there to repeat yet
@@ -52,6 +53,14 @@ class KeyNotFound(NotFound):
 
     def __init__(self, key_id: str) -> None:
         super().__init__(f"there is no API key {key_id}")
+        self.key_id = key_id
+
+
+class KeyEnded(EvertickError):  # noqa: N818
+    """The API key has expired or has a successor, so it cannot get one."""
+
+    def __init__(self, key_id: str) -> None:
+        super().__init__(f"API key {key_id} has expired or was replaced already")
         self.key_id = key_id
 
 

@@ -17,7 +17,7 @@ from evertick.store.keys import KeyRow, NewKey
 from evertick.store.statements import Connection
 from evertick.store.tenants import TenantRow
 from evertick.usecases.context import Page, checked_cursor, checked_limit
-from evertick.usecases.errors import KeyNotFound
+from evertick.usecases.errors import KeyEnded, KeyNotFound
 
 DEFAULT_PER_PAGE = 50
 TRUSTED_SECONDS = 5.0
@@ -98,13 +98,13 @@ async def revoke(connection: Connection, tenant_id: int | None, key_id: str) -> 
 async def rotate(
     connection: Connection, tenant_id: int | None, key_id: str, grace: timedelta = timedelta(0)
 ) -> NewSecret:
-    """Make a key like this one, which ends after the grace."""
+    """Make a key like this one, which ends after the grace. The new one ends when this one would have."""
     found = await _found(connection, tenant_id, key_id)
     if not timedelta(0) <= grace <= LONGEST_GRACE:
         raise InvalidFields([Fault("/grace_seconds", f"must be from 0 to {int(LONGEST_GRACE.total_seconds())}")])
-    new = await create(connection, found.tenant_id, KeyRole(found.role), found.name)
-    await keys.expire(connection, found.key_id, grace.total_seconds())
-    return new
+    if not await keys.replace(connection, found.key_id, grace.total_seconds()):
+        raise KeyEnded(key_id)
+    return await create(connection, found.tenant_id, KeyRole(found.role), found.name, found.expires_at)
 
 
 async def create_first(connection: Session, tenant_id: int) -> NewSecret | None:
@@ -126,6 +126,7 @@ class KeyRing:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._known: dict[bytes, tuple[float, Caller]] = {}
+        self._generation = 0
 
     async def caller(self, secret: str) -> Caller | None:
         """Who has this secret. None: nobody, or not any more."""
@@ -140,9 +141,11 @@ class KeyRing:
     def forget(self) -> None:
         """Trust nothing any more: keys or tenants were changed here."""
         self._known.clear()
+        self._generation += 1
 
     async def _look_up(self, digest: bytes) -> Caller | None:
         self._known.pop(digest, None)
+        generation = self._generation
         found = await keys.of_digest(self._pool, digest)
         # The index has compared it already, in a time that tells about digests at most. This one tells nothing.
         if found is None or not hmac.compare_digest(found.digest, digest):
@@ -150,6 +153,8 @@ class KeyRing:
         if found.is_unseen:
             await keys.touch(self._pool, found.key_id)
         caller = Caller(format_id(Prefix.API_KEY, found.key_id), KeyRole(found.role), found.tenant)
+        if generation != self._generation:
+            return caller  # by what was true when it was asked: the next look may find it changed
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
         left = TRUSTED_SECONDS if found.seconds_left is None else min(TRUSTED_SECONDS, found.seconds_left)

@@ -1,5 +1,6 @@
 """Pausing, resuming and deleting jobs. Whatever has been fired goes on; from the commit on nothing new is."""
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
@@ -62,7 +63,7 @@ async def resume(tenant: Tenant, job_id: str, missed: Missed = Missed.SKIP) -> J
     return resumed
 
 
-async def delete(tenant: Tenant, job_id: str, *, expected_version: int | None = None) -> None:
+async def delete(tenant: Tenant, job_id: str, *, expected_version: int | Collection[int] | None = None) -> None:
     """Delete a job. Its history stays, its name is free, and runs that wait for a timer are cancelled."""
     key = job_key(job_id)
 

@@ -96,16 +96,25 @@ async def lease(tenant: Tenant, queue_id: int, worker_id: str, most: int, lease_
     return Given([each for each in taken if not each.is_over], await lanes.clock(tenant.pool))
 
 
+async def hand_back(tenant: Tenant, worker_id: str, given: Given) -> None:
+    """Let others have at once what a worker was given and will never hear of."""
+    tokens = [format_token(each.lane_id, each.seq) for each in given.attempts]
+    back = [Report(token, Outcome.DEFERRED, retry_after=timedelta(0)) for token in tokens]
+    await record(tenant, worker_id, back)
+
+
 async def heartbeat(tenant: Tenant, worker_id: str, tokens: Sequence[str] | None, lease_time: timedelta) -> list[str]:
     """Extend a worker's leases; returns the tokens of attempts that it should stop.
 
     Those were cancelled, or, among the given ones, are not the worker's any more. Given all that the worker holds, only
-    that is extended: what it never heard of, for the answer got lost, has to run out. None: it does not say.
+    that is extended: what it never heard of, for the answer got lost, has to run out. None: it does not say, and all is
+    extended, for as long as it may take.
     """
     worker = _name(tenant, worker_id)
     holds = [_token(token, f"/tokens/{number}") for number, token in enumerate(tokens or ())]
-    lease_ids = None if tokens is None else await pulls.leases(tenant.pool, worker, holds)
-    if lease_ids is None or lease_ids:
+    if tokens is None:
+        await pulls.extend_all(tenant.pool, worker, lease_time)
+    elif lease_ids := await pulls.leases(tenant.pool, worker, holds):
         await lanes.extend(tenant.pool, worker, lease_time, lease_ids)
     stopped = set(await pulls.cancelled(tenant.pool, worker))
     if holds:
@@ -116,7 +125,11 @@ async def heartbeat(tenant: Tenant, worker_id: str, tokens: Sequence[str] | None
 async def record(tenant: Tenant, worker_id: str, reports: Sequence[Report]) -> Recorded:
     """Record outcomes. The first one for an attempt counts, and only from the worker that holds it."""
     worker = _name(tenant, worker_id)
-    told = {_token(each.token, f"/outcomes/{number}/token"): each for number, each in enumerate(reports)}
+    told: dict[Token, Report] = {}
+    seconds: list[str] = []
+    for number, each in enumerate(reports):
+        if told.setdefault(_token(each.token, f"/outcomes/{number}/token"), each) is not each:
+            seconds.append(each.token)
     held = await pulls.held(tenant.pool, tenant.tenant_id, worker, list(told))
     now_at = await lanes.clock(tenant.pool) if held else NEVER
     endings = [_ending(held[token], report, now_at) for token, report in told.items() if token in held]
@@ -126,7 +139,7 @@ async def record(tenant: Tenant, worker_id: str, reports: Sequence[Report]) -> R
     if again := [ending.job_id for ending in endings if isinstance(ending.then, Again)]:
         tenant.notify(again)
     lost = [report.token for token, report in told.items() if token not in held or token in stale]
-    return Recorded(len(told) - len(lost), lost)
+    return Recorded(len(told) - len(lost), lost + seconds)
 
 
 def shown_worker(tenant: Tenant, worker: str | None) -> str | None:
@@ -175,7 +188,7 @@ def _times(report: Report, fired_at: datetime, now_at: datetime) -> tuple[dateti
     began, ended = report.started_at, report.finished_at or now_at
     longest = max(now_at - fired_at, timedelta(0))
     took = timedelta(0) if began is None else min(max(ended - began, timedelta(0)), longest)
-    if ended > now_at or (began or ended) < fired_at:
+    if ended > now_at or min(began or ended, ended) < fired_at:
         ended = now_at
     return None if began is None else max(min(fired_at, ended), ended - took), ended
 

@@ -21,6 +21,7 @@ CREATE TABLE api_keys (
     expires_at      timestamptz,
     revoked_at      timestamptz,
     last_used_at    timestamptz,            -- to the minute
+    replaced_at     timestamptz,            -- when it got its one successor
     role            key_role    NOT NULL,
     digest          bytea       NOT NULL UNIQUE,
     prefix          text        NOT NULL,
@@ -60,3 +61,6 @@ CREATE TABLE webhook_secrets (
     current         bytea       NOT NULL,
     previous        bytea
 );
+
+-- When a lease began: a worker that does not say what it holds keeps it no longer than its attempts may take.
+ALTER TABLE leases ADD COLUMN leased_at timestamptz NOT NULL DEFAULT clock_at();

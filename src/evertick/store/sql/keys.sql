@@ -44,11 +44,15 @@ UPDATE api_keys
  WHERE key_id = :key_id::bigint
 RETURNING key_id, tenant_id, role::text AS role, prefix, name, created_at, expires_at, revoked_at, last_used_at;
 
--- name: expire
--- Lets a key end after so many seconds, unless it ends before. Index: api_keys_pkey.
+-- name: replace
+-- Lets a key that is valid end after so many seconds, unless it ends before. Of two who do so, one finds it replaced.
+-- Index: api_keys_pkey.
 UPDATE api_keys
-   SET expires_at = least(expires_at, clock_at() + :seconds::float * interval '1 second')
- WHERE key_id = :key_id::bigint;
+   SET replaced_at = clock_at(),
+       expires_at = least(expires_at, clock_at() + :seconds::float * interval '1 second')
+ WHERE key_id = :key_id::bigint AND revoked_at IS NULL AND replaced_at IS NULL
+   AND (expires_at IS NULL OR expires_at > clock_at())
+RETURNING key_id;
 
 -- name: lock_tenant
 -- Lets nobody else make a tenant's first key at the same time. Index: tenants_pkey.

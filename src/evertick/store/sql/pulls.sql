@@ -41,10 +41,32 @@ SELECT outcome.lane_id, outcome.seq
  WHERE lease.worker = :worker::text AND outcome.result = 'cancelled';
 
 -- name: lost
--- Those of some attempts that a worker believes to run, and does not hold. Index: leases_of_worker.
+-- Those of some attempts that a worker believes to run, and does not hold, or not any more. Index: leases_of_worker.
 SELECT given.lane_id, given.seq
   FROM unnest(:lane_ids::bigint[], :seqs::bigint[]) AS given (lane_id, seq)
  WHERE NOT EXISTS (
            SELECT FROM leases lease
-            WHERE lease.worker = :worker::text AND lease.lane_id = given.lane_id
+            WHERE lease.worker = :worker::text AND lease.lane_id = given.lane_id AND lease.expires_at > clock_at()
               AND given.seq BETWEEN lease.first_seq AND lease.last_seq);
+
+-- name: extend_all
+-- A heartbeat of a worker that does not say what it holds. A lease of which it may never have heard is kept no longer
+-- than its attempts may take, and a lease time more. Indexes: leases_of_worker, attempts_pkey, job_versions_pkey.
+UPDATE leases lease
+   SET expires_at = greatest(
+           lease.expires_at,
+           least(clock_at(),
+                 lease.leased_at
+                 + coalesce((SELECT max(version.timeout_seconds)
+                               FROM attempts attempt
+                              CROSS JOIN LATERAL (
+                                        SELECT timeout_seconds
+                                          FROM job_versions
+                                         WHERE job_versions.job_id = attempt.job_id
+                                           AND job_versions.spec_version = attempt.spec_version
+                                         LIMIT 1
+                                    ) AS version
+                              WHERE attempt.lane_id = lease.lane_id
+                                AND attempt.seq BETWEEN lease.first_seq AND lease.last_seq), 0) * interval '1 second')
+           + :lease_seconds::float * interval '1 second')
+ WHERE lease.worker = :worker::text AND lease.expires_at > clock_at();

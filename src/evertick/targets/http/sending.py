@@ -34,7 +34,8 @@ async def send(
     session: aiohttp.ClientSession, method: str, url: URL, headers: dict[str, str], body: bytes | None
 ) -> aiohttp.ClientResponse:
     """The answer, once its head is there. The caller closes it."""
-    return await session.request(method, url, headers=headers, data=body, allow_redirects=False)
+    data = None if body is None else aiohttp.BytesPayload(body)  # else it would look for who can send bytes
+    return await session.request(method, url, headers=headers, data=data, allow_redirects=False)
 
 
 async def _tell_apart(

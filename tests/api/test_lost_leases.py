@@ -1,0 +1,74 @@
+"""Leases that somebody lost, never heard of, or let go: what becomes of the attempts in them."""
+
+import asyncio
+from typing import Any
+
+import asyncpg
+import pytest
+
+from api.callers import Caller
+from evertick.store import lanes
+
+pytestmark = pytest.mark.usefixtures("scheduler")
+
+
+async def _lease(admin: Caller, **fields: Any) -> dict[str, Any]:
+    await admin.create(schedule="now", **fields)
+    (attempt,) = await admin.lease()
+    return attempt
+
+
+async def test_a_heartbeat_that_comes_too_late_is_told_what_it_lost(
+    admin: Caller, connection: asyncpg.Connection
+) -> None:
+    attempt = await _lease(admin)
+    # Out of the scheduler's sight, so that it is not reaped meanwhile.
+    await connection.execute("UPDATE leases SET expires_at = clock_at() - interval '1 second', partition = -1")
+    answer = await admin.post("/workers/w/heartbeat", json={"tokens": [attempt["token"]]})
+    assert answer.json() == {"cancel": [attempt["token"]]}
+
+
+async def test_a_lease_that_its_worker_never_heard_of_is_not_kept_for_ever(
+    admin: Caller, connection: asyncpg.Connection
+) -> None:
+    await _lease(admin, timeout_seconds=60)
+    left = "SELECT extract(epoch FROM expires_at - clock_at())::float FROM leases"
+    await admin.post("/workers/w/heartbeat", json={})
+    assert await connection.fetchval(left) > 25
+    # It might have run for a minute, and has been with its worker for longer.
+    await connection.execute(
+        "UPDATE leases SET leased_at = leased_at - interval '80 s', expires_at = clock_at() + interval '5 s'"
+    )
+    await admin.post("/workers/w/heartbeat", json={})
+    assert 5 < await connection.fetchval(left) < 15
+
+
+async def test_hanging_up_while_a_lease_is_granted_burns_no_attempt(
+    admin: Caller, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    granted, goes_on, clock = asyncio.Event(), asyncio.Event(), lanes.clock
+
+    async def slow(given: Any) -> Any:
+        granted.set()
+        await goes_on.wait()
+        return await clock(given)
+
+    monkeypatch.setattr(lanes, "clock", slow)
+    polling = asyncio.create_task(admin.lease(worker="hasty"))
+    await admin.create(schedule="now")
+    await granted.wait()
+    polling.cancel()
+    await asyncio.wait([polling])
+    monkeypatch.undo()
+    goes_on.set()
+    (attempt,) = await admin.lease(worker="next")
+    assert attempt["attempt"] == 1
+    assert await connection.fetchval("SELECT array_agg(result::text) FROM outcomes") == ["deferred"]
+
+
+async def test_of_two_outcomes_for_one_attempt_in_one_request_the_first_counts(admin: Caller) -> None:
+    attempt = await _lease(admin, max_retries=0)
+    token = attempt["token"]
+    recorded = await admin.record({"token": token, "result": "failed"}, {"token": token, "result": "success"})
+    assert recorded == {"recorded": 1, "stale": [token]}
+    assert (await admin.get(f"/runs/{attempt['run_id']}")).json()["status"] == "dead"
