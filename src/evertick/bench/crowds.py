@@ -1,5 +1,7 @@
 """Loads the crowd of jobs that are not due, and tells how fast loading is here, so that times can be planned by it."""
 
+from dataclasses import dataclass
+
 from evertick.bench import workload
 from evertick.bench.stage import Stage
 from evertick.store import bench_figures
@@ -9,13 +11,26 @@ SLOWER = 1.8
 """By so much loading may turn slower than before, as indexes grow; vacuum and checkpoint after it are in it."""
 
 
-async def gather_crowd(stage: Stage, wanted: int, rules: int, seed: int) -> float:
-    """See to it that so many stand there, and return the jobs per second of what had to be loaded, else of a trial."""
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What had to be loaded for a crowd, or a trial if it was there already."""
+
+    jobs: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Jobs per second."""
+        return self.jobs / self.seconds
+
+
+async def gather_crowd(stage: Stage, wanted: int, rules: int, seed: int) -> Gathered:
+    """See to it that so many stand there."""
     there = await bench_figures.queue_jobs(stage.pool, workload.CROWD_QUEUE)
     missing = max(wanted - there, 0) or TRIAL
     jobs = workload.crowd(missing, rules, await stage.now(), seed)
     seconds = await stage.load(jobs, missing, "loading jobs that are not due")
-    return missing / seconds
+    return Gathered(missing, seconds)
 
 
 def seconds_to_load(jobs: int, rate: float) -> float:

@@ -32,7 +32,13 @@ class Settings:
 
 
 async def run(stage: Stage, settings: Settings) -> dict[str, Any]:
-    rate = await gather_crowd(stage, settings.jobs - settings.due, settings.rules, settings.seed)
+    gathered = await gather_crowd(stage, settings.jobs - settings.due, settings.rules, settings.seed)
+    due_at = await prepare(stage, at_once(stage, settings, gathered.rate))
+    return await measure_from(stage, due_at, settings.due)
+
+
+def at_once(stage: Stage, settings: Settings, rate: float) -> Due:
+    """What is due at one instant, with its processes, the scheduler first; loading goes at so many jobs per second."""
     payload = workload.payload(settings.payload_bytes, settings.seed)
 
     def jobs(due_at: datetime) -> Iterator[workload.Fields]:
@@ -43,8 +49,7 @@ async def run(stage: Stage, settings: Settings) -> dict[str, Any]:
         return (crew.scheduler, *crew.workers)
 
     lead_seconds = seconds_to_load(settings.due, rate) + seconds_to_warm_up(settings.due)
-    due_at = await prepare(stage, Due(settings.due, lead_seconds, jobs, start))
-    return await measure_from(stage, due_at, settings.due)
+    return Due(settings.due, lead_seconds, jobs, start)
 
 
 SCENARIO = Scenario("hot-second", run)

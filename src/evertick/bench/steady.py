@@ -4,12 +4,13 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from evertick.bench import workload
 from evertick.bench.crowds import gather_crowd, seconds_to_load, tidy
 from evertick.bench.figures import accounted, lags, rated, read_runs
+from evertick.bench.look_ups import BEGINNING_AT, HORIZON
 from evertick.bench.measuring import Scenario
 from evertick.bench.process_figures import cpu_seconds, peak_memory_mb
 from evertick.bench.stage import Stage
@@ -23,8 +24,6 @@ LOOK_UPS = 3
 LOOK_AHEAD = timedelta(seconds=2)
 LOOK_UP_MOST = 1_000
 """As the scheduler looks each second for what it has not heard of."""
-HORIZON_SECONDS = 600
-_BEGINNING_AT = datetime(1, 1, 2, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +86,9 @@ def expected_ticks(settings: Settings, offset: int) -> int:
 
 async def _load(stage: Stage, settings: Settings) -> datetime:
     """Load everything, and return the instant of the first tick, for which there should be time to warm up."""
-    rate = await gather_crowd(stage, 0, rules=100, seed=settings.seed)
-    soon = min(settings.jobs, settings.rate * HORIZON_SECONDS)
-    lead = timedelta(seconds=seconds_to_load(settings.jobs, rate) + seconds_to_warm_up(soon))
+    trial = await gather_crowd(stage, 0, rules=100, seed=settings.seed)
+    soon = min(settings.jobs, settings.rate * round(HORIZON.total_seconds()))
+    lead = timedelta(seconds=seconds_to_load(settings.jobs, trial.rate) + seconds_to_warm_up(soon))
     first_at = (await stage.now() + lead).replace(microsecond=0)
     await stage.load(_jobs(settings, first_at), settings.jobs, "loading jobs that fire again and again")
     await tidy(stage)
@@ -125,7 +124,7 @@ async def _look_up_now_and_then(stage: Stage, until_at: datetime, seconds: float
         await stage.sleep_until(until_at - left, "measuring")
         before_at = await stage.now() + LOOK_AHEAD
         began = time.perf_counter()
-        await timers.load(stage.pool, range(PARTITIONS), _BEGINNING_AT, before_at, LOOK_UP_MOST)
+        await timers.load(stage.pool, range(PARTITIONS), BEGINNING_AT, before_at, LOOK_UP_MOST)
         took.append(round((time.perf_counter() - began) * 1000, 2))
     await stage.sleep_until(until_at, "measuring")
     return took

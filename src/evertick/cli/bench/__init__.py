@@ -2,7 +2,7 @@
 
 import typer
 
-from evertick.cli.bench import firing, over_http, schedules, standing
+from evertick.cli.bench import firing, lasting, over_http, schedules, standing
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -16,4 +16,7 @@ app.command("register")(over_http.register)
 app.command("webhooks")(over_http.webhooks)
 app.command("load")(standing.load)
 app.command("idle")(standing.idle)
+app.command("growth")(lasting.growth)
+app.command("age")(lasting.age)
+app.command("floor")(lasting.floor)
 app.command("schedules")(schedules.schedules)

@@ -1,5 +1,6 @@
 """Options that all measurements on a database share, and what they do with them."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,8 +46,15 @@ Seed = Annotated[int, typer.Option(help="Chooses the load; the same seed gives t
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 
 
-def perform(scenario: Scenario[S], settings: S, place: Place, *, as_json: bool) -> None:
-    """Measure, show, and fail where something is missing or was done twice."""
+def perform(
+    scenario: Scenario[S],
+    settings: S,
+    place: Place,
+    *,
+    as_json: bool,
+    also: Callable[[dict[str, Any]], None] | None = None,
+) -> None:
+    """Measure, show, do what `also` says with the result, and fail where something is missing or was done twice."""
     if place.database_url is not None and place.data_dir is not None:
         raise typer.BadParameter("--database-url and --data-dir exclude each other")
     with reported(), watched() as progress:
@@ -55,6 +63,8 @@ def perform(scenario: Scenario[S], settings: S, place: Place, *, as_json: bool) 
         print_json(result)
     else:
         show(result)
+    if also is not None:
+        also(result)
     if not is_sound(result):
         typer.echo("Error: runs are missing, or were started more than once", err=True)
         raise typer.Exit(Exit.FAILED)

@@ -57,6 +57,9 @@ def _lines(name: str, value: object) -> Iterator[tuple[str, object]]:
         for key, each in value.items():
             if isinstance(each, Mapping):
                 yield from _lines(f"{name}, {key.replace('_', ' ')}", each)
+    elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+        for number, each in enumerate(value, start=1):
+            yield from _lines(f"{name} {number}", each)
     else:
         yield name, _text(value)
 

@@ -1,0 +1,141 @@
+"""Scenario `floor`: how fast the rows could be written that runs leave, if writing them were all there is to do.
+
+By bare binary COPY and one UPDATE for each batch, in batches as large as the scheduler's and the worker's. What a run
+costs beyond that is Evertick's own.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
+
+from evertick.bench.crowds import tidy
+from evertick.bench.figures import rated
+from evertick.bench.measuring import Scenario
+from evertick.bench.run_rows import RunRows
+from evertick.bench.stage import Stage
+from evertick.roles.scheduler.firing import BATCH
+from evertick.roles.worker.recorder import MOST
+from evertick.store import bench_floor
+from evertick.store.bench_floor import AttemptRow, OutcomeRow
+from evertick.store.database import Session, connect
+
+STRETCH = 24 * BATCH
+"""Of so many runs the rows are made at a time, while the clock stands still."""
+
+Row = TypeVar("Row", AttemptRow, OutcomeRow)
+Pass: TypeAlias = Callable[[range], Coroutine[Any, Any, int]]
+"""Makes the rows of some runs, and returns what then writes them; that returns how many of them it wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How many runs' rows to write."""
+
+    runs: int = 500_000
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Rows of one pass, and how long writing them took."""
+
+    rows: int
+    seconds: float
+
+
+async def run(stage: Stage, settings: Settings) -> dict[str, Any]:
+    await bench_floor.make_tables(stage.pool)
+    rows = RunRows(await stage.now(), settings.seed)
+    stage.progress.begin("making timers")
+    for numbers in _stretches(settings.runs):
+        await bench_floor.copy_timers(stage.pool, rows.timers(numbers))
+    # Not from the pool, which has few, and is needed besides.
+    async with _connected(stage.url) as firing, _connected(stage.url) as recording:
+        passes = _passes(firing, recording, rows)
+        written = {name: await _measure(stage, settings.runs, name, each) for name, each in passes.items()}
+    wanted = {"attempts": 1, "outcomes": 1, "attempts_and_outcomes": 2, "timers": 1, "everything": 2}
+    seconds = written["everything"].seconds
+    return {
+        "runs": settings.runs,
+        "missing": sum(count * settings.runs - written[name].rows for name, count in wanted.items()),
+        "seconds": round(seconds, 3),
+        "runs_per_second": round(settings.runs / seconds),
+        "rows": {name: rated(each.rows, each.seconds) for name, each in written.items() if name != "everything"},
+    }
+
+
+def _passes(firing: Session, recording: Session, rows: RunRows) -> dict[str, Pass]:
+    """Each table alone, both ledgers at once, and everything: by two connections, as scheduler and worker have theirs.
+
+    Everything: a transaction for each batch that moves its timers and appends its attempts; beside it, outcomes.
+    """
+    later = rows.following()
+    fire = partial(bench_floor.fire, firing, next_at=later.next_at)
+    move = partial(bench_floor.move, firing, next_at=rows.next_at)
+
+    def attempts(numbers: range) -> Coroutine[Any, Any, int]:
+        return _write(partial(bench_floor.copy_attempts, firing), _batches(rows.attempts(numbers), BATCH))
+
+    def outcomes(numbers: range) -> Coroutine[Any, Any, int]:
+        return _write(partial(bench_floor.copy_outcomes, recording), _batches(rows.outcomes(numbers), MOST))
+
+    def everything(numbers: range) -> Coroutine[Any, Any, int]:
+        recorded = _write(partial(bench_floor.copy_outcomes, recording), _batches(later.outcomes(numbers), MOST))
+        return _at_once(_write(fire, _batches(later.attempts(numbers), BATCH)), recorded)
+
+    return {
+        "attempts": attempts,
+        "outcomes": outcomes,
+        "attempts_and_outcomes": lambda numbers: _at_once(attempts(numbers), outcomes(numbers)),
+        "timers": lambda numbers: _write(move, _batches(rows.attempts(numbers), BATCH)),
+        "everything": everything,
+    }
+
+
+@asynccontextmanager
+async def _connected(url: str) -> AsyncIterator[Session]:
+    connection = await connect(url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def _measure(stage: Stage, runs: int, name: str, writes: Pass) -> Written:
+    """One pass over all runs, into empty ledgers."""
+    await bench_floor.empty_tables(stage.pool)
+    await tidy(stage)
+    stage.progress.begin(f"writing {name.replace('_', ' ')}", runs)
+    count, seconds = 0, 0.0
+    for numbers in _stretches(runs):
+        writing = writes(numbers)
+        began = time.perf_counter()
+        count += await writing
+        seconds += time.perf_counter() - began
+        stage.progress.reach(numbers.stop)
+    return Written(count, seconds)
+
+
+async def _write(write: Callable[[Sequence[Row]], Awaitable[int]], batches: Sequence[Sequence[Row]]) -> int:
+    return sum([await write(batch) for batch in batches])
+
+
+async def _at_once(*writing: Awaitable[int]) -> int:
+    return sum(await asyncio.gather(*writing))
+
+
+def _batches(rows: Sequence[Row], size: int) -> list[list[Row]]:
+    """In the order of the key, as the product's own statements write them."""
+    return [sorted(rows[first : first + size]) for first in range(0, len(rows), size)]
+
+
+def _stretches(runs: int) -> Iterator[range]:
+    for first in range(0, runs, STRETCH):
+        yield range(first, min(first + STRETCH, runs))
+
+
+SCENARIO = Scenario("floor", run, reuses=False)

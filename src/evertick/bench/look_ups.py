@@ -1,0 +1,52 @@
+"""How long finding what is due takes: the same look-up as a scheduler's that has just got its partitions."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from statistics import median
+from typing import Any
+
+from evertick.bench.stage import Stage
+from evertick.domain.ids import PARTITIONS
+from evertick.roles.scheduler.loading import GROUP, MOST
+from evertick.store import timers
+
+BEGINNING_AT = datetime(1, 1, 2, tzinfo=UTC)
+HORIZON = timedelta(minutes=10)
+"""The default, which holds because no setting of whoever measures reaches the processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookUps:
+    """One look-up for each group of partitions: how long each took, and how many timers all of them found."""
+
+    took_ms: tuple[float, ...]
+    timers: int
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        return {
+            "p50": round(median(self.took_ms), 3),
+            "max": round(max(self.took_ms), 3),
+            "groups": len(self.took_ms),
+            "timers": self.timers,
+        }
+
+
+async def look_up_groups(stage: Stage) -> LookUps:
+    """Look up what is due within the horizon, group by group."""
+    before_at = await stage.now() + HORIZON
+    took, found = [], 0
+    async with stage.pool.acquire() as session:
+        await timers.load(session, [], BEGINNING_AT, before_at, MOST)  # as ever after the first: prepared
+        for group in _groups():
+            began = time.perf_counter()
+            found += len(await timers.load(session, group, BEGINNING_AT, before_at, MOST))
+            took.append((time.perf_counter() - began) * 1000)
+    return LookUps(tuple(took), found)
+
+
+def _groups() -> Iterator[range]:
+    for first in range(0, PARTITIONS, GROUP):
+        yield range(first, min(first + GROUP, PARTITIONS))

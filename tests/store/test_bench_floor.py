@@ -1,0 +1,59 @@
+"""The floor's rows are of the same shape as those of real runs, in tables like theirs."""
+
+import asyncpg
+import pytest
+
+from evertick.bench.run_rows import RunRows
+from evertick.store import bench_floor
+from evertick.store.lanes import clock
+
+RUNS = range(600)
+TABLES = [
+    ("attempts", bench_floor.AttemptRow._fields),
+    ("outcomes", bench_floor.OutcomeRow._fields),
+    ("timers", bench_floor.TimerRow._fields),
+]
+
+
+@pytest.mark.parametrize(("table", "fields"), TABLES)
+async def test_rows_have_every_column(connection: asyncpg.Connection, table: str, fields: tuple[str, ...]) -> None:
+    columns = await connection.fetch(
+        "SELECT attname FROM pg_attribute WHERE attrelid = $1::text::regclass AND attnum > 0", table
+    )
+    assert sorted(fields) == sorted(row["attname"] for row in columns)
+
+
+@pytest.mark.parametrize("ledger", ["attempts", "outcomes"])
+async def test_ledgers_have_the_indexes_of_a_day(connection: asyncpg.Connection, ledger: str) -> None:
+    await bench_floor.make_tables(connection)
+    count = "SELECT count(*) FROM pg_index WHERE indrelid = $1::text::regclass"
+    assert await connection.fetchval(count, f"floor_{ledger}") == await connection.fetchval(count, ledger) > 0
+
+
+async def test_firing_moves_each_timer_and_appends_its_attempt(connection: asyncpg.Connection) -> None:
+    rows = await _standing(connection)
+    assert await bench_floor.fire(connection, rows.attempts(RUNS), rows.next_at) == len(RUNS)
+    assert await bench_floor.copy_outcomes(connection, rows.outcomes(RUNS)) == len(RUNS)
+    joined = await connection.fetchval(
+        "SELECT count(*) FROM timers"
+        "  JOIN floor_attempts attempt ON (attempt.lane_id, attempt.seq) = (last_lane, last_seq)"
+        "   AND attempt.job_id = timers.job_id AND attempt.fire_at < timers.fire_at"
+        "  JOIN floor_outcomes outcome ON (outcome.lane_id, outcome.seq) = (last_lane, last_seq)"
+    )
+    assert joined == len(RUNS)
+
+
+async def test_each_run_is_followed_by_the_next_of_its_job(connection: asyncpg.Connection) -> None:
+    rows = await _standing(connection)
+    following = rows.following()
+    assert await bench_floor.move(connection, following.attempts(RUNS), following.next_at) == 0
+    assert await bench_floor.move(connection, rows.attempts(RUNS), rows.next_at) == len(RUNS)
+    assert await bench_floor.move(connection, following.attempts(RUNS), following.next_at) == len(RUNS)
+
+
+async def _standing(connection: asyncpg.Connection) -> RunRows:
+    """Empty ledgers, and the timers of all runs."""
+    await bench_floor.make_tables(connection)
+    rows = RunRows(await clock(connection), seed=1)
+    assert await bench_floor.copy_timers(connection, rows.timers(RUNS)) == len(RUNS)
+    return rows
