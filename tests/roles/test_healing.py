@@ -5,6 +5,7 @@ import asyncpg
 import pytest
 
 from evertick.roles.janitor import Janitor, chores
+from evertick.roles.janitor.chores import Rounds
 from evertick.store.database import Pool, connect
 from roles.household import Household
 
@@ -137,6 +138,22 @@ async def test_all_jobs_are_looked_at_page_by_page(
     for _ in range(5):
         await house.job()
     assert (await Janitor(pool).keep_house()).timers_healed == 5
+
+
+async def test_a_look_at_all_jobs_is_spread_over_several_rounds(
+    pool: Pool, house: Household, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chores, "BATCH", 2)
+    clock = iter(range(100))
+    monkeypatch.setattr(
+        "evertick.roles.janitor.chores.monotonic", lambda: next(clock)
+    )  # a second goes by with each look at it
+    for _ in range(5):
+        await house.job()
+    rounds = Rounds(after_id=0)
+    healed = [(await chores.heal(pool, DAY, rounds, seconds=2)).timers for _ in range(5)]
+    assert healed == [2, 2, 1, 0, 0]
+    assert rounds.after_id is None
 
 
 async def test_a_rule_that_cannot_be_read_stops_nobody_else(

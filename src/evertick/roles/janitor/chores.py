@@ -1,9 +1,12 @@
 """The chores, one function each: every one can be stopped anywhere and done again, by this janitor or by another."""
 
 import logging
+import math
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from time import monotonic
 
 from evertick.roles.janitor.healing import heal_all
 from evertick.store import housekeeping
@@ -58,16 +61,24 @@ async def remove_one_offs(pool: Pool) -> int:
     return removed
 
 
-async def heal(pool: Pool, history: timedelta) -> Healed:
-    """Go through all jobs and give those that lost their tick's timer a new one."""
+@dataclass(slots=True)
+class Rounds:
+    """How far one has come in going through all jobs, which may take more than one time: `after_id` None is the end."""
+
+    after_id: int | None = None
+
+
+async def heal(pool: Pool, history: timedelta, rounds: Rounds, seconds: float = math.inf) -> Healed:
+    """Go on through all jobs, for so long at most, and give those that lost their tick's timer a new one."""
     timers = finished = 0
-    page = await housekeeping.timerless_page(pool, 0, BATCH)
-    while page.last_id is not None:
+    until = monotonic() + seconds
+    while rounds.after_id is not None and monotonic() < until:
+        page = await housekeeping.timerless_page(pool, rounds.after_id, BATCH)
+        rounds.after_id = page.last_id
         if page.job_ids:
             healed = await _heal_some(pool, page.job_ids, history)
             timers += healed.timers
             finished += healed.finished
-        page = await housekeeping.timerless_page(pool, page.last_id, BATCH)
     if timers or finished:
         lost = timers + finished
         logger.warning("%d jobs had lost their timer: %d have it back, %d are finished", lost, timers, finished)

@@ -8,7 +8,7 @@ locks that would are given up and tried again in the next round. Rows that someo
 
 Steps: each minute it tries to be the one janitor at work. If it is, it adds days and brings statistics up to date; each
 hour, by the database's clock so that all come at the same time and one does it, it does the rest too, in batches with a
-transaction each.
+transaction each. Looking for lost timers goes through all jobs, a second or so in each minute until all were seen.
 
 Crash: its lock goes with its connection, each batch was done or not, and whoever comes next does the rest. Slow
 database: a round takes longer; the others pass. Two at once, when the lock was lost with its connection: both do the
@@ -17,11 +17,13 @@ same, and each statement finds done what the other did.
 
 import asyncio
 import logging
+import math
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 
 from evertick.domain.errors import require_at_least
 from evertick.roles.janitor import chores
+from evertick.roles.janitor.chores import Rounds
 from evertick.runtime.loop import Loop
 from evertick.store import housekeeping, lanes, members
 from evertick.store.database import Pool
@@ -31,6 +33,8 @@ logger = logging.getLogger("evertick.janitor")
 DEFAULT_HISTORY = timedelta(days=90)
 DEFAULT_AHEAD = 3
 EVERY_SECONDS = 60.0
+HEALING_SECONDS = 1.0
+"""Of each minute, until all jobs were seen: ten million take more than half a minute in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,7 @@ class Janitor:
         self._history = history
         self._ahead = ahead
         self._swept_hour: datetime | None = None
+        self._rounds = Rounds()
         self._round: asyncio.Task[None] | None = None
         self._loop = Loop("keep house", self._step)
 
@@ -75,21 +80,25 @@ class Janitor:
             self._round.cancel()
         await self._loop.stop()
 
-    async def keep_house(self, *, thoroughly: bool = True) -> Report:
-        """One round: all chores, or only those of each minute."""
+    async def keep_house(self, *, thoroughly: bool = True, healing_seconds: float = math.inf) -> Report:
+        """One round: all chores, or only those of each minute. It looks for lost timers for so long at most."""
         # Without its turn: firing needs the days, whoever else has gone silent in theirs.
         report = Report(days_added=await chores.add_days(self._pool, self._ahead))
         async with housekeeping.turn(self._pool) as is_ours:
             if not is_ours:
                 return replace(report, passed=True)
             if thoroughly:
+                self._rounds.after_id = 0
+            # What was lost comes first, then what may go.
+            healed = await chores.heal(self._pool, self._history, self._rounds, healing_seconds)
+            report = replace(report, timers_healed=healed.timers, jobs_finished=healed.finished)
+            if thoroughly:
                 report = await self._sweep(report)
             # Last, because what was removed or brought back counts too.
             return replace(report, tables_analyzed=await chores.analyze(self._pool))
 
     async def _sweep(self, report: Report) -> Report:
-        """The chores of each hour: what was lost first, then what may go."""
-        healed = await chores.heal(self._pool, self._history)
+        """The chores of each hour."""
         one_offs = await chores.remove_one_offs(self._pool)
         dropped, unfinished = await chores.drop_days(self._pool, self._history)
         pruned = await chores.prune(self._pool, self._history)
@@ -97,8 +106,6 @@ class Janitor:
         await members.forget(self._pool)
         return replace(
             report,
-            timers_healed=healed.timers,
-            jobs_finished=healed.finished,
             one_offs_removed=one_offs,
             days_dropped=dropped,
             days_unfinished=unfinished,
@@ -119,6 +126,6 @@ class Janitor:
         hour = now_at.replace(minute=0, second=0, microsecond=0)
         thoroughly = hour != self._swept_hour
         self._swept_hour = hour  # once an hour, however it ends: what fails for a lasting reason must not go on and on
-        report = await self.keep_house(thoroughly=thoroughly)
+        report = await self.keep_house(thoroughly=thoroughly, healing_seconds=HEALING_SECONDS)
         if report != Report() and not report.passed:
             logger.info("kept house: %s", report)

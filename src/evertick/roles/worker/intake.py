@@ -3,9 +3,9 @@
 import logging
 import math
 import random
-import time
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
+from time import monotonic
 
 from evertick.roles.worker.holdings import Holdings
 from evertick.roles.worker.pace import Batch, Pace
@@ -75,11 +75,11 @@ class Intake:
         if most <= 0:
             return LONGEST_PAUSE  # woken before, as soon as there is room
         named, self._named = self._named, set()
-        if 0 < len(named) <= MOST_LANES and time.monotonic() < self._clear_until:
+        if 0 < len(named) <= MOST_LANES and monotonic() < self._clear_until:
             # If no lane had more, that was all: whatever nobody named, the next look at all lanes finds.
             return 0 if await self.lease(most, named) and self._is_cut else FIRST_PAUSE
         self._clear_until = -math.inf
-        asked = time.monotonic()
+        asked = monotonic()
         if await self.lease(most):
             self._pause = FIRST_PAUSE
             return 0
@@ -96,7 +96,7 @@ class Intake:
         likely = self._lanes if named is None else len(named)
         width = min(MOST_LANES, most, 2 * likely)
         depth = math.ceil(most / min(width, likely))
-        asked = time.monotonic()
+        asked = monotonic()
         attempts = await lanes.lease(
             self._pool,
             list(self._queue_ids),
@@ -121,7 +121,7 @@ class Intake:
 
     async def _find_queues(self) -> None:
         """Queues are never removed; those of other tenants under the same name may come."""
-        now = time.monotonic()
+        now = monotonic()
         are_missing = len(self._queue_ids) < len(self._queues)
         if now - self._looked < (QUEUES_SECONDS if are_missing else 10 * QUEUES_SECONDS):
             return
