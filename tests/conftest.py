@@ -1,6 +1,7 @@
 """Fixtures for every test that needs PostgreSQL, and the end of all servers that tests started."""
 
 import itertools
+import logging
 import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -27,6 +28,17 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         postgres.remove(Path(os.environ.pop(_ROOT)))
+
+
+@pytest.fixture(autouse=True)
+def logs_as_before() -> Iterator[None]:
+    """A command that runs in this process sets up its logs; the next test must not inherit them."""
+    root, ours = logging.getLogger(), logging.getLogger("evertick")
+    handlers, levels = list(root.handlers), (root.level, ours.level)
+    yield
+    root.handlers[:] = [handler for handler in root.handlers if handler in handlers]
+    root.setLevel(levels[0])
+    ours.setLevel(levels[1])
 
 
 @pytest.fixture(scope="session")
