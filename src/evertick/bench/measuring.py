@@ -14,6 +14,7 @@ from evertick.bench.machine import machine
 from evertick.bench.progress import Progress
 from evertick.bench.server_lifetime import Ground, Place, database, server
 from evertick.bench.stage import Stage, staged
+from evertick.runtime.garbage import expect_batches
 from evertick.store import bench_figures
 
 
@@ -37,6 +38,7 @@ class Scenario(Generic[S]):
 
 def measure(scenario: Scenario[S], settings: S, place: Place, progress: Progress) -> dict[str, Any]:
     """One object with all figures. Whatever happens, processes are stopped and what was made for this is removed."""
+    expect_batches()
     with _interrupted_by_sigterm():
         progress.begin("starting")
         with server(place) as ground:
