@@ -49,9 +49,13 @@ def _use_once(case: Any) -> None:
 
 
 def _match_any(case: Any) -> None:
-    """A version that is out of date is refused (412) before anybody looks at the body."""
+    """A version that is out of date, or of what is not there, is refused (412) before anybody looks at the body."""
     tags = (case.headers or {}).get("If-Match")
-    if isinstance(tags, str) and re.fullmatch(IF_MATCH, tags):
+    if not isinstance(tags, str) or not re.fullmatch(IF_MATCH, tags):
+        return
+    if case.operation.path.endswith("/by-name/{name}"):
+        del case.headers["If-Match"]
+    else:
         case.headers["If-Match"] = "*"
 
 
