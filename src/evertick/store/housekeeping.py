@@ -99,7 +99,12 @@ async def add_day(pool: Pool, day: date) -> bool:
         async with _hurrying(pool) as connection:
             added: bool = await _SQL["add_day"].fetchval(connection, day=day)
             return added
-    except (asyncpg.DuplicateTableError, asyncpg.UniqueViolationError, asyncpg.LockNotAvailableError):
+    except (
+        asyncpg.DuplicateTableError,
+        asyncpg.DuplicateObjectError,  # its row type, which comes before it
+        asyncpg.UniqueViolationError,
+        asyncpg.LockNotAvailableError,
+    ):
         return False
 
 
