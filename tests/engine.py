@@ -22,6 +22,7 @@ from evertick.store.timers import Fired, Firing, Gap, Plan
 AT = datetime(2026, 6, 9, 12, tzinfo=UTC)
 """A fire time long past by the server's clock: whatever stands at it is due."""
 MINUTE = timedelta(minutes=1)
+HORIZON = timedelta(minutes=10)
 LIFETIME = timedelta(seconds=60)
 LEASE = timedelta(seconds=30)
 PATIENCE_SECONDS = 20.0
@@ -243,7 +244,7 @@ async def timers_of(connection: Connection, job: Job) -> list[tuple[str, datetim
 @asynccontextmanager
 async def scheduler(url: str, node: str = "scheduler", clock: Clock | None = None) -> AsyncIterator[Scheduler]:
     """A scheduler whose steps the test drives."""
-    opened = Scheduler(url, node, lifetime=LIFETIME, lease_time=LEASE, clock=clock)
+    opened = Scheduler(url, node, lifetime=LIFETIME, lease_time=LEASE, horizon=HORIZON, clock=clock)
     await opened.open()
     try:
         yield opened

@@ -137,7 +137,7 @@ class Settings:
     heartbeat_seconds: float = _setting(_positive, 0.5)
     heartbeat_timeout_seconds: float = _setting(_positive, 5.0)
     lease_seconds: float = _setting(_positive, 30.0)
-    load_horizon_seconds: float = _setting(_positive, 600.0)
+    load_horizon_seconds: float = _setting(_positive, 120.0)
     history_days: float = _setting(_positive, 90.0)
 
     @property

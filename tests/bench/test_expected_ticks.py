@@ -9,7 +9,8 @@ from evertick.bench.steady import Settings, expected_ticks
 def test_each_tick_of_the_stretch_is_expected(jobs: int, rate: int, seconds: int, offset: int) -> None:
     settings = Settings(jobs=jobs, rate=rate, seconds=seconds)
     stretch = range(offset, offset + seconds)
-    ticks = sum((second - number) % settings.period_seconds == 0 for second in stretch for number in range(jobs))
+    period, stride = settings.period_seconds, settings.stride
+    ticks = sum((second - number * stride) % period == 0 for second in stretch for number in range(jobs))
     assert expected_ticks(settings, offset) == ticks
 
 

@@ -9,6 +9,7 @@ import pytest
 from engine import until
 from evertick.domain.errors import InvalidFields
 from evertick.domain.ids import partition_of
+from evertick.domain.jitter import jitter_offset
 from evertick.domain.job.fields import read_spec
 from evertick.usecases.context import Tenant
 from evertick.usecases.create import create
@@ -74,6 +75,15 @@ async def test_jitter_moves_the_due_time_and_not_the_next_run(world: World, tena
     assert job.next_run_at == at(60)
     due_at = await world.connection.fetchval("SELECT due_at FROM timers")
     assert timedelta(0) < due_at - at(60) < timedelta(minutes=10)
+
+
+async def test_jobs_of_one_batch_have_each_its_own_jitter(world: World, tenant: Tenant) -> None:
+    await create_many(tenant, [{**HOURLY, "jitter_seconds": 600}] * 3 + [HOURLY])
+    rows = await world.connection.fetch("SELECT job_id, fire_at, due_at FROM timers ORDER BY job_id")
+    assert {row["fire_at"] for row in rows} == {at(60)}
+    offsets = [jitter_offset(row["job_id"], timedelta(minutes=10)) for row in rows[:3]]
+    assert len(set(offsets)) == 3
+    assert [row["due_at"] - at(60) for row in rows] == [*offsets, timedelta(0)]
 
 
 async def test_faults_are_all_told_and_nothing_is_written(world: World, tenant: Tenant) -> None:

@@ -1,4 +1,4 @@
-"""How long finding what is due takes: the same look-up as a scheduler's that has just got its partitions."""
+"""How long finding what is due takes, by the same look-ups as a scheduler's."""
 
 import time
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from typing import Any
 
 from evertick.bench.stage import Stage
 from evertick.domain.ids import PARTITIONS
-from evertick.roles.scheduler.loading import GROUP, MOST
+from evertick.roles.scheduler.loading import GROUP, MOST, POLL_AHEAD, POLL_FEW
 from evertick.store import timers
 
 BEGINNING_AT = datetime(1, 1, 2, tzinfo=UTC)
-HORIZON = timedelta(minutes=10)
+HORIZON = timedelta(minutes=2)
 """The default, which holds because no setting of whoever measures reaches the processes."""
 
 
@@ -35,14 +35,23 @@ class LookUps:
 
 
 async def look_up_groups(stage: Stage) -> LookUps:
-    """Look up what is due within the horizon, group by group."""
-    before_at = await stage.now() + HORIZON
+    """Look up what is due within the horizon, group by group: as a scheduler does that has just got its partitions."""
+    return await _look_up(stage, HORIZON, MOST)
+
+
+async def poll_groups(stage: Stage) -> LookUps:
+    """Look up what is due right now, group by group; a scheduler's poll each second asks for all groups at once."""
+    return await _look_up(stage, POLL_AHEAD, POLL_FEW)
+
+
+async def _look_up(stage: Stage, ahead: timedelta, most: int) -> LookUps:
+    before_at = await stage.now() + ahead
     took, found = [], 0
     async with stage.pool.acquire() as session:
-        await timers.load(session, [], BEGINNING_AT, before_at, MOST)  # as ever after the first: prepared
+        await timers.load(session, [], BEGINNING_AT, before_at, most)  # as ever after the first: prepared
         for group in _groups():
             began = time.perf_counter()
-            found += len(await timers.load(session, group, BEGINNING_AT, before_at, MOST))
+            found += len(await timers.load(session, group, BEGINNING_AT, before_at, most))
             took.append((time.perf_counter() - began) * 1000)
     return LookUps(tuple(took), found)
 

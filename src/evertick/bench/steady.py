@@ -1,7 +1,6 @@
 """Scenario `steady`: very many jobs that fire again and again, so many each second, for some minutes."""
 
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,29 +9,30 @@ from typing import Any
 from evertick.bench import workload
 from evertick.bench.crowds import gather_crowd, seconds_to_load, tidy
 from evertick.bench.figures import accounted, lags, rated, read_runs
-from evertick.bench.look_ups import BEGINNING_AT, HORIZON
+from evertick.bench.look_ups import HORIZON, LookUps, poll_groups
 from evertick.bench.measuring import Scenario
 from evertick.bench.process_figures import cpu_seconds, peak_memory_mb
 from evertick.bench.stage import Stage
 from evertick.bench.warm_up import Crew, seconds_to_warm_up, warm_crew
 from evertick.bench.watching import until_drained, until_fired
-from evertick.domain.ids import PARTITIONS
-from evertick.store import bench_figures, timers
+from evertick.store import bench_figures
 from evertick.store.bench_figures import Counters
 
+GOLDEN = 0.618
 LOOK_UPS = 3
-LOOK_AHEAD = timedelta(seconds=2)
-LOOK_UP_MOST = 1_000
-"""As the scheduler looks each second for what it has not heard of."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How many jobs, about how many of them fire each second, and for how long that is measured."""
+    """How many jobs, about how many of them fire each second, and for how long that is measured.
+
+    `spread`: by a jitter of a second. Otherwise all are due as the second begins.
+    """
 
     jobs: int = 10_000_000
     rate: int = 2_800
     seconds: float = 300.0
+    spread: bool = True
     payload_bytes: int = 100
     workers: int = 1
     concurrency: int | None = None
@@ -42,6 +42,16 @@ class Settings:
     def period_seconds(self) -> int:
         """After so many seconds each job fires again."""
         return max(1, math.ceil(self.jobs / self.rate))
+
+    @property
+    def stride(self) -> int:
+        """By so many seconds of the period a job fires later than the one created before it.
+
+        Those that lie on one page of the database fire all over the period, as they would if people had made them. It
+        has no divisor in common with the period, so each second has its share.
+        """
+        period = self.period_seconds
+        return next(each for each in range(max(1, round(period * GOLDEN)), 2 * period) if math.gcd(each, period) == 1)
 
 
 async def run(stage: Stage, settings: Settings) -> dict[str, Any]:
@@ -69,19 +79,20 @@ async def run(stage: Stage, settings: Settings) -> dict[str, Any]:
         "period_seconds": settings.period_seconds,
         "scheduler_peak_memory_mb": memory,
         "cores_used": cost,
-        "due_look_up_ms": look_ups,
+        "due_look_up_ms": look_ups.figures,
     }
 
 
 def expected_ticks(settings: Settings, offset: int) -> int:
     """How many ticks fall into the measured stretch, which begins so many seconds after the first tick of all.
 
-    Job number n fires at second n modulo the period.
+    Job number n fires at second n times the stride, modulo the period.
     """
     period = settings.period_seconds
+    back = pow(settings.stride, -1, period)
     rounds, rest = divmod(math.ceil(settings.seconds), period)
-    seconds = ((offset + each) % period for each in range(rest))
-    return rounds * settings.jobs + sum(len(range(second, settings.jobs, period)) for second in seconds)
+    firsts = ((offset + each) * back % period for each in range(rest))
+    return rounds * settings.jobs + sum(len(range(first, settings.jobs, period)) for first in firsts)
 
 
 async def _load(stage: Stage, settings: Settings) -> datetime:
@@ -106,28 +117,28 @@ async def _quiet_from(stage: Stage, first_at: datetime, base: Counters) -> datet
 
 
 def _jobs(settings: Settings, from_at: datetime) -> Iterator[workload.Fields]:
-    period = settings.period_seconds
+    period, stride = settings.period_seconds, settings.stride
     starts = [(from_at + timedelta(seconds=second)).isoformat() for second in range(period)]
     fields = {
         "schedule": f"every {period}s",
         "target": workload.target(),
         "payload": workload.payload(settings.payload_bytes, settings.seed),
+        "jitter_seconds": int(settings.spread),
     }
-    return ({**fields, "start_at": starts[number % period]} for number in range(settings.jobs))
+    return ({**fields, "start_at": starts[number * stride % period]} for number in range(settings.jobs))
 
 
-async def _look_up_now_and_then(stage: Stage, until_at: datetime, seconds: float) -> list[float]:
+async def _look_up_now_and_then(stage: Stage, until_at: datetime, seconds: float) -> LookUps:
     """Wait for the end of the stretch; in between, a few times, see how long finding what is due takes."""
-    took = []
+    took: tuple[float, ...] = ()
+    found = 0
     for number in range(1, LOOK_UPS + 1):
         left = timedelta(seconds=seconds * (1 - number / (LOOK_UPS + 1)))
         await stage.sleep_until(until_at - left, "measuring")
-        before_at = await stage.now() + LOOK_AHEAD
-        began = time.perf_counter()
-        await timers.load(stage.pool, range(PARTITIONS), BEGINNING_AT, before_at, LOOK_UP_MOST)
-        took.append(round((time.perf_counter() - began) * 1000, 2))
+        look_ups = await poll_groups(stage)
+        took, found = took + look_ups.took_ms, found + look_ups.timers
     await stage.sleep_until(until_at, "measuring")
-    return took
+    return LookUps(took, found)
 
 
 def _cpu(crew: Crew) -> dict[str, float]:

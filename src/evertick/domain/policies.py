@@ -3,7 +3,13 @@
 from enum import StrEnum
 
 
-class DstGap(StrEnum):
+class Word(StrEnum):
+    """A word that one chooses. As a key it costs what any text does; enum's own hash is Python's."""
+
+    __hash__ = str.__hash__
+
+
+class DstGap(Word):
     """What becomes of a wall time that the clocks jump over."""
 
     CATCH_UP = "catch_up"  # runs once, at the first instant after the jump (Debian cron)
@@ -11,7 +17,7 @@ class DstGap(StrEnum):
     SHIFT = "shift"  # keeps its distance from midnight: 02:30 runs at 03:30
 
 
-class DstOverlap(StrEnum):
+class DstOverlap(Word):
     """Which of the two instants a repeated wall time means."""
 
     FIRST = "first"
@@ -19,7 +25,7 @@ class DstOverlap(StrEnum):
     BOTH = "both"
 
 
-class MissedWindow(StrEnum):
+class MissedWindow(Word):
     """What to do with ticks that are late beyond their grace."""
 
     SKIP = "SKIP"
@@ -27,7 +33,7 @@ class MissedWindow(StrEnum):
     RUN_ALL = "RUN_ALL"
 
 
-class ConcurrentPolicy(StrEnum):
+class ConcurrentPolicy(Word):
     """What to do with a tick while an earlier run of the job is unfinished."""
 
     SKIP = "SKIP"
@@ -36,7 +42,7 @@ class ConcurrentPolicy(StrEnum):
     REPLACE = "REPLACE"
 
 
-class Backoff(StrEnum):
+class Backoff(Word):
     """How the delay before a retry grows with the attempts."""
 
     FIXED = "fixed"
@@ -44,7 +50,7 @@ class Backoff(StrEnum):
     EXPONENTIAL = "exponential"
 
 
-class Priority(StrEnum):
+class Priority(Word):
     """Which lanes are drawn first."""
 
     HIGH = "high"

@@ -19,12 +19,17 @@ async def aside(work: Callable[[], _T]) -> _T:
 
 
 class Slices:
-    """Cuts a long piece of work on the loop: between two small steps, others have their turn when time is up."""
+    """Cuts a long piece of work on the loop: `if slices.is_over: await slices.pause()` between two small steps."""
 
     def __init__(self) -> None:
-        self._since = time.perf_counter()
+        self._until = time.perf_counter() + SLICE_SECONDS
+
+    @property
+    def is_over(self) -> bool:
+        """Whether others should have their turn. Asked for each of very many steps, so it is no coroutine."""
+        return time.perf_counter() > self._until
 
     async def pause(self) -> None:
-        if time.perf_counter() - self._since > SLICE_SECONDS:
-            await asyncio.sleep(0)
-            self._since = time.perf_counter()
+        """Let others have their turn."""
+        await asyncio.sleep(0)
+        self._until = time.perf_counter() + SLICE_SECONDS

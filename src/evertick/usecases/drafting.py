@@ -56,8 +56,11 @@ class Drafter:
         if found is None:
             made = define(spec, job_id, self._now_at, self._now_at, self._tenant.shortest)
             found = made, self._swallowed(made)
-            if not spec.jitter_seconds and binding_of(*timing[:4]) is not Binding.JOB:
+            if binding_of(*timing[:4]) is not Binding.JOB:
                 self._shared[timing] = found
+        elif spec.jitter_seconds:
+            made, gaps = found
+            found = made.for_job(job_id), gaps  # the one thing that is each job's own
         return found
 
     def _swallowed(self, made: Definition) -> tuple[Gap, ...]:

@@ -74,6 +74,9 @@ def steady(
     jobs: Jobs = 10_000_000,
     rate: Annotated[int, typer.Option(min=1, max=100_000, help="How many of them fire each second.")] = 2_800,
     seconds: Seconds = 300,
+    spread: Annotated[
+        bool, typer.Option("--spread/--at-once", help="Due all over each second, by jitter; or all as it begins.")
+    ] = True,
     payload_bytes: PayloadBytes = 100,
     workers: Workers = 1,
     concurrency: Concurrency = None,
@@ -88,7 +91,7 @@ def steady(
     """
     if rate > jobs:
         raise typer.BadParameter("--rate must not be more than --jobs: no job fires more than once a second")
-    settings = steady_scenario.Settings(jobs, rate, seconds, payload_bytes, workers, concurrency, seed)
+    settings = steady_scenario.Settings(jobs, rate, seconds, spread, payload_bytes, workers, concurrency, seed)
     perform(steady_scenario.SCENARIO, settings, Place(database_url, data_dir), as_json=as_json)
 
 

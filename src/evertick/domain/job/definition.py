@@ -38,6 +38,11 @@ class Definition(NamedTuple):
     first_fire_at: datetime | None
     first_due_at: datetime | None
 
+    def for_job(self, job_id: int) -> "Definition":
+        """The same for another job, which has its own place in the jitter's window."""
+        jitter = timedelta(microseconds=self.rule.jitter_us)
+        return self._replace(first_due_at=_first_due(self.first_fire_at, job_id, jitter))
+
 
 def define(
     spec: JobSpec, job_id: int, created_at: datetime, now: datetime, shortest: timedelta = SHORTEST_INTERVAL
@@ -53,8 +58,12 @@ def define(
     except InvalidInput as refused:
         faults = tuple(text_faults(*timing[:4])) or (fault_of(refused),)
         raise InvalidFields(faults) from refused
-    first_due_at = None if fire_at is None else due_at(fire_at, jitter_offset(job_id, settled.jitter))
+    first_due_at = _first_due(fire_at, job_id, settled.jitter)
     return Definition(settled.rule, settled.canonical, settled.digest, fire_at, first_due_at)
+
+
+def _first_due(fire_at: datetime | None, job_id: int, jitter: timedelta) -> datetime | None:
+    return None if fire_at is None else due_at(fire_at, jitter_offset(job_id, jitter))
 
 
 def _first_fire(

@@ -5,6 +5,8 @@ by field, which can tell what is wrong, and knows the rarer ways of writing thin
 """
 
 import functools
+from collections.abc import Mapping
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -17,7 +19,7 @@ from evertick.domain.job.spec import DEFAULT_RETRY_MAX_DELAY_SECONDS, JobSpec, c
 from evertick.domain.job.target import HttpTarget
 from evertick.domain.job.target_fields import METHODS, read_handler, read_queue
 from evertick.domain.job.url import fault_in_url
-from evertick.domain.job.values import UNSTORABLE
+from evertick.domain.job.values import UNSTORABLE, read_instant
 
 _KEPT = 4096
 _MOST_KEPT_MEMBERS = 16
@@ -29,7 +31,7 @@ def read_at_once(fields: object) -> JobSpec | None:
         spec = msgspec.convert(fields, JobSpec)
     except (msgspec.ValidationError, UnicodeEncodeError, RecursionError):
         return None
-    return spec if _texts(spec) and _waits(spec) and _target(spec) and _rest(spec) else None
+    return spec if _texts(spec) and _waits(spec) and _target(spec) and _rest(spec) and _window(spec, fields) else None
 
 
 def _texts(spec: JobSpec) -> bool:
@@ -63,14 +65,28 @@ def _target(spec: JobSpec) -> bool:
 
 
 def _rest(spec: JobSpec) -> bool:
-    if spec.start_at is not None or spec.end_at is not None:
-        return False
     template, labels = spec.idempotency_key_template, spec.labels
     if template != DEFAULT_TEMPLATE and not _is_template(template):
         return False
     if labels and (len(labels) > _MOST_KEPT_MEMBERS or not _are_labels(tuple(labels.items()))):
         return False
     return spec.payload is None or is_plain(spec.payload)
+
+
+def _window(spec: JobSpec, fields: object) -> bool:
+    """Whether start and end are texts that mean what was read, in their order; in UTC, as they are kept."""
+    start_at, end_at = spec.start_at, spec.end_at
+    if start_at is None and end_at is None:
+        return True
+    if not isinstance(fields, Mapping) or not (start_at is None or end_at is None or start_at < end_at):
+        return False
+    return _is_instant(fields.get("start_at"), start_at) and _is_instant(fields.get("end_at"), end_at)
+
+
+def _is_instant(text: object, at: datetime | None) -> bool:
+    if at is None:
+        return True
+    return at.tzinfo is UTC and isinstance(text, str) and _instant(text) == at
 
 
 def _passes(reader: Reader, value: object) -> bool:
@@ -100,6 +116,11 @@ def _are_headers(items: tuple[tuple[str, str], ...]) -> bool:
 @functools.lru_cache(maxsize=_KEPT)
 def _are_labels(items: tuple[tuple[str, str], ...]) -> bool:
     return _passes(read_labels, dict(items))
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _instant(text: str) -> datetime | None:
+    return read_instant(text, "", Faults())
 
 
 @functools.lru_cache(maxsize=_KEPT)

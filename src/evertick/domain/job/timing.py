@@ -72,7 +72,7 @@ _timing_fields = attrgetter(*Timing._fields)
 
 
 def timing_of(spec: JobSpec) -> Timing:
-    return Timing(*_timing_fields(spec))
+    return Timing._make(_timing_fields(spec))
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,11 @@ _DELAY = re.compile(r"in\s+(.+)", re.IGNORECASE | re.DOTALL)
 _RECURRENCE = re.compile(r"(RRULE|DTSTART|RDATE|EXDATE|EXRULE)[;:]", re.IGNORECASE)
 _INSTANT = re.compile(r"\d{4}-?(\d\d|W)-?\d", re.IGNORECASE | re.ASCII)
 
+# Asked of each job of a batch, so in one step: with or without a zone before it.
+_ZONE = r"\s*(?:(?:CRON_)?TZ=\S+\s+)?"
+_ZONED_RECURRENCE = re.compile(_ZONE + _RECURRENCE.pattern, re.IGNORECASE)
+_ZONED_ONE_OFF = re.compile(_ZONE + r"(?:now\s*\Z|in\s+\S|[0-9]{4}-?(?:[0-9]{2}|W)-?[0-9])", re.IGNORECASE)
+
 
 def split_zone(text: str, timezone: str) -> tuple[str, str]:
     """The text without the zone written in it, and the zone that holds: the one in the text counts as `timezone`."""
@@ -51,17 +56,12 @@ def split_zone(text: str, timezone: str) -> tuple[str, str]:
 
 def is_recurrence(text: str) -> bool:
     """Whether a text is of the one form whose ticks may take long to find."""
-    text = text.strip()
-    match = _ZONE_PREFIX.fullmatch(text)
-    return _RECURRENCE.match(match[2] if match else text) is not None
+    return _ZONED_RECURRENCE.match(text) is not None
 
 
 def is_one_off(text: str) -> bool:
     """Whether a text looks like `now`, a delay or an instant."""
-    text = text.strip()
-    match = _ZONE_PREFIX.fullmatch(text)
-    bare = match[2].strip() if match else text
-    return bare.lower() == "now" or bool(_DELAY.match(bare) or _INSTANT.match(bare))
+    return _ZONED_ONE_OFF.match(text) is not None
 
 
 def parse(text: str, setting: Setting) -> Spec:  # noqa: PLR0911 - one return for each form of text

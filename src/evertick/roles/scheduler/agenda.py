@@ -4,7 +4,8 @@ A copy of a part of the timers table, and only a hint: what is missing here is f
 is refused by the statement that fires.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from evertick.domain.fairness import DueWork
@@ -25,7 +26,11 @@ class Entry(NamedTuple):
 
 
 class Agenda:
-    """Knows each timer once: by its job's id if it is a tick's, else by a negative number of its own."""
+    """Knows each timer once: by its job's id if it is a tick's, else by a negative number of its own.
+
+    The table is read while timers are fired. So an answer may show a timer as it was before it fired: what was in hand
+    at any time of a reading is known better here.
+    """
 
     def __init__(self, now_us: int) -> None:
         self._wheel = Wheel(now_us)
@@ -35,6 +40,8 @@ class Agenda:
         self._numbers: dict[TimerKey, int] = {}
         self._last_number = 0
         self._counts = [0] * PARTITIONS
+        self._in_hand: list[Entry] = []
+        self._fired: set[TimerKey] | None = None  # while the table is read
 
     def __len__(self) -> int:
         return len(self._timers)
@@ -47,17 +54,38 @@ class Agenda:
     def count(self, partition: int) -> int:
         return self._counts[partition]
 
-    def add(self, timers: Iterable[Timer]) -> None:
-        """Learn of timers. One that is known already is replaced: a job's tick may have moved."""
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Around a look at the table, one at a time, up to the `add` of what it found."""
+        self._fired = {_identity(timer) for _, timer in self._in_hand}
+        try:
+            yield
+        finally:
+            self._fired = None
+
+    def add(self, timers: Iterable[Timer]) -> set[int]:
+        """Learn of timers. One that is known already is replaced: a job's tick may have moved.
+
+        Returns the partitions of those that were news.
+        """
         entries: list[tuple[int, int]] = []
+        news: set[int] = set()
+        fired = self._fired or ()
         for timer in timers:
+            if fired and _identity(timer) in fired:
+                continue
             key = self._key(timer)
-            if key not in self._timers:
+            known = self._timers.get(key)
+            if known == timer:
+                continue
+            news.add(partition_of(timer.job_id))
+            if known is None:
                 self._counts[partition_of(timer.job_id)] += 1
             self._timers[key] = timer
             if key not in self._is_due:
                 entries.append((key, to_us(timer.due_at)))
         self._wheel.add_many(entries)
+        return news
 
     def collect(self, now_us: int, weights: Mapping[int, int], most: int | None = None) -> None:
         """Move what is due by now, or so much of it, from the wheel to those who wait for their turn."""
@@ -73,7 +101,10 @@ class Agenda:
             self._due.catch_up.add(tenant_id, keys, weights.get(tenant_id, 1))
 
     def take(self, most: int, now_us: int) -> list[Entry]:
-        """The next due timers in fair order, at most one of each job. They stay known until `settle` or `forget`."""
+        """The next due timers in fair order, at most one of each job.
+
+        They stay known until `settle` or `forget`, and are in hand until `let_go`.
+        """
         taken: dict[int, Entry] = {}
         for key in self._due.take(most, most):
             self._is_due.discard(key)
@@ -86,7 +117,14 @@ class Agenda:
                 self._wheel.add(key, due_us)
             else:
                 taken[timer.job_id] = Entry(key, timer)
-        return list(taken.values())
+        self._in_hand = list(taken.values())
+        if self._fired is not None:
+            self._fired |= {_identity(timer) for _, timer in self._in_hand}
+        return self._in_hand
+
+    def let_go(self) -> None:
+        """What was taken has been fired, or not: the table says by now what became of it."""
+        self._in_hand = []
 
     def settle(self, key: int, timer: Timer) -> None:
         """The timer has moved on, and is due again soon enough to stay."""
@@ -106,7 +144,7 @@ class Agenda:
         self._wheel.cancel(key)
         self._counts[partition_of(timer.job_id)] -= 1
         if key < 0:
-            del self._numbers[timer.job_id, timer.kind, timer.fire_at]
+            del self._numbers[_identity(timer)]
 
     def keep_only(self, partitions: Iterable[int]) -> None:
         """Forget the timers of all other partitions."""
@@ -121,8 +159,12 @@ class Agenda:
     def _key(self, timer: Timer) -> int:
         if timer.kind == "tick":
             return timer.job_id
-        identity = (timer.job_id, timer.kind, timer.fire_at)
+        identity = _identity(timer)
         if identity not in self._numbers:
             self._last_number -= 1
             self._numbers[identity] = self._last_number
         return self._numbers[identity]
+
+
+def _identity(timer: Timer) -> TimerKey:
+    return timer.job_id, timer.kind, timer.fire_at

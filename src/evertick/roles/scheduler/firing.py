@@ -83,6 +83,8 @@ class Firing:
             for entry in entries:
                 self._state.agenda.again(entry.key, now_us)
             raise
+        finally:
+            self._state.agenda.let_go()
         self._state.clock.observe(fired.now_at)
         self._state.holdings.last_seq = max(self._state.holdings.last_seq, fired.last_seq)
         self._follow(planned, fired)

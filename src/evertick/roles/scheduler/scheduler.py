@@ -52,7 +52,7 @@ class Scheduler:
         region: str = "",
         heartbeat: timedelta = timedelta(seconds=0.5),
         lifetime: timedelta = timedelta(seconds=5),
-        horizon: timedelta = timedelta(minutes=10),
+        horizon: timedelta = timedelta(minutes=2),
         lease_time: timedelta = timedelta(seconds=30),
         pooler: bool = False,
         clock: Clock | None = None,
