@@ -158,3 +158,45 @@ def test_the_next_due_time_is_known() -> None:
     assert agenda.next_due_us() == NOW_US + SECOND_US
     due(agenda, 2)
     assert agenda.next_due_us() is None
+
+
+def test_what_fires_while_the_table_is_read_is_not_put_back_as_it_was() -> None:
+    """Once taken before the reading began, once meanwhile; in between the statement moves them."""
+    first, second, other = timer(1, 1), timer(2, 2), timer(3, 9)
+    agenda = agenda_of(first, second)
+    (early,) = due(agenda, 1)
+    with agenda.reading():
+        agenda.settle(early.key, timer(1, 11))
+        agenda.let_go()
+        (late,) = due(agenda, 2)
+        agenda.forget(late.key)
+        agenda.let_go()
+        assert agenda.add([first, second, other]) == {7}
+    assert timers(due(agenda, 12)) == [other, timer(1, 11)]
+
+
+def test_an_edit_is_learned_of_though_the_timer_fired_while_it_was_read() -> None:
+    agenda = agenda_of(timer(1, 1))
+    (entry,) = due(agenda, 1)
+    edited = timer(1, 5)
+    with agenda.reading():
+        agenda.forget(entry.key)
+        agenda.let_go()
+        agenda.add([edited])
+    assert timers(due(agenda, 5)) == [edited]
+
+
+def test_a_later_reading_is_believed_about_what_fired_before_it() -> None:
+    agenda = agenda_of(timer(1, 1))
+    (entry,) = due(agenda, 1)
+    agenda.again(entry.key, NOW_US)
+    agenda.let_go()
+    agenda.forget(entry.key)
+    with agenda.reading():
+        assert agenda.add([timer(1, 1)]) == {7}
+    assert timers(due(agenda, 1)) == [timer(1, 1)]
+
+
+def test_only_what_was_not_known_is_news() -> None:
+    agenda = agenda_of(timer(1, 1, partition=7), timer(2, 1, partition=8), timer(3, 1, partition=9))
+    assert agenda.add([timer(1, 1, partition=7), timer(2, 2, partition=8), timer(4, 1, partition=10)]) == {8, 10}

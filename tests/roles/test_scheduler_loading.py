@@ -2,13 +2,15 @@
 
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
+from typing import Any
 
 import asyncpg
 import pytest
 
 from engine import MINUTE, Job, add_job, runs_of, scheduler
 from evertick.roles.scheduler import Scheduler, loading
-from evertick.store import members
+from evertick.store import members, timers
+from evertick.store.database import Pool
 
 SECOND = timedelta(seconds=1)
 
@@ -169,3 +171,68 @@ async def test_a_lost_partition_is_forgotten_and_read_from_the_beginning_when_it
     assert known(node) == {neighbour.job_id}
     await node.loading.step()
     assert known(node) == {due.job_id, soon.job_id, neighbour.job_id, hidden.job_id}
+
+
+async def test_nothing_waits_for_a_firing(connection: asyncpg.Connection, node: Scheduler) -> None:
+    job = await add_job(connection)
+    async with node.state.holdings.writing:
+        await node.loading.step()
+        assert known(node) == {job.job_id}
+
+
+async def test_a_firing_in_the_middle_of_a_reading_is_believed_before_its_answer(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await add_job(connection, "every 1m", fire_at=now_at)
+    await node.loading.step()
+    read = timers.load
+
+    async def fired_before_the_answer_is_here(*arguments: Any) -> list[timers.Timer]:
+        answer = await read(*arguments)
+        assert await node.firing.fire_batch() == 1
+        return answer
+
+    monkeypatch.setattr(timers, "load", fired_before_the_answer_is_here)
+    await node.loading.load_due()
+    (timer,) = node.state.agenda._timers.values()
+    assert timer.fire_at == await connection.fetchval("SELECT fire_at FROM timers")
+    assert await node.firing.fire_batch() == 0
+    assert len(await runs_of(connection, job)) == 1
+
+
+async def test_partitions_with_more_timers_than_their_share_of_an_answer_are_read_again(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "ANSWER", 2)
+    monkeypatch.setattr(loading, "ANSWER_MOST", 256)
+    counts = {7: 1, 8: 5, 9: 40, 200: 3}
+    jobs = [
+        await add_job(connection, fire_at=now_at + MINUTE + n * SECOND, partition=partition)
+        for partition, count in counts.items()
+        for n in range(count)
+    ]
+    node.loading._each = 0
+    await node.loading.step()
+    assert known(node) == {job.job_id for job in jobs}
+    assert node.loading._truncated == set()
+    assert len({node.loading._until[partition] for partition in node.state.holdings.epochs}) == 1
+
+
+async def test_where_a_poll_finds_news_it_reads_what_is_behind_them(
+    connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "POLL_FEW", 2)
+    flood = [await add_job(connection) for _ in range(5)]
+    await node.loading.step()
+    hidden = [await add_job(connection, partition=8) for _ in range(5)]
+    asked: list[list[int]] = []
+    read = timers.load
+
+    async def noted(pool: Pool, partitions: list[int], *others: Any) -> list[timers.Timer]:
+        asked.append(partitions)
+        return await read(pool, partitions, *others)
+
+    monkeypatch.setattr(timers, "load", noted)
+    await node.loading.load_due()
+    assert known(node) == {job.job_id for job in (*flood, *hidden)}
+    assert [len(partitions) for partitions in asked] == [256, 1]
