@@ -77,11 +77,7 @@ async def create_many(
 
 
 def _schedule_of(job: object) -> str:
-    # Most are dicts, and to ask an abstract class about each costs more than the rest of this.
-    if isinstance(job, dict) or (not isinstance(job, JobSpec) and isinstance(job, Mapping)):
-        found = job.get("schedule")
-    else:
-        found = job.schedule if isinstance(job, JobSpec) else None
+    found = job.get("schedule") if isinstance(job, Mapping) else job.schedule if isinstance(job, JobSpec) else None
     return found if isinstance(found, str) else ""
 
 

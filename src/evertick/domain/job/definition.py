@@ -40,8 +40,8 @@ class Definition(NamedTuple):
 
     def for_job(self, job_id: int) -> "Definition":
         """The same for another job, which has its own place in the jitter's window."""
-        jitter = timedelta(microseconds=self.rule.jitter_us)
-        return self._replace(first_due_at=_first_due(self.first_fire_at, job_id, jitter))
+        first_due_at = _first_due(self.first_fire_at, job_id, timedelta(microseconds=self.rule.jitter_us))
+        return Definition(self.rule, self.canonical, self.digest, self.first_fire_at, first_due_at)
 
 
 def define(

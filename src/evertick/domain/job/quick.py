@@ -5,7 +5,6 @@ by field, which can tell what is wrong, and knows the rarer ways of writing thin
 """
 
 import functools
-from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import msgspec
@@ -16,7 +15,7 @@ from evertick.domain.job.faults import Faults, Reader
 from evertick.domain.job.headers import read_headers
 from evertick.domain.job.payload import is_plain, read_labels
 from evertick.domain.job.spec import DEFAULT_RETRY_MAX_DELAY_SECONDS, JobSpec, cached_template
-from evertick.domain.job.target import HttpTarget
+from evertick.domain.job.target import WorkerTarget
 from evertick.domain.job.target_fields import METHODS, read_handler, read_queue
 from evertick.domain.job.url import fault_in_url
 from evertick.domain.job.values import UNSTORABLE, read_instant
@@ -56,7 +55,7 @@ def _waits(spec: JobSpec) -> bool:
 
 def _target(spec: JobSpec) -> bool:
     target = spec.target
-    if not isinstance(target, HttpTarget):
+    if isinstance(target, WorkerTarget):
         return _is_handler(target.queue, target.handler)
     if target.method not in METHODS or not _is_url(target.url):
         return False
@@ -78,7 +77,7 @@ def _window(spec: JobSpec, fields: object) -> bool:
     start_at, end_at = spec.start_at, spec.end_at
     if start_at is None and end_at is None:
         return True
-    if not isinstance(fields, Mapping) or not (start_at is None or end_at is None or start_at < end_at):
+    if not isinstance(fields, dict) or not (start_at is None or end_at is None or start_at < end_at):
         return False
     return _is_instant(fields.get("start_at"), start_at) and _is_instant(fields.get("end_at"), end_at)
 
