@@ -17,6 +17,7 @@ def test_hot_second_counts_from_the_instant_at_which_all_is_due(postgres_server:
     assert_all_ran_once(found, 1000)
     assert found["first_start_seconds"] <= found["last_finish_seconds"] <= found["seconds"]
     assert_ranked(found["lag_ms"])
+    assert found["cpu_us_per_run"].keys() == {"scheduler", "worker"}
     # The lag of the last start is from that instant too.
     assert found["lag_ms"]["max"] <= 1000 * found["last_finish_seconds"] + 1
 
@@ -27,6 +28,7 @@ def test_steady_fires_each_tick_of_its_stretch(postgres_server: postgres.Server)
     assert_all_ran_once(found, 200)
     assert found["gaps"] == 0
     assert_ranked(found["lag_ms"])
+    assert found["cores_used"].keys() == {"scheduler", "worker"}
     assert found["due_look_up_ms"]["groups"] == 3 * 16
 
 

@@ -35,4 +35,4 @@ def test_idle_tells_what_it_costs_when_nothing_is_due(postgres_server: postgres.
     assert found["runs"] == 0
     assert found["statements_per_second"] >= 0
     # The server of a URL may be anywhere.
-    assert found["cores_used"].keys() == {"scheduler", "workers"}
+    assert found["cores_used"].keys() == {"scheduler", "worker"}

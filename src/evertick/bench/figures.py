@@ -1,5 +1,6 @@
 """From what the ledgers say to the figures of a result."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -30,6 +31,11 @@ def lags(runs: Runs) -> dict[str, Any]:
     if not runs.lags_ms:
         return {"lag_ms": None}
     return {"lag_ms": {name: round(value, 2) for name, value in zip(PERCENTILES, runs.lags_ms, strict=True)}}
+
+
+def spent(before: Mapping[str, float], after: Mapping[str, float], by: float, digits: int = 1) -> dict[str, float]:
+    """How much CPU time each kind of process took, divided by something."""
+    return {name: round((seconds - before.get(name, 0.0)) / by, digits) for name, seconds in after.items()}
 
 
 def seconds_between(from_at: datetime | None, to_at: datetime | None) -> float | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from evertick.bench.crowds import tidy
 from evertick.bench.errors import BenchFailed
-from evertick.bench.figures import accounted, lags, rated, read_runs, seconds_between
+from evertick.bench.figures import accounted, lags, rated, read_runs, seconds_between, spent
 from evertick.bench.processes import Process
 from evertick.bench.stage import Stage
 from evertick.bench.watching import SOON, until_drained
@@ -46,7 +46,9 @@ async def measure_from(stage: Stage, due_at: datetime, count: int, queue: str = 
     """The figures from an instant to the last outcome of what was due then."""
     base = await bench_figures.counters(stage.pool)
     await stage.sleep_until(due_at, "waiting for the instant")
+    cpu = stage.cpu_seconds()
     drained_at = await until_drained(stage, base, count, "running", due_before=due_at + SOON)
+    cpu_us_per_run = spent(cpu, stage.cpu_seconds(), count / 1e6)
     runs = await read_runs(stage, due_at, _after(due_at), queue)
     return {
         **accounted(runs, count),
@@ -54,6 +56,7 @@ async def measure_from(stage: Stage, due_at: datetime, count: int, queue: str = 
         "first_start_seconds": seconds_between(due_at, runs.first_started_at),
         "last_finish_seconds": seconds_between(due_at, runs.last_finished_at),
         **lags(runs),
+        "cpu_us_per_run": cpu_us_per_run,
     }
 
 

@@ -10,6 +10,7 @@ from asyncio.subprocess import PIPE, Process as Child
 from pathlib import Path
 
 from evertick.bench.errors import BenchFailed
+from evertick.bench.process_figures import cpu_seconds
 
 READY = "Evertick is ready"
 READY_SECONDS = 120.0
@@ -80,11 +81,12 @@ class Fleet:
         self._numbers = itertools.count(1)
 
     async def scheduler(self, roles: str = "scheduler,janitor") -> Process:
-        return await self._evertick("scheduler", "--roles", roles)
+        name, *_ = roles.split(",")
+        return await self._evertick(name, "scheduler", "--roles", roles)
 
     async def worker(self, concurrency: int | None = None) -> Process:
         options = () if concurrency is None else ("--concurrency", str(concurrency))
-        return await self._evertick("worker", "evertick.bench.noop:app", *options)
+        return await self._evertick("worker", "worker", "evertick.bench.noop:app", *options)
 
     async def server(self) -> tuple[Process, str]:
         """The HTTP API alone, and its address."""
@@ -114,6 +116,14 @@ class Fleet:
         for process in self._processes:
             process.check()
 
+    def cpu_seconds(self) -> dict[str, float]:
+        """CPU time of each kind of process so far, where the kernel tells."""
+        spent: dict[str, float] = {}
+        for process in self._processes:
+            if (seconds := cpu_seconds(process.pid)) is not None:
+                spent[process.name] = spent.get(process.name, 0.0) + seconds
+        return spent
+
     async def stop(self, *processes: Process) -> None:
         """Stop these, or all."""
         stopping = processes or tuple(self._processes)
@@ -124,9 +134,9 @@ class Fleet:
         """End whatever is left, at once."""
         await asyncio.gather(*(process.kill() for process in self._processes))
 
-    async def _evertick(self, command: str, *arguments: str) -> Process:
-        process = await self.start(command, "evertick.cli", command, *arguments)
+    async def _evertick(self, name: str, *arguments: str) -> Process:
+        process = await self.start(name, "evertick.cli", *arguments)
         said = await process.line()
         if not said.startswith(READY):
-            raise BenchFailed(f"{command} was to be ready, but said {said!r}")
+            raise BenchFailed(f"{name} was to be ready, but said {said!r}")
         return process

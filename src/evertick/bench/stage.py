@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 
 from evertick.bench.errors import BenchFailed
+from evertick.bench.process_figures import family_cpu_seconds
 from evertick.bench.processes import Fleet
 from evertick.bench.progress import Progress
 from evertick.bench.server_lifetime import Ground
@@ -40,6 +41,12 @@ class Stage:
     async def now(self) -> datetime:
         """The database's time."""
         return await lanes.clock(self.pool)
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """CPU time so far of each kind of process, and of the server if it is here."""
+        postmaster = self.ground.postmaster
+        server = None if postmaster is None else family_cpu_seconds(postmaster)
+        return self.fleet.cpu_seconds() | ({} if server is None else {"postgres": server})
 
     async def load(self, jobs: Iterable[Fields], total: int, what: str) -> float:
         """Create jobs by the product's own bulk path; returns how many seconds that took."""

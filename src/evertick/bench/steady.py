@@ -8,12 +8,12 @@ from typing import Any
 
 from evertick.bench import workload
 from evertick.bench.crowds import gather_crowd, seconds_to_load, tidy
-from evertick.bench.figures import accounted, lags, rated, read_runs
+from evertick.bench.figures import accounted, lags, rated, read_runs, spent
 from evertick.bench.look_ups import HORIZON, LookUps, poll_groups
 from evertick.bench.measuring import Scenario
-from evertick.bench.process_figures import cpu_seconds, peak_memory_mb
+from evertick.bench.process_figures import peak_memory_mb
 from evertick.bench.stage import Stage
-from evertick.bench.warm_up import Crew, seconds_to_warm_up, warm_crew
+from evertick.bench.warm_up import seconds_to_warm_up, warm_crew
 from evertick.bench.watching import until_drained, until_fired
 from evertick.store import bench_figures
 from evertick.store.bench_figures import Counters
@@ -63,9 +63,9 @@ async def run(stage: Stage, settings: Settings) -> dict[str, Any]:
     expected = expected_ticks(settings, round((from_at - first_at).total_seconds()))
     base = await bench_figures.counters(stage.pool)
     await stage.sleep_until(from_at, "waiting for the first tick")
-    cpu = _cpu(crew)
+    cpu = stage.cpu_seconds()
     look_ups = await _look_up_now_and_then(stage, until_at, settings.seconds)
-    cost = {name: round((after - cpu[name]) / settings.seconds, 3) for name, after in _cpu(crew).items()}
+    cores_used = spent(cpu, stage.cpu_seconds(), settings.seconds, digits=3)
     await until_fired(stage, until_at, expected, "firing the rest")
     memory = peak_memory_mb(crew.scheduler.pid)
     await stage.fleet.stop(crew.scheduler)
@@ -78,7 +78,7 @@ async def run(stage: Stage, settings: Settings) -> dict[str, Any]:
         **lags(runs),
         "period_seconds": settings.period_seconds,
         "scheduler_peak_memory_mb": memory,
-        "cores_used": cost,
+        "cores_used": cores_used,
         "due_look_up_ms": look_ups.figures,
     }
 
@@ -139,12 +139,6 @@ async def _look_up_now_and_then(stage: Stage, until_at: datetime, seconds: float
         took, found = took + look_ups.took_ms, found + look_ups.timers
     await stage.sleep_until(until_at, "measuring")
     return LookUps(took, found)
-
-
-def _cpu(crew: Crew) -> dict[str, float]:
-    """CPU seconds so far, where the kernel tells."""
-    scheduler = cpu_seconds(crew.scheduler.pid) or 0.0
-    return {"scheduler": scheduler, "workers": sum(cpu_seconds(each.pid) or 0.0 for each in crew.workers)}
 
 
 SCENARIO = Scenario("steady", run, reuses=False)
