@@ -1,9 +1,9 @@
 """Scenario `register`: how fast jobs come in over HTTP: in batches, one by one over many connections, by the client."""
 
+import asyncio
 import json
 import secrets
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice, repeat
@@ -31,12 +31,12 @@ UNLIMITED = {
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How many jobs each way, and over how many connections at once those that come one by one."""
+    """How many jobs each way, and over how many connections at once: first those that come one by one."""
 
     jobs: int = 100_000
     singles: int = 20_000
     connections: int = 64
-    batch_connections: int = 1
+    batch_connections: int = 2
     payload_bytes: int = 300
     seed: int = 1
 
@@ -52,7 +52,7 @@ async def run(stage: Stage, settings: Settings) -> dict[str, Any]:
     single = await _send(
         stage, address, key, _Load("single", "/api/v1/jobs", settings.singles, 1, job), settings.connections
     )
-    client = await _by_client(stage, address, key, settings.jobs, job)
+    client = await _by_client(stage, address, key, settings, job)
     ways = {"batch": batch, "single": single, "client": client}
     return {
         "runs": 0,
@@ -107,25 +107,26 @@ async def _send(stage: Stage, address: str, key: str, load: _Load, connections: 
     return {**await _counted(stage, load.way, load.jobs, answer.pop("seconds"), before), **answer}
 
 
-async def _by_client(stage: Stage, address: str, key: str, jobs: int, job: workload.Fields) -> dict[str, Any]:
-    """By the product's own client, as many in each call as the API takes."""
+async def _by_client(stage: Stage, address: str, key: str, settings: Settings, job: workload.Fields) -> dict[str, Any]:
+    """By the product's own client, as many in each call as the API takes, and as many calls at once as batches."""
     before = await bench_figures.queue_jobs(stage.pool, "bench-client")
-    stage.progress.begin("registering by the client", jobs)
-    waiting = workload.named(repeat(_into(job, "client"), jobs))
-    async with AsyncClient(address, key, timeout=600) as client:
-        began, done = time.monotonic(), 0
-        for chunk in _chunks(waiting):
+    stage.progress.begin("registering by the client", settings.jobs)
+    waiting = workload.named(repeat(_into(job, "client"), settings.jobs))
+    done = 0
+
+    async def send_on(client: AsyncClient) -> None:
+        nonlocal done
+        while chunk := list(islice(waiting, CHUNK)):
             verdicts = await client.jobs.create_many(chunk)
             if any(verdict.job_id is None for verdict in verdicts):
                 raise BenchFailed("the API refused a job")
             stage.progress.reach(done := done + len(chunk))
+
+    async with AsyncClient(address, key, timeout=600) as client:
+        began = time.monotonic()
+        await asyncio.gather(*(send_on(client) for _ in range(settings.batch_connections)))
         seconds = time.monotonic() - began
-    return await _counted(stage, "client", jobs, seconds, before)
-
-
-def _chunks(jobs: Iterator[workload.Fields]) -> Iterator[list[workload.Fields]]:
-    while chunk := list(islice(jobs, CHUNK)):
-        yield chunk
+    return await _counted(stage, "client", settings.jobs, seconds, before)
 
 
 async def _counted(stage: Stage, way: str, wanted: int, seconds: float, before: int) -> dict[str, Any]:

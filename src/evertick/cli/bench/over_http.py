@@ -14,7 +14,7 @@ def register(
     jobs: Jobs = 100_000,
     singles: Annotated[int, typer.Option(min=1, max=10_000_000, help="How many come one by one.")] = 20_000,
     connections: Annotated[int, typer.Option(min=1, max=10_000, help="Over how many connections these come.")] = 64,
-    batch_connections: Annotated[int, typer.Option(min=1, max=64, help="And over how many the batches.")] = 1,
+    batch_connections: Annotated[int, typer.Option(min=1, max=64, help="And over how many the batches.")] = 2,
     payload_bytes: PayloadBytes = 300,
     seed: Seed = 1,
     database_url: DatabaseUrl = None,
