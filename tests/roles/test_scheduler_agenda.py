@@ -95,9 +95,9 @@ def test_what_was_handed_out_stays_known_until_it_is_settled_or_forgotten() -> N
     agenda = agenda_of(timer(1), timer(2), timer(3))
     one, two, three = due(agenda)
     assert len(agenda) == 3
-    agenda.settle(one.key, timer(1, 60))
-    agenda.again(two.key, NOW_US + SECOND_US)
-    agenda.forget(three.key)
+    agenda.settle(one, timer(1, 60))
+    agenda.again(two, NOW_US + SECOND_US)
+    agenda.forget(three)
     assert len(agenda) == 2
     assert timers(due(agenda, 1)) == [two.timer]
     assert timers(due(agenda, 60)) == [timer(1, 60)]
@@ -107,9 +107,9 @@ def test_what_was_forgotten_does_not_come_back_by_itself() -> None:
     agenda = agenda_of(timer(1), timer(2))
     one, two = due(agenda)
     agenda.keep_only([])
-    agenda.settle(one.key, timer(1))
-    agenda.again(two.key, NOW_US)
-    agenda.forget(one.key)
+    agenda.settle(one, timer(1))
+    agenda.again(two, NOW_US)
+    agenda.forget(one)
     assert (len(agenda), agenda.count(7), due(agenda)) == (0, 0, [])
 
 
@@ -166,10 +166,10 @@ def test_what_fires_while_the_table_is_read_is_not_put_back_as_it_was() -> None:
     agenda = agenda_of(first, second)
     (early,) = due(agenda, 1)
     with agenda.reading():
-        agenda.settle(early.key, timer(1, 11))
+        agenda.settle(early, timer(1, 11))
         agenda.let_go()
         (late,) = due(agenda, 2)
-        agenda.forget(late.key)
+        agenda.forget(late)
         agenda.let_go()
         assert agenda.add([first, second, other]) == {7}
     assert timers(due(agenda, 12)) == [other, timer(1, 11)]
@@ -180,18 +180,43 @@ def test_an_edit_is_learned_of_though_the_timer_fired_while_it_was_read() -> Non
     (entry,) = due(agenda, 1)
     edited = timer(1, 5)
     with agenda.reading():
-        agenda.forget(entry.key)
+        agenda.forget(entry)
         agenda.let_go()
         agenda.add([edited])
     assert timers(due(agenda, 5)) == [edited]
 
 
+def test_what_is_learned_of_a_timer_in_hand_counts_more_than_how_its_firing_ended() -> None:
+    agenda = agenda_of(timer(1, 1), timer(2, 1), timer(3, 1))
+    refused, moved, failed = due(agenda, 1)
+    edited = [timer(number, 5) for number in (1, 2, 3)]
+    with agenda.reading():
+        agenda.add(edited)
+    agenda.forget(refused)
+    agenda.settle(moved, timer(2, 3))
+    agenda.again(failed, NOW_US)
+    agenda.let_go()
+    assert due(agenda, 4) == []
+    assert timers(due(agenda, 5)) == edited
+
+
+def test_a_retry_that_follows_at_once_is_another_timer_than_the_one_in_hand() -> None:
+    first = timer(1, 1, kind="retry", fire_at=AT)
+    agenda = agenda_of(first)
+    (entry,) = due(agenda, 1)
+    with agenda.reading():
+        agenda.forget(entry)
+        agenda.let_go()
+        agenda.add([timer(1, 2, kind="retry", fire_at=AT)])
+    assert timers(due(agenda, 2)) == [timer(1, 2, kind="retry", fire_at=AT)]
+
+
 def test_a_later_reading_is_believed_about_what_fired_before_it() -> None:
     agenda = agenda_of(timer(1, 1))
     (entry,) = due(agenda, 1)
-    agenda.again(entry.key, NOW_US)
+    agenda.again(entry, NOW_US)
     agenda.let_go()
-    agenda.forget(entry.key)
+    agenda.forget(entry)
     with agenda.reading():
         assert agenda.add([timer(1, 1)]) == {7}
     assert timers(due(agenda, 1)) == [timer(1, 1)]

@@ -77,7 +77,7 @@ async def use_up(connection: asyncpg.Connection, node: Scheduler, jobs: list[Job
     """As if they had fired for the last time."""
     for job in jobs:
         await connection.execute("DELETE FROM timers WHERE job_id = $1", job.job_id)
-        node.state.agenda.forget(job.job_id)
+        node.state.agenda._drop(job.job_id)
 
 
 async def test_a_flood_larger_than_an_answer_is_fired_whole_and_once(
@@ -221,7 +221,6 @@ async def test_partitions_with_more_timers_than_their_share_of_an_answer_are_rea
 async def test_where_a_poll_finds_news_it_reads_what_is_behind_them(
     connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "POLL_FEW", 2)
     flood = [await add_job(connection) for _ in range(5)]
     await node.loading.step()
     hidden = [await add_job(connection, partition=8) for _ in range(5)]
@@ -233,6 +232,56 @@ async def test_where_a_poll_finds_news_it_reads_what_is_behind_them(
         return await read(pool, partitions, *others)
 
     monkeypatch.setattr(timers, "load", noted)
-    await node.loading.load_due()
+    await node.loading.load_due(few=2)
     assert known(node) == {job.job_id for job in (*flood, *hidden)}
     assert [len(partitions) for partitions in asked] == [256, 1]
+
+
+async def test_a_partition_that_was_not_read_to_its_end_is_read_on_before_that_is_due(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though what was read is not used up: jobs that fire again stay. And nothing is read that is far away."""
+    for limit, value in {"MOST": 10, "REFILL": 5, "AHEAD_SECONDS": 0}.items():
+        monkeypatch.setattr(loading, limit, value)
+    jobs = [await add_job(connection, fire_at=now_at + 4 * SECOND + n * SECOND) for n in range(40)]
+    await node.loading.step()
+    assert known(node) == {job.job_id for job in jobs[:10]}
+    await node.loading.step()
+    assert known(node) == {job.job_id for job in jobs[:19]}  # from the tenth on, which may not have been the last
+    await node.loading.step()
+    assert known(node) == {job.job_id for job in jobs[:19]}
+
+
+async def test_more_than_fit_at_one_instant_are_read_as_the_first_are_used_up(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit, value in {"MOST": 10, "REFILL": 5, "AHEAD_SECONDS": 0}.items():
+        monkeypatch.setattr(loading, limit, value)
+    jobs = [await add_job(connection, fire_at=now_at + 3 * SECOND) for _ in range(25)]
+    later = await add_job(connection, fire_at=now_at + 4 * SECOND)
+    for _ in range(3):
+        await node.loading.step()
+    assert later.job_id in known(node)
+    read = known(node) - {later.job_id}
+    assert len(read) == 10
+    await use_up(connection, node, [job for job in jobs if job.job_id in read])
+    await node.loading.step()
+    assert len(known(node) - {later.job_id}) == 10
+
+
+async def test_a_partition_that_is_lost_while_it_is_read_is_not_read_on(
+    connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "MOST", 10)
+    for _ in range(20):
+        await add_job(connection)
+    read = timers.load
+
+    async def lost_meanwhile(*arguments: Any) -> list[timers.Timer]:
+        answer = await read(*arguments)
+        node.membership._drop({7})
+        return answer
+
+    monkeypatch.setattr(timers, "load", lost_meanwhile)
+    await node.loading.step()
+    assert (node.loading._truncated, known(node)) == (set(), set())

@@ -1,15 +1,18 @@
 """What a worker leases: from all lanes now and then, and at once from those that a wake-up names."""
 
 import time
+from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import asyncpg
 import pytest
 
 from engine import AT, Holder, Job, Planned, add_job
+from evertick.roles.worker import intake
 from evertick.roles.worker.holdings import Holdings
-from evertick.roles.worker.intake import FIRST_PAUSE, LONGEST_PAUSE, MOST_LANES, QUEUES_SECONDS, Intake
+from evertick.roles.worker.intake import FIRST_PAUSE, LONGEST_PAUSE, MOST_LANES, QUEUES_SECONDS, READERS, Intake
 from evertick.roles.worker.pace import Pace
+from evertick.store.database import Pool, close_pool, open_pool
 from evertick.store.lanes import Leased
 
 LEASE = timedelta(minutes=1)
@@ -18,11 +21,11 @@ LEASE = timedelta(minutes=1)
 class Bench:
     """An intake that has looked at all lanes a moment ago, and what came of it."""
 
-    def __init__(self, connection: asyncpg.Connection) -> None:
+    def __init__(self, pool: Pool, connection: asyncpg.Connection) -> None:
         self.room = 100
         self.taken: list[Leased] = []
         self.intake = Intake(
-            connection,  # type: ignore[arg-type]  # whatever runs statements
+            pool,
             "w",
             ["default"],
             None,
@@ -45,11 +48,13 @@ class Bench:
 
 
 @pytest.fixture
-async def bench(connection: asyncpg.Connection) -> Bench:
+async def bench(connection: asyncpg.Connection, database_url: str) -> AsyncIterator[Bench]:
     await add_job(connection, fire_at=AT + timedelta(days=1))
-    bench = Bench(connection)
+    pool = await open_pool(database_url, min_size=1, max_size=READERS)
+    bench = Bench(pool, connection)
     assert await bench.intake.step() == FIRST_PAUSE
-    return bench
+    yield bench
+    await close_pool(pool)
 
 
 async def test_only_lanes_that_a_wake_up_names_are_asked_at_once(connection: asyncpg.Connection, bench: Bench) -> None:
@@ -137,3 +142,20 @@ async def test_a_wake_up_that_names_none_or_too_many_is_for_all(
 
 async def test_the_lanes_of_others_are_none_of_its_business(bench: Bench) -> None:
     assert not bench.intake.hear(frozenset({999 << 10}))
+
+
+async def test_what_was_leased_is_read_by_several_at_once_while_the_disk_is_slow(
+    connection: asyncpg.Connection, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers = []
+    for slow_seconds in (-60.0, -60.0, 60.0, 60.0):  # as if it were slow, then as if it were not
+        monkeypatch.setattr(intake, "SLOW_SECONDS", slow_seconds)
+        readers.append(bench.intake._readers)
+        jobs = [await add_job(connection, partition=partition) for partition in range(10)]
+        for job in jobs:
+            await bench.ready(job)
+        bench.intake.hear(None)
+        bench.taken.clear()
+        await bench.intake.step()
+        assert sorted(bench.jobs) == sorted(job.job_id for job in jobs)
+    assert readers == [1, READERS, READERS, 1]

@@ -176,6 +176,13 @@ def test_a_window_ends_after_it_starts() -> None:
     assert fault(start_at=at, end_at=at) == ("/end_at", "must be later than start_at")
 
 
+@pytest.mark.parametrize("name", ["start_at", "end_at"])
+def test_one_end_of_a_window_without_a_zone_is_a_fault_of_that_end(name: str) -> None:
+    window = {"start_at": "2026-06-09T13:00:00Z", "end_at": "2027-06-09T13:00:00Z"}
+    pointer, reason = fault(**window | {name: "2026-12-09T13:00:00"})
+    assert (pointer, reason.partition(":")[0]) == (f"/{name}", "needs a time zone")
+
+
 def test_a_number_of_a_thousand_digits_is_refused_like_any_other() -> None:
     assert fault(max_retries=10**5000) == ("/max_retries", "must be from 0 to 1000")
 

@@ -10,11 +10,10 @@ from typing import Any
 from evertick.bench.stage import Stage
 from evertick.domain.ids import PARTITIONS
 from evertick.roles.scheduler.loading import GROUP, MOST, POLL_AHEAD, POLL_FEW
+from evertick.roles.scheduler.scheduler import HORIZON
 from evertick.store import timers
 
 BEGINNING_AT = datetime(1, 1, 2, tzinfo=UTC)
-HORIZON = timedelta(minutes=2)
-"""The default, which holds because no setting of whoever measures reaches the processes."""
 
 
 @dataclass(frozen=True, slots=True)

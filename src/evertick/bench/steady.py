@@ -7,19 +7,23 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from evertick.bench import workload
-from evertick.bench.crowds import gather_crowd, seconds_to_load, tidy
+from evertick.bench.crowds import TRIAL, gather_crowd, seconds_to_load, tidy
 from evertick.bench.figures import accounted, lags, rated, read_runs, spent
-from evertick.bench.look_ups import HORIZON, LookUps, poll_groups
+from evertick.bench.look_ups import LookUps, poll_groups
 from evertick.bench.measuring import Scenario
 from evertick.bench.process_figures import peak_memory_mb
 from evertick.bench.stage import Stage
 from evertick.bench.warm_up import seconds_to_warm_up, warm_crew
 from evertick.bench.watching import until_drained, until_fired
+from evertick.roles.scheduler.scheduler import HORIZON
 from evertick.store import bench_figures
 from evertick.store.bench_figures import Counters
 
 GOLDEN = 0.618
+"""Multiples of this, without their whole parts, lie evenly and never close together for long."""
 LOOK_UPS = 3
+TRIAL_SHARE = 200
+"""One in so many jobs is loaded to see how long the others will take: the better that is known, the less is waited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,8 @@ def expected_ticks(settings: Settings, offset: int) -> int:
 
 async def _load(stage: Stage, settings: Settings) -> datetime:
     """Load everything, and return the instant of the first tick, for which there should be time to warm up."""
-    trial = await gather_crowd(stage, 0, rules=100, seed=settings.seed)
+    share = max(TRIAL, settings.jobs // TRIAL_SHARE)
+    trial = await gather_crowd(stage, 0, rules=100, seed=settings.seed, trial=share)
     soon = min(settings.jobs, settings.rate * round(HORIZON.total_seconds()))
     lead = timedelta(seconds=seconds_to_load(settings.jobs, trial.rate) + seconds_to_warm_up(soon))
     first_at = (await stage.now() + lead).replace(microsecond=0)

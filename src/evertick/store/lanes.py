@@ -1,8 +1,12 @@
 """Lanes and leases: how ready attempts reach workers and dispatchers."""
 
+import asyncio
+import math
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
+
+import asyncpg
 
 from evertick.store import statements
 from evertick.store.statements import Connection
@@ -60,8 +64,12 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
     rotation: int,
     lease_time: timedelta,
     only: Collection[int] | None = None,
+    readers: int = 1,
 ) -> list[Leased]:
-    """Lease ranges, then read what is in them. Should the second fail, the leases run out."""
+    """Lease ranges, then read what is in them. Should the second fail, the leases run out.
+
+    `readers`: by so many connections of a pool at once. Each waits for the disk, page by page.
+    """
     ranges = await _SQL["lease"].fetch(
         connection,
         queue_ids=queue_ids,
@@ -74,6 +82,15 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
     )
     if not ranges:
         return []
+    size = math.ceil(len(ranges) / readers)
+    parts = [ranges[start : start + size] for start in range(0, len(ranges), size)]
+    if len(parts) == 1:
+        return await _leased(connection, ranges, most_per_lane)
+    found = await asyncio.gather(*(_leased(connection, part, most_per_lane) for part in parts))
+    return [attempt for part in found for attempt in part]
+
+
+async def _leased(connection: Connection, ranges: Sequence[asyncpg.Record], most_per_lane: int) -> list[Leased]:
     rows = await _SQL["leased"].fetch(
         connection,
         lease_ids=[range_["lease_id"] for range_ in ranges],

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from evertick.domain.ids import Prefix, format_id
+from evertick.domain.job.fields import with_defaults
 from evertick.domain.schedule.instants import SECOND_US
 from evertick.store.jobs import JobRow
 
@@ -56,7 +57,7 @@ def job_of(row: JobRow) -> Job:
 
 def stored_fields(spec: str, payload: str | None) -> dict[str, Any]:
     """The fields of a stored specification."""
-    fields: dict[str, Any] = json.loads(spec)
+    fields = with_defaults(json.loads(spec))
     fields["payload"] = None if payload is None else json.loads(payload)
     return fields
 

@@ -46,7 +46,10 @@ def write_payload(payload: Json) -> str | None:
 
 
 def write_spec(spec: JobSpec) -> str:
-    """The specification as it is stored: JSON of all its fields but the payload."""
+    """The specification as it is stored: JSON of all its fields but the payload, and those that have their default.
+
+    Defaults are part of the API's contract. A release that changes one writes the old one into what is stored.
+    """
     return _json.encode(replace(spec, payload=msgspec.UNSET)).decode()
 
 

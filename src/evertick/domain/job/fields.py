@@ -24,6 +24,7 @@ from evertick.domain.job.spec import (
     cached_template,
     default_retry_max_delay,
 )
+from evertick.domain.job.target import HttpTarget, WorkerTarget
 from evertick.domain.job.target_fields import read_target
 from evertick.domain.job.timing import text_faults
 from evertick.domain.job.values import one_of, read_instant, read_name, seconds, text, whole_number, write_instant
@@ -126,6 +127,18 @@ def spec_to_fields(spec: JobSpec) -> dict[str, Any]:
         "labels": dict(spec.labels),
         "retain_seconds": spec.retain_seconds,
     }
+
+
+def with_defaults(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields that were stored without their defaults, whole again."""
+    target = fields["target"]
+    return {**_DEFAULTS, **fields, "target": {**_TARGET_DEFAULTS[target["type"]], **target}}
+
+
+_TARGET_DEFAULTS = {
+    fields["type"]: fields for fields in (HttpTarget(url="").to_fields(), WorkerTarget(handler="").to_fields())
+}
+_DEFAULTS = spec_to_fields(JobSpec(schedule="manual", target=WorkerTarget(handler="")))
 
 
 def patched(spec: JobSpec, fields: object) -> JobSpec:

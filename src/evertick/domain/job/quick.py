@@ -77,9 +77,10 @@ def _window(spec: JobSpec, fields: object) -> bool:
     start_at, end_at = spec.start_at, spec.end_at
     if start_at is None and end_at is None:
         return True
-    if not isinstance(fields, dict) or not (start_at is None or end_at is None or start_at < end_at):
+    if not isinstance(fields, dict):
         return False
-    return _is_instant(fields.get("start_at"), start_at) and _is_instant(fields.get("end_at"), end_at)
+    are_instants = _is_instant(fields.get("start_at"), start_at) and _is_instant(fields.get("end_at"), end_at)
+    return are_instants and (start_at is None or end_at is None or start_at < end_at)
 
 
 def _is_instant(text: object, at: datetime | None) -> bool:

@@ -35,7 +35,7 @@ DEFAULT_RETRY_MAX_DELAY_SECONDS = 3600
 Wait: TypeAlias = Annotated[int, Meta(ge=0, le=LONGEST_WAIT_S)] | Annotated[float, Meta(ge=0, le=LONGEST_WAIT_S)]
 
 
-class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a job is to do, and when. `fields.read_spec` makes checked ones: these bounds alone are not enough.
 
     A name of None is generated when the job is made. A grace of None is as long as the interval, an hour at most.

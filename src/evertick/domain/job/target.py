@@ -12,7 +12,7 @@ DEFAULT_QUEUE = "default"
 DEFAULT_METHOD = "POST"
 
 
-class HttpTarget(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="http"):
+class HttpTarget(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="http"):
     """A request to `url` whose body is the payload."""
 
     url: str
@@ -27,7 +27,9 @@ class HttpTarget(Struct, frozen=True, forbid_unknown_fields=True, tag_field="typ
         return {"type": "http", "url": self.url, "method": self.method, "headers": dict(self.headers)}
 
 
-class WorkerTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="worker"):
+class WorkerTarget(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="worker"
+):
     """A worker's function, named by the word that workers and jobs agree on."""
 
     queue: str = DEFAULT_QUEUE

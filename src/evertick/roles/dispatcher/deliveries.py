@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from evertick.domain.job.target import HTTP_QUEUE, HttpTarget
+from evertick.domain.job.target import DEFAULT_METHOD, HTTP_QUEUE, HttpTarget
 from evertick.roles.dispatcher.keyring import Keyring
 from evertick.roles.dispatcher.shares import Shares
 from evertick.roles.worker.handlers import Handler, Handlers
@@ -24,8 +24,8 @@ REMEMBERED_SPECS = 4096
 
 class _Target(msgspec.Struct):
     url: str
-    method: str
-    headers: dict[str, str]
+    method: str = DEFAULT_METHOD
+    headers: dict[str, str] = {}
 
 
 class _Spec(msgspec.Struct):

@@ -28,8 +28,9 @@ class Entry(NamedTuple):
 class Agenda:
     """Knows each timer once: by its job's id if it is a tick's, else by a negative number of its own.
 
-    The table is read while timers are fired. So an answer may show a timer as it was before it fired: what was in hand
-    at any time of a reading is known better here.
+    The table is read while timers are fired. So an answer may show a timer as it was before it fired: about what was in
+    hand at any time of a reading, the firing knows better. And it may show one as it is since: about what was learned
+    while a timer was in hand, the reading does.
     """
 
     def __init__(self, now_us: int) -> None:
@@ -41,7 +42,7 @@ class Agenda:
         self._last_number = 0
         self._counts = [0] * PARTITIONS
         self._in_hand: list[Entry] = []
-        self._fired: set[TimerKey] | None = None  # while the table is read
+        self._taken: set[Timer] | None = None  # while the table is read: what was in hand meanwhile
 
     def __len__(self) -> int:
         return len(self._timers)
@@ -57,11 +58,11 @@ class Agenda:
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Around a look at the table, one at a time, up to the `add` of what it found."""
-        self._fired = {_identity(timer) for _, timer in self._in_hand}
+        self._taken = {timer for _, timer in self._in_hand}
         try:
             yield
         finally:
-            self._fired = None
+            self._taken = None
 
     def add(self, timers: Iterable[Timer]) -> set[int]:
         """Learn of timers. One that is known already is replaced: a job's tick may have moved.
@@ -70,9 +71,9 @@ class Agenda:
         """
         entries: list[tuple[int, int]] = []
         news: set[int] = set()
-        fired = self._fired or ()
+        taken = self._taken or ()
         for timer in timers:
-            if fired and _identity(timer) in fired:
+            if taken and timer in taken:
                 continue
             key = self._key(timer)
             known = self._timers.get(key)
@@ -118,43 +119,50 @@ class Agenda:
             else:
                 taken[timer.job_id] = Entry(key, timer)
         self._in_hand = list(taken.values())
-        if self._fired is not None:
-            self._fired |= {_identity(timer) for _, timer in self._in_hand}
+        if self._taken is not None:
+            self._taken |= {timer for _, timer in self._in_hand}
         return self._in_hand
 
     def let_go(self) -> None:
         """What was taken has been fired, or not: the table says by now what became of it."""
         self._in_hand = []
 
-    def settle(self, key: int, timer: Timer) -> None:
-        """The timer has moved on, and is due again soon enough to stay."""
-        if key in self._timers:
-            self._timers[key] = timer
-            self._wheel.add(key, to_us(timer.due_at))
+    def settle(self, entry: Entry, timer: Timer) -> None:
+        """What was in hand has moved on, and is due again soon enough to stay."""
+        if self._stands(entry):
+            self._timers[entry.key] = timer
+            self._wheel.add(entry.key, to_us(timer.due_at))
 
-    def again(self, key: int, at_us: int) -> None:
-        """The timer stands as it was: try it again at this time, unless its partition is gone."""
-        if key in self._timers:
-            self._wheel.add(key, at_us)
+    def again(self, entry: Entry, at_us: int) -> None:
+        """What was in hand is as it was: try it again at this time, unless its partition is gone."""
+        if self._stands(entry):
+            self._wheel.add(entry.key, at_us)
 
-    def forget(self, key: int) -> None:
-        timer = self._timers.pop(key, None)
-        if timer is None:
-            return
-        self._wheel.cancel(key)
-        self._counts[partition_of(timer.job_id)] -= 1
-        if key < 0:
-            del self._numbers[_identity(timer)]
+    def forget(self, entry: Entry) -> None:
+        """What was in hand is gone, or not ours to fire."""
+        if self._stands(entry):
+            self._drop(entry.key)
 
     def keep_only(self, partitions: Iterable[int]) -> None:
         """Forget the timers of all other partitions."""
         kept = set(partitions)
         for key in [key for key, timer in self._timers.items() if partition_of(timer.job_id) not in kept]:
-            self.forget(key)
+            self._drop(key)
 
     def next_due_us(self) -> int | None:
         """When to collect next."""
         return self._wheel.next_due()
+
+    def _stands(self, entry: Entry) -> bool:
+        """Whether nothing else was learned of the timer since it was taken."""
+        return self._timers.get(entry.key) is entry.timer
+
+    def _drop(self, key: int) -> None:
+        timer = self._timers.pop(key)
+        self._wheel.cancel(key)
+        self._counts[partition_of(timer.job_id)] -= 1
+        if key < 0:
+            del self._numbers[_identity(timer)]
 
     def _key(self, timer: Timer) -> int:
         if timer.kind == "tick":

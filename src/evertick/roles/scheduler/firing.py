@@ -81,7 +81,7 @@ class Firing:
             fired = await self._write(planned)
         except BaseException:
             for entry in entries:
-                self._state.agenda.again(entry.key, now_us)
+                self._state.agenda.again(entry, now_us)
             raise
         finally:
             self._state.agenda.let_go()
@@ -119,7 +119,7 @@ class Firing:
             logger.error("paused %d jobs: %s", len(job_ids), reason)
             await timers.quarantine(self._state.pool, job_ids, reason)
         for entry in broken:
-            self._state.agenda.forget(entry.key)
+            self._state.agenda.forget(entry)
 
     def _follow(self, planned: Planned, fired: Fired) -> None:
         """Bring the agenda up to date with what the statement did."""
@@ -129,14 +129,14 @@ class Firing:
         place = 0
         for plan, entries in planned.groups:
             next_fire_at, next_due_at = plan.next_fire_at, plan.next_due_at
-            for key, timer in entries:
+            for entry in entries:
                 place += 1
                 if place in standing:
                     continue
                 if next_fire_at is None or next_due_at is None or next_due_at >= horizon_at:
-                    agenda.forget(key)
+                    agenda.forget(entry)
                 else:
-                    agenda.settle(key, timer._replace(fire_at=next_fire_at, due_at=next_due_at))
+                    agenda.settle(entry, entry.timer._replace(fire_at=next_fire_at, due_at=next_due_at))
         if standing:
             self._leave(planned.entries, fired)
         self.figures.fired += fired.runs
@@ -145,11 +145,12 @@ class Firing:
 
     def _leave(self, entries: list[Entry], fired: Fired) -> None:
         """What the statement did not move."""
+        agenda = self._state.agenda
         for place in fired.refused:
-            self._state.agenda.forget(entries[place - 1].key)
+            agenda.forget(entries[place - 1])
         for place in fired.waiting:
-            key, timer = entries[place - 1]
-            self._state.agenda.settle(key, timer._replace(due_at=fired.now_at + WAIT))
+            entry = entries[place - 1]
+            agenda.settle(entry, entry.timer._replace(due_at=fired.now_at + WAIT))
         for place in fired.early:
-            key, timer = entries[place - 1]
-            self._state.agenda.again(key, to_us(timer.due_at))
+            entry = entries[place - 1]
+            agenda.again(entry, to_us(entry.timer.due_at))

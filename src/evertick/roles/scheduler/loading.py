@@ -1,6 +1,6 @@
 """Brings timers from the table into the agenda: ahead of time, when woken, and whatever a lost wake-up hid.
 
-Firing goes on meanwhile, so answers are small: each is decoded in one go, during which nothing fires.
+Firing goes on meanwhile; only while an answer is decoded nothing fires. So each is about as large as is bearable.
 """
 
 import time
@@ -16,12 +16,14 @@ from evertick.store.timers import Timer
 
 POLL_SECONDS = 1.0
 POLL_AHEAD = timedelta(seconds=2)
-"""Each poll reaches past the next one, so that what it finds still fires at its time."""
-POLL_MOST = 1_000
+"""Each poll reaches past the next one, so that what it finds fires at its time; unless it stands behind `POLL_FEW`
+others of its partition that are known. Then it is found as soon as they have fired, up to a poll later."""
 POLL_FEW = 16
 """Timers of one partition in a poll. Nearly all of them are known; where one was news, there may be more behind it."""
+POLL_MOST = 1_000
 AHEAD_SECONDS = 5.0
 """So often the next seconds at the far end are read: a little at a time, for that competes with firing."""
+WEIGH_SECONDS = 60.0
 ANSWER = 2_000
 """Timers that an answer should have: as many partitions are read at once as had that many in the last one."""
 ANSWER_MOST = 8 * ANSWER
@@ -29,24 +31,28 @@ ANSWER_MOST = 8 * ANSWER
 GROUP = 16
 """Partitions in the first answer, while nobody knows how many timers they have."""
 MOST = 4_000
-"""Timers of one partition in one answer. A partition with more is read again when those are nearly used up."""
+"""Timers of one partition in one answer. One that has more is read on when those are nearly used up, not before: what
+is held in memory is bounded, however much is due."""
 REFILL = MOST // 2
+REFILL_AHEAD = timedelta(seconds=3 * AHEAD_SECONDS)
+"""Or when so little time is left until what was not read: jobs that fire again and again are never used up."""
 BUSY = 10_000
 """With so many due there is nothing to poll for: what was hidden is not later than these."""
 
 _BEGINNING_AT = datetime(1, 1, 2, tzinfo=UTC)
+_NEXT = timedelta(microseconds=1)
 
 
 class _Found(NamedTuple):
-    """What an answer held: how many timers, the partitions that may have more, and those where something was news."""
+    """What an answer held. `truncated`: partitions that may have more, with the last due time that was read."""
 
     timers: int
-    truncated: set[int]
+    truncated: dict[int, datetime]
     news: set[int]
 
 
 class Loading:
-    """Remembers up to when each partition was read, so that a timer is read once, not each minute."""
+    """Remembers up to when each partition was read, so that a timer is not read in each round."""
 
     def __init__(self, state: State, *, horizon: timedelta, loaded: Callable[[], None]) -> None:
         self._state = state
@@ -55,18 +61,22 @@ class Loading:
         self._until: dict[int, datetime] = {}
         self._truncated: set[int] = set()
         self._woken: set[int] = set()
+        self._poll_most = POLL_FEW
         self._each = ANSWER / GROUP  # timers of a partition in the last answer
         self._poll_at = 0.0
         self._ahead_at = 0.0
+        self._weigh_at = 0.0
 
     def woken(self, job_ids: frozenset[int] | None) -> None:
         """These jobs have new timers; None: so many that the next poll comes at once instead."""
         if job_ids is None:
             self._poll_at = 0.0
+            self._poll_most = POLL_MOST
         else:
             self._woken |= {job_id for job_id in job_ids if partition_of(job_id) in self._state.holdings.epochs}
 
     def lost(self, partitions: Iterable[int]) -> None:
+        """Not ours any more, or to be read anew if they are."""
         for partition in partitions:
             self._until.pop(partition, None)
             self._truncated.discard(partition)
@@ -74,26 +84,28 @@ class Loading:
     async def step(self) -> float:
         """Read what there is to read, and say when to come again."""
         await self._load_woken()
-        if (now := time.monotonic()) >= self._ahead_at:
-            await self._load_ahead(self._state.holdings.epochs)
-            await self._state.rulebook.weigh(self._state.pool, self._state.rulebook.weights)
+        now = time.monotonic()
+        await self._load_ahead(self._wanting(is_round=now >= self._ahead_at))
+        if now >= self._ahead_at:
             self._ahead_at = now + min(AHEAD_SECONDS, self._horizon.total_seconds() / 2)
-        else:
-            await self._load_ahead(self._state.holdings.epochs.keys() - self._until.keys())
-        await self._refill()
+        if now >= self._weigh_at:
+            await self._state.rulebook.weigh(self._state.pool, self._state.rulebook.weights)
+            self._weigh_at = now + WEIGH_SECONDS
         if now >= self._poll_at and self._state.agenda.due < BUSY:
-            await self.load_due(POLL_AHEAD)
-            self._poll_at = now + POLL_SECONDS
-        return max(0.01, self._poll_at - time.monotonic())
+            self._poll_at = now + POLL_SECONDS  # before the poll: whoever wakes us meanwhile wants another one
+            most, self._poll_most = self._poll_most, POLL_FEW
+            await self.load_due(POLL_AHEAD, most)
+        return 0.01 if self._used_up() else max(0.01, self._poll_at - time.monotonic())
 
-    async def load_due(self, ahead: timedelta = timedelta(0)) -> None:
-        """Read all that is due by now, or a little later, whatever is known: what a lost wake-up hid."""
+    async def load_due(self, ahead: timedelta = timedelta(0), few: int = POLL_FEW) -> None:
+        """Read what is due by now, or a little later, as far as it may be news: what a lost wake-up hid."""
         before_at = from_us(self._state.clock.now_us() + 1) + ahead
-        held = sorted(self._state.holdings.epochs)
-        few = await self._load(held, _BEGINNING_AT, before_at, POLL_FEW)
-        if few.truncated & few.news:
-            more = await self._load(sorted(few.truncated & few.news), _BEGINNING_AT, before_at, POLL_MOST)
-            self._truncated |= more.truncated
+        found = await self._load(sorted(self._state.holdings.epochs), _BEGINNING_AT, before_at, few)
+        more = sorted(found.truncated.keys() & found.news)
+        if more and few < POLL_MOST:
+            found = await self._load(more, _BEGINNING_AT, before_at, POLL_MOST)
+        if more:
+            self._truncated |= found.truncated.keys() & self._state.holdings.epochs.keys()
 
     async def _load_woken(self) -> None:
         job_ids, self._woken = self._woken, set()
@@ -107,6 +119,21 @@ class Loading:
             self._woken |= job_ids
             raise
 
+    def _wanting(self, *, is_round: bool) -> list[int]:
+        """The partitions to read on: in each round all that were read to their end, and others when it is time."""
+        held = self._state.holdings.epochs
+        for partition in self._used_up():
+            self._until.pop(partition, None)  # from the beginning: many may be due at one and the same instant
+        unread = held.keys() - self._until.keys()
+        if not is_round:
+            return sorted(unread)
+        soon_at = from_us(self._state.clock.now_us()) + REFILL_AHEAD
+        return [each for each in held if each not in self._truncated or each in unread or self._until[each] < soon_at]
+
+    def _used_up(self) -> list[int]:
+        """Partitions that have more timers than were read, and few of those left."""
+        return [partition for partition in self._truncated if self._state.agenda.count(partition) < REFILL]
+
     async def _load_ahead(self, partitions: Iterable[int]) -> None:
         before_at = from_us(self._state.clock.now_us()) + self._horizon
         by_start: dict[datetime, list[int]] = {}
@@ -117,6 +144,8 @@ class Loading:
 
     async def _load_stretch(self, partitions: Sequence[int], from_at: datetime, before_at: datetime) -> None:
         waiting = list(partitions)
+        if from_at == _BEGINNING_AT:
+            self._each = ANSWER / GROUP
         while waiting:
             size = max(1, round(ANSWER / self._each)) if self._each else PARTITIONS
             portion, waiting = waiting[:size], waiting[size:]
@@ -124,24 +153,26 @@ class Loading:
             found = await self._load(portion, from_at, before_at, most)
             self._each = found.timers / len(portion)
             if most < MOST:
-                waiting += sorted(found.truncated)
+                waiting += found.truncated
                 portion = [partition for partition in portion if partition not in found.truncated]
-            else:
-                self._truncated |= found.truncated
-            self._note_read(portion, from_at, before_at)
+            for partition in portion:
+                self._note_read(partition, from_at, before_at, found.truncated.get(partition))
+            await self._load_woken()
 
-    def _note_read(self, partitions: Iterable[int], from_at: datetime, before_at: datetime) -> None:
-        for partition in partitions:
-            # Lost meanwhile, and perhaps ours again: then it has to be read from the beginning.
-            if partition in self._state.holdings.epochs and self._until.get(partition, _BEGINNING_AT) == from_at:
-                self._until[partition] = before_at
-
-    async def _refill(self) -> None:
-        """Read on where a partition had more timers than one answer holds."""
-        for partition in [each for each in self._truncated if self._state.agenda.count(each) < REFILL]:
-            self._truncated.discard(partition)
-            self._until.pop(partition, None)
-            await self._load_ahead([partition])
+    def _note_read(self, partition: int, from_at: datetime, before_at: datetime, last_at: datetime | None) -> None:
+        """A partition was read to the end of a stretch, or up to what was due at `last_at`."""
+        # Lost meanwhile, and perhaps ours again: then it has to be read from the beginning.
+        if partition not in self._state.holdings.epochs or self._until.get(partition, _BEGINNING_AT) != from_at:
+            return
+        if last_at is None:
+            self._until[partition] = before_at
+            if from_at == _BEGINNING_AT:
+                self._truncated.discard(partition)
+        else:
+            # More may be due at the last instant. If that was all there was in the answer, one has to get past it, and
+            # the rest is read when these are used up.
+            self._until[partition] = last_at if last_at > from_at else last_at + _NEXT
+            self._truncated.add(partition)
 
     async def _load(self, partitions: Sequence[int], from_at: datetime, before_at: datetime, most: int) -> _Found:
         with self._state.agenda.reading():
@@ -159,16 +190,20 @@ class Loading:
         # What was lost while this was read is refused when it fires; no need to keep it.
         held = self._state.holdings.epochs
         news = self._state.agenda.add(timer for timer in found if partition_of(timer.job_id) in held)
+        # Whether news or not: firing was not woken for what was known and far away.
         if min(to_us(timer.due_at) for timer in found) <= self._state.clock.now_us() + round(POLL_SECONDS * 1e6):
             self._loaded()
         return news
 
 
-def _truncated(partitions: Sequence[int], found: Sequence[Timer], most: int) -> set[int]:
-    """Partitions that had more timers than the answer was to hold, or just as many."""
+def _truncated(partitions: Sequence[int], found: Sequence[Timer], most: int) -> dict[int, datetime]:
+    """Partitions that had more timers than the answer was to hold, or just as many, with their last due time."""
     if len(found) < most:
-        return set()
+        return {}
     counts = dict.fromkeys(partitions, 0)
-    for timer in found:
-        counts[partition_of(timer.job_id)] += 1
-    return {partition for partition, count in counts.items() if count >= most}
+    lasts: dict[int, datetime] = {}
+    for timer in found:  # of each partition in the order of their due times
+        partition = partition_of(timer.job_id)
+        counts[partition] += 1
+        lasts[partition] = timer.due_at
+    return {partition: lasts[partition] for partition, count in counts.items() if count >= most}

@@ -118,6 +118,7 @@ class Membership:
             self._drop(mine - epochs.keys())
             self._holdings.gain(epochs, await members.last_seq(self._pool, epochs))
             self._holdings.in_doubt = False
+        self._lost(mine)  # what the firing did is to be read anew
         self._gained()
 
     def _drop(self, partitions: set[int]) -> None:

@@ -18,6 +18,11 @@ logger = logging.getLogger("evertick.worker")
 MOST_LANES = 32
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 1.0
+SLOW_SECONDS = 0.003
+SLOW_EACH_SECONDS = 0.0001
+"""A lease that takes longer than the one, and so much for each attempt, waits for the disk."""
+READERS = 4
+"""So many connections read what was leased then."""
 QUEUES_SECONDS = 1.0
 """How often to look for queues that are not there yet; one comes to be with its first job."""
 
@@ -52,6 +57,7 @@ class Intake:
         self._named: set[int] = set()
         self._clear_until = -math.inf  # until then no lane but those that are named has any work, as far as is known
         self._is_cut = False
+        self._readers = 1
         self._pause = FIRST_PAUSE
         self._lanes = MOST_LANES
         self._rotation = random.randrange(256)  # noqa: S311 - so that workers begin at different lanes
@@ -106,11 +112,14 @@ class Intake:
             rotation=self._rotation,
             lease_time=self._lease_time,
             only=named,
+            readers=self._readers,
         )
         self._rotation = (self._rotation + width) % 256
         if named is None:
             self._lanes = len({attempt.lease_id for attempt in attempts}) or MOST_LANES
         if attempts:
+            alone = (monotonic() - asked - SLOW_SECONDS) * self._readers  # what one reader would have taken, about
+            self._readers = READERS if alone > SLOW_EACH_SECONDS * len(attempts) else 1
             leases = self._holdings.add(attempts, asked)
             self._is_cut = max(lease.open for lease in leases) >= depth
             batch = Batch(self._pace, len(leases), is_cut=self._is_cut)

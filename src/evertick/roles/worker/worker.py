@@ -56,7 +56,7 @@ CONCURRENCY = 100
 THREADS = min(32, (os.cpu_count() or 1) + 4)
 LEASE_TIME = timedelta(seconds=30)
 GRACE = timedelta(seconds=30)
-CONNECTIONS = 4
+CONNECTIONS = 6
 SWEEP_SECONDS = 0.25
 WATCH_SECONDS = 1.0
 LAST_WORDS_SECONDS = 30.0

@@ -62,8 +62,8 @@ CREATE INDEX jobs_of_tenant ON jobs (tenant_id, job_id) WHERE status <> 'deleted
 CREATE INDEX jobs_to_purge ON jobs (deleted_at) WHERE status = 'deleted';
 
 -- Each spec with the instant from which it held: what an audit recomputes ticks from, and what its runs execute.
--- `spec` is the whole definition but for its payload; the columns beside it are what executing needs of it. They are json
--- and not jsonb: each attempt reads them as text, and nobody looks inside.
+-- `spec` is the whole definition but for its payload and what has its default; the columns beside it are what executing
+-- needs of it. They are json and not jsonb: each attempt reads them as text, and hardly anybody looks inside.
 CREATE TABLE job_versions (
     job_id          bigint      NOT NULL,
     rule_id         bigint      NOT NULL,

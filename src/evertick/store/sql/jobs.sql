@@ -264,7 +264,7 @@ SELECT job.job_id, tick.fire_at,
        job.tenant_id, version.rule_id, :last_lane::bigint, :last_seq::bigint, queue.queue_id, job.spec_version,
        'queued', 'catch_up',
        (job.job_id & 255)::smallint,
-       CASE version.spec ->> 'priority' WHEN 'high' THEN 0 WHEN 'normal' THEN 1 ELSE 2 END
+       CASE version.spec ->> 'priority' WHEN 'high' THEN 0 WHEN 'low' THEN 2 ELSE 1 END
   FROM jobs job
   JOIN job_versions version ON version.job_id = job.job_id AND version.spec_version = job.spec_version
   JOIN queues queue ON queue.tenant_id = job.tenant_id AND queue.name = job.queue

@@ -196,7 +196,7 @@ INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, queue_id, spec_
                     priority)
 SELECT job.job_id, free.fire_at, clock.now_at, job.tenant_id, version.rule_id, queue.queue_id, job.spec_version,
        :kind::text::timer_kind, :kind::text::run_reason, (job.job_id & 255)::smallint,
-       CASE version.spec ->> 'priority' WHEN 'high' THEN 0 WHEN 'normal' THEN 1 ELSE 2 END
+       CASE version.spec ->> 'priority' WHEN 'high' THEN 0 WHEN 'low' THEN 2 ELSE 1 END
   FROM jobs job
   JOIN job_versions version ON version.job_id = job.job_id AND version.spec_version = job.spec_version
   JOIN queues queue ON queue.tenant_id = job.tenant_id AND queue.name = job.queue
