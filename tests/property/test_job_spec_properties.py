@@ -7,16 +7,18 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from hypothesis import event, example, given, settings, strategies as st
+from msgspec.structs import replace
 
 from evertick.domain.errors import Fault, InvalidFields
 from evertick.domain.ids import Prefix, format_id
 from evertick.domain.job import fields as fields_module
 from evertick.domain.job.definition import Definition, define
-from evertick.domain.job.fields import patched, read_spec, spec_to_fields
+from evertick.domain.job.fields import patched, read_spec, spec_to_fields, with_defaults
 from evertick.domain.job.quick import read_at_once
 from evertick.domain.job.timing import settle_alone, timing_of
 from evertick.domain.policies import Backoff, ConcurrentPolicy, DstGap, DstOverlap, MissedWindow, Priority
 from evertick.domain.schedule.spec import Once
+from evertick.usecases.writing import write_spec
 from strategies import PATIENT, gaps, instants, overlaps, texts, zone_names
 
 TARGET = {"type": "worker", "handler": "h"}
@@ -92,6 +94,15 @@ def test_a_job_reads_back_from_what_it_is_written_as(fields: dict[str, Any]) -> 
 
 
 @PATIENT
+@given(documents)
+def test_what_is_stored_without_its_defaults_is_shown_with_them(fields: dict[str, Any]) -> None:
+    spec = read_spec(fields)
+    shown = spec_to_fields(spec)
+    assert with_defaults(json.loads(write_spec(spec))) | {"payload": spec.payload} == shown
+    assert read_spec(json.loads(write_spec(spec))) == replace(spec, payload=None)
+
+
+@PATIENT
 @given(documents, patches)
 def test_a_patch_is_a_merge_of_what_was_given(fields: dict[str, Any], patch: dict[str, Any]) -> None:
     assert patched(read_spec(fields), patch) == read_spec({**fields, **patch})
@@ -130,6 +141,10 @@ few = st.sets(st.sampled_from(sorted(FIELDS)), max_size=2).flatmap(
 @example({"schedule": "@daily", "target": TARGET, "retry_delay_seconds": 4000})
 @example({"schedule": "@daily", "target": TARGET, "retry_delay_seconds": 20, "retry_max_delay_seconds": 10})
 @example({"schedule": "@daily", "target": TARGET, "misfire_grace_seconds": 5.0})
+@example({"schedule": "@daily", "target": TARGET, "start_at": "2026-01-01T00:00:00", "end_at": "2027-01-01T00:00:00Z"})
+@example({"schedule": "@daily", "target": TARGET, "start_at": "2026-01-01T00:00:00Z", "end_at": "2027-01-01T00:00:00"})
+@example({"schedule": "@daily", "target": TARGET, "start_at": "2026-01-01T00:00:00Z", "end_at": "2025-01-01T00:00:00Z"})
+@example({"schedule": "@daily", "target": TARGET, "start_at": "2026-01-01 00:00:00.1234567Z"})
 @example({"schedule": "@daily", "target": {"type": "worker", "handler": "h", "queue": "http"}})
 def test_what_is_read_at_once_is_read_alike_field_by_field(fields: dict[str, Any]) -> None:
     found = read_at_once(fields)
