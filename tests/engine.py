@@ -174,14 +174,17 @@ class Holder:
 
 
 async def lease(connection: Connection, *jobs: Job, worker: str = "w", most: int = 100) -> list[Leased]:
-    return await lanes.lease(
+    return await lanes.read(
         connection,
-        sorted({job.queue_id for job in jobs}),
-        worker,
-        lanes=64,
-        most_per_lane=most,
-        rotation=0,
-        lease_time=LEASE,
+        await lanes.lease(
+            connection,
+            sorted({job.queue_id for job in jobs}),
+            worker,
+            lanes=64,
+            most_per_lane=most,
+            rotation=0,
+            lease_time=LEASE,
+        ),
     )
 
 

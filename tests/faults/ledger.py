@@ -10,6 +10,7 @@ import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
 from evertick.domain.ids import Prefix, format_id, parse_run_id, parse_token
+from evertick.domain.job.fields import with_defaults
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.states import GapReason, Outcome, RunReason
@@ -107,7 +108,7 @@ def _ticks(versions: list[asyncpg.Record]) -> dict[int, list[int]]:
         job_id, effective_at, spec, created_at, until_at = version
         if following is not None and following["job_id"] == job_id:
             until_at = min(until_at, following["effective_at"] + _INSTANT)
-        schedule = _schedule(job_id, json.loads(spec), created_at)
+        schedule = _schedule(job_id, with_defaults(json.loads(spec)), created_at)
         # A job fires strictly after it is there, unless it says `now`.
         after = effective_at if schedule.text == "now" else effective_at + _INSTANT
         fires = schedule.between(after, until_at) if after < until_at else []

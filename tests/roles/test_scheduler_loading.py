@@ -83,8 +83,7 @@ async def use_up(connection: asyncpg.Connection, node: Scheduler, jobs: list[Job
 async def test_a_flood_larger_than_an_answer_is_fired_whole_and_once(
     connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for limit in ("MOST", "POLL_MOST"):
-        monkeypatch.setattr(loading, limit, 10)
+    monkeypatch.setattr(loading, "MOST", 10)
     monkeypatch.setattr(loading, "REFILL", 5)
     jobs = [await add_job(connection, "now") for _ in range(45)]
     for _ in range(10):
@@ -221,6 +220,7 @@ async def test_partitions_with_more_timers_than_their_share_of_an_answer_are_rea
 async def test_where_a_poll_finds_news_it_reads_what_is_behind_them(
     connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(loading, "POLL_FEW", 2)
     flood = [await add_job(connection) for _ in range(5)]
     await node.loading.step()
     hidden = [await add_job(connection, partition=8) for _ in range(5)]
@@ -232,7 +232,7 @@ async def test_where_a_poll_finds_news_it_reads_what_is_behind_them(
         return await read(pool, partitions, *others)
 
     monkeypatch.setattr(timers, "load", noted)
-    await node.loading.load_due(few=2)
+    await node.loading.load_due()
     assert known(node) == {job.job_id for job in (*flood, *hidden)}
     assert [len(partitions) for partitions in asked] == [256, 1]
 
@@ -285,3 +285,24 @@ async def test_a_partition_that_is_lost_while_it_is_read_is_not_read_on(
     monkeypatch.setattr(timers, "load", lost_meanwhile)
     await node.loading.step()
     assert (node.loading._truncated, known(node)) == (set(), set())
+
+
+async def test_a_partition_that_is_lost_and_regained_while_it_is_read_is_read_anew(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = timers.load
+    added: list[Job] = []
+
+    async def away_for_a_while(*arguments: Any) -> list[timers.Timer]:
+        answer = await read(*arguments)
+        if not added:
+            added.append(await add_job(connection, fire_at=now_at + MINUTE))  # by its other holder
+            epochs = dict(node.state.holdings.epochs)
+            node.membership._drop({7})
+            node.state.holdings.gain({7: epochs[7] + 2}, 0)
+        return answer
+
+    monkeypatch.setattr(timers, "load", away_for_a_while)
+    await node.loading.step()
+    await node.loading.step()
+    assert known(node) == {added[0].job_id}

@@ -1,7 +1,7 @@
 """What a worker leases: from all lanes now and then, and at once from those that a wake-up names."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
 import asyncpg
@@ -12,8 +12,9 @@ from evertick.roles.worker import intake
 from evertick.roles.worker.holdings import Holdings
 from evertick.roles.worker.intake import FIRST_PAUSE, LONGEST_PAUSE, MOST_LANES, QUEUES_SECONDS, READERS, Intake
 from evertick.roles.worker.pace import Pace
+from evertick.store import lanes
 from evertick.store.database import Pool, close_pool, open_pool
-from evertick.store.lanes import Leased
+from evertick.store.lanes import Leased, Range
 
 LEASE = timedelta(minutes=1)
 
@@ -159,3 +160,25 @@ async def test_what_was_leased_is_read_by_several_at_once_while_the_disk_is_slow
         await bench.intake.step()
         assert sorted(bench.jobs) == sorted(job.job_id for job in jobs)
     assert readers == [1, READERS, READERS, 1]
+
+
+async def test_what_one_of_several_readers_cannot_read_does_not_keep_back_the_others(
+    connection: asyncpg.Connection, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [await add_job(connection, partition=partition) for partition in range(8)]
+    for job in jobs:
+        await bench.ready(job)
+    read, calls = lanes.read, 0
+
+    async def failing_once(pool: Pool, ranges: Sequence[Range]) -> list[Leased]:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise ConnectionResetError
+        return await read(pool, ranges)
+
+    monkeypatch.setattr(lanes, "read", failing_once)
+    bench.intake._readers = READERS
+    bench.intake.hear(None)
+    await bench.intake.step()
+    assert (calls, len(bench.jobs)) == (READERS, 6)

@@ -31,8 +31,9 @@ async def holder(connection: asyncpg.Connection) -> Holder:
 async def one_lane(connection: asyncpg.Connection, jobs: Sequence[Job], rotation: int = 0) -> set[int]:
     """The jobs in the lane that comes first."""
     queue_ids = sorted({job.queue_id for job in jobs})
-    leased = await lanes.lease(
-        connection, queue_ids, "w", lanes=1, most_per_lane=9, rotation=rotation, lease_time=LEASE
+    leased = await lanes.read(
+        connection,
+        await lanes.lease(connection, queue_ids, "w", lanes=1, most_per_lane=9, rotation=rotation, lease_time=LEASE),
     )
     return {each.job_id for each in leased}
 
@@ -118,8 +119,11 @@ async def test_two_who_lease_at_once_get_disjoint_ranges_and_neither_waits(
     jobs = [await add_job(connection, partition=partition) for partition in (3, 3, 9, 9)]
     await holder.fire(*[Planned(job) for job in jobs])
     async with connection.transaction():
-        first = await lanes.lease(
-            connection, [jobs[0].queue_id], "w", lanes=1, most_per_lane=1, rotation=0, lease_time=LEASE
+        first = await lanes.read(
+            connection,
+            await lanes.lease(
+                connection, [jobs[0].queue_id], "w", lanes=1, most_per_lane=1, rotation=0, lease_time=LEASE
+            ),
         )
         others = await lease(second, *jobs, worker="v")
     rest = await lease(second, *jobs, worker="v")
@@ -226,15 +230,18 @@ async def test_a_lease_whose_answer_got_lost_is_not_extended(connection: asyncpg
 async def test_only_the_lanes_that_were_named_are_leased_from(connection: asyncpg.Connection, holder: Holder) -> None:
     named, other = await add_job(connection, partition=3), await add_job(connection, partition=4)
     await holder.fire(Planned(named), Planned(other))
-    leased = await lanes.lease(
+    leased = await lanes.read(
         connection,
-        [named.queue_id],
-        "w",
-        lanes=9,
-        most_per_lane=9,
-        rotation=0,
-        lease_time=LEASE,
-        only={named.lane_id, named.lane_id + 4096},
+        await lanes.lease(
+            connection,
+            [named.queue_id],
+            "w",
+            lanes=9,
+            most_per_lane=9,
+            rotation=0,
+            lease_time=LEASE,
+            only={named.lane_id, named.lane_id + 4096},
+        ),
     )
     assert [each.job_id for each in leased] == [named.job_id]
     assert [each.job_id for each in await lease(connection, other)] == [other.job_id]

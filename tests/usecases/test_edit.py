@@ -1,5 +1,6 @@
 """Editing jobs: what becomes of their ticks, and of the runs that stand already."""
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -244,3 +245,13 @@ async def test_put_refuses_another_name_a_missed_edit_and_nonsense(world: World,
     await put(tenant, "a", fields)
     with pytest.raises(VersionConflict):
         await put(tenant, "a", fields, expected_version=2)
+
+
+async def test_a_default_that_is_written_out_is_no_change(tenant: Tenant) -> None:
+    job = await create(tenant, {"schedule": "@hourly", "target": WORKER, "name": "plain"})
+    whole = {name: value for name, value in job.fields.items() if name != "misfire_grace_seconds"}
+    # As texts of their own, as they come from JSON.
+    written = json.loads(json.dumps(whole | {"timeout_seconds": 300, "retain_seconds": 86_400}))
+    assert (await put(tenant, "plain", written)).job.spec_version == 1
+    assert (await edit(tenant, job.job_id, json.loads('{"timezone": "UTC", "labels": {}}'))).spec_version == 1
+    assert (await edit(tenant, job.job_id, {"timezone": None, "timeout_seconds": 301})).spec_version == 2

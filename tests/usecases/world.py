@@ -72,14 +72,17 @@ class World:
 
     async def lease(self) -> list[Leased]:
         queue_ids = [row["queue_id"] for row in await self.connection.fetch("SELECT queue_id FROM queues")]
-        return await lanes.lease(
+        return await lanes.read(
             self.connection,
-            queue_ids,
-            "worker-1",
-            lanes=999,
-            most_per_lane=99,
-            rotation=0,
-            lease_time=MINUTE,
+            await lanes.lease(
+                self.connection,
+                queue_ids,
+                "worker-1",
+                lanes=999,
+                most_per_lane=99,
+                rotation=0,
+                lease_time=MINUTE,
+            ),
         )
 
     async def record(

@@ -9,13 +9,12 @@ from typing import Any
 from evertick.bench import workload
 from evertick.bench.crowds import TRIAL, gather_crowd, seconds_to_load, tidy
 from evertick.bench.figures import accounted, lags, rated, read_runs, spent
-from evertick.bench.look_ups import LookUps, poll_groups
+from evertick.bench.look_ups import HORIZON, LookUps, poll_groups
 from evertick.bench.measuring import Scenario
 from evertick.bench.process_figures import peak_memory_mb
 from evertick.bench.stage import Stage
 from evertick.bench.warm_up import seconds_to_warm_up, warm_crew
 from evertick.bench.watching import until_drained, until_fired
-from evertick.roles.scheduler.scheduler import HORIZON
 from evertick.store import bench_figures
 from evertick.store.bench_figures import Counters
 
@@ -63,13 +62,14 @@ async def run(stage: Stage, settings: Settings) -> dict[str, Any]:
     base = await bench_figures.counters(stage.pool)
     crew = await warm_crew(stage, settings.workers, settings.concurrency)
     from_at = await _quiet_from(stage, first_at, base)
-    until_at = from_at + timedelta(seconds=settings.seconds)
+    seconds = math.ceil(settings.seconds)  # whole ones, for which it is known what fires in them
+    until_at = from_at + timedelta(seconds=seconds)
     expected = expected_ticks(settings, round((from_at - first_at).total_seconds()))
     base = await bench_figures.counters(stage.pool)
     await stage.sleep_until(from_at, "waiting for the first tick")
     cpu = stage.cpu_seconds()
-    look_ups = await _look_up_now_and_then(stage, until_at, settings.seconds)
-    cores_used = spent(cpu, stage.cpu_seconds(), settings.seconds, digits=3)
+    look_ups = await _look_up_now_and_then(stage, until_at, seconds)
+    cores_used = spent(cpu, stage.cpu_seconds(), seconds, digits=3)
     await until_fired(stage, until_at, expected, "firing the rest")
     memory = peak_memory_mb(crew.scheduler.pid)
     await stage.fleet.stop(crew.scheduler)
@@ -77,7 +77,7 @@ async def run(stage: Stage, settings: Settings) -> dict[str, Any]:
     runs = await read_runs(stage, from_at, until_at)
     return {
         **accounted(runs, expected),
-        **rated(runs.succeeded, settings.seconds),
+        **rated(runs.succeeded, seconds),
         "gaps": await bench_figures.gaps(stage.pool, from_at, until_at),
         **lags(runs),
         "period_seconds": settings.period_seconds,

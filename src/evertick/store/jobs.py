@@ -213,9 +213,9 @@ async def standing(connection: Connection, job_id: int) -> Standing:
     return Standing(*row)
 
 
-async def is_same(connection: Connection, job_id: int, spec_version: int, spec: str, payload: str | None) -> bool:
-    same: bool = await _SQL["is_same"].fetchval(
-        connection, job_id=job_id, spec_version=spec_version, spec=spec, payload=payload
+async def has_payload(connection: Connection, job_id: int, spec_version: int, payload: str | None) -> bool:
+    same: bool = await _SQL["has_payload"].fetchval(
+        connection, job_id=job_id, spec_version=spec_version, payload=payload
     )
     return same
 

@@ -1,12 +1,8 @@
 """Lanes and leases: how ready attempts reach workers and dispatchers."""
 
-import asyncio
-import math
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
-
-import asyncpg
 
 from evertick.store import statements
 from evertick.store.statements import Connection
@@ -42,6 +38,16 @@ class Leased(NamedTuple):
     is_listed: bool = True
 
 
+class Range(NamedTuple):
+    """A lease on the attempts of one lane from one seq to another, of which there are so many at most."""
+
+    lease_id: int
+    lane_id: int
+    first_seq: int
+    last_seq: int
+    most: int
+
+
 class Waiting(NamedTuple):
     """Ready attempts of one queue that nobody has leased."""
 
@@ -64,13 +70,9 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
     rotation: int,
     lease_time: timedelta,
     only: Collection[int] | None = None,
-    readers: int = 1,
-) -> list[Leased]:
-    """Lease ranges, then read what is in them. Should the second fail, the leases run out.
-
-    `readers`: by so many connections of a pool at once. Each waits for the disk, page by page.
-    """
-    ranges = await _SQL["lease"].fetch(
+) -> list[Range]:
+    """Lease ranges of lanes. What is in them is for `read` to tell; should that fail, the leases run out."""
+    rows = await _SQL["lease"].fetch(
         connection,
         queue_ids=queue_ids,
         worker=worker,
@@ -80,24 +82,21 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
         only=None if only is None else list(only),
         lease_seconds=lease_time.total_seconds(),
     )
+    return [Range(row["lease_id"], row["lane_id"], row["first_seq"], row["last_seq"], most_per_lane) for row in rows]
+
+
+async def read(connection: Connection, ranges: Sequence[Range]) -> list[Leased]:
+    """The attempts in ranges that were just leased."""
     if not ranges:
         return []
-    size = math.ceil(len(ranges) / readers)
-    parts = [ranges[start : start + size] for start in range(0, len(ranges), size)]
-    if len(parts) == 1:
-        return await _leased(connection, ranges, most_per_lane)
-    found = await asyncio.gather(*(_leased(connection, part, most_per_lane) for part in parts))
-    return [attempt for part in found for attempt in part]
-
-
-async def _leased(connection: Connection, ranges: Sequence[asyncpg.Record], most_per_lane: int) -> list[Leased]:
+    lease_ids, lane_ids, first_seqs, last_seqs, most = zip(*ranges, strict=True)
     rows = await _SQL["leased"].fetch(
         connection,
-        lease_ids=[range_["lease_id"] for range_ in ranges],
-        lane_ids=[range_["lane_id"] for range_ in ranges],
-        first_seqs=[range_["first_seq"] for range_ in ranges],
-        last_seqs=[range_["last_seq"] for range_ in ranges],
-        most_per_lane=most_per_lane,
+        lease_ids=lease_ids,
+        lane_ids=lane_ids,
+        first_seqs=first_seqs,
+        last_seqs=last_seqs,
+        most_per_lane=max(most),
     )
     return [Leased(*row) for row in rows]
 

@@ -116,8 +116,10 @@ async def locked(
 
 async def _replace(connection: Session, tenant: Tenant, job: Standing, spec: JobSpec) -> Job:
     spec = writing.with_name(spec, job.job_id)
-    text, payload = writing.write_spec(spec), writing.write_payload(spec.payload)
-    if not await jobs.is_same(connection, job.job_id, job.spec_version, text, payload):
+    # Whether a default was written or left out makes no difference.
+    is_same = stored_fields(job.spec, None) == stored_fields(writing.write_spec(spec), None)
+    payload = writing.write_payload(spec.payload)
+    if not (is_same and await jobs.has_payload(connection, job.job_id, job.spec_version, payload)):
         await _write(connection, tenant, job, spec)
     return await seen(connection, tenant, job.job_id)
 

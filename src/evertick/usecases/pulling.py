@@ -78,7 +78,7 @@ async def lease(tenant: Tenant, queue_id: int, worker_id: str, most: int, lease_
         width = min(width, room)
         if room <= 0:
             break
-        found = await lanes.lease(
+        ranges = await lanes.lease(
             tenant.pool,
             [queue_id],
             worker,
@@ -87,6 +87,7 @@ async def lease(tenant: Tenant, queue_id: int, worker_id: str, most: int, lease_
             rotation=random.randrange(256),  # noqa: S311 - so that no lane is always last
             lease_time=lease_time,
         )
+        found = await lanes.read(tenant.pool, ranges)
         if not found:
             break
         taken += found

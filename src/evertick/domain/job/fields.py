@@ -132,13 +132,14 @@ def spec_to_fields(spec: JobSpec) -> dict[str, Any]:
 def with_defaults(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Fields that were stored without their defaults, whole again."""
     target = fields["target"]
-    return {**_DEFAULTS, **fields, "target": {**_TARGET_DEFAULTS[target["type"]], **target}}
+    plain = _PLAIN[target["type"]]
+    return {**spec_to_fields(plain), **fields, "target": {**plain.target.to_fields(), **target}}
 
 
-_TARGET_DEFAULTS = {
-    fields["type"]: fields for fields in (HttpTarget(url="").to_fields(), WorkerTarget(handler="").to_fields())
+_PLAIN = {
+    "http": JobSpec(schedule="manual", target=HttpTarget(url="")),
+    "worker": JobSpec(schedule="manual", target=WorkerTarget(handler="")),
 }
-_DEFAULTS = spec_to_fields(JobSpec(schedule="manual", target=WorkerTarget(handler="")))
 
 
 def patched(spec: JobSpec, fields: object) -> JobSpec:

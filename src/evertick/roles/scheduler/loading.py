@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from evertick.domain.ids import PARTITIONS, partition_of
-from evertick.domain.schedule.instants import from_us, to_us
+from evertick.domain.schedule.instants import from_us
 from evertick.roles.scheduler.state import State
 from evertick.store import timers
 from evertick.store.timers import Timer
@@ -17,10 +17,9 @@ from evertick.store.timers import Timer
 POLL_SECONDS = 1.0
 POLL_AHEAD = timedelta(seconds=2)
 """Each poll reaches past the next one, so that what it finds fires at its time; unless it stands behind `POLL_FEW`
-others of its partition that are known. Then it is found as soon as they have fired, up to a poll later."""
+others of its partition that are known. Then it is found when they have fired, up to a poll later."""
 POLL_FEW = 16
 """Timers of one partition in a poll. Nearly all of them are known; where one was news, there may be more behind it."""
-POLL_MOST = 1_000
 AHEAD_SECONDS = 5.0
 """So often the next seconds at the far end are read: a little at a time, for that competes with firing."""
 WEIGH_SECONDS = 60.0
@@ -60,8 +59,8 @@ class Loading:
         self._loaded = loaded
         self._until: dict[int, datetime] = {}
         self._truncated: set[int] = set()
+        self._losses = 0
         self._woken: set[int] = set()
-        self._poll_most = POLL_FEW
         self._each = ANSWER / GROUP  # timers of a partition in the last answer
         self._poll_at = 0.0
         self._ahead_at = 0.0
@@ -71,12 +70,12 @@ class Loading:
         """These jobs have new timers; None: so many that the next poll comes at once instead."""
         if job_ids is None:
             self._poll_at = 0.0
-            self._poll_most = POLL_MOST
         else:
             self._woken |= {job_id for job_id in job_ids if partition_of(job_id) in self._state.holdings.epochs}
 
     def lost(self, partitions: Iterable[int]) -> None:
-        """Not ours any more, or to be read anew if they are."""
+        """Not ours any more, or to be read anew if they are: what is being read does not count."""
+        self._losses += 1
         for partition in partitions:
             self._until.pop(partition, None)
             self._truncated.discard(partition)
@@ -93,19 +92,17 @@ class Loading:
             self._weigh_at = now + WEIGH_SECONDS
         if now >= self._poll_at and self._state.agenda.due < BUSY:
             self._poll_at = now + POLL_SECONDS  # before the poll: whoever wakes us meanwhile wants another one
-            most, self._poll_most = self._poll_most, POLL_FEW
-            await self.load_due(POLL_AHEAD, most)
+            await self.load_due(POLL_AHEAD)
         return 0.01 if self._used_up() else max(0.01, self._poll_at - time.monotonic())
 
-    async def load_due(self, ahead: timedelta = timedelta(0), few: int = POLL_FEW) -> None:
+    async def load_due(self, ahead: timedelta = timedelta(0)) -> None:
         """Read what is due by now, or a little later, as far as it may be news: what a lost wake-up hid."""
         before_at = from_us(self._state.clock.now_us() + 1) + ahead
-        found = await self._load(sorted(self._state.holdings.epochs), _BEGINNING_AT, before_at, few)
-        more = sorted(found.truncated.keys() & found.news)
-        if more and few < POLL_MOST:
-            found = await self._load(more, _BEGINNING_AT, before_at, POLL_MOST)
-        if more:
-            self._truncated |= found.truncated.keys() & self._state.holdings.epochs.keys()
+        found = await self._load(sorted(self._state.holdings.epochs), _BEGINNING_AT, before_at, POLL_FEW)
+        crowded = sorted(found.truncated.keys() & found.news & self._state.holdings.epochs.keys())
+        for partition in crowded:
+            self._until.pop(partition, None)
+        await self._load_ahead(crowded)
 
     async def _load_woken(self) -> None:
         job_ids, self._woken = self._woken, set()
@@ -150,18 +147,19 @@ class Loading:
             size = max(1, round(ANSWER / self._each)) if self._each else PARTITIONS
             portion, waiting = waiting[:size], waiting[size:]
             most = min(MOST, ANSWER_MOST // len(portion))
+            losses = self._losses
             found = await self._load(portion, from_at, before_at, most)
             self._each = found.timers / len(portion)
             if most < MOST:
                 waiting += found.truncated
                 portion = [partition for partition in portion if partition not in found.truncated]
-            for partition in portion:
+            for partition in portion if losses == self._losses else ():
                 self._note_read(partition, from_at, before_at, found.truncated.get(partition))
             await self._load_woken()
 
     def _note_read(self, partition: int, from_at: datetime, before_at: datetime, last_at: datetime | None) -> None:
         """A partition was read to the end of a stretch, or up to what was due at `last_at`."""
-        # Lost meanwhile, and perhaps ours again: then it has to be read from the beginning.
+        # Lost before it was its turn, and perhaps ours again: then it has to be read from the beginning.
         if partition not in self._state.holdings.epochs or self._until.get(partition, _BEGINNING_AT) != from_at:
             return
         if last_at is None:
@@ -190,8 +188,7 @@ class Loading:
         # What was lost while this was read is refused when it fires; no need to keep it.
         held = self._state.holdings.epochs
         news = self._state.agenda.add(timer for timer in found if partition_of(timer.job_id) in held)
-        # Whether news or not: firing was not woken for what was known and far away.
-        if min(to_us(timer.due_at) for timer in found) <= self._state.clock.now_us() + round(POLL_SECONDS * 1e6):
+        if news or from_us(self._state.clock.now_us()) + POLL_AHEAD >= min(timer.due_at for timer in found):
             self._loaded()
         return news
 

@@ -1,7 +1,7 @@
 """The rules and tenants' weights that a scheduler has read, so that firing asks the database for none of them again."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from evertick.domain.rule import Rule, from_canonical
 from evertick.store import rules
@@ -24,15 +24,16 @@ class Rulebook:
     async def learn(self, connection: Connection, rule_ids: Iterable[int]) -> None:
         """Read those of these rules that are not known yet."""
         wanted = set(rule_ids)
-        missing = wanted - self.known.keys() - self.unreadable.keys()
-        if not missing:
-            return
-        if len(self.known) + len(missing) > MOST:
-            self.known.clear()
-            self.unreadable.clear()
-            missing = wanted
-        texts = await rules.rules(connection, missing)
-        for rule_id in missing:
+        # Again and again: while these were read, somebody else may have let go of those that were known.
+        while missing := wanted - self.known.keys() - self.unreadable.keys():
+            if len(self.known) + len(missing) > MOST:
+                self.known.clear()
+                self.unreadable.clear()
+                missing = wanted
+            self._read(missing, await rules.rules(connection, missing))
+
+    def _read(self, rule_ids: Iterable[int], texts: Mapping[int, str]) -> None:
+        for rule_id in rule_ids:
             try:
                 self.known[rule_id] = from_canonical(texts[rule_id])
                 self.known[rule_id].ticks()

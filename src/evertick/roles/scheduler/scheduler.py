@@ -37,8 +37,6 @@ from evertick.store.wakeups import MEMBERS, TIMERS
 
 logger = logging.getLogger("evertick.scheduler")
 
-HORIZON = timedelta(minutes=2)
-"""So far ahead timers are held in memory."""
 CONNECTIONS = 4
 RESERVED_CONNECTIONS = 2  # for the beat, and for taking and giving up
 
@@ -54,7 +52,7 @@ class Scheduler:
         region: str = "",
         heartbeat: timedelta = timedelta(seconds=0.5),
         lifetime: timedelta = timedelta(seconds=5),
-        horizon: timedelta = HORIZON,
+        horizon: timedelta = timedelta(minutes=2),
         lease_time: timedelta = timedelta(seconds=30),
         pooler: bool = False,
         clock: Clock | None = None,

@@ -1,5 +1,6 @@
 """Leases attempts: how many, from which lanes, and when to look again."""
 
+import asyncio
 import logging
 import math
 import random
@@ -11,7 +12,7 @@ from evertick.roles.worker.holdings import Holdings
 from evertick.roles.worker.pace import Batch, Pace
 from evertick.store import lanes, rules
 from evertick.store.database import Pool
-from evertick.store.lanes import Leased, queue_of
+from evertick.store.lanes import Leased, Range, queue_of
 
 logger = logging.getLogger("evertick.worker")
 
@@ -20,7 +21,7 @@ FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 1.0
 SLOW_SECONDS = 0.003
 SLOW_EACH_SECONDS = 0.0001
-"""A lease that takes longer than the one, and so much for each attempt, waits for the disk."""
+"""Who reads for longer than the one, and so much for each attempt, waits for the disk."""
 READERS = 4
 """So many connections read what was leased then."""
 QUEUES_SECONDS = 1.0
@@ -103,7 +104,7 @@ class Intake:
         width = min(MOST_LANES, most, 2 * likely)
         depth = math.ceil(most / min(width, likely))
         asked = monotonic()
-        attempts = await lanes.lease(
+        ranges = await lanes.lease(
             self._pool,
             list(self._queue_ids),
             self._worker,
@@ -112,14 +113,12 @@ class Intake:
             rotation=self._rotation,
             lease_time=self._lease_time,
             only=named,
-            readers=self._readers,
         )
+        attempts = await self._read(ranges)
         self._rotation = (self._rotation + width) % 256
         if named is None:
             self._lanes = len({attempt.lease_id for attempt in attempts}) or MOST_LANES
         if attempts:
-            alone = (monotonic() - asked - SLOW_SECONDS) * self._readers  # what one reader would have taken, about
-            self._readers = READERS if alone > SLOW_EACH_SECONDS * len(attempts) else 1
             leases = self._holdings.add(attempts, asked)
             self._is_cut = max(lease.open for lease in leases) >= depth
             batch = Batch(self._pace, len(leases), is_cut=self._is_cut)
@@ -127,6 +126,23 @@ class Intake:
                 lease.done = batch.lease_done
             self._taken(attempts)
         return len(attempts)
+
+    async def _read(self, ranges: Sequence[Range]) -> list[Leased]:
+        """What is in ranges that were leased, by several readers while each would wait for the disk."""
+        size = max(1, math.ceil(len(ranges) / self._readers))
+        parts = [ranges[start : start + size] for start in range(0, len(ranges), size)]
+        began = monotonic()
+        found = await asyncio.gather(*(lanes.read(self._pool, part) for part in parts), return_exceptions=True)
+        attempts = [attempt for part in found if isinstance(part, list) for attempt in part]
+        failed = [part for part in found if isinstance(part, BaseException)]
+        for error in failed:
+            if not attempts:
+                raise error
+            logger.warning("%s: some of what was leased comes back when its lease runs out", error)
+        if attempts:
+            alone = (monotonic() - began - SLOW_SECONDS) * len(parts)  # what one reader would have taken, about
+            self._readers = READERS if alone > SLOW_EACH_SECONDS * len(attempts) else 1
+        return attempts
 
     async def _find_queues(self) -> None:
         """Queues are never removed; those of other tenants under the same name may come."""

@@ -166,9 +166,9 @@ SELECT job.job_id, job.created_at, job.status::text AS status, job.spec_version,
   LEFT JOIN timer ON true
  WHERE job.job_id = :job_id::bigint;
 
--- name: is_same
--- Whether a job's version says the same, as JSON compares: true is not 1, but 1.0 is. Index: job_versions_pkey.
-SELECT spec::jsonb = :spec::text::jsonb AND payload::jsonb IS NOT DISTINCT FROM :payload::text::jsonb
+-- name: has_payload
+-- Whether a job's version has this payload, as JSON compares: true is not 1, but 1.0 is. Index: job_versions_pkey.
+SELECT payload::jsonb IS NOT DISTINCT FROM :payload::text::jsonb
   FROM job_versions
  WHERE job_id = :job_id::bigint AND spec_version = :spec_version::integer;
 
