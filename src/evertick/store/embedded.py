@@ -192,8 +192,8 @@ def default_data_dir() -> Path:
 
 
 def _shared_buffers() -> str:
-    """A quarter of the memory, up to where more stops to help."""
+    """A quarter of the memory, up to what ten million jobs have use for."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with suppress(OSError, ValueError):  # no limit reads "max"
         memory = min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
-    return f"'{min(memory // 4 // 2**20, 1024)}MB'"
+    return f"'{min(memory // 4 // 2**20, 4096)}MB'"
