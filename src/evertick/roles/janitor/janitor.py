@@ -34,8 +34,8 @@ DEFAULT_HISTORY = timedelta(days=90)
 DEFAULT_AHEAD = 3
 EVERY_SECONDS = 60.0
 HEALING_SECONDS = 0.2
-"""Of each minute, until all jobs were seen: ten million take more than half a minute in all, and idling should cost next
-to nothing."""
+"""Of each minute, until all jobs were seen: ten million take more than half a minute in all, and to be idle should cost
+next to nothing."""
 
 
 @dataclass(frozen=True, slots=True)
