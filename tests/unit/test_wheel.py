@@ -177,6 +177,24 @@ def test_a_full_wide_slot_is_emptied_ahead_of_time_in_batches(depth: int) -> Non
     assert len(wheel.advance(due_us)) == 3 * BATCH
 
 
+@pytest.mark.parametrize("others", [0, 3, 4 * BATCH])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_what_is_due_at_one_instant_cascades_as_one_and_nobody_is_lost(depth: int, others: int) -> None:
+    """With few or many in the narrower slot already."""
+    width_us = TICK_US << depth * STEP
+    slot_us = NOON_US - NOON_US % width_us + 600 * width_us
+    due_us = slot_us + width_us // 2
+    wheel = wheel_with(*[due_us] * (3 * BATCH))
+    assert wheel.advance(slot_us - width_us // 4) == []  # from here on it is near enough for a narrower slot
+    wheel.add_many((3 * BATCH + key, due_us) for key in range(others))
+    assert wheel.advance(slot_us) == []
+    assert len(wheel._levels[depth - 1].slots[due_us // (width_us >> STEP)]) == 3 * BATCH + others
+    assert wheel.cancel(7)
+    assert wheel.advance(due_us - 1) == []
+    assert keys_due(wheel, due_us) == [key for key in range(3 * BATCH + others) if key != 7]
+    assert (len(wheel), wheel.next_due()) == (0, None)
+
+
 def test_the_wheel_knows_what_it_holds() -> None:
     wheel = wheel_with(NOON_US + 1, NOON_US + HOUR_US)
     assert len(wheel) == 2

@@ -129,15 +129,20 @@ class Wheel:
             if ahead <= 0:
                 self._place_near(key, due_us)
                 continue
-            depth = 0 if ahead < SLOTS else (ahead.bit_length() - 2) // STEP  # the lowest that reaches so far
-            while depth >= len(levels):
-                levels.append(_Level(len(levels) * STEP, wheel_tick))
-            level = levels[depth]
+            depth = 0 if ahead < SLOTS else (ahead.bit_length() - 2) // STEP  # as `_level`, without a call
+            level = levels[depth] if depth < len(levels) else self._level(ahead)
             number = tick >> level.shift
             slot = level.slots.get(number)
             if slot is None:
                 slot = level.new_slot(number)
             slot[key] = due_us
+
+    def _level(self, ahead: int) -> "_Level":
+        """The lowest level that reaches so many ticks ahead."""
+        depth = 0 if ahead < SLOTS else (ahead.bit_length() - 2) // STEP
+        while depth >= len(self._levels):
+            self._levels.append(_Level(len(self._levels) * STEP, self._tick))
+        return self._levels[depth]
 
     def _place_near(self, key: int, due_us: int) -> None:
         self._near[key] = due_us
@@ -203,17 +208,43 @@ class Wheel:
             self._near = {}
             self._agenda.clear()
         later: list[Entry] = []
+        whole: list[tuple[int, Slot]] = []
         for level in self._levels:
             for number, slot in level.take_until(tick):
-                if (number + 1 << level.shift) <= tick:
-                    self._add_over(slot, (number << level.shift) * self._tick_us, now_us)
-                    continue
-                later += [entry for entry in slot.items() if entry[1] > now_us]
-                due = {key: due_us for key, due_us in slot.items() if due_us <= now_us}
-                self._add_over(due, (number << level.shift) * self._tick_us, now_us)
+                first_us = (number << level.shift) * self._tick_us
+                if (number + 1 << level.shift) <= tick or max(slot.values(), default=0) <= now_us:
+                    self._add_over(slot, first_us, now_us)
+                elif (only := self._only_tick(slot)) is not None and only > tick:
+                    whole.append((only, slot))
+                else:
+                    later += [entry for entry in slot.items() if entry[1] > now_us]
+                    due = {key: due_us for key, due_us in slot.items() if due_us <= now_us}
+                    self._add_over(due, first_us, now_us)
         self._tick = tick
-        self._place(later)  # once every level has turned: a ring has room for one round only
+        # Once every level has turned: a ring has room for one round only.
+        for only, slot in whole:
+            self._place_whole(only, slot)
+        self._place(later)
         self._cascade_ahead()
+
+    def _only_tick(self, slot: Slot) -> int | None:
+        """The tick in which all of a slot is due, if it is one. Very many are often due at one and the same instant."""
+        first = min(slot.values()) // self._tick_us
+        return first if first == max(slot.values()) // self._tick_us else None
+
+    def _place_whole(self, tick: int, slot: Slot) -> None:
+        """Let a slot cascade as it is, whatever is in it: one by one a million would take a second."""
+        level = self._level(tick - self._tick)
+        number = tick >> level.shift
+        there = level.slots.get(number)
+        if there is None:
+            level.new_slot(number)
+        elif len(there) > len(slot):
+            there.update(slot)
+            return
+        else:
+            slot.update(there)
+        level.slots[number] = slot
 
     def _add_over(self, slot: Slot, first_us: int, now_us: int) -> None:
         if slot:
