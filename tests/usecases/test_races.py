@@ -280,4 +280,4 @@ async def test_work_that_a_deadlock_undid_is_done_again(world: World, tenant: Te
         tenant.transact(lambda connection: lock(connection, *keys)),
         tenant.transact(lambda connection: lock(connection, *reversed(keys))),
     )
-    assert len(tries) == 3
+    assert len(tries) >= 3  # more if it took its first row again before the other had it
