@@ -28,6 +28,7 @@ from evertick.api import (
     workers,
 )
 from evertick.api.answers import Answer
+from evertick.api.draining import RequestBody
 from evertick.api.openapi import describe
 from evertick.api.operations import Operation, Visit
 from evertick.api.problems import MEDIA_TYPE, Kind, Problem, problem_of, stopping
@@ -43,6 +44,7 @@ _EVERY_ANSWER = (
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
+_CLOSE = (b"connection", b"close")
 _ID = "evertick_request_id"
 _NAME = "evertick_operation"
 
@@ -154,15 +156,26 @@ class _Front:
         scope[_ID] = request_id  # type: ignore[literal-required]
         added = [(b"x-request-id", request_id.encode()), *_EVERY_ANSWER]
         began = time.perf_counter()
+        body = RequestBody(scope, receive)
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *added]
+                closing = [_CLOSE] if body.is_unread else []
+                message["headers"] = [*message["headers"], *added, *closing]
                 name = str(scope.get(_NAME, "none"))
                 self._services.metrics.count(name, message["status"], time.perf_counter() - began)
             await send(message)
 
-        await self._app(scope, receive, send_with_headers)
+        await self._app(scope, body.receive, lambda message: self._send(message, body, send_with_headers))
+
+    async def _send(self, message: Message, body: RequestBody, send: Send) -> None:
+        """Send; the last part of an early answer closes the connection, so the rest of the body is read before."""
+        is_early = body.is_unread and not self._services.doorbell.is_stopping.is_set()
+        if is_early and message["type"] == "http.response.body" and not message["more_body"]:
+            await send({"type": "http.response.body", "body": message["body"], "more_body": True})
+            await body.drain()
+            message = {"type": "http.response.body", "body": b"", "more_body": False}
+        await send(message)
 
 
 def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
