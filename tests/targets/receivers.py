@@ -40,7 +40,7 @@ ATTEMPT = DeliveryRequest(
     attempt=1,
     reason="tick",
     idempotency_key="report-2026-W24",
-    fencing_token="412.1781532000000001",
+    fencing_token=1781532000000001,
 )
 
 

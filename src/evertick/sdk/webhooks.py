@@ -27,7 +27,7 @@ from urllib.parse import unquote
 import msgspec
 
 from evertick.domain.errors import EvertickError, InvalidInput
-from evertick.domain.ids import Prefix, format_id, parse_run_id, parse_token
+from evertick.domain.ids import MAX_ID, Prefix, format_id, parse_run_id
 from evertick.sdk.webhook_memory import Memory, RecentMemory
 from evertick.targets.http import run_headers
 from evertick.targets.http.signing import Secret, is_signed, is_signed_message
@@ -48,6 +48,7 @@ __all__ = [
 TOLERANCE = timedelta(minutes=5)
 
 _TIMESTAMP = re.compile("[1-9][0-9]{0,11}")
+_TOKEN = re.compile("[1-9][0-9]{0,18}")
 
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str | bytes, str | bytes]]
 """A mapping, or pairs as ASGI has them. Names are the same in upper and lower case."""
@@ -98,7 +99,7 @@ class ReceivedRun:
     attempt: int
     reason: str
     idempotency_key: str
-    fencing_token: str
+    fencing_token: int
     payload: Any
 
 
@@ -138,7 +139,7 @@ class Receiver:
         if self._memory.is_done(run.idempotency_key):
             raise AlreadyHandled(f"{run.idempotency_key} is done")
         subject = run.job_id if self._fence == "job" else run.run_id
-        if not self._memory.advance(subject, parse_token(run.fencing_token).seq):
+        if not self._memory.advance(subject, run.fencing_token):
             raise StaleToken(f"{run.fencing_token} or a later attempt was here before")
         return run
 
@@ -171,7 +172,7 @@ def _read(given: Mapping[str, str], body: bytes) -> ReceivedRun:
     try:
         if given.get("idempotency-key") != given["webhook-id"]:
             raise Unreadable("its Idempotency-Key is not the one that was signed")
-        run = ReceivedRun(
+        return ReceivedRun(
             run_id=given["evertick-run-id"],
             job_id=format_id(Prefix.JOB, parse_run_id(given["evertick-run-id"]).job_id),
             job_name=unquote(given["evertick-job-name"]),
@@ -179,13 +180,17 @@ def _read(given: Mapping[str, str], body: bytes) -> ReceivedRun:
             attempt=int(given["evertick-attempt"]),
             reason=given["evertick-reason"],
             idempotency_key=given["webhook-id"],
-            fencing_token=given["evertick-fencing-token"],
+            fencing_token=_token(given["evertick-fencing-token"]),
             payload=msgspec.json.decode(body) if body else None,
         )
-        parse_token(run.fencing_token)
     except ValueError as error:  # msgspec's and InvalidInput are among them
         raise Unreadable(f"it cannot be read: {error}") from error
-    return run
+
+
+def _token(text: str) -> int:
+    if not _TOKEN.fullmatch(text) or int(text) > MAX_ID:
+        raise InvalidInput("fencing token", f"must be a whole number from 1 to {MAX_ID}")
+    return int(text)
 
 
 def _by_lower_name(headers: Headers) -> dict[str, str]:

@@ -109,7 +109,7 @@ def request_of(leased: Leased, run: Run, keyring: Keyring) -> DeliveryRequest | 
         attempt=run.attempt,
         reason=run.reason,
         idempotency_key=run.idempotency_key,
-        fencing_token=run.fencing_token,
+        fencing_token=leased.seq,
     )
 
 

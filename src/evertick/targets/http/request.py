@@ -26,7 +26,10 @@ _SAMPLED = "01"  # receivers that follow their caller's choice would otherwise t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryRequest:
-    """One attempt of a run and where it goes. `body` is the payload as JSON; the secrets are all those that count."""
+    """One attempt of a run and where it goes. `body` is the payload as JSON; the secrets are all those that count.
+
+    `fencing_token` is the number after the dot of the attempt's token, the part that grows.
+    """
 
     tenant_id: int
     target: HttpTarget
@@ -39,7 +42,7 @@ class DeliveryRequest:
     attempt: int
     reason: str
     idempotency_key: str
-    fencing_token: str
+    fencing_token: int
 
     def __post_init__(self) -> None:
         if not self.secrets:
@@ -75,7 +78,7 @@ def headers_of(request: DeliveryRequest, sent_at: datetime, source: str = SOURCE
         "Evertick-Scheduled-At": scheduled_at,
         "Evertick-Attempt": str(request.attempt),
         "Evertick-Reason": request.reason,
-        "Evertick-Fencing-Token": request.fencing_token,
+        "Evertick-Fencing-Token": str(request.fencing_token),
         "traceparent": traceparent(request.run_id, request.fencing_token),
         "User-Agent": USER_AGENT,
         "Accept-Encoding": "identity",
@@ -106,8 +109,8 @@ def instant_text(at: datetime) -> str:
     return utc.replace(tzinfo=None).isoformat() + "Z"
 
 
-def traceparent(run_id: str, fencing_token: str) -> str:
+def traceparent(run_id: str, fencing_token: int) -> str:
     """W3C trace context: one trace for a run, one span for each attempt, the same however often they are asked for."""
     trace = stable_int(2**128 - 1, "trace", run_id) + 1  # zero is not a valid id
-    span = stable_int(2**64 - 1, "span", run_id, fencing_token) + 1
+    span = stable_int(2**64 - 1, "span", run_id, str(fencing_token)) + 1
     return f"00-{trace:032x}-{span:016x}-{_SAMPLED}"
