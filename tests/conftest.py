@@ -9,12 +9,17 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from hypothesis import HealthCheck, settings
 
 import postgres
 from evertick.store import database
 
 _ROOT = "EVERTICK_TEST_SERVERS"
 _numbers = itertools.count(1)
+
+# A busy machine is no fault of what is tested.
+settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-machine")
 
 
 def pytest_configure(config: pytest.Config) -> None:
