@@ -1,13 +1,7 @@
 """Where the bench measures, what it leaves behind there, and how it fails."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import tempfile
-import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +17,6 @@ from evertick.bench.stage import Stage
 from evertick.cli.bench.options import perform
 from evertick.store.embedded import EmbeddedServer
 
-PATIENCE_SECONDS = 60
-INTERRUPTED = 130
 SMALL = ("load", "--jobs", "50", "--rules", "5")
 
 
@@ -121,40 +113,3 @@ def test_a_process_that_dies_is_a_failure_that_tells_its_last_words(
     assert failed.value.exit_code == 1
     assert "no_such_module" in capsys.readouterr().err
     assert databases(postgres_server.embedded.url) == []
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_without_leaving_anything(
-    number: signal.Signals, postgres_server: postgres.Server, tmp_path: Path
-) -> None:
-    url = postgres_server.embedded.url
-    command = [sys.executable, "-m", "evertick.cli", "bench", "idle", "--jobs", "100", "--seconds", "3600"]
-    process = subprocess.Popen(
-        [*command, "--database-url", url], env={**os.environ, "TMPDIR": str(tmp_path)}, stderr=subprocess.DEVNULL
-    )
-    try:
-        _wait_for(lambda: bool(list(tmp_path.glob("*/worker-*.log"))))
-        process.send_signal(number)
-        assert process.wait(PATIENCE_SECONDS) == INTERRUPTED
-    finally:
-        process.kill()
-    assert databases(url) == []
-    assert list(tmp_path.iterdir()) == []
-    assert _processes_in(tmp_path) == []
-
-
-def _wait_for(holds: Any) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def _processes_in(folder: Path) -> list[str]:
-    """Those that were started below a folder."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # ended meanwhile
-            if folder in (entry / "cwd").readlink().parents:
-                found.append(entry.name)
-    return found

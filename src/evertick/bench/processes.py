@@ -78,6 +78,7 @@ class Fleet:
         own = {"EVERTICK_DATABASE_URL": url, "EVERTICK_SECRET_KEY": secrets.token_hex(32), "EVERTICK_PORT": "0"}
         self._environment = inherited | own
         self._processes: list[Process] = []
+        self._starting: list[asyncio.Task[Process]] = []
         self._numbers = itertools.count(1)
 
     async def scheduler(self, roles: str = "scheduler,janitor") -> Process:
@@ -95,6 +96,12 @@ class Fleet:
 
     async def start(self, name: str, module: str, *arguments: str, **environment: str) -> Process:
         """A module as a process of its own."""
+        starting = asyncio.create_task(self._start(name, module, *arguments, **environment))
+        self._starting.append(starting)
+        # Who waits for it may be cancelled meanwhile: then it is there all the same, to be killed.
+        return await asyncio.shield(starting)
+
+    async def _start(self, name: str, module: str, *arguments: str, **environment: str) -> Process:
         log = self._folder / f"{name}-{next(self._numbers)}.log"
         with log.open("wb") as errors:
             child = await asyncio.create_subprocess_exec(
@@ -132,6 +139,7 @@ class Fleet:
 
     async def kill(self) -> None:
         """End whatever is left, at once."""
+        await asyncio.gather(*self._starting, return_exceptions=True)
         await asyncio.gather(*(process.kill() for process in self._processes))
 
     async def _evertick(self, name: str, *arguments: str) -> Process:

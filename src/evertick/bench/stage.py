@@ -85,10 +85,10 @@ class Stage:
 async def staged(ground: Ground, url: str, progress: Progress) -> AsyncIterator[Stage]:
     """A stage; its processes end with it, whatever happens."""
     fleet = Fleet(url, ground.folder)
-    try:
-        async with acting_for(url, TENANT) as tenant:
-            assert isinstance(tenant.pool, Pool)
+    async with acting_for(url, TENANT) as tenant:
+        assert isinstance(tenant.pool, Pool)
+        try:
             yield Stage(ground, url, tenant, tenant.pool, fleet, progress)
             await fleet.stop()
-    finally:
-        await fleet.kill()
+        finally:
+            await fleet.kill()
