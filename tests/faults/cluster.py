@@ -33,12 +33,14 @@ class Cluster:
 
     def __init__(self, url: str, folder: Path) -> None:
         self.url = url
+        self.own_url = url
+        """Where the test itself connects; another than that of the processes when one of its hosts hangs."""
         self.folder = folder
         self.processes: list[Process] = []
         self._numbers = itertools.count(1)
 
     async def open(self) -> None:
-        self.pool = await database.open_pool(self.url, max_size=8)
+        self.pool = await database.open_pool(self.own_url, max_size=8)
         self.tenant = Tenant(self.pool, 1, fanout=256)
 
     async def close(self) -> None:
@@ -56,9 +58,10 @@ class Cluster:
     def worker(self, *options: str) -> Process:
         return self._start("worker", "Evertick is ready", "faults.receiver:app", *options)
 
-    def _start(self, command: str, ready: str, *arguments: str) -> Process:
+    def _start(self, command: str, ready: str, *arguments: str, **environment: str) -> Process:
         name = f"{command}-{next(self._numbers)}"
-        settings = {**_SETTINGS, "EVERTICK_DATABASE_URL": self.url, "EVERTICK_TEST_LOG": str(self._receipts(name))}
+        own = {"EVERTICK_DATABASE_URL": self.url, "EVERTICK_TEST_LOG": str(self._receipts(name))}
+        settings = _SETTINGS | own | environment
         process = Process([command, *arguments], self.folder / f"{name}.log", settings)
         self.processes.append(process)
         process.wait_for(ready)

@@ -15,8 +15,9 @@ app = App(queue="faults", name="faults")
 _LOG = os.open(os.environ.get("EVERTICK_TEST_LOG", os.devnull), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
 
-def _note(run: Run) -> None:
+def _note(run: Run, **more: str) -> None:
     line = {
+        **more,
         "run_id": run.run_id,
         "idempotency_key": run.idempotency_key,
         "token": run.fencing_token,
@@ -37,6 +38,13 @@ async def note(run: Run) -> None:
 async def linger(run: Run, seconds: float = 0.2) -> None:
     """The side effect, then some time during which the attempt is open."""
     _note(run)
+    await asyncio.sleep(seconds)
+
+
+@app.handler("stay")
+async def stay(run: Run, seconds: float, owner: str) -> None:
+    """As `linger`, and whose payload this worker got to see."""
+    _note(run, owner=owner, serves=os.environ["EVERTICK_TEST_TENANT"])
     await asyncio.sleep(seconds)
 
 

@@ -40,7 +40,7 @@ class Server:
     def __init__(self, data_dir: Path, programs: Programs) -> None:
         self.data_dir = data_dir
         self.cluster = data_dir / "postgres"
-        self.port = _free_port()
+        self.port = free_port()
         self._programs = programs
         data_dir.mkdir()
         data_dir.chmod(0o711)
@@ -169,7 +169,7 @@ async def _until(holds: Callable[[], Coroutine[Any, Any, bool]], what: str) -> N
         await asyncio.sleep(0.02)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,0 +1,139 @@
+"""A cluster with every role and two tenants: one has direct workers and webhooks, the other a worker over the API.
+
+Each start of a handler and each webhook is a line in a log: whose payload it was, and for whom it was served.
+"""
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from evertick.domain.access import KeyRole
+from evertick.store import tenants
+from evertick.usecases import keys
+from evertick.usecases.context import Tenant
+from evertick.usecases.create_many import create_many
+from faults.cluster import Cluster
+from faults.processes import Process
+from targets.receivers import read_request, serving
+
+FIRST, SECOND = "first", "second"
+SERVES = "EVERTICK_TEST_TENANT"
+READY = "Evertick is ready"
+RECURRING = "recurring"
+"""How the names of jobs begin that come again and again, so that each must fire after every fault."""
+_SECRETS = {
+    "EVERTICK_SECRET_KEY": "a key of at least thirty-two characters",
+    "EVERTICK_EGRESS_ALLOW": "127.0.0.0/8",
+    "EVERTICK_EGRESS_ALLOW_HTTP": "true",
+}
+RETRIED: dict[str, Any] = {"misfire_grace_seconds": 60, "max_retries": 20, "retry_delay_seconds": 0.2}
+WORKER_TARGET = {"type": "worker", "queue": "faults", "handler": "stay"}
+
+
+class FullCluster(Cluster):
+    """What `Cluster` has, and the rest of the product."""
+
+    def __init__(self, url: str, folder: Path, webhooks_port: int) -> None:
+        super().__init__(url, folder)
+        self._hook = f"http://127.0.0.1:{webhooks_port}/"
+        self._batches = 0
+
+    async def begin(self) -> None:
+        """Open, and make a second tenant and all keys."""
+        await self.open()
+        row = await tenants.add(self.pool, SECOND, weight=1, fanout=256)
+        assert row is not None
+        self.second = row.tenant_id
+        self.editors = {
+            FIRST: (await keys.create(self.pool, 1, KeyRole.EDITOR)).secret,
+            SECOND: (await keys.create(self.pool, self.second, KeyRole.EDITOR)).secret,
+        }
+        self._pulls = (await keys.create(self.pool, self.second, KeyRole.WORKER)).secret
+
+    def dispatcher(self) -> Process:
+        return self._start("scheduler", READY, "--roles", "dispatcher", **_SECRETS)
+
+    def direct_worker(self) -> Process:
+        return self._start("worker", READY, "faults.receiver:app", **{SERVES: FIRST})
+
+    def api(self) -> str:
+        """The API and its address."""
+        return _address(self._start("up", READY, "--roles", "api", "--port", "0"))
+
+    def up(self, data_dir: Path, port: int) -> Process:
+        """The whole product with its embedded server in one process."""
+        own = {"EVERTICK_DATABASE_URL": "", "EVERTICK_DATA_DIR": str(data_dir)}
+        return self._start("up", READY, "--port", str(port), **own, **_SECRETS)
+
+    def pull_worker(self, address: str) -> Process:
+        own = {SERVES: SECOND, "EVERTICK_API_KEY": self._pulls, "EVERTICK_DATABASE_URL": ""}
+        return self._start("worker", READY, "faults.receiver:app", "--url", address, **own)
+
+    async def add(self, owner: str, count: int, policy: str, *, seconds: float) -> None:
+        """Jobs of a worker whose handlers take so long."""
+        await self._create(owner, count, policy, WORKER_TARGET, seconds)
+
+    async def add_webhooks(self, count: int, policy: str) -> None:
+        await self._create(FIRST, count, policy, {"type": "http", "url": self._hook}, 0)
+
+    async def _create(self, owner: str, count: int, policy: str, target: dict[str, str], seconds: float) -> None:
+        self._batches += 1
+        job = {
+            **RETRIED,
+            "schedule": "every 1s",
+            "concurrent_policy": policy,
+            "max_concurrent": 20 if policy == "ALLOW" else 1,
+            "target": target,
+            "payload": {"seconds": seconds, "owner": owner},
+        }
+        tenant = Tenant(self.pool, 1 if owner == FIRST else self.second, fanout=256)
+        names = [f"{RECURRING}-{self._batches}-{number}" for number in range(count)]
+        verdicts = await create_many(tenant, [{**job, "name": name} for name in names])
+        assert not [verdict.faults for verdict in verdicts if verdict.faults]
+
+    def receipts(self) -> Iterator[dict[str, Any]]:
+        """Everything that was delivered, in no order. A line that a kill cut short says nothing."""
+        for log in self.folder.glob("*.receipts"):
+            for line in log.read_text(encoding="utf-8").splitlines():
+                if line.endswith("}"):
+                    yield json.loads(line)
+
+
+def _address(process: Process) -> str:
+    said = f"{READY} at "
+    process.wait_for("\n")
+    line = next(line for line in process.log.read_text(encoding="utf-8").splitlines() if line.startswith(said))
+    return line.removeprefix(said)
+
+
+@asynccontextmanager
+async def webhooks(folder: Path) -> AsyncIterator[int]:
+    """A receiver of webhooks that notes each one; yields its port."""
+    log = os.open(folder / "webhooks.receipts", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            request = await read_request(reader)
+            line = {
+                "run_id": request.headers["evertick-run-id"],
+                "idempotency_key": request.headers["idempotency-key"],
+                "token": f"0.{request.headers['evertick-fencing-token']}",
+                "attempt": int(request.headers["evertick-attempt"]),
+                "at_us": time.time_ns() // 1000,
+                "worker": "webhooks",
+                "owner": json.loads(request.body)["owner"],
+                "serves": FIRST,
+            }
+            os.write(log, (json.dumps(line) + "\n").encode())
+            writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    try:
+        async with serving(receive) as port:
+            yield port
+    finally:
+        os.close(log)

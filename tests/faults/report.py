@@ -1,0 +1,125 @@
+"""What a campaign came to: the judgement of what survived, and figures that are printed whatever it says."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+from evertick.domain.schedule.instants import to_us
+from evertick.store import lanes
+from faults.checkers import Verdict, check_all
+from faults.cluster import BOUND_US
+from faults.full_cluster import RECURRING, FullCluster
+from faults.ledger import read_deliveries
+
+OPEN = "SELECT count(*) FROM attempts LEFT JOIN outcomes USING (lane_id, seq) WHERE outcomes.seq IS NULL"
+WAITING = "SELECT count(*) FROM timers WHERE kind <> 'tick'"
+SILENT = f"""
+SELECT count(*)
+  FROM jobs
+ WHERE name LIKE '{RECURRING}%'
+   AND NOT EXISTS (SELECT FROM attempts
+                    WHERE attempts.job_id = jobs.job_id AND fire_at > $1 AND reason IN ('tick', 'late', 'catch_up'))
+"""
+# Queue, rule and lane of every timer are there, and its tenant's own.
+ASTRAY = """
+SELECT count(*)
+  FROM timers
+  LEFT JOIN queues USING (queue_id)
+  LEFT JOIN rules USING (rule_id)
+  LEFT JOIN lanes ON lanes.lane_id = timers.queue_id::bigint << 10 | timers.partition << 2 | timers.priority
+ WHERE timers.kind = 'tick'
+   AND (queues.tenant_id IS DISTINCT FROM timers.tenant_id OR rules.rule_id IS NULL OR lanes.lane_id IS NULL)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Figures of one campaign."""
+
+    ticks: int
+    runs: int
+    lost: int
+    """Ticks that are neither a run nor a gap."""
+    doubled: int
+    """Starts beyond the first of a run."""
+    unrecorded: int
+    """Starts of attempts whose commits were lost."""
+    stuck: int
+    """Runs that never ended."""
+    silent: int
+    """Jobs that did not fire any more after the fault."""
+    longest_gap_seconds: float
+    """The longest time without any start."""
+
+    def __str__(self) -> str:
+        return "  ".join(f"{name.replace('_', ' ')} {value}" for name, value in asdict(self).items())
+
+
+async def still_fire(cluster: FullCluster, after: datetime, seconds: float) -> int:
+    """Wait until every recurring job has fired for a tick after an instant; how many have not."""
+    return await _none_left(cluster, SILENT, after, seconds=seconds)
+
+
+async def settled(cluster: FullCluster, seconds: float) -> int:
+    """Let no tick come any more, and wait until everything has ended; how many runs have not."""
+    await cluster.pool.execute("UPDATE timers SET due_at = 'infinity' WHERE kind = 'tick'")
+    waiting = await _none_left(cluster, f"SELECT ({OPEN}) + ({WAITING})", seconds=seconds)
+    if waiting:
+        return waiting
+    return int(await cluster.value("SELECT count(*) FROM open_runs"))
+
+
+async def _none_left(cluster: FullCluster, query: str, *arguments: Any, seconds: float) -> int:
+    async def is_none() -> bool:
+        return bool(await cluster.value(query, *arguments) == 0)
+
+    try:
+        await cluster.until(is_none, query, seconds)
+    except AssertionError:
+        return int(await cluster.value(query, *arguments))
+    return 0
+
+
+async def report_on(
+    cluster: FullCluster, *, silent: int, stuck: int, ended_us: int
+) -> tuple[Report, Sequence[Verdict]]:
+    """Figures, and the verdicts on the history that is there now. Starts that it knows nothing of are only counted.
+
+    `ended_us`: since then no tick was to come, so that gaps do not count.
+    """
+    ledger = await cluster.ledger()
+    deliveries = read_deliveries(cluster.folder.glob("*.receipts"))
+    on_record = {(run.key, attempt.seq) for job in ledger.jobs for run in job.runs for attempt in run.attempts}
+    known = [delivery for delivery in deliveries if (delivery.run_key, delivery.seq) in on_record]
+    now_at = await lanes.clock(cluster.pool)
+    verdicts = check_all(
+        ledger.jobs,
+        now_us=to_us(now_at + timedelta(days=1)),
+        start_bound_us=BOUND_US,
+        end_bound_us=BOUND_US,
+        allow_gaps=True,
+        allow_cancelled=True,
+        timers=(),
+        deliveries=known,
+        writes=ledger.writes,
+    )
+    figures = {verdict.name[:2]: verdict.figures for verdict in verdicts}
+    report = Report(
+        ticks=figures["C3"]["ticks"],
+        runs=ledger.runs,
+        lost=sum("neither a run nor a gap" in fault for verdict in verdicts for fault in verdict.faults),
+        doubled=len(deliveries) - len({delivery.run_key for delivery in deliveries}),
+        unrecorded=len(deliveries) - len(known),
+        stuck=stuck,
+        silent=silent,
+        longest_gap_seconds=longest_gap(each.at_us for each in deliveries if each.at_us < ended_us),
+    )
+    return report, verdicts
+
+
+def longest_gap(starts_us: Iterable[int]) -> float:
+    """The longest time between two starts, whichever, in seconds."""
+    times = sorted(starts_us)
+    return round(max((after - before for before, after in pairwise(times)), default=0) / 1e6, 2)

@@ -1,0 +1,107 @@
+"""The database fails over to a standby, with everything at work: with commits that get lost, and without.
+
+What is judged is the history on the standby that was promoted. Commits that it never received were never made: their
+ticks are due again, so each tick is in one place there, and nothing may be left open. Starts that it knows nothing of
+are counted. An epoch may be smaller there than it was on the old primary only where taking that partition was lost.
+"""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from evertick.store import lanes
+from faults.campaign import LONG, OUTCOMES, SHORT, Load, everything
+from faults.replication import Pair, replicated
+from faults.report import Report
+
+EPOCHS = "SELECT array_agg(epoch ORDER BY partition) FROM partitions"
+
+
+async def _lossy(pair: Pair, folder: Path, load: Load) -> Report:
+    async with everything(pair.url(), folder, load) as stage:
+        cluster = stage.cluster
+        parted_us = time.time_ns() // 1000
+        await pair.part()
+        done = await cluster.value(OUTCOMES)
+        await asyncio.sleep(load.lost_seconds)  # so long commits are made that will be lost
+        await cluster.until_count(OUTCOMES, done + load.jobs)
+        epochs = await cluster.value(EPOCHS)
+        await cluster.close_connections()
+        pair.primary.kill()
+        kept = await pair.standby.ask(EPOCHS)
+        await pair.promote()
+        promoted_us = time.time_ns() // 1000
+        await cluster.open()
+        assert await cluster.value(OUTCOMES) < done + load.jobs
+        report = await stage.end(await lanes.clock(cluster.pool))
+        final = await cluster.value(EPOCHS)
+        fallen = [each for each, epoch in enumerate(epochs) if final[each] < epoch]
+        assert [each for each in fallen if kept[each] == epochs[each]] == []
+        assert await stage.missing(parted_us, promoted_us) == 0
+        return report
+
+
+async def test_a_fail_over_that_loses_commits_leaves_nothing_stuck(data_dir: Path, tmp_path: Path) -> None:
+    async with replicated(data_dir) as pair:
+        await _lossy(pair, tmp_path, SHORT)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("number", range(3))
+async def test_many_jobs_through_a_fail_over_that_loses_commits(data_dir: Path, tmp_path: Path, number: int) -> None:
+    async with replicated(data_dir) as pair:
+        report = await _lossy(pair, tmp_path, LONG)
+        assert report.unrecorded > 0
+
+
+async def _lossless(pair: Pair, folder: Path, load: Load) -> Report:
+    await pair.make_synchronous()
+    async with everything(pair.url(), folder, load) as stage:
+        cluster = stage.cluster
+        await cluster.close_connections()
+        pair.primary.kill()
+        await pair.promote()
+        await cluster.open()
+        report = await stage.end(await lanes.clock(cluster.pool))
+        assert await stage.missing(0, 0) == 0
+        assert report.unrecorded == 0
+        return report
+
+
+async def test_a_synchronous_fail_over_loses_nothing(data_dir: Path, tmp_path: Path) -> None:
+    async with replicated(data_dir) as pair:
+        await _lossless(pair, tmp_path, SHORT)
+
+
+@pytest.mark.campaign
+async def test_many_jobs_through_a_synchronous_fail_over(data_dir: Path, tmp_path: Path) -> None:
+    async with replicated(data_dir) as pair:
+        await _lossless(pair, tmp_path, LONG)
+
+
+BACK_SECONDS = 30
+"""So long after the promotion the first run starts, at most, though the old primary neither answers nor closes."""
+
+
+@pytest.mark.parametrize("standby_first", [False, True])
+async def test_a_primary_that_freezes_is_left_behind_in_time(
+    data_dir: Path, tmp_path: Path, *, standby_first: bool
+) -> None:
+    async with replicated(data_dir) as pair:
+        await pair.make_synchronous()
+        async with everything(pair.url(standby_first=standby_first), tmp_path, SHORT) as stage:
+            cluster = stage.cluster
+            await cluster.close_connections()
+            pair.primary.freeze()
+            await asyncio.sleep(2)  # so long it takes whoever watches over the servers to act
+            await pair.promote()
+            promoted_us = time.time_ns() // 1000
+            cluster.own_url = pair.standby.url()
+            await cluster.open()
+            report = await stage.end(await lanes.clock(cluster.pool))
+            first_us = min(line["at_us"] for line in cluster.receipts() if line["at_us"] > promoted_us)
+            assert first_us - promoted_us < BACK_SECONDS * 1e6
+            assert report.longest_gap_seconds < BACK_SECONDS
+            assert await stage.missing(0, 0) == 0
