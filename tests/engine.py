@@ -25,7 +25,8 @@ MINUTE = timedelta(minutes=1)
 HORIZON = timedelta(minutes=10)
 LIFETIME = timedelta(seconds=60)
 LEASE = timedelta(seconds=30)
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 120.0
+"""On a machine of any speed: reaching it means that something hangs."""
 
 _ADD_JOB = """
 WITH given AS (

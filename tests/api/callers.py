@@ -23,7 +23,7 @@ class Caller(httpx.AsyncClient):
     def __init__(self, address: str, key: str | None) -> None:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         # The environment's proxies are none of a test's business.
-        super().__init__(base_url=f"{address}/api/v1", headers=headers, timeout=30, trust_env=False)
+        super().__init__(base_url=f"{address}/api/v1", headers=headers, timeout=120, trust_env=False)
         self.key = key
 
     async def create(self, **fields: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from evertick.api import app, serving
 from evertick.api.server import ApiServer
 
 TESTS = Path(__file__).parents[1]
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 120
 
 
 class ServerProcess:
@@ -28,7 +28,7 @@ class ServerProcess:
 
     def kill(self) -> None:
         self._popen.kill()
-        self._popen.wait(10)
+        self._popen.wait(PATIENCE_SECONDS)
 
     def _wait(self) -> str:
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -52,7 +52,7 @@ def served(database_url: str, log: Path, *options: str) -> Iterator[ServerProces
     finally:
         if popen.poll() is None:
             popen.kill()
-            popen.wait(10)
+            popen.wait(PATIENCE_SECONDS)
 
 
 async def _serve(url: str, *, hold_answers: bool) -> None:

@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from api.callers import Caller
+from engine import PATIENCE_SECONDS
 from evertick.api import draining
 from evertick.api.reading import MOST_BATCH_BYTES, MOST_BYTES
 from evertick.api.server import ApiServer
 
-PATIENCE_SECONDS = 60
 FINAL_CHUNK = b"0\r\n\r\n"
 
 

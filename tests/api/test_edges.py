@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from api.callers import JOB, Caller, is_problem
+from engine import PATIENCE_SECONDS
 from evertick.api import punctuality, server as serving
 from evertick.api.server import ApiServer
 from evertick.usecases import jobs
@@ -69,7 +70,7 @@ async def test_headers_that_never_end_do_not_hold_a_connection_for_ever(
     place = urlsplit(server.address)
     reader, writer = await asyncio.open_connection(place.hostname, place.port)
     writer.write(b"GET /livez HTTP/1.1\r\nHost: x\r\nX-Slow: ")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         assert await reader.read() == b""
     writer.close()
 

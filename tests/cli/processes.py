@@ -8,7 +8,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 
 
 class Evertick:

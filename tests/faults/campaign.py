@@ -84,13 +84,13 @@ async def everything(url: str, folder: Path, load: Load) -> AsyncIterator[Stage]
         cluster = FullCluster(url, folder, port)
         try:
             await cluster.begin()
-            await add_jobs(cluster, load)
             for _ in range(2):
                 cluster.scheduler()
                 cluster.direct_worker()
             cluster.dispatcher()
             address = cluster.api()
             cluster.pull_worker(address)
+            await add_jobs(cluster, load)
             async with at_work(cluster, address) as stage:
                 await stage.more_outcomes(10 * load.jobs)
                 yield stage

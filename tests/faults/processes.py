@@ -35,7 +35,7 @@ class Process:
     def is_running(self) -> bool:
         return self._popen.poll() is None
 
-    def wait_for(self, text: str, seconds: float = 60) -> None:
+    def wait_for(self, text: str, seconds: float = 120) -> None:
         """Wait until the process has said this."""
         deadline = time.monotonic() + seconds
         while text not in (said := self.log.read_text(encoding="utf-8", errors="replace")):
@@ -49,9 +49,9 @@ class Process:
 
     def kill(self) -> None:
         self.send(signal.SIGKILL)
-        self._popen.wait(10)
+        self._popen.wait(60)
 
-    def terminate(self, seconds: float = 60) -> int:
+    def terminate(self, seconds: float = 120) -> int:
         """Ask to stop, and return the exit code."""
         self.send(signal.SIGTERM)
         return self._popen.wait(seconds)

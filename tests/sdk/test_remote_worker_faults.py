@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.processes import Evertick, evertick
-from engine import until
+from engine import PATIENCE_SECONDS, until
 from evertick import Run
 from evertick.domain.access import KeyRole
 from evertick.sdk.client import AsyncClient
@@ -165,7 +165,7 @@ async def test_a_worker_that_was_cut_off_for_too_long_stops_what_is_not_its_own(
         run = await client.jobs.trigger(job.job_id)
         await began.wait()
         gate.close()
-        async with asyncio.timeout(10 * LEASE_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await stopped.wait()
         gate.open()
         detail = await house.until_run(client, run.run_id, "dead")
