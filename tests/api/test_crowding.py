@@ -88,10 +88,10 @@ async def test_without_an_answer_from_the_database_probes_say_so_and_the_server_
         async with Caller(server.address, admin.key) as caller:
             assert (await caller.get("/jobs")).status_code == 200
             proxy.freeze()
-            answers = await asyncio.gather(*(caller.get("/readyz") for _ in range(20)))
+            answers = await asyncio.gather(*(caller.get(f"{server.address}/readyz") for _ in range(20)))
             assert {answer.status_code for answer in answers} <= {200, 503}  # what was known a moment ago may be told
-            await until(lambda: _is_unready(caller))
-            assert (await caller.get("/livez")).status_code == 200
+            await until(lambda: _is_unready(caller, server.address))
+            assert (await caller.get(f"{server.address}/livez")).status_code == 200
             is_problem(await caller.get("/jobs"), 503, "unavailable")
         async with asyncio.timeout(45):
             await server.stop()
@@ -99,7 +99,7 @@ async def test_without_an_answer_from_the_database_probes_say_so_and_the_server_
         proxy.stop()
 
 
-async def _is_unready(caller: Caller) -> bool:
-    answer = await caller.get("/readyz")
+async def _is_unready(caller: Caller, address: str) -> bool:
+    answer = await caller.get(f"{address}/readyz")
     assert "the database does not answer" in answer.text or answer.status_code == 200
     return answer.status_code == 503
