@@ -55,24 +55,24 @@ class FullCluster(Cluster):
         }
         self._pulls = (await keys.create(self.pool, self.second, KeyRole.WORKER)).secret
 
-    def dispatcher(self) -> Process:
-        return self._start("scheduler", READY, "--roles", "dispatcher", **_SECRETS)
+    def dispatcher(self, *, url: str | None = None) -> Process:
+        return self._start("scheduler", "--roles", "dispatcher", url=url, **_SECRETS)
 
     def direct_worker(self) -> Process:
-        return self._start("worker", READY, "faults.receiver:app", **{SERVES: FIRST})
+        return self._start("worker", "faults.receiver:app", **{SERVES: FIRST})
 
-    def api(self) -> str:
-        """The API and its address."""
-        return _address(self._start("up", READY, "--roles", "api", "--port", "0"))
+    def api_address(self) -> str:
+        """The address of an API that was started for this."""
+        return _address(self.api())
 
     def up(self, data_dir: Path, port: int) -> Process:
         """The whole product with its embedded server in one process."""
         own = {"EVERTICK_DATABASE_URL": "", "EVERTICK_DATA_DIR": str(data_dir)}
-        return self._start("up", READY, "--port", str(port), **own, **_SECRETS)
+        return self._start("up", "--port", str(port), **own, **_SECRETS)
 
     def pull_worker(self, address: str) -> Process:
         own = {SERVES: SECOND, "EVERTICK_API_KEY": self._pulls, "EVERTICK_DATABASE_URL": ""}
-        return self._start("worker", READY, "faults.receiver:app", "--url", address, **own)
+        return self._start("worker", "faults.receiver:app", "--url", address, **own)
 
     async def add(self, owner: str, count: int, policy: str, *, seconds: float) -> None:
         """Jobs of a worker whose handlers take so long."""
