@@ -6,7 +6,7 @@ import pytest
 
 import postgres
 from evertick.store import database
-from evertick.store.database import DatabaseUnreachable, is_transient, was_rolled_back
+from evertick.store.database import DatabaseUnreachable, is_transient, reason_of, was_conflict, was_rolled_back
 
 
 def free_port() -> int:
@@ -102,7 +102,57 @@ async def test_a_connection_that_the_server_ends_is_passing_trouble(database_url
 )
 def test_mistakes_are_no_passing_trouble(error: Exception) -> None:
     assert not is_transient(error)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT 1 / 0",
+        "SELECT nothing FROM nowhere",
+        "INSERT INTO tenants (tenant_id, name) VALUES (1, 'default')",
+        "DO $$ BEGIN RAISE EXCEPTION 'full' USING ERRCODE = 'disk_full'; END $$",
+        "SET statement_timeout = '10ms'; SELECT pg_sleep(60)",
+    ],
+)
+async def test_what_the_server_itself_refused_was_rolled_back(connection: asyncpg.Connection, statement: str) -> None:
+    with pytest.raises(asyncpg.PostgresError) as caught:
+        await connection.execute(statement)
+    assert was_rolled_back(caught.value)
+    assert not was_conflict(caught.value)
+
+
+async def test_a_session_that_was_ended_does_not_tell_what_became_of_its_statement(
+    database_url: str, connection: asyncpg.Connection
+) -> None:
+    victim = await database.connect(database_url)
+    asleep = asyncio.ensure_future(victim.execute("SELECT pg_sleep(60)"))
+    await asyncio.sleep(0)  # lets it send
+    await connection.execute("SELECT pg_terminate_backend($1)", victim.get_server_pid())
+    with pytest.raises((asyncpg.PostgresError, OSError)) as ended:
+        await asleep
+    assert not was_rolled_back(ended.value)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TimeoutError(),
+        ConnectionResetError("reset"),
+        asyncpg.InternalClientError("got result for unknown protocol state 3"),
+        asyncpg.InterfaceError("cannot call Connection.fetch(): connection has been released back to the pool"),
+        asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation"),
+    ],
+)
+def test_a_line_that_broke_is_passing_trouble_with_an_unknown_end(error: Exception) -> None:
+    assert is_transient(error)
     assert not was_rolled_back(error)
+
+
+def test_the_reason_is_told_in_words() -> None:
+    full = asyncpg.DiskFullError("could not extend file: No space left on device\nDETAIL: secret row")
+    assert reason_of(full) == "the disk is full: could not extend file: No space left on device"
+    assert reason_of(TimeoutError()) == "no answer in time"
+    assert reason_of(asyncpg.UndefinedTableError("no such table")) == "UndefinedTableError: no such table"
 
 
 async def test_a_serialization_failure_was_rolled_back(database_url: str) -> None:
@@ -114,6 +164,7 @@ async def test_a_serialization_failure_was_rolled_back(database_url: str) -> Non
     with pytest.raises(asyncpg.SerializationError) as caught:
         await first.execute("UPDATE counts SET n = 2")
     assert was_rolled_back(caught.value)
+    assert was_conflict(caught.value)
     assert not is_transient(caught.value)
     for connection in (first, second):
         await connection.close()

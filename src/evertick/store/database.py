@@ -4,21 +4,25 @@ No statement relies on the state of a session, so a pooler in transaction mode w
 connect time, and where a pooler drops that, the role's own setting, made by `migrate`, says the same.
 """
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeAlias
-from urllib.parse import parse_qs, urlsplit
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias, cast
+from urllib.parse import urlsplit
 
 import asyncpg
-from asyncpg.pool import PoolAcquireContext, PoolConnectionProxy
+from asyncpg.pool import PoolConnectionProxy
 
 from evertick.domain.errors import EvertickError
+from evertick.store.hosts import Host, NoHostAnswered, chooses_session, first_to_answer, hosts_of, place
+from evertick.store.links import LinkConnection, LinkPool
 
 SCHEMA = "evertick"
 CONNECT_SECONDS = 10
+"""For each host of a URL by itself."""
 COMMAND_SECONDS = 60
-CLOSE_SECONDS = 5
+SERVER_SHARE = 0.9
+"""Of the time for a statement: then the server gives it up by itself and says so, unless the line is what is slow."""
 
 Pool: TypeAlias = asyncpg.Pool
 Session: TypeAlias = asyncpg.Connection | PoolConnectionProxy
@@ -32,7 +36,7 @@ _SETTINGS = {
     "plan_cache_mode": "force_generic_plan",
     # A plan made while a table is empty would read all of it, and live on when it has grown.
     "enable_seqscan": "off",
-    # Whoever freezes inside a transaction must not keep the others' rows locked, nor anyone wait for them for ever.
+    # A session that freezes inside a transaction must not keep rows locked, and others must not wait without end.
     "idle_in_transaction_session_timeout": "10s",
     "lock_timeout": "20s",
     "jit": "off",  # compiling costs short statements more than it saves
@@ -48,8 +52,25 @@ TRANSIENT: tuple[type[Exception], ...] = (
     asyncpg.IdleSessionTimeoutError,
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.ReadOnlySQLTransactionError,  # a primary that has just become a standby
+    asyncpg.InternalClientError,  # the driver lost its place on a line that broke, or found no primary
 )
-_ROLLED_BACK = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
+_CONFLICTS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
+_GONE = ("connection is closed", "released back to the pool", "pool is closing", "pool is closed")
+"""The driver has one class for its misuse and for a connection that went away between two statements."""
+_UNKNOWN = ("08", "40003", "57P")
+"""SQLSTATEs of an error that does not say what became of the statement: the session was lost, or is being ended."""
+_REASONS: tuple[tuple[type[Exception], str], ...] = (
+    (asyncpg.DiskFullError, "the disk is full"),
+    (asyncpg.TooManyConnectionsError, "all connections are taken"),
+    (asyncpg.OutOfMemoryError, "the server is out of memory"),
+    (asyncpg.CannotConnectNowError, "the server starts or stops"),
+    (asyncpg.AdminShutdownError, "the server ended the session"),
+    (asyncpg.CrashShutdownError, "the server ended the session"),
+    (asyncpg.PostgresConnectionError, "the connection was lost"),
+    (asyncpg.ReadOnlySQLTransactionError, "the server is a standby"),
+    (asyncpg.TargetServerAttributeNotMatched, "the server is a standby"),
+    (TimeoutError, "no answer in time"),
+)
 _MALFORMED = (
     "the database URL cannot be used: it must read postgresql://user:password@host:port/database,"
     " with @ : / ? # and % in the password percent-encoded"
@@ -61,64 +82,47 @@ class DatabaseUnreachable(EvertickError):  # noqa: N818 - says what is wrong
 
 
 class Patience(NamedTuple):
-    """For how long somebody waits who has a client waiting: for a connection, an answer, a lock that others hold."""
+    """How long a purpose waits: for a connection, for the answer to a statement, for a lock that others hold."""
 
     connection_seconds: float
     command_seconds: float
     lock_seconds: float
 
 
-class _HurriedPool(asyncpg.Pool):
-    """A pool that lets nobody wait for a connection longer than so many seconds: they get a TimeoutError."""
-
-    seconds: float
-
-    def acquire(self, *, timeout: float | None = None) -> PoolAcquireContext:
-        return super().acquire(timeout=self.seconds if timeout is None else timeout)
-
-
 async def open_pool(
     url: str, *, min_size: int = 1, max_size: int = 10, pooler: bool = False, patience: Patience | None = None
 ) -> Pool:
-    """Connect. `pooler`: the URL is a PgBouncer's, which keeps neither settings nor prepared statements."""
-    options = _options(pooler=pooler)
-    if patience is None:
-        with _explained(url):
-            return await asyncpg.create_pool(url, min_size=min_size, max_size=max_size, reset=_leave, **options)
-    options["command_timeout"] = patience.command_seconds
-    if not pooler:
-        options["server_settings"] = {**_SETTINGS, "lock_timeout": f"{int(patience.lock_seconds * 1000)}ms"}
-    pool = _HurriedPool(
+    """A pool with `min_size` connections to begin with; more are made and ended as they are needed.
+
+    `pooler`: the URL is a PgBouncer's, which keeps neither settings nor prepared statements.
+    """
+    pool = LinkPool(
         url,
-        min_size=min_size,
+        connect=cast("Any", _dial),  # the stubs know one signature only
+        init_size=min_size,
+        # What the pool itself holds up it holds up with a traceback for each failure, beside those who need it anyway.
+        min_size=0,
         max_size=max_size,
         reset=_leave,
         max_queries=50_000,
         max_inactive_connection_lifetime=300.0,
         loop=None,
-        connection_class=asyncpg.Connection,
+        connection_class=LinkConnection,
         record_class=asyncpg.Record,
-        **options,
+        **_options(patience, pooler=pooler),
     )
-    pool.seconds = patience.connection_seconds
-    with _explained(url):
-        await pool
-    return pool
+    pool.wait_seconds = CONNECT_SECONDS + COMMAND_SECONDS if patience is None else patience.connection_seconds
+    return await pool
 
 
-async def connect(url: str, *, pooler: bool = False) -> asyncpg.Connection:
+async def connect(url: str, *, pooler: bool = False, patience: Patience | None = None) -> LinkConnection:
     """One connection outside any pool."""
-    with _explained(url):
-        return await asyncpg.connect(url, **_options(pooler=pooler))
+    return await _dial(url, **_options(patience, pooler=pooler), connection_class=LinkConnection)
 
 
 async def close_pool(pool: Pool) -> None:
-    """Close in order, or at once if that does not come to an end: a broken line never answers a goodbye."""
-    try:
-        async with asyncio.timeout(CLOSE_SECONDS):
-            await pool.close()
-    except TimeoutError:
-        pool.terminate()
+    """Close within seconds, whatever became of the connections."""
+    await pool.close()
 
 
 def is_transient(error: BaseException) -> bool:
@@ -126,8 +130,7 @@ def is_transient(error: BaseException) -> bool:
     if isinstance(error, DatabaseUnreachable):
         return error.__cause__ is not None and is_transient(error.__cause__)
     if isinstance(error, asyncpg.InterfaceError):
-        # The driver has one class for its misuse and for a connection that went away between two statements.
-        return any(words in str(error) for words in ("connection is closed", "pool is closing", "pool is closed"))
+        return any(words in str(error) for words in _GONE)
     return isinstance(error, TRANSIENT)
 
 
@@ -137,34 +140,92 @@ def was_too_slow(error: BaseException) -> bool:
 
 
 def was_rolled_back(error: BaseException) -> bool:
-    """Whether the server said that nothing was done, only because of others: the same again at once is safe."""
-    return isinstance(error, _ROLLED_BACK)
+    """Whether the server said that nothing was done. Else the statement may have been done, or may yet be."""
+    if isinstance(error, DatabaseUnreachable):
+        return True  # there was no connection to send it on
+    if not isinstance(error, asyncpg.PostgresError) or error.sqlstate is None:
+        return False
+    # FATAL ends the session, which may have committed just before.
+    return error.severity_en not in {"FATAL", "PANIC"} and not error.sqlstate.startswith(_UNKNOWN)
+
+
+def was_conflict(error: BaseException) -> bool:
+    """Whether the server rolled it back only because of what others did at the same time: it may work at once."""
+    return isinstance(error, _CONFLICTS)
+
+
+def is_lock_timeout(error: BaseException) -> bool:
+    """Whether a lock that somebody else holds was not to be had in time; the statement was rolled back."""
+    return isinstance(error, asyncpg.LockNotAvailableError)
+
+
+def reason_of(error: BaseException) -> str:
+    """Why the database did not do what it should, in one line for people."""
+    if isinstance(error, DatabaseUnreachable):
+        return str(error)
+    said = str(error).partition("\n")[0]
+    known = next((words for kind, words in _REASONS if isinstance(error, kind)), None)
+    return ": ".join(part for part in (known or type(error).__name__, said) if part)
 
 
 async def _leave(_: asyncpg.Connection) -> None:
     """Nothing to reset in a session without state: saves a round trip each time a connection returns to the pool."""
 
 
-def _options(*, pooler: bool) -> dict[str, Any]:
-    limits = {"timeout": CONNECT_SECONDS, "command_timeout": COMMAND_SECONDS}
+def _options(patience: Patience | None, *, pooler: bool) -> dict[str, Any]:
+    seconds = COMMAND_SECONDS if patience is None else patience.command_seconds
     if pooler:
-        return {"statement_cache_size": 0, **limits}
-    return {"server_settings": _SETTINGS, **limits}
+        return {"statement_cache_size": 0, "command_timeout": seconds}
+    settings = dict(_SETTINGS)
+    if patience is not None:
+        settings["lock_timeout"] = f"{int(patience.lock_seconds * 1000)}ms"
+        settings["statement_timeout"] = f"{int(patience.command_seconds * SERVER_SHARE * 1000)}ms"
+    return {"server_settings": settings, "command_timeout": seconds}
+
+
+async def _dial(url: str, **options: Any) -> LinkConnection:
+    """Connect to the URL's host, or to the primary among its hosts."""
+    with _explained(url):
+        hosts = hosts_of(url)
+        if len(hosts) > 1:
+            if not chooses_session(url):
+                options["target_session_attrs"] = "read-write"  # never a standby, which answers but cannot write
+            connection = await first_to_answer(hosts, partial(_dial_host, url, options))
+        else:
+            connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS, **options)
+        connection.keep_alive()
+        return connection
+
+
+async def _dial_host(url: str, options: dict[str, Any], host: Host) -> LinkConnection:
+    connection: LinkConnection = await asyncpg.connect(
+        url, host=host.name, port=host.port, timeout=CONNECT_SECONDS, **options
+    )
+    return connection
 
 
 @contextmanager
 def _explained(url: str) -> Iterator[None]:
     """Turn whatever keeps a connection from being made into one error that explains it."""
-    place = _place(url)
+    where = _place(url)
     try:
         yield
     except ValueError:
         # The driver's message quotes what it took for the port, which may be half a password.
         raise DatabaseUnreachable(_MALFORMED) from None
-    except TimeoutError as error:
-        raise DatabaseUnreachable(f"cannot reach {place}: no answer in {CONNECT_SECONDS} seconds") from error
+    except NoHostAnswered as error:
+        reasons = "; ".join(f"{host}: {_refusal(failure)}" for host, failure in error.failures.items())
+        # What may pass for one host may pass for the whole.
+        cause = max(error.failures.values(), key=is_transient)
+        raise DatabaseUnreachable(f"cannot reach {where}: {reasons}") from cause
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-        raise DatabaseUnreachable(f"cannot reach {place}: {error}") from error
+        raise DatabaseUnreachable(f"cannot reach {where}: {_refusal(error)}") from error
+
+
+def _refusal(error: Exception) -> str:
+    if isinstance(error, TimeoutError) and not error.args:
+        return f"no answer in {CONNECT_SECONDS} seconds"
+    return "the server is a standby" if isinstance(error, asyncpg.TargetServerAttributeNotMatched) else str(error)
 
 
 def _place(url: str) -> str:
@@ -176,5 +237,4 @@ def _place(url: str) -> str:
     # An @ this late means that a password with / ? or # in it has spilled over.
     if parts.scheme not in {"postgresql", "postgres"} or "@" in parts.path + parts.query + parts.fragment:
         raise DatabaseUnreachable(_MALFORMED)
-    host = parts.netloc.rpartition("@")[2] or parse_qs(parts.query).get("host", ["the default host"])[0]
-    return f"database {parts.path.lstrip('/') or '(default)'} at {host}"
+    return place(parts)

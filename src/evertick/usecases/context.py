@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from evertick.domain.errors import InvalidInput
 from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.schedule.schedule import SHORTEST_INTERVAL
-from evertick.store.database import Pool, Session, was_rolled_back
+from evertick.store.database import Pool, Session, was_conflict
 from evertick.usecases.catalogue import Catalogue
 from evertick.usecases.errors import JobNotFound
 
@@ -32,7 +32,7 @@ async def again(work: Callable[[], Awaitable[_T]]) -> _T:
         try:
             return await work()
         except Exception as error:
-            if not was_rolled_back(error) or time.monotonic() - began > _LONG_SECONDS:
+            if not was_conflict(error) or time.monotonic() - began > _LONG_SECONDS:
                 raise
     return await work()
 

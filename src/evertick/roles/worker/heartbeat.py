@@ -11,6 +11,7 @@ import time
 from datetime import timedelta
 
 from evertick.roles.worker.holdings import Holdings
+from evertick.runtime import patience
 from evertick.runtime.loop import Loop
 from evertick.store import lanes
 from evertick.store.database import Session, connect
@@ -86,7 +87,9 @@ class Heartbeat:
 
     async def _connected(self) -> Session:
         if self._connection is None or self._connection.is_closed():
-            self._connection = await connect(self._url, pooler=self._pooler)
+            self._connection = await connect(
+                self._url, pooler=self._pooler, patience=patience.heartbeat(self._lease_time)
+            )
         return self._connection
 
     async def _hang_up(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from evertick.roles.worker.figures import Figures
 from evertick.runtime.loop import Loop
 from evertick.store import outcomes
-from evertick.store.database import Pool, was_rolled_back
+from evertick.store.database import Pool, was_conflict
 from evertick.store.outcomes import Again, Ending
 
 logger = logging.getLogger("evertick.worker")
@@ -86,7 +86,7 @@ class Recorder:
         try:
             recorded = await outcomes.record(self._pool, self._worker, endings, done[:count])
         except Exception as error:
-            if was_rolled_back(error):
+            if was_conflict(error):
                 return
             self._is_repeated = True
             raise

@@ -41,6 +41,7 @@ from evertick.roles.worker.intake import Intake
 from evertick.roles.worker.pace import Pace
 from evertick.roles.worker.recorder import MOST, Recorder
 from evertick.roles.worker.running import Stop
+from evertick.runtime import patience
 from evertick.runtime.clock import Clock, DatabaseClock, now_of
 from evertick.runtime.loop import Loop
 from evertick.runtime.wakeups import Ear, Notifier
@@ -57,6 +58,7 @@ THREADS = min(32, (os.cpu_count() or 1) + 4)
 LEASE_TIME = timedelta(seconds=30)
 GRACE = timedelta(seconds=30)
 CONNECTIONS = 6
+RECORDING_CONNECTIONS = 2  # whatever leasing waits for, outcomes get through
 SWEEP_SECONDS = 0.25
 WATCH_SECONDS = 1.0
 LAST_WORDS_SECONDS = 30.0
@@ -97,13 +99,20 @@ class Worker:
 
     async def open(self) -> None:
         """Connect, and put the parts together; nothing runs yet."""
-        self._pool = await open_pool(self._url, min_size=1, max_size=CONNECTIONS, pooler=self._pooler)
-        self.clock.observe(await lanes.clock(self._pool))
+        self._pool = await open_pool(self._url, max_size=CONNECTIONS, pooler=self._pooler, patience=patience.LEASE)
+        try:
+            self._recording = await open_pool(
+                self._url, max_size=RECORDING_CONNECTIONS, pooler=self._pooler, patience=patience.RECORD
+            )
+            self.clock.observe(await lanes.clock(self._pool))
+        except BaseException:
+            self._pool.terminate()
+            raise
         self._assemble(self._pool)
 
     async def close(self) -> None:
         self._execution.close()
-        await close_pool(self._pool)
+        await asyncio.gather(close_pool(self._pool), close_pool(self._recording))
 
     async def start(self) -> None:
         """Work until `stop`."""
@@ -148,7 +157,7 @@ class Worker:
 
     def _assemble(self, pool: Pool) -> None:
         self._notifier = Notifier(pool)
-        self._recorder = Recorder(pool, self.name, self.figures, following=self._notifier.timers)
+        self._recorder = Recorder(self._recording, self.name, self.figures, following=self._notifier.timers)
         self._pace = Pace(self._slots)
         self._intake = Intake(
             pool,

@@ -1,0 +1,39 @@
+"""How long each purpose waits for the database: one table, so that no purpose waits longer than what depends on it.
+
+The connection's seconds are for a free place in the pool and a new connection, which takes several round trips on a
+slow line. The command's are for one statement: a silent line delays its purpose by so much. The lock's are for rows
+that somebody else holds: roles do not wait for users, see `store.timers` and `store.outcomes`.
+"""
+
+from datetime import timedelta
+
+from evertick.store.database import Patience
+
+ROLE_LOCK_SECONDS = 0.2
+"""Roles try again, apart from what was not locked. A statement holds its locks for less than this, as a rule."""
+
+FIRE = Patience(connection_seconds=10, command_seconds=5, lock_seconds=ROLE_LOCK_SECONDS)
+"""A full batch takes a fraction of a second, and one that took longer than this is tried again in smaller parts."""
+LOAD = Patience(connection_seconds=10, command_seconds=15, lock_seconds=ROLE_LOCK_SECONDS)
+"""Reads pages of timers, reaps: larger than a firing, and firing goes on meanwhile from what was loaded before."""
+LEASE = Patience(connection_seconds=10, command_seconds=5, lock_seconds=ROLE_LOCK_SECONDS)
+"""Far below the lease time: what was leased unheard of is the reaper's when that has passed."""
+RECORD = Patience(connection_seconds=10, command_seconds=10, lock_seconds=ROLE_LOCK_SECONDS)
+"""A full batch of some thousand outcomes on a slow disk; sent again, what was recorded the first time is there."""
+LISTEN = Patience(connection_seconds=10, command_seconds=5, lock_seconds=ROLE_LOCK_SECONDS)
+"""A probe is one round trip. Longer than the slowest line that is worth waiting for."""
+API = Patience(connection_seconds=5, command_seconds=10, lock_seconds=3)
+"""A client waits, and gets its 503 while it is still there."""
+READINESS_SECONDS = 3.0
+"""Who asks has given up by then, as a rule."""
+
+
+def beat(lifetime: timedelta) -> Patience:
+    """For a node that counts as dead after `lifetime`: half of it leaves time for a second try on a new connection."""
+    # A take waits for the firing that its former holder may have under way.
+    return Patience(10, lifetime.total_seconds() / 2, lifetime.total_seconds() / 4)
+
+
+def heartbeat(lease_time: timedelta) -> Patience:
+    """For a worker whose leases run out after `lease_time`: a sixth leaves time for several tries."""
+    return Patience(lease_time.total_seconds() / 3, lease_time.total_seconds() / 6, ROLE_LOCK_SECONDS)

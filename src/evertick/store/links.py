@@ -1,0 +1,119 @@
+"""Connections that never outlive their usefulness: what does not answer in time is cut, and never handed out again.
+
+The driver would ask the server politely to cancel a statement that timed out, and wait for that on the line that is
+silent. Here the connection ends at once. Whether the statement was done is unknown either way.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+import asyncpg
+from asyncpg.pool import PoolAcquireContext, PoolConnectionProxy
+from asyncpg.transaction import Transaction
+
+Isolation: TypeAlias = Literal["read_committed", "read_uncommitted", "serializable", "repeatable_read"]
+
+CLOSE_SECONDS = 2.0
+"""A goodbye takes one round trip."""
+KEEPALIVE_SECONDS = {"TCP_KEEPIDLE": 5, "TCP_KEEPALIVE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
+"""An idle connection whose peer is gone fails after 11 seconds. Systems differ in which of these they know."""
+USER_TIMEOUT_MS = 10_000
+"""So long may what was sent stay unacknowledged by the peer's kernel, instead of a quarter of an hour."""
+
+
+class LinkTransaction(Transaction):
+    """A transaction whose rollback never hides the error that it is for."""
+
+    _connection: asyncpg.Connection
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is not None and self._connection.is_closed():
+            return  # the server rolls back by itself
+        await super().__aexit__(kind, error, trace)
+
+
+class LinkConnection(asyncpg.Connection):
+    """A connection that is cut as soon as a statement on it timed out or was abandoned."""
+
+    _loop: asyncio.AbstractEventLoop
+    _transport: asyncio.Transport
+    _pool_holder: Callable[[], Any] | None
+    is_given_up = False
+
+    def is_closed(self) -> bool:
+        return self.is_given_up or super().is_closed()
+
+    async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the driver's signature
+        """Say goodbye, within a bound: a broken line never answers."""
+        try:
+            await super().close(timeout=CLOSE_SECONDS if timeout is None else timeout)
+        except OSError:  # among them TimeoutError
+            self.terminate()
+
+    def transaction(
+        self, *, isolation: Isolation | None = None, readonly: bool = False, deferrable: bool = False
+    ) -> LinkTransaction:
+        return LinkTransaction(self, isolation, readonly, deferrable)
+
+    def keep_alive(self) -> None:
+        """Let the kernel notice a peer that is gone."""
+        link = self._transport.get_extra_info("socket")
+        if link is None or link.family == socket.AF_UNIX:
+            return
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in KEEPALIVE_SECONDS.items():
+            if hasattr(socket, name):
+                link.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
+
+    def _cancel_current_command(self, *_: object) -> None:
+        """The driver's hook for a statement that timed out, or whose task was cancelled."""
+        self.is_given_up = True
+        # The driver still writes to the connection after this call.
+        self._loop.call_soon(self._cut)
+
+    def _cut(self) -> None:
+        holder = self._pool_holder() if self._pool_holder is not None else None
+        self.terminate()
+        if holder is not None:
+            # The idle connections of the pool took the same way, and the next statement should not have to find out.
+            holder._pool.drop_idle()  # noqa: SLF001 - a holder does not tell its pool otherwise
+
+
+class LinkPool(asyncpg.Pool):
+    """A pool that lets nobody wait for a connection longer than `wait_seconds`: they get a TimeoutError."""
+
+    _holders: list[Any]
+    wait_seconds: float
+
+    def acquire(self, *, timeout: float | None = None) -> PoolAcquireContext:
+        return super().acquire(timeout=self.wait_seconds if timeout is None else timeout)
+
+    async def release(self, connection: PoolConnectionProxy, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the driver's signature
+        """Give a connection back. One that was lost frees its place by ending, and the driver trips over that."""
+        held: LinkConnection | None = getattr(connection, "_con", None)
+        if held is not None and held.is_closed():
+            held.terminate()
+            return
+        try:
+            await super().release(connection, timeout=timeout)
+        except asyncpg.InternalClientError:
+            if held is None or not held.is_closed():
+                raise
+
+    def drop_idle(self) -> None:
+        """Cut all connections that nobody uses; new ones are made as they are needed."""
+        for holder in self._holders:
+            if holder.is_idle():
+                holder.terminate()
+
+    async def close(self) -> None:
+        """Close in order, or at once if that takes longer than a goodbye should."""
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await super().close()
+        except TimeoutError:
+            self.terminate()
