@@ -18,14 +18,25 @@ async def _lease(admin: Caller, **fields: Any) -> dict[str, Any]:
     return attempt
 
 
-async def test_a_heartbeat_that_comes_too_late_is_told_what_it_lost(
+async def test_a_heartbeat_is_told_what_went_to_others(
     admin: Caller, connection: asyncpg.Connection
+) -> None:
+    attempt = await _lease(admin)
+    await connection.execute("UPDATE leases SET worker = 'another'")
+    answer = await admin.post("/workers/w/heartbeat", json={"tokens": [attempt["token"]]})
+    assert answer.json() == {"cancel": [attempt["token"]]}
+
+
+@pytest.mark.parametrize("says", [True, False])
+async def test_a_heartbeat_that_comes_late_keeps_what_nobody_took_over(
+    admin: Caller, connection: asyncpg.Connection, *, says: bool
 ) -> None:
     attempt = await _lease(admin)
     # Out of the scheduler's sight, so that it is not reaped meanwhile.
     await connection.execute("UPDATE leases SET expires_at = clock_at() - interval '1 second', partition = -1")
-    answer = await admin.post("/workers/w/heartbeat", json={"tokens": [attempt["token"]]})
-    assert answer.json() == {"cancel": [attempt["token"]]}
+    answer = await admin.post("/workers/w/heartbeat", json={"tokens": [attempt["token"]]} if says else {})
+    assert answer.json() == {"cancel": []}
+    assert await connection.fetchval("SELECT expires_at > clock_at() FROM leases")
 
 
 async def test_a_lease_that_its_worker_never_heard_of_is_not_kept_for_ever(

@@ -72,8 +72,8 @@ async def test_a_long_transaction_is_named_with_its_process(pool: Pool, database
 
 async def test_leases_that_nobody_reaps_are_a_problem(pool: Pool, house: Household, scheduler: None) -> None:
     await house.connection.execute(
-        "INSERT INTO leases (lane_id, first_seq, last_seq, expires_at, partition, worker)"
-        " VALUES (1, 1, 2, clock_at() - interval '2 minutes', 0, 'w'), (1, 3, 4, clock_at(), 0, 'w')"
+        "INSERT INTO leases (lease_id, lane_id, first_seq, last_seq, expires_at, lease_seconds, partition, worker)"
+        " VALUES (1, 1, 1, 2, clock_at() - interval '2 minutes', 9, 0, 'w'), (2, 1, 3, 4, clock_at(), 9, 0, 'w')"
     )
     leases = (await found(pool))["leases"]
     assert leases.level is Level.PROBLEM
