@@ -1,8 +1,8 @@
 """From when on a reaper may take leases that have run out.
 
-While the database was away, its clock was set, or nobody held a partition, workers could not extend their leases although
-they live. So a reaper waits until it has been in touch with the database for a while without interruption: in that time
-each worker that lives has extended what it has.
+While the database was away, workers could not extend their leases although they live; when its clock is set forward,
+leases run out before they could. So a reaper waits until it has been in touch with the database for a while without
+interruption: in that time each worker that lives has extended what it has.
 """
 
 import time
@@ -42,6 +42,8 @@ class Grace:
     def over(self) -> list[int]:
         """The partitions whose leases may be reaped."""
         now = self._monotonic()
+        if now - self._answered > self._seconds:
+            return []  # this process was stopped, or its statements hung
         return [partition for partition, since in self._since.items() if now - since >= self._seconds]
 
     def latest_at(self) -> datetime:

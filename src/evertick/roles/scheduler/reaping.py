@@ -3,8 +3,8 @@
 1. Look at the database's clock: after an outage or a step of it workers get the time to extend their leases (`grace`).
 2. Take over leases that have run out, see what is open in them, and end it. An attempt whose loss would end its run
    unless it was started, and that was not, is put back instead. What somebody has locked is tried again each second.
-3. Once in a while let leases that the clock, set back, left too far ahead run from now on, and look for attempts that no
-   lease covers (`sweeping`).
+3. Once in a while let leases that the clock, set back, left too far ahead run from now on, and look for attempts that
+   no lease covers (`sweeping`).
 """
 
 import logging

@@ -1,9 +1,9 @@
 """Finds attempts in nobody's hands: handed out, without an outcome, and without a lease. Their runs would never end.
 
 There should be none: only a fault of those who hold leases makes them. Each call looks at a few partitions and at so
-many attempts of each lane, and the next one goes on from there. Up to where all attempts have ended is kept in the lane's
-row, so that no history is read twice. Beyond the first open attempt the place is kept in memory only, and from the end of
-the lane the look returns to that attempt.
+many attempts of each lane, and the next one goes on from there. Up to where all attempts have ended is kept in the
+lane's row, so that no history is read twice. Beyond the first open attempt the place is kept in memory only, and from
+the end of the lane the look returns to that attempt.
 """
 
 import logging
