@@ -112,6 +112,7 @@ class Intake:
             most_per_lane=depth,
             rotation=self._rotation,
             lease_time=self._lease_time,
+            tenant_id=self._tenant_id,
             only=named,
         )
         attempts = await self._read(ranges)

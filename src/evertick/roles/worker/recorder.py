@@ -19,6 +19,8 @@ logger = logging.getLogger("evertick.worker")
 MOST = 8192
 """Endings in one statement."""
 RECHECK_SECONDS = 60.0
+BUSY_SECONDS = 0.05
+"""Between two tries to record what somebody has locked."""
 
 
 class Recorder:
@@ -82,15 +84,19 @@ class Recorder:
             done = []
         count = len(done)
         try:
-            stale = await outcomes.record(self._pool, self._worker, endings, done[:count])
+            recorded = await outcomes.record(self._pool, self._worker, endings, done[:count])
         except Exception as error:
             if was_conflict(error):
                 return
             self._is_repeated = True
             raise
-        del self._endings[: len(endings)]
-        del self._done[:count]
-        self._count(endings, len(stale))
+        busy = [ending for ending in endings if (ending.lane_id, ending.seq) in recorded.busy]
+        self._endings[: len(endings)] = busy
+        if not busy:
+            del self._done[:count]
+        self._count(endings, len(recorded.stale))
+        if busy:
+            await asyncio.sleep(BUSY_SECONDS)
 
     def _count(self, endings: list[Ending], stale: int) -> None:
         if self._is_repeated:  # then it may be we ourselves who had ended them
