@@ -184,6 +184,7 @@ async def lease(connection: Connection, *jobs: Job, worker: str = "w", most: int
             most_per_lane=most,
             rotation=0,
             lease_time=LEASE,
+            tenant_id=None,
         ),
     )
 
@@ -211,7 +212,8 @@ async def finish(connection: Connection, job: Job, result: str = "success", then
     leased = await lease(connection, job)
     done = sorted({each.lease_id for each in leased})
     endings = [ending_of(each, result, then) for each in leased]
-    return len(endings) - len(await outcomes.record(connection, "w", endings, done))
+    stale, busy = await outcomes.record(connection, "w", endings, done)
+    return len(endings) - len(stale) - len(busy)
 
 
 async def retry_timer(connection: Connection, job: Job) -> Planned:

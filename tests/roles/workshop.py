@@ -143,7 +143,7 @@ class Workshop:
 async def reap(connection: asyncpg.Connection, job: Job) -> int:
     lost = await outcomes.reap(connection, "reaper", [job.partition], lease_time=MINUTE, most=100)
     endings = [
-        Ending(each.lane_id, *each[3:8], "lost", None, AT, then=Again(each.attempt + 1, MINUTE))
+        Ending(each.lane_id, *each[5:10], "lost", None, AT, then=Again(each.attempt + 1, MINUTE))
         for each in lost
         if each.lane_id is not None
     ]

@@ -87,9 +87,9 @@ async def test_a_worker_that_comes_while_its_run_is_being_replaced_is_stale(
     leased = await running(holder, job)
     async with connection.transaction():
         await holder.fire(replacement(job))
-        recording = asyncio.create_task(outcomes.record(worker, "w", [ending_of(leased, "failed", AGAIN)], []))
-        await until_blocked(watcher, worker)
-    assert await recording == {(leased.lane_id, leased.seq)}
+        assert (await outcomes.record(worker, "w", [ending_of(leased, "failed", AGAIN)], [])).busy
+    recorded = await outcomes.record(worker, "w", [ending_of(leased, "failed", AGAIN)], [])
+    assert recorded.stale == {(leased.lane_id, leased.seq)}
     assert await timers_of(connection, job) == [("tick", AT + 2 * MINUTE)]
     assert await connection.fetchval("SELECT result::text FROM outcomes") == "cancelled"
 
@@ -115,5 +115,5 @@ async def test_replacing_and_recording_the_same_run_never_deadlock(
         await until_blocked(watcher, worker)
         firing = asyncio.create_task(holder.fire(replacement(job)))
         await until_blocked(watcher, connection)
-    assert await recording == set()
+    assert await recording == (set(), set())
     assert (await firing).runs == 1

@@ -1,10 +1,11 @@
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
 import asyncpg
 import pytest
 
-from engine import AT, LEASE, Holder, Planned, add_job, ending_of, lease, until
+from engine import AT, LEASE, Holder, Planned, add_job, ending_of, lease, until, until_blocked
 from evertick.store import lanes, outcomes
 from evertick.store.database import connect
 from evertick.store.lanes import Leased
@@ -13,6 +14,13 @@ from evertick.store.outcomes import Lost
 
 @pytest.fixture
 async def second(database_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await connect(database_url)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def watcher(database_url: str) -> AsyncIterator[asyncpg.Connection]:
     connection = await connect(database_url)
     yield connection
     await connection.close()
@@ -42,7 +50,7 @@ async def reap(
 
 
 async def workers(connection: asyncpg.Connection) -> list[str]:
-    return [row["worker"] for row in await connection.fetch("SELECT worker FROM leases ORDER BY lease_id")]
+    return [row["worker"] for row in await connection.fetch("SELECT worker FROM leases ORDER BY first_seq")]
 
 
 async def test_only_leases_that_ran_out_are_taken_over(connection: asyncpg.Connection, holder: Holder) -> None:
@@ -103,13 +111,15 @@ async def test_a_lease_that_was_extended_in_time_is_not_touched(
 
 
 async def test_a_heartbeat_that_meets_the_reaper_does_not_get_its_lease_back(
-    connection: asyncpg.Connection, second: asyncpg.Connection, holder: Holder
+    connection: asyncpg.Connection, second: asyncpg.Connection, watcher: asyncpg.Connection, holder: Holder
 ) -> None:
     await leased_by(holder, "gone")
     await run_out(connection, "gone")
     async with second.transaction():
         assert len(await reap(second)) == 1
-        assert await lanes.extend(connection, "gone", LEASE) == set()
+        extending = asyncio.create_task(lanes.extend(connection, "gone", LEASE))
+        await until_blocked(watcher, connection)
+    assert await extending == set()
     assert await lanes.extend(connection, "gone", LEASE) == set()
 
 

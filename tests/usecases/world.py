@@ -82,6 +82,7 @@ class World:
                 most_per_lane=99,
                 rotation=0,
                 lease_time=MINUTE,
+                tenant_id=None,
             ),
         )
 
@@ -112,8 +113,8 @@ class World:
             )
             for each in leased
         ]
-        stale = await outcomes.record(self.connection, "worker-1", endings, [each.lease_id for each in leased])
-        return len(endings) - len(stale)
+        stale, busy = await outcomes.record(self.connection, "worker-1", endings, [each.lease_id for each in leased])
+        return len(endings) - len(stale) - len(busy)
 
     async def run_all(self) -> list[Leased]:
         """Fire, lease and end with success until nothing is left to do now."""

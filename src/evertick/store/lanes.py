@@ -1,10 +1,12 @@
 """Lanes and leases: how ready attempts reach workers and dispatchers."""
 
+import secrets
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from evertick.store import statements
+from evertick.store.outcomes import Token
 from evertick.store.statements import Connection
 
 _SQL = statements.load("lanes")
@@ -13,7 +15,7 @@ _SQL = statements.load("lanes")
 class Leased(NamedTuple):
     """An attempt to run, with all that running it needs. `is_over`: it was cancelled while it waited.
 
-    `is_listed`: its run has a row in open_runs, which its ending removes.
+    `is_listed`: its run has a row in open_runs, which its ending removes. `deferrals`: how often it was put back.
     """
 
     lane_id: int
@@ -36,6 +38,8 @@ class Leased(NamedTuple):
     replays_at: datetime | None
     is_over: bool
     is_listed: bool = True
+    tenant_id: int = 0
+    deferrals: int = 0
 
 
 class Range(NamedTuple):
@@ -46,6 +50,17 @@ class Range(NamedTuple):
     first_seq: int
     last_seq: int
     most: int
+    deferrals: int = 0
+
+
+class PutBack(NamedTuple):
+    """An attempt that was never started, and waits for so long to be leased again. `handler`: '' for HTTP."""
+
+    lane_id: int
+    seq: int
+    handler: str
+    delay: timedelta = timedelta(0)
+    deferrals: int = 0
 
 
 class Waiting(NamedTuple):
@@ -54,6 +69,15 @@ class Waiting(NamedTuple):
     queue_id: int
     attempts: int
     oldest_at: datetime
+
+
+MOST_DEFERRALS = 32_000
+"""So many are counted, no more."""
+
+
+def _new_ids() -> int:
+    """What a statement numbers its leases from. At random, so that no id is ever given out twice."""
+    return secrets.randbits(62)
 
 
 def queue_of(lane_id: int) -> int:
@@ -69,9 +93,10 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
     most_per_lane: int,
     rotation: int,
     lease_time: timedelta,
+    tenant_id: int | None,
     only: Collection[int] | None = None,
 ) -> list[Range]:
-    """Lease ranges of lanes. What is in them is for `read` to tell; should that fail, the leases run out."""
+    """Lease ranges of lanes of a tenant's queues, or of any tenant's. What is in them is for `read` to tell."""
     rows = await _SQL["lease"].fetch(
         connection,
         queue_ids=queue_ids,
@@ -81,15 +106,69 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
         rotation=rotation,
         only=None if only is None else list(only),
         lease_seconds=lease_time.total_seconds(),
+        tenant_id=tenant_id,
+        first_lease_id=_new_ids(),
     )
     return [Range(row["lease_id"], row["lane_id"], row["first_seq"], row["last_seq"], most_per_lane) for row in rows]
+
+
+async def lease_free(  # noqa: PLR0913 - from where, how much and for whom
+    connection: Connection,
+    queue_ids: Sequence[int],
+    handlers: Sequence[str] | None,
+    worker: str,
+    *,
+    most: int,
+    lease_time: timedelta,
+    tenant_id: int | None,
+) -> list[Range]:
+    """Lease attempts that were put back and are ready, of these handlers; None: of any."""
+    rows = await _SQL["lease_free"].fetch(
+        connection,
+        queue_ids=queue_ids,
+        handlers=handlers,
+        worker=worker,
+        most=most,
+        lease_seconds=lease_time.total_seconds(),
+        tenant_id=tenant_id,
+        first_lease_id=_new_ids(),
+    )
+    return [
+        Range(row["lease_id"], row["lane_id"], row["first_seq"], row["last_seq"], 1, row["deferrals"]) for row in rows
+    ]
+
+
+async def put_back(connection: Connection, holder: str, attempts: Sequence[PutBack]) -> set[Token]:
+    """Let others lease attempts that were never started. Returns those that are not the holder's, or are over."""
+    rows = await _SQL["put_back"].fetch(
+        connection,
+        holder=holder,
+        lane_ids=[each.lane_id for each in attempts],
+        seqs=[each.seq for each in attempts],
+        handlers=[each.handler for each in attempts],
+        delays=[each.delay.total_seconds() for each in attempts],
+        deferrals=[min(each.deferrals, MOST_DEFERRALS) for each in attempts],
+        first_lease_id=_new_ids(),
+    )
+    return {(row["lane_id"], row["seq"]) for row in rows}
+
+
+async def mark_started(connection: Connection, worker: str, attempts: Sequence[tuple[int, int]]) -> set[Token]:
+    """Note that these (lease, seq) are about to start. Only those that are returned (lane, seq) may be started."""
+    rows = await _SQL["mark_started"].fetch(
+        connection,
+        worker=worker,
+        lease_ids=[lease_id for lease_id, _ in attempts],
+        seqs=[seq for _, seq in attempts],
+    )
+    return {(row["lane_id"], row["seq"]) for row in rows}
 
 
 async def read(connection: Connection, ranges: Sequence[Range]) -> list[Leased]:
     """The attempts in ranges that were just leased."""
     if not ranges:
         return []
-    lease_ids, lane_ids, first_seqs, last_seqs, most = zip(*ranges, strict=True)
+    lease_ids, lane_ids, first_seqs, last_seqs, most, deferrals = zip(*ranges, strict=True)
     rows = await _SQL["leased"].fetch(
         connection,
         lease_ids=lease_ids,
@@ -97,6 +176,7 @@ async def read(connection: Connection, ranges: Sequence[Range]) -> list[Leased]:
         first_seqs=first_seqs,
         last_seqs=last_seqs,
         most_per_lane=max(most),
+        deferrals=deferrals,
     )
     return [Leased(*row) for row in rows]
 
@@ -104,7 +184,7 @@ async def read(connection: Connection, ranges: Sequence[Range]) -> list[Leased]:
 async def extend(
     connection: Connection, worker: str, lease_time: timedelta, lease_ids: Sequence[int] | None = None
 ) -> set[int]:
-    """Extend those of a worker's leases that are still its own, or all of them, and return which."""
+    """Extend those of these leases that are still the worker's, or all that are, and return which."""
     rows = await _SQL["extend"].fetch(
         connection, worker=worker, lease_seconds=lease_time.total_seconds(), lease_ids=lease_ids
     )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import Outcome
@@ -65,11 +65,26 @@ class Ending(NamedTuple):
         )
 
 
+class Recorded(NamedTuple):
+    """What was not recorded. `stale`: others had ended those attempts.
+
+    `busy`: somebody has their run or job locked. They and the leases that they are in were left alone: give both again.
+    """
+
+    stale: set[Token]
+    busy: set[Token]
+
+
 class Lost(NamedTuple):
-    """An open attempt in a lease that ran out; only the first two are set for a lease without any."""
+    """An open attempt in a lease that ran out; for a lease without any, `lane_id` and all after `deferrals` are None.
+
+    `is_marked`: its start was noted. `handler`: '' for HTTP, None if its job is gone.
+    """
 
     lease_id: int
     worker: str
+    is_marked: bool
+    deferrals: int
     lane_id: int | None
     seq: int
     job_id: int
@@ -78,19 +93,27 @@ class Lost(NamedTuple):
     reason: str
     attempt: int
     retry: str
+    handler: str | None
+    is_listed: bool
 
 
 async def record(
-    connection: Connection, worker: str, endings: Sequence[Ending], done_leases: Sequence[int]
-) -> set[Token]:
-    """Record outcomes and let go of leases. Returns the attempts that were not recorded: others had ended them."""
+    connection: Connection,
+    worker: str,
+    endings: Sequence[Ending],
+    done_leases: Sequence[int],
+    *,
+    holder: str | None = None,
+) -> Recorded:
+    """Record outcomes as `worker`, and let go of leases of `holder`, which is the worker unless given."""
     told = [ending for ending in endings if not ending.is_plain]
     plain = [ending for ending in endings if ending.is_plain] if told else endings
-    over = [ending for ending in endings if ending.is_listed and not isinstance(ending.then, Again)]
+    listed = [ending for ending in endings if ending.is_listed]
     following = [ending for ending in told if ending.then is not None]
     rows = await _SQL["record"].fetch(
         connection,
         worker=worker,
+        holder=holder or worker,
         plain_lane_ids=[ending.lane_id for ending in plain],
         plain_seqs=[ending.seq for ending in plain],
         plain_started_us=[to_us(ending.started_at) for ending in plain if ending.started_at],
@@ -104,14 +127,17 @@ async def record(
         finals=[not isinstance(ending.then, Again) for ending in told],
         errors=[ending.error for ending in told],
         excerpts=[ending.excerpt for ending in told],
-        over_lane_ids=[ending.lane_id for ending in over],
-        over_seqs=[ending.seq for ending in over],
-        over_job_ids=[ending.job_id for ending in over],
-        over_fire_ats=[ending.fire_at for ending in over],
+        listed_lane_ids=[ending.lane_id for ending in listed],
+        listed_seqs=[ending.seq for ending in listed],
+        listed_job_ids=[ending.job_id for ending in listed],
+        listed_fire_ats=[ending.fire_at for ending in listed],
         **_following(following),
         done_leases=done_leases,
     )
-    return {(row["lane_id"], row["seq"]) for row in rows}
+    recorded = Recorded(set(), set())
+    for row in rows:
+        (recorded.busy if row["is_busy"] else recorded.stale).add((row["lane_id"], row["seq"]))
+    return recorded
 
 
 def _following(endings: Sequence[Ending]) -> dict[str, Sequence[object]]:
@@ -131,11 +157,40 @@ def _following(endings: Sequence[Ending]) -> dict[str, Sequence[object]]:
     }
 
 
-async def reap(
-    connection: Connection, node: str, partitions: Sequence[int], *, lease_time: timedelta, most: int
+async def reap(  # noqa: PLR0913 - whose leases, for whom, how many
+    connection: Connection,
+    node: str,
+    partitions: Sequence[int],
+    *,
+    lease_time: timedelta,
+    most: int,
+    latest_at: datetime | None = None,
 ) -> list[Lost]:
-    """Take over leases that have run out, and return what is open in them."""
-    rows = await _SQL["reap"].fetch(
-        connection, node=node, partitions=partitions, lease_seconds=lease_time.total_seconds(), most=most
+    """Take over leases that have run out, and return what is open in them.
+
+    `latest_at`: the latest that it can be by the caller's reckoning, should the database's clock have been set forward.
+    """
+    taken = await _SQL["take_over"].fetch(
+        connection,
+        node=node,
+        partitions=partitions,
+        lease_seconds=lease_time.total_seconds(),
+        most=most,
+        latest_at=latest_at,
     )
-    return [Lost(*row) for row in rows]
+    if not taken:
+        return []
+    leases = {row["lease_id"]: row for row in taken}
+    rows = await _SQL["open_in"].fetch(
+        connection,
+        lease_ids=list(leases),
+        lane_ids=[row["lane_id"] for row in taken],
+        first_seqs=[row["first_seq"] for row in taken],
+        last_seqs=[row["last_seq"] for row in taken],
+    )
+    return [_lost(leases[row["lease_id"]], *row) for row in rows]
+
+
+def _lost(lease: Any, lease_id: int, lane_id: int | None, seq: int, *rest: Any) -> Lost:
+    is_marked = seq in (lease["started"] or ())
+    return Lost(lease_id, lease["worker"], is_marked, lease["deferrals"], lane_id, seq, *rest)

@@ -86,6 +86,7 @@ async def lease(tenant: Tenant, queue_id: int, worker_id: str, most: int, lease_
             most_per_lane=room // width,
             rotation=random.randrange(256),  # noqa: S311 - so that no lane is always last
             lease_time=lease_time,
+            tenant_id=tenant.tenant_id,
         )
         found = await lanes.read(tenant.pool, ranges)
         if not found:
@@ -134,7 +135,7 @@ async def record(tenant: Tenant, worker_id: str, reports: Sequence[Report]) -> R
     held = await pulls.held(tenant.pool, tenant.tenant_id, worker, list(told))
     now_at = await lanes.clock(tenant.pool) if held else NEVER
     endings = [_ending(held[token], report, now_at) for token, report in told.items() if token in held]
-    stale = await outcomes.record(tenant.pool, worker_id, endings, [])
+    stale, _ = await outcomes.record(tenant.pool, worker_id, endings, [])
     if held:
         await pulls.release(tenant.pool, worker, {lane_id for lane_id, _ in held})
     if again := [ending.job_id for ending in endings if isinstance(ending.then, Again)]:

@@ -44,7 +44,7 @@ from evertick.store.sealing import Seal
 from evertick.targets.http.delivery import DeliverySettings, HttpDelivery
 from evertick.targets.http.guard import EgressPolicy, Guard
 from evertick.targets.http.resolution import Resolve, SystemResolver
-from evertick.targets.http.verdict import Failed, NotTried
+from evertick.targets.http.verdict import Delivered, Failed, NotTried
 
 logger = logging.getLogger("evertick.dispatcher")
 
@@ -116,14 +116,13 @@ class Dispatcher(Worker):
 
     def _ended(self, leased: Leased, ending: Ending | None) -> None:
         verdict = self._deliveries.take(leased)
-        if ending is not None and isinstance(verdict, NotTried):
-            logger.debug("%s, attempt %d: %s", leased.name, leased.attempt, verdict.error)
-            self._put_back(leased, deferral_of(leased), is_deferral=True)
-            return
         if ending is not None and verdict is not None:
-            ending = ending_of(leased, verdict, ending.started_at, ending.finished_at)
-            if isinstance(verdict, Failed):
+            if not isinstance(verdict, Delivered):
                 logger.debug("%s, attempt %d: %s", leased.name, leased.attempt, verdict.error)
-                if verdict.pauses_job:
-                    self._pausing.add(leased)
+            if isinstance(verdict, NotTried):
+                self._put_back(leased, deferral_of(leased), is_deferral=True)
+                return
+            ending = ending_of(leased, verdict, ending.started_at, ending.finished_at)
+            if isinstance(verdict, Failed) and verdict.pauses_job:
+                self._pausing.add(leased)
         super()._ended(leased, ending)

@@ -57,13 +57,14 @@ class Reaping:
                 finished_at=now_at,
                 error="the lease ran out: its worker was lost",
                 then=follow(each.retry, each.job_id, each.fire_at, Ended(Outcome.LOST, each.attempt)),
+                is_listed=each.is_listed,
             )
             for each in found
             if each.lane_id is not None
         ]
         leases = list({each.lease_id for each in found})
-        stale = await outcomes.record(self._state.pool, worker, endings, leases)
-        lost = len(endings) - len(stale)
+        stale, busy = await outcomes.record(self._state.pool, worker, endings, leases, holder=self._state.node)
+        lost = len(endings) - len(stale) - len(busy)
         self.lost += lost
         if lost:
             logger.warning("%d attempts of %s are lost", lost, worker)

@@ -171,13 +171,11 @@ class Intake:
     async def _lease(self, most: int, named: Collection[int] | None) -> int:
         extent = self._extent(most, named)
         asked = self._monotonic()
+        asking = [self._lease_lanes(extent, named)]
         if asked >= self._free_from:
             self._free_from = asked + FREE_SECONDS
-            answers = await asyncio.gather(
-                self._lease_lanes(extent, named), self._lease_free(most), return_exceptions=True
-            )
-        else:
-            answers = [await self._lease_lanes(extent, named)]
+            asking.append(self._lease_free(most))
+        answers = await asyncio.gather(*asking, return_exceptions=True)
         ranges = [each for answer in answers if isinstance(answer, list) for each in answer]
         self._holdings.hold(ranges, asked)
         read = await self._reading.read(ranges)

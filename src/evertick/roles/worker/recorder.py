@@ -159,7 +159,7 @@ class Recorder:
         if len(batch) == 1:
             del self._waiting[:1]
             self._set_apart([_mended(batch[0], setback, error)])
-        if not batch or setback is Setback.REFUSED and len(batch) == 1:
+        if not batch or (setback is Setback.REFUSED and len(batch) == 1):
             raise error
 
     def _set_apart(self, entries: Iterable[Entry]) -> None:

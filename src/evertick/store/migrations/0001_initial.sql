@@ -132,9 +132,11 @@ CREATE TABLE requested_runs (
 CREATE INDEX requested_runs_by_age ON requested_runs (fire_at);
 
 -- lane_id = queue_id << 10 | partition << 2 | priority: computed, never looked up. `head`: the last seq leased out.
+-- `swept`: every attempt up to here has an outcome; a sweep for attempts without a lease begins after it.
 CREATE TABLE lanes (
     lane_id     bigint   PRIMARY KEY,
     head        bigint   NOT NULL DEFAULT 0,
+    swept       bigint   NOT NULL DEFAULT 0,
     queue_id    integer  NOT NULL,
     partition   smallint NOT NULL,
     priority    smallint NOT NULL
@@ -174,17 +176,27 @@ CREATE TABLE outcomes (
     PRIMARY KEY (lane_id, seq)
 ) PARTITION BY RANGE (seq);
 
+-- Who has which attempts at or below their lane's head. Of the leases that cover an attempt the narrowest counts: one
+-- with first_seq = last_seq is the attempt's own. A lease without a worker is free: its attempt was put back before it was
+-- started, and waits to be leased again from `expires_at` on. Ids are random: a standby that lost the newest commits and
+-- was promoted must not give out an id that somebody holds.
 CREATE TABLE leases (
-    lease_id    bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    lane_id     bigint      NOT NULL,
-    first_seq   bigint      NOT NULL,
-    last_seq    bigint      NOT NULL,
-    expires_at  timestamptz NOT NULL,
-    partition   smallint    NOT NULL,
-    worker      text        NOT NULL
+    lease_id        bigint      PRIMARY KEY,
+    lane_id         bigint      NOT NULL,
+    first_seq       bigint      NOT NULL,
+    last_seq        bigint      NOT NULL,
+    expires_at      timestamptz NOT NULL,
+    lease_seconds   real        NOT NULL,   -- its length: one that lies further ahead is from before the clock was set back
+    partition       smallint    NOT NULL,
+    deferrals       smallint    NOT NULL DEFAULT 0,  -- how often its attempt was put back
+    worker          text,                   -- null: free
+    handler         text,                   -- of an attempt that was put back; '' for HTTP
+    started         bigint[]                -- seqs whose start was marked
 );
 CREATE INDEX leases_of_worker ON leases (worker);
-CREATE INDEX leases_expired ON leases (partition, expires_at);
+CREATE INDEX leases_expired ON leases (partition, expires_at) WHERE worker IS NOT NULL;
+CREATE INDEX leases_free ON leases ((lane_id >> 10), handler, expires_at) WHERE worker IS NULL;
+CREATE UNIQUE INDEX leases_of_attempt ON leases (lane_id, first_seq) WHERE first_seq = last_seq;
 
 -- Unfinished runs that a tick's timer does not speak for: all runs of jobs whose policy is not SKIP, manual runs and
 -- replays, and whatever waits for or is in a further attempt. `lane_id, seq` is the latest attempt.

@@ -1,4 +1,4 @@
--- Lanes and leases: how ready attempts reach those who run them. Called by workers and dispatchers.
+-- Lanes and leases: how ready attempts reach those who run them. Called by workers, dispatchers and the reaper.
 
 -- name: lease
 -- Takes the next range of each of some lanes that have work, high priority first. Indexes: lanes_of_queue,
@@ -8,7 +8,11 @@
 WITH picked AS (
     SELECT lane.lane_id, lane.partition, lane.head
       FROM lanes lane
-     WHERE lane.queue_id = ANY(:queue_ids::integer[])
+     -- The caller's ids may be from before a fail-over: only the tenant's own queues count. Null: of any tenant.
+     WHERE lane.queue_id = ANY(ARRAY(SELECT queue_id
+                                       FROM queues
+                                      WHERE queue_id = ANY(:queue_ids::integer[])
+                                        AND (:tenant_id::bigint IS NULL OR tenant_id = :tenant_id::bigint)))
        AND (:only::bigint[] IS NULL OR lane.lane_id = ANY(:only::bigint[]))
        -- Not EXISTS, which may become a join that reads all attempts.
        AND (SELECT true FROM attempts WHERE attempts.lane_id = lane.lane_id AND attempts.seq > lane.head LIMIT 1)
@@ -32,14 +36,137 @@ ranges AS MATERIALIZED (
 advanced AS (
     UPDATE lanes lane SET head = ranges.last_seq FROM ranges WHERE lane.lane_id = ranges.lane_id
 )
-INSERT INTO leases (lane_id, first_seq, last_seq, expires_at, partition, worker)
-SELECT lane_id, first_seq, last_seq, clock_at() + :lease_seconds::float * interval '1 second', partition, :worker::text
+INSERT INTO leases (lease_id, lane_id, first_seq, last_seq, expires_at, lease_seconds, partition, worker)
+SELECT :first_lease_id::bigint + row_number() OVER (), lane_id, first_seq, last_seq,
+       clock_at() + :lease_seconds::float * interval '1 second', :lease_seconds::float, partition, :worker::text
   FROM ranges
 RETURNING lease_id, lane_id, first_seq, last_seq;
 
+-- name: lease_free
+-- Leases attempts that were put back and are ready, for whoever has their handlers; null: any handler. Index: leases_free.
+-- A lease that changes hands gets a new id: what the worker before may still say of the old one is about nothing.
+WITH clock AS MATERIALIZED (
+    SELECT clock_at() AS now_at
+),
+mine AS MATERIALIZED (
+    SELECT queue_id::bigint AS queue_id
+      FROM queues
+     WHERE queue_id = ANY(:queue_ids::integer[])
+       AND (:tenant_id::bigint IS NULL OR tenant_id = :tenant_id::bigint)
+),
+served AS MATERIALIZED (
+    SELECT mine.queue_id, handler FROM mine CROSS JOIN unnest(:handlers::text[]) AS handler
+     UNION ALL
+    SELECT waiting.queue_id, waiting.handler
+      FROM (SELECT DISTINCT mine.queue_id, lease.handler
+              FROM mine
+              JOIN leases lease ON (lease.lane_id >> 10) = mine.queue_id AND lease.worker IS NULL
+             WHERE :handlers::text[] IS NULL) AS waiting
+),
+ready AS MATERIALIZED (
+    SELECT free.lease_id
+      FROM clock
+     CROSS JOIN served
+     CROSS JOIN LATERAL (
+               SELECT lease.lease_id, lease.expires_at
+                 FROM leases lease
+                WHERE lease.worker IS NULL AND (lease.lane_id >> 10) = served.queue_id
+                  AND lease.handler = served.handler AND lease.expires_at <= clock.now_at
+                ORDER BY lease.expires_at
+                LIMIT :most::integer
+                  FOR UPDATE SKIP LOCKED
+           ) AS free
+     ORDER BY free.expires_at
+     LIMIT :most::integer
+)
+UPDATE leases lease
+   SET lease_id = :first_lease_id::bigint + numbered.number, worker = :worker::text,
+       expires_at = clock.now_at + :lease_seconds::float * interval '1 second', lease_seconds = :lease_seconds::float,
+       leased_at = clock.now_at, started = NULL
+  FROM (SELECT lease_id, row_number() OVER () AS number FROM ready) AS numbered, clock
+ WHERE lease.lease_id = numbered.lease_id
+RETURNING lease.lease_id, lease.lane_id, lease.first_seq, lease.last_seq, lease.deferrals;
+
+-- name: put_back
+-- Makes attempts that were never started free again, to be leased after a delay by whoever has their handler: nothing is
+-- left of the attempt to have them. Only what is the holder's own is put back: the answer names the others.
+-- Indexes: leases_of_worker, leases_of_attempt, outcomes_pkey.
+WITH given AS MATERIALIZED (
+    SELECT lane_id, seq, handler, delay_seconds, deferrals
+      FROM unnest(:lane_ids::bigint[], :seqs::bigint[], :handlers::text[], :delays::float[], :deferrals::smallint[])
+           AS given (lane_id, seq, handler, delay_seconds, deferrals)
+),
+-- Locked in one order, against the heartbeat, and so that a reaper passes over them until this is done.
+held AS MATERIALIZED (
+    SELECT lease_id, lane_id, first_seq, last_seq, partition
+      FROM leases
+     WHERE worker = :holder::text AND lane_id = ANY(:lane_ids::bigint[])
+     ORDER BY lease_id
+       FOR UPDATE
+),
+theirs AS MATERIALIZED (
+    SELECT DISTINCT ON (given.lane_id, given.seq)
+           given.lane_id, given.seq, given.handler, given.delay_seconds, given.deferrals, held.lease_id, held.partition,
+           held.first_seq = held.last_seq AS is_own
+      FROM given
+      JOIN held ON held.lane_id = given.lane_id AND given.seq BETWEEN held.first_seq AND held.last_seq
+     WHERE NOT EXISTS (SELECT FROM outcomes WHERE outcomes.lane_id = given.lane_id AND outcomes.seq = given.seq)
+     ORDER BY given.lane_id, given.seq, held.last_seq - held.first_seq
+),
+freed AS (
+    UPDATE leases lease
+       SET worker = NULL, handler = theirs.handler, deferrals = theirs.deferrals, started = NULL,
+           expires_at = clock_at() + theirs.delay_seconds * interval '1 second', lease_seconds = theirs.delay_seconds
+      FROM theirs
+     WHERE theirs.is_own AND lease.lease_id = theirs.lease_id
+ RETURNING lease.lane_id, lease.first_seq AS seq
+),
+parted AS (
+    INSERT INTO leases (lease_id, lane_id, first_seq, last_seq, expires_at, lease_seconds, partition, deferrals, handler)
+    SELECT :first_lease_id::bigint + row_number() OVER (), lane_id, seq, seq,
+           clock_at() + delay_seconds * interval '1 second', delay_seconds, partition, deferrals, handler
+      FROM theirs
+     WHERE NOT is_own
+        ON CONFLICT DO NOTHING
+ RETURNING lane_id, first_seq AS seq
+)
+SELECT lane_id, seq FROM given
+EXCEPT ALL
+(SELECT lane_id, seq FROM freed UNION ALL SELECT lane_id, seq FROM parted);
+
+-- name: mark_started
+-- Notes that attempts are about to be started, and tells which are still the worker's, and open. Indexes: leases_pkey,
+-- leases_of_attempt, outcomes_pkey.
+WITH given AS MATERIALIZED (
+    SELECT lease_id, seq FROM unnest(:lease_ids::bigint[], :seqs::bigint[]) AS given (lease_id, seq)
+),
+-- In one order, against the heartbeat.
+held AS MATERIALIZED (
+    SELECT lease_id
+      FROM leases
+     WHERE lease_id = ANY(:lease_ids::bigint[]) AND worker = :worker::text
+     ORDER BY lease_id
+       FOR UPDATE
+),
+marked AS (
+    UPDATE leases lease
+       SET started = lease.started || starting.seqs
+      FROM held
+      JOIN (SELECT lease_id, array_agg(seq) AS seqs FROM given GROUP BY lease_id) AS starting USING (lease_id)
+     WHERE lease.lease_id = held.lease_id
+ RETURNING lease.lease_id, lease.lane_id, lease.first_seq, lease.last_seq
+)
+SELECT marked.lane_id, given.seq
+  FROM marked
+  JOIN given ON given.lease_id = marked.lease_id AND given.seq BETWEEN marked.first_seq AND marked.last_seq
+ WHERE NOT EXISTS (SELECT FROM outcomes WHERE outcomes.lane_id = marked.lane_id AND outcomes.seq = given.seq)
+   AND NOT EXISTS (SELECT FROM leases own
+                    WHERE own.lane_id = marked.lane_id AND own.first_seq = given.seq AND own.first_seq = own.last_seq
+                      AND own.lease_id <> marked.lease_id);
+
 -- name: leased
 -- The attempts in ranges that were just leased, with all that running them needs. Indexes: attempts_pkey,
--- job_versions_pkey, outcomes_pkey, requested_runs_pkey.
+-- job_versions_pkey, outcomes_pkey, requested_runs_pkey, queues_pkey.
 -- One that was cancelled while it waited has its outcome already: nobody runs it, but its lease covers it.
 SELECT attempt.lane_id, attempt.seq, range.lease_id, attempt.job_id, attempt.fire_at, attempt.due_at,
        attempt.spec_version, attempt.reason::text AS reason, attempt.attempt,
@@ -68,9 +195,13 @@ SELECT attempt.lane_id, attempt.seq, range.lease_id, attempt.job_id, attempt.fir
                SELECT FROM outcomes WHERE outcomes.lane_id = attempt.lane_id AND outcomes.seq = attempt.seq)
            ELSE false
        END AS is_over,
-       attempt.is_listed
-  FROM unnest(:lease_ids::bigint[], :lane_ids::bigint[], :first_seqs::bigint[], :last_seqs::bigint[])
-       AS range (lease_id, lane_id, first_seq, last_seq)
+       attempt.is_listed, queue.tenant_id, range.deferrals
+  FROM unnest(:lease_ids::bigint[], :lane_ids::bigint[], :first_seqs::bigint[], :last_seqs::bigint[],
+              :deferrals::smallint[])
+       AS range (lease_id, lane_id, first_seq, last_seq, deferrals)
+ CROSS JOIN LATERAL (
+           SELECT tenant_id FROM queues WHERE queues.queue_id = (range.lane_id >> 10)::integer LIMIT 1
+       ) AS queue
  -- Asked once for a range, which hardly ever has any.
  CROSS JOIN LATERAL (
            SELECT EXISTS (
@@ -95,13 +226,21 @@ SELECT attempt.lane_id, attempt.seq, range.lease_id, attempt.job_id, attempt.fir
        ) AS version;
 
 -- name: extend
--- A heartbeat: extends a worker's leases that have not expired; null: all of them. Index: leases_of_worker.
+-- A heartbeat: extends a worker's leases; null: all of them. Index: leases_of_worker. One that ran out is extended too:
+-- while the row is the worker's nobody else has its attempts.
 -- One that it does not name was granted in an answer that got lost: nobody works on it, and it has to run out.
-UPDATE leases
-   SET expires_at = clock_at() + :lease_seconds::float * interval '1 second'
- WHERE worker = :worker::text AND expires_at > clock_at()
-   AND (:lease_ids::bigint[] IS NULL OR lease_id = ANY(:lease_ids::bigint[]))
-RETURNING lease_id;
+WITH held AS MATERIALIZED (
+    SELECT lease_id
+      FROM leases
+     WHERE worker = :worker::text AND (:lease_ids::bigint[] IS NULL OR lease_id = ANY(:lease_ids::bigint[]))
+     ORDER BY lease_id  -- as all who lock several: no deadlocks
+       FOR UPDATE
+)
+UPDATE leases lease
+   SET expires_at = clock_at() + :lease_seconds::float * interval '1 second', lease_seconds = :lease_seconds::float
+  FROM held
+ WHERE lease.lease_id = held.lease_id
+RETURNING lease.lease_id;
 
 -- name: ended_elsewhere
 -- Attempts among those given that have an outcome which their worker did not record: cancelled, or lost to it.

@@ -3,7 +3,56 @@
 -- name: record
 -- Ends attempts, each with the retry or the dead letter that follows it; the first writer wins. Index: outcomes_pkey.
 -- Those of the plain kind, that succeeded and have nothing to tell, are many and travel light.
-WITH given AS (
+--
+-- It waits for nobody who may take long: an attempt whose run or job somebody has locked is left as it is, with its
+-- lease, and the answer calls it busy.
+WITH listed AS MATERIALIZED (
+    SELECT listed.lane_id, listed.seq, listed.job_id, listed.fire_at, guard.seq IS NOT NULL AS is_locked
+      FROM unnest(:listed_lane_ids::bigint[], :listed_seqs::bigint[], :listed_job_ids::bigint[],
+                  :listed_fire_ats::timestamptz[]) AS listed (lane_id, seq, job_id, fire_at)
+      -- The lock on a run's row guards the outcomes of its attempts: who cancels it has the lock, too.
+      -- One by one, by the LIMIT: a join might read all.
+      LEFT JOIN LATERAL (
+               SELECT open_runs.seq
+                 FROM open_runs
+                WHERE open_runs.job_id = listed.job_id AND open_runs.fire_at = listed.fire_at
+                LIMIT 1
+                  FOR UPDATE SKIP LOCKED
+           ) AS guard ON true
+),
+-- What follows an attempt that did not succeed: few rows, so they travel apart. Nothing follows in a job that was
+-- deleted; the lock makes whoever deletes it at this moment see the retry timer, or us the deletion.
+follow AS MATERIALIZED (
+    SELECT follow.*, job.tenant_id, job.status = 'deleted' AS is_withdrawn, job.tenant_id IS NOT NULL AS is_locked
+      FROM unnest(
+               :next_lane_ids::bigint[], :next_seqs::bigint[], :next_job_ids::bigint[], :next_fire_ats::timestamptz[],
+               :next_spec_versions::integer[], :next_reasons::text[], :next_attempts::integer[],
+               :next_delays::float[], :dead_reasons::text[]
+           ) AS follow (lane_id, seq, job_id, fire_at, spec_version, reason, attempt, delay_seconds, dead_reason)
+      LEFT JOIN LATERAL (
+               SELECT tenant_id, status FROM jobs WHERE jobs.job_id = follow.job_id LIMIT 1 FOR KEY SHARE SKIP LOCKED
+           ) AS job ON true
+),
+busy AS MATERIALIZED (
+    SELECT lane_id, seq
+      FROM listed
+     WHERE NOT is_locked
+       AND (SELECT true FROM open_runs
+             WHERE open_runs.job_id = listed.job_id AND open_runs.fire_at = listed.fire_at LIMIT 1)
+     UNION
+    SELECT lane_id, seq
+      FROM follow
+     WHERE NOT is_locked AND (SELECT true FROM jobs WHERE jobs.job_id = follow.job_id LIMIT 1)
+),
+-- Something may follow only an attempt that is there: a fail-over may have lost it, or given its place to another job.
+unknown AS MATERIALIZED (
+    SELECT lane_id, seq
+      FROM follow
+     WHERE (SELECT true FROM attempts
+             WHERE attempts.lane_id = follow.lane_id AND attempts.seq = follow.seq
+               AND attempts.job_id = follow.job_id LIMIT 1) IS NULL
+),
+given AS (
     SELECT lane_id, seq, timestamptz 'epoch' + started_us * interval '1 microsecond' AS started_at,
            timestamptz 'epoch' + finished_us * interval '1 microsecond' AS finished_at,
            'success'::outcome_result AS result, NULL::integer AS code, true AS is_final, NULL::text AS error,
@@ -16,30 +65,22 @@ WITH given AS (
                :lane_ids::bigint[], :seqs::bigint[], :started_ats::timestamptz[], :finished_ats::timestamptz[],
                :results::text[], :codes::integer[], :finals::boolean[], :errors::text[], :excerpts::text[]
            ) AS told (lane_id, seq, started_at, finished_at, result, code, is_final, error, excerpt)
+     WHERE ((lane_id, seq) IN (SELECT lane_id, seq FROM unknown)) IS NOT TRUE
 ),
 recorded AS (
     INSERT INTO outcomes (lane_id, seq, started_at, finished_at, result, code, is_final, worker, error, excerpt)
     SELECT lane_id, seq, started_at, finished_at, result, code, is_final, :worker::text, error, excerpt
       FROM given
+     -- IS TRUE and the like keep this a look-up in a hash table: a join might compare each with each.
+     WHERE ((lane_id, seq) IN (SELECT lane_id, seq FROM busy)) IS NOT TRUE
      ORDER BY lane_id, seq  -- so that two who race for the same ones cannot deadlock
         ON CONFLICT DO NOTHING
  RETURNING lane_id, seq
 ),
--- What follows an attempt that did not succeed: few rows, so they travel apart. Nothing follows in a job that was
--- deleted; the lock makes whoever deletes it at this moment see the retry timer, or us the deletion.
 following AS MATERIALIZED (
-    SELECT follow.*, (follow.lane_id >> 10)::integer AS queue_id, job.tenant_id, job.status = 'deleted' AS is_withdrawn
-      FROM unnest(
-               :next_lane_ids::bigint[], :next_seqs::bigint[], :next_job_ids::bigint[], :next_fire_ats::timestamptz[],
-               :next_spec_versions::integer[], :next_reasons::text[], :next_attempts::integer[],
-               :next_delays::float[], :dead_reasons::text[]
-           ) AS follow (lane_id, seq, job_id, fire_at, spec_version, reason, attempt, delay_seconds, dead_reason)
-     -- One by one, by the LIMIT: a join might read all jobs.
-     CROSS JOIN LATERAL (
-               SELECT tenant_id, status FROM jobs WHERE jobs.job_id = follow.job_id LIMIT 1 FOR SHARE
-           ) AS job
-     -- IS TRUE keeps this a look-up in a hash table: a join might compare each with each.
-     WHERE ((follow.lane_id, follow.seq) IN (SELECT lane_id, seq FROM recorded)) IS TRUE
+    SELECT follow.*, (follow.lane_id >> 10)::integer AS queue_id
+      FROM follow
+     WHERE follow.is_locked AND ((follow.lane_id, follow.seq) IN (SELECT lane_id, seq FROM recorded)) IS TRUE
 ),
 retried AS (
     INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, queue_id, spec_version, kind, reason, partition,
@@ -69,13 +110,14 @@ buried AS (
      WHERE dead_reason IS NOT NULL
         ON CONFLICT DO NOTHING
 ),
+-- A run is over with its attempt, unless a later attempt of it is under way, or this one is to be followed.
 closed AS (
     DELETE FROM open_runs
-     USING unnest(:over_lane_ids::bigint[], :over_seqs::bigint[], :over_job_ids::bigint[], :over_fire_ats::timestamptz[])
-           AS over (lane_id, seq, job_id, fire_at)
-     WHERE open_runs.job_id = over.job_id AND open_runs.fire_at = over.fire_at
-       AND ((over.lane_id, over.seq) IN (SELECT lane_id, seq FROM recorded)) IS TRUE
-       AND over.lane_id > 0 AND over.seq > 0  -- always; it makes the planner expect few, and go by the index
+     USING listed
+     WHERE open_runs.job_id = listed.job_id AND open_runs.fire_at = listed.fire_at AND open_runs.seq <= listed.seq
+       AND ((listed.lane_id, listed.seq) IN (SELECT lane_id, seq FROM recorded)) IS TRUE
+       AND ((listed.lane_id, listed.seq) IN (SELECT lane_id, seq FROM follow WHERE dead_reason IS NULL)) IS NOT TRUE
+       AND listed.lane_id > 0 AND listed.seq > 0  -- always; it makes the planner expect few, and go by the index
 ),
 -- A withdrawn run may be open from its attempts before.
 dropped AS (
@@ -84,47 +126,61 @@ dropped AS (
      WHERE following.is_withdrawn
        AND open_runs.job_id = following.job_id AND open_runs.fire_at = following.fire_at
 ),
+-- Of this holder only, whatever ids it names, and not while it covers what could not be recorded.
 released AS (
-    DELETE FROM leases WHERE lease_id = ANY(:done_leases::bigint[])
+    DELETE FROM leases
+     WHERE lease_id = ANY(:done_leases::bigint[]) AND worker = :holder::text
+       AND NOT EXISTS (SELECT FROM busy
+                        WHERE busy.lane_id = leases.lane_id AND busy.seq BETWEEN leases.first_seq AND leases.last_seq)
 )
 -- The given ones that were not: almost always none, so that the answer is short.
-SELECT stale.lane_id, stale.seq
+SELECT others.lane_id, others.seq, others.is_busy
   FROM (SELECT count(*) AS count FROM recorded) AS all_recorded
  CROSS JOIN LATERAL (
-           SELECT lane_id, seq
-             FROM given
+           SELECT given.lane_id, given.seq,
+                  ((given.lane_id, given.seq) IN (SELECT lane_id, seq FROM busy)) IS TRUE AS is_busy
+             FROM (SELECT lane_id, seq FROM unnest(:plain_lane_ids::bigint[], :plain_seqs::bigint[]) AS plain (lane_id, seq)
+                    UNION ALL
+                   SELECT lane_id, seq FROM unnest(:lane_ids::bigint[], :seqs::bigint[]) AS told (lane_id, seq)) AS given
             WHERE all_recorded.count < cardinality(:plain_seqs::bigint[]) + cardinality(:seqs::bigint[])
               AND ((given.lane_id, given.seq) IN (SELECT lane_id, seq FROM recorded)) IS NOT TRUE
-       ) AS stale;
+       ) AS others;
 
--- name: reap
--- Takes over leases that have run out, and tells which of their attempts are open, with what decides on their retries:
--- the reaper then records them as lost, like any other holder. Should it die before, its leases run out in turn.
--- Indexes: leases_expired, attempts_pkey, outcomes_pkey. A lease with nothing open is there with nulls.
+-- name: take_over
+-- Takes over leases that have run out. Should the reaper die before it is done with them, its own run out in turn.
+-- Index: leases_expired. `latest_at`: the latest that it can be, by a clock that cannot step.
 WITH clock AS MATERIALIZED (
     SELECT clock_at() AS now_at
 ),
 stale AS (
     SELECT lease.lease_id, lease.worker
       FROM clock
-      JOIN leases lease ON lease.partition = ANY(:partitions::smallint[]) AND lease.expires_at < clock.now_at
+      JOIN leases lease
+        ON lease.partition = ANY(:partitions::smallint[]) AND lease.worker IS NOT NULL
+       AND lease.expires_at < least(clock.now_at, :latest_at::timestamptz)
      ORDER BY lease.expires_at
      LIMIT :most::integer
        FOR UPDATE OF lease SKIP LOCKED
-),
-taken AS (
-    UPDATE leases lease
-       SET worker = :node::text, expires_at = clock.now_at + :lease_seconds::float * interval '1 second'
-      FROM stale, clock
-     WHERE lease.lease_id = stale.lease_id
- RETURNING lease.lease_id, lease.lane_id, lease.first_seq, lease.last_seq, stale.worker
 )
-SELECT taken.lease_id, taken.worker, open.lane_id, open.seq, open.job_id, open.fire_at, open.spec_version,
+UPDATE leases lease
+   SET worker = :node::text, expires_at = clock.now_at + :lease_seconds::float * interval '1 second',
+       lease_seconds = :lease_seconds::float
+  FROM stale, clock
+ WHERE lease.lease_id = stale.lease_id
+RETURNING lease.lease_id, lease.lane_id, lease.first_seq, lease.last_seq, stale.worker, lease.started, lease.deferrals;
+
+-- name: open_in
+-- Which attempts are open in leases that were taken over, with what decides on their retries; a lease with nothing open
+-- is there with nulls. A statement of its own, after the leases are locked to everybody else: it has to see what their
+-- holders put back until then. Indexes: attempts_pkey, outcomes_pkey, leases_of_attempt, job_versions_pkey.
+SELECT taken.lease_id, open.lane_id, open.seq, open.job_id, open.fire_at, open.spec_version,
        open.reason::text AS reason, open.attempt,
        -- Of a job that was purged while this waited for longer than history is kept: there is nothing to retry.
        coalesce(version.retry, '{"max_retries": 0, "backoff": "fixed", "delay_seconds": 0, "max_delay_seconds": 0}')::text
-           AS retry
-  FROM taken
+           AS retry,
+       version.handler, open.is_listed
+  FROM unnest(:lease_ids::bigint[], :lane_ids::bigint[], :first_seqs::bigint[], :last_seqs::bigint[])
+       AS taken (lease_id, lane_id, first_seq, last_seq)
   LEFT JOIN LATERAL (
            SELECT attempts.*
              FROM attempts
@@ -132,6 +188,15 @@ SELECT taken.lease_id, taken.worker, open.lane_id, open.seq, open.job_id, open.f
               AND NOT EXISTS (
                       SELECT FROM outcomes
                        WHERE outcomes.lane_id = attempts.lane_id AND outcomes.seq = attempts.seq)
+              AND NOT EXISTS (
+                      SELECT FROM leases own
+                       WHERE own.lane_id = attempts.lane_id AND own.first_seq = attempts.seq
+                         AND own.first_seq = own.last_seq AND own.lease_id <> taken.lease_id)
        ) AS open ON true
-  LEFT JOIN job_versions version ON version.job_id = open.job_id AND version.spec_version = open.spec_version
+  LEFT JOIN LATERAL (
+           SELECT retry, coalesce(handler, '') AS handler
+             FROM job_versions
+            WHERE job_versions.job_id = open.job_id AND job_versions.spec_version = open.spec_version
+            LIMIT 1
+       ) AS version ON true
  ORDER BY open.lane_id, open.seq;
