@@ -1,6 +1,5 @@
 """What a worker leases: from all lanes now and then, and at once from those that a wake-up names."""
 
-import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
@@ -8,10 +7,12 @@ import asyncpg
 import pytest
 
 from engine import AT, Holder, Job, Planned, add_job
-from evertick.roles.worker import intake
+from evertick.roles.worker import reading
 from evertick.roles.worker.holdings import Holdings
-from evertick.roles.worker.intake import FIRST_PAUSE, LONGEST_PAUSE, MOST_LANES, QUEUES_SECONDS, READERS, Intake
+from evertick.roles.worker.intake import FIRST_PAUSE, LONGEST_PAUSE, MOST_LANES, QUEUES_SECONDS, Intake
 from evertick.roles.worker.pace import Pace
+from evertick.roles.worker.reading import READERS
+from evertick.roles.worker.round_trip import RoundTrip
 from evertick.store import lanes
 from evertick.store.database import Pool, close_pool, open_pool
 from evertick.store.lanes import Leased, Range
@@ -24,17 +25,25 @@ class Bench:
 
     def __init__(self, pool: Pool, connection: asyncpg.Connection) -> None:
         self.room = 100
+        self.now = 1000.0
         self.taken: list[Leased] = []
+        self.released: list[int] = []
+        self.holdings = Holdings(LEASE)
+        self.round_trip = RoundTrip()
         self.intake = Intake(
             pool,
             "w",
             ["default"],
             None,
+            handlers=["handle"],
             lease_time=LEASE,
-            holdings=Holdings(LEASE),
+            holdings=self.holdings,
             pace=Pace(100),
-            room=lambda _: self.room,
+            round_trip=self.round_trip,
+            room=lambda _, under_way: self.room - under_way,
             taken=self.taken.extend,
+            released=self.released.append,
+            monotonic=lambda: self.now,
         )
         self._holder = Holder(connection)
 
@@ -70,12 +79,11 @@ async def test_only_lanes_that_a_wake_up_names_are_asked_at_once(connection: asy
 
 
 async def test_what_nobody_named_is_found_though_wake_ups_never_end(
-    connection: asyncpg.Connection, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    connection: asyncpg.Connection, bench: Bench
 ) -> None:
     unheard = await add_job(connection, partition=4)
     await bench.ready(unheard)
-    later = time.monotonic() + LONGEST_PAUSE
-    monkeypatch.setattr("evertick.roles.worker.intake.monotonic", lambda: later)
+    bench.now += LONGEST_PAUSE
     bench.intake.hear(frozenset({unheard.lane_id + 4}))
     await bench.intake.step()
     assert bench.jobs == [unheard.job_id]
@@ -107,13 +115,10 @@ async def test_a_wake_up_does_not_put_off_the_lanes_that_a_look_has_not_come_to(
     assert len(bench.taken) == len(jobs)
 
 
-async def test_a_queue_that_comes_later_is_found_within_a_second(
-    connection: asyncpg.Connection, bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_queue_that_comes_later_is_found_within_a_second(connection: asyncpg.Connection, bench: Bench) -> None:
     bench.intake._queues = ["default", "second"]
     await bench.ready(await add_job(connection, partition=3, queue="second"))
-    later = time.monotonic() + QUEUES_SECONDS
-    monkeypatch.setattr("evertick.roles.worker.intake.monotonic", lambda: later)
+    bench.now += QUEUES_SECONDS
     await bench.intake.step()
     assert len(bench.taken) == 1
 
@@ -150,8 +155,8 @@ async def test_what_was_leased_is_read_by_several_at_once_while_the_disk_is_slow
 ) -> None:
     readers = []
     for slow_seconds in (-60.0, -60.0, 60.0, 60.0):  # as if it were slow, then as if it were not
-        monkeypatch.setattr(intake, "SLOW_SECONDS", slow_seconds)
-        readers.append(bench.intake._readers)
+        monkeypatch.setattr(reading, "SLOW_SECONDS", slow_seconds)
+        readers.append(bench.intake._reading._readers)
         jobs = [await add_job(connection, partition=partition) for partition in range(10)]
         for job in jobs:
             await bench.ready(job)
@@ -178,7 +183,7 @@ async def test_what_one_of_several_readers_cannot_read_does_not_keep_back_the_ot
         return await read(pool, ranges)
 
     monkeypatch.setattr(lanes, "read", failing_once)
-    bench.intake._readers = READERS
+    bench.intake._reading._readers = READERS
     bench.intake.hear(None)
     await bench.intake.step()
     assert (calls, len(bench.jobs)) == (READERS, 6)

@@ -2,7 +2,7 @@
 
 import re
 import traceback
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -56,6 +56,11 @@ def timed_out(leased: Leased, started_at: datetime, finished_at: datetime) -> En
 def handed_back(leased: Leased, started_at: datetime | None, finished_at: datetime) -> Ending:
     """The worker stops before the attempt is done: it comes again at once, under the same number."""
     return _ending(leased, Ended(Outcome.DEFERRED, leased.attempt), started_at, finished_at, "its worker stopped")
+
+
+def refused(leased: Leased, finished_at: datetime, why: str, wait: timedelta) -> Ending:
+    """There is no handler for it where it came to: the same attempt comes again after a while."""
+    return _ending(leased, Ended(Outcome.DEFERRED, leased.attempt, wait=wait), None, finished_at, why)
 
 
 def unstorable(leased: Leased, ending: Ending, error: BaseException) -> Ending:

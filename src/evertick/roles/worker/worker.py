@@ -36,7 +36,6 @@ import os
 import secrets
 import socket
 import time
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -55,6 +54,7 @@ from evertick.roles.worker.recorder import MOST, Recorder
 from evertick.roles.worker.returns import Returns
 from evertick.roles.worker.round_trip import RoundTrip, Turnover
 from evertick.roles.worker.running import Stop
+from evertick.roles.worker.unknown import warn_of_unknown
 from evertick.runtime import patience
 from evertick.runtime.clock import Clock, DatabaseClock
 from evertick.runtime.loop import Loop
@@ -248,17 +248,12 @@ class Worker:
         """Put back what no handler is here for: at once, but after a growing while should it come here again."""
         for leased in attempts:
             self._put_back(leased, deferral_of(leased) if leased.deferrals else timedelta(0), is_deferral=True)
-        for handler, count in Counter(leased.handler for leased in attempts).items():
-            if handler not in self._warned:
-                self._warned.add(handler)
-                queue = next(self._intake.queue_name(each.lane_id) for each in attempts if each.handler == handler)
-                logger.warning(
-                    "no handler %r on queue %r: %d attempts wait for a worker that has it", handler, queue, count
-                )
+        warn_of_unknown(attempts, self._warned, self._intake.queue_name)
 
     def _put_back(self, leased: Leased, delay: timedelta = timedelta(0), *, is_deferral: bool = False) -> None:
         self.figures.handed_back += 1
         self._returns.add(leased, delay, is_deferral=is_deferral)
+        self._lease_if_room()
 
     def _returned(self, leased: Leased) -> None:
         """It is put back, so the lease that it came with has one attempt less."""
