@@ -10,17 +10,19 @@ Steps, each a loop of its own:
    stops it.
 
 Crash: the leases run out, and the attempts are given to others under larger tokens. Server away: polls, heartbeats and
-outcomes are tried again with growing pauses; handlers go on past the end of their lease, but none is started after it,
-until a heartbeat is answered. A lease is counted from before the request that gave it, so it never ends later here than
-there. Late outcome: the server answers that it is stale, and nothing of it counts. Unknown handler: the attempt is
-handed back, each time for longer. Stop: polling ends, what was not started is handed back at once, and so is what still
-runs after the grace; neither counts as a try.
+outcomes are tried again with growing pauses; handlers go on until their lease runs out here. While the server answers
+that its database is away (503) they go on past that, since nobody can be given their attempts, but none is started. A
+lease is counted from before the request that gave it, so it never ends later here than there. Late outcome: the server
+answers that it is stale, and nothing of it counts. Unknown handler: the attempt is handed back, each time for longer.
+Stop: polling ends, what was not started is handed back at once, and so is what still runs after the grace; neither
+counts as a try.
 """
 
 import asyncio
 import itertools
 import logging
 import socket
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -210,7 +212,7 @@ class Worker:
 
     async def _sweep(self) -> float:
         self._heartbeat.alive()
-        if lost := self._holdings.drop_lost():
+        if lost := self._holdings.drop_lost(None if self._heartbeat.is_put_off else time.monotonic()):
             logger.warning("%d attempts are not this worker's any more: cancelled, or not kept in time", len(lost))
             for number in lost:
                 self._tokens.pop(number, None)

@@ -84,11 +84,16 @@ class Holdings:
             else:
                 lease.is_lost = True
 
-    def drop_lost(self) -> set[int]:
-        """Forget the leases that are not ours any more, by what the database said, and return them.
+    def drop_lost(self, now: float | None = None) -> set[int]:
+        """Forget the leases that are not ours any more, by what we were told, and return them.
 
-        One that only could not be extended in time stays: the database may be away for everyone.
+        One that only could not be extended in time stays, since the database may be away for everyone; unless `now` is
+        given: then those are lost as well whose time has passed.
         """
-        lost = {lease.lease_id for lease in self._leases.values() if lease.is_lost}
+        lost = {
+            lease.lease_id
+            for lease in self._leases.values()
+            if lease.is_lost or (now is not None and lease.expires < now)
+        }
         self.forget(lost)
         return lost
