@@ -2,22 +2,20 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 import pytest
 
 from api.callers import JOB, Caller, Callers, is_problem
 from engine import until
-from evertick.api import server as serving
 from evertick.api.problems import Kind, problem_of
 from evertick.api.server import ApiServer
+from evertick.runtime import patience
 from evertick.store.database import Patience, Pool
 from evertick.usecases.context import Tenant
 from evertick.usecases.create import create
 from evertick.usecases.joining import joined
+from faults.proxy import Proxy
 
 
 async def test_requests_that_wait_for_one_row_leave_room_for_workers_and_probes(
@@ -79,52 +77,29 @@ def test_what_others_or_a_stop_are_to_blame_for_may_be_tried_again(error: Except
     assert problem.headers["Retry-After"]
 
 
-class _Line:
-    """The way to the database, which can freeze: whatever is on it stays there."""
-
-    def __init__(self, url: str) -> None:
-        parts, query = urlsplit(url), parse_qs(urlsplit(url).query)
-        self._socket = f"{query['host'][0]}/.s.PGSQL.{query.get('port', ['5432'])[0]}"
-        self._login = f"{parts.username or query['user'][0]}:{parts.password or ''}"
-        self._database = parts.path
-        self._flowing = asyncio.Event()
-        self._flowing.set()
-        self.url = ""
-
-    def freeze(self) -> None:
-        self._flowing.clear()
-
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator["_Line"]:
-        async with await asyncio.start_server(self._serve, "127.0.0.1", 0) as listening:
-            port = listening.sockets[0].getsockname()[1]
-            self.url = f"postgresql://{self._login}@127.0.0.1:{port}{self._database}"
-            yield self
-            self._flowing.set()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far_reader, far_writer = await asyncio.open_unix_connection(self._socket)
-        await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer), return_exceptions=True)
-
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65_536):
-            await self._flowing.wait()
-            writer.write(data)
-            await writer.drain()
-        writer.close()
-
-
-async def test_the_server_stops_though_the_line_to_the_database_is_frozen(
+async def test_without_an_answer_from_the_database_probes_say_so_and_the_server_stops(
     database_url: str, admin: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "PATIENCE", Patience(connection_seconds=1, command_seconds=1, lock_seconds=1))
-    monkeypatch.setattr(serving, "STOP_SECONDS", 0.5)
-    async with _Line(database_url).open() as line:
-        server = ApiServer(line.url, port=0, connections=2)
+    monkeypatch.setattr(patience, "API", Patience(connection_seconds=1, command_seconds=1, lock_seconds=1))
+    proxy = Proxy(database_url)
+    try:
+        server = ApiServer(proxy.url, port=0, connections=2)
         await server.start()
         async with Caller(server.address, admin.key) as caller:
             assert (await caller.get("/jobs")).status_code == 200
-            line.freeze()
+            proxy.freeze()
+            answers = await asyncio.gather(*(caller.get(f"{server.address}/readyz") for _ in range(20)))
+            assert {answer.status_code for answer in answers} <= {200, 503}  # what was known a moment ago may be told
+            await until(lambda: _is_unready(caller, server.address))
+            assert (await caller.get(f"{server.address}/livez")).status_code == 200
             is_problem(await caller.get("/jobs"), 503, "unavailable")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(45):
             await server.stop()
+    finally:
+        proxy.stop()
+
+
+async def _is_unready(caller: Caller, address: str) -> bool:
+    answer = await caller.get(f"{address}/readyz")
+    assert "the database does not answer" in answer.text or answer.status_code == 200
+    return answer.status_code == 503

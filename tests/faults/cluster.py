@@ -25,6 +25,7 @@ _SETTINGS = {
     "EVERTICK_HEARTBEAT_SECONDS": "0.2",
     "EVERTICK_HEARTBEAT_TIMEOUT_SECONDS": str(HEARTBEAT_TIMEOUT),
     "EVERTICK_LEASE_SECONDS": str(LEASE_SECONDS),
+    "EVERTICK_SECRET_KEY": "a key of at least thirty-two characters",
 }
 
 
@@ -50,18 +51,24 @@ class Cluster:
         """Let go of the database, which may be gone."""
         self.pool.terminate()
 
-    def scheduler(self) -> Process:
-        return self._start("scheduler", "Evertick is ready")
+    def scheduler(self, *, url: str | None = None) -> Process:
+        return self._start("scheduler", url=url)
 
-    def worker(self, *options: str) -> Process:
-        return self._start("worker", "Evertick is ready", "faults.receiver:app", *options)
+    def worker(self, *options: str, url: str | None = None) -> Process:
+        return self._start("worker", "faults.receiver:app", *options, url=url)
 
-    def _start(self, command: str, ready: str, *arguments: str) -> Process:
+    def dispatcher(self, *, url: str | None = None) -> Process:
+        return self._start("up", "--roles", "dispatcher", url=url)
+
+    def api(self, *, url: str | None = None) -> Process:
+        return self._start("up", "--roles", "api", "--port", "0", url=url)
+
+    def _start(self, command: str, *arguments: str, url: str | None = None) -> Process:
         name = f"{command}-{next(self._numbers)}"
-        settings = {**_SETTINGS, "EVERTICK_DATABASE_URL": self.url, "EVERTICK_TEST_LOG": str(self._receipts(name))}
-        process = Process([command, *arguments], self.folder / f"{name}.log", settings)
+        place = {"EVERTICK_DATABASE_URL": url or self.url, "EVERTICK_TEST_LOG": str(self._receipts(name))}
+        process = Process([command, *arguments], self.folder / f"{name}.log", {**_SETTINGS, **place})
         self.processes.append(process)
-        process.wait_for(ready)
+        process.wait_for("Evertick is ready")
         return process
 
     def _receipts(self, name: str) -> Path:

@@ -9,7 +9,7 @@ import msgspec
 
 from evertick.domain.admission import QuotaName, Refused, Throttled
 from evertick.domain.errors import EvertickError, Fault, InvalidFields, InvalidInput
-from evertick.store.database import is_transient, was_conflict, was_too_slow
+from evertick.store.database import is_transient, reason_of, was_conflict, was_too_slow
 from evertick.usecases.errors import (
     KeyEnded,
     NameTaken,
@@ -134,7 +134,7 @@ def problem_of(error: Exception, request_id: str) -> Problem:  # noqa: PLR0911 -
             fault = Fault(f"/{error.field}", error.reason)
             return Problem(Kind.INVALID, _summary([fault]), [fault])
     if is_transient(error) or was_conflict(error) or was_too_slow(error):
-        logger.warning("request %s: the database does not answer: %s", request_id, type(error).__name__)
+        logger.warning("request %s: the database is unavailable: %s", request_id, reason_of(error))
         return Problem(Kind.UNAVAILABLE, "try again in a moment", headers={"Retry-After": str(_UNAVAILABLE_SECONDS)})
     logger.error("request %s failed", request_id, exc_info=error, stack_info=isinstance(error, EvertickError))
     return Problem(Kind.INTERNAL, "the request id finds it in the log")

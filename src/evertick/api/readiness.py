@@ -4,13 +4,12 @@ import asyncio
 import time
 from datetime import UTC, datetime, timedelta
 
+from evertick.runtime.patience import READINESS_SECONDS
 from evertick.store.database import Pool, is_transient
 from evertick.store.migrate import SchemaMismatch, check_schema
 from evertick.usecases.standing import clock
 
 TRUSTED_SECONDS = 1.0
-PATIENT_SECONDS = 3.0
-"""Who asks has given up by then, as a rule."""
 SANE_SKEW = timedelta(days=1)
 """The database's clock decides, and a machine may be minutes off. A day is no slip: one of them was never set."""
 
@@ -22,17 +21,19 @@ class Readiness:
         self._pool = pool
         self._known: list[str] = []
         self._until = 0.0
+        self._looking = asyncio.Lock()
 
     async def faults(self) -> list[str]:
-        """What keeps it from being ready; empty if nothing does."""
-        if time.monotonic() > self._until:
-            self._known = await self._look()
-            self._until = time.monotonic() + TRUSTED_SECONDS
-        return self._known
+        """What keeps it from being ready; empty if nothing does. Those who ask during a look share its result."""
+        async with self._looking:
+            if time.monotonic() > self._until:
+                self._known = await self._look()
+                self._until = time.monotonic() + TRUSTED_SECONDS
+            return self._known
 
     async def _look(self) -> list[str]:
         try:
-            async with asyncio.timeout(PATIENT_SECONDS):
+            async with asyncio.timeout(READINESS_SECONDS):
                 return await self._judged()
         except SchemaMismatch as mismatch:
             return [str(mismatch)]

@@ -14,9 +14,10 @@ from evertick.api.metrics import Metrics
 from evertick.api.punctuality import PunctualProtocol
 from evertick.api.services import Services
 from evertick.domain.errors import EvertickError
+from evertick.runtime import patience
 from evertick.runtime.loop import Loop
 from evertick.runtime.wakeups import Notifier
-from evertick.store.database import Patience, Pool, close_pool, open_pool
+from evertick.store.database import Pool, close_pool, open_pool
 from evertick.usecases import idempotency
 from evertick.usecases.keys import KeyRing
 from evertick.usecases.quotas import Quotas
@@ -28,9 +29,7 @@ DEFAULT_PORT = 8700
 CONNECTIONS = 16
 RESERVED_CONNECTIONS = 4
 """For pull workers, for keys and for probes: whatever requests of one tenant wait for, leases must not run out."""
-PATIENCE = Patience(connection_seconds=5, command_seconds=10, lock_seconds=3)
 GRACE_SECONDS = 10
-STOP_SECONDS = 2
 PRUNE_SECONDS = 3600.0
 
 
@@ -97,7 +96,7 @@ class ApiServer:
         reserved = await self._pool(RESERVED_CONNECTIONS)
         notifier = Notifier(pool)
         notifier.start()
-        self._stack.push_async_callback(_stopped, notifier)
+        self._stack.push_async_callback(notifier.stop)
         doorbell = Doorbell(self._url)
         doorbell.start()
         self._stack.push_async_callback(doorbell.stop)
@@ -114,11 +113,11 @@ class ApiServer:
             lifetime=self._lifetime,
         )
         pruning.start()
-        self._stack.push_async_callback(_stopped, pruning)
+        self._stack.push_async_callback(pruning.stop)
         return services
 
     async def _pool(self, connections: int) -> Pool:
-        pool = await open_pool(self._url, min_size=1, max_size=connections, patience=PATIENCE)
+        pool = await open_pool(self._url, min_size=1, max_size=connections, patience=patience.API)
         self._stack.push_async_callback(close_pool, pool)
         return pool
 
@@ -142,15 +141,6 @@ class _Server(uvicorn.Server):
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         await self._serve(sockets)
-
-
-async def _stopped(service: Loop | Notifier) -> None:
-    """Stop what may be in the middle of a statement. On a broken line that would never come to an end."""
-    try:
-        async with asyncio.timeout(STOP_SECONDS):
-            await service.stop()
-    except OSError as error:  # among them TimeoutError
-        logger.warning("stopped without having told what there was to tell: %s", type(error).__name__)
 
 
 async def _prune(services: Services) -> float:

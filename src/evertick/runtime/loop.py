@@ -2,27 +2,43 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 
-from evertick.store.database import is_transient
+from evertick.store.database import is_transient, reason_of
 
 logger = logging.getLogger("evertick")
 
 FIRST_BACKOFF = 0.1
-LONGEST_BACKOFF = 5.0
+LONGEST_BACKOFF = 2.0
+"""An outage ends for a role so much later at most than for the database."""
+QUIET_SECONDS = 5.0
+"""Without an error for so long, an outage is over. A single step that went well may have had nothing to do."""
+REPORT_SECONDS = 10.0
+"""The same error is told again so seldom while an outage lasts."""
+STOP_SECONDS = 5.0
+"""So long may the step under way take to its end when its loop is stopped. Then it waits for what does not answer."""
+
+
+class Waiting(float):
+    """A pause after a step that could not do its work yet: it neither failed nor shows that all is well again."""
+
+    __slots__ = ()
 
 
 class Loop:
     """Calls `step` at once when woken, else after the pause in seconds that its last call returned.
 
-    An error never ends the loop: it is logged and counted, and the next step comes after a backoff that doubles. A lost
-    database is logged in one line, everything else with its traceback.
+    An error never ends the loop: it is logged and counted, and the next step comes after a backoff that doubles.
     """
 
-    def __init__(self, name: str, step: Callable[[], Awaitable[float]]) -> None:
+    def __init__(
+        self, name: str, step: Callable[[], Awaitable[float]], *, longest_backoff: float = LONGEST_BACKOFF
+    ) -> None:
         self.name = name
         self.errors = 0
         self._step = step
+        self._outage = Outage(name, longest_backoff)
         self._woken = asyncio.Event()
         self._stopped = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -34,27 +50,81 @@ class Loop:
         """Let the next step come at once. Waking again before it began changes nothing."""
         self._woken.set()
 
-    async def stop(self) -> None:
-        """Let the step that is under way end, and call no other."""
+    async def stop(self, within_seconds: float = STOP_SECONDS) -> None:
+        """Let the step that is under way end, or end it if it takes too long, and call no other."""
         self._stopped.set()
         self._woken.set()
-        if self._task is not None:
-            await self._task
+        if self._task is None:
+            return
+        _, under_way = await asyncio.wait([self._task], timeout=within_seconds)
+        if under_way:
+            logger.warning("%s: ended in the middle of a step, %.0f s after it was stopped", self.name, within_seconds)
+            self._task.cancel()
+            await asyncio.wait([self._task], timeout=STOP_SECONDS)
 
     async def _run(self) -> None:
-        backoff = FIRST_BACKOFF
         while not self._stopped.is_set():
             self._woken.clear()
             try:
                 pause = await self._step()
-                backoff = FIRST_BACKOFF
             except Exception as error:  # noqa: BLE001 - the edge of a role: whatever it is, the role goes on
                 self.errors += 1
-                _report(self.name, error, backoff)
-                await _wait(self._stopped, backoff)
-                backoff = min(2 * backoff, LONGEST_BACKOFF)
+                await _wait(self._stopped, self._outage.failed(error))
             else:
+                self._outage.went_well(pause)
                 await _wait(self._woken, pause)
+
+
+class Outage:
+    """The errors of one loop from the first to the last in a row: how long to pause, and what to say of them.
+
+    A database that does not answer is told in one line with the reason, anything else with its traceback; the same
+    again only once in a while, and the end of it once.
+    """
+
+    def __init__(self, name: str, longest_backoff: float = LONGEST_BACKOFF) -> None:
+        self._name = name
+        self._longest = longest_backoff
+        self._backoff = 0.0
+        self._began = self._failed = self._reported = 0.0
+        self._well_since: float | None = None
+        self._told: type[Exception] | None = None
+        self._is_transient = False
+
+    def failed(self, error: Exception) -> float:
+        """Say so, unless it was said just now. Returns the pause before the next step."""
+        now = time.monotonic()
+        if not self._backoff:
+            self._began, self._told = now, None
+        self._failed, self._well_since = now, None
+        self._backoff = min(2 * self._backoff, self._longest) or min(FIRST_BACKOFF, self._longest)
+        if type(error) is not self._told or now - self._reported >= REPORT_SECONDS:
+            self._report(error)
+            self._reported = now
+        return self._backoff
+
+    def went_well(self, pause: float) -> None:
+        """A step ended without an error. The outage is over when that lasts."""
+        if not self._backoff or isinstance(pause, Waiting):
+            return
+        now = time.monotonic()
+        if self._well_since is None:
+            self._well_since = now
+        if pause >= QUIET_SECONDS or now - self._failed >= max(QUIET_SECONDS, 2 * self._backoff):
+            what = "the database answers again" if self._is_transient else "works again"
+            logger.info("%s: %s after %.1f s", self._name, what, self._well_since - self._began)
+            self._backoff = 0.0
+
+    def _report(self, error: Exception) -> None:
+        self._is_transient = is_transient(error)
+        if self._is_transient:
+            reason = reason_of(error)
+            logger.warning("%s: the database is unavailable: %s; next try in %.1f s", self._name, reason, self._backoff)
+        elif type(error) is self._told:
+            logger.error("%s still fails: %s; next try in %.1f s", self._name, reason_of(error), self._backoff)
+        else:
+            logger.error("%s failed, next try in %.1f s", self._name, self._backoff, exc_info=error)
+        self._told = type(error)
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
@@ -66,10 +136,3 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
             await event.wait()
     except TimeoutError:
         pass
-
-
-def _report(name: str, error: Exception, pause: float) -> None:
-    if is_transient(error):
-        logger.warning("%s: the database does not answer (%s), next try in %.1f s", name, type(error).__name__, pause)
-    else:
-        logger.error("%s failed, next try in %.1f s", name, pause, exc_info=error)

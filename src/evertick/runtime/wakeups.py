@@ -1,13 +1,17 @@
 """Sends and hears wake-ups: few statements a second and process, however much there is to tell."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable
 
+from evertick.runtime import patience
 from evertick.runtime.loop import Loop
 from evertick.store import wakeups
-from evertick.store.database import Pool
+from evertick.store.database import Pool, is_transient, reason_of
 from evertick.store.wakeups import MEMBERS, READY, TIMERS
+
+logger = logging.getLogger("evertick")
 
 PACE_SECONDS = 0.005
 BURST = 20
@@ -17,6 +21,11 @@ MOST_IDS = 300
 """More ids than this do not fit a NOTIFY's 8,000 bytes: those who hear `*` look for themselves."""
 EVERYTHING = "*"
 RECHECK_SECONDS = 60.0
+LOOK_SECONDS = 1.0
+PROBE_SECONDS = 3.0
+"""Between two round trips of a listener: for so long and its time-out, a line may be silent unnoticed."""
+STOP_SECONDS = 2.0
+"""Nobody waits longer for the last hints to go out, or for a listener to hang up."""
 
 
 class Notifier:
@@ -32,8 +41,15 @@ class Notifier:
         self._loop.start()
 
     async def stop(self) -> None:
-        await self._loop.stop()
-        await self._send()
+        """Send what is left. A wake-up is a hint: without a database it goes unsent."""
+        await self._loop.stop(STOP_SECONDS)
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await self._send()
+        except Exception as error:
+            if not is_transient(error):
+                raise
+            logger.warning("notify: the last wake-ups were not sent: %s", reason_of(error))
 
     def timers(self, job_ids: Iterable[int]) -> None:
         """These jobs have new timers that are due soon."""
@@ -64,32 +80,40 @@ class Notifier:
 
 
 class Ear:
-    """Listens on a connection of its own, and connects anew whenever that is lost."""
+    """Listens on a connection of its own, and connects anew whenever that is lost or silent."""
 
     def __init__(self, url: str, heard: Callable[[str, frozenset[int] | None], None], *channels: str) -> None:
         self._url = url
         self._heard = heard
         self._channels = channels
         self._listener: wakeups.Listener | None = None
+        self._probed = 0.0
         self._loop = Loop("listen", self._listen)
 
     def start(self) -> None:
         self._loop.start()
 
     async def stop(self) -> None:
-        await self._loop.stop()
+        await self._loop.stop(STOP_SECONDS)
         if self._listener is not None:
             self._listener.close()
 
     async def _listen(self) -> float:
-        if self._listener is None or self._listener.lost.is_set():
-            listener = wakeups.Listener(self._url)
-            await listener.open(self._parse, self._channels)
-            self._listener = listener
-            # Whatever was sent meanwhile went unheard.
-            for channel in self._channels:
-                self._heard(channel, None)
-        return 1.0
+        if self._listener is None or self._listener.is_lost:
+            await self._connect()
+        elif time.monotonic() - self._probed > PROBE_SECONDS:
+            await self._listener.probe()
+            self._probed = time.monotonic()
+        return LOOK_SECONDS
+
+    async def _connect(self) -> None:
+        listener = wakeups.Listener(self._url, patience.LISTEN)
+        await listener.open(self._parse, self._channels)
+        self._listener = listener
+        self._probed = time.monotonic()
+        # Whatever was sent meanwhile went unheard.
+        for channel in self._channels:
+            self._heard(channel, None)
 
     def _parse(self, channel: str, payload: str) -> None:
         """Tell the ids, or None for "look for yourself"; what cannot be read is taken for that."""

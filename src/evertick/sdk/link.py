@@ -4,9 +4,10 @@ import asyncio
 import threading
 
 from evertick.config import Settings
+from evertick.runtime import patience
 from evertick.runtime.wakeups import Notifier
 from evertick.store import tenants
-from evertick.store.database import Pool, connect, open_pool
+from evertick.store.database import Pool, close_pool, connect, open_pool
 from evertick.store.embedded import EmbeddedServer, default_data_dir
 from evertick.store.migrate import check_schema, migrate
 from evertick.usecases.context import Tenant
@@ -57,7 +58,7 @@ class Link:
 
     async def close(self) -> None:
         await self._notifier.stop()
-        await self.pool.close()
+        await close_pool(self.pool)
 
 
 async def open_link(database: Database, *, with_migrations: bool = False) -> Link:
@@ -71,9 +72,13 @@ async def open_link(database: Database, *, with_migrations: bool = False) -> Lin
             await check_schema(connection)
     finally:
         await connection.close()
-    pool = await open_pool(url, max_size=CONNECTIONS)
-    row = await tenants.named(pool, TENANT)
-    assert row is not None, "a migration made it"
+    pool = await open_pool(url, max_size=CONNECTIONS, patience=patience.API)
+    try:
+        row = await tenants.named(pool, TENANT)
+        assert row is not None, "a migration made it"
+    except BaseException:
+        await close_pool(pool)
+        raise
     notifier = Notifier(pool)
     notifier.start()
     return Link(url, pool, Tenant(pool, row.tenant_id, row.fanout, shortest_of(row), notifier.timers), notifier)

@@ -145,8 +145,8 @@ def was_rolled_back(error: BaseException) -> bool:
         return True  # there was no connection to send it on
     if not isinstance(error, asyncpg.PostgresError) or error.sqlstate is None:
         return False
-    # FATAL ends the session, which may have committed just before. The driver's own errors have no severity.
-    return error.severity_en == "ERROR" and not error.sqlstate.startswith(_UNKNOWN)
+    # FATAL ends the session, which may have committed just before.
+    return error.severity_en not in {"FATAL", "PANIC"} and not error.sqlstate.startswith(_UNKNOWN)
 
 
 def was_conflict(error: BaseException) -> bool:

@@ -1,11 +1,10 @@
 """Wake-ups by NOTIFY and LISTEN: hints between processes. Behind a pooler nobody can listen, and polling must do."""
 
-import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from evertick.store import statements
-from evertick.store.database import connect
+from evertick.store.database import Patience, connect
+from evertick.store.links import LinkConnection
 from evertick.store.statements import Connection
 
 _SQL = statements.load("wakeups")
@@ -23,16 +22,29 @@ async def notify(connection: Connection, wakeups: Mapping[str, str]) -> None:
 class Listener:
     """A connection that hears the channels until it is closed or lost."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, patience: Patience) -> None:
         self._url = url
-        self._connection: Any = None
-        self.lost = asyncio.Event()
+        self._patience = patience
+        self._connection: LinkConnection | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        return self._connection is None or self._connection.is_closed()
 
     async def open(self, heard: Callable[[str, str], None], channels: tuple[str, ...]) -> None:
-        self._connection = await connect(self._url)
-        self._connection.add_termination_listener(lambda _: self.lost.set())
-        for channel in channels:
-            await self._connection.add_listener(channel, lambda _c, _pid, name, payload: heard(name, payload))
+        connection = await connect(self._url, patience=self._patience)
+        try:
+            for channel in channels:
+                await connection.add_listener(channel, lambda _c, _pid, name, payload: heard(name, payload))
+        except BaseException:
+            connection.terminate()
+            raise
+        self._connection = connection
+
+    async def probe(self) -> None:
+        """Make sure that the line still carries something: a listener asks nothing, so nothing else would show it."""
+        assert self._connection is not None
+        await _SQL["probe"].fetchval(self._connection)
 
     def close(self) -> None:
         """Hang up, without a goodbye that a broken line would never answer."""

@@ -9,6 +9,7 @@ from evertick.domain.schedule.instants import SECOND_US, from_us, to_us
 from evertick.roles.scheduler.agenda import Entry
 from evertick.roles.scheduler.planning import Planned, plan_firing
 from evertick.roles.scheduler.state import State
+from evertick.runtime.loop import Waiting
 from evertick.store import timers
 from evertick.store.database import was_rolled_back
 from evertick.store.timers import WAIT, Fired
@@ -53,7 +54,7 @@ class Firing:
         """Fire one batch, and say after how many seconds the next is due."""
         await self.fire_batch()
         if self._state.holdings.in_doubt:
-            return IN_DOUBT_SECONDS
+            return Waiting(IN_DOUBT_SECONDS)
         if self._state.agenda.due:
             return 0
         next_us = self._state.agenda.next_due_us()
@@ -75,7 +76,7 @@ class Firing:
 
     async def _fire(self, entries: list[Entry], now_us: int) -> None:
         try:
-            await self._state.rulebook.learn(self._state.pool, {entry.timer.rule_id for entry in entries} - {0})
+            await self._state.rulebook.learn(self._state.firing, {entry.timer.rule_id for entry in entries} - {0})
             planned = plan_firing(entries, self._state.rulebook.known, now_us)
             await self._quarantine(planned, entries)
             fired = await self._write(planned)
@@ -94,7 +95,7 @@ class Firing:
     async def _write(self, planned: Planned) -> Fired:
         try:
             return await timers.fire(
-                self._state.pool,
+                self._state.firing,
                 self._state.node,
                 self._state.holdings.epochs,
                 self._state.holdings.last_seq,
@@ -117,7 +118,7 @@ class Firing:
             by_reason.setdefault(reason, []).append(timer.job_id)
         for reason, job_ids in by_reason.items():
             logger.error("paused %d jobs: %s", len(job_ids), reason)
-            await timers.quarantine(self._state.pool, job_ids, reason)
+            await timers.quarantine(self._state.firing, job_ids, reason)
         for entry in broken:
             self._state.agenda.forget(entry)
 

@@ -13,10 +13,13 @@ Steps, each a loop of its own:
 4. reaping: leases that ran out.
 
 Crash: the others take its partitions after `lifetime`, and go on from the table. Nothing is lost: a timer moves in the
-statement that appends its attempt. Slow database: batches grow, everything else waits. Lost partitions: their timers
-are forgotten at the next beat, and refused by the fence before that; so it is when the whole process was stopped.
+statement that appends its attempt. Slow database: batches grow, everything else waits. Silent connection: each loop
+gives up its own statement after its own time-out (`runtime.patience`) and goes on with a new connection. Lost
+partitions: their timers are forgotten at the next beat, and refused by the fence before that; so it is when the whole
+process was stopped.
 """
 
+import asyncio
 import logging
 from collections.abc import Iterable
 from datetime import timedelta
@@ -28,17 +31,21 @@ from evertick.roles.scheduler.loading import Loading
 from evertick.roles.scheduler.membership import Membership
 from evertick.roles.scheduler.reaping import Reaping
 from evertick.roles.scheduler.state import State
+from evertick.runtime import patience
 from evertick.runtime.clock import Clock, DatabaseClock
-from evertick.runtime.loop import Loop
+from evertick.runtime.loop import LONGEST_BACKOFF, Loop
 from evertick.runtime.wakeups import Ear, Notifier
 from evertick.store import lanes
-from evertick.store.database import close_pool, open_pool
+from evertick.store.database import Patience, Pool, close_pool, open_pool, reason_of
 from evertick.store.wakeups import MEMBERS, TIMERS
 
 logger = logging.getLogger("evertick.scheduler")
 
 CONNECTIONS = 4
+FIRING_CONNECTIONS = 2
 RESERVED_CONNECTIONS = 2  # for the beat, and for taking and giving up
+STOP_SECONDS = 5.0
+"""So long at most for each part of a stop. What a database that is away does not hear, others find out anyway."""
 
 
 class Scheduler:
@@ -70,15 +77,20 @@ class Scheduler:
 
     async def open(self) -> None:
         """Connect, and put the parts together; nothing runs yet."""
-        pool = await open_pool(self._url, min_size=1, max_size=CONNECTIONS, pooler=self._pooler)
-        reserved = await open_pool(self._url, min_size=1, max_size=RESERVED_CONNECTIONS, pooler=self._pooler)
-        self.clock.observe(await lanes.clock(pool))
-        self.state = State(self._me, self.clock, pool, reserved, Agenda(self.clock.now_us()))
+        self._pools: list[Pool] = []
+        try:
+            pool = await self._open_pool(CONNECTIONS, patience.LOAD)
+            firing = await self._open_pool(FIRING_CONNECTIONS, patience.FIRE)
+            reserved = await self._open_pool(RESERVED_CONNECTIONS, patience.beat(self._lifetime))
+            self.clock.observe(await lanes.clock(pool))
+        except BaseException:
+            await self.close()
+            raise
+        self.state = State(self._me, self.clock, pool, firing, reserved, Agenda(self.clock.now_us()))
         self._assemble()
 
     async def close(self) -> None:
-        await close_pool(self.state.reserved)
-        await close_pool(self.state.pool)
+        await asyncio.gather(*map(close_pool, self._pools))
 
     async def start(self) -> None:
         """Join the cluster and go on until `stop`."""
@@ -95,15 +107,14 @@ class Scheduler:
         """Finish what is being written, hand everything over at once, and leave."""
         if self._ear is not None:
             await self._ear.stop()
-        for loop in (self._fire_loop, self._load_loop, self._reap_loop, self._settle_loop, self._beat_loop):
-            await loop.stop()
+        await asyncio.gather(*(loop.stop(STOP_SECONDS) for loop in self._loops))
         try:
-            await self.membership.leave()
-            await self._notifier.stop()
+            async with asyncio.timeout(STOP_SECONDS):
+                await self.membership.leave()
         except Exception as error:  # noqa: BLE001 - it stops all the same
-            logger.warning("could not hand over (%s): others take over in %s", type(error).__name__, self._lifetime)
-        finally:
-            await self.close()
+            logger.warning("could not hand over (%s): others take over in %s", reason_of(error), self._lifetime)
+        await self._notifier.stop()
+        await self.close()
         logger.info("scheduler %s stopped", self.node)
 
     async def join(self) -> None:
@@ -123,6 +134,11 @@ class Scheduler:
     async def reap(self) -> int:
         return await self.reaping.reap()
 
+    async def _open_pool(self, connections: int, waits: Patience) -> Pool:
+        pool = await open_pool(self._url, max_size=connections, pooler=self._pooler, patience=waits)
+        self._pools.append(pool)
+        return pool
+
     def _assemble(self) -> None:
         state = self.state
         self._notifier = Notifier(state.pool)
@@ -138,7 +154,8 @@ class Scheduler:
             gained=self._load_loop.wake,
             lost=self.loading.lost,
         )
-        self._beat_loop = Loop("beat", self.membership.step)
+        soon = self._lifetime.total_seconds() / 4  # a node that pauses for longer after an error counts as dead
+        self._beat_loop = Loop("beat", self.membership.step, longest_backoff=min(soon, LONGEST_BACKOFF))
         self._settle_loop = Loop("settle", self.membership.settle)
         self.reaping = Reaping(state, lease_time=self._lease_time, woken=self._wake_jobs)
         self._reap_loop = Loop("reap", self.reaping.step)

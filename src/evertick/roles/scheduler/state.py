@@ -12,11 +12,15 @@ from evertick.store.database import Pool
 
 @dataclass(slots=True)
 class State:
-    """Changed by several loops, always between two awaits. `reserved` is the heartbeat's own connection."""
+    """Changed by several loops, always between two awaits.
+
+    Firing and the heartbeat (`reserved`) have connections of their own, with time-outs of their own.
+    """
 
     me: Member
     clock: Clock
     pool: Pool
+    firing: Pool
     reserved: Pool
     agenda: Agenda
     holdings: Holdings = field(default_factory=Holdings)

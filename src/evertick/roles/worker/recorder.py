@@ -91,8 +91,8 @@ class Recorder:
         """Return when everything is recorded."""
         await self._empty.wait()
 
-    async def stop(self) -> None:
-        await asyncio.gather(self._loop.stop(), self._apart_loop.stop())
+    async def stop(self, within_seconds: float) -> None:
+        await asyncio.gather(self._loop.stop(within_seconds), self._apart_loop.stop(within_seconds))
 
     async def flush(self) -> None:
         """Record all that is there, without a loop, and try once what is apart."""

@@ -53,8 +53,8 @@ class Returns:
     def start(self) -> None:
         self._loop.start()
 
-    async def stop(self) -> None:
-        await self._loop.stop()
+    async def stop(self, within_seconds: float) -> None:
+        await self._loop.stop(within_seconds)
 
     async def drain(self) -> None:
         """Return when everything is put back."""

@@ -60,7 +60,7 @@ from evertick.runtime.clock import Clock, DatabaseClock
 from evertick.runtime.loop import Loop
 from evertick.runtime.wakeups import Ear, Notifier
 from evertick.store import lanes
-from evertick.store.database import Pool, close_pool, open_pool
+from evertick.store.database import Pool, close_pool, open_pool, reason_of
 from evertick.store.lanes import Leased
 from evertick.store.outcomes import Ending, Token
 from evertick.store.wakeups import READY
@@ -72,8 +72,7 @@ THREADS = min(32, (os.cpu_count() or 1) + 4)
 LEASE_TIME = timedelta(seconds=30)
 GRACE = timedelta(seconds=30)
 CONNECTIONS = 8
-RECORD_CONNECTIONS = 2
-"""Apart from the others: what ends must be recorded however much is leased."""
+RECORDING_CONNECTIONS = 2  # whatever leasing waits for, outcomes get through
 LEASES_AHEAD = 2
 """So many more leases may be under way over a slow line."""
 SWEEP_SECONDS = 0.25
@@ -135,18 +134,20 @@ class Worker:
 
     async def open(self) -> None:
         """Connect, and put the parts together; nothing runs yet."""
-        self._pool = await open_pool(
-            self._url, min_size=1, max_size=CONNECTIONS, pooler=self._pooler, patience=patience.LEASE
-        )
-        self._record_pool = await open_pool(
-            self._url, min_size=0, max_size=RECORD_CONNECTIONS, pooler=self._pooler, patience=patience.RECORD
-        )
-        await self._look_at_clock()
+        self._pool = await open_pool(self._url, max_size=CONNECTIONS, pooler=self._pooler, patience=patience.LEASE)
+        try:
+            self._recording = await open_pool(
+                self._url, max_size=RECORDING_CONNECTIONS, pooler=self._pooler, patience=patience.RECORD
+            )
+            await self._look_at_clock()
+        except BaseException:
+            self._pool.terminate()
+            raise
         self._assemble(self._pool)
 
     async def close(self) -> None:
         self._execution.close()
-        await asyncio.gather(close_pool(self._pool), close_pool(self._record_pool))
+        await asyncio.gather(close_pool(self._pool), close_pool(self._recording))
 
     async def start(self) -> None:
         """Work until `stop`."""
@@ -171,11 +172,13 @@ class Worker:
         self._execution.start_no_more()
         if self._ear is not None:
             await _briefly(self._ear.stop())
-        await _briefly(*(loop.stop() for loop in self._lease_loops))
+        await _briefly(*(loop.stop(STOP_SECONDS) for loop in self._lease_loops))
         await self._let_go(grace)
         await self._say_last_words()
+        loops = (self._sweep_loop, self._watch_loop)
         await _briefly(
-            self._recorder.stop(), self._returns.stop(), *(loop.stop() for loop in (self._sweep_loop, self._watch_loop))
+            *(part.stop(STOP_SECONDS) for part in (self._recorder, self._returns)),
+            *(loop.stop(STOP_SECONDS) for loop in loops),
         )
         await self._heartbeat.stop()
         await _briefly(self._notifier.stop())
@@ -197,7 +200,7 @@ class Worker:
     def _assemble(self, pool: Pool) -> None:
         self._notifier = Notifier(pool)
         self._recorder = Recorder(
-            self._record_pool, self.name, self.figures, following=self._notifier.timers, monotonic=self._monotonic
+            self._recording, self.name, self.figures, following=self._notifier.timers, monotonic=self._monotonic
         )
         self._returns = Returns(pool, self.name, returned=self._returned, notify=self._notify_free)
         self._pace = Pace(self._slots)
@@ -353,12 +356,12 @@ def _slots(handlers: Handlers, concurrency: int, threads: int) -> int:
 async def _briefly(*ends: Coroutine[Any, Any, None]) -> None:
     """Wait for these, but not for long: what does not come to its end is cancelled."""
     tasks = [asyncio.create_task(end) for end in ends]
-    _, late = await asyncio.wait(tasks, timeout=STOP_SECONDS) if tasks else ((), ())
+    _, late = await asyncio.wait(tasks, timeout=3 * STOP_SECONDS)
     for task in late:
         task.cancel()
     for result in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(result, Exception):
-            logger.warning("the worker stops in spite of %r", result)
+            logger.warning("the worker stops in spite of this: %s", reason_of(result))
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> bool:

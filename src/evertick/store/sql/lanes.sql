@@ -57,11 +57,12 @@ mine AS MATERIALIZED (
 served AS MATERIALIZED (
     SELECT mine.queue_id, handler FROM mine CROSS JOIN unnest(:handlers::text[]) AS handler
      UNION ALL
-    SELECT waiting.queue_id, waiting.handler
-      FROM (SELECT DISTINCT mine.queue_id, lease.handler
-              FROM mine
-              JOIN leases lease ON (lease.lane_id >> 10) = mine.queue_id AND lease.worker IS NULL
-             WHERE :handlers::text[] IS NULL) AS waiting
+    SELECT mine.queue_id, waiting.handler
+      FROM mine
+     CROSS JOIN LATERAL (
+               SELECT DISTINCT handler FROM leases WHERE worker IS NULL AND (lane_id >> 10) = mine.queue_id
+           ) AS waiting
+     WHERE :handlers::text[] IS NULL
 ),
 ready AS MATERIALIZED (
     SELECT free.lease_id
@@ -110,7 +111,8 @@ theirs AS MATERIALIZED (
            held.first_seq = held.last_seq AS is_own
       FROM given
       JOIN held ON held.lane_id = given.lane_id AND given.seq BETWEEN held.first_seq AND held.last_seq
-     WHERE NOT EXISTS (SELECT FROM outcomes WHERE outcomes.lane_id = given.lane_id AND outcomes.seq = given.seq)
+     WHERE (SELECT true FROM outcomes
+             WHERE outcomes.lane_id = given.lane_id AND outcomes.seq = given.seq LIMIT 1) IS NULL
      ORDER BY given.lane_id, given.seq, held.last_seq - held.first_seq
 ),
 freed AS (
@@ -159,10 +161,14 @@ marked AS (
 SELECT marked.lane_id, given.seq
   FROM marked
   JOIN given ON given.lease_id = marked.lease_id AND given.seq BETWEEN marked.first_seq AND marked.last_seq
- WHERE NOT EXISTS (SELECT FROM outcomes WHERE outcomes.lane_id = marked.lane_id AND outcomes.seq = given.seq)
-   AND NOT EXISTS (SELECT FROM leases own
-                    WHERE own.lane_id = marked.lane_id AND own.first_seq = given.seq AND own.first_seq = own.last_seq
-                      AND own.lease_id <> marked.lease_id);
+ -- One by one, by the LIMITs: a join might read whole tables.
+ WHERE (SELECT true FROM outcomes
+         WHERE outcomes.lane_id = marked.lane_id AND outcomes.seq = given.seq LIMIT 1) IS NULL
+   AND (SELECT true FROM leases own
+         -- BETWEEN, since `=` makes the planner forget the other equation, which the index asks for.
+         WHERE own.lane_id = marked.lane_id AND own.first_seq BETWEEN given.seq AND given.seq
+           AND own.first_seq = own.last_seq AND own.lease_id <> marked.lease_id
+         LIMIT 1) IS NULL;
 
 -- name: leased
 -- The attempts in ranges that were just leased, with all that running them needs. Indexes: attempts_pkey,

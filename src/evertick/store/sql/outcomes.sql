@@ -48,9 +48,8 @@ busy AS MATERIALIZED (
 unknown AS MATERIALIZED (
     SELECT lane_id, seq
       FROM follow
-     WHERE (SELECT true FROM attempts
-             WHERE attempts.lane_id = follow.lane_id AND attempts.seq = follow.seq
-               AND attempts.job_id = follow.job_id LIMIT 1) IS NULL
+     WHERE (SELECT job_id FROM attempts
+             WHERE attempts.lane_id = follow.lane_id AND attempts.seq = follow.seq LIMIT 1) IS DISTINCT FROM follow.job_id
 ),
 given AS (
     SELECT lane_id, seq, timestamptz 'epoch' + started_us * interval '1 microsecond' AS started_at,
@@ -129,7 +128,7 @@ dropped AS (
 -- Of this holder only, whatever ids it names, and not while it covers what could not be recorded.
 released AS (
     DELETE FROM leases
-     WHERE lease_id = ANY(:done_leases::bigint[]) AND worker = :holder::text
+     WHERE lease_id = ANY(:done_leases::bigint[]) AND (worker = :holder::text) IS TRUE  -- so, it goes by lease_id
        AND NOT EXISTS (SELECT FROM busy
                         WHERE busy.lane_id = leases.lane_id AND busy.seq BETWEEN leases.first_seq AND leases.last_seq)
 )

@@ -1,0 +1,48 @@
+"""A receiver of webhooks for fault tests: each delivery is one line in a log, as workers' handlers write it."""
+
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from aiohttp import web
+
+
+class Hooks:
+    """Answers 200 to everything, and counts."""
+
+    def __init__(self, log: Path) -> None:
+        self.url = ""
+        self.count = 0
+        self._log = log
+
+    async def handle(self, request: web.Request) -> web.Response:
+        token = request.headers["Evertick-Fencing-Token"]
+        line = {
+            "run_id": request.headers["Evertick-Run-Id"],
+            "idempotency_key": request.headers["Idempotency-Key"],
+            "token": token if "." in token else f"0.{token}",
+            "attempt": int(request.headers["Evertick-Attempt"]),
+            "at_us": time.time_ns() // 1000,
+            "worker": "webhook",
+        }
+        with self._log.open("a", encoding="utf-8") as log:
+            log.write(json.dumps(line) + "\n")
+        self.count += 1
+        return web.Response()
+
+
+@asynccontextmanager
+async def receiving(folder: Path) -> AsyncIterator[Hooks]:
+    hooks = Hooks(folder / "hooks.receipts")
+    app = web.Application()
+    app.router.add_post("/", hooks.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    hooks.url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    try:
+        yield hooks
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,127 @@
+"""A cluster whose roles each reach the database through a proxy of their own, and proof that each of them works."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from faults.cluster import Cluster
+from faults.hooks import Hooks, receiving
+from faults.processes import Process
+from faults.proxy import Proxy
+
+JOBS = 10
+ROLES = ("scheduler", "worker", "dispatcher", "api")
+SOON_SECONDS = 45.0
+"""A role that lost its connections works again by then, on a slow machine too. It once took two minutes and more."""
+
+
+class Linked:
+    """A scheduler, a worker, a dispatcher and an API, with jobs for the first three."""
+
+    def __init__(self, cluster: Cluster, hooks: Hooks, proxies: Mapping[str, Proxy], urls: Mapping[str, str]) -> None:
+        self.cluster = cluster
+        self.hooks = hooks
+        self.proxies = proxies
+        self.urls = urls
+        self.processes: dict[str, Process] = {}
+
+    async def start(self) -> None:
+        plain: dict[str, Any] = {"schedule": "every 1s", "concurrent_policy": "ALLOW", "max_concurrent": 100}
+        await self.cluster.jobs(JOBS, "handled", **plain)
+        await self.cluster.jobs(JOBS, "posted", **plain, target={"type": "http", "url": self.hooks.url})
+        for role in ROLES:
+            self.processes[role] = getattr(self.cluster, role)(url=self.urls[role])
+        said = self.processes["api"].log.read_text(encoding="utf-8")
+        self._address = said.partition("Evertick is ready at ")[2].split()[0]
+        key = said.partition("API key: ")[2].split()[0]
+        self._client = httpx.AsyncClient(
+            base_url=f"{self._address}/api/v1", headers={"Authorization": f"Bearer {key}"}, timeout=30
+        )
+        await self.works()
+
+    async def close(self) -> None:
+        if hasattr(self, "_client"):
+            await self._client.aclose()
+
+    def strike(self, fault: Callable[[Proxy], None], roles: Iterable[str] = ROLES) -> None:
+        for role in roles:
+            fault(self.proxies[role])
+
+    async def works(self, seconds: float = SOON_SECONDS) -> None:
+        """Wait until every role does again what it is there for: several ticks of all jobs, and a request."""
+        attempts = await self.cluster.value("SELECT count(*) FROM attempts")
+        worked, posted = self._worked(), self.hooks.count
+        await self.cluster.until_count("SELECT count(*) FROM attempts", attempts + 6 * JOBS, seconds)
+
+        async def all_told() -> bool:
+            return self._worked() >= worked + 3 * JOBS and self.hooks.count >= posted + 3 * JOBS
+
+        await self.cluster.until(all_told, "the worker and the dispatcher work", seconds)
+        await self.cluster.until(self._answers, "the API answers", seconds)
+
+    async def ready(self) -> int:
+        return (await self._client.get(f"{self._address}/readyz")).status_code
+
+    async def alive(self) -> int:
+        return (await self._client.get(f"{self._address}/livez")).status_code
+
+    async def end(self) -> None:
+        """Heal everything, and judge the whole history."""
+        for proxy in self.proxies.values():
+            proxy.heal()
+        await self.cluster.settle(120)
+        await self.cluster.judge()
+
+    async def _answers(self) -> bool:
+        target = {"type": "worker", "queue": "nobody", "handler": "note"}
+        try:
+            answer = await self._client.post("/jobs", json={"schedule": "0 0 1 1 *", "target": target})
+        except httpx.HTTPError:
+            return False
+        assert answer.status_code in {201, 503}, answer.text
+        return answer.status_code == 201
+
+    def _worked(self) -> int:
+        return sum(log.read_text(encoding="utf-8").count("\n") for log in self.cluster.folder.glob("worker*.receipts"))
+
+
+@asynccontextmanager
+async def linked(url: str, folder: Path) -> AsyncIterator[Linked]:
+    """Each role has one proxy."""
+    proxies = {role: Proxy(url) for role in ROLES}
+    async with _linked(url, folder, proxies, {role: proxy.url for role, proxy in proxies.items()}) as all_roles:
+        await all_roles.start()
+        yield all_roles
+
+
+@asynccontextmanager
+async def linked_by_hosts(url: str, folder: Path, order: Callable[[str, str], str]) -> AsyncIterator[Linked]:
+    """All roles have two hosts, of which the first one is in use and the other stands by."""
+    used, spare = Proxy(url), Proxy(url)
+    hosts = order(f"127.0.0.1:{used.port}", f"127.0.0.1:{spare.port}")
+    both = used.url.replace(f"127.0.0.1:{used.port}", hosts)
+    async with _linked(url, folder, {"used": used, "spare": spare}, dict.fromkeys(ROLES, both)) as all_roles:
+        spare.refuse()
+        await all_roles.start()
+        spare.heal()
+        yield all_roles
+
+
+@asynccontextmanager
+async def _linked(
+    url: str, folder: Path, proxies: Mapping[str, Proxy], urls: Mapping[str, str]
+) -> AsyncIterator[Linked]:
+    cluster = Cluster(url, folder)
+    await cluster.open()
+    async with receiving(folder) as hooks:
+        all_roles = Linked(cluster, hooks, proxies, urls)
+        try:
+            yield all_roles
+        finally:
+            await all_roles.close()
+            await cluster.close()
+            await asyncio.gather(*(asyncio.to_thread(proxy.stop) for proxy in proxies.values()))

@@ -1,0 +1,84 @@
+"""The lines between the roles and their database: cut, silent, half open, lossy, slow. Nothing is lost, all go on."""
+
+import functools
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from faults.linked import ROLES, linked, linked_by_hosts
+from faults.proxy import Proxy
+
+lossy = functools.partial(Proxy.reset_instead_of_reply, every=40)
+
+FAULTS: dict[str, Callable[[Proxy], None]] = {
+    "cut": Proxy.cut,
+    "silent": Proxy.silence,
+    "replies are lost": Proxy.lose_replies,
+    "reset after the statement was done": lossy,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+async def test_all_roles_go_on_after_what_happened_to_their_connections(
+    database_url: str, tmp_path: Path, fault: Callable[[Proxy], None]
+) -> None:
+    async with linked(database_url, tmp_path) as cluster:
+        cluster.strike(fault)
+        await cluster.works()
+        await cluster.end()
+
+
+@pytest.mark.parametrize("order", [lambda used, spare: f"{used},{spare}", lambda used, spare: f"{spare},{used}"])
+async def test_all_roles_go_on_with_the_second_host_when_the_first_one_freezes(
+    database_url: str, tmp_path: Path, order: Callable[[str, str], str]
+) -> None:
+    async with linked_by_hosts(database_url, tmp_path, order) as cluster:
+        cluster.strike(Proxy.freeze, ["used"])
+        await cluster.works()
+        await cluster.end()
+
+
+async def test_without_a_database_the_api_is_alive_but_not_ready_and_every_role_stops_when_asked(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with linked(database_url, tmp_path) as cluster:
+        cluster.strike(Proxy.freeze)
+
+        async def is_unready() -> bool:
+            return await cluster.ready() == 503
+
+        await cluster.cluster.until(is_unready, "the API says that it is not ready", 30)
+        assert await cluster.alive() == 200
+        for role in ("api", "scheduler"):
+            assert cluster.processes[role].terminate(45) == 0
+        for role in ("dispatcher", "worker"):
+            assert cluster.processes[role].terminate(90) == 0
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+async def test_one_role_alone_goes_on_after_what_happens_to_its_connections_again_and_again(
+    database_url: str, tmp_path: Path, role: str, fault: Callable[[Proxy], None]
+) -> None:
+    async with linked(database_url, tmp_path) as cluster:
+        for _ in range(5):
+            cluster.strike(fault, [role])
+            await cluster.works()
+        await cluster.end()
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("round_trip_seconds", [0.2, 0.5, 1.0, 2.0])
+async def test_slow_round_trips_lose_nothing(
+    database_url: str, tmp_path: Path, role: str, round_trip_seconds: float
+) -> None:
+    async with linked(database_url, tmp_path) as cluster:
+        cluster.strike(lambda proxy: proxy.delay(round_trip_seconds / 2), [role])
+        until = time.monotonic() + 120
+        while time.monotonic() < until:
+            await cluster.works(120)
+        await cluster.end()
