@@ -159,6 +159,8 @@ class Recorder:
         if len(batch) == 1:
             del self._waiting[:1]
             self._set_apart([_mended(batch[0], setback, error)])
+            if not self._waiting:
+                self._since = None  # none of the others fails
         if not batch or (setback is Setback.REFUSED and len(batch) == 1):
             raise error
 
