@@ -1,5 +1,6 @@
 """What a worker leases: from all lanes now and then, and at once from those that a wake-up names."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
@@ -9,7 +10,7 @@ import pytest
 from engine import AT, Holder, Job, Planned, add_job
 from evertick.roles.worker import reading
 from evertick.roles.worker.holdings import Holdings
-from evertick.roles.worker.intake import FIRST_PAUSE, LONGEST_PAUSE, MOST_LANES, QUEUES_SECONDS, Intake
+from evertick.roles.worker.intake import FIRST_PAUSE, LONGEST_PAUSE, MOST_LANES, QUEUES_SECONDS, UNREAD_SECONDS, Intake
 from evertick.roles.worker.pace import Pace
 from evertick.roles.worker.reading import READERS
 from evertick.roles.worker.round_trip import RoundTrip
@@ -167,7 +168,7 @@ async def test_what_was_leased_is_read_by_several_at_once_while_the_disk_is_slow
     assert readers == [1, READERS, READERS, 1]
 
 
-async def test_what_one_of_several_readers_cannot_read_does_not_keep_back_the_others(
+async def test_what_cannot_be_read_is_held_and_read_again(
     connection: asyncpg.Connection, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = [await add_job(connection, partition=partition) for partition in range(8)]
@@ -187,3 +188,93 @@ async def test_what_one_of_several_readers_cannot_read_does_not_keep_back_the_ot
     bench.intake.hear(None)
     await bench.intake.step()
     assert (calls, len(bench.jobs)) == (READERS, 6)
+    assert len(bench.holdings.snapshot()) == 8, "the heartbeat extends those that were not read as well"
+    await bench.intake.step()
+    assert sorted(bench.jobs) == sorted(job.job_id for job in jobs)
+
+
+async def test_nothing_more_is_leased_while_what_was_leased_cannot_be_read(
+    connection: asyncpg.Connection, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.ready(await add_job(connection, partition=3))
+
+    async def failing(*_: object) -> list[Leased]:
+        raise ConnectionResetError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(lanes, "read", failing)
+        bench.intake.hear(None)
+        await bench.intake.step()
+        await bench.ready(await add_job(connection, partition=4))
+        with pytest.raises(ConnectionResetError):
+            await bench.intake.step()
+    assert await connection.fetchval("SELECT count(*) FROM leases") == 1
+    await bench.intake.step()
+    assert len(bench.taken) == 2
+
+
+async def test_a_range_that_the_database_cannot_read_does_not_keep_back_the_others(
+    connection: asyncpg.Connection, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [await add_job(connection, partition=partition) for partition in range(3)]
+    for job in jobs:
+        await bench.ready(job)
+    read, broken = lanes.read, jobs[1].lane_id
+
+    async def corrupt(pool: Pool, ranges: Sequence[Range]) -> list[Leased]:
+        if any(each.lane_id == broken for each in ranges):
+            raise asyncpg.DataCorruptedError
+        return await read(pool, ranges)
+
+    monkeypatch.setattr(lanes, "read", corrupt)
+    bench.intake.hear(None)
+    await bench.intake.step()
+    await bench.intake.step()
+    assert sorted(bench.jobs) == [jobs[0].job_id, jobs[2].job_id]
+    bench.now += UNREAD_SECONDS + 1
+    await bench.intake.step()
+    assert broken not in {each.lane_id for each in bench.intake._reading.unread}
+    assert len(bench.holdings.snapshot()) == 2, "it is left to run out"
+
+
+async def test_over_a_slow_line_all_lanes_are_asked_at_once(connection: asyncpg.Connection, bench: Bench) -> None:
+    bench.round_trip.note(0.3)
+    bench.room = 1000
+    for partition in range(3 * MOST_LANES):
+        await bench.ready(await add_job(connection, partition=partition))
+    bench.intake.hear(None)
+    await bench.intake.step()
+    assert len(bench.taken) == 3 * MOST_LANES
+
+
+async def test_over_a_slow_line_a_lease_does_not_wait_for_the_one_before(
+    connection: asyncpg.Connection, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = await add_job(connection, partition=3), await add_job(connection, partition=4)
+    await bench.ready(first, count=2)
+    bench.room = 1
+    bench.intake.hear(frozenset({first.lane_id}))
+    assert await bench.intake.step() == 0
+    read, is_asked, may_answer = lanes.read, asyncio.Event(), asyncio.Event()
+
+    async def slow(pool: Pool, ranges: Sequence[Range]) -> list[Leased]:
+        if not is_asked.is_set():
+            is_asked.set()
+            await may_answer.wait()
+        return await read(pool, ranges)
+
+    monkeypatch.setattr(lanes, "read", slow)
+    step = asyncio.create_task(bench.intake.step())
+    await is_asked.wait()
+    await bench.ready(second)
+    bench.room = 10
+    assert await bench.intake.step_ahead() == LONGEST_PAUSE, "over a fast line there is no need"
+    bench.round_trip.note(0.3)
+    bench.room = 1
+    assert await bench.intake.step_ahead() == LONGEST_PAUSE, "what is under way takes up room"
+    bench.room = 10
+    assert await bench.intake.step_ahead() == 0
+    assert bench.jobs == [first.job_id, second.job_id]
+    may_answer.set()
+    await step
+    assert bench.jobs == [first.job_id, second.job_id, first.job_id]
