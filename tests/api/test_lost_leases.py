@@ -1,6 +1,7 @@
 """Leases that somebody lost, never heard of, or let go: what becomes of the attempts in them."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import asyncpg
@@ -8,6 +9,7 @@ import pytest
 
 from api.callers import Caller
 from evertick.store import lanes
+from evertick.store.lanes import Leased, Range
 
 pytestmark = pytest.mark.usefixtures("scheduler")
 
@@ -18,14 +20,23 @@ async def _lease(admin: Caller, **fields: Any) -> dict[str, Any]:
     return attempt
 
 
-async def test_a_heartbeat_that_comes_too_late_is_told_what_it_lost(
-    admin: Caller, connection: asyncpg.Connection
+async def test_a_heartbeat_is_told_what_went_to_others(admin: Caller, connection: asyncpg.Connection) -> None:
+    attempt = await _lease(admin)
+    await connection.execute("UPDATE leases SET worker = 'another'")
+    answer = await admin.post("/workers/w/heartbeat", json={"tokens": [attempt["token"]]})
+    assert answer.json() == {"cancel": [attempt["token"]]}
+
+
+@pytest.mark.parametrize("says", [True, False])
+async def test_a_heartbeat_that_comes_late_keeps_what_nobody_took_over(
+    admin: Caller, connection: asyncpg.Connection, *, says: bool
 ) -> None:
     attempt = await _lease(admin)
     # Out of the scheduler's sight, so that it is not reaped meanwhile.
     await connection.execute("UPDATE leases SET expires_at = clock_at() - interval '1 second', partition = -1")
-    answer = await admin.post("/workers/w/heartbeat", json={"tokens": [attempt["token"]]})
-    assert answer.json() == {"cancel": [attempt["token"]]}
+    answer = await admin.post("/workers/w/heartbeat", json={"tokens": [attempt["token"]]} if says else {})
+    assert answer.json() == {"cancel": []}
+    assert await connection.fetchval("SELECT expires_at > clock_at() FROM leases")
 
 
 async def test_a_lease_that_its_worker_never_heard_of_is_not_kept_for_ever(
@@ -46,14 +57,15 @@ async def test_a_lease_that_its_worker_never_heard_of_is_not_kept_for_ever(
 async def test_hanging_up_while_a_lease_is_granted_burns_no_attempt(
     admin: Caller, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    granted, goes_on, clock = asyncio.Event(), asyncio.Event(), lanes.clock
+    granted, goes_on, read = asyncio.Event(), asyncio.Event(), lanes.read
 
-    async def slow(given: Any) -> Any:
-        granted.set()
-        await goes_on.wait()
-        return await clock(given)
+    async def slow(connection: Any, ranges: Sequence[Range]) -> list[Leased]:
+        if ranges:
+            granted.set()
+            await goes_on.wait()
+        return await read(connection, ranges)
 
-    monkeypatch.setattr(lanes, "clock", slow)
+    monkeypatch.setattr(lanes, "read", slow)
     polling = asyncio.create_task(admin.lease(worker="hasty"))
     await admin.create(schedule="now")
     await granted.wait()
@@ -63,7 +75,8 @@ async def test_hanging_up_while_a_lease_is_granted_burns_no_attempt(
     goes_on.set()
     (attempt,) = await admin.lease(worker="next")
     assert attempt["attempt"] == 1
-    assert await connection.fetchval("SELECT array_agg(result::text) FROM outcomes") == ["deferred"]
+    assert await connection.fetchval("SELECT count(*) FROM attempts") == 1
+    assert await connection.fetchval("SELECT count(*) FROM outcomes") == 0
 
 
 async def test_of_two_outcomes_for_one_attempt_in_one_request_the_first_counts(admin: Caller) -> None:

@@ -113,8 +113,8 @@ async def _waits_in_its_lane(house: Household, job: Job, seq: int) -> None:
 
 async def _is_out_on_a_lease(house: Household, job: Job, seq: int) -> None:
     await house.connection.execute(
-        "INSERT INTO leases (lane_id, first_seq, last_seq, expires_at, partition, worker)"
-        " VALUES ($1, $2, $3, clock_at(), 7, 'w')",
+        "INSERT INTO leases (lease_id, lane_id, first_seq, last_seq, expires_at, lease_seconds, partition, worker)"
+        " VALUES (1, $1, $2, $3, clock_at(), 9, 7, 'w')",
         job.lane_id,
         seq - 10 * DAY_US,
         seq + 10 * DAY_US,

@@ -45,6 +45,10 @@ INDEXES = {
     "outcomes.record": {"jobs_pkey", "attempts_pkey", "open_runs_pkey", "leases_pkey"},
     "outcomes.take_over": {"leases_expired", "leases_of_worker", "leases_pkey"},  # while they are few, one does as well
     "outcomes.open_in": {"attempts_pkey", "outcomes_pkey", "leases_of_attempt", "job_versions_pkey"},
+    "sweeps.look": {
+        *("lanes_of_partition", "attempts_pkey", "outcomes_pkey", "leases_expired", "leases_of_attempt"),
+    },
+    "sweeps.move_on": {"lanes_pkey"},
     "members.last_seq": {"lanes_of_partition", "attempts_pkey"},
     "health.oldest_due": {"timers_due"},
 }

@@ -4,10 +4,12 @@ import asyncpg
 import pytest
 
 import postgres
+from engine import Holder, Planned, add_job, lease
 from evertick.domain.assignment import Member
-from evertick.store import members
+from evertick.store import lanes, members
 from evertick.store.database import Pool, connect, open_pool
-from evertick.store.health import OldestDue, ReadyQueue, Snapshot, StuckLeases, Tuples
+from evertick.store.health import OldestDue, ReadyQueue, Snapshot, StuckLeases, Tuples, Unserved
+from evertick.store.lanes import PutBack
 from evertick.usecases import diagnosis
 from evertick.usecases.diagnosis import Finding, Level
 from evertick.usecases.doctor import examine
@@ -70,10 +72,47 @@ async def test_a_long_transaction_is_named_with_its_process(pool: Pool, database
     await other.close()
 
 
+async def test_attempts_that_no_lease_covers_are_a_problem(
+    pool: Pool, connection: asyncpg.Connection, scheduler: None
+) -> None:
+    job = await add_job(connection)
+    await Holder(connection, "node-1", {job.partition: 1}).fire(Planned(job))
+    [leased] = await lease(connection, job)
+    await connection.execute("DELETE FROM leases")
+    assert (await found(pool))["attempts without a lease"].level is Level.OK  # it may be a moment's
+    later = (
+        "CREATE OR REPLACE FUNCTION clock_at() RETURNS timestamptz LANGUAGE sql AS $$SELECT now() + interval '1 h'$$"
+    )
+    await connection.execute(later)
+    finding = (await found(pool))["attempts without a lease"]
+    assert finding.level is Level.PROBLEM
+    assert finding.what == f"1 were handed out and are in nobody's hands, such as {leased.lane_id}.{leased.seq}"
+
+
+async def test_handlers_that_nobody_serves_are_named(
+    pool: Pool, connection: asyncpg.Connection, scheduler: None
+) -> None:
+    jobs = [await add_job(connection) for _ in range(2)]
+    await Holder(connection, "node-1", {7: 1}).fire(*[Planned(job) for job in jobs])
+    leased = await lease(connection, *jobs)
+    back = [PutBack(each.lane_id, each.seq, name) for each, name in zip(leased, ("bill", ""), strict=True)]
+    await lanes.put_back(connection, "w", back)
+    assert (await found(pool))["handlers that nobody serves"].level is Level.OK
+    assert (await found(pool))["ready work"].what.startswith("default of default: 2, oldest due")
+    await connection.execute("UPDATE leases SET expires_at = expires_at - interval '5 min' WHERE handler = 'bill'")
+    await connection.execute("UPDATE leases SET expires_at = expires_at - interval '3 min' WHERE handler = ''")
+    finding = (await found(pool))["handlers that nobody serves"]
+    assert finding.level is Level.WARNING
+    assert finding.what == (
+        "bill in default of default: 1, the oldest ready 5 min ago;"
+        " HTTP in default of default: 1, the oldest ready 3 min ago"
+    )
+
+
 async def test_leases_that_nobody_reaps_are_a_problem(pool: Pool, house: Household, scheduler: None) -> None:
     await house.connection.execute(
-        "INSERT INTO leases (lane_id, first_seq, last_seq, expires_at, partition, worker)"
-        " VALUES (1, 1, 2, clock_at() - interval '2 minutes', 0, 'w'), (1, 3, 4, clock_at(), 0, 'w')"
+        "INSERT INTO leases (lease_id, lane_id, first_seq, last_seq, expires_at, lease_seconds, partition, worker)"
+        " VALUES (1, 1, 1, 2, clock_at() - interval '2 minutes', 9, 0, 'w'), (2, 1, 3, 4, clock_at(), 9, 0, 'w')"
     )
     leases = (await found(pool))["leases"]
     assert leases.level is Level.PROBLEM
@@ -145,6 +184,10 @@ async def test_dead_letters_want_to_be_looked_at(pool: Pool, house: Household, s
         (diagnosis.on_lag(OldestDue(7, NOW - timedelta(minutes=5), NOW)), Level.PROBLEM),
         (diagnosis.on_leases(StuckLeases(0, None, NOW)), Level.OK),
         (diagnosis.on_leases(StuckLeases(1, NOW - DAY, NOW)), Level.PROBLEM),
+        (diagnosis.on_orphans([]), Level.OK),
+        (diagnosis.on_orphans([(1, 2)]), Level.PROBLEM),
+        (diagnosis.on_unserved([]), Level.OK),
+        (diagnosis.on_unserved([Unserved("t", "q", "h", 1, NOW - DAY, NOW)]), Level.WARNING),
         (diagnosis.on_ready([]), Level.OK),
         (diagnosis.on_ready([ReadyQueue("t", "q", 5, NOW - timedelta(minutes=4), NOW)]), Level.OK),
         (diagnosis.on_ready([ReadyQueue("t", "q", 5, NOW - timedelta(minutes=5), NOW)]), Level.WARNING),

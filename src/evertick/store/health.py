@@ -47,6 +47,17 @@ class ReadyQueue(NamedTuple):
     now_at: datetime
 
 
+class Unserved(NamedTuple):
+    """Attempts that were put back and wait for somebody who has their handler; '' for HTTP."""
+
+    tenant: str
+    queue: str
+    handler: str
+    attempts: int
+    oldest_at: datetime
+    now_at: datetime
+
+
 class Tuples(NamedTuple):
     dead: int
     live: int
@@ -77,6 +88,11 @@ async def oldest_due(pool: Pool) -> OldestDue | None:
 
 async def ready_queues(pool: Pool, most_per_lane: int) -> list[ReadyQueue]:
     return [ReadyQueue(*row) for row in await _SQL["ready_queues"].fetch(pool, most=most_per_lane)]
+
+
+async def unserved(pool: Pool, seconds: float) -> list[Unserved]:
+    """What was put back and has been ready for so many seconds."""
+    return [Unserved(*row) for row in await _SQL["unserved"].fetch(pool, seconds=seconds)]
 
 
 async def dead_letters(pool: Pool, most: int) -> int:

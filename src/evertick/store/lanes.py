@@ -75,7 +75,7 @@ MOST_DEFERRALS = 32_000
 """So many are counted, no more."""
 
 
-def _new_ids() -> int:
+def new_ids() -> int:
     """What a statement numbers its leases from. At random, so that no id is ever given out twice."""
     return secrets.randbits(62)
 
@@ -107,7 +107,7 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
         only=None if only is None else list(only),
         lease_seconds=lease_time.total_seconds(),
         tenant_id=tenant_id,
-        first_lease_id=_new_ids(),
+        first_lease_id=new_ids(),
     )
     return [Range(row["lease_id"], row["lane_id"], row["first_seq"], row["last_seq"], most_per_lane) for row in rows]
 
@@ -131,7 +131,7 @@ async def lease_free(  # noqa: PLR0913 - from where, how much and for whom
         most=most,
         lease_seconds=lease_time.total_seconds(),
         tenant_id=tenant_id,
-        first_lease_id=_new_ids(),
+        first_lease_id=new_ids(),
     )
     return [
         Range(row["lease_id"], row["lane_id"], row["first_seq"], row["last_seq"], 1, row["deferrals"]) for row in rows
@@ -148,7 +148,7 @@ async def put_back(connection: Connection, holder: str, attempts: Sequence[PutBa
         handlers=[each.handler for each in attempts],
         delays=[each.delay.total_seconds() for each in attempts],
         deferrals=[min(each.deferrals, MOST_DEFERRALS) for each in attempts],
-        first_lease_id=_new_ids(),
+        first_lease_id=new_ids(),
     )
     return {(row["lane_id"], row["seq"]) for row in rows}
 

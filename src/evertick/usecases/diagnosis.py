@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from evertick import tzdb
-from evertick.domain.ids import PARTITIONS, Prefix, format_id
-from evertick.store.health import OldestDue, ReadyQueue, Snapshot, StuckLeases, Tuples
+from evertick.domain.ids import PARTITIONS, Prefix, format_id, format_token
+from evertick.store.health import OldestDue, ReadyQueue, Snapshot, StuckLeases, Tuples, Unserved
 from evertick.version import __version__
 
 HARMLESS_SKEW_SECONDS = 1.0
@@ -131,6 +131,28 @@ def on_leases(stuck: StuckLeases) -> Finding:
     what = f"{stuck.leases:,} ran out and were not reaped, the oldest {_ago(stuck.oldest_at, stuck.now_at)}"
     todo = "the scheduler that holds their partition reaps them: look whether one runs, and in its log"
     return Finding("leases", Level.PROBLEM, what, todo)
+
+
+def on_orphans(tokens: Sequence[tuple[int, int]]) -> Finding:
+    name = "attempts without a lease"
+    if not tokens:
+        return Finding(name, Level.OK, "none")
+    what = f"{len(tokens):,} were handed out and are in nobody's hands, such as {format_token(*tokens[0])}"
+    todo = "the scheduler that holds their partition takes them as lost: look whether one runs, and report this fault"
+    return Finding(name, Level.PROBLEM, what, todo)
+
+
+def on_unserved(unserved: Sequence[Unserved]) -> Finding:
+    name = "handlers that nobody serves"
+    if not unserved:
+        return Finding(name, Level.OK, "none")
+    what = "; ".join(
+        f"{each.handler or 'HTTP'} in {each.queue} of {each.tenant}: {each.attempts:,}, the oldest ready"
+        f" {_ago(each.oldest_at, each.now_at)}"
+        for each in unserved
+    )
+    todo = "start a worker that has these handlers, for HTTP a dispatcher, or cancel the runs"
+    return Finding(name, Level.WARNING, what, todo)
 
 
 def on_ready(queues: Sequence[ReadyQueue]) -> Finding:

@@ -4,8 +4,9 @@ import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
+from evertick.domain.ids import PARTITIONS
 from evertick.domain.schedule.instants import SECOND_US, to_us
-from evertick.store import health, housekeeping, members
+from evertick.store import health, housekeeping, members, sweeps
 from evertick.store.database import Pool
 from evertick.store.health import Server
 from evertick.store.migrate import SchemaMismatch, check_schema
@@ -14,6 +15,9 @@ from evertick.usecases.diagnosis import Finding
 
 LIFETIME = timedelta(seconds=5)
 STUCK_SECONDS = 60.0
+UNSERVED_SECONDS = 60.0
+ORPHAN_AGE = timedelta(minutes=10)
+"""Twice the age from which on a scheduler looks for them by itself."""
 DAYS_AHEAD = 3
 MOST_PER_LANE = 1000
 _LOOKS = 3
@@ -45,7 +49,10 @@ async def _examine(pool: Pool, lifetime: timedelta) -> AsyncIterator[Finding]:
     yield diagnosis.on_days(await housekeeping.missing_days(pool, DAYS_AHEAD), DAYS_AHEAD)
     yield diagnosis.on_lag(await health.oldest_due(pool))
     yield diagnosis.on_leases(await health.stuck_leases(pool, STUCK_SECONDS))
+    looked = await sweeps.look(pool, range(PARTITIONS), {}, most_per_lane=MOST_PER_LANE, age=ORPHAN_AGE)
+    yield diagnosis.on_orphans([(each.lane_id, seq) for each in looked for seq in each.orphans])
     yield diagnosis.on_ready(await health.ready_queues(pool, MOST_PER_LANE))
+    yield diagnosis.on_unserved(await health.unserved(pool, UNSERVED_SECONDS))
     yield diagnosis.on_dead_letters(await health.dead_letters(pool, diagnosis.MOST_LETTERS))
     yield diagnosis.on_dead_tuples(await health.dead_tuples(pool))
 

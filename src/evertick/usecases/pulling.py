@@ -2,6 +2,7 @@
 between two calls, so any process may answer the next one.
 """
 
+import asyncio
 import random
 import re
 from collections.abc import Sequence
@@ -18,8 +19,8 @@ from evertick.domain.states import Outcome
 from evertick.roles.worker.endings import ERROR_BYTES, clean, excerpt_of
 from evertick.runtime.following import follow
 from evertick.store import lanes, outcomes, pulls, rules
-from evertick.store.lanes import Leased
-from evertick.store.outcomes import Again, Ending, Token
+from evertick.store.lanes import Leased, PutBack
+from evertick.store.outcomes import Again, Dead, Ending, Token
 from evertick.store.pulls import Held
 from evertick.usecases.context import Tenant
 
@@ -27,6 +28,8 @@ MOST_LANES = 32
 _QUEUE = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _WORKER = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
 MOST_ROUNDS = 4
+BUSY_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
+"""Seconds to wait before each further try to record what somebody has locked."""
 NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -69,9 +72,9 @@ async def queue_id_of(tenant: Tenant, queue: str) -> int | None:
 
 
 async def lease(tenant: Tenant, queue_id: int, worker_id: str, most: int, lease_time: timedelta) -> Given:
-    """Lease up to `most` attempts: a little of many lanes first, then more of those that had it."""
+    """Lease up to `most` attempts: what was put back, then a little of many lanes, then more of those that had it."""
     worker = _name(tenant, worker_id)
-    taken: list[Leased] = []
+    taken = await _lease_free(tenant, queue_id, worker, most, lease_time)
     width = MOST_LANES
     for _ in range(MOST_ROUNDS):
         room = most - len(taken)
@@ -95,14 +98,42 @@ async def lease(tenant: Tenant, queue_id: int, worker_id: str, most: int, lease_
         width = len({each.lane_id for each in found})
     if not taken:
         return Given([], NEVER)
-    return Given([each for each in taken if not each.is_over], await lanes.clock(tenant.pool))
+    given = await _mark_started(tenant, worker, [each for each in taken if not each.is_over])
+    return Given(given, await lanes.clock(tenant.pool))
+
+
+async def _lease_free(tenant: Tenant, queue_id: int, worker: str, most: int, lease_time: timedelta) -> list[Leased]:
+    """What was put back, of any handler: which ones a worker has it does not say."""
+    ranges = await lanes.lease_free(
+        tenant.pool, [queue_id], None, worker, most=most, lease_time=lease_time, tenant_id=tenant.tenant_id
+    )
+    return await lanes.read(tenant.pool, ranges)
+
+
+async def _mark_started(tenant: Tenant, worker: str, leased: list[Leased]) -> list[Leased]:
+    """Whatever a worker is given counts as started; of attempts that are the last of their runs it has to be noted."""
+    last = [each for each in leased if _is_last(each)]
+    if not last:
+        return leased
+    kept = await lanes.mark_started(tenant.pool, worker, [(each.lease_id, each.seq) for each in last])
+    gone = {(each.lane_id, each.seq) for each in last} - kept
+    return [each for each in leased if (each.lane_id, each.seq) not in gone]
+
+
+def _is_last(leased: Leased) -> bool:
+    """Whether the run is dead if this attempt is lost."""
+    lost = Ended(Outcome.LOST, leased.attempt)
+    return isinstance(follow(leased.retry, leased.job_id, leased.fire_at, lost), Dead)
 
 
 async def hand_back(tenant: Tenant, worker_id: str, given: Given) -> None:
     """Let others have at once what a worker was given and will never hear of."""
-    tokens = [format_token(each.lane_id, each.seq) for each in given.attempts]
-    back = [Report(token, Outcome.DEFERRED, retry_after=timedelta(0)) for token in tokens]
-    await record(tenant, worker_id, back)
+    if not given.attempts:
+        return
+    worker = _name(tenant, worker_id)
+    back = [PutBack(each.lane_id, each.seq, each.handler or "", deferrals=each.deferrals) for each in given.attempts]
+    await lanes.put_back(tenant.pool, worker, back)
+    await pulls.release(tenant.pool, worker, {each.lane_id for each in back})
 
 
 async def heartbeat(tenant: Tenant, worker_id: str, tokens: Sequence[str] | None, lease_time: timedelta) -> list[str]:
@@ -135,13 +166,28 @@ async def record(tenant: Tenant, worker_id: str, reports: Sequence[Report]) -> R
     held = await pulls.held(tenant.pool, tenant.tenant_id, worker, list(told))
     now_at = await lanes.clock(tenant.pool) if held else NEVER
     endings = [_ending(held[token], report, now_at) for token, report in told.items() if token in held]
-    stale, _ = await outcomes.record(tenant.pool, worker_id, endings, [])
+    stale = await _record(tenant, worker_id, endings)
     if held:
         await pulls.release(tenant.pool, worker, {lane_id for lane_id, _ in held})
     if again := [ending.job_id for ending in endings if isinstance(ending.then, Again)]:
         tenant.notify(again)
     lost = [report.token for token, report in told.items() if token not in held or token in stale]
     return Recorded(len(told) - len(lost), lost + seconds)
+
+
+async def _record(tenant: Tenant, worker_id: str, endings: Sequence[Ending]) -> set[Token]:
+    """Record endings, those that somebody has locked a few times; returns the stale ones."""
+    stale, busy = await outcomes.record(tenant.pool, worker_id, endings, [])
+    for pause in BUSY_PAUSES:
+        if not busy:
+            return stale
+        await asyncio.sleep(pause)
+        rest = [ending for ending in endings if (ending.lane_id, ending.seq) in busy]
+        more, busy = await outcomes.record(tenant.pool, worker_id, rest, [])
+        stale |= more
+    if busy:
+        raise TimeoutError("others have locked the runs of these attempts")
+    return stale
 
 
 def shown_worker(tenant: Tenant, worker: str | None) -> str | None:

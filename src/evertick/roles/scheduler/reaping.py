@@ -1,71 +1,182 @@
-"""Turns leases that ran out into `lost` outcomes and their retries, for exactly the attempts that have no outcome."""
+"""Turns leases that ran out into `lost` outcomes and their retries, for exactly the attempts that have no outcome.
+
+1. Look at the database's clock: after an outage or a step of it workers get the time to extend their leases (`grace`).
+2. Take over leases that have run out, see what is open in them, and end it. An attempt whose loss would end its run
+   unless it was started, and that was not, is put back instead. What somebody has locked is tried again each second.
+3. Once in a while let leases that the clock, set back, left too far ahead run from now on, and look for attempts that
+   no lease covers (`sweeping`).
+"""
 
 import logging
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
+from typing import NamedTuple
 
 from evertick.domain.retry import Ended
 from evertick.domain.states import Outcome
+from evertick.roles.scheduler.grace import Grace
 from evertick.roles.scheduler.state import State
+from evertick.roles.scheduler.sweeping import Sweeping
 from evertick.runtime.clock import now_of
 from evertick.runtime.following import follow
-from evertick.store import outcomes
-from evertick.store.outcomes import Ending, Lost
+from evertick.store import lanes, outcomes, sweeps
+from evertick.store.database import is_lock_timeout
+from evertick.store.lanes import PutBack
+from evertick.store.outcomes import Dead, Ending, Lost, Recorded, Token
 
 logger = logging.getLogger("evertick.scheduler")
 
-MOST = 100
-"""Leases per round, each of up to some hundred attempts."""
+LEASES_AT_ONCE = 100
+"""Per round, each of up to some hundred attempts."""
 EVERY_SECONDS = 1.0
+REBASE_SECONDS = 10.0
+
+
+class _Busy(NamedTuple):
+    """Endings that could not be recorded for somebody has them locked, and until when they are ours to record."""
+
+    worker: str
+    endings: list[Ending]
+    leases: list[int]
+    until: float
 
 
 class Reaping:
     """Takes over leases that ran out and ends what is open in them, as any other holder would."""
 
-    def __init__(self, state: State, *, lease_time: timedelta, woken: Callable[[Iterable[int]], None]) -> None:
+    def __init__(
+        self,
+        state: State,
+        *,
+        lease_time: timedelta,
+        woken: Callable[[Iterable[int]], None],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._state = state
         self._lease_time = lease_time
         self._woken = woken
+        self._monotonic = monotonic
+        self._grace = Grace(lease_time / 2, monotonic)
+        self._sweeping = Sweeping(state.pool)
+        self._rebase_due = self._sweep_due = 0.0
+        self._busy: list[_Busy] = []
         self.lost = 0
 
     async def step(self) -> float:
-        return 0 if await self.reap() else EVERY_SECONDS
+        try:
+            reaped = await self.reap()
+            await self._sweep()
+        except BaseException:
+            self._grace.interrupt()
+            raise
+        return 0 if reaped else EVERY_SECONDS
 
     async def reap(self) -> int:
         """One round; returns how many leases ran out."""
-        partitions = list(self._state.holdings.epochs)
+        asked = self._monotonic()
+        now_at = await lanes.clock(self._state.pool)
+        is_step = self._grace.look(self._state.holdings.epochs, now_at, asked)
+        await self._rebase(at_once=is_step)
+        await self._retry_busy()
         found = await outcomes.reap(
-            self._state.pool, self._state.node, partitions, lease_time=self._lease_time, most=MOST
+            self._state.pool,
+            self._state.node,
+            self._grace.over(),
+            lease_time=self._lease_time,
+            most=LEASES_AT_ONCE,
+            latest_at=self._grace.latest_at(),
         )
         for worker in {each.worker for each in found}:
-            theirs = [each for each in found if each.worker == worker]
-            await self._bury(worker, theirs)
+            await self._end(worker, [each for each in found if each.worker == worker])
         return len({each.lease_id for each in found})
 
-    async def _bury(self, worker: str, found: list[Lost]) -> None:
-        now_at = now_of(self._state.clock)
-        endings = [
-            Ending(
-                each.lane_id,
-                each.seq,
-                each.job_id,
-                each.fire_at,
-                each.spec_version,
-                each.reason,
-                Outcome.LOST.value,
-                started_at=None,
-                finished_at=now_at,
-                error="the lease ran out: its worker was lost",
-                then=follow(each.retry, each.job_id, each.fire_at, Ended(Outcome.LOST, each.attempt)),
-                is_listed=each.is_listed,
-            )
-            for each in found
-            if each.lane_id is not None
+    async def _rebase(self, *, at_once: bool) -> None:
+        now = self._monotonic()
+        if not at_once and now < self._rebase_due:
+            return
+        self._rebase_due = now + REBASE_SECONDS
+        if count := await sweeps.rebase(self._state.pool, list(self._state.holdings.epochs)):
+            logger.warning("%d leases were made before the database's clock was set back: they run from now on", count)
+
+    async def _sweep(self) -> None:
+        if self._monotonic() >= self._sweep_due:
+            self._sweep_due = self._monotonic() + await self._sweeping.sweep(self._grace.over())
+
+    async def _end(self, worker: str, found: list[Lost]) -> None:
+        open_ones = [each for each in found if each.lane_id is not None]
+        unstarted = [each for each in open_ones if _is_to_be_put_back(each)]
+        await self._put_back(worker, unstarted)
+        endings = [self._ending(each) for each in open_ones if each not in unstarted]
+        await self._record(worker, endings, list({each.lease_id for each in found}))
+
+    def _ending(self, lost: Lost) -> Ending:
+        assert lost.lane_id is not None
+        return Ending(
+            lost.lane_id,
+            lost.seq,
+            lost.job_id,
+            lost.fire_at,
+            lost.spec_version,
+            lost.reason,
+            Outcome.LOST.value,
+            started_at=None,
+            finished_at=now_of(self._state.clock),
+            error="the lease ran out: its worker was lost",
+            then=follow(lost.retry, lost.job_id, lost.fire_at, Ended(Outcome.LOST, lost.attempt)),
+            is_listed=lost.is_listed,
+        )
+
+    async def _put_back(self, worker: str, lost: list[Lost]) -> None:
+        back = [
+            PutBack(each.lane_id, each.seq, each.handler, deferrals=each.deferrals)
+            for each in lost
+            if each.lane_id is not None and each.handler is not None
         ]
-        leases = list({each.lease_id for each in found})
-        stale, busy = await outcomes.record(self._state.pool, worker, endings, leases, holder=self._state.node)
+        if back:
+            await lanes.put_back(self._state.pool, self._state.node, back)
+            logger.warning(
+                "%d attempts that %s was lost with had not been started: others start them", len(back), worker
+            )
+
+    async def _retry_busy(self) -> None:
+        busy, self._busy = self._busy, []
+        for each in busy:
+            if self._monotonic() < each.until:  # else whoever reaps our own lease ends them
+                await self._record(each.worker, each.endings, each.leases)
+
+    async def _record(self, worker: str, endings: list[Ending], leases: list[int]) -> None:
+        # As long as our lease certainly is ours: somebody else may have started the attempts after that.
+        until = self._monotonic() + self._lease_time.total_seconds() / 2
+        stale, busy = await self._write(worker, endings, leases)
+        if busy:
+            rest = [ending for ending in endings if (ending.lane_id, ending.seq) in busy]
+            self._busy.append(_Busy(worker, rest, leases, until))
         lost = len(endings) - len(stale) - len(busy)
         self.lost += lost
         if lost:
             logger.warning("%d attempts of %s are lost", lost, worker)
             self._woken(ending.job_id for ending in endings)
+
+    async def _write(self, worker: str, endings: Sequence[Ending], leases: list[int]) -> Recorded:
+        try:
+            return await outcomes.record(self._state.pool, worker, endings, leases, holder=self._state.node)
+        except Exception as error:
+            if not is_lock_timeout(error) or not endings:
+                raise
+        if len(endings) == 1:
+            return Recorded(set(), {_token(endings[0])})
+        middle = len(endings) // 2
+        # The leases stay: they run out in turn, and there is nothing open in them then.
+        first, second = [await self._write(worker, half, []) for half in (endings[:middle], endings[middle:])]
+        return Recorded(first.stale | second.stale, first.busy | second.busy)
+
+
+def _token(ending: Ending) -> Token:
+    return ending.lane_id, ending.seq
+
+
+def _is_to_be_put_back(lost: Lost) -> bool:
+    """Whether an attempt's loss would end its run although it was never started, and its job is still there."""
+    follows = follow(lost.retry, lost.job_id, lost.fire_at, Ended(Outcome.LOST, lost.attempt))
+    return isinstance(follows, Dead) and not lost.is_marked and lost.handler is not None

@@ -33,7 +33,19 @@ SELECT holder.pid, holder.what, extract(epoch FROM clock_timestamp() - holder.si
 -- Leases that ran out long ago and were not reaped. Leases are few, and read whole.
 SELECT count(*) AS leases, min(expires_at) AS oldest_at, clock_at() AS now_at
   FROM leases
- WHERE expires_at < clock_at() - :seconds::float * interval '1 second';
+ WHERE worker IS NOT NULL AND expires_at < clock_at() - :seconds::float * interval '1 second';
+
+-- name: unserved
+-- Attempts that were put back and have been ready for long, by handler: nobody who has it leases them. Index: leases_free.
+SELECT tenant.name AS tenant, queue.name AS queue, waiting.handler, waiting.attempts, waiting.oldest_at,
+       clock_at() AS now_at
+  FROM (SELECT (lane_id >> 10)::integer AS queue_id, handler, count(*) AS attempts, min(expires_at) AS oldest_at
+          FROM leases
+         WHERE worker IS NULL AND expires_at < clock_at() - :seconds::float * interval '1 second'
+         GROUP BY lane_id >> 10, handler) AS waiting
+  JOIN queues queue ON queue.queue_id = waiting.queue_id
+  JOIN tenants tenant ON tenant.tenant_id = queue.tenant_id
+ ORDER BY waiting.oldest_at;
 
 -- name: oldest_due
 -- The timer that should have been fired first. Those of runs that wait for the one before are left out. Index: timers_due.
@@ -56,19 +68,26 @@ SELECT earliest.job_id, earliest.due_at, clock.now_at
  LIMIT 1;
 
 -- name: ready_queues
--- How many attempts wait in each queue, counted up to a limit per lane, and since when the oldest. Index: attempts_pkey.
+-- How many attempts wait in each queue, counted up to a limit per lane, and since when the oldest; those that were put
+-- back count when they are ready. Indexes: attempts_pkey, leases_free.
 SELECT tenant.name AS tenant, queue.name AS queue, sum(waiting.attempts)::bigint AS attempts,
        min(waiting.oldest_at) AS oldest_at, clock_at() AS now_at
-  FROM lanes lane
-  JOIN queues queue ON queue.queue_id = lane.queue_id
+  FROM (SELECT lane.queue_id, fresh.attempts, fresh.oldest_at
+          FROM lanes lane
+         CROSS JOIN LATERAL (
+                   SELECT count(*) AS attempts, min(due_at) AS oldest_at
+                     FROM (SELECT due_at FROM attempts
+                            WHERE attempts.lane_id = lane.lane_id AND attempts.seq > lane.head
+                            ORDER BY seq
+                            LIMIT :most::integer) AS first
+               ) AS fresh
+         UNION ALL
+        SELECT (lane_id >> 10)::integer, count(*), min(expires_at)
+          FROM leases
+         WHERE worker IS NULL AND expires_at <= clock_at()
+         GROUP BY lane_id >> 10) AS waiting
+  JOIN queues queue ON queue.queue_id = waiting.queue_id
   JOIN tenants tenant ON tenant.tenant_id = queue.tenant_id
- CROSS JOIN LATERAL (
-           SELECT count(*) AS attempts, min(due_at) AS oldest_at
-             FROM (SELECT due_at FROM attempts
-                    WHERE attempts.lane_id = lane.lane_id AND attempts.seq > lane.head
-                    ORDER BY seq
-                    LIMIT :most::integer) AS first
-       ) AS waiting
  WHERE waiting.attempts > 0
  GROUP BY tenant.name, queue.name
  ORDER BY min(waiting.oldest_at);

@@ -7,7 +7,7 @@ SELECT count(*) AS jobs
 
 -- name: activity
 -- How many attempts of a tenant run, and how many wait, each counted up to a limit per lane. Indexes: lanes_of_queue,
--- attempts_pkey, outcomes_pkey.
+-- attempts_pkey, outcomes_pkey; leases are few and read whole. One that was put back waits.
 WITH mine AS MATERIALIZED (
     SELECT lane.lane_id, lane.head
       FROM queues queue
@@ -18,9 +18,14 @@ SELECT (SELECT count(*)
           FROM leases lease
           JOIN mine ON mine.lane_id = lease.lane_id
           JOIN attempts ON attempts.lane_id = lease.lane_id AND attempts.seq BETWEEN lease.first_seq AND lease.last_seq
-         WHERE NOT EXISTS (SELECT FROM outcomes
-                            WHERE outcomes.lane_id = attempts.lane_id AND outcomes.seq = attempts.seq)) AS running,
-       (SELECT coalesce(sum(waiting.attempts), 0)::bigint
+         WHERE lease.worker IS NOT NULL
+           AND NOT EXISTS (SELECT FROM outcomes
+                            WHERE outcomes.lane_id = attempts.lane_id AND outcomes.seq = attempts.seq)
+           AND NOT EXISTS (SELECT FROM leases own
+                            WHERE own.lane_id = attempts.lane_id AND own.first_seq = attempts.seq
+                              AND own.first_seq = own.last_seq AND own.lease_id <> lease.lease_id)) AS running,
+       (SELECT count(*) FROM leases free JOIN mine ON mine.lane_id = free.lane_id WHERE free.worker IS NULL)
+       + (SELECT coalesce(sum(waiting.attempts), 0)::bigint
           FROM mine
          CROSS JOIN LATERAL (
                    SELECT count(*) AS attempts

@@ -34,7 +34,11 @@ SELECT :job_id::bigint AS job_id, fire_at,
        coalesce(attempted.reason, waiting.reason, withdrawn.reason)::text AS reason,
        coalesce(attempted.spec_version, waiting.spec_version, withdrawn.spec_version) AS spec_version,
        waiting.reason IS NOT NULL AS has_timer, withdrawn.reason IS NOT NULL AS is_withdrawn,
-       attempted.lane_id, attempted.seq, attempted.attempt, coalesce(lane.head >= attempted.seq, false) AS is_leased,
+       attempted.lane_id, attempted.seq, attempted.attempt,
+       coalesce(lane.head >= attempted.seq, false)
+           AND NOT EXISTS (SELECT FROM leases free
+                            WHERE free.lane_id = attempted.lane_id AND free.first_seq = attempted.seq
+                              AND free.first_seq = free.last_seq AND free.worker IS NULL) AS is_leased,
        outcome.result::text AS result, outcome.started_at, outcome.finished_at,
        coalesce(outcome.worker,
                 CASE WHEN outcome.seq IS NULL THEN
@@ -42,6 +46,7 @@ SELECT :job_id::bigint AS job_id, fire_at,
                        FROM leases lease
                       WHERE lease.lane_id = attempted.lane_id
                         AND attempted.seq BETWEEN lease.first_seq AND lease.last_seq
+                      ORDER BY lease.last_seq - lease.first_seq
                       LIMIT 1)
                 END) AS worker,
        outcome.code, outcome.error
@@ -87,13 +92,17 @@ SELECT newest.job_id, newest.fire_at, latest.reason::text AS reason, latest.spec
          LIMIT 1) IS NOT NULL AS is_withdrawn,
        latest.lane_id, latest.seq, latest.attempt,
        coalesce((SELECT lane.head FROM lanes lane WHERE lane.lane_id = latest.lane_id LIMIT 1) >= latest.seq, false)
-           AS is_leased,
+           AND (SELECT true FROM leases free
+                 WHERE free.lane_id = latest.lane_id AND free.first_seq BETWEEN latest.seq AND latest.seq
+                   AND free.first_seq = free.last_seq AND free.worker IS NULL
+                 LIMIT 1) IS NULL AS is_leased,
        outcome.result::text AS result, outcome.started_at, outcome.finished_at,
        coalesce(outcome.worker,
                 CASE WHEN outcome.result IS NULL THEN
                     (SELECT lease.worker
                        FROM leases lease
                       WHERE lease.lane_id = latest.lane_id AND latest.seq BETWEEN lease.first_seq AND lease.last_seq
+                      ORDER BY lease.last_seq - lease.first_seq
                       LIMIT 1)
                 END) AS worker,
        outcome.code, outcome.error,
@@ -127,7 +136,8 @@ SELECT :job_id::bigint AS job_id, :fire_at::timestamptz AS fire_at,
        coalesce(attempt.reason, timer.reason, withdrawal.reason)::text AS reason,
        coalesce(attempt.spec_version, timer.spec_version, withdrawal.spec_version) AS spec_version,
        timer.job_id IS NOT NULL AS has_timer, withdrawal.job_id IS NOT NULL AS is_withdrawn,
-       attempt.lane_id, attempt.seq, attempt.attempt, coalesce(lane.head >= attempt.seq, false) AS is_leased,
+       attempt.lane_id, attempt.seq, attempt.attempt,
+       coalesce(lane.head >= attempt.seq, false) AND NOT coalesce(lease.is_free, false) AS is_leased,
        outcome.result::text AS result, outcome.started_at, outcome.finished_at,
        coalesce(outcome.worker, lease.worker) AS worker, outcome.code, outcome.error, attempt.due_at, outcome.excerpt
   FROM (VALUES (true)) AS always
@@ -140,9 +150,14 @@ SELECT :job_id::bigint AS job_id, :fire_at::timestamptz AS fire_at,
     ON withdrawal.job_id = :job_id::bigint AND withdrawal.fire_at = :fire_at::timestamptz
   LEFT JOIN lanes lane ON lane.lane_id = attempt.lane_id
   LEFT JOIN outcomes outcome ON outcome.lane_id = attempt.lane_id AND outcome.seq = attempt.seq
-  LEFT JOIN leases lease
-    ON outcome.seq IS NULL AND lease.lane_id = attempt.lane_id
-   AND attempt.seq BETWEEN lease.first_seq AND lease.last_seq
+  LEFT JOIN LATERAL (
+           SELECT leases.worker, leases.worker IS NULL AS is_free
+             FROM leases
+            WHERE outcome.seq IS NULL AND leases.lane_id = attempt.lane_id
+              AND attempt.seq BETWEEN leases.first_seq AND leases.last_seq
+            ORDER BY leases.last_seq - leases.first_seq
+            LIMIT 1
+       ) AS lease ON true
  WHERE coalesce(attempt.reason, timer.reason, withdrawal.reason) IS NOT NULL
  ORDER BY attempt.seq;
 

@@ -64,4 +64,4 @@ SELECT earliest.due_at, clock.now_at
 
 -- name: leases
 -- How many leases are out.
-SELECT count(*) AS leases FROM leases;
+SELECT count(*) AS leases FROM leases WHERE worker IS NOT NULL;

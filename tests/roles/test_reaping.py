@@ -1,0 +1,296 @@
+"""What becomes of leases that ran out, by the scheduler's own clock and the database's."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import asyncpg
+import pytest
+
+from engine import AGAIN, LEASE, Holder, Job, Planned, add_job, ending_of, lease, scheduler, timers_of
+from evertick.roles.scheduler import Scheduler
+from evertick.roles.scheduler.reaping import Reaping
+from evertick.roles.scheduler.sweeping import AGE, Sweeping
+from evertick.store import lanes, outcomes
+from evertick.store.database import connect
+from evertick.store.lanes import Leased, PutBack
+
+HOUR = timedelta(hours=1)
+ONCE = '{"max_retries": 0, "backoff": "fixed", "delay_seconds": 1, "max_delay_seconds": 1}'
+
+
+class World:
+    """A reaper on a monotonic clock and a database's clock that move as the test says."""
+
+    def __init__(self, connection: asyncpg.Connection, running: Scheduler) -> None:
+        self.connection = connection
+        self.seconds = 1000.0
+        self.woken: set[int] = set()
+        self.reaping = Reaping(running.state, lease_time=LEASE, woken=self.woken.update, monotonic=lambda: self.seconds)
+        self.holder = Holder(connection, running.node, dict(running.state.holdings.epochs))
+
+    async def set_clock(self, by: timedelta) -> None:
+        await self.connection.execute("UPDATE dial SET now_at = now_at + $1", by)
+
+    async def run(self, span: timedelta, every: timedelta = timedelta(seconds=5)) -> None:
+        """Let time pass, and the reaper look again and again."""
+        await self.reaping.step()
+        for _ in range(span // every):
+            self.seconds += every.total_seconds()
+            await self.set_clock(every)
+            await self.reaping.step()
+
+    async def leased(self, *jobs: Job, worker: str = "w", policy: str = "SKIP") -> list[Leased]:
+        await self.holder.fire(*[Planned(job, policy=policy) for job in jobs])
+        return await lease(self.connection, *jobs, worker=worker)
+
+    async def results(self) -> list[str]:
+        rows = await self.connection.fetch("SELECT result::text FROM outcomes ORDER BY seq")
+        return [row["result"] for row in rows]
+
+    async def workers(self) -> list[str | None]:
+        rows = await self.connection.fetch("SELECT worker FROM leases ORDER BY first_seq, last_seq")
+        return [row["worker"] for row in rows]
+
+
+@pytest.fixture
+async def world(database_url: str, connection: asyncpg.Connection) -> AsyncIterator[World]:
+    await connection.execute("CREATE TABLE dial AS SELECT clock_timestamp() AS now_at")
+    await connection.execute(
+        "CREATE OR REPLACE FUNCTION clock_at() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE"
+        " AS 'SELECT now_at FROM dial'"
+    )
+    async with scheduler(database_url) as running:
+        await running.join()
+        yield World(connection, running)
+
+
+@pytest.fixture
+async def second(database_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await connect(database_url)
+    yield connection
+    await connection.close()
+
+
+async def test_a_lost_attempt_is_tried_again(world: World) -> None:
+    job = await add_job(world.connection)
+    await world.leased(job)
+    await world.run(LEASE)
+    assert await world.results() == []
+    await world.run(timedelta(seconds=5))
+    assert await world.results() == ["lost"]
+    assert [kind for kind, _ in await timers_of(world.connection, job)] == ["tick", "retry"]
+    assert world.woken == {job.job_id}
+    assert await world.workers() == []
+
+
+async def test_a_last_attempt_that_was_never_started_is_not_buried_but_put_back(world: World) -> None:
+    """A worker was lost between leasing and starting: without retries that was a dead letter that never ran."""
+    [leased] = await world.leased(await add_job(world.connection, retry=ONCE))
+    await world.run(2 * LEASE)
+    assert await world.results() == []
+    assert await world.connection.fetchval("SELECT count(*) FROM dead_letters") == 0
+    [free] = await lanes.lease_free(
+        world.connection,
+        [lanes.queue_of(leased.lane_id)],
+        ["handle"],
+        "v",
+        most=9,
+        lease_time=LEASE,
+        tenant_id=1,
+    )
+    [again] = await lanes.read(world.connection, [free])
+    assert (again.seq, again.attempt, again.deferrals) == (leased.seq, 1, 0)
+    await outcomes.record(world.connection, "v", [ending_of(again)], [again.lease_id])
+    await world.run(2 * LEASE)
+    assert (await world.results(), await world.workers()) == (["success"], [])
+
+
+async def test_a_last_attempt_that_was_started_is_buried(world: World) -> None:
+    jobs = [await add_job(world.connection, retry=ONCE) for _ in range(2)]
+    started, waiting = await world.leased(*jobs)
+    await lanes.mark_started(world.connection, "w", [(started.lease_id, started.seq)])
+    await world.run(2 * LEASE)
+    assert await world.connection.fetchval("SELECT array_agg(seq) FROM dead_letters") == [started.seq]
+    assert await world.connection.fetchval("SELECT array_agg(first_seq) FROM leases") == [waiting.seq]
+    assert await world.workers() == [None]
+
+
+async def test_after_its_start_a_reaper_gives_workers_the_time_to_extend(world: World) -> None:
+    [leased] = await world.leased(await add_job(world.connection))
+    await world.set_clock(2 * LEASE)  # nobody could extend: the database was away
+    await world.run(LEASE / 3)
+    assert await lanes.extend(world.connection, "w", LEASE, [leased.lease_id]) == {leased.lease_id}
+    await world.run(LEASE / 3)
+    assert (await world.results(), await world.workers()) == ([], ["w"])
+
+
+async def test_after_an_outage_leases_of_live_workers_are_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    alive, gone = [
+        (await world.leased(await add_job(world.connection), worker=worker))[0] for worker in ("alive", "gone")
+    ]
+    await world.run(LEASE / 2)
+
+    async def away(*_: object, **__: object) -> None:
+        raise ConnectionResetError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lanes, "clock", away)
+        with pytest.raises(ConnectionResetError):
+            await world.reaping.step()
+    world.seconds += 10
+    await world.set_clock(HOUR)  # whatever the outage took
+    await world.run(timedelta(seconds=10))
+    assert await lanes.extend(world.connection, "alive", LEASE, [alive.lease_id]) == {alive.lease_id}
+    await world.run(timedelta(seconds=10))
+    assert await world.connection.fetchval("SELECT array_agg(seq) FROM outcomes") == [gone.seq]
+    assert await world.workers() == ["alive"]
+
+
+async def test_a_clock_that_is_set_forward_makes_no_live_worker_lose_its_lease(world: World) -> None:
+    [leased] = await world.leased(await add_job(world.connection))
+    await world.run(LEASE / 2)
+    await world.set_clock(HOUR)
+    await world.run(timedelta(seconds=10))
+    assert await world.results() == []
+    assert await lanes.extend(world.connection, "w", LEASE, [leased.lease_id]) == {leased.lease_id}
+    await world.run(timedelta(seconds=10))
+    assert await world.results() == []
+    await world.run(LEASE)
+    assert await world.results() == ["lost"]
+
+
+async def test_a_clock_that_is_set_forward_just_before_the_leases_are_taken_changes_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.leased(await add_job(world.connection))
+    await world.run(LEASE / 2)
+    reap = outcomes.reap
+
+    async def stepped(*arguments: object, **options: object) -> object:
+        await world.set_clock(HOUR)
+        return await reap(*arguments, **options)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(outcomes, "reap", stepped)
+        await world.reaping.step()
+    assert (await world.results(), await world.workers()) == ([], ["w"])
+
+
+async def test_a_clock_that_is_set_back_makes_no_dead_workers_lease_live_longer(world: World) -> None:
+    [_, put_back] = await world.leased(await add_job(world.connection), await add_job(world.connection))
+    back = PutBack(put_back.lane_id, put_back.seq, "handle", timedelta(minutes=1))
+    await lanes.put_back(world.connection, "w", [back])
+    await world.run(timedelta(seconds=5))
+    await world.set_clock(-HOUR)
+    await world.run(timedelta(seconds=5))
+    furthest = await world.connection.fetchval("SELECT max(expires_at - clock_at()) FROM leases")
+    assert furthest <= timedelta(minutes=1)
+    await world.run(LEASE)
+    assert await world.results() == ["lost"]
+
+
+async def test_a_run_that_somebody_has_locked_holds_up_no_other(world: World, second: asyncpg.Connection) -> None:
+    jobs = [await add_job(world.connection) for _ in range(3)]
+    await world.leased(*jobs, policy="ALLOW")
+    async with second.transaction():
+        await second.execute("SELECT FROM open_runs WHERE job_id = $1 FOR UPDATE", jobs[1].job_id)
+        await world.run(LEASE + timedelta(seconds=5))
+        assert await world.results() == ["lost", "lost"]
+        assert await world.workers() == ["scheduler"]
+    await world.run(timedelta(seconds=0))
+    assert await world.results() == ["lost"] * 3
+    assert await world.workers() == []
+
+
+async def test_an_attempt_that_is_just_being_cancelled_holds_up_no_other(
+    world: World, second: asyncpg.Connection
+) -> None:
+    """No row of open_runs speaks for it, so that the lock is the outcome's own, and the statement waits a little."""
+    leased = await world.leased(*[await add_job(world.connection) for _ in range(3)])
+    async with second.transaction():
+        await outcomes.record(second, "user", [ending_of(leased[1], "cancelled")], [])
+        await world.run(LEASE + timedelta(seconds=5))
+        assert await world.results() == ["lost", "lost"]
+    await world.run(timedelta(seconds=0))
+    assert await world.results() == ["lost", "cancelled", "lost"]
+    await world.run(LEASE + timedelta(seconds=5))
+    assert await world.workers() == []
+
+
+async def test_what_stays_locked_for_longer_than_the_reapers_lease_is_reaped_again(
+    world: World, second: asyncpg.Connection
+) -> None:
+    await world.leased(await add_job(world.connection), policy="ALLOW")
+    async with second.transaction():
+        await second.execute("SELECT FROM open_runs FOR UPDATE")
+        await world.run(3 * LEASE)
+        assert (await world.results(), await world.workers()) == ([], ["scheduler"])
+    await world.run(LEASE)
+    assert (await world.results(), await world.workers()) == (["lost"], [])
+
+
+async def test_an_attempt_that_no_lease_covers_is_found_and_ends(world: World) -> None:
+    """It lay below its lane's head without lease or outcome: the run never ended, and under SKIP the job never fired."""
+    jobs = [await add_job(world.connection) for _ in range(3)]
+    leased = await world.leased(*jobs)
+    await outcomes.record(world.connection, "w", [ending_of(leased[0])], [])
+    await world.connection.execute("DELETE FROM leases")  # as a holder with a fault might
+    await world.run(AGE - timedelta(minutes=1))
+    assert await world.results() == ["success"]
+    await world.run(timedelta(minutes=3))
+    assert await world.results() == ["success", "lost", "lost"]
+    assert await world.workers() == []
+    await world.run(timedelta(minutes=2))
+    assert await world.connection.fetchval("SELECT swept = head FROM lanes")
+
+
+async def test_what_somebody_holds_or_waits_to_be_leased_is_left_alone(world: World) -> None:
+    jobs = [await add_job(world.connection) for _ in range(3)]
+    done, free, held = await world.leased(*jobs)
+    await outcomes.record(world.connection, "w", [ending_of(done)], [])
+    await lanes.put_back(world.connection, "w", [PutBack(free.lane_id, free.seq, "handle")])
+    await world.connection.execute(
+        "UPDATE leases SET expires_at = clock_at() + interval '1 day', lease_seconds = 86400"
+    )
+    await world.run(2 * AGE, timedelta(seconds=10))
+    assert await world.results() == ["success"]
+    assert await world.connection.fetchval("SELECT swept FROM lanes") == free.seq - 1
+    assert held.seq > free.seq
+
+
+async def test_a_sweep_goes_on_beyond_an_open_attempt_a_little_at_a_time(world: World) -> None:
+    jobs = [await add_job(world.connection) for _ in range(9)]
+    first, *others = await world.leased(*jobs)
+    await outcomes.record(world.connection, "w", [ending_of(each) for each in others[:-1]], [])
+    await world.connection.execute("UPDATE leases SET last_seq = first_seq")
+    await world.set_clock(2 * AGE)
+    sweeping = Sweeping(world.reaping._state.pool, most_per_lane=2)  # noqa: SLF001 - its pool
+    for _ in range(4):
+        await sweeping.sweep([7])
+        assert await world.workers() == ["w"]
+        assert await world.connection.fetchval("SELECT swept FROM lanes") == first.seq - 1
+    await sweeping.sweep([7])
+    assert await world.workers() == ["w", "nobody"]
+
+
+async def test_a_sweep_does_not_wait_for_who_leases_nor_does_it_keep_them(
+    world: World, second: asyncpg.Connection
+) -> None:
+    [leased] = await world.leased(await add_job(world.connection))
+    await outcomes.record(world.connection, "w", [ending_of(leased, "failed", AGAIN)], [leased.lease_id])
+    await world.set_clock(2 * AGE)
+    sweeping = Sweeping(world.reaping._state.pool)  # noqa: SLF001 - its pool
+    async with second.transaction():
+        await second.execute("SELECT FROM lanes FOR UPDATE")
+        await sweeping.sweep([7])
+    assert await world.connection.fetchval("SELECT swept FROM lanes") == 0
+    await sweeping.sweep([7])
+    assert await world.connection.fetchval("SELECT swept FROM lanes") == leased.seq
+
+
+async def test_a_free_lease_of_a_cancelled_attempt_goes(world: World) -> None:
+    leased, _ = await world.leased(await add_job(world.connection), await add_job(world.connection))
+    await lanes.put_back(world.connection, "w", [PutBack(leased.lane_id, leased.seq, "handle")])
+    await outcomes.record(world.connection, "user", [ending_of(leased, "cancelled")], [])
+    await Sweeping(world.reaping._state.pool).sweep([7])  # noqa: SLF001 - its pool
+    assert await world.workers() == ["w"]
