@@ -65,11 +65,12 @@ class Loop:
     async def _run(self) -> None:
         while not self._stopped.is_set():
             self._woken.clear()
+            began = time.monotonic()
             try:
                 pause = await self._step()
             except Exception as error:  # noqa: BLE001 - the edge of a role: whatever it is, the role goes on
                 self.errors += 1
-                await _wait(self._stopped, self._outage.failed(error))
+                await _wait(self._stopped, self._outage.failed(error, began))
             else:
                 self._outage.went_well(pause)
                 await _wait(self._woken, pause)
@@ -91,11 +92,11 @@ class Outage:
         self._told: type[Exception] | None = None
         self._is_transient = False
 
-    def failed(self, error: Exception) -> float:
-        """Say so, unless it was said just now. Returns the pause before the next step."""
+    def failed(self, error: Exception, began: float) -> float:
+        """A step that began then has failed: say so, unless it was said just now. Returns the pause before the next."""
         now = time.monotonic()
         if not self._backoff:
-            self._began, self._told = now, None
+            self._began, self._told = began, None
         self._failed, self._well_since = now, None
         self._backoff = min(2 * self._backoff, self._longest) or min(FIRST_BACKOFF, self._longest)
         if type(error) is not self._told or now - self._reported >= REPORT_SECONDS:

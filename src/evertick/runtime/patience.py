@@ -14,7 +14,7 @@ ROLE_LOCK_SECONDS = 0.2
 
 FIRE = Patience(connection_seconds=10, command_seconds=5, lock_seconds=ROLE_LOCK_SECONDS)
 """A full batch takes a fraction of a second, and one that took longer than this is tried again in smaller parts."""
-LOAD = Patience(connection_seconds=10, command_seconds=15, lock_seconds=ROLE_LOCK_SECONDS)
+LOAD = Patience(connection_seconds=10, command_seconds=10, lock_seconds=ROLE_LOCK_SECONDS)
 """Reads pages of timers, reaps: larger than a firing, and firing goes on meanwhile from what was loaded before."""
 LEASE = Patience(connection_seconds=10, command_seconds=5, lock_seconds=ROLE_LOCK_SECONDS)
 """Far below the lease time: what was leased unheard of is the reaper's when that has passed."""

@@ -1,0 +1,76 @@
+"""Listeners and notifiers on lines that break."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from engine import until
+from evertick.runtime import patience, wakeups
+from evertick.runtime.wakeups import Ear, Notifier
+from evertick.store.database import Patience, Pool, open_pool
+from evertick.store.wakeups import TIMERS
+from faults.proxy import Proxy
+
+QUICK = Patience(connection_seconds=20, command_seconds=0.3, lock_seconds=0.2)
+
+
+@pytest.fixture
+def proxy(database_url: str) -> Iterator[Proxy]:
+    proxy = Proxy(database_url)
+    yield proxy
+    proxy.stop()
+
+
+class Heard:
+    """What a listener was told."""
+
+    def __init__(self) -> None:
+        self.ids: list[frozenset[int] | None] = []
+
+    def __call__(self, _: str, ids: frozenset[int] | None) -> None:
+        self.ids.append(ids)
+
+    async def has(self, ids: frozenset[int] | None, times: int = 1) -> bool:
+        return self.ids.count(ids) >= times
+
+
+@pytest.fixture
+async def heard(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Heard]:
+    monkeypatch.setattr(wakeups, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(wakeups, "PROBE_SECONDS", 0.1)
+    monkeypatch.setattr(patience, "LISTEN", QUICK)
+    heard = Heard()
+    ear = Ear(proxy.url, heard, TIMERS)
+    ear.start()
+    await until(lambda: heard.has(None))
+    yield heard
+    await ear.stop()
+
+
+async def _tell(pool: Pool, ids: set[int]) -> None:
+    notifier = Notifier(pool)
+    notifier.timers(ids)
+    await notifier.stop()
+
+
+@pytest.mark.parametrize("fault", [Proxy.silence, Proxy.lose_replies, Proxy.cut])
+async def test_a_listener_whose_line_broke_hears_again(pool: Pool, proxy: Proxy, heard: Heard, fault: object) -> None:
+    await _tell(pool, {7})
+    await until(lambda: heard.has(frozenset({7})))
+    assert callable(fault)
+    fault(proxy)
+    await until(lambda: heard.has(None, 2))  # it connected anew, and says that it may have missed something
+    await _tell(pool, {8})
+    await until(lambda: heard.has(frozenset({8})))
+
+
+async def test_a_notifier_stops_on_a_line_that_does_not_answer(proxy: Proxy) -> None:
+    pool = await open_pool(proxy.url, max_size=1, patience=QUICK)
+    notifier = Notifier(pool)
+    notifier.start()
+    proxy.freeze()
+    notifier.timers({1})
+    async with asyncio.timeout(20):
+        await notifier.stop()
+    pool.terminate()
