@@ -104,6 +104,6 @@ async def test_a_last_try_that_was_lost_meanwhile_is_not_started(workshop: Works
             await workshop.connection.execute("UPDATE leases SET worker = 'another'")
             return await mark(attempts)  # type: ignore[arg-type]
 
-        worker._execution._marking._mark = late  # type: ignore[union-attr,assignment]
+        worker._execution._marking._mark = late  # type: ignore[union-attr]
         await worker.work_off()
     assert (calls, await workshop.results(job)) == ([], [])

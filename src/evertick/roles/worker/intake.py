@@ -113,6 +113,11 @@ class Intake:
     def queue_name(self, lane_id: int) -> str:
         return self._queue_names.get(queue_of(lane_id), ", ".join(self._queues))
 
+    @property
+    def has_unread(self) -> bool:
+        """Whether anything was leased and could not be read yet."""
+        return bool(self._reading.unread)
+
     async def step(self) -> float:
         await self.read_again()
         most = self._room(self._pace.size, self._under_way)

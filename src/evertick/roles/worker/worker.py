@@ -321,7 +321,6 @@ class Worker:
         self._round_trip.note(time.monotonic() - asked)
 
     async def _let_go(self, grace: timedelta) -> None:
-        await _briefly(self._intake.read_again())  # so that what was leased and not read can be put back
         for leased in self._execution.take_waiting():
             self._put_back(leased)
         if not await _set_within(self._execution.idle, grace.total_seconds()):
@@ -331,11 +330,23 @@ class Worker:
     async def _say_last_words(self) -> None:
         try:
             async with asyncio.timeout(LAST_WORDS_SECONDS):
+                await self._put_back_unread()
                 await self._returns.drain()
                 await self._recorder.drain()
         except TimeoutError:
             unsaid = len(self._recorder) + len(self._returns)
             logger.error("%d outcomes could not be recorded; their attempts will be lost", unsaid)  # noqa: TRY400 - how it came to that was logged
+
+    async def _put_back_unread(self) -> None:
+        """What was leased and could not be read yet can be put back when it is known what it is."""
+        while self._intake.has_unread:
+            try:
+                await self._intake.read_again()
+            except Exception as error:  # noqa: BLE001 - there is time for more tries
+                logger.info("what was leased last could not be read: %s", reason_of(error))
+                await asyncio.sleep(SWEEP_SECONDS)
+            for leased in self._execution.take_waiting():
+                self._put_back(leased)
 
     def _heard(self, _: str, lane_ids: frozenset[int] | None) -> None:
         if self._intake.hear(lane_ids):
