@@ -39,8 +39,10 @@ async def test_a_worker_runs_the_handlers_of_an_app_for_a_scheduler_elsewhere(
     where = ("--database-url", database_url)
     async with evertick("scheduler", *where) as scheduler, evertick("worker", "shop_tasks:app", *where) as worker:
         await scheduler.ready()
-        assert "a worker of shop on queue default" in await worker.ready()
-        await cli("jobs", "add", "hello", "now", "--handler", "greet", "--payload", '{"who": "world"}')
+        assert "a worker of shop on queue shop" in await worker.ready()
+        await cli(
+            "jobs", "add", "hello", "now", "--queue", "shop", "--handler", "greet", "--payload", '{"who": "world"}'
+        )
         assert await worker.line() == "hello world\n"
         assert await worker.stop() == 0
         assert await scheduler.stop() == 0

@@ -88,7 +88,7 @@ async def everything(url: str, folder: Path, load: Load) -> AsyncIterator[Stage]
                 cluster.scheduler()
                 cluster.direct_worker()
             cluster.dispatcher()
-            address = cluster.api()
+            address = cluster.api_address()
             cluster.pull_worker(address)
             await add_jobs(cluster, load)
             async with at_work(cluster, address) as stage:

@@ -61,8 +61,8 @@ class Cluster:
     def scheduler(self, *, url: str | None = None) -> Process:
         return self._start("scheduler", url=url)
 
-    def worker(self, *options: str, url: str | None = None) -> Process:
-        return self._start("worker", "faults.receiver:app", *options, url=url)
+    def worker(self, *options: str, url: str | None = None, app: str = "app") -> Process:
+        return self._start("worker", f"faults.receiver:{app}", *options, url=url)
 
     def dispatcher(self, *, url: str | None = None) -> Process:
         return self._start("up", "--roles", "dispatcher", url=url)

@@ -48,6 +48,13 @@ async def stay(run: Run, seconds: float, owner: str) -> None:
     await asyncio.sleep(seconds)
 
 
+@app.handler("linger_in_thread")
+def linger_in_thread(run: Run, seconds: float = 0.2) -> None:
+    """As `linger`, in a thread."""
+    _note(run)
+    time.sleep(seconds)
+
+
 @app.handler("hold")
 async def hold(run: Run, until: str, *, effect: str = "before") -> None:
     """Stay open until a file appears; the side effect comes before or after."""
@@ -57,3 +64,13 @@ async def hold(run: Run, until: str, *, effect: str = "before") -> None:
         await asyncio.sleep(0.02)
     if effect == "after":
         _note(run)
+
+
+other = App(queue="faults", name="other")
+"""A second app whose runs wait in the same queue, started as `faults.receiver:other`."""
+
+
+@other.handler("note_elsewhere")
+async def note_elsewhere(run: Run) -> None:
+    """The side effect alone, by a handler that the first app has not."""
+    _note(run)

@@ -4,6 +4,9 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from evertick.domain.ids import RunKey
 from faults.cluster import Cluster
 from faults.ledger import read_deliveries
 
@@ -95,6 +98,73 @@ async def test_a_worker_that_slept_past_its_lease_is_told_that_its_outcome_is_st
     verdicts = await cluster.judge()
     assert await _results(cluster) == ["lost", "success"]
     assert verdicts["C4"].figures["duplicates"] == 1
+
+
+@pytest.mark.parametrize("handler", ["linger", "linger_in_thread"])
+async def test_a_worker_that_slept_past_its_lease_starts_nothing_that_others_were_given(
+    cluster: Cluster, handler: str
+) -> None:
+    count = 60
+    await cluster.jobs(
+        count,
+        schedule="now",
+        target={"type": "worker", "queue": "faults", "handler": handler},
+        payload={"seconds": 0.4},
+    )
+    cluster.scheduler()
+    # The threads and the tasks are few, but it leases for both.
+    sleeper = cluster.worker("--concurrency", "8")
+    await _told(cluster, 3)
+    sleeper.send(signal.SIGSTOP)
+    cluster.worker()
+    await cluster.until_count("SELECT count(*) FROM outcomes WHERE result = 'success'", count)
+    sleeper.send(signal.SIGCONT)
+    assert sleeper.terminate() == 0
+    await cluster.settle()
+    await cluster.judge()
+    assert await cluster.value("SELECT count(*) FROM outcomes WHERE result = 'lost'") > 0
+    assert _started_after_a_larger_token(cluster) == []
+
+
+def _started_after_a_larger_token(cluster: Cluster) -> list[RunKey]:
+    """The runs of which a handler was called under a smaller token than one was called under before."""
+    largest: dict[RunKey, int] = {}
+    late = []
+    for each in sorted(read_deliveries(cluster.folder.glob("*.receipts")), key=lambda each: each.at_us):
+        if each.seq < largest.get(each.run_key, 0):
+            late.append(each.run_key)
+        largest[each.run_key] = max(each.seq, largest.get(each.run_key, 0))
+    return late
+
+
+async def test_two_apps_on_one_queue_leave_each_other_their_runs(cluster: Cluster) -> None:
+    await cluster.pool.execute(_NOTE_PUT_BACKS)
+    cluster.scheduler()
+    cluster.worker()
+    cluster.worker(app="other")
+    foreign = {"type": "worker", "queue": "faults", "handler": "note_elsewhere"}
+    await cluster.jobs(300, schedule="now", max_retries=0)
+    await cluster.jobs(300, "other", schedule="now", max_retries=0, target=foreign)
+    await cluster.until_count("SELECT count(*) FROM attempts", 600)
+    await cluster.settle()
+    verdicts = await cluster.judge()
+    assert verdicts["C4"].figures["duplicates"] == 0
+    assert await _results(cluster) == ["success"] * 600
+    assert await cluster.value("SELECT count(*) FROM dead_letters") == 0
+    assert await cluster.value("SELECT max(attempt) FROM attempts") == 1
+    assert (
+        await cluster.value("SELECT max(times) FROM (SELECT count(*) AS times FROM put_backs GROUP BY seq) AS of") == 1
+    )
+    await cluster.until_count("SELECT -count(*) FROM leases", 0)
+
+
+_NOTE_PUT_BACKS = """
+CREATE TABLE put_backs (seq bigint NOT NULL);
+CREATE FUNCTION note_put_back() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN INSERT INTO evertick.put_backs VALUES (NEW.first_seq); RETURN NULL; END $$;
+CREATE TRIGGER note_put_back AFTER INSERT OR UPDATE ON leases
+    FOR EACH ROW WHEN (NEW.worker IS NULL) EXECUTE FUNCTION note_put_back();
+"""
 
 
 async def test_a_worker_asked_to_stop_finishes_or_hands_back_and_burns_no_attempt(cluster: Cluster) -> None:

@@ -109,6 +109,13 @@ class PostOffice(Workshop):
         )
         return code
 
+    async def put_back(self) -> list[tuple[float, int]]:
+        """The attempts that wait to be leased again: for how many seconds, and how often that was so before."""
+        rows = await self.connection.fetch(
+            "SELECT extract(epoch FROM expires_at - clock_at())::float, deferrals FROM leases WHERE worker IS NULL"
+        )
+        return [tuple(row) for row in rows]
+
     async def edit(self, job: Job) -> None:
         """Give a job a second version."""
         await self.connection.execute(

@@ -1,6 +1,6 @@
 """What a worker leases: from all lanes now and then, and at once from those that a wake-up names."""
 
-import time
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
@@ -8,10 +8,12 @@ import asyncpg
 import pytest
 
 from engine import AT, Holder, Job, Planned, add_job
-from evertick.roles.worker import intake
+from evertick.roles.worker import reading
 from evertick.roles.worker.holdings import Holdings
-from evertick.roles.worker.intake import FIRST_PAUSE, LONGEST_PAUSE, MOST_LANES, QUEUES_SECONDS, READERS, Intake
+from evertick.roles.worker.intake import FIRST_PAUSE, LONGEST_PAUSE, MOST_LANES, QUEUES_SECONDS, UNREAD_SECONDS, Intake
 from evertick.roles.worker.pace import Pace
+from evertick.roles.worker.reading import READERS
+from evertick.roles.worker.round_trip import RoundTrip
 from evertick.store import lanes
 from evertick.store.database import Pool, close_pool, open_pool
 from evertick.store.lanes import Leased, Range
@@ -24,17 +26,25 @@ class Bench:
 
     def __init__(self, pool: Pool, connection: asyncpg.Connection) -> None:
         self.room = 100
+        self.now = 1000.0
         self.taken: list[Leased] = []
+        self.released: list[int] = []
+        self.holdings = Holdings(LEASE)
+        self.round_trip = RoundTrip()
         self.intake = Intake(
             pool,
             "w",
             ["default"],
             None,
+            handlers=["handle"],
             lease_time=LEASE,
-            holdings=Holdings(LEASE),
+            holdings=self.holdings,
             pace=Pace(100),
-            room=lambda _: self.room,
+            round_trip=self.round_trip,
+            room=lambda _, under_way: self.room - under_way,
             taken=self.taken.extend,
+            released=self.released.append,
+            monotonic=lambda: self.now,
         )
         self._holder = Holder(connection)
 
@@ -70,12 +80,11 @@ async def test_only_lanes_that_a_wake_up_names_are_asked_at_once(connection: asy
 
 
 async def test_what_nobody_named_is_found_though_wake_ups_never_end(
-    connection: asyncpg.Connection, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    connection: asyncpg.Connection, bench: Bench
 ) -> None:
     unheard = await add_job(connection, partition=4)
     await bench.ready(unheard)
-    later = time.monotonic() + LONGEST_PAUSE
-    monkeypatch.setattr("evertick.roles.worker.intake.monotonic", lambda: later)
+    bench.now += LONGEST_PAUSE
     bench.intake.hear(frozenset({unheard.lane_id + 4}))
     await bench.intake.step()
     assert bench.jobs == [unheard.job_id]
@@ -107,13 +116,10 @@ async def test_a_wake_up_does_not_put_off_the_lanes_that_a_look_has_not_come_to(
     assert len(bench.taken) == len(jobs)
 
 
-async def test_a_queue_that_comes_later_is_found_within_a_second(
-    connection: asyncpg.Connection, bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_queue_that_comes_later_is_found_within_a_second(connection: asyncpg.Connection, bench: Bench) -> None:
     bench.intake._queues = ["default", "second"]
     await bench.ready(await add_job(connection, partition=3, queue="second"))
-    later = time.monotonic() + QUEUES_SECONDS
-    monkeypatch.setattr("evertick.roles.worker.intake.monotonic", lambda: later)
+    bench.now += QUEUES_SECONDS
     await bench.intake.step()
     assert len(bench.taken) == 1
 
@@ -150,8 +156,8 @@ async def test_what_was_leased_is_read_by_several_at_once_while_the_disk_is_slow
 ) -> None:
     readers = []
     for slow_seconds in (-60.0, -60.0, 60.0, 60.0):  # as if it were slow, then as if it were not
-        monkeypatch.setattr(intake, "SLOW_SECONDS", slow_seconds)
-        readers.append(bench.intake._readers)
+        monkeypatch.setattr(reading, "SLOW_SECONDS", slow_seconds)
+        readers.append(bench.intake._reading._readers)
         jobs = [await add_job(connection, partition=partition) for partition in range(10)]
         for job in jobs:
             await bench.ready(job)
@@ -162,7 +168,7 @@ async def test_what_was_leased_is_read_by_several_at_once_while_the_disk_is_slow
     assert readers == [1, READERS, READERS, 1]
 
 
-async def test_what_one_of_several_readers_cannot_read_does_not_keep_back_the_others(
+async def test_what_cannot_be_read_is_held_and_read_again(
     connection: asyncpg.Connection, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = [await add_job(connection, partition=partition) for partition in range(8)]
@@ -178,7 +184,97 @@ async def test_what_one_of_several_readers_cannot_read_does_not_keep_back_the_ot
         return await read(pool, ranges)
 
     monkeypatch.setattr(lanes, "read", failing_once)
-    bench.intake._readers = READERS
+    bench.intake._reading._readers = READERS
     bench.intake.hear(None)
     await bench.intake.step()
     assert (calls, len(bench.jobs)) == (READERS, 6)
+    assert len(bench.holdings.snapshot()) == 8, "the heartbeat extends those that were not read as well"
+    await bench.intake.step()
+    assert sorted(bench.jobs) == sorted(job.job_id for job in jobs)
+
+
+async def test_nothing_more_is_leased_while_what_was_leased_cannot_be_read(
+    connection: asyncpg.Connection, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.ready(await add_job(connection, partition=3))
+
+    async def failing(*_: object) -> list[Leased]:
+        raise ConnectionResetError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(lanes, "read", failing)
+        bench.intake.hear(None)
+        await bench.intake.step()
+        await bench.ready(await add_job(connection, partition=4))
+        with pytest.raises(ConnectionResetError):
+            await bench.intake.step()
+    assert await connection.fetchval("SELECT count(*) FROM leases") == 1
+    await bench.intake.step()
+    assert len(bench.taken) == 2
+
+
+async def test_a_range_that_the_database_cannot_read_does_not_keep_back_the_others(
+    connection: asyncpg.Connection, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [await add_job(connection, partition=partition) for partition in range(3)]
+    for job in jobs:
+        await bench.ready(job)
+    read, broken = lanes.read, jobs[1].lane_id
+
+    async def corrupt(pool: Pool, ranges: Sequence[Range]) -> list[Leased]:
+        if any(each.lane_id == broken for each in ranges):
+            raise asyncpg.DataCorruptedError
+        return await read(pool, ranges)
+
+    monkeypatch.setattr(lanes, "read", corrupt)
+    bench.intake.hear(None)
+    await bench.intake.step()
+    await bench.intake.step()
+    assert sorted(bench.jobs) == [jobs[0].job_id, jobs[2].job_id]
+    bench.now += UNREAD_SECONDS + 1
+    await bench.intake.step()
+    assert broken not in {each.lane_id for each in bench.intake._reading.unread}
+    assert len(bench.holdings.snapshot()) == 2, "it is left to run out"
+
+
+async def test_over_a_slow_line_all_lanes_are_asked_at_once(connection: asyncpg.Connection, bench: Bench) -> None:
+    bench.round_trip.note(0.3)
+    bench.room = 1000
+    for partition in range(3 * MOST_LANES):
+        await bench.ready(await add_job(connection, partition=partition))
+    bench.intake.hear(None)
+    await bench.intake.step()
+    assert len(bench.taken) == 3 * MOST_LANES
+
+
+async def test_over_a_slow_line_a_lease_does_not_wait_for_the_one_before(
+    connection: asyncpg.Connection, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = await add_job(connection, partition=3), await add_job(connection, partition=4)
+    await bench.ready(first, count=2)
+    bench.room = 1
+    bench.intake.hear(frozenset({first.lane_id}))
+    assert await bench.intake.step() == 0
+    read, is_asked, may_answer = lanes.read, asyncio.Event(), asyncio.Event()
+
+    async def slow(pool: Pool, ranges: Sequence[Range]) -> list[Leased]:
+        if not is_asked.is_set():
+            is_asked.set()
+            await may_answer.wait()
+        return await read(pool, ranges)
+
+    monkeypatch.setattr(lanes, "read", slow)
+    step = asyncio.create_task(bench.intake.step())
+    await is_asked.wait()
+    await bench.ready(second)
+    bench.room = 10
+    assert await bench.intake.step_ahead() == LONGEST_PAUSE, "over a fast line there is no need"
+    bench.round_trip.note(0.3)
+    bench.room = 1
+    assert await bench.intake.step_ahead() == LONGEST_PAUSE, "what is under way takes up room"
+    bench.room = 10
+    assert await bench.intake.step_ahead() == 0
+    assert bench.jobs == [first.job_id, second.job_id]
+    may_answer.set()
+    await step
+    assert bench.jobs == [first.job_id, second.job_id, first.job_id]

@@ -140,17 +140,6 @@ async def test_a_handler_that_gives_up_on_a_cancelled_future_has_failed(workshop
     assert await workshop.results(job) == ["failed"]
 
 
-async def test_an_unknown_handler_is_named_and_tried_again(workshop: Workshop) -> None:
-    job = await workshop.ready("send")
-    await workshop.work_off({"print": print_nothing, "mail": print_nothing})
-    outcome = await workshop.outcome(job)
-    assert outcome.error == "UnknownHandler: this worker has no handler 'send'; it has mail, print"
-    assert [attempt for attempt, _ in await workshop.retries(job)] == [2]
-
-
-def print_nothing() -> None: ...
-
-
 async def test_an_attempt_that_was_cancelled_while_it_waited_is_not_run(workshop: Workshop) -> None:
     calls: list[int] = []
     job = await workshop.ready()

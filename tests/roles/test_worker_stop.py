@@ -4,14 +4,18 @@ import asyncio
 import threading
 from datetime import timedelta
 
+import pytest
+
 from engine import PATIENCE_SECONDS, until
 from evertick.roles.worker.run import Run
+from evertick.store import lanes
+from evertick.store.lanes import Leased
 from roles.workshop import Workshop, within_patience
 
 NO_GRACE = timedelta(0)
 
 
-async def test_what_was_not_started_is_handed_back_and_what_runs_may_finish(workshop: Workshop) -> None:
+async def test_what_was_not_started_is_put_back_and_what_runs_may_finish(workshop: Workshop) -> None:
     began, release = asyncio.Event(), asyncio.Event()
 
     async def handle(run: Run) -> None:
@@ -29,12 +33,39 @@ async def test_what_was_not_started_is_handed_back_and_what_runs_may_finish(work
 
     await until(has_leased_all)
     stopping = asyncio.create_task(worker.stop())
-    handed_back = await workshop.until_ended(job, 2)
-    assert [outcome.result for outcome in handed_back] == ["deferred", "deferred"]
+
+    async def are_free() -> bool:
+        return await workshop.free() == ["handle", "handle"]
+
+    await until(are_free)
     release.set()
     await stopping
-    assert sorted(await workshop.results(job)) == ["deferred", "deferred", "success"]
+    assert await workshop.results(job) == ["success"]
+    assert (await workshop.leases(), await workshop.retries(job)) == (2, [])
+    await workshop.work_off({"handle": lambda: None})
+    assert await workshop.results(job) == ["success"] * 3
     assert await workshop.leases() == 0
+
+
+async def test_what_was_leased_and_could_not_be_read_is_put_back(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, has_failed = lanes.read, asyncio.Event()
+
+    async def failing(*_: object) -> list[Leased]:
+        has_failed.set()
+        raise ConnectionResetError
+
+    monkeypatch.setattr(lanes, "read", failing)
+    job = await workshop.ready(count=3)
+    worker = workshop.worker({"handle": lambda: None})
+    await worker.start()
+    await within_patience(has_failed)
+    stopping = asyncio.create_task(worker.stop())
+    monkeypatch.setattr(lanes, "read", read)
+    await stopping
+    assert (await workshop.results(job), await workshop.free()) == ([], ["handle"] * 3)
+    assert worker.figures.executed == 0
 
 
 async def test_what_outlasts_the_grace_is_cancelled_and_handed_back(workshop: Workshop) -> None:

@@ -126,6 +126,13 @@ class Workshop:
         count: int = await self.connection.fetchval("SELECT count(*) FROM leases")
         return count
 
+    async def free(self) -> list[str]:
+        """The handlers of attempts that were put back and wait."""
+        rows = await self.connection.fetch(
+            "SELECT handler FROM leases WHERE worker IS NULL ORDER BY lane_id, first_seq"
+        )
+        return [row[0] for row in rows]
+
     async def end_elsewhere(self, job: Job, result: str = "cancelled") -> None:
         """Someone else ends the job's open attempt."""
         await self.connection.execute(

@@ -51,6 +51,21 @@ def test_a_declared_job_carries_the_label_of_its_app_and_calls_its_function() ->
     assert fields["payload"] == {"a": 1}
 
 
+def test_the_queue_of_an_app_is_named_as_the_app_unless_it_is_given() -> None:
+    assert (App().queue, App(name="shop").queue, App(name="The Shop", queue="shop").queue) == ("app", "shop", "shop")
+
+
+@pytest.mark.parametrize("name", ["The Shop", "", "http", "x" * 64])
+def test_an_app_whose_name_cannot_be_a_queue_s_says_so(name: str) -> None:
+    with pytest.raises(InvalidInput, match="give that by queue="):
+        App(name=name)
+
+
+def test_a_queue_that_cannot_be_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="must be 1 to 63 characters"):
+        App(queue="Shop")
+
+
 def test_a_decorated_function_is_still_that_function() -> None:
     app = App()
 

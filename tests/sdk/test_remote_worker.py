@@ -15,7 +15,7 @@ def _handle() -> None: ...
 
 
 async def test_a_remote_worker_runs_the_same_handlers_as_the_app(house: Served, client: AsyncClient) -> None:
-    app = App(name="shop")
+    app = App(name="shop", queue="default")
     runs: dict[str, Run] = {}
 
     @app.handler()

@@ -21,7 +21,7 @@ import asyncio
 
 from evertick import App
 
-app = App(name="shop")
+app = App(name="shop", queue="default")
 
 
 @app.handler()

@@ -17,6 +17,10 @@ from evertick.domain.states import Outcome
 RETRY_AFTER_MAX = timedelta(hours=24)
 """A `Retry-After` beyond this is taken for a mistake and shortened to it."""
 
+DEFERRAL_MIN = timedelta(seconds=5)
+DEFERRAL_MAX = timedelta(minutes=5)
+"""Between these grows the wait of an attempt that finds again and again that it cannot be started."""
+
 _ZERO = timedelta(0)
 _MICROSECOND = timedelta(microseconds=1)
 _DOUBLINGS_MAX = 128  # from a microsecond past the longest timedelta: more would only grow the integer
@@ -127,6 +131,12 @@ def backoff_delay(policy: RetryPolicy, run: RunKey, attempt: int) -> timedelta:
     longest = min(nominal * 3 // 2, policy.max_delay // _MICROSECOND)
     shortest = -(-longest * 2 // 3)  # rounded up: never before its nominal delay, not by a microsecond
     return timedelta(microseconds=shortest + _jitter(longest - shortest, run, attempt))
+
+
+def deferral_delay(run: RunKey, deferrals: int) -> timedelta:
+    """How long an attempt waits that was put back so often before: as an exponential backoff grows."""
+    policy = RetryPolicy(backoff=Backoff.EXPONENTIAL, delay=DEFERRAL_MIN, max_delay=DEFERRAL_MAX)
+    return backoff_delay(policy, run, deferrals + 1)
 
 
 def _growth(backoff: Backoff, attempt: int) -> int:

@@ -27,6 +27,11 @@ def follow(retry: str, job_id: int, fire_at: datetime, ended: Ended) -> Again | 
             assert_never(decision)
 
 
+def is_last_try(retry: str, attempt: int) -> bool:
+    """Whether the run of a job with this policy ends in a dead letter if this attempt fails or is lost."""
+    return attempt > _policy(retry).max_retries
+
+
 @functools.lru_cache(maxsize=1024)
 def _policy(text: str) -> RetryPolicy:
     stored = msgspec.json.decode(text)

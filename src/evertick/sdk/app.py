@@ -14,12 +14,11 @@ import uvloop
 
 from evertick.config import Settings, read_settings
 from evertick.domain.job.payload import Json
-from evertick.domain.job.target import DEFAULT_QUEUE
 from evertick.roles.worker.worker import CONCURRENCY, THREADS, Worker
 from evertick.runtime.logs import set_up_logs
 from evertick.runtime.signals import stop_signal
 from evertick.sdk import declarations
-from evertick.sdk.declarations import Declarations, Function, target_of, when_text
+from evertick.sdk.declarations import Declarations, Function, queue_of, target_of, when_text
 from evertick.sdk.link import Database, Link, open_link
 from evertick.sdk.portal import Portal, refuse_on_loop
 from evertick.sdk.process import Shape, at_work
@@ -33,21 +32,22 @@ class App:
     """Declares handlers and jobs, submits one-offs, and runs all of it.
 
     Data lies in the database of `database_url` or `EVERTICK_DATABASE_URL`, else in an embedded server in `data_dir`.
-    Jobs that the app declares carry the label `app` with its `name`; its worker draws from `queue`.
+    Jobs that the app declares carry the label `app` with its `name`; its worker draws from `queue`, named as the app
+    unless it is given: workers of different apps do not get each other's runs.
     """
 
     def __init__(  # noqa: PLR0913 - all optional
         self,
         *,
         name: str = "app",
-        queue: str = DEFAULT_QUEUE,
+        queue: str | None = None,
         database_url: str | None = None,
         data_dir: str | Path | None = None,
         concurrency: int = CONCURRENCY,
         threads: int = THREADS,
     ) -> None:
         self.name = name
-        self.queue = queue
+        self.queue = queue = queue_of(name, queue)
         self.declarations = Declarations(name, queue)
         self._database_url = database_url
         self._data_dir = None if data_dir is None else Path(data_dir)

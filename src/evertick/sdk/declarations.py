@@ -6,8 +6,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from evertick.domain.errors import InvalidFields, InvalidInput
+from evertick.domain.job.faults import Faults
 from evertick.domain.job.fields import read_spec
 from evertick.domain.job.spec import JobSpec
+from evertick.domain.job.target_fields import read_queue
 from evertick.domain.job.timing import text_faults
 from evertick.roles.worker.handlers import Handlers
 
@@ -60,6 +62,17 @@ class Declarations:
             if function is wanted:
                 return name
         raise InvalidInput("handler", f"{name_of(wanted)!r} is no handler of this app: decorate it, or give a name")
+
+
+def queue_of(app: str, queue: str | None) -> str:
+    """The queue of an app: the one that it is given, else that of its own name."""
+    name, faults = app if queue is None else queue, Faults()
+    read_queue(name, "", faults)
+    for fault in faults.found:
+        if queue is None:
+            raise InvalidInput("name", f"names the app's queue too, which {fault.reason}: give that by queue=")
+        raise InvalidInput("queue", fault.reason)
+    return name
 
 
 def name_of(function: Function) -> str:

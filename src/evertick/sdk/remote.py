@@ -10,28 +10,35 @@ Steps, each a loop of its own:
    stops it.
 
 Crash: the leases run out, and the attempts are given to others under larger tokens. Server away: polls, heartbeats and
-outcomes are tried again with growing pauses; handlers go on until their lease runs out here. It is counted from before
-the request that gave it, so it never ends later here than there. Late outcome: the server answers that it is stale,
-and nothing of it counts. Stop: polling ends, what was not started is handed back at once, and so is what still runs
-after the grace; neither counts as a try.
+outcomes are tried again with growing pauses; handlers go on until their lease runs out here. While the server answers
+that its database is away (503) they go on past that, since nobody can be given their attempts, but none is started. A
+lease is counted from before the request that gave it, so it never ends later here than there. Late outcome: the server
+answers that it is stale, and nothing of it counts. Unknown handler: the attempt is handed back, each time for longer.
+Stop: polling ends, what was not started is handed back at once, and so is what still runs after the grace; neither
+counts as a try.
 """
 
 import asyncio
 import itertools
 import logging
 import socket
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import uvloop
 
+from evertick.domain.ids import RunKey
 from evertick.domain.job.target import DEFAULT_QUEUE
+from evertick.domain.retry import deferral_delay
+from evertick.domain.schedule.instants import to_us
 from evertick.roles.worker import endings
 from evertick.roles.worker.execution import Execution
 from evertick.roles.worker.figures import Figures
 from evertick.roles.worker.holdings import Holdings
 from evertick.roles.worker.running import Stop
+from evertick.roles.worker.unknown import warn_of_unknown
 from evertick.roles.worker.worker import CONCURRENCY, GRACE, LAST_WORDS_SECONDS, SWEEP_SECONDS, THREADS
 from evertick.runtime.clock import DatabaseClock, now_of
 from evertick.runtime.logs import set_up_logs
@@ -50,6 +57,8 @@ from evertick.store.lanes import Leased
 from evertick.store.outcomes import Ending
 
 logger = logging.getLogger("evertick.worker")
+
+REMEMBERED_REFUSALS = 10_000
 
 
 class Worker:
@@ -85,7 +94,18 @@ class Worker:
         self._holdings = Holdings(timedelta(0))
         self._tokens: dict[int, str] = {}
         self._numbers = itertools.count(1)
-        self._execution = Execution(RemoteHandlers(handlers), self._clock, self._ended, concurrency=tasks, threads=crew)
+        self._warned: set[str | None] = set()
+        self._refusals: dict[RunKey, int] = {}
+        self._handlers = RemoteHandlers(handlers)
+        self._execution = Execution(
+            self._handlers,
+            self._clock,
+            self._holdings,
+            ended=self._ended,
+            refused=self._refused,
+            concurrency=tasks,
+            threads=crew,
+        )
 
     def run(self) -> None:
         """Work until SIGTERM or Ctrl-C."""
@@ -134,6 +154,7 @@ class Worker:
 
     async def stop(self, grace: timedelta = GRACE) -> None:
         """Lease no more, let what runs finish within the grace, hand back the rest, tell everything, and end."""
+        self._execution.start_no_more()
         await asyncio.gather(*(puller.stop() for puller in self._pullers))
         await self._let_go(grace)
         try:
@@ -177,9 +198,21 @@ class Worker:
         for puller in self._pullers:
             puller.wake()
 
+    def _refused(self, attempts: list[Leased]) -> None:
+        """Hand back what no handler is here for, each time for longer."""
+        now_at = now_of(self._clock)
+        for leased in attempts:
+            run = RunKey(leased.job_id, to_us(leased.fire_at))
+            wait = deferral_delay(run, self._refusals.get(run, 0))
+            if len(self._refusals) >= REMEMBERED_REFUSALS:
+                self._refusals.clear()
+            self._refusals[run] = self._refusals.get(run, 0) + 1
+            self._ended(leased, endings.refused(leased, now_at, self._handlers.unknown(leased.handler), wait))
+        warn_of_unknown(attempts, self._warned, lambda _: ", ".join(self.queues))
+
     async def _sweep(self) -> float:
         self._heartbeat.alive()
-        if lost := self._holdings.drop_lost():
+        if lost := self._holdings.drop_lost(None if self._heartbeat.is_put_off else time.monotonic()):
             logger.warning("%d attempts are not this worker's any more: cancelled, or not kept in time", len(lost))
             for number in lost:
                 self._tokens.pop(number, None)

@@ -15,7 +15,8 @@ from evertick.store.lanes import Leased
 from evertick.store.outcomes import Token
 from evertick.targets.http.delivery import HttpDelivery
 from evertick.targets.http.request import DeliveryRequest
-from evertick.targets.http.verdict import Failed, Verdict
+from evertick.targets.http.signing import Secret
+from evertick.targets.http.verdict import Failed, NotTried, Verdict
 
 BACKSTOP_SECONDS = 30
 """The worker's own deadline comes so much later: waiting for a slot of the host is not the target's time."""
@@ -63,15 +64,18 @@ class Deliveries(Handlers):
         return self._verdicts.pop((leased.lane_id, leased.seq), None)
 
     async def _deliver(self, leased: Leased, run: Run) -> None:
-        request = request_of(leased, run, self._keyring)
+        self._verdicts[leased.lane_id, leased.seq] = await self._judged(leased, run)
+
+    async def _judged(self, leased: Leased, run: Run) -> Verdict:
+        secrets = self._keyring.secrets_of(leased)
+        if secrets is None:
+            return NotTried("not tried: the secrets of its tenant are not known here")
+        request = request_of(leased, run, secrets)
         if request is None:
-            verdict: Verdict = Failed("not called: the job's target cannot be read", retryable=False)
-        else:
-            assert self._shares is not None
-            verdict = await self._shares.deliver(
-                request, leased.timeout_seconds - BACKSTOP_SECONDS, is_alone=self._keyring.has_one_tenant
-            )
-        self._verdicts[leased.lane_id, leased.seq] = verdict
+            return Failed("not called: the job's target cannot be read", retryable=False)
+        assert self._shares is not None
+        seconds = leased.timeout_seconds - BACKSTOP_SECONDS
+        return await self._shares.deliver(request, seconds, is_alone=self._keyring.has_one_tenant)
 
 
 class _Delivering(Handler):
@@ -92,16 +96,16 @@ def with_backstop(leased: Leased) -> Leased:
     return leased._replace(timeout_seconds=leased.timeout_seconds + BACKSTOP_SECONDS)
 
 
-def request_of(leased: Leased, run: Run, keyring: Keyring) -> DeliveryRequest | None:
+def request_of(leased: Leased, run: Run, secrets: tuple[Secret, ...]) -> DeliveryRequest | None:
     """What is sent for an attempt. None: its job has no HTTP target."""
     target = _target_in(leased.spec or "")
     if target is None:
         return None
     return DeliveryRequest(
-        tenant_id=keyring.tenant_of(leased),
+        tenant_id=leased.tenant_id,
         target=target,
         body=b"null" if leased.payload is None else leased.payload.encode(),
-        secrets=keyring.secrets_of(leased),
+        secrets=secrets,
         run_id=run.run_id,
         job_id=run.job_id,
         job_name=run.name,

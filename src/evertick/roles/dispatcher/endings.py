@@ -1,6 +1,6 @@
-"""From a delivery's verdict to the ending of its attempt, and what follows by the job's policy."""
+"""From the verdict of a delivery that was begun to the ending of its attempt, and what follows by the job's policy."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import assert_never
 
 from evertick.domain.retry import Ended
@@ -8,20 +8,17 @@ from evertick.domain.states import Outcome
 from evertick.runtime.following import follow
 from evertick.store.lanes import Leased
 from evertick.store.outcomes import Ending
-from evertick.targets.http.verdict import Delivered, Failed, NotTried, Verdict
-
-BUSY_WAIT = timedelta(seconds=5)
-"""After so long an attempt comes again whose host had no slot free."""
+from evertick.targets.http.verdict import Delivered, Failed
 
 
-def ending_of(leased: Leased, verdict: Verdict, started_at: datetime | None, finished_at: datetime) -> Ending:
+def ending_of(
+    leased: Leased, verdict: Delivered | Failed, started_at: datetime | None, finished_at: datetime
+) -> Ending:
     match verdict:
         case Delivered(code, excerpt):
             ended, error = Ended(Outcome.SUCCESS, leased.attempt), None
         case Failed(error, outcome, code, excerpt, retryable, wait):
             ended = Ended(outcome, leased.attempt, retryable, wait)
-        case NotTried(error):
-            ended, code, excerpt = Ended(Outcome.DEFERRED, leased.attempt, wait=BUSY_WAIT), None, None
         case _:
             assert_never(verdict)
     return Ending(
@@ -38,4 +35,5 @@ def ending_of(leased: Leased, verdict: Verdict, started_at: datetime | None, fin
         error,
         excerpt,
         follow(leased.retry, leased.job_id, leased.fire_at, ended),
+        leased.is_listed,
     )

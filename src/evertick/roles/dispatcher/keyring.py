@@ -14,16 +14,12 @@ from evertick.targets.http.signing import Secret
 
 logger = logging.getLogger("evertick.dispatcher")
 
-_QUEUE_SHIFT = 10
-"""A lane's id begins with its queue's."""
-
 
 class Keyring:
-    """Which tenant an attempt is of, and what its deliveries are signed with."""
+    """What the deliveries of each tenant are signed with."""
 
     def __init__(self, seal: Seal) -> None:
         self._seal = seal
-        self._tenants: dict[int, int] = {}
         self._sealed: dict[int, Sealed] = {}
         self._secrets: dict[int, tuple[Secret, ...]] = {}
         self.unreadable: dict[int, CannotUnseal] = {}
@@ -36,18 +32,15 @@ class Keyring:
         for sealed in found.values():
             if self._sealed.get(sealed.tenant_id) != sealed:
                 self._read(sealed)
-        self._tenants = {queue.queue_id: queue.tenant_id for queue in queues}
         return [queue.queue_id for queue in queues if queue.tenant_id not in self.unreadable]
 
     @property
     def has_one_tenant(self) -> bool:
         return len(self._sealed) <= 1
 
-    def tenant_of(self, leased: Leased) -> int:
-        return self._tenants[leased.lane_id >> _QUEUE_SHIFT]
-
-    def secrets_of(self, leased: Leased) -> tuple[Secret, ...]:
-        return self._secrets[self.tenant_of(leased)]
+    def secrets_of(self, leased: Leased) -> tuple[Secret, ...] | None:
+        """The secrets of the attempt's tenant, as the database names it. None: they are not here."""
+        return self._secrets.get(leased.tenant_id)
 
     def _read(self, sealed: Sealed) -> None:
         self._sealed[sealed.tenant_id] = sealed

@@ -26,7 +26,7 @@ class Pausing:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._waiting: deque[tuple[int, Leased]] = deque()
+        self._waiting: deque[Leased] = deque()
         self._loop = Loop("pause", self._step)
 
     def start(self) -> None:
@@ -44,21 +44,22 @@ class Pausing:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, tenant_id: int, leased: Leased) -> None:
-        self._waiting.append((tenant_id, leased))
+    def add(self, leased: Leased) -> None:
+        self._waiting.append(leased)
         self._loop.wake()
 
     async def _step(self) -> float:
         while self._waiting:
             gone = self._waiting.popleft()
             try:
-                await self._pause(*gone)
+                await self._pause(gone)
             except BaseException:
                 self._waiting.append(gone)  # behind the others, which may not fail
                 raise
         return RECHECK_SECONDS
 
-    async def _pause(self, tenant_id: int, leased: Leased) -> None:
+    async def _pause(self, leased: Leased) -> None:
+        tenant_id = leased.tenant_id
         async with self._pool.acquire() as connection, connection.transaction():
             if not await jobs.lock(connection, tenant_id, leased.job_id):
                 return  # deleted

@@ -14,13 +14,15 @@ logger = logging.getLogger("evertick.worker")
 
 
 class Returned(NamedTuple):
-    """The call came to its end, with a value or with an error."""
+    """The call came to its end, with a value or with an error; or it was not made."""
 
     value: Any
     error: BaseException | None
+    was_made: bool = True
 
 
 class _Order(NamedTuple):
+    may_start: Callable[[], bool]
     call: Callable[[], Any]
     done: Callable[[Returned], None]
 
@@ -41,14 +43,14 @@ class Crew:
         # Up to as many again may hang. Beyond that no thread is left to try: something is wrong with the handlers.
         return min(self.size, 2 * self.size - self.written_off) - self.busy
 
-    def submit(self, call: Callable[[], Any], done: Callable[[Returned], None]) -> None:
-        """Call in a thread, then tell the loop. Only while a thread is free."""
+    def submit(self, may_start: Callable[[], bool], call: Callable[[], Any], done: Callable[[Returned], None]) -> None:
+        """Call in a thread if it may start when its turn has come, then tell the loop. Only while a thread is free."""
         self._loop = self._loop or asyncio.get_running_loop()
         self.busy += 1
         if self._threads < self.busy + self.written_off:
             self._threads += 1
             threading.Thread(target=self._work, name=f"evertick-{self._threads}", daemon=True).start()
-        self._orders.put(_Order(call, done))
+        self._orders.put(_Order(may_start, call, done))
 
     def returned(self, *, was_written_off: bool) -> None:
         """A call has ended, so its thread is free again."""
@@ -82,6 +84,8 @@ class Crew:
 
 
 def _called(order: _Order) -> Returned:
+    if not order.may_start():
+        return Returned(None, None, was_made=False)
     try:
         return Returned(order.call(), None)
     except BaseException as error:  # noqa: BLE001 - even SystemExit ends an attempt only

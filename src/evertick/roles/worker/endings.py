@@ -2,7 +2,7 @@
 
 import re
 import traceback
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ from evertick.domain.states import Outcome
 from evertick.roles.worker.run import DoNotRetry, RetryLater
 from evertick.runtime.following import follow
 from evertick.store.lanes import Leased
-from evertick.store.outcomes import Ending
+from evertick.store.outcomes import Dead, Ending
 
 EXCERPT_BYTES = 1024
 ERROR_BYTES = 4096
@@ -54,8 +54,20 @@ def timed_out(leased: Leased, started_at: datetime, finished_at: datetime) -> En
 
 
 def handed_back(leased: Leased, started_at: datetime | None, finished_at: datetime) -> Ending:
-    """The worker stops before the attempt is done: the same attempt comes again, at once."""
+    """The worker stops before the attempt is done: it comes again at once, under the same number."""
     return _ending(leased, Ended(Outcome.DEFERRED, leased.attempt), started_at, finished_at, "its worker stopped")
+
+
+def refused(leased: Leased, finished_at: datetime, why: str, wait: timedelta) -> Ending:
+    """There is no handler for it where it came to: the same attempt comes again after a while."""
+    return _ending(leased, Ended(Outcome.DEFERRED, leased.attempt, wait=wait), None, finished_at, why)
+
+
+def unstorable(leased: Leased, ending: Ending, error: BaseException) -> Ending:
+    """What is recorded in place of an ending that the database cannot store: a failure that says so."""
+    text = _cut(clean(f"its outcome, {ending.result}, could not be stored: {_text(error)}"), ERROR_BYTES)
+    ended = Ended(Outcome.FAILED, leased.attempt, retryable=not isinstance(ending.then, Dead))
+    return _ending(leased, ended, ending.started_at, ending.finished_at, text)
 
 
 def excerpt_of(value: Any) -> str:

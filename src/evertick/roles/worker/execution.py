@@ -1,25 +1,30 @@
-"""Executes attempts: async handlers as tasks, the others in threads, each within its time."""
+"""Executes attempts: async handlers as tasks, the others in threads, each within its time.
+
+A handler is called only under a lease that has not run out by the monotonic clock at that moment. An attempt whose
+lease has waits until the heartbeat has had it confirmed; if it is lost the attempt is dropped.
+"""
 
 import asyncio
 import contextvars
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from functools import partial
-from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any
 
 from evertick.domain.schedule.instants import from_us
-from evertick.roles.worker import endings
 from evertick.roles.worker.crew import Crew, Returned
-from evertick.roles.worker.handlers import Handler, Handlers
+from evertick.roles.worker.handlers import Handlers
+from evertick.roles.worker.holdings import Holdings, Lease
+from evertick.roles.worker.marking import Mark, Marking
 from evertick.roles.worker.run import DoNotRetry, RetryLater, Run
 from evertick.roles.worker.running import Running, Stop, ending_of
+from evertick.roles.worker.waiting import Order, Waiting, token_of
 from evertick.runtime.clock import Clock
+from evertick.runtime.following import is_last_try
 from evertick.store.lanes import Leased
-from evertick.store.outcomes import Ending
+from evertick.store.outcomes import Ending, Token
 
 logger = logging.getLogger("evertick.worker")
 
@@ -28,36 +33,42 @@ FRESH_US = 500
 CANCEL_SECONDS = 5.0
 """For so long a cancelled handler may clean up before it is left to itself."""
 
-Order: TypeAlias = tuple[Leased, Handler]
-
-
-class UnknownHandler(LookupError):  # noqa: N818 - says what is wrong
-    """No handler of that name is here; another worker may have it."""
-
 
 class Execution:
-    """What waits here to be started, and what runs. `ended` is told of each attempt once, with its ending if any."""
+    """What waits here to be started, and what runs. `ended` is told of each attempt once, with its ending if any.
 
-    def __init__(
+    `refused` gets those that no handler is here for. `mark` is asked before the start of attempts whose loss would mean
+    a dead letter.
+    """
+
+    def __init__(  # noqa: PLR0913 - what it runs, and who is told
         self,
         handlers: Handlers,
         clock: Clock,
-        ended: Callable[[Leased, Ending | None], None],
+        holdings: Holdings,
         *,
+        ended: Callable[[Leased, Ending | None], None],
+        refused: Callable[[list[Leased]], None],
+        mark: Mark | None = None,
         concurrency: int,
         threads: int,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._handlers = handlers
         self._clock = clock
+        self._holdings = holdings
+        self._monotonic = monotonic
         self._noted_us = clock.now_us()
         self._noted_at = from_us(self._noted_us)
         self._ended = ended
+        self._refused = refused
+        self._marking = None if mark is None else Marking(mark, self._marked)
         self._concurrency = concurrency
         self._tasks = 0
         self._crew = Crew(threads)
-        self._for_tasks: deque[Order] = deque()
-        self._for_threads: deque[Order] = deque()
+        self._waiting = Waiting()
         self._running: set[Running] = set()
+        self._is_stopping = False
         self.held = 0
         self._leaving: set[asyncio.Task[None]] = set()
         self.idle = asyncio.Event()
@@ -70,34 +81,38 @@ class Execution:
         return self._crew.written_off
 
     def add(self, attempts: Iterable[Leased]) -> None:
-        """Start these as soon as there is room."""
-        self.idle.clear()
+        """Start these as soon as there is room. Those whose lease was lost meanwhile are left out."""
+        foreign: list[Leased] = []
         for leased in attempts:
-            self.held += 1
             handler = self._handlers.find(leased.handler)
+            lease = self._holdings.find(leased.lease_id)
             if handler is None:
-                self._refuse(leased)
-            elif handler.is_async:
-                self._for_tasks.append((leased, handler))
-            else:
-                self._for_threads.append((leased, handler))
-        self._note_idleness()
+                foreign.append(leased)
+            elif lease is not None:
+                self.held += 1
+                must_mark = self._marking is not None and is_last_try(leased.retry, leased.attempt)
+                self._waiting.add((leased, handler, lease, must_mark))
+        if self.held:
+            self.idle.clear()
+        if foreign:
+            self._refused(foreign)
         self._refill(self._now_at())
 
     def sweep(self) -> None:
         """Stop what is over its time, and let go of what does not stop."""
-        now = time.monotonic()
+        now = self._monotonic()
         for running in list(self._running):
             if running.stop is None:
                 if now - running.started > running.leased.timeout_seconds:
                     self._halt(running, Stop.TIMED_OUT)
             elif now - running.stopped > CANCEL_SECONDS:
                 self._abandon(running)
+        self._waiting.retry_leases(now)
         self._refill(self._now_at())
 
     def older_than(self, seconds: float) -> list[Running]:
         """What has been running for longer."""
-        before = time.monotonic() - seconds
+        before = self._monotonic() - seconds
         return [running for running in self._running if running.started < before]
 
     def halt(self, doomed: Iterable[Running], stop: Stop) -> None:
@@ -112,48 +127,44 @@ class Execution:
     def drop(self, lease_ids: Collection[int]) -> int:
         """Forget the attempts of leases that are lost, and say how many there were."""
         running = [each for each in self._running if each.leased.lease_id in lease_ids]
-        waiting = len(self._for_tasks) + len(self._for_threads)
-        self._for_tasks = deque(each for each in self._for_tasks if each[0].lease_id not in lease_ids)
-        self._for_threads = deque(each for each in self._for_threads if each[0].lease_id not in lease_ids)
-        gone = waiting - len(self._for_tasks) - len(self._for_threads)
-        self.held -= gone
-        self._note_idleness()
+        waiting = self._take(lambda leased: leased.lease_id in lease_ids)
         self.halt(running, Stop.LOST)
-        return gone + len(running)
+        return len(waiting) + len(running)
 
     @property
     def is_stuck(self) -> bool:
         """Whether every thread there may be is lost to a handler that never ends."""
         return self._crew.size > 0 and self._crew.written_off >= 2 * self._crew.size
 
-    def waiting_tokens(self) -> set[tuple[int, int]]:
-        return {(leased.lane_id, leased.seq) for leased, _ in chain(self._for_tasks, self._for_threads)}
+    @property
+    def waits_for_leases(self) -> bool:
+        """Whether anything may not be started until its lease is confirmed."""
+        return bool(self._waiting.for_leases)
 
-    def take_over(self, tokens: Collection[tuple[int, int]]) -> list[Leased]:
+    def waiting_tokens(self) -> set[Token]:
+        return {token_of(order[0]) for order in self._waiting}
+
+    def take_over(self, tokens: Collection[Token]) -> list[Leased]:
         """Give up those of these that have not been started: someone else has ended them."""
-        over = [each[0] for each in chain(self._for_tasks, self._for_threads) if _token(each[0]) in tokens]
-        self._for_tasks = deque(each for each in self._for_tasks if _token(each[0]) not in tokens)
-        self._for_threads = deque(each for each in self._for_threads if _token(each[0]) not in tokens)
-        self.held -= len(over)
-        self._note_idleness()
-        return over
+        return self._take(lambda leased: token_of(leased) in tokens)
 
     def take_stranded(self) -> list[Leased]:
         """Give up what waits for a thread when none will ever come."""
-        if not self.is_stuck or not self._for_threads:
+        if not self.is_stuck or not self._waiting.for_threads:
             return []
-        return self.take_over({_token(leased) for leased, _ in self._for_threads})
+        return self.take_over({token_of(order[0]) for order in self._waiting.for_threads})
 
     def take_waiting(self) -> list[Leased]:
         """Give up what has not been started."""
-        waiting = [leased for leased, _ in chain(self._for_tasks, self._for_threads)]
-        self._for_tasks.clear()
-        self._for_threads.clear()
-        self.held -= len(waiting)
-        self._note_idleness()
-        return waiting
+        return self._take(lambda _: True)
+
+    def start_no_more(self) -> None:
+        """Whatever waits, and whatever comes, waits until it is taken."""
+        self._is_stopping = True
 
     def close(self) -> None:
+        if self._marking is not None:
+            self._marking.close()
         self._crew.dismiss()
 
     def _now_at(self) -> datetime:
@@ -162,39 +173,80 @@ class Execution:
             self._noted_us, self._noted_at = now_us, from_us(now_us)
         return self._noted_at
 
+    def _take(self, is_meant: Callable[[Leased], bool]) -> list[Leased]:
+        taken = self._waiting.take(is_meant)
+        self.held -= len(taken)
+        self._note_idleness()
+        return taken
+
     def _refill(self, now_at: datetime) -> None:
-        while self._for_tasks and self._tasks < self._concurrency:
-            self._start_task(*self._for_tasks.popleft(), now_at)
-        while self._for_threads and self._crew.free > 0:
-            self._start_thread(*self._for_threads.popleft(), now_at)
+        waiting = self._waiting
+        if self._is_stopping:
+            return
+        while waiting.for_tasks and self._tasks + len(waiting.for_marks) < self._concurrency:
+            order = waiting.for_tasks.popleft()
+            if order[3]:
+                self._mark(order)
+            else:
+                self._start_task(order, now_at)
+        while waiting.for_threads and self._crew.free > len(waiting.for_marks):
+            order = waiting.for_threads.popleft()
+            if order[3]:
+                self._mark(order)
+            else:
+                self._start_thread(order, now_at)
 
     def _note_idleness(self) -> None:
         if not self.held:
             self.idle.set()
 
-    def _refuse(self, leased: Leased) -> None:
-        self.held -= 1
-        error = UnknownHandler(self._handlers.unknown(leased.handler))
-        self._ended(leased, endings.failed(leased, None, self._now_at(), error))
+    def _mark(self, order: Order) -> None:
+        assert self._marking is not None
+        self._waiting.for_marks[token_of(order[0])] = order
+        self._marking.begin(self._waiting)
 
-    def _start_task(self, leased: Leased, handler: Handler, now_at: datetime) -> None:
-        running = self._start(leased, now_at)
+    def _marked(self, asked: Mapping[Token, Order], mine: Collection[Token]) -> None:
+        for leased in self._waiting.marked(asked, mine):
+            self.held -= 1
+            self._ended(leased, None)
+        self._note_idleness()
+        self._refill(self._now_at())
+
+    def _start_task(self, order: Order, now_at: datetime) -> None:
+        running = self._start(order, now_at)
         self._tasks += 1
-        work = self._execute(running, handler)
+        work = self._execute(running, order)
         running.task = asyncio.get_running_loop().create_task(work, context=self._context.copy())
 
-    def _start_thread(self, leased: Leased, handler: Handler, now_at: datetime) -> None:
-        running = self._start(leased, now_at)
+    def _start_thread(self, order: Order, now_at: datetime) -> None:
+        running = self._start(order, now_at)
+        leased, handler, lease, _ = order
         call = partial(handler.call_sync, leased, Run(leased, now_at))
-        self._crew.submit(partial(self._context.copy().run, call), partial(self._returned, running))
+        self._crew.submit(
+            partial(self._may_start, running, lease),
+            partial(self._context.copy().run, call),
+            partial(self._returned, running, order),
+        )
 
-    def _start(self, leased: Leased, now_at: datetime) -> Running:
-        running = Running(leased, time.monotonic(), now_at)
+    def _start(self, order: Order, now_at: datetime) -> Running:
+        running = Running(order[0], now_at)
         self._running.add(running)
         return running
 
-    async def _execute(self, running: Running, handler: Handler) -> None:
-        leased = running.leased
+    def _may_start(self, running: Running, lease: Lease) -> bool:
+        """Asked right before the call, in the thread that makes it."""
+        now = self._monotonic()
+        if running.is_over or lease.expires <= now:
+            return False
+        running.started = now
+        return True
+
+    async def _execute(self, running: Running, order: Order) -> None:
+        leased, handler, lease, _ = order
+        if not self._may_start(running, lease):
+            self._tasks -= 1
+            self._wait_for_lease(running, order)
+            return
         try:
             value = await handler.call(leased, Run(leased, running.started_at))
         except (KeyboardInterrupt, GeneratorExit):
@@ -204,9 +256,19 @@ class Execution:
         else:
             self._finish(running, value, None)
 
-    def _returned(self, running: Running, returned: Returned) -> None:
+    def _returned(self, running: Running, order: Order, returned: Returned) -> None:
         self._crew.returned(was_written_off=running.is_over)
-        self._finish(running, returned.value, returned.error)
+        if returned.was_made or running.is_over:
+            self._finish(running, returned.value, returned.error)
+        else:
+            self._wait_for_lease(running, order)
+
+    def _wait_for_lease(self, running: Running, order: Order) -> None:
+        """Its lease ran out before its handler was called: the next sweep looks whether it was extended."""
+        running.is_over = True
+        self._running.discard(running)
+        self._waiting.for_leases.append(order)
+        self._refill(self._now_at())
 
     def _finish(self, running: Running, value: Any, error: BaseException | None) -> None:
         now_at = self._now_at()
@@ -227,7 +289,7 @@ class Execution:
 
     def _halt(self, running: Running, stop: Stop) -> None:
         running.stop = stop
-        running.stopped = time.monotonic()
+        running.stopped = self._monotonic()
         if running.task is None:
             self._abandon(running)  # a thread cannot be cancelled
         else:
@@ -250,7 +312,3 @@ def _report(leased: Leased, error: BaseException) -> None:
     trace = None if isinstance(error, DoNotRetry | RetryLater) else error
     name = type(error).__name__
     logger.warning("%s failed in attempt %d: %s: %s", leased.name, leased.attempt, name, error, exc_info=trace)
-
-
-def _token(leased: Leased) -> tuple[int, int]:
-    return leased.lane_id, leased.seq

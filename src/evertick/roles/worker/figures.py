@@ -16,7 +16,7 @@ class Figures:
     succeeded: int = 0
     failed: int = 0
     timed_out: int = 0
-    handed_back: int = 0
+    handed_back: int = 0  # put back before they were started, or stopped with the worker
     lost: int = 0  # their lease ran out here
     stale: int = 0  # of those that ended here: others had ended them before
 

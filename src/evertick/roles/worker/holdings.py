@@ -1,14 +1,17 @@
 """The leases that a worker holds. Its loop and the heartbeat's thread share them, by single assignments."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
-from evertick.store.lanes import Leased
+from evertick.store.lanes import Leased, Range
 
 
 class Lease:
-    """One range. `expires` is by the monotonic clock, and never later than the database's own moment."""
+    """One range. `expires` is by the monotonic clock, and never later than the database's own moment.
+
+    Past that moment nothing is started under it, for others may have been given its attempts. What runs goes on until
+    the database has said whose the lease is.
+    """
 
     __slots__ = ("done", "expires", "is_lost", "lease_id", "longest", "open")
 
@@ -28,17 +31,28 @@ class Holdings:
         self._seconds = lease_time.total_seconds()
         self._leases: dict[int, Lease] = {}
 
+    def hold(self, ranges: Iterable[Range], asked: float) -> None:
+        """Take in ranges that a statement gave which was sent at `asked`. Until it was read, each counts as open."""
+        leases = {each.lease_id: Lease(each.lease_id, asked + self._seconds) for each in ranges}
+        for lease in leases.values():
+            lease.open = 1
+        self._leases |= leases
+
     def add(self, attempts: Sequence[Leased], asked: float) -> list[Lease]:
-        """Take in what a statement gave that was sent at `asked`."""
+        """Take in attempts: of leases that are held, or else of new ones that were asked for at `asked`."""
         leases: dict[int, Lease] = {}
         for attempt in attempts:
             lease = leases.get(attempt.lease_id)
             if lease is None:
-                lease = leases[attempt.lease_id] = Lease(attempt.lease_id, asked + self._seconds)
+                held = self._leases.get(attempt.lease_id)
+                lease = leases[attempt.lease_id] = held or Lease(attempt.lease_id, asked + self._seconds)
             lease.open += 1
             lease.longest = max(lease.longest, attempt.timeout_seconds)
         self._leases |= leases
         return list(leases.values())
+
+    def find(self, lease_id: int) -> Lease | None:
+        return self._leases.get(lease_id)
 
     def end(self, lease_id: int) -> int | None:
         """One attempt of the lease is over; returns the lease if that was its last."""
@@ -53,6 +67,11 @@ class Holdings:
             lease.done()
         return lease_id
 
+    def forget(self, lease_ids: Iterable[int]) -> None:
+        """Extend these no more: they run out, and their attempts come back."""
+        for lease_id in lease_ids:
+            self._leases.pop(lease_id, None)
+
     def snapshot(self) -> list[Lease]:
         """The leases as of now; safe from any thread."""
         return list(self._leases.values())
@@ -65,13 +84,16 @@ class Holdings:
             else:
                 lease.is_lost = True
 
-    def drop_lost(self) -> set[int]:
-        """Forget the leases that are not ours any more, and return them.
+    def drop_lost(self, now: float | None = None) -> set[int]:
+        """Forget the leases that are not ours any more, by what we were told, and return them.
 
-        One that could not be extended in time is lost as well: from now on its attempts may be given to others.
+        One that only could not be extended in time stays, since the database may be away for everyone; unless `now` is
+        given: then those are lost as well whose time has passed.
         """
-        now = time.monotonic()
-        lost = {lease.lease_id for lease in self._leases.values() if lease.is_lost or lease.expires < now}
-        for lease_id in lost:
-            del self._leases[lease_id]
+        lost = {
+            lease.lease_id
+            for lease in self._leases.values()
+            if lease.is_lost or (now is not None and lease.expires < now)
+        }
+        self.forget(lost)
         return lost

@@ -4,12 +4,15 @@ import asyncio
 import logging
 import math
 import random
+import time
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
-from time import monotonic
+from typing import NamedTuple
 
 from evertick.roles.worker.holdings import Holdings
 from evertick.roles.worker.pace import Batch, Pace
+from evertick.roles.worker.reading import Read, Reading
+from evertick.roles.worker.round_trip import RoundTrip
 from evertick.store import lanes, rules
 from evertick.store.database import Pool
 from evertick.store.lanes import Leased, Range, queue_of
@@ -17,19 +20,29 @@ from evertick.store.lanes import Leased, Range, queue_of
 logger = logging.getLogger("evertick.worker")
 
 MOST_LANES = 32
+ALL_LANES = 256
+"""So many are asked at once over a slow line, where each further statement would cost more than they do."""
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 1.0
-SLOW_SECONDS = 0.003
-SLOW_EACH_SECONDS = 0.0001
-"""Who reads for longer than the one, and so much for each attempt, waits for the disk."""
-READERS = 4
-"""So many connections read what was leased then."""
+FREE_SECONDS = 0.25
+"""How often at most to look for attempts that were put back, unless a wake-up says that there are some."""
 QUEUES_SECONDS = 1.0
 """How often to look for queues that are not there yet; one comes to be with its first job."""
+UNREAD_SECONDS = 60.0
+"""What cannot be read for so long is left to others."""
+
+
+class _Extent(NamedTuple):
+    """How many lanes to ask, and for how many attempts each."""
+
+    width: int
+    depth: int
 
 
 class Intake:
-    """`room` says how many may come, given the pace; `taken` gets them."""
+    """`room` says how many may come, given the pace and what is under way; `taken` gets them, `released` leases that
+    turned out to be empty. `handlers` are the names of those that are here: attempts that were put back wait for one.
+    """
 
     def __init__(  # noqa: PLR0913 - from where, how much and for whom
         self,
@@ -38,55 +51,84 @@ class Intake:
         queues: Sequence[str],
         tenant_id: int | None,
         *,
+        handlers: Sequence[str],
         lease_time: timedelta,
         holdings: Holdings,
         pace: Pace,
-        room: Callable[[int], int],
+        round_trip: RoundTrip,
+        room: Callable[[int, int], int],
         taken: Callable[[Sequence[Leased]], None],
+        released: Callable[[int], None],
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pool = pool
         self._worker = worker
         self._queues = queues
         self._tenant_id = tenant_id
+        self._handlers = handlers
         self._lease_time = lease_time
         self._holdings = holdings
         self._pace = pace
+        self._round_trip = round_trip
         self._room = room
         self._taken = taken
+        self._released = released
+        self._monotonic = monotonic
+        self._reading = Reading(pool, lambda: round_trip.seconds)
+        self._unread_since: float | None = None
         self._queue_ids: frozenset[int] = frozenset()
+        self._queue_names: dict[int, str] = {}
         self._looked = -math.inf
         self._named: set[int] = set()
         self._clear_until = -math.inf  # until then no lane but those that are named has any work, as far as is known
+        self._free_from = -math.inf  # from then on to look for attempts that were put back
+        self._under_way = 0
+        self._is_flowing = False
         self._is_cut = False
-        self._readers = 1
         self._pause = FIRST_PAUSE
         self._lanes = MOST_LANES
         self._rotation = random.randrange(256)  # noqa: S311 - so that workers begin at different lanes
 
     def hear(self, lane_ids: frozenset[int] | None) -> bool:
-        """These lanes, or none knows which, have ready work: note it, and say whether it may be ours."""
+        """These lanes, or none knows which, have ready work: note it, and say whether it may be ours.
+
+        A negative number is a queue's, in which attempts were put back.
+        """
         if lane_ids is None or not self._queue_ids:
-            self._clear_until = -math.inf
+            self._clear_until = self._free_from = -math.inf
             return True
         ours = {lane_id for lane_id in lane_ids if queue_of(lane_id) in self._queue_ids}
         self._named |= ours
-        return bool(ours)
+        has_free = any(-number in self._queue_ids for number in lane_ids)
+        if has_free:
+            self._free_from = -math.inf
+        return has_free or bool(ours)
 
     def look_again(self) -> None:
-        """Do not wait for a queue that was not there at the last look."""
+        """Do not wait for a queue that was not there at the last look, nor for attempts that were put back."""
+        self._free_from = -math.inf
         if len(self._queue_ids) < len(self._queues):
             self._looked = -math.inf
 
+    def queue_name(self, lane_id: int) -> str:
+        return self._queue_names.get(queue_of(lane_id), ", ".join(self._queues))
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether anything was leased and could not be read yet."""
+        return bool(self._reading.unread)
+
     async def step(self) -> float:
-        most = self._room(self._pace.size)
+        await self.read_again()
+        most = self._room(self._pace.size, self._under_way)
         if most <= 0:
             return LONGEST_PAUSE  # woken before, as soon as there is room
         named, self._named = self._named, set()
-        if 0 < len(named) <= MOST_LANES and monotonic() < self._clear_until:
+        if 0 < len(named) <= MOST_LANES and self._monotonic() < self._clear_until:
             # If no lane had more, that was all: whatever nobody named, the next look at all lanes finds.
             return 0 if await self.lease(most, named) and self._is_cut else FIRST_PAUSE
         self._clear_until = -math.inf
-        asked = monotonic()
+        asked = self._monotonic()
         if await self.lease(most):
             self._pause = FIRST_PAUSE
             return 0
@@ -94,63 +136,129 @@ class Intake:
         pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
         return pause
 
+    async def step_ahead(self) -> float:
+        """Lease while other leases are under way: over a slow line, of lanes that had work, if there is room for it."""
+        if not self._round_trip.is_slow or not self._is_flowing or not self._under_way or self._reading.unread:
+            return LONGEST_PAUSE
+        most = self._room(self._pace.size, self._under_way)
+        if most <= 0:
+            return LONGEST_PAUSE
+        return 0 if await self.lease(most) else LONGEST_PAUSE
+
     async def lease(self, most: int, named: Collection[int] | None = None) -> int:
         """Lease about so many attempts, from all lanes or from those named, and say how many there were."""
         await self._find_queues()
         if not self._queue_ids:
             return 0
-        # About as many lanes as had work the last time, and deep into each; twice as many, to find out about more.
+        self._under_way += most
+        try:
+            count = await self._lease(most, named)
+        finally:
+            self._under_way -= most
+        self._is_flowing = count > 0
+        return count
+
+    async def read_again(self) -> None:
+        """Read what was leased and could not be read; if that goes on for long, leave it to others."""
+        if not self._reading.unread:
+            return
+        if self._unread_since is None:
+            self._unread_since = self._monotonic()
+        try:
+            read = await self._reading.read_again()
+        finally:
+            if self._monotonic() - self._unread_since > UNREAD_SECONDS:
+                self._give_up_unread()
+            elif not self._reading.unread:
+                self._unread_since = None
+        self._take(read)
+
+    async def _lease(self, most: int, named: Collection[int] | None) -> int:
+        extent = self._extent(most, named)
+        asked = self._monotonic()
+        asking = [self._lease_lanes(extent, named)]
+        if asked >= self._free_from:
+            self._free_from = asked + FREE_SECONDS
+            asking.append(self._lease_free(most))
+        answers = await asyncio.gather(*asking, return_exceptions=True)
+        ranges = [each for answer in answers if isinstance(answer, list) for each in answer]
+        self._holdings.hold(ranges, asked)
+        read = await self._reading.read(ranges)
+        if named is None:
+            self._lanes = len({each.lane_id for each in ranges}) or MOST_LANES
+        self._take(read, extent)
+        for error in answers:
+            if isinstance(error, BaseException):
+                raise error
+        return len(read.attempts)
+
+    def _extent(self, most: int, named: Collection[int] | None) -> _Extent:
+        """About as many lanes as had work the last time, and deep into each; twice as many, to find out about more."""
         likely = self._lanes if named is None else len(named)
-        width = min(MOST_LANES, most, 2 * likely)
-        depth = math.ceil(most / min(width, likely))
-        asked = monotonic()
-        ranges = await lanes.lease(
+        width = min(ALL_LANES, most) if self._round_trip.is_slow else min(MOST_LANES, most, 2 * likely)
+        return _Extent(width, math.ceil(most / min(width, likely)))
+
+    async def _lease_lanes(self, extent: _Extent, named: Collection[int] | None) -> list[Range]:
+        rotation, self._rotation = self._rotation, (self._rotation + extent.width) % 256
+        return await lanes.lease(
             self._pool,
             list(self._queue_ids),
             self._worker,
-            lanes=width,
-            most_per_lane=depth,
-            rotation=self._rotation,
+            lanes=extent.width,
+            most_per_lane=extent.depth,
+            rotation=rotation,
             lease_time=self._lease_time,
             tenant_id=self._tenant_id,
             only=named,
         )
-        attempts = await self._read(ranges)
-        self._rotation = (self._rotation + width) % 256
-        if named is None:
-            self._lanes = len({attempt.lease_id for attempt in attempts}) or MOST_LANES
+
+    async def _lease_free(self, most: int) -> list[Range]:
+        """Attempts that were put back, for which there is a handler here."""
+        ranges = await lanes.lease_free(
+            self._pool,
+            list(self._queue_ids),
+            self._handlers,
+            self._worker,
+            most=most,
+            lease_time=self._lease_time,
+            tenant_id=self._tenant_id,
+        )
+        if len(ranges) >= most:
+            self._free_from = -math.inf  # there are more
+        return ranges
+
+    def _take(self, read: Read, extent: _Extent | None = None) -> None:
+        """Hand on what was read, but for what was lost meanwhile."""
+        held = {each.lease_id for each in read.ranges if self._holdings.find(each.lease_id) is not None}
+        attempts = read.attempts
+        if len(held) < len(read.ranges):
+            attempts = [attempt for attempt in attempts if attempt.lease_id in held]
         if attempts:
-            leases = self._holdings.add(attempts, asked)
-            self._is_cut = max(lease.open for lease in leases) >= depth
+            leases = self._holdings.add(attempts, self._monotonic())
+            if extent is not None:
+                is_deep = max(lease.open for lease in leases) > extent.depth  # one more while it is being read
+                self._is_cut = is_deep or len(leases) >= extent.width
             batch = Batch(self._pace, len(leases), is_cut=self._is_cut)
             for lease in leases:
                 lease.done = batch.lease_done
             self._taken(attempts)
-        return len(attempts)
+        for lease_id in held:
+            if self._holdings.end(lease_id) is not None:
+                self._released(lease_id)
 
-    async def _read(self, ranges: Sequence[Range]) -> list[Leased]:
-        """What is in ranges that were leased, by several readers while each would wait for the disk."""
-        size = max(1, math.ceil(len(ranges) / self._readers))
-        parts = [ranges[start : start + size] for start in range(0, len(ranges), size)]
-        began = monotonic()
-        found = await asyncio.gather(*(lanes.read(self._pool, part) for part in parts), return_exceptions=True)
-        attempts = [attempt for part in found if isinstance(part, list) for attempt in part]
-        failed = [part for part in found if isinstance(part, BaseException)]
-        for error in failed:
-            if not attempts:
-                raise error
-            logger.warning("%s: some of what was leased comes back when its lease runs out", error)
-        if attempts:
-            alone = (monotonic() - began - SLOW_SECONDS) * len(parts)  # what one reader would have taken, about
-            self._readers = READERS if alone > SLOW_EACH_SECONDS * len(attempts) else 1
-        return attempts
+    def _give_up_unread(self) -> None:
+        unread, self._reading.unread, self._unread_since = self._reading.unread, [], None
+        if unread:
+            logger.error("%d ranges could not be read for long: they come back when their leases run out", len(unread))
+            self._holdings.forget(each.lease_id for each in unread)
 
     async def _find_queues(self) -> None:
         """Queues are never removed; those of other tenants under the same name may come."""
-        now = monotonic()
+        now = self._monotonic()
         are_missing = len(self._queue_ids) < len(self._queues)
         if now - self._looked < (QUEUES_SECONDS if are_missing else 10 * QUEUES_SECONDS):
             return
         found = await rules.queues(self._pool, self._queues, self._tenant_id)
         self._queue_ids = frozenset(queue.queue_id for queue in found)
+        self._queue_names = {queue.queue_id: queue.name for queue in found}
         self._looked = now

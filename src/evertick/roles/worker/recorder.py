@@ -2,108 +2,206 @@
 
 Nothing is dropped. An ending stays until the database has answered for it; after a lost connection the same is sent
 again, and what was recorded the first time is simply there.
+
+Nothing is held up by another either. A batch that fails is made smaller, down to the one ending that is the cause. That
+one is tried apart from the others, as are those that the database answers to be busy: someone else has locked their run
+or job. What cannot be stored is replaced by an ending that says so.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Collection, Iterable
 
+from evertick.roles.worker.apart import Apart, Entry
+from evertick.roles.worker.endings import unstorable
 from evertick.roles.worker.figures import Figures
+from evertick.roles.worker.setbacks import Setback, setback_of
+from evertick.roles.worker.waiting import token_of
 from evertick.runtime.loop import Loop
 from evertick.store import outcomes
-from evertick.store.database import Pool, was_conflict
-from evertick.store.outcomes import Again, Ending
+from evertick.store.database import Pool
+from evertick.store.lanes import Leased
+from evertick.store.outcomes import Again, Ending, Recorded, Token
 
 logger = logging.getLogger("evertick.worker")
 
 MOST = 8192
 """Endings in one statement."""
 RECHECK_SECONDS = 60.0
-BUSY_SECONDS = 0.05
-"""Between two tries to record what somebody has locked."""
+STALLED_SECONDS = 2.0
+"""When nothing could be recorded for so long, nothing more is leased."""
 
 
 class Recorder:
     """Gathers endings and leases that are done, and writes them one batch after the other."""
 
-    def __init__(self, pool: Pool, worker: str, figures: Figures, following: Callable[[Iterable[int]], None]) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        worker: str,
+        figures: Figures,
+        following: Callable[[Iterable[int]], None],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._pool = pool
         self._worker = worker
         self._figures = figures
         self._following = following
-        self._endings: list[Ending] = []
-        self._done: list[int] = []
-        self._is_repeated = False
+        self._monotonic = monotonic
+        self._waiting: list[Entry] = []
+        self._number = 0  # of the ending that was added last
+        self._done: list[tuple[int, int]] = []  # leases, each with the number of its last ending
+        self._most = MOST
+        self._since: float | None = None  # when the statement began that has not been answered well since
+        self._doubtful = 0  # the number of the last ending that may have been recorded without an answer
+        self._apart = Apart(monotonic)
+        self._most_apart = MOST
         self._loop = Loop("record", self._step)
+        self._apart_loop = Loop("record apart", self._step_apart)
         self._empty = asyncio.Event()
         self._empty.set()
 
     def __len__(self) -> int:
-        return len(self._endings)
+        return len(self._waiting) + len(self._apart)
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether statements have been under way or failing for so long that nothing more should be leased."""
+        return self._since is not None and self._monotonic() - self._since > STALLED_SECONDS
 
     def start(self) -> None:
         self._loop.start()
+        self._apart_loop.start()
 
-    def add(self, ending: Ending, done_lease: int | None) -> None:
-        self._endings.append(ending)
+    def add(self, leased: Leased, ending: Ending, done_lease: int | None) -> None:
+        self._waiting.append((leased, ending))
+        self._number += 1
         if done_lease is not None:
-            self._done.append(done_lease)
-        if len(self._endings) == 1:  # else the loop is at it
+            self._done.append((self._number, done_lease))
+        if len(self._waiting) == 1:  # else the loop is at it
             self._rouse()
 
     def release(self, done_lease: int) -> None:
-        """Let go of a lease with the next batch."""
-        self._done.append(done_lease)
+        """Let go of a lease, once its endings are recorded."""
+        self._done.append((self._number, done_lease))
         self._rouse()
-
-    def _rouse(self) -> None:
-        self._empty.clear()
-        self._loop.wake()
 
     async def drain(self) -> None:
         """Return when everything is recorded."""
         await self._empty.wait()
 
-    async def stop(self) -> None:
-        await self._loop.stop()
+    async def stop(self, within_seconds: float) -> None:
+        await asyncio.gather(self._loop.stop(within_seconds), self._apart_loop.stop(within_seconds))
 
     async def flush(self) -> None:
-        """Record all that is there, without a loop."""
-        while self._endings or self._done:
-            await self._record()
-        self._empty.set()
+        """Record all that is there, without a loop, and try once what is apart."""
+        await self._step()
+        if self._apart:
+            await self._record_apart(self._apart.ready(self._most_apart))
+            await self._step()
+
+    def _rouse(self) -> None:
+        self._empty.clear()
+        self._loop.wake()
 
     async def _step(self) -> float:
-        await self.flush()
+        while self._waiting or self._releasable(self._number):
+            await self._record()
+        if not self._apart:
+            self._empty.set()
         return RECHECK_SECONDS
 
-    async def _record(self) -> None:
-        endings, done = self._endings[:MOST], self._done
-        # The leases' last endings are among those that wait: a lease may go with the last batch only.
-        if len(self._endings) > MOST:
-            done = []
-        count = len(done)
-        try:
-            recorded = await outcomes.record(self._pool, self._worker, endings, done[:count])
-        except Exception as error:
-            if was_conflict(error):
-                return
-            self._is_repeated = True
-            raise
-        busy = [ending for ending in endings if (ending.lane_id, ending.seq) in recorded.busy]
-        self._endings[: len(endings)] = busy
-        if not busy:
-            del self._done[:count]
-        self._count(endings, len(recorded.stale))
-        if busy:
-            await asyncio.sleep(BUSY_SECONDS)
+    async def _step_apart(self) -> float:
+        while batch := self._apart.ready(self._most_apart):
+            await self._record_apart(batch)
+        self._loop.wake()  # which lets go of their leases
+        return self._apart.pause(RECHECK_SECONDS)
 
-    def _count(self, endings: list[Ending], stale: int) -> None:
-        if self._is_repeated:  # then it may be we ourselves who had ended them
-            stale = 0
-        self._is_repeated = False
-        if stale:
-            self._figures.stale += stale
-            logger.info("%d outcomes came too late: others had ended those attempts", stale)
-        if due := [ending.job_id for ending in endings if isinstance(ending.then, Again)]:
+    def _releasable(self, number: int) -> list[int]:
+        """The leases of which no ending waits apart, nor in the line behind this number."""
+        return [lease_id for last, lease_id in self._done if last <= number and not self._apart.holds(lease_id)]
+
+    async def _record(self) -> None:
+        batch = self._waiting[: self._most]
+        number = self._number - len(self._waiting) + len(batch)
+        leases = self._releasable(number)
+        self._since = self._monotonic() if self._since is None else self._since
+        try:
+            recorded = await self._write(batch, leases)
+        except Exception as error:  # noqa: BLE001 - what it means is decided there
+            self._fail(batch, number, error)
+            return
+        self._since = None
+        self._most = min(2 * self._most, MOST)
+        del self._waiting[: len(batch)]
+        is_doubtful = number - len(batch) < self._doubtful
+        self._set_apart([entry for entry in batch if token_of(entry[0]) in recorded.busy] if recorded.busy else ())
+        self._release(leases)
+        self._count(batch, recorded, is_doubtful=is_doubtful)
+
+    async def _write(self, batch: Collection[Entry], leases: list[int]) -> Recorded:
+        return await outcomes.record(self._pool, self._worker, [ending for _, ending in batch], leases)
+
+    def _release(self, leases: list[int]) -> None:
+        """The database has let go of these, but for those with an ending that turned out to be busy."""
+        gone = {lease_id for lease_id in leases if not self._apart.holds(lease_id)}
+        if gone:
+            self._done = [done for done in self._done if done[1] not in gone]
+
+    def _fail(self, batch: list[Entry], number: int, error: Exception) -> None:
+        """Make the next batch smaller. From a batch of one it is clear which ending is the cause."""
+        setback = setback_of(error)
+        self._most = max(1, len(batch) // 2)
+        if setback is Setback.UNKNOWN:
+            self._doubtful = number
+            raise error
+        if len(batch) == 1:
+            del self._waiting[:1]
+            self._set_apart([_mended(batch[0], setback, error)])
+            if not self._waiting:
+                self._since = None  # none of the others fails
+        if not batch or (setback is Setback.REFUSED and len(batch) == 1):
+            raise error
+
+    def _set_apart(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self._apart.add(entry)
+            self._apart_loop.wake()
+
+    async def _record_apart(self, batch: list[Entry]) -> None:
+        try:
+            recorded = await self._write(batch, [])
+        except Exception as error:
+            setback = setback_of(error)
+            self._most_apart = max(1, len(batch) // 2)
+            if setback is Setback.UNKNOWN:
+                raise
+            if len(batch) == 1:
+                self._apart.add(_mended(batch[0], setback, error))
+            return
+        self._most_apart = min(2 * self._most_apart, MOST)
+        self._apart.remove([entry for entry in batch if token_of(entry[0]) not in recorded.busy])
+        self._set_apart(entry for entry in batch if token_of(entry[0]) in recorded.busy)
+        self._count(batch, recorded, is_doubtful=True)
+
+    def _count(self, batch: Iterable[Entry], recorded: Recorded, *, is_doubtful: bool) -> None:
+        # In doubt it may be we ourselves who had ended them before.
+        if recorded.stale and not is_doubtful:
+            self._figures.stale += len(recorded.stale)
+            logger.info("%d outcomes came too late: others had ended those attempts", len(recorded.stale))
+        left: set[Token] = recorded.busy
+        due = [
+            leased.job_id for leased, ending in batch if isinstance(ending.then, Again) and token_of(leased) not in left
+        ]
+        if due:
             self._following(due)
+
+
+def _mended(entry: Entry, setback: Setback, error: Exception) -> Entry:
+    """The ending to try next time: the same, or one that can be stored in its place."""
+    leased, ending = entry
+    if setback is not Setback.UNSTORABLE:
+        return entry
+    logger.error("%s: the outcome of attempt %d cannot be stored: %s", leased.name, leased.attempt, error)
+    return leased, unstorable(leased, ending, error)

@@ -1,6 +1,7 @@
-"""One attempt whose handler was called, and how it ends."""
+"""One attempt whose handler is called, and how it ends."""
 
 import asyncio
+import math
 from datetime import datetime
 from enum import Enum, auto
 from typing import Any, assert_never
@@ -19,13 +20,16 @@ class Stop(Enum):
 
 
 class Running:
-    """`started` and `stopped` are by the monotonic clock, `started_at` is by the database's."""
+    """`started` and `stopped` are by the monotonic clock, `started_at` is by the database's.
+
+    `started` is set right before the call, by the thread that makes it; until then it is infinite.
+    """
 
     __slots__ = ("is_over", "leased", "started", "started_at", "stop", "stopped", "task")
 
-    def __init__(self, leased: Leased, started: float, started_at: datetime) -> None:
+    def __init__(self, leased: Leased, started_at: datetime) -> None:
         self.leased = leased
-        self.started = started
+        self.started = math.inf
         self.started_at = started_at
         self.task: asyncio.Task[None] | None = None
         self.stop: Stop | None = None

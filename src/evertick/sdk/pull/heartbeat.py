@@ -22,10 +22,14 @@ LONGEST_PAUSE = 5.0
 SHORTEST_PAUSE = 0.05
 ANSWER_SECONDS = 10.0
 MOST_TOKENS = 10_000
+UNAVAILABLE = 503
 
 
 class Heartbeat:
-    """Beats while anything is held, three times in each lease. `tokens` are by lease; `untold` have ended."""
+    """Beats while anything is held, three times in each lease. `tokens` are by lease; `untold` have ended.
+
+    `is_put_off`: the last beat reached the server, which could not answer for its database.
+    """
 
     def __init__(
         self,
@@ -43,6 +47,7 @@ class Heartbeat:
         self._untold = untold
         self._seen = time.monotonic()
         self._patience = Patience("heartbeat")
+        self.is_put_off = False
         self._is_stopping = False
         self._roused = threading.Event()
         self._thread = threading.Thread(target=self._main, name="evertick-heartbeat", daemon=True)
@@ -82,10 +87,12 @@ class Heartbeat:
         try:
             self._beat()
         except ApiError as error:
+            self.is_put_off = error.status == UNAVAILABLE
             return min(self._patience.failed(error), usual)
         except Exception:
             logger.exception("a heartbeat failed")
             return usual
+        self.is_put_off = False
         self._patience.succeeded()
         return usual
 

@@ -1,0 +1,214 @@
+"""No handler is called under a lease that has run out, by a monotonic clock that the tests move."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from engine import PATIENCE_SECONDS, until
+from evertick.store import lanes
+from evertick.store.database import connect
+from evertick.store.lanes import Range
+from roles.workshop import Workshop, within_patience
+
+LEASE = timedelta(seconds=60)
+
+
+class Hands:
+    """A monotonic clock that can be set forward, as if the process had stood still."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.ahead
+
+    def stand_still(self) -> None:
+        self.ahead += LEASE.total_seconds() + 1
+
+
+class Turns:
+    """A handler whose first call waits to be released; the others only count."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.began = asyncio.Event()
+        self.second = asyncio.Event()
+        self.release = threading.Event()
+        self._loop = asyncio.get_running_loop()
+
+    async def in_task(self) -> None:
+        self._note()
+        if self.calls == 1:
+            await asyncio.to_thread(self.release.wait, PATIENCE_SECONDS)
+
+    def in_thread(self) -> None:
+        self._note()
+        if self.calls == 1:
+            self.release.wait(PATIENCE_SECONDS)
+
+    def _note(self) -> None:
+        self.calls += 1
+        self._loop.call_soon_threadsafe((self.began if self.calls == 1 else self.second).set)
+
+
+@asynccontextmanager
+async def leases_locked(workshop: Workshop) -> AsyncIterator[Any]:
+    """Nobody can extend a lease, for as long as the block lasts."""
+    other = await connect(workshop.url)
+    async with other.transaction():
+        await other.execute("SELECT FROM leases FOR UPDATE")
+        yield other
+    await other.close()
+
+
+@pytest.mark.parametrize("kind", ["in_task", "in_thread"])
+async def test_what_waited_past_its_lease_starts_when_the_database_has_confirmed_it(
+    workshop: Workshop, kind: str
+) -> None:
+    hands, turns = Hands(), Turns()
+    job = await workshop.ready(count=2, timeout_seconds=300)
+    options: dict[str, Any] = {"concurrency": 1, "threads": 1, "lease_time": LEASE, "monotonic": hands}
+    async with workshop.started({"handle": getattr(turns, kind), "other": other_kind(kind)}, **options) as worker:
+        await within_patience(turns.began)
+
+        async def has_leased_both() -> bool:
+            return worker.figures.leased == 2
+
+        await until(has_leased_both)
+        async with leases_locked(workshop):
+            hands.stand_still()
+            turns.release.set()
+
+            async def waits() -> bool:
+                return worker._execution.waits_for_leases
+
+            await until(waits)
+            assert turns.calls == 1
+        await within_patience(turns.second)
+        await workshop.until_ended(job, 2)
+    assert await workshop.results(job) == ["success", "success"]
+
+
+def other_kind(kind: str) -> Callable[[], Any]:
+    """A handler of the other kind, for whose slots the worker leases too."""
+
+    async def in_task() -> None: ...
+
+    def in_thread() -> None: ...
+
+    return in_thread if kind == "in_task" else in_task
+
+
+@pytest.mark.parametrize("kind", ["in_task", "in_thread"])
+async def test_what_waited_past_its_lease_is_dropped_when_others_have_it(workshop: Workshop, kind: str) -> None:
+    hands, turns = Hands(), Turns()
+    job = await workshop.ready(count=2, timeout_seconds=300)
+    options: dict[str, Any] = {"concurrency": 1, "threads": 1, "lease_time": LEASE, "monotonic": hands}
+    async with workshop.started({"handle": getattr(turns, kind), "other": other_kind(kind)}, **options) as worker:
+        await within_patience(turns.began)
+
+        async def has_leased_both() -> bool:
+            return worker.figures.leased == 2
+
+        await until(has_leased_both)
+        async with leases_locked(workshop) as other:
+            hands.stand_still()
+            turns.release.set()
+
+            async def waits() -> bool:
+                return worker._execution.waits_for_leases
+
+            await until(waits)
+            await other.execute("UPDATE leases SET worker = 'another'")
+
+        async def is_dropped() -> bool:
+            return worker.figures.lost == 1
+
+        await until(is_dropped)
+        assert turns.calls == 1
+    # What had finished before is the first writer's.
+    assert await workshop.results(job) == ["success"]
+
+
+@pytest.mark.parametrize("statement", ["lease", "read"])
+async def test_what_an_answer_brings_that_was_under_way_for_too_long_is_not_started(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, statement: str
+) -> None:
+    hands = Hands()
+    calls: list[int] = []
+    answer = getattr(lanes, statement)
+
+    async def late(*arguments: Any, **options: Any) -> Any:
+        answered = await answer(*arguments, **options)
+        hands.stand_still()
+        return answered
+
+    monkeypatch.setattr(lanes, statement, late)
+    await workshop.ready()
+    async with workshop.opened({"handle": lambda: calls.append(1)}, lease_time=LEASE, monotonic=hands) as worker:
+        assert await worker._intake.lease(1) == 1
+
+        async def waits() -> bool:
+            return worker._execution.waits_for_leases
+
+        await until(waits)
+    assert calls == []
+
+
+async def test_a_thread_that_stood_still_before_the_call_does_not_make_it(workshop: Workshop) -> None:
+    calls: list[int] = []
+    main = threading.current_thread()
+
+    def monotonic() -> float:
+        return time.monotonic() + (0.0 if threading.current_thread() is main else 61.0)
+
+    await workshop.ready()
+    async with workshop.opened({"handle": lambda: calls.append(1)}, lease_time=LEASE, monotonic=monotonic) as worker:
+        assert await worker._intake.lease(1) == 1
+
+        async def waits() -> bool:
+            return worker._execution.waits_for_leases
+
+        await until(waits)
+    assert calls == []
+
+
+async def test_handlers_go_on_while_their_lease_cannot_be_extended(workshop: Workshop) -> None:
+    hands, turns = Hands(), Turns()
+    job = await workshop.ready(timeout_seconds=300)
+    async with workshop.started({"handle": turns.in_task}, lease_time=LEASE, monotonic=hands) as worker:
+        await within_patience(turns.began)
+        async with leases_locked(workshop):
+            hands.stand_still()
+            worker._sweep()
+            assert worker.figures.lost == 0
+        turns.release.set()
+        await workshop.until_ended(job)
+    assert await workshop.results(job) == ["success"]
+    assert worker.figures.stale == 0
+
+
+async def test_a_range_that_was_lost_before_it_was_read_is_left_alone(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    read = lanes.read
+    await workshop.ready()
+    async with workshop.opened({"handle": lambda: calls.append(1)}, lease_time=LEASE) as worker:
+
+        async def late(pool: Any, ranges: list[Range]) -> Any:
+            attempts = await read(pool, ranges)
+            worker._holdings.extended(worker._holdings.snapshot(), set(), 0.0)
+            worker._sweep()
+            return attempts
+
+        monkeypatch.setattr(lanes, "read", late)
+        await worker._intake.lease(1)
+        assert worker._execution.idle.is_set()
+    assert calls == []
