@@ -141,6 +141,11 @@ def was_rolled_back(error: BaseException) -> bool:
     return isinstance(error, _ROLLED_BACK)
 
 
+def is_lock_timeout(error: BaseException) -> bool:
+    """Whether a lock that somebody else holds was not to be had in time; the statement was rolled back."""
+    return isinstance(error, asyncpg.LockNotAvailableError)
+
+
 async def _leave(_: asyncpg.Connection) -> None:
     """Nothing to reset in a session without state: saves a round trip each time a connection returns to the pool."""
 
