@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import asyncpg
 import pytest
@@ -354,8 +354,35 @@ async def test_what_stays_due_is_found_however_late_it_is(connection: asyncpg.Co
 async def test_a_poll_reads_no_more_while_an_old_snapshot_keeps_all_that_was_fired(
     connection: asyncpg.Connection, second: asyncpg.Connection, node: Scheduler, now_at: datetime
 ) -> None:
-    jobs = [await add_job(connection, fire_at=now_at - 60 * MINUTE) for _ in range(50)]
-    assert jobs
+    for _ in range(50):
+        await add_job(connection, fire_at=now_at - 60 * MINUTE)
+    async with second.transaction(isolation="repeatable_read"):
+        await second.fetchval("SELECT count(*) FROM timers")
+        await fire_often(connection)
+        few = await pages(connection, node)
+        await fire_often(connection)
+        many = await pages(connection, node)
+    assert many.whole - few.whole > 50
+    assert many.polled - few.polled < 5
+
+
+class Pages(NamedTuple):
+    """What a poll reads, and what it would from the beginning."""
+
+    polled: int
+    whole: int
+
+
+async def fire_often(connection: asyncpg.Connection) -> None:
+    """Leaves dead entries at due times of an hour ago; the timers themselves are due tomorrow."""
+    for _ in range(100):
+        await connection.execute(
+            "UPDATE timers SET due_at = clock_at() - interval '1 hour' + random() * interval '1 min'"
+        )
+    await connection.execute("UPDATE timers SET due_at = clock_at() + interval '1 day'")
+
+
+async def pages(connection: asyncpg.Connection, node: Scheduler) -> Pages:
     asked: list[tuple[Any, ...]] = []
     read = timers.load
 
@@ -363,18 +390,13 @@ async def test_a_poll_reads_no_more_while_an_old_snapshot_keeps_all_that_was_fir
         asked.append(question)
         return await read(pool, *question)
 
-    async with second.transaction(isolation="repeatable_read"):
-        await second.fetchval("SELECT count(*) FROM timers")
-        for _ in range(100):
-            await connection.execute("UPDATE timers SET due_at = due_at + interval '1 second'")
-        await connection.execute("UPDATE timers SET due_at = due_at + interval '1 day'")
-        await node.loading.load_due()  # finds that nothing is left there
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(timers, "load", noted)
-            await node.loading.load_due()
-        [(partitions, from_ats, *others)] = asked
-        whole = await buffers(connection, partitions, [loading._BEGINNING_AT] * len(partitions), *others)
-        assert await buffers(connection, partitions, from_ats, *others) < whole / 5
+    await node.loading.load_due()  # finds that nothing is left
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(timers, "load", noted)
+        await node.loading.load_due()
+    [(partitions, from_ats, *others)] = asked
+    whole = await buffers(connection, partitions, [loading._BEGINNING_AT] * len(partitions), *others)
+    return Pages(await buffers(connection, partitions, from_ats, *others), whole)
 
 
 async def buffers(connection: asyncpg.Connection, *question: Any) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
+from typing import Any
 
 import asyncpg
 import pytest
@@ -100,9 +101,9 @@ async def test_what_ran_into_a_lock_is_tried_apart_from_others(  # noqa: PLR0917
     sizes: list[int] = []
     fire = timers.fire
 
-    async def noted(*arguments: object) -> Fired:
-        sizes.append(sum(len(job_ids) for _, job_ids in arguments[-1]))  # type: ignore[attr-defined]
-        return await fire(*arguments)  # type: ignore[arg-type]
+    async def noted(*arguments: Any) -> Fired:
+        sizes.append(sum(len(job_ids) for _, job_ids in arguments[-1]))
+        return await fire(*arguments)
 
     async with user.transaction():
         await take_outcome(user, jobs[0])

@@ -59,8 +59,8 @@ class Planned:
         plain = [group for group in self.groups if group.is_plain]
         if plain and len(plain) < len(self.groups):
             return [Planned(plain), Planned([group for group in self.groups if not group.is_plain])]
-        entries = self.entries
-        return self.parted({entry.timer.job_id for entry in entries[: len(entries) // 2]})
+        half = self.entries[: len(self.entries) // 2]
+        return self.parted({entry.timer.job_id for entry in half}) if half else []
 
     def parted(self, job_ids: set[int]) -> "list[Planned]":
         """All but some jobs, and those; none of both is empty."""
