@@ -12,19 +12,12 @@ from evertick.domain.policies import ConcurrentPolicy, MissedWindow
 from evertick.domain.rule import Policies
 from evertick.roles.scheduler import Scheduler, rulebook
 from evertick.store import timers
-from evertick.store.database import connect, is_transient
+from evertick.store.database import is_transient
 from evertick.store.timers import Fired
 
 ALL = Policies(
     missed_window=MissedWindow.RUN_ALL, max_missed=5, concurrent_policy=ConcurrentPolicy.ALLOW, max_concurrent=100
 )
-
-
-@pytest.fixture
-async def second(database_url: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await connect(database_url)
-    yield connection
-    await connection.close()
 
 
 @pytest.fixture
@@ -34,12 +27,15 @@ async def node(database_url: str) -> AsyncIterator[Scheduler]:
         yield opened
 
 
+CLOCK = "CREATE OR REPLACE FUNCTION clock_at() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE AS"
+
+
 async def kill_the_firing(connection: asyncpg.Connection) -> None:
-    """End the session of a firing that waits for a lock."""
+    """End the session of a firing that is under way in the server."""
     await until(
         lambda: connection.fetchval(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE query LIKE '/* timers.fire %' AND state = 'active' AND wait_event_type = 'Lock'"
+            " WHERE query LIKE '/* timers.fire %' AND state = 'active' AND wait_event = 'PgSleep'"
         )
     )
 
@@ -52,16 +48,16 @@ async def assert_in_order(connection: asyncpg.Connection, job: Job) -> None:
 
 
 async def test_a_firing_whose_session_is_killed_fires_everything_once_afterwards(
-    connection: asyncpg.Connection, second: asyncpg.Connection, node: Scheduler
+    connection: asyncpg.Connection, node: Scheduler
 ) -> None:
     job, elsewhere = await add_job(connection, "* * * * *", ALL), await add_job(connection, "now", partition=8)
     await node.loading.step()
-    async with second.transaction():
-        await second.execute("SELECT FROM partitions WHERE partition = 7 FOR UPDATE")
-        firing = asyncio.create_task(node.firing.fire_batch())
-        await kill_the_firing(connection)
-        with pytest.raises((asyncpg.PostgresError, OSError)) as ended:
-            await firing
+    await connection.execute(f"{CLOCK} 'SELECT clock_timestamp() FROM pg_sleep(600)'")
+    firing = asyncio.create_task(node.firing.fire_batch())
+    await kill_the_firing(connection)
+    with pytest.raises((asyncpg.PostgresError, OSError)) as ended:
+        await firing
+    await connection.execute(f"{CLOCK} 'SELECT clock_timestamp()'")
     assert is_transient(ended.value)
     assert node.state.holdings.in_doubt
     assert await node.firing.fire_batch() == 0  # nothing, until what was sent is fenced off

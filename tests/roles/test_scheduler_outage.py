@@ -160,3 +160,29 @@ async def test_a_one_off_that_was_missed_runs_once_unless_it_is_to_be_skipped(
     }
     assert await gaps_of(connection, jobs[MissedWindow.SKIP]) == [(AT + MINUTE, AT + MINUTE, 1, "missed")]
     assert await connection.fetchval("SELECT count(*) FROM timers") == 0
+
+
+async def test_a_job_by_the_second_catches_up_one_run_at_a_time(
+    connection: asyncpg.Connection, node: Scheduler, hands: Hands
+) -> None:
+    """Each run ends at once; meanwhile the next tick was put off."""
+    second, missed = timedelta(seconds=1), 30
+    policies = Policies(missed_window=MissedWindow.RUN_ALL, max_missed=1000)
+    job = await add_job(connection, "every 1s", policies, fire_at=AT)
+    now_at = AT + missed * second
+    await hands.move_to(now_at)
+    while (tick_at := await tick_of(connection, job)) <= now_at - 2 * second and now_at < AT + 4 * missed * second:
+        await node.fire_due()
+        await finish(connection, job)
+        now_at = max(now_at, await connection.fetchval("SELECT min(due_at) FROM timers"))
+        await hands.move_to(now_at)
+    assert tick_at > now_at - 2 * second
+    ran = {fire_at for fire_at, _, _ in await runs_of(connection, job)}
+    assert ran >= {AT + number * second for number in range(missed)}
+
+
+async def tick_of(connection: asyncpg.Connection, job: Job) -> datetime:
+    tick_at: datetime = await connection.fetchval(
+        "SELECT fire_at FROM timers WHERE job_id = $1 AND kind = 'tick'", job.job_id
+    )
+    return tick_at

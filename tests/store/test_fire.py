@@ -193,7 +193,7 @@ async def test_nothing_planned_still_tells_the_time(connection: asyncpg.Connecti
 
 async def test_a_job_whose_rule_cannot_be_read_is_paused(connection: asyncpg.Connection, holder: Holder) -> None:
     broken, neighbour = await add_job(connection), await add_job(connection)
-    await timers.quarantine(connection, [broken.job_id], "rule 1 cannot be read")
+    await timers.quarantine(connection, {broken.job_id: broken.rule_id}, "rule 1 cannot be read")
     rows = await connection.fetch(
         "SELECT job.status::text, job.pause_reason, timer.due_at = 'infinity' FROM jobs job JOIN timers timer"
         " USING (job_id) ORDER BY job.job_id"

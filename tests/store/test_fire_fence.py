@@ -85,30 +85,29 @@ async def test_a_takeover_waits_for_a_firing_in_progress_and_goes_on_after_it(
     assert seqs[1]["seq"] > seqs[0]["seq"] > ahead
 
 
-async def test_a_firing_that_meets_a_takeover_in_progress_waits_and_writes_nothing(
-    connection: asyncpg.Connection, second: asyncpg.Connection, watcher: asyncpg.Connection, holder: Holder
+async def test_a_firing_that_meets_a_takeover_in_progress_writes_nothing(
+    connection: asyncpg.Connection, second: asyncpg.Connection, holder: Holder
 ) -> None:
-    job = await add_job(connection)
+    job, neighbour = await add_job(connection), await add_job(connection, partition=8)
     async with second.transaction():
         assert await members.take(second, "second", [7], NO_LIFETIME) == {7: 2}
-        firing = asyncio.create_task(holder.fire(Planned(job)))
-        await until_blocked(watcher, connection)
-    fired = await firing
-    assert (fired.runs, list(fired.refused)) == (0, [1])
+        fired = await holder.fire(Planned(job), Planned(neighbour))
+        assert (fired.runs, list(fired.busy), list(fired.refused)) == (1, [1], [])
+    fired = await holder.fire(Planned(job))
+    assert (fired.runs, list(fired.busy), list(fired.refused)) == (0, [], [1])
     assert await timers_of(connection, job) == [("tick", AT)]
 
 
 async def test_a_firing_that_meets_a_takeover_which_fails_goes_on(
-    connection: asyncpg.Connection, second: asyncpg.Connection, watcher: asyncpg.Connection, holder: Holder
+    connection: asyncpg.Connection, second: asyncpg.Connection, holder: Holder
 ) -> None:
     job = await add_job(connection)
     transaction = second.transaction()
     await transaction.start()
     await members.take(second, "second", [7], NO_LIFETIME)
-    firing = asyncio.create_task(holder.fire(Planned(job)))
-    await until_blocked(watcher, connection)
+    assert (await holder.fire(Planned(job))).runs == 0
     await transaction.rollback()
-    assert (await firing).runs == 1
+    assert (await holder.fire(Planned(job))).runs == 1
 
 
 async def test_the_late_firing_of_a_holder_that_was_fenced_off_writes_nothing(
@@ -145,8 +144,9 @@ async def test_whoever_changes_a_job_at_this_moment_wins_and_nobody_waits(
     async with second.transaction():
         await second.execute(f"{change} WHERE job_id = $1", job.job_id)
         fired = await holder.fire(Planned(job), Planned(neighbour))
-        assert (fired.runs, list(fired.refused)) == (1, [1])
-    assert (await holder.fire(Planned(job))).runs == 0
+        assert (fired.runs, list(fired.busy)) == (1, [1])
+    fired = await holder.fire(Planned(job))
+    assert (fired.runs, list(fired.refused)) == (0, [1])
     assert await runs_of(connection, job) == []
 
 

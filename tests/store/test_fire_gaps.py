@@ -61,6 +61,15 @@ async def test_another_gap_in_between_begins_a_new_row(
     assert await gaps_of(connection, job) == [(at(1), at(1), 1, "overlap"), missed, (at(3), at(3), 1, "overlap")]
 
 
+async def test_a_plan_with_missed_ticks_does_not_widen_the_gap_before_them(
+    connection: asyncpg.Connection, holder: Holder, job: Job
+) -> None:
+    await holder.fire_ticks(tick(job, 0), 2)
+    missed = (at(2), at(4), 3, "missed")
+    await holder.fire(Planned(job, at(2), run_at=at(5), gaps=[missed]))
+    assert await gaps_of(connection, job) == [(at(1), at(1), 1, "overlap"), missed, (at(5), at(5), 1, "overlap")]
+
+
 async def test_another_gap_of_a_job_that_never_ran_is_not_joined(
     connection: asyncpg.Connection, holder: Holder, job: Job
 ) -> None:

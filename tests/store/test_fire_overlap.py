@@ -157,18 +157,32 @@ async def test_queue_lets_one_wait_and_skips_the_next(connection: asyncpg.Connec
     assert await timers_of(connection, job) == [("tick", at(4))]
 
 
-async def test_queue_lets_whoever_waits_go_first(connection: asyncpg.Connection, holder: Holder, job: Job) -> None:
+async def test_queue_lets_whoever_waits_go_first_and_never_two_wait(
+    connection: asyncpg.Connection, holder: Holder, job: Job
+) -> None:
     await holder.fire_ticks(tick(job, 0, "QUEUE"), 2)
     await finish(connection, job)
-    await holder.fire(tick(job, 2, "QUEUE"))  # there is room, but for the one before
-    first, second = await waiting(connection, job)
-    assert (first.fire_at, second.fire_at) == (at(1), at(2))
-    assert list((await holder.fire(second)).waiting) == [1]
-    assert (await holder.fire(first)).runs == 1
-    assert list((await holder.fire(await later(connection, second))).waiting) == [1]
+    third = tick(job, 2, "QUEUE")
+    assert list((await holder.fire(third)).waiting) == [1]  # there is room, but for the one before
+    [second] = await waiting(connection, job)
+    assert second.fire_at == at(1)
+    assert (await holder.fire(second)).runs == 1
+    await holder.fire(await later(connection, third))
+    assert [planned.fire_at for planned in await waiting(connection, job)] == [at(2)]
     await finish(connection, job)
-    assert (await holder.fire(await later(connection, second))).runs == 1
+    assert (await holder.fire(*await waiting(connection, job))).runs == 1
     assert await fire_times(connection, job) == [at(0), at(1), at(2)]
+
+
+async def test_queue_counts_a_run_that_waits_for_a_later_tick_too(
+    connection: asyncpg.Connection, holder: Holder, job: Job
+) -> None:
+    """The clock was set back, or the schedule was: the tick comes before the one that waits."""
+    await holder.fire(tick(job, 0, "QUEUE"))
+    await add_timer(connection, job, "queued", at(5), "tick")
+    await holder.fire(tick(job, 1, "QUEUE"))
+    assert await timers_of(connection, job) == [("tick", at(2)), ("queued", at(5))]
+    assert await gaps_of(connection, job) == [(at(1), at(1), 1, "overlap")]
 
 
 async def test_a_last_tick_that_waits_its_turn_still_runs(

@@ -1,4 +1,7 @@
-"""REPLACE against a worker that ends the run to be replaced at the same moment: on two connections, with real locks."""
+"""REPLACE against a worker that ends the run to be replaced at the same moment: on two connections, with real locks.
+
+The lock of a run's row in open_runs guards its outcome, and who records has it first. Firing does not wait for that.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,6 +13,7 @@ from engine import AGAIN, AT, MINUTE, Holder, Job, Planned, add_job, ending_of, 
 from evertick.store import outcomes
 from evertick.store.database import connect
 from evertick.store.lanes import Leased
+from evertick.store.outcomes import Again
 
 
 @pytest.fixture
@@ -48,37 +52,38 @@ def replacement(job: Job) -> Planned:
     return Planned(job, AT + MINUTE, policy="REPLACE")
 
 
+async def record(worker: asyncpg.Connection, leased: Leased, result: str, then: Again | None = None) -> None:
+    await worker.execute("SELECT FROM open_runs WHERE job_id = $1 FOR UPDATE", leased.job_id)
+    await outcomes.record(worker, "w", [ending_of(leased, result, then)], [leased.lease_id])
+
+
 async def open_runs(connection: asyncpg.Connection) -> list[object]:
     return [row["fire_at"] for row in await connection.fetch("SELECT fire_at FROM open_runs ORDER BY fire_at")]
 
 
 async def test_a_success_that_is_being_recorded_stands(
-    connection: asyncpg.Connection, worker: asyncpg.Connection, watcher: asyncpg.Connection, holder: Holder, job: Job
+    connection: asyncpg.Connection, worker: asyncpg.Connection, holder: Holder, job: Job
 ) -> None:
     leased = await running(holder, job)
     async with worker.transaction():
-        await outcomes.record(worker, "w", [ending_of(leased)], [leased.lease_id])
-        firing = asyncio.create_task(holder.fire(replacement(job)))
-        await until_blocked(watcher, connection)
-    assert (await firing).runs == 1
+        await record(worker, leased, "success")
+        assert list((await holder.fire(replacement(job))).busy) == [1]
+    assert (await holder.fire(replacement(job))).runs == 1
     assert await connection.fetchval("SELECT result::text FROM outcomes") == "success"
     assert await open_runs(connection) == [AT + MINUTE]
 
 
-async def test_a_retry_that_is_being_recorded_stays_open_for_the_next_tick_to_replace(
-    connection: asyncpg.Connection, worker: asyncpg.Connection, watcher: asyncpg.Connection, holder: Holder, job: Job
+async def test_a_retry_that_is_being_recorded_is_replaced_when_it_stands(
+    connection: asyncpg.Connection, worker: asyncpg.Connection, holder: Holder, job: Job
 ) -> None:
     leased = await running(holder, job)
     async with worker.transaction():
-        await outcomes.record(worker, "w", [ending_of(leased, "failed", AGAIN)], [leased.lease_id])
-        firing = asyncio.create_task(holder.fire(replacement(job)))
-        await until_blocked(watcher, connection)
-    await firing
-    assert await timers_of(connection, job) == [("tick", AT + 2 * MINUTE), ("retry", AT)]
-    assert await open_runs(connection) == [AT, AT + MINUTE]
-    await holder.fire(Planned(job, AT + 2 * MINUTE, policy="REPLACE"))
-    assert await timers_of(connection, job) == [("tick", AT + 3 * MINUTE)]
-    assert await open_runs(connection) == [AT + 2 * MINUTE]
+        await record(worker, leased, "failed", AGAIN)
+        assert list((await holder.fire(replacement(job))).busy) == [1]
+    assert await timers_of(connection, job) == [("tick", AT + MINUTE), ("retry", AT)]
+    assert (await holder.fire(replacement(job))).runs == 1
+    assert await timers_of(connection, job) == [("tick", AT + 2 * MINUTE)]
+    assert await open_runs(connection) == [AT + MINUTE]
 
 
 async def test_a_worker_that_comes_while_its_run_is_being_replaced_is_stale(
@@ -92,28 +97,3 @@ async def test_a_worker_that_comes_while_its_run_is_being_replaced_is_stale(
     assert recorded.stale == {(leased.lane_id, leased.seq)}
     assert await timers_of(connection, job) == [("tick", AT + 2 * MINUTE)]
     assert await connection.fetchval("SELECT result::text FROM outcomes") == "cancelled"
-
-
-@pytest.mark.parametrize("ending", ["success", "failed"])
-async def test_replacing_and_recording_the_same_run_never_deadlock(
-    connection: asyncpg.Connection,
-    worker: asyncpg.Connection,
-    watcher: asyncpg.Connection,
-    holder: Holder,
-    job: Job,
-    *,
-    ending: str,
-) -> None:
-    """The worker is held up, by its lease's row, between the outcome and whatever else it writes."""
-    leased = await running(holder, job)
-    then = AGAIN if ending == "failed" else None
-    async with watcher.transaction():
-        await watcher.execute("SELECT FROM leases FOR UPDATE")
-        recording = asyncio.create_task(
-            outcomes.record(worker, "w", [ending_of(leased, ending, then)], [leased.lease_id])
-        )
-        await until_blocked(watcher, worker)
-        firing = asyncio.create_task(holder.fire(replacement(job)))
-        await until_blocked(watcher, connection)
-    assert await recording == (set(), set())
-    assert (await firing).runs == 1

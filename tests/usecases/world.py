@@ -52,7 +52,9 @@ class World:
     async def plan(self) -> Firing:
         """What a scheduler would fire now, at most one timer of a job."""
         now_at = await lanes.clock(self.connection)
-        due = await timers.load(self.connection, list(range(256)), datetime(1, 1, 1, tzinfo=UTC), now_at + MINUTE, 999)
+        due = await timers.load(
+            self.connection, range(256), [datetime(1, 1, 1, tzinfo=UTC)] * 256, now_at + MINUTE, 999
+        )
         first: dict[int, Timer] = {}
         for timer in due:
             if timer.due_at <= now_at:

@@ -49,10 +49,10 @@ async def _look_up(stage: Stage, ahead: timedelta, most: int) -> LookUps:
     before_at = await stage.now() + ahead
     took, found = [], 0
     async with stage.pool.acquire() as session:
-        await timers.load(session, [], BEGINNING_AT, before_at, most)  # as ever after the first: prepared
+        await timers.load(session, [], [], before_at, most)  # as ever after the first: prepared
         for group in _groups():
             began = time.perf_counter()
-            found += len(await timers.load(session, group, BEGINNING_AT, before_at, most))
+            found += len(await timers.load(session, group, [BEGINNING_AT] * len(group), before_at, most))
             took.append((time.perf_counter() - began) * 1000)
     return LookUps(tuple(took), found)
 

@@ -25,6 +25,9 @@ from evertick.domain.states import GapReason, RunReason
 ON_TIME_US = SECOND_US
 """So much lateness is the machine's, not an outage: such a tick is on time under every grace."""
 
+LONGEST_WAIT_US = SECOND_US
+"""For so long at most a run is put off that found no room."""
+
 MOST_FIRES = 1000
 """Ticks of one job that one plan fires at most; the timer comes back at once for the others."""
 
@@ -102,6 +105,11 @@ def plan(rule: Rule, fire_us: int, now_us: int, *, jitter_us: int = 0, most_fire
         next_us = ticks.next(next_us)
     gaps += _swallowed(ticks, fire_us, next_us)
     return Plan(tuple(fires), tuple(gaps), next_us)
+
+
+def wait_us(fire_us: int, next_us: int | None) -> int:
+    """For how long a tick is put off that found no room: shorter than its interval, or it would never catch up."""
+    return LONGEST_WAIT_US if next_us is None else min(LONGEST_WAIT_US, (next_us - fire_us) // 4)
 
 
 class Settled(NamedTuple):

@@ -130,6 +130,12 @@ async def request(connection: Connection, job_id: int, wanted: Request) -> datet
     return fire_at
 
 
+async def lock(connection: Connection, job_id: int, fire_at: datetime) -> None:
+    """What a cancellation does first: from here on nothing of the job fires, and nobody edits it."""
+    await _SQL["lock_job"].execute(connection, job_id=job_id)
+    await _SQL["lock_timers"].execute(connection, job_id=job_id, fire_at=fire_at)
+
+
 async def cancel_attempt(connection: Connection, run: RunRow, error: str) -> bool:
     """End an open attempt as cancelled. False: it has its outcome already."""
     done: bool = await _SQL["cancel_attempt"].fetchval(

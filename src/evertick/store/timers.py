@@ -1,9 +1,11 @@
 """Timers: reading those that fall due, and firing them. Called by schedulers for partitions that they hold."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
+
+import asyncpg
 
 from evertick.store import statements
 from evertick.store.statements import Connection
@@ -50,17 +52,20 @@ class Plan(NamedTuple):
     policy: str
     limit: int
     gaps: tuple[Gap, ...] = ()
+    wait: timedelta = timedelta(seconds=1)
+    """For so long it is put off if it finds no room."""
 
 
 Firing: TypeAlias = Sequence[tuple[Plan, Sequence[int]]]
 """Plans, each with the ids of its jobs. The place of a timer counts from 1 through the jobs of all plans."""
 
-WAIT = timedelta(seconds=1)
-"""For so long a run is put off that found no room."""
-
 
 class Fired(NamedTuple):
-    """What became of it. The places of timers that were refused: changed by someone else, or not ours any more."""
+    """What became of it, with the places of timers that did not fire.
+
+    `refused`: changed by someone else, or not ours any more. `waiting`: put off. `early` and `busy` are as they were:
+    not due yet, and locked by someone else, or with something locked that they would change.
+    """
 
     now_at: datetime
     last_seq: int
@@ -68,14 +73,17 @@ class Fired(NamedTuple):
     refused: Sequence[int]
     waiting: Sequence[int]
     early: Sequence[int]
+    busy: Sequence[int]
     lane_ids: Sequence[int]
 
 
 async def load(
-    connection: Connection, partitions: Sequence[int], from_at: datetime, before_at: datetime, most: int
+    connection: Connection, partitions: Sequence[int], from_ats: Sequence[datetime], before_at: datetime, most: int
 ) -> list[Timer]:
-    """The earliest `most` timers of each partition that are due in [from_at, before_at)."""
-    rows = await _SQL["load"].fetch(connection, partitions=partitions, from_at=from_at, before_at=before_at, most=most)
+    """The earliest `most` timers of each partition that are due in [its from_at, before_at)."""
+    rows = await _SQL["load"].fetch(
+        connection, partitions=partitions, from_ats=from_ats, before_at=before_at, most=most
+    )
     return [Timer(*row) for row in rows]
 
 
@@ -99,7 +107,6 @@ async def fire(connection: Connection, node: str, epochs: dict[int, int], last_s
         connection,
         node=node,
         last_seq=last_seq,
-        wait_seconds=WAIT.total_seconds(),
         held=held,
         epochs=[epochs[partition] for partition in held],
         job_ids=job_ids,
@@ -110,9 +117,10 @@ async def fire(connection: Connection, node: str, epochs: dict[int, int], last_s
         row["now_at"],
         row["last_seq"],
         row["runs"],
-        row["refused"] or (),
+        row["refused"],
         row["waiting"],
         row["early"],
+        row["busy"],
         row["lane_ids"] or (),
     )
 
@@ -134,6 +142,7 @@ def _columns(firing: Firing) -> dict[str, Sequence[object]]:
         "next_due_ats": [plan.next_due_at for plan in plans],
         "policies": [plan.policy for plan in plans],
         "limits": [plan.limit for plan in plans],
+        "waits": [plan.wait.total_seconds() for plan in plans],
         "firsts": [last - len(jobs) + 1 for last, (_, jobs) in zip(lasts, firing, strict=True)],
         "lasts": lasts,
         "first_gaps": [
@@ -147,5 +156,14 @@ def _columns(firing: Firing) -> dict[str, Sequence[object]]:
     }
 
 
-async def quarantine(connection: Connection, job_ids: Sequence[int], reason: str) -> None:
-    await _SQL["quarantine"].execute(connection, job_ids=job_ids, reason=reason)
+async def quarantine(connection: Connection, broken: Mapping[int, int], reason: str) -> set[int]:
+    """Pause jobs, given with the rule that cannot be read. Returns those that someone else has locked."""
+    rows = await _SQL["quarantine"].fetch(
+        connection, job_ids=list(broken), rule_ids=list(broken.values()), reason=reason
+    )
+    return {row["job_id"] for row in rows}
+
+
+def lacks_day(error: BaseException) -> bool:
+    """Whether a firing was refused because its day is no partition of the ledgers yet. Nothing was done."""
+    return isinstance(error, asyncpg.CheckViolationError) and error.table_name in {"attempts", "outcomes"}

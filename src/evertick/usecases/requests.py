@@ -85,13 +85,15 @@ async def replay_letter(tenant: Tenant, run_id: str) -> str:
 async def cancel(tenant: Tenant, run_id: str) -> None:
     """End a run: an open attempt is cancelled, one that waits for its time is withdrawn. RunFinished if it is over.
 
-    Whoever fires or records at this moment may be first; each time that happens, the run is looked at again.
+    Locks in the order job, timers, open_runs, outcomes: firing passes over what is locked here. Whoever records at this
+    moment may be first; each time that happens, the run is looked at again.
     """
     key = run_key(run_id)
     if not await jobs.owned(tenant.pool, tenant.tenant_id, key.job_id):
         raise RunNotFound(run_id)
 
     async def work(connection: Session) -> bool:
+        await runs.lock(connection, key.job_id, from_us(key.fire_at_us))
         rows = await run_rows(connection, key)
         if not rows:
             raise RunNotFound(run_id)
@@ -105,6 +107,7 @@ async def cancel(tenant: Tenant, run_id: str) -> None:
 
     while not await tenant.transact(work):
         pass
+    tenant.notify([key.job_id])  # another run may have waited behind this one
 
 
 async def _lock(connection: Session, tenant: Tenant, key: int) -> None:

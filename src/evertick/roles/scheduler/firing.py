@@ -1,4 +1,4 @@
-"""Fires due timers in batches: plan in the domain, then one fenced statement."""
+"""Fires due timers in batches: plan in the domain, send to the database, bring the agenda up to date."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -8,11 +8,12 @@ from datetime import timedelta
 from evertick.domain.schedule.instants import SECOND_US, from_us, to_us
 from evertick.roles.scheduler.agenda import Entry
 from evertick.roles.scheduler.planning import Planned, plan_firing
+from evertick.roles.scheduler.sending import ASIDE_US, BUSY_US, Sending
 from evertick.roles.scheduler.state import State
 from evertick.runtime.loop import Waiting
 from evertick.store import timers
-from evertick.store.database import was_rolled_back
-from evertick.store.timers import WAIT, Fired
+from evertick.store.database import was_too_slow
+from evertick.store.timers import Fired
 
 logger = logging.getLogger("evertick.scheduler")
 
@@ -20,6 +21,8 @@ BATCH = 4_000
 """Timers per statement: large enough to share its cost, small enough for a takeover not to wait for long."""
 FIRST_BATCH = 250
 """After a pause: so that the first of very many that are due at one instant do not wait for the others."""
+SMALLEST_BATCH = 50
+"""However often a batch was too much for the time that a statement has."""
 COLLECTED = 64_000
 """So many timers at most leave the wheel before a batch is fired: some 60 ms. All at once, if it were a million, would
 take a second; with less, one tenant's flood would hide what another's is due behind it for longer."""
@@ -38,16 +41,28 @@ class FiringFigures:
     refused: int = 0
     """Timers that were not as planned any more: edited, paused, deleted, or no longer ours."""
     waited: int = 0
+    busy: int = 0
+    """Timers that someone else had locked, or something that they would change."""
 
 
 class Firing:
     """Takes due timers from the agenda, and puts back what stands after the statement."""
 
-    def __init__(self, state: State, *, horizon: timedelta, ready: Callable[[Iterable[int]], None]) -> None:
+    def __init__(
+        self,
+        state: State,
+        *,
+        horizon: timedelta,
+        ready: Callable[[Iterable[int]], None],
+        woken: Callable[[Iterable[int]], None],
+    ) -> None:
         self._state = state
         self._horizon = horizon
         self._ready = ready
+        self._woken = woken
         self._batch = FIRST_BATCH
+        self._most = BATCH
+        self._sending = Sending(state, self._settle)
         self.figures = FiringFigures()
 
     async def step(self) -> float:
@@ -66,10 +81,11 @@ class Firing:
             if self._state.holdings.in_doubt:
                 return 0
             now_us = self._state.clock.now_us()
-            most = COLLECTED_FIRST if self._batch == FIRST_BATCH else COLLECTED
+            most = COLLECTED_FIRST if self._batch <= FIRST_BATCH else COLLECTED
             self._state.agenda.collect(now_us, self._state.rulebook.weights, most)
-            entries = self._state.agenda.take(self._batch, now_us)
-            self._batch = min(2 * self._batch, BATCH) if len(entries) == self._batch else FIRST_BATCH
+            size = min(self._batch, self._most)
+            entries = self._state.agenda.take(size, now_us)
+            self._batch = min(2 * size, BATCH) if len(entries) == size else FIRST_BATCH
             if entries:
                 await self._fire(entries, now_us)
         return len(entries)
@@ -78,55 +94,57 @@ class Firing:
         try:
             await self._state.rulebook.learn(self._state.firing, {entry.timer.rule_id for entry in entries} - {0})
             planned = plan_firing(entries, self._state.rulebook.known, now_us)
-            await self._quarantine(planned, entries)
-            fired = await self._write(planned)
-        except BaseException:
-            for entry in entries:
+            was_clean = await self._sending.send(planned)
+            await self._quarantine(planned, entries, now_us)
+        except BaseException as error:
+            if isinstance(error, TimeoutError) or was_too_slow(error):
+                self._resize(len(entries), is_less=True)
+            for entry in entries:  # those that were fired by now have been settled, and stay so
                 self._state.agenda.again(entry, now_us)
             raise
+        else:
+            self._resize(len(entries), is_less=not was_clean)
         finally:
             self._state.agenda.let_go()
+
+    def _resize(self, tried: int, *, is_less: bool) -> None:
+        """Half as many at once after a time-out, twice as many when it went well."""
+        self._most = max(SMALLEST_BATCH, tried // 2) if is_less else min(2 * self._most, BATCH)
+
+    def _settle(self, planned: Planned, fired: Fired) -> None:
         self._state.clock.observe(fired.now_at)
         self._state.holdings.last_seq = max(self._state.holdings.last_seq, fired.last_seq)
         self._follow(planned, fired)
         if fired.lane_ids:
             self._ready(fired.lane_ids)
 
-    async def _write(self, planned: Planned) -> Fired:
-        try:
-            return await timers.fire(
-                self._state.firing,
-                self._state.node,
-                self._state.holdings.epochs,
-                self._state.holdings.last_seq,
-                planned.firing,
-            )
-        except BaseException as error:
-            # Unless the server itself said that nothing was done, the statement may yet be under way there.
-            self._state.holdings.in_doubt = not was_rolled_back(error)
-            raise
-
-    async def _quarantine(self, planned: Planned, entries: list[Entry]) -> None:
-        """Pause jobs whose rule makes no sense, one statement for each reason."""
+    async def _quarantine(self, planned: Planned, entries: list[Entry], now_us: int) -> None:
+        """Pause jobs whose rule makes no sense, one statement for each reason. After the others have fired."""
         if not planned.unreadable:
             return
         broken = [entry for entry in entries if entry.timer.job_id in planned.unreadable]
-        by_reason: dict[str, list[int]] = {}
+        by_reason: dict[str, dict[int, int]] = {}
         for _, timer in broken:
             # Why it could not be read says more than that it is not there.
             reason = self._state.rulebook.unreadable.get(timer.rule_id, planned.unreadable[timer.job_id])
-            by_reason.setdefault(reason, []).append(timer.job_id)
-        for reason, job_ids in by_reason.items():
-            logger.error("paused %d jobs: %s", len(job_ids), reason)
-            await timers.quarantine(self._state.firing, job_ids, reason)
+            by_reason.setdefault(reason, {})[timer.job_id] = timer.rule_id
+        locked: set[int] = set()
+        for reason, rule_ids in by_reason.items():
+            busy = await timers.quarantine(self._state.firing, rule_ids, reason)
+            logger.error("paused %d jobs: %s", len(rule_ids) - len(busy), reason)
+            locked |= busy
         for entry in broken:
-            self._state.agenda.forget(entry)
+            if entry.timer.job_id in locked:
+                self._state.agenda.again(entry, now_us + ASIDE_US)
+            else:
+                self._state.agenda.forget(entry)
 
     def _follow(self, planned: Planned, fired: Fired) -> None:
         """Bring the agenda up to date with what the statement did."""
         agenda = self._state.agenda
         horizon_at = from_us(self._state.clock.now_us()) + self._horizon
-        standing = {*fired.refused, *fired.waiting, *fired.early}
+        standing = {*fired.refused, *fired.waiting, *fired.early, *fired.busy}
+        unblocked: list[int] = []
         place = 0
         for plan, entries in planned.groups:
             next_fire_at, next_due_at = plan.next_fire_at, plan.next_due_at
@@ -138,20 +156,32 @@ class Firing:
                     agenda.forget(entry)
                 else:
                     agenda.settle(entry, entry.timer._replace(fire_at=next_fire_at, due_at=next_due_at))
+                if plan.kind == "queued":
+                    unblocked.append(entry.timer.job_id)
         if standing:
-            self._leave(planned.entries, fired)
+            self._leave(planned, fired)
+        if unblocked:
+            self._woken(unblocked)  # the next in line was not read while this one stood before it
         self.figures.fired += fired.runs
         self.figures.waited += len(fired.waiting)
         self.figures.refused += len(fired.refused)
+        self.figures.busy += len(fired.busy)
 
-    def _leave(self, entries: list[Entry], fired: Fired) -> None:
+    def _leave(self, planned: Planned, fired: Fired) -> None:
         """What the statement did not move."""
         agenda = self._state.agenda
+        entries = planned.entries
+        waits = [plan.wait for plan, group in planned.groups for _ in group] if fired.waiting else []
         for place in fired.refused:
             agenda.forget(entries[place - 1])
         for place in fired.waiting:
             entry = entries[place - 1]
-            agenda.settle(entry, entry.timer._replace(due_at=fired.now_at + WAIT))
+            agenda.settle(entry, entry.timer._replace(due_at=fired.now_at + waits[place - 1]))
         for place in fired.early:
             entry = entries[place - 1]
             agenda.again(entry, to_us(entry.timer.due_at))
+        now_us = to_us(fired.now_at)
+        for place in fired.busy:
+            entry = entries[place - 1]
+            late_us = now_us - to_us(entry.timer.due_at)
+            agenda.again(entry, now_us + min(ASIDE_US, max(BUSY_US, late_us // 2)))

@@ -1,6 +1,14 @@
 """Brings timers from the table into the agenda: ahead of time, when woken, and whatever a lost wake-up hid.
 
 Firing goes on meanwhile; only while an answer is decoded nothing fires. So each is about as large as is bearable.
+
+Each firing leaves a dead entry in the index at the timer's old due time, for as long as some session keeps an old
+snapshot. So a poll begins where the last one found that nothing earlier is left in the table, and each poll looks at a
+few of the partitions from the beginning. A timer that no wake-up named is found
+
+- within a poll or two if it was committed within `LATE_COMMIT` of its due time, or is due later;
+- within `FULL_LOOKS` polls otherwise: a job that was given back a timer of long ago, and whatever stood in line behind
+  a run that was withdrawn.
 """
 
 import time
@@ -20,6 +28,10 @@ POLL_AHEAD = timedelta(seconds=2)
 others of its partition that are known. Then it is found when they have fired, up to a poll later."""
 POLL_FEW = 16
 """Timers of one partition in a poll. Nearly all of them are known; where one was news, there may be more behind it."""
+FULL_LOOKS = 60
+"""In so many polls each partition is read from the beginning once."""
+LATE_COMMIT = timedelta(seconds=5)
+"""So much later than its due time a timer may appear, by how long its transaction took, and yet be found at once."""
 AHEAD_SECONDS = 5.0
 """So often the next seconds at the far end are read: a little at a time, for that competes with firing."""
 WEIGH_SECONDS = 60.0
@@ -43,21 +55,31 @@ _NEXT = timedelta(microseconds=1)
 
 
 class _Found(NamedTuple):
-    """What an answer held. `truncated`: partitions that may have more, with the last due time that was read."""
+    """What an answer held.
+
+    `firsts`: the earliest due time of each partition that had any. `truncated`: partitions that may have more, with the
+    last due time that was read.
+    """
 
     timers: int
+    firsts: dict[int, datetime]
     truncated: dict[int, datetime]
     news: set[int]
 
 
 class Loading:
-    """Remembers up to when each partition was read, so that a timer is not read in each round."""
+    """Remembers up to when each partition was read, so that a timer is not read in each round.
+
+    And its floor: the due time before which nothing was left in the table.
+    """
 
     def __init__(self, state: State, *, horizon: timedelta, loaded: Callable[[], None]) -> None:
         self._state = state
         self._horizon = horizon
         self._loaded = loaded
         self._until: dict[int, datetime] = {}
+        self._floors: dict[int, datetime] = {}
+        self._polls = 0
         self._truncated: set[int] = set()
         self._losses = 0
         self._woken: set[int] = set()
@@ -78,6 +100,7 @@ class Loading:
         self._losses += 1
         for partition in partitions:
             self._until.pop(partition, None)
+            self._floors.pop(partition, None)
             self._truncated.discard(partition)
 
     async def step(self) -> float:
@@ -97,12 +120,26 @@ class Loading:
 
     async def load_due(self, ahead: timedelta = timedelta(0)) -> None:
         """Read what is due by now, or a little later, as far as it may be news: what a lost wake-up hid."""
-        before_at = from_us(self._state.clock.now_us() + 1) + ahead
-        found = await self._load(sorted(self._state.holdings.epochs), _BEGINNING_AT, before_at, POLL_FEW)
+        now_at = from_us(self._state.clock.now_us() + 1)
+        partitions = sorted(self._state.holdings.epochs)
+        self._polls += 1
+        for partition in partitions:
+            if partition % FULL_LOOKS == self._polls % FULL_LOOKS:
+                self._floors.pop(partition, None)
+        losses = self._losses
+        found = await self._load(partitions, [self._floor(each) for each in partitions], now_at + ahead, POLL_FEW)
+        if losses == self._losses:
+            settled_at = now_at - LATE_COMMIT
+            self._floors |= {each: min(settled_at, found.firsts.get(each, settled_at)) for each in partitions}
         crowded = sorted(found.truncated.keys() & found.news & self._state.holdings.epochs.keys())
         for partition in crowded:
             self._until.pop(partition, None)
         await self._load_ahead(crowded)
+
+    def _floor(self, partition: int) -> datetime:
+        # After the clock was set back, timers appear before what counted as settled.
+        settled_at = from_us(self._state.clock.now_us()) - LATE_COMMIT
+        return min(settled_at, self._floors.get(partition, _BEGINNING_AT))
 
     async def _load_woken(self) -> None:
         job_ids, self._woken = self._woken, set()
@@ -120,7 +157,7 @@ class Loading:
         """The partitions to read on: in each round all that were read to their end, and others when it is time."""
         held = self._state.holdings.epochs
         for partition in self._used_up():
-            self._until.pop(partition, None)  # from the beginning: many may be due at one and the same instant
+            self._until.pop(partition, None)  # from its floor: many may be due at one and the same instant
         unread = held.keys() - self._until.keys()
         if not is_round:
             return sorted(unread)
@@ -133,49 +170,52 @@ class Loading:
 
     async def _load_ahead(self, partitions: Iterable[int]) -> None:
         before_at = from_us(self._state.clock.now_us()) + self._horizon
-        by_start: dict[datetime, list[int]] = {}
-        for partition in partitions:
-            by_start.setdefault(self._until.get(partition, _BEGINNING_AT), []).append(partition)
-        for from_at, group in by_start.items():
-            await self._load_stretch(group, from_at, before_at)
-
-    async def _load_stretch(self, partitions: Sequence[int], from_at: datetime, before_at: datetime) -> None:
-        waiting = list(partitions)
-        if from_at == _BEGINNING_AT:
+        wanted = list(partitions)
+        unread = [partition for partition in wanted if partition not in self._until]
+        await self._load_stretch([partition for partition in wanted if partition in self._until], before_at)
+        if unread:
             self._each = ANSWER / GROUP
+            await self._load_stretch(unread, before_at)
+
+    async def _load_stretch(self, partitions: Sequence[int], before_at: datetime) -> None:
+        waiting = list(partitions)
         while waiting:
             size = max(1, round(ANSWER / self._each)) if self._each else PARTITIONS
             portion, waiting = waiting[:size], waiting[size:]
             most = min(MOST, ANSWER_MOST // len(portion))
             losses = self._losses
-            found = await self._load(portion, from_at, before_at, most)
+            from_ats = {partition: self._until.get(partition) or self._floor(partition) for partition in portion}
+            found = await self._load(portion, list(from_ats.values()), before_at, most)
             self._each = found.timers / len(portion)
             if most < MOST:
                 waiting += found.truncated
                 portion = [partition for partition in portion if partition not in found.truncated]
             for partition in portion if losses == self._losses else ():
-                self._note_read(partition, from_at, before_at, found.truncated.get(partition))
+                self._note_read(partition, from_ats[partition], before_at, found.truncated.get(partition))
             await self._load_woken()
 
     def _note_read(self, partition: int, from_at: datetime, before_at: datetime, last_at: datetime | None) -> None:
         """A partition was read to the end of a stretch, or up to what was due at `last_at`."""
-        # Lost before it was its turn, and perhaps ours again: then it has to be read from the beginning.
-        if partition not in self._state.holdings.epochs or self._until.get(partition, _BEGINNING_AT) != from_at:
-            return
+        if partition not in self._state.holdings.epochs:
+            return  # lost before it was its turn
         if last_at is None:
-            self._until[partition] = before_at
-            if from_at == _BEGINNING_AT:
+            if partition not in self._until:
                 self._truncated.discard(partition)
+            self._until[partition] = before_at
         else:
             # More may be due at the last instant. If that was all there was in the answer, one has to get past it, and
             # the rest is read when these are used up.
             self._until[partition] = last_at if last_at > from_at else last_at + _NEXT
             self._truncated.add(partition)
 
-    async def _load(self, partitions: Sequence[int], from_at: datetime, before_at: datetime, most: int) -> _Found:
+    async def _load(
+        self, partitions: Sequence[int], from_ats: Sequence[datetime], before_at: datetime, most: int
+    ) -> _Found:
         with self._state.agenda.reading():
-            found = await timers.load(self._state.pool, partitions, from_at, before_at, most)
-            return _Found(len(found), _truncated(partitions, found, most), await self._add(found))
+            found = await timers.load(self._state.pool, partitions, from_ats, before_at, most)
+            # Of each partition in the order of their due times.
+            firsts = {partition_of(timer.job_id): timer.due_at for timer in reversed(found)}
+            return _Found(len(found), firsts, _truncated(partitions, found, most), await self._add(found))
 
     async def _add(self, found: Sequence[Timer]) -> set[int]:
         """Add what was found, and return the partitions where something was news."""

@@ -125,6 +125,7 @@ class Scheduler:
     async def fire_due(self) -> int:
         """Fire all that is due by the clock, from the table as it is now; returns how many timers were tried."""
         self.state.agenda.keep_only(())
+        self.loading.lost(self.state.holdings.epochs)
         await self.loading.load_due()
         tried = 0
         while batch := await self.firing.fire_batch():
@@ -142,7 +143,7 @@ class Scheduler:
     def _assemble(self) -> None:
         state = self.state
         self._notifier = Notifier(state.pool)
-        self.firing = Firing(state, horizon=self._horizon, ready=self._notifier.ready)
+        self.firing = Firing(state, horizon=self._horizon, ready=self._notifier.ready, woken=self._wake_jobs)
         self._fire_loop = Loop("fire", self.firing.step)
         self.loading = Loading(state, horizon=self._horizon, loaded=self._fire_loop.wake)
         self._load_loop = Loop("load", self.loading.step)

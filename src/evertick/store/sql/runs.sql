@@ -220,11 +220,33 @@ SELECT job.job_id, free.fire_at, clock.now_at, job.tenant_id, version.rule_id, q
  WHERE job.job_id = :job_id::bigint
 RETURNING fire_at;
 
+-- name: lock_job
+-- The first lock of a cancellation: whoever edits the job, which may give it a timer, waits. Index: jobs_pkey.
+SELECT job_id FROM jobs WHERE job_id = :job_id::bigint FOR NO KEY UPDATE;
+
+-- name: lock_timers
+-- The second: the tick's timer and those that the run waits for. Firing passes over them, so that it neither waits for
+-- the outcome of an attempt that has no row in open_runs, nor gives the run another attempt. Index: timers_pkey.
+SELECT kind
+  FROM timers
+ WHERE partition = (:job_id::bigint & 255)::smallint AND job_id = :job_id::bigint
+   AND (kind = 'tick' OR fire_at = :fire_at::timestamptz)
+ ORDER BY kind, fire_at
+   FOR UPDATE;
+
 -- name: cancel_attempt
--- Ends an open attempt as cancelled, unless someone was first. Indexes: outcomes_pkey, open_runs_pkey.
-WITH cancelled AS (
+-- Ends an open attempt as cancelled, unless someone was first. Its run's row in open_runs, if it has one, is locked
+-- before: that guards the outcome. Indexes: outcomes_pkey, open_runs_pkey.
+WITH run AS MATERIALIZED (
+    SELECT fire_at
+      FROM open_runs
+     WHERE job_id = :job_id::bigint AND fire_at = :fire_at::timestamptz
+       FOR UPDATE
+),
+cancelled AS (
     INSERT INTO outcomes (lane_id, seq, finished_at, result, is_final, error)
-    VALUES (:lane_id::bigint, :seq::bigint, clock_at(), 'cancelled', true, :error::text)
+    SELECT :lane_id::bigint, :seq::bigint, clock_at(), 'cancelled', true, :error::text
+     WHERE (SELECT count(*) FROM run) >= 0  -- after the lock
         ON CONFLICT DO NOTHING
  RETURNING seq
 ),
@@ -243,13 +265,13 @@ WITH dropped AS (
        AND kind <> 'tick' AND fire_at = :fire_at::timestamptz
  RETURNING job_id, fire_at, spec_version, reason
 ),
+closed AS (
+    DELETE FROM open_runs USING dropped
+     WHERE open_runs.job_id = dropped.job_id AND open_runs.fire_at = dropped.fire_at
+),
 withdrawn AS (
     INSERT INTO withdrawals (job_id, fire_at, withdrawn_at, spec_version, reason)
     SELECT job_id, fire_at, clock_at(), spec_version, reason FROM dropped
         ON CONFLICT DO NOTHING
-),
-closed AS (
-    DELETE FROM open_runs USING dropped
-     WHERE open_runs.job_id = dropped.job_id AND open_runs.fire_at = dropped.fire_at
 )
 SELECT EXISTS (SELECT FROM dropped);

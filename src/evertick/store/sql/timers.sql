@@ -1,15 +1,16 @@
 -- Timers and what firing does with them. Called by the scheduler, for partitions that it holds.
 
 -- name: load
--- Timers that fall due in a stretch of time, for the wheel: the earliest of each partition. Index: timers_due.
+-- Timers that fall due in a stretch of time, for the wheel: the earliest of each partition, from an instant of its own
+-- on, so that dead index entries of what was fired before it are not read. Index: timers_due.
 -- Of runs that wait in line for one job only the first is read: a long line must not hide what is behind it.
 SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id
-  FROM unnest(:partitions::smallint[]) AS mine (partition)
+  FROM unnest(:partitions::smallint[], :from_ats::timestamptz[]) AS mine (partition, from_at)
  CROSS JOIN LATERAL (
            SELECT *
              FROM timers
             WHERE timers.partition = mine.partition
-              AND timers.due_at >= :from_at::timestamptz
+              AND timers.due_at >= mine.from_at
               AND timers.due_at < :before_at::timestamptz
               AND NOT (timers.kind = 'queued' AND EXISTS (
                            SELECT FROM timers first
@@ -20,14 +21,22 @@ SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, time
        ) AS timer;
 
 -- name: load_jobs
--- The timers of some jobs, after a wake-up named them. Index: timers_pkey.
+-- The timers of some jobs, after a wake-up named them; of runs that wait in line the first. Index: timers_pkey.
 SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id
   FROM unnest(:job_ids::bigint[]) AS woken (job_id)
  CROSS JOIN LATERAL (
-           SELECT *
-             FROM timers
-            WHERE timers.partition = (woken.job_id & 255)::smallint AND timers.job_id = woken.job_id
-           OFFSET 0  -- keeps the condition on due_at out, which would ask for timers_due
+           (SELECT *
+              FROM timers
+             WHERE timers.partition = (woken.job_id & 255)::smallint AND timers.job_id = woken.job_id
+               AND timers.kind <> 'queued'
+            OFFSET 0)  -- keeps the condition on due_at out, which would ask for timers_due
+            UNION ALL
+           (SELECT *
+              FROM timers
+             WHERE timers.partition = (woken.job_id & 255)::smallint AND timers.job_id = woken.job_id
+               AND timers.kind = 'queued'
+             ORDER BY timers.fire_at
+             LIMIT 1)
        ) AS timer
  WHERE timer.due_at < :before_at::timestamptz;
 
@@ -50,34 +59,39 @@ SELECT min(earliest.due_at) AS due_at
 -- planned: whoever edits, pauses or deletes its job at this moment holds its row and wins. At most one timer of a
 -- job may be given, so that what one run leaves open is there to be seen by the next.
 --
+-- It waits for no user. All existing rows that it changes are locked before anything is written, in the order fence,
+-- timers, open_runs, retries, and rows that someone else has locked are passed over: their timer is left as it
+-- was and called busy. What is left to wait for is the key of a row that someone else is inserting: an outcome that
+-- is being recorded. The session's lock_timeout bounds that.
+--
 -- Timers that fire alike share a plan, which stands once: its jobs are a stretch of `job_ids`, its gaps one of the gaps'
 -- columns.
 WITH plans AS MATERIALIZED (
     SELECT kind::timer_kind AS kind, fire_at, due_at, rule_id, run_at, reason::run_reason AS reason, next_fire_at,
-           next_due_at, policy, most, first, last, first_gap, last_gap
+           next_due_at, policy, most, wait_seconds, first, last, first_gap, last_gap
       FROM unnest(
                :kinds::text[], :fire_ats::timestamptz[], :due_ats::timestamptz[], :rule_ids::bigint[],
                :run_ats::timestamptz[], :reasons::text[], :next_fire_ats::timestamptz[], :next_due_ats::timestamptz[],
-               :policies::text[], :limits::integer[], :firsts::integer[], :lasts::integer[],
+               :policies::text[], :limits::integer[], :waits::float[], :firsts::integer[], :lasts::integer[],
                :first_gaps::integer[], :last_gaps::integer[]
-           ) AS p (kind, fire_at, due_at, rule_id, run_at, reason, next_fire_at, next_due_at, policy, most, first, last,
-                   first_gap, last_gap)
+           ) AS p (kind, fire_at, due_at, rule_id, run_at, reason, next_fire_at, next_due_at, policy, most,
+                   wait_seconds, first, last, first_gap, last_gap)
 ),
 -- Stretch by stretch rather than by a join, which might compare each timer with each plan.
 planned AS MATERIALIZED (
     SELECT (timer.job_id & 255)::smallint AS partition, timer.job_id, plans.first - 1 + timer.place AS number,
-           kind, fire_at, due_at, rule_id, run_at, reason, next_fire_at, next_due_at, policy, most, first_gap,
-           last_gap
+           kind, fire_at, due_at, rule_id, run_at, reason, next_fire_at, next_due_at, policy, most, wait_seconds,
+           first_gap, last_gap
       FROM plans
      CROSS JOIN LATERAL unnest((:job_ids::bigint[])[plans.first:plans.last]) WITH ORDINALITY AS timer (job_id, place)
 ),
--- A takeover waits for this lock, so two holders can never both write.
+-- A takeover waits for this lock, so two holders can never both write. One that is under way is not waited for.
 fence AS (
     SELECT held.partition, held.epoch
       FROM unnest(:held::smallint[], :epochs::integer[]) AS mine (partition, epoch)
       JOIN partitions held ON held.partition = mine.partition AND held.epoch = mine.epoch
      WHERE held.holder = :node::text
-       FOR SHARE OF held
+       FOR SHARE OF held SKIP LOCKED
 ),
 -- The hybrid logical clock: database time, yet always past what this holder wrote before.
 clock AS MATERIALIZED (
@@ -88,8 +102,8 @@ locked AS (
     SELECT timer.partition, timer.job_id, timer.kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id,
            timer.queue_id, timer.spec_version, timer.attempt, timer.priority, timer.last_lane, timer.last_seq,
            coalesce(timer.reason, planned.reason) AS reason,
-           planned.run_at, planned.next_fire_at, planned.next_due_at, planned.policy, planned.most, planned.number,
-           planned.first_gap, planned.last_gap,
+           planned.run_at, planned.next_fire_at, planned.next_due_at, planned.policy, planned.most,
+           planned.wait_seconds, planned.number, planned.first_gap, planned.last_gap,
            timer.due_at = planned.due_at AND timer.rule_id = planned.rule_id AS is_as_planned, fence.epoch
       FROM planned
       JOIN fence ON fence.partition = planned.partition
@@ -109,6 +123,67 @@ unchanged AS MATERIALIZED (
                         WHERE attempts.lane_id = locked.last_lane AND attempts.seq = locked.last_seq) AS is_last_open
       FROM locked
      WHERE is_as_planned
+),
+-- The few that change more than their timer: a retry its run, and under REPLACE a tick all open runs of its job.
+touching AS MATERIALIZED (
+    SELECT partition, job_id, kind, fire_at
+      FROM unchanged
+     WHERE (SELECT bool_or(kind = 'retry' OR policy = 'REPLACE') FROM plans)  -- once, so that mostly none is looked at
+       AND (kind = 'retry' OR kind = 'tick' AND policy = 'REPLACE' AND run_at IS NOT NULL)
+),
+-- The lock of a listed run's row guards the outcome of its attempt: whoever ends or cancels that has the lock first.
+held_runs AS MATERIALIZED (
+    SELECT touching.job_id, run.fire_at, run.lane_id, run.seq
+      FROM touching
+     CROSS JOIN LATERAL (
+               SELECT fire_at, lane_id, seq
+                 FROM open_runs
+                WHERE open_runs.job_id = touching.job_id
+                  AND (touching.kind = 'tick' OR open_runs.fire_at = touching.fire_at)
+                  FOR UPDATE SKIP LOCKED
+           ) AS run
+),
+held_timers AS MATERIALIZED (
+    SELECT touching.job_id, timer.fire_at
+      FROM touching
+     CROSS JOIN LATERAL (
+               SELECT fire_at
+                 FROM timers
+                WHERE timers.partition = touching.partition AND timers.job_id = touching.job_id
+                  AND timers.kind = 'retry'
+                  FOR UPDATE SKIP LOCKED
+           ) AS timer
+     WHERE touching.kind = 'tick'
+       AND (SELECT count(*) FROM held_runs) >= 0  -- after those
+),
+-- Jobs of which someone else has a run or a retry: all that can be seen, but for what could be locked.
+busy AS MATERIALIZED (
+    SELECT job_id
+      FROM (SELECT touching.job_id, run.fire_at
+              FROM touching
+             CROSS JOIN LATERAL (
+                       SELECT fire_at
+                         FROM open_runs
+                        WHERE open_runs.job_id = touching.job_id
+                          AND (touching.kind = 'tick' OR open_runs.fire_at = touching.fire_at)
+                       OFFSET 0
+                   ) AS run
+            EXCEPT
+            SELECT job_id, fire_at FROM held_runs) AS others_run
+     UNION
+    SELECT job_id
+      FROM (SELECT touching.job_id, timer.fire_at
+              FROM touching
+             CROSS JOIN LATERAL (
+                       SELECT fire_at
+                         FROM timers
+                        WHERE timers.partition = touching.partition AND timers.job_id = touching.job_id
+                          AND timers.kind = 'retry'
+                       OFFSET 0
+                   ) AS timer
+             WHERE touching.kind = 'tick'
+            EXCEPT
+            SELECT job_id, fire_at FROM held_timers) AS others_timer
 ),
 standing AS MATERIALIZED (
     SELECT timer.*, clock.now_at, clock.seq + timer.number AS seq,
@@ -139,20 +214,23 @@ standing AS MATERIALIZED (
            (timer.kind = 'queued' OR timer.kind = 'tick' AND timer.policy = 'QUEUE') AND EXISTS (
                SELECT FROM timers waiting
                 WHERE waiting.partition = timer.partition AND waiting.job_id = timer.job_id
-                  AND waiting.kind = 'queued' AND waiting.fire_at < timer.fire_at) AS is_behind
+                  AND waiting.kind = 'queued'
+                  AND (timer.kind = 'tick' OR waiting.fire_at < timer.fire_at)) AS is_behind
       FROM unchanged timer
      CROSS JOIN clock
 ),
--- early: our guess of the database's clock was fast. wait: a run that stands already, or a tick of an outage, is put off
--- until there is room. skip: the tick becomes a gap. pass: no tick of it is left to run, only gaps.
+-- early: our guess of the database's clock was fast. busy: someone else has what it would change. wait: a run that stands
+-- already, or a tick of an outage, is put off until there is room; so is a tick while there is room, but for the run
+-- that waits already: at most one does. skip: the tick becomes a gap. pass: no tick of it is left to run, only gaps.
 judged AS MATERIALIZED (
     SELECT standing.*,
            CASE
                WHEN due_at > now_at THEN 'early'
                WHEN run_at IS NULL THEN 'pass'
+               WHEN (kind = 'retry' OR policy = 'REPLACE') AND job_id IN (SELECT job_id FROM busy) THEN 'busy'
                WHEN NOT is_full AND NOT is_behind THEN 'run'
-               WHEN kind = 'queued' OR reason = 'catch_up' THEN 'wait'
-               WHEN policy = 'QUEUE' AND NOT (is_full AND is_behind) THEN 'queue'
+               WHEN kind = 'queued' OR reason = 'catch_up' OR NOT is_full THEN 'wait'
+               WHEN policy = 'QUEUE' AND NOT is_behind THEN 'queue'
                ELSE 'skip'
            END AS verdict
       FROM standing
@@ -164,7 +242,7 @@ other AS MATERIALIZED (
      WHERE verdict <> 'run' OR kind <> 'tick' OR policy <> 'SKIP' OR next_fire_at IS NULL
 ),
 done AS MATERIALIZED (
-    SELECT * FROM other WHERE verdict NOT IN ('early', 'wait')
+    SELECT * FROM other WHERE verdict NOT IN ('early', 'busy', 'wait')
 ),
 moved AS (
     UPDATE timers timer
@@ -175,12 +253,12 @@ moved AS (
       FROM judged
      WHERE timer.partition = judged.partition AND timer.job_id = judged.job_id
        AND timer.kind = judged.kind AND timer.fire_at = judged.fire_at
-       AND judged.next_fire_at IS NOT NULL AND judged.verdict NOT IN ('early', 'wait')
+       AND judged.next_fire_at IS NOT NULL AND judged.verdict NOT IN ('early', 'busy', 'wait')
 ),
 -- Put off in the table too, so that those who wait do not stand before those who are due.
 put_off AS (
     UPDATE timers timer
-       SET due_at = other.now_at + :wait_seconds::float * interval '1 second'
+       SET due_at = other.now_at + other.wait_seconds * interval '1 second'
       FROM other
      WHERE other.verdict = 'wait'
        AND timer.partition = other.partition AND timer.job_id = other.job_id
@@ -223,17 +301,17 @@ replacing AS MATERIALIZED (
 cancelled AS (
     INSERT INTO outcomes (lane_id, seq, finished_at, result, is_final, error)
     SELECT lane_id, seq, now_at, 'cancelled', true, 'replaced by the next tick'
-      FROM (SELECT open_runs.lane_id, open_runs.seq, replacing.now_at
+      FROM (SELECT held_runs.lane_id, held_runs.seq, replacing.now_at
               FROM replacing
-              JOIN open_runs ON open_runs.job_id = replacing.job_id AND open_runs.fire_at <> replacing.run_at
+              JOIN held_runs ON held_runs.job_id = replacing.job_id AND held_runs.fire_at <> replacing.run_at
              UNION
             SELECT last_lane, last_seq, now_at FROM replacing WHERE is_last_open) AS open
      ORDER BY lane_id, seq
         ON CONFLICT DO NOTHING
  RETURNING lane_id, seq
 ),
--- After the outcomes, as `record` does it: the other way round each could wait for the other. A run whose outcome is
--- written by someone else at this moment keeps its row: its retry, if there is one, cannot be seen from here yet.
+-- A run whose outcome was written by someone else at this moment keeps its row: its retry, if there is one, cannot be
+-- seen from here yet.
 replaced AS (
     DELETE FROM open_runs
      USING replacing
@@ -241,7 +319,6 @@ replaced AS (
        AND ((open_runs.lane_id, open_runs.seq) IN (SELECT lane_id, seq FROM cancelled)
             OR EXISTS (SELECT FROM outcomes
                         WHERE outcomes.lane_id = open_runs.lane_id AND outcomes.seq = open_runs.seq))
-       AND (SELECT count(*) FROM cancelled) >= 0
  RETURNING open_runs.job_id, open_runs.fire_at, replacing.partition, replacing.now_at
 ),
 -- … and a run that waits for its retry loses the timer.
@@ -249,7 +326,7 @@ withdrawn AS (
     DELETE FROM timers timer
      USING replaced
      WHERE timer.partition = replaced.partition AND timer.job_id = replaced.job_id
-       AND timer.kind IN ('retry', 'queued') AND timer.fire_at = replaced.fire_at
+       AND timer.kind = 'retry' AND timer.fire_at = replaced.fire_at
  RETURNING timer.job_id, timer.fire_at, replaced.now_at, timer.spec_version, timer.reason
 ),
 noted AS (
@@ -260,16 +337,22 @@ noted AS (
 skipped AS (
     SELECT done.job_id, done.run_at, done.spec_version, done.last_seq, latest.first_at AS joins
       FROM done
-      -- Ticks that one attempt keeps out, with nothing else in between, are one gap. A run that waited its turn may
-      -- be in between: it waits yet, was withdrawn, or has an attempt, which is never before its fire time.
+      -- Ticks that one attempt keeps out, with nothing else in between, are one gap. Gaps that the plan itself brings
+      -- are in between. A run that waited its turn may be: it waits yet, was withdrawn, or has an attempt, which is
+      -- never before its fire time. A gap that someone else has locked is not joined.
       LEFT JOIN LATERAL (
-               SELECT first_at, last_at, reason, blocked_by
-                 FROM gaps
-                WHERE gaps.job_id = done.job_id
-                ORDER BY first_at DESC
-                LIMIT 1
+               SELECT gap.first_at, gap.last_at
+                 FROM (SELECT first_at, reason
+                         FROM gaps
+                        WHERE gaps.job_id = done.job_id
+                        ORDER BY first_at DESC
+                        LIMIT 1) AS newest
+                 JOIN gaps gap
+                   ON gap.job_id = done.job_id AND gap.first_at = newest.first_at AND gap.reason = newest.reason
+                WHERE gap.reason = 'overlap' AND gap.blocked_by IS NOT DISTINCT FROM done.last_seq
+                  FOR UPDATE OF gap SKIP LOCKED
            ) AS latest
-        ON latest.reason = 'overlap' AND latest.blocked_by IS NOT DISTINCT FROM done.last_seq
+        ON done.first_gap IS NULL
        AND NOT EXISTS (SELECT FROM timers
                         WHERE timers.partition = done.partition AND timers.job_id = done.job_id
                           AND timers.kind = 'queued' AND timers.fire_at > latest.last_at)
@@ -296,37 +379,88 @@ gapped AS (
            ('{missed,paused,overlap,calendar,dst}'::gap_reason[])[(:gap_reasons::smallint[])[gap.number]]
       FROM judged
      CROSS JOIN LATERAL generate_series(judged.first_gap, judged.last_gap) AS gap (number)
-     WHERE judged.first_gap IS NOT NULL AND judged.verdict NOT IN ('early', 'wait')
+     WHERE judged.first_gap IS NOT NULL AND judged.verdict NOT IN ('early', 'busy', 'wait')
         ON CONFLICT DO NOTHING
 ),
 ended AS (
     INSERT INTO finished_jobs (job_id, finished_at)
     SELECT job_id, now_at FROM done WHERE kind = 'tick' AND next_fire_at IS NULL
-        ON CONFLICT (job_id) DO UPDATE SET finished_at = excluded.finished_at
+        ON CONFLICT DO NOTHING
+),
+-- The given timers that were not judged, if there are any: still as planned, so that someone else has them, or not.
+absent AS MATERIALIZED (
+    SELECT planned.number,
+           (SELECT true
+              FROM unnest(:held::smallint[], :epochs::integer[]) AS mine (partition, epoch)
+              JOIN partitions held ON held.partition = mine.partition AND held.epoch = mine.epoch
+             WHERE mine.partition = planned.partition AND held.holder = :node::text
+             LIMIT 1)
+           AND (SELECT timer.due_at = planned.due_at AND timer.rule_id = planned.rule_id
+                  FROM timers timer
+                 WHERE timer.partition = planned.partition AND timer.job_id = planned.job_id
+                   AND timer.kind = planned.kind AND timer.fire_at = planned.fire_at
+                 LIMIT 1) AS is_locked
+      FROM planned
+     WHERE (SELECT count(*) FROM judged) < cardinality(:job_ids::bigint[])
+       AND planned.number NOT IN (SELECT number FROM judged)
 )
 SELECT clock.now_at, tally.runs, tally.lane_ids, coalesce(tally.last_seq, :last_seq::bigint) AS last_seq,
        -- Of the given timers, by their places: not as planned any more, put off, and left as they were.
-       CASE WHEN tally.judged < cardinality(:job_ids::bigint[])
-            THEN ARRAY(SELECT generate_series(1, cardinality(:job_ids::bigint[])) EXCEPT SELECT number FROM judged)
-       END AS refused,
+       ARRAY(SELECT number FROM absent WHERE is_locked IS NOT TRUE) AS refused,
        ARRAY(SELECT number FROM other WHERE verdict = 'wait') AS waiting,
-       ARRAY(SELECT number FROM other WHERE verdict = 'early') AS early
+       ARRAY(SELECT number FROM other WHERE verdict = 'early') AS early,
+       ARRAY(SELECT number FROM other WHERE verdict = 'busy'
+              UNION ALL
+             SELECT number FROM absent WHERE is_locked) AS busy
   FROM clock
  CROSS JOIN (
-           SELECT count(*) AS judged, max(seq) AS last_seq, count(*) FILTER (WHERE verdict = 'run') AS runs,
+           SELECT max(seq) AS last_seq, count(*) FILTER (WHERE verdict = 'run') AS runs,
                   array_agg(DISTINCT lane_id) FILTER (WHERE verdict = 'run') AS lane_ids
              FROM judged
        ) AS tally;
 
 -- name: quarantine
--- Pauses jobs whose rule cannot be read, so that they harm nobody and wait for a person. Indexes: *_pkey.
-WITH paused AS (
+-- Pauses jobs whose rule cannot be read, so that they harm nobody and wait for a person; tells which someone else has
+-- locked. One that has another rule by now, or is not active, is left alone. Indexes: *_pkey.
+WITH broken AS MATERIALIZED (
+    SELECT job_id, rule_id FROM unnest(:job_ids::bigint[], :rule_ids::bigint[]) AS b (job_id, rule_id)
+),
+-- The job first, then its timer, as for everybody who changes one.
+held_jobs AS MATERIALIZED (
+    SELECT broken.job_id, broken.rule_id, job.status
+      FROM broken
+     CROSS JOIN LATERAL (
+               SELECT status FROM jobs WHERE jobs.job_id = broken.job_id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+           ) AS job
+),
+held_timers AS MATERIALIZED (
+    SELECT held_jobs.job_id, held_jobs.status = 'active' AND timer.rule_id = held_jobs.rule_id AS is_broken
+      FROM held_jobs
+     CROSS JOIN LATERAL (
+               SELECT rule_id
+                 FROM timers
+                WHERE timers.partition = (held_jobs.job_id & 255)::smallint AND timers.job_id = held_jobs.job_id
+                  AND timers.kind = 'tick'
+                LIMIT 1
+                  FOR UPDATE SKIP LOCKED
+           ) AS timer
+),
+paused AS (
     UPDATE jobs
        SET status = 'paused', paused_at = clock_at(), updated_at = clock_at(), pause_reason = :reason::text
-     WHERE job_id = ANY(:job_ids::bigint[]) AND status = 'active'
- RETURNING job_id
+      FROM held_timers
+     WHERE jobs.job_id = held_timers.job_id AND held_timers.is_broken
+),
+stopped AS (
+    UPDATE timers
+       SET due_at = 'infinity'
+      FROM held_timers
+     WHERE timers.partition = (held_timers.job_id & 255)::smallint AND timers.job_id = held_timers.job_id
+       AND timers.kind = 'tick' AND held_timers.is_broken
 )
-UPDATE timers
-   SET due_at = 'infinity'
-  FROM paused
- WHERE timers.partition = (paused.job_id & 255)::smallint AND timers.job_id = paused.job_id AND timers.kind = 'tick';
+SELECT broken.job_id
+  FROM broken
+ WHERE broken.job_id NOT IN (SELECT job_id FROM held_timers)
+   AND EXISTS (SELECT FROM timers
+                WHERE timers.partition = (broken.job_id & 255)::smallint AND timers.job_id = broken.job_id
+                  AND timers.kind = 'tick');

@@ -1,0 +1,95 @@
+"""Sends planned timers to the statement that fires.
+
+The statement passes over what users have locked. Should it run into a lock all the same, the batch is split until the
+timers that met it are found: the others fire, and those are tried again after a second, in a statement of their own.
+"""
+
+import logging
+from collections.abc import Callable
+
+from evertick.domain.schedule.instants import SECOND_US, from_us
+from evertick.roles.scheduler.planning import Planned
+from evertick.roles.scheduler.state import State
+from evertick.store import housekeeping, timers
+from evertick.store.database import is_lock_timeout, was_rolled_back
+from evertick.store.timers import Fired
+
+logger = logging.getLogger("evertick.scheduler")
+
+BUSY_US = SECOND_US // 10
+"""After so long a timer is tried again that someone else had locked."""
+ASIDE_US = SECOND_US
+"""And one that ran into the session's lock_timeout."""
+LOCK_TIMEOUTS = 8
+"""A batch runs into so many at most. What is left is tried after the next batch, so that others have their turn."""
+
+
+class Sending:
+    """Knows which jobs ran into a lock. `settle` is told of each part that was fired."""
+
+    def __init__(self, state: State, settle: Callable[[Planned, Fired], None]) -> None:
+        self._state = state
+        self._settle = settle
+        self._apart: set[int] = set()
+
+    async def send(self, planned: Planned) -> bool:
+        """Fire all but what meets a lock. Returns whether nothing did that had not done so before."""
+        apart = self._apart & {entry.timer.job_id for entry in planned.entries}
+        self._apart -= apart
+        parts = planned.parted(apart)
+        conflicts = 0
+        is_clean = True
+        while parts:
+            part = parts.pop(0)
+            try:
+                fired = await self._fire(part)
+            except Exception as error:
+                if not is_lock_timeout(error):
+                    raise
+                conflicts += 1
+                is_clean = is_clean and part.entries[0].timer.job_id in apart
+                smaller = part.split()
+                if not smaller:
+                    self._put_aside(part, ASIDE_US)
+                parts[:0] = smaller
+                if conflicts == LOCK_TIMEOUTS:
+                    break
+            else:
+                self._settle(part, fired)
+        for part in parts:
+            self._put_aside(part, BUSY_US)
+        return is_clean
+
+    def _put_aside(self, part: Planned, pause_us: int) -> None:
+        at_us = self._state.clock.now_us() + pause_us
+        for entry in part.entries:
+            self._apart.add(entry.timer.job_id)
+            self._state.agenda.again(entry, at_us)
+        logger.warning("%d timers met locks that others hold, and are tried apart", len(part.entries))
+
+    async def _fire(self, planned: Planned) -> Fired:
+        """Fire, and if the ledgers lack the day, add it and fire again."""
+        try:
+            return await self._write(planned)
+        except Exception as error:
+            if not timers.lacks_day(error):
+                raise
+        at_us = max(self._state.holdings.last_seq, self._state.clock.now_us())
+        for day in sorted({from_us(at_us).date(), from_us(at_us + SECOND_US).date()}):
+            added = await housekeeping.add_day(self._state.pool, day)
+            logger.warning("the ledgers lacked %s, which janitors add days before%s", day, ": added" if added else "")
+        return await self._write(planned)
+
+    async def _write(self, planned: Planned) -> Fired:
+        try:
+            return await timers.fire(
+                self._state.firing,
+                self._state.node,
+                self._state.holdings.epochs,
+                self._state.holdings.last_seq,
+                planned.firing,
+            )
+        except BaseException as error:
+            # Unless the server itself said that nothing was done, the statement may yet be under way there.
+            self._state.holdings.in_doubt = not (was_rolled_back(error) or timers.lacks_day(error))
+            raise
