@@ -7,6 +7,7 @@ from engine import (
     AT,
     MINUTE,
     Holder,
+    Job,
     Planned,
     add_job,
     add_timer,
@@ -19,6 +20,7 @@ from engine import (
 )
 from evertick.store import timers
 from evertick.store.outcomes import Again
+from evertick.store.timers import Timer
 
 HOUR_AHEAD = timedelta(hours=1)
 
@@ -193,10 +195,32 @@ async def test_nothing_planned_still_tells_the_time(connection: asyncpg.Connecti
 
 async def test_a_job_whose_rule_cannot_be_read_is_paused(connection: asyncpg.Connection, holder: Holder) -> None:
     broken, neighbour = await add_job(connection), await add_job(connection)
-    await timers.quarantine(connection, [broken.job_id], "rule 1 cannot be read")
+    await timers.quarantine(connection, [timer_of(broken)], "rule 1 cannot be read")
     rows = await connection.fetch(
         "SELECT job.status::text, job.pause_reason, timer.due_at = 'infinity' FROM jobs job JOIN timers timer"
         " USING (job_id) ORDER BY job.job_id"
     )
     assert [tuple(row) for row in rows] == [("paused", "rule 1 cannot be read", True), ("active", None, False)]
     assert (await holder.fire(Planned(broken), Planned(neighbour))).runs == 1
+
+
+@pytest.mark.parametrize("is_missing", [False, True])
+async def test_a_job_that_has_another_rule_by_now_is_not_paused(
+    connection: asyncpg.Connection, *, is_missing: bool
+) -> None:
+    job = await add_job(connection)
+    planned = timer_of(job)._replace(rule_id=job.rule_id + 1)
+    assert await timers.quarantine(connection, [planned], "gone", is_missing=is_missing) == 0
+    assert await connection.fetchval("SELECT status::text FROM jobs") == "active"
+
+
+async def test_a_job_is_paused_for_a_missing_rule_only_while_it_is_missing(connection: asyncpg.Connection) -> None:
+    job = await add_job(connection)
+    assert await timers.quarantine(connection, [timer_of(job)], "gone", is_missing=True) == 0
+    await connection.execute("DELETE FROM rules")
+    assert await timers.quarantine(connection, [timer_of(job)], "gone", is_missing=True) == 1
+    assert await connection.fetchval("SELECT status::text FROM jobs") == "paused"
+
+
+def timer_of(job: Job) -> Timer:
+    return Timer(job.job_id, "tick", AT, AT, 1, job.rule_id)

@@ -147,5 +147,10 @@ def _columns(firing: Firing) -> dict[str, Sequence[object]]:
     }
 
 
-async def quarantine(connection: Connection, job_ids: Sequence[int], reason: str) -> None:
-    await _SQL["quarantine"].execute(connection, job_ids=job_ids, reason=reason)
+async def quarantine(connection: Connection, broken: Sequence[Timer], reason: str, *, is_missing: bool = False) -> int:
+    """Pause jobs that still have the rule that cannot be read, or, if it was missing, still is. Returns how many."""
+    job_ids, rule_ids = [timer.job_id for timer in broken], [timer.rule_id for timer in broken]
+    paused: int = await _SQL["quarantine"].fetchval(
+        connection, job_ids=job_ids, rule_ids=rule_ids, reason=reason, is_missing=is_missing
+    )
+    return paused

@@ -68,10 +68,10 @@ async def delete(tenant: Tenant, job_id: str, *, expected_version: int | Collect
     key = job_key(job_id)
 
     async def work(connection: Session) -> None:
-        job = await locked(connection, tenant, key, expected_version)
+        job = await locked(connection, tenant, key, expected_version, to_delete=True)
         await jobs.forget_ahead(connection, key, job.now_at)
         await jobs.add_gaps(connection, key, job.spec_version, unfired(job))
-        await jobs.delete(connection, key)
+        await jobs.delete(connection, key, job.now_at)
 
     await tenant.transact(work)
 

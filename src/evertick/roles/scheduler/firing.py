@@ -11,7 +11,7 @@ from evertick.roles.scheduler.planning import Planned, plan_firing
 from evertick.roles.scheduler.state import State
 from evertick.store import timers
 from evertick.store.database import was_rolled_back
-from evertick.store.timers import WAIT, Fired
+from evertick.store.timers import WAIT, Fired, Timer
 
 logger = logging.getLogger("evertick.scheduler")
 
@@ -110,14 +110,15 @@ class Firing:
         if not planned.unreadable:
             return
         broken = [entry for entry in entries if entry.timer.job_id in planned.unreadable]
-        by_reason: dict[str, list[int]] = {}
+        by_reason: dict[tuple[str, bool], list[Timer]] = {}
         for _, timer in broken:
             # Why it could not be read says more than that it is not there.
             reason = self._state.rulebook.unreadable.get(timer.rule_id, planned.unreadable[timer.job_id])
-            by_reason.setdefault(reason, []).append(timer.job_id)
-        for reason, job_ids in by_reason.items():
-            logger.error("paused %d jobs: %s", len(job_ids), reason)
-            await timers.quarantine(self._state.pool, job_ids, reason)
+            by_reason.setdefault((reason, self._state.rulebook.is_missing(timer.rule_id)), []).append(timer)
+        for (reason, is_missing), found in by_reason.items():
+            paused = await timers.quarantine(self._state.pool, found, reason, is_missing=is_missing)
+            if paused:
+                logger.error("paused %d jobs: %s", paused, reason)
         for entry in broken:
             self._state.agenda.forget(entry)
 

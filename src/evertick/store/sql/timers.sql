@@ -319,14 +319,28 @@ SELECT clock.now_at, tally.runs, tally.lane_ids, coalesce(tally.last_seq, :last_
        ) AS tally;
 
 -- name: quarantine
--- Pauses jobs whose rule cannot be read, so that they harm nobody and wait for a person. Indexes: *_pkey.
-WITH paused AS (
+-- Pauses jobs whose rule cannot be read, so that they harm nobody and wait for a person. One that has another rule by
+-- now is left alone. So is one whose rule was missing and is there: a rule is committed before whatever refers to it,
+-- so the timer was of a server that has lost it. Indexes: *_pkey.
+WITH broken AS MATERIALIZED (
+    SELECT timer.job_id
+      FROM unnest(:job_ids::bigint[], :rule_ids::bigint[]) AS given (job_id, rule_id)
+      JOIN timers timer
+        ON timer.partition = (given.job_id & 255)::smallint AND timer.job_id = given.job_id AND timer.kind = 'tick'
+       AND timer.rule_id = given.rule_id
+     WHERE NOT (:is_missing::boolean AND EXISTS (SELECT FROM rules WHERE rules.rule_id = given.rule_id))
+),
+paused AS (
     UPDATE jobs
        SET status = 'paused', paused_at = clock_at(), updated_at = clock_at(), pause_reason = :reason::text
-     WHERE job_id = ANY(:job_ids::bigint[]) AND status = 'active'
- RETURNING job_id
+      FROM broken
+     WHERE jobs.job_id = broken.job_id AND status = 'active'
+ RETURNING jobs.job_id
+),
+stopped AS (
+    UPDATE timers
+       SET due_at = 'infinity'
+      FROM paused
+     WHERE timers.partition = (paused.job_id & 255)::smallint AND timers.job_id = paused.job_id AND timers.kind = 'tick'
 )
-UPDATE timers
-   SET due_at = 'infinity'
-  FROM paused
- WHERE timers.partition = (paused.job_id & 255)::smallint AND timers.job_id = paused.job_id AND timers.kind = 'tick';
+SELECT count(*) FROM paused;
