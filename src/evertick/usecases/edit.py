@@ -3,7 +3,7 @@
 1. Lock the job, then its tick's timer: a firing that has it ends first.
 2. The same specification again changes nothing.
 3. Same ticks as before: the timer keeps its place, whatever else changes. Otherwise it moves to the new schedule's
-   first tick after now, and ticks that were due and not yet fired are a gap.
+   first tick after now, and ticks whose fire time has passed and that have not fired are a gap.
 4. Runs that stand already keep their version.
 """
 
