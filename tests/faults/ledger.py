@@ -35,10 +35,12 @@ SELECT attempt.job_id, attempt.fire_at, attempt.reason::text, attempt.lane_id, a
 _WITHDRAWALS = "SELECT job_id, fire_at, reason::text, withdrawn_at FROM withdrawals"
 _GAPS = "SELECT job_id, first_at, last_at, ticks, reason::text FROM gaps"
 _TIMERS = "SELECT job_id, kind::text, fire_at, due_at FROM timers WHERE due_at < 'infinity'"
-# A job's ticks are judged up to where its timer stands, up to its deletion, or all of them once the last was fired.
+# A job's ticks are judged up to its deletion, up to where its timer stands, or all of them once the last was fired.
+# Their fire times decide, not their due times. One at the instant of an edit or a deletion belongs to the time before.
 _VERSIONS = """
 SELECT version.job_id, version.effective_at, version.spec::text, job.created_at,
-       coalesce(job.deleted_at, tick.fire_at, finished.finished_at, job.created_at) AS until_at
+       coalesce(job.deleted_at + interval '1 microsecond', tick.fire_at,
+                finished.finished_at + interval '1 microsecond', clock_at()) AS until_at
   FROM job_versions version
   JOIN jobs job USING (job_id)
   LEFT JOIN timers tick ON tick.job_id = job.job_id AND tick.kind = 'tick'

@@ -165,6 +165,30 @@ async def test_a_job_with_a_corrupt_rule_is_paused_with_the_reason_and_its_neigh
     assert await node.fire_due() == 0
 
 
+async def test_a_rule_that_was_not_there_at_first_is_read_when_it_comes(
+    connection: asyncpg.Connection, node: Scheduler
+) -> None:
+    job = await add_job(connection, "now")
+    kept = await connection.fetchrow("DELETE FROM rules RETURNING digest, canonical")
+    assert kept is not None
+    await node.loading.step()
+    assert node.state.rulebook.is_missing(job.rule_id)
+    await connection.execute("INSERT INTO rules (digest, canonical) VALUES ($1, $2)", *kept)
+    await node.fire_due()
+    assert await runs_of(connection, job) == [(AT, "catch_up", 1)]
+
+
+async def test_a_job_whose_rule_is_missing_is_paused_with_the_reason(
+    connection: asyncpg.Connection, node: Scheduler
+) -> None:
+    job = await add_job(connection, "now")
+    await connection.execute("DELETE FROM rules")
+    await node.fire_due()
+    assert await connection.fetchval("SELECT status::text FROM jobs") == "paused"
+    reason = await connection.fetchval("SELECT pause_reason FROM jobs")
+    assert reason == f"rule {job.rule_id} is missing"
+
+
 async def test_more_rules_than_are_kept_pause_nobody(
     connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:

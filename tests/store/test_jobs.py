@@ -4,14 +4,17 @@ import asyncio
 from datetime import timedelta
 
 import asyncpg
+import pytest
 
 from engine import AT, MINUTE, Holder, Planned, add_job, until_blocked
 from evertick.store import jobs, tenants
 from evertick.store.database import Pool, connect
-from evertick.store.jobs import NewJob
+from evertick.store.jobs import NewJob, NumbersTaken, Place, Refused
 from evertick.store.statements import Statement
 
 HOUR = timedelta(hours=1)
+RULE = b"a rule's digest."
+PLACE = Place("default", 7, 1)
 
 
 def new_job(number: int, name: str, **changes: object) -> NewJob:
@@ -22,7 +25,7 @@ def new_job(number: int, name: str, **changes: object) -> NewJob:
         "{}",
         "default",
         "{}",
-        1,
+        RULE,
         300,
         "UTC",
         "send",
@@ -30,7 +33,6 @@ def new_job(number: int, name: str, **changes: object) -> NewJob:
         "{}",
         AT,
         AT,
-        1,
         1,
     )._replace(**changes)  # type: ignore[arg-type]
 
@@ -50,12 +52,27 @@ async def test_numbers_are_never_given_twice(connection: asyncpg.Connection) -> 
     assert now_at <= await connection.fetchval("SELECT clock_at()")
 
 
-async def test_a_rule_has_one_id_whoever_adds_it(connection: asyncpg.Connection, pool: Pool) -> None:
+async def test_a_rule_is_added_once_whoever_adds_it(connection: asyncpg.Connection, pool: Pool) -> None:
     texts = {bytes([number]) * 16: f"rule {number}" for number in range(50)}
     turned = dict(reversed(texts.items()))
-    found = await asyncio.gather(*(jobs.add_rules(pool, each) for each in (texts, turned, texts, turned)))
-    assert all(ids == found[0] for ids in found)
-    assert len(set(found[0].values())) == 50
+    await asyncio.gather(*(jobs.add_rules(pool, each) for each in (texts, turned, texts, turned)))
+    assert await connection.fetchval("SELECT count(DISTINCT rule_id) FROM rules") == 50
+
+
+async def test_the_id_of_a_rule_is_the_first_63_bits_of_its_digest(connection: asyncpg.Connection) -> None:
+    for digest in (bytes(range(1, 17)), b"\xff" * 16, b"\x00" * 15 + b"\x01"):
+        await jobs.add_rules(connection, {digest: "rule"})
+        rule_id = await connection.fetchval("SELECT rule_id FROM rules WHERE digest = $1", digest)
+        assert rule_id == int.from_bytes(digest[:8]) >> 1
+
+
+async def test_a_rule_whose_id_another_one_has_is_missing_rather_than_wrong(connection: asyncpg.Connection) -> None:
+    await jobs.add_places(connection, 1, [PLACE])
+    await jobs.add_rules(connection, {RULE: "rule"})
+    alike = RULE[:8] + b"elsewise"
+    await jobs.add_rules(connection, {alike: "another rule"})
+    assert await jobs.create(connection, 1, AT, [new_job(1, "a", digest=alike)]) is None
+    assert await connection.fetchval("SELECT count(*) FROM jobs") == 0
 
 
 async def test_a_rule_that_someone_is_adding_is_waited_for(connection: asyncpg.Connection, database_url: str) -> None:
@@ -63,24 +80,69 @@ async def test_a_rule_that_someone_is_adding_is_waited_for(connection: asyncpg.C
     try:
         transaction = connection.transaction()
         await transaction.start()
-        mine = await jobs.add_rules(connection, {b"x": "rule"})
+        await jobs.add_rules(connection, {b"x": "rule"})
         adding = asyncio.create_task(jobs.add_rules(other, {b"x": "rule"}))
         await until_blocked(connection, other)
         await transaction.commit()
-        assert await adding == mine
+        await adding
+        assert await other.fetchval("SELECT count(*) FROM rules") == 1
     finally:
         await other.close()
 
 
 async def test_lanes_are_what_their_ids_say(connection: asyncpg.Connection) -> None:
-    await jobs.add_lanes(connection, [5 << 10 | 255 << 2 | 2, 5 << 10 | 255 << 2 | 2])
-    (lane,) = await connection.fetch("SELECT queue_id, partition, priority, head FROM lanes")
-    assert tuple(lane) == (5, 255, 2, 0)
+    for _ in range(2):
+        await jobs.add_places(connection, 1, [Place("mail", 255, 2)])
+    queue_id = await connection.fetchval("SELECT queue_id FROM queues WHERE tenant_id = 1 AND name = 'mail'")
+    (lane,) = await connection.fetch("SELECT lane_id, queue_id, partition, priority, head FROM lanes")
+    assert tuple(lane) == (queue_id << 10 | 255 << 2 | 2, queue_id, 255, 2, 0)
+
+
+async def test_the_id_of_a_queue_is_not_given_again_when_its_commit_was_lost(connection: asyncpg.Connection) -> None:
+    ids = set()
+    for number in range(20):
+        await jobs.add_places(connection, 1, [PLACE._replace(queue=f"queue-{number}")])
+        ids.add(await connection.fetchval("DELETE FROM queues RETURNING queue_id"))
+    assert len(ids) == 20
+
+
+@pytest.mark.parametrize("lost", ["rules", "queues", "lanes"])
+async def test_nothing_is_written_while_something_is_missing_that_it_refers_to(
+    connection: asyncpg.Connection, lost: str
+) -> None:
+    await jobs.add_rules(connection, {RULE: "rule"})
+    await jobs.add_places(connection, 1, [PLACE])
+    created = await jobs.create(connection, 1, AT, [new_job(1, "a")])
+    assert created == {1 << 8 | 7}
+    await connection.execute(f"DELETE FROM {lost}")
+    assert await jobs.create(connection, 1, AT, [new_job(2, "b")]) is None
+    assert await jobs.edit(connection, 1, new_job(1, "c"), 2, AT) is Refused.INCOMPLETE
+    for table in ("jobs", "job_versions", "timers"):
+        assert await connection.fetchval(f"SELECT count(*) FROM {table}") == 1
+    assert await connection.fetchval("SELECT name FROM jobs") == "a"
+
+
+async def test_a_queue_of_another_tenant_is_no_substitute(connection: asyncpg.Connection) -> None:
+    await jobs.add_rules(connection, {RULE: "rule"})
+    await jobs.add_places(connection, 2, [PLACE])
+    assert await jobs.create(connection, 1, AT, [new_job(1, "a")]) is None
+
+
+async def test_a_number_that_another_job_has_is_not_taken_for_a_name_that_is_taken(
+    connection: asyncpg.Connection,
+) -> None:
+    await jobs.add_rules(connection, {RULE: "rule"})
+    await jobs.add_places(connection, 1, [PLACE])
+    await jobs.create(connection, 1, AT, [new_job(1, "a")])
+    with pytest.raises(NumbersTaken):
+        await jobs.create(connection, 1, AT, [new_job(1, "b")])
 
 
 async def test_only_jobs_whose_name_is_free_are_created_and_nothing_of_the_others(
     connection: asyncpg.Connection,
 ) -> None:
+    await jobs.add_rules(connection, {RULE: "rule"})
+    await jobs.add_places(connection, 1, [PLACE])
     assert await jobs.create(connection, 1, AT, [new_job(1, "a")]) == {1 << 8 | 7}
     batch = [new_job(2, "a"), new_job(3, "b"), new_job(4, "b"), new_job(5, "c", fire_at=None, due_at=None)]
     assert await jobs.create(connection, 1, AT, batch) == {3 << 8 | 7, 5 << 8 | 7}

@@ -87,18 +87,28 @@ async def test_what_is_caught_up_waits_for_the_attempt_that_was_open_before_the_
     assert await world.fire() == 1
 
 
-async def test_a_jittered_tick_has_passed_when_its_due_time_has(world: World, tenant: Tenant) -> None:
+async def test_a_jittered_tick_has_passed_when_its_fire_time_has(world: World, tenant: Tenant) -> None:
     job = await create(tenant, {"schedule": "@hourly", "target": WORKER, "jitter_seconds": 1800})
     due_at = await world.connection.fetchval("SELECT due_at FROM timers")
     await pause(tenant, job.job_id)
-    await world.set_clock(due_at - timedelta(seconds=1))
+    await world.set_clock(at(60) - timedelta(seconds=1))
     assert (await resume(tenant, job.job_id)).next_run_at == at(60)
     assert await world.connection.fetchval("SELECT due_at FROM timers") == due_at
     await pause(tenant, job.job_id)
-    await world.set_clock(due_at)
+    await world.set_clock(at(60))
     assert (await resume(tenant, job.job_id)).next_run_at == at(120)
     assert await world.connection.fetchval("SELECT due_at FROM timers") == due_at + timedelta(hours=1)
     assert await world.gaps_of(job) == [(at(60), at(60), 1, "paused")]
+
+
+async def test_a_jittered_tick_that_is_not_due_yet_is_a_gap_of_the_job_that_is_deleted(
+    world: World, tenant: Tenant
+) -> None:
+    job = await create(tenant, {"schedule": "@hourly", "target": WORKER, "jitter_seconds": 1800})
+    await world.set_clock(at(60))
+    assert await world.fire() == 0
+    await delete(tenant, job.job_id)
+    assert await world.gaps_of(job) == [(at(60), at(60), 1, "missed")]
 
 
 @pytest.mark.parametrize(("missed", "runs", "gaps"), [(Missed.SKIP, 0, 1), (Missed.RUN_ONCE, 1, 0)])

@@ -22,6 +22,7 @@ from evertick.usecases.create import create
 from evertick.usecases.views import Job
 
 MINUTE = timedelta(minutes=1)
+LOOK = timedelta(milliseconds=20)
 WORKER = {"type": "worker", "queue": "mail", "handler": "send"}
 NOON = datetime.combine(datetime.now(UTC), time(12), UTC)
 """Of today: the ledgers have a partition for it."""
@@ -43,6 +44,15 @@ class World:
         await self.connection.execute(
             "CREATE OR REPLACE FUNCTION clock_at() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE"
             f" AS $$ SELECT timestamptz '{at.isoformat()}' $$"
+        )
+
+    async def run_clock(self, at: datetime) -> None:
+        """From this instant on the clock moves a little, by `LOOK`, each time that someone looks at it."""
+        await self.connection.execute(
+            "CREATE SEQUENCE IF NOT EXISTS looks;"
+            "ALTER SEQUENCE looks RESTART;"
+            "CREATE OR REPLACE FUNCTION clock_at() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL UNSAFE"
+            f" AS $$ SELECT timestamptz '{at.isoformat()}' + nextval('looks') * interval '{LOOK}' $$"
         )
 
     async def minutely(self, **fields: object) -> Job:

@@ -1,17 +1,32 @@
 """Jobs: creating, reading and changing them. Called by the use cases, which lock a job before they change it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from enum import Enum, auto
 from typing import Any, NamedTuple
 
 import asyncpg
 
+from evertick.domain.errors import EvertickError
+from evertick.domain.ids import partition_of
 from evertick.domain.misfire import Gap
 from evertick.domain.schedule.instants import from_us
 from evertick.store import statements
 from evertick.store.statements import Connection
 
 _SQL = statements.load("jobs")
+
+
+class NumbersTaken(EvertickError):  # noqa: N818 - says what is wrong
+    """Other jobs have the numbers that were drawn for new ones: a fail-over lost the draw and issued them again."""
+
+
+class Place(NamedTuple):
+    """Where a job's attempts go: a lane by the name of its queue."""
+
+    queue: str
+    partition: int
+    priority: int
 
 
 class NewJob(NamedTuple):
@@ -26,7 +41,7 @@ class NewJob(NamedTuple):
     spec: str
     queue: str
     labels: str
-    rule_id: int
+    digest: bytes
     timeout: int
     timezone: str
     handler: str | None
@@ -34,8 +49,21 @@ class NewJob(NamedTuple):
     retry: str
     fire_at: datetime | None
     due_at: datetime | None
-    queue_id: int
     priority: int
+
+
+class Referred(NamedTuple):
+    """The ids of what an edited job refers to."""
+
+    rule_id: int
+    queue_id: int
+
+
+class Refused(Enum):
+    """Why the next version of a job was not written."""
+
+    NAME_TAKEN = auto()  # another job has the name, and the transaction is lost
+    INCOMPLETE = auto()  # its rule, queue or lane is missing
 
 
 class JobRow(NamedTuple):
@@ -100,20 +128,22 @@ async def numbers(connection: Connection, count: int) -> tuple[datetime, list[in
     return row["now_at"], row["numbers"]
 
 
-async def add_rules(connection: Connection, canonicals: Mapping[bytes, str]) -> dict[bytes, int]:
-    """The ids of rules by digest; those that are not there yet are added."""
+async def add_rules(connection: Connection, canonicals: Mapping[bytes, str]) -> None:
     await _SQL["add_rules"].execute(connection, digests=list(canonicals), canonicals=list(canonicals.values()))
-    # A statement of its own: what someone else has just added is there to be seen only now.
-    rows = await _SQL["find_rules"].fetch(connection, digests=list(canonicals))
-    return {row["digest"]: row["rule_id"] for row in rows}
 
 
-async def add_queues(connection: Connection, tenant_id: int, names: Iterable[str]) -> None:
+def places_of(jobs: Iterable[NewJob]) -> set[Place]:
+    found = {(job.queue, partition_of(job.job_id), job.priority) for job in jobs}
+    return {Place(*place) for place in found}
+
+
+async def add_places(connection: Connection, tenant_id: int, places: Collection[Place]) -> None:
+    """Add the queues and lanes that are not there yet."""
+    names = {place.queue for place in places}
     await _SQL["add_queues"].execute(connection, tenant_id=tenant_id, names=list(names))
-
-
-async def add_lanes(connection: Connection, lane_ids: Iterable[int]) -> None:
-    await _SQL["add_lanes"].execute(connection, lane_ids=list(lane_ids))
+    # A statement of its own: a queue that someone else has just added is there to be seen only now.
+    columns = _columns(("queues", "partitions", "priorities"), list(places))
+    await _SQL["add_lanes"].execute(connection, tenant_id=tenant_id, **columns)
 
 
 async def create(
@@ -122,21 +152,29 @@ async def create(
     now_at: datetime,
     jobs: Sequence[NewJob],
     gaps: Sequence[tuple[int, Gap]] = (),
-) -> set[int]:
-    """Create jobs, with gaps by job id, and return the ids of those whose name was free."""
+) -> set[int] | None:
+    """Create jobs, with gaps by job id, and return the ids of those whose name was free.
+
+    None: nothing is written, since a rule, queue or lane is missing that they refer to.
+    """
     kinds: dict[tuple[Any, ...], int] = {}
     own = [(*job[:_OWN], kinds.setdefault(job[_OWN:], len(kinds))) for job in jobs]
     values = _columns(_OWN_PARAMETERS, own) | _columns(_KIND_PARAMETERS, list(kinds))
+    values |= _columns(_LANE_PARAMETERS, list(places_of(jobs)))
     noted = {f"gap_{name}": column for name, column in _gap_columns([gap for _, gap in gaps]).items()}
-    rows = await _SQL["create"].fetch(
-        connection,
-        tenant_id=tenant_id,
-        now_at=now_at,
-        gap_job_ids=[job_id for job_id, _ in gaps],
-        **noted,
-        **values,
-    )
-    return {row["job_id"] for row in rows}
+    try:
+        row = await _SQL["create"].fetchrow(
+            connection,
+            tenant_id=tenant_id,
+            now_at=now_at,
+            gap_job_ids=[job_id for job_id, _ in gaps],
+            **noted,
+            **values,
+        )
+    except asyncpg.UniqueViolationError as error:
+        raise NumbersTaken(str(error)) from error
+    assert row is not None
+    return set(row["job_ids"]) if row["is_complete"] else None
 
 
 _OWN_PARAMETERS = ("job_ids", "names", "payloads", "specs", "kinds")
@@ -144,7 +182,7 @@ _OWN = len(_OWN_PARAMETERS) - 1
 _KIND_PARAMETERS = (
     "queues",
     "labels",
-    "rule_ids",
+    "digests",
     "timeouts",
     "timezones",
     "handlers",
@@ -152,9 +190,9 @@ _KIND_PARAMETERS = (
     "retries",
     "fire_ats",
     "due_ats",
-    "queue_ids",
     "priorities",
 )
+_LANE_PARAMETERS = ("lane_queues", "lane_partitions", "lane_priorities")
 
 
 def _columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Sequence[Any]]:
@@ -201,9 +239,10 @@ async def owned(connection: Connection, tenant_id: int, job_id: int) -> bool:
     return is_owned
 
 
-async def lock(connection: Connection, tenant_id: int, job_id: int) -> bool:
+async def lock(connection: Connection, tenant_id: int, job_id: int, *, to_delete: bool = False) -> bool:
     """Lock a job, if the tenant has it."""
-    return await _SQL["lock"].fetchval(connection, tenant_id=tenant_id, job_id=job_id) is not None
+    statement = _SQL["lock_to_delete" if to_delete else "lock"]
+    return await statement.fetchval(connection, tenant_id=tenant_id, job_id=job_id) is not None
 
 
 async def standing(connection: Connection, job_id: int) -> Standing:
@@ -220,16 +259,19 @@ async def has_payload(connection: Connection, job_id: int, spec_version: int, pa
     return same
 
 
-async def edit(connection: Connection, job: NewJob, spec_version: int, now_at: datetime) -> bool:
-    """Write the next version of a locked job. False: another job has the name, and the transaction is lost."""
+async def edit(
+    connection: Connection, tenant_id: int, job: NewJob, spec_version: int, now_at: datetime
+) -> Referred | Refused:
+    """Write the next version of a locked job."""
     values = job._asdict()
-    for unused in ("fire_at", "due_at", "queue_id", "priority"):
-        del values[unused]
+    del values["fire_at"], values["due_at"]
     try:
-        await _SQL["edit"].execute(connection, spec_version=spec_version, now_at=now_at, **values)
+        row = await _SQL["edit"].fetchrow(
+            connection, tenant_id=tenant_id, spec_version=spec_version, now_at=now_at, **values
+        )
     except asyncpg.UniqueViolationError:
-        return False
-    return True
+        return Refused.NAME_TAKEN
+    return Refused.INCOMPLETE if row is None else Referred(*row)
 
 
 async def move_timer(connection: Connection, job_id: int, timer: TickTimer) -> None:
@@ -272,5 +314,5 @@ async def catch_up(connection: Connection, job: Standing, fire_ats: Sequence[dat
     )
 
 
-async def delete(connection: Connection, job_id: int) -> None:
-    await _SQL["delete"].execute(connection, job_id=job_id)
+async def delete(connection: Connection, job_id: int, now_at: datetime) -> None:
+    await _SQL["delete"].execute(connection, job_id=job_id, now_at=now_at)

@@ -77,6 +77,13 @@ class Fired(NamedTuple):
     lane_ids: Sequence[int]
 
 
+class Quarantined(NamedTuple):
+    """How many jobs were paused, and the ids of those that someone else has locked."""
+
+    paused: int
+    locked: frozenset[int]
+
+
 async def load(
     connection: Connection, partitions: Sequence[int], from_ats: Sequence[datetime], before_at: datetime, most: int
 ) -> list[Timer]:
@@ -156,12 +163,15 @@ def _columns(firing: Firing) -> dict[str, Sequence[object]]:
     }
 
 
-async def quarantine(connection: Connection, broken: Mapping[int, int], reason: str) -> set[int]:
-    """Pause jobs, given with the rule that cannot be read. Returns those that someone else has locked."""
-    rows = await _SQL["quarantine"].fetch(
-        connection, job_ids=list(broken), rule_ids=list(broken.values()), reason=reason
+async def quarantine(
+    connection: Connection, broken: Mapping[int, int], reason: str, *, is_missing: bool = False
+) -> Quarantined:
+    """Pause jobs that still have the given rule, which cannot be read or, if it was missing, still is."""
+    row = await _SQL["quarantine"].fetchrow(
+        connection, job_ids=list(broken), rule_ids=list(broken.values()), reason=reason, is_missing=is_missing
     )
-    return {row["job_id"] for row in rows}
+    assert row is not None
+    return Quarantined(row["paused"], frozenset(row["locked"]))
 
 
 def lacks_day(error: BaseException) -> bool:

@@ -1,31 +1,36 @@
-"""Ids of rules, queues and lanes: rows that are added once, never change, and are remembered from then on."""
+"""Rules, queues and lanes that jobs refer to: they are added before the jobs, and never removed.
 
-from collections.abc import Iterable, Mapping, Set as AbstractSet
-from typing import NamedTuple
+What this process has added it does not add again. That is only a hint: a fail-over or a restore may have taken away
+what was committed. So no id is kept here. The statement that writes a job looks up all that it refers to, by digest
+and by name, and writes nothing if something is missing.
+"""
 
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import NamedTuple, TypeVar
+
+from evertick.domain.errors import EvertickError
 from evertick.domain.policies import Priority
-from evertick.store import jobs, rules
+from evertick.store import jobs
 from evertick.store.database import Pool
+from evertick.store.jobs import Place
 from evertick.store.statements import Connection
 
-_MOST_RULES = 100_000
+_T = TypeVar("_T")
+_TRIES = 3
+_MOST = 100_000
 _PRIORITIES = {Priority.HIGH: 0, Priority.NORMAL: 1, Priority.LOW: 2}
 
 
-class Place(NamedTuple):
-    """Where a job's attempts go."""
-
-    queue: str
-    partition: int
-    priority: int
+class NotAdded(EvertickError):  # noqa: N818 - says what is wrong
+    """A rule, queue or lane was added and is still missing."""
 
 
-class Ids(NamedTuple):
-    """The ids of rules by digest, of queues by name, and of lanes."""
+class References(NamedTuple):
+    """What jobs of a tenant refer to: the canonical texts of rules by digest, and lanes."""
 
-    rules: Mapping[bytes, int]
-    queues: Mapping[str, int]
-    lanes: AbstractSet[int]
+    tenant_id: int
+    canonicals: Mapping[bytes, str]
+    places: Collection[Place]
 
 
 def priority_number(priority: Priority) -> int:
@@ -34,7 +39,7 @@ def priority_number(priority: Priority) -> int:
 
 
 class Catalogue:
-    """What this process knows to be committed.
+    """What this process believes to be there.
 
     With a pool of its own, what is missing is committed there and then: who adds the same in another transaction does
     not wait for this one's end.
@@ -42,44 +47,34 @@ class Catalogue:
 
     def __init__(self, pool: Pool | None = None) -> None:
         self._pool = pool
-        self._rules: dict[bytes, int] = {}
-        self._queues: dict[tuple[int, str], int] = {}
-        self._lanes: set[int] = set()
+        self._digests: set[bytes] = set()
+        self._places: set[tuple[int, Place]] = set()
 
-    async def add(
-        self, connection: Connection, tenant_id: int, canonicals: Mapping[bytes, str], places: Iterable[Place]
-    ) -> Ids:
-        """The ids of rules (canonical texts by digest), queues and lanes. What is missing is added."""
-        places = set(places)
-        connection = self._pool or connection
-        rule_ids = await self._add_rules(connection, canonicals)
-        queue_ids = await self._add_queues(connection, tenant_id, {place.queue for place in places})
-        lanes = {queue_ids[place.queue] << 10 | place.partition << 2 | place.priority for place in places}
-        if not lanes <= self._lanes:
-            await jobs.add_lanes(connection, lanes - self._lanes)
-        ids = Ids(rule_ids, queue_ids, lanes)
-        if self._pool is not None:
-            self.remember(tenant_id, ids)
-        return ids
+    async def write(
+        self, connection: Connection, wanted: References, statement: Callable[[], Awaitable[_T | None]]
+    ) -> _T:
+        """Run a statement that refers to these. It answers None, and has done nothing, while one is missing."""
+        for _ in range(_TRIES):
+            await self._add(self._pool or connection, wanted)
+            written = await statement()
+            if written is not None:
+                return written
+            self._forget(wanted)
+        raise NotAdded("a rule, a queue or a lane that a job refers to is missing, though it was added")
 
-    def remember(self, tenant_id: int, ids: Ids) -> None:
-        """Ask no more for these. Only for what is committed: the ids of what is undone would lead nowhere."""
-        if len(self._rules) > _MOST_RULES:
-            self._rules.clear()
-        self._rules.update(ids.rules)
-        self._queues.update({(tenant_id, name): queue_id for name, queue_id in ids.queues.items()})
-        self._lanes |= ids.lanes
+    async def _add(self, connection: Connection, wanted: References) -> None:
+        canonicals = {digest: text for digest, text in wanted.canonicals.items() if digest not in self._digests}
+        places = [place for place in wanted.places if (wanted.tenant_id, place) not in self._places]
+        if canonicals:
+            await jobs.add_rules(connection, canonicals)
+        if places:
+            await jobs.add_places(connection, wanted.tenant_id, places)
+        if len(self._digests) + len(self._places) > _MOST:
+            self._digests.clear()
+            self._places.clear()
+        self._digests.update(canonicals)
+        self._places.update((wanted.tenant_id, place) for place in places)
 
-    async def _add_rules(self, connection: Connection, canonicals: Mapping[bytes, str]) -> dict[bytes, int]:
-        known = {digest: self._rules[digest] for digest in canonicals if digest in self._rules}
-        missing = {digest: text for digest, text in canonicals.items() if digest not in known}
-        return known | await jobs.add_rules(connection, missing) if missing else known
-
-    async def _add_queues(self, connection: Connection, tenant_id: int, names: Iterable[str]) -> dict[str, int]:
-        known = {name: self._queues[tenant_id, name] for name in names if (tenant_id, name) in self._queues}
-        missing = set(names) - known.keys()
-        if not missing:
-            return known
-        await jobs.add_queues(connection, tenant_id, missing)
-        found = await rules.queues(connection, missing, tenant_id)
-        return known | {queue.name: queue.queue_id for queue in found}
+    def _forget(self, wanted: References) -> None:
+        self._digests.difference_update(wanted.canonicals)
+        self._places.difference_update((wanted.tenant_id, place) for place in wanted.places)

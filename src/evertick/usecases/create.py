@@ -9,9 +9,10 @@ from datetime import datetime
 
 from evertick.domain.ids import Prefix, format_id
 from evertick.domain.job.fields import spec_to_fields
+from evertick.domain.job.spec import JobSpec
 from evertick.store import jobs
 from evertick.usecases.context import Tenant
-from evertick.usecases.drafting import Draft, Drafter, refer, write
+from evertick.usecases.drafting import Draft, Drafter, numbered, write
 from evertick.usecases.errors import NameTaken
 from evertick.usecases.views import Job, JobStatus, in_force
 from evertick.usecases.writing import as_spec
@@ -23,11 +24,13 @@ async def create(tenant: Tenant, job: object) -> Job:
     InvalidFields says what is wrong with it, NameTaken that another job has its name.
     """
     spec = as_spec(job)
+    return await numbered(lambda: _create(tenant, spec))
+
+
+async def _create(tenant: Tenant, spec: JobSpec) -> Job:
     now_at, (number,) = await jobs.numbers(tenant.pool, 1)
     new = await Drafter(tenant, now_at).draft_with_care(spec, number)
-    ids = await refer(tenant.pool, tenant, [new])
-    tenant.catalogue.remember(tenant.tenant_id, ids)
-    created = await write(tenant.pool, tenant, [new], ids, now_at)
+    created = await write(tenant.pool, tenant, [new], now_at)
     if not created:
         raise NameTaken(str(new.spec.name))
     tenant.notify(created)

@@ -18,9 +18,9 @@ from evertick.domain.schedule.text import is_recurrence
 from evertick.runtime.courtesy import Slices, aside
 from evertick.store import jobs
 from evertick.store.database import Session
-from evertick.usecases.catalogue import Ids
+from evertick.store.jobs import NumbersTaken
 from evertick.usecases.context import Tenant
-from evertick.usecases.drafting import Draft, Drafter, refer, write
+from evertick.usecases.drafting import Draft, Drafter, write
 from evertick.usecases.writing import as_spec
 
 _PART = 1000
@@ -67,13 +67,17 @@ async def create_many(
 
     `lines` is what their author calls them; 1, 2, 3 … unless it is given.
     """
-    done = ahead or await draft_ahead(tenant, batch)
     names = lines or range(1, len(batch) + 1)
-    creation = await tenant.transact(lambda connection: _Creation(tenant, batch, done, names).run(connection))
-    for ids in creation.referred:
-        tenant.catalogue.remember(tenant.tenant_id, ids)
+    try:
+        creation = await _create(tenant, batch, ahead or await draft_ahead(tenant, batch), names)
+    except NumbersTaken:
+        creation = await _create(tenant, batch, await draft_ahead(tenant, batch), names)
     tenant.notify(creation.created)
     return creation.verdicts()
+
+
+async def _create(tenant: Tenant, batch: Sequence[object], ahead: Ahead, lines: Sequence[int]) -> "_Creation":
+    return await tenant.transact(lambda connection: _Creation(tenant, batch, ahead, lines).run(connection))
 
 
 def _schedule_of(job: object) -> str:
@@ -107,7 +111,6 @@ class _Creation:
         self._job_ids: dict[int, int] = {}
         self._slices = Slices()
         self.created: set[int] = set()
-        self.referred: list[Ids] = []
 
     async def run(self, connection: Session) -> "_Creation":
         drafts: Sequence[Draft] = ()
@@ -149,9 +152,7 @@ class _Creation:
 
     async def _write(self, connection: Session, drafts: Sequence[Draft]) -> None:
         if drafts:
-            ids = await refer(connection, self._tenant, drafts)
-            self.referred.append(ids)
-            self.created |= await write(connection, self._tenant, drafts, ids, self._ahead.now_at)
+            self.created |= await write(connection, self._tenant, drafts, self._ahead.now_at)
 
     def _verdict(self, place: int) -> Verdict:
         job_id = self._job_ids.get(place)

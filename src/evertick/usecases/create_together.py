@@ -21,10 +21,11 @@ from evertick.runtime.courtesy import Slices
 from evertick.store import audit, jobs
 from evertick.store.audit import Change
 from evertick.store.database import is_transient
+from evertick.store.jobs import NumbersTaken
 from evertick.usecases import idempotency
 from evertick.usecases.context import Tenant
 from evertick.usecases.create import view
-from evertick.usecases.drafting import Draft, Drafter, refer, write
+from evertick.usecases.drafting import Draft, Drafter, numbered, write
 from evertick.usecases.errors import NameTaken
 from evertick.usecases.idempotency import Answer, Asked, InFlight, Verdict
 from evertick.usecases.joining import joined
@@ -55,11 +56,15 @@ class _Drafted(NamedTuple):
 
 async def create_together(tenant: Tenant, wanted: Sequence[Wanted]) -> list[Result | Exception]:
     """Create jobs. An exception in a result's place is that request's own."""
+    return await numbered(lambda: _create(tenant, wanted))
+
+
+async def _create(tenant: Tenant, wanted: Sequence[Wanted]) -> list[Result | Exception]:
     drafted = await _draft(tenant, wanted)
     try:
         return await _in_one(tenant, drafted)
     except Exception as error:
-        if len(wanted) == 1 or is_transient(error):
+        if len(wanted) == 1 or is_transient(error) or isinstance(error, NumbersTaken):
             raise
     return [await _alone(tenant, each) for each in drafted]
 
@@ -127,9 +132,7 @@ async def _created(tenant: Tenant, drafted: dict[int, _Drafted]) -> dict[int, Re
 
 async def _written(tenant: Tenant, drafts: dict[int, Draft], now_at: datetime) -> dict[int, Job]:
     news = list(drafts.values())
-    ids = await refer(tenant.pool, tenant, news)
-    tenant.catalogue.remember(tenant.tenant_id, ids)
-    created = await write(tenant.pool, tenant, news, ids, now_at)
+    created = await write(tenant.pool, tenant, news, now_at)
     tenant.notify(created)
     return {place: view(draft, now_at) for place, draft in drafts.items() if draft.job_id in created}
 

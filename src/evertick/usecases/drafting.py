@@ -1,10 +1,10 @@
 """From specifications to new jobs in the database."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from evertick.domain.ids import job_id_of, partition_for, partition_of
+from evertick.domain.ids import job_id_of, partition_for
 from evertick.domain.job.definition import Definition, define
 from evertick.domain.job.spec import JobSpec
 from evertick.domain.job.timing import Binding, Timing, binding_of, timing_of
@@ -13,11 +13,14 @@ from evertick.domain.schedule.instants import to_us
 from evertick.domain.schedule.text import is_recurrence
 from evertick.runtime.courtesy import aside
 from evertick.store import jobs
+from evertick.store.jobs import NumbersTaken, places_of
 from evertick.store.statements import Connection
-from evertick.usecases.catalogue import Ids, Place, priority_number
+from evertick.usecases.catalogue import References
 from evertick.usecases.context import Tenant
 from evertick.usecases.settling import swallowed
 from evertick.usecases.writing import job_row, with_name
+
+_T = TypeVar("_T")
 
 
 class Draft(NamedTuple):
@@ -67,21 +70,23 @@ class Drafter:
         return () if made.first_fire_at is None else swallowed(made.rule, self._now_us, to_us(made.first_fire_at))
 
 
-async def refer(connection: Connection, tenant: Tenant, drafts: Sequence[Draft]) -> Ids:
-    """The ids that drafts refer to."""
-    rules = {made.digest: made.canonical for _, _, made, _ in drafts}
-    places = {(spec.target.queue_name, partition_of(job_id), spec.priority) for job_id, spec, _, _ in drafts}
-    wanted = [Place(queue, partition, priority_number(priority)) for queue, partition, priority in places]
-    return await tenant.catalogue.add(connection, tenant.tenant_id, rules, wanted)
-
-
-async def write(
-    connection: Connection, tenant: Tenant, drafts: Sequence[Draft], ids: Ids, now_at: datetime
-) -> set[int]:
+async def write(connection: Connection, tenant: Tenant, drafts: Sequence[Draft], now_at: datetime) -> set[int]:
     """Write drafts, and return the ids of those whose name was free."""
     rows = [
-        job_row(job_id, spec, (made.digest, made.first_fire_at, made.first_due_at), ids)
-        for job_id, spec, made, _ in drafts
+        job_row(job_id, spec, (made.digest, made.first_fire_at, made.first_due_at)) for job_id, spec, made, _ in drafts
     ]
     gaps = [(job_id, gap) for job_id, _, _, gaps in drafts for gap in gaps]
-    return await jobs.create(connection, tenant.tenant_id, now_at, rows, gaps)
+    rules = {made.digest: made.canonical for _, _, made, _ in drafts}
+    return await tenant.catalogue.write(
+        connection,
+        References(tenant.tenant_id, rules, places_of(rows)),
+        lambda: jobs.create(connection, tenant.tenant_id, now_at, rows, gaps),
+    )
+
+
+async def numbered(work: Callable[[], Awaitable[_T]]) -> _T:
+    """Do work that numbers jobs and writes them; from its start if other jobs have got these numbers meanwhile."""
+    try:
+        return await work()
+    except NumbersTaken:
+        return await work()

@@ -3,24 +3,25 @@
 1. Lock the job, then its tick's timer: a firing that has it ends first.
 2. The same specification again changes nothing.
 3. Same ticks as before: the timer keeps its place, whatever else changes. Otherwise it moves to the new schedule's
-   first tick after now, and ticks that were due and not yet fired are a gap.
+   first tick after now, and ticks whose fire time has passed and that have not fired are a gap.
 4. Runs that stand already keep their version.
 """
 
 from collections.abc import Collection, Mapping
+from datetime import datetime
 from typing import NamedTuple
 
 from evertick.domain.errors import Fault, InvalidFields
-from evertick.domain.ids import Prefix, format_id, partition_of
+from evertick.domain.ids import Prefix, format_id
 from evertick.domain.job.fields import patched, read_spec
 from evertick.domain.job.spec import JobSpec
 from evertick.domain.schedule.text import is_recurrence
 from evertick.runtime.courtesy import aside
 from evertick.store import jobs
 from evertick.store.database import Session
-from evertick.store.jobs import NewJob, Standing, TickTimer
+from evertick.store.jobs import NewJob, Referred, Refused, Standing, TickTimer, places_of
 from evertick.usecases import writing
-from evertick.usecases.catalogue import Place, priority_number
+from evertick.usecases.catalogue import References
 from evertick.usecases.context import Tenant, job_key
 from evertick.usecases.create import create
 from evertick.usecases.errors import JobNotFound, NameTaken, VersionConflict
@@ -102,10 +103,15 @@ def _with_name(name: str, fields: object) -> object:
 
 
 async def locked(
-    connection: Session, tenant: Tenant, key: int, expected_version: int | Collection[int] | None = None
+    connection: Session,
+    tenant: Tenant,
+    key: int,
+    expected_version: int | Collection[int] | None = None,
+    *,
+    to_delete: bool = False,
 ) -> Standing:
     """Lock a job and its tick's timer, and tell how it stands. Of several versions that are expected, one is enough."""
-    if not await jobs.lock(connection, tenant.tenant_id, key):
+    if not await jobs.lock(connection, tenant.tenant_id, key, to_delete=to_delete):
         raise JobNotFound(format_id(Prefix.JOB, key))
     job = await jobs.standing(connection, key)
     expected = {expected_version} if isinstance(expected_version, int) else expected_version
@@ -129,28 +135,38 @@ async def _write(connection: Session, tenant: Tenant, job: Standing, spec: JobSp
         change = await aside(lambda: change_of(job, spec, tenant.shortest))
     else:
         change = change_of(job, spec, tenant.shortest)
-    place = Place(spec.target.queue_name, partition_of(job.job_id), priority_number(spec.priority))
-    ids = await tenant.catalogue.add(connection, tenant.tenant_id, {change.digest: change.canonical}, [place])
+    row = writing.job_row(job.job_id, spec, (change.digest, change.fire_at, change.due_at))
     version = job.spec_version + 1
-    row = writing.job_row(job.job_id, spec, (change.digest, change.fire_at, change.due_at), ids)
-    if not await jobs.edit(connection, row, version, job.now_at):
-        raise NameTaken(row.name)
+    referred = await tenant.catalogue.write(
+        connection,
+        References(tenant.tenant_id, {change.digest: change.canonical}, places_of([row])),
+        lambda: _write_version(connection, tenant, row, version, job.now_at),
+    )
     if change.is_rescheduled:
         await jobs.forget_ahead(connection, job.job_id, job.now_at)
         await jobs.add_gaps(connection, job.job_id, job.spec_version, unfired(job))
         await jobs.add_gaps(connection, job.job_id, version, change.gaps)
-    await _set_timer(connection, tenant, job, row, change)
+    await _set_timer(connection, tenant, job, change, (*referred, version, row.priority))
 
 
-async def _set_timer(connection: Session, tenant: Tenant, job: Standing, row: NewJob, change: Change) -> None:
+async def _write_version(
+    connection: Session, tenant: Tenant, row: NewJob, version: int, now_at: datetime
+) -> Referred | None:
+    written = await jobs.edit(connection, tenant.tenant_id, row, version, now_at)
+    if written is Refused.NAME_TAKEN:
+        raise NameTaken(row.name)
+    return None if written is Refused.INCOMPLETE else written
+
+
+async def _set_timer(
+    connection: Session, tenant: Tenant, job: Standing, change: Change, belongs: tuple[int, int, int, int]
+) -> None:
     if change.fire_at is None or change.due_at is None:
         if change.is_rescheduled:  # to manual
             await jobs.drop_timer(connection, job.job_id, job.now_at, is_finished=False)
             await jobs.unfinish(connection, job.job_id)
         return
-    is_paused = job.status == "paused"
-    version = job.spec_version + 1
-    timer = TickTimer(change.fire_at, change.due_at, is_paused, row.rule_id, row.queue_id, version, row.priority)
+    timer = TickTimer(change.fire_at, change.due_at, job.status == "paused", *belongs)
     if job.fire_at is None:
         await jobs.add_timer(connection, tenant.tenant_id, job.job_id, timer)
     else:

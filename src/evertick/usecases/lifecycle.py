@@ -68,10 +68,10 @@ async def delete(tenant: Tenant, job_id: str, *, expected_version: int | Collect
     key = job_key(job_id)
 
     async def work(connection: Session) -> None:
-        job = await locked(connection, tenant, key, expected_version)
+        job = await locked(connection, tenant, key, expected_version, to_delete=True)
         await jobs.forget_ahead(connection, key, job.now_at)
         await jobs.add_gaps(connection, key, job.spec_version, unfired(job))
-        await jobs.delete(connection, key)
+        await jobs.delete(connection, key, job.now_at)
 
     await tenant.transact(work)
 
@@ -86,13 +86,14 @@ class Settlement(NamedTuple):
 
 
 def settlement_of(job: Standing, fire_at: datetime, missed: Missed) -> Settlement:
-    """Settle a paused job whose timer stands at `fire_at`, the first tick that the pause can have swallowed."""
+    """Settle a paused job whose timer stands at `fire_at`, the first tick that the pause can have swallowed.
+
+    A tick has passed when its fire time has, though jitter would have made it due later.
+    """
     rule = rule_from(job.canonical)
     ticks = rule.ticks()
-    first_us, offset_us = to_us(fire_at), jitter_us(job.job_id, rule)
-    offset = timedelta(microseconds=offset_us)
-    # A job's jitter moves its whole clock: a tick has passed when its due time has.
-    passed_us = to_us(job.now_at) - offset_us
+    first_us, passed_us = to_us(fire_at), to_us(job.now_at)
+    offset = timedelta(microseconds=jitter_us(job.job_id, rule))
     if first_us > passed_us:
         return Settlement((), (), fire_at, fire_at + offset)
     max_missed = min(stored_fields(job.spec, None)["max_missed"], MOST_CAUGHT_UP)

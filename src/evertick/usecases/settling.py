@@ -21,7 +21,10 @@ def jitter_us(job_id: int, rule: Rule) -> int:
 
 
 def unfired(job: Standing) -> tuple[Gap, ...]:
-    """The ticks up to now that the job's timer still stood for, as the one gap that they become."""
+    """The ticks up to now that the job's timer still stood for, as the one gap that they become.
+
+    Their fire times decide, though jitter would have made some of them due later.
+    """
     if job.fire_at is None or job.fire_at > job.now_at:
         return ()
     reason = GapReason.PAUSED if job.status == "paused" else GapReason.MISSED

@@ -16,7 +16,7 @@ from evertick.domain.job.spec import JobSpec
 from evertick.domain.job.target import WorkerTarget
 from evertick.domain.policies import Backoff
 from evertick.store.jobs import NewJob
-from evertick.usecases.catalogue import Ids, priority_number
+from evertick.usecases.catalogue import priority_number
 
 _json = msgspec.json.Encoder()
 _compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -53,7 +53,7 @@ def write_spec(spec: JobSpec) -> str:
     return _json.encode(replace(spec, payload=msgspec.UNSET)).decode()
 
 
-def job_row(job_id: int, spec: JobSpec, when: When, ids: Ids) -> NewJob:
+def job_row(job_id: int, spec: JobSpec, when: When) -> NewJob:
     digest, fire_at, due_at = when
     target = spec.target
     assert spec.name is not None
@@ -64,7 +64,7 @@ def job_row(job_id: int, spec: JobSpec, when: When, ids: Ids) -> NewJob:
         write_spec(spec),
         target.queue_name,
         _json.encode(spec.labels).decode() if spec.labels else "{}",
-        ids.rules[digest],
+        digest,
         spec.timeout_seconds,
         spec.timezone,
         target.handler if isinstance(target, WorkerTarget) else None,
@@ -72,7 +72,6 @@ def job_row(job_id: int, spec: JobSpec, when: When, ids: Ids) -> NewJob:
         _retry(spec.max_retries, spec.retry_backoff, spec.retry_delay_seconds, spec.retry_max_delay_seconds),
         fire_at,
         due_at,
-        ids.queues[target.queue_name],
         priority_number(spec.priority),
     )
 

@@ -123,16 +123,18 @@ class Firing:
         if not planned.unreadable:
             return
         broken = [entry for entry in entries if entry.timer.job_id in planned.unreadable]
-        by_reason: dict[str, dict[int, int]] = {}
+        by_reason: dict[tuple[str, bool], dict[int, int]] = {}
         for _, timer in broken:
             # Why it could not be read says more than that it is not there.
             reason = self._state.rulebook.unreadable.get(timer.rule_id, planned.unreadable[timer.job_id])
-            by_reason.setdefault(reason, {})[timer.job_id] = timer.rule_id
+            alike = by_reason.setdefault((reason, self._state.rulebook.is_missing(timer.rule_id)), {})
+            alike[timer.job_id] = timer.rule_id
         locked: set[int] = set()
-        for reason, rule_ids in by_reason.items():
-            busy = await timers.quarantine(self._state.firing, rule_ids, reason)
-            logger.error("paused %d jobs: %s", len(rule_ids) - len(busy), reason)
-            locked |= busy
+        for (reason, is_missing), rule_ids in by_reason.items():
+            done = await timers.quarantine(self._state.firing, rule_ids, reason, is_missing=is_missing)
+            locked |= done.locked
+            if done.paused:
+                logger.error("paused %d jobs: %s", done.paused, reason)
         for entry in broken:
             if entry.timer.job_id in locked:
                 self._state.agenda.again(entry, now_us + ASIDE_US)

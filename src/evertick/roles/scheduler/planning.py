@@ -86,7 +86,10 @@ def plan_firing(entries: Iterable[Entry], rules: Mapping[int, Rule], now_us: int
                 known = rules.get(timer.rule_id) if timer.kind == "queued" else None
                 waiting.append(Group(_plan_waiting(timer, known), [entry]))
                 continue
-            rule = rules[timer.rule_id]
+            rule = rules.get(timer.rule_id)
+            if rule is None:
+                unreadable[timer.job_id] = f"rule {timer.rule_id} is missing"
+                continue
             jitter = jitter_offset(timer.job_id, timedelta(microseconds=rule.jitter_us)) if rule.jitter_us else _ZERO
             likeness = (timer.rule_id, timer.fire_at, timer.due_at, jitter)
             group = alike.get(likeness)

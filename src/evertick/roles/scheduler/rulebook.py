@@ -10,11 +10,15 @@ from evertick.store.statements import Connection
 logger = logging.getLogger("evertick.scheduler")
 
 MOST = 200_000
-"""Rules kept at once. A rule never changes under its id, so those that were let go are simply read again."""
+"""Rules kept at once. Those that were let go are simply read again."""
 
 
 class Rulebook:
-    """Remembers rules by id. What cannot be read as a rule is told apart: `unreadable` says why."""
+    """Remembers rules by id. What cannot be read as a rule is told apart: `unreadable` says why.
+
+    The id comes from the rule's text, so that what is remembered stays right even when the database loses commits. That
+    a rule is not there is not remembered: it may come.
+    """
 
     def __init__(self) -> None:
         self.known: dict[int, Rule] = {}
@@ -22,7 +26,7 @@ class Rulebook:
         self.weights: dict[int, int] = {}
 
     async def learn(self, connection: Connection, rule_ids: Iterable[int]) -> None:
-        """Read those of these rules that are not known yet."""
+        """Read those of these rules that are not known yet and are there."""
         wanted = set(rule_ids)
         # Again and again: while these were read, somebody else may have let go of those that were known.
         while missing := wanted - self.known.keys() - self.unreadable.keys():
@@ -30,12 +34,18 @@ class Rulebook:
                 self.known.clear()
                 self.unreadable.clear()
                 missing = wanted
-            self._read(missing, await rules.rules(connection, missing))
+            texts = await rules.rules(connection, missing)
+            wanted -= missing - texts.keys()
+            self._read(texts)
 
-    def _read(self, rule_ids: Iterable[int], texts: Mapping[int, str]) -> None:
-        for rule_id in rule_ids:
+    def is_missing(self, rule_id: int) -> bool:
+        """Whether a rule that was asked for was not there."""
+        return rule_id not in self.known and rule_id not in self.unreadable
+
+    def _read(self, texts: Mapping[int, str]) -> None:
+        for rule_id, text in texts.items():
             try:
-                self.known[rule_id] = from_canonical(texts[rule_id])
+                self.known[rule_id] = from_canonical(text)
                 self.known[rule_id].ticks()
             except (OSError, MemoryError):
                 raise  # of the machine, not of the rule: it passes

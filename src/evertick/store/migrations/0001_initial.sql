@@ -24,15 +24,18 @@ CREATE TABLE tenants (
 -- Whoever runs Evertick for themselves is one tenant, spread over all partitions.
 INSERT INTO tenants (name, fanout) VALUES ('default', 256);
 
--- Everything that decides when, normalised and shared by all jobs that fire alike.
+-- Everything that decides when, normalised and shared by all jobs that fire alike. The id is the first 63 bits of the
+-- digest: a rule that a lost commit took away has the same id when it is added again, and no other rule ever has it.
 CREATE TABLE rules (
-    rule_id     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    rule_id     bigint PRIMARY KEY
+                GENERATED ALWAYS AS ((('x' || encode(substr(digest, 1, 8), 'hex'))::bit(64) >> 1)::bigint) STORED,
     digest      bytea  NOT NULL UNIQUE,
     canonical   text   NOT NULL
 );
 
+-- Ids are random, so that one that a lost commit took away is not given to another queue: a worker may still ask for it.
 CREATE TABLE queues (
-    queue_id    integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    queue_id    integer PRIMARY KEY DEFAULT 1 + floor(random() * 2147483645)::integer,
     tenant_id   bigint  NOT NULL,
     name        text    NOT NULL,
     UNIQUE (tenant_id, name)

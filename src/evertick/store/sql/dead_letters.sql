@@ -29,7 +29,7 @@ SELECT job_id
   FROM jobs
  WHERE job_id = ANY(:job_ids::bigint[]) AND tenant_id = :tenant_id::bigint AND status <> 'deleted'
  ORDER BY job_id
-   FOR UPDATE;
+   FOR NO KEY UPDATE;
 
 -- name: replay
 -- Makes runs of some dead letters of locked jobs, one after the other at a rate, and removes the letters.

@@ -9,19 +9,17 @@ SELECT clock_at() AS now_at,
        ARRAY(SELECT nextval('job_numbers') FROM generate_series(1, :count::integer)) AS numbers;
 
 -- name: add_rules
--- Rules that are not there yet, in an order that keeps two who add the same from a deadlock. Index: rules_digest_key.
+-- Rules that are not there yet, in an order that keeps two who add the same from a deadlock. A rule whose id another
+-- one has already is not added, and who refers to it does not find it. Index: rules_digest_key.
 INSERT INTO rules (digest, canonical)
 SELECT digest, canonical
   FROM unnest(:digests::bytea[], :canonicals::text[]) AS given (digest, canonical)
  ORDER BY digest
     ON CONFLICT DO NOTHING;
 
--- name: find_rules
--- The ids of rules. Index: rules_digest_key.
-SELECT digest, rule_id FROM rules WHERE digest = ANY(:digests::bytea[]);
-
 -- name: add_queues
--- Queues that are not there yet. Index: queues_tenant_id_name_key.
+-- Queues that are not there yet. One whose random id is taken is not added; the next try draws another.
+-- Index: queues_tenant_id_name_key.
 INSERT INTO queues (tenant_id, name)
 SELECT :tenant_id::bigint, name
   FROM unnest(:names::text[]) AS given (name)
@@ -29,38 +27,61 @@ SELECT :tenant_id::bigint, name
     ON CONFLICT DO NOTHING;
 
 -- name: add_lanes
--- Lanes that are not there yet. Index: lanes_pkey.
+-- Lanes of queues that are there, if they are not there yet. Indexes: queues_tenant_id_name_key, lanes_pkey.
 INSERT INTO lanes (lane_id, queue_id, partition, priority)
-SELECT lane_id, (lane_id >> 10)::integer, ((lane_id >> 2) & 255)::smallint, (lane_id & 3)::smallint
-  FROM unnest(:lane_ids::bigint[]) AS given (lane_id)
- ORDER BY lane_id
+SELECT (queue.queue_id::bigint << 10) | (given.partition::bigint << 2) | given.priority, queue.queue_id,
+       given.partition, given.priority
+  FROM unnest(:queues::text[], :partitions::smallint[], :priorities::smallint[]) AS given (queue, partition, priority)
+  JOIN queues queue ON queue.tenant_id = :tenant_id::bigint AND queue.name = given.queue
+ ORDER BY 1
     ON CONFLICT DO NOTHING;
 
 -- name: create
 -- New jobs, each with its first version, its timer, and the ticks that the clocks will jump over before the first one;
 -- nothing for a name that is taken. Jobs that have much in common are of one kind, which is given once, numbered from
--- 0. Indexes: jobs_by_name, *_pkey.
+-- 0. Nothing at all is written while a rule, a queue or a lane is missing that one of them refers to.
+-- Indexes: jobs_by_name, rules_digest_key, queues_tenant_id_name_key, *_pkey.
 WITH kinds AS MATERIALIZED (
-    SELECT *
+    -- Looked up one by one: a join might read all rules, or all queues of the tenant.
+    SELECT k.*, (SELECT rules.rule_id FROM rules WHERE rules.digest = k.digest) AS rule_id,
+           (SELECT queues.queue_id FROM queues
+             WHERE queues.tenant_id = :tenant_id::bigint AND queues.name = k.queue) AS queue_id
       FROM unnest(
-               :queues::text[], :labels::text[]::jsonb[], :rule_ids::bigint[], :timeouts::integer[],
+               :queues::text[], :labels::text[]::jsonb[], :digests::bytea[], :timeouts::integer[],
                :timezones::text[], :handlers::text[], :key_templates::text[], :retries::text[]::json[],
-               :fire_ats::timestamptz[], :due_ats::timestamptz[], :queue_ids::integer[], :priorities::smallint[]
-           ) WITH ORDINALITY AS k (queue, labels, rule_id, timeout_seconds, timezone, handler, key_template, retry,
-                                   fire_at, due_at, queue_id, priority, number)
+               :fire_ats::timestamptz[], :due_ats::timestamptz[], :priorities::smallint[]
+           ) WITH ORDINALITY AS k (queue, labels, digest, timeout_seconds, timezone, handler, key_template, retry,
+                                   fire_at, due_at, priority, number)
+),
+needed AS (
+    SELECT (SELECT queues.queue_id FROM queues
+             WHERE queues.tenant_id = :tenant_id::bigint AND queues.name = place.queue)::bigint AS queue_id,
+           place.partition, place.priority
+      FROM unnest(:lane_queues::text[], :lane_partitions::smallint[], :lane_priorities::smallint[])
+               AS place (queue, partition, priority)
+),
+complete AS MATERIALIZED (
+    SELECT NOT EXISTS (SELECT FROM kinds WHERE rule_id IS NULL OR queue_id IS NULL)
+           AND NOT EXISTS (
+                   SELECT FROM needed
+                    WHERE (SELECT lanes.lane_id FROM lanes
+                            WHERE lanes.lane_id
+                                  = (needed.queue_id << 10) | (needed.partition::bigint << 2) | needed.priority)
+                          IS NULL) AS is_complete
 ),
 given AS (
     SELECT *
       FROM unnest(:job_ids::bigint[], :names::text[], :payloads::text[], :specs::text[], :kinds::bigint[])
                AS g (job_id, name, payload, spec, kind)
       JOIN kinds ON kinds.number = g.kind + 1
+     WHERE (SELECT is_complete FROM complete)
 ),
 created AS (
     INSERT INTO jobs (job_id, tenant_id, created_at, updated_at, spec_version, name, queue, labels)
     SELECT job_id, :tenant_id::bigint, :now_at::timestamptz, :now_at::timestamptz, 1, name, queue, labels
       FROM given
      ORDER BY job_id  -- of two with one name the first gets it
-        ON CONFLICT DO NOTHING
+        ON CONFLICT (tenant_id, name) WHERE status <> 'deleted' DO NOTHING
  RETURNING job_id
 ),
 versions AS (
@@ -85,7 +106,7 @@ noted AS (
                   :gap_ticks::bigint[], :gap_reasons::text[]) AS gap (job_id, first_at, last_at, ticks, reason)
       JOIN created USING (job_id)
 )
-SELECT job_id FROM created;
+SELECT complete.is_complete, ARRAY(SELECT job_id FROM created) AS job_ids FROM complete;
 
 -- name: add_gaps
 -- Ticks of a locked job that did not run, or that the clocks will jump over. Index: gaps_pkey.
@@ -142,7 +163,14 @@ SELECT job_id
 SELECT EXISTS (SELECT FROM jobs WHERE job_id = :job_id::bigint AND tenant_id = :tenant_id::bigint);
 
 -- name: lock
--- Locks a job against all who change it, and against retries of a job that is being deleted. Index: jobs_pkey.
+-- Locks a job against all others who change it. Outcomes of its attempts are recorded meanwhile. Index: jobs_pkey.
+SELECT job_id
+  FROM jobs
+ WHERE job_id = :job_id::bigint AND tenant_id = :tenant_id::bigint AND status <> 'deleted'
+   FOR NO KEY UPDATE;
+
+-- name: lock_to_delete
+-- The same, and against retries, which the deletion would not see. Index: jobs_pkey.
 SELECT job_id
   FROM jobs
  WHERE job_id = :job_id::bigint AND tenant_id = :tenant_id::bigint AND status <> 'deleted'
@@ -173,18 +201,32 @@ SELECT payload::jsonb IS NOT DISTINCT FROM :payload::text::jsonb
  WHERE job_id = :job_id::bigint AND spec_version = :spec_version::integer;
 
 -- name: edit
--- The next version of a locked job. Indexes: jobs_pkey, jobs_by_name.
-WITH edited AS (
+-- The next version of a locked job, and the ids of its rule and queue for its timer. Nothing while its rule, queue or
+-- lane is missing. Indexes: jobs_pkey, jobs_by_name, rules_digest_key, queues_tenant_id_name_key, lanes_pkey.
+WITH referred AS MATERIALIZED (
+    SELECT rule.rule_id, queue.queue_id
+      FROM rules rule
+      JOIN queues queue ON queue.tenant_id = :tenant_id::bigint AND queue.name = :queue::text
+      JOIN lanes lane
+        ON lane.lane_id = (queue.queue_id::bigint << 10) | ((:job_id::bigint & 255) << 2) | :priority::smallint
+     WHERE rule.digest = :digest::bytea
+),
+edited AS (
     UPDATE jobs
        SET spec_version = :spec_version::integer, updated_at = :now_at::timestamptz, name = :name::text,
            queue = :queue::text, labels = :labels::text::jsonb
+      FROM referred
      WHERE job_id = :job_id::bigint
+),
+version AS (
+    INSERT INTO job_versions (job_id, rule_id, effective_at, spec_version, timeout_seconds, name, timezone, handler,
+                              key_template, retry, payload, spec)
+    SELECT :job_id::bigint, rule_id, :now_at::timestamptz, :spec_version::integer, :timeout::integer, :name::text,
+           :timezone::text, :handler::text, :key_template::text, :retry::text::json, :payload::text::json,
+           :spec::text::json
+      FROM referred
 )
-INSERT INTO job_versions (job_id, rule_id, effective_at, spec_version, timeout_seconds, name, timezone, handler,
-                          key_template, retry, payload, spec)
-SELECT :job_id::bigint, :rule_id::bigint, :now_at::timestamptz, :spec_version::integer, :timeout::integer, :name::text,
-       :timezone::text, :handler::text, :key_template::text, :retry::text::json, :payload::text::json,
-       :spec::text::json;
+SELECT rule_id, queue_id FROM referred;
 
 -- name: move_timer
 -- Moves the tick's timer of a locked job, in place: what its last tick led to stays known. Index: timers_pkey.
@@ -273,11 +315,12 @@ SELECT job.job_id, tick.fire_at,
     ON CONFLICT DO NOTHING;
 
 -- name: delete
--- Deletes a job that is locked with its tick's timer. Runs that waited for theirs are withdrawn; attempts that are
--- open end as they will, and `record` lets nothing follow them. Indexes: jobs_pkey, timers_pkey, open_runs_pkey.
+-- Deletes a job that is locked with its tick's timer, at the instant up to which its ticks were settled. Runs that
+-- waited for their timers are withdrawn; attempts that are open end as they will, and `record` lets nothing follow
+-- them. Indexes: jobs_pkey, timers_pkey, open_runs_pkey.
 WITH gone AS (
     UPDATE jobs
-       SET status = 'deleted', deleted_at = clock_at(), updated_at = clock_at()
+       SET status = 'deleted', deleted_at = :now_at::timestamptz, updated_at = :now_at::timestamptz
      WHERE job_id = :job_id::bigint
 ),
 dropped AS (
@@ -287,7 +330,7 @@ dropped AS (
 ),
 withdrawn AS (
     INSERT INTO withdrawals (job_id, fire_at, withdrawn_at, spec_version, reason)
-    SELECT job_id, fire_at, clock_at(), spec_version, reason FROM dropped WHERE kind <> 'tick'
+    SELECT job_id, fire_at, :now_at::timestamptz, spec_version, reason FROM dropped WHERE kind <> 'tick'
         ON CONFLICT DO NOTHING
 ),
 closed AS (

@@ -420,8 +420,10 @@ SELECT clock.now_at, tally.runs, tally.lane_ids, coalesce(tally.last_seq, :last_
        ) AS tally;
 
 -- name: quarantine
--- Pauses jobs whose rule cannot be read, so that they harm nobody and wait for a person; tells which someone else has
--- locked. One that has another rule by now, or is not active, is left alone. Indexes: *_pkey.
+-- Pauses jobs whose rule cannot be read, so that they harm nobody and wait for a person; tells how many, and which
+-- someone else has locked. One that has another rule by now, or is not active, is left alone. So is one whose rule was
+-- missing and is there: a rule is committed before what refers to it, so the timer was of a server that has lost it.
+-- Indexes: *_pkey.
 WITH broken AS MATERIALIZED (
     SELECT job_id, rule_id FROM unnest(:job_ids::bigint[], :rule_ids::bigint[]) AS b (job_id, rule_id)
 ),
@@ -434,7 +436,10 @@ held_jobs AS MATERIALIZED (
            ) AS job
 ),
 held_timers AS MATERIALIZED (
-    SELECT held_jobs.job_id, held_jobs.status = 'active' AND timer.rule_id = held_jobs.rule_id AS is_broken
+    SELECT held_jobs.job_id,
+           held_jobs.status = 'active' AND timer.rule_id = held_jobs.rule_id
+           AND NOT (:is_missing::boolean AND EXISTS (SELECT FROM rules WHERE rules.rule_id = held_jobs.rule_id))
+               AS is_broken
       FROM held_jobs
      CROSS JOIN LATERAL (
                SELECT rule_id
@@ -450,6 +455,7 @@ paused AS (
        SET status = 'paused', paused_at = clock_at(), updated_at = clock_at(), pause_reason = :reason::text
       FROM held_timers
      WHERE jobs.job_id = held_timers.job_id AND held_timers.is_broken
+ RETURNING jobs.job_id
 ),
 stopped AS (
     UPDATE timers
@@ -458,9 +464,10 @@ stopped AS (
      WHERE timers.partition = (held_timers.job_id & 255)::smallint AND timers.job_id = held_timers.job_id
        AND timers.kind = 'tick' AND held_timers.is_broken
 )
-SELECT broken.job_id
-  FROM broken
- WHERE broken.job_id NOT IN (SELECT job_id FROM held_timers)
-   AND EXISTS (SELECT FROM timers
-                WHERE timers.partition = (broken.job_id & 255)::smallint AND timers.job_id = broken.job_id
-                  AND timers.kind = 'tick');
+SELECT (SELECT count(*) FROM paused) AS paused,
+       ARRAY(SELECT broken.job_id
+               FROM broken
+              WHERE broken.job_id NOT IN (SELECT job_id FROM held_timers)
+                AND EXISTS (SELECT FROM timers
+                             WHERE timers.partition = (broken.job_id & 255)::smallint
+                               AND timers.job_id = broken.job_id AND timers.kind = 'tick')) AS locked;
