@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from evertick.runtime.loop import Loop
 from evertick.store import wakeups
 from evertick.store.database import Pool
-from evertick.store.wakeups import MEMBERS, READY, TIMERS
+from evertick.store.wakeups import EVERYTHING, MEMBERS, READY, TIMERS
 
 PACE_SECONDS = 0.005
 BURST = 20
@@ -15,7 +15,6 @@ BURST = 20
 there is one statement in each `PACE_SECONDS`."""
 MOST_IDS = 300
 """More ids than this do not fit a NOTIFY's 8,000 bytes: those who hear `*` look for themselves."""
-EVERYTHING = "*"
 RECHECK_SECONDS = 60.0
 
 

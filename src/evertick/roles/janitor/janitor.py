@@ -27,6 +27,7 @@ from datetime import datetime, timedelta
 from evertick.domain.errors import require_at_least
 from evertick.roles.janitor import chores
 from evertick.roles.janitor.chores import Paces, Rounds
+from evertick.roles.janitor.setback import plan_anew
 from evertick.runtime.loop import Loop
 from evertick.runtime.marking import mark
 from evertick.store import housekeeping, lanes, members
@@ -49,6 +50,7 @@ class Report:
     passed: bool = False
     days_added: int = 0
     tables_analyzed: int = 0
+    timers_replanned: int = 0
     days_dropped: int = 0
     days_unfinished: int = 0
     rows_pruned: int = 0
@@ -94,6 +96,8 @@ class Janitor:
             if not is_ours:
                 return replace(report, passed=True)
             marks = await mark(self._pool)
+            setback = await plan_anew(self._pool, self._paces.replan)
+            report = replace(report, timers_replanned=setback.timers)
             if thoroughly and self._rounds.after_id is None:  # else the last time round is not over yet
                 self._rounds.after_id = 0
             # What was lost comes first, then what may go.
