@@ -34,8 +34,8 @@ class Upkeep:
                 return 0
             holdings.last_seq = max(holdings.last_seq, seq)
             epochs = dict(holdings.epochs)
-        moved = 0
-        for partition, epoch in epochs.items():
-            while count := await heads.advance(self._state.pool, self._state.node, {partition: epoch}, seq, LANES):
-                moved += count
+        moved = count = await heads.advance(self._state.pool, self._state.node, epochs, seq, LANES)
+        while count == LANES:
+            count = await heads.advance(self._state.pool, self._state.node, epochs, seq, LANES)
+            moved += count
         return moved
