@@ -50,7 +50,9 @@ async def hands(connection: asyncpg.Connection, pool: Pool) -> Hands:
         "CREATE OR REPLACE FUNCTION clock_at() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE"
         " AS 'SELECT now_at FROM virtual_clock'"
     )
-    await connection.execute("UPDATE clock_marks SET marked_at = $1, trusted_at = $1, furthest_at = $1", AT)
+    await connection.execute(
+        "UPDATE clock_marks SET marked_at = $1, trusted_at = $1, steady_at = $1, furthest_at = $1", AT
+    )
     hands = Hands(connection, pool)
     await hands.set(AT)
     return hands
@@ -158,6 +160,22 @@ async def test_a_clock_that_is_only_set_back_repeats_nothing(connection: asyncpg
     job = await add_job(connection, "* * * * *", fire_at=AT + MINUTE)
     await world.minutes(job, 20, sweeps=False)
     await mark(world.hands.pool)
+    await connection.execute("UPDATE clock_marks SET steady_at = marked_at")
+    for back in (10 * MINUTE, 5 * DAY):
+        await world.step(job, -back)
+        assert await timers_of(connection, job) == [("tick", AT + 21 * MINUTE)], "where it stood"
+        await world.step(job, back)
+    await world.minutes(job, 5)
+    assert await accounted(connection, job) == ticks(AT + MINUTE, AT + 25 * MINUTE)
+    assert {reason for _, reason, _ in await runs_of(connection, job)} == {"tick"}
+
+
+async def test_after_an_outage_a_step_back_may_return_to_ticks_that_ran_but_repeats_none(
+    connection: asyncpg.Connection, world: World
+) -> None:
+    job = await add_job(connection, "* * * * *", fire_at=AT + MINUTE)
+    await world.minutes(job, 20, sweeps=False)
+    await mark(world.hands.pool)  # after twenty minutes without a mark: the steady time does not count them
     await world.step(job, -10 * MINUTE)
     assert await timers_of(connection, job) == [("tick", AT + 11 * MINUTE)]
     await world.minutes(job, 15, sweeps=False)
@@ -289,7 +307,7 @@ async def test_what_stands_where_it_should_is_left_alone(connection: asyncpg.Con
     once = await add_job(connection, "2027-03-01T00:00:00Z", fire_at=datetime(2027, 3, 1, tzinfo=UTC))
     await world.hands.set(AT + 2 * HOUR)
     await mark(world.hands.pool)
-    await world.hands.set(AT + HOUR)
+    await world.hands.set(AT + HOUR)  # as if two hours ahead, and an hour had passed since
     assert (await world.janitor.keep_house()).timers_replanned == 1
     assert await timers_of(connection, minutely) == [("tick", AT + HOUR + MINUTE)]
     assert await timers_of(connection, yearly) == [("tick", datetime(2027, 1, 1, tzinfo=UTC))]

@@ -13,6 +13,8 @@ SPEED = 4
 keeps up, and a clock that is a hundred days ahead for an hour ages nothing by more than four."""
 LONGEST = timedelta(minutes=10)
 """Between two marks no more than this counts: they come each minute."""
+JUMP = timedelta(minutes=5)
+"""More than this between two marks is a step, or an outage."""
 TOLERANCE = timedelta(minutes=1)
 """A step back that is no longer than this changes nothing but that ticks come so much later."""
 
@@ -20,7 +22,8 @@ TOLERANCE = timedelta(minutes=1)
 class Marks(NamedTuple):
     """A look at the clock. `before_at` is the look before it, `trusted_at` the time from which ages count.
 
-    `replan_from`: the clock was set back, and this partition's timers are to be planned anew next; None: all are done.
+    `replan_from`: the clock was set back, and this partition's timers are to be planned anew next, for ticks after
+    `replan_after_at`; None: all are done.
     """
 
     before_at: datetime
@@ -28,6 +31,7 @@ class Marks(NamedTuple):
     trusted_at: datetime
     furthest_at: datetime
     replan_from: int | None
+    replan_after_at: datetime | None
 
 
 async def mark(connection: Connection) -> Marks:
@@ -36,6 +40,7 @@ async def mark(connection: Connection) -> Marks:
         connection,
         speed=SPEED,
         longest_seconds=LONGEST.total_seconds(),
+        jump_seconds=JUMP.total_seconds(),
         tolerance_seconds=TOLERANCE.total_seconds(),
     )
     return Marks(*row) if row is not None else await marks(connection)

@@ -35,7 +35,7 @@ class Move(NamedTuple):
 
 
 class AheadGap(NamedTuple):
-    """A gap that reaches beyond now, and the rule of its ticks."""
+    """A gap that reaches into ticks that are to come, and the rule of its ticks."""
 
     job_id: int
     first_at: datetime
@@ -45,7 +45,7 @@ class AheadGap(NamedTuple):
 
 
 class Trim(NamedTuple):
-    """Where a gap ends by now, and how many ticks are in it; None: it has not begun."""
+    """Where a gap really ends, and how many ticks are in it; None: it has not begun."""
 
     gap: AheadGap
     last_at: datetime | None
@@ -69,9 +69,9 @@ FIRST_GAP = AheadGap(0, _BEGINNING_AT, _BEGINNING_AT, "", "")
 FIRST_FINISHED = FinishedAhead(0, _BEGINNING_AT, _BEGINNING_AT, "", "", has_run=False)
 
 
-async def note_ran(pool: Pool, now_at: datetime) -> None:
-    """Note which ticks may have run ahead of their time, so that they do not run again."""
-    await pool.execute(_SQL["note_ran"].text, now_at, timeout=_NOTE_SECONDS)
+async def note_ran(pool: Pool, after_at: datetime) -> None:
+    """Note which ticks after an instant may have run already, so that they do not run again."""
+    await pool.execute(_SQL["note_ran"].text, after_at, timeout=_NOTE_SECONDS)
 
 
 async def page(pool: Pool, partition: int, now_at: datetime, after: AheadTimer, most: int) -> list[AheadTimer]:
@@ -80,9 +80,9 @@ async def page(pool: Pool, partition: int, now_at: datetime, after: AheadTimer, 
         pool,
         partition=partition,
         now_at=now_at,
-        after_id=after.job_id,
-        after_kind=after.kind,
-        after_at=after.fire_at,
+        page_id=after.job_id,
+        page_kind=after.kind,
+        page_at=after.fire_at,
         most=most,
     )
     return [AheadTimer(*row) for row in rows]
@@ -93,11 +93,11 @@ async def specs_ahead(connection: Connection, job_ids: Sequence[int], now_at: da
     return {row["job_id"]: row["spec"] for row in rows}
 
 
-async def move(connection: Session, moves: Sequence[Move], now_at: datetime) -> list[tuple[int, str]]:
+async def move(connection: Session, moves: Sequence[Move], after_at: datetime) -> list[tuple[int, str]]:
     """Move timers; returns jobs and kinds of those that were. The others changed, or are locked."""
     rows = await _SQL["move"].fetch(
         connection,
-        now_at=now_at,
+        after_at=after_at,
         job_ids=[move.timer.job_id for move in moves],
         kinds=[move.timer.kind for move in moves],
         fire_ats=[move.timer.fire_at for move in moves],
@@ -108,15 +108,15 @@ async def move(connection: Session, moves: Sequence[Move], now_at: datetime) -> 
     return [(row["job_id"], row["kind"]) for row in rows]
 
 
-async def gaps_of_jobs(connection: Session, job_ids: Sequence[int], now_at: datetime) -> list[AheadGap]:
-    rows = await _SQL["gaps_of_jobs"].fetch(connection, job_ids=job_ids, now_at=now_at)
+async def gaps_of_jobs(connection: Session, job_ids: Sequence[int], after_at: datetime) -> list[AheadGap]:
+    rows = await _SQL["gaps_of_jobs"].fetch(connection, job_ids=job_ids, after_at=after_at)
     return [AheadGap(*row) for row in rows]
 
 
-async def gaps_page(pool: Pool, now_at: datetime, after: AheadGap, most: int) -> list[AheadGap]:
+async def gaps_page(pool: Pool, after_at: datetime, after: AheadGap, most: int) -> list[AheadGap]:
     """Some gaps of any jobs, in the order of their ends."""
     rows = await _SQL["gaps_page"].fetch(
-        pool, now_at=now_at, after_at=after.last_at, after_id=after.job_id, after_first=after.first_at, most=most
+        pool, after_at=after_at, page_at=after.last_at, page_id=after.job_id, page_first=after.first_at, most=most
     )
     return [AheadGap(*row) for row in rows]
 
@@ -133,9 +133,9 @@ async def trim(connection: Connection, trims: Sequence[Trim]) -> None:
     )
 
 
-async def finished_page(pool: Pool, now_at: datetime, after: FinishedAhead, most: int) -> list[FinishedAhead]:
+async def finished_page(pool: Pool, after_at: datetime, after: FinishedAhead, most: int) -> list[FinishedAhead]:
     rows = await _SQL["finished_page"].fetch(
-        pool, now_at=now_at, after_at=after.finished_at, after_id=after.job_id, most=most
+        pool, after_at=after_at, page_at=after.finished_at, page_id=after.job_id, most=most
     )
     return [FinishedAhead(*row) for row in rows]
 

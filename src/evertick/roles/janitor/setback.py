@@ -5,13 +5,13 @@ How far it has come is in the database. So it goes on after a crash, and begins 
 
 import logging
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 
 from evertick.domain.ids import PARTITIONS
 from evertick.roles.janitor.pace import Pace
-from evertick.roles.janitor.replanning import moves_of, reopened, trims_of
+from evertick.roles.janitor.replanning import Correction, moves_of, reopened, trims_of
 from evertick.store import clock, housekeeping, replan, rules, wakeups
+from evertick.store.clock import Marks
 from evertick.store.database import Pool
 from evertick.store.replan import FIRST_FINISHED, FIRST_GAP, FIRST_TIMER, AheadTimer
 
@@ -33,16 +33,17 @@ async def plan_anew(pool: Pool, pace: Pace) -> Setback:
     done = Setback()
     marks = await clock.marks(pool)
     while (partition := marks.replan_from) is not None and partition < PARTITIONS:
+        to = _correction(marks)
         if partition == 0:
-            await replan.note_ran(pool, marks.marked_at)
+            await replan.note_ran(pool, to.after_at)
         left = done.left
-        await _plan_partition(pool, partition, marks.marked_at, pace, done)
+        await _plan_partition(pool, partition, to, pace, done)
         await replan.advance(pool, partition, is_cut=done.left > left)
         marks = await clock.marks(pool)
     if partition is None:
         return done
-    await _trim_gaps(pool, marks.marked_at, pace, done)
-    await _reopen(pool, marks.marked_at, pace, done)
+    await _trim_gaps(pool, _correction(marks), pace, done)
+    await _reopen(pool, _correction(marks), pace, done)
     await replan.complete(pool)
     await wakeups.notify(pool, {wakeups.TIMERS: wakeups.EVERYTHING})
     logger.warning(
@@ -53,44 +54,49 @@ async def plan_anew(pool: Pool, pace: Pace) -> Setback:
     return done
 
 
-async def _plan_partition(pool: Pool, partition: int, now_at: datetime, pace: Pace, done: Setback) -> None:
+def _correction(marks: Marks) -> Correction:
+    return Correction(marks.marked_at, marks.replan_after_at or marks.marked_at)
+
+
+async def _plan_partition(pool: Pool, partition: int, to: Correction, pace: Pace, done: Setback) -> None:
     after = FIRST_TIMER
-    while timers := await pace.take(partial(replan.page, pool, partition, now_at, after)):
-        await _move_some(pool, timers, now_at, done)
+    while timers := await pace.take(partial(replan.page, pool, partition, to.now_at, after)):
+        await _move_some(pool, timers, to, done)
         after = timers[-1]
 
 
-async def _move_some(pool: Pool, timers: list[AheadTimer], now_at: datetime, done: Setback) -> None:
+async def _move_some(pool: Pool, timers: list[AheadTimer], to: Correction, done: Setback) -> None:
     canonical = await rules.rules(pool, {timer.rule_id for timer in timers})
     one_offs = [timer.job_id for timer in timers if '"kind":"one_off"' in canonical.get(timer.rule_id, "")]
-    specs = await replan.specs_ahead(pool, one_offs, now_at) if one_offs else {}
-    moves = list(moves_of(timers, canonical, specs, now_at))
+    specs = await replan.specs_ahead(pool, one_offs, to.now_at) if one_offs else {}
+    moves = list(moves_of(timers, canonical, specs, to))
     if not moves:
         return
     async with pool.acquire() as connection, connection.transaction():
-        moved = await replan.move(connection, moves, now_at)
+        moved = await replan.move(connection, moves, to.after_at)
         # In one transaction: a tick is in a gap, or its timer will come to it.
-        trims = list(trims_of(await replan.gaps_of_jobs(connection, [job_id for job_id, _ in moved], now_at), now_at))
+        job_ids = [job_id for job_id, kind in moved if kind == "tick"]
+        trims = list(trims_of(await replan.gaps_of_jobs(connection, job_ids, to.after_at), to.after_at))
         await replan.trim(connection, trims)
     done.timers += len(moved)
     done.gaps += len(trims)
     done.left += len(moves) - len(moved)
 
 
-async def _trim_gaps(pool: Pool, now_at: datetime, pace: Pace, done: Setback) -> None:
+async def _trim_gaps(pool: Pool, to: Correction, pace: Pace, done: Setback) -> None:
     """Gaps of jobs that did not have their timer moved: it was changed since, or is gone."""
     after = FIRST_GAP
-    while gaps := await pace.take(partial(replan.gaps_page, pool, now_at, after)):
-        trims = list(trims_of(gaps, now_at))
+    while gaps := await pace.take(partial(replan.gaps_page, pool, to.after_at, after)):
+        trims = list(trims_of(gaps, to.after_at))
         await replan.trim(pool, trims)
         done.gaps += len(trims)
         after = gaps[-1]
 
 
-async def _reopen(pool: Pool, now_at: datetime, pace: Pace, done: Setback) -> None:
+async def _reopen(pool: Pool, to: Correction, pace: Pace, done: Setback) -> None:
     after = FIRST_FINISHED
-    while finished := await pace.take(partial(replan.finished_page, pool, now_at, after)):
-        healings = {healing.job_id: healing for healing in reopened(finished, now_at)}
+    while finished := await pace.take(partial(replan.finished_page, pool, to.after_at, after)):
+        healings = {healing.job_id: healing for healing in reopened(finished, to)}
         async with pool.acquire() as connection, connection.transaction():
             locked = await housekeeping.lock_jobs(connection, sorted(healings))
             await replan.reopen(connection, locked)

@@ -8,13 +8,13 @@
 WITH ran AS (
     SELECT min(fire_at) AS first_at, timestamptz 'epoch' + max(seq) * interval '1 microsecond' AS last_at
       FROM attempts
-     WHERE seq > microseconds(:now_at::timestamptz) AND fire_at > :now_at::timestamptz
+     WHERE seq > microseconds(:after_at::timestamptz) AND fire_at > :after_at::timestamptz
        AND reason IN ('tick', 'late', 'catch_up')
 ),
 withdrawn AS (
     SELECT min(fire_at) AS first_at, max(withdrawn_at) AS last_at
       FROM withdrawals
-     WHERE withdrawn_at > :now_at::timestamptz AND fire_at > :now_at::timestamptz
+     WHERE withdrawn_at > :after_at::timestamptz AND fire_at > :after_at::timestamptz
        AND reason IN ('tick', 'late', 'catch_up')
 )
 UPDATE clock_marks
@@ -42,7 +42,7 @@ SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.rule_id,
   FROM timers timer
  WHERE timer.partition = :partition::smallint
    AND (timer.job_id, timer.kind, timer.fire_at)
-       > (:after_id::bigint, :after_kind::text::timer_kind, :after_at::timestamptz)
+       > (:page_id::bigint, :page_kind::text::timer_kind, :page_at::timestamptz)
    AND CASE WHEN timer.kind = 'tick' THEN timer.fire_at ELSE timer.due_at END > :now_at::timestamptz
  ORDER BY timer.job_id, timer.kind, timer.fire_at
  LIMIT :most::integer;
@@ -56,7 +56,7 @@ SELECT job.job_id, version.spec::text AS spec
 
 -- name: move
 -- Moves timers that are still as they were read, and says which; those that someone else has locked are passed over.
--- A paused job's timer stays due at infinity. A version that took effect ahead takes effect now: its ticks begin here.
+-- A paused job's timer stays due at infinity. A version that took effect ahead takes effect before its first tick.
 -- Indexes: timers_pkey, job_versions_pkey.
 WITH given AS MATERIALIZED (
     SELECT *
@@ -82,31 +82,31 @@ moved AS (
 ),
 begun AS (
     UPDATE job_versions version
-       SET effective_at = :now_at::timestamptz
+       SET effective_at = least(:after_at::timestamptz, locked.new_fire_at - interval '1 microsecond')
       FROM locked
      WHERE locked.kind = 'tick' AND version.job_id = locked.job_id AND version.spec_version = locked.spec_version
-       AND version.effective_at > :now_at::timestamptz
+       AND version.effective_at >= locked.new_fire_at
 )
 SELECT job_id, kind::text AS kind FROM locked;
 
 -- name: gaps_of_jobs
--- Gaps of some jobs that reach beyond now, with the rule by which their ticks count. What a change of the clocks will
+-- Gaps of some jobs that reach beyond an instant, with the rule by which their ticks count. What a change of the clocks will
 -- swallow is known ahead and right. Indexes: gaps_pkey, job_versions_pkey, rules_pkey.
 SELECT gap.job_id, gap.first_at, gap.last_at, gap.reason::text AS reason, rule.canonical
   FROM gaps gap
   JOIN job_versions version ON version.job_id = gap.job_id AND version.spec_version = gap.spec_version
   JOIN rules rule ON rule.rule_id = version.rule_id
- WHERE gap.job_id = ANY(:job_ids::bigint[]) AND gap.last_at > :now_at::timestamptz AND gap.reason <> 'dst';
+ WHERE gap.job_id = ANY(:job_ids::bigint[]) AND gap.last_at > :after_at::timestamptz AND gap.reason <> 'dst';
 
 -- name: gaps_page
--- The same of all jobs that are not deleted: the ticks of those will not come. Indexes: gaps_by_age, *_pkey.
+-- The same of all jobs that are not deleted, in pages: the ticks of those will not come. Indexes: gaps_by_age, *_pkey.
 SELECT gap.job_id, gap.first_at, gap.last_at, gap.reason::text AS reason, rule.canonical
   FROM gaps gap
   JOIN jobs job ON job.job_id = gap.job_id AND job.status <> 'deleted'
   JOIN job_versions version ON version.job_id = gap.job_id AND version.spec_version = gap.spec_version
   JOIN rules rule ON rule.rule_id = version.rule_id
- WHERE gap.last_at > :now_at::timestamptz AND gap.reason <> 'dst'
-   AND (gap.last_at, gap.job_id, gap.first_at) > (:after_at::timestamptz, :after_id::bigint, :after_first::timestamptz)
+ WHERE gap.last_at > :after_at::timestamptz AND gap.reason <> 'dst'
+   AND (gap.last_at, gap.job_id, gap.first_at) > (:page_at::timestamptz, :page_id::bigint, :page_first::timestamptz)
  ORDER BY gap.last_at, gap.job_id, gap.first_at
  LIMIT :most::integer;
 
@@ -140,8 +140,8 @@ SELECT finished.job_id, finished.finished_at, job.created_at, rule.canonical, ve
   JOIN jobs job ON job.job_id = finished.job_id AND job.status <> 'deleted'
   JOIN job_versions version ON version.job_id = job.job_id AND version.spec_version = job.spec_version
   JOIN rules rule ON rule.rule_id = version.rule_id
- WHERE finished.finished_at > :now_at::timestamptz
-   AND (finished.finished_at, finished.job_id) > (:after_at::timestamptz, :after_id::bigint)
+ WHERE finished.finished_at > :after_at::timestamptz
+   AND (finished.finished_at, finished.job_id) > (:page_at::timestamptz, :page_id::bigint)
  ORDER BY finished.finished_at, finished.job_id
  LIMIT :most::integer;
 
