@@ -11,6 +11,8 @@ from evertick.runtime.marking import mark
 from evertick.store import clock, idempotency
 from evertick.store.database import Pool, connect
 from evertick.store.idempotency import Kept
+from evertick.usecases.diagnosis import Finding, Level
+from evertick.usecases.doctor import examine
 from roles.household import Household
 from roles.stepping import Dial
 
@@ -138,3 +140,24 @@ async def test_the_day_to_which_seqs_go_on_after_a_correction_is_kept_ready(
     await Janitor(pool).keep_house()
     furthest = (await house.today()) + timedelta(days=100)
     assert {furthest, furthest + DAY} <= await house.days()
+
+
+async def diagnosed(pool: Pool) -> Finding:
+    [finding] = [finding for finding in await examine(pool) if finding.name == "clock steps"]
+    return finding
+
+
+async def test_the_doctor_tells_of_a_jump_and_of_a_correction_until_all_is_done(pool: Pool, dial: Dial) -> None:
+    assert await diagnosed(pool) == Finding("clock steps", Level.OK, "none that matters")
+    await dial.move(100 * DAY)
+    await mark(pool)
+    ahead = await diagnosed(pool)
+    assert ahead.level is Level.WARNING
+    assert "which is 100 days behind" in ahead.what
+    await dial.move(-100 * DAY)
+    await mark(pool)
+    back = await diagnosed(pool)
+    assert back.level is Level.WARNING
+    assert back.what == "the clock was set back: timers of 256 partitions are yet to be planned anew"
+    await Janitor(pool).keep_house()
+    assert await diagnosed(pool) == Finding("clock steps", Level.OK, "the clock was once 100 days ahead of now")
