@@ -4,7 +4,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from evertick.roles.janitor import Janitor, chores
+from evertick.roles.janitor import Janitor, chores, pace
 from evertick.roles.janitor.chores import Rounds
 from evertick.store.database import Pool, connect
 from roles.household import Household
@@ -134,7 +134,7 @@ async def test_a_job_that_is_being_edited_is_left_for_the_next_round(
 async def test_all_jobs_are_looked_at_page_by_page(
     pool: Pool, house: Household, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chores, "BATCH", 2)
+    monkeypatch.setattr(pace, "MOST", 2)
     for _ in range(5):
         await house.job()
     assert (await Janitor(pool).keep_house()).timers_healed == 5
@@ -143,7 +143,7 @@ async def test_all_jobs_are_looked_at_page_by_page(
 async def test_a_look_at_all_jobs_is_spread_over_several_rounds(
     pool: Pool, house: Household, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chores, "BATCH", 2)
+    monkeypatch.setattr(pace, "MOST", 2)
     clock = iter(range(100))
     monkeypatch.setattr(
         "evertick.roles.janitor.chores.monotonic", lambda: next(clock)
@@ -151,7 +151,7 @@ async def test_a_look_at_all_jobs_is_spread_over_several_rounds(
     for _ in range(5):
         await house.job()
     rounds = Rounds(after_id=0)
-    healed = [(await chores.heal(pool, DAY, rounds, seconds=2)).timers for _ in range(5)]
+    healed = [(await chores.heal(pool, await house.now() - DAY, rounds, seconds=2)).timers for _ in range(5)]
     assert healed == [2, 2, 1, 0, 0]
     assert rounds.after_id is None
 

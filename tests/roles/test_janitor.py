@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from evertick.domain.errors import InvalidInput
-from evertick.roles.janitor import Janitor, Report, chores
+from evertick.roles.janitor import Janitor, Report, pace
 from evertick.store import housekeeping
 from evertick.store.database import Pool, connect
 from roles.household import Household, Job
@@ -158,7 +158,7 @@ async def test_a_day_that_others_have_unfinished_runs_after_goes(pool: Pool, hou
 async def test_rows_that_are_older_than_history_go_in_batches(
     pool: Pool, house: Household, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chores, "BATCH", 3)
+    monkeypatch.setattr(pace, "MOST", 3)
     now = await house.now()
     job = await house.job()
     await house.timer(job, now + DAY)
@@ -233,7 +233,7 @@ async def test_a_finished_one_off_is_removed_when_it_was_kept_for_long_enough(po
 async def test_all_finished_one_offs_are_found_page_by_page(
     pool: Pool, house: Household, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chores, "BATCH", 2)
+    monkeypatch.setattr(pace, "MOST", 2)
     for _ in range(7):
         await house.finished(await house.job("in 1m"), 2 * DAY)
     assert (await Janitor(pool).keep_house()).one_offs_removed == 7

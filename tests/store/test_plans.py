@@ -21,8 +21,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SMALL, LARGE = 1_000, 1_000_000
 
-# Reading these whole costs little: 256 rows, a few, and so many that statistics are soon fresh, as they change often.
-TINY = {"partitions", "nodes", "lanes"}
+# Reading these whole costs little: 256 rows, a few, so many that statistics are soon fresh, as they change often, one.
+TINY = {"partitions", "nodes", "lanes", "clock_marks"}
 
 INDEXES = {
     "timers.load": {"timers_due", "timers_pkey"},
@@ -50,6 +50,12 @@ INDEXES = {
     },
     "sweeps.move_on": {"lanes_pkey"},
     "members.last_seq": {"lanes_of_partition", "attempts_pkey"},
+    "heads.advance": {"lanes_of_partition", "lanes_pkey", "attempts_pkey"},
+    "replan.page": {
+        *("timers_pkey", "requested_runs_pkey", "open_runs_pkey", "outcomes_pkey"),
+        "requested_runs_by_age",  # by fire time: as good
+    },
+    "replan.move": {"timers_pkey", "job_versions_pkey"},
     "health.oldest_due": {"timers_due"},
 }
 

@@ -1,48 +1,93 @@
 """The database's clock, estimated between two looks at it from a monotonic clock. A node's wall clock decides nothing.
 
-Due-ness is checked again by the statement that fires, on the real clock: a guess may be wrong without harm.
+Due-ness is checked again by the statement that fires, on the real clock: a guess may be wrong without harm. Steps of
+the database's clock are noticed here, because the monotonic clock makes none.
 """
 
+import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from evertick.domain.schedule.instants import from_us, to_us
 
+logger = logging.getLogger("evertick")
+
 SAMPLES = 16
 STEP_US = 1_000_000
-"""A sample this far behind the others means that the database's clock was set back."""
+"""A sample that is so far off the others, beyond what its round trip explains, means that the clock was set."""
+
+Stepped = Callable[[timedelta], None]
 
 
 class Clock(Protocol):
-    """What time it is in the database."""
+    """What time it is in the database. `steps` counts how often its clock was set; `listeners` are told by how much."""
+
+    steps: int
+    listeners: list[Stepped]
 
     def now_us(self) -> int: ...
 
-    def observe(self, now_at: datetime) -> None:
-        """Learn from an answer of the database, as soon as it arrives."""
+    def observe(self, now_at: datetime, asked_us: int | None = None) -> None:
+        """Learn from an answer of the database, as soon as it arrives.
+
+        `asked_us` is what `monotonic_us` was before the question.
+        """
 
 
 class DatabaseClock:
-    """Each answer's time has passed when it arrives, so each sample bounds the true offset from below.
+    """Estimates the offset between the database's clock and the monotonic one.
 
-    The best of the last samples is the tightest bound: an answer that was slow to arrive changes nothing.
+    The database read its clock between question and answer. So each sample bounds the true offset from below by the
+    time of the answer, and from above by the time of the question. The tightest of the last bounds count: an answer
+    that was slow to arrive changes nothing. Only bounds that exclude each other prove a step.
     """
 
     def __init__(self) -> None:
-        self._offsets: deque[int] = deque(maxlen=SAMPLES)
-        self._offset_us = time.time_ns() // 1000 - _monotonic_us()  # until the first sample
+        self.steps = 0
+        self.listeners: list[Stepped] = []
+        self._lows: deque[int] = deque(maxlen=SAMPLES)
+        self._highs: deque[int] = deque(maxlen=SAMPLES)
+        self._offset_us = time.time_ns() // 1000 - monotonic_us()  # until the first sample
 
     def now_us(self) -> int:
-        return _monotonic_us() + self._offset_us
+        return monotonic_us() + self._offset_us
 
-    def observe(self, now_at: datetime) -> None:
-        offset_us = to_us(now_at) - _monotonic_us()
-        if self._offsets and offset_us < max(self._offsets) - STEP_US:
-            self._offsets.clear()
-        self._offsets.append(offset_us)
-        self._offset_us = max(self._offsets)
+    def observe(self, now_at: datetime, asked_us: int | None = None) -> None:
+        low_us = to_us(now_at) - monotonic_us()
+        high_us = None if asked_us is None else to_us(now_at) - asked_us
+        is_behind = bool(self._lows) and low_us < max(self._lows) - STEP_US
+        if high_us is None and is_behind:
+            if self._highs:
+                return  # slow, or set back: the next sample with a known round trip tells
+            self._lows.clear()
+        step_us = self._step(low_us, high_us)
+        if step_us:
+            self._lows.clear()
+            self._highs.clear()
+        self._lows.append(low_us)
+        if high_us is not None:
+            self._highs.append(high_us)
+        self._offset_us = max(self._lows)
+        if step_us:
+            self._report(timedelta(microseconds=step_us))
+
+    def _step(self, low_us: int, high_us: int | None) -> int:
+        """By how much the clock was set since the last samples; 0: as far as this sample can tell it was not."""
+        is_ahead = bool(self._highs) and low_us > min(self._highs) + STEP_US
+        is_back = bool(self._lows) and high_us is not None and high_us < max(self._lows) - STEP_US
+        return low_us - max(self._lows) if is_ahead or is_back else 0
+
+    def _report(self, by: timedelta) -> None:
+        self.steps += 1
+        size = timedelta(seconds=round(abs(by).total_seconds()))
+        logger.warning(
+            "the database's clock %s %s", "jumped ahead by" if by > timedelta(0) else "was set back by", size
+        )
+        for listener in self.listeners:
+            listener(by)
 
 
 class VirtualClock:
@@ -50,11 +95,13 @@ class VirtualClock:
 
     def __init__(self, now_at: datetime) -> None:
         self.now_at = now_at
+        self.steps = 0
+        self.listeners: list[Stepped] = []
 
     def now_us(self) -> int:
         return to_us(self.now_at)
 
-    def observe(self, now_at: datetime) -> None:
+    def observe(self, now_at: datetime, asked_us: int | None = None) -> None:  # noqa: ARG002 - it has no round trips
         self.now_at = now_at
 
 
@@ -68,5 +115,5 @@ def ago(clock: Clock, seconds: float) -> datetime:
     return now_of(clock) - timedelta(seconds=seconds)
 
 
-def _monotonic_us() -> int:
+def monotonic_us() -> int:
     return time.monotonic_ns() // 1000

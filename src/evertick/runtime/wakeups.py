@@ -9,7 +9,7 @@ from evertick.runtime import patience
 from evertick.runtime.loop import Loop
 from evertick.store import wakeups
 from evertick.store.database import Pool, is_transient, reason_of
-from evertick.store.wakeups import MEMBERS, READY, TIMERS
+from evertick.store.wakeups import EVERYTHING, MEMBERS, READY, TIMERS
 
 logger = logging.getLogger("evertick")
 
@@ -19,7 +19,6 @@ BURST = 20
 there is one statement in each `PACE_SECONDS`."""
 MOST_IDS = 300
 """More ids than this do not fit a NOTIFY's 8,000 bytes: those who hear `*` look for themselves."""
-EVERYTHING = "*"
 RECHECK_SECONDS = 60.0
 LOOK_SECONDS = 1.0
 PROBE_SECONDS = 3.0

@@ -2,13 +2,14 @@
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from typing import NamedTuple
 
 import asyncpg
 
 from evertick.store import statements
 from evertick.store.database import Pool, Session
+from evertick.store.statements import Connection
 
 _SQL = statements.load("housekeeping")
 _LOCK = int.from_bytes(b"janitor", "big")
@@ -93,8 +94,8 @@ async def missing_days(pool: Pool, ahead: int) -> list[date]:
     return [row["day"] for row in await _SQL["missing_days"].fetch(pool, ahead=ahead)]
 
 
-async def add_day(pool: Pool, day: date) -> bool:
-    """Add a day to the ledgers. False: not now, or somebody else did."""
+async def add_day(pool: Connection, day: date) -> bool:
+    """Add a day to the ledgers. False: not now, or somebody else did. Janitors do it ahead, and who fires at need."""
     try:
         async with _hurrying(pool) as connection:
             added: bool = await _SQL["add_day"].fetchval(connection, day=day)
@@ -108,8 +109,9 @@ async def add_day(pool: Pool, day: date) -> bool:
         return False
 
 
-async def expired_days(pool: Pool, history: timedelta) -> list[ExpiredDay]:
-    return [ExpiredDay(*row) for row in await _SQL["expired_days"].fetch(pool, history=history)]
+async def expired_days(pool: Pool, before_at: datetime) -> list[ExpiredDay]:
+    """Days that ended before an instant, oldest first."""
+    return [ExpiredDay(*row) for row in await _SQL["expired_days"].fetch(pool, before_at=before_at)]
 
 
 async def drop_day(pool: Pool, day: date) -> bool:
@@ -122,18 +124,21 @@ async def drop_day(pool: Pool, day: date) -> bool:
         return False
 
 
-async def prune(pool: Pool, table: str, history: timedelta, most: int) -> int:
-    """Remove some of the rows of one of `AGEING` that are too old, and say how many."""
-    return _count(await _SQL[f"prune_{table}"].execute(pool, history=history, most=most))
+async def prune(pool: Pool, table: str, before_at: datetime, most: int) -> int:
+    """Remove some of the rows of one of `AGEING` that are older than an instant, and say how many."""
+    return _count(await _SQL[f"prune_{table}"].execute(pool, before_at=before_at, most=most))
 
 
-async def purge_jobs(pool: Pool, history: timedelta, most: int) -> int:
-    """Remove what is left of some jobs that were deleted long ago, and say of how many."""
-    return _count(await _SQL["purge_jobs"].execute(pool, history=history, most=most))
+async def purge_jobs(pool: Pool, before_at: datetime, most: int) -> int:
+    """Remove what is left of some jobs that were deleted before an instant, and say of how many."""
+    return _count(await _SQL["purge_jobs"].execute(pool, before_at=before_at, most=most))
 
 
-async def finished_one_offs(pool: Pool, after: Place, most: int) -> FinishedPage:
-    rows = await _SQL["finished_one_offs"].fetch(pool, after_at=after.finished_at, after_id=after.job_id, most=most)
+async def finished_one_offs(pool: Pool, now_at: datetime, after: Place, most: int) -> FinishedPage:
+    """A page of finished jobs, and which of them have been kept for long enough by a time that is trusted."""
+    rows = await _SQL["finished_one_offs"].fetch(
+        pool, now_at=now_at, after_at=after.finished_at, after_id=after.job_id, most=most
+    )
     removable = [row["job_id"] for row in rows if row["is_kept_enough"]]
     return FinishedPage(removable, Place(rows[-1]["finished_at"], rows[-1]["job_id"]) if rows else None)
 
@@ -154,8 +159,9 @@ async def timerless_page(pool: Pool, after_id: int, most: int) -> TimerlessPage:
     return TimerlessPage(row["job_ids"], row["last_id"])
 
 
-async def timerless(connection: Session, job_ids: Sequence[int], history: timedelta) -> list[Timerless]:
-    rows = await _SQL["timerless"].fetch(connection, job_ids=job_ids, history=history)
+async def timerless(connection: Session, job_ids: Sequence[int], before_at: datetime) -> list[Timerless]:
+    """What is known of jobs; what was before an instant is forgotten."""
+    rows = await _SQL["timerless"].fetch(connection, job_ids=job_ids, before_at=before_at)
     return [Timerless(*row) for row in rows]
 
 
@@ -181,11 +187,15 @@ async def analyze(pool: Pool, table: str) -> None:
 
 
 @asynccontextmanager
-async def _hurrying(pool: Pool) -> AsyncIterator[Session]:
+async def _hurrying(pool: Connection) -> AsyncIterator[Session]:
     """A transaction that rather gives up than makes firing wait."""
-    async with pool.acquire() as connection, connection.transaction():
-        await _SQL["hurry"].fetchval(connection)
-        yield connection
+    if isinstance(pool, asyncpg.Pool):
+        async with pool.acquire() as connection, _hurrying(connection) as hurrying:
+            yield hurrying
+        return
+    async with pool.transaction():
+        await _SQL["hurry"].fetchval(pool)
+        yield pool
 
 
 def _count(tag: str) -> int:

@@ -12,6 +12,8 @@ _SQL = statements.load("wakeups")
 TIMERS = "evertick_timers"
 READY = "evertick_ready"
 MEMBERS = "evertick_members"
+EVERYTHING = "*"
+"""A payload that names no ids: those who hear it look for themselves."""
 
 
 async def notify(connection: Connection, wakeups: Mapping[str, str]) -> None:

@@ -7,10 +7,13 @@ from typing import NamedTuple
 
 from evertick import tzdb
 from evertick.domain.ids import PARTITIONS, Prefix, format_id, format_token
+from evertick.store.clock import Marks
 from evertick.store.health import OldestDue, ReadyQueue, Snapshot, StuckLeases, Tuples, Unserved
 from evertick.version import __version__
 
 HARMLESS_SKEW_SECONDS = 1.0
+UNTRUSTED = timedelta(days=1)
+"""So far the trusted time may lag behind the clock without a word."""
 BUSY, FULL = 0.8, 0.95
 """Shares of the connections in use."""
 LONG_SECONDS, TOO_LONG_SECONDS = 300.0, 3600.0
@@ -52,6 +55,27 @@ def on_clock(skew_seconds: float) -> Finding:
         return Finding("clock", Level.OK, what)
     todo = "harmless to Evertick, which goes by the database's clock; but logs will not match: check NTP on both"
     return Finding("clock", Level.WARNING, what, todo)
+
+
+def on_clock_steps(marks: Marks) -> Finding:
+    name = "clock steps"
+    if marks.replan_from is not None:
+        what = (
+            f"the clock was set back: timers of {PARTITIONS - marks.replan_from} partitions are yet to be planned anew"
+        )
+        todo = "a janitor does it within minutes: start `evertick scheduler`, and look in its log if one runs"
+        return Finding(name, Level.WARNING, what, todo)
+    behind = marks.marked_at - marks.trusted_at
+    if behind > UNTRUSTED:
+        what = (
+            f"after a jump of the clock or an outage, what is kept for a time is kept by the time of"
+            f" {marks.trusted_at:%Y-%m-%d %H:%M}, which is {_rough(behind.total_seconds())} behind and follows"
+        )
+        return Finding(name, Level.WARNING, what, "check the clock of the database's server; if it is right, wait")
+    ahead = marks.furthest_at - marks.marked_at
+    if ahead > UNTRUSTED:
+        return Finding(name, Level.OK, f"the clock was once {_rough(ahead.total_seconds())} ahead of now")
+    return Finding(name, Level.OK, "none that matters")
 
 
 def on_connections(used: int, most: int) -> Finding:

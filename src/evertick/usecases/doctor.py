@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from evertick.domain.ids import PARTITIONS
 from evertick.domain.schedule.instants import SECOND_US, to_us
-from evertick.store import health, housekeeping, members, sweeps
+from evertick.store import clock, health, housekeeping, members, sweeps
 from evertick.store.database import Pool
 from evertick.store.health import Server
 from evertick.store.migrate import SchemaMismatch, check_schema
@@ -43,6 +43,7 @@ async def _examine(pool: Pool, lifetime: timedelta) -> AsyncIterator[Finding]:
         yield diagnosis.on_schema(str(mismatch))
         return  # the rest cannot be looked at
     yield diagnosis.on_schema(None)
+    yield diagnosis.on_clock_steps(await clock.marks(pool))
     alive = [node for node in await members.members(pool, lifetime) if node.is_alive]
     yield diagnosis.on_versions({node.version for node in alive})
     yield diagnosis.on_partitions(await members.unheld(pool, lifetime), [node.node for node in alive])

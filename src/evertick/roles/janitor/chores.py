@@ -1,22 +1,39 @@
-"""The chores, one function each: every one can be stopped anywhere and done again, by this janitor or by another."""
+"""The chores, one function each: every one can be stopped anywhere and done again, by this janitor or by another.
+
+What is too old is told by instants that the caller gives, from the time that is trusted.
+"""
 
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from time import monotonic
 
 from evertick.roles.janitor.healing import heal_all
+from evertick.roles.janitor.pace import Pace
 from evertick.store import housekeeping
 from evertick.store.database import Pool
 from evertick.store.housekeeping import Healed, Place
 
 logger = logging.getLogger("evertick.janitor")
 
-BATCH = 10_000
-"""Rows per statement: so few that each is short, so many that the statements' own cost is small."""
+MOST_DAYS = 3
+"""Days that one sweep drops at most. In the long run there is one a day."""
+CHORE_SECONDS = 60.0
+"""So long a chore goes on in one sweep: what is left is done in the next round, a minute later."""
+
+
+@dataclass(slots=True)
+class Paces:
+    """The paces of the chores that go in batches, and whether one of them ran out of time in this sweep."""
+
+    prune: dict[str, Pace] = field(default_factory=lambda: {table: Pace() for table in housekeeping.AGEING})
+    purge: Pace = field(default_factory=Pace)
+    one_offs: Pace = field(default_factory=Pace)
+    replan: Pace = field(default_factory=Pace)
+    is_cut: bool = False
 
 
 async def add_days(pool: Pool, ahead: int) -> int:
@@ -25,39 +42,41 @@ async def add_days(pool: Pool, ahead: int) -> int:
     return sum([await housekeeping.add_day(pool, day) for day in days])
 
 
-async def drop_days(pool: Pool, history: timedelta) -> tuple[int, int]:
-    """Drop days that are too old; returns how many, and how many stay because something in them is unfinished."""
-    expired = await housekeeping.expired_days(pool, history)
+async def drop_days(pool: Pool, before_at: datetime) -> tuple[int, int]:
+    """Drop days that ended before an instant; returns how many, and how many stay because they are unfinished."""
+    expired = await housekeeping.expired_days(pool, before_at)
     finished = [day for day, is_finished in expired if is_finished]
-    dropped = sum([await housekeeping.drop_day(pool, day) for day in finished])
+    dropped = sum([await housekeeping.drop_day(pool, day) for day in finished[:MOST_DAYS]])
     if unfinished := len(expired) - len(finished):
         logger.warning("%d days are older than history is kept, but hold runs that are not over", unfinished)
     return dropped, unfinished
 
 
-async def prune(pool: Pool, history: timedelta) -> int:
+async def prune(pool: Pool, before_at: datetime, paces: Paces) -> int:
     """Remove rows that are too old; returns how many."""
     pruned = 0
-    for table in housekeeping.AGEING:
-        pruned += await _in_batches(partial(housekeeping.prune, pool, table, history, BATCH))
+    for table, pace in paces.prune.items():
+        pruned += await _in_batches(partial(housekeeping.prune, pool, table, before_at), pace, paces)
     return pruned
 
 
-async def purge_jobs(pool: Pool, history: timedelta) -> int:
+async def purge_jobs(pool: Pool, before_at: datetime, paces: Paces) -> int:
     """Remove what is left of jobs that were deleted long ago; returns of how many."""
-    return await _in_batches(partial(housekeeping.purge_jobs, pool, history, BATCH))
+    return await _in_batches(partial(housekeeping.purge_jobs, pool, before_at), paces.purge, paces)
 
 
-async def remove_one_offs(pool: Pool) -> int:
+async def remove_one_offs(pool: Pool, now_at: datetime, paces: Paces) -> int:
     """Delete one-offs that were kept for long enough; returns how many."""
     removed = 0
-    page = await housekeeping.finished_one_offs(pool, Place(), BATCH)
-    while page.next is not None:
+    place: Place | None = Place()
+    until = monotonic() + CHORE_SECONDS
+    while place is not None and not _is_over(until, paces):
+        page = await paces.one_offs.take(partial(housekeeping.finished_one_offs, pool, now_at, place))
         if page.removable:
             async with pool.acquire() as connection, connection.transaction():
                 locked = await housekeeping.lock_jobs(connection, page.removable)
                 removed += await housekeeping.remove_one_offs(connection, locked)
-        page = await housekeeping.finished_one_offs(pool, page.next, BATCH)
+        place = page.next
     return removed
 
 
@@ -66,17 +85,18 @@ class Rounds:
     """How far one has come in going through all jobs, which may take more than one time: `after_id` None is the end."""
 
     after_id: int | None = None
+    pace: Pace = field(default_factory=Pace)
 
 
-async def heal(pool: Pool, history: timedelta, rounds: Rounds, seconds: float = math.inf) -> Healed:
+async def heal(pool: Pool, before_at: datetime, rounds: Rounds, seconds: float = math.inf) -> Healed:
     """Go on through all jobs, for so long at most, and give those that lost their tick's timer a new one."""
     timers = finished = 0
     until = monotonic() + seconds
     while rounds.after_id is not None and monotonic() < until:
-        page = await housekeeping.timerless_page(pool, rounds.after_id, BATCH)
+        page = await rounds.pace.take(partial(housekeeping.timerless_page, pool, rounds.after_id))
         rounds.after_id = page.last_id
         if page.job_ids:
-            healed = await _heal_some(pool, page.job_ids, history)
+            healed = await _heal_some(pool, page.job_ids, before_at)
             timers += healed.timers
             finished += healed.finished
     if timers or finished:
@@ -93,18 +113,28 @@ async def analyze(pool: Pool) -> int:
     return len(tables)
 
 
-async def _heal_some(pool: Pool, job_ids: list[int], history: timedelta) -> Healed:
+async def _heal_some(pool: Pool, job_ids: list[int], before_at: datetime) -> Healed:
     async with pool.acquire() as connection, connection.transaction():
         locked = await housekeeping.lock_jobs(connection, job_ids)
         # Read again under the lock: somebody may just have given them a timer.
-        jobs = await housekeeping.timerless(connection, locked, history)
+        jobs = await housekeeping.timerless(connection, locked, before_at)
         return await housekeeping.heal(connection, heal_all(jobs))
 
 
-async def _in_batches(batch: Callable[[], Awaitable[int]]) -> int:
-    """Repeat until a batch is not full."""
-    total = count = await batch()
-    while count == BATCH:
-        count = await batch()
+async def _in_batches(batch: Callable[[int], Awaitable[int]], pace: Pace, paces: Paces) -> int:
+    """Repeat until a batch is not full, or the time is up."""
+    total = 0
+    until = monotonic() + CHORE_SECONDS
+    while not _is_over(until, paces):
+        count = await pace.take(batch)
         total += count
+        if count < pace.asked:
+            break
     return total
+
+
+def _is_over(until: float, paces: Paces) -> bool:
+    if monotonic() < until:
+        return False
+    paces.is_cut = True
+    return True

@@ -34,7 +34,7 @@ def heal(job: Timerless) -> Healing:
     """
     rule = from_canonical(job.canonical)
     if isinstance(rule.spec, OneOff):
-        fire_at = _only_tick(job) if job.known_at is None else None
+        fire_at = only_tick(job.job_id, job.spec, job.created_at) if job.known_at is None else None
     else:
         since_at = max(at for at in (job.known_at, job.effective_at, job.forgotten_at) if at is not None)
         next_us = rule.ticks().next(to_us(since_at))
@@ -45,8 +45,8 @@ def heal(job: Timerless) -> Healing:
     return Healing(job.job_id, fire_at, due_at(fire_at, jitter))
 
 
-def _only_tick(job: Timerless) -> datetime | None:
+def only_tick(job_id: int, spec: str, created_at: datetime) -> datetime | None:
     """A one-off's instant is in its timer alone, and has to be read from its text again."""
-    timing = timing_of(read_spec(msgspec.json.decode(job.spec)))
-    settled = settle_alone(timing, format_id(Prefix.JOB, job.job_id), job.created_at)
+    timing = timing_of(read_spec(msgspec.json.decode(spec)))
+    settled = settle_alone(timing, format_id(Prefix.JOB, job_id), created_at)
     return settled.schedule.next(EPOCH_AT)

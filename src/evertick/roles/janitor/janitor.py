@@ -3,12 +3,15 @@
 Duty: the ledgers have a day to write to, days ahead; what is older than history is kept goes; finished one-offs go when
 they were kept for long enough; a job that lost its timer gets it back; the planner knows what is in the tables.
 
-Invariants: nothing that waits or runs is removed, nor what it needs. It never makes firing wait for more than a moment:
-locks that would are given up and tried again in the next round. Rows that someone else has locked are left alone.
+Invariants: nothing that waits or runs is removed, nor what it needs. What is kept for a time is kept by a time that
+follows the database's clock at a limited pace (`store.clock`), so that a clock that was set wrong removes nothing. It
+never makes firing wait for more than a moment: locks that would are given up and tried again in the next round. Rows
+that someone else has locked are left alone.
 
-Steps: each minute it tries to be the one janitor at work. If it is, it adds days and brings statistics up to date; each
-hour, by the database's clock so that all come at the same time and one does it, it does the rest too, in batches with a
-transaction each. Looking for lost timers goes through all jobs, a fifth of a second in each minute until all were seen.
+Steps: each minute it tries to be the one janitor at work. If it is, it marks the clock, plans timers anew if that was
+set back, adds days and brings statistics up to date; each hour, by the database's clock so that all come at the same
+time and one does it, it does the rest too, in batches with a transaction each, and each minute while a sweep did not
+get through. Looking for lost timers goes through all jobs, a fifth of a second in each minute until all were seen.
 
 Crash: its lock goes with its connection, each batch was done or not, and whoever comes next does the rest. Slow
 database: a round takes longer; the others pass. Two at once, when the lock was lost with its connection: both do the
@@ -23,8 +26,10 @@ from datetime import datetime, timedelta
 
 from evertick.domain.errors import require_at_least
 from evertick.roles.janitor import chores
-from evertick.roles.janitor.chores import Rounds
+from evertick.roles.janitor.chores import Paces, Rounds
+from evertick.roles.janitor.setback import plan_anew
 from evertick.runtime.loop import Loop
+from evertick.runtime.marking import mark
 from evertick.store import housekeeping, lanes, members
 from evertick.store.database import Pool
 
@@ -45,6 +50,7 @@ class Report:
     passed: bool = False
     days_added: int = 0
     tables_analyzed: int = 0
+    timers_replanned: int = 0
     days_dropped: int = 0
     days_unfinished: int = 0
     rows_pruned: int = 0
@@ -69,6 +75,7 @@ class Janitor:
         self._ahead = ahead
         self._swept_hour: datetime | None = None
         self._rounds = Rounds()
+        self._paces = Paces()
         self._round: asyncio.Task[None] | None = None
         self._loop = Loop("keep house", self._step)
 
@@ -88,22 +95,28 @@ class Janitor:
         async with housekeeping.turn(self._pool) as is_ours:
             if not is_ours:
                 return replace(report, passed=True)
+            marks = await mark(self._pool)
+            setback = await plan_anew(self._pool, self._paces.replan)
+            report = replace(report, timers_replanned=setback.timers)
             if thoroughly and self._rounds.after_id is None:  # else the last time round is not over yet
                 self._rounds.after_id = 0
             # What was lost comes first, then what may go.
-            healed = await chores.heal(self._pool, self._history, self._rounds, healing_seconds)
+            before_at = marks.trusted_at - self._history
+            healed = await chores.heal(self._pool, before_at, self._rounds, healing_seconds)
             report = replace(report, timers_healed=healed.timers, jobs_finished=healed.finished)
             if thoroughly:
-                report = await self._sweep(report)
+                report = await self._sweep(report, marks.trusted_at)
             # Last, because what was removed or brought back counts too.
             return replace(report, tables_analyzed=await chores.analyze(self._pool))
 
-    async def _sweep(self, report: Report) -> Report:
-        """The chores of each hour."""
-        one_offs = await chores.remove_one_offs(self._pool)
-        dropped, unfinished = await chores.drop_days(self._pool, self._history)
-        pruned = await chores.prune(self._pool, self._history)
-        purged = await chores.purge_jobs(self._pool, self._history)
+    async def _sweep(self, report: Report, now_at: datetime) -> Report:
+        """The chores of each hour, by a time that is trusted."""
+        before_at = now_at - self._history
+        self._paces.is_cut = False
+        one_offs = await chores.remove_one_offs(self._pool, now_at, self._paces)
+        dropped, unfinished = await chores.drop_days(self._pool, before_at)
+        pruned = await chores.prune(self._pool, before_at, self._paces)
+        purged = await chores.purge_jobs(self._pool, before_at, self._paces)
         await members.forget(self._pool)
         return replace(
             report,
@@ -125,7 +138,7 @@ class Janitor:
     async def _keep_house_as_due(self) -> None:
         now_at = await lanes.clock(self._pool)
         hour = now_at.replace(minute=0, second=0, microsecond=0)
-        thoroughly = hour != self._swept_hour
+        thoroughly = hour != self._swept_hour or self._paces.is_cut
         self._swept_hour = hour  # once an hour, however it ends: what fails for a lasting reason must not go on and on
         report = await self.keep_house(thoroughly=thoroughly, healing_seconds=HEALING_SECONDS)
         if report != Report() and not report.passed:

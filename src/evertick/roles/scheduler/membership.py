@@ -14,6 +14,7 @@ from datetime import timedelta
 
 from evertick.domain.assignment import Changes, Member, assign, changes
 from evertick.roles.scheduler.state import State
+from evertick.runtime.clock import monotonic_us
 from evertick.store import members, wakeups
 from evertick.version import __version__
 
@@ -50,8 +51,9 @@ class Membership:
     async def step(self) -> float:
         """Beat, and believe the table."""
         before = dict(self._holdings.epochs)
+        asked_us = monotonic_us()
         beat = await members.beat(self._pool, self._me, __version__, self._lifetime)
-        self._state.clock.observe(beat.now_at)
+        self._state.clock.observe(beat.now_at, asked_us)
         if beat.others != self.others:
             logger.info("members: %s", ", ".join(sorted(member.node for member in (self._me, *beat.others))))
         self.others = beat.others

@@ -11,6 +11,7 @@ Steps, each a loop of its own:
    is due and was not heard of.
 3. firing: what the agenda has due, in fair order and in batches.
 4. reaping: leases that ran out.
+5. upkeep: marks of the clock, and the heads of idle lanes.
 
 Crash: the others take its partitions after `lifetime`, and go on from the table. Nothing is lost: a timer moves in the
 statement that appends its attempt. Slow database: batches grow, everything else waits. Silent connection: each loop
@@ -31,6 +32,7 @@ from evertick.roles.scheduler.loading import Loading
 from evertick.roles.scheduler.membership import Membership
 from evertick.roles.scheduler.reaping import Reaping
 from evertick.roles.scheduler.state import State
+from evertick.roles.scheduler.upkeep import Upkeep
 from evertick.runtime import patience
 from evertick.runtime.clock import Clock, DatabaseClock
 from evertick.runtime.loop import LONGEST_BACKOFF, Loop
@@ -160,7 +162,20 @@ class Scheduler:
         self._settle_loop = Loop("settle", self.membership.settle)
         self.reaping = Reaping(state, lease_time=self._lease_time, woken=self._wake_jobs)
         self._reap_loop = Loop("reap", self.reaping.step)
-        self._loops = (self._beat_loop, self._settle_loop, self._load_loop, self._fire_loop, self._reap_loop)
+        self.upkeep = Upkeep(state)
+        self._upkeep_loop = Loop("upkeep", self.upkeep.step)
+        self._loops = (
+            *(self._beat_loop, self._settle_loop, self._load_loop, self._fire_loop, self._reap_loop),
+            self._upkeep_loop,
+        )
+        self.clock.listeners.append(self._stepped)
+
+    def _stepped(self, _: timedelta) -> None:
+        """The database's clock was set: what is due has to be read anew, and a mark tells the janitors."""
+        self.state.agenda = Agenda(self.clock.now_us())
+        self.loading.lost(self.state.holdings.epochs)
+        for loop in (self._load_loop, self._fire_loop, self._upkeep_loop):
+            loop.wake()
 
     def _wake_settling(self) -> None:
         self._settle_loop.wake()

@@ -267,6 +267,22 @@ CREATE TABLE partitions (
 ) WITH (fillfactor = 50);
 INSERT INTO partitions (partition) SELECT generate_series(0, 255);
 
+-- What is known of the database's clock, in one row: a clock that was set wrong must not remove history, and one that
+-- was set back must not leave timers far ahead. docs/decisions/0009-clock-steps.md has the reasons.
+CREATE TABLE clock_marks (
+    is_only         boolean     PRIMARY KEY DEFAULT true CHECK (is_only),
+    marked_at       timestamptz NOT NULL DEFAULT clock_at(),    -- the last look at the clock
+    trusted_at      timestamptz NOT NULL DEFAULT clock_at(),    -- ages count from here; follows the clock at a limited rate
+    steady_at       timestamptz NOT NULL DEFAULT clock_at(),    -- about what the time would be without steps
+    furthest_at     timestamptz NOT NULL DEFAULT clock_at(),    -- the latest time that any look saw
+    ran_from_at     timestamptz,    -- ticks in this stretch may have run already, while the clock was ahead
+    ran_until_at    timestamptz,
+    replan_from     smallint,       -- since the clock was set back: the partition to re-plan next; null: all are done
+    replan_after_at timestamptz,    -- ticks after this are yet to come
+    is_replan_cut   boolean     NOT NULL DEFAULT false          -- some rows were locked: another pass follows
+) WITH (fillfactor = 50);
+INSERT INTO clock_marks DEFAULT VALUES;
+
 -- Makes a day a partition of both ledgers; false if it is one. A function, because names and bounds of partitions
 -- cannot be parameters of a statement. Made apart and attached: creating them in place would stop all firing meanwhile.
 CREATE FUNCTION add_day(day date) RETURNS boolean LANGUAGE plpgsql AS $$

@@ -1,5 +1,6 @@
 -- Housekeeping: days of the ledgers, rows that age, finished one-offs, lost timers, statistics. Called by the janitor.
--- Nothing here waits for anybody: rows that someone else has locked are left for the next round.
+-- Nothing here waits for anybody: rows that someone else has locked are left for the next round. Ages count from the
+-- trusted time of `clock_marks`, which the caller passes: by a clock that was set wrong nothing is old.
 
 -- name: take_turn
 -- One janitor at a time. The lock goes with its transaction, which does nothing else and so holds up no vacuum.
@@ -11,12 +12,16 @@ SELECT pg_try_advisory_xact_lock(:lock::bigint);
 SELECT set_config('lock_timeout', '200ms', true);
 
 -- name: missing_days
--- Which days from today on are no partition of the ledgers yet; takes no lock on them.
+-- Which days from today on are no partition of the ledgers yet; takes no lock on them. After the clock was set back, seqs
+-- go on from the furthest time that it showed: that day too, and the next.
 SELECT day::date AS day
-  FROM generate_series((clock_at() AT TIME ZONE 'UTC')::date,
-                       (clock_at() AT TIME ZONE 'UTC')::date + :ahead::integer,
-                       interval '1 day') AS day
- WHERE to_regclass('outcomes_' || to_char(day, 'YYYYMMDD')) IS NULL
+  FROM clock_marks
+ CROSS JOIN LATERAL (VALUES (clock_at(), :ahead::integer), (furthest_at, 1)) AS stretch (from_at, ahead)
+ CROSS JOIN LATERAL generate_series((from_at AT TIME ZONE 'UTC')::date, (from_at AT TIME ZONE 'UTC')::date + ahead,
+                                    interval '1 day') AS day
+ WHERE from_at >= clock_at() - interval '1 minute'
+   AND to_regclass('outcomes_' || to_char(day, 'YYYYMMDD')) IS NULL
+ GROUP BY day
  ORDER BY day;
 
 -- name: add_day
@@ -33,7 +38,7 @@ WITH days AS MATERIALIZED (
       JOIN pg_class child ON child.oid = pg_inherits.inhrelid
      CROSS JOIN to_date(right(child.relname, 8), 'YYYYMMDD') AS day
      WHERE pg_inherits.inhparent = 'outcomes'::regclass
-       AND (day + 1)::timestamp AT TIME ZONE 'UTC' < clock_at() - :history::interval
+       AND (day + 1)::timestamp AT TIME ZONE 'UTC' < :before_at::timestamptz
 )
 SELECT days.day,
        NOT EXISTS (
@@ -59,7 +64,7 @@ SELECT drop_day(:day::date);
 -- Gaps whose last tick is older than history is kept. Index: gaps_by_age.
 WITH old AS (
     SELECT ctid FROM gaps
-     WHERE last_at < clock_at() - :history::interval
+     WHERE last_at < :before_at::timestamptz
      ORDER BY last_at
      LIMIT :most::integer
        FOR UPDATE SKIP LOCKED
@@ -70,7 +75,7 @@ DELETE FROM gaps USING old WHERE gaps.ctid = old.ctid;
 -- Index: withdrawals_by_age.
 WITH old AS (
     SELECT ctid FROM withdrawals
-     WHERE withdrawn_at < clock_at() - :history::interval
+     WHERE withdrawn_at < :before_at::timestamptz
      ORDER BY withdrawn_at
      LIMIT :most::integer
        FOR UPDATE SKIP LOCKED
@@ -83,7 +88,7 @@ DELETE FROM withdrawals USING old WHERE withdrawals.ctid = old.ctid;
 WITH old AS (
     SELECT asked.ctid
       FROM requested_runs asked
-     WHERE asked.fire_at < clock_at() - :history::interval
+     WHERE asked.fire_at < :before_at::timestamptz
        AND NOT EXISTS (SELECT FROM open_runs WHERE open_runs.job_id = asked.job_id AND open_runs.fire_at = asked.fire_at)
        AND NOT EXISTS (
                SELECT FROM timers
@@ -100,15 +105,17 @@ DELETE FROM requested_runs USING old WHERE requested_runs.ctid = old.ctid;
 
 -- name: purge_jobs
 -- Jobs that were deleted longer ago than history is kept, with all that is left of them; but none with a run that is
--- not over. Indexes: jobs_to_purge, attempts_of_run, outcomes_pkey, and each table's own by job_id.
+-- not over. Each job is looked for in every day since it was made: from a cold disk that takes long.
+-- Indexes: jobs_to_purge, attempts_of_run, outcomes_pkey, and each table's own by job_id.
 WITH old AS (
     SELECT job.job_id
       FROM jobs job
-     WHERE job.status = 'deleted' AND job.deleted_at < clock_at() - :history::interval
+     WHERE job.status = 'deleted' AND job.deleted_at < :before_at::timestamptz
        AND NOT EXISTS (SELECT FROM open_runs WHERE open_runs.job_id = job.job_id)
        AND NOT EXISTS (
                SELECT FROM attempts
                 WHERE attempts.job_id = job.job_id
+                  AND attempts.seq >= microseconds(least(job.created_at, job.deleted_at))
                   AND NOT EXISTS (
                           SELECT FROM outcomes
                            WHERE outcomes.lane_id = attempts.lane_id AND outcomes.seq = attempts.seq))
@@ -137,8 +144,8 @@ WITH page AS MATERIALIZED (
 SELECT page.job_id, page.finished_at,
        coalesce(
            job.status <> 'deleted' AND rule.canonical LIKE '%"kind":"one_off"%'
-           AND page.finished_at < clock_at() - coalesce((version.spec ->> 'retain_seconds')::float, 86400)
-                                               * interval '1 second',
+           AND page.finished_at < :now_at::timestamptz - coalesce((version.spec ->> 'retain_seconds')::float, 86400)
+                                                         * interval '1 second',
            false) AS is_kept_enough
   FROM page
   LEFT JOIN jobs job ON job.job_id = page.job_id
@@ -219,7 +226,7 @@ SELECT job.job_id, job.created_at, version.effective_at, rule.canonical, version
              WHERE timers.partition = (job.job_id & 255)::smallint AND timers.job_id = job.job_id
                AND timers.kind IN ('queued', 'retry') AND timers.reason IN ('tick', 'late', 'catch_up'))
        ) AS known_at,
-       clock_at() - :history::interval AS forgotten_at
+       :before_at::timestamptz AS forgotten_at
   FROM jobs job
   JOIN job_versions version ON version.job_id = job.job_id AND version.spec_version = job.spec_version
   JOIN rules rule ON rule.rule_id = version.rule_id

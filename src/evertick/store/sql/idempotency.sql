@@ -20,5 +20,6 @@ SELECT :tenant_id::bigint, key, request, status, headers::jsonb, body
        AS given (key, request, status, headers, body);
 
 -- name: prune
--- Forgets answers that are older than so many seconds. Index: idempotency_keys_by_age.
-DELETE FROM idempotency_keys WHERE answered_at < clock_at() - :seconds::float * interval '1 second';
+-- Forgets answers that are older than so many seconds, by the time that is trusted. Index: idempotency_keys_by_age.
+DELETE FROM idempotency_keys
+ WHERE answered_at < (SELECT least(trusted_at, clock_at()) FROM clock_marks) - :seconds::float * interval '1 second';

@@ -228,6 +228,16 @@ judged AS MATERIALIZED (
                WHEN due_at > now_at THEN 'early'
                WHEN run_at IS NULL THEN 'pass'
                WHEN (kind = 'retry' OR policy = 'REPLACE') AND job_id IN (SELECT job_id FROM busy) THEN 'busy'
+               -- It ran while the clock was ahead. Subqueries, so that the bounds are read once.
+               WHEN kind = 'tick' AND run_at >= (SELECT ran_from_at FROM clock_marks)
+                    AND run_at <= (SELECT ran_until_at FROM clock_marks)
+                    AND (EXISTS (SELECT FROM attempts
+                                  WHERE attempts.job_id = standing.job_id AND attempts.fire_at = standing.run_at
+                                    AND attempts.seq >= microseconds(standing.run_at))
+                         OR EXISTS (SELECT FROM withdrawals
+                                     WHERE withdrawals.job_id = standing.job_id
+                                       AND withdrawals.fire_at = standing.run_at))
+                   THEN 'pass'
                WHEN NOT is_full AND NOT is_behind THEN 'run'
                WHEN kind = 'queued' OR reason = 'catch_up' OR NOT is_full THEN 'wait'
                WHEN policy = 'QUEUE' AND NOT is_behind THEN 'queue'

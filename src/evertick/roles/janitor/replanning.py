@@ -1,0 +1,125 @@
+"""Where timers and gaps belong after the database's clock was set back: pure decisions from rules and the time.
+
+While the clock was ahead, ticks were fired or declared missed and timers moved on. Ticks after the time that was
+corrected to (`after_at`) are to come again: each runs at its time, unless it has run already. What was asked for while
+the clock was ahead waits for as long from now.
+"""
+
+import functools
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from evertick.domain.ids import Prefix, format_id
+from evertick.domain.jitter import due_at, jitter_offset
+from evertick.domain.rule import OneOff, Rule, from_canonical
+from evertick.domain.schedule.instants import from_us, to_us
+from evertick.roles.janitor.healing import only_tick
+from evertick.store.clock import TOLERANCE
+from evertick.store.housekeeping import Healing
+from evertick.store.replan import AheadGap, AheadTimer, FinishedAhead, Move, Trim
+
+logger = logging.getLogger("evertick.janitor")
+
+_ZERO = timedelta(0)
+_KEPT = 65_536
+rule_from = functools.lru_cache(maxsize=_KEPT)(from_canonical)
+
+
+class Correction(NamedTuple):
+    """What time it is, and after which time ticks are to come again. After a mere step back that is later than now."""
+
+    now_at: datetime
+    after_at: datetime
+
+
+def moves_of(
+    timers: Iterable[AheadTimer], rules: Mapping[int, str], specs_ahead: Mapping[int, str], to: Correction
+) -> Iterator[Move]:
+    """The timers that lie beyond what is plausible, and where each belongs."""
+    for timer in timers:
+        try:
+            if timer.kind == "tick":
+                at = _tick_at(timer, rules[timer.rule_id], specs_ahead.get(timer.job_id), to)
+            else:
+                at = _due_at(timer, to.now_at)
+        except Exception as error:  # noqa: BLE001 - a corrupt row must not stop its neighbours
+            _report(timer.job_id, error)
+            continue
+        if at is not None:
+            yield Move(timer, *at)
+
+
+def _tick_at(
+    timer: AheadTimer, canonical: str, spec_ahead: str | None, to: Correction
+) -> tuple[datetime, datetime] | None:
+    """The next tick, if the timer stands beyond it. A one-off that was asked for ahead counts its delay from now."""
+    rule = rule_from(canonical)
+    if isinstance(rule.spec, OneOff):
+        fire_at = None if spec_ahead is None else only_tick(timer.job_id, spec_ahead, to.now_at)
+    else:
+        fire_at = _next_tick(canonical, to.after_at)
+    if fire_at is None or fire_at >= timer.fire_at:
+        return None
+    return fire_at, _due(timer.job_id, rule, fire_at)
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _next_tick(canonical: str, after_at: datetime) -> datetime | None:
+    """Found once for all jobs of a rule."""
+    next_us = rule_from(canonical).ticks().next(to_us(after_at))
+    return None if next_us is None else from_us(next_us)
+
+
+def _due_at(timer: AheadTimer, now_at: datetime) -> tuple[datetime, datetime] | None:
+    """A run that began to wait while the clock was ahead waits as long from now on, and keeps its fire time."""
+    if timer.due_at is None or timer.due_at - now_at <= TOLERANCE:
+        return None
+    since_at = timer.since_at or timer.due_at
+    return None if since_at <= now_at else (timer.fire_at, now_at + max(timer.due_at - since_at, _ZERO))
+
+
+def trims_of(gaps: Iterable[AheadGap], after_at: datetime) -> Iterator[Trim]:
+    """What is left of gaps: the ticks up to an instant. Those after it are to come."""
+    for gap in gaps:
+        try:
+            yield _trim(gap, after_at)
+        except Exception as error:  # noqa: BLE001 - a corrupt row must not stop its neighbours
+            _report(gap.job_id, error)
+
+
+def _trim(gap: AheadGap, after_at: datetime) -> Trim:
+    if gap.first_at > after_at:
+        return Trim(gap, None, 0)
+    ticks = rule_from(gap.canonical).ticks()
+    first_us, end_us = to_us(gap.first_at), to_us(after_at) + 1
+    last_us = max(first_us, ticks.prev(end_us) or first_us)
+    return Trim(gap, from_us(last_us), 1 + ticks.count(first_us + 1, end_us))
+
+
+def reopened(jobs: Iterable[FinishedAhead], to: Correction) -> Iterator[Healing]:
+    """Jobs that were finished by ticks which are to come, and when they go on."""
+    for job in jobs:
+        try:
+            fire_at = _goes_on_at(job, to)
+            if fire_at is not None:
+                yield Healing(job.job_id, fire_at, _due(job.job_id, rule_from(job.canonical), fire_at))
+        except Exception as error:  # noqa: BLE001 - a corrupt row must not stop its neighbours
+            _report(job.job_id, error)
+
+
+def _goes_on_at(job: FinishedAhead, to: Correction) -> datetime | None:
+    if not isinstance(rule_from(job.canonical).spec, OneOff):
+        return _next_tick(job.canonical, to.after_at)
+    fire_at = None if job.has_run else only_tick(job.job_id, job.spec, min(job.created_at, to.now_at))
+    return None if fire_at is None or fire_at <= to.after_at else fire_at
+
+
+def _due(job_id: int, rule: Rule, fire_at: datetime) -> datetime:
+    return due_at(fire_at, jitter_offset(job_id, timedelta(microseconds=rule.jitter_us)))
+
+
+def _report(job_id: int, error: Exception) -> None:
+    name = format_id(Prefix.JOB, job_id)
+    logger.error("%s cannot be planned anew: %s", name, error)

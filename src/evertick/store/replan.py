@@ -1,0 +1,153 @@
+"""Planning anew after the database's clock was set back: what lies ahead, and where it is put. For the janitor."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from evertick.domain.ids import PARTITIONS
+from evertick.store import statements
+from evertick.store.database import Pool, Session
+from evertick.store.statements import Connection
+
+_SQL = statements.load("replan")
+_BEGINNING_AT = datetime(1, 1, 2, tzinfo=UTC)
+_NOTE_SECONDS = 60 * 60
+"""Reading all attempts of the days ahead may take long."""
+
+
+class AheadTimer(NamedTuple):
+    """A timer that lies ahead. A tick goes by its fire time; any other run waits from `since_at` until `due_at`."""
+
+    job_id: int
+    kind: str
+    fire_at: datetime
+    rule_id: int
+    due_at: datetime | None
+    since_at: datetime | None
+
+
+class Move(NamedTuple):
+    """Where a timer belongs."""
+
+    timer: AheadTimer
+    fire_at: datetime
+    due_at: datetime
+
+
+class AheadGap(NamedTuple):
+    """A gap that reaches into ticks that are to come, and the rule of its ticks."""
+
+    job_id: int
+    first_at: datetime
+    last_at: datetime
+    reason: str
+    canonical: str
+
+
+class Trim(NamedTuple):
+    """Where a gap really ends, and how many ticks are in it; None: it has not begun."""
+
+    gap: AheadGap
+    last_at: datetime | None
+    ticks: int
+
+
+class FinishedAhead(NamedTuple):
+    """A job whose last tick was settled while the clock was ahead."""
+
+    job_id: int
+    finished_at: datetime
+    created_at: datetime
+    canonical: str
+    spec: str
+    has_run: bool
+
+
+FIRST_TIMER = AheadTimer(0, "tick", _BEGINNING_AT, 0, None, None)
+"""The place before all timers of a partition."""
+FIRST_GAP = AheadGap(0, _BEGINNING_AT, _BEGINNING_AT, "", "")
+FIRST_FINISHED = FinishedAhead(0, _BEGINNING_AT, _BEGINNING_AT, "", "", has_run=False)
+
+
+async def note_ran(pool: Pool, after_at: datetime) -> None:
+    """Note which ticks after an instant may have run already, so that they do not run again."""
+    await pool.execute(_SQL["note_ran"].text, after_at, timeout=_NOTE_SECONDS)
+
+
+async def page(pool: Pool, partition: int, now_at: datetime, after: AheadTimer, most: int) -> list[AheadTimer]:
+    """Some of a partition's timers that lie ahead of now, in the order of their jobs."""
+    rows = await _SQL["page"].fetch(
+        pool,
+        partition=partition,
+        now_at=now_at,
+        page_id=after.job_id,
+        page_kind=after.kind,
+        page_at=after.fire_at,
+        most=most,
+    )
+    return [AheadTimer(*row) for row in rows]
+
+
+async def specs_ahead(connection: Connection, job_ids: Sequence[int], now_at: datetime) -> dict[int, str]:
+    rows = await _SQL["specs_ahead"].fetch(connection, job_ids=job_ids, now_at=now_at)
+    return {row["job_id"]: row["spec"] for row in rows}
+
+
+async def move(connection: Session, moves: Sequence[Move], after_at: datetime) -> list[tuple[int, str]]:
+    """Move timers; returns jobs and kinds of those that were. The others changed, or are locked."""
+    rows = await _SQL["move"].fetch(
+        connection,
+        after_at=after_at,
+        job_ids=[move.timer.job_id for move in moves],
+        kinds=[move.timer.kind for move in moves],
+        fire_ats=[move.timer.fire_at for move in moves],
+        rule_ids=[move.timer.rule_id for move in moves],
+        new_fire_ats=[move.fire_at for move in moves],
+        new_due_ats=[move.due_at for move in moves],
+    )
+    return [(row["job_id"], row["kind"]) for row in rows]
+
+
+async def gaps_of_jobs(connection: Session, job_ids: Sequence[int], after_at: datetime) -> list[AheadGap]:
+    rows = await _SQL["gaps_of_jobs"].fetch(connection, job_ids=job_ids, after_at=after_at)
+    return [AheadGap(*row) for row in rows]
+
+
+async def gaps_page(pool: Pool, after_at: datetime, after: AheadGap, most: int) -> list[AheadGap]:
+    """Some gaps of any jobs, in the order of their ends."""
+    rows = await _SQL["gaps_page"].fetch(
+        pool, after_at=after_at, page_at=after.last_at, page_id=after.job_id, page_first=after.first_at, most=most
+    )
+    return [AheadGap(*row) for row in rows]
+
+
+async def trim(connection: Connection, trims: Sequence[Trim]) -> None:
+    await _SQL["trim"].execute(
+        connection,
+        job_ids=[trim.gap.job_id for trim in trims],
+        first_ats=[trim.gap.first_at for trim in trims],
+        last_ats=[trim.gap.last_at for trim in trims],
+        reasons=[trim.gap.reason for trim in trims],
+        new_last_ats=[trim.last_at for trim in trims],
+        ticks=[trim.ticks for trim in trims],
+    )
+
+
+async def finished_page(pool: Pool, after_at: datetime, after: FinishedAhead, most: int) -> list[FinishedAhead]:
+    rows = await _SQL["finished_page"].fetch(
+        pool, after_at=after_at, page_at=after.finished_at, page_id=after.job_id, most=most
+    )
+    return [FinishedAhead(*row) for row in rows]
+
+
+async def reopen(connection: Session, job_ids: Sequence[int]) -> None:
+    await _SQL["reopen"].execute(connection, job_ids=job_ids)
+
+
+async def advance(connection: Connection, partition: int, *, is_cut: bool) -> None:
+    """A partition is done, `is_cut`: but for rows that were locked."""
+    await _SQL["advance"].execute(connection, partition=partition, is_cut=is_cut)
+
+
+async def complete(connection: Connection) -> None:
+    await _SQL["complete"].execute(connection, partitions=PARTITIONS)

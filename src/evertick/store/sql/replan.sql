@@ -1,0 +1,162 @@
+-- Planning anew after the database's clock was set back: timers and gaps that lie beyond what is plausible return.
+-- Called by the janitor, partition by partition. Nothing here waits for anybody: locked rows are left for another pass.
+
+-- name: note_ran
+-- Notes which ticks may have run while the clock was ahead, before any timer is moved back: `fire` looks whether a tick
+-- of that stretch has a run already. An attempt's seq is never before its fire time. Reads the days ahead whole.
+-- Indexes: attempts_pkey, withdrawals_by_age.
+WITH ran AS (
+    SELECT min(fire_at) AS first_at, timestamptz 'epoch' + max(seq) * interval '1 microsecond' AS last_at
+      FROM attempts
+     WHERE seq > microseconds(:after_at::timestamptz) AND fire_at > :after_at::timestamptz
+       AND reason IN ('tick', 'late', 'catch_up')
+),
+withdrawn AS (
+    SELECT min(fire_at) AS first_at, max(withdrawn_at) AS last_at
+      FROM withdrawals
+     WHERE withdrawn_at > :after_at::timestamptz AND fire_at > :after_at::timestamptz
+       AND reason IN ('tick', 'late', 'catch_up')
+)
+UPDATE clock_marks
+   SET ran_from_at = least(ran_from_at, ran.first_at, withdrawn.first_at),
+       ran_until_at = greatest(ran_until_at, ran.last_at, withdrawn.last_at)
+  FROM ran, withdrawn;
+
+-- name: page
+-- A page of a partition's timers that lie ahead: ticks by their fire times, all others by when they are due. `since_at`
+-- is from when a run waits: it was asked for, or its last attempt ended.
+-- Indexes: timers_pkey, requested_runs_pkey, open_runs_pkey, outcomes_pkey.
+SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.rule_id,
+       CASE WHEN timer.kind <> 'tick' THEN timer.due_at END AS due_at,
+       CASE
+           WHEN timer.kind IN ('manual', 'replay') THEN (
+               SELECT asked.requested_at FROM requested_runs asked
+                WHERE asked.job_id = timer.job_id AND asked.fire_at = timer.fire_at)
+           WHEN timer.kind = 'retry' THEN (
+               -- One by one, where a join might read all outcomes.
+               SELECT (SELECT outcome.finished_at FROM outcomes outcome
+                        WHERE outcome.lane_id = run.lane_id AND outcome.seq = run.seq)
+                 FROM open_runs run
+                WHERE run.job_id = timer.job_id AND run.fire_at = timer.fire_at)
+       END AS since_at
+  FROM timers timer
+ WHERE timer.partition = :partition::smallint
+   AND (timer.job_id, timer.kind, timer.fire_at)
+       > (:page_id::bigint, :page_kind::text::timer_kind, :page_at::timestamptz)
+   AND CASE WHEN timer.kind = 'tick' THEN timer.fire_at ELSE timer.due_at END > :now_at::timestamptz
+ ORDER BY timer.job_id, timer.kind, timer.fire_at
+ LIMIT :most::integer;
+
+-- name: specs_ahead
+-- The specs of those jobs that were made or edited while the clock was ahead. Indexes: jobs_pkey, job_versions_pkey.
+SELECT job.job_id, version.spec::text AS spec
+  FROM jobs job
+  JOIN job_versions version ON version.job_id = job.job_id AND version.spec_version = job.spec_version
+ WHERE job.job_id = ANY(:job_ids::bigint[]) AND version.effective_at > :now_at::timestamptz;
+
+-- name: move
+-- Moves timers that are still as they were read, and says which; those that someone else has locked are passed over.
+-- A paused job's timer stays due at infinity. A version that took effect ahead takes effect before its first tick.
+-- Indexes: timers_pkey, job_versions_pkey.
+WITH given AS MATERIALIZED (
+    SELECT *
+      FROM unnest(:job_ids::bigint[], :kinds::text[], :fire_ats::timestamptz[], :rule_ids::bigint[],
+                  :new_fire_ats::timestamptz[], :new_due_ats::timestamptz[])
+           AS g (job_id, kind, fire_at, rule_id, new_fire_at, new_due_at)
+),
+locked AS MATERIALIZED (
+    SELECT timer.partition, timer.job_id, timer.kind, timer.fire_at, timer.spec_version, given.new_fire_at,
+           CASE WHEN timer.due_at = 'infinity' THEN timer.due_at ELSE given.new_due_at END AS new_due_at
+      FROM given
+      JOIN timers timer
+        ON timer.partition = (given.job_id & 255)::smallint AND timer.job_id = given.job_id
+       AND timer.kind = given.kind::timer_kind AND timer.fire_at = given.fire_at AND timer.rule_id = given.rule_id
+       FOR UPDATE OF timer SKIP LOCKED
+),
+moved AS (
+    UPDATE timers timer
+       SET fire_at = locked.new_fire_at, due_at = locked.new_due_at
+      FROM locked
+     WHERE timer.partition = locked.partition AND timer.job_id = locked.job_id
+       AND timer.kind = locked.kind AND timer.fire_at = locked.fire_at
+),
+begun AS (
+    UPDATE job_versions version
+       SET effective_at = least(:after_at::timestamptz, locked.new_fire_at - interval '1 microsecond')
+      FROM locked
+     WHERE locked.kind = 'tick' AND version.job_id = locked.job_id AND version.spec_version = locked.spec_version
+       AND version.effective_at >= locked.new_fire_at
+)
+SELECT job_id, kind::text AS kind FROM locked;
+
+-- name: gaps_of_jobs
+-- Gaps of some jobs that reach beyond an instant, with the rule by which their ticks count. What a change of the clocks will
+-- swallow is known ahead and right. Indexes: gaps_pkey, job_versions_pkey, rules_pkey.
+SELECT gap.job_id, gap.first_at, gap.last_at, gap.reason::text AS reason, rule.canonical
+  FROM gaps gap
+  JOIN job_versions version ON version.job_id = gap.job_id AND version.spec_version = gap.spec_version
+  JOIN rules rule ON rule.rule_id = version.rule_id
+ WHERE gap.job_id = ANY(:job_ids::bigint[]) AND gap.last_at > :after_at::timestamptz AND gap.reason <> 'dst';
+
+-- name: gaps_page
+-- The same of all jobs that are not deleted, in pages: the ticks of those will not come. Indexes: gaps_by_age, *_pkey.
+SELECT gap.job_id, gap.first_at, gap.last_at, gap.reason::text AS reason, rule.canonical
+  FROM gaps gap
+  JOIN jobs job ON job.job_id = gap.job_id AND job.status <> 'deleted'
+  JOIN job_versions version ON version.job_id = gap.job_id AND version.spec_version = gap.spec_version
+  JOIN rules rule ON rule.rule_id = version.rule_id
+ WHERE gap.last_at > :after_at::timestamptz AND gap.reason <> 'dst'
+   AND (gap.last_at, gap.job_id, gap.first_at) > (:page_at::timestamptz, :page_id::bigint, :page_first::timestamptz)
+ ORDER BY gap.last_at, gap.job_id, gap.first_at
+ LIMIT :most::integer;
+
+-- name: trim
+-- Lets gaps end earlier, unless they changed meanwhile; one whose new end is null goes. Index: gaps_pkey.
+WITH given AS MATERIALIZED (
+    SELECT *
+      FROM unnest(:job_ids::bigint[], :first_ats::timestamptz[], :last_ats::timestamptz[], :reasons::text[],
+                  :new_last_ats::timestamptz[], :ticks::bigint[])
+           AS g (job_id, first_at, last_at, reason, new_last_at, ticks)
+),
+removed AS (
+    DELETE FROM gaps gap
+     USING given
+     WHERE gap.job_id = given.job_id AND gap.first_at = given.first_at AND gap.reason = given.reason::gap_reason
+       AND gap.last_at = given.last_at AND given.new_last_at IS NULL
+)
+UPDATE gaps gap
+   SET last_at = given.new_last_at, ticks = given.ticks
+  FROM given
+ WHERE gap.job_id = given.job_id AND gap.first_at = given.first_at AND gap.reason = given.reason::gap_reason
+   AND gap.last_at = given.last_at AND given.new_last_at IS NOT NULL;
+
+-- name: finished_page
+-- Jobs whose last tick was settled while the clock was ahead. `has_run`: a tick of it led to a run.
+-- Indexes: finished_jobs_by_age, jobs_pkey, job_versions_pkey, rules_pkey, attempts_of_run.
+SELECT finished.job_id, finished.finished_at, job.created_at, rule.canonical, version.spec::text AS spec,
+       EXISTS (SELECT FROM attempts
+                WHERE attempts.job_id = finished.job_id AND attempts.reason IN ('tick', 'late', 'catch_up')) AS has_run
+  FROM finished_jobs finished
+  JOIN jobs job ON job.job_id = finished.job_id AND job.status <> 'deleted'
+  JOIN job_versions version ON version.job_id = job.job_id AND version.spec_version = job.spec_version
+  JOIN rules rule ON rule.rule_id = version.rule_id
+ WHERE finished.finished_at > :after_at::timestamptz
+   AND (finished.finished_at, finished.job_id) > (:page_at::timestamptz, :page_id::bigint)
+ ORDER BY finished.finished_at, finished.job_id
+ LIMIT :most::integer;
+
+-- name: reopen
+-- Jobs, locked by `lock_jobs`, are not finished after all: `heal` gives them their timers. Index: finished_jobs_pkey.
+DELETE FROM finished_jobs WHERE job_id = ANY(:job_ids::bigint[]);
+
+-- name: advance
+-- A partition was planned anew, and the next one follows. If the clock was set back again meanwhile, all begin anew.
+UPDATE clock_marks
+   SET replan_from = replan_from + 1, is_replan_cut = is_replan_cut OR :is_cut::boolean
+ WHERE replan_from = :partition::smallint;
+
+-- name: complete
+-- All partitions were planned anew; another pass follows if some rows were locked.
+UPDATE clock_marks
+   SET replan_from = CASE WHEN is_replan_cut THEN 0 END, is_replan_cut = false
+ WHERE replan_from >= :partitions::smallint;
