@@ -2,6 +2,7 @@
 time is the same count on the clock on the wall, and a day is a number too: exact, hashable, fast to compare.
 """
 
+from calendar import isleap
 from datetime import UTC, date, datetime, timedelta
 
 SECOND_US = 1_000_000
@@ -52,7 +53,33 @@ def from_day(day: int) -> date:
 
 
 def first_day(year: int) -> int:
-    return to_day(date(year, 1, 1))
+    gone = year - 1
+    return gone * 365 + gone // 4 - gone // 100 + gone // 400 - _DAYS_TO_1970
+
+
+_DAYS_TO_1970 = _EPOCH_ORDINAL - 1
+SETTLED_YEAR = 2101
+"""From here on every zone follows a rule that repeats with the calendar: the zone files list changes up to 2086."""
+
+
+def _layout(year: int) -> tuple[int, bool, bool]:
+    """What the calendar of a year depends on; the year before decides to which week its first days belong."""
+    return date(year, 1, 1).weekday(), isleap(year), isleap(year - 1)
+
+
+def _like_years() -> tuple[int, ...]:
+    first: dict[tuple[int, bool, bool], int] = {}
+    for year in range(SETTLED_YEAR, SETTLED_YEAR + 400):
+        first.setdefault(_layout(year), year)
+    return tuple(first[_layout(2000 + number)] for number in range(400))
+
+
+_LIKE_YEARS = _like_years()
+
+
+def like_year(year: int) -> int:
+    """The year that stands for all with the same calendar. There are 21, and 400 years bring them all."""
+    return _LIKE_YEARS[year % 400]
 
 
 FIRST_S = first_day(FIRST_YEAR) * DAY_S

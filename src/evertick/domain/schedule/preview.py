@@ -9,16 +9,13 @@ from evertick.domain.jitter import due_at, jitter_offset
 from evertick.domain.schedule.cron import Cron
 from evertick.domain.schedule.english import local
 from evertick.domain.schedule.finding import Finding, Severity
-from evertick.domain.schedule.instants import LAST_YEAR, SECOND_US, from_seconds, from_wall, to_us
+from evertick.domain.schedule.instants import SECOND_US, from_seconds, from_wall, to_us
 from evertick.domain.schedule.lint_calendar import uses_hash
 from evertick.domain.schedule.notes import ClockNotes, lost_note
-from evertick.domain.schedule.rrule_spec import RRule
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.spec import Once, Soon
 
 MOST_ROWS = 1000
-MOST_YEARS = 100
-"""What steps by the hour or finer may fire once in years, and every day between has to be looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +62,8 @@ def preview(
     """The first `count` fire times after `after`. Without a `job_id` the jitter shown is an example."""
     # As soon as possible is `after` itself, not the first instant behind it.
     since = after - timedelta(microseconds=1) if schedule.spec == Soon(0) else after
-    is_slow = isinstance(schedule.spec, RRule) and schedule.spec.elapsed
-    fires = schedule.upcoming(since, min(count, MOST_ROWS), MOST_YEARS if is_slow else LAST_YEAR)
+    wanted = min(count, MOST_ROWS)
+    fires = schedule.upcoming(since, wanted, partial=True)
     offset = jitter_offset(job_id or 0, jitter)
     return Preview(
         schedule=schedule,

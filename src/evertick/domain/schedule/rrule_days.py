@@ -6,14 +6,23 @@ import math
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 from dateutil import rrule as dateutil_rrule
 
-from evertick.domain.schedule.day_pattern import ALL_YEARS, KEPT_YEARS, Days
-from evertick.domain.schedule.instants import DAY_S, FIRST_YEAR, LAST_YEAR, first_day, from_day, to_day
+from evertick.domain.schedule.budget import spend
+from evertick.domain.schedule.day_pattern import ALL_YEARS, Days, every_day_of
+from evertick.domain.schedule.instants import DAY_S, FIRST_YEAR, LAST_YEAR, first_day, from_day, like_year, to_day
 from evertick.domain.schedule.rrule_spec import ALL_WEEKDAYS, RRule
 from evertick.domain.schedule.rrule_text import PERIOD_S, Freq
 from evertick.domain.schedule.rrule_times import choose
+
+KEPT_YEARS = 4
+"""Years whose days are kept for each rule with an INTERVAL. A scheduler at work asks about this year and the next."""
+
+_DAYS_PER_STEP = 3
+"""Days of a year that are chosen from in one step of the budget."""
+_PASSING_PERIODS = "years of which INTERVAL and BYSETPOS choose the days"
 
 
 def aligned_years(rule: RRule) -> range:
@@ -36,17 +45,21 @@ def aligned_days(rule: RRule) -> Days:
     number_of = _period_number(rule)
     if number_of is None:
         return _stepped_on_days(rule, find)
-    if rule.interval == 1:
+    if rule.interval == 1 or rule.freq is Freq.YEARLY:
         return find
     base = number_of(rule.base // DAY_S)
 
-    # As many as a search may pass over: a year without any aligned day is cheap to keep and dear to find again.
-    @functools.lru_cache(maxsize=1024)
+    @functools.lru_cache(maxsize=KEPT_YEARS)
+    def chosen(year: int) -> Sequence[int]:
+        start = first_day(year)
+        return array("h", (day for day in find(year) if (number_of(start + day) - base) % rule.interval == 0))
+
     def aligned(year: int) -> Sequence[int]:
         first, last = number_of(first_day(year)) - base, number_of(first_day(year + 1) - 1) - base
         if first // rule.interval == last // rule.interval and first % rule.interval:
             return ()  # no period of this year counts: do not ask for its days
-        return array("i", (day for day in find(year) if (number_of(day) - base) % rule.interval == 0))
+        spend(1 + len(find(year)) // _DAYS_PER_STEP, _PASSING_PERIODS)
+        return chosen(year)
 
     return aligned
 
@@ -59,11 +72,19 @@ def _stepped_on_days(rule: RRule, find: Days) -> Days:
         return find
 
     @functools.lru_cache(maxsize=KEPT_YEARS)
+    def chosen(year: int) -> Sequence[int]:
+        start, end = first_day(year) * DAY_S, first_day(year + 1) * DAY_S
+        days = frozenset(find(year))
+        taken = ((wall - start) // DAY_S for wall in range(start + (base - start) % step, end, step))
+        return array("h", (day for day in taken if day in days))
+
     def stepped(year: int) -> Sequence[int]:
         start, end = first_day(year) * DAY_S, first_day(year + 1) * DAY_S
-        steps = range(start + (base - start) % step, end, step)
-        days = set(find(year)) if steps else ()
-        return array("i", (wall // DAY_S for wall in steps if wall // DAY_S in days))
+        steps = len(range(start + (base - start) % step, end, step))
+        if not steps or not find(year):
+            return ()
+        spend(1 + (steps + len(find(year))) // _DAYS_PER_STEP, _PASSING_PERIODS)
+        return chosen(year)
 
     return stepped
 
@@ -120,12 +141,11 @@ def _days_of_year(  # noqa: PLR0913, PLR0917 - the day parts are the cache's key
         parts = (wkst, bymonth, byweekno, byyearday, bymonthday)
         return _either(_days_of_year(*parts, plain), _days_of_year(*parts, counted))
     weekdays = [dateutil_rrule.weekday(day, nth or None) for nth, day in byday]
-    every_day = byday == ALL_WEEKDAYS and not (bymonth or byweekno or byyearday or bymonthday)
+    if byday == ALL_WEEKDAYS and not (bymonth or byweekno or byyearday or bymonthday):
+        return every_day_of
 
-    @functools.lru_cache(maxsize=KEPT_YEARS)
+    @functools.cache  # a few years stand for all
     def find(year: int) -> Sequence[int]:
-        if every_day:
-            return range(first_day(year), first_day(year + 1))
         found = dateutil_rrule.rrule(
             dateutil_rrule.YEARLY,
             dtstart=datetime(year, 1, 1),  # noqa: DTZ001 - wall times
@@ -140,13 +160,14 @@ def _days_of_year(  # noqa: PLR0913, PLR0917 - the day parts are the cache's key
             byminute=0,
             bysecond=0,
         )
-        return array("i", (to_day(at.date()) for at in found))
+        return array("h", (to_day(at.date()) - first_day(year) for at in found))
 
-    return find
+    return lambda year: find(like_year(year))
 
 
 def _either(one: Days, other: Days) -> Days:
-    return functools.lru_cache(maxsize=KEPT_YEARS)(lambda year: array("i", sorted({*one(year), *other(year)})))
+    either = functools.cache(lambda year: array("h", sorted({*one(year), *other(year)})))
+    return lambda year: either(like_year(year))
 
 
 def _most_days(rule: RRule) -> int:
@@ -156,8 +177,18 @@ def _most_days(rule: RRule) -> int:
     return min(days, -(-days // 7) * len(weekdays))
 
 
+class _Chosen(NamedTuple):
+    """What BYSETPOS leaves of a year: the days, and the times of each."""
+
+    days: Sequence[int]
+    times: dict[int, Sequence[int]]
+
+
 class ChosenPositions:
     """BYSETPOS over years, months or weeks: of all days and times of a period, some by their position."""
+
+    uniform = False
+    day_steps = 1
 
     def __init__(self, rule: RRule, days: Days, times: Sequence[int]) -> None:
         number_of = _period_number(rule)
@@ -167,13 +198,28 @@ class ChosenPositions:
         self._positions = [position for position in rule.bysetpos if abs(position) <= most]
         self._all_days = days
         self._all_times = times
-        self._year = functools.lru_cache(maxsize=KEPT_YEARS)(self._choose)
+        # Without an INTERVAL over months or weeks, years with the same calendar have the same positions.
+        self._repeats = rule.interval == 1 or rule.freq is Freq.YEARLY
+        self._year = functools.lru_cache(maxsize=None if self._repeats else KEPT_YEARS)(self._choose)
+        self._periods = 1 + PERIOD_S[Freq.YEARLY] // PERIOD_S[rule.freq]
 
     def days(self, year: int) -> Sequence[int]:
-        return tuple(self._year(year))
+        named = len(self._all_days(year)) if self._positions else 0
+        if not named:
+            return ()
+        if self._repeats:
+            return self._year(like_year(year)).days
+        looks = named + min(named, self._periods) * len(self._positions)
+        spend(1 + looks // _DAYS_PER_STEP, _PASSING_PERIODS)
+        return self._year(year).days
 
-    def times(self, day: int) -> Sequence[int]:
-        return self._year(from_day(day).year).get(day, ())
+    def of(self, day: int) -> Sequence[int]:
+        year = from_day(day).year
+        found = self._year(like_year(year) if self._repeats else year)
+        return found.times.get(day - first_day(year), ())
+
+    def number(self, day: int) -> int:
+        return len(self.of(day))
 
     def _picked(self, days: list[int]) -> Iterator[int]:
         """The walls of one period, by arithmetic: a year of seconds has too many to list them."""
@@ -181,15 +227,20 @@ class ChosenPositions:
         for place in choose(range(len(days) * per_day), self._positions):
             yield days[place // per_day] * DAY_S + self._all_times[place % per_day]
 
-    def _choose(self, year: int) -> dict[int, Sequence[int]]:
-        if not self._positions:
-            return {}
+    def _choose(self, year: int) -> _Chosen:
         # A week may begin in the year before or end in the year after.
-        around = [*self._all_days(year - 1)[-7:], *self._all_days(year), *self._all_days(year + 1)[:7]]
+        around = [*self._absolute(year - 1)[-7:], *self._absolute(year), *self._absolute(year + 1)[:7]]
         walls: list[int] = []
         for _, days in itertools.groupby(around, key=self._number_of):
             walls += self._picked(list(days))
-        inside = (wall for wall in walls if from_day(wall // DAY_S).year == year)
-        return {
-            day: tuple(w % DAY_S for w in of_day) for day, of_day in itertools.groupby(inside, lambda w: w // DAY_S)
+        start, end = first_day(year) * DAY_S, first_day(year + 1) * DAY_S
+        inside = (divmod(wall - start, DAY_S) for wall in walls if start <= wall < end)
+        times: dict[int, Sequence[int]] = {
+            day: array("i", (second for _, second in of_day))
+            for day, of_day in itertools.groupby(inside, lambda w: w[0])
         }
+        return _Chosen(array("h", times), times)
+
+    def _absolute(self, year: int) -> list[int]:
+        start = first_day(year)
+        return [start + day for day in self._all_days(year)]

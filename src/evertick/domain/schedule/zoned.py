@@ -9,6 +9,8 @@ not depend on where the search begins:
    start as it was written (`shift`); or lost (`skip`). A jump of three hours or more corrects the zone's place in the
    world rather than saves daylight: its wall times are lost under every policy.
 
+A schedule that loses all its ticks to fifty changes of the clocks in a row counts as ended there.
+
 Ticks that fall on one instant are one tick. A pattern that follows `elapsed` time knows no lost and no repeated
 hour: each reading of the clock counts whenever it comes, under every policy.
 """
@@ -16,6 +18,7 @@ hour: each reading of the clock counts whenever it comes, under every policy.
 from collections.abc import Iterator
 
 from evertick.domain.policies import DstGap, DstOverlap
+from evertick.domain.schedule.budget import bounded, spend
 from evertick.domain.schedule.instants import END_S, FIRST_S, SECOND_US
 from evertick.domain.schedule.pattern import WallPattern
 from evertick.domain.schedule.ticks import LostTicks
@@ -24,6 +27,13 @@ from evertick.domain.schedule.zone import Stretch, Zone
 CORRECTION_S = 3 * 3600
 MOST_OFFSET_S = 26 * 3600
 """More than any zone is or was away from UTC."""
+
+MOST_LOST = 50
+"""Changes of the clocks in a row that may lose the ticks of a schedule which is not over."""
+
+_STRETCH_STEPS = 12
+"""What it costs to look for a tick between two changes of the clocks."""
+_PASSING_STRETCHES = "changes of the clocks"
 
 
 class ZonedTicks:
@@ -38,32 +48,41 @@ class ZonedTicks:
         self._gap = DstGap.SKIP if elapsed else gap
         self._overlap = DstOverlap.BOTH if elapsed else overlap
 
+    @bounded
     def next(self, after: int) -> int | None:
         low = max(after // SECOND_US + 1, FIRST_S)
-        while low < END_S:
+        lost = 0
+        while low < END_S and lost <= MOST_LOST:
             stretch = self._zone.stretch_at(low)
             found = self._first_in(stretch, low)
             if found is not None:
                 return found * SECOND_US
+            spend(_STRETCH_STEPS, _PASSING_STRETCHES)
             wall = self.pattern.next_from(stretch.end + min(stretch.before, stretch.offset, stretch.after))
             if wall is None:
                 return None
             low = max(stretch.end, wall - MOST_OFFSET_S)
+            lost += low == stretch.end
         return None
 
+    @bounded
     def prev(self, before: int) -> int | None:
         high = min(-(-before // SECOND_US), END_S)
-        while high > FIRST_S:
+        lost = 0
+        while high > FIRST_S and lost <= MOST_LOST:
             stretch = self._zone.stretch_at(high - 1)
             found = self._last_in(stretch, high)
             if found is not None:
                 return found * SECOND_US
+            spend(_STRETCH_STEPS, _PASSING_STRETCHES)
             wall = self.pattern.prev_before(stretch.start + max(stretch.offset, stretch.before))
             if wall is None:
                 return None
             high = min(stretch.start, wall + MOST_OFFSET_S)
+            lost += high == stretch.start
         return None
 
+    @bounded
     def count(self, low: int, high: int) -> int:
         first, end = max(-(-low // SECOND_US), FIRST_S), min(-(-high // SECOND_US), END_S)
         total = 0
@@ -73,24 +92,32 @@ class ZonedTicks:
             total += self.pattern.count(
                 max(start + stretch.offset, regular_low), min(stop + stretch.offset, regular_high)
             )
-            total += sum(start <= at < stop for at in self._made_up(stretch) if not self._is_regular(stretch, at))
+            total += sum(not self._is_regular(stretch, at) for at in self._made_up(stretch, start, stop))
         return total
 
+    @bounded
     def lost(self, low: int, high: int) -> list[LostTicks]:
         if self._elapsed:
             return []
         at, end = max(-(-low // SECOND_US), FIRST_S), min(-(-high // SECOND_US), END_S)
         lost: list[LostTicks] = []
-        while at < end:
+        alone = 0  # of these, the last ones that have no tick between them
+        while at < end and alone <= MOST_LOST:
             stretch = self._zone.stretch_at(at)
             # A year's cut repeats the change before it: only the stretch that the change begins reports it.
             if at <= stretch.since == stretch.start and not self._makes_up(stretch):
-                lost += self._swallowed(stretch)
+                for jump in self._swallowed(stretch):
+                    alone = alone + 1 if not lost or self._has_none_between(lost[-1], jump) else 0
+                    lost.append(jump)
+            spend(_STRETCH_STEPS, _PASSING_STRETCHES)
             wall = self.pattern.next_from(stretch.end + min(stretch.before, stretch.offset, stretch.after))
             if wall is None:
                 break
             at = max(stretch.end, wall - MOST_OFFSET_S)
         return lost
+
+    def _has_none_between(self, one: LostTicks, other: LostTicks) -> bool:
+        return self.pattern.next_from(one.last_wall + 1) == other.first_wall
 
     def _swallowed(self, stretch: Stretch) -> Iterator[LostTicks]:
         low, high = stretch.since + stretch.before, stretch.since + stretch.offset
@@ -111,6 +138,7 @@ class ZonedTicks:
         while low < high:
             stretch = self._zone.stretch_at(low)
             yield stretch
+            spend(_STRETCH_STEPS // 2, _PASSING_STRETCHES)
             low = stretch.end
 
     def _regular_walls(self, stretch: Stretch) -> tuple[int, int]:
@@ -131,18 +159,30 @@ class ZonedTicks:
         low, high = self._regular_walls(stretch)
         return low <= wall < high and self.pattern.next_from(wall) == wall
 
-    def _made_up(self, stretch: Stretch) -> Iterator[int]:
-        """Instants of the stretch, ascending, that stand in for walls lost in the jump that began it."""
+    def _made_up(self, stretch: Stretch, low: int, high: int) -> Iterator[int]:
+        """Instants of the stretch in [low, high), ascending, that stand in for walls lost in the jump that began it."""
         if not self._makes_up(stretch):
             return
-        wall = self.pattern.next_from(stretch.since + stretch.before)
-        while wall is not None and wall < stretch.since + stretch.offset:
-            at = stretch.since if self._gap is DstGap.CATCH_UP else wall - stretch.before
-            if stretch.start <= at < stretch.end:
-                yield at
-            if self._gap is DstGap.CATCH_UP:
-                return
+        low, high = max(low, stretch.start), min(high, stretch.end)
+        first, end = stretch.since + stretch.before, stretch.since + stretch.offset
+        if self._gap is DstGap.CATCH_UP:
+            wall = self.pattern.next_from(first) if low <= stretch.since < high else None
+            if wall is not None and wall < end:
+                yield stretch.since
+            return
+        wall = self.pattern.next_from(max(first, low + stretch.before))
+        while wall is not None and wall < min(end, high + stretch.before):
+            yield wall - stretch.before
+            spend(_STRETCH_STEPS, _PASSING_STRETCHES)
             wall = self.pattern.next_from(wall + 1)
+
+    def _last_made_up(self, stretch: Stretch, high: int) -> int | None:
+        """The last of them before `high`."""
+        if not self._makes_up(stretch) or self._gap is DstGap.CATCH_UP:
+            return next(self._made_up(stretch, stretch.start, high), None)
+        wall = self.pattern.prev_before(min(stretch.since + stretch.offset, min(high, stretch.end) + stretch.before))
+        lowest = max(stretch.since, stretch.start) + stretch.before
+        return wall - stretch.before if wall is not None and wall >= lowest else None
 
     def _first_in(self, stretch: Stretch, low: int) -> int | None:
         regular_low, regular_high = self._regular_walls(stretch)
@@ -150,7 +190,7 @@ class ZonedTicks:
         regular = wall - stretch.offset if wall is not None and wall < regular_high else None
         if low >= _settled(stretch):
             return regular
-        made_up = next((at for at in self._made_up(stretch) if at >= low), None)
+        made_up = next(self._made_up(stretch, low, stretch.end), None)
         return min((at for at in (regular, made_up) if at is not None), default=None)
 
     def _last_in(self, stretch: Stretch, high: int) -> int | None:
@@ -159,7 +199,7 @@ class ZonedTicks:
         regular = wall - stretch.offset if wall is not None and wall >= regular_low else None
         if regular is not None and regular >= _settled(stretch):
             return regular
-        made_up = max((at for at in self._made_up(stretch) if at < high), default=None)
+        made_up = self._last_made_up(stretch, high)
         return max((at for at in (regular, made_up) if at is not None), default=None)
 
 
