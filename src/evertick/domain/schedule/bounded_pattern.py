@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from evertick.domain.schedule.budget import note_spent, spend, spend_up_to, spent
+from evertick.domain.schedule.budget import kept_work, note_paid, spend, spend_up_to
 from evertick.domain.schedule.instants import DAY_S, first_day, from_day
 from evertick.domain.schedule.pattern import LOOK_UP_STEPS, PASSING_DATES, ListPattern, WallPattern, is_in
 
@@ -89,12 +89,11 @@ class CountedPattern:
         last = min(wanted, len(counts) - 1)
         spend_up_to(counts[last].steps, self, _PASSING_COUNTED)  # the budget must not depend on what is known already
         while last < wanted and counts[last].walls < self._most:
-            begun = spent()
-            walls = counts[last].walls + self._held(self._first_year + last)
-            spend(1, _PASSING_COUNTED)
-            counts[last + 1] = _Before(walls, counts[last].steps + spent() - begun)
+            with kept_work(_PASSING_COUNTED) as steps:
+                walls = counts[last].walls + self._held(self._first_year + last)
+                counts[last + 1] = _Before(walls, counts[last].steps + steps())
             last += 1
-            note_spent(counts[last].steps, self)
+            note_paid(counts[last].steps, self)
         return last
 
     def _held(self, year: int, end: int | None = None) -> int:

@@ -30,6 +30,7 @@ class Work(threading.local):
         self.allowed = 0
         self.spent = 0
         self.paid: dict[object, int] = {}
+        self.within = ""
 
 
 _work = Work()
@@ -39,7 +40,7 @@ def spend(steps: int, passing: str) -> None:
     """Count steps that the question at hand takes; `passing` says over what, for the message."""
     _work.spent += steps
     if _work.spent > _work.allowed and _work.is_open:
-        reason = f"takes too long to compute: more than {_work.allowed} steps, at last over {passing}"
+        reason = f"takes too long to compute: more than {_work.allowed} steps, at last over {_work.within or passing}"
         raise ScheduleTooCostly("schedule", reason)
 
 
@@ -52,15 +53,21 @@ def spend_up_to(steps: int, whole: object, passing: str) -> None:
             spend(due, passing)
 
 
-def note_spent(steps: int, whole: object) -> None:
-    """The question at hand did this work itself, up to here."""
+@contextmanager
+def kept_work(passing: str) -> Iterator[Callable[[], int]]:
+    """Work whose result is kept: tells its steps, which do not depend on what the question at hand has paid before."""
+    begun, paid, within = _work.spent, _work.paid, _work.within
+    _work.paid, _work.within = {}, passing
+    try:
+        yield lambda: _work.spent - begun
+    finally:
+        _work.paid, _work.within = paid, within
+
+
+def note_paid(steps: int, whole: object) -> None:
+    """The question at hand did the work on the `whole` itself, up to here."""
     if _work.is_open:
         _work.paid[whole] = steps
-
-
-def spent() -> int:
-    """The steps that the question at hand took so far."""
-    return _work.spent
 
 
 def grant_row() -> None:

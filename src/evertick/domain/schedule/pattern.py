@@ -87,6 +87,7 @@ class StepPattern:
         if low and self._at(low - 1) is None:  # beyond the last year
             low = 0
         while low < high:
+            spend(LOOK_UP_STEPS // 2, "numbered steps")
             middle = (low + high) // 2
             at = self._at(middle)
             if at is not None and at < wall:

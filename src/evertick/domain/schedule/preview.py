@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from evertick import tzdb
 from evertick.domain.jitter import due_at, jitter_offset
+from evertick.domain.schedule.budget import ROW_STEPS, SEARCH_STEPS, at_most
 from evertick.domain.schedule.cron import Cron
 from evertick.domain.schedule.english import local
 from evertick.domain.schedule.finding import Finding, Severity
@@ -65,13 +66,21 @@ def preview(
     wanted = min(count, MOST_ROWS)
     fires = schedule.upcoming(since, wanted, partial=True)
     offset = jitter_offset(job_id or 0, jitter)
+    with at_most(SEARCH_STEPS + ROW_STEPS * len(fires)):
+        rows = _rows(schedule, fires, offset)
+    with at_most(SEARCH_STEPS + ROW_STEPS * len(fires)):
+        lost = _lost(schedule, after, fires)
     return Preview(
         schedule=schedule,
         description=schedule.describe(),
         tzdb_version=tzdb.VERSION,
-        rows=_rows(schedule, fires, offset),
-        lost=_lost(schedule, after, fires),
-        findings=(*schedule.lint(after=after, jitter=jitter), *_examples(schedule, jitter, job_id)),
+        rows=rows,
+        lost=lost,
+        findings=(
+            *schedule.lint(after=after, jitter=jitter),
+            *_examples(schedule, jitter, job_id),
+            *_cut_short(schedule, fires, wanted),
+        ),
     )
 
 
@@ -118,3 +127,11 @@ def _examples(schedule: Schedule, jitter: timedelta, job_id: int | None) -> list
     return [
         Finding("example_times", Severity.INFO, f"{which} from the job's id: without one, these times are an example")
     ]
+
+
+def _cut_short(schedule: Schedule, fires: list[datetime], wanted: int) -> list[Finding]:
+    """Whether the list ends before the schedule does."""
+    if len(fires) in {0, wanted} or schedule.next(fires[-1]) is None:
+        return []
+    message = f"only {len(fires)} fire times are listed: they are so far apart that more take too long to compute"
+    return [Finding("list_cut_short", Severity.INFO, message)]

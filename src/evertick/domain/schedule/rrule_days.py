@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from dateutil import rrule as dateutil_rrule
 
-from evertick.domain.schedule.budget import spend
+from evertick.domain.schedule.budget import spend_up_to
 from evertick.domain.schedule.day_pattern import ALL_YEARS, Days, every_day_of
 from evertick.domain.schedule.instants import DAY_S, FIRST_YEAR, LAST_YEAR, first_day, from_day, like_year, to_day
 from evertick.domain.schedule.rrule_spec import ALL_WEEKDAYS, RRule
@@ -48,6 +48,8 @@ def aligned_days(rule: RRule) -> Days:
     if rule.interval == 1 or rule.freq is Freq.YEARLY:
         return find
     base = number_of(rule.base // DAY_S)
+    if rule.freq is Freq.DAILY and find is every_day_of:
+        return lambda year: range((base - first_day(year)) % rule.interval, len(every_day_of(year)), rule.interval)
 
     @functools.lru_cache(maxsize=KEPT_YEARS)
     def chosen(year: int) -> Sequence[int]:
@@ -58,7 +60,7 @@ def aligned_days(rule: RRule) -> Days:
         first, last = number_of(first_day(year)) - base, number_of(first_day(year + 1) - 1) - base
         if first // rule.interval == last // rule.interval and first % rule.interval:
             return ()  # no period of this year counts: do not ask for its days
-        spend(1 + len(find(year)) // _DAYS_PER_STEP, _PASSING_PERIODS)
+        spend_up_to(1 + len(find(year)) // _DAYS_PER_STEP, (chosen, year), _PASSING_PERIODS)
         return chosen(year)
 
     return aligned
@@ -83,7 +85,7 @@ def _stepped_on_days(rule: RRule, find: Days) -> Days:
         steps = len(range(start + (base - start) % step, end, step))
         if not steps or not find(year):
             return ()
-        spend(1 + (steps + len(find(year))) // _DAYS_PER_STEP, _PASSING_PERIODS)
+        spend_up_to(1 + (steps + len(find(year))) // _DAYS_PER_STEP, (chosen, year), _PASSING_PERIODS)
         return chosen(year)
 
     return stepped
@@ -209,8 +211,10 @@ class ChosenPositions:
             return ()
         if self._repeats:
             return self._year(like_year(year)).days
+        for beside in (year - 1, year + 1):  # paid for here, since the choice below is kept
+            self._all_days(beside)
         looks = named + min(named, self._periods) * len(self._positions)
-        spend(1 + looks // _DAYS_PER_STEP, _PASSING_PERIODS)
+        spend_up_to(1 + looks // _DAYS_PER_STEP, (self, year), _PASSING_PERIODS)
         return self._year(year).days
 
     def of(self, day: int) -> Sequence[int]:

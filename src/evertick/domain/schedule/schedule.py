@@ -151,7 +151,6 @@ class Schedule:
         """Say in one English sentence when it fires."""
         return describe(self.spec, self.zone, self.start_at, self.end_at)
 
-    @bounded
     def lint(  # noqa: PLR0913 - everything that is known about the job
         self,
         *,
