@@ -28,9 +28,14 @@ class WithinPattern:
         return None if found is None or (self._first is not None and found < self._first) else found
 
     def count(self, low: int, high: int) -> int:
+        return self._inner.count(*self._within(low, high))
+
+    def walls(self, low: int, high: int) -> Sequence[int]:
+        return self._inner.walls(*self._within(low, high))
+
+    def _within(self, low: int, high: int) -> tuple[int, int]:
         low = low if self._first is None else max(low, self._first)
-        high = high if self._last is None else min(high, self._last + 1)
-        return self._inner.count(low, high)
+        return low, high if self._last is None else min(high, self._last + 1)
 
 
 class _Before(NamedTuple):
@@ -63,6 +68,9 @@ class CountedPattern:
 
     def count(self, low: int, high: int) -> int:
         return max(0, min(self._before(high), self._most) - min(self._before(low), self._most))
+
+    def walls(self, low: int, high: int) -> Sequence[int]:
+        return self._inner.walls(max(low, self._first), high)[: max(0, self._most - self._before(low))]
 
     def _last_in(self, number: int) -> int:
         """The last wall of all, of which the year of that number or the one before is known to hold it."""
@@ -129,3 +137,6 @@ class AmendedPattern:
 
     def count(self, low: int, high: int) -> int:
         return self._inner.count(low, high) + self._added.count(low, high) - self._taken.count(low, high)
+
+    def walls(self, low: int, high: int) -> Sequence[int]:
+        return sorted({*self._inner.walls(low, high)} - self._removed | {*self._added.walls(low, high)})

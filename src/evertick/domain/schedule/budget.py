@@ -16,7 +16,7 @@ from typing import ParamSpec, TypeVar
 from evertick.domain.errors import ScheduleTooCostly
 
 SEARCH_STEPS = 10_000
-ROW_STEPS = 20
+ROW_STEPS = 40
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -75,19 +75,13 @@ def grant_row() -> None:
     _work.allowed += ROW_STEPS
 
 
-def _open(steps: int) -> None:
-    _work.is_open, _work.allowed, _work.spent = True, steps, 0
-    if _work.paid:
-        _work.paid = {}
-
-
 @contextmanager
 def at_most(steps: int) -> Iterator[Work]:
     """Bound the work inside; within another question the outer one's bound holds."""
     if _work.is_open:
         yield _work
         return
-    _open(steps)
+    _work.is_open, _work.allowed, _work.spent, _work.paid = True, steps, 0, {}
     try:
         yield _work
     finally:
@@ -101,7 +95,9 @@ def bounded(question: Callable[_P, _R]) -> Callable[_P, _R]:
     def answer(*given: _P.args, **named: _P.kwargs) -> _R:
         if _work.is_open:
             return question(*given, **named)
-        _open(SEARCH_STEPS)
+        _work.is_open, _work.allowed, _work.spent = True, SEARCH_STEPS, 0
+        if _work.paid:
+            _work.paid = {}
         try:
             return question(*given, **named)
         finally:

@@ -13,7 +13,7 @@ from cronsim import CronSim, CronSimError
 from evertick.domain.errors import InvalidSchedule
 from evertick.domain.schedule.day_pattern import DayPattern, Days, every_day_of
 from evertick.domain.schedule.day_times import SameTimes, times_within
-from evertick.domain.schedule.instants import DAY_S, first_day, like_year, to_day
+from evertick.domain.schedule.instants import DAY_S, LIKE_YEARS, first_day, to_day
 from evertick.domain.stable_hash import stable_int
 
 NICKNAMES = {
@@ -199,4 +199,4 @@ def _cron_days(dom: str, month: str, dow: str, both_days: bool) -> Days:  # noqa
         )
         return array("h", (to_day(day) - first_day(year) for day in dates if sim.match_day(day)))
 
-    return lambda year: find(like_year(year))
+    return lambda year: find(LIKE_YEARS[year % 400])

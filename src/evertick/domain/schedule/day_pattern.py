@@ -33,7 +33,7 @@ class DayPattern:
     def __init__(self, days: Days, times: Times, *, years: range = ALL_YEARS, give_up: int = GIVE_UP_YEARS) -> None:
         self._days = days
         self._times = times
-        self._years = years
+        self._years = years if not times.uniform or times.number(0) else range(0)
         self._give_up = give_up
 
     def next_from(self, wall: int) -> int | None:
@@ -77,10 +77,17 @@ class DayPattern:
         whole = self._count_days(first, last) if first < last else 0
         return whole - self._count_on(first, first_second) + self._count_on(last, last_second)
 
+    def walls(self, low: int, high: int) -> Sequence[int]:
+        found: list[int] = []
+        for day in range(low // DAY_S, -(-high // DAY_S)):
+            i, j = self._count_on(day, low - day * DAY_S), self._count_on(day, high - day * DAY_S)
+            found += [day * DAY_S + second for second in self._times.of(day)[i:j]] if i < j else ()
+        return found
+
     def _next_with_times(self, start: int, days: Sequence[int], i: int) -> int:
         """The place of the first day from `i` on that has any times."""
         if self._times.uniform:
-            return i if self._times.number(0) else len(days)
+            return i
         number, begun = self._times.number, i
         while i < len(days) and not number(start + days[i]):
             i += 1
@@ -90,7 +97,7 @@ class DayPattern:
     def _last_with_times(self, start: int, days: Sequence[int], i: int) -> int:
         """The same backwards: one more than the place of the last day before `i`."""
         if self._times.uniform:
-            return i if self._times.number(0) else 0
+            return i
         number, begun = self._times.number, i
         while i > 0 and not number(start + days[i - 1]):
             i -= 1

@@ -68,7 +68,7 @@ class ProductTimes(Sequence[int]):
 
 def place(times: Sequence[int], second: int) -> int:
     """How many of the times are before `second`."""
-    return times.place_of(second) if isinstance(times, ProductTimes) else bisect_left(times, second)
+    return times.place_of(second) if type(times) is ProductTimes else bisect_left(times, second)
 
 
 def distances(times: Sequence[int]) -> set[int]:

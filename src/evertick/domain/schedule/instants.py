@@ -2,6 +2,7 @@
 time is the same count on the clock on the wall, and a day is a number too: exact, hashable, fast to compare.
 """
 
+from array import array
 from calendar import isleap
 from datetime import UTC, date, datetime, timedelta
 
@@ -52,12 +53,13 @@ def from_day(day: int) -> date:
     return date.fromordinal(day + _EPOCH_ORDINAL)
 
 
+_FIRST_DAYS = array("i", [0, *(to_day(date(year, 1, 1)) for year in range(1, LAST_YEAR + 9))])
+
+
 def first_day(year: int) -> int:
-    gone = year - 1
-    return gone * 365 + gone // 4 - gone // 100 + gone // 400 - _DAYS_TO_1970
+    return _FIRST_DAYS[year]
 
 
-_DAYS_TO_1970 = _EPOCH_ORDINAL - 1
 SETTLED_YEAR = 2101
 """From here on every zone follows a rule that repeats with the calendar: the zone files list changes up to 2086."""
 
@@ -74,12 +76,8 @@ def _like_years() -> tuple[int, ...]:
     return tuple(first[_layout(2000 + number)] for number in range(400))
 
 
-_LIKE_YEARS = _like_years()
-
-
-def like_year(year: int) -> int:
-    """The year that stands for all with the same calendar. There are 21, and 400 years bring them all."""
-    return _LIKE_YEARS[year % 400]
+LIKE_YEARS = _like_years()
+"""For `year % 400`, the year that stands for all with the same calendar. There are 21 such."""
 
 
 FIRST_S = first_day(FIRST_YEAR) * DAY_S

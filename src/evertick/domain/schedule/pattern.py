@@ -27,6 +27,9 @@ class WallPattern(Protocol):
     def count(self, low: int, high: int) -> int:
         """Return the number of walls in [low, high)."""
 
+    def walls(self, low: int, high: int) -> Sequence[int]:
+        """Return the walls in [low, high), a few hours apart at most: there may be one each second."""
+
 
 def is_in(pattern: WallPattern, wall: int) -> bool:
     """Whether the pattern has this wall: a look at one day, where `next_from` might search for decades."""
@@ -51,6 +54,9 @@ class ListPattern:
     def count(self, low: int, high: int) -> int:
         return max(0, bisect_left(self._walls, high) - bisect_left(self._walls, low))
 
+    def walls(self, low: int, high: int) -> Sequence[int]:
+        return self._walls[bisect_left(self._walls, low) : bisect_left(self._walls, high)]
+
 
 class StepPattern:
     """Walls computed by number: `wall_of(0) < wall_of(1) < …`, `total` of them or without end.
@@ -72,6 +78,10 @@ class StepPattern:
 
     def count(self, low: int, high: int) -> int:
         return max(0, self._rank(high) - self._rank(low))
+
+    def walls(self, low: int, high: int) -> Sequence[int]:
+        found = map(self._at, range(self._rank(low), self._rank(high)))
+        return [wall for wall in found if wall is not None]
 
     def _at(self, number: int) -> int | None:
         return self._wall_of(number) if self._total is None or number < self._total else None

@@ -4,15 +4,16 @@ import functools
 import itertools
 import math
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from typing import NamedTuple
 
 from dateutil import rrule as dateutil_rrule
 
 from evertick.domain.schedule.budget import spend_up_to
 from evertick.domain.schedule.day_pattern import ALL_YEARS, Days, every_day_of
-from evertick.domain.schedule.instants import DAY_S, FIRST_YEAR, LAST_YEAR, first_day, from_day, like_year, to_day
+from evertick.domain.schedule.instants import DAY_S, FIRST_YEAR, LAST_YEAR, LIKE_YEARS, first_day, from_day, to_day
 from evertick.domain.schedule.rrule_spec import ALL_WEEKDAYS, RRule
 from evertick.domain.schedule.rrule_text import PERIOD_S, Freq
 from evertick.domain.schedule.rrule_times import choose
@@ -20,8 +21,10 @@ from evertick.domain.schedule.rrule_times import choose
 KEPT_YEARS = 4
 """Years whose days are kept for each rule with an INTERVAL. A scheduler at work asks about this year and the next."""
 
-_DAYS_PER_STEP = 3
-"""Days of a year that are chosen from in one step of the budget."""
+_DAYS_PER_STEP = 8
+"""Days of a year that are compared in one step of the budget."""
+_PERIOD_STEPS = 3
+"""What it costs to look at one week or month."""
 _PASSING_PERIODS = "years of which INTERVAL and BYSETPOS choose the days"
 
 
@@ -47,20 +50,42 @@ def aligned_days(rule: RRule) -> Days:
         return _stepped_on_days(rule, find)
     if rule.interval == 1 or rule.freq is Freq.YEARLY:
         return find
-    base = number_of(rule.base // DAY_S)
-    if rule.freq is Freq.DAILY and find is every_day_of:
-        return lambda year: range((base - first_day(year)) % rule.interval, len(every_day_of(year)), rule.interval)
+    if rule.freq is Freq.DAILY:
+        return _daily_days(rule, find)
+    return _days_of_periods(rule, find, number_of)
+
+
+def _daily_days(rule: RRule, find: Days) -> Days:
+    """Every so many days, those that the day parts name too."""
+    base = rule.base // DAY_S
+
+    def steps(year: int) -> range:
+        return range((base - first_day(year)) % rule.interval, len(every_day_of(year)), rule.interval)
+
+    return steps if find is every_day_of else _common_days(steps, find)
+
+
+def _days_of_periods(rule: RRule, find: Days, number_of: Callable[[int], int]) -> Days:
+    """The days of every so many weeks or months."""
+    base, start_of = number_of(rule.base // DAY_S), _period_start(rule)
+
+    def periods(year: int) -> range:
+        first, end = number_of(first_day(year)), number_of(first_day(year + 1) - 1) + 1
+        return range(first + (base - first) % rule.interval, end, rule.interval)
 
     @functools.lru_cache(maxsize=KEPT_YEARS)
     def chosen(year: int) -> Sequence[int]:
-        start = first_day(year)
-        return array("h", (day for day in find(year) if (number_of(start + day) - base) % rule.interval == 0))
+        start, days, found = first_day(year), find(year), array("h")
+        for number in periods(year):
+            i, j = (bisect_left(days, start_of(edge) - start) for edge in (number, number + 1))
+            found.extend(days[i:j])
+        return found
 
     def aligned(year: int) -> Sequence[int]:
-        first, last = number_of(first_day(year)) - base, number_of(first_day(year + 1) - 1) - base
-        if first // rule.interval == last // rule.interval and first % rule.interval:
-            return ()  # no period of this year counts: do not ask for its days
-        spend_up_to(1 + len(find(year)) // _DAYS_PER_STEP, (chosen, year), _PASSING_PERIODS)
+        counted = len(periods(year))
+        if not counted:
+            return ()
+        spend_up_to(1 + counted * _PERIOD_STEPS, (chosen, year), _PASSING_PERIODS)
         return chosen(year)
 
     return aligned
@@ -73,22 +98,30 @@ def _stepped_on_days(rule: RRule, find: Days) -> Days:
     if step <= DAY_S:
         return find
 
+    def steps(year: int) -> Sequence[int]:
+        start, end = first_day(year) * DAY_S, first_day(year + 1) * DAY_S
+        return [(wall - start) // DAY_S for wall in range(start + (base - start) % step, end, step)]
+
+    return _common_days(steps, find)
+
+
+def _common_days(steps: Days, find: Days) -> Days:
+    """The days of `steps`, which differ from year to year, that `find` has too."""
+
     @functools.lru_cache(maxsize=KEPT_YEARS)
     def chosen(year: int) -> Sequence[int]:
-        start, end = first_day(year) * DAY_S, first_day(year + 1) * DAY_S
         days = frozenset(find(year))
-        taken = ((wall - start) // DAY_S for wall in range(start + (base - start) % step, end, step))
-        return array("h", (day for day in taken if day in days))
+        return array("h", (day for day in steps(year) if day in days))
 
-    def stepped(year: int) -> Sequence[int]:
-        start, end = first_day(year) * DAY_S, first_day(year + 1) * DAY_S
-        steps = len(range(start + (base - start) % step, end, step))
-        if not steps or not find(year):
+    def common(year: int) -> Sequence[int]:
+        named = len(find(year))
+        taken = len(steps(year)) if named else 0
+        if not taken:
             return ()
-        spend_up_to(1 + (steps + len(find(year))) // _DAYS_PER_STEP, (chosen, year), _PASSING_PERIODS)
+        spend_up_to(1 + (taken + named) // _DAYS_PER_STEP, (chosen, year), _PASSING_PERIODS)
         return chosen(year)
 
-    return stepped
+    return common
 
 
 def _implied_months(rule: RRule) -> tuple[int, ...]:
@@ -120,6 +153,13 @@ def _period_number(rule: RRule) -> Callable[[int], int] | None:
             return lambda day: day
         case _:
             return None
+
+
+def _period_start(rule: RRule) -> Callable[[int], int]:
+    """The first day of the week or month with a number."""
+    if rule.freq is Freq.WEEKLY:
+        return lambda number: number * 7 - 3 + rule.wkst
+    return lambda number: to_day(date((number - 1) // 12, (number - 1) % 12 + 1, 1))
 
 
 # dateutil ends a search only when it finds something past UNTIL; for a year without any such day that is the year
@@ -164,12 +204,12 @@ def _days_of_year(  # noqa: PLR0913, PLR0917 - the day parts are the cache's key
         )
         return array("h", (to_day(at.date()) - first_day(year) for at in found))
 
-    return lambda year: find(like_year(year))
+    return lambda year: find(LIKE_YEARS[year % 400])
 
 
 def _either(one: Days, other: Days) -> Days:
     either = functools.cache(lambda year: array("h", sorted({*one(year), *other(year)})))
-    return lambda year: either(like_year(year))
+    return lambda year: either(LIKE_YEARS[year % 400])
 
 
 def _most_days(rule: RRule) -> int:
@@ -210,16 +250,16 @@ class ChosenPositions:
         if not named:
             return ()
         if self._repeats:
-            return self._year(like_year(year)).days
+            return self._year(LIKE_YEARS[year % 400]).days
         for beside in (year - 1, year + 1):  # paid for here, since the choice below is kept
             self._all_days(beside)
         looks = named + min(named, self._periods) * len(self._positions)
-        spend_up_to(1 + looks // _DAYS_PER_STEP, (self, year), _PASSING_PERIODS)
+        spend_up_to(1 + looks // 2, (self, year), _PASSING_PERIODS)
         return self._year(year).days
 
     def of(self, day: int) -> Sequence[int]:
         year = from_day(day).year
-        found = self._year(like_year(year) if self._repeats else year)
+        found = self._year(LIKE_YEARS[year % 400] if self._repeats else year)
         return found.times.get(day - first_day(year), ())
 
     def number(self, day: int) -> int:

@@ -19,10 +19,10 @@ from evertick.domain.schedule.instants import (
     DAY_S,
     END_S,
     FIRST_S,
+    LIKE_YEARS,
     SETTLED_YEAR,
     first_day,
     from_day,
-    like_year,
 )
 
 PROBE_S = 7 * DAY_S
@@ -67,7 +67,7 @@ class Zone:
                 return self._antiquity
             starts, stretches = _table(self, year)
             return stretches[bisect_right(starts, at) - 1]
-        like = like_year(year)
+        like = LIKE_YEARS[year % 400]
         moved = (first_day(year) - first_day(like)) * DAY_S
         starts, stretches = _table(self, like)
         start, end, offset, since, before, until, after = stretches[bisect_right(starts, at - moved) - 1]

@@ -33,6 +33,7 @@ MOST_LOST = 50
 
 _STRETCH_STEPS = 12
 """What it costs to look for a tick between two changes of the clocks."""
+_WALLS_PER_STEP = 4
 _PASSING_STRETCHES = "changes of the clocks"
 
 
@@ -92,7 +93,7 @@ class ZonedTicks:
             total += self.pattern.count(
                 max(start + stretch.offset, regular_low), min(stop + stretch.offset, regular_high)
             )
-            total += sum(not self._is_regular(stretch, at) for at in self._made_up(stretch, start, stop))
+            total += self._count_made_up(stretch, start, stop)
         return total
 
     @bounded
@@ -159,30 +160,45 @@ class ZonedTicks:
         low, high = self._regular_walls(stretch)
         return low <= wall < high and self.pattern.next_from(wall) == wall
 
-    def _made_up(self, stretch: Stretch, low: int, high: int) -> Iterator[int]:
-        """Instants of the stretch in [low, high), ascending, that stand in for walls lost in the jump that began it."""
-        if not self._makes_up(stretch):
-            return
-        low, high = max(low, stretch.start), min(high, stretch.end)
+    def _lost_walls(self, stretch: Stretch, low: int, high: int) -> tuple[int, int]:
+        """The walls [first, end) lost in the jump that began the stretch and made up for at instants in [low, high)."""
         first, end = stretch.since + stretch.before, stretch.since + stretch.offset
+        low, high = max(low, stretch.start), min(high, stretch.end)
+        if not self._makes_up(stretch):
+            return first, first
         if self._gap is DstGap.CATCH_UP:
-            wall = self.pattern.next_from(first) if low <= stretch.since < high else None
-            if wall is not None and wall < end:
-                yield stretch.since
-            return
-        wall = self.pattern.next_from(max(first, low + stretch.before))
-        while wall is not None and wall < min(end, high + stretch.before):
-            yield wall - stretch.before
-            spend(_STRETCH_STEPS, _PASSING_STRETCHES)
-            wall = self.pattern.next_from(wall + 1)
+            return (first, end) if low <= stretch.since < high else (first, first)
+        return max(first, low + stretch.before), min(end, high + stretch.before)
+
+    def _first_made_up(self, stretch: Stretch, low: int) -> int | None:
+        """The first instant from `low` on that stands in for a lost wall."""
+        first, end = self._lost_walls(stretch, low, stretch.end)
+        wall = self.pattern.next_from(first) if first < end else None
+        return self._stand_in(stretch, wall) if wall is not None and wall < end else None
 
     def _last_made_up(self, stretch: Stretch, high: int) -> int | None:
-        """The last of them before `high`."""
-        if not self._makes_up(stretch) or self._gap is DstGap.CATCH_UP:
-            return next(self._made_up(stretch, stretch.start, high), None)
-        wall = self.pattern.prev_before(min(stretch.since + stretch.offset, min(high, stretch.end) + stretch.before))
-        lowest = max(stretch.since, stretch.start) + stretch.before
-        return wall - stretch.before if wall is not None and wall >= lowest else None
+        """The last such instant before `high`."""
+        first, end = self._lost_walls(stretch, stretch.start, high)
+        wall = self.pattern.prev_before(end) if first < end else None
+        return self._stand_in(stretch, wall) if wall is not None and wall >= first else None
+
+    def _count_made_up(self, stretch: Stretch, low: int, high: int) -> int:
+        """How many instants in [low, high) stand in for lost walls and are not ticks anyway."""
+        if self._gap is DstGap.CATCH_UP:
+            at = self._first_made_up(stretch, low)
+            return at is not None and at < high and not self._is_regular(stretch, at)
+        first, end = self._lost_walls(stretch, low, high)
+        lost = self.pattern.walls(first, end) if first < end else ()
+        if not lost:
+            return 0
+        spend(len(lost) // _WALLS_PER_STEP, _PASSING_STRETCHES)
+        jump = stretch.offset - stretch.before
+        regular_low, regular_high = self._regular_walls(stretch)
+        there = self.pattern.walls(max(lost[0] + jump, regular_low), min(lost[-1] + jump + 1, regular_high))
+        return len({wall + jump for wall in lost}.difference(there))
+
+    def _stand_in(self, stretch: Stretch, wall: int) -> int:
+        return stretch.since if self._gap is DstGap.CATCH_UP else wall - stretch.before
 
     def _first_in(self, stretch: Stretch, low: int) -> int | None:
         regular_low, regular_high = self._regular_walls(stretch)
@@ -190,7 +206,7 @@ class ZonedTicks:
         regular = wall - stretch.offset if wall is not None and wall < regular_high else None
         if low >= _settled(stretch):
             return regular
-        made_up = next(self._made_up(stretch, low, stretch.end), None)
+        made_up = self._first_made_up(stretch, low)
         return min((at for at in (regular, made_up) if at is not None), default=None)
 
     def _last_in(self, stretch: Stretch, high: int) -> int | None:
