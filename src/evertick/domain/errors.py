@@ -3,6 +3,7 @@
 EvertickError
 ├── InvalidInput          what a caller gave cannot be used: names the field and the reason
 │   └── InvalidSchedule   … and the field is one that decides when a job fires
+│       └── ScheduleTooCostly   … and finding its fire times takes more steps than a search may
 └── InvalidFields         a whole document cannot be used: lists every fault and where it is
 """
 
@@ -31,6 +32,10 @@ class InvalidInput(EvertickError, ValueError):  # noqa: N818 - says what is wron
 
 class InvalidSchedule(InvalidInput):
     """A schedule, zone or window that says no usable fire time."""
+
+
+class ScheduleTooCostly(InvalidSchedule):
+    """A schedule whose fire times take more steps to find than one question may: see `schedule.budget`."""
 
 
 class Fault(NamedTuple):

@@ -15,6 +15,7 @@ from typing import Any, assert_never
 
 from evertick.domain.errors import InvalidInput, require_at_least
 from evertick.domain.policies import ConcurrentPolicy, DstGap, DstOverlap, MissedWindow
+from evertick.domain.schedule.budget import bounded
 from evertick.domain.schedule.cron import Cron
 from evertick.domain.schedule.instants import duration_us
 from evertick.domain.schedule.interval import Every, EveryMonths
@@ -67,7 +68,7 @@ class Rule:
 
     def ticks(self) -> Ticks:
         """The nominal fire times; none for a one-off, whose only one is the timer's."""
-        return _ticks(self)
+        return _large_ticks(self) if _is_large(self.spec) else _ticks(self)
 
     def canonical(self) -> str:
         """The text that equal rules share, and from which `from_canonical` makes the rule again."""
@@ -173,15 +174,29 @@ def _reads_the_clock(spec: RuleSpec) -> bool:
             return False
 
 
-@functools.lru_cache(maxsize=65_536)
-def _ticks(rule: Rule) -> Ticks:
+@bounded
+def _make_ticks(rule: Rule) -> Ticks:
     match rule.spec:
         case OneOff():
             return NoTicks()
         case spec:
             ticks = ticks_of(spec, zone(rule.timezone), rule.dst_gap, rule.dst_overlap)
-    bounded = rule.start_us is not None or rule.end_us is not None
-    return WithinTicks(ticks, rule.start_us, rule.end_us) if bounded else ticks
+    bounded_by_window = rule.start_us is not None or rule.end_us is not None
+    return WithinTicks(ticks, rule.start_us, rule.end_us) if bounded_by_window else ticks
+
+
+# Most rules keep a few kilobytes. The few that may keep a hundred are kept in smaller number.
+_ticks = functools.lru_cache(maxsize=65_536)(_make_ticks)
+_large_ticks = functools.lru_cache(maxsize=512)(_make_ticks)
+_FEW_DATES = 20
+
+
+def _is_large(spec: RuleSpec) -> bool:
+    """Whether the ticks keep long lists: of dates, or of the seconds of a day."""
+    if not isinstance(spec, RRule):
+        return False
+    dates = len(spec.rdates) + len(spec.exdates) + len(spec.rdates_us) + len(spec.exdates_us)
+    return dates > _FEW_DATES or spec.freq is Freq.SECONDLY or len(spec.bysetpos) > _FEW_DATES
 
 
 def _untuple(value: Any) -> Any:

@@ -3,8 +3,11 @@
 from datetime import datetime, timedelta
 
 from evertick.domain.errors import InvalidSchedule
+from evertick.domain.schedule.instants import to_us
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.spec import Manual, Once, Soon
+from evertick.domain.schedule.ticks import END_US
+from evertick.domain.schedule.zoned import MOST_LOST
 
 
 def check_new(schedule: Schedule, now: datetime, grace: timedelta, shortest: timedelta = timedelta(seconds=1)) -> None:
@@ -17,7 +20,18 @@ def check_new(schedule: Schedule, now: datetime, grace: timedelta, shortest: tim
                 raise InvalidSchedule("schedule", f"{schedule.text!r} is past, by more than its grace of {grace}")
             return
     if schedule.next(now) is None:
-        raise InvalidSchedule("schedule", f"never fires again: no tick of {schedule.text!r} is left")
+        raise InvalidSchedule("schedule", f"never fires again: {_why_over(schedule, now)}")
     interval = schedule.shortest_interval()
     if interval is not None and interval < shortest:
         raise InvalidSchedule("schedule", f"fires every {interval}, more often than the allowed {shortest}")
+
+
+def _why_over(schedule: Schedule, now: datetime) -> str:
+    now_us = to_us(now)
+    lost = schedule.ticks(now_us).lost(now_us, END_US)
+    if len(lost) > MOST_LOST:
+        return (
+            f"the clocks of {schedule.timezone} jump over every time that {schedule.text!r} names, "
+            f"and dst_gap {schedule.dst_gap} leaves these out"
+        )
+    return f"no tick of {schedule.text!r} is left"

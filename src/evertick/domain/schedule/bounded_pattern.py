@@ -2,9 +2,13 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from evertick.domain.schedule.budget import kept_work, note_paid, spend, spend_up_to
 from evertick.domain.schedule.instants import DAY_S, first_day, from_day
-from evertick.domain.schedule.pattern import ListPattern, WallPattern
+from evertick.domain.schedule.pattern import LOOK_UP_STEPS, PASSING_DATES, ListPattern, WallPattern, is_in
+
+_PASSING_COUNTED = "years whose ticks COUNT has to count"
 
 
 class WithinPattern:
@@ -24,9 +28,21 @@ class WithinPattern:
         return None if found is None or (self._first is not None and found < self._first) else found
 
     def count(self, low: int, high: int) -> int:
+        return self._inner.count(*self._within(low, high))
+
+    def walls(self, low: int, high: int) -> Sequence[int]:
+        return self._inner.walls(*self._within(low, high))
+
+    def _within(self, low: int, high: int) -> tuple[int, int]:
         low = low if self._first is None else max(low, self._first)
-        high = high if self._last is None else min(high, self._last + 1)
-        return self._inner.count(low, high)
+        return low, high if self._last is None else min(high, self._last + 1)
+
+
+class _Before(NamedTuple):
+    """Walls before a year, and the steps that it takes to count them."""
+
+    walls: int
+    steps: int
 
 
 class CountedPattern:
@@ -37,9 +53,9 @@ class CountedPattern:
         self._first = first
         self._most = most
         self._first_year = from_day(first // DAY_S).year
-        # Walls before each year from the first on, as far as anyone asked. By number, so that two threads that find out
+        # For each year from the first on, as far as anyone asked. By number, so that two threads that find out
         # the same at once do not note it twice.
-        self._before_year = {0: 0}
+        self._before_year = {0: _Before(0, 0)}
 
     def next_from(self, wall: int) -> int | None:
         found = self._inner.next_from(wall)
@@ -48,25 +64,45 @@ class CountedPattern:
     def prev_before(self, wall: int) -> int | None:
         if self._before(wall) < self._most:
             return self._inner.prev_before(wall)
-        walls = range(self._first, wall)
-        return walls[bisect_left(walls, self._most, key=lambda at: self._before(at + 1))]
+        return self._last_in(self._years_to(from_day(wall // DAY_S).year - self._first_year))
 
     def count(self, low: int, high: int) -> int:
         return max(0, min(self._before(high), self._most) - min(self._before(low), self._most))
+
+    def walls(self, low: int, high: int) -> Sequence[int]:
+        return self._inner.walls(max(low, self._first), high)[: max(0, self._most - self._before(low))]
+
+    def _last_in(self, number: int) -> int:
+        """The last wall of all, of which the year of that number or the one before is known to hold it."""
+        before = self._before_year[number].walls
+        if before >= self._most:
+            number -= 1
+            before = self._before_year[number].walls
+        year = self._first_year + number
+        walls = range(max(self._first, first_day(year) * DAY_S), first_day(year + 1) * DAY_S)
+        return walls[bisect_left(walls, self._most - before, key=lambda at: self._held(year, at + 1))]
 
     def _before(self, wall: int) -> int:
         """How many walls of `inner` are before `wall`; beyond `most` only that there are as many."""
         if wall <= self._first:
             return 0
         year = from_day(wall // DAY_S).year
+        last = self._years_to(year - self._first_year)
+        before = self._before_year[last].walls
+        return before + self._held(year, wall) if last == year - self._first_year else before
+
+    def _years_to(self, wanted: int) -> int:
+        """Count the years before the wanted one, until there are enough; return how many that took."""
         counts = self._before_year
-        wanted, last = year - self._first_year, len(counts) - 1
-        while last < wanted and counts[last] < self._most:
-            counts[last + 1] = counts[last] + self._held(self._first_year + last)
+        last = min(wanted, len(counts) - 1)
+        spend_up_to(counts[last].steps, self, _PASSING_COUNTED)  # the budget must not depend on what is known already
+        while last < wanted and counts[last].walls < self._most:
+            with kept_work(_PASSING_COUNTED) as steps:
+                walls = counts[last].walls + self._held(self._first_year + last)
+                counts[last + 1] = _Before(walls, counts[last].steps + steps())
             last += 1
-        if last < wanted:
-            return counts[last]
-        return counts[wanted] + self._held(year, wall)
+            note_paid(counts[last].steps, self)
+        return last
 
     def _held(self, year: int, end: int | None = None) -> int:
         """How many walls of the year are before `end`."""
@@ -80,12 +116,13 @@ class AmendedPattern:
     def __init__(self, inner: WallPattern, added: Sequence[int], removed: Sequence[int]) -> None:
         self._inner = inner
         self._removed = frozenset(removed)
-        self._added = ListPattern([w for w in added if w not in self._removed and inner.next_from(w) != w])
-        self._taken = ListPattern([w for w in self._removed if inner.next_from(w) == w])
+        self._added = ListPattern([w for w in added if w not in self._removed and not is_in(inner, w)])
+        self._taken = ListPattern([w for w in self._removed if is_in(inner, w)])
 
     def next_from(self, wall: int) -> int | None:
         found = self._inner.next_from(wall)
         while found in self._removed:
+            spend(LOOK_UP_STEPS, PASSING_DATES)
             found = self._inner.next_from(found + 1)
         extra = self._added.next_from(wall)
         return min((w for w in (found, extra) if w is not None), default=None)
@@ -93,9 +130,13 @@ class AmendedPattern:
     def prev_before(self, wall: int) -> int | None:
         found = self._inner.prev_before(wall)
         while found in self._removed:
+            spend(LOOK_UP_STEPS, PASSING_DATES)
             found = self._inner.prev_before(found)
         extra = self._added.prev_before(wall)
         return max((w for w in (found, extra) if w is not None), default=None)
 
     def count(self, low: int, high: int) -> int:
         return self._inner.count(low, high) + self._added.count(low, high) - self._taken.count(low, high)
+
+    def walls(self, low: int, high: int) -> Sequence[int]:
+        return sorted({*self._inner.walls(low, high)} - self._removed | {*self._added.walls(low, high)})

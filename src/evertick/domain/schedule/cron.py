@@ -2,7 +2,6 @@
 
 import calendar
 import functools
-import itertools
 import re
 from array import array
 from collections.abc import Iterable, Sequence
@@ -12,8 +11,9 @@ from datetime import UTC, date, datetime
 from cronsim import CronSim, CronSimError
 
 from evertick.domain.errors import InvalidSchedule
-from evertick.domain.schedule.day_pattern import KEPT_YEARS, DayPattern, Days, compact
-from evertick.domain.schedule.instants import DAY_S, first_day, to_day
+from evertick.domain.schedule.day_pattern import DayPattern, Days, every_day_of
+from evertick.domain.schedule.day_times import SameTimes, times_within
+from evertick.domain.schedule.instants import DAY_S, LIKE_YEARS, first_day, to_day
 from evertick.domain.stable_hash import stable_int
 
 NICKNAMES = {
@@ -58,8 +58,7 @@ class Cron:
 
     def pattern(self) -> DayPattern:
         second, minute, hour, *days = self.fields
-        times = times_of_day(second, minute, hour)
-        return DayPattern(_cron_days(*days, self.both_days), lambda _: times, uniform=True)
+        return DayPattern(_cron_days(*days, self.both_days), SameTimes(times_of_day(second, minute, hour)))
 
 
 def parse(text: str, key: str = "") -> Cron:
@@ -176,8 +175,7 @@ def times_of_day(second: str, minute: str, hour: str) -> Sequence[int]:
     if (second, minute, hour) == ("*", "*", "*"):
         return range(DAY_S)
     sim = CronSim(f"{second} {minute} {hour} * * *", _ANY_TIME)
-    product = itertools.product(sorted(sim.hours), sorted(sim.minutes), sorted(sim.seconds))
-    return compact([h * 3600 + m * 60 + s for h, m, s in product])
+    return times_within(sorted(sim.hours), sorted(sim.minutes), sorted(sim.seconds))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -185,21 +183,20 @@ def _cron_days(dom: str, month: str, dow: str, both_days: bool) -> Days:  # noqa
     """The matching days of a year, found once for all expressions that share the day fields."""
     sim = CronSim(f"0 0 0 {dom} {month} {dow}", _ANY_TIME)
     sim.day_and = both_days
-    every_day = (dom, month, dow) == ("*", "*", "*")
+    if (dom, month, dow) == ("*", "*", "*"):
+        return every_day_of
     # Where both fields must match, only days that the first names need a look; L and LW are among the last six.
     named = {*sim.days, *range(26, 32)} if min(sim.days) < 0 else sim.days
     candidates = sorted(day for day in named if day > 0) if both_days else range(1, 32)
 
-    @functools.lru_cache(maxsize=KEPT_YEARS)
+    @functools.cache  # a few years stand for all
     def find(year: int) -> Sequence[int]:
-        if every_day:
-            return range(first_day(year), first_day(year + 1))
         dates = (
             date(year, month, day)
             for month in sorted(sim.months)
             for day in candidates
             if day <= calendar.monthrange(year, month)[1]
         )
-        return array("i", (to_day(day) for day in dates if sim.match_day(day)))
+        return array("h", (to_day(day) - first_day(year) for day in dates if sim.match_day(day)))
 
-    return find
+    return lambda year: find(LIKE_YEARS[year % 400])

@@ -2,6 +2,8 @@
 time is the same count on the clock on the wall, and a day is a number too: exact, hashable, fast to compare.
 """
 
+from array import array
+from calendar import isleap
 from datetime import UTC, date, datetime, timedelta
 
 SECOND_US = 1_000_000
@@ -51,8 +53,31 @@ def from_day(day: int) -> date:
     return date.fromordinal(day + _EPOCH_ORDINAL)
 
 
+_FIRST_DAYS = array("i", [0, *(to_day(date(year, 1, 1)) for year in range(1, LAST_YEAR + 9))])
+
+
 def first_day(year: int) -> int:
-    return to_day(date(year, 1, 1))
+    return _FIRST_DAYS[year]
+
+
+SETTLED_YEAR = 2101
+"""From here on every zone follows a rule that repeats with the calendar: the zone files list changes up to 2086."""
+
+
+def _layout(year: int) -> tuple[int, bool, bool]:
+    """What the calendar of a year depends on; the year before decides to which week its first days belong."""
+    return date(year, 1, 1).weekday(), isleap(year), isleap(year - 1)
+
+
+def _like_years() -> tuple[int, ...]:
+    first: dict[tuple[int, bool, bool], int] = {}
+    for year in range(SETTLED_YEAR, SETTLED_YEAR + 400):
+        first.setdefault(_layout(year), year)
+    return tuple(first[_layout(2000 + number)] for number in range(400))
+
+
+LIKE_YEARS = _like_years()
+"""For `year % 400`, the year that stands for all with the same calendar. There are 21 such."""
 
 
 FIRST_S = first_day(FIRST_YEAR) * DAY_S

@@ -8,14 +8,15 @@ from evertick.domain.errors import InvalidSchedule
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule.duration import MOST_US, Span, parse_iso, parse_words
 from evertick.domain.schedule.instant_text import instant_us, read_instant
-from evertick.domain.schedule.instants import LAST_YEAR, SECOND_US, from_wall, to_wall
+from evertick.domain.schedule.instants import DAY_S, LAST_YEAR, SECOND_US, from_wall, to_wall
 from evertick.domain.schedule.pattern import StepPattern
 from evertick.domain.schedule.ticks import EveryTick
 from evertick.domain.schedule.zone import Zone
 
 _EVERY = re.compile(r"@?every\s+(.+)", re.IGNORECASE | re.DOTALL)
 _REPEAT = re.compile(r"R(?P<total>-1|\d{0,9})/(?P<start>[^/]+)/(?P<step>[^/]+)", re.IGNORECASE | re.ASCII)
-_LEAST_MONTH_S = 28 * 86_400
+_MONTH_S = 28 * DAY_S, 31 * DAY_S
+"""The shortest and the longest month."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,8 @@ class EveryMonths:
         return False
 
     def pattern(self) -> StepPattern:
-        return StepPattern(self._wall_of, self.months * _LEAST_MONTH_S + self.fixed_s, self.total)
+        shortest, longest = (self.months * month_s + self.fixed_s for month_s in _MONTH_S)
+        return StepPattern(self._wall_of, range(shortest, longest + 1), self.total)
 
     def _wall_of(self, number: int) -> int | None:
         start = from_wall(self.start_wall)

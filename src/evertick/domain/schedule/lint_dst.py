@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from evertick.domain.policies import DstGap, DstOverlap
+from evertick.domain.schedule.budget import bounded
 from evertick.domain.schedule.english import clock, day, length
 from evertick.domain.schedule.finding import Finding, Severity
 from evertick.domain.schedule.instants import DAY_S, SECOND_US, from_wall
@@ -25,8 +26,13 @@ class DstView(NamedTuple):
     high: int
 
 
-def dst_findings(view: DstView) -> Iterator[Finding]:
+@bounded
+def dst_findings(view: DstView) -> list[Finding]:
     """The first gap and the first overlap that hit the schedule, at most one finding each."""
+    return list(_first_of_each(view))
+
+
+def _first_of_each(view: DstView) -> Iterator[Finding]:
     pattern = fixed_times(view.spec)
     if pattern is None or view.zone.is_utc:
         return

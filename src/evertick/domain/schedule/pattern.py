@@ -8,6 +8,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from evertick.domain.schedule.budget import spend
+
+LOOK_UP_STEPS = 8
+"""What it costs to ask a pattern about one wall; a loop over walls that are listed pays it for each."""
+PASSING_DATES = "dates that are listed beside the rule"
+
 
 class WallPattern(Protocol):
     """A set of wall times, ordered."""
@@ -20,6 +26,15 @@ class WallPattern(Protocol):
 
     def count(self, low: int, high: int) -> int:
         """Return the number of walls in [low, high)."""
+
+    def walls(self, low: int, high: int) -> Sequence[int]:
+        """Return the walls in [low, high), a few hours apart at most: there may be one each second."""
+
+
+def is_in(pattern: WallPattern, wall: int) -> bool:
+    """Whether the pattern has this wall: a look at one day, where `next_from` might search for decades."""
+    spend(LOOK_UP_STEPS, PASSING_DATES)
+    return pattern.count(wall, wall + 1) > 0
 
 
 class ListPattern:
@@ -39,16 +54,19 @@ class ListPattern:
     def count(self, low: int, high: int) -> int:
         return max(0, bisect_left(self._walls, high) - bisect_left(self._walls, low))
 
+    def walls(self, low: int, high: int) -> Sequence[int]:
+        return self._walls[bisect_left(self._walls, low) : bisect_left(self._walls, high)]
+
 
 class StepPattern:
     """Walls computed by number: `wall_of(0) < wall_of(1) < …`, `total` of them or without end.
 
-    `stride` is a rough distance between neighbours, from which the search by number starts.
+    `strides` are the lengths that a step may have, on average from the first wall on.
     """
 
-    def __init__(self, wall_of: Callable[[int], int | None], stride: int, total: int | None) -> None:
+    def __init__(self, wall_of: Callable[[int], int | None], strides: range, total: int | None) -> None:
         self._wall_of = wall_of
-        self._stride = stride
+        self._shortest, self._longest = strides[0], strides[-1]
         self._total = total
 
     def next_from(self, wall: int) -> int | None:
@@ -61,16 +79,25 @@ class StepPattern:
     def count(self, low: int, high: int) -> int:
         return max(0, self._rank(high) - self._rank(low))
 
+    def walls(self, low: int, high: int) -> Sequence[int]:
+        found = map(self._at, range(self._rank(low), self._rank(high)))
+        return [wall for wall in found if wall is not None]
+
     def _at(self, number: int) -> int | None:
         return self._wall_of(number) if self._total is None or number < self._total else None
 
     def _rank(self, wall: int) -> int:
-        """How many walls are before `wall`: a bisection that starts around the rough guess."""
+        """How many walls are before `wall`: a bisection between the numbers that it may have."""
         start = self._at(0)
         if start is None or wall <= start:
             return 0
-        low, high = 0, (wall - start) // self._stride * 2 + 2
+        low, high = (wall - start) // self._longest, (wall - start) // self._shortest + 2
+        if self._total is not None:
+            low, high = min(low, self._total), min(high, self._total)
+        if low and self._at(low - 1) is None:  # beyond the last year
+            low = 0
         while low < high:
+            spend(LOOK_UP_STEPS // 2, "numbered steps")
             middle = (low + high) // 2
             at = self._at(middle)
             if at is not None and at < wall:

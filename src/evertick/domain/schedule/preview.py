@@ -6,19 +6,17 @@ from datetime import datetime, timedelta
 
 from evertick import tzdb
 from evertick.domain.jitter import due_at, jitter_offset
+from evertick.domain.schedule.budget import ROW_STEPS, SEARCH_STEPS, at_most
 from evertick.domain.schedule.cron import Cron
 from evertick.domain.schedule.english import local
 from evertick.domain.schedule.finding import Finding, Severity
-from evertick.domain.schedule.instants import LAST_YEAR, SECOND_US, from_seconds, from_wall, to_us
+from evertick.domain.schedule.instants import SECOND_US, from_seconds, from_wall, to_us
 from evertick.domain.schedule.lint_calendar import uses_hash
 from evertick.domain.schedule.notes import ClockNotes, lost_note
-from evertick.domain.schedule.rrule_spec import RRule
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.spec import Once, Soon
 
 MOST_ROWS = 1000
-MOST_YEARS = 100
-"""What steps by the hour or finer may fire once in years, and every day between has to be looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +63,24 @@ def preview(
     """The first `count` fire times after `after`. Without a `job_id` the jitter shown is an example."""
     # As soon as possible is `after` itself, not the first instant behind it.
     since = after - timedelta(microseconds=1) if schedule.spec == Soon(0) else after
-    is_slow = isinstance(schedule.spec, RRule) and schedule.spec.elapsed
-    fires = schedule.upcoming(since, min(count, MOST_ROWS), MOST_YEARS if is_slow else LAST_YEAR)
+    wanted = min(count, MOST_ROWS)
+    fires = schedule.upcoming(since, wanted, partial=True)
     offset = jitter_offset(job_id or 0, jitter)
+    with at_most(SEARCH_STEPS + ROW_STEPS * len(fires)):
+        rows = _rows(schedule, fires, offset)
+    with at_most(SEARCH_STEPS + ROW_STEPS * len(fires)):
+        lost = _lost(schedule, after, fires)
     return Preview(
         schedule=schedule,
         description=schedule.describe(),
         tzdb_version=tzdb.VERSION,
-        rows=_rows(schedule, fires, offset),
-        lost=_lost(schedule, after, fires),
-        findings=(*schedule.lint(after=after, jitter=jitter), *_examples(schedule, jitter, job_id)),
+        rows=rows,
+        lost=lost,
+        findings=(
+            *schedule.lint(after=after, jitter=jitter),
+            *_examples(schedule, jitter, job_id),
+            *_cut_short(schedule, fires, wanted),
+        ),
     )
 
 
@@ -121,3 +127,11 @@ def _examples(schedule: Schedule, jitter: timedelta, job_id: int | None) -> list
     return [
         Finding("example_times", Severity.INFO, f"{which} from the job's id: without one, these times are an example")
     ]
+
+
+def _cut_short(schedule: Schedule, fires: list[datetime], wanted: int) -> list[Finding]:
+    """Whether the list ends before the schedule does."""
+    if len(fires) in {0, wanted} or schedule.next(fires[-1]) is None:
+        return []
+    message = f"only {len(fires)} fire times are listed: they are so far apart that more take too long to compute"
+    return [Finding("list_cut_short", Severity.INFO, message)]

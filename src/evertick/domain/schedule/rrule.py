@@ -11,8 +11,9 @@ from dataclasses import replace
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule.bounded_pattern import AmendedPattern, CountedPattern, WithinPattern
 from evertick.domain.schedule.day_pattern import GIVE_UP_YEARS, DayPattern
+from evertick.domain.schedule.day_times import SameTimes, Times
 from evertick.domain.schedule.instants import DAY_S, SECOND_US
-from evertick.domain.schedule.pattern import ListPattern, StepPattern, WallPattern
+from evertick.domain.schedule.pattern import ListPattern, StepPattern, WallPattern, is_in
 from evertick.domain.schedule.rrule_days import ChosenPositions, aligned_days, aligned_years
 from evertick.domain.schedule.rrule_spec import RRule
 from evertick.domain.schedule.rrule_text import PERIOD_S, Freq
@@ -27,7 +28,7 @@ MOST_YEARS = 1000
 
 def ticks_of(rule: RRule, zone: Zone, gap: DstGap, overlap: DstOverlap) -> Ticks:
     """The rule's own ticks up to UNTIL, without the excluded ones; then the added dates, which UNTIL does not end."""
-    own = pattern_of(replace(rule, rdates=()))
+    own, excluded = pattern_of(replace(rule, rdates=())), frozenset(rule.exdates)
     ticks: Ticks = ZonedTicks(own, zone, gap, overlap, elapsed=rule.elapsed)
     if rule.until_us is not None:
         ticks = WithinTicks(ticks, None, rule.until_us)
@@ -35,12 +36,12 @@ def ticks_of(rule: RRule, zone: Zone, gap: DstGap, overlap: DstOverlap) -> Ticks
         # Each is a time on the clock, also where the rule itself follows elapsed time. What the rule surely has is
         # left out, so that a jump does not lose it twice.
         unsure = rule.elapsed or rule.until_us is not None
-        new = (wall for wall in rule.rdates if unsure or own.next_from(wall) != wall)
-        added = [wall for wall in new if wall not in rule.exdates]
+        new = (wall for wall in rule.rdates if unsure or not is_in(own, wall))
+        added = [wall for wall in new if wall not in excluded]
         ticks = JoinedTicks(ticks, ZonedTicks(ListPattern(added), zone, gap, overlap))
     if rule.rdates_us:
         # A date is excluded however it was written.
-        instants = [at for at in rule.rdates_us if zone.wall_at(at // SECOND_US) not in rule.exdates]
+        instants = [at for at in rule.rdates_us if zone.wall_at(at // SECOND_US) not in excluded]
         ticks = JoinedTicks(ticks, ListTicks(instants))
     return ExceptTicks(ticks, rule.exdates_us) if rule.exdates_us else ticks
 
@@ -65,20 +66,21 @@ def _arithmetic(rule: RRule) -> StepPattern | None:
     if rule.first is not None and start < rule.first:
         start += -(-(rule.first - start) // step) * step
     total = None if rule.is_unanchored else rule.count
-    return StepPattern(lambda number: start + number * step, step, total)
+    return StepPattern(lambda number: start + number * step, range(step, step + 1), total)
 
 
 def _day_pattern(rule: RRule) -> DayPattern:
     days = aligned_days(rule)
+    times: Times
     if rule.elapsed:
-        times, uniform = stepped_times(rule)
+        times = stepped_times(rule)
     else:
         same = same_times(rule)
-        times, uniform = (lambda _: same), True
+        times = SameTimes(same)
         if rule.bysetpos and rule.freq < Freq.DAILY:
-            chosen = ChosenPositions(rule, days, same)
-            days, times, uniform = chosen.days, chosen.times, False
+            times = ChosenPositions(rule, days, same)
+            days = times.days
     # A period of many years steps over most of them, so as many more must pass before none will come.
     period_years = -(-rule.interval * PERIOD_S[rule.freq] // PERIOD_S[Freq.YEARLY]) if rule.freq > Freq.YEARLY else 1
     give_up = min(GIVE_UP_YEARS * period_years, MOST_YEARS)
-    return DayPattern(days, times, uniform=uniform, years=aligned_years(rule), give_up=give_up)
+    return DayPattern(days, times, years=aligned_years(rule), give_up=give_up)

@@ -4,16 +4,28 @@ import functools
 import itertools
 import math
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from datetime import date, datetime
+from typing import NamedTuple
 
 from dateutil import rrule as dateutil_rrule
 
-from evertick.domain.schedule.day_pattern import ALL_YEARS, KEPT_YEARS, Days
-from evertick.domain.schedule.instants import DAY_S, FIRST_YEAR, LAST_YEAR, first_day, from_day, to_day
+from evertick.domain.schedule.budget import spend_up_to
+from evertick.domain.schedule.day_pattern import ALL_YEARS, Days, every_day_of
+from evertick.domain.schedule.instants import DAY_S, FIRST_YEAR, LAST_YEAR, LIKE_YEARS, first_day, from_day, to_day
 from evertick.domain.schedule.rrule_spec import ALL_WEEKDAYS, RRule
 from evertick.domain.schedule.rrule_text import PERIOD_S, Freq
 from evertick.domain.schedule.rrule_times import choose
+
+KEPT_YEARS = 4
+"""Years whose days are kept for each rule with an INTERVAL. A scheduler at work asks about this year and the next."""
+
+_DAYS_PER_STEP = 8
+"""Days of a year that are compared in one step of the budget."""
+_PERIOD_STEPS = 3
+"""What it costs to look at one week or month."""
+_PASSING_PERIODS = "years of which INTERVAL and BYSETPOS choose the days"
 
 
 def aligned_years(rule: RRule) -> range:
@@ -36,17 +48,45 @@ def aligned_days(rule: RRule) -> Days:
     number_of = _period_number(rule)
     if number_of is None:
         return _stepped_on_days(rule, find)
-    if rule.interval == 1:
+    if rule.interval == 1 or rule.freq is Freq.YEARLY:
         return find
-    base = number_of(rule.base // DAY_S)
+    if rule.freq is Freq.DAILY:
+        return _daily_days(rule, find)
+    return _days_of_periods(rule, find, number_of)
 
-    # As many as a search may pass over: a year without any aligned day is cheap to keep and dear to find again.
-    @functools.lru_cache(maxsize=1024)
+
+def _daily_days(rule: RRule, find: Days) -> Days:
+    """Every so many days, those that the day parts name too."""
+    base = rule.base // DAY_S
+
+    def steps(year: int) -> range:
+        return range((base - first_day(year)) % rule.interval, len(every_day_of(year)), rule.interval)
+
+    return steps if find is every_day_of else _common_days(steps, find)
+
+
+def _days_of_periods(rule: RRule, find: Days, number_of: Callable[[int], int]) -> Days:
+    """The days of every so many weeks or months."""
+    base, start_of = number_of(rule.base // DAY_S), _period_start(rule)
+
+    def periods(year: int) -> range:
+        first, end = number_of(first_day(year)), number_of(first_day(year + 1) - 1) + 1
+        return range(first + (base - first) % rule.interval, end, rule.interval)
+
+    @functools.lru_cache(maxsize=KEPT_YEARS)
+    def chosen(year: int) -> Sequence[int]:
+        start, days, found = first_day(year), find(year), array("h")
+        for number in periods(year):
+            i, j = (bisect_left(days, start_of(edge) - start) for edge in (number, number + 1))
+            found.extend(days[i:j])
+        return found
+
     def aligned(year: int) -> Sequence[int]:
-        first, last = number_of(first_day(year)) - base, number_of(first_day(year + 1) - 1) - base
-        if first // rule.interval == last // rule.interval and first % rule.interval:
-            return ()  # no period of this year counts: do not ask for its days
-        return array("i", (day for day in find(year) if (number_of(day) - base) % rule.interval == 0))
+        counted = len(periods(year))
+        if not counted:
+            return ()
+        spend_up_to(1 + counted * _PERIOD_STEPS, (chosen, year), _PASSING_PERIODS)
+        return chosen(year)
 
     return aligned
 
@@ -58,14 +98,30 @@ def _stepped_on_days(rule: RRule, find: Days) -> Days:
     if step <= DAY_S:
         return find
 
-    @functools.lru_cache(maxsize=KEPT_YEARS)
-    def stepped(year: int) -> Sequence[int]:
+    def steps(year: int) -> Sequence[int]:
         start, end = first_day(year) * DAY_S, first_day(year + 1) * DAY_S
-        steps = range(start + (base - start) % step, end, step)
-        days = set(find(year)) if steps else ()
-        return array("i", (wall // DAY_S for wall in steps if wall // DAY_S in days))
+        return [(wall - start) // DAY_S for wall in range(start + (base - start) % step, end, step)]
 
-    return stepped
+    return _common_days(steps, find)
+
+
+def _common_days(steps: Days, find: Days) -> Days:
+    """The days of `steps`, which differ from year to year, that `find` has too."""
+
+    @functools.lru_cache(maxsize=KEPT_YEARS)
+    def chosen(year: int) -> Sequence[int]:
+        days = frozenset(find(year))
+        return array("h", (day for day in steps(year) if day in days))
+
+    def common(year: int) -> Sequence[int]:
+        named = len(find(year))
+        taken = len(steps(year)) if named else 0
+        if not taken:
+            return ()
+        spend_up_to(1 + (taken + named) // _DAYS_PER_STEP, (chosen, year), _PASSING_PERIODS)
+        return chosen(year)
+
+    return common
 
 
 def _implied_months(rule: RRule) -> tuple[int, ...]:
@@ -99,6 +155,13 @@ def _period_number(rule: RRule) -> Callable[[int], int] | None:
             return None
 
 
+def _period_start(rule: RRule) -> Callable[[int], int]:
+    """The first day of the week or month with a number."""
+    if rule.freq is Freq.WEEKLY:
+        return lambda number: number * 7 - 3 + rule.wkst
+    return lambda number: to_day(date((number - 1) // 12, (number - 1) % 12 + 1, 1))
+
+
 # dateutil ends a search only when it finds something past UNTIL; for a year without any such day that is the year
 # 9999. An interval beyond all years makes it look at one year alone.
 _BEYOND_ALL_YEARS = 10_000
@@ -120,12 +183,11 @@ def _days_of_year(  # noqa: PLR0913, PLR0917 - the day parts are the cache's key
         parts = (wkst, bymonth, byweekno, byyearday, bymonthday)
         return _either(_days_of_year(*parts, plain), _days_of_year(*parts, counted))
     weekdays = [dateutil_rrule.weekday(day, nth or None) for nth, day in byday]
-    every_day = byday == ALL_WEEKDAYS and not (bymonth or byweekno or byyearday or bymonthday)
+    if byday == ALL_WEEKDAYS and not (bymonth or byweekno or byyearday or bymonthday):
+        return every_day_of
 
-    @functools.lru_cache(maxsize=KEPT_YEARS)
+    @functools.cache  # a few years stand for all
     def find(year: int) -> Sequence[int]:
-        if every_day:
-            return range(first_day(year), first_day(year + 1))
         found = dateutil_rrule.rrule(
             dateutil_rrule.YEARLY,
             dtstart=datetime(year, 1, 1),  # noqa: DTZ001 - wall times
@@ -140,13 +202,14 @@ def _days_of_year(  # noqa: PLR0913, PLR0917 - the day parts are the cache's key
             byminute=0,
             bysecond=0,
         )
-        return array("i", (to_day(at.date()) for at in found))
+        return array("h", (to_day(at.date()) - first_day(year) for at in found))
 
-    return find
+    return lambda year: find(LIKE_YEARS[year % 400])
 
 
 def _either(one: Days, other: Days) -> Days:
-    return functools.lru_cache(maxsize=KEPT_YEARS)(lambda year: array("i", sorted({*one(year), *other(year)})))
+    either = functools.cache(lambda year: array("h", sorted({*one(year), *other(year)})))
+    return lambda year: either(LIKE_YEARS[year % 400])
 
 
 def _most_days(rule: RRule) -> int:
@@ -156,8 +219,18 @@ def _most_days(rule: RRule) -> int:
     return min(days, -(-days // 7) * len(weekdays))
 
 
+class _Chosen(NamedTuple):
+    """What BYSETPOS leaves of a year: the days, and the times of each."""
+
+    days: Sequence[int]
+    times: dict[int, Sequence[int]]
+
+
 class ChosenPositions:
     """BYSETPOS over years, months or weeks: of all days and times of a period, some by their position."""
+
+    uniform = False
+    day_steps = 1
 
     def __init__(self, rule: RRule, days: Days, times: Sequence[int]) -> None:
         number_of = _period_number(rule)
@@ -167,13 +240,30 @@ class ChosenPositions:
         self._positions = [position for position in rule.bysetpos if abs(position) <= most]
         self._all_days = days
         self._all_times = times
-        self._year = functools.lru_cache(maxsize=KEPT_YEARS)(self._choose)
+        # Without an INTERVAL over months or weeks, years with the same calendar have the same positions.
+        self._repeats = rule.interval == 1 or rule.freq is Freq.YEARLY
+        self._year = functools.lru_cache(maxsize=None if self._repeats else KEPT_YEARS)(self._choose)
+        self._periods = 1 + PERIOD_S[Freq.YEARLY] // PERIOD_S[rule.freq]
 
     def days(self, year: int) -> Sequence[int]:
-        return tuple(self._year(year))
+        named = len(self._all_days(year)) if self._positions else 0
+        if not named:
+            return ()
+        if self._repeats:
+            return self._year(LIKE_YEARS[year % 400]).days
+        for beside in (year - 1, year + 1):  # paid for here, since the choice below is kept
+            self._all_days(beside)
+        looks = named + min(named, self._periods) * len(self._positions)
+        spend_up_to(1 + looks // 2, (self, year), _PASSING_PERIODS)
+        return self._year(year).days
 
-    def times(self, day: int) -> Sequence[int]:
-        return self._year(from_day(day).year).get(day, ())
+    def of(self, day: int) -> Sequence[int]:
+        year = from_day(day).year
+        found = self._year(LIKE_YEARS[year % 400] if self._repeats else year)
+        return found.times.get(day - first_day(year), ())
+
+    def number(self, day: int) -> int:
+        return len(self.of(day))
 
     def _picked(self, days: list[int]) -> Iterator[int]:
         """The walls of one period, by arithmetic: a year of seconds has too many to list them."""
@@ -181,15 +271,20 @@ class ChosenPositions:
         for place in choose(range(len(days) * per_day), self._positions):
             yield days[place // per_day] * DAY_S + self._all_times[place % per_day]
 
-    def _choose(self, year: int) -> dict[int, Sequence[int]]:
-        if not self._positions:
-            return {}
+    def _choose(self, year: int) -> _Chosen:
         # A week may begin in the year before or end in the year after.
-        around = [*self._all_days(year - 1)[-7:], *self._all_days(year), *self._all_days(year + 1)[:7]]
+        around = [*self._absolute(year - 1)[-7:], *self._absolute(year), *self._absolute(year + 1)[:7]]
         walls: list[int] = []
         for _, days in itertools.groupby(around, key=self._number_of):
             walls += self._picked(list(days))
-        inside = (wall for wall in walls if from_day(wall // DAY_S).year == year)
-        return {
-            day: tuple(w % DAY_S for w in of_day) for day, of_day in itertools.groupby(inside, lambda w: w // DAY_S)
+        start, end = first_day(year) * DAY_S, first_day(year + 1) * DAY_S
+        inside = (divmod(wall - start, DAY_S) for wall in walls if start <= wall < end)
+        times: dict[int, Sequence[int]] = {
+            day: array("i", (second for _, second in of_day))
+            for day, of_day in itertools.groupby(inside, lambda w: w[0])
         }
+        return _Chosen(array("h", times), times)
+
+    def _absolute(self, year: int) -> list[int]:
+        start = first_day(year)
+        return [start + day for day in self._all_days(year)]

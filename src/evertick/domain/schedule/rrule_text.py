@@ -10,6 +10,8 @@ from evertick.domain.schedule.instants import DAY_S, FIRST_YEAR, LAST_YEAR, to_u
 from evertick.domain.schedule.zone import Zone, zone as load_zone
 
 MOST_CHARACTERS = 8192
+MOST_DATES = 500
+"""RDATE and EXDATE together: each is looked up when the rule is read and may be passed over by every search."""
 MOST_COUNT = 100_000
 
 
@@ -104,6 +106,9 @@ def read(text: str, zone: Zone) -> Parts:
             parts.dtstart = _read_wall(name, match[2], match[3], zone)
         else:
             _add_dates(parts, name, match[2], match[3], zone)
+    dates = len(parts.rdates) + len(parts.rdates_us) + len(parts.exdates) + len(parts.exdates_us)
+    if dates > MOST_DATES:
+        raise _bad(f"RDATE and EXDATE name at most {MOST_DATES} dates, not {dates}")
     return parts
 
 

@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import TypeVar
 
-from evertick.domain.errors import InvalidSchedule
+from evertick.domain.errors import InvalidSchedule, ScheduleTooCostly
 from evertick.domain.policies import ConcurrentPolicy, DstGap, DstOverlap, MissedWindow
+from evertick.domain.schedule.budget import SEARCH_STEPS, at_most, bounded, grant_row
 from evertick.domain.schedule.describe import describe
 from evertick.domain.schedule.instants import DAY_S, FIRST_YEAR, LAST_YEAR, SECOND_US, from_us, to_us
 from evertick.domain.schedule.interval import Every
@@ -20,6 +22,8 @@ from evertick.domain.schedule.zone import Zone, zone
 
 _OUTSIDE = f"outside of the years {FIRST_YEAR} to {LAST_YEAR}"
 SHORTEST_INTERVAL = timedelta(seconds=1)
+MOST_LISTED = 100_000
+"""Fire times that `between` lists at most."""
 
 _E = TypeVar("_E", DstGap, DstOverlap, MissedWindow, ConcurrentPolicy)
 
@@ -51,6 +55,7 @@ class Schedule:
         "zone",
     )
 
+    @bounded
     def __init__(  # noqa: PLR0913, PLR0917 - the public signature
         self,
         text: str,
@@ -87,6 +92,7 @@ class Schedule:
     def timezone(self) -> str:
         return self.zone.name
 
+    @bounded
     def ticks(self, reference_us: int) -> Ticks:
         """The ticks, in microseconds. What counts from a creation that is not known counts from `reference_us`."""
         match self.spec:
@@ -105,21 +111,32 @@ class Schedule:
         found = self.ticks(after_us).next(after_us)
         return None if found is None else from_us(found)
 
-    def upcoming(self, after: datetime, count: int, most_years: int = LAST_YEAR) -> list[datetime]:
-        """Return the first `count` fire times strictly after `after`, not much more than `most_years` after it."""
+    def upcoming(self, after: datetime, count: int, *, partial: bool = False) -> list[datetime]:
+        """Return the first `count` fire times strictly after `after`.
+
+        With `partial`, a list that gets too costly ends early instead, unless it has none yet.
+        """
         after_us = _instant_us("after", after)
-        ticks = self.ticks(after_us)
         fires: list[datetime] = []
-        at = ticks.next(after_us)
-        until_us = after_us + most_years * 366 * DAY_S * SECOND_US
-        while at is not None and len(fires) < count and at <= until_us:
-            fires.append(from_us(at))
-            at = ticks.next(at)
+        with at_most(SEARCH_STEPS):
+            try:
+                for at in self._iterate(after_us, END_US):
+                    if len(fires) == count:
+                        break
+                    fires.append(at)
+            except ScheduleTooCostly:
+                if not (partial and fires):
+                    raise
         return fires
 
     def between(self, start: datetime, end: datetime) -> list[datetime]:
         """Return the fire times in [start, end): the start is included, the end is not."""
-        return list(self._iterate(_instant_us("start", start), _instant_us("end", end)))
+        start_us, end_us = _instant_us("start", start), _instant_us("end", end)
+        with at_most(SEARCH_STEPS):
+            fires = list(islice(self._iterate(start_us - 1, end_us), MOST_LISTED + 1))
+        if len(fires) > MOST_LISTED:
+            raise ScheduleTooCostly("schedule", f"fires more than {MOST_LISTED} times then: count_between counts them")
+        return fires
 
     def count_between(self, start: datetime, end: datetime) -> int:
         """Return how many fire times are in [start, end), without walking through them."""
@@ -169,11 +186,12 @@ class Schedule:
     def _identity(self) -> tuple[object, ...]:
         return self.spec, self.zone.name, self.dst_gap, self.dst_overlap, self.window_us
 
-    def _iterate(self, start_us: int, end_us: int) -> Iterator[datetime]:
-        ticks = self.ticks(start_us - 1)
-        at = ticks.next(start_us - 1)
+    def _iterate(self, after_us: int, end_us: int) -> Iterator[datetime]:
+        ticks = self.ticks(after_us)
+        at = ticks.next(after_us)
         while at is not None and at < end_us:
             yield from_us(at)
+            grant_row()
             at = ticks.next(at)
 
     def _search_from(self) -> int:

@@ -5,15 +5,16 @@ nearer, and longer distances are those of some common and leap years. What dayli
 out: an hour's jump is not the schedule's rhythm.
 """
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
+from evertick.domain.schedule.budget import bounded, spend
 from evertick.domain.schedule.cron import Cron, times_of_day
+from evertick.domain.schedule.day_times import distances, times_within
 from evertick.domain.schedule.instants import DAY_S, first_day
 from evertick.domain.schedule.interval import Every, EveryMonths
-from evertick.domain.schedule.pattern import WallPattern
+from evertick.domain.schedule.pattern import LOOK_UP_STEPS, PASSING_DATES, WallPattern
 from evertick.domain.schedule.rrule_spec import RRule
 from evertick.domain.schedule.rrule_text import PERIOD_S, Freq
 from evertick.domain.schedule.spec import Manual, Once, Soon, Spec, pattern_of
@@ -23,6 +24,7 @@ _YEARS_S = 5 * 366 * DAY_S
 _MOST_STEPS = 128
 
 
+@bounded
 def shortest_interval(spec: Spec) -> timedelta | None:
     """The smallest distance between two ticks; None if there are never two."""
     if isinstance(spec, Every):
@@ -64,8 +66,7 @@ def _in_rrule(spec: RRule) -> int | None:
 
 
 def _on_days(plain: RRule) -> int:
-    product = itertools.product(plain.byhour, plain.byminute, plain.bysecond)
-    times = [hour * 3600 + minute * 60 + second for hour, minute, second in product]
+    times = times_within(plain.byhour, plain.byminute, plain.bysecond)
     days = replace(plain, byhour=(0,), byminute=(0,), bysecond=(0,), first=None)
     return _smallest_gap(times, _walked(pattern_of(days), max(plain.base, _FROM_WALL)) or DAY_S)
 
@@ -85,10 +86,7 @@ def _stepped(plain: RRule) -> int:
 
 def _smallest_gap(offsets: Sequence[int], period: int) -> int:
     """The smallest distance in a row of ascending offsets that repeats every `period`."""
-    wrap = offsets[0] + period - offsets[-1]
-    if isinstance(offsets, range):
-        return min(offsets.step, wrap) if len(offsets) > 1 else wrap
-    return min([wrap, *(later - earlier for earlier, later in itertools.pairwise(offsets))])
+    return min([offsets[0] + period - offsets[-1], *distances(offsets)])
 
 
 def _walked(pattern: WallPattern, wall: int, enough: int = DAY_S) -> int | None:
@@ -96,6 +94,7 @@ def _walked(pattern: WallPattern, wall: int, enough: int = DAY_S) -> int | None:
     at = pattern.next_from(wall)
     least = None
     for _ in range(_MOST_STEPS):
+        spend(LOOK_UP_STEPS, "fire times whose distance is measured")
         following = None if at is None else pattern.next_from(at + 1)
         if at is None or following is None:
             break
@@ -112,5 +111,6 @@ def _beside_extra_dates(spec: RRule) -> Iterator[int]:
     # Without its ends the rule has more ticks than with them, and none has to be counted.
     pattern = pattern_of(replace(spec, count=None, until_wall=None, until_us=None, exdates=()))
     for wall in spec.rdates:
+        spend(2 * LOOK_UP_STEPS, PASSING_DATES)
         neighbours = pattern.prev_before(wall), pattern.next_from(wall + 1)
         yield from (abs(wall - near) for near in neighbours if near is not None)

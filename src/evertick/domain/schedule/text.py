@@ -45,6 +45,8 @@ _ZONED_ONE_OFF = re.compile(_ZONE + r"(?:now\s*\Z|in\s+\S|[0-9]{4}-?(?:[0-9]{2}|
 
 def split_zone(text: str, timezone: str) -> tuple[str, str]:
     """The text without the zone written in it, and the zone that holds: the one in the text counts as `timezone`."""
+    if len(text) > rrule_text.MOST_CHARACTERS:
+        raise InvalidSchedule("schedule", f"has at most {rrule_text.MOST_CHARACTERS} characters, not {len(text)}")
     text = text.strip()
     match = _ZONE_PREFIX.fullmatch(text)
     inside = match[1] if match else rrule_text.zone_in(text) if _RECURRENCE.match(text) else None

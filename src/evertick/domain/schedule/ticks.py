@@ -6,8 +6,9 @@ Like the wall patterns they answer next, previous and how many without walking; 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
+from evertick.domain.schedule.budget import bounded, spend
 from evertick.domain.schedule.instants import END_S, FIRST_S, SECOND_US
-from evertick.domain.schedule.pattern import ListPattern
+from evertick.domain.schedule.pattern import LOOK_UP_STEPS, PASSING_DATES, ListPattern
 
 FIRST_US, END_US = FIRST_S * SECOND_US, END_S * SECOND_US
 
@@ -129,19 +130,24 @@ class JoinedTicks:
         self._inner = inner
         self._few = few
 
+    @bounded
     def next(self, after: int) -> int | None:
         return min((at for at in (self._inner.next(after), self._few.next(after)) if at is not None), default=None)
 
+    @bounded
     def prev(self, before: int) -> int | None:
         return max((at for at in (self._inner.prev(before), self._few.prev(before)) if at is not None), default=None)
 
+    @bounded
     def count(self, low: int, high: int) -> int:
         total, at = self._inner.count(low, high), self._few.next(low - 1)
         while at is not None and at < high:
-            total += self._inner.next(at - 1) != at
+            spend(LOOK_UP_STEPS, PASSING_DATES)
+            total += not self._inner.count(at, at + 1)
             at = self._few.next(at)
         return total
 
+    @bounded
     def lost(self, low: int, high: int) -> list[LostTicks]:
         jumps: dict[int, LostTicks] = {}
         for lost in (*self._inner.lost(low, high), *self._few.lost(low, high)):
@@ -157,20 +163,26 @@ class ExceptTicks:
     def __init__(self, inner: Ticks, removed: Collection[int]) -> None:
         self._inner = inner
         self._removed = frozenset(removed)
-        self._taken = ListPattern([at for at in self._removed if inner.next(at - 1) == at])
+        spend(LOOK_UP_STEPS * len(self._removed), PASSING_DATES)
+        self._taken = ListPattern([at for at in self._removed if inner.count(at, at + 1)])
 
+    @bounded
     def next(self, after: int) -> int | None:
         found = self._inner.next(after)
         while found in self._removed:
+            spend(LOOK_UP_STEPS, PASSING_DATES)
             found = self._inner.next(found)
         return found
 
+    @bounded
     def prev(self, before: int) -> int | None:
         found = self._inner.prev(before)
         while found in self._removed:
+            spend(LOOK_UP_STEPS, PASSING_DATES)
             found = self._inner.prev(found)
         return found
 
+    @bounded
     def count(self, low: int, high: int) -> int:
         return self._inner.count(low, high) - self._taken.count(low, high)
 

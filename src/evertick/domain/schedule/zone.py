@@ -3,19 +3,31 @@
 `zoneinfo` answers "what is the offset at this instant" but does not tell when it changes, and everything that
 daylight saving does to a schedule happens at a change. So a year is probed week by week and each change is found by
 bisection, once per zone and year. No zone has two changes that cancel out within a probe step; a test compares
-every zone's stretches with the transitions in its compiled file.
+every zone's stretches with the transitions in its compiled file. Before the first change of any zone there is one
+stretch, and after the last that a file lists the years with the same calendar are alike: neither is probed.
 """
 
 import functools
 import itertools
 from bisect import bisect_right
+from datetime import datetime
 from typing import NamedTuple
 
 from evertick import tzdb
 from evertick.domain.errors import InvalidSchedule
-from evertick.domain.schedule.instants import DAY_S, END_S, FIRST_S, first_day, from_day, from_seconds
+from evertick.domain.schedule.instants import (
+    DAY_S,
+    END_S,
+    FIRST_S,
+    LIKE_YEARS,
+    SETTLED_YEAR,
+    first_day,
+    from_day,
+)
 
 PROBE_S = 7 * DAY_S
+UNCHANGED_UNTIL_S = first_day(1800) * DAY_S
+"""The first change of any zone is in 1844."""
 
 
 class Stretch(NamedTuple):
@@ -39,23 +51,27 @@ class Zone:
     def __init__(self, name: str) -> None:
         self.name = name
         self.info = tzdb.load(name)
-        self._years: dict[int, tuple[list[int], list[Stretch]]] = {}
+        offset = self.offset(FIRST_S)
+        self._antiquity = Stretch(FIRST_S, UNCHANGED_UNTIL_S, offset, FIRST_S, offset, UNCHANGED_UNTIL_S, offset)
 
     def offset(self, at: int) -> int:
-        local = self.info.fromutc(from_seconds(at).replace(tzinfo=self.info))
-        offset = self.info.utcoffset(local)
+        offset = datetime.fromtimestamp(at, self.info).utcoffset()
         assert offset is not None
         return offset.days * DAY_S + offset.seconds
 
     def stretch_at(self, at: int) -> Stretch:
         at = min(max(at, FIRST_S), END_S - 1)
         year = from_day(at // DAY_S).year
-        table = self._years.get(year)
-        if table is None:
-            stretches = self._year(year)
-            table = self._years[year] = [s.start for s in stretches], stretches
-        starts, stretches = table
-        return stretches[bisect_right(starts, at) - 1]
+        if year < SETTLED_YEAR:
+            if at < UNCHANGED_UNTIL_S:
+                return self._antiquity
+            starts, stretches = _table(self, year)
+            return stretches[bisect_right(starts, at) - 1]
+        like = LIKE_YEARS[year % 400]
+        moved = (first_day(year) - first_day(like)) * DAY_S
+        starts, stretches = _table(self, like)
+        start, end, offset, since, before, until, after = stretches[bisect_right(starts, at - moved) - 1]
+        return Stretch(start + moved, end + moved, offset, since + moved, before, until + moved, after)
 
     def wall_at(self, at: int) -> int:
         """What the clock on the wall shows, in wall seconds."""
@@ -66,7 +82,8 @@ class Zone:
         """Whether the zone is UTC under one of its names: nothing about daylight saving can matter in it."""
         return self.name in UTC_NAMES
 
-    def _year(self, year: int) -> list[Stretch]:
+    def year(self, year: int) -> list[Stretch]:
+        """The stretches of one year, probed."""
         start, end = first_day(year) * DAY_S, first_day(year + 1) * DAY_S
         # A change in the last hours of a year still doubles or swallows wall times of the next one.
         changes = self._changes(start - 2 * DAY_S, end + 2 * DAY_S)
@@ -97,6 +114,13 @@ class Zone:
             else:
                 high = middle
         return high
+
+
+@functools.lru_cache(maxsize=4096)
+def _table(zone: Zone, year: int) -> tuple[list[int], list[Stretch]]:
+    """A year's stretches and their starts. Kept for all zones together, so that many zones do not fill the memory."""
+    stretches = zone.year(year)
+    return [stretch.start for stretch in stretches], stretches
 
 
 _BARE_NAMES = ("UTC", "UCT", "Universal", "Zulu", "GMT", "GMT0", "GMT+0", "GMT-0", "Greenwich")

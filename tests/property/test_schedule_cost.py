@@ -1,0 +1,265 @@
+"""What a schedule costs is counted in steps, and no accepted one costs more than its budget, however it is written."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import example, given, note, reject, settings, strategies as st, target
+
+from bounded_work import MOST_CALLS, calls_at_most
+from evertick import InvalidSchedule, Schedule
+from evertick.domain.errors import ScheduleTooCostly
+from evertick.domain.schedule.acceptance import check_new
+from evertick.domain.schedule.budget import ROW_STEPS, SEARCH_STEPS, at_most
+from evertick.domain.schedule.instants import to_us
+from evertick.domain.schedule.preview import preview
+from evertick.domain.schedule.zoned import MOST_LOST
+from strategies import (
+    FREQUENCIES,
+    PATIENT,
+    compact,
+    gaps,
+    overlaps,
+    rules,
+    schedules_with_instants,
+    texts,
+    write_rule,
+    zone_names,
+)
+
+NEW_YORK = "America/New_York"
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+NOW_US = to_us(NOW)
+HOUR = timedelta(hours=1)
+IN_THE_GAP = "FREQ=YEARLY;BYMONTH=3;BYDAY=2SU;BYHOUR=2;BYMINUTE="
+NO_LIMIT = 10**9
+
+
+def steps_of(question: Callable[[], object]) -> int:
+    with at_most(NO_LIMIT) as work:
+        question()
+        return work.spent
+
+
+def few_calls(question: Callable[[], object]) -> None:
+    """In few steps, and each step is little work."""
+    assert steps_of(question) < SEARCH_STEPS // 4
+    with calls_at_most(MOST_CALLS):
+        question()
+
+
+# What stopped a cluster
+
+
+@pytest.mark.parametrize("minute", [0, 17, 59])
+def test_a_yearly_rule_whose_every_tick_the_clocks_skip_ends_in_few_steps(minute: int) -> None:
+    text = f"RRULE:{IN_THE_GAP}{minute}\nRDATE:20260602T000000"
+    few_calls(lambda: Schedule(text, NEW_YORK, "skip"))
+    schedule = Schedule(text, NEW_YORK, "skip")
+    extra_date = datetime(2026, 6, 2, 4, tzinfo=UTC)
+    few_calls(lambda: schedule.next(NOW))
+    few_calls(lambda: schedule.next(extra_date))
+    few_calls(lambda: schedule.ticks(0).prev(to_us(datetime(2200, 1, 1, tzinfo=UTC))))
+    assert schedule.next(NOW) == extra_date
+    assert schedule.next(extra_date) is None
+
+
+def test_a_rule_by_the_hour_whose_every_tick_the_clocks_skip_ends_in_few_steps() -> None:
+    text = "RRULE:FREQ=HOURLY;BYHOUR=2;BYMONTH=3;BYMONTHDAY=8,9,10,11,12,13,14;BYDAY=SU\nRDATE:20260602T000000"
+    schedule = Schedule(text, NEW_YORK)
+    few_calls(lambda: schedule.next(datetime(2026, 6, 3, tzinfo=UTC)))
+    assert schedule.next(datetime(2026, 6, 3, tzinfo=UTC)) is None
+
+
+@pytest.mark.parametrize("text", ["31 0 2 * 3 0#2", "0 31 2 * 3 0#2", "0-59 2 * 3 0#2"])
+def test_a_cron_expression_whose_every_tick_the_clocks_skip_is_refused_in_few_steps(text: str) -> None:
+    few_calls(lambda: Schedule(text, NEW_YORK, "skip"))
+    schedule = Schedule(text, NEW_YORK, "skip")
+    few_calls(lambda: schedule.next(NOW))
+    with pytest.raises(InvalidSchedule, match="clocks of America/New_York jump over every time"):
+        check_new(schedule, NOW, HOUR)
+
+
+def test_what_is_lost_for_ever_is_not_reported_to_the_end_of_the_calendar() -> None:
+    schedule = Schedule(f"RRULE:{IN_THE_GAP}30", NEW_YORK, "skip")
+    lost = schedule.ticks(0).lost(NOW_US, to_us(datetime(9000, 1, 1, tzinfo=UTC)))
+    assert len(lost) == MOST_LOST + 1
+
+
+def test_all_that_is_lost_between_ticks_is_reported() -> None:
+    schedule = Schedule("30 2 * * 0", NEW_YORK, "skip")
+    lost = schedule.ticks(0).lost(NOW_US, to_us(datetime(2126, 6, 1, tzinfo=UTC)))
+    assert len(lost) == 100
+
+
+# The budget
+
+TOO_COSTLY = "DTSTART:00040101T000000\nRRULE:FREQ=HOURLY;INTERVAL=7;BYHOUR=9;COUNT=100000"
+
+
+def test_a_search_over_its_budget_is_refused_with_the_reason() -> None:
+    with pytest.raises(ScheduleTooCostly, match=r"too long to compute.*COUNT") as refused:
+        Schedule(TOO_COSTLY).next(NOW)
+    assert refused.value.field == "schedule"
+
+
+@settings(PATIENT, max_examples=60)
+@given(schedules_with_instants())
+@example((Schedule(f"RRULE:{IN_THE_GAP}41\nRDATE:20260602T000000", "Europe/Lisbon", "skip"), NOW))
+@example((Schedule("DTSTART:20200101T000041\nRRULE:FREQ=WEEKLY;INTERVAL=3;BYDAY=MO,FR;BYSETPOS=-1;COUNT=500"), NOW))
+@example((Schedule("DTSTART:20200101T000041\nRRULE:FREQ=HOURLY;INTERVAL=7;BYHOUR=3,4;COUNT=5000"), NOW))
+def test_the_steps_do_not_depend_on_what_was_asked_before(drawn: tuple[Schedule, datetime]) -> None:
+    schedule, after = drawn
+    window = to_us(after), to_us(after + timedelta(days=400))
+    for question in (
+        lambda: schedule.next(after),
+        lambda: schedule.ticks(window[0]).prev(window[0]),
+        lambda: schedule.ticks(window[0]).count(*window),
+        lambda: schedule.ticks(window[0]).lost(*window),
+    ):
+        assert steps_of(question) == steps_of(question)
+
+
+def test_a_list_that_gets_too_costly_ends_early_and_says_so() -> None:
+    rare = Schedule("RRULE:FREQ=MINUTELY;INTERVAL=1439;BYHOUR=2;BYMINUTE=30")
+    ahead = preview(rare, NOW, 1000)
+    assert 2 < len(ahead.rows) < 1000
+    assert "list_cut_short" in {finding.code for finding in ahead.findings}
+    with pytest.raises(ScheduleTooCostly):
+        rare.upcoming(NOW, 1000)
+
+
+def test_a_long_list_of_frequent_ticks_is_complete() -> None:
+    assert len(preview(Schedule("* * * * *", NEW_YORK), NOW, 1000).rows) == 1000
+    assert len(preview(Schedule("0 0 29 2 *", NEW_YORK), NOW, 1000).rows) == 1000
+
+
+def test_a_list_without_an_end_is_refused() -> None:
+    with pytest.raises(ScheduleTooCostly, match="count_between"):
+        Schedule("* * * * * *").between(NOW, NOW + timedelta(days=2))
+
+
+FAR_BUT_LEGAL = {
+    "0 0 29 2 */7": "2032-02-29",
+    "0 0 */30 * 1": "2026-08-31",
+    "0 0 * 2 1#5": "2044-02-29",
+    "RRULE:FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=29;BYDAY=MO": "2044-02-29",
+    "RRULE:FREQ=MONTHLY;BYMONTHDAY=13;BYDAY=FR": "2026-11-13",
+    "DTSTART:20260101T000000\nRRULE:FREQ=YEARLY;INTERVAL=100": "2126-01-01",
+    "DTSTART:20260101T000000\nRRULE:FREQ=YEARLY;BYWEEKNO=53;BYDAY=SU": "2027-01-03",
+}
+
+
+@pytest.mark.parametrize(("text", "day"), FAR_BUT_LEGAL.items())
+def test_rare_but_possible_rules_are_found(text: str, day: str) -> None:
+    found = Schedule(text).next(NOW)
+    assert found is not None
+    assert f"{found:%Y-%m-%d}" == day
+
+
+def test_too_many_dates_are_refused() -> None:
+    dates = ",".join(f"{20000101 + day}" for day in range(28)) + ","
+    text = f"RRULE:FREQ=DAILY\nEXDATE:{(dates * 25).rstrip(',')}"
+    with pytest.raises(InvalidSchedule, match="at most 500 dates"):
+        Schedule(text)
+
+
+def test_a_huge_text_is_refused_before_it_is_read() -> None:
+    with pytest.raises(InvalidSchedule, match="at most 8192 characters"):
+        Schedule("0 0 * * *" + " " * 100_000)
+
+
+# The costliest that is accepted
+
+
+def _many(low: int, high: int) -> st.SearchStrategy[str]:
+    whole = st.builds(lambda step: range(low, high + 1, step), st.integers(1, 7))
+    return (whole | st.lists(st.integers(low, high), min_size=1, max_size=60, unique=True)).map(
+        lambda numbers: ",".join(map(str, numbers))
+    )
+
+
+_LONG_INTERVALS = {
+    "YEARLY": 100,
+    "MONTHLY": 1180,
+    "WEEKLY": 5200,
+    "DAILY": 36_000,
+    "HOURLY": 870_000,
+    "MINUTELY": 1_000_000,
+    "SECONDLY": 90_000,
+}
+
+
+@st.composite
+def _hostile_recurrences(draw: st.DrawFn) -> str:
+    """Long and odd intervals, long lists, old starts, many dates."""
+    freq = draw(st.sampled_from(FREQUENCIES))
+    rule = draw(rules(freq))
+    if draw(st.booleans()):
+        rule["INTERVAL"] = str(draw(st.integers(1, _LONG_INTERVALS[freq])))
+    for name, low, high in (("BYHOUR", 0, 23), ("BYMINUTE", 0, 59), ("BYSECOND", 0, 59)):
+        if draw(st.integers(0, 2)) == 0:
+            rule[name] = draw(_many(low, high))
+    if draw(st.booleans()):
+        rule["COUNT"] = str(draw(st.integers(1, 100_000)))
+    start = draw(st.datetimes(datetime(1900, 1, 1), datetime(2027, 1, 1)))  # noqa: DTZ001 - a wall time
+    lines = [f"DTSTART:{compact(start)}", write_rule(rule)]
+    for name in ("RDATE", "EXDATE"):
+        if draw(st.integers(0, 3)) == 0:
+            first, step = draw(st.integers(0, 400)), draw(st.integers(1, 30))
+            dates = (start + timedelta(days=first + step * number) for number in range(draw(st.integers(1, 200))))
+            lines.append(f"{name}:{','.join(map(compact, dates))}")
+    return "\n".join(lines)
+
+
+@st.composite
+def _hostile_crons(draw: st.DrawFn) -> str:
+    """Around the hours that clocks skip and on days that are rare."""
+    fields = [draw(_many(0, 59)), draw(_many(0, 59)), draw(st.sampled_from(["2", "1,2", "0-3", "0,23"]))]
+    days = draw(st.sampled_from(["*", "*/2", "*/13", "*/29", "29", "L", "LW", "8-14"]))
+    months = draw(st.sampled_from(["*", "2", "3", "10", "3,11", "2,4,6"]))
+    weekdays = draw(st.sampled_from(["*", "0", "0#2", "0L", "1#5", "*/7", "0#5,6L"]))
+    return " ".join([*fields, days, months, weekdays])
+
+
+def questions(schedule: Schedule, later: datetime) -> list[tuple[int, Callable[[], object]]]:
+    """All that is asked about a job in its life, each with its budget."""
+    ticks = schedule.ticks(NOW_US)
+    later_us = to_us(later)
+    return [
+        (SEARCH_STEPS, lambda: schedule.next(NOW)),
+        (SEARCH_STEPS, lambda: schedule.next(later)),
+        (SEARCH_STEPS, lambda: ticks.prev(later_us)),
+        (SEARCH_STEPS, lambda: ticks.count(NOW_US, NOW_US + 30 * 86_400 * 1_000_000)),
+        (SEARCH_STEPS, lambda: ticks.lost(NOW_US, (ticks.next(NOW_US) or NOW_US) + 1)),
+        (SEARCH_STEPS, schedule.shortest_interval),
+        (SEARCH_STEPS + 20 * ROW_STEPS, lambda: schedule.upcoming(NOW, 20, partial=True)),
+    ]
+
+
+def costliest(text: str, zone: str, gap: str, overlap: str, later: datetime) -> None:
+    try:
+        schedule = Schedule(text, zone, gap, overlap, key="a job", anchor_at=NOW)
+        check_new(schedule, NOW, HOUR)
+    except InvalidSchedule:
+        reject()
+    most = 0
+    for number, (budget, question) in enumerate(questions(schedule, later)):
+        with at_most(budget) as work:
+            try:
+                question()
+            finally:
+                note(f"question {number}: {work.spent} of {budget} steps")
+            most = max(most, work.spent * SEARCH_STEPS // budget)
+    target(most, label="steps")
+    assert most <= SEARCH_STEPS
+
+
+ANY_TEXT = st.one_of(_hostile_recurrences(), _hostile_crons(), texts)
+LATER = st.datetimes(datetime(2026, 6, 1), datetime(2060, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
+drawn = given(ANY_TEXT, zone_names, gaps, overlaps, LATER)
+
+test_the_costliest_schedule_that_is_accepted_stays_within_its_budget = settings(PATIENT, max_examples=200)(
+    drawn(costliest)
+)
+test_the_costliest_schedule_at_length = pytest.mark.campaign(settings(PATIENT, max_examples=20_000)(drawn(costliest)))
