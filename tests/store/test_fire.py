@@ -19,6 +19,7 @@ from engine import (
 )
 from evertick.store import timers
 from evertick.store.outcomes import Again
+from evertick.store.timers import Quarantined
 
 HOUR_AHEAD = timedelta(hours=1)
 
@@ -207,13 +208,20 @@ async def test_a_job_that_has_another_rule_by_now_is_not_paused(
     connection: asyncpg.Connection, *, is_missing: bool
 ) -> None:
     job = await add_job(connection)
-    assert await timers.quarantine(connection, {job.job_id: job.rule_id + 1}, "gone", is_missing=is_missing) == (0, set())
+    assert await timers.quarantine(connection, {job.job_id: job.rule_id + 1}, "gone", is_missing=is_missing) == (
+        0,
+        set(),
+    )
     assert await connection.fetchval("SELECT status::text FROM jobs") == "active"
 
 
 async def test_a_job_is_paused_for_a_missing_rule_only_while_it_is_missing(connection: asyncpg.Connection) -> None:
     job = await add_job(connection)
-    assert await timers.quarantine(connection, {job.job_id: job.rule_id}, "gone", is_missing=True) == (0, set())
+    assert await timers.quarantine(connection, {job.job_id: job.rule_id}, "gone", is_missing=True) == Quarantined(
+        0, frozenset()
+    )
     await connection.execute("DELETE FROM rules")
-    assert await timers.quarantine(connection, {job.job_id: job.rule_id}, "gone", is_missing=True) == (1, set())
+    assert await timers.quarantine(connection, {job.job_id: job.rule_id}, "gone", is_missing=True) == Quarantined(
+        1, frozenset()
+    )
     assert await connection.fetchval("SELECT status::text FROM jobs") == "paused"

@@ -3,13 +3,12 @@
 The lock of a run's row in open_runs guards its outcome, and who records has it first. Firing does not wait for that.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import asyncpg
 import pytest
 
-from engine import AGAIN, AT, MINUTE, Holder, Job, Planned, add_job, ending_of, lease, timers_of, until_blocked
+from engine import AGAIN, AT, MINUTE, Holder, Job, Planned, add_job, ending_of, lease, timers_of
 from evertick.store import outcomes
 from evertick.store.database import connect
 from evertick.store.lanes import Leased

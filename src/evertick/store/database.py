@@ -168,11 +168,6 @@ def reason_of(error: BaseException) -> str:
     return ": ".join(part for part in (known or type(error).__name__, said) if part)
 
 
-def is_lock_timeout(error: BaseException) -> bool:
-    """Whether a lock that somebody else holds was not to be had in time; the statement was rolled back."""
-    return isinstance(error, asyncpg.LockNotAvailableError)
-
-
 async def _leave(_: asyncpg.Connection) -> None:
     """Nothing to reset in a session without state: saves a round trip each time a connection returns to the pool."""
 
