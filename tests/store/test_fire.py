@@ -19,7 +19,6 @@ from engine import (
 )
 from evertick.store import timers
 from evertick.store.outcomes import Again
-from evertick.store.timers import Quarantined
 
 HOUR_AHEAD = timedelta(hours=1)
 
@@ -208,20 +207,15 @@ async def test_a_job_that_has_another_rule_by_now_is_not_paused(
     connection: asyncpg.Connection, *, is_missing: bool
 ) -> None:
     job = await add_job(connection)
-    assert await timers.quarantine(connection, {job.job_id: job.rule_id + 1}, "gone", is_missing=is_missing) == (
-        0,
-        set(),
-    )
+    planned = {job.job_id: job.rule_id + 1}
+    assert not (await timers.quarantine(connection, planned, "gone", is_missing=is_missing)).paused
     assert await connection.fetchval("SELECT status::text FROM jobs") == "active"
 
 
 async def test_a_job_is_paused_for_a_missing_rule_only_while_it_is_missing(connection: asyncpg.Connection) -> None:
     job = await add_job(connection)
-    assert await timers.quarantine(connection, {job.job_id: job.rule_id}, "gone", is_missing=True) == Quarantined(
-        0, frozenset()
-    )
+    planned = {job.job_id: job.rule_id}
+    assert not (await timers.quarantine(connection, planned, "gone", is_missing=True)).paused
     await connection.execute("DELETE FROM rules")
-    assert await timers.quarantine(connection, {job.job_id: job.rule_id}, "gone", is_missing=True) == Quarantined(
-        1, frozenset()
-    )
+    assert (await timers.quarantine(connection, planned, "gone", is_missing=True)).paused
     assert await connection.fetchval("SELECT status::text FROM jobs") == "paused"

@@ -195,7 +195,7 @@ async def test_a_job_to_be_quarantined_that_is_locked_is_left_for_later(
     broken = {each.job_id: each.rule_id for each in (job, other)}
     async with user.transaction():
         await user.execute(f"SELECT FROM {table} WHERE job_id = $1 FOR UPDATE", job.job_id)
-        assert await timers.quarantine(connection, broken, "broken") == Quarantined(0, frozenset({job.job_id}))
+        assert await timers.quarantine(connection, broken, "broken") == Quarantined(1, frozenset({job.job_id}))
     statuses = (
         "SELECT job_id, status::text, due_at = 'infinity' AS rests FROM jobs JOIN timers USING (job_id) ORDER BY 1"
     )
