@@ -78,18 +78,17 @@ class Stage:
 
 
 @asynccontextmanager
-async def everything(url: str, folder: Path, load: Load) -> AsyncIterator[Stage]:
+async def everything(url: str, folder: Path, load: Load, **settings: str) -> AsyncIterator[Stage]:
     """Each role in processes of its own on one database, at work."""
     async with webhooks(folder) as port:
         cluster = FullCluster(url, folder, port)
+        cluster.settings = settings
         try:
             await cluster.begin()
-            for _ in range(2):
-                cluster.scheduler()
-                cluster.direct_worker()
-            cluster.dispatcher()
-            address = cluster.api_address()
-            cluster.pull_worker(address)
+            roles = (cluster.scheduler, cluster.direct_worker)
+            starting = (asyncio.to_thread(start) for start in (*roles, *roles, cluster.dispatcher))
+            address, *_ = await asyncio.gather(asyncio.to_thread(cluster.api_address), *starting)
+            await asyncio.to_thread(cluster.pull_worker, address)
             await add_jobs(cluster, load)
             async with at_work(cluster, address) as stage:
                 await stage.more_outcomes(10 * load.jobs)

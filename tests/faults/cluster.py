@@ -42,6 +42,8 @@ class Cluster:
         self.own_url = url
         """Where the test itself connects; another than that of the processes when one of its hosts hangs."""
         self.folder = folder
+        self.settings: dict[str, str] = {}
+        """Of the processes, before those of all fault tests."""
         self.processes: list[Process] = []
         self._numbers = itertools.count(1)
 
@@ -73,7 +75,7 @@ class Cluster:
     def _start(self, command: str, *arguments: str, url: str | None = None, **environment: str) -> Process:
         name = f"{command}-{next(self._numbers)}"
         own = {"EVERTICK_DATABASE_URL": url or self.url, "EVERTICK_TEST_LOG": str(self._receipts(name))}
-        settings = _SETTINGS | own | environment
+        settings = _SETTINGS | self.settings | own | environment
         process = Process([command, *arguments], self.folder / f"{name}.log", settings)
         self.processes.append(process)
         process.wait_for("Evertick is ready")
