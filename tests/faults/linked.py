@@ -90,10 +90,11 @@ class Linked:
 
 
 @asynccontextmanager
-async def linked(url: str, folder: Path) -> AsyncIterator[Linked]:
+async def linked(url: str, folder: Path, settings: Mapping[str, str] | None = None) -> AsyncIterator[Linked]:
     """Each role has one proxy."""
     proxies = {role: Proxy(url) for role in ROLES}
-    async with _linked(url, folder, proxies, {role: proxy.url for role, proxy in proxies.items()}) as all_roles:
+    urls = {role: proxy.url for role, proxy in proxies.items()}
+    async with _linked(Cluster(url, folder, settings), proxies, urls) as all_roles:
         await all_roles.start()
         yield all_roles
 
@@ -104,7 +105,8 @@ async def linked_by_hosts(url: str, folder: Path, order: Callable[[str, str], st
     used, spare = Proxy(url), Proxy(url)
     hosts = order(f"127.0.0.1:{used.port}", f"127.0.0.1:{spare.port}")
     both = used.url.replace(f"127.0.0.1:{used.port}", hosts)
-    async with _linked(url, folder, {"used": used, "spare": spare}, dict.fromkeys(ROLES, both)) as all_roles:
+    proxies = {"used": used, "spare": spare}
+    async with _linked(Cluster(url, folder), proxies, dict.fromkeys(ROLES, both)) as all_roles:
         spare.refuse()
         await all_roles.start()
         spare.heal()
@@ -112,12 +114,9 @@ async def linked_by_hosts(url: str, folder: Path, order: Callable[[str, str], st
 
 
 @asynccontextmanager
-async def _linked(
-    url: str, folder: Path, proxies: Mapping[str, Proxy], urls: Mapping[str, str]
-) -> AsyncIterator[Linked]:
-    cluster = Cluster(url, folder)
+async def _linked(cluster: Cluster, proxies: Mapping[str, Proxy], urls: Mapping[str, str]) -> AsyncIterator[Linked]:
     await cluster.open()
-    async with receiving(folder) as hooks:
+    async with receiving(cluster.folder) as hooks:
         all_roles = Linked(cluster, hooks, proxies, urls)
         try:
             yield all_roles
