@@ -29,8 +29,8 @@ class Linked:
         self.urls = urls
         self.processes: dict[str, Process] = {}
 
-    async def start(self) -> None:
-        plain: dict[str, Any] = {"schedule": "every 1s", "concurrent_policy": "ALLOW", "max_concurrent": 100}
+    async def start(self, schedule: str) -> None:
+        plain: dict[str, Any] = {"schedule": schedule, "concurrent_policy": "ALLOW", "max_concurrent": 100}
         await self.cluster.jobs(JOBS, "handled", **plain)
         await self.cluster.jobs(JOBS, "posted", **plain, target={"type": "http", "url": self.hooks.url})
         for role in ROLES:
@@ -90,12 +90,14 @@ class Linked:
 
 
 @asynccontextmanager
-async def linked(url: str, folder: Path, settings: Mapping[str, str] | None = None) -> AsyncIterator[Linked]:
+async def linked(
+    url: str, folder: Path, settings: Mapping[str, str] | None = None, schedule: str = "every 1s"
+) -> AsyncIterator[Linked]:
     """Each role has one proxy."""
     proxies = {role: Proxy(url) for role in ROLES}
     urls = {role: proxy.url for role, proxy in proxies.items()}
     async with _linked(Cluster(url, folder, settings), proxies, urls) as all_roles:
-        await all_roles.start()
+        await all_roles.start(schedule)
         yield all_roles
 
 
@@ -108,7 +110,7 @@ async def linked_by_hosts(url: str, folder: Path, order: Callable[[str, str], st
     proxies = {"used": used, "spare": spare}
     async with _linked(Cluster(url, folder), proxies, dict.fromkeys(ROLES, both)) as all_roles:
         spare.refuse()
-        await all_roles.start()
+        await all_roles.start("every 1s")
         spare.heal()
         yield all_roles
 
