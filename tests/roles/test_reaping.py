@@ -230,7 +230,7 @@ async def test_what_stays_locked_for_longer_than_the_reapers_lease_is_reaped_aga
 
 
 async def test_an_attempt_that_no_lease_covers_is_found_and_ends(world: World) -> None:
-    """It lay below its lane's head without lease or outcome: the run never ended, and under SKIP the job never fired."""
+    """It lay below its lane's head without lease or outcome: its run never ended, under SKIP its job never fired."""
     jobs = [await add_job(world.connection) for _ in range(3)]
     leased = await world.leased(*jobs)
     await outcomes.record(world.connection, "w", [ending_of(leased[0])], [])
@@ -264,7 +264,7 @@ async def test_a_sweep_goes_on_beyond_an_open_attempt_a_little_at_a_time(world: 
     await outcomes.record(world.connection, "w", [ending_of(each) for each in others[:-1]], [])
     await world.connection.execute("UPDATE leases SET last_seq = first_seq")
     await world.set_clock(2 * AGE)
-    sweeping = Sweeping(world.reaping._state.pool, most_per_lane=2)  # noqa: SLF001 - its pool
+    sweeping = Sweeping(world.reaping._state.pool, most_per_lane=2)
     for _ in range(4):
         await sweeping.sweep([7])
         assert await world.workers() == ["w"]
@@ -279,7 +279,7 @@ async def test_a_sweep_does_not_wait_for_who_leases_nor_does_it_keep_them(
     [leased] = await world.leased(await add_job(world.connection))
     await outcomes.record(world.connection, "w", [ending_of(leased, "failed", AGAIN)], [leased.lease_id])
     await world.set_clock(2 * AGE)
-    sweeping = Sweeping(world.reaping._state.pool)  # noqa: SLF001 - its pool
+    sweeping = Sweeping(world.reaping._state.pool)
     async with second.transaction():
         await second.execute("SELECT FROM lanes FOR UPDATE")
         await sweeping.sweep([7])
@@ -292,5 +292,5 @@ async def test_a_free_lease_of_a_cancelled_attempt_goes(world: World) -> None:
     leased, _ = await world.leased(await add_job(world.connection), await add_job(world.connection))
     await lanes.put_back(world.connection, "w", [PutBack(leased.lane_id, leased.seq, "handle")])
     await outcomes.record(world.connection, "user", [ending_of(leased, "cancelled")], [])
-    await Sweeping(world.reaping._state.pool).sweep([7])  # noqa: SLF001 - its pool
+    await Sweeping(world.reaping._state.pool).sweep([7])
     assert await world.workers() == ["w"]
