@@ -3,7 +3,8 @@
 1. A question (next, previous, count, lost, the shortest interval, the making of a schedule) has SEARCH_STEPS. The
    questions that are part of another one share its budget.
 2. A list of fire times has ROW_STEPS more for each that it found.
-3. What a search passes over costs steps, what it finds at once costs none. A step is about half a microsecond.
+3. What a search passes over costs steps, what it finds at once costs none. On a slow core a step takes about a
+   microsecond.
 4. What is kept from earlier questions costs as much as what is computed, so the answer depends on the question alone.
 """
 
