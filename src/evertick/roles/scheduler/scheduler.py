@@ -13,8 +13,9 @@ Steps, each a loop of its own:
 4. reaping: leases that ran out.
 
 Crash: the others take its partitions after `lifetime`, and go on from the table. Nothing is lost: a timer moves in the
-statement that appends its attempt. Slow database: batches grow, everything else waits. Lost partitions: their timers
-are forgotten at the next beat, and refused by the fence before that; so it is when the whole process was stopped.
+statement that appends its attempt. Slow database: batches grow, unless a statement takes too long: then they shrink.
+Users who hold locks: their jobs wait for them, all others fire. Lost partitions: their timers are forgotten at the next
+beat, and refused by the fence before that; so it is when the whole process was stopped.
 """
 
 import logging
