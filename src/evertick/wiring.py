@@ -17,7 +17,7 @@ from evertick.config import Settings
 from evertick.domain.errors import EvertickError, InvalidInput
 from evertick.roles.dispatcher import Dispatcher
 from evertick.roles.dispatcher.settings import egress_of, seal_of
-from evertick.roles.janitor import Janitor
+from evertick.roles.janitor import Janitor, janitor_pool
 from evertick.roles.scheduler import Scheduler
 from evertick.runtime.loop import Loop
 from evertick.runtime.wakeups import Notifier
@@ -32,7 +32,6 @@ from evertick.usecases.tenants import shortest_of
 
 logger = logging.getLogger("evertick")
 
-JANITOR_CONNECTIONS = 2
 NURSE_SECONDS = 1.0
 ACTING_CONNECTIONS = 2
 DELIVERY_GRACE = timedelta(seconds=20)
@@ -151,8 +150,7 @@ async def running(url: str, node: str, roles: Collection[Role], settings: Settin
         if settings.database_url is None:
             await stack.enter_async_context(_kept_alive(EmbeddedServer(data_dir_of(settings))))
         if Role.JANITOR in roles:
-            pool = await stack.enter_async_context(await open_pool(url, max_size=JANITOR_CONNECTIONS))
-            janitor = Janitor(pool, history=settings.history)
+            janitor = Janitor(await stack.enter_async_context(await janitor_pool(url)), history=settings.history)
             await janitor.keep_house(thoroughly=False)
             janitor.start()
             stack.push_async_callback(janitor.stop)

@@ -7,9 +7,10 @@ import asyncpg
 import pytest
 
 from evertick.roles.janitor import Janitor, chores, pace
+from evertick.roles.janitor.chores import Paces
 from evertick.roles.janitor.pace import FIRST, MOST, Pace
 from evertick.store import housekeeping
-from evertick.store.database import Pool
+from evertick.store.database import Patience, Pool, open_pool
 from roles.household import Household
 
 DAY = timedelta(days=1)
@@ -61,21 +62,22 @@ async def test_a_single_row_that_times_out_is_an_error(monkeypatch: pytest.Monke
         await own.take(disk.read)
 
 
-async def test_a_purge_that_times_out_gets_on_with_fewer_jobs(
-    pool: Pool, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+SLOW_DELETE = """
+CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.15); RETURN OLD; END $$;
+CREATE TRIGGER wait BEFORE DELETE ON jobs FOR EACH ROW EXECUTE FUNCTION wait();
+"""
+
+
+async def test_a_purge_that_the_server_gives_up_gets_on_with_fewer_jobs(
+    database_url: str, connection: asyncpg.Connection
 ) -> None:
     house = Household(connection)
     for _ in range(7):
         await house.job(status="deleted", age=200 * DAY, deleted=100 * DAY)
-    original = housekeeping.purge_jobs
-
-    async def slow(*arguments: object) -> int:
-        if arguments[-1] > 5:  # type: ignore[operator]
-            raise TimeoutError
-        return await original(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(housekeeping, "purge_jobs", slow)
-    assert (await Janitor(pool).keep_house()).jobs_purged == 7
+    await connection.execute(SLOW_DELETE)
+    before_at = await house.now() - 90 * DAY
+    async with await open_pool(database_url, patience=Patience(10, 1, 1)) as pool:
+        assert await chores.purge_jobs(pool, before_at, Paces()) == 7
 
 
 async def test_a_sweep_that_runs_out_of_time_goes_on_in_the_next_round(

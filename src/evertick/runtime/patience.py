@@ -24,6 +24,8 @@ LISTEN = Patience(connection_seconds=10, command_seconds=5, lock_seconds=ROLE_LO
 """A probe is one round trip. Longer than the slowest line that is worth waiting for."""
 API = Patience(connection_seconds=5, command_seconds=10, lock_seconds=3)
 """A client waits, and gets its 503 while it is still there."""
+KEEP_HOUSE = Patience(connection_seconds=10, command_seconds=60, lock_seconds=20)
+"""Reads and removes much at once, on a cold disk too. A batch that takes longer is tried again with fewer rows."""
 READINESS_SECONDS = 3.0
 """Who asks has given up by then, as a rule."""
 

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from evertick.config import Settings
-from evertick.roles.janitor import Janitor
+from evertick.roles.janitor import Janitor, janitor_pool
 from evertick.roles.scheduler import Scheduler
 from evertick.roles.worker.worker import Worker
 from evertick.sdk.declarations import APP_LABEL, Declarations
@@ -68,7 +68,7 @@ async def at_work(
     _collect_less_often()
     async with AsyncExitStack() as stack:
         if schedules:
-            janitor = Janitor(link.pool, history=settings.history)
+            janitor = Janitor(await stack.enter_async_context(await janitor_pool(link.url)), history=settings.history)
             await janitor.keep_house(thoroughly=False)
             janitor.start()
             stack.push_async_callback(janitor.stop)

@@ -28,13 +28,15 @@ from evertick.domain.errors import require_at_least
 from evertick.roles.janitor import chores
 from evertick.roles.janitor.chores import Paces, Rounds
 from evertick.roles.janitor.setback import Setback
+from evertick.runtime import patience
 from evertick.runtime.loop import Loop
 from evertick.runtime.marking import mark
 from evertick.store import housekeeping, lanes, members
-from evertick.store.database import Pool
+from evertick.store.database import Pool, open_pool
 
 logger = logging.getLogger("evertick.janitor")
 
+CONNECTIONS = 2
 DEFAULT_HISTORY = timedelta(days=90)
 DEFAULT_AHEAD = 3
 EVERY_SECONDS = 60.0
@@ -64,8 +66,13 @@ class Report:
         return ", ".join(done) or "nothing to do"
 
 
+async def janitor_pool(url: str) -> Pool:
+    """A pool for one janitor: one connection has its turn, the other works."""
+    return await open_pool(url, max_size=CONNECTIONS, patience=patience.KEEP_HOUSE)
+
+
 class Janitor:
-    """One janitor. It needs two connections of the pool at a time."""
+    """One janitor, on a pool with the connections and the time-outs of `janitor_pool`."""
 
     def __init__(self, pool: Pool, *, history: timedelta = DEFAULT_HISTORY, ahead: int = DEFAULT_AHEAD) -> None:
         require_at_least("history", history, timedelta(days=1))
