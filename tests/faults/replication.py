@@ -109,7 +109,7 @@ class Pair:
         self.standby = standby
 
     def url(self, *, standby_first: bool = False) -> str:
-        """Both hosts; whoever connects wants the one that is the primary."""
+        """Both hosts, of which the primary is wanted."""
         hosts = (self.standby, self.primary) if standby_first else (self.primary, self.standby)
         places = ",".join(host.place for host in hosts)
         return f"postgresql://{SUPERUSER}@{places}/{DATABASE}?target_session_attrs=primary"

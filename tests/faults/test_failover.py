@@ -98,7 +98,7 @@ async def test_a_primary_that_freezes_is_left_behind_in_time(
             cluster = stage.cluster
             await cluster.close_connections()
             pair.primary.freeze()
-            await asyncio.sleep(2)  # so long it takes whoever watches over the servers to act
+            await asyncio.sleep(2)  # so long it takes a watchdog of the servers to act
             await pair.promote()
             promoted_us = time.time_ns() // 1000
             cluster.own_url = pair.standby.url()

@@ -20,7 +20,7 @@ FAULTS: dict[str, Callable[[Proxy], None]] = {
 }
 
 FAR_AWAY = {"EVERTICK_HEARTBEAT_TIMEOUT_SECONDS": "10", "EVERTICK_LEASE_SECONDS": "30"}
-"""Several round trips, as whoever runs it so far from its database has to set them."""
+"""Several round trips, as they have to be set so far from a database."""
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())

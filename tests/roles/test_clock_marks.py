@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from evertick.roles.janitor import Janitor
-from evertick.runtime.marking import mark
+from evertick.runtime.clock_marks import mark
 from evertick.store import clock, idempotency
 from evertick.store.database import Pool, connect
 from evertick.store.idempotency import Kept

@@ -15,10 +15,10 @@ import pytest
 from engine import AT, MINUTE, Job, add_job, add_timer, finish, gaps_of, runs_of, scheduler, timers_of
 from evertick.domain.policies import ConcurrentPolicy, MissedWindow
 from evertick.domain.rule import Policies
-from evertick.roles.janitor import Janitor, pace, setback
+from evertick.roles.janitor import Janitor, pace, replanner
 from evertick.roles.scheduler import Scheduler
 from evertick.runtime.clock import VirtualClock
-from evertick.runtime.marking import mark
+from evertick.runtime.clock_marks import mark
 from evertick.store import clock, replan
 from evertick.store.database import Pool, connect
 from evertick.store.outcomes import Again
@@ -308,7 +308,7 @@ async def test_planning_anew_takes_more_than_one_round_if_it_is_long(
     await world.step(jobs[0], 100 * DAY)
     await world.hands.set(AT)
     seconds = iter(range(10_000))
-    monkeypatch.setattr(setback, "monotonic", lambda: next(seconds))  # twenty partitions at a time
+    monkeypatch.setattr(replanner, "monotonic", lambda: next(seconds))  # twenty partitions at a time
     moved = [(await world.janitor.keep_house()).timers_replanned for _ in range(14)]
     assert moved == [1, *(0 for _ in range(8)), 1, *(0 for _ in range(4))]
     assert (await clock.marks(world.hands.pool)).replan_from is None

@@ -35,7 +35,7 @@ class Marks(NamedTuple):
 
 
 async def mark(connection: Connection) -> Marks:
-    """Note what time it is. Whoever comes while somebody else does so is told the same."""
+    """Note what time it is. While another process does so, its mark is returned."""
     row = await _SQL["mark"].fetchrow(
         connection,
         speed=SPEED,

@@ -4,6 +4,7 @@ No statement relies on the state of a session, so a pooler in transaction mode w
 connect time, and where a pooler drops that, the role's own setting, made by `migrate`, says the same.
 """
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -117,7 +118,8 @@ async def open_pool(
 
 async def connect(url: str, *, pooler: bool = False, patience: Patience | None = None) -> LinkConnection:
     """One connection outside any pool."""
-    return await _dial(url, **_options(patience, pooler=pooler), connection_class=LinkConnection)
+    async with asyncio.timeout(None if patience is None else patience.connection_seconds):
+        return await _dial(url, **_options(patience, pooler=pooler), connection_class=LinkConnection)
 
 
 async def close_pool(pool: Pool) -> None:

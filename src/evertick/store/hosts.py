@@ -102,6 +102,6 @@ def _host(text: str, default: str) -> Host:
 
 
 def _hang_up(late: "asyncio.Future[LinkConnection]") -> None:
-    """Close what was dialled in vain."""
+    """Close a connection that came after the first one."""
     if not late.cancelled() and late.exception() is None:
         late.result().terminate()

@@ -12,7 +12,7 @@ from evertick.store.statements import Connection
 _SQL = statements.load("sweeps")
 
 NOBODY = "nobody"
-"""Whose leases those are that are made for attempts without one."""
+"""The holder of leases that are made for attempts without one."""
 
 
 class Looked(NamedTuple):

@@ -17,10 +17,10 @@ from evertick.domain.retry import Ended
 from evertick.domain.schedule.instants import from_us
 from evertick.domain.states import Outcome
 from evertick.roles.worker.endings import ERROR_BYTES, clean, excerpt_of
-from evertick.runtime.following import follow
+from evertick.runtime.following import follow, is_last_try
 from evertick.store import lanes, outcomes, pulls, rules
 from evertick.store.lanes import Leased, PutBack
-from evertick.store.outcomes import Again, Dead, Ending, Token
+from evertick.store.outcomes import Again, Ending, Token
 from evertick.store.pulls import Held
 from evertick.usecases.context import Tenant
 
@@ -112,18 +112,12 @@ async def _lease_free(tenant: Tenant, queue_id: int, worker: str, most: int, lea
 
 async def _mark_started(tenant: Tenant, worker: str, leased: list[Leased]) -> list[Leased]:
     """Whatever a worker is given counts as started; of attempts that are the last of their runs it has to be noted."""
-    last = [each for each in leased if _is_last(each)]
+    last = [each for each in leased if is_last_try(each.retry, each.attempt)]
     if not last:
         return leased
     kept = await lanes.mark_started(tenant.pool, worker, [(each.lease_id, each.seq) for each in last])
     gone = {(each.lane_id, each.seq) for each in last} - kept
     return [each for each in leased if (each.lane_id, each.seq) not in gone]
-
-
-def _is_last(leased: Leased) -> bool:
-    """Whether the run is dead if this attempt is lost."""
-    lost = Ended(Outcome.LOST, leased.attempt)
-    return isinstance(follow(leased.retry, leased.job_id, leased.fire_at, lost), Dead)
 
 
 async def hand_back(tenant: Tenant, worker_id: str, given: Given) -> None:

@@ -85,7 +85,7 @@ async def replay_letter(tenant: Tenant, run_id: str) -> str:
 async def cancel(tenant: Tenant, run_id: str) -> None:
     """End a run: an open attempt is cancelled, one that waits for its time is withdrawn. RunFinished if it is over.
 
-    Locks in the order job, timers, open_runs, outcomes: firing passes over what is locked here. Whoever records at this
+    Locks in the order job, timers, open_runs, outcomes: firing passes over what is locked here. Who records at this
     moment may be first; each time that happens, the run is looked at again.
     """
     key = run_key(run_id)

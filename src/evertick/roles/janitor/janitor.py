@@ -27,10 +27,10 @@ from datetime import datetime, timedelta
 from evertick.domain.errors import require_at_least
 from evertick.roles.janitor import chores
 from evertick.roles.janitor.chores import Paces, Rounds
-from evertick.roles.janitor.setback import Setback
+from evertick.roles.janitor.replanner import Replanner
 from evertick.runtime import patience
+from evertick.runtime.clock_marks import mark
 from evertick.runtime.loop import Loop
-from evertick.runtime.marking import mark
 from evertick.store import housekeeping, lanes, members
 from evertick.store.database import Pool, open_pool
 
@@ -83,7 +83,7 @@ class Janitor:
         self._swept_hour: datetime | None = None
         self._rounds = Rounds()
         self._paces = Paces()
-        self._setback = Setback(pool)
+        self._replanner = Replanner(pool)
         self._round: asyncio.Task[None] | None = None
         self._loop = Loop("keep house", self._step)
 
@@ -104,7 +104,7 @@ class Janitor:
             if not is_ours:
                 return replace(report, passed=True)
             marks = await mark(self._pool)
-            report = replace(report, timers_replanned=await self._setback.plan_anew())
+            report = replace(report, timers_replanned=await self._replanner.plan_anew())
             if thoroughly and self._rounds.after_id is None:  # else the last time round is not over yet
                 self._rounds.after_id = 0
             # What was lost comes first, then what may go.
@@ -140,7 +140,7 @@ class Janitor:
         await asyncio.wait([self._round])
         if not self._round.cancelled():
             self._round.result()
-        return 0 if self._setback.is_cut else EVERY_SECONDS
+        return 0 if self._replanner.is_cut else EVERY_SECONDS
 
     async def _keep_house_as_due(self) -> None:
         now_at = await lanes.clock(self._pool)

@@ -2,11 +2,11 @@
 
 A look for work searches each lane from its head on, so one that has been idle for months would cost as many days. Only
 the holder of a partition may move its heads: it makes sure in memory that it fires nothing below, whatever the clock
-shows, and the statement is fenced as a firing is. Whoever takes the partition goes on after its heads.
+shows, and the statement is fenced as a firing is. The next holder goes on after its heads.
 """
 
 from evertick.roles.scheduler.state import State
-from evertick.runtime.marking import mark
+from evertick.runtime.clock_marks import mark
 from evertick.store import heads
 
 EVERY_SECONDS = 60.0

@@ -12,15 +12,15 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable
+from enum import Enum, auto
 
-from evertick.roles.worker.apart import Apart, Entry
 from evertick.roles.worker.endings import unstorable
 from evertick.roles.worker.figures import Figures
-from evertick.roles.worker.setbacks import Setback, setback_of
+from evertick.roles.worker.retry_queue import Entry, RetryQueue
 from evertick.roles.worker.waiting import token_of
 from evertick.runtime.loop import Loop
 from evertick.store import outcomes
-from evertick.store.database import Pool
+from evertick.store.database import Pool, is_transient, was_conflict
 from evertick.store.lanes import Leased
 from evertick.store.outcomes import Again, Ending, Recorded, Token
 
@@ -33,6 +33,17 @@ GROWTH = 4
 RECHECK_SECONDS = 60.0
 STALLED_SECONDS = 2.0
 """When nothing could be recorded for so long, nothing more is leased."""
+_DATA_CLASSES = frozenset({"22", "23", "54"})
+"""Of SQLSTATEs: data exceptions, constraint violations, limits of the server."""
+
+
+class Failure(Enum):
+    """Why a statement failed."""
+
+    UNKNOWN = auto()  # no answer: it may have been done
+    LOCKED = auto()  # rolled back because of others
+    UNSTORABLE = auto()  # something in it cannot be stored
+    REFUSED = auto()  # the server's own error
 
 
 class Recorder:
@@ -57,7 +68,7 @@ class Recorder:
         self._most = MOST
         self._since: float | None = None  # when the statement began that has not been answered well since
         self._doubtful = 0  # the number of the last ending that may have been recorded without an answer
-        self._apart = Apart(monotonic)
+        self._apart = RetryQueue(monotonic)
         self._most_apart = MOST
         self._loop = Loop("record", self._step)
         self._apart_loop = Loop("record apart", self._step_apart)
@@ -153,17 +164,17 @@ class Recorder:
 
     def _fail(self, batch: list[Entry], number: int, error: Exception) -> None:
         """Make the next batch smaller. From a batch of one it is clear which ending is the cause."""
-        setback = setback_of(error)
+        failure = _failure_of(error)
         self._most = max(1, len(batch) // 2)
-        if setback is Setback.UNKNOWN:
+        if failure is Failure.UNKNOWN:
             self._doubtful = number
         # Without an answer it may be the database that is away: then nothing is gained while no other waits.
-        if len(batch) == 1 and (setback is not Setback.UNKNOWN or len(self._waiting) > 1):
+        if len(batch) == 1 and (failure is not Failure.UNKNOWN or len(self._waiting) > 1):
             del self._waiting[:1]
-            self._set_apart([_mended(batch[0], setback, error)])
+            self._set_apart([_mended(batch[0], failure, error)])
             if not self._waiting:
                 self._since = None  # none of the others fails
-        if not batch or setback is Setback.UNKNOWN or (setback is Setback.REFUSED and len(batch) == 1):
+        if not batch or failure is Failure.UNKNOWN or (failure is Failure.REFUSED and len(batch) == 1):
             raise error
 
     def _set_apart(self, entries: Iterable[Entry]) -> None:
@@ -175,11 +186,11 @@ class Recorder:
         try:
             recorded = await self._write(batch, [])
         except Exception as error:
-            setback = setback_of(error)
+            failure = _failure_of(error)
             self._most_apart = max(1, len(batch) // 2)
             if len(batch) == 1:
-                self._apart.add(_mended(batch[0], setback, error))
-            if setback is Setback.UNKNOWN or (setback is Setback.REFUSED and len(batch) == 1):
+                self._apart.add(_mended(batch[0], failure, error))
+            if failure is Failure.UNKNOWN or (failure is Failure.REFUSED and len(batch) == 1):
                 raise
             return
         self._most_apart = min(GROWTH * self._most_apart, MOST)
@@ -200,10 +211,22 @@ class Recorder:
             self._following(due)
 
 
-def _mended(entry: Entry, setback: Setback, error: Exception) -> Entry:
+def _mended(entry: Entry, failure: Failure, error: Exception) -> Entry:
     """The ending to try next time: the same, or one that can be stored in its place."""
     leased, ending = entry
-    if setback is not Setback.UNSTORABLE:
+    if failure is not Failure.UNSTORABLE:
         return entry
     logger.error("%s: the outcome of attempt %d cannot be stored: %s", leased.name, leased.attempt, error)
     return leased, unstorable(leased, ending, error)
+
+
+def _failure_of(error: Exception) -> Failure:
+    if was_conflict(error):
+        return Failure.LOCKED
+    if is_transient(error):
+        return Failure.UNKNOWN
+    sqlstate = getattr(error, "sqlstate", None)
+    if isinstance(sqlstate, str):
+        return Failure.UNSTORABLE if sqlstate[:2] in _DATA_CLASSES else Failure.REFUSED
+    # The driver could not even send it.
+    return Failure.UNSTORABLE if isinstance(error, ValueError | OverflowError) else Failure.UNKNOWN

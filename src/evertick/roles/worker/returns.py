@@ -18,8 +18,6 @@ logger = logging.getLogger("evertick.worker")
 
 MOST = 1000
 """Attempts in one statement."""
-MOST_DEFERRALS = 1000
-"""Counted so far: the waits stopped growing long before."""
 RECHECK_SECONDS = 60.0
 AT_ONCE = timedelta(0)
 
@@ -62,8 +60,7 @@ class Returns:
 
     def add(self, leased: Leased, delay: timedelta = AT_ONCE, *, is_deferral: bool = False) -> None:
         """Put an attempt back. A deferral is counted, so that the next may wait for longer."""
-        deferrals = min(leased.deferrals + is_deferral, MOST_DEFERRALS)
-        put_back = PutBack(leased.lane_id, leased.seq, leased.handler or "", delay, deferrals)
+        put_back = PutBack(leased.lane_id, leased.seq, leased.handler or "", delay, leased.deferrals + is_deferral)
         self._waiting.append(_Return(leased, put_back))
         self._empty.clear()
         self._loop.wake()

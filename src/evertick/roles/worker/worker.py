@@ -37,6 +37,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
 
@@ -60,7 +61,7 @@ from evertick.runtime.clock import Clock, DatabaseClock
 from evertick.runtime.loop import Loop
 from evertick.runtime.wakeups import Ear, Notifier
 from evertick.store import lanes
-from evertick.store.database import Pool, close_pool, open_pool, reason_of
+from evertick.store.database import Patience, Pool, close_pool, open_pool, reason_of
 from evertick.store.lanes import Leased
 from evertick.store.outcomes import Ending, Token
 from evertick.store.wakeups import READY
@@ -134,15 +135,11 @@ class Worker:
 
     async def open(self) -> None:
         """Connect, and put the parts together; nothing runs yet."""
-        self._pool = await open_pool(self._url, max_size=CONNECTIONS, pooler=self._pooler, patience=patience.LEASE)
-        try:
-            self._recording = await open_pool(
-                self._url, max_size=RECORDING_CONNECTIONS, pooler=self._pooler, patience=patience.RECORD
-            )
+        async with AsyncExitStack() as undo:
+            self._pool = await self._open_pool(undo, CONNECTIONS, patience.LEASE)
+            self._recording = await self._open_pool(undo, RECORDING_CONNECTIONS, patience.RECORD)
             await self._look_at_clock()
-        except BaseException:
-            self._pool.terminate()
-            raise
+            undo.pop_all()
         self._assemble(self._pool)
 
     async def close(self) -> None:
@@ -196,6 +193,11 @@ class Worker:
             await self._returns.flush()
             await self._recorder.flush()
         return leased
+
+    async def _open_pool(self, undo: AsyncExitStack, connections: int, waits: Patience) -> Pool:
+        pool = await open_pool(self._url, max_size=connections, pooler=self._pooler, patience=waits)
+        undo.callback(pool.terminate)
+        return pool
 
     def _assemble(self, pool: Pool) -> None:
         self._notifier = Notifier(pool)

@@ -14,8 +14,8 @@ CREATE FUNCTION clock_at() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SA
 CREATE FUNCTION microseconds(at timestamptz) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS 'SELECT (extract(epoch FROM at) * 1000000)::bigint';
 
--- An id is the time and a random number, so that one that a lost commit took away is not given to another tenant: who
--- still has it in memory reaches nobody's jobs.
+-- An id is the time and a random number. So an id that a lost commit took away is not given to another tenant, and a
+-- process that still has it in memory reaches nobody's jobs.
 CREATE TABLE tenants (
     tenant_id   bigint      PRIMARY KEY DEFAULT (microseconds(clock_at()) << 10) + floor(random() * 1024)::bigint,
     name        text        NOT NULL UNIQUE,
@@ -23,7 +23,7 @@ CREATE TABLE tenants (
     fanout      smallint    NOT NULL DEFAULT 1 CHECK (fanout BETWEEN 1 AND 256),
     created_at  timestamptz NOT NULL DEFAULT clock_at()
 );
--- Whoever runs Evertick for themselves is one tenant, spread over all partitions.
+-- The tenant of those who run Evertick for themselves, spread over all partitions.
 INSERT INTO tenants (tenant_id, name, fanout) VALUES (1, 'default', 256);
 
 -- Everything that decides when, normalised and shared by all jobs that fire alike. The id is the first 63 bits of the
@@ -136,7 +136,8 @@ CREATE TABLE requested_runs (
 );
 CREATE INDEX requested_runs_by_age ON requested_runs (fire_at);
 
--- lane_id = queue_id << 10 | partition << 2 | priority: computed, never looked up. `head`: the last seq leased out.
+-- lane_id = queue_id << 10 | partition << 2 | priority: computed, never looked up. `head`: the last seq leased out, or
+-- for a lane that is idle a seq of about a day ago; no attempt at or below it waits to be leased for the first time.
 -- `swept`: every attempt up to here has an outcome; a sweep for attempts without a lease begins after it.
 CREATE TABLE lanes (
     lane_id     bigint   PRIMARY KEY,

@@ -1,6 +1,6 @@
 -- Jobs: who they are, what they do, and their tick's timer. Called by the use cases.
 --
--- Whoever changes a job locks its row first and its timers after, and looks at them in a later statement: what the
+-- Who changes a job locks its row first and its timers after, and looks at them in a later statement: what the
 -- wait was for is there to be seen then.
 
 -- name: numbers

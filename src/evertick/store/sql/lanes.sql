@@ -4,7 +4,7 @@
 -- Takes the next range of each of some lanes that have work, high priority first. Indexes: lanes_of_queue,
 -- attempts_pkey. Lanes that others lease from at this moment are passed over, so nobody waits.
 -- `only`: the lanes that a wake-up named, so that not all have to be looked at; null: any.
--- It answers in a few bytes: whoever stops in the middle of a long answer would keep the lanes locked.
+-- It answers in a few bytes: a worker that stops in the middle of a long answer would keep the lanes locked.
 WITH picked AS (
     SELECT lane.lane_id, lane.partition, lane.head
       FROM lanes lane
@@ -43,7 +43,7 @@ SELECT :first_lease_id::bigint + row_number() OVER (), lane_id, first_seq, last_
 RETURNING lease_id, lane_id, first_seq, last_seq;
 
 -- name: lease_free
--- Leases attempts that were put back and are ready, for whoever has their handlers; null: any handler. Index: leases_free.
+-- Leases attempts that were put back and are ready, to a worker that has their handlers; null: any. Index: leases_free.
 -- A lease that changes hands gets a new id: what the worker before may still say of the old one is about nothing.
 WITH clock AS MATERIALIZED (
     SELECT clock_at() AS now_at
@@ -89,8 +89,8 @@ UPDATE leases lease
 RETURNING lease.lease_id, lease.lane_id, lease.first_seq, lease.last_seq, lease.deferrals;
 
 -- name: put_back
--- Makes attempts that were never started free again, to be leased after a delay by whoever has their handler: nothing is
--- left of the attempt to have them. Only what is the holder's own is put back: the answer names the others.
+-- Makes attempts that were never started free again, to be leased after a delay by a worker with their handler. Neither
+-- outcome nor timer is left behind. Only what is the holder's own is put back: the answer names the others.
 -- Indexes: leases_of_worker, leases_of_attempt, outcomes_pkey.
 WITH given AS MATERIALIZED (
     SELECT lane_id, seq, handler, delay_seconds, deferrals

@@ -21,7 +21,7 @@ WITH listed AS MATERIALIZED (
            ) AS guard ON true
 ),
 -- What follows an attempt that did not succeed: few rows, so they travel apart. Nothing follows in a job that was
--- deleted; the lock makes whoever deletes it at this moment see the retry timer, or us the deletion.
+-- deleted; with the lock a deletion at this moment sees the retry timer, or this statement sees the deletion.
 follow AS MATERIALIZED (
     SELECT follow.*, job.tenant_id, job.status = 'deleted' AS is_withdrawn, job.tenant_id IS NOT NULL AS is_locked
       FROM unnest(

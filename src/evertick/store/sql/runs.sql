@@ -221,7 +221,7 @@ SELECT job.job_id, free.fire_at, clock.now_at, job.tenant_id, version.rule_id, q
 RETURNING fire_at;
 
 -- name: lock_job
--- The first lock of a cancellation: whoever edits the job, which may give it a timer, waits. Index: jobs_pkey.
+-- The first lock of a cancellation: an edit of the job, which may give it a timer, waits. Index: jobs_pkey.
 SELECT job_id FROM jobs WHERE job_id = :job_id::bigint FOR NO KEY UPDATE;
 
 -- name: lock_timers

@@ -56,7 +56,7 @@ SELECT min(earliest.due_at) AS due_at
 -- Moves due timers and appends their attempts, all or nothing for each timer. Indexes: timers_pkey, outcomes_pkey.
 --
 -- A timer is touched only while its partition is held in the given epoch, and only if it is still exactly what was
--- planned: whoever edits, pauses or deletes its job at this moment holds its row and wins. At most one timer of a
+-- planned: who edits, pauses or deletes its job at this moment holds its row and wins. At most one timer of a
 -- job may be given, so that what one run leaves open is there to be seen by the next.
 --
 -- It waits for no user. All existing rows that it changes are locked before anything is written, in the order fence,
@@ -112,7 +112,7 @@ locked AS (
        AND timer.kind = planned.kind AND timer.fire_at = planned.fire_at
        FOR UPDATE OF timer SKIP LOCKED
 ),
--- Paused since: due at infinity. Edited: by another rule. No part of the join above, lest it use another index.
+-- Paused since: due at infinity. Edited: by another rule. Not part of the join above, which might then use another index.
 -- An attempt without an outcome is open. One that is gone is not: a day of history is dropped when all in it is over.
 unchanged AS MATERIALIZED (
     SELECT locked.*,
@@ -131,7 +131,7 @@ touching AS MATERIALIZED (
      WHERE (SELECT bool_or(kind = 'retry' OR policy = 'REPLACE') FROM plans)  -- once, so that mostly none is looked at
        AND (kind = 'retry' OR kind = 'tick' AND policy = 'REPLACE' AND run_at IS NOT NULL)
 ),
--- The lock of a listed run's row guards the outcome of its attempt: whoever ends or cancels that has the lock first.
+-- The lock of a listed run's row guards the outcome of its attempt: who ends or cancels it locks that row first.
 held_runs AS MATERIALIZED (
     SELECT touching.job_id, run.fire_at, run.lane_id, run.seq
       FROM touching
@@ -210,7 +210,7 @@ standing AS MATERIALIZED (
                        FROM open_runs
                       WHERE open_runs.job_id = timer.job_id) >= timer.most
            END AS is_full,
-           -- Whoever waits already goes first: before others that wait, and under QUEUE before the tick.
+           -- A run that waits already goes first: before others that wait, and under QUEUE before the tick.
            (timer.kind = 'queued' OR timer.kind = 'tick' AND timer.policy = 'QUEUE') AND EXISTS (
                SELECT FROM timers waiting
                 WHERE waiting.partition = timer.partition AND waiting.job_id = timer.job_id

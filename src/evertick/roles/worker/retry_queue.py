@@ -24,7 +24,7 @@ class _Delayed:
         self.due = now + FIRST_PAUSE
 
 
-class Apart:
+class RetryQueue:
     """Few of many, so nothing here is fast."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:

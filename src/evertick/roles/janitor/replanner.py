@@ -32,7 +32,7 @@ class Done:
     left: int = 0
 
 
-class Setback:
+class Replanner:
     """A janitor's passes through all timers. `is_cut`: the time was up, and there is more to do at once."""
 
     def __init__(self, pool: Pool) -> None:
