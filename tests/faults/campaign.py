@@ -11,7 +11,8 @@ from pathlib import Path
 
 from evertick.domain.ids import Prefix, parse_id
 from faults.customers import Customer
-from faults.full_cluster import FIRST, SECOND, FullCluster, webhooks
+from faults.full_cluster import FIRST, SECOND, FullCluster
+from faults.hooks import receiving
 from faults.report import ASTRAY, Report, report_on, settled, still_fire
 
 OUTCOMES = "SELECT count(*) FROM outcomes"
@@ -80,8 +81,8 @@ class Stage:
 @asynccontextmanager
 async def everything(url: str, folder: Path, load: Load, **settings: str) -> AsyncIterator[Stage]:
     """Each role in processes of its own on one database, at work."""
-    async with webhooks(folder) as port:
-        cluster = FullCluster(url, folder, port)
+    async with receiving(folder, serves=FIRST) as hooks:
+        cluster = FullCluster(url, folder, hooks.url)
         cluster.settings = settings
         try:
             await cluster.begin()

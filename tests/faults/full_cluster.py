@@ -3,12 +3,8 @@
 Each start of a handler and each webhook is a line in a log: whose payload it was, and for whom it was served.
 """
 
-import asyncio
 import json
-import os
-import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +15,12 @@ from evertick.usecases.context import Tenant
 from evertick.usecases.create_many import create_many
 from faults.cluster import Cluster
 from faults.processes import Process
-from targets.receivers import read_request, serving
 
 FIRST, SECOND = "first", "second"
 SERVES = "EVERTICK_TEST_TENANT"
 READY = "Evertick is ready"
 RECURRING = "recurring"
 """How the names of jobs begin that come again and again, so that each must fire after every fault."""
-_SECRETS = {
-    "EVERTICK_SECRET_KEY": "a key of at least thirty-two characters",
-    "EVERTICK_EGRESS_ALLOW": "127.0.0.0/8",
-    "EVERTICK_EGRESS_ALLOW_HTTP": "true",
-}
 RETRIED: dict[str, Any] = {"misfire_grace_seconds": 60, "max_retries": 20, "retry_delay_seconds": 0.2}
 WORKER_TARGET = {"type": "worker", "queue": "faults", "handler": "stay"}
 
@@ -38,9 +28,9 @@ WORKER_TARGET = {"type": "worker", "queue": "faults", "handler": "stay"}
 class FullCluster(Cluster):
     """What `Cluster` has, and the rest of the product."""
 
-    def __init__(self, url: str, folder: Path, webhooks_port: int) -> None:
+    def __init__(self, url: str, folder: Path, hook_url: str) -> None:
         super().__init__(url, folder)
-        self._hook = f"http://127.0.0.1:{webhooks_port}/"
+        self._hook_url = hook_url
         self._batches = 0
 
     async def begin(self) -> None:
@@ -55,9 +45,6 @@ class FullCluster(Cluster):
         }
         self._pulls = (await keys.create(self.pool, self.second, KeyRole.WORKER)).secret
 
-    def dispatcher(self, *, url: str | None = None) -> Process:
-        return self._start("scheduler", "--roles", "dispatcher", url=url, **_SECRETS)
-
     def direct_worker(self) -> Process:
         return self._start("worker", "faults.receiver:app", **{SERVES: FIRST})
 
@@ -68,7 +55,7 @@ class FullCluster(Cluster):
     def up(self, data_dir: Path, port: int) -> Process:
         """The whole product with its embedded server in one process."""
         own = {"EVERTICK_DATABASE_URL": "", "EVERTICK_DATA_DIR": str(data_dir)}
-        return self._start("up", "--port", str(port), **own, **_SECRETS)
+        return self._start("up", "--port", str(port), **own)
 
     def pull_worker(self, address: str) -> Process:
         own = {SERVES: SECOND, "EVERTICK_API_KEY": self._pulls, "EVERTICK_DATABASE_URL": ""}
@@ -79,7 +66,7 @@ class FullCluster(Cluster):
         await self._create(owner, count, policy, WORKER_TARGET, seconds)
 
     async def add_webhooks(self, count: int, policy: str) -> None:
-        await self._create(FIRST, count, policy, {"type": "http", "url": self._hook}, 0)
+        await self._create(FIRST, count, policy, {"type": "http", "url": self._hook_url}, 0)
 
     async def _create(self, owner: str, count: int, policy: str, target: dict[str, str], seconds: float) -> None:
         self._batches += 1
@@ -109,31 +96,3 @@ def _address(process: Process) -> str:
     process.wait_for("\n")
     line = next(line for line in process.log.read_text(encoding="utf-8").splitlines() if line.startswith(said))
     return line.removeprefix(said)
-
-
-@asynccontextmanager
-async def webhooks(folder: Path) -> AsyncIterator[int]:
-    """A receiver of webhooks that notes each one; yields its port."""
-    log = os.open(folder / "webhooks.receipts", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-
-    async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while True:
-            request = await read_request(reader)
-            line = {
-                "run_id": request.headers["evertick-run-id"],
-                "idempotency_key": request.headers["idempotency-key"],
-                "token": f"0.{request.headers['evertick-fencing-token']}",
-                "attempt": int(request.headers["evertick-attempt"]),
-                "at_us": time.time_ns() // 1000,
-                "worker": "webhooks",
-                "owner": json.loads(request.body)["owner"],
-                "serves": FIRST,
-            }
-            os.write(log, (json.dumps(line) + "\n").encode())
-            writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
-
-    try:
-        async with serving(receive) as port:
-            yield port
-    finally:
-        os.close(log)

@@ -10,22 +10,25 @@ from aiohttp import web
 
 
 class Hooks:
-    """Answers 200 to everything, and counts."""
+    """Answers 200 to everything, and counts. `serves`: the one tenant that should deliver here."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, serves: str | None) -> None:
         self.url = ""
         self.count = 0
         self._log = log
+        self._serves = serves
 
     async def handle(self, request: web.Request) -> web.Response:
-        token = request.headers["Evertick-Fencing-Token"]
+        payload = await request.json()
         line = {
             "run_id": request.headers["Evertick-Run-Id"],
             "idempotency_key": request.headers["Idempotency-Key"],
-            "token": token if "." in token else f"0.{token}",
+            "token": f"0.{request.headers['Evertick-Fencing-Token']}",
             "attempt": int(request.headers["Evertick-Attempt"]),
             "at_us": time.time_ns() // 1000,
-            "worker": "webhook",
+            "worker": "webhooks",
+            "owner": None if payload is None else payload["owner"],
+            "serves": self._serves,
         }
         with self._log.open("a", encoding="utf-8") as log:
             log.write(json.dumps(line) + "\n")
@@ -34,8 +37,8 @@ class Hooks:
 
 
 @asynccontextmanager
-async def receiving(folder: Path) -> AsyncIterator[Hooks]:
-    hooks = Hooks(folder / "hooks.receipts")
+async def receiving(folder: Path, serves: str | None = None) -> AsyncIterator[Hooks]:
+    hooks = Hooks(folder / "hooks.receipts", serves)
     app = web.Application()
     app.router.add_post("/", hooks.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)

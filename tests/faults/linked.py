@@ -15,7 +15,7 @@ from faults.proxy import Proxy
 
 JOBS = 10
 ROLES = ("scheduler", "worker", "dispatcher", "api")
-SOON_SECONDS = 45.0
+SOON_SECONDS = 90.0
 """A role that lost its connections works again by then, on a slow machine too. It once took two minutes and more."""
 
 
@@ -33,8 +33,8 @@ class Linked:
         plain: dict[str, Any] = {"schedule": schedule, "concurrent_policy": "ALLOW", "max_concurrent": 100}
         await self.cluster.jobs(JOBS, "handled", **plain)
         await self.cluster.jobs(JOBS, "posted", **plain, target={"type": "http", "url": self.hooks.url})
-        for role in ROLES:
-            self.processes[role] = getattr(self.cluster, role)(url=self.urls[role])
+        starting = (asyncio.to_thread(getattr(self.cluster, role), url=self.urls[role]) for role in ROLES)
+        self.processes = dict(zip(ROLES, await asyncio.gather(*starting), strict=True))
         said = self.processes["api"].log.read_text(encoding="utf-8")
         self._address = said.partition("Evertick is ready at ")[2].split()[0]
         key = said.partition("API key: ")[2].split()[0]

@@ -10,7 +10,8 @@ import pytest
 from evertick.store import lanes
 from evertick.store.embedded import EmbeddedServer
 from faults.campaign import LONG, OUTCOMES, SHORT, Load, Stage, add_jobs, at_work, everything
-from faults.full_cluster import FullCluster, webhooks
+from faults.full_cluster import FIRST, FullCluster
+from faults.hooks import receiving
 from faults.replication import free_port
 
 
@@ -48,8 +49,8 @@ async def test_an_embedded_server_that_is_killed_and_comes_back_has_lost_nothing
     """First the server, which its process brings back; then that process, too."""
     server, port = EmbeddedServer(data_dir), free_port()
     address = f"http://127.0.0.1:{port}"
-    async with webhooks(tmp_path) as hook_port:
-        cluster = FullCluster(server.url, tmp_path, hook_port)
+    async with receiving(tmp_path, serves=FIRST) as hooks:
+        cluster = FullCluster(server.url, tmp_path, hooks.url)
         try:
             process = cluster.up(data_dir, port)
             await cluster.begin()
