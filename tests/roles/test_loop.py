@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from evertick.runtime import loop as looping
-from evertick.runtime.loop import Loop, Outage, Waiting
+from evertick.runtime.loop import Loop, NotYet, Outage
 
 FULL = asyncpg.DiskFullError("could not extend file: No space left on device")
 
@@ -57,7 +57,7 @@ def test_the_pauses_grow_through_single_steps_that_went_well() -> None:
     for _ in range(8):
         pauses.append(outage.failed(FULL, 0.0))
         outage.went_well(0.05)
-        outage.went_well(Waiting(60.0))
+        outage.went_well(NotYet(60.0))
     assert pauses == sorted(pauses)
     assert pauses[-1] == looping.LONGEST_BACKOFF
 

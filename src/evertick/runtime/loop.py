@@ -20,7 +20,7 @@ STOP_SECONDS = 5.0
 """So long may the step under way take to its end when its loop is stopped. Then it waits for what does not answer."""
 
 
-class Waiting(float):
+class NotYet(float):
     """A pause after a step that could not do its work yet: it neither failed nor shows that all is well again."""
 
     __slots__ = ()
@@ -106,7 +106,7 @@ class Outage:
 
     def went_well(self, pause: float) -> None:
         """A step ended without an error. The outage is over when that lasts."""
-        if not self._backoff or isinstance(pause, Waiting):
+        if not self._backoff or isinstance(pause, NotYet):
             return
         now = time.monotonic()
         if self._well_since is None:

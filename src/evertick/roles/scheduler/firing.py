@@ -10,7 +10,7 @@ from evertick.roles.scheduler.agenda import Entry
 from evertick.roles.scheduler.planning import Planned, plan_firing
 from evertick.roles.scheduler.sending import ASIDE_US, BUSY_US, Sending
 from evertick.roles.scheduler.state import State
-from evertick.runtime.loop import Waiting
+from evertick.runtime.loop import NotYet
 from evertick.store import timers
 from evertick.store.database import was_too_slow
 from evertick.store.timers import Fired
@@ -69,7 +69,7 @@ class Firing:
         """Fire one batch, and say after how many seconds the next is due."""
         await self.fire_batch()
         if self._state.holdings.in_doubt:
-            return Waiting(IN_DOUBT_SECONDS)
+            return NotYet(IN_DOUBT_SECONDS)
         if self._state.agenda.due:
             return 0
         next_us = self._state.agenda.next_due_us()

@@ -1,0 +1,130 @@
+"""Where a poll for timers begins, so that it finds everything and reads little of what was fired before."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import asyncpg
+import pytest
+
+from engine import MINUTE, add_job, scheduler
+from evertick.roles.scheduler import Scheduler, loading
+from evertick.store import statements, timers
+from evertick.store.database import Pool, connect
+
+
+@pytest.fixture
+async def node(database_url: str) -> AsyncIterator[Scheduler]:
+    """Holds everything."""
+    async with scheduler(database_url) as opened:
+        await opened.join()
+        yield opened
+
+
+@pytest.fixture
+async def now_at(connection: asyncpg.Connection) -> datetime:
+    now: datetime = await connection.fetchval("SELECT clock_at()")
+    return now
+
+
+@pytest.fixture
+async def second(database_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await connect(database_url)
+    yield connection
+    await connection.close()
+
+
+def known(node: Scheduler) -> set[int]:
+    return {timer.job_id for timer in node.state.agenda._timers.values()}
+
+
+async def test_a_timer_of_long_ago_that_nobody_was_told_of_is_found_by_one_of_the_next_polls(
+    connection: asyncpg.Connection, node: Scheduler
+) -> None:
+    await node.loading.step()
+    job = await add_job(connection, partition=7)
+    found_by = 0
+    while job.job_id not in known(node):
+        await node.loading.load_due()
+        found_by += 1
+    assert 1 < found_by <= loading.FULL_LOOKS
+
+
+async def test_a_timer_that_appears_before_the_floor_after_the_clock_was_set_back_is_found(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime
+) -> None:
+    node.loading._floors = dict.fromkeys(node.state.holdings.epochs, now_at + 60 * MINUTE)  # by the clock before
+    job = await add_job(connection, fire_at=now_at)
+    await node.loading.load_due()
+    assert known(node) == {job.job_id}
+
+
+async def test_what_stays_due_is_found_however_late_it_is(connection: asyncpg.Connection, node: Scheduler) -> None:
+    """Polls begin at the earliest timer that is left, not behind it."""
+    job = await add_job(connection)
+    for _ in range(3):
+        await node.loading.load_due()
+        node.state.agenda.keep_only(())
+    await node.loading.load_due()
+    assert known(node) == {job.job_id}
+
+
+async def test_a_poll_reads_no_more_while_an_old_snapshot_keeps_all_that_was_fired(
+    connection: asyncpg.Connection, second: asyncpg.Connection, node: Scheduler, now_at: datetime
+) -> None:
+    for _ in range(50):
+        await add_job(connection, fire_at=now_at - 60 * MINUTE)
+    async with second.transaction(isolation="repeatable_read"):
+        await second.fetchval("SELECT count(*) FROM timers")
+        await fire_often(connection)
+        few = await pages(connection, node)
+        await fire_often(connection)
+        many = await pages(connection, node)
+    assert many.whole - few.whole > 50
+    assert many.polled - few.polled < 5
+
+
+class Pages(NamedTuple):
+    """What a poll reads, and what it would from the beginning."""
+
+    polled: int
+    whole: int
+
+
+async def fire_often(connection: asyncpg.Connection) -> None:
+    """Leaves dead entries at due times of an hour ago; the timers themselves are due tomorrow."""
+    for _ in range(100):
+        await connection.execute(
+            "UPDATE timers SET due_at = clock_at() - interval '1 hour' + random() * interval '1 min'"
+        )
+    await connection.execute("UPDATE timers SET due_at = clock_at() + interval '1 day'")
+
+
+async def pages(connection: asyncpg.Connection, node: Scheduler) -> Pages:
+    asked: list[tuple[Any, ...]] = []
+    read = timers.load
+
+    async def noted(pool: Pool, *question: Any) -> list[timers.Timer]:
+        asked.append(question)
+        return await read(pool, *question)
+
+    await node.loading.load_due()  # finds that nothing is left
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(timers, "load", noted)
+        await node.loading.load_due()
+    [(partitions, from_ats, *others)] = asked
+    whole = await buffers(connection, partitions, [loading._BEGINNING_AT] * len(partitions), *others)
+    return Pages(await buffers(connection, partitions, from_ats, *others), whole)
+
+
+async def buffers(connection: asyncpg.Connection, *question: Any) -> int:
+    """How many pages it takes to answer."""
+    names = ("partitions", "from_ats", "before_at", "most")
+    statement = statements.load("timers")["load"]
+    answer = await connection.fetchval(
+        f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement.text}",
+        *statement.arguments(dict(zip(names, question, strict=True))),
+    )
+    plan = json.loads(answer)[0]["Plan"]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
