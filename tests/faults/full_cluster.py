@@ -1,6 +1,7 @@
 """A cluster with every role and two tenants: one has direct workers and webhooks, the other a worker over the API.
 
-Each start of a handler and each webhook is a line in a log: whose payload it was, and for whom it was served.
+Each start of a handler and each webhook is a line in a log, with the tenant that owns the payload and the tenant that
+the receiver serves.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Listeners and notifiers on lines that break."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
@@ -55,10 +55,11 @@ async def _tell(pool: Pool, ids: set[int]) -> None:
 
 
 @pytest.mark.parametrize("fault", [Proxy.silence, Proxy.lose_replies, Proxy.cut])
-async def test_a_listener_whose_line_broke_hears_again(pool: Pool, proxy: Proxy, heard: Heard, fault: object) -> None:
+async def test_a_listener_whose_line_broke_hears_again(
+    pool: Pool, proxy: Proxy, heard: Heard, fault: Callable[[Proxy], None]
+) -> None:
     await _tell(pool, {7})
     await until(lambda: heard.has(frozenset({7})))
-    assert callable(fault)
     fault(proxy)
     await until(lambda: heard.has(None, 2))  # it connected anew, and says that it may have missed something
     await _tell(pool, {8})

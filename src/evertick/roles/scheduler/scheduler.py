@@ -10,7 +10,7 @@ Steps, each a loop of its own:
 2. loading: timers of the coming minutes into the agenda; when woken, the jobs that were named; each second whatever
    is due and was not heard of.
 3. firing: what the agenda has due, in fair order and in batches.
-4. reaping: leases that ran out.
+4. reaping: leases that ran out, after a grace; attempts that no lease covers.
 5. upkeep: marks of the clock, and the heads of idle lanes.
 
 Crash: the others take its partitions after `lifetime`, and go on from the table. Nothing is lost: a timer moves in the
