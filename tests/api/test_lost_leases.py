@@ -101,7 +101,7 @@ async def test_what_a_worker_put_back_is_pending_and_goes_to_a_worker_that_pulls
     run = (await admin.get(f"/runs/{attempt['run_id']}")).json()
     assert (run["status"], run["attempts"][0]["status"]) == ("pending", "ready")
     for path in (f"/jobs/{attempt['job_id']}/runs", "/runs"):
-        assert [run["status"] for run in (await admin.get(path)).json()["items"]] == ["pending"]
+        assert [run["status"] for run in (await admin.get(path)).json()] == ["pending"]
     await connection.execute("UPDATE leases SET expires_at = clock_at()")
     (again,) = await admin.lease(worker="next")
     assert again["token"] == attempt["token"]
