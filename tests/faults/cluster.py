@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,9 @@ SELECT NOT EXISTS (SELECT FROM timers WHERE kind <> 'tick') AND NOT EXISTS (
 class Cluster:
     """Schedulers and workers, each with a log of what it says; workers with one of what they were told to do."""
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url: str, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         self.url = url
+        self._settings = {**_SETTINGS, **(settings or {})}
         self.folder = folder
         self.processes: list[Process] = []
         self._numbers = itertools.count(1)
@@ -71,7 +72,7 @@ class Cluster:
     def _start(self, command: str, *arguments: str, url: str | None = None) -> Process:
         name = f"{command}-{next(self._numbers)}"
         place = {"EVERTICK_DATABASE_URL": url or self.url, "EVERTICK_TEST_LOG": str(self._receipts(name))}
-        process = Process([command, *arguments], self.folder / f"{name}.log", {**_SETTINGS, **place})
+        process = Process([command, *arguments], self.folder / f"{name}.log", {**self._settings, **place})
         self.processes.append(process)
         process.wait_for("Evertick is ready")
         return process
