@@ -121,3 +121,13 @@ def test_a_run_that_waits_its_turn_asks_by_its_rule() -> None:
     allow = rule("* * * * *", Policies(concurrent_policy=ConcurrentPolicy.ALLOW, max_concurrent=5))
     plan = only_plan(entry(1, kind="queued"), {1: allow})
     assert (plan.run_at, plan.policy, plan.limit) == (AT, "ALLOW", 5)
+
+
+def test_what_met_a_lock_is_split_into_plain_ticks_and_others_and_then_into_halves() -> None:
+    rules = {1: rule(), 2: rule(policies=Policies(concurrent_policy=ConcurrentPolicy.REPLACE))}
+    entries = [entry(number, rule_id=1 + number % 2) for number in range(6)]
+    plain, others = plan_firing(entries, rules, to_us(AT)).split()
+    assert [each.key for each in plain.entries] == [0, 2, 4]
+    halves = others.split()
+    assert [[each.key for each in half.entries] for half in halves] == [[3, 5], [1]]
+    assert halves[1].split() == []

@@ -21,6 +21,11 @@ async def test_postgres_understands_every_statement(connection: asyncpg.Connecti
     assert refused == {}
 
 
+def test_the_driver_keeps_every_statement_prepared() -> None:
+    found = [statement for aggregate in statements.aggregates() for statement in statements.load(aggregate).values()]
+    assert [statement.name for statement in found if len(statement.text) > statements.LONGEST] == []
+
+
 def test_every_file_has_statements() -> None:
     assert statements.aggregates()
     assert all(statements.load(aggregate) for aggregate in statements.aggregates())

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from evertick import Schedule
-from evertick.domain.misfire import DueTimer, Fire, Gap, Plan, plan, plan_due, settle_missed
+from evertick.domain.misfire import DueTimer, Fire, Gap, Plan, plan, plan_due, settle_missed, wait_us
 from evertick.domain.policies import MissedWindow
 from evertick.domain.rule import Policies, Rule, rule_of
 from evertick.domain.schedule.instants import from_us, to_us
@@ -159,3 +159,12 @@ def test_jobs_that_share_a_rule_and_a_fire_time_share_one_plan() -> None:
     assert len(plans) == 2
     assert sorted(timer.job_id for _, group in plans for timer in group) == list(range(100))
     assert all({timer.rule_id for timer in group} == {group[0].rule_id} for _, group in plans)
+
+
+@pytest.mark.parametrize(("interval", "wait"), [(SECOND, SECOND // 4), (2 * SECOND, SECOND // 2), (HOUR, SECOND)])
+def test_a_tick_that_finds_no_room_waits_for_less_than_its_interval(interval: int, wait: int) -> None:
+    assert wait_us(NINE, NINE + interval) == wait
+
+
+def test_a_last_tick_that_finds_no_room_waits_for_a_second() -> None:
+    assert wait_us(NINE, None) == SECOND

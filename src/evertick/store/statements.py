@@ -1,7 +1,8 @@
 """Reads the statements in `sql/*.sql`: static text, named, with named parameters.
 
 A statement begins with `-- name: verb` and runs to the next one. `:job_ids` in its text is the parameter `job_ids`,
-numbered by first appearance; nothing else is ever put into the text.
+numbered by first appearance; nothing else is ever put into the text. Indentation is left out: the driver keeps no
+statement prepared that is longer than `LONGEST`, and would have it planned anew each time.
 """
 
 import functools
@@ -18,6 +19,9 @@ from evertick.store.database import Pool, Session
 Connection: TypeAlias = Session | Pool
 """Whatever runs one statement."""
 
+LONGEST = 15 * 1024
+"""Characters: asyncpg's `max_cacheable_statement_size`."""
+
 _NAME = re.compile(r"^-- name:[ \t]*(\w+)[ \t]*$", re.MULTILINE)
 # What may hold a colon that is no parameter comes first, so that the scan passes over it whole.
 _TOKEN = re.compile(
@@ -26,6 +30,7 @@ _TOKEN = re.compile(
     | '(?:[^']|'')*' | "(?:[^"]|"")*" | (?P<tag>\$\w*\$).*?(?P=tag)
     | ::
     | (?<!\w):(?P<parameter>[a-z_][a-z0-9_]*)
+    | (?P<space>\s+)
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -87,6 +92,8 @@ def _statement(name: str, body: str) -> Statement:
     def rewrite(match: re.Match[str]) -> str:
         if match["comment"]:
             return ""
+        if match["space"]:
+            return " "
         parameter = match["parameter"]
         if parameter is None:
             return match[0]

@@ -120,16 +120,38 @@ async def fire(connection: Connection, node: str, epochs: dict[int, int], last_s
         **_columns(firing),
     )
     assert row is not None
+    refused = row["refused"] or ()
+    locked = await _standing(connection, node, epochs, firing, refused) if refused else set()
     return Fired(
         row["now_at"],
         row["last_seq"],
         row["runs"],
-        row["refused"],
+        [place for place in refused if place not in locked],
         row["waiting"],
         row["early"],
-        row["busy"],
+        [*row["busy"], *locked],
         row["lane_ids"] or (),
     )
+
+
+async def _standing(
+    connection: Connection, node: str, epochs: dict[int, int], firing: Firing, places: Iterable[int]
+) -> set[int]:
+    """Those of the refused that are as planned: it was only that someone else had them locked."""
+    planned = [(plan, job_id) for plan, jobs in firing for job_id in jobs]
+    known = [(place, *planned[place - 1]) for place in places if planned[place - 1][1] & 255 in epochs]
+    rows = await _SQL["standing"].fetch(
+        connection,
+        node=node,
+        numbers=[place for place, _, _ in known],
+        job_ids=[job_id for _, _, job_id in known],
+        kinds=[plan.kind for _, plan, _ in known],
+        fire_ats=[plan.fire_at for _, plan, _ in known],
+        due_ats=[plan.due_at for _, plan, _ in known],
+        rule_ids=[plan.rule_id for _, plan, _ in known],
+        epochs=[epochs[job_id & 255] for _, _, job_id in known],
+    )
+    return {row["number"] for row in rows}
 
 
 def _columns(firing: Firing) -> dict[str, Sequence[object]]:

@@ -149,7 +149,7 @@ class Firing:
         unblocked: list[int] = []
         place = 0
         for plan, entries in planned.groups:
-            next_fire_at, next_due_at = plan.next_fire_at, plan.next_due_at
+            next_fire_at, next_due_at, is_queued = plan.next_fire_at, plan.next_due_at, plan.kind == "queued"
             for entry in entries:
                 place += 1
                 if place in standing:
@@ -158,7 +158,7 @@ class Firing:
                     agenda.forget(entry)
                 else:
                     agenda.settle(entry, entry.timer._replace(fire_at=next_fire_at, due_at=next_due_at))
-                if plan.kind == "queued":
+                if is_queued:
                     unblocked.append(entry.timer.job_id)
         if standing:
             self._leave(planned, fired)

@@ -14,10 +14,10 @@ Steps, each a loop of its own:
 5. upkeep: marks of the clock, and the heads of idle lanes.
 
 Crash: the others take its partitions after `lifetime`, and go on from the table. Nothing is lost: a timer moves in the
-statement that appends its attempt. Slow database: batches grow, everything else waits. Silent connection: each loop
-gives up its own statement after its own time-out (`runtime.patience`) and goes on with a new connection. Lost
-partitions: their timers are forgotten at the next beat, and refused by the fence before that; so it is when the whole
-process was stopped.
+statement that appends its attempt. Slow database: batches grow, unless a statement takes too long: then they shrink.
+Users who hold locks: their jobs wait for them, all others fire. Silent connection: each loop gives up its own statement
+after its own time-out (`runtime.patience`) and goes on with a new connection. Lost partitions: their timers are
+forgotten at the next beat, and refused by the fence before that; so it is when the whole process was stopped.
 """
 
 import asyncio

@@ -34,9 +34,9 @@ class Sending:
 
     async def send(self, planned: Planned) -> bool:
         """Fire all but what meets a lock. Returns whether nothing did that had not done so before."""
-        apart = self._apart & {entry.timer.job_id for entry in planned.entries}
+        apart = self._apart & {entry.timer.job_id for entry in planned.entries} if self._apart else set()
         self._apart -= apart
-        parts = planned.parted(apart)
+        parts = planned.parted(apart) if apart else [planned]
         conflicts = 0
         is_clean = True
         while parts:

@@ -254,32 +254,18 @@ other AS MATERIALIZED (
 done AS MATERIALIZED (
     SELECT * FROM other WHERE verdict NOT IN ('early', 'busy', 'wait')
 ),
+-- What waits is put off in the table too, so that it does not stand before those who are due.
 moved AS (
     UPDATE timers timer
-       SET fire_at = judged.next_fire_at,
-           due_at = judged.next_due_at,
+       SET fire_at = CASE WHEN judged.verdict = 'wait' THEN timer.fire_at ELSE judged.next_fire_at END,
+           due_at = CASE WHEN judged.verdict = 'wait' THEN judged.now_at + judged.wait_seconds * interval '1 second'
+                         ELSE judged.next_due_at END,
            last_lane = CASE WHEN judged.verdict = 'run' THEN judged.lane_id ELSE timer.last_lane END,
            last_seq = CASE WHEN judged.verdict = 'run' THEN judged.seq ELSE timer.last_seq END
       FROM judged
      WHERE timer.partition = judged.partition AND timer.job_id = judged.job_id
        AND timer.kind = judged.kind AND timer.fire_at = judged.fire_at
-       AND judged.next_fire_at IS NOT NULL AND judged.verdict NOT IN ('early', 'busy', 'wait')
-),
--- Put off in the table too, so that those who wait do not stand before those who are due.
-put_off AS (
-    UPDATE timers timer
-       SET due_at = other.now_at + other.wait_seconds * interval '1 second'
-      FROM other
-     WHERE other.verdict = 'wait'
-       AND timer.partition = other.partition AND timer.job_id = other.job_id
-       AND timer.kind = other.kind AND timer.fire_at = other.fire_at
-),
-removed AS (
-    DELETE FROM timers timer
-     USING done
-     WHERE timer.partition = done.partition AND timer.job_id = done.job_id
-       AND timer.kind = done.kind AND timer.fire_at = done.fire_at
-       AND done.next_fire_at IS NULL
+       AND (judged.verdict = 'wait' OR judged.next_fire_at IS NOT NULL AND judged.verdict NOT IN ('early', 'busy'))
 ),
 appended AS (
     INSERT INTO attempts (lane_id, seq, job_id, fire_at, due_at, spec_version, epoch, reason, attempt, is_listed)
@@ -331,17 +317,19 @@ replaced AS (
                         WHERE outcomes.lane_id = open_runs.lane_id AND outcomes.seq = open_runs.seq))
  RETURNING open_runs.job_id, open_runs.fire_at, replacing.partition, replacing.now_at
 ),
--- … and a run that waits for its retry loses the timer.
-withdrawn AS (
+-- … and a run that waits for its retry loses the timer, as whatever has fired for the last time does.
+removed AS (
     DELETE FROM timers timer
-     USING replaced
-     WHERE timer.partition = replaced.partition AND timer.job_id = replaced.job_id
-       AND timer.kind = 'retry' AND timer.fire_at = replaced.fire_at
- RETURNING timer.job_id, timer.fire_at, replaced.now_at, timer.spec_version, timer.reason
+     USING (SELECT partition, job_id, kind, fire_at, now_at, false AS is_withdrawn FROM done WHERE next_fire_at IS NULL
+             UNION ALL
+            SELECT partition, job_id, 'retry', fire_at, now_at, true FROM replaced) AS over
+     WHERE timer.partition = over.partition AND timer.job_id = over.job_id
+       AND timer.kind = over.kind AND timer.fire_at = over.fire_at
+ RETURNING timer.job_id, timer.fire_at, over.now_at, timer.spec_version, timer.reason, over.is_withdrawn
 ),
 noted AS (
     INSERT INTO withdrawals (job_id, fire_at, withdrawn_at, spec_version, reason)
-    SELECT job_id, fire_at, now_at, spec_version, reason FROM withdrawn
+    SELECT job_id, fire_at, now_at, spec_version, reason FROM removed WHERE is_withdrawn
         ON CONFLICT DO NOTHING
 ),
 skipped AS (
@@ -396,38 +384,41 @@ ended AS (
     INSERT INTO finished_jobs (job_id, finished_at)
     SELECT job_id, now_at FROM done WHERE kind = 'tick' AND next_fire_at IS NULL
         ON CONFLICT DO NOTHING
-),
--- The given timers that were not judged, if there are any: still as planned, so that someone else has them, or not.
-absent AS MATERIALIZED (
-    SELECT planned.number,
-           (SELECT true
-              FROM unnest(:held::smallint[], :epochs::integer[]) AS mine (partition, epoch)
-              JOIN partitions held ON held.partition = mine.partition AND held.epoch = mine.epoch
-             WHERE mine.partition = planned.partition AND held.holder = :node::text
-             LIMIT 1)
-           AND (SELECT timer.due_at = planned.due_at AND timer.rule_id = planned.rule_id
-                  FROM timers timer
-                 WHERE timer.partition = planned.partition AND timer.job_id = planned.job_id
-                   AND timer.kind = planned.kind AND timer.fire_at = planned.fire_at
-                 LIMIT 1) AS is_locked
-      FROM planned
-     WHERE (SELECT count(*) FROM judged) < cardinality(:job_ids::bigint[])
-       AND planned.number NOT IN (SELECT number FROM judged)
 )
 SELECT clock.now_at, tally.runs, tally.lane_ids, coalesce(tally.last_seq, :last_seq::bigint) AS last_seq,
        -- Of the given timers, by their places: not as planned any more, put off, and left as they were.
-       ARRAY(SELECT number FROM absent WHERE is_locked IS NOT TRUE) AS refused,
+       CASE WHEN tally.judged < cardinality(:job_ids::bigint[])
+            THEN ARRAY(SELECT generate_series(1, cardinality(:job_ids::bigint[])) EXCEPT SELECT number FROM judged)
+       END AS refused,
        ARRAY(SELECT number FROM other WHERE verdict = 'wait') AS waiting,
        ARRAY(SELECT number FROM other WHERE verdict = 'early') AS early,
-       ARRAY(SELECT number FROM other WHERE verdict = 'busy'
-              UNION ALL
-             SELECT number FROM absent WHERE is_locked) AS busy
+       ARRAY(SELECT number FROM other WHERE verdict = 'busy') AS busy
   FROM clock
  CROSS JOIN (
-           SELECT max(seq) AS last_seq, count(*) FILTER (WHERE verdict = 'run') AS runs,
+           SELECT count(*) AS judged, max(seq) AS last_seq, count(*) FILTER (WHERE verdict = 'run') AS runs,
                   array_agg(DISTINCT lane_id) FILTER (WHERE verdict = 'run') AS lane_ids
              FROM judged
        ) AS tally;
+
+-- name: standing
+-- Which of some timers that `fire` refused are as planned, in partitions that are held as before: someone else has
+-- them locked, or had. Indexes: timers_pkey, partitions_pkey.
+SELECT planned.number
+  FROM unnest(:numbers::integer[], :job_ids::bigint[], :kinds::text[], :fire_ats::timestamptz[], :due_ats::timestamptz[],
+              :rule_ids::bigint[], :epochs::integer[])
+           AS planned (number, job_id, kind, fire_at, due_at, rule_id, epoch)
+ CROSS JOIN LATERAL (
+           SELECT due_at, rule_id
+             FROM timers
+            WHERE timers.partition = (planned.job_id & 255)::smallint AND timers.job_id = planned.job_id
+              AND timers.kind = planned.kind::timer_kind AND timers.fire_at = planned.fire_at
+            LIMIT 1
+       ) AS timer
+ CROSS JOIN LATERAL (
+           SELECT epoch, holder FROM partitions WHERE partitions.partition = (planned.job_id & 255)::smallint LIMIT 1
+       ) AS held
+ WHERE timer.due_at = planned.due_at AND timer.rule_id = planned.rule_id
+   AND held.holder = :node::text AND held.epoch = planned.epoch;
 
 -- name: quarantine
 -- Pauses jobs whose rule cannot be read, so that they harm nobody and wait for a person; tells how many, and which
