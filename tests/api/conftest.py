@@ -35,8 +35,14 @@ async def admin(callers: Callers) -> Caller:
 
 @pytest.fixture
 async def scheduler(database_url: str, server: ApiServer) -> AsyncIterator[Scheduler]:
-    """Fires what is due."""
-    scheduler = Scheduler(database_url, "test", heartbeat=timedelta(seconds=0.2), lifetime=timedelta(seconds=5))
+    """Fires what is due, and soon reaps what ran out."""
+    scheduler = Scheduler(
+        database_url,
+        "test",
+        heartbeat=timedelta(seconds=0.2),
+        lifetime=timedelta(seconds=5),
+        lease_time=timedelta(seconds=2),
+    )
     await scheduler.start()
     yield scheduler
     await scheduler.stop()

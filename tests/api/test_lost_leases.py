@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import asyncpg
 import pytest
 
 from api.callers import Caller
+from engine import until
 from evertick.store import lanes
-from evertick.store.lanes import Leased, Range
+from evertick.store.database import connect
+from evertick.store.lanes import Leased, PutBack, Range
 
 pytestmark = pytest.mark.usefixtures("scheduler")
 
@@ -85,3 +88,52 @@ async def test_of_two_outcomes_for_one_attempt_in_one_request_the_first_counts(a
     recorded = await admin.record({"token": token, "result": "failed"}, {"token": token, "result": "success"})
     assert recorded == {"recorded": 1, "stale": [token]}
     assert (await admin.get(f"/runs/{attempt['run_id']}")).json()["status"] == "dead"
+
+
+async def test_what_a_worker_put_back_is_pending_and_goes_to_a_worker_that_pulls(
+    admin: Caller, connection: asyncpg.Connection
+) -> None:
+    attempt = await _lease(admin)
+    lane_id, seq = (int(part) for part in attempt["token"].split("."))
+    holder = await connection.fetchval("SELECT worker FROM leases")
+    back = PutBack(lane_id, seq, "send_invoice", timedelta(hours=1))
+    assert await lanes.put_back(connection, holder, [back]) == set()
+    run = (await admin.get(f"/runs/{attempt['run_id']}")).json()
+    assert (run["status"], run["attempts"][0]["status"]) == ("pending", "ready")
+    for path in (f"/jobs/{attempt['job_id']}/runs", "/runs"):
+        assert [run["status"] for run in (await admin.get(path)).json()] == ["pending"]
+    await connection.execute("UPDATE leases SET expires_at = clock_at()")
+    (again,) = await admin.lease(worker="next")
+    assert again["token"] == attempt["token"]
+    assert (await admin.get(f"/runs/{attempt['run_id']}")).json()["status"] == "running"
+    assert await admin.record({"token": again["token"], "result": "success"}, worker="next") == {
+        "recorded": 1,
+        "stale": [],
+    }
+    assert await connection.fetchval("SELECT count(*) FROM leases") == 0
+
+
+async def test_the_only_attempt_of_a_run_counts_as_started_when_a_worker_was_given_it(
+    admin: Caller, connection: asyncpg.Connection
+) -> None:
+    attempt = await _lease(admin, max_retries=0)
+    await connection.execute("UPDATE leases SET expires_at = clock_at() - interval '1 second'")
+    await until(lambda: connection.fetchval("SELECT EXISTS (SELECT FROM dead_letters)"))
+    assert (await admin.get(f"/runs/{attempt['run_id']}")).json()["status"] == "dead"
+
+
+async def test_an_outcome_of_a_run_that_is_just_being_cancelled_waits_for_that_alone(
+    admin: Caller, connection: asyncpg.Connection, database_url: str
+) -> None:
+    first, second = [await _lease(admin, concurrent_policy="ALLOW", name=name) for name in ("first", "second")]
+    outcomes = [{"token": each["token"], "result": "success"} for each in (first, second)]
+    user = await connect(database_url)
+    transaction = user.transaction()
+    await transaction.start()
+    await user.execute("SELECT FROM open_runs WHERE seq = $1 FOR UPDATE", int(first["token"].split(".")[1]))
+    recording = asyncio.create_task(admin.record(*outcomes))
+    await until(lambda: connection.fetchval("SELECT EXISTS (SELECT FROM outcomes)"))
+    assert await connection.fetchval("SELECT array_agg(seq) FROM outcomes") == [int(second["token"].split(".")[1])]
+    await transaction.rollback()
+    assert await recording == {"recorded": 2, "stale": []}
+    await user.close()

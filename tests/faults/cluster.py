@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -37,12 +37,12 @@ SELECT NOT EXISTS (SELECT FROM timers WHERE kind <> 'tick') AND NOT EXISTS (
 class Cluster:
     """Schedulers and workers, each with a log of what it says; workers with one of what they were told to do."""
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url: str, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         self.url = url
         self.own_url = url
         """Where the test itself connects; another than that of the processes when one of its hosts hangs."""
         self.folder = folder
-        self.settings: dict[str, str] = {}
+        self.settings = dict(settings or {})
         """Of the processes, before those of all fault tests."""
         self.processes: list[Process] = []
         self._numbers = itertools.count(1)

@@ -29,8 +29,8 @@ class Linked:
         self.urls = urls
         self.processes: dict[str, Process] = {}
 
-    async def start(self) -> None:
-        plain: dict[str, Any] = {"schedule": "every 1s", "concurrent_policy": "ALLOW", "max_concurrent": 100}
+    async def start(self, schedule: str) -> None:
+        plain: dict[str, Any] = {"schedule": schedule, "concurrent_policy": "ALLOW", "max_concurrent": 100}
         await self.cluster.jobs(JOBS, "handled", **plain)
         await self.cluster.jobs(JOBS, "posted", **plain, target={"type": "http", "url": self.hooks.url})
         for role in ROLES:
@@ -90,11 +90,14 @@ class Linked:
 
 
 @asynccontextmanager
-async def linked(url: str, folder: Path) -> AsyncIterator[Linked]:
+async def linked(
+    url: str, folder: Path, settings: Mapping[str, str] | None = None, schedule: str = "every 1s"
+) -> AsyncIterator[Linked]:
     """Each role has one proxy."""
     proxies = {role: Proxy(url) for role in ROLES}
-    async with _linked(url, folder, proxies, {role: proxy.url for role, proxy in proxies.items()}) as all_roles:
-        await all_roles.start()
+    urls = {role: proxy.url for role, proxy in proxies.items()}
+    async with _linked(Cluster(url, folder, settings), proxies, urls) as all_roles:
+        await all_roles.start(schedule)
         yield all_roles
 
 
@@ -104,20 +107,18 @@ async def linked_by_hosts(url: str, folder: Path, order: Callable[[str, str], st
     used, spare = Proxy(url), Proxy(url)
     hosts = order(f"127.0.0.1:{used.port}", f"127.0.0.1:{spare.port}")
     both = used.url.replace(f"127.0.0.1:{used.port}", hosts)
-    async with _linked(url, folder, {"used": used, "spare": spare}, dict.fromkeys(ROLES, both)) as all_roles:
+    proxies = {"used": used, "spare": spare}
+    async with _linked(Cluster(url, folder), proxies, dict.fromkeys(ROLES, both)) as all_roles:
         spare.refuse()
-        await all_roles.start()
+        await all_roles.start("every 1s")
         spare.heal()
         yield all_roles
 
 
 @asynccontextmanager
-async def _linked(
-    url: str, folder: Path, proxies: Mapping[str, Proxy], urls: Mapping[str, str]
-) -> AsyncIterator[Linked]:
-    cluster = Cluster(url, folder)
+async def _linked(cluster: Cluster, proxies: Mapping[str, Proxy], urls: Mapping[str, str]) -> AsyncIterator[Linked]:
     await cluster.open()
-    async with receiving(folder) as hooks:
+    async with receiving(cluster.folder) as hooks:
         all_roles = Linked(cluster, hooks, proxies, urls)
         try:
             yield all_roles

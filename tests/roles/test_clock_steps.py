@@ -15,7 +15,7 @@ import pytest
 from engine import AT, MINUTE, Job, add_job, add_timer, finish, gaps_of, runs_of, scheduler, timers_of
 from evertick.domain.policies import ConcurrentPolicy, MissedWindow
 from evertick.domain.rule import Policies
-from evertick.roles.janitor import Janitor, pace
+from evertick.roles.janitor import Janitor, pace, setback
 from evertick.roles.scheduler import Scheduler
 from evertick.runtime.clock import VirtualClock
 from evertick.runtime.marking import mark
@@ -299,6 +299,19 @@ async def test_many_timers_return_in_batches(
     await world.step(jobs[0], 100 * DAY)
     await world.hands.set(AT)
     assert (await world.janitor.keep_house()).timers_replanned == 10
+
+
+async def test_planning_anew_takes_more_than_one_round_if_it_is_long(
+    connection: asyncpg.Connection, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [await add_job(connection, "* * * * *", partition=number, fire_at=AT + MINUTE) for number in (3, 200)]
+    await world.step(jobs[0], 100 * DAY)
+    await world.hands.set(AT)
+    seconds = iter(range(10_000))
+    monkeypatch.setattr(setback, "monotonic", lambda: next(seconds))  # twenty partitions at a time
+    moved = [(await world.janitor.keep_house()).timers_replanned for _ in range(14)]
+    assert moved == [1, *(0 for _ in range(8)), 1, *(0 for _ in range(4))]
+    assert (await clock.marks(world.hands.pool)).replan_from is None
 
 
 async def test_what_stands_where_it_should_is_left_alone(connection: asyncpg.Connection, world: World) -> None:

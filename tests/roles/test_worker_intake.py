@@ -7,7 +7,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from engine import AT, Holder, Job, Planned, add_job
+from engine import AT, Holder, Job, Planned, add_job, lease
 from evertick.roles.worker import reading
 from evertick.roles.worker.holdings import Holdings
 from evertick.roles.worker.intake import FIRST_PAUSE, LONGEST_PAUSE, MOST_LANES, QUEUES_SECONDS, UNREAD_SECONDS, Intake
@@ -16,7 +16,7 @@ from evertick.roles.worker.reading import READERS
 from evertick.roles.worker.round_trip import RoundTrip
 from evertick.store import lanes
 from evertick.store.database import Pool, close_pool, open_pool
-from evertick.store.lanes import Leased, Range
+from evertick.store.lanes import Leased, PutBack, Range
 
 LEASE = timedelta(minutes=1)
 
@@ -149,6 +149,28 @@ async def test_a_wake_up_that_names_none_or_too_many_is_for_all(
 
 async def test_the_lanes_of_others_are_none_of_its_business(bench: Bench) -> None:
     assert not bench.intake.hear(frozenset({999 << 10}))
+
+
+async def test_what_was_put_back_is_leased_when_a_wake_up_says_so(connection: asyncpg.Connection, bench: Bench) -> None:
+    job = await add_job(connection, partition=3)
+    await bench.ready(job)
+    (leased,) = await lease(connection, job, worker="another")
+    await bench.intake.step()  # it has just looked, and found nothing
+    await lanes.put_back(connection, "another", [PutBack(leased.lane_id, leased.seq, "handle")])
+    assert not bench.intake.hear(frozenset({-999}))
+    assert bench.intake.hear(frozenset({-job.queue_id}))
+    assert await bench.intake.step() == 0
+    assert bench.jobs == [job.job_id]
+
+
+async def test_what_was_put_back_for_another_handler_is_left(connection: asyncpg.Connection, bench: Bench) -> None:
+    job = await add_job(connection, partition=3)
+    await bench.ready(job)
+    (leased,) = await lease(connection, job, worker="another")
+    await lanes.put_back(connection, "another", [PutBack(leased.lane_id, leased.seq, "other")])
+    bench.intake.hear(frozenset({-job.queue_id}))
+    assert await bench.intake.step() > 0
+    assert bench.jobs == []
 
 
 async def test_what_was_leased_is_read_by_several_at_once_while_the_disk_is_slow(

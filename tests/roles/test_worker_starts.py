@@ -179,6 +179,30 @@ async def test_a_thread_that_stood_still_before_the_call_does_not_make_it(worksh
     assert calls == []
 
 
+async def test_what_could_not_be_started_before_the_worker_stopped_does_not_keep_it(workshop: Workshop) -> None:
+    calls: list[int] = []
+    main, is_called = threading.current_thread(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    go_on = threading.Event()
+
+    def monotonic() -> float:
+        if threading.current_thread() is main or threading.current_thread().name == "evertick-heartbeat":
+            return time.monotonic()
+        loop.call_soon_threadsafe(is_called.set)
+        go_on.wait(PATIENCE_SECONDS)
+        return time.monotonic() + 61.0
+
+    job = await workshop.ready()
+    worker = workshop.worker({"handle": lambda: calls.append(1)}, lease_time=LEASE, monotonic=monotonic)
+    await worker.start()
+    await within_patience(is_called)
+    stopping = asyncio.create_task(worker.stop())
+    await asyncio.sleep(0)  # so that it has begun
+    go_on.set()
+    await stopping
+    assert (calls, await workshop.results(job), await workshop.free()) == ([], [], ["handle"])
+
+
 async def test_handlers_go_on_while_their_lease_cannot_be_extended(workshop: Workshop) -> None:
     hands, turns = Hands(), Turns()
     job = await workshop.ready(timeout_seconds=300)

@@ -7,9 +7,9 @@ import asyncpg
 import pytest
 
 from engine import AT, LEASE, MINUTE, Holder, Job, Planned, add_job, add_timer, lease
-from evertick.store import lanes
+from evertick.store import lanes, quotas
 from evertick.store.database import Pool, connect
-from evertick.store.lanes import Leased
+from evertick.store.lanes import Leased, PutBack
 
 JOBS = 8
 
@@ -254,3 +254,51 @@ async def test_only_the_lanes_that_were_named_are_leased_from(connection: asyncp
     )
     assert [each.job_id for each in leased] == [named.job_id]
     assert [each.job_id for each in await lease(connection, other)] == [other.job_id]
+
+
+async def test_queues_of_another_tenant_are_not_leased_from_whatever_id_is_asked_for(
+    connection: asyncpg.Connection, holder: Holder
+) -> None:
+    """After a fail-over that lost commits, a worker's queue id may be another tenant's by now."""
+    mine, theirs = await add_job(connection, tenant_id=1), await add_job(connection, tenant_id=2)
+    await holder.fire(Planned(mine), Planned(theirs))
+    ranges = await lanes.lease(
+        connection,
+        [mine.queue_id, theirs.queue_id],
+        "w",
+        lanes=9,
+        most_per_lane=9,
+        rotation=0,
+        lease_time=LEASE,
+        tenant_id=1,
+    )
+    assert [(each.job_id, each.tenant_id) for each in await lanes.read(connection, ranges)] == [(mine.job_id, 1)]
+    assert [(each.job_id, each.tenant_id) for each in await lease(connection, theirs)] == [(theirs.job_id, 2)]
+
+
+async def test_what_was_put_back_waits_in_its_queue_when_it_is_ready(
+    connection: asyncpg.Connection, holder: Holder
+) -> None:
+    jobs = [await add_job(connection) for _ in range(3)]
+    await holder.fire(*[Planned(job) for job in jobs])
+    ready, later, _ = await lease(connection, *jobs)
+    await lanes.put_back(
+        connection,
+        "w",
+        [
+            PutBack(ready.lane_id, ready.seq, "handle"),
+            PutBack(later.lane_id, later.seq, "handle", timedelta(hours=1)),
+        ],
+    )
+    assert [(waiting.queue_id, waiting.attempts) for waiting in await lanes.ready(connection)] == [
+        (jobs[0].queue_id, 1)
+    ]
+    activity = await quotas.activity(connection, 1, 100)
+    assert (activity.running, activity.ready) == (1, 2)
+
+
+async def test_lease_ids_are_not_given_out_in_turn(connection: asyncpg.Connection, holder: Holder) -> None:
+    jobs = [await add_job(connection) for _ in range(3)]
+    await holder.fire(*[Planned(job) for job in jobs])
+    ids = [(await lease(connection, job, most=1))[0].lease_id for job in jobs]
+    assert len({lease_id >> 20 for lease_id in ids}) == 3

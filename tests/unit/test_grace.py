@@ -119,3 +119,11 @@ def test_it_cannot_be_later_than_the_monotonic_clock_allows(world: World) -> Non
     latest_at = world.grace.latest_at()
     world.set_by = timedelta(hours=1)
     assert world.grace.latest_at() == latest_at
+
+
+def test_a_short_grace_is_over_although_looks_are_seconds_apart(world: World) -> None:
+    world.grace = Grace(timedelta(seconds=1), lambda: world.seconds)
+    world.look(7)
+    world.seconds += 4
+    world.look(7)
+    assert world.grace.over() == [7]

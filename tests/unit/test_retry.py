@@ -16,6 +16,7 @@ from evertick.domain.retry import (
     RetryPolicy,
     backoff_delay,
     decide,
+    deferral_delay,
 )
 from evertick.domain.states import Outcome
 
@@ -130,3 +131,14 @@ def test_an_unusable_policy_is_refused_by_the_name_of_its_field(field: str, faul
     with pytest.raises(InvalidInput) as refused:
         fault()
     assert refused.value.field == field
+
+
+def test_an_attempt_that_cannot_be_started_waits_longer_each_time_up_to_five_minutes() -> None:
+    waits = [deferral_delay(RUN, deferrals) for deferrals in range(1000)]
+    assert seconds(5) <= waits[0] <= seconds(7.5)
+    assert waits[:6] == sorted(waits[:6])
+    assert all(seconds(200) <= wait <= seconds(300) for wait in waits[6:])
+
+
+def test_attempts_that_are_put_back_together_come_again_apart() -> None:
+    assert len({deferral_delay(RunKey(job_id, 0), 0) for job_id in range(100)}) == 100

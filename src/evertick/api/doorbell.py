@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from evertick.runtime.wakeups import Ear
-from evertick.store.lanes import queue_of
+from evertick.runtime.wakeups import Ear, queue_named
 from evertick.store.wakeups import READY
 
 
@@ -50,7 +49,7 @@ class Doorbell:
 
     def _heard(self, _: str, lane_ids: frozenset[int] | None) -> None:
         # One that does not exist yet may have come to be with any of them.
-        called = list(self._waiting) if lane_ids is None else [None, *{queue_of(lane_id) for lane_id in lane_ids}]
+        called = list(self._waiting) if lane_ids is None else [None, *{queue_named(number) for number in lane_ids}]
         for queue_id in called:
             for event in self._waiting.get(queue_id, ()):
                 event.set()

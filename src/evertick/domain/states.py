@@ -43,7 +43,7 @@ class RunStatus(_Word):
 class OpenAttempt(_Word):
     """The states of an attempt that has no outcome yet."""
 
-    READY = "ready", "scheduler", "stands in its lane"
+    READY = "ready", "scheduler", "stands in its lane, or was put back"
     LEASED = "leased", "worker or dispatcher", "lies in a range that someone holds"
 
 
@@ -55,7 +55,7 @@ class Outcome(_Word):
     TIMED_OUT = "timed_out", "worker or dispatcher", "the deadline passed"
     LOST = "lost", "scheduler (reaper)", "the lease expired without an outcome"
     CANCELLED = "cancelled", "user, or scheduler", "the user cancelled it, or policy REPLACE did"
-    DEFERRED = "deferred", "worker or dispatcher", "not tried: the same attempt number comes again later"
+    DEFERRED = "deferred", "worker or dispatcher", "given up before its end: the same attempt number comes again"
 
 
 AttemptStatus: TypeAlias = OpenAttempt | Outcome
@@ -103,8 +103,12 @@ class Event(_Word):
     SUCCEED = "succeed", "worker or dispatcher", "records `success`"
     FAIL = "fail", "worker or dispatcher", "records `failed`"
     TIME_OUT = "time_out", "worker or dispatcher", "records `timed_out`"
-    DEFER = "defer", "dispatcher", "records `deferred`: the target's breaker is open"
-    HAND_BACK = "hand_back", "worker or dispatcher", "records `deferred`, due now: it is stopping"
+    PUT_BACK = (
+        "put_back",
+        "worker, dispatcher, or reaper",
+        "it was not started (no handler here, no place for its target, a stop): the attempt can be leased again",
+    )
+    HAND_BACK = "hand_back", "worker or dispatcher", "records `deferred`: it is stopping, and what runs must end"
     REAP = "reap", "scheduler (reaper)", "records `lost`: the lease expired"
     CANCEL = (
         "cancel",
@@ -124,7 +128,7 @@ _ATTEMPTS: dict[tuple[OpenAttempt | None, Event], AttemptStatus] = {
     (OpenAttempt.LEASED, Event.TIME_OUT): Outcome.TIMED_OUT,
     (OpenAttempt.LEASED, Event.REAP): Outcome.LOST,
     (OpenAttempt.LEASED, Event.CANCEL): Outcome.CANCELLED,
-    (OpenAttempt.LEASED, Event.DEFER): Outcome.DEFERRED,
+    (OpenAttempt.LEASED, Event.PUT_BACK): OpenAttempt.READY,
     (OpenAttempt.LEASED, Event.HAND_BACK): Outcome.DEFERRED,
 }
 ATTEMPT_TRANSITIONS: Mapping[tuple[OpenAttempt | None, Event], AttemptStatus] = MappingProxyType(_ATTEMPTS)
@@ -142,7 +146,7 @@ _RUNS: dict[tuple[RunStatus | None, Event], RunStatus] = {
     (RunStatus.RUNNING, Event.RETRY): RunStatus.RETRYING,
     (RunStatus.RUNNING, Event.GIVE_UP): RunStatus.DEAD,
     (RunStatus.RUNNING, Event.CANCEL): RunStatus.CANCELLED,
-    (RunStatus.RUNNING, Event.DEFER): RunStatus.PENDING,
+    (RunStatus.RUNNING, Event.PUT_BACK): RunStatus.PENDING,
     (RunStatus.RUNNING, Event.HAND_BACK): RunStatus.PENDING,
     (RunStatus.RETRYING, Event.FIRE): RunStatus.PENDING,
     (RunStatus.RETRYING, Event.CANCEL): RunStatus.CANCELLED,

@@ -35,6 +35,7 @@ _RUN_NOTES = """\
 _ATTEMPT_NOTES = """\
 - `failed`, `timed_out` and `lost` use up an attempt: the run retries or is given up, in the same statement.
 - `deferred` uses up nothing: the same attempt number comes again, as a new row with a larger fencing token.
+- `put_back` uses up nothing and leaves nothing behind: the same row waits to be leased again, under the same token.
 - A cancelled attempt that was never leased stays in its lane; a lease passes over it."""
 
 

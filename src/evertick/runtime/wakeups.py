@@ -9,6 +9,7 @@ from evertick.runtime import patience
 from evertick.runtime.loop import Loop
 from evertick.store import wakeups
 from evertick.store.database import Pool, is_transient, reason_of
+from evertick.store.lanes import queue_of
 from evertick.store.wakeups import EVERYTHING, MEMBERS, READY, TIMERS
 
 logger = logging.getLogger("evertick")
@@ -57,6 +58,10 @@ class Notifier:
     def ready(self, lane_ids: Iterable[int]) -> None:
         """These lanes have ready work."""
         self._add(READY, lane_ids)
+
+    def put_back(self, queue_ids: Iterable[int]) -> None:
+        """In these queues attempts were put back that can be leased at once. They go along as negative numbers."""
+        self._add(READY, (-queue_id for queue_id in queue_ids))
 
     def members(self) -> None:
         """A member came or went, or partitions are free."""
@@ -121,6 +126,11 @@ class Ear:
         except ValueError:
             ids = None
         self._heard(channel, ids)
+
+
+def queue_named(number: int) -> int:
+    """The queue of what a wake-up for ready work names: a lane, or a queue itself as a negative number."""
+    return -number if number < 0 else queue_of(number)
 
 
 def _payload(ids: set[int]) -> str:

@@ -218,12 +218,17 @@ class Worker:
                 self._tokens.pop(number, None)
             self.figures.lost += self._execution.drop(lost)
         self._execution.sweep()
+        self._hand_back(self._execution.take_stranded())
         return SWEEP_SECONDS
 
-    async def _let_go(self, grace: timedelta) -> None:
+    def _hand_back(self, attempts: list[Leased]) -> None:
+        """Hand back what was not started."""
         now_at = now_of(self._clock)
-        for leased in self._execution.take_waiting():
+        for leased in attempts:
             self._ended(leased, endings.handed_back(leased, None, now_at))
+
+    async def _let_go(self, grace: timedelta) -> None:
+        self._hand_back(self._execution.take_waiting())
         try:
             async with asyncio.timeout(grace.total_seconds()):
                 await self._execution.idle.wait()

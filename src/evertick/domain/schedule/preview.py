@@ -64,7 +64,7 @@ def preview(
     # As soon as possible is `after` itself, not the first instant behind it.
     since = after - timedelta(microseconds=1) if schedule.spec == Soon(0) else after
     wanted = min(count, MOST_ROWS)
-    fires = schedule.upcoming(since, wanted, partial=True)
+    fires = schedule.upcoming_cheaply(since, wanted)
     offset = jitter_offset(job_id or 0, jitter)
     with at_most(SEARCH_STEPS + ROW_STEPS * len(fires)):
         rows = _rows(schedule, fires, offset)

@@ -14,7 +14,8 @@ from evertick.domain.schedule.day_pattern import GIVE_UP_YEARS, DayPattern
 from evertick.domain.schedule.day_times import SameTimes, Times
 from evertick.domain.schedule.instants import DAY_S, SECOND_US
 from evertick.domain.schedule.pattern import ListPattern, StepPattern, WallPattern, is_in
-from evertick.domain.schedule.rrule_days import ChosenPositions, aligned_days, aligned_years
+from evertick.domain.schedule.rrule_days import aligned_days, aligned_years
+from evertick.domain.schedule.rrule_positions import ChosenPositions
 from evertick.domain.schedule.rrule_spec import RRule
 from evertick.domain.schedule.rrule_text import PERIOD_S, Freq
 from evertick.domain.schedule.rrule_times import offsets, same_times, stepped_times, steps_freely

@@ -1,13 +1,11 @@
-"""Which days of a year a recurrence names: dateutil matches them, INTERVAL and BYSETPOS choose among them."""
+"""Which days of a year a recurrence names: dateutil matches them, INTERVAL chooses among them."""
 
 import functools
-import itertools
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
-from typing import NamedTuple
 
 from dateutil import rrule as dateutil_rrule
 
@@ -16,7 +14,6 @@ from evertick.domain.schedule.day_pattern import ALL_YEARS, Days, every_day_of
 from evertick.domain.schedule.instants import DAY_S, FIRST_YEAR, LAST_YEAR, LIKE_YEARS, first_day, from_day, to_day
 from evertick.domain.schedule.rrule_spec import ALL_WEEKDAYS, RRule
 from evertick.domain.schedule.rrule_text import PERIOD_S, Freq
-from evertick.domain.schedule.rrule_times import choose
 
 KEPT_YEARS = 4
 """Years whose days are kept for each rule with an INTERVAL. A scheduler at work asks about this year and the next."""
@@ -25,7 +22,7 @@ _DAYS_PER_STEP = 8
 """Days of a year that are compared in one step of the budget."""
 _PERIOD_STEPS = 3
 """What it costs to look at one week or month."""
-_PASSING_PERIODS = "years of which INTERVAL and BYSETPOS choose the days"
+PASSING_PERIODS = "years of which INTERVAL and BYSETPOS choose the days"
 
 
 def aligned_years(rule: RRule) -> range:
@@ -45,7 +42,7 @@ def aligned_days(rule: RRule) -> Days:
         if not months:
             return lambda _: ()
     find = _days_of_year(rule.wkst, months, *_day_parts(rule))
-    number_of = _period_number(rule)
+    number_of = period_number(rule)
     if number_of is None:
         return _stepped_on_days(rule, find)
     if rule.interval == 1 or rule.freq is Freq.YEARLY:
@@ -85,7 +82,7 @@ def _days_of_periods(rule: RRule, find: Days, number_of: Callable[[int], int]) -
         counted = len(periods(year))
         if not counted:
             return ()
-        spend_up_to(1 + counted * _PERIOD_STEPS, (chosen, year), _PASSING_PERIODS)
+        spend_up_to(1 + counted * _PERIOD_STEPS, (chosen, year), PASSING_PERIODS)
         return chosen(year)
 
     return aligned
@@ -118,7 +115,7 @@ def _common_days(steps: Days, find: Days) -> Days:
         taken = len(steps(year)) if named else 0
         if not taken:
             return ()
-        spend_up_to(1 + (taken + named) // _DAYS_PER_STEP, (chosen, year), _PASSING_PERIODS)
+        spend_up_to(1 + (taken + named) // _DAYS_PER_STEP, (chosen, year), PASSING_PERIODS)
         return chosen(year)
 
     return common
@@ -141,7 +138,8 @@ def _day_parts(
     return rule.byweekno, rule.byyearday, rule.bymonthday, rule.byday
 
 
-def _period_number(rule: RRule) -> Callable[[int], int] | None:
+def period_number(rule: RRule) -> Callable[[int], int] | None:
+    """Numbers the years, months, weeks or days of a rule; None if its periods are shorter."""
     match rule.freq:
         case Freq.YEARLY:
             return lambda day: from_day(day).year
@@ -210,81 +208,3 @@ def _days_of_year(  # noqa: PLR0913, PLR0917 - the day parts are the cache's key
 def _either(one: Days, other: Days) -> Days:
     either = functools.cache(lambda year: array("h", sorted({*one(year), *other(year)})))
     return lambda year: either(LIKE_YEARS[year % 400])
-
-
-def _most_days(rule: RRule) -> int:
-    """No period has more days than this: a position beyond it need not be looked for."""
-    days = PERIOD_S[rule.freq] // DAY_S
-    weekdays = {weekday for _, weekday in rule.byday} or set(range(7))
-    return min(days, -(-days // 7) * len(weekdays))
-
-
-class _Chosen(NamedTuple):
-    """What BYSETPOS leaves of a year: the days, and the times of each."""
-
-    days: Sequence[int]
-    times: dict[int, Sequence[int]]
-
-
-class ChosenPositions:
-    """BYSETPOS over years, months or weeks: of all days and times of a period, some by their position."""
-
-    uniform = False
-    day_steps = 1
-
-    def __init__(self, rule: RRule, days: Days, times: Sequence[int]) -> None:
-        number_of = _period_number(rule)
-        assert number_of is not None
-        self._number_of = number_of
-        most = _most_days(rule) * len(times)
-        self._positions = [position for position in rule.bysetpos if abs(position) <= most]
-        self._all_days = days
-        self._all_times = times
-        # Without an INTERVAL over months or weeks, years with the same calendar have the same positions.
-        self._repeats = rule.interval == 1 or rule.freq is Freq.YEARLY
-        self._year = functools.lru_cache(maxsize=None if self._repeats else KEPT_YEARS)(self._choose)
-        self._periods = 1 + PERIOD_S[Freq.YEARLY] // PERIOD_S[rule.freq]
-
-    def days(self, year: int) -> Sequence[int]:
-        named = len(self._all_days(year)) if self._positions else 0
-        if not named:
-            return ()
-        if self._repeats:
-            return self._year(LIKE_YEARS[year % 400]).days
-        for beside in (year - 1, year + 1):  # paid for here, since the choice below is kept
-            self._all_days(beside)
-        looks = named + min(named, self._periods) * len(self._positions)
-        spend_up_to(1 + looks // 2, (self, year), _PASSING_PERIODS)
-        return self._year(year).days
-
-    def of(self, day: int) -> Sequence[int]:
-        year = from_day(day).year
-        found = self._year(LIKE_YEARS[year % 400] if self._repeats else year)
-        return found.times.get(day - first_day(year), ())
-
-    def number(self, day: int) -> int:
-        return len(self.of(day))
-
-    def _picked(self, days: list[int]) -> Iterator[int]:
-        """The walls of one period, by arithmetic: a year of seconds has too many to list them."""
-        per_day = len(self._all_times)
-        for place in choose(range(len(days) * per_day), self._positions):
-            yield days[place // per_day] * DAY_S + self._all_times[place % per_day]
-
-    def _choose(self, year: int) -> _Chosen:
-        # A week may begin in the year before or end in the year after.
-        around = [*self._absolute(year - 1)[-7:], *self._absolute(year), *self._absolute(year + 1)[:7]]
-        walls: list[int] = []
-        for _, days in itertools.groupby(around, key=self._number_of):
-            walls += self._picked(list(days))
-        start, end = first_day(year) * DAY_S, first_day(year + 1) * DAY_S
-        inside = (divmod(wall - start, DAY_S) for wall in walls if start <= wall < end)
-        times: dict[int, Sequence[int]] = {
-            day: array("i", (second for _, second in of_day))
-            for day, of_day in itertools.groupby(inside, lambda w: w[0])
-        }
-        return _Chosen(array("h", times), times)
-
-    def _absolute(self, year: int) -> list[int]:
-        start = first_day(year)
-        return [start + day for day in self._all_days(year)]

@@ -111,29 +111,27 @@ class Schedule:
         found = self.ticks(after_us).next(after_us)
         return None if found is None else from_us(found)
 
-    def upcoming(self, after: datetime, count: int, *, partial: bool = False) -> list[datetime]:
-        """Return the first `count` fire times strictly after `after`.
+    def upcoming(self, after: datetime, count: int) -> list[datetime]:
+        """Return the first `count` fire times strictly after `after`. Each of them is a search of its own."""
+        return list(islice(self._iterate(_instant_us("after", after), END_US), count))
 
-        With `partial`, a list that gets too costly ends early instead, unless it has none yet.
-        """
-        after_us = _instant_us("after", after)
+    def upcoming_cheaply(self, after: datetime, count: int) -> list[datetime]:
+        """Return the same within one budget: the list ends early, but not empty, when it gets too costly."""
         fires: list[datetime] = []
         with at_most(SEARCH_STEPS):
             try:
-                for at in self._iterate(after_us, END_US):
-                    if len(fires) == count:
-                        break
+                for at in islice(self._iterate(_instant_us("after", after), END_US), count):
                     fires.append(at)
+                    grant_row()
             except ScheduleTooCostly:
-                if not (partial and fires):
+                if not fires:
                     raise
         return fires
 
     def between(self, start: datetime, end: datetime) -> list[datetime]:
         """Return the fire times in [start, end): the start is included, the end is not."""
         start_us, end_us = _instant_us("start", start), _instant_us("end", end)
-        with at_most(SEARCH_STEPS):
-            fires = list(islice(self._iterate(start_us - 1, end_us), MOST_LISTED + 1))
+        fires = list(islice(self._iterate(start_us - 1, end_us), MOST_LISTED + 1))
         if len(fires) > MOST_LISTED:
             raise ScheduleTooCostly("schedule", f"fires more than {MOST_LISTED} times then: count_between counts them")
         return fires
@@ -191,7 +189,6 @@ class Schedule:
         at = ticks.next(after_us)
         while at is not None and at < end_us:
             yield from_us(at)
-            grant_row()
             at = ticks.next(at)
 
     def _search_from(self) -> int:

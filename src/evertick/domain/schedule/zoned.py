@@ -55,11 +55,15 @@ class ZonedTicks:
         lost = 0
         while low < END_S and lost <= MOST_LOST:
             stretch = self._zone.stretch_at(low)
-            found = self._first_in(stretch, low)
+            start = max(low + stretch.offset, self._regular_walls(stretch)[0])
+            wall = self.pattern.next_from(start)
+            found = self._first_in(stretch, low, wall)
             if found is not None:
                 return found * SECOND_US
             spend(_STRETCH_STEPS, _PASSING_STRETCHES)
-            wall = self.pattern.next_from(stretch.end + min(stretch.before, stretch.offset, stretch.after))
+            further = stretch.end + min(stretch.before, stretch.offset, stretch.after)
+            if further < start or (wall is not None and wall < further):  # else it is the next from there too
+                wall = self.pattern.next_from(further)
             if wall is None:
                 return None
             low = max(stretch.end, wall - MOST_OFFSET_S)
@@ -72,11 +76,15 @@ class ZonedTicks:
         lost = 0
         while high > FIRST_S and lost <= MOST_LOST:
             stretch = self._zone.stretch_at(high - 1)
-            found = self._last_in(stretch, high)
+            end = min(high + stretch.offset, self._regular_walls(stretch)[1])
+            wall = self.pattern.prev_before(end)
+            found = self._last_in(stretch, high, wall)
             if found is not None:
                 return found * SECOND_US
             spend(_STRETCH_STEPS, _PASSING_STRETCHES)
-            wall = self.pattern.prev_before(stretch.start + max(stretch.offset, stretch.before))
+            further = stretch.start + max(stretch.offset, stretch.before)
+            if further > end or (wall is not None and wall >= further):
+                wall = self.pattern.prev_before(further)
             if wall is None:
                 return None
             high = min(stretch.start, wall + MOST_OFFSET_S)
@@ -200,18 +208,18 @@ class ZonedTicks:
     def _stand_in(self, stretch: Stretch, wall: int) -> int:
         return stretch.since if self._gap is DstGap.CATCH_UP else wall - stretch.before
 
-    def _first_in(self, stretch: Stretch, low: int) -> int | None:
-        regular_low, regular_high = self._regular_walls(stretch)
-        wall = self.pattern.next_from(max(low + stretch.offset, regular_low))
+    def _first_in(self, stretch: Stretch, low: int, wall: int | None) -> int | None:
+        """The first tick of the stretch from `low` on, where `wall` is the pattern's next."""
+        regular_high = self._regular_walls(stretch)[1]
         regular = wall - stretch.offset if wall is not None and wall < regular_high else None
         if low >= _settled(stretch):
             return regular
         made_up = self._first_made_up(stretch, low)
         return min((at for at in (regular, made_up) if at is not None), default=None)
 
-    def _last_in(self, stretch: Stretch, high: int) -> int | None:
-        regular_low, regular_high = self._regular_walls(stretch)
-        wall = self.pattern.prev_before(min(high + stretch.offset, regular_high))
+    def _last_in(self, stretch: Stretch, high: int, wall: int | None) -> int | None:
+        """The last tick of the stretch before `high`, where `wall` is the pattern's last before that."""
+        regular_low = self._regular_walls(stretch)[0]
         regular = wall - stretch.offset if wall is not None and wall >= regular_low else None
         if regular is not None and regular >= _settled(stretch):
             return regular

@@ -32,7 +32,6 @@ class Paces:
     prune: dict[str, Pace] = field(default_factory=lambda: {table: Pace() for table in housekeeping.AGEING})
     purge: Pace = field(default_factory=Pace)
     one_offs: Pace = field(default_factory=Pace)
-    replan: Pace = field(default_factory=Pace)
     is_cut: bool = False
 
 

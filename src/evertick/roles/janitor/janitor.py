@@ -27,7 +27,7 @@ from datetime import datetime, timedelta
 from evertick.domain.errors import require_at_least
 from evertick.roles.janitor import chores
 from evertick.roles.janitor.chores import Paces, Rounds
-from evertick.roles.janitor.setback import plan_anew
+from evertick.roles.janitor.setback import Setback
 from evertick.runtime.loop import Loop
 from evertick.runtime.marking import mark
 from evertick.store import housekeeping, lanes, members
@@ -76,6 +76,7 @@ class Janitor:
         self._swept_hour: datetime | None = None
         self._rounds = Rounds()
         self._paces = Paces()
+        self._setback = Setback(pool)
         self._round: asyncio.Task[None] | None = None
         self._loop = Loop("keep house", self._step)
 
@@ -96,8 +97,7 @@ class Janitor:
             if not is_ours:
                 return replace(report, passed=True)
             marks = await mark(self._pool)
-            setback = await plan_anew(self._pool, self._paces.replan)
-            report = replace(report, timers_replanned=setback.timers)
+            report = replace(report, timers_replanned=await self._setback.plan_anew())
             if thoroughly and self._rounds.after_id is None:  # else the last time round is not over yet
                 self._rounds.after_id = 0
             # What was lost comes first, then what may go.
@@ -133,7 +133,7 @@ class Janitor:
         await asyncio.wait([self._round])
         if not self._round.cancelled():
             self._round.result()
-        return EVERY_SECONDS
+        return 0 if self._setback.is_cut else EVERY_SECONDS
 
     async def _keep_house_as_due(self) -> None:
         now_at = await lanes.clock(self._pool)

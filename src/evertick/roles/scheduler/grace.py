@@ -12,12 +12,16 @@ from datetime import datetime, timedelta
 STEP_SECONDS = 1.0
 """What the database's clock may differ by from the monotonic one, between two looks, without having been set."""
 
+SILENCE_SECONDS = 5.0
+"""Between two looks, on a machine that has much else to do; longer where the grace is."""
+
 
 class Grace:
     """Counts by a monotonic clock for how long each partition has been looked after without interruption."""
 
     def __init__(self, span: timedelta, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._seconds = span.total_seconds()
+        self._longest_silence = max(self._seconds, SILENCE_SECONDS)
         self._monotonic = monotonic
         self._since: dict[int, float] = {}
         self._asked = 0.0
@@ -33,7 +37,7 @@ class Grace:
         """Note what the database's clock says, asked at an instant of the monotonic clock; was the clock set?"""
         answered = self._monotonic()
         is_step = self._is_step(now_at, asked, answered)
-        if is_step or answered - self._answered > self._seconds:
+        if is_step or answered - self._answered > self._longest_silence:
             self._since.clear()
         self._asked, self._answered, self._now_at = asked, answered, now_at
         self._since = {partition: self._since.get(partition, answered) for partition in partitions}
@@ -42,7 +46,7 @@ class Grace:
     def over(self) -> list[int]:
         """The partitions whose leases may be reaped."""
         now = self._monotonic()
-        if now - self._answered > self._seconds:
+        if now - self._answered > self._longest_silence:
             return []  # this process was stopped, or its statements hung
         return [partition for partition, since in self._since.items() if now - since >= self._seconds]
 

@@ -149,7 +149,9 @@ class Execution:
         return self._take(lambda leased: token_of(leased) in tokens)
 
     def take_stranded(self) -> list[Leased]:
-        """Give up what waits for a thread when none will ever come."""
+        """Give up what will not be started: all when the worker stops, else what waits for a thread if none is left."""
+        if self._is_stopping:
+            return self.take_waiting()
         if not self.is_stuck or not self._waiting.for_threads:
             return []
         return self.take_over({token_of(order[0]) for order in self._waiting.for_threads})

@@ -13,6 +13,7 @@ from evertick.roles.worker.holdings import Holdings
 from evertick.roles.worker.pace import Batch, Pace
 from evertick.roles.worker.reading import Read, Reading
 from evertick.roles.worker.round_trip import RoundTrip
+from evertick.runtime.wakeups import queue_named
 from evertick.store import lanes, rules
 from evertick.store.database import Pool
 from evertick.store.lanes import Leased, Range, queue_of
@@ -90,19 +91,16 @@ class Intake:
         self._rotation = random.randrange(256)  # noqa: S311 - so that workers begin at different lanes
 
     def hear(self, lane_ids: frozenset[int] | None) -> bool:
-        """These lanes, or none knows which, have ready work: note it, and say whether it may be ours.
-
-        A negative number is a queue's, in which attempts were put back.
-        """
+        """Note what has ready work, as `runtime.wakeups` names it; None: unknown. Says whether it may be ours."""
         if lane_ids is None or not self._queue_ids:
             self._clear_until = self._free_from = -math.inf
             return True
-        ours = {lane_id for lane_id in lane_ids if queue_of(lane_id) in self._queue_ids}
-        self._named |= ours
-        has_free = any(-number in self._queue_ids for number in lane_ids)
-        if has_free:
-            self._free_from = -math.inf
-        return has_free or bool(ours)
+        ours = {number for number in lane_ids if queue_named(number) in self._queue_ids}
+        named = {number for number in ours if number > 0}
+        self._named |= named
+        if len(named) < len(ours):
+            self._free_from = -math.inf  # attempts were put back
+        return bool(ours)
 
     def look_again(self) -> None:
         """Do not wait for a queue that was not there at the last look, nor for attempts that were put back."""

@@ -28,6 +28,8 @@ logger = logging.getLogger("evertick.worker")
 
 MOST = 8192
 """Endings in one statement."""
+GROWTH = 4
+"""A batch is halved when it fails, and so many times as large as the last one that did not."""
 RECHECK_SECONDS = 60.0
 STALLED_SECONDS = 2.0
 """When nothing could be recorded for so long, nothing more is leased."""
@@ -133,7 +135,7 @@ class Recorder:
             self._fail(batch, number, error)
             return
         self._since = None
-        self._most = min(2 * self._most, MOST)
+        self._most = min(GROWTH * self._most, MOST)
         del self._waiting[: len(batch)]
         is_doubtful = number - len(batch) < self._doubtful
         self._set_apart([entry for entry in batch if token_of(entry[0]) in recorded.busy] if recorded.busy else ())
@@ -155,13 +157,13 @@ class Recorder:
         self._most = max(1, len(batch) // 2)
         if setback is Setback.UNKNOWN:
             self._doubtful = number
-            raise error
-        if len(batch) == 1:
+        # Without an answer it may be the database that is away: then nothing is gained while no other waits.
+        if len(batch) == 1 and (setback is not Setback.UNKNOWN or len(self._waiting) > 1):
             del self._waiting[:1]
             self._set_apart([_mended(batch[0], setback, error)])
             if not self._waiting:
                 self._since = None  # none of the others fails
-        if not batch or (setback is Setback.REFUSED and len(batch) == 1):
+        if not batch or setback is Setback.UNKNOWN or (setback is Setback.REFUSED and len(batch) == 1):
             raise error
 
     def _set_apart(self, entries: Iterable[Entry]) -> None:
@@ -175,12 +177,12 @@ class Recorder:
         except Exception as error:
             setback = setback_of(error)
             self._most_apart = max(1, len(batch) // 2)
-            if setback is Setback.UNKNOWN:
-                raise
             if len(batch) == 1:
                 self._apart.add(_mended(batch[0], setback, error))
+            if setback is Setback.UNKNOWN or (setback is Setback.REFUSED and len(batch) == 1):
+                raise
             return
-        self._most_apart = min(2 * self._most_apart, MOST)
+        self._most_apart = min(GROWTH * self._most_apart, MOST)
         self._apart.remove([entry for entry in batch if token_of(entry[0]) not in recorded.busy])
         self._set_apart(entry for entry in batch if token_of(entry[0]) in recorded.busy)
         self._count(batch, recorded, is_doubtful=True)

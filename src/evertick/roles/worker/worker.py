@@ -36,7 +36,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -202,7 +202,7 @@ class Worker:
         self._recorder = Recorder(
             self._recording, self.name, self.figures, following=self._notifier.timers, monotonic=self._monotonic
         )
-        self._returns = Returns(pool, self.name, returned=self._returned, notify=self._notify_free)
+        self._returns = Returns(pool, self.name, returned=self._returned, notify=self._notifier.put_back)
         self._pace = Pace(self._slots)
         self._intake = self._make_intake(pool)
         self._lease_loops = [Loop("lease", self._intake.step)]
@@ -262,9 +262,6 @@ class Worker:
         """It is put back, so the lease that it came with has one attempt less."""
         if (done_lease := self._holdings.end(leased.lease_id)) is not None:
             self._recorder.release(done_lease)
-
-    def _notify_free(self, queue_ids: Iterable[int]) -> None:
-        self._notifier.ready(-queue_id for queue_id in queue_ids)
 
     async def _mark(self, attempts: Sequence[Leased]) -> set[Token]:
         return await lanes.mark_started(self._pool, self.name, [(each.lease_id, each.seq) for each in attempts])

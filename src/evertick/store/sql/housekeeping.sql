@@ -105,7 +105,8 @@ DELETE FROM requested_runs USING old WHERE requested_runs.ctid = old.ctid;
 
 -- name: purge_jobs
 -- Jobs that were deleted longer ago than history is kept, with all that is left of them; but none with a run that is
--- not over. Each job is looked for in every day since it was made: from a cold disk that takes long.
+-- not over. Each job is looked for in every day since it was made, from a cold disk that takes long, and in the one
+-- before: the clock may have been set back.
 -- Indexes: jobs_to_purge, attempts_of_run, outcomes_pkey, and each table's own by job_id.
 WITH old AS (
     SELECT job.job_id
@@ -115,7 +116,7 @@ WITH old AS (
        AND NOT EXISTS (
                SELECT FROM attempts
                 WHERE attempts.job_id = job.job_id
-                  AND attempts.seq >= microseconds(least(job.created_at, job.deleted_at))
+                  AND attempts.seq >= microseconds(least(job.created_at, job.deleted_at) - interval '1 day')
                   AND NOT EXISTS (
                           SELECT FROM outcomes
                            WHERE outcomes.lane_id = attempts.lane_id AND outcomes.seq = attempts.seq))
@@ -160,7 +161,7 @@ SELECT job_id FROM jobs WHERE job_id = ANY(:job_ids::bigint[]) ORDER BY job_id F
 
 -- name: remove_one_offs
 -- Deletes finished one-offs, locked by `lock_jobs`, of which nothing waits or runs; their history stays.
--- Attempts are looked for from the job's creation on, so that older days need not be searched.
+-- Attempts are looked for from the day before the job's creation on, so that older days need not be searched.
 -- Indexes: finished_jobs_pkey, timers_pkey, open_runs_pkey, attempts_of_run, outcomes_pkey.
 WITH removed AS (
     UPDATE jobs job
@@ -176,7 +177,7 @@ WITH removed AS (
        AND NOT EXISTS (SELECT FROM dead_letters WHERE dead_letters.job_id = job.job_id)
        AND NOT EXISTS (
                SELECT FROM attempts
-                WHERE attempts.job_id = job.job_id AND attempts.seq >= microseconds(job.created_at)
+                WHERE attempts.job_id = job.job_id AND attempts.seq >= microseconds(job.created_at - interval '1 day')
                   AND NOT EXISTS (
                           SELECT FROM outcomes
                            WHERE outcomes.lane_id = attempts.lane_id AND outcomes.seq = attempts.seq))
