@@ -85,10 +85,9 @@ async def everything(url: str, folder: Path, load: Load, **settings: str) -> Asy
         cluster.settings = settings
         try:
             await cluster.begin()
-            roles = 2 * (cluster.scheduler, cluster.direct_worker) + (cluster.dispatcher,)
-            starting = asyncio.gather(*(asyncio.to_thread(start) for start in roles))
-            address = await asyncio.to_thread(cluster.api_address)
-            await starting
+            roles = (cluster.scheduler, cluster.direct_worker)
+            starting = [asyncio.to_thread(start) for start in (*roles, *roles, cluster.dispatcher)]
+            address, _ = await asyncio.gather(asyncio.to_thread(cluster.api_address), asyncio.gather(*starting))
             await asyncio.to_thread(cluster.pull_worker, address)
             await add_jobs(cluster, load)
             async with at_work(cluster, address) as stage:
