@@ -137,7 +137,10 @@ class Worker:
         self._pool = await open_pool(self._url, max_size=CONNECTIONS, pooler=self._pooler, patience=patience.LEASE)
         try:
             self._recording = await open_pool(
-                self._url, max_size=RECORDING_CONNECTIONS, pooler=self._pooler, patience=patience.RECORD
+                self._url,
+                max_size=RECORDING_CONNECTIONS,
+                pooler=self._pooler,
+                patience=patience.record(self._lease_time),
             )
             await self._look_at_clock()
         except BaseException:
