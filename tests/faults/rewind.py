@@ -4,12 +4,8 @@ does to the newest commits.
 
 from urllib.parse import urlsplit
 
-import asyncpg
-
 from evertick.store.database import connect
 from evertick.store.embedded import DATABASE
-
-_CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1"
 
 
 class Snapshot:
@@ -20,24 +16,24 @@ class Snapshot:
         self._admin_url = url.replace(f"/{self._name}?", f"/{DATABASE}?")
 
     async def take(self) -> None:
-        await self._cut_and(f"CREATE DATABASE {self._name}_kept TEMPLATE {self._name}")
+        await self._alone(f"CREATE DATABASE {self._name}_kept TEMPLATE {self._name}")
+        await self._execute(f"ALTER DATABASE {self._name} ALLOW_CONNECTIONS true")
 
     async def rewind(self) -> None:
         """Cut all connections, and put the copy in the database's place: all that was committed since is lost."""
-        await self._cut_and(f"ALTER DATABASE {self._name} RENAME TO {self._name}_lost")
-        await self._cut_and(f"ALTER DATABASE {self._name}_kept RENAME TO {self._name}")
-        await self._cut_and(f"DROP DATABASE {self._name}_lost")
+        await self._alone(f"ALTER DATABASE {self._name} RENAME TO {self._name}_lost")
+        await self._execute(f"ALTER DATABASE {self._name}_kept RENAME TO {self._name}")
+        await self._execute(f"DROP DATABASE {self._name}_lost")
 
-    async def _cut_and(self, statement: str) -> None:
+    async def _alone(self, statement: str) -> None:
+        """Do what needs a database without connections. Nobody gets in any more."""
+        await self._execute(f"ALTER DATABASE {self._name} ALLOW_CONNECTIONS false")
+        await self._execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{self._name}'")
+        await self._execute(statement)
+
+    async def _execute(self, statement: str) -> None:
         admin = await connect(self._admin_url)
         try:
-            while True:
-                await admin.fetch(_CUT, self._name)
-                try:
-                    await admin.execute(statement)
-                except asyncpg.ObjectInUseError:
-                    continue  # someone has connected again in between
-                else:
-                    return
+            await admin.execute(statement)
         finally:
             await admin.close()

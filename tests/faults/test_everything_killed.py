@@ -35,7 +35,7 @@ async def _survive_kills(url: str, folder: Path, load: Load, rounds: int) -> Non
 
 
 async def test_dispatchers_and_schedulers_killed_in_turn_lose_no_webhook(database_url: str, tmp_path: Path) -> None:
-    await _survive_kills(database_url, tmp_path, SHORT, 4)
+    await _survive_kills(database_url, tmp_path, SHORT, 2)
 
 
 @pytest.mark.campaign

@@ -122,6 +122,18 @@ def test_the_steps_do_not_depend_on_what_was_asked_before(drawn: tuple[Schedule,
         assert steps_of(question) == steps_of(question)
 
 
+def test_a_schedule_that_would_get_too_costly_in_the_life_of_a_job_is_refused_at_once() -> None:
+    schedule = Schedule("DTSTART:19900101T000000\nRRULE:FREQ=WEEKLY;INTERVAL=2;BYDAY=MO;COUNT=100000")
+    assert schedule.next(NOW)
+    with pytest.raises(ScheduleTooCostly, match="COUNT"):
+        schedule.next(NOW + timedelta(days=100 * 366))
+    check_new(schedule, NOW, HOUR)
+    old = Schedule("DTSTART:19300101T000000\nRRULE:FREQ=WEEKLY;INTERVAL=2;BYDAY=MO;COUNT=100000")
+    assert old.next(NOW)
+    with pytest.raises(ScheduleTooCostly, match="COUNT"):
+        check_new(old, NOW, HOUR)
+
+
 def test_a_list_that_gets_too_costly_ends_early_and_says_so() -> None:
     rare = Schedule("RRULE:FREQ=MINUTELY;INTERVAL=1439;BYHOUR=2;BYMINUTE=30")
     ahead = preview(rare, NOW, 1000)

@@ -57,6 +57,19 @@ async def test_a_resume_may_run_the_newest(world: World, tenant: Tenant) -> None
     assert [(leased.fire_at, leased.reason) for leased in await world.run_all()] == [(at(3), "catch_up")]
 
 
+async def test_runs_that_an_earlier_resume_asked_for_wait_while_the_job_is_paused_again(
+    world: World, tenant: Tenant
+) -> None:
+    job = await world.minutely()
+    await pause(tenant, job.job_id)
+    await world.set_clock(at(3, 30))
+    await resume(tenant, job.job_id, Missed.RUN_ALL)
+    await pause(tenant, job.job_id)
+    assert await world.run_all() == []
+    await resume(tenant, job.job_id)
+    assert [leased.fire_at for leased in await world.run_all()] == [at(1), at(2), at(3)]
+
+
 async def test_a_resume_may_run_all_one_after_the_other_up_to_the_jobs_limit(world: World, tenant: Tenant) -> None:
     job = await world.minutely(max_missed=3, missed_window="SKIP")
     await pause(tenant, job.job_id)

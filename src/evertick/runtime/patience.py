@@ -18,7 +18,7 @@ LOAD = Patience(connection_seconds=10, command_seconds=10, lock_seconds=ROLE_LOC
 """Reads pages of timers, reaps: larger than a firing, and firing goes on meanwhile from what was loaded before."""
 LEASE = Patience(connection_seconds=10, command_seconds=5, lock_seconds=ROLE_LOCK_SECONDS)
 """Far below the lease time: what was leased unheard of is the reaper's when that has passed."""
-RECORD = Patience(connection_seconds=10, command_seconds=10, lock_seconds=ROLE_LOCK_SECONDS)
+RECORD_SECONDS = 10.0
 """A full batch of some thousand outcomes on a slow disk; sent again, what was recorded the first time is there."""
 LISTEN = Patience(connection_seconds=10, command_seconds=5, lock_seconds=ROLE_LOCK_SECONDS)
 """A probe is one round trip. Longer than the slowest line that is worth waiting for."""
@@ -39,3 +39,8 @@ def beat(lifetime: timedelta) -> Patience:
 def heartbeat(lease_time: timedelta) -> Patience:
     """For a worker whose leases run out after `lease_time`: a sixth leaves time for several tries."""
     return Patience(lease_time.total_seconds() / 3, lease_time.total_seconds() / 6, ROLE_LOCK_SECONDS)
+
+
+def record(lease_time: timedelta) -> Patience:
+    """For outcomes of leases of `lease_time`: a silent line must not cost more than a third of it."""
+    return Patience(10, min(RECORD_SECONDS, lease_time.total_seconds() / 3), ROLE_LOCK_SECONDS)

@@ -18,9 +18,8 @@ from evertick.domain.schedule.text import is_recurrence
 from evertick.runtime.courtesy import Slices, aside
 from evertick.store import jobs
 from evertick.store.database import Session
-from evertick.store.jobs import NumbersTaken
 from evertick.usecases.context import Tenant
-from evertick.usecases.drafting import Draft, Drafter, write
+from evertick.usecases.drafting import Draft, Drafter, numbered, write
 from evertick.usecases.writing import as_spec
 
 _PART = 1000
@@ -68,16 +67,15 @@ async def create_many(
     `lines` is what their author calls them; 1, 2, 3 … unless it is given.
     """
     names = lines or range(1, len(batch) + 1)
-    try:
-        creation = await _create(tenant, batch, ahead or await draft_ahead(tenant, batch), names)
-    except NumbersTaken:
-        creation = await _create(tenant, batch, await draft_ahead(tenant, batch), names)
+    given = [] if ahead is None else [ahead]
+
+    async def work() -> _Creation:
+        done = given.pop() if given else await draft_ahead(tenant, batch)
+        return await tenant.transact(lambda connection: _Creation(tenant, batch, done, names).run(connection))
+
+    creation = await numbered(work)
     tenant.notify(creation.created)
     return creation.verdicts()
-
-
-async def _create(tenant: Tenant, batch: Sequence[object], ahead: Ahead, lines: Sequence[int]) -> "_Creation":
-    return await tenant.transact(lambda connection: _Creation(tenant, batch, ahead, lines).run(connection))
 
 
 def _schedule_of(job: object) -> str:

@@ -21,6 +21,7 @@ from evertick.usecases.settling import swallowed
 from evertick.usecases.writing import job_row, with_name
 
 _T = TypeVar("_T")
+_TRIES = 5
 
 
 class Draft(NamedTuple):
@@ -85,8 +86,10 @@ async def write(connection: Connection, tenant: Tenant, drafts: Sequence[Draft],
 
 
 async def numbered(work: Callable[[], Awaitable[_T]]) -> _T:
-    """Do work that numbers jobs and writes them; from its start if other jobs have got these numbers meanwhile."""
-    try:
-        return await work()
-    except NumbersTaken:
-        return await work()
+    """Do work that numbers jobs and writes them; from its start, with new numbers, if other jobs have these."""
+    for _ in range(_TRIES - 1):
+        try:
+            return await work()
+        except NumbersTaken:
+            continue
+    return await work()

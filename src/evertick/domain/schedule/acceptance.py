@@ -3,11 +3,15 @@
 from datetime import datetime, timedelta
 
 from evertick.domain.errors import InvalidSchedule
-from evertick.domain.schedule.instants import to_us
+from evertick.domain.schedule.day_pattern import GIVE_UP_YEARS
+from evertick.domain.schedule.instants import DAY_S, SECOND_US, to_us
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.spec import Manual, Once, Soon
 from evertick.domain.schedule.ticks import END_US
 from evertick.domain.schedule.zoned import MOST_LOST
+
+_HORIZON_US = GIVE_UP_YEARS * 366 * DAY_S * SECOND_US
+"""How long a new schedule must stay within its budget."""
 
 
 def check_new(schedule: Schedule, now: datetime, grace: timedelta, shortest: timedelta = timedelta(seconds=1)) -> None:
@@ -21,9 +25,17 @@ def check_new(schedule: Schedule, now: datetime, grace: timedelta, shortest: tim
             return
     if schedule.next(now) is None:
         raise InvalidSchedule("schedule", f"never fires again: {_why_over(schedule, now)}")
+    _rehearse(schedule, to_us(now) + _HORIZON_US)
     interval = schedule.shortest_interval()
     if interval is not None and interval < shortest:
         raise InvalidSchedule("schedule", f"fires every {interval}, more often than the allowed {shortest}")
+
+
+def _rehearse(schedule: Schedule, at_us: int) -> None:
+    """Refuse now what would get too costly later: a COUNT has ever more years to count."""
+    ticks = schedule.ticks(at_us)
+    ticks.next(at_us)
+    ticks.prev(at_us)
 
 
 def _why_over(schedule: Schedule, now: datetime) -> str:

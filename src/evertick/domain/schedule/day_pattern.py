@@ -124,7 +124,7 @@ class DayPattern:
     def _count_on(self, day: int, second: int) -> int:
         """How many walls `day` holds before `second`."""
         year = from_day(day).year
-        if year not in self._years:
+        if second <= 0 or year not in self._years:
             return 0
         days, number = self._days(year), day - first_day(year)
         i = bisect_left(days, number)

@@ -137,7 +137,7 @@ class Worker:
         """Connect, and put the parts together; nothing runs yet."""
         async with AsyncExitStack() as undo:
             self._pool = await self._open_pool(undo, CONNECTIONS, patience.LEASE)
-            self._recording = await self._open_pool(undo, RECORDING_CONNECTIONS, patience.RECORD)
+            self._recording = await self._open_pool(undo, RECORDING_CONNECTIONS, patience.record(self._lease_time))
             await self._look_at_clock()
             undo.pop_all()
         self._assemble(self._pool)

@@ -273,7 +273,8 @@ SELECT :job_id::bigint, :now_at::timestamptz WHERE :is_finished::boolean
 DELETE FROM finished_jobs WHERE job_id = :job_id::bigint;
 
 -- name: pause
--- Pauses a locked job: its timer stays at the first tick that the pause swallows. Indexes: jobs_pkey, timers_pkey.
+-- Pauses a locked job: its timer stays at the first tick that the pause swallows, and runs that wait in line stay there.
+-- Indexes: jobs_pkey, timers_pkey.
 WITH paused AS (
     UPDATE jobs
        SET status = 'paused', paused_at = clock_at(), updated_at = clock_at(), pause_reason = :reason::text
@@ -281,10 +282,16 @@ WITH paused AS (
 )
 UPDATE timers
    SET due_at = 'infinity'
- WHERE partition = (:job_id::bigint & 255)::smallint AND job_id = :job_id::bigint AND kind = 'tick';
+ WHERE partition = (:job_id::bigint & 255)::smallint AND job_id = :job_id::bigint AND kind IN ('tick', 'queued');
 
 -- name: resume
--- Makes a locked job active again; its timers are set by others. Index: jobs_pkey.
+-- Makes a locked job active again, and runs that waited in line due; its tick's timer is set by others.
+-- Indexes: jobs_pkey, timers_pkey.
+WITH due AS (
+    UPDATE timers
+       SET due_at = :now_at::timestamptz
+     WHERE partition = (:job_id::bigint & 255)::smallint AND job_id = :job_id::bigint AND kind = 'queued'
+)
 UPDATE jobs
    SET status = 'active', paused_at = NULL, pause_reason = NULL, updated_at = :now_at::timestamptz
  WHERE job_id = :job_id::bigint;

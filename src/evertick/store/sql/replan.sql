@@ -43,7 +43,10 @@ SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.rule_id,
  WHERE timer.partition = :partition::smallint
    AND (timer.job_id, timer.kind, timer.fire_at)
        > (:page_id::bigint, :page_kind::text::timer_kind, :page_at::timestamptz)
-   AND CASE WHEN timer.kind = 'tick' THEN timer.fire_at ELSE timer.due_at END > :now_at::timestamptz
+   AND CASE
+           WHEN timer.kind = 'tick' THEN timer.fire_at > :now_at::timestamptz
+           ELSE timer.due_at > :now_at::timestamptz AND timer.due_at < 'infinity'  -- else it waits for a resume
+       END
  ORDER BY timer.job_id, timer.kind, timer.fire_at
  LIMIT :most::integer;
 
