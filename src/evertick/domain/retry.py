@@ -81,6 +81,10 @@ class RetryPolicy:
         if self.max_delay < self.delay:
             raise InvalidInput("retry_max_delay_seconds", "must be at least retry_delay_seconds")
 
+    def is_last_try(self, attempt: int) -> bool:
+        """Whether the run ends in a dead letter if this attempt fails or is lost."""
+        return attempt > self.max_retries
+
 
 @dataclass(frozen=True, slots=True)
 class Ended:
@@ -111,15 +115,10 @@ def decide(policy: RetryPolicy, run: RunKey, ended: Ended) -> Decision:
 def _after_failure(policy: RetryPolicy, run: RunKey, ended: Ended) -> Retry | GiveUp:
     if not ended.retryable:
         return GiveUp(GiveUpReason.NOT_RETRYABLE)
-    if is_last_try(policy, ended.attempt):
+    if policy.is_last_try(ended.attempt):
         return GiveUp(GiveUpReason.EXHAUSTED)
     delay = max(backoff_delay(policy, run, ended.attempt), _spread_wait(run, ended))
     return Retry(ended.attempt + 1, delay)
-
-
-def is_last_try(policy: RetryPolicy, attempt: int) -> bool:
-    """Whether the run ends in a dead letter if this attempt fails or is lost."""
-    return attempt > policy.max_retries
 
 
 def backoff_delay(policy: RetryPolicy, run: RunKey, attempt: int) -> timedelta:

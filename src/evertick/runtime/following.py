@@ -6,7 +6,6 @@ from typing import assert_never
 
 import msgspec
 
-from evertick.domain import retry as retry_rules
 from evertick.domain.ids import RunKey
 from evertick.domain.policies import Backoff
 from evertick.domain.retry import Defer, Done, Ended, GiveUp, Retry, RetryPolicy, decide
@@ -30,7 +29,7 @@ def follow(retry: str, job_id: int, fire_at: datetime, ended: Ended) -> Again | 
 
 def is_last_try(retry: str, attempt: int) -> bool:
     """Whether the run of a job with this policy ends in a dead letter if this attempt fails or is lost."""
-    return retry_rules.is_last_try(_policy(retry), attempt)
+    return _policy(retry).is_last_try(attempt)
 
 
 @functools.lru_cache(maxsize=1024)

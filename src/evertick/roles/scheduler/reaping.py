@@ -19,11 +19,11 @@ from evertick.roles.scheduler.grace import Grace
 from evertick.roles.scheduler.state import State
 from evertick.roles.scheduler.sweeping import Sweeping
 from evertick.runtime.clock import now_of
-from evertick.runtime.following import follow, is_last_try
+from evertick.runtime.following import follow
 from evertick.store import lanes, outcomes, sweeps
 from evertick.store.database import is_lock_timeout
 from evertick.store.lanes import PutBack
-from evertick.store.outcomes import Ending, Lost, Recorded, Token
+from evertick.store.outcomes import Dead, Ending, Lost, Recorded, Token
 
 logger = logging.getLogger("evertick.scheduler")
 
@@ -142,7 +142,7 @@ class Reaping:
     async def _retry_busy(self) -> None:
         busy, self._busy = self._busy, []
         for each in busy:
-            if self._monotonic() < each.until:  # else the next reaper of our own lease ends them
+            if self._monotonic() < each.until:  # else whoever reaps our own lease ends them
                 await self._record(each.worker, each.endings, each.leases)
 
     async def _record(self, worker: str, endings: list[Ending], leases: list[int]) -> None:
@@ -178,4 +178,5 @@ def _token(ending: Ending) -> Token:
 
 def _is_to_be_put_back(lost: Lost) -> bool:
     """Whether an attempt's loss would end its run although it was never started, and its job is still there."""
-    return is_last_try(lost.retry, lost.attempt) and not lost.is_marked and lost.handler is not None
+    follows = follow(lost.retry, lost.job_id, lost.fire_at, Ended(Outcome.LOST, lost.attempt))
+    return isinstance(follows, Dead) and not lost.is_marked and lost.handler is not None
