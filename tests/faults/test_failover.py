@@ -31,10 +31,11 @@ async def _lossy(pair: Pair, folder: Path, load: Load) -> Report:
         await cluster.close_connections()
         pair.primary.kill()
         kept = await pair.standby.ask(EPOCHS)
+        # Before the promotion: right after it workers record again.
+        assert await pair.standby.ask(OUTCOMES) < done + load.jobs
         await pair.promote()
         promoted_us = time.time_ns() // 1000
         await cluster.open()
-        assert await cluster.value(OUTCOMES) < done + load.jobs
         report = await stage.end(await lanes.clock(cluster.pool))
         final = await cluster.value(EPOCHS)
         fallen = [each for each, epoch in enumerate(epochs) if final[each] < epoch]
