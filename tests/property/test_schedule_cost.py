@@ -177,6 +177,18 @@ def test_too_many_dates_are_refused() -> None:
         Schedule(text)
 
 
+def test_a_recurrence_does_not_load_hundreds_of_zones() -> None:
+    dates = "\n".join(f"RDATE;TZID={name}:20270101" for name in sorted(tzdb.names())[:60])
+    with pytest.raises(InvalidSchedule, match="at most 10 different TZID"):
+        Schedule(f"RRULE:FREQ=DAILY\n{dates}")
+
+
+def test_hundreds_of_listed_weekdays_are_refused() -> None:
+    days = ",".join(f"{nth}{day}" for nth in range(1, 53) for day in ("MO", "TU", "WE", "TH", "FR", "SA", "SU"))
+    with pytest.raises(ScheduleTooCostly, match="weekdays that BYDAY lists"):
+        Schedule(f"RRULE:FREQ=YEARLY;BYDAY={days}")
+
+
 def test_a_huge_text_is_refused_before_it_is_read() -> None:
     with pytest.raises(InvalidSchedule, match="at most 8192 characters"):
         Schedule("0 0 * * *" + " " * 100_000)

@@ -110,7 +110,8 @@ class DayPattern:
     def _count_days(self, low: int, high: int) -> int:
         """How many walls the days [low, high) hold."""
         total = 0
-        for year in self._years[_index(self._years, from_day(low).year) : _index(self._years, from_day(high).year + 1)]:
+        first, end = from_day(low).year, from_day(high - 1).year + 1
+        for year in self._years[_index(self._years, first) : _index(self._years, end)]:
             start, days = first_day(year), self._days(year)
             i, j = bisect_left(days, low - start), bisect_left(days, high - start)
             if self._times.uniform:

@@ -9,7 +9,7 @@ from datetime import date, datetime
 
 from dateutil import rrule as dateutil_rrule
 
-from evertick.domain.schedule.budget import spend_up_to
+from evertick.domain.schedule.budget import spend, spend_up_to
 from evertick.domain.schedule.day_pattern import ALL_YEARS, Days, every_day_of
 from evertick.domain.schedule.instants import DAY_S, FIRST_YEAR, LAST_YEAR, LIKE_YEARS, first_day, from_day, to_day
 from evertick.domain.schedule.rrule_spec import ALL_WEEKDAYS, RRule
@@ -20,6 +20,7 @@ KEPT_YEARS = 4
 
 _DAYS_PER_STEP = 8
 """Days of a year that are compared in one step of the budget."""
+_LISTED_DAY_STEPS, _FEW_LISTED_DAYS = 42, 20
 _PERIOD_STEPS = 3
 """What it costs to look at one week or month."""
 PASSING_PERIODS = "years of which INTERVAL and BYSETPOS choose the days"
@@ -41,6 +42,8 @@ def aligned_days(rule: RRule) -> Days:
         months = _visited_months(rule, months)
         if not months:
             return lambda _: ()
+    # dateutil takes long over a long BYDAY, in each of the calendars that a year can have.
+    spend(_LISTED_DAY_STEPS * max(0, len(rule.byday) - _FEW_LISTED_DAYS), "the weekdays that BYDAY lists")
     find = _days_of_year(rule.wkst, months, *_day_parts(rule))
     number_of = period_number(rule)
     if number_of is None:

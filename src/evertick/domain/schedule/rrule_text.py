@@ -10,6 +10,7 @@ from evertick.domain.schedule.instants import DAY_S, FIRST_YEAR, LAST_YEAR, to_u
 from evertick.domain.schedule.zone import Zone, zone as load_zone
 
 MOST_CHARACTERS = 8192
+MOST_ZONES = 10
 MOST_DATES = 500
 """RDATE and EXDATE together: each is looked up when the rule is read and may be passed over by every search."""
 MOST_COUNT = 100_000
@@ -95,6 +96,9 @@ def read(text: str, zone: Zone) -> Parts:
     rules = [match[3] for match in matches if match[1].upper() == "RRULE"]
     if len(rules) != 1:
         raise _bad(f"exactly one RRULE line is needed, this has {len(rules)}")
+    zones = {match[2].upper() for match in matches if match[2]}
+    if len(zones) > MOST_ZONES:  # before any is loaded
+        raise _bad(f"a recurrence has at most {MOST_ZONES} different TZID or VALUE, not {len(zones)}")
     parts = _read_rule(rules[0])
     for match in matches:
         name = match[1].upper()
