@@ -74,7 +74,7 @@ class Holdings:
             self._leases.pop(lease_id, None)
 
     def keep(self, lease_ids: Collection[int]) -> None:
-        """These have an ending that could not be recorded yet: they are extended, though nothing may be open in them."""
+        """These have an ending that could not be recorded yet: they are extended, even with nothing open in them."""
         if lease_ids or self._unrecorded:
             self._unrecorded = [Lease(lease_id, 0) for lease_id in lease_ids if lease_id not in self._leases]
 
