@@ -17,8 +17,9 @@ from evertick.config import Settings
 from evertick.domain.errors import EvertickError, InvalidInput
 from evertick.roles.dispatcher import Dispatcher
 from evertick.roles.dispatcher.settings import egress_of, seal_of
-from evertick.roles.janitor import Janitor
+from evertick.roles.janitor import JANITOR_CONNECTIONS, Janitor
 from evertick.roles.scheduler import Scheduler
+from evertick.runtime import patience
 from evertick.runtime.loop import Loop
 from evertick.runtime.wakeups import Notifier
 from evertick.store import tenants
@@ -32,7 +33,6 @@ from evertick.usecases.tenants import shortest_of
 
 logger = logging.getLogger("evertick")
 
-JANITOR_CONNECTIONS = 2
 NURSE_SECONDS = 1.0
 ACTING_CONNECTIONS = 2
 DELIVERY_GRACE = timedelta(seconds=20)
@@ -151,7 +151,9 @@ async def running(url: str, node: str, roles: Collection[Role], settings: Settin
         if settings.database_url is None:
             await stack.enter_async_context(_kept_alive(EmbeddedServer(data_dir_of(settings))))
         if Role.JANITOR in roles:
-            pool = await stack.enter_async_context(await open_pool(url, max_size=JANITOR_CONNECTIONS))
+            pool = await stack.enter_async_context(
+                await open_pool(url, max_size=JANITOR_CONNECTIONS, patience=patience.HOUSEKEEPING)
+            )
             janitor = Janitor(pool, history=settings.history)
             await janitor.keep_house(thoroughly=False)
             janitor.start()

@@ -22,7 +22,7 @@ async def others(database_url: str) -> AsyncIterator[list[asyncpg.Connection]]:
 
 
 async def two_leases(connection: asyncpg.Connection) -> set[int]:
-    """Two leases of `w` with nothing open in them, in the table in the opposite order of their ids; returns the lanes."""
+    """Two leases of `w` with nothing open in them, in the table against the order of their ids; returns the lanes."""
     holder = Holder(connection)
     await holder.take(7)
     lane_ids: set[int] = set()

@@ -22,6 +22,8 @@ RECORD = Patience(connection_seconds=10, command_seconds=10, lock_seconds=ROLE_L
 """A full batch of some thousand outcomes on a slow disk; sent again, what was recorded the first time is there."""
 LISTEN = Patience(connection_seconds=10, command_seconds=5, lock_seconds=ROLE_LOCK_SECONDS)
 """A probe is one round trip. Longer than the slowest line that is worth waiting for."""
+HOUSEKEEPING = Patience(connection_seconds=60, command_seconds=60, lock_seconds=20)
+"""Large batches on cold disks, for which nobody waits. One that takes longer is tried again with fewer rows."""
 API = Patience(connection_seconds=5, command_seconds=10, lock_seconds=3)
 """A client waits, and gets its 503 while it is still there."""
 READINESS_SECONDS = 3.0

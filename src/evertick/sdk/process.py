@@ -10,11 +10,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from evertick.config import Settings
-from evertick.roles.janitor import Janitor
+from evertick.roles.janitor import JANITOR_CONNECTIONS, Janitor
 from evertick.roles.scheduler import Scheduler
 from evertick.roles.worker.worker import Worker
+from evertick.runtime import patience
 from evertick.sdk.declarations import APP_LABEL, Declarations
 from evertick.sdk.link import Link
+from evertick.store.database import close_pool, open_pool
 from evertick.usecases.context import MOST_PER_PAGE, Tenant
 from evertick.usecases.edit import put
 from evertick.usecases.jobs import list_jobs
@@ -68,7 +70,9 @@ async def at_work(
     _collect_less_often()
     async with AsyncExitStack() as stack:
         if schedules:
-            janitor = Janitor(link.pool, history=settings.history)
+            pool = await open_pool(link.url, max_size=JANITOR_CONNECTIONS, patience=patience.HOUSEKEEPING)
+            stack.push_async_callback(close_pool, pool)
+            janitor = Janitor(pool, history=settings.history)
             await janitor.keep_house(thoroughly=False)
             janitor.start()
             stack.push_async_callback(janitor.stop)

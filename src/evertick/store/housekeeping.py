@@ -183,7 +183,9 @@ async def stale_statistics(pool: Pool) -> list[str]:
 
 
 async def analyze(pool: Pool, table: str) -> None:
-    await pool.execute(_SQL[f"analyze_{table}"].text, timeout=_ANALYZE_SECONDS)
+    async with pool.acquire() as connection, connection.transaction():
+        await connection.execute(f"SET LOCAL statement_timeout = '{_ANALYZE_SECONDS}s'")
+        await connection.execute(_SQL[f"analyze_{table}"].text, timeout=_ANALYZE_SECONDS)
 
 
 @asynccontextmanager

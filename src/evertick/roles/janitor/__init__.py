@@ -1,5 +1,5 @@
 """The janitor: keeps the database fit for the others."""
 
-from evertick.roles.janitor.janitor import Janitor, Report
+from evertick.roles.janitor.janitor import JANITOR_CONNECTIONS, Janitor, Report
 
-__all__ = ["Janitor", "Report"]
+__all__ = ["JANITOR_CONNECTIONS", "Janitor", "Report"]

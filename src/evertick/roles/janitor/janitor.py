@@ -38,6 +38,8 @@ logger = logging.getLogger("evertick.janitor")
 DEFAULT_HISTORY = timedelta(days=90)
 DEFAULT_AHEAD = 3
 EVERY_SECONDS = 60.0
+JANITOR_CONNECTIONS = 2
+"""One keeps its turn, and one works."""
 HEALING_SECONDS = 0.2
 """Of each minute, until all jobs were seen: ten million take more than half a minute in all, and to be idle should cost
 next to nothing."""
@@ -65,7 +67,7 @@ class Report:
 
 
 class Janitor:
-    """One janitor. It needs two connections of the pool at a time."""
+    """One janitor. It needs `JANITOR_CONNECTIONS` of the pool at a time."""
 
     def __init__(self, pool: Pool, *, history: timedelta = DEFAULT_HISTORY, ahead: int = DEFAULT_AHEAD) -> None:
         require_at_least("history", history, timedelta(days=1))

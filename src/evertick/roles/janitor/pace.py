@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TypeVar
 
+from evertick.store.database import was_too_slow
+
 logger = logging.getLogger("evertick.janitor")
 
 FIRST = 500
@@ -27,14 +29,14 @@ class Pace:
     asked: int = 0  # in the last batch
 
     async def take(self, batch: Callable[[int], Awaitable[Result]]) -> Result:
-        """Do one batch. One that runs into its time-out was rolled back, and is tried again with fewer rows."""
+        """Do one batch. One that the server gave up, or that had no answer, is tried again with fewer rows."""
         while True:
             self.asked = rows = min(self.rows, MOST)
             began = monotonic()
             try:
                 result = await batch(rows)
-            except TimeoutError:
-                if rows == 1:
+            except Exception as error:
+                if rows == 1 or not (isinstance(error, TimeoutError) or was_too_slow(error)):
                     raise
                 self.rows = max(1, rows // TIMEOUT_SHRINKS)
                 logger.warning("%d rows at once took too long: going on with %d", rows, self.rows)
