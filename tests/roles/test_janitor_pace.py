@@ -6,6 +6,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
+from engine import add_job
 from evertick.roles.janitor import Janitor, chores, pace
 from evertick.roles.janitor.chores import Paces
 from evertick.roles.janitor.pace import FIRST, MOST, Pace
@@ -19,7 +20,8 @@ DAY = timedelta(days=1)
 class Disk:
     """Work whose rows take so many seconds each, and which times out after a minute."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float, error: type[Exception] = TimeoutError) -> None:
+        self.error = error
         self.now = 0.0
         self.seconds = seconds
         self.sizes: list[int] = []
@@ -29,7 +31,7 @@ class Disk:
         self.sizes.append(rows)
         self.now += min(rows * self.seconds, 60.0)
         if rows * self.seconds > 60.0:
-            raise TimeoutError
+            raise self.error
         return rows
 
 
@@ -48,8 +50,11 @@ async def test_batches_from_a_cold_disk_shrink_until_they_take_a_second(monkeypa
     assert disk.sizes[-1] == 10
 
 
-async def test_a_batch_that_timed_out_is_tried_again_with_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    disk, own = Disk(monkeypatch, 5.0), Pace()
+@pytest.mark.parametrize("error", [TimeoutError, asyncpg.QueryCanceledError])
+async def test_a_batch_that_timed_out_is_tried_again_with_fewer_rows(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    disk, own = Disk(monkeypatch, 5.0, error), Pace()
     assert await own.take(disk.read) == 5
     assert disk.sizes == [500, 50, 5]
     await own.take(disk.read)
@@ -94,6 +99,19 @@ async def test_a_sweep_that_runs_out_of_time_goes_on_in_the_next_round(
     assert janitor._paces.is_cut
     purged = [(await janitor.keep_house()).jobs_purged for _ in range(3)]
     assert sum(purged) == 3
+
+
+async def test_statistics_may_take_longer_than_other_statements(
+    database_url: str, connection: asyncpg.Connection
+) -> None:
+    of = "FUNCTION weighed(id bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS"
+    await connection.execute(f"CREATE {of} 'BEGIN RETURN id; END'")
+    await connection.execute("CREATE INDEX timers_weighed ON timers (evertick.weighed(job_id))")
+    await add_job(connection)
+    await connection.execute(f"CREATE OR REPLACE {of} 'BEGIN PERFORM pg_sleep(2.5); RETURN id; END'")
+    async with await open_pool(database_url, patience=Patience(10, 2, 10)) as pool:
+        await housekeeping.analyze(pool, "timers")
+    assert await connection.fetchval("SELECT count(*) FROM pg_stats WHERE tablename = 'timers'") > 0
 
 
 async def test_a_day_can_be_added_on_a_connection_or_on_a_pool(pool: Pool, connection: asyncpg.Connection) -> None:

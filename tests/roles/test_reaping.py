@@ -1,7 +1,8 @@
 """What becomes of leases that ran out, by the scheduler's own clock and the database's."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
+from typing import Any
 
 import asyncpg
 import pytest
@@ -10,9 +11,10 @@ from engine import AGAIN, LEASE, Holder, Job, Planned, add_job, ending_of, lease
 from evertick.roles.scheduler import Scheduler
 from evertick.roles.scheduler.reaping import Reaping
 from evertick.roles.scheduler.sweeping import AGE, Sweeping
-from evertick.store import lanes, outcomes
-from evertick.store.database import connect
+from evertick.store import lanes, outcomes, sweeps
+from evertick.store.database import Pool, connect
 from evertick.store.lanes import Leased, PutBack
+from evertick.store.outcomes import Ending, Recorded
 
 HOUR = timedelta(hours=1)
 ONCE = '{"max_retries": 0, "backoff": "fixed", "delay_seconds": 1, "max_delay_seconds": 1}'
@@ -215,6 +217,51 @@ async def test_an_attempt_that_is_just_being_cancelled_holds_up_no_other(
     assert await world.results() == ["lost", "cancelled", "lost"]
     await world.run(LEASE + timedelta(seconds=5))
     assert await world.workers() == []
+
+
+async def test_a_batch_that_takes_too_long_is_ended_in_smaller_ones(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.leased(*[await add_job(world.connection) for _ in range(3)])
+    record = outcomes.record
+
+    async def slow(connection: Pool, worker: str, endings: Sequence[Ending], *rest: Any, **options: Any) -> Recorded:
+        if len(endings) > 1:
+            raise asyncpg.QueryCanceledError
+        return await record(connection, worker, endings, *rest, **options)
+
+    monkeypatch.setattr(outcomes, "record", slow)
+    await world.run(LEASE + timedelta(seconds=5))
+    assert await world.results() == ["lost"] * 3
+
+
+async def test_a_retry_policy_that_cannot_be_read_holds_up_nobody(world: World) -> None:
+    jobs = [await add_job(world.connection) for _ in range(3)]
+    leased = await world.leased(*jobs)
+    await world.connection.execute(
+        """UPDATE job_versions SET retry = '{"backoff": "of a later version"}' WHERE job_id = $1""", jobs[1].job_id
+    )
+    assert len(leased) == 3
+    await world.run(LEASE + timedelta(seconds=5))
+    assert await world.results() == ["lost"] * 3
+    assert [kind for kind, _ in await timers_of(world.connection, jobs[1])] == ["tick", "retry"]
+
+
+async def test_a_sweep_that_fails_does_not_keep_leases_from_being_reaped(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.leased(await add_job(world.connection))
+
+    async def too_slow(*_: object, **__: object) -> None:
+        raise asyncpg.QueryCanceledError
+
+    monkeypatch.setattr(sweeps, "look", too_slow)
+    world.reaping._sweep_due = world.seconds + (LEASE - timedelta(seconds=5)).total_seconds()
+    await world.run(LEASE - timedelta(seconds=10))
+    with pytest.raises(asyncpg.QueryCanceledError):
+        await world.run(timedelta(seconds=5))
+    await world.run(timedelta(seconds=10))
+    assert await world.results() == ["lost"]
 
 
 async def test_what_stays_locked_for_longer_than_the_reapers_lease_is_reaped_again(

@@ -300,3 +300,29 @@ async def test_over_a_slow_line_a_lease_does_not_wait_for_the_one_before(
     may_answer.set()
     await step
     assert bench.jobs == [first.job_id, second.job_id, first.job_id]
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError(), asyncpg.DataError()])
+async def test_what_others_cannot_read_is_not_forgotten_while_something_is_read_again(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Over a slow line several leases are under way: a range that nobody reads would be held until the worker ends."""
+    earlier, later = [Range(lease_id, 1 << 10, lease_id, lease_id, 1) for lease_id in (1, 2)]
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    async def fail(_: object, ranges: Sequence[Range]) -> list[Leased]:
+        if earlier in ranges:
+            asked.set()
+            await answered.wait()
+        raise error
+
+    monkeypatch.setattr(lanes, "read", fail)
+    own = reading.Reading(pool, lambda: 0.0)
+    own.unread = [earlier]
+    again = asyncio.create_task(own.read_again())
+    await asked.wait()
+    await own.read([later])
+    answered.set()
+    await asyncio.wait([again])
+    assert sorted(own.unread) == [earlier, later]
+    assert again.exception() is (error if isinstance(error, OSError) else None)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import asyncpg
@@ -15,6 +16,8 @@ from evertick.store import outcomes
 from evertick.store.database import connect
 from evertick.store.outcomes import Ending, Recorded
 from roles.workshop import Workshop
+
+BEAT = timedelta(seconds=1)
 
 
 @asynccontextmanager
@@ -204,3 +207,32 @@ async def test_one_that_is_locked_for_long_does_not_keep_the_worker_from_leasing
         now += 60
         await workshop.until_ended(held)
         await other.execute("BEGIN")
+
+
+async def test_the_lease_of_an_ending_that_waits_is_kept(workshop: Workshop) -> None:
+    """Else a reaper would have its attempt as soon as the lock is gone, and what was done would be done again."""
+    held = await workshop.ready()
+    async with (
+        workshop.started({"handle": gated(succeed)}, lease_time=3 * BEAT) as worker,
+        another(workshop) as other,
+    ):
+        await until_leased(worker, 1)
+        await lock_run(other, held)
+        Gate.opened.set()
+
+        async def is_apart() -> bool:
+            return len(worker._recorder._apart) == 1
+
+        await until(is_apart)
+        runs_out = "SELECT expires_at FROM leases"
+        before_at = await workshop.connection.fetchval(runs_out)
+
+        async def is_extended() -> bool:
+            return bool(await workshop.connection.fetchval(f"{runs_out} WHERE expires_at > $1", before_at + BEAT))
+
+        await until(is_extended)
+        await other.execute("ROLLBACK")
+        await workshop.until_ended(held)
+        await until(workshop.has_no_leases)
+        await other.execute("BEGIN")
+    assert await workshop.results(held) == ["success"]

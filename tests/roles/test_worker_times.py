@@ -8,9 +8,12 @@ from typing import NoReturn
 
 import pytest
 
-from engine import PATIENCE_SECONDS, until
+from engine import PATIENCE_SECONDS, lease, until
 from evertick.roles.worker import execution
 from evertick.roles.worker.run import Run
+from evertick.roles.worker.worker import LEASE_TIME
+from evertick.runtime import patience
+from evertick.store import lanes
 from evertick.store.database import connect
 from roles.workshop import Workshop, reap, within_patience
 
@@ -206,3 +209,24 @@ async def test_many_failures_at_once_are_all_recorded(workshop: Workshop) -> Non
     assert await workshop.results(job) == ["failed"] * 200
     assert len(await workshop.retries(job)) == 200
     assert worker.figures.failed == 200
+
+
+async def test_a_heartbeat_waits_for_what_its_worker_commits(workshop: Workshop) -> None:
+    """One that gave up soon would hardly ever come between the commits of a slow disk, and the leases would run out."""
+    job = await workshop.ready()
+    [leased] = await lease(workshop.connection, job, worker="w")
+    beating = await connect(workshop.url, patience=patience.heartbeat(LEASE_TIME))
+    async with workshop.connection.transaction():
+        await workshop.connection.execute("SELECT FROM leases FOR UPDATE")
+        beat = asyncio.create_task(lanes.extend(beating, "w", LEASE_TIME, [leased.lease_id]))
+
+        async def has_waited() -> bool:
+            asked = (
+                "SELECT clock_timestamp() - query_start > $2 FROM pg_stat_activity WHERE pid = $1 AND state = 'active'"
+            )
+            is_long = await workshop.connection.fetchval(asked, beating.get_server_pid(), timedelta(seconds=1))
+            return beat.done() or bool(is_long)
+
+        await until(has_waited)
+    assert await beat == {leased.lease_id}
+    await beating.close()

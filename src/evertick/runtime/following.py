@@ -1,16 +1,20 @@
 """What follows an attempt, by its job's stored policy: the same for whoever ends it."""
 
 import functools
+import logging
 from datetime import datetime, timedelta
 from typing import assert_never
 
 import msgspec
 
+from evertick.domain.errors import InvalidInput
 from evertick.domain.ids import RunKey
 from evertick.domain.policies import Backoff
 from evertick.domain.retry import Defer, Done, Ended, GiveUp, Retry, RetryPolicy, decide
 from evertick.domain.schedule.instants import to_us
 from evertick.store.outcomes import Again, Dead
+
+logger = logging.getLogger("evertick")
 
 
 def follow(retry: str, job_id: int, fire_at: datetime, ended: Ended) -> Again | Dead | None:
@@ -34,10 +38,15 @@ def is_last_try(retry: str, attempt: int) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _policy(text: str) -> RetryPolicy:
-    stored = msgspec.json.decode(text)
-    return RetryPolicy(
-        stored["max_retries"],
-        Backoff(stored["backoff"]),
-        timedelta(seconds=stored["delay_seconds"]),
-        timedelta(seconds=stored["max_delay_seconds"]),
-    )
+    """The policy in a text. For one that cannot be read the defaults stand: its attempts must come to their end."""
+    try:
+        stored = msgspec.json.decode(text)
+        return RetryPolicy(
+            stored["max_retries"],
+            Backoff(stored["backoff"]),
+            timedelta(seconds=stored["delay_seconds"]),
+            timedelta(seconds=stored["max_delay_seconds"]),
+        )
+    except (msgspec.DecodeError, InvalidInput, LookupError, TypeError, ValueError, OverflowError) as error:
+        logger.error("the retry policy %.200s cannot be read, so the defaults stand: %r", text, error)  # noqa: TRY400 - the row is at fault
+        return RetryPolicy()

@@ -38,7 +38,8 @@ def beat(lifetime: timedelta) -> Patience:
 
 def heartbeat(lease_time: timedelta) -> Patience:
     """For a worker whose leases run out after `lease_time`: a sixth leaves time for several tries."""
-    return Patience(lease_time.total_seconds() / 3, lease_time.total_seconds() / 6, ROLE_LOCK_SECONDS)
+    # No user has its leases locked, but the worker itself does while it commits, on a slow disk for long.
+    return Patience(lease_time.total_seconds() / 3, lease_time.total_seconds() / 6, lease_time.total_seconds() / 6)
 
 
 def record(lease_time: timedelta) -> Patience:

@@ -183,7 +183,16 @@ async def stale_statistics(pool: Pool) -> list[str]:
 
 
 async def analyze(pool: Pool, table: str) -> None:
-    await pool.execute(_SQL[f"analyze_{table}"].text, timeout=_ANALYZE_SECONDS)
+    async with without_haste(pool) as connection:
+        await connection.execute(_SQL[f"analyze_{table}"].text, timeout=_ANALYZE_SECONDS)
+
+
+@asynccontextmanager
+async def without_haste(pool: Pool) -> AsyncIterator[Session]:
+    """A transaction for a statement with a time-out of its own, which is longer than the server's for the others."""
+    async with pool.acquire() as connection, connection.transaction():
+        await connection.execute("SET LOCAL statement_timeout = 0")
+        yield connection
 
 
 @asynccontextmanager

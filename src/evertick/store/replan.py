@@ -7,6 +7,7 @@ from typing import NamedTuple
 from evertick.domain.ids import PARTITIONS
 from evertick.store import statements
 from evertick.store.database import Pool, Session
+from evertick.store.housekeeping import without_haste
 from evertick.store.statements import Connection
 
 _SQL = statements.load("replan")
@@ -71,7 +72,8 @@ FIRST_FINISHED = FinishedAhead(0, _BEGINNING_AT, _BEGINNING_AT, "", "", has_run=
 
 async def note_ran(pool: Pool, after_at: datetime) -> None:
     """Note which ticks after an instant may have run already, so that they do not run again."""
-    await pool.execute(_SQL["note_ran"].text, after_at, timeout=_NOTE_SECONDS)
+    async with without_haste(pool) as connection:
+        await connection.execute(_SQL["note_ran"].text, after_at, timeout=_NOTE_SECONDS)
 
 
 async def page(pool: Pool, partition: int, now_at: datetime, after: AheadTimer, most: int) -> list[AheadTimer]:

@@ -17,13 +17,13 @@ from evertick.domain.retry import Ended
 from evertick.domain.states import Outcome
 from evertick.roles.scheduler.grace import Grace
 from evertick.roles.scheduler.state import State
-from evertick.roles.scheduler.sweeping import Sweeping
+from evertick.roles.scheduler.sweeping import ROUND_SECONDS, Sweeping
 from evertick.runtime.clock import now_of
 from evertick.runtime.following import follow
 from evertick.store import lanes, outcomes, sweeps
-from evertick.store.database import is_lock_timeout
+from evertick.store.database import is_lock_timeout, is_transient, was_rolled_back, was_too_slow
 from evertick.store.lanes import PutBack
-from evertick.store.outcomes import Dead, Ending, Lost, Recorded, Token
+from evertick.store.outcomes import Again, Dead, Ending, Lost, Recorded, Token
 
 logger = logging.getLogger("evertick.scheduler")
 
@@ -67,8 +67,11 @@ class Reaping:
         try:
             reaped = await self.reap()
             await self._sweep()
-        except BaseException:
-            self._grace.interrupt()
+        except BaseException as error:
+            if is_transient(error) or not was_rolled_back(
+                error
+            ):  # else the database answered, with an error of its own
+                self._grace.interrupt()
             raise
         return 0 if reaped else EVERY_SECONDS
 
@@ -87,8 +90,11 @@ class Reaping:
             most=LEASES_AT_ONCE,
             latest_at=self._grace.latest_at(),
         )
-        for worker in {each.worker for each in found}:
-            await self._end(worker, [each for each in found if each.worker == worker])
+        by_worker: dict[str, list[Lost]] = {}
+        for each in found:
+            by_worker.setdefault(each.worker, []).append(each)
+        for worker, lost in by_worker.items():
+            await self._end(worker, lost)
         return len({each.lease_id for each in found})
 
     async def _rebase(self, *, at_once: bool) -> None:
@@ -101,16 +107,25 @@ class Reaping:
 
     async def _sweep(self) -> None:
         if self._monotonic() >= self._sweep_due:
+            self._sweep_due = self._monotonic() + ROUND_SECONDS  # should it fail: what it takes is not the reaper's
             self._sweep_due = self._monotonic() + await self._sweeping.sweep(self._grace.over())
 
     async def _end(self, worker: str, found: list[Lost]) -> None:
-        open_ones = [each for each in found if each.lane_id is not None]
-        unstarted = [each for each in open_ones if _is_to_be_put_back(each)]
+        unstarted: list[Lost] = []
+        endings: list[Ending] = []
+        for each in found:
+            if each.lane_id is None:
+                continue
+            then = follow(each.retry, each.job_id, each.fire_at, Ended(Outcome.LOST, each.attempt))
+            # Its loss would end its run although it was never started; its job is still there.
+            if isinstance(then, Dead) and not each.is_marked and each.handler is not None:
+                unstarted.append(each)
+            else:
+                endings.append(self._ending(each, then))
         await self._put_back(worker, unstarted)
-        endings = [self._ending(each) for each in open_ones if each not in unstarted]
         await self._record(worker, endings, list({each.lease_id for each in found}))
 
-    def _ending(self, lost: Lost) -> Ending:
+    def _ending(self, lost: Lost, then: Again | Dead | None) -> Ending:
         assert lost.lane_id is not None
         return Ending(
             lost.lane_id,
@@ -123,7 +138,7 @@ class Reaping:
             started_at=None,
             finished_at=now_of(self._state.clock),
             error="the lease ran out: its worker was lost",
-            then=follow(lost.retry, lost.job_id, lost.fire_at, Ended(Outcome.LOST, lost.attempt)),
+            then=then,
             is_listed=lost.is_listed,
         )
 
@@ -143,11 +158,11 @@ class Reaping:
         busy, self._busy = self._busy, []
         for each in busy:
             if self._monotonic() < each.until:  # else whoever reaps our own lease ends them
-                await self._record(each.worker, each.endings, each.leases)
+                await self._record(each.worker, each.endings, each.leases, each.until)
 
-    async def _record(self, worker: str, endings: list[Ending], leases: list[int]) -> None:
+    async def _record(self, worker: str, endings: list[Ending], leases: list[int], until: float | None = None) -> None:
         # As long as our lease certainly is ours: somebody else may have started the attempts after that.
-        until = self._monotonic() + self._lease_time.total_seconds() / 2
+        until = self._monotonic() + self._lease_time.total_seconds() / 2 if until is None else until
         stale, busy = await self._write(worker, endings, leases)
         if busy:
             rest = [ending for ending in endings if (ending.lane_id, ending.seq) in busy]
@@ -162,10 +177,11 @@ class Reaping:
         try:
             return await outcomes.record(self._state.pool, worker, endings, leases, holder=self._state.node)
         except Exception as error:
-            if not is_lock_timeout(error) or not endings:
+            is_single = len(endings) == 1
+            if is_single and is_lock_timeout(error):
+                return Recorded(set(), {_token(endings[0])})
+            if not endings or is_single or not (is_lock_timeout(error) or was_too_slow(error)):
                 raise
-        if len(endings) == 1:
-            return Recorded(set(), {_token(endings[0])})
         middle = len(endings) // 2
         # The leases stay: they run out in turn, and there is nothing open in them then.
         first, second = [await self._write(worker, half, []) for half in (endings[:middle], endings[middle:])]
@@ -174,9 +190,3 @@ class Reaping:
 
 def _token(ending: Ending) -> Token:
     return ending.lane_id, ending.seq
-
-
-def _is_to_be_put_back(lost: Lost) -> bool:
-    """Whether an attempt's loss would end its run although it was never started, and its job is still there."""
-    follows = follow(lost.retry, lost.job_id, lost.fire_at, Ended(Outcome.LOST, lost.attempt))
-    return isinstance(follows, Dead) and not lost.is_marked and lost.handler is not None

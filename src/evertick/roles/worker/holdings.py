@@ -1,6 +1,6 @@
 """The leases that a worker holds. Its loop and the heartbeat's thread share them, by single assignments."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import timedelta
 
 from evertick.store.lanes import Leased, Range
@@ -30,6 +30,7 @@ class Holdings:
     def __init__(self, lease_time: timedelta) -> None:
         self._seconds = lease_time.total_seconds()
         self._leases: dict[int, Lease] = {}
+        self._unrecorded: list[Lease] = []
 
     def hold(self, ranges: Iterable[Range], asked: float) -> None:
         """Take in ranges that a statement gave which was sent at `asked`. Until it was read, each counts as open."""
@@ -72,9 +73,14 @@ class Holdings:
         for lease_id in lease_ids:
             self._leases.pop(lease_id, None)
 
+    def keep(self, lease_ids: Collection[int]) -> None:
+        """These have an ending that could not be recorded yet: they are extended, even with nothing open in them."""
+        if lease_ids or self._unrecorded:
+            self._unrecorded = [Lease(lease_id, 0) for lease_id in lease_ids if lease_id not in self._leases]
+
     def snapshot(self) -> list[Lease]:
-        """The leases as of now; safe from any thread."""
-        return list(self._leases.values())
+        """The leases as of now, and those that are kept; safe from any thread."""
+        return [*self._leases.values(), *self._unrecorded]
 
     def extended(self, leases: Sequence[Lease], kept: set[int], asked: float) -> None:
         """Of these leases the database extended the `kept`, by a statement sent at `asked`; safe from any thread."""

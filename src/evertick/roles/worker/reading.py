@@ -54,10 +54,9 @@ class Reading:
         try:
             return Read(ranges, await lanes.read(self._pool, ranges))
         except BaseException as error:
-            self.unread = ranges
             if not isinstance(error, Exception) or is_transient(error):
+                self.unread += ranges  # beside what others could not read meanwhile
                 raise
-        self.unread = []
         return await self._read([[each] for each in ranges])
 
     async def _read(self, parts: Sequence[Sequence[Range]]) -> Read:

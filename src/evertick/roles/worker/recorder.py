@@ -83,6 +83,12 @@ class Recorder:
         """Whether statements have been under way or failing for so long that nothing more should be leased."""
         return self._since is not None and self._monotonic() - self._since > STALLED_SECONDS
 
+    @property
+    def stalled_leases(self) -> set[int]:
+        """The leases of endings that have been waiting for long: who reaps them would call their attempts lost."""
+        waiting = {leased.lease_id for leased, _ in self._waiting} if self.is_stalled else set()
+        return waiting | self._apart.leases
+
     def start(self) -> None:
         self._loop.start()
         self._apart_loop.start()

@@ -39,6 +39,11 @@ class RetryQueue:
         """Whether an ending of the lease is here."""
         return self._leases[lease_id] > 0
 
+    @property
+    def leases(self) -> set[int]:
+        """The leases of the endings that are here."""
+        return set(self._leases)
+
     def add(self, entry: Entry) -> None:
         """Take in an ending, or put off one that is here, to be tried with the same or another content."""
         token = token_of(entry[0])

@@ -288,6 +288,7 @@ class Worker:
     def _sweep(self) -> None:
         self._heartbeat.alive()
         self._turnover.look(self._ended_count)
+        self._holdings.keep(self._recorder.stalled_leases)
         if lost := self._holdings.drop_lost():
             count = self._execution.drop(lost)
             self.figures.lost += count

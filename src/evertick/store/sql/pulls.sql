@@ -27,16 +27,22 @@ SELECT attempt.lane_id, attempt.seq, attempt.job_id, attempt.fire_at, attempt.sp
 -- name: release
 -- Lets go of a worker's leases in which nothing is open any more, but for what has a lease of its own.
 -- Indexes: leases_of_worker, leases_of_attempt, attempts_pkey, outcomes_pkey.
-DELETE FROM leases lease
- WHERE lease.worker = :worker::text AND lease.lane_id = ANY(:lane_ids::bigint[])
-   AND NOT EXISTS (
-           SELECT FROM attempts
-            WHERE attempts.lane_id = lease.lane_id AND attempts.seq BETWEEN lease.first_seq AND lease.last_seq
-              AND NOT EXISTS (SELECT FROM outcomes
-                               WHERE outcomes.lane_id = attempts.lane_id AND outcomes.seq = attempts.seq)
-              AND NOT EXISTS (SELECT FROM leases own
-                               WHERE own.lane_id = attempts.lane_id AND own.first_seq = attempts.seq
-                                 AND own.first_seq = own.last_seq AND own.lease_id <> lease.lease_id));
+WITH over AS MATERIALIZED (
+    SELECT lease.lease_id
+      FROM leases lease
+     WHERE lease.worker = :worker::text AND lease.lane_id = ANY(:lane_ids::bigint[])
+       AND NOT EXISTS (
+               SELECT FROM attempts
+                WHERE attempts.lane_id = lease.lane_id AND attempts.seq BETWEEN lease.first_seq AND lease.last_seq
+                  AND NOT EXISTS (SELECT FROM outcomes
+                                   WHERE outcomes.lane_id = attempts.lane_id AND outcomes.seq = attempts.seq)
+                  AND NOT EXISTS (SELECT FROM leases own
+                                   WHERE own.lane_id = attempts.lane_id AND own.first_seq = attempts.seq
+                                     AND own.first_seq = own.last_seq AND own.lease_id <> lease.lease_id))
+     ORDER BY lease.lease_id  -- as all who lock several: a heartbeat may be under way
+       FOR UPDATE OF lease
+)
+DELETE FROM leases USING over WHERE leases.lease_id = over.lease_id;
 
 -- name: leases
 -- The leases of a worker that some attempts are in. Index: leases_of_worker.
@@ -72,6 +78,9 @@ SELECT given.lane_id, given.seq
 -- name: extend_all
 -- A heartbeat of a worker that does not say what it holds. A lease of which it may never have heard is kept no longer
 -- than its attempts may take, and a lease time more. Indexes: leases_of_worker, attempts_pkey, job_versions_pkey.
+WITH held AS MATERIALIZED (
+    SELECT lease_id FROM leases WHERE worker = :worker::text ORDER BY lease_id FOR UPDATE
+)
 UPDATE leases lease
    SET expires_at = greatest(
            least(lease.expires_at, clock_at() + :lease_seconds::float * interval '1 second'),
@@ -90,4 +99,5 @@ UPDATE leases lease
                                 AND attempt.seq BETWEEN lease.first_seq AND lease.last_seq), 0) * interval '1 second')
            + :lease_seconds::float * interval '1 second'),
        lease_seconds = :lease_seconds::float
- WHERE lease.worker = :worker::text;
+  FROM held
+ WHERE lease.lease_id = held.lease_id;
