@@ -38,6 +38,24 @@ async def test_a_lease_brings_all_that_running_needs(admin: Caller, worker: Call
     assert 0 < left.total_seconds() <= 61
 
 
+async def test_a_worker_gets_only_work_for_handlers_that_it_has_and_the_rest_waits_for_others(
+    admin: Caller, worker: Caller, connection: asyncpg.Connection
+) -> None:
+    await admin.create(schedule="now")
+    lease = {"worker_id": "w", "wait_seconds": 0, "handlers": ["another"]}
+
+    async def is_put_back() -> bool:
+        assert (await worker.post("/queues/billing/lease", json=lease)).json()["attempts"] == []
+        return bool(await connection.fetchval("SELECT handler FROM leases WHERE worker IS NULL") == "send_invoice")
+
+    await until(is_put_back)
+    lease |= {"worker_id": "v", "handlers": ["send_invoice", "another"]}
+    (attempt,) = (await worker.post("/queues/billing/lease", json=lease)).json()["attempts"]
+    assert (attempt["handler"], attempt["attempt"]) == ("send_invoice", 1)
+    assert await connection.fetchval("SELECT count(*) FROM outcomes") == 0
+    assert [row["worker"].endswith("/v") for row in await connection.fetch("SELECT worker FROM leases")] == [True]
+
+
 async def test_a_recorded_success_ends_the_run(admin: Caller, worker: Caller, connection: asyncpg.Connection) -> None:
     await admin.create(schedule="now")
     (attempt,) = await worker.lease()

@@ -143,6 +143,13 @@ class LeaseRequest(Struct, forbid_unknown_fields=True):
     worker_id: WorkerId
     max: Annotated[int, Meta(ge=1, le=1000)] = 100
     wait_seconds: Annotated[float, Meta(ge=0, le=LONGEST_POLL_SECONDS, description="For the first of them.")] = 20.0
+    handlers: (
+        Annotated[
+            list[Annotated[str, Meta(min_length=1, max_length=255)]],
+            Meta(min_length=1, max_length=1000, description="Those that the worker has; without it, any."),
+        ]
+        | None
+    ) = None
 
 
 class HeartbeatRequest(Struct, forbid_unknown_fields=True):

@@ -96,8 +96,10 @@ class _Leasing:
 
     async def attempt(self, tenant: Tenant) -> Answer | None:
         if self._queue_id is not None:
-            worker_id, lease_time = self._body.worker_id, self._call.services.lease_time
-            self.given = await pulling.lease(tenant, self._queue_id, worker_id, self._body.max, lease_time)
+            body, lease_time = self._body, self._call.services.lease_time
+            self.given = await pulling.lease(
+                tenant, self._queue_id, body.worker_id, body.max, lease_time, handlers=body.handlers
+            )
         return _answer(self._call, self.given) if self.given.attempts or self._is_last else None
 
 

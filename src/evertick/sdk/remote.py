@@ -97,6 +97,7 @@ class Worker:
         self._warned: set[str | None] = set()
         self._refusals: dict[RunKey, int] = {}
         self._handlers = RemoteHandlers(handlers)
+        self._names = sorted(handlers)
         self._execution = Execution(
             self._handlers,
             self._clock,
@@ -143,7 +144,9 @@ class Worker:
         self._heartbeat = Heartbeat(self._beating, self.name, self._holdings, self._tokens, self._reporter.tokens)
         self._sweep_loop = Loop("sweep", self._sweep)
         self._pullers = [
-            Puller(self._client, queue, self.name, self._room, self._taken) for queue in self.queues if self._slots
+            Puller(self._client, queue, self.name, handlers=self._names, room=self._room, taken=self._taken)
+            for queue in self.queues
+            if self._slots
         ]
         self._heartbeat.start()
         self._reporter.start()

@@ -5,7 +5,7 @@ between two calls, so any process may answer the next one.
 import asyncio
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -71,10 +71,21 @@ async def queue_id_of(tenant: Tenant, queue: str) -> int | None:
     return found[0].queue_id if found else None
 
 
-async def lease(tenant: Tenant, queue_id: int, worker_id: str, most: int, lease_time: timedelta) -> Given:
-    """Lease up to `most` attempts: what was put back, then a little of many lanes, then more of those that had it."""
+async def lease(  # noqa: PLR0913 - from where, how much and for whom
+    tenant: Tenant,
+    queue_id: int,
+    worker_id: str,
+    most: int,
+    lease_time: timedelta,
+    *,
+    handlers: Collection[str] | None = None,
+) -> Given:
+    """Lease up to `most` attempts: what was put back, then a little of many lanes, then more of those that had it.
+
+    Of these handlers only, if they are given: what is for others is put back for workers that have them.
+    """
     worker = _name(tenant, worker_id)
-    taken = await _lease_free(tenant, queue_id, worker, most, lease_time)
+    taken = await _lease_free(tenant, queue_id, worker, most, lease_time, handlers=handlers)
     width = MOST_LANES
     for _ in range(MOST_ROUNDS):
         room = most - len(taken)
@@ -94,7 +105,11 @@ async def lease(tenant: Tenant, queue_id: int, worker_id: str, most: int, lease_
         found = await lanes.read(tenant.pool, ranges)
         if not found:
             break
-        taken += found
+        own = found if handlers is None else [each for each in found if each.is_over or each.handler in handlers]
+        if len(own) < len(found):
+            kept = {(each.lane_id, each.seq) for each in own}
+            await _put_back(tenant, worker, [each for each in found if (each.lane_id, each.seq) not in kept])
+        taken += own
         width = len({each.lane_id for each in found})
     if not taken:
         return Given([], NEVER)
@@ -102,10 +117,24 @@ async def lease(tenant: Tenant, queue_id: int, worker_id: str, most: int, lease_
     return Given(given, await lanes.clock(tenant.pool))
 
 
-async def _lease_free(tenant: Tenant, queue_id: int, worker: str, most: int, lease_time: timedelta) -> list[Leased]:
-    """What was put back, of any handler: which ones a worker has it does not say."""
+async def _lease_free(  # noqa: PLR0913 - as lease
+    tenant: Tenant,
+    queue_id: int,
+    worker: str,
+    most: int,
+    lease_time: timedelta,
+    *,
+    handlers: Collection[str] | None,
+) -> list[Leased]:
+    """What was put back and is ready; of any handler, if the worker does not say which ones it has."""
     ranges = await lanes.lease_free(
-        tenant.pool, [queue_id], None, worker, most=most, lease_time=lease_time, tenant_id=tenant.tenant_id
+        tenant.pool,
+        [queue_id],
+        None if handlers is None else list(handlers),
+        worker,
+        most=most,
+        lease_time=lease_time,
+        tenant_id=tenant.tenant_id,
     )
     return await lanes.read(tenant.pool, ranges)
 
@@ -122,10 +151,12 @@ async def _mark_started(tenant: Tenant, worker: str, leased: list[Leased]) -> li
 
 async def hand_back(tenant: Tenant, worker_id: str, given: Given) -> None:
     """Let others have at once what a worker was given and will never hear of."""
-    if not given.attempts:
-        return
-    worker = _name(tenant, worker_id)
-    back = [PutBack(each.lane_id, each.seq, each.handler or "", deferrals=each.deferrals) for each in given.attempts]
+    if given.attempts:
+        await _put_back(tenant, _name(tenant, worker_id), given.attempts)
+
+
+async def _put_back(tenant: Tenant, worker: str, attempts: Sequence[Leased]) -> None:
+    back = [PutBack(each.lane_id, each.seq, each.handler or "", deferrals=each.deferrals) for each in attempts]
     await lanes.put_back(tenant.pool, worker, back)
     await pulls.release(tenant.pool, worker, {each.lane_id for each in back})
 

@@ -33,21 +33,24 @@ class Workers(Section[W]):
     """Leasing attempts, keeping them, and telling how they ended."""
 
     @Sent
-    def lease(
+    def lease(  # noqa: PLR0913 - the fields of the request
         self,
         queue: str,
         worker_id: str,
         *,
         max: int = 100,  # noqa: A002 - the API's name
         wait_seconds: float = 20.0,
+        handlers: Sequence[str] | None = None,
         idempotency_key: str | None = None,
     ) -> Request[Lease]:
-        """Lease up to `max` attempts; waits for the first for up to `wait_seconds`.
+        """Lease up to `max` attempts, of these handlers or any; waits for the first for up to `wait_seconds`.
 
         With an idempotency key, an answer that got lost comes again; the server then keeps a copy of it for a day.
         """
         path = path_of("queues", queue, "lease")
-        body = {"worker_id": worker_id, "max": max, "wait_seconds": wait_seconds}
+        body: dict[str, Any] = {"worker_id": worker_id, "max": max, "wait_seconds": wait_seconds}
+        if handlers is not None:
+            body["handlers"] = list(handlers)
         if idempotency_key is None:
             return replace(change("POST", path, _read_lease, body), may_take=wait_seconds)
         return replace(post(path, _read_lease, body, key=idempotency_key), may_take=wait_seconds)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from evertick.runtime.loop import Loop
 from evertick.sdk.client import ApiError, AsyncClient
@@ -20,17 +20,20 @@ HANG_UP_SECONDS = 1.0
 class Puller:
     """`room` says how many may come now; `taken` gets what came, and when it was asked for."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - from where, for whom and how much
         self,
         client: AsyncClient,
         queue: str,
         worker_id: str,
+        *,
+        handlers: Sequence[str],
         room: Callable[[], int],
         taken: Callable[[Lease, float], None],
     ) -> None:
         self._client = client
         self._queue = queue
         self._worker_id = worker_id
+        self._handlers = handlers
         self._room = room
         self._taken = taken
         self._is_full = False
@@ -62,7 +65,9 @@ class Puller:
         if self._is_full:
             return FULL_SECONDS
         asked = time.monotonic()
-        poll = self._client.workers.lease(self._queue, self._worker_id, max=most, wait_seconds=WAIT_SECONDS)
+        poll = self._client.workers.lease(
+            self._queue, self._worker_id, max=most, wait_seconds=WAIT_SECONDS, handlers=self._handlers
+        )
         self._asking = asyncio.create_task(poll)
         try:
             lease = await self._asking
