@@ -228,7 +228,7 @@ async def test_the_lease_of_an_ending_that_waits_is_kept(workshop: Workshop) -> 
         before_at = await workshop.connection.fetchval(runs_out)
 
         async def is_extended() -> bool:
-            return await workshop.connection.fetchval(f"{runs_out} WHERE expires_at > $1", before_at + BEAT)
+            return bool(await workshop.connection.fetchval(f"{runs_out} WHERE expires_at > $1", before_at + BEAT))
 
         await until(is_extended)
         await other.execute("ROLLBACK")
