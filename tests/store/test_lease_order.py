@@ -1,7 +1,7 @@
-"""What a server that remembers nothing does with the leases of workers that pull."""
+"""Calls of a worker that pulls lock its leases in the order of their ids, and never deadlock."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import asyncpg
 import pytest
@@ -14,8 +14,8 @@ LATER, EARLIER = 20, 10
 
 
 @pytest.fixture
-async def others(database_url: str) -> AsyncIterator[list[asyncpg.Connection]]:
-    connections: list[asyncpg.Connection] = [await connect(database_url) for _ in range(3)]
+async def others(database_url: str) -> AsyncIterator[Sequence[asyncpg.Connection]]:
+    connections = [await connect(database_url) for _ in range(3)]
     yield connections
     for connection in connections:
         await connection.close()
@@ -47,7 +47,7 @@ def extending_all(connection: asyncpg.Connection, _: set[int]) -> Awaitable[obje
 @pytest.mark.parametrize("act", [letting_go, extending_all])
 async def test_a_heartbeat_does_not_deadlock_with_another_call_of_its_worker(
     connection: asyncpg.Connection,
-    others: list[asyncpg.Connection],
+    others: Sequence[asyncpg.Connection],
     act: Callable[[asyncpg.Connection, set[int]], Awaitable[object]],
 ) -> None:
     beating, acting, blocker = others
