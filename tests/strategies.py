@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from hypothesis import HealthCheck, note, reject, settings, strategies as st
 
 from evertick import InvalidSchedule, Schedule, tzdb
+from evertick.domain.errors import ScheduleTooCostly
 from evertick.domain.policies import DstGap, DstOverlap
 
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
@@ -266,9 +267,11 @@ texts = st.one_of(cron_texts(), rrule_texts(), interval_texts(), once_texts)
 
 
 def build(text: str, zone: str, gap: str = DstGap.CATCH_UP, overlap: str = DstOverlap.FIRST) -> Schedule:
-    """The schedule; a text that says of itself that it never fires is not an example of anything."""
+    """The schedule; a text that never fires, or is refused for what it costs, is not an example of anything."""
     try:
         return Schedule(text, zone, gap, overlap, key="a job")
+    except ScheduleTooCostly:
+        reject()
     except InvalidSchedule as refusal:
         assert "never fires" in refusal.reason  # noqa: PT017 - every other refusal is a failure of the drawn text
         reject()

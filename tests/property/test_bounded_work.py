@@ -7,16 +7,19 @@ from hypothesis import given, settings
 
 from bounded_work import MOST_CALLS, TooMuchWorkError, calls_at_most
 from evertick import InvalidSchedule, Schedule
+from evertick.domain.errors import ScheduleTooCostly
 from evertick.domain.schedule.instants import from_us, to_us
 from strategies import PATIENT, cron_texts, rrule_texts, zone_names
 
 
 def ask(text: str, zone: str = "America/New_York", most: int = MOST_CALLS) -> list[datetime] | None:
-    """What a schedule answers first, or None if it is refused as one that never fires; all within bounds."""
+    """What a schedule answers first, or None if it is refused as one that never fires or costs too much."""
     Schedule("0 0 * * *", zone).upcoming(datetime(2026, 1, 1, tzinfo=UTC), 2)
     try:
         with calls_at_most(most):
             schedule = Schedule(text, zone)
+    except ScheduleTooCostly:
+        return None
     except InvalidSchedule as refusal:
         assert "never fires" in refusal.reason  # noqa: PT017 - the other outcome is an answer
         return None

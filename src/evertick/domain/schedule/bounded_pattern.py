@@ -1,6 +1,5 @@
 """Patterns made of a pattern: within bounds, the first so many, some walls added and some taken away."""
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -78,9 +77,17 @@ class CountedPattern:
         if before >= self._most:
             number -= 1
             before = self._before_year[number].walls
-        year = self._first_year + number
-        walls = range(max(self._first, first_day(year) * DAY_S), first_day(year + 1) * DAY_S)
-        return walls[bisect_left(walls, self._most - before, key=lambda at: self._held(year, at + 1))]
+        year, wanted = self._first_year + number, self._most - before
+        low, high = max(self._first, first_day(year) * DAY_S), first_day(year + 1) * DAY_S
+        # Each look counts only half of what is left, so that all of them together count about a year.
+        while high - low > 1:
+            middle = (low + high) // 2
+            held = self._inner.count(low, middle)
+            if held >= wanted:
+                high = middle
+            else:
+                low, wanted = middle, wanted - held
+        return low
 
     def _before(self, wall: int) -> int:
         """How many walls of `inner` are before `wall`; beyond `most` only that there are as many."""
