@@ -34,8 +34,6 @@ async def test_over_a_slow_line_several_leases_are_under_way_at_once(
     holder = Holder(connection)
     await holder.take(*range(256))
     jobs = [await add_job(connection, partition=partition) for partition in range(100)]
-    for tick in range(4):
-        await holder.fire(*(Planned(job, policy="ALLOW", limit=1000, fire_at=job_tick(tick)) for job in jobs))
     lease, under_way, most = lanes.lease, 0, 0
 
     async def counted(*arguments: Any, **options: Any) -> Any:
@@ -54,6 +52,8 @@ async def test_over_a_slow_line_several_leases_are_under_way_at_once(
     worker = Worker(proxy.url, Handlers({"handle": handle}), concurrency=20)
     await worker.start()
     proxy.delay(WAY_SECONDS)
+    for tick in range(4):  # not before the line is slow
+        await holder.fire(*(Planned(job, policy="ALLOW", limit=1000, fire_at=job_tick(tick)) for job in jobs))
 
     async def are_done() -> bool:
         return bool(await connection.fetchval("SELECT count(*) = 400 FROM outcomes"))

@@ -11,7 +11,6 @@ import pytest
 from engine import PATIENCE_SECONDS, lease, until
 from evertick.roles.worker import execution
 from evertick.roles.worker.run import Run
-from evertick.roles.worker.worker import LEASE_TIME
 from evertick.runtime import patience
 from evertick.store import lanes
 from evertick.store.database import connect
@@ -215,15 +214,17 @@ async def test_a_heartbeat_waits_for_what_its_worker_commits(workshop: Workshop)
     """One that gave up soon would hardly ever come between the commits of a slow disk, and the leases would run out."""
     job = await workshop.ready()
     [leased] = await lease(workshop.connection, job, worker="w")
-    beating = await connect(workshop.url, patience=patience.heartbeat(LEASE_TIME))
+    long = timedelta(minutes=10)  # so that the statement's own time-out comes late on any machine
+    beating = await connect(workshop.url, patience=patience.heartbeat(long))
     async with workshop.connection.transaction():
         await workshop.connection.execute("SELECT FROM leases FOR UPDATE")
-        beat = asyncio.create_task(lanes.extend(beating, "w", LEASE_TIME, [leased.lease_id]))
+        beat = asyncio.create_task(lanes.extend(beating, "w", long, [leased.lease_id]))
 
         async def has_waited() -> bool:
             asked = (
                 "SELECT clock_timestamp() - query_start > $2 FROM pg_stat_activity WHERE pid = $1 AND state = 'active'"
             )
+            await workshop.connection.execute("SELECT pg_stat_clear_snapshot()")  # else a transaction sees one only
             is_long = await workshop.connection.fetchval(asked, beating.get_server_pid(), timedelta(seconds=1))
             return beat.done() or bool(is_long)
 
