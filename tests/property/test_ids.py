@@ -1,7 +1,6 @@
 """Ids survive the trip to text and back, and every other text is refused."""
 
 from collections.abc import Callable
-from itertools import pairwise
 
 import pytest
 from hypothesis import assume, given, strategies as st
@@ -17,7 +16,6 @@ from evertick.domain.ids import (
     format_run_id,
     format_token,
     job_id_of,
-    next_seq,
     parse_id,
     parse_run_id,
     parse_token,
@@ -124,12 +122,3 @@ def test_any_text_is_either_parsed_or_refused_as_invalid_input(text: str) -> Non
     assert parses_only_to_itself(text, lambda text: format_id(Prefix.JOB, parse_id(Prefix.JOB, text)))
     assert parses_only_to_itself(text, lambda text: format_run_id(*parse_run_id(text)))
     assert parses_only_to_itself(text, lambda text: format_token(*parse_token(text)))
-
-
-@given(st.lists(st.integers(0, 2**60)))
-def test_seq_always_grows_and_never_lags_the_clock(clock: list[int]) -> None:
-    seqs = [0]
-    for now_us in clock:
-        seqs.append(next_seq(seqs[-1], now_us))
-        assert seqs[-1] >= now_us
-    assert all(earlier < later for earlier, later in pairwise(seqs))

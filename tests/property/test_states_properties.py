@@ -9,12 +9,10 @@ from evertick.domain.states import (
     AttemptStatus,
     Event,
     Outcome,
-    Refused,
     RunStatus,
-    advance_attempt,
-    advance_run,
     run_status,
 )
+from transitions import Refused, advance_attempt, advance_run
 
 FAILURES = {Event.FAIL, Event.TIME_OUT, Event.REAP}
 

@@ -11,7 +11,6 @@ from evertick.domain.idempotency import (
     Placeholder,
     Subject,
     Template,
-    first_repeat,
     parse_template,
     render,
 )
@@ -119,22 +118,3 @@ def test_a_wrong_template_is_refused_with_its_reason(text: str, reason: str) -> 
 
 def test_a_template_is_split_into_literals_and_placeholders() -> None:
     assert parse_template("a-{{week}}") == Template(("a-", Placeholder.WEEK))
-
-
-DAILY = [FIRE_AT + timedelta(days=day) for day in range(8)]
-
-
-@pytest.mark.parametrize("text", ["constant", "{{job_id}}-{{name}}", "{{year}}"])
-def test_a_template_that_gives_two_ticks_one_key_is_found(text: str) -> None:
-    assert first_repeat(parse_template(text), DAILY, NEW_YORK) == (DAILY[0], DAILY[1])
-
-
-def test_a_weekly_key_of_a_daily_job_is_found_though_two_ticks_lie_in_two_weeks() -> None:
-    from_sunday = DAILY[6:] + [FIRE_AT + timedelta(days=day) for day in (8, 9)]
-    assert rendered("{{week}}", from_sunday[0]) != rendered("{{week}}", from_sunday[1])
-    assert first_repeat(parse_template("{{week}}"), from_sunday, NEW_YORK) == (from_sunday[1], from_sunday[2])
-
-
-@pytest.mark.parametrize("text", [DEFAULT_TEMPLATE, "{{fire_at}}", "{{date}}"])
-def test_a_template_that_tells_all_ticks_apart_has_no_repeat(text: str) -> None:
-    assert first_repeat(parse_template(text), DAILY, NEW_YORK) is None

@@ -16,7 +16,6 @@ from evertick.domain.ids import (
     format_run_id,
     format_token,
     job_id_of,
-    next_seq,
     parse_id,
     parse_run_id,
     parse_token,
@@ -185,11 +184,3 @@ def test_numbers_that_fit_no_bigint_make_no_token(lane_id: int, seq: int) -> Non
 def test_a_text_that_is_no_token_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="token"):
         parse_token(text)
-
-
-@pytest.mark.parametrize(
-    ("last", "now_us", "expected"),
-    [(0, 1000, 1000), (1000, 1000, 1001), (1000, 1001, 1001), (1000, 900, 1001)],
-)
-def test_seq_follows_the_clock_but_never_repeats(last: int, now_us: int, expected: int) -> None:
-    assert next_seq(last, now_us) == expected

@@ -12,15 +12,13 @@ from evertick.domain.states import (
     GapStatus,
     OpenAttempt,
     Outcome,
-    Refused,
     RunReason,
     RunStatus,
-    advance_attempt,
-    advance_run,
     gap_status,
     run_status,
 )
 from evertick.domain.states_page import mermaid, page
+from transitions import Refused, advance_attempt, advance_run
 
 STATES_PAGE = Path(__file__).parents[2] / "docs" / "states.md"
 

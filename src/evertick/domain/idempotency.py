@@ -8,7 +8,7 @@ ends in a hash of the whole.
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from enum import StrEnum
@@ -95,21 +95,6 @@ def render(template: Template, subject: Subject, fire_at: datetime) -> str:
         _VALUES[piece](subject, fire_at) if isinstance(piece, Placeholder) else piece for piece in template.pieces
     )
     return _fit(_UNSAFE.sub(_escape, raw))
-
-
-def first_repeat(template: Template, fire_times: Iterable[datetime], zone: tzinfo) -> tuple[datetime, datetime] | None:
-    """The first two fire times of one job that share a key, or None.
-
-    Such ticks look like one to a target that honours the key, so it drops the second: `{{week}}` on a daily
-    job, or a template without any time.
-    """
-    subject = Subject("job", "name", zone)
-    seen: dict[str, datetime] = {}
-    for fire_at in fire_times:
-        earlier = seen.setdefault(render(template, subject, fire_at), fire_at)
-        if earlier is not fire_at:
-            return earlier, fire_at
-    return None
 
 
 def _fire_at(fire_at: datetime) -> str:

@@ -124,11 +124,6 @@ def parse_token(text: str) -> FencingToken:
     return token
 
 
-def next_seq(last: int, now_us: int) -> int:
-    """The hybrid logical clock of a lane: database time in µs, yet always past `last`."""
-    return max(last + 1, now_us)
-
-
 def _base32(number: int) -> str:
     # Two digits per lookup: a lease answers with thousands of run ids.
     return (

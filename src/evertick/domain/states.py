@@ -4,7 +4,6 @@ SQL, API and dashboard follow these tables. `docs/states.md` is generated from t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Self, TypeAlias, assert_never
@@ -156,25 +155,6 @@ RUN_TRANSITIONS: Mapping[tuple[RunStatus | None, Event], RunStatus] = MappingPro
 
 FINAL_RUNS = frozenset({RunStatus.SUCCESS, RunStatus.DEAD, RunStatus.CANCELLED})
 OPEN_RUNS = frozenset(RunStatus) - FINAL_RUNS
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The event has no effect in this state: it came too late, or never could."""
-
-    status: RunStatus | AttemptStatus | None
-    event: Event
-
-
-def advance_attempt(status: AttemptStatus | None, event: Event) -> AttemptStatus | Refused:
-    # An outcome is looked up by no key: it is final, whoever comes second.
-    if isinstance(status, Outcome):
-        return Refused(status, event)
-    return ATTEMPT_TRANSITIONS.get((status, event), Refused(status, event))
-
-
-def advance_run(status: RunStatus | None, event: Event) -> RunStatus | Refused:
-    return RUN_TRANSITIONS.get((status, event), Refused(status, event))
 
 
 def run_status(latest: AttemptStatus | None, *, timer_pending: bool, withdrawn: bool = False) -> RunStatus:

@@ -20,7 +20,6 @@ from evertick.domain.job.limits import (
 from evertick.domain.job.target import Target
 from evertick.domain.job.values import NAME_MAX_LENGTH
 from evertick.domain.policies import Backoff, ConcurrentPolicy, DstGap, DstOverlap, MissedWindow, Priority
-from evertick.domain.retry import RetryPolicy
 from evertick.domain.rule import DEFAULT_MAX_MISSED, MOST_MISSED
 from evertick.domain.schedule.rrule_text import MOST_CHARACTERS
 
@@ -65,15 +64,6 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     priority: Priority = Priority.NORMAL
     labels: Mapping[str, str] = {}
     retain_seconds: Annotated[int, Meta(ge=0, le=LONGEST_RETENTION_S)] = 86_400
-
-    @property
-    def retry_policy(self) -> RetryPolicy:
-        return RetryPolicy(
-            max_retries=self.max_retries,
-            backoff=self.retry_backoff,
-            delay=timedelta(seconds=self.retry_delay_seconds),
-            max_delay=timedelta(seconds=self.retry_max_delay_seconds),
-        )
 
     @property
     def template(self) -> Template:

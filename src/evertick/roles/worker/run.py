@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from evertick import tzdb
-from evertick.domain.deadline import deadline_at
 from evertick.domain.errors import EvertickError
 from evertick.domain.idempotency import DEFAULT_TEMPLATE, Subject, parse_template, render
 from evertick.domain.ids import Prefix, format_id, format_run_id, format_token
@@ -105,7 +104,7 @@ class Run:
     @property
     def deadline(self) -> datetime:
         """When the attempt is given up as timed out, by the database's clock."""
-        return deadline_at(self.started_at, timedelta(seconds=self._leased.timeout_seconds))
+        return self.started_at + timedelta(seconds=self._leased.timeout_seconds)
 
     @property
     def logger(self) -> RunLogger:

@@ -124,7 +124,7 @@ unchanged AS MATERIALIZED (
       FROM locked
      WHERE is_as_planned
 ),
--- The few that change more than their timer: a retry its run, and under REPLACE a tick all open runs of its job.
+-- The few that change more than their timer: a retry its run, and under REPLACE a tick all unfinished runs of its job.
 touching AS MATERIALIZED (
     SELECT partition, job_id, kind, fire_at
       FROM unchanged
@@ -144,19 +144,19 @@ held_runs AS MATERIALIZED (
            ) AS run
 ),
 held_timers AS MATERIALIZED (
-    SELECT touching.job_id, timer.fire_at
+    SELECT touching.partition, touching.job_id, timer.kind, timer.fire_at
       FROM touching
      CROSS JOIN LATERAL (
-               SELECT fire_at
+               SELECT kind, fire_at
                  FROM timers
                 WHERE timers.partition = touching.partition AND timers.job_id = touching.job_id
-                  AND timers.kind = 'retry'
+                  AND timers.kind IN ('retry', 'queued')
                   FOR UPDATE SKIP LOCKED
            ) AS timer
      WHERE touching.kind = 'tick'
        AND (SELECT count(*) FROM held_runs) >= 0  -- after those
 ),
--- Jobs of which someone else has a run or a retry: all that can be seen, but for what could be locked.
+-- Jobs of which someone else has a run or its timer: all that can be seen, but for what could be locked.
 busy AS MATERIALIZED (
     SELECT job_id
       FROM (SELECT touching.job_id, run.fire_at
@@ -172,37 +172,40 @@ busy AS MATERIALIZED (
             SELECT job_id, fire_at FROM held_runs) AS others_run
      UNION
     SELECT job_id
-      FROM (SELECT touching.job_id, timer.fire_at
+      FROM (SELECT touching.job_id, timer.kind, timer.fire_at
               FROM touching
              CROSS JOIN LATERAL (
-                       SELECT fire_at
+                       SELECT kind, fire_at
                          FROM timers
                         WHERE timers.partition = touching.partition AND timers.job_id = touching.job_id
-                          AND timers.kind = 'retry'
+                          AND timers.kind IN ('retry', 'queued')
                        OFFSET 0
                    ) AS timer
              WHERE touching.kind = 'tick'
             EXCEPT
-            SELECT job_id, fire_at FROM held_timers) AS others_timer
+            SELECT job_id, kind, fire_at FROM held_timers) AS others_timer
 ),
 standing AS MATERIALIZED (
     SELECT timer.*, clock.now_at, clock.seq + timer.number AS seq,
            (timer.queue_id::bigint << 10) | (timer.partition::bigint << 2) | timer.priority AS lane_id,
            CASE
                WHEN timer.run_at IS NULL OR timer.kind NOT IN ('tick', 'queued') THEN false
-               WHEN timer.policy = 'REPLACE' THEN false
+               WHEN timer.policy = 'REPLACE' AND timer.kind = 'tick' THEN false
                WHEN timer.policy = 'SKIP' AND timer.kind = 'tick' THEN
                    timer.is_last_open OR EXISTS (SELECT FROM open_runs WHERE open_runs.job_id = timer.job_id)
-               WHEN timer.policy = 'SKIP' AND timer.is_last_open THEN true
-               -- A run that waits asks what the tick's timer would.
-               WHEN timer.kind = 'queued' AND EXISTS (
-                       SELECT FROM timers tick
-                         JOIN attempts ON attempts.lane_id = tick.last_lane AND attempts.seq = tick.last_seq
-                        WHERE tick.partition = timer.partition AND tick.job_id = timer.job_id AND tick.kind = 'tick'
-                          AND NOT EXISTS (
-                                  SELECT FROM outcomes
-                                   WHERE outcomes.lane_id = tick.last_lane AND outcomes.seq = tick.last_seq))
-                   THEN true
+               -- A run that waits counts what is open, and the run that the tick's timer speaks for.
+               WHEN timer.kind = 'queued' THEN
+                   (SELECT count(*) FROM open_runs WHERE open_runs.job_id = timer.job_id)
+                   + (SELECT count(*)
+                        FROM timers tick
+                        JOIN attempts ON attempts.lane_id = tick.last_lane AND attempts.seq = tick.last_seq
+                       WHERE tick.partition = timer.partition AND tick.job_id = timer.job_id AND tick.kind = 'tick'
+                         AND NOT EXISTS (SELECT FROM outcomes
+                                          WHERE outcomes.lane_id = tick.last_lane AND outcomes.seq = tick.last_seq)
+                         AND NOT EXISTS (SELECT FROM open_runs
+                                          WHERE open_runs.job_id = tick.job_id AND open_runs.lane_id = tick.last_lane
+                                            AND open_runs.seq = tick.last_seq))
+                   >= timer.most
                -- The last one has no row of its own if it was fired while the policy was SKIP.
                ELSE (SELECT count(*) + (timer.is_last_open AND count(*) FILTER (
                                             WHERE open_runs.lane_id = timer.last_lane
@@ -317,12 +320,16 @@ replaced AS (
                         WHERE outcomes.lane_id = open_runs.lane_id AND outcomes.seq = open_runs.seq))
  RETURNING open_runs.job_id, open_runs.fire_at, replacing.partition, replacing.now_at
 ),
--- … and a run that waits for its retry loses the timer, as whatever has fired for the last time does.
+-- … and a run that waits, for its retry or its turn, loses the timer, as whatever has fired for the last time does.
 removed AS (
     DELETE FROM timers timer
      USING (SELECT partition, job_id, kind, fire_at, now_at, false AS is_withdrawn FROM done WHERE next_fire_at IS NULL
              UNION ALL
-            SELECT partition, job_id, 'retry', fire_at, now_at, true FROM replaced) AS over
+            SELECT partition, job_id, 'retry', fire_at, now_at, true FROM replaced
+             UNION ALL
+            SELECT held_timers.partition, held_timers.job_id, held_timers.kind, held_timers.fire_at, replacing.now_at, true
+              FROM replacing
+              JOIN held_timers ON held_timers.job_id = replacing.job_id AND held_timers.kind = 'queued') AS over
      WHERE timer.partition = over.partition AND timer.job_id = over.job_id
        AND timer.kind = over.kind AND timer.fire_at = over.fire_at
  RETURNING timer.job_id, timer.fire_at, over.now_at, timer.spec_version, timer.reason, over.is_withdrawn
