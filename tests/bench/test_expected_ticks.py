@@ -2,7 +2,7 @@
 
 from hypothesis import given, strategies as st
 
-from evertick.bench.steady import Settings, expected_ticks
+from evertick.bench.scenarios.steady import Settings, expected_ticks
 
 
 @given(jobs=st.integers(1, 60), rate=st.integers(1, 20), seconds=st.integers(1, 40), offset=st.integers(0, 100))

@@ -5,8 +5,8 @@ from xml.etree import ElementTree as ET
 
 from hypothesis import given, strategies as st
 
-from evertick.bench.growth import panels
 from evertick.bench.plot import Line, Panel, draw
+from evertick.bench.scenarios.growth import panels
 
 SVG = "{http://www.w3.org/2000/svg}"
 counts = st.integers(1, 10**9)

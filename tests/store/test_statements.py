@@ -10,10 +10,17 @@ def parsed(body: str) -> statements.Statement:
     return statements.parse("things", f"-- name: verb\n{body}")["verb"]
 
 
+FILES = [
+    (package, aggregate)
+    for package in ("evertick.store", "evertick.bench")
+    for aggregate in statements.aggregates(package)
+]
+
+
 async def test_postgres_understands_every_statement(connection: asyncpg.Connection) -> None:
     refused = {}
-    for aggregate in statements.aggregates():
-        for statement in statements.load(aggregate).values():
+    for package, aggregate in FILES:
+        for statement in statements.load(aggregate, package).values():
             try:
                 await connection.prepare(statement.text)
             except asyncpg.PostgresError as error:
@@ -22,13 +29,13 @@ async def test_postgres_understands_every_statement(connection: asyncpg.Connecti
 
 
 def test_the_driver_keeps_every_statement_prepared() -> None:
-    found = [statement for aggregate in statements.aggregates() for statement in statements.load(aggregate).values()]
+    found = [statement for package, aggregate in FILES for statement in statements.load(aggregate, package).values()]
     assert [statement.name for statement in found if len(statement.text) > statements.LONGEST] == []
 
 
 def test_every_file_has_statements() -> None:
-    assert statements.aggregates()
-    assert all(statements.load(aggregate) for aggregate in statements.aggregates())
+    assert FILES
+    assert all(statements.load(aggregate, package) for package, aggregate in FILES)
 
 
 async def test_a_statement_runs_on_a_connection_and_on_a_pool(

@@ -4,17 +4,17 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from evertick.bench import figures_queries
+from evertick.bench.figures_queries import Runs
 from evertick.bench.stage import Stage
 from evertick.bench.workload import QUEUE
-from evertick.store import bench_figures
-from evertick.store.bench_figures import Runs
 
 PERCENTILES = ("p50", "p95", "p99", "max")
 
 
 async def read_runs(stage: Stage, from_at: datetime, until_at: datetime, queue: str = QUEUE) -> Runs:
     stage.progress.begin("reading the ledgers")
-    return await bench_figures.runs(stage.pool, queue, from_at, until_at)
+    return await figures_queries.runs(stage.pool, queue, from_at, until_at)
 
 
 def accounted(runs: Runs, expected: int) -> dict[str, Any]:

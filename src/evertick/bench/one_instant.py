@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from evertick.bench.crowds import tidy
-from evertick.bench.errors import BenchFailed
+from evertick.bench import figures_queries
 from evertick.bench.figures import accounted, lags, rated, read_runs, seconds_between, spent
-from evertick.bench.processes import Process
+from evertick.bench.preparing import tidy
+from evertick.bench.processes import BenchFailed, Process
 from evertick.bench.stage import Stage
 from evertick.bench.watching import SOON, until_drained
 from evertick.bench.workload import QUEUE, Fields
-from evertick.store import bench_figures
 
 TRIES = 3
 
@@ -33,7 +32,7 @@ async def prepare(stage: Stage, due: Due) -> datetime:
         due_at = (await stage.now() + timedelta(seconds=due.lead_seconds * 2**tries)).replace(microsecond=0)
         await stage.load(due.jobs(due_at), due.count, "loading jobs that are due at one instant")
         await tidy(stage)
-        base = await bench_figures.counters(stage.pool)
+        base = await figures_queries.counters(stage.pool)
         processes = await due.start()
         if await stage.now() < due_at:
             return due_at
@@ -44,7 +43,7 @@ async def prepare(stage: Stage, due: Due) -> datetime:
 
 async def measure_from(stage: Stage, due_at: datetime, count: int, queue: str = QUEUE) -> dict[str, Any]:
     """The figures from an instant to the last outcome of what was due then."""
-    base = await bench_figures.counters(stage.pool)
+    base = await figures_queries.counters(stage.pool)
     await stage.sleep_until(due_at, "waiting for the instant")
     cpu = stage.cpu_seconds()
     drained_at = await until_drained(stage, base, count, "running", due_before=due_at + SOON)

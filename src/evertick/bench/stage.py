@@ -1,4 +1,4 @@
-"""What a scenario works with: a database, real processes on it, the product's own ways in, and a clock."""
+"""What a scenario works with: a database, real processes on it, the product's own ways in, a clock, and who watches."""
 
 import asyncio
 import time
@@ -7,11 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
+from typing import Protocol
 
-from evertick.bench.errors import BenchFailed
-from evertick.bench.process_figures import family_cpu_seconds
-from evertick.bench.processes import Fleet
-from evertick.bench.progress import Progress
+from evertick.bench.processes import BenchFailed, Fleet, family_cpu_seconds
 from evertick.bench.server_lifetime import Ground
 from evertick.bench.workload import Fields, named
 from evertick.store import lanes
@@ -19,6 +17,17 @@ from evertick.store.database import Pool
 from evertick.usecases.context import Tenant
 from evertick.usecases.create_many import create_many
 from evertick.wiring import acting_for
+
+
+class Progress(Protocol):
+    """Whoever watches."""
+
+    def begin(self, what: str, total: float | None = None) -> None:
+        """Something begins that takes its time: so many steps, if that is known."""
+
+    def reach(self, done: float) -> None:
+        """So many steps of it are done."""
+
 
 TENANT = "default"
 CHUNK = 10_000

@@ -4,11 +4,12 @@ import asyncio
 import time
 from datetime import datetime, timedelta
 
-from evertick.bench.errors import BenchFailed
+from evertick.bench import figures_queries
+from evertick.bench.figures_queries import Counters
+from evertick.bench.processes import BenchFailed
 from evertick.bench.stage import Stage
 from evertick.domain.ids import PARTITIONS
-from evertick.store import bench_figures, timers
-from evertick.store.bench_figures import Counters
+from evertick.store import timers
 
 POLL_SECONDS = 0.5
 CLOSE_SECONDS = 0.05
@@ -50,7 +51,7 @@ async def until_held(stage: Stage) -> None:
     """Wait until schedulers hold every partition."""
     stage.progress.begin("waiting for the scheduler to hold all partitions")
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while await bench_figures.held(stage.pool) < PARTITIONS:
+    while await figures_queries.held(stage.pool) < PARTITIONS:
         stage.fleet.check()
         if time.monotonic() > deadline:
             raise BenchFailed("no scheduler holds all partitions")
@@ -60,13 +61,13 @@ async def until_held(stage: Stage) -> None:
 async def until_fired(stage: Stage, before_at: datetime, expected: int, what: str) -> None:
     """Wait until no timer is left that was due before an instant, which has passed."""
     stage.progress.begin(what, expected)
-    pulse = Pulse(await bench_figures.counters(stage.pool))
+    pulse = Pulse(await figures_queries.counters(stage.pool))
     while not pulse.is_gone:
         stage.fleet.check()
         if not await _is_due(stage, before_at):
             stage.progress.reach(expected)
             return
-        stage.progress.reach(min(expected, pulse.beat(await bench_figures.counters(stage.pool)).attempts))
+        stage.progress.reach(min(expected, pulse.beat(await figures_queries.counters(stage.pool)).attempts))
         await asyncio.sleep(POLL_SECONDS)
 
 
@@ -75,10 +76,10 @@ async def first_lease(stage: Stage) -> datetime | None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         stage.fleet.check()
-        leases = await bench_figures.leases(stage.pool)
+        leases = await figures_queries.leases(stage.pool)
         if leases.expires_at is not None:
             return leases.expires_at - LEASE_TIME
-        if not await bench_figures.is_ready(stage.pool):
+        if not await figures_queries.is_ready(stage.pool):
             return None
         await asyncio.sleep(CLOSE_SECONDS)
     raise BenchFailed("no worker leases anything")
@@ -96,7 +97,7 @@ async def until_drained(
     pulse = Pulse(base)
     while True:
         stage.fleet.check()
-        done = pulse.beat(await bench_figures.counters(stage.pool)).outcomes
+        done = pulse.beat(await figures_queries.counters(stage.pool)).outcomes
         stage.progress.reach(min(expected, done))
         near = expected <= SMALL or done + NEAR_SECONDS * pulse.outcomes_per_second >= expected
         if (ended_at := await _drained_within(stage, POLL_SECONDS if near else 0, due_before)) is not None:
@@ -112,7 +113,7 @@ async def _drained_within(stage: Stage, seconds: float, due_before: datetime | N
     """When the last lease was let go and nothing was due or ready, if that is now or soon."""
     until = time.monotonic() + seconds
     while True:
-        if not (await bench_figures.leases(stage.pool)).is_any and (ended_at := await _drained(stage, due_before)):
+        if not (await figures_queries.leases(stage.pool)).is_any and (ended_at := await _drained(stage, due_before)):
             return ended_at
         if time.monotonic() >= until:
             return None
@@ -121,9 +122,9 @@ async def _drained_within(stage: Stage, seconds: float, due_before: datetime | N
 
 async def _drained(stage: Stage, due_before: datetime | None) -> datetime | None:
     """The time, if no work is left. Looks for it in the order in which it moves, so that none can slip by."""
-    if await _is_due(stage, due_before) or await bench_figures.is_ready(stage.pool):
+    if await _is_due(stage, due_before) or await figures_queries.is_ready(stage.pool):
         return None
-    leases = await bench_figures.leases(stage.pool)
+    leases = await figures_queries.leases(stage.pool)
     return None if leases.is_any else leases.now_at
 
 

@@ -161,6 +161,10 @@ def is_lock_timeout(error: BaseException) -> bool:
     return isinstance(error, asyncpg.LockNotAvailableError)
 
 
+def lacks_privilege(error: BaseException) -> bool:
+    return isinstance(error, asyncpg.InsufficientPrivilegeError)
+
+
 def reason_of(error: BaseException) -> str:
     """Why the database did not do what it should, in one line for people."""
     if isinstance(error, DatabaseUnreachable):

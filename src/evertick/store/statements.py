@@ -64,14 +64,14 @@ class Statement:
 
 
 @functools.cache
-def load(aggregate: str) -> dict[str, Statement]:
-    """The statements of `sql/<aggregate>.sql` by name."""
-    return parse(aggregate, resources.files("evertick.store").joinpath("sql", f"{aggregate}.sql").read_text("utf-8"))
+def load(aggregate: str, package: str = "evertick.store") -> dict[str, Statement]:
+    """The statements of a package's `sql/<aggregate>.sql` by name."""
+    return parse(aggregate, resources.files(package).joinpath("sql", f"{aggregate}.sql").read_text("utf-8"))
 
 
-def aggregates() -> Sequence[str]:
-    """The names of all files of statements."""
-    files = resources.files("evertick.store").joinpath("sql").iterdir()
+def aggregates(package: str = "evertick.store") -> Sequence[str]:
+    """The names of all files of statements of a package."""
+    files = resources.files(package).joinpath("sql").iterdir()
     return sorted(file.name.removesuffix(".sql") for file in files if file.name.endswith(".sql"))
 
 

@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from evertick.bench import schedules as scenario
+from evertick.bench.scenarios import schedules as scenario
 
 
 def schedules(

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress as Bars, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from evertick.bench.progress import Progress
+from evertick.bench.stage import Progress
 from evertick.cli.output import print_facts
 
 _NAMES = {"rate_per_second": "per second", "lag_ms": "lag in ms", "runs": "runs"}

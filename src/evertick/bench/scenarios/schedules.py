@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 
-from evertick.bench.machine import machine
+from evertick.bench.measuring import machine
 from evertick.domain.misfire import DueTimer, plan_due
 from evertick.domain.rule import Policies, Rule, rule_of
 from evertick.domain.schedule.instants import to_us

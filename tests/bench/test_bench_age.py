@@ -2,8 +2,8 @@
 
 import asyncpg
 
-from evertick.bench.run_rows import RunRows
-from evertick.store import bench_age, bench_floor
+from evertick.bench import age_queries, floor_queries
+from evertick.bench.scenarios.floor import RunRows
 from evertick.store.lanes import clock
 
 RUNS = range(512)
@@ -19,27 +19,27 @@ async def test_jobs_of_one_queue_and_partition_are_made_due(connection: asyncpg.
     rows = RunRows(await clock(connection), seed=1)
     mine = [row._replace(queue_id=queue_id) for row in rows.timers(RUNS)]
     other = [row._replace(queue_id=queue_id + 1, job_id=row.job_id + (1000 << 8)) for row in mine]
-    await bench_floor.copy_timers(connection, [*mine, *other])
+    await floor_queries.copy_timers(connection, [*mine, *other])
     fire_at = rows.next_at
-    assert await bench_age.make_due(connection, "bench", 7, fire_at) == 2
+    assert await age_queries.make_due(connection, "bench", 7, fire_at) == 2
     moved = await connection.fetch("SELECT partition, queue_id, fire_at FROM timers WHERE due_at = $1", fire_at)
     assert [tuple(row) for row in moved] == [(7, queue_id, fire_at)] * 2
 
 
 async def test_a_snapshot_is_held_until_it_is_let_go(connection: asyncpg.Connection, database_url: str) -> None:
     assert await connection.fetchval(PINNED) == 0
-    async with bench_age.pinned(database_url):
+    async with age_queries.pinned(database_url):
         assert await connection.fetchval(PINNED) == 1
     assert await connection.fetchval(PINNED) == 0
 
 
 async def test_the_footprint_tells_ledgers_from_what_must_not_grow(connection: asyncpg.Connection) -> None:
-    before = await bench_age.footprint(connection)
+    before = await age_queries.footprint(connection)
     await connection.execute(
         "INSERT INTO outcomes (lane_id, seq, finished_at, result, is_final)"
         " SELECT 1024, microseconds(clock_at()) + number, clock_at(), 'success', true"
         "   FROM generate_series(1, 2000) AS number"
     )
-    after = await bench_age.footprint(connection)
+    after = await age_queries.footprint(connection)
     assert after.outcomes > before.outcomes
     assert after._replace(outcomes=0) == before._replace(outcomes=0)

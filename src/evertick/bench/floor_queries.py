@@ -11,7 +11,7 @@ from evertick.store import statements
 from evertick.store.database import SCHEMA, Session
 from evertick.store.statements import Connection
 
-_SQL = statements.load("bench_floor")
+_SQL = statements.load("floor", "evertick.bench")
 
 
 class AttemptRow(NamedTuple):

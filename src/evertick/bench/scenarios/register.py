@@ -9,14 +9,13 @@ from datetime import timedelta
 from itertools import islice, repeat
 from typing import Any
 
-from evertick.bench import workload
-from evertick.bench.errors import BenchFailed
+from evertick.bench import figures_queries, workload
 from evertick.bench.figures import rated
 from evertick.bench.measuring import Scenario
+from evertick.bench.processes import BenchFailed
 from evertick.bench.stage import CHUNK, Stage
 from evertick.domain.access import KeyRole
 from evertick.sdk.client import AsyncClient
-from evertick.store import bench_figures
 from evertick.usecases import keys, tenants
 
 PATIENCE_SECONDS = 3600.0
@@ -88,7 +87,7 @@ def _into(job: workload.Fields, way: str) -> workload.Fields:
 
 async def _send(stage: Stage, address: str, key: str, load: _Load, connections: int) -> dict[str, Any]:
     """By the lean client, in a process of its own."""
-    before = await bench_figures.queue_jobs(stage.pool, f"bench-{load.way}")
+    before = await figures_queries.queue_jobs(stage.pool, f"bench-{load.way}")
     stage.progress.begin(f"registering over HTTP: {load.way}")
     plan = {
         "address": address,
@@ -109,7 +108,7 @@ async def _send(stage: Stage, address: str, key: str, load: _Load, connections: 
 
 async def _by_client(stage: Stage, address: str, key: str, settings: Settings, job: workload.Fields) -> dict[str, Any]:
     """By the product's own client, as many in each call as the API takes, and as many calls at once as batches."""
-    before = await bench_figures.queue_jobs(stage.pool, "bench-client")
+    before = await figures_queries.queue_jobs(stage.pool, "bench-client")
     stage.progress.begin("registering by the client", settings.jobs)
     waiting = workload.named(repeat(_into(job, "client"), settings.jobs))
     done = 0
@@ -131,7 +130,7 @@ async def _by_client(stage: Stage, address: str, key: str, settings: Settings, j
 
 async def _counted(stage: Stage, way: str, wanted: int, seconds: float, before: int) -> dict[str, Any]:
     """What is there now, whatever the answers said."""
-    created = await bench_figures.queue_jobs(stage.pool, f"bench-{way}") - before
+    created = await figures_queries.queue_jobs(stage.pool, f"bench-{way}") - before
     return {
         "jobs": created,
         "missing": max(wanted - created, 0),

@@ -3,13 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
-from evertick.bench.crowds import gather_crowd, tidy
+from evertick.bench import figures_queries
 from evertick.bench.figures import spent
 from evertick.bench.measuring import Scenario
-from evertick.bench.process_figures import peak_memory_mb
+from evertick.bench.preparing import gather_crowd, tidy, warm_crew
+from evertick.bench.processes import peak_memory_mb
 from evertick.bench.stage import Stage
-from evertick.bench.warm_up import warm_crew
-from evertick.store import bench_figures
 
 OWN_TRANSACTIONS = 3
 """Ours between two looks at the counter: the first look itself, and two for the time."""
@@ -32,9 +31,9 @@ async def run(stage: Stage, settings: Settings) -> dict[str, Any]:
     await tidy(stage)
     crew = await warm_crew(stage, settings.workers)
     await stage.sleep(settings.calm_seconds, "letting it calm down")
-    cpu_before, before = stage.cpu_seconds(), await bench_figures.activity(stage.pool)
+    cpu_before, before = stage.cpu_seconds(), await figures_queries.activity(stage.pool)
     await stage.sleep(settings.seconds, "measuring")
-    cpu_after, after = stage.cpu_seconds(), await bench_figures.activity(stage.pool)
+    cpu_after, after = stage.cpu_seconds(), await figures_queries.activity(stage.pool)
     seconds = (after.now_at - before.now_at).total_seconds()
     statements = after.transactions - before.transactions - OWN_TRANSACTIONS
     return {

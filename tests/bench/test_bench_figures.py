@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import asyncpg
 
-from evertick.store import bench_figures
+from evertick.bench import figures_queries
 from evertick.store.database import Pool
 from evertick.store.lanes import clock
 
@@ -44,8 +44,8 @@ async def _attempt(
         )
 
 
-async def _runs(pool: Pool, fire_at: datetime) -> bench_figures.Runs:
-    return await bench_figures.runs(pool, QUEUE, fire_at, fire_at + timedelta(microseconds=1))
+async def _runs(pool: Pool, fire_at: datetime) -> figures_queries.Runs:
+    return await figures_queries.runs(pool, QUEUE, fire_at, fire_at + timedelta(microseconds=1))
 
 
 async def _now(connection: asyncpg.Connection) -> datetime:
@@ -95,15 +95,15 @@ async def test_ticks_that_became_gaps_are_counted(connection: asyncpg.Connection
         " VALUES (1, $1, $2, 7, 1, 'missed'), (2, $2, $2, 1, 1, 'missed')",
         *(at, at + timedelta(hours=1)),
     )
-    assert await bench_figures.gaps(pool, at, at + timedelta(minutes=1)) == 7
-    assert await bench_figures.gaps(pool, at, at + timedelta(hours=2)) == 8
+    assert await figures_queries.gaps(pool, at, at + timedelta(minutes=1)) == 7
+    assert await figures_queries.gaps(pool, at, at + timedelta(hours=2)) == 8
 
 
 async def test_nothing_is_ready_or_leased_in_an_empty_database(pool: Pool) -> None:
-    leases = await bench_figures.leases(pool)
+    leases = await figures_queries.leases(pool)
     assert (leases.is_any, leases.expires_at) == (False, None)
-    assert not await bench_figures.is_ready(pool)
-    assert await bench_figures.held(pool) == 0
+    assert not await figures_queries.is_ready(pool)
+    assert await figures_queries.held(pool) == 0
 
 
 async def test_an_attempt_beyond_its_lanes_head_is_ready(connection: asyncpg.Connection, pool: Pool) -> None:
@@ -112,4 +112,4 @@ async def test_an_attempt_beyond_its_lanes_head_is_ready(connection: asyncpg.Con
         "INSERT INTO lanes (lane_id, queue_id, partition, priority) VALUES ($1::bigint << 10, $1, 0, 0)", queue_id
     )
     await _attempt(connection, queue_id, 1, fire_at, result=None)
-    assert await bench_figures.is_ready(pool)
+    assert await figures_queries.is_ready(pool)

@@ -10,12 +10,11 @@ from itertools import repeat
 from typing import Any
 
 from evertick.bench import workload
-from evertick.bench.crowds import gather_crowd, seconds_to_load
 from evertick.bench.measuring import Scenario
 from evertick.bench.one_instant import Due, measure_from, prepare
+from evertick.bench.preparing import gather_crowd, seconds_to_load, seconds_to_warm_up, warm_crew
 from evertick.bench.processes import Process
 from evertick.bench.stage import Stage
-from evertick.bench.warm_up import seconds_to_warm_up, warm_crew
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,8 @@ from itertools import repeat
 from typing import Any
 
 from evertick.bench import workload
-from evertick.bench.crowds import tidy
 from evertick.bench.measuring import Scenario
-from evertick.bench.ready_runs import drain_ready, make_ready
+from evertick.bench.preparing import drain_ready, make_ready, tidy
 from evertick.bench.stage import Stage
 
 

@@ -6,14 +6,13 @@ from datetime import timedelta
 from itertools import repeat
 from typing import Any
 
-from evertick.bench import workload
+from evertick.bench import figures_queries, workload
 from evertick.bench.figures import accounted, lags, read_runs
+from evertick.bench.figures_queries import Runs
 from evertick.bench.measuring import Scenario
+from evertick.bench.preparing import warm_crew
 from evertick.bench.stage import Stage
-from evertick.bench.warm_up import warm_crew
 from evertick.bench.watching import SOON, until_drained
-from evertick.store import bench_figures
-from evertick.store.bench_figures import Runs
 from evertick.usecases.create import create
 
 CREATED_PER_SECOND = 1_000
@@ -50,7 +49,7 @@ async def _once(stage: Stage, settings: Settings) -> dict[str, Any]:
     from_at = await stage.now() + timedelta(seconds=3 + settings.jobs / CREATED_PER_SECOND)
     step = timedelta(seconds=settings.seconds / settings.jobs)
     jobs = (workload.once(from_at + number * step) for number in range(settings.jobs))
-    base = await bench_figures.counters(stage.pool)
+    base = await figures_queries.counters(stage.pool)
     await stage.load(jobs, settings.jobs, "creating one-offs")
     until_at = from_at + timedelta(seconds=settings.seconds)
     await stage.sleep_until(until_at, "one-offs, each at its instant")
@@ -62,7 +61,7 @@ async def _once(stage: Stage, settings: Settings) -> dict[str, Any]:
 async def _now(stage: Stage, settings: Settings) -> dict[str, Any]:
     """Jobs that are to run as soon as they are created, one after the other."""
     from_at = await stage.now()
-    base = await bench_figures.counters(stage.pool)
+    base = await figures_queries.counters(stage.pool)
     stage.progress.begin("jobs that run now", settings.jobs)
     loop = asyncio.get_running_loop()
     began, step = loop.time(), settings.seconds / settings.jobs

@@ -8,16 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from evertick.bench import hot_second
-from evertick.bench.crowds import Gathered, gather_crowd, tidy
+from evertick.bench import figures_queries
 from evertick.bench.look_ups import LookUps, look_up_groups
 from evertick.bench.measuring import Scenario
 from evertick.bench.one_instant import measure_from, prepare
 from evertick.bench.plot import Line, Panel
-from evertick.bench.process_figures import peak_memory_mb
-from evertick.bench.processes import Process
+from evertick.bench.preparing import Gathered, gather_crowd, tidy
+from evertick.bench.processes import Process, peak_memory_mb
+from evertick.bench.scenarios import hot_second
 from evertick.bench.stage import Stage
-from evertick.store import bench_figures
 
 LOOKING_SECONDS = 3.0
 """So much earlier all is loaded, to look it up before it is due."""
@@ -44,9 +43,9 @@ async def run(stage: Stage, settings: Settings) -> dict[str, Any]:
 
 
 async def _point(stage: Stage, settings: Settings, size: int) -> dict[str, Any]:
-    before = await bench_figures.sizes(stage.pool)
+    before = await figures_queries.sizes(stage.pool)
     gathered = await gather_crowd(stage, size, settings.rules, settings.seed)
-    after = await bench_figures.sizes(stage.pool)
+    after = await figures_queries.sizes(stage.pool)
     await tidy(stage)
     idle = await look_up_groups(stage)
     hot, due, memory_mb = await _hot_second(stage, settings, size, gathered.rate)

@@ -6,17 +6,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from evertick.bench import workload
-from evertick.bench.crowds import TRIAL, gather_crowd, seconds_to_load, tidy
+from evertick.bench import figures_queries, workload
 from evertick.bench.figures import accounted, lags, rated, read_runs, spent
+from evertick.bench.figures_queries import Counters
 from evertick.bench.look_ups import HORIZON, LookUps, poll_groups
 from evertick.bench.measuring import Scenario
-from evertick.bench.process_figures import peak_memory_mb
+from evertick.bench.preparing import TRIAL, gather_crowd, seconds_to_load, seconds_to_warm_up, tidy, warm_crew
+from evertick.bench.processes import peak_memory_mb
 from evertick.bench.stage import Stage
-from evertick.bench.warm_up import seconds_to_warm_up, warm_crew
 from evertick.bench.watching import until_drained, until_fired
-from evertick.store import bench_figures
-from evertick.store.bench_figures import Counters
 
 GOLDEN = 0.618
 """Multiples of this, without their whole parts, lie evenly and never close together for long."""
@@ -59,13 +57,13 @@ class Settings:
 
 async def run(stage: Stage, settings: Settings) -> dict[str, Any]:
     first_at = await _load(stage, settings)
-    base = await bench_figures.counters(stage.pool)
+    base = await figures_queries.counters(stage.pool)
     crew = await warm_crew(stage, settings.workers, settings.concurrency)
     from_at = await _quiet_from(stage, first_at, base)
     seconds = math.ceil(settings.seconds)  # whole ones, for which it is known what fires in them
     until_at = from_at + timedelta(seconds=seconds)
     expected = expected_ticks(settings, round((from_at - first_at).total_seconds()))
-    base = await bench_figures.counters(stage.pool)
+    base = await figures_queries.counters(stage.pool)
     await stage.sleep_until(from_at, "waiting for the first tick")
     cpu = stage.cpu_seconds()
     look_ups = await _look_up_now_and_then(stage, until_at, seconds)
@@ -78,7 +76,7 @@ async def run(stage: Stage, settings: Settings) -> dict[str, Any]:
     return {
         **accounted(runs, expected),
         **rated(runs.succeeded, seconds),
-        "gaps": await bench_figures.gaps(stage.pool, from_at, until_at),
+        "gaps": await figures_queries.gaps(stage.pool, from_at, until_at),
         **lags(runs),
         "period_seconds": settings.period_seconds,
         "scheduler_peak_memory_mb": memory,

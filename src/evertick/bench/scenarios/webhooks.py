@@ -8,12 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from evertick.bench import workload
-from evertick.bench.crowds import seconds_to_load
 from evertick.bench.measuring import Scenario
 from evertick.bench.one_instant import Due, measure_from, prepare
+from evertick.bench.preparing import seconds_to_load, seconds_to_warm_up
 from evertick.bench.processes import Process
 from evertick.bench.stage import Stage
-from evertick.bench.warm_up import seconds_to_warm_up
 from evertick.bench.watching import until_held
 from evertick.domain.job.target import HTTP_QUEUE
 

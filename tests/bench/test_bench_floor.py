@@ -3,15 +3,15 @@
 import asyncpg
 import pytest
 
-from evertick.bench.run_rows import RunRows
-from evertick.store import bench_floor
+from evertick.bench import floor_queries
+from evertick.bench.scenarios.floor import RunRows
 from evertick.store.lanes import clock
 
 RUNS = range(600)
 TABLES = [
-    ("attempts", bench_floor.AttemptRow._fields),
-    ("outcomes", bench_floor.OutcomeRow._fields),
-    ("timers", bench_floor.TimerRow._fields),
+    ("attempts", floor_queries.AttemptRow._fields),
+    ("outcomes", floor_queries.OutcomeRow._fields),
+    ("timers", floor_queries.TimerRow._fields),
 ]
 
 
@@ -25,15 +25,15 @@ async def test_rows_have_every_column(connection: asyncpg.Connection, table: str
 
 @pytest.mark.parametrize("ledger", ["attempts", "outcomes"])
 async def test_ledgers_have_the_indexes_of_a_day(connection: asyncpg.Connection, ledger: str) -> None:
-    await bench_floor.make_tables(connection)
+    await floor_queries.make_tables(connection)
     count = "SELECT count(*) FROM pg_index WHERE indrelid = $1::text::regclass"
     assert await connection.fetchval(count, f"floor_{ledger}") == await connection.fetchval(count, ledger) > 0
 
 
 async def test_firing_moves_each_timer_and_appends_its_attempt(connection: asyncpg.Connection) -> None:
     rows = await _standing(connection)
-    assert await bench_floor.fire(connection, rows.attempts(RUNS), rows.next_at) == len(RUNS)
-    assert await bench_floor.copy_outcomes(connection, rows.outcomes(RUNS)) == len(RUNS)
+    assert await floor_queries.fire(connection, rows.attempts(RUNS), rows.next_at) == len(RUNS)
+    assert await floor_queries.copy_outcomes(connection, rows.outcomes(RUNS)) == len(RUNS)
     joined = await connection.fetchval(
         "SELECT count(*) FROM timers"
         "  JOIN floor_attempts attempt ON (attempt.lane_id, attempt.seq) = (last_lane, last_seq)"
@@ -46,14 +46,14 @@ async def test_firing_moves_each_timer_and_appends_its_attempt(connection: async
 async def test_each_run_is_followed_by_the_next_of_its_job(connection: asyncpg.Connection) -> None:
     rows = await _standing(connection)
     following = rows.following()
-    assert await bench_floor.move(connection, following.attempts(RUNS), following.next_at) == 0
-    assert await bench_floor.move(connection, rows.attempts(RUNS), rows.next_at) == len(RUNS)
-    assert await bench_floor.move(connection, following.attempts(RUNS), following.next_at) == len(RUNS)
+    assert await floor_queries.move(connection, following.attempts(RUNS), following.next_at) == 0
+    assert await floor_queries.move(connection, rows.attempts(RUNS), rows.next_at) == len(RUNS)
+    assert await floor_queries.move(connection, following.attempts(RUNS), following.next_at) == len(RUNS)
 
 
 async def _standing(connection: asyncpg.Connection) -> RunRows:
     """Empty ledgers, and the timers of all runs."""
-    await bench_floor.make_tables(connection)
+    await floor_queries.make_tables(connection)
     rows = RunRows(await clock(connection), seed=1)
-    assert await bench_floor.copy_timers(connection, rows.timers(RUNS)) == len(RUNS)
+    assert await floor_queries.copy_timers(connection, rows.timers(RUNS)) == len(RUNS)
     return rows

@@ -9,7 +9,7 @@ from evertick.store import statements
 from evertick.store.database import connect
 from evertick.store.statements import Connection
 
-_SQL = statements.load("bench_age")
+_SQL = statements.load("age", "evertick.bench")
 
 
 class Footprint(NamedTuple):

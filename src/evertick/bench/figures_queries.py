@@ -1,17 +1,14 @@
 """Figures of a measurement: how far it is, what the ledgers say afterwards, what server it ran on."""
 
 import json
-from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
-import asyncpg
-
 from evertick.store import statements
-from evertick.store.database import Pool
+from evertick.store.database import Pool, lacks_privilege
 from evertick.store.statements import Connection, Statement
 
-_SQL = statements.load("bench_figures")
+_SQL = statements.load("figures", "evertick.bench")
 _PATIENCE_SECONDS = 3600
 """What reads whole tables may take as long as they are large."""
 
@@ -121,11 +118,14 @@ async def server(connection: Connection) -> Server:
 async def tidy(pool: Pool) -> None:
     """Do now what vacuum and checkpoints would do in the middle of a measurement."""
     await pool.execute(_SQL["vacuum"].text, timeout=_PATIENCE_SECONDS)
-    with suppress(asyncpg.InsufficientPrivilegeError):  # then the server makes one when it thinks fit
+    try:
         await pool.execute(_SQL["checkpoint"].text, timeout=_PATIENCE_SECONDS)
+    except Exception as error:
+        if not lacks_privilege(error):  # else the server makes one when it thinks fit
+            raise
 
 
-async def _patiently(pool: Pool, statement: Statement, **values: Any) -> asyncpg.Record:
+async def _patiently(pool: Pool, statement: Statement, **values: Any) -> Any:
     row = await pool.fetchrow(statement.text, *statement.arguments(values), timeout=_PATIENCE_SECONDS)
     assert row is not None
     return row

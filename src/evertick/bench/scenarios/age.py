@@ -12,15 +12,13 @@ from datetime import datetime, timedelta
 from itertools import repeat
 from typing import Any
 
-from evertick.bench import workload
-from evertick.bench.crowds import tidy
-from evertick.bench.errors import BenchFailed
+from evertick.bench import age_queries, workload
+from evertick.bench.age_queries import Footprint
 from evertick.bench.measuring import Scenario
-from evertick.bench.ready_runs import drain_ready, make_ready
+from evertick.bench.preparing import drain_ready, make_ready, tidy
+from evertick.bench.processes import BenchFailed
 from evertick.bench.stage import Stage
 from evertick.domain.ids import PARTITIONS
-from evertick.store import bench_age
-from evertick.store.bench_age import Footprint
 
 PERIOD_DAYS = 30
 """So far away are the ticks that the jobs have by themselves: none falls into the measurement."""
@@ -68,11 +66,11 @@ def _fields(settings: Settings, now_at: datetime) -> workload.Fields:
 
 
 async def _step(stage: Stage, settings: Settings, number: int) -> dict[str, Any]:
-    before = await bench_age.footprint(stage.pool)
+    before = await age_queries.footprint(stage.pool)
     fire_at = await _make_due(stage, settings.step)
     fire_seconds = await make_ready(stage, settings.step)
     figures = await drain_ready(stage, fire_at, settings.step, settings.workers, settings.concurrency)
-    after = await bench_age.footprint(stage.pool)
+    after = await age_queries.footprint(stage.pool)
     return {
         "until_run": number * settings.step,
         **figures,
@@ -92,7 +90,7 @@ async def _pinned_step(stage: Stage, settings: Settings) -> dict[str, Any]:
 
 
 async def _pin(stage: Stage, seconds: float, held: asyncio.Event) -> None:
-    async with bench_age.pinned(stage.url):
+    async with age_queries.pinned(stage.url):
         held.set()
         await asyncio.sleep(seconds)
 
@@ -103,7 +101,7 @@ async def _make_due(stage: Stage, jobs: int) -> datetime:
     fire_at = await stage.now()
     made = 0
     for partition in range(PARTITIONS):
-        made += await bench_age.make_due(stage.pool, workload.QUEUE, partition, fire_at)
+        made += await age_queries.make_due(stage.pool, workload.QUEUE, partition, fire_at)
         stage.progress.reach(partition + 1)
     if made != jobs:
         raise BenchFailed(f"of {jobs} jobs {made} have a timer")

@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from evertick.bench import workload
+from evertick.bench import figures_queries, workload
 from evertick.bench.figures import rated
 from evertick.bench.measuring import Scenario
 from evertick.bench.stage import Stage
-from evertick.store import bench_figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +20,13 @@ class Settings:
 
 
 async def run(stage: Stage, settings: Settings) -> dict[str, Any]:
-    there = await bench_figures.queue_jobs(stage.pool, workload.CROWD_QUEUE)
-    before = await bench_figures.sizes(stage.pool)
+    there = await figures_queries.queue_jobs(stage.pool, workload.CROWD_QUEUE)
+    before = await figures_queries.sizes(stage.pool)
     jobs = workload.crowd(settings.jobs, settings.rules, await stage.now(), settings.seed)
     seconds = await stage.load(jobs, settings.jobs, "loading jobs")
     stage.progress.begin("counting")
-    after = await bench_figures.sizes(stage.pool)
-    created = await bench_figures.queue_jobs(stage.pool, workload.CROWD_QUEUE) - there
+    after = await figures_queries.sizes(stage.pool)
+    created = await figures_queries.queue_jobs(stage.pool, workload.CROWD_QUEUE) - there
     sizes = {name: round((getattr(after, name) - getattr(before, name)) / settings.jobs) for name in after._fields}
     return {
         "runs": 0,

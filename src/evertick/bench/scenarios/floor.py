@@ -5,23 +5,89 @@ costs beyond that is Evertick's own.
 """
 
 import asyncio
+import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-from evertick.bench.crowds import tidy
+from evertick.bench import floor_queries
 from evertick.bench.figures import rated
+from evertick.bench.floor_queries import AttemptRow, OutcomeRow, TimerRow
 from evertick.bench.measuring import Scenario
-from evertick.bench.run_rows import RunRows
+from evertick.bench.preparing import tidy
 from evertick.bench.stage import Stage
+from evertick.domain.ids import PARTITIONS
+from evertick.domain.schedule.instants import to_us
 from evertick.roles.scheduler.firing import BATCH
 from evertick.roles.worker.recorder import MOST
-from evertick.store import bench_floor
-from evertick.store.bench_floor import AttemptRow, OutcomeRow
 from evertick.store.database import Session, connect
+
+QUEUE_ID = 1
+NORMAL = 1
+WORKER = "worker.example-12345-a1b2c3"
+"""As long as the names are that workers give themselves."""
+PERIOD = timedelta(days=1)
+TOOK = timedelta(milliseconds=1)
+
+
+class RunRows:
+    """Runs by number, all fired at one instant; jobs are spread evenly over the partitions."""
+
+    def __init__(self, fire_at: datetime, seed: int) -> None:
+        self.fire_at = fire_at
+        self.next_at = fire_at + PERIOD
+        self._seed = seed
+        self._first_seq = to_us(fire_at) + 1
+        # In which order is up to the seed.
+        self._partitions = random.Random(seed).sample(range(PARTITIONS), PARTITIONS)  # noqa: S311 - a repeatable load
+
+    def following(self) -> "RunRows":
+        """The next run of each job."""
+        return RunRows(self.next_at, self._seed)
+
+    def attempts(self, numbers: Iterable[int]) -> list[AttemptRow]:
+        at = self.fire_at
+        return [
+            AttemptRow(
+                self._lane_id(number), self._first_seq + number, self._job_id(number), at, at, 1, 1, "tick", 1, False
+            )
+            for number in numbers
+        ]
+
+    def outcomes(self, numbers: Iterable[int]) -> list[OutcomeRow]:
+        started_at, finished_at = self.fire_at, self.fire_at + TOOK
+        return [
+            OutcomeRow(
+                *(self._lane_id(number), self._first_seq + number, started_at, finished_at, "success"),
+                *(None, True, WORKER, None, None),
+            )
+            for number in numbers
+        ]
+
+    def timers(self, numbers: Iterable[int]) -> list[TimerRow]:
+        """The jobs' timers before all that."""
+        at = self.fire_at
+        return [
+            TimerRow(
+                *(self._job_id(number), at, at, 1, 1, None, None, QUEUE_ID, 1),
+                *("tick", None, self._partition(number), 1, NORMAL),
+            )
+            for number in numbers
+        ]
+
+    def _partition(self, number: int) -> int:
+        return self._partitions[number % PARTITIONS]
+
+    def _job_id(self, number: int) -> int:
+        return (number + 1) << 8 | self._partition(number)
+
+    def _lane_id(self, number: int) -> int:
+        return QUEUE_ID << 10 | self._partition(number) << 2 | NORMAL
+
 
 STRETCH = 24 * BATCH
 """Of so many runs the rows are made at a time, while the clock stands still."""
@@ -48,11 +114,11 @@ class Written:
 
 
 async def run(stage: Stage, settings: Settings) -> dict[str, Any]:
-    await bench_floor.make_tables(stage.pool)
+    await floor_queries.make_tables(stage.pool)
     rows = RunRows(await stage.now(), settings.seed)
     stage.progress.begin("making timers")
     for numbers in _stretches(settings.runs):
-        await bench_floor.copy_timers(stage.pool, rows.timers(numbers))
+        await floor_queries.copy_timers(stage.pool, rows.timers(numbers))
     # Not from the pool, which has few, and is needed besides.
     async with _connected(stage.url) as firing, _connected(stage.url) as recording:
         passes = _passes(firing, recording, rows)
@@ -74,17 +140,17 @@ def _passes(firing: Session, recording: Session, rows: RunRows) -> dict[str, Pas
     Everything: a transaction for each batch that moves its timers and appends its attempts; beside it, outcomes.
     """
     later = rows.following()
-    fire = partial(bench_floor.fire, firing, next_at=later.next_at)
-    move = partial(bench_floor.move, firing, next_at=rows.next_at)
+    fire = partial(floor_queries.fire, firing, next_at=later.next_at)
+    move = partial(floor_queries.move, firing, next_at=rows.next_at)
 
     def attempts(numbers: range) -> Coroutine[Any, Any, int]:
-        return _write(partial(bench_floor.copy_attempts, firing), _batches(rows.attempts(numbers), BATCH))
+        return _write(partial(floor_queries.copy_attempts, firing), _batches(rows.attempts(numbers), BATCH))
 
     def outcomes(numbers: range) -> Coroutine[Any, Any, int]:
-        return _write(partial(bench_floor.copy_outcomes, recording), _batches(rows.outcomes(numbers), MOST))
+        return _write(partial(floor_queries.copy_outcomes, recording), _batches(rows.outcomes(numbers), MOST))
 
     def everything(numbers: range) -> Coroutine[Any, Any, int]:
-        recorded = _write(partial(bench_floor.copy_outcomes, recording), _batches(later.outcomes(numbers), MOST))
+        recorded = _write(partial(floor_queries.copy_outcomes, recording), _batches(later.outcomes(numbers), MOST))
         return _at_once(_write(fire, _batches(later.attempts(numbers), BATCH)), recorded)
 
     return {
@@ -107,7 +173,7 @@ async def _connected(url: str) -> AsyncIterator[Session]:
 
 async def _measure(stage: Stage, runs: int, name: str, writes: Pass) -> Written:
     """One pass over all runs, into empty ledgers."""
-    await bench_floor.empty_tables(stage.pool)
+    await floor_queries.empty_tables(stage.pool)
     await tidy(stage)
     stage.progress.begin(f"writing {name.replace('_', ' ')}", runs)
     count, seconds = 0, 0.0
