@@ -170,8 +170,8 @@ def _oldest(ticks: Ticks, first_us: int, end_us: int, count: int, keep: int) -> 
 def _nth(ticks: Ticks, first_us: int, end_us: int, count: int, wanted: int) -> int | None:
     """The `wanted`-th of the `count` ticks between two instants.
 
-    Each count costs, so there are few: every other guess is where the tick is if all are evenly spaced, and any instant
-    from the tick to the next one will do.
+    Each count costs, so they are few and short: every other guess is where the tick is if all are evenly spaced, any
+    instant from the tick to the next one will do, and what was counted is not counted again.
     """
     (low, below), (high, up_to) = (first_us, 0), (end_us - 1, count)
     is_even = True
@@ -179,7 +179,7 @@ def _nth(ticks: Ticks, first_us: int, end_us: int, count: int, wanted: int) -> i
         share = (2 * (wanted - below) + 1, 2 * (up_to - below) + 2) if is_even else (1, 2)
         guess = min(max(low + (high - low) * share[0] // share[1], low + 1), high - 1)
         is_even = not is_even
-        found = ticks.count(first_us + 1, guess + 1)
+        found = below + ticks.count(low + 1, guess + 1)
         if found == wanted:
             return ticks.prev(guess + 1)
         if found < wanted:
