@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 
 from evertick.domain.assignment import Member
-from evertick.domain.rule import Policies, rule_of
+from evertick.domain.rule import Policies, Rule, rule_of
 from evertick.domain.schedule.schedule import Schedule
 from evertick.roles.scheduler import Scheduler
 from evertick.runtime.clock import Clock
@@ -90,8 +90,9 @@ async def add_job(
     queue: str = "default",
     tenant_id: int = 1,
     retry: str = RETRIES,
+    rule: Rule | None = None,
 ) -> Job:
-    rule = rule_of(Schedule(schedule, anchor_at=AT), policies or Policies())
+    rule = rule or rule_of(Schedule(schedule, anchor_at=AT), policies or Policies())
     job_id = await connection.fetchval("SELECT nextval('job_numbers') << 8 | $1", partition)
     row = await connection.fetchrow(
         _ADD_JOB, job_id, tenant_id, queue, rule.digest(), rule.canonical(), fire_at, due_at or fire_at, priority, retry

@@ -3,6 +3,7 @@
 import tracemalloc
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 import pytest
 from hypothesis import example, given, note, reject, settings, strategies as st, target
@@ -10,8 +11,11 @@ from hypothesis import example, given, note, reject, settings, strategies as st,
 from bounded_work import MOST_CALLS, calls_at_most
 from evertick import InvalidSchedule, Schedule, tzdb
 from evertick.domain.errors import ScheduleTooCostly
+from evertick.domain.misfire import plan
+from evertick.domain.policies import MissedWindow
+from evertick.domain.rule import Policies, _make_ticks, rule_of
 from evertick.domain.schedule.acceptance import check_new
-from evertick.domain.schedule.budget import SEARCH_STEPS, at_most
+from evertick.domain.schedule.budget import PLAN_STEPS, SEARCH_STEPS, at_most
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.schedule.preview import preview
 from evertick.domain.schedule.zone import Zone
@@ -123,12 +127,12 @@ def test_the_steps_do_not_depend_on_what_was_asked_before(drawn: tuple[Schedule,
 
 
 def test_a_schedule_that_would_get_too_costly_in_the_life_of_a_job_is_refused_at_once() -> None:
-    schedule = Schedule("DTSTART:19900101T000000\nRRULE:FREQ=WEEKLY;INTERVAL=2;BYDAY=MO;COUNT=100000")
+    schedule = Schedule("DTSTART:20200101T000000\nRRULE:FREQ=WEEKLY;INTERVAL=2;BYDAY=MO;COUNT=100000")
     assert schedule.next(NOW)
     with pytest.raises(ScheduleTooCostly, match="COUNT"):
-        schedule.next(NOW + timedelta(days=100 * 366))
+        schedule.next(NOW + timedelta(days=200 * 366))
     check_new(schedule, NOW, HOUR)
-    old = Schedule("DTSTART:19300101T000000\nRRULE:FREQ=WEEKLY;INTERVAL=2;BYDAY=MO;COUNT=100000")
+    old = Schedule("DTSTART:19700101T000000\nRRULE:FREQ=WEEKLY;INTERVAL=2;BYDAY=MO;COUNT=100000")
     assert old.next(NOW)
     with pytest.raises(ScheduleTooCostly, match="COUNT"):
         check_new(old, NOW, HOUR)
@@ -284,42 +288,74 @@ def _hostile_crons(draw: st.DrawFn) -> str:
     return " ".join([*fields, days, months, weekdays])
 
 
-def questions(schedule: Schedule, later: datetime) -> list[tuple[int, Callable[[], object]]]:
+@st.composite
+def _swallowed_recurrences(draw: st.DrawFn) -> str:
+    """Nearly all ticks fall into the hour that clocks skip, and a few listed dates are all that fires."""
+    start = draw(st.datetimes(datetime(1900, 1, 1), datetime(2027, 1, 1)))  # noqa: DTZ001 - a wall time
+    freq = draw(st.sampled_from(["YEARLY;BYMONTH=3;BYDAY=", "YEARLY;BYMONTH=10,3;BYDAY=", "MONTHLY;BYDAY="]))
+    rule = f"RRULE:FREQ={freq}{draw(st.sampled_from(['2SU', '-1SU', '1SU,2SU', 'SU']))}"
+    rule += f";BYHOUR={draw(st.sampled_from(['2', '1', '0,1,2,3']))};BYMINUTE={draw(_many(0, 59))}"
+    if draw(st.booleans()):
+        rule += f";INTERVAL={draw(st.integers(1, 20))}"
+    if draw(st.booleans()):
+        rule += f";COUNT={draw(st.integers(1, 100_000))}"
+    dates = (NOW + timedelta(days=draw(st.integers(1, 20_000))) for _ in range(draw(st.integers(1, 5))))
+    lines = [f"DTSTART:{compact(start)}"] if draw(st.booleans()) else []
+    return "\n".join([*lines, rule, f"RDATE:{','.join(compact(each.replace(tzinfo=None)) for each in dates)}"])
+
+
+class Asked(NamedTuple):
+    """When a timer is planned, how long after its tick, and what is to be done with the ticks missed until then."""
+
+    at: datetime
+    outage: timedelta
+    policies: Policies
+
+
+def questions(schedule: Schedule, asked: Asked) -> dict[str, tuple[int, Callable[[], object]]]:
     """All that is asked about a job in its life, each with its budget."""
     ticks = schedule.ticks(NOW_US)
-    later_us = to_us(later)
-    return [
-        (SEARCH_STEPS, lambda: schedule.next(NOW)),
-        (SEARCH_STEPS, lambda: schedule.next(later)),
-        (SEARCH_STEPS, lambda: ticks.prev(later_us)),
-        (SEARCH_STEPS, lambda: ticks.count(NOW_US, NOW_US + 30 * 86_400 * 1_000_000)),
-        (SEARCH_STEPS, lambda: ticks.lost(NOW_US, (ticks.next(NOW_US) or NOW_US) + 1)),
-        (SEARCH_STEPS, schedule.shortest_interval),
-    ]
+    at_us, from_us = to_us(asked.at), to_us(asked.at - asked.outage)
+    rule = rule_of(schedule, asked.policies)
+    fire_us = ticks.next(from_us - 1)
+    return {
+        "make": (SEARCH_STEPS, lambda: _make_ticks(rule)),
+        "next": (SEARCH_STEPS, lambda: ticks.next(at_us)),
+        "prev": (SEARCH_STEPS, lambda: ticks.prev(at_us)),
+        "count": (SEARCH_STEPS, lambda: ticks.count(from_us, at_us)),
+        "lost": (SEARCH_STEPS, lambda: ticks.lost(at_us, (ticks.next(at_us) or at_us) + 1)),
+        "shortest": (SEARCH_STEPS, schedule.shortest_interval),
+        "plan": (PLAN_STEPS, lambda: None if fire_us is None else plan(rule, fire_us, at_us, most_fires=1)),
+    }
 
 
-def costliest(text: str, zone: str, gap: str, overlap: str, later: datetime) -> None:
+def costliest(text: str, zone: str, gap: str, overlap: str, asked: Asked) -> None:
     try:
         schedule = Schedule(text, zone, gap, overlap, key="a job", anchor_at=NOW)
         check_new(schedule, NOW, HOUR)
     except InvalidSchedule:
         reject()
-    most = 0
-    for number, (budget, question) in enumerate(questions(schedule, later)):
-        with at_most(budget) as work:
-            try:
-                question()
-            finally:
-                note(f"question {number}: {work.spent} of {budget} steps")
-            most = max(most, work.spent * SEARCH_STEPS // budget)
-    target(most, label="steps")
-    assert most <= SEARCH_STEPS
+    for name, (budget, question) in questions(schedule, asked).items():
+        steps = steps_of(question)
+        note(f"{name}: {steps} of {budget} steps")
+        assert steps <= budget, name
+        target(steps, label=name)
     assert schedule.upcoming_cheaply(NOW, 20), "it may end early, but not before the first"
 
 
-ANY_TEXT = st.one_of(_hostile_recurrences(), _hostile_crons(), texts)
-LATER = st.datetimes(datetime(2026, 6, 1), datetime(2060, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
-drawn = given(ANY_TEXT, zone_names, gaps, overlaps, LATER)
+ANY_TEXT = st.one_of(_hostile_recurrences(), _hostile_crons(), _swallowed_recurrences(), texts)
+ASKED = st.builds(
+    Asked,
+    st.datetimes(datetime(2026, 6, 1), datetime(2076, 6, 1), timezones=st.just(UTC)),  # noqa: DTZ001
+    st.timedeltas(timedelta(0), timedelta(days=366)),
+    st.builds(
+        Policies,
+        missed_window=st.sampled_from(MissedWindow),
+        misfire_grace=st.sampled_from([timedelta(0), HOUR, timedelta(days=40)]),
+        max_missed=st.sampled_from([1, 2, 100, 10_000]),
+    ),
+)
+drawn = given(ANY_TEXT, zone_names, gaps, overlaps, ASKED)
 
 test_the_costliest_schedule_that_is_accepted_stays_within_its_budget = settings(PATIENT, max_examples=200)(
     drawn(costliest)

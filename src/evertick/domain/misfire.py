@@ -10,7 +10,6 @@ for a year costs as much as one that was down for an hour. Time is microseconds 
 5. Ticks that a change of the clocks swallowed on the way are gaps too.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -18,6 +17,7 @@ from typing import NamedTuple, assert_never
 
 from evertick.domain.policies import MissedWindow
 from evertick.domain.rule import Rule
+from evertick.domain.schedule.budget import PLAN_STEPS, bounded_by
 from evertick.domain.schedule.instants import SECOND_US
 from evertick.domain.schedule.ticks import END_US, Ticks
 from evertick.domain.states import GapReason, RunReason
@@ -82,6 +82,7 @@ def plan_due(timers: Iterable[DueTimer], rules: Mapping[int, Rule], now_us: int)
     ]
 
 
+@bounded_by(PLAN_STEPS)
 def plan(rule: Rule, fire_us: int, now_us: int, *, jitter_us: int = 0, most_fires: int = MOST_FIRES) -> Plan:
     """Plan the timer that stands at `fire_us`. Before it is due, nothing happens and it stays."""
     now_us -= jitter_us
@@ -120,6 +121,7 @@ class Settled(NamedTuple):
     gaps: tuple[Gap, ...]
 
 
+@bounded_by(PLAN_STEPS)
 def settle_missed(  # noqa: PLR0913 - which ticks, and what to do with them
     ticks: Ticks,
     first_us: int,
@@ -162,8 +164,29 @@ def _oldest(ticks: Ticks, first_us: int, end_us: int, count: int, keep: int) -> 
         return _newest(ticks, first_us, end_us) if keep else None
     if count == keep:
         return first_us
-    instants = range(first_us + 1, end_us)
-    return instants[bisect_left(instants, count - keep, key=lambda at: ticks.count(first_us + 1, at + 1))]
+    return _nth(ticks, first_us, end_us, count - 1, count - keep)
+
+
+def _nth(ticks: Ticks, first_us: int, end_us: int, count: int, wanted: int) -> int | None:
+    """The `wanted`-th of the `count` ticks between two instants.
+
+    Each count costs, so they are few and short: every other guess is where the tick is if all are evenly spaced, any
+    instant from the tick to the next one will do, and what was counted is not counted again.
+    """
+    (low, below), (high, up_to) = (first_us, 0), (end_us - 1, count)
+    is_even = True
+    while high - low > 1:
+        share = (2 * (wanted - below) + 1, 2 * (up_to - below) + 2) if is_even else (1, 2)
+        guess = min(max(low + (high - low) * share[0] // share[1], low + 1), high - 1)
+        is_even = not is_even
+        found = below + ticks.count(low + 1, guess + 1)
+        if found == wanted:
+            return ticks.prev(guess + 1)
+        if found < wanted:
+            low, below = guess, found
+        else:
+            high, up_to = guess, found
+    return high
 
 
 def _forwards(ticks: Ticks, at_us: int | None, end_us: int) -> Iterator[int]:

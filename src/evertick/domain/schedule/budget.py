@@ -1,11 +1,14 @@
 """How much work one question about a schedule may take: steps are counted, not time, so every machine agrees.
 
-1. A question (next, previous, count, lost, the shortest interval, the making of a schedule) has SEARCH_STEPS. The
-   questions that are part of another one share its budget.
-2. A list of fire times has ROW_STEPS more for each that it found.
-3. What a search passes over costs steps, what it finds at once costs none. On a slow core a step takes about a
+1. A question (next, previous, count, lost, the shortest interval) has SEARCH_STEPS. The questions that are part of
+   another one share its budget.
+2. A schedule is accepted if its questions take no more than ACCEPTED_STEPS now and in fifty years: so that none comes
+   over its budget in the life of a job.
+3. The plan of one due timer asks several questions, and has PLAN_STEPS for all of them.
+4. A list of fire times has ROW_STEPS more for each that it found.
+5. What a search passes over costs steps, what it finds at once costs none. On a slow core a step takes about a
    microsecond.
-4. What is kept from earlier questions costs as much as what is computed, so the answer depends on the question alone.
+6. What is kept from earlier questions costs as much as what is computed, so the answer depends on the question alone.
 """
 
 import functools
@@ -17,6 +20,8 @@ from typing import ParamSpec, TypeVar
 from evertick.domain.errors import ScheduleTooCostly
 
 SEARCH_STEPS = 10_000
+ACCEPTED_STEPS = SEARCH_STEPS // 2
+PLAN_STEPS = 3 * SEARCH_STEPS
 ROW_STEPS = 40
 _UNBOUNDED = 10**18
 
@@ -100,17 +105,25 @@ def at_most(steps: int) -> Iterator[Work]:
         _current.reset(token)
 
 
+def bounded_by(steps: int) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Make a function one question of so many steps."""
+
+    def bound(question: Callable[_P, _R]) -> Callable[_P, _R]:
+        @functools.wraps(question)
+        def answer(*given: _P.args, **named: _P.kwargs) -> _R:
+            if _current.get() is not None:
+                return question(*given, **named)
+            token = _current.set(Work(steps))
+            try:
+                return question(*given, **named)
+            finally:
+                _current.reset(token)
+
+        return answer
+
+    return bound
+
+
 def bounded(question: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Make a function one question."""
-
-    @functools.wraps(question)
-    def answer(*given: _P.args, **named: _P.kwargs) -> _R:
-        if _current.get() is not None:
-            return question(*given, **named)
-        token = _current.set(Work(SEARCH_STEPS))
-        try:
-            return question(*given, **named)
-        finally:
-            _current.reset(token)
-
-    return answer
+    """Make a function one question of SEARCH_STEPS."""
+    return bounded_by(SEARCH_STEPS)(question)

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from evertick.domain.errors import InvalidSchedule, ScheduleTooCostly
 from evertick.domain.policies import ConcurrentPolicy, DstGap, DstOverlap, MissedWindow
-from evertick.domain.schedule.budget import SEARCH_STEPS, at_most, bounded, grant_row
+from evertick.domain.schedule.budget import ACCEPTED_STEPS, SEARCH_STEPS, at_most, bounded, bounded_by, grant_row
 from evertick.domain.schedule.describe import describe
 from evertick.domain.schedule.instants import DAY_S, FIRST_YEAR, LAST_YEAR, SECOND_US, from_us, to_us
 from evertick.domain.schedule.interval import Every
@@ -55,7 +55,7 @@ class Schedule:
         "zone",
     )
 
-    @bounded
+    @bounded_by(ACCEPTED_STEPS)
     def __init__(  # noqa: PLR0913, PLR0917 - the public signature
         self,
         text: str,

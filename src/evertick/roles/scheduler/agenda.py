@@ -127,20 +127,24 @@ class Agenda:
         """What was taken has been fired, or not: the table says by now what became of it."""
         self._in_hand = []
 
+    def stands(self, entry: Entry) -> bool:
+        """Whether nothing else was learned of the timer since it was taken."""
+        return self._timers.get(entry.key) is entry.timer
+
     def settle(self, entry: Entry, timer: Timer) -> None:
         """What was in hand has moved on, and is due again soon enough to stay."""
-        if self._stands(entry):
+        if self.stands(entry):
             self._timers[entry.key] = timer
             self._wheel.add(entry.key, to_us(timer.due_at))
 
     def again(self, entry: Entry, at_us: int) -> None:
-        """What was in hand is as it was: try it again at this time, unless its partition is gone."""
-        if self._stands(entry):
+        """What was taken is as it was: try it again at this time, unless its partition is gone."""
+        if self.stands(entry):
             self._wheel.add(entry.key, at_us)
 
     def forget(self, entry: Entry) -> None:
         """What was in hand is gone, or not ours to fire."""
-        if self._stands(entry):
+        if self.stands(entry):
             self._drop(entry.key)
 
     def keep_only(self, partitions: Iterable[int]) -> None:
@@ -152,10 +156,6 @@ class Agenda:
     def next_due_us(self) -> int | None:
         """When to collect next."""
         return self._wheel.next_due()
-
-    def _stands(self, entry: Entry) -> bool:
-        """Whether nothing else was learned of the timer since it was taken."""
-        return self._timers.get(entry.key) is entry.timer
 
     def _drop(self, key: int) -> None:
         timer = self._timers.pop(key)

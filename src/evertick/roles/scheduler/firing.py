@@ -1,15 +1,22 @@
-"""Fires due timers in batches: plan in the domain, send to the database, bring the agenda up to date."""
+"""Fires due timers in batches: plan in the domain, send to the database, bring the agenda up to date.
+
+Planning a batch leaves the event loop to others every few milliseconds. What is costly to plan is planned in the
+background, outside of `writing`, and fires in a later batch.
+"""
 
 import logging
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
 from evertick.domain.schedule.instants import SECOND_US, from_us, to_us
 from evertick.roles.scheduler.agenda import Entry
-from evertick.roles.scheduler.planning import Planned, plan_firing
+from evertick.roles.scheduler.background_planning import BackgroundPlanning
+from evertick.roles.scheduler.planning import LOOP_STEPS, BatchPlanning, Planned
 from evertick.roles.scheduler.sending import ASIDE_US, BUSY_US, Sending
 from evertick.roles.scheduler.state import State
+from evertick.runtime.courtesy import Slices
 from evertick.runtime.loop import NotYet
 from evertick.store import timers
 from evertick.store.database import was_too_slow
@@ -28,6 +35,8 @@ COLLECTED = 64_000
 take a second; with less, one tenant's flood would hide what another's is due behind it for longer."""
 COLLECTED_FIRST = 2_000
 """As `FIRST_BATCH`: before the first batch after a pause."""
+PLANNING_SECONDS = 0.05
+"""So long a batch is planned: a thousand distinct rules. The others are postponed to the next batch."""
 
 IDLE_SECONDS = 1.0
 IN_DOUBT_SECONDS = 0.05
@@ -55,6 +64,7 @@ class Firing:
         horizon: timedelta,
         ready: Callable[[Iterable[int]], None],
         woken: Callable[[Iterable[int]], None],
+        planned: Callable[[], None],
     ) -> None:
         self._state = state
         self._horizon = horizon
@@ -63,6 +73,7 @@ class Firing:
         self._batch = FIRST_BATCH
         self._most = BATCH
         self._sending = Sending(state, self._settle)
+        self.background = BackgroundPlanning(state, planned)
         self.figures = FiringFigures()
 
     async def step(self) -> float:
@@ -92,10 +103,13 @@ class Firing:
 
     async def _fire(self, entries: list[Entry], now_us: int) -> None:
         try:
-            await self._state.rulebook.learn(self._state.firing, {entry.timer.rule_id for entry in entries} - {0})
-            planned = plan_firing(entries, self._state.rulebook.known, now_us)
-            was_clean = await self._sending.send(planned)
+            rule_ids = {entry.timer.rule_id for entry in entries} - {0}
+            await self._state.rulebook.learn(self._state.firing, rule_ids)
+            planning = await self._plan(entries, rule_ids, now_us)
+            planned = planning.planned
+            was_clean = not planned.groups or await self._sending.send(planned)
             await self._quarantine(planned, entries, now_us)
+            self._put_off(planning)
         except BaseException as error:
             if isinstance(error, TimeoutError) or was_too_slow(error):
                 self._resize(len(entries), is_less=True)
@@ -106,6 +120,26 @@ class Firing:
             self._resize(len(entries), is_less=not was_clean)
         finally:
             self._state.agenda.let_go()
+
+    async def _plan(self, entries: list[Entry], rule_ids: Iterable[int], now_us: int) -> BatchPlanning:
+        book = self._state.rulebook
+        # A copy: between two slices somebody else may let go of rules.
+        rules = {rule_id: book.known[rule_id] for rule_id in rule_ids if rule_id in book.known}
+        planning = BatchPlanning(rules, now_us, steps=LOOP_STEPS, costly=book.costly, prepared=self.background.prepared)
+        slices, until = Slices(), time.perf_counter() + PLANNING_SECONDS
+        for _ in planning.run(entries):
+            if slices.is_over:
+                await slices.pause()
+                planning.is_full = time.perf_counter() > until
+        return planning
+
+    def _put_off(self, planning: BatchPlanning) -> None:
+        """What was not planned. Last, so that each timer is either tried again after an error or put off here."""
+        for likeness in planning.background:
+            self._state.rulebook.note_steps(likeness[0], LOOP_STEPS + 1)
+        self.background.add(planning.background)
+        for entry in planning.postponed:
+            self._state.agenda.again(entry, to_us(entry.timer.due_at))
 
     def _resize(self, tried: int, *, is_less: bool) -> None:
         """Half as many at once after a time-out, twice as many when it went well."""

@@ -1,15 +1,19 @@
 """From due timers to what the fire statement is given. Pure: the domain decides once for all jobs that fire alike."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
+from evertick.domain.errors import ScheduleTooCostly
 from evertick.domain.jitter import jitter_offset
 from evertick.domain.misfire import plan, wait_us
 from evertick.domain.policies import ConcurrentPolicy
 from evertick.domain.rule import Rule
-from evertick.domain.schedule.instants import duration_us, from_us, to_us
+from evertick.domain.schedule.budget import PLAN_STEPS, at_most
+from evertick.domain.schedule.instants import SECOND_US, duration_us, from_us, to_us
+from evertick.domain.schedule.schedule import SHORTEST_INTERVAL
 from evertick.roles.scheduler.agenda import Entry
 from evertick.store.timers import Firing, Gap, Plan, Timer
 
@@ -17,8 +21,13 @@ _ZERO = timedelta(0)
 _UNASKED = ConcurrentPolicy.SKIP
 """The policy that stands for runs which nothing keeps waiting: retries, manual runs, replays."""
 
-_Likeness: TypeAlias = tuple[int, datetime, datetime, timedelta]
+Likeness: TypeAlias = tuple[int, datetime, datetime, timedelta]
 """What ticks have in common that fire alike: rule, fire time, due time and jitter."""
+
+LOOP_STEPS = 500
+"""A plan that takes more steps is made in the background thread: so many take about half a millisecond."""
+FRESH_US = 5 * SECOND_US
+"""A plan from the background is used for so long. A later firing would call ticks on time that are not."""
 
 
 class Group(NamedTuple):
@@ -74,45 +83,141 @@ class Planned:
         return [group for group in groups if group.entries]
 
 
-def plan_firing(entries: Iterable[Entry], rules: Mapping[int, Rule], now_us: int) -> Planned:
-    """Plan due timers. One fire of a job at a time: the next tick sees in the database what this one leaves open."""
-    alike: dict[_Likeness, Group] = {}
-    waiting: list[Group] = []
-    unreadable: dict[int, str] = {}
-    for entry in entries:
-        timer = entry.timer
-        try:
-            if timer.kind != "tick":
-                known = rules.get(timer.rule_id) if timer.kind == "queued" else None
-                waiting.append(Group(_plan_waiting(timer, known), [entry]))
-                continue
+class Prepared(NamedTuple):
+    """The plan of ticks that fire alike, or the reason why there is none, with the steps and the time of planning."""
+
+    plan: Plan | None
+    failure: str
+    steps: int
+    planned_us: int
+
+    def is_fresh(self, now_us: int) -> bool:
+        return 0 <= now_us - self.planned_us <= FRESH_US
+
+
+class BatchPlanning:
+    """Plans the due timers of one batch: one plan for all that fire alike, each of so many steps at most.
+
+    What takes more steps is to be planned in the `background`. Once the batch `is_full`, what needs a further plan is
+    `postponed` to the next batch.
+    """
+
+    def __init__(
+        self,
+        rules: Mapping[int, Rule],
+        now_us: int,
+        *,
+        steps: int = PLAN_STEPS,
+        costly: Container[int] = (),
+        prepared: Mapping[Likeness, Prepared] = MappingProxyType({}),
+    ) -> None:
+        self._rules = rules
+        self._now_us = now_us
+        self._steps = steps
+        self._costly = costly
+        self._prepared = prepared
+        self._ticks: list[Group] = []
+        self._waiting: list[Group] = []
+        self._failed: list[tuple[str, list[Entry]]] = []
+        self.background: dict[Likeness, list[Entry]] = {}
+        self.postponed: list[Entry] = []
+        self.is_full = False
+
+    @property
+    def planned(self) -> Planned:
+        unreadable = {entry.timer.job_id: reason for reason, entries in self._failed for entry in entries}
+        return Planned([*self._ticks, *self._waiting], unreadable)
+
+    def run(self, entries: Iterable[Entry]) -> Iterator[None]:
+        """Plan them in this order. Pauses after each plan that may have taken a while: others can have their turn."""
+        rules = self._rules
+        alike: dict[Likeness, list[Entry]] = {}
+        for entry in entries:
+            timer = entry.timer
             rule = rules.get(timer.rule_id)
-            if rule is None:
-                unreadable[timer.job_id] = f"rule {timer.rule_id} is missing"
-                continue
-            jitter = jitter_offset(timer.job_id, timedelta(microseconds=rule.jitter_us)) if rule.jitter_us else _ZERO
-            likeness = (timer.rule_id, timer.fire_at, timer.due_at, jitter)
-            group = alike.get(likeness)
-            if group is None:
-                group = alike[likeness] = Group(_plan_tick(timer, rule, jitter, now_us), [])
+            if timer.kind != "tick":
+                self._plan_waiting(entry, rule if timer.kind == "queued" else None)
+                yield
+            elif rule is None:
+                self._failed.append((f"rule {timer.rule_id} is missing", [entry]))
+            else:
+                jitter_us = rule.jitter_us
+                jitter = jitter_offset(timer.job_id, timedelta(microseconds=jitter_us)) if jitter_us else _ZERO
+                likeness = (timer.rule_id, timer.fire_at, timer.due_at, jitter)
+                those = alike.get(likeness)
+                if those is None:
+                    those = alike[likeness] = self._plan_ticks(likeness, rule)
+                    yield
+                those.append(entry)
+
+    def _plan_ticks(self, likeness: Likeness, rule: Rule) -> list[Entry]:
+        """Plan ticks that fire alike, and return the list that they belong to."""
+        if self.is_full:
+            return self.postponed
+        made = self._made(likeness, rule)
+        if made is None:
+            return self.background.setdefault(likeness, [])
+        entries: list[Entry] = []
+        if made.plan is None:
+            self._failed.append((made.failure, entries))
+        else:
+            self._ticks.append(Group(made.plan, entries))
+        return entries
+
+    def _made(self, likeness: Likeness, rule: Rule) -> Prepared | None:
+        if likeness[0] in self._costly:
+            prepared = self._prepared.get(likeness)
+            return prepared if prepared is not None and prepared.is_fresh(self._now_us) else None
+        try:
+            return make_plan(likeness, rule, self._now_us, self._steps)
+        except ScheduleTooCostly:
+            return None
+
+    def _plan_waiting(self, entry: Entry, rule: Rule | None) -> None:
+        try:
+            self._waiting.append(Group(_plan_waiting(entry.timer, rule), [entry]))
         except (OSError, MemoryError):
             raise  # of the machine, not of the rule: it passes
         except Exception as error:  # noqa: BLE001 - whatever a rule does, its neighbours fire
-            unreadable[timer.job_id] = f"rule {timer.rule_id} cannot be planned: {type(error).__name__}: {error}"
-            continue
-        group.entries.append(entry)
-    return Planned([*alike.values(), *waiting], unreadable)
+            self._failed.append((_failure(entry.timer.rule_id, error), [entry]))
 
 
-def _plan_tick(timer: Timer, rule: Rule, jitter: timedelta, now_us: int) -> Plan:
-    decided = plan(rule, to_us(timer.fire_at), now_us, jitter_us=duration_us(jitter), most_fires=1)
+def plan_firing(entries: Iterable[Entry], rules: Mapping[int, Rule], now_us: int) -> Planned:
+    """Plan due timers at once, whatever it takes."""
+    planning = BatchPlanning(rules, now_us)
+    for _ in planning.run(entries):
+        pass
+    return planning.planned
+
+
+def make_plan(likeness: Likeness, rule: Rule, now_us: int, steps: int = PLAN_STEPS) -> Prepared:
+    """Plan ticks that fire alike: a plan, or why there is none. Raises ScheduleTooCostly if more steps are allowed."""
+    with at_most(steps) as work:
+        try:
+            return Prepared(_plan_tick(likeness, rule, now_us), "", work.spent, now_us)
+        except (OSError, MemoryError):
+            raise  # of the machine, not of the rule: it passes
+        except Exception as error:
+            if isinstance(error, ScheduleTooCostly) and steps < PLAN_STEPS:
+                raise
+            return Prepared(None, _failure(likeness[0], error), work.spent, now_us)
+
+
+def _failure(rule_id: int, error: Exception) -> str:
+    return f"rule {rule_id} cannot be planned: {type(error).__name__}: {error}"
+
+
+def _plan_tick(likeness: Likeness, rule: Rule, now_us: int) -> Plan:
+    """One fire of a job at a time: the next tick sees in the database what this one leaves open."""
+    rule_id, fire_at, due_at, jitter = likeness
+    decided = plan(rule, to_us(fire_at), now_us, jitter_us=duration_us(jitter), most_fires=1)
     fire = decided.fires[0] if decided.fires else None
     next_fire_at = None if decided.next_us is None else from_us(decided.next_us)
     return Plan(
-        kind=timer.kind,
-        fire_at=timer.fire_at,
-        due_at=timer.due_at,
-        rule_id=timer.rule_id,
+        kind="tick",
+        fire_at=fire_at,
+        due_at=due_at,
+        rule_id=rule_id,
         run_at=None if fire is None else from_us(fire.fire_us),
         reason=None if fire is None else fire.reason.value,
         next_fire_at=next_fire_at,
@@ -140,5 +245,14 @@ def _plan_waiting(timer: Timer, rule: Rule | None) -> Plan:
         next_due_at=None,
         policy=(rule.concurrent_policy if rule else _UNASKED).value,
         limit=rule.max_concurrent if rule else 1,
-        wait=timedelta(microseconds=wait_us(fire_us, rule.ticks().next(fire_us) if rule else None)),
+        wait=timedelta(microseconds=wait_us(fire_us, _soon_after(rule, fire_us) if rule else None)),
     )
+
+
+def _soon_after(rule: Rule, fire_us: int) -> int | None:
+    """The next tick, or a time before it if that would cost much to find: it decides over a pause and no more."""
+    try:
+        with at_most(LOOP_STEPS):
+            return rule.ticks().next(fire_us)
+    except ScheduleTooCostly:
+        return fire_us + duration_us(SHORTEST_INTERVAL)

@@ -3,7 +3,11 @@
 import logging
 from collections.abc import Iterable, Mapping
 
+from evertick.domain.errors import ScheduleTooCostly
 from evertick.domain.rule import Rule, from_canonical
+from evertick.domain.schedule.budget import at_most
+from evertick.roles.scheduler.planning import LOOP_STEPS
+from evertick.runtime.courtesy import Slices
 from evertick.store import rules
 from evertick.store.statements import Connection
 
@@ -16,12 +20,15 @@ MOST = 200_000
 class Rulebook:
     """Remembers rules by id. What cannot be read as a rule is told apart: `unreadable` says why.
 
+    `costly` are those whose last plan took more than LOOP_STEPS.
+
     The id comes from the rule's text, so that what is remembered stays right even when the database loses commits. That
     a rule is not there is not remembered: it may come.
     """
 
     def __init__(self) -> None:
         self.known: dict[int, Rule] = {}
+        self.costly: set[int] = set()
         self.unreadable: dict[int, str] = {}
         self.weights: dict[int, int] = {}
 
@@ -32,23 +39,37 @@ class Rulebook:
         while missing := wanted - self.known.keys() - self.unreadable.keys():
             if len(self.known) + len(missing) > MOST:
                 self.known.clear()
+                self.costly.clear()
                 self.unreadable.clear()
                 missing = wanted
             texts = await rules.rules(connection, missing)
             wanted -= missing - texts.keys()
-            self._read(texts)
+            await self._read(texts)
 
     def is_missing(self, rule_id: int) -> bool:
         """Whether a rule that was asked for was not there."""
         return rule_id not in self.known and rule_id not in self.unreadable
 
-    def _read(self, texts: Mapping[int, str]) -> None:
+    def note_steps(self, rule_id: int, steps: int) -> None:
+        """So many its last plan took."""
+        if steps <= LOOP_STEPS:
+            self.costly.discard(rule_id)
+        elif rule_id in self.known:
+            self.costly.add(rule_id)
+
+    async def _read(self, texts: Mapping[int, str]) -> None:
+        slices = Slices()
         for rule_id, text in texts.items():
+            if slices.is_over:
+                await slices.pause()
             try:
                 self.known[rule_id] = from_canonical(text)
-                self.known[rule_id].ticks()
+                with at_most(LOOP_STEPS):
+                    self.known[rule_id].ticks()
             except (OSError, MemoryError):
                 raise  # of the machine, not of the rule: it passes
+            except ScheduleTooCostly:
+                self.costly.add(rule_id)
             except Exception as error:  # noqa: BLE001 - a corrupt row must not stop its neighbours
                 self.known.pop(rule_id, None)
                 self.unreadable[rule_id] = f"rule {rule_id} cannot be read: {type(error).__name__}: {error}"

@@ -9,7 +9,8 @@ Steps, each a loop of its own:
 1. membership: beat; give up and take partitions. On connections of its own.
 2. loading: timers of the coming minutes into the agenda; when woken, the jobs that were named; each second whatever
    is due and was not heard of.
-3. firing: what the agenda has due, in fair order and in batches.
+3. firing: what the agenda has due, in fair order and in batches. What is costly to plan is planned in the background
+   meanwhile, in turn among tenants, and fires in a later batch.
 4. reaping: leases that ran out, after a grace; attempts that no lease covers.
 5. upkeep: marks of the clock, and the heads of idle lanes.
 
@@ -110,6 +111,7 @@ class Scheduler:
         if self._ear is not None:
             await self._ear.stop()
         await asyncio.gather(*(loop.stop(STOP_SECONDS) for loop in self._loops))
+        await self.firing.background.stop()
         try:
             async with asyncio.timeout(STOP_SECONDS):
                 await self.membership.leave()
@@ -130,7 +132,7 @@ class Scheduler:
         self.loading.lost(self.state.holdings.epochs)
         await self.loading.load_due()
         tried = 0
-        while batch := await self.firing.fire_batch():
+        while (batch := await self.firing.fire_batch()) or await self.firing.background.finish():
             tried += batch
         return tried
 
@@ -145,7 +147,13 @@ class Scheduler:
     def _assemble(self) -> None:
         state = self.state
         self._notifier = Notifier(state.pool)
-        self.firing = Firing(state, horizon=self._horizon, ready=self._notifier.ready, woken=self._wake_jobs)
+        self.firing = Firing(
+            state,
+            horizon=self._horizon,
+            ready=self._notifier.ready,
+            woken=self._wake_jobs,
+            planned=self._wake_firing,
+        )
         self._fire_loop = Loop("fire", self.firing.step)
         self.loading = Loading(state, horizon=self._horizon, loaded=self._fire_loop.wake)
         self._load_loop = Loop("load", self.loading.step)
@@ -176,6 +184,9 @@ class Scheduler:
         self.loading.lost(self.state.holdings.epochs)
         for loop in (self._load_loop, self._fire_loop, self._upkeep_loop):
             loop.wake()
+
+    def _wake_firing(self) -> None:
+        self._fire_loop.wake()
 
     def _wake_settling(self) -> None:
         self._settle_loop.wake()

@@ -1,0 +1,238 @@
+"""Rules that are costly to plan delay nobody but their tenant: neither its neighbours, nor the heartbeat."""
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import asyncpg
+import pytest
+
+from engine import AT, MINUTE, Job, add_job, runs_of, scheduler, timers_of, until
+from evertick.domain.misfire import plan
+from evertick.domain.rule import Policies, Rule, rule_of
+from evertick.domain.schedule.budget import PLAN_STEPS, at_most
+from evertick.domain.schedule.instants import to_us
+from evertick.domain.schedule.rrule_spec import RRule
+from evertick.domain.schedule.schedule import Schedule
+from evertick.roles.scheduler import Scheduler, background_planning, firing, planning
+from evertick.roles.scheduler.planning import LOOP_STEPS, Likeness, Prepared, make_plan
+from roles.costly import add_costly_jobs, costly_rules, fired, loop_work
+
+MANY = 400
+SHORT = 0.2
+"""Processor seconds: a batch takes some of them. Planning so many costly rules at once takes seconds."""
+COUNTED = "FREQ=HOURLY;INTERVAL=7;BYHOUR=9;COUNT=100000"
+LONG_AGO = -60_000_000_000
+"""Around the year 68: a COUNT that begins there has too many years to count, and is never accepted."""
+
+
+@pytest.fixture
+async def node(database_url: str) -> AsyncIterator[Scheduler]:
+    async with scheduler(database_url) as opened:
+        await opened.join()
+        yield opened
+        await opened.firing.background.stop()
+
+
+def test_the_rules_of_these_tests_are_costly() -> None:
+    for rule in costly_rules(200)[::60]:
+        with at_most(PLAN_STEPS) as work:
+            plan(rule, to_us(AT), to_us(AT + 60 * 24 * MINUTE))
+        assert work.spent > 4 * LOOP_STEPS
+
+
+async def test_a_costly_rule_fires_in_a_later_batch_and_its_neighbours_at_once(
+    connection: asyncpg.Connection, node: Scheduler
+) -> None:
+    [costly] = await add_costly_jobs(connection, 1)
+    cheap = await add_job(connection, "now")
+    await node.loading.step()
+    assert await node.firing.fire_batch() == 2
+    assert (await fired(connection, [cheap]), await fired(connection, [costly])) == (1, 0)
+    await node.firing.background.finish()
+    assert await node.firing.fire_batch() == 1
+    assert await fired(connection, [costly]) == 1
+    assert await timers_of(connection, costly) == []
+
+
+async def test_hundreds_of_costly_rules_do_not_hold_up_the_loop_nor_another_tenant(
+    connection: asyncpg.Connection, node: Scheduler
+) -> None:
+    costly = await add_costly_jobs(connection, MANY)
+    neighbour = await add_job(connection, "* * * * * *", tenant_id=2, fire_at=AT)
+    async with loop_work() as work:
+        await node.loading.step()
+        while not await fired(connection, [neighbour]):
+            assert await node.firing.fire_batch()
+        assert await fired(connection, costly) == 0
+        while (await node.firing.fire_batch()) or await node.firing.background.finish():
+            pass
+    assert await fired(connection, costly) == MANY
+    assert work.longest_seconds < SHORT
+
+
+async def test_each_tenant_has_its_turn_in_the_background(connection: asyncpg.Connection, node: Scheduler) -> None:
+    many = await add_costly_jobs(connection, 500)
+    [single] = await add_costly_jobs(connection, 1, tenant_id=2, fire_at=AT + MINUTE)
+    await node.loading.step()
+    while await node.firing.fire_batch():
+        pass
+    while not await fired(connection, [single]):
+        await node.firing.fire_batch()
+        await asyncio.sleep(0)
+    assert await fired(connection, many) < 250
+
+
+async def test_a_timer_that_changes_while_it_is_planned_fires_as_it_is_then(
+    connection: asyncpg.Connection, node: Scheduler
+) -> None:
+    changed, moved_on, gone = await add_costly_jobs(connection, 3)
+    await node.loading.step()
+    await node.firing.fire_batch()
+    now_at = await connection.fetchval("SELECT clock_at()")
+    later_at = AT + MINUTE
+    await connection.execute("UPDATE timers SET fire_at = $2, due_at = $2 WHERE job_id = $1", changed.job_id, later_at)
+    await connection.execute(
+        "UPDATE timers SET fire_at = $2, due_at = $2 WHERE job_id = $1", moved_on.job_id, now_at + 2 * MINUTE
+    )
+    await connection.execute("DELETE FROM timers WHERE job_id = $1", gone.job_id)
+    node.loading.woken(frozenset(job.job_id for job in (changed, moved_on)))
+    await node.loading.step()
+    while (await node.firing.fire_batch()) or await node.firing.background.finish():
+        pass
+    assert await fired(connection, [changed]) == 1
+    assert await fired(connection, [moved_on, gone]) == 0
+    assert [at for _, at in await timers_of(connection, moved_on)] == [now_at + 2 * MINUTE]
+
+
+async def test_timers_of_a_lost_partition_are_not_planned_on_and_fire_once_when_it_is_back(
+    connection: asyncpg.Connection, node: Scheduler
+) -> None:
+    jobs = await add_costly_jobs(connection, 100, partitions=1)
+    await node.loading.step()
+    await node.firing.fire_batch()
+    node.state.agenda.keep_only(())
+    await node.firing.background.finish()
+    assert len(node.state.agenda) == 0
+    assert await node.firing.fire_batch() == 0
+    await node.fire_due()
+    assert [len(await runs_of(connection, job)) for job in jobs] == [1] * 100
+
+
+async def test_a_scheduler_stops_in_the_middle_of_planning_and_the_next_one_goes_on(
+    connection: asyncpg.Connection, database_url: str
+) -> None:
+    jobs = await add_costly_jobs(connection, MANY)
+    first = Scheduler(database_url, "first")
+    await first.start()
+    await until(lambda: fired(connection, jobs[:50]))
+    await first.stop()
+    done = await fired(connection, jobs)
+    assert done < MANY
+    async with scheduler(database_url, "second") as second:
+        await second.join()
+        await second.fire_due()
+    assert await fired(connection, jobs) == MANY
+
+
+async def test_a_rule_over_its_budget_is_planned_once_and_its_jobs_are_paused_with_the_reason(
+    connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    def counted(likeness: Likeness, rule: Rule, now_us: int) -> Prepared:
+        made.append(likeness[0])
+        return make_plan(likeness, rule, now_us)
+
+    monkeypatch.setattr(background_planning, "make_plan", counted)
+    rule = rule_of(Schedule(f"DTSTART:20260101T000000\nRRULE:{COUNTED}"), Policies())
+    assert isinstance(rule.spec, RRule)
+    too_costly = dataclasses.replace(rule, spec=dataclasses.replace(rule.spec, base=LONG_AGO, first=LONG_AGO))
+    broken = [await add_job(connection, rule=too_costly) for _ in range(20)]
+    neighbour = await add_job(connection, rule=rule)
+    await node.fire_due()
+    assert len(made) <= 2
+    assert await fired(connection, broken) == 0
+    assert await fired(connection, [neighbour]) == 1
+    reasons = await connection.fetch(
+        "SELECT DISTINCT pause_reason FROM jobs WHERE job_id = ANY($1)", [job.job_id for job in broken]
+    )
+    assert len(reasons) == 1
+    assert "takes too long to compute" in reasons[0][0]
+
+
+async def test_what_a_batch_has_no_time_to_plan_fires_in_the_next_ones(
+    connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(firing, "PLANNING_SECONDS", -1.0)
+    jobs = [await add_job(connection, f"every {60 + number}s", partition=number % 256) for number in range(2000)]
+    await node.loading.step()
+    batches = 0
+    while await node.firing.fire_batch():
+        batches += 1
+    assert await fired(connection, jobs) >= 2000
+    assert {len(await runs_of(connection, job)) for job in jobs[::100]} <= {1, 2}
+    assert batches > 4
+
+
+async def test_an_error_of_the_machine_while_planning_passes(
+    connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = iter([MemoryError(), OSError()])
+
+    def failing(likeness: Likeness, rule: Rule, now_us: int) -> Prepared:
+        for error in failures:
+            raise error
+        return make_plan(likeness, rule, now_us)
+
+    monkeypatch.setattr(background_planning, "make_plan", failing)
+    monkeypatch.setattr(background_planning, "RETRY_SECONDS", 0.0)
+    [job] = await add_costly_jobs(connection, 1)
+    await node.fire_due()
+    assert await fired(connection, [job]) == 1
+
+
+async def test_a_plan_that_took_seconds_is_not_made_again(
+    connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background_planning, "MOST_SECONDS", 0.0)
+    [job] = await add_costly_jobs(connection, 1)
+    await node.fire_due()
+    assert await fired(connection, [job]) == 0
+    reason = await connection.fetchval("SELECT pause_reason FROM jobs WHERE job_id = $1", job.job_id)
+    assert "s to plan, more than" in reason
+
+
+def test_a_plan_from_the_background_is_used_while_it_is_fresh() -> None:
+    prepared = Prepared(None, "", 0, to_us(AT))
+    assert prepared.is_fresh(to_us(AT + timedelta(seconds=5)))
+    assert not prepared.is_fresh(to_us(AT + timedelta(seconds=6)))
+    assert not prepared.is_fresh(to_us(AT - timedelta(seconds=1))), "the clock was set back"
+
+
+async def test_a_scheduler_with_a_short_lifetime_keeps_its_partitions_while_hundreds_of_costly_rules_are_due(
+    connection: asyncpg.Connection, database_url: str
+) -> None:
+    costly = await add_costly_jobs(connection, MANY)
+    node = Scheduler(database_url, "short-lived", heartbeat=timedelta(seconds=0.1), lifetime=timedelta(seconds=1))
+    async with loop_work() as work:
+        await node.start()
+        try:
+            await until(lambda: fired(connection, costly[:1]))
+            first = await connection.fetch("SELECT partition, holder, epoch FROM partitions ORDER BY partition")
+            await until(lambda: _is_done(connection, costly))
+            last = await connection.fetch("SELECT partition, holder, epoch FROM partitions ORDER BY partition")
+        finally:
+            await node.stop()
+    assert first == last
+    assert work.longest_seconds < SHORT
+
+
+async def _is_done(connection: asyncpg.Connection, jobs: list[Job]) -> bool:
+    return await fired(connection, jobs) == len(jobs)
+
+
+def test_a_queued_run_of_a_costly_rule_waits_for_no_search() -> None:
+    [rule] = costly_rules(1)
+    assert planning._soon_after(rule, to_us(AT)) == to_us(AT) + 1_000_000
