@@ -97,6 +97,13 @@ def _port(value: Any) -> int:
     return int(port)
 
 
+def _count(value: Any) -> int:
+    count = _number(value)
+    if count != int(count) or not 0 < count < 1e9:
+        raise ValueError("must be a whole number above 0")
+    return int(count)
+
+
 def _positive(value: Any) -> float:
     number = _number(value)
     if not 0 < number < 1e9:
@@ -125,6 +132,8 @@ class Settings:
     data_dir: Path | None = _setting(_directory, None)  # noqa: RUF009 - a field; of the embedded server
     host: str = _setting(_text, "127.0.0.1")
     port: int = _setting(_port, 8700)
+    max_connections: int = _setting(_count, 4096)  # of clients with the API
+    max_connections_per_address: int = _setting(_count, 1024)  # this machine's own addresses have no such limit
     url: str | None = _setting(_server_url, None)  # for clients
     api_key: str | None = _setting(_text, None, is_secret=True)
     secret_key: tuple[str, ...] | None = _setting(

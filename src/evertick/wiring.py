@@ -206,6 +206,8 @@ def _api(url: str, settings: Settings) -> ApiServer:
         settings.port,
         lease_time=settings.lease_time,
         lifetime=settings.heartbeat_timeout,
+        max_connections=settings.max_connections,
+        max_connections_per_address=settings.max_connections_per_address,
     )
 
 

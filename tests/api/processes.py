@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
 from evertick.api import app, serving
 from evertick.api.server import ApiServer
 
@@ -24,6 +26,7 @@ class ServerProcess:
     def __init__(self, popen: "subprocess.Popen[bytes]", log: Path) -> None:
         self._popen = popen
         self._log = log
+        self.pid = popen.pid
         self.address = self._wait()
 
     def kill(self) -> None:
@@ -81,4 +84,4 @@ if __name__ == "__main__":
     parser.add_argument("url")
     parser.add_argument("--hold-answers", action="store_true")
     given = parser.parse_args()
-    asyncio.run(_serve(given.url, hold_answers=given.hold_answers))
+    uvloop.run(_serve(given.url, hold_answers=given.hold_answers))

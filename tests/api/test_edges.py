@@ -7,8 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from api.callers import JOB, Caller, is_problem
-from engine import PATIENCE_SECONDS
-from evertick.api import punctuality, server as serving
+from evertick.api import server as serving
 from evertick.api.server import ApiServer
 from evertick.usecases import jobs
 
@@ -61,18 +60,6 @@ async def test_the_request_id_of_an_error_of_ours_finds_it_in_the_log(
         problem = is_problem(await admin.get("/jobs"), 500, "internal")
     assert problem["request_id"] in caplog.text
     assert "a bug" in caplog.text
-
-
-async def test_headers_that_never_end_do_not_hold_a_connection_for_ever(
-    server: ApiServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(punctuality, "HEADER_SECONDS", 0.2)
-    place = urlsplit(server.address)
-    reader, writer = await asyncio.open_connection(place.hostname, place.port)
-    writer.write(b"GET /livez HTTP/1.1\r\nHost: x\r\nX-Slow: ")
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        assert await reader.read() == b""
-    writer.close()
 
 
 async def test_an_upload_that_a_stop_cuts_off_may_be_tried_again(

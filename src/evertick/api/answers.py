@@ -15,6 +15,13 @@ from evertick.api.problems import Kind, Problem
 from evertick.usecases.context import Page
 
 JSON = "application/json"
+EVERY_ANSWER = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+)
+"""Headers that browsers heed."""
 
 _T = TypeVar("_T")
 _IF_MATCH = re.compile(patterns.IF_MATCH)

@@ -4,7 +4,7 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
 from litestar import HttpMethod, Litestar, Request, Response, route
@@ -27,23 +27,17 @@ from evertick.api import (
     tenants,
     workers,
 )
-from evertick.api.answers import Answer
+from evertick.api.answers import EVERY_ANSWER, Answer
 from evertick.api.draining import RequestBody
 from evertick.api.openapi import describe
 from evertick.api.operations import Operation, Visit
-from evertick.api.problems import MEDIA_TYPE, Kind, Problem, problem_of, stopping
+from evertick.api.problems import MEDIA_TYPE, ClientDisconnected, Kind, Problem, problem_of, stopping
 from evertick.api.services import Services
 from evertick.api.serving import answer
 
 SECTIONS = (jobs, batch, schedules, runs, dead_letters, workers, cluster, tenants, keys, audit, probes)
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
-_EVERY_ANSWER = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cache-control", b"no-store"),
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
-)
 _CLOSE = (b"connection", b"close")
 _ID = "evertick_request_id"
 _NAME = "evertick_operation"
@@ -86,7 +80,9 @@ def _route(template: str, methods: Mapping[str, Operation], services: Services) 
             gone=lambda: _gone(request.receive),
         )
         try:
-            answered = await answer(operation, visit, scope["path_params"], scope["query_string"], request.stream())
+            answered = await answer(
+                operation, visit, scope["path_params"], scope["query_string"], _body(request.receive)
+            )
         except Exception as error:  # noqa: BLE001 - the edge: whatever it is becomes an answer
             answered = _told(problem_of(error, visit.request_id), visit.path, visit.request_id)
         except asyncio.CancelledError:
@@ -103,6 +99,17 @@ def _route(template: str, methods: Mapping[str, Operation], services: Services) 
 def _parameter(match: re.Match[str]) -> str:
     # A job's name may hold slashes, even encoded ones.
     return f"{{{match[1]}:path}}" if match[1] == "name" else f"{{{match[1]}:str}}"
+
+
+async def _body(receive: Receive) -> AsyncIterator[bytes]:
+    """The parts of a request's body, as they come."""
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise ClientDisconnected
+        yield message["body"]
+        if not message["more_body"]:
+            return
 
 
 async def _gone(receive: Receive) -> None:
@@ -154,7 +161,7 @@ class _Front:
             return
         request_id = _request_id(scope["headers"])
         scope[_ID] = request_id  # type: ignore[literal-required]
-        added = [(b"x-request-id", request_id.encode()), *_EVERY_ANSWER]
+        added = [(b"x-request-id", request_id.encode()), *EVERY_ANSWER]
         began = time.perf_counter()
         body = RequestBody(scope, receive)
 

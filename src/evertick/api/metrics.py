@@ -30,6 +30,12 @@ class Metrics:
             buckets=_SECONDS,
             registry=self._registry,
         )
+        self._refused = Counter(
+            "evertick_http_refused_connections",
+            "Connections closed for a limit, by reason",
+            ("reason",),
+            registry=self._registry,
+        )
         self._polls = self._gauge("long_polls", "Long polls that wait here for work")
         self._ready = self._gauge("ready_attempts", "Attempts that wait for a worker")
         self._leased = self._gauge("leases", "Leases that workers hold")
@@ -41,6 +47,9 @@ class Metrics:
     def count(self, operation: str, status: int, seconds: float) -> None:
         self._requests.labels(operation, str(status)).inc()
         self._seconds.labels(operation).observe(seconds)
+
+    def refuse_connection(self, reason: str) -> None:
+        self._refused.labels(reason).inc()
 
     def show(self, standing: "Standing", polls: int) -> bytes:
         self._polls.set(polls)

@@ -36,15 +36,18 @@ class Kind(Enum):
     FORBIDDEN = 403, "forbidden", "The key's role does not allow this"
     NOT_FOUND = 404, "not-found", "There is no such thing"
     NOT_ALLOWED = 405, "method-not-allowed", "The method is not allowed here"
+    TOO_SLOW = 408, "too-slow", "The request did not arrive in time"
     NAME_TAKEN = 409, "name-taken", "The name is taken"
     IN_FLIGHT = 409, "in-flight", "A request with this idempotency key is in flight"
     WRONG_STATE = 409, "wrong-state", "Its state does not allow this"
     VERSION_CONFLICT = 412, "version-conflict", "It was changed meanwhile"
     TOO_LARGE = 413, "too-large", "The body is too large"
+    URL_TOO_LONG = 414, "url-too-long", "The URL is too long"
     UNSUPPORTED = 415, "unsupported-media-type", "The body is of an unsupported media type"
     INVALID = 422, "invalid-input", "The input cannot be used"
     KEY_REUSED = 422, "idempotency-key-reused", "The idempotency key belongs to another request"
     OVER_QUOTA = 429, "over-quota", "Over a quota"
+    HEAD_TOO_LARGE = 431, "head-too-large", "The request's head is too large"
     INTERNAL = 500, "internal", "Something went wrong here"
     UNAVAILABLE = 503, "unavailable", "It cannot be answered now"
 
@@ -92,6 +95,10 @@ class Problem(Exception):  # noqa: N818 - the word of RFC 9457
         return msgspec.json.encode(members)
 
 
+class ClientDisconnected(Exception):  # noqa: N818 - says what happened
+    """The client hung up before the end of its request's body: nobody is there to be answered."""
+
+
 def unauthenticated(detail: str) -> Problem:
     return Problem(Kind.UNAUTHENTICATED, detail, headers={"WWW-Authenticate": 'Bearer realm="evertick"'})
 
@@ -115,11 +122,19 @@ def stopping() -> Problem:
     return Problem(Kind.UNAVAILABLE, "this server stops", headers={"Retry-After": str(_UNAVAILABLE_SECONDS)})
 
 
+def too_many_connections() -> Problem:
+    headers = {"Retry-After": str(_UNAVAILABLE_SECONDS)}
+    return Problem(Kind.UNAVAILABLE, "too many clients are connected", headers=headers)
+
+
 def problem_of(error: Exception, request_id: str) -> Problem:  # noqa: PLR0911 - one for each kind
     """What an exception becomes. A surprise is logged here, and told to nobody outside."""
     match error:
         case Problem():
             return error
+        case ClientDisconnected():
+            logger.debug("request %s: the client hung up before its end", request_id)
+            return Problem(Kind.MALFORMED, "the body did not arrive as a whole")
         case NotFound():
             return Problem(Kind.NOT_FOUND, str(error))
         case NameTaken() | TenantNameTaken():

@@ -1,6 +1,7 @@
 """The API as a role of a process: a server that starts and stops with the others and leaves signals to them."""
 
 import asyncio
+import functools
 import logging
 import socket
 from contextlib import AsyncExitStack
@@ -8,13 +9,15 @@ from datetime import timedelta
 
 import uvicorn
 
+from evertick.api import connections
 from evertick.api.app import create_app
+from evertick.api.connection_limits import ConnectionLimits
 from evertick.api.doorbell import Doorbell
 from evertick.api.metrics import Metrics
-from evertick.api.punctuality import PunctualProtocol
 from evertick.api.services import Services
 from evertick.domain.errors import EvertickError
 from evertick.runtime import patience
+from evertick.runtime.descriptors import descriptor_limit
 from evertick.runtime.loop import Loop
 from evertick.runtime.wakeups import Notifier
 from evertick.store.database import Pool, close_pool, open_pool
@@ -31,6 +34,10 @@ RESERVED_CONNECTIONS = 4
 """For pull workers, for keys and for probes: whatever requests of one tenant wait for, leases must not run out."""
 GRACE_SECONDS = 10
 PRUNE_SECONDS = 3600.0
+MAX_CONNECTIONS = 4096
+MAX_CONNECTIONS_PER_ADDRESS = 1024
+BACKLOG = 1024
+"""Connections that the kernel keeps until they are accepted; all of them may be accepted before one is counted."""
 
 
 class CannotListen(EvertickError):  # noqa: N818 - says what is wrong
@@ -39,6 +46,9 @@ class CannotListen(EvertickError):  # noqa: N818 - says what is wrong
 
 class ApiServer:
     """Serves the API on one address.
+
+    `max_connections` counts clients; half of the descriptors that the process may open are left for all else. Addresses
+    other than this machine's have at most `max_connections_per_address` of them each.
 
     `lease_time` is that of pull workers, `lifetime` for how long after its last heartbeat a scheduler counts as alive.
     """
@@ -52,6 +62,8 @@ class ApiServer:
         connections: int = CONNECTIONS,
         lease_time: timedelta = timedelta(seconds=30),
         lifetime: timedelta = timedelta(seconds=5),
+        max_connections: int = MAX_CONNECTIONS,
+        max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
     ) -> None:
         self._url = url
         self._host = host
@@ -59,6 +71,8 @@ class ApiServer:
         self._connections = connections
         self._lease_time = lease_time
         self._lifetime = lifetime
+        self._max_connections = max_connections
+        self._max_per_address = max_connections_per_address
         self._stack = AsyncExitStack()
 
     @property
@@ -75,7 +89,10 @@ class ApiServer:
         services = await self._services()
         config = uvicorn.Config(
             create_app(services),
-            http=PunctualProtocol,
+            http=functools.partial(connections.HttpConnection, limits=self._limits(services)),  # type: ignore[arg-type]
+            backlog=BACKLOG,
+            proxy_headers=False,  # nobody asks where a client is
+            timeout_keep_alive=connections.KEEP_ALIVE_SECONDS,
             log_config=None,
             access_log=False,
             server_header=False,
@@ -116,6 +133,16 @@ class ApiServer:
         self._stack.push_async_callback(pruning.stop)
         return services
 
+    def _limits(self, services: Services) -> ConnectionLimits:
+        most = min(self._max_connections, descriptor_limit() // 2)
+        if most < self._max_connections:
+            logger.warning("at most %d connections, not %d: too few descriptors", most, self._max_connections)
+        limits = ConnectionLimits(most, self._max_per_address, services.metrics.refuse_connection)
+        sweeping = Loop("connections", lambda: _sweep(limits))
+        sweeping.start()
+        self._stack.push_async_callback(sweeping.stop)
+        return limits
+
     async def _pool(self, connections: int) -> Pool:
         pool = await open_pool(self._url, min_size=1, max_size=connections, patience=patience.API)
         self._stack.push_async_callback(close_pool, pool)
@@ -141,6 +168,11 @@ class _Server(uvicorn.Server):
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         await self._serve(sockets)
+
+
+async def _sweep(limits: ConnectionLimits) -> float:
+    limits.sweep()
+    return connections.SWEEP_SECONDS
 
 
 async def _prune(services: Services) -> float:

@@ -12,6 +12,7 @@ from evertick.cli.exit_codes import Exit
 from evertick.cli.failures import reported
 from evertick.cli.options import DatabaseUrl, DataDir, LogLevel, settings_with
 from evertick.config import Settings
+from evertick.runtime.descriptors import raise_descriptor_limit
 from evertick.runtime.garbage import expect_batches
 from evertick.runtime.logs import DEFAULT_LEVEL, set_up_logs
 from evertick.runtime.signals import stop_signal
@@ -100,6 +101,7 @@ def scheduler(
 
 def _serve(settings: Settings, roles: str, prepare: Callable[[str], Awaitable[Any]], *, create: bool) -> None:
     wanted = {Role(name.strip()) for name in roles.split(",")}
+    raise_descriptor_limit()
     with database(settings, create=create) as url:
         uvloop.run(_run(url, wanted, settings, prepare))
 

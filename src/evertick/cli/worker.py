@@ -14,6 +14,7 @@ from evertick.cli.options import DatabaseUrl, DataDir, LogLevel
 from evertick.cli.output import say
 from evertick.cli.servers import server_at
 from evertick.config import read_settings
+from evertick.runtime.descriptors import raise_descriptor_limit
 from evertick.runtime.garbage import expect_batches
 from evertick.runtime.logs import DEFAULT_LEVEL, set_up_logs
 from evertick.runtime.signals import stop_signal
@@ -70,6 +71,7 @@ def worker(
         os.environ["EVERTICK_DATA_DIR"] = str(data_dir)
     # Outside of what is reported: what the app's own code raises is best told by its traceback.
     loaded = load_app(app)
+    raise_descriptor_limit()
     shape = loaded.shape
     loaded.shape = replace(shape, queue=queue or shape.queue, concurrency=concurrency or shape.concurrency)
     with reported():
