@@ -28,7 +28,7 @@ from evertick.api import (
     workers,
 )
 from evertick.api.answers import Answer
-from evertick.api.draining import RequestBody
+from evertick.api.draining import ClientGone, RequestBody
 from evertick.api.openapi import describe
 from evertick.api.operations import Operation, Visit
 from evertick.api.problems import MEDIA_TYPE, Kind, Problem, problem_of, stopping
@@ -47,6 +47,7 @@ _EVERY_ANSWER = (
 _CLOSE = (b"connection", b"close")
 _ID = "evertick_request_id"
 _NAME = "evertick_operation"
+_BODY = "evertick_body"
 
 
 def operations() -> list[Operation]:
@@ -76,6 +77,7 @@ def _route(template: str, methods: Mapping[str, Operation], services: Services) 
 
     async def handle(request: Request[Any, Any, Any]) -> ASGIResponse:
         operation, scope = methods[request.method], request.scope
+        body: RequestBody = scope[_BODY]  # type: ignore[literal-required]
         scope[_NAME] = operation.name  # type: ignore[literal-required]
         visit = Visit(
             services=services,
@@ -86,13 +88,16 @@ def _route(template: str, methods: Mapping[str, Operation], services: Services) 
             gone=lambda: _gone(request.receive),
         )
         try:
-            answered = await answer(operation, visit, scope["path_params"], scope["query_string"], request.stream())
+            answered = await answer(operation, visit, scope["path_params"], scope["query_string"], body.parts())
+        except ClientGone:
+            answered = Answer(Kind.MALFORMED.status)  # for the metrics alone
         except Exception as error:  # noqa: BLE001 - the edge: whatever it is becomes an answer
             answered = _told(problem_of(error, visit.request_id), visit.path, visit.request_id)
         except asyncio.CancelledError:
             if not services.doorbell.is_stopping.is_set():
                 raise
             answered = _told(stopping(), visit.path, visit.request_id)  # its time to end in order is over
+        body.is_known = visit.is_known
         return _response(answered)
 
     path = re.sub(r"\{(\w+)\}", _parameter, template)
@@ -157,6 +162,7 @@ class _Front:
         added = [(b"x-request-id", request_id.encode()), *_EVERY_ANSWER]
         began = time.perf_counter()
         body = RequestBody(scope, receive)
+        scope[_BODY] = body  # type: ignore[literal-required]
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
