@@ -243,7 +243,7 @@ class _Array:
                 if self._cut_many(is_last=is_last):
                     continue
                 exact_until = self._at + _WINDOW
-            if not self._cut_one():
+            if not self._cut_one(is_last=is_last):
                 return
         if self._is_closed:
             self._skip_space()
@@ -288,26 +288,28 @@ class _Array:
         self._at = then_at
         return True
 
-    def _cut_one(self) -> bool:
+    def _cut_one(self, *, is_last: bool) -> bool:
         """Cut off one job; False if there is not all of it yet."""
         if self._text[self._at] == ord("]") and not self._count:
             self._at += 1
             self._is_closed = True
             return True
+        reason = _TRUNCATED
         try:
             with memoryview(self._text) as text, text[self._at :] as rest:
                 _raw.decode(rest)
         except msgspec.DecodeError as error:
-            if trailing := _TRAILING.search(str(error)):
-                self._take_one(self._at + int(trailing[1]) - 1)
-                return True
-            if str(error) != _TRUNCATED:
-                raise _malformed(str(error)) from None
+            reason = str(error)
         except RecursionError:
             raise Problem(Kind.MALFORMED, "the body is nested too deeply") from None
-        if len(self._text) - self._at > MOST_BYTES:
-            raise _too_long_job()
-        self._wanted = 2 * (len(self._text) - self._at)  # not to look at the same beginning with each part
+        if trailing := _TRAILING.search(reason):
+            self._take_one(self._at + int(trailing[1]) - 1)
+            return True
+        size = len(self._text) - self._at
+        if is_last or size > MOST_BYTES:
+            raise _too_long_job() if size > MOST_BYTES and reason == _TRUNCATED else _malformed(reason)
+        # Part of a number or of a name may look malformed. Not to look at the same beginning with each part:
+        self._wanted = 2 * size
         return False
 
     def _take_one(self, end: int) -> None:

@@ -9,6 +9,7 @@ from datetime import timedelta
 import uvicorn
 
 from evertick.api.app import create_app
+from evertick.api.body_limits import BodyLimits
 from evertick.api.doorbell import Doorbell
 from evertick.api.metrics import Metrics
 from evertick.api.punctuality import PunctualProtocol
@@ -52,6 +53,7 @@ class ApiServer:
         connections: int = CONNECTIONS,
         lease_time: timedelta = timedelta(seconds=30),
         lifetime: timedelta = timedelta(seconds=5),
+        bodies: BodyLimits | None = None,
     ) -> None:
         self._url = url
         self._host = host
@@ -59,6 +61,7 @@ class ApiServer:
         self._connections = connections
         self._lease_time = lease_time
         self._lifetime = lifetime
+        self._bodies = BodyLimits() if bodies is None else bodies
         self._stack = AsyncExitStack()
 
     @property
@@ -111,6 +114,7 @@ class ApiServer:
             metrics=Metrics(),
             lease_time=self._lease_time,
             lifetime=self._lifetime,
+            bodies=self._bodies,
         )
         pruning.start()
         self._stack.push_async_callback(pruning.stop)

@@ -47,7 +47,7 @@ class Services:
     metrics: Metrics
     lease_time: timedelta
     lifetime: timedelta
-    bodies: BodyLimits = field(default_factory=BodyLimits)
+    bodies: BodyLimits
     openapi: bytes = b""
     catalogue: Catalogue = field(init=False)
     creations: Gathering[Tenant, Wanted, Result] = field(
