@@ -143,6 +143,8 @@ class Settings:
         _networks, None
     )  # not public, yet open to webhooks; None: loopback
     egress_allow_http: bool = _setting(_yes_or_no, False)  # webhooks without TLS
+    body_memory_mib: float = _setting(_positive, 512.0)  # of the API, for the bodies of requests under way
+    body_memory_mib_per_tenant: float = _setting(_positive, 128.0)
     heartbeat_seconds: float = _setting(_positive, 0.5)
     heartbeat_timeout_seconds: float = _setting(_positive, 5.0)
     lease_seconds: float = _setting(_positive, 30.0)

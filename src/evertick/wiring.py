@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+from evertick.api.body_limits import MEBIBYTE, BodyLimits
 from evertick.api.server import ApiServer
 from evertick.config import Settings
 from evertick.domain.errors import EvertickError, InvalidInput
@@ -208,6 +209,10 @@ def _api(url: str, settings: Settings) -> ApiServer:
         lifetime=settings.heartbeat_timeout,
         max_connections=settings.max_connections,
         max_connections_per_address=settings.max_connections_per_address,
+        bodies=BodyLimits(
+            per_tenant=round(settings.body_memory_mib_per_tenant * MEBIBYTE),
+            total=round(settings.body_memory_mib * MEBIBYTE),
+        ),
     )
 
 

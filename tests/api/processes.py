@@ -29,6 +29,12 @@ class ServerProcess:
         self.pid = popen.pid
         self.address = self._wait()
 
+    @property
+    def peak_memory(self) -> int:
+        """The most bytes that the process ever had resident."""
+        status = Path(f"/proc/{self._popen.pid}/status").read_text()
+        return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+
     def kill(self) -> None:
         self._popen.kill()
         self._popen.wait(PATIENCE_SECONDS)

@@ -4,7 +4,7 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from litestar import HttpMethod, Litestar, Request, Response, route
@@ -31,7 +31,7 @@ from evertick.api.answers import EVERY_ANSWER, Answer
 from evertick.api.draining import RequestBody
 from evertick.api.openapi import describe
 from evertick.api.operations import Operation, Visit
-from evertick.api.problems import MEDIA_TYPE, ClientDisconnected, Kind, Problem, problem_of, stopping
+from evertick.api.problems import MEDIA_TYPE, Kind, Problem, problem_of, stopping
 from evertick.api.services import Services
 from evertick.api.serving import answer
 
@@ -41,6 +41,7 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _CLOSE = (b"connection", b"close")
 _ID = "evertick_request_id"
 _NAME = "evertick_operation"
+_BODY = "evertick_body"
 
 
 def operations() -> list[Operation]:
@@ -70,6 +71,7 @@ def _route(template: str, methods: Mapping[str, Operation], services: Services) 
 
     async def handle(request: Request[Any, Any, Any]) -> ASGIResponse:
         operation, scope = methods[request.method], request.scope
+        body: RequestBody = scope[_BODY]  # type: ignore[literal-required]
         scope[_NAME] = operation.name  # type: ignore[literal-required]
         visit = Visit(
             services=services,
@@ -80,15 +82,14 @@ def _route(template: str, methods: Mapping[str, Operation], services: Services) 
             gone=lambda: _gone(request.receive),
         )
         try:
-            answered = await answer(
-                operation, visit, scope["path_params"], scope["query_string"], _body(request.receive)
-            )
+            answered = await answer(operation, visit, scope["path_params"], scope["query_string"], body.parts())
         except Exception as error:  # noqa: BLE001 - the edge: whatever it is becomes an answer
             answered = _told(problem_of(error, visit.request_id), visit.path, visit.request_id)
         except asyncio.CancelledError:
             if not services.doorbell.is_stopping.is_set():
                 raise
             answered = _told(stopping(), visit.path, visit.request_id)  # its time to end in order is over
+        body.is_known = visit.is_known
         return _response(answered)
 
     path = re.sub(r"\{(\w+)\}", _parameter, template)
@@ -99,17 +100,6 @@ def _route(template: str, methods: Mapping[str, Operation], services: Services) 
 def _parameter(match: re.Match[str]) -> str:
     # A job's name may hold slashes, even encoded ones.
     return f"{{{match[1]}:path}}" if match[1] == "name" else f"{{{match[1]}:str}}"
-
-
-async def _body(receive: Receive) -> AsyncIterator[bytes]:
-    """The parts of a request's body, as they come."""
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise ClientDisconnected
-        yield message["body"]
-        if not message["more_body"]:
-            return
 
 
 async def _gone(receive: Receive) -> None:
@@ -164,6 +154,7 @@ class _Front:
         added = [(b"x-request-id", request_id.encode()), *EVERY_ANSWER]
         began = time.perf_counter()
         body = RequestBody(scope, receive)
+        scope[_BODY] = body  # type: ignore[literal-required]
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -1,73 +1,44 @@
 """Creating jobs by the thousand: a JSON array or one job on each line, and a verdict on each."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from evertick.api.answers import Answer, encode, ok
-from evertick.api.costs import of_batch
+from evertick.api import costs
+from evertick.api.answers import Answer, encode
+from evertick.api.batch_reading import Batch, BatchText, decode_batch, read_batch
 from evertick.api.operations import Body, Call, Section, Shown
-from evertick.api.problems import Kind, Problem
-from evertick.api.reading import JSON, MOST_BATCH_BYTES, NDJSON, check_media_type, decode, read_bytes
+from evertick.api.problems import over_quota
+from evertick.api.reading import JSON, NDJSON
 from evertick.domain.access import KeyRole
+from evertick.domain.admission import Admitted
 from evertick.domain.errors import Fault
-from evertick.usecases.create_many import Ahead, Verdict, create_many, draft_ahead
+from evertick.runtime.courtesy import Slices
+from evertick.usecases.create_many import Ahead, create_many, draft_ahead
 
 section = Section("Jobs")
 
-MOST_JOBS = 10_000
+MOST_FAULTS_PER_LINE = 20
+FAULT_BYTES_PER_LINE = 256
+FAULT_BYTES_PER_BYTE = 2
+"""All faults but the first of each line have this much room for each line and each byte of the batch."""
 
 
-class Batch(NamedTuple):
-    """The lines of a batch, and those that are not even JSON, by their place."""
+class _Prepared(NamedTuple):
+    """A batch, with what was done before the transaction for those of its jobs that can be read."""
 
-    lines: list[object]
-    malformed: dict[int, str]
-    media_type: str
-    numbers: Sequence[int]
-    """What each is called: the line of the body that it is on."""
-    ahead: Ahead | None = None
-
-    @property
-    def readable(self) -> list[int]:
-        """The places of those that are JSON."""
-        return [place for place in range(len(self.lines)) if place not in self.malformed]
+    batch: Batch
+    readable: Sequence[int]
+    ahead: Ahead
 
 
-async def read_batch(headers: Mapping[str, str], stream: AsyncIterator[bytes]) -> Batch:
-    media_type = check_media_type(headers, JSON, NDJSON)
-    data = await read_bytes(headers, stream, MOST_BATCH_BYTES)
-    batch = _read_lines(data) if media_type == NDJSON else _read_array(data)
-    if len(batch.lines) > MOST_JOBS:
-        fault = Fault("", f"has at most {MOST_JOBS} jobs, not {len(batch.lines)}")
-        raise Problem(Kind.INVALID, f"a batch {fault.reason}", [fault])
-    return batch
-
-
-def _read_array(data: bytes) -> Batch:
-    found = decode(data)
-    if not isinstance(found, list):
-        raise Problem(Kind.INVALID, "the body must be an array of jobs", [Fault("", "must be an array of jobs")])
-    return Batch(found, {}, JSON, range(1, len(found) + 1))
-
-
-def _read_lines(data: bytes) -> Batch:
-    lines: list[object] = []
-    malformed: dict[int, str] = {}
-    numbers: list[int] = []
-    for number, line in enumerate(data.split(b"\n"), 1):
-        if not line.strip():
-            continue
-        numbers.append(number)
-        try:
-            lines.append(decode(line))
-        except Problem as problem:
-            malformed[len(lines)] = problem.detail.replace("the body", "the line")
-            lines.append(None)
-    return Batch(lines, malformed, NDJSON, numbers)
-
-
-async def _prepared(call: Call, batch: Batch) -> Batch:
-    return batch._replace(ahead=await draft_ahead(call.tenant, [batch.lines[place] for place in batch.readable]))
+async def _prepared(call: Call, text: BatchText) -> _Prepared:
+    batch = await decode_batch(text, call.reservation)
+    readable = [place for place in range(len(batch.lines)) if place not in batch.unreadable]
+    jobs = [batch.lines[place] for place in readable]
+    verdict = await call.services.quotas.admit(call.caller.tenant, await costs.of_decoded_batch(jobs))
+    if not isinstance(verdict, Admitted):
+        raise over_quota(verdict)
+    return _Prepared(batch, readable, await draft_ahead(call.tenant, jobs))
 
 
 @section.operation(
@@ -76,35 +47,56 @@ async def _prepared(call: Call, batch: Batch) -> Batch:
     KeyRole.EDITOR,
     answers={200: Shown("Verdicts", "One verdict for each job, in their order.", also={NDJSON: "VerdictLines"})},
     body=Body("Batch", read_batch, is_required=True, also={NDJSON: "BatchLines"}),
-    cost=lambda batch: of_batch(batch.lines),
+    cost=lambda text: costs.of_batch(len(text.numbers)),
     prepare=_prepared,
 )
-async def create_jobs(call: Call, body: Batch) -> Answer:
+async def create_jobs(call: Call, body: _Prepared) -> Answer:
     """Create many jobs at once.
 
     Those that can be are created, whatever becomes of the others. As `application/x-ndjson` it is one job on each
-    line, and one verdict on each.
+    line, and one verdict on each. A job has at most 1 MiB, as alone; all of them 32 MiB and 1,000,000 values.
     """
-    places, malformed = body.readable, body.malformed
-    lines = [body.numbers[place] for place in places]
-    made = iter(await create_many(call.tenant, [body.lines[place] for place in places], body.ahead, lines))
-    verdicts = [
-        _refused(line, [Fault("", malformed[place])], 400) if place in malformed else _shape(line, next(made))
-        for place, line in enumerate(body.numbers)
-    ]
-    created = sum(verdict["status"] == 201 for verdict in verdicts)
-    if body.media_type == JSON:
-        return ok(verdicts, created=created, subject=f"{created} jobs")
-    text = b"".join(encode(verdict) + b"\n" for verdict in verdicts)
-    return Answer(200, text, media_type=NDJSON, created=created, subject=f"{created} jobs")
+    batch, readable, ahead = body
+    jobs, lines = [batch.lines[place] for place in readable], [batch.numbers[place] for place in readable]
+    made = dict(zip(readable, await create_many(call.tenant, jobs, ahead, lines), strict=True))
+    created, slices = 0, Slices()
+    verdicts, writer = [], _VerdictWriter(batch)
+    for place, line in enumerate(batch.numbers):
+        if slices.is_over:
+            await slices.pause()
+        if place in batch.unreadable:
+            status, reason = batch.unreadable[place]
+            verdicts.append(writer.refused(line, [Fault("", reason)], status))
+        elif made[place].job_id is None:
+            verdicts.append(writer.refused(line, made[place].faults, 422))
+        else:
+            created += 1
+            verdicts.append(encode({"line": line, "status": 201, "job_id": made[place].job_id}))
+    is_array = batch.media_type == JSON
+    text = b"[" + b",".join(verdicts) + b"]" if is_array else b"".join(verdict + b"\n" for verdict in verdicts)
+    return Answer(200, text, media_type=batch.media_type, created=created, subject=f"{created} jobs")
 
 
-def _shape(line: int, verdict: Verdict) -> dict[str, Any]:
-    if verdict.job_id is not None:
-        return {"line": line, "status": 201, "job_id": verdict.job_id}
-    return _refused(line, verdict.faults, 422)
+class _VerdictWriter:
+    """Writes verdicts, of which all together are not much longer than the batch: each has its first fault, and the
+    others have room or are counted.
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        self._room = FAULT_BYTES_PER_LINE * len(batch.numbers) + FAULT_BYTES_PER_BYTE * batch.size
+
+    def refused(self, line: int, faults: Sequence[Fault], status: int) -> bytes:
+        first, *others = [{"pointer": pointer, "detail": reason} for pointer, reason in faults[:MOST_FAULTS_PER_LINE]]
+        errors = [first]
+        for error in others:
+            self._room -= len(error["pointer"]) + len(error["detail"]) + len(_MEMBERS)
+            if self._room < 0:
+                break
+            errors.append(error)
+        verdict: dict[str, Any] = {"line": line, "status": status, "errors": errors}
+        if len(errors) < len(faults):
+            errors.append({"pointer": "", "detail": f"and {len(faults) - len(errors)} more faults"})
+        return encode(verdict)
 
 
-def _refused(line: int, faults: Iterable[Fault], status: int) -> dict[str, Any]:
-    errors = [{"pointer": pointer, "detail": reason} for pointer, reason in faults]
-    return {"line": line, "status": status, "errors": errors}
+_MEMBERS = '{"pointer":"","detail":""},'

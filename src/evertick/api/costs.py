@@ -5,21 +5,37 @@ from datetime import UTC, datetime
 
 from evertick.domain.admission import Request
 from evertick.domain.job.at_once import runs_at_once
+from evertick.runtime.courtesy import Slices
 
 
 def of_new_job(body: object) -> Request:
-    return Request(jobs=1, runs=_runs([body]))
+    return Request(jobs=1, runs=_runs(body))
 
 
 def of_edit(body: object) -> Request:
-    return Request(runs=_runs([body]))
+    return Request(runs=_runs(body))
 
 
-def of_batch(lines: Sequence[object]) -> Request:
-    return Request(submits=max(1, len(lines)), jobs=len(lines), runs=_runs(lines))
+def of_batch(jobs: int) -> Request:
+    """What is known of a batch before it is decoded."""
+    return Request(submits=max(1, jobs), jobs=jobs)
 
 
-def _runs(jobs: Sequence[object]) -> int:
-    # This machine's clock may be off: it decides about admission alone, not about when anything runs.
-    now = datetime.now(UTC)
-    return sum(runs_at_once(job, now) for job in jobs)
+async def of_decoded_batch(lines: Sequence[object]) -> Request:
+    """What a batch draws in addition to that."""
+    now, slices = _now(), Slices()
+    runs = 0
+    for line in lines:
+        runs += runs_at_once(line, now)
+        if slices.is_over:
+            await slices.pause()
+    return Request(submits=0, runs=runs)
+
+
+def _runs(job: object) -> int:
+    return runs_at_once(job, _now())
+
+
+def _now() -> datetime:
+    """By this machine's clock, which may be off: it decides about admission alone, not about when anything runs."""
+    return datetime.now(UTC)

@@ -6,15 +6,16 @@ parameters of its path by their names.
 
 import inspect
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from evertick.api.answers import Answer, expected_versions
+from evertick.api.body_limits import Reservation
 from evertick.api.problems import Kind
-from evertick.api.reading import JSON, MOST_BYTES, check_media_type, decode, read_bytes, read_document
+from evertick.api.reading import JSON, IncomingBody, check_media_type, decode, read_document
 from evertick.api.services import Services
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import Request
@@ -28,7 +29,7 @@ _PARAMETER = re.compile(r"\{(\w+)\}")
 
 @dataclass(slots=True)
 class Visit:
-    """One request, of whomever it is. `gone` returns when the client has hung up."""
+    """One request, of whomever it is. `gone` returns when the client has hung up. `is_known`: its key is valid."""
 
     services: Services
     request_id: str
@@ -36,17 +37,20 @@ class Visit:
     raw_path: bytes
     headers: Mapping[str, str]
     gone: Callable[[], Awaitable[None]]
+    is_known: bool = field(default=False, kw_only=True)
 
 
 @dataclass(slots=True)
 class Call(Visit):
     """A request with a key. `tenant` acts for the caller; in a change, all in one transaction.
 
-    `asked` is by what the request is known when it comes again, if it may.
+    `reservation` is the memory that its body holds. `asked` is by what the request is known when it comes again, if it
+    may.
     """
 
     caller: Caller
     tenant: Tenant
+    reservation: Reservation
     asked: Asked | None = None
     afterwards: list[Callable[[], None]] = field(default_factory=list)
 
@@ -61,7 +65,7 @@ class Call(Visit):
 
 
 Handler: TypeAlias = Callable[..., Awaitable[Answer]]
-Reader: TypeAlias = Callable[[Mapping[str, str], AsyncIterator[bytes]], Awaitable[Any]]
+Reader: TypeAlias = Callable[[IncomingBody], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +96,11 @@ class Body:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One thing that the API can do. `cost` is what it draws from the quotas, given the body.
+    """One thing that the API can do. `cost` is what it draws from the quotas, given the body as it was read.
 
-    `replaces` tells whether it would change a job that is there rather than create one. `prepare` makes of the body
-    what the handler gets: work that takes long, before a transaction is opened. A change is one transaction, with its
-    entry in the audit log. A poll has transactions of its own, one for each try. What is shared goes into one
+    `replaces` tells whether it would change a job that is there rather than create one. `prepare` makes of an admitted
+    body what the handler gets: work that takes long, before a transaction is opened. A change is one transaction, with
+    its entry in the audit log. A poll has transactions of its own, one for each try. What is shared goes into one
     transaction with other requests of its kind, which its handler sees to.
     """
 
@@ -204,16 +208,16 @@ def _body_of(name: str | None, shape: Any) -> Body | None:
     if shape is object:
         return Body(name, _read_anything, is_required=True)
 
-    async def read(headers: Mapping[str, str], stream: AsyncIterator[bytes]) -> Any:
-        data = await read_bytes(headers, stream, MOST_BYTES)
+    async def read(body: IncomingBody) -> Any:
+        data = await body.document()
         if data:
-            check_media_type(headers, JSON)
+            check_media_type(body.headers, JSON)
         return read_document(data, shape)
 
     is_required = any(each.required for each in msgspec.structs.fields(shape))
     return Body(name or shape, read, is_required)
 
 
-async def _read_anything(headers: Mapping[str, str], stream: AsyncIterator[bytes]) -> Any:
-    check_media_type(headers, JSON)
-    return decode(await read_bytes(headers, stream, MOST_BYTES))
+async def _read_anything(body: IncomingBody) -> Any:
+    check_media_type(body.headers, JSON)
+    return decode(await body.document())

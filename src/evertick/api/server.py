@@ -11,6 +11,7 @@ import uvicorn
 
 from evertick.api import connections
 from evertick.api.app import create_app
+from evertick.api.body_limits import BodyLimits
 from evertick.api.connection_limits import ConnectionLimits
 from evertick.api.doorbell import Doorbell
 from evertick.api.metrics import Metrics
@@ -64,6 +65,7 @@ class ApiServer:
         lifetime: timedelta = timedelta(seconds=5),
         max_connections: int = MAX_CONNECTIONS,
         max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
+        bodies: BodyLimits | None = None,
     ) -> None:
         self._url = url
         self._host = host
@@ -73,6 +75,7 @@ class ApiServer:
         self._lifetime = lifetime
         self._max_connections = max_connections
         self._max_per_address = max_connections_per_address
+        self._bodies = BodyLimits() if bodies is None else bodies
         self._stack = AsyncExitStack()
 
     @property
@@ -128,6 +131,7 @@ class ApiServer:
             metrics=Metrics(),
             lease_time=self._lease_time,
             lifetime=self._lifetime,
+            bodies=self._bodies,
         )
         pruning.start()
         self._stack.push_async_callback(pruning.stop)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypeAlias
 
+from evertick.api.body_limits import BodyLimits
 from evertick.api.doorbell import Doorbell
 from evertick.api.metrics import Metrics
 from evertick.api.readiness import Readiness
@@ -46,6 +47,7 @@ class Services:
     metrics: Metrics
     lease_time: timedelta
     lifetime: timedelta
+    bodies: BodyLimits
     openapi: bytes = b""
     catalogue: Catalogue = field(init=False)
     creations: Gathering[Tenant, Wanted, Result] = field(

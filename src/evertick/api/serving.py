@@ -2,16 +2,16 @@
 changes anything, with its entry in the audit log.
 """
 
-import hashlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from evertick.api import repeating
 from evertick.api.answers import Answer
+from evertick.api.body_limits import Reservation
 from evertick.api.operations import Call, Operation, Visit
 from evertick.api.problems import Kind, Problem, over_quota, unauthenticated
-from evertick.api.reading import read_query
+from evertick.api.reading import IncomingBody, read_query
 from evertick.api.shapes import Nothing
 from evertick.domain.access import KeyRole, allows
 from evertick.domain.admission import Admitted, Request
@@ -36,17 +36,19 @@ async def answer(
     asked = read_query(query, operation.query or Nothing)
     if operation.query is not None:
         given["query"] = asked
-    digest = hashlib.sha256(f"{operation.method} {visit.path}\n".encode())
-    if operation.body is not None:
-        given["body"] = await operation.body.read(visit.headers, _digested(stream, digest))
-    call = _call_of(visit, caller, reserved=operation.role is KeyRole.WORKER)
-    key = visit.headers.get("idempotency-key")
-    call.asked = repeating.asked_of(operation, key, digest.digest(), caller, secret)
-    if call.asked is not None:
-        earlier = await repeating.earlier(call, call.asked)
-        if earlier is not None:
-            return earlier
-    return await _admitted(operation, call, given)
+    with visit.services.bodies.of(caller.tenant.tenant_id) as reservation:
+        body = IncomingBody(visit.headers, stream, reservation)
+        body.digest.update(f"{operation.method} {visit.path}\n".encode())
+        if operation.body is not None:
+            given["body"] = await operation.body.read(body)
+        call = _call_of(visit, caller, reservation, reserved=operation.role is KeyRole.WORKER)
+        key = visit.headers.get("idempotency-key")
+        call.asked = repeating.asked_of(operation, key, body.digest.digest(), caller, secret)
+        if call.asked is not None:
+            earlier = await repeating.earlier(call, call.asked)
+            if earlier is not None:
+                return earlier
+        return await _admitted(operation, call, given)
 
 
 def _secret_of(visit: Visit) -> str:
@@ -60,13 +62,14 @@ async def _admitted_caller(operation: Operation, visit: Visit, secret: str) -> C
     caller = await visit.services.keys.caller(secret)
     if caller is None:
         raise unauthenticated("the key is unknown, has expired or was revoked")
+    visit.is_known = True
     assert operation.role is not None
     if not allows(caller.role, operation.role):
         raise Problem(Kind.FORBIDDEN, f"this needs the role {operation.role}, and the key's is {caller.role}")
     return caller
 
 
-def _call_of(visit: Visit, caller: Caller, *, reserved: bool) -> Call:
+def _call_of(visit: Visit, caller: Caller, reservation: Reservation, *, reserved: bool) -> Call:
     return Call(
         services=visit.services,
         request_id=visit.request_id,
@@ -76,6 +79,7 @@ def _call_of(visit: Visit, caller: Caller, *, reserved: bool) -> Call:
         gone=visit.gone,
         caller=caller,
         tenant=visit.services.acting_for(caller.tenant, reserved=reserved),
+        reservation=reservation,
     )
 
 
@@ -132,9 +136,3 @@ async def _admit(call: Call, cost: Request) -> None:
     verdict = await call.services.quotas.admit(call.caller.tenant, cost)
     if not isinstance(verdict, Admitted):
         raise over_quota(verdict)
-
-
-async def _digested(stream: AsyncIterator[bytes], digest: Any) -> AsyncIterator[bytes]:
-    async for part in stream:
-        digest.update(part)
-        yield part

@@ -1,6 +1,7 @@
 """Collects what is wrong with a document, so that its author sees every fault at once."""
 
 import difflib
+import functools
 from collections.abc import Callable, Iterable
 from types import NoneType
 from typing import Any, TypeAlias
@@ -10,6 +11,9 @@ from evertick.domain.errors import Fault, InvalidFields
 MOST_FAULTS = 50
 """Beyond this nobody reads on, and hostile input must not buy work with each fault."""
 
+MOST_SUGGESTIONS = 3
+"""Of one document: a look for the nearest name takes as long as reading a job. The list of names comes once."""
+
 _MOST_ECHOED = 60
 
 
@@ -18,6 +22,8 @@ class Faults:
 
     def __init__(self) -> None:
         self.found: list[Fault] = []
+        self._suggestions = MOST_SUGGESTIONS
+        self._are_names_told = False
 
     def __bool__(self) -> bool:
         return bool(self.found)
@@ -32,14 +38,27 @@ class Faults:
 
     def add_unknown(self, parent: str, name: object, known: Iterable[str]) -> None:
         """Refuse a field that does not exist, naming the known one that was probably meant."""
-        names = list(known)
-        near = difflib.get_close_matches(echo(name).lower(), names, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
-        self.add(below(parent, name), f"is not a known field: {hint}")
+        if not self.full:
+            self.add(below(parent, name), "is not a known field" + self._hint(echo(name).lower(), tuple(known)))
+
+    def _hint(self, name: str, known: tuple[str, ...]) -> str:
+        if self._suggestions:
+            self._suggestions -= 1
+            if near := _nearest(name, known):
+                return f": did you mean {near!r}?"
+        if self._are_names_told:
+            return ""
+        self._are_names_told = True
+        return f": known are {', '.join(known)}"
 
     def raise_any(self) -> None:
         if self.found:
             raise InvalidFields(self.found)
+
+
+@functools.lru_cache(maxsize=1024)
+def _nearest(name: str, known: tuple[str, ...]) -> str | None:
+    return next(iter(difflib.get_close_matches(name, known, n=1)), None)
 
 
 Reader: TypeAlias = Callable[[Any, str, Faults], Any]

@@ -15,6 +15,8 @@ from evertick.domain.job.values import UNSTORABLE, WHY_UNSTORABLE
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 MOST_PAYLOAD_BYTES = 65_536
+MOST_PAYLOAD_VALUES = MOST_PAYLOAD_BYTES // 2 + 1
+"""Each takes a byte, and a comma before the next: more are certain to be too large, and are not looked at."""
 MOST_DEPTH = 64
 MOST_DIGITS = 1000
 """Of a whole number: jsonb could hold more, but Python reads no more than 4300 back."""
@@ -48,7 +50,10 @@ def is_plain(value: object) -> bool:
 def read_payload(value: object, at: str, faults: Faults) -> Json:
     """Any JSON that fits."""
     before = len(faults.found)
-    _check(value, [at], faults)
+    checking = _Checking(at, faults)
+    checking.check(value)
+    if checking.left < 0:
+        faults.add(at, f"has at most {MOST_PAYLOAD_BYTES} bytes as compact JSON: it has too many values")
     if len(faults.found) > before:
         return None
     size = len(_compact.encode(value).encode())
@@ -57,36 +62,44 @@ def read_payload(value: object, at: str, faults: Faults) -> Json:
     return cast("Json", value)
 
 
-def _check(value: object, path: list[object], faults: Faults) -> None:
-    """Look at a value and all in it. The path becomes a pointer only for a fault: most payloads have none."""
-    reason = None
-    if isinstance(value, str):
-        reason = WHY_UNSTORABLE if UNSTORABLE.search(value) else None
-    elif isinstance(value, dict | list):
-        if len(path) > MOST_DEPTH:
-            reason = f"is nested more than {MOST_DEPTH} levels deep"
-        else:
-            _check_members(value, path, faults)
-    elif isinstance(value, int):
-        reason = None if -_TOO_LARGE < value < _TOO_LARGE else f"is a number of more than {MOST_DIGITS} digits"
-    elif isinstance(value, float):
-        reason = None if isfinite(value) else "is NaN, infinite or too large: JSON has no such number"
-    elif value is not None:
-        reason = f"is {kind_of(value)}, which JSON cannot say"
-    if reason:
-        faults.add(_pointer(path), reason)
+class _Checking:
+    """A look at a value and all in it, at so many that they may fit."""
 
+    def __init__(self, at: str, faults: Faults) -> None:
+        self.left = MOST_PAYLOAD_VALUES
+        self._faults = faults
+        self._path: list[object] = [at]
+        """It becomes a pointer only for a fault: most payloads have none."""
 
-def _check_members(value: dict[object, object] | list[object], path: list[object], faults: Faults) -> None:
-    named = isinstance(value, dict)
-    for name, item in value.items() if isinstance(value, dict) else enumerate(value):
-        if faults.full:
-            return
-        path.append(name)
-        if named:
-            _check_name(name, path, faults)
-        _check(item, path, faults)
-        path.pop()
+    def check(self, value: object) -> None:
+        reason = None
+        self.left -= 1
+        if isinstance(value, str):
+            reason = WHY_UNSTORABLE if UNSTORABLE.search(value) else None
+        elif isinstance(value, dict | list):
+            if len(self._path) > MOST_DEPTH:
+                reason = f"is nested more than {MOST_DEPTH} levels deep"
+            else:
+                self._check_members(value)
+        elif isinstance(value, int):
+            reason = None if -_TOO_LARGE < value < _TOO_LARGE else f"is a number of more than {MOST_DIGITS} digits"
+        elif isinstance(value, float):
+            reason = None if isfinite(value) else "is NaN, infinite or too large: JSON has no such number"
+        elif value is not None:
+            reason = f"is {kind_of(value)}, which JSON cannot say"
+        if reason:
+            self._faults.add(_pointer(self._path), reason)
+
+    def _check_members(self, value: dict[object, object] | list[object]) -> None:
+        named = isinstance(value, dict)
+        for name, item in value.items() if isinstance(value, dict) else enumerate(value):
+            if self._faults.full or self.left < 0:
+                return
+            self._path.append(name)
+            if named:
+                _check_name(name, self._path, self._faults)
+            self.check(item)
+            self._path.pop()
 
 
 def _check_name(name: object, path: list[object], faults: Faults) -> None:

@@ -1,0 +1,155 @@
+"""Memory for the bodies of requests, from their first byte until they are answered: bounded for each tenant and for
+the process. A body counts what has arrived of it, and once it is decoded its values, too.
+
+The bound of the process is shared by a dynamic threshold: a tenant may hold no more than is free. So n tenants that
+take all they can hold 1/(n + 1) of it each, and as much stays free for whoever comes next.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from evertick.api.problems import Kind, Problem
+
+MEBIBYTE = 1_048_576
+PER_TENANT_BYTES = 128 * MEBIBYTE
+TOTAL_BYTES = 512 * MEBIBYTE
+VALUE_BYTES = 64
+"""What a decoded value takes: an empty list has 56 bytes, and 8 in the list that it is in."""
+MAX_BATCHES_PER_TENANT = 2
+"""Batches of one tenant that are read, decoded and written at once: one is read while the database writes another."""
+MAX_WAITING_PER_TENANT = 32
+BATCH_WAIT_SECONDS = 10.0
+_RETRY_SECONDS = 2
+
+_MARKS = b",[{"
+
+
+def count_values(data: bytes) -> int:
+    """At least as many as there are values in this JSON. Marks inside of texts count, too: it has to be cheap."""
+    return len(data) - len(data.translate(None, _MARKS)) + 1
+
+
+class BodyLimits:
+    """What the bodies of a process hold, tenant by tenant."""
+
+    def __init__(self, per_tenant: int = PER_TENANT_BYTES, total: int = TOTAL_BYTES) -> None:
+        self._per_tenant = per_tenant
+        self._total = total
+        self._held: Counter[int] = Counter()
+        self._free = total
+        self._batches: dict[int, _Batches] = {}
+
+    @property
+    def held(self) -> int:
+        """Bytes that are held now."""
+        return self._total - self._free
+
+    @contextmanager
+    def of(self, tenant_id: int) -> Iterator["Reservation"]:
+        """A reservation for one request, which ends with it."""
+        reservation = Reservation(self, tenant_id)
+        try:
+            yield reservation
+        finally:
+            reservation.release()
+
+    def check(self, tenant_id: int, size: int) -> None:
+        """Refuse what the tenant cannot hold in addition."""
+        held = self._held[tenant_id] + size
+        if held > self._per_tenant:
+            detail = f"the bodies of one tenant's requests hold at most {self._per_tenant} bytes at once"
+            raise _over_limit("body_bytes", f"{detail}: wait for the answers to earlier ones")
+        if held > self._free:
+            detail = "this server has no memory for the body now"
+            raise Problem(Kind.UNAVAILABLE, detail, headers={"Retry-After": str(_RETRY_SECONDS)})
+
+    def add(self, tenant_id: int, size: int) -> None:
+        self._held[tenant_id] += size
+        self._free -= size
+        if not self._held[tenant_id]:
+            del self._held[tenant_id]
+
+    async def begin_batch(self, tenant_id: int) -> None:
+        """Wait until few enough batches of the tenant are at work. What is not read waits at the client."""
+        batches = self._batches.setdefault(tenant_id, _Batches())
+        if batches.waiting >= MAX_WAITING_PER_TENANT:
+            raise _too_many_batches()
+        batches.waiting += 1
+        try:
+            async with asyncio.timeout(BATCH_WAIT_SECONDS):
+                await batches.turns.acquire()
+            batches.running += 1
+        except TimeoutError:
+            raise _too_many_batches() from None
+        finally:
+            batches.waiting -= 1
+            self._forget_idle(tenant_id)
+
+    def end_batch(self, tenant_id: int) -> None:
+        batches = self._batches[tenant_id]
+        batches.running -= 1
+        batches.turns.release()
+        self._forget_idle(tenant_id)
+
+    def _forget_idle(self, tenant_id: int) -> None:
+        batches = self._batches[tenant_id]
+        if not batches.waiting and not batches.running:
+            del self._batches[tenant_id]
+
+
+@dataclass(slots=True)
+class _Batches:
+    """The batches of one tenant."""
+
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_BATCHES_PER_TENANT))
+    waiting: int = 0
+    running: int = 0
+
+
+class Reservation:
+    """What one request's body holds. Whatever does not fit raises a Problem."""
+
+    def __init__(self, limits: BodyLimits, tenant_id: int) -> None:
+        self._limits = limits
+        self._tenant_id = tenant_id
+        self._size = 0
+        self._is_batch = False
+
+    def check(self, size: int) -> None:
+        """Refuse at once a body of an announced size that will not fit. Nothing is held yet."""
+        self._limits.check(self._tenant_id, size)
+
+    def add(self, size: int) -> None:
+        """Hold so many bytes in addition."""
+        self._limits.check(self._tenant_id, size)
+        self._limits.add(self._tenant_id, size)
+        self._size += size
+
+    def add_values(self, count: int) -> None:
+        """Hold the memory of values that are about to be decoded."""
+        self.add(count * VALUE_BYTES)
+
+    async def begin_batch(self) -> None:
+        """Be one of the tenant's few batches at work."""
+        if not self._is_batch:
+            await self._limits.begin_batch(self._tenant_id)
+            self._is_batch = True
+
+    def release(self) -> None:
+        self._limits.add(self._tenant_id, -self._size)
+        self._size = 0
+        if self._is_batch:
+            self._limits.end_batch(self._tenant_id)
+            self._is_batch = False
+
+
+def _too_many_batches() -> Problem:
+    detail = f"{MAX_BATCHES_PER_TENANT} batches of one tenant are worked on at once"
+    return _over_limit("batches", f"{detail}: wait for the answers to earlier ones")
+
+
+def _over_limit(quota: str, detail: str) -> Problem:
+    return Problem(Kind.OVER_QUOTA, detail, headers={"Retry-After": str(_RETRY_SECONDS)}, more={"quota": quota})
