@@ -67,7 +67,8 @@ def _read_lines(data: bytes) -> Batch:
 
 
 async def _prepared(call: Call, batch: Batch) -> Batch:
-    return batch._replace(ahead=await draft_ahead(call.tenant, [batch.lines[place] for place in batch.readable]))
+    drafting = draft_ahead(call.tenant, [batch.lines[place] for place in batch.readable])
+    return batch._replace(ahead=await call.while_waited_for(drafting))
 
 
 @section.operation(

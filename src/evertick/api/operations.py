@@ -4,6 +4,7 @@ A handler takes the call, then what it reads: `query` and `body`, each of the sh
 parameters of its path by their names.
 """
 
+import asyncio
 import inspect
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -13,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from evertick.api.answers import Answer, expected_versions
-from evertick.api.problems import Kind
+from evertick.api.problems import Kind, hung_up
 from evertick.api.reading import JSON, MOST_BYTES, check_media_type, decode, read_bytes, read_document
 from evertick.api.services import Services
 from evertick.domain.access import KeyRole
@@ -23,6 +24,7 @@ from evertick.usecases.idempotency import Asked
 from evertick.usecases.keys import Caller
 
 PREFIX = "/api/v1"
+_T = TypeVar("_T")
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
@@ -36,6 +38,18 @@ class Visit:
     raw_path: bytes
     headers: Mapping[str, str]
     gone: Callable[[], Awaitable[None]]
+
+    async def while_waited_for(self, work: Awaitable[_T]) -> _T:
+        """Do work that only matters to the client: it is cancelled when the client hangs up."""
+        doing, gone = asyncio.ensure_future(work), asyncio.ensure_future(self.gone())
+        try:
+            await asyncio.wait({doing, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not doing.done():
+                raise hung_up()
+            return doing.result()
+        finally:
+            doing.cancel()
+            gone.cancel()
 
 
 @dataclass(slots=True)

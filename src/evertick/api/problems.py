@@ -9,6 +9,7 @@ import msgspec
 
 from evertick.domain.admission import QuotaName, Refused, Throttled
 from evertick.domain.errors import EvertickError, Fault, InvalidFields, InvalidInput
+from evertick.runtime.background import TooBusy
 from evertick.store.database import is_transient, reason_of, was_conflict, was_too_slow
 from evertick.usecases.errors import (
     KeyEnded,
@@ -26,6 +27,8 @@ MEDIA_TYPE = "application/problem+json"
 _REFUSED_SECONDS = 60
 """Waiting alone does not help who is over a quota for good: a guess at when somebody may have made room."""
 _UNAVAILABLE_SECONDS = 2
+_BUSY_SECONDS = 1
+"""The background thread does about a hundred ordinary computations of one tenant in that time."""
 
 
 class Kind(Enum):
@@ -115,6 +118,11 @@ def stopping() -> Problem:
     return Problem(Kind.UNAVAILABLE, "this server stops", headers={"Retry-After": str(_UNAVAILABLE_SECONDS)})
 
 
+def hung_up() -> Problem:
+    """For the metrics: nobody reads it."""
+    return Problem(Kind.MALFORMED, "the client hung up before the answer")
+
+
 def problem_of(error: Exception, request_id: str) -> Problem:  # noqa: PLR0911 - one for each kind
     """What an exception becomes. A surprise is logged here, and told to nobody outside."""
     match error:
@@ -128,6 +136,9 @@ def problem_of(error: Exception, request_id: str) -> Problem:  # noqa: PLR0911 -
             return Problem(Kind.VERSION_CONFLICT, str(error), headers={"ETag": f'"{error.current}"'})
         case RunFinished() | RunUnfinished() | KeyEnded():
             return Problem(Kind.WRONG_STATE, str(error))
+        case TooBusy():
+            headers = {"Retry-After": str(_BUSY_SECONDS)}
+            return Problem(Kind.OVER_QUOTA, str(error), headers=headers, more={"quota": "computations"})
         case InvalidFields():
             return Problem(Kind.INVALID, _summary(error.faults), error.faults)
         case InvalidInput():

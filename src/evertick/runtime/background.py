@@ -201,5 +201,5 @@ def _one_step(work: Callable[[], _T]) -> Steps[_T]:
 
 
 _background = Background()
-run, run_steps = _background.run, _background.run_steps
-"""Do work in the process's one background thread: see `Background`."""
+run, run_steps, waiting = _background.run, _background.run_steps, _background.waiting
+"""Work in the process's one background thread: see `Background`."""
