@@ -6,11 +6,12 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
-from evertick.runtime.background import MAX_PENDING_PER_TENANT, Background, TooBusy
+from evertick.runtime.background import MAX_PENDING_PER_TENANT, SLICE_SECONDS, Background, Steps, TooBusy
 
 
 class Bench:
@@ -89,7 +90,7 @@ async def test_tenants_share_the_threads_time_not_its_pieces() -> None:
 async def test_a_newcomers_one_piece_comes_before_the_second_of_a_tenant_with_many() -> None:
     bench = Bench()
     async with bench.held("a"):
-        tasks = [bench.ask(f"a{number}", 1) for number in range(MAX_PENDING_PER_TENANT)]
+        tasks = [bench.ask(f"a{number}", 1) for number in range(MAX_PENDING_PER_TENANT - 1)]
         await _all_have_run()
         tasks.append(bench.ask("newcomer"))
     await asyncio.gather(*tasks)
@@ -99,13 +100,23 @@ async def test_a_newcomers_one_piece_comes_before_the_second_of_a_tenant_with_ma
 async def test_idle_time_gives_no_credit() -> None:
     bench = Bench()
     await bench.ask("idle")
-    for _ in range(50):
-        await bench.ask("busy", 1.0)
-    async with bench.held():
-        tasks = [bench.ask(f"{name}{number}", 1.0) for number in range(6) for name in ("busy", "idle")]
-    await asyncio.gather(*tasks)
-    first = bench.done[51:57]
-    assert sum(name.startswith("idle") for name in first) == 3
+    begun, may_end = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        may_end.wait()
+
+    busy: list[asyncio.Task[Any]] = [bench.ask(f"busy{number}", 1.0) for number in range(50)]
+    busy.append(asyncio.create_task(bench.background.run("b", hold)))
+    busy += [bench.ask(f"busy{number}", 1.0) for number in range(50, 60)]
+    await asyncio.to_thread(begun.wait)
+    served = len(bench.done)
+    idle = [bench.ask(f"idle{number}", 1.0) for number in range(10)]
+    await _all_have_run()
+    may_end.set()
+    await asyncio.gather(*busy, *idle)
+    following = bench.done[served : served + 8]
+    assert sum(name.startswith("idle") for name in following) == 4
 
 
 async def test_a_tenant_that_asks_one_by_one_pays_for_its_long_pieces() -> None:
@@ -128,11 +139,11 @@ async def test_cancelled_work_that_has_not_begun_never_runs() -> None:
     async with bench.held():
         tasks = [bench.ask(f"a{number}") for number in range(50)]
         await _all_have_run()
-        assert bench.background.pending("a") == 50
+        assert bench.background.waiting("a") == 50
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert bench.background.pending("a") == 0
+        assert bench.background.waiting("a") == 0
     assert await bench.ask("b") == "b"
     assert bench.done == ["b"]
 
@@ -151,6 +162,74 @@ async def test_cancelling_a_caller_whose_work_is_under_way_harms_nobody() -> Non
     await asyncio.gather(task, return_exceptions=True)
     may_end.set()
     assert await bench.ask("b") == "b"
+
+
+def _in_steps(bench: Bench, name: str, count: int, seconds: float = SLICE_SECONDS) -> Steps[str]:
+    for number in range(count):
+        bench.piece(f"{name}{number}", seconds)()
+        yield
+    return name
+
+
+async def test_long_work_in_steps_lets_others_have_their_turns() -> None:
+    bench = Bench()
+    async with bench.held():
+        steps = asyncio.create_task(bench.background.run_steps("a", _in_steps(bench, "a", 100)))
+        others = [bench.ask(f"{tenant} others") for tenant in "bcd"]
+    assert await steps == "a"
+    await asyncio.gather(*others)
+    assert bench.done.index("d others") <= 4
+
+
+async def test_short_steps_share_a_slice() -> None:
+    bench = Bench()
+    async with bench.held():
+        steps = asyncio.create_task(bench.background.run_steps("a", _in_steps(bench, "a", 8, SLICE_SECONDS / 4.1)))
+        other = bench.ask("b")
+    await asyncio.gather(steps, other)
+    assert bench.done.index("b") in {0, 5}
+
+
+async def test_work_in_steps_ends_when_nobody_waits_for_it_any_more() -> None:
+    bench = Bench()
+    begun, may_go_on = threading.Event(), threading.Event()
+    ended: list[str] = []
+
+    def steps() -> Steps[None]:
+        try:
+            begun.set()
+            may_go_on.wait()
+            while True:
+                yield
+        finally:
+            ended.append(threading.current_thread().name)
+
+    task = asyncio.create_task(bench.background.run_steps("a", steps()))
+    await asyncio.to_thread(begun.wait)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    may_go_on.set()
+    assert await bench.ask("b") == "b"
+    assert ended == ["background"]
+
+
+async def test_what_one_work_sets_in_its_context_is_not_seen_between_its_steps() -> None:
+    bench = Bench()
+    seen: list[str | None] = []
+    name: ContextVar[str | None] = ContextVar("name", default=None)
+
+    def steps(mine: str) -> Steps[None]:
+        token = name.set(mine)
+        for _ in range(3):
+            bench.seconds += SLICE_SECONDS
+            seen.append(name.get() if name.get() != mine else None)
+            yield
+        name.reset(token)
+
+    async with bench.held():
+        tasks = [asyncio.create_task(bench.background.run_steps(tenant, steps(tenant))) for tenant in "ab"]
+    await asyncio.gather(*tasks)
+    assert seen == [None] * 6
 
 
 async def test_a_tenant_with_too_much_waiting_is_refused_and_the_others_are_not() -> None:

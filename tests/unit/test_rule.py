@@ -90,7 +90,7 @@ def test_jobs_with_h_share_a_rule_exactly_when_they_hash_to_the_same_time() -> N
     ],
 )
 def test_the_default_grace_is_the_interval_and_an_hour_at_most(text: str, grace: timedelta) -> None:
-    assert default_grace(Schedule(text)) == grace
+    assert default_grace(Schedule(text).shortest_interval()) == grace
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,8 @@ async def _prepared(call: Call, text: BatchText) -> _Prepared:
     verdict = await call.services.quotas.admit(call.caller.tenant, await costs.of_decoded_batch(jobs))
     if not isinstance(verdict, Admitted):
         raise over_quota(verdict)
-    return _Prepared(batch, readable, await draft_ahead(call.tenant, jobs))
+    ahead = await call.while_waited_for(draft_ahead(call.tenant, jobs))
+    return _Prepared(batch, readable, ahead)
 
 
 @section.operation(

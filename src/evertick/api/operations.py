@@ -4,6 +4,7 @@ A handler takes the call, then what it reads: `query` and `body`, each of the sh
 parameters of its path by their names.
 """
 
+import asyncio
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,7 +15,7 @@ import msgspec
 
 from evertick.api.answers import Answer, expected_versions
 from evertick.api.body_limits import Reservation
-from evertick.api.problems import Kind
+from evertick.api.problems import ClientDisconnected, Kind
 from evertick.api.reading import JSON, IncomingBody, check_media_type, decode, read_document
 from evertick.api.services import Services
 from evertick.domain.access import KeyRole
@@ -24,6 +25,7 @@ from evertick.usecases.idempotency import Asked
 from evertick.usecases.keys import Caller
 
 PREFIX = "/api/v1"
+_T = TypeVar("_T")
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
@@ -38,6 +40,18 @@ class Visit:
     headers: Mapping[str, str]
     gone: Callable[[], Awaitable[None]]
     is_known: bool = field(default=False, kw_only=True)
+
+    async def while_waited_for(self, work: Awaitable[_T]) -> _T:
+        """Do work that only matters to the client: it is cancelled when the client hangs up."""
+        doing, gone = asyncio.ensure_future(work), asyncio.ensure_future(self.gone())
+        try:
+            await asyncio.wait({doing, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not doing.done():
+                raise ClientDisconnected
+            return doing.result()
+        finally:
+            doing.cancel()
+            gone.cancel()
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ import msgspec
 
 from evertick.domain.admission import QuotaName, Refused, Throttled
 from evertick.domain.errors import EvertickError, Fault, InvalidFields, InvalidInput
+from evertick.runtime.background import TooBusy
 from evertick.store.database import is_transient, reason_of, was_conflict, was_too_slow
 from evertick.usecases.errors import (
     KeyEnded,
@@ -26,6 +27,8 @@ MEDIA_TYPE = "application/problem+json"
 _REFUSED_SECONDS = 60
 """Waiting alone does not help who is over a quota for good: a guess at when somebody may have made room."""
 _UNAVAILABLE_SECONDS = 2
+_BUSY_SECONDS = 1
+"""The background thread does about a hundred ordinary computations of one tenant in that time."""
 
 
 class Kind(Enum):
@@ -96,7 +99,7 @@ class Problem(Exception):  # noqa: N818 - the word of RFC 9457
 
 
 class ClientDisconnected(Exception):  # noqa: N818 - says what happened
-    """The client hung up before the end of its request's body: nobody is there to be answered."""
+    """The client hung up before its request was answered: nobody is there to be told."""
 
 
 def unauthenticated(detail: str) -> Problem:
@@ -127,14 +130,14 @@ def too_many_connections() -> Problem:
     return Problem(Kind.UNAVAILABLE, "too many clients are connected", headers=headers)
 
 
-def problem_of(error: Exception, request_id: str) -> Problem:  # noqa: PLR0911 - one for each kind
+def problem_of(error: Exception, request_id: str) -> Problem:  # noqa: C901, PLR0911 - one for each kind
     """What an exception becomes. A surprise is logged here, and told to nobody outside."""
     match error:
         case Problem():
             return error
         case ClientDisconnected():
-            logger.debug("request %s: the client hung up before its end", request_id)
-            return Problem(Kind.MALFORMED, "the body did not arrive as a whole")
+            logger.debug("request %s: the client hung up before the answer", request_id)
+            return Problem(Kind.MALFORMED, "the client hung up before the answer")
         case NotFound():
             return Problem(Kind.NOT_FOUND, str(error))
         case NameTaken() | TenantNameTaken():
@@ -143,6 +146,9 @@ def problem_of(error: Exception, request_id: str) -> Problem:  # noqa: PLR0911 -
             return Problem(Kind.VERSION_CONFLICT, str(error), headers={"ETag": f'"{error.current}"'})
         case RunFinished() | RunUnfinished() | KeyEnded():
             return Problem(Kind.WRONG_STATE, str(error))
+        case TooBusy():
+            headers = {"Retry-After": str(_BUSY_SECONDS)}
+            return Problem(Kind.OVER_QUOTA, str(error), headers=headers, more={"quota": "computations"})
         case InvalidFields():
             return Problem(Kind.INVALID, _summary(error.faults), error.faults)
         case InvalidInput():

@@ -7,6 +7,7 @@ from typing import Any
 from evertick.api.answers import Answer, ok
 from evertick.api.operations import Call, Section, Shown
 from evertick.api.problems import Kind
+from evertick.api.repeating import in_flight, one_try
 from evertick.api.shapes import PreviewRequest, UpcomingQuery
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import Request
@@ -14,6 +15,7 @@ from evertick.domain.job.spec import DEFAULT_TIMEZONE
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule.preview import Preview, Row
 from evertick.usecases import previews
+from evertick.usecases.context import Tenant
 from evertick.usecases.previews import Wanted
 
 section = Section("Schedules")
@@ -70,7 +72,8 @@ def _shape(preview: Preview) -> dict[str, Any]:
 )
 async def list_upcoming(call: Call, job_id: str, query: UpcomingQuery) -> Answer:
     """List a job's next fire times."""
-    return ok(_rows(await previews.upcoming(call.tenant, job_id, query.count)))
+    found = await call.while_waited_for(previews.upcoming(call.tenant, job_id, query.count))
+    return ok(_rows(found))
 
 
 @section.operation(
@@ -80,6 +83,7 @@ async def list_upcoming(call: Call, job_id: str, query: UpcomingQuery) -> Answer
     answers={200: Shown("Preview", "What the schedule would do.")},
     body="PreviewRequest",
     is_change=False,
+    is_poll=True,
     cost=lambda _: Request(),
 )
 async def preview_schedule(call: Call, body: PreviewRequest) -> Answer:
@@ -97,4 +101,14 @@ async def preview_schedule(call: Call, body: PreviewRequest) -> Answer:
         jitter=timedelta(seconds=body.jitter_seconds or 0),
         after=body.after,
     )
-    return ok(_shape(await previews.preview(call.tenant, wanted, body.count or DEFAULT_COUNT)))
+    found = previews.preview(call.tenant, wanted, body.count or DEFAULT_COUNT)
+    answered = ok(_shape(await call.while_waited_for(found)))
+
+    async def told(_: Tenant) -> Answer:
+        return answered
+
+    # Only now: a key that comes with the request is claimed in a transaction, whose connection must not wait.
+    kept = await one_try(call, told)
+    if kept is None:
+        raise in_flight()
+    return kept

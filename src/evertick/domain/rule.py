@@ -117,9 +117,8 @@ class Policies:
         require_at_least("max_concurrent", self.max_concurrent, 1)
 
 
-def default_grace(schedule: Schedule) -> timedelta:
-    """How late a tick may be and still run as if on time: as long as the interval, an hour at most."""
-    shortest = schedule.shortest_interval()
+def default_grace(shortest: timedelta | None) -> timedelta:
+    """How late a tick may be and still run as if on time: as long as the shortest interval, an hour at most."""
     return LONGEST_DEFAULT_GRACE if shortest is None else min(shortest, LONGEST_DEFAULT_GRACE)
 
 
@@ -131,7 +130,7 @@ def rule_of(schedule: Schedule, policies: Policies) -> Rule:
     by_clock = isinstance(spec, Cron | RRule | EveryMonths)
     by_policy = by_clock and not schedule.zone.is_utc and _reads_the_clock(spec)
     ends = not isinstance(spec, OneOff | Manual)
-    grace = default_grace(schedule) if policies.misfire_grace is None else policies.misfire_grace
+    grace = default_grace(schedule.shortest_interval()) if policies.misfire_grace is None else policies.misfire_grace
     misfires = not isinstance(spec, Manual)
     return Rule(
         spec=spec,

@@ -1,11 +1,12 @@
 """Work whose length depends on what a tenant asks, done in one thread beside the event loop, fair among tenants.
 
-1. Pending work is queued per tenant. The next piece is taken from the tenant that has used least thread time.
-2. Thread time is the processor time of finished pieces, measured. A tenant that comes, or comes back, starts where the
-   tenant served last stands: it is before those that were served meanwhile, and has no credit for its idle time. What
-   it used beyond that is remembered until the others have used as much.
-3. Who no longer waits for a piece that has not begun takes it out of the queue. A piece that has begun is finished:
-   callers bound its length, in steps (decision 12) or by handing over long work in pieces.
+1. Pending work is queued per tenant. The next slice of the thread goes to the tenant that has used least thread time.
+2. Thread time is the processor time of slices, measured. A tenant that comes, or comes back, starts where the tenant
+   served last stands: it is before those that were served meanwhile, and has no credit for its idle time. What it used
+   beyond that is remembered until the others have used as much.
+3. Long work is a generator: where it yields, its slice may end and another tenant be next. A step is not interrupted:
+   the schedules' budget bounds it (decision 12).
+4. Work that nobody waits for any more leaves the queue at once. If it is under way, it ends where it next yields.
 
 There is one thread, since two would only share the interpreter lock.
 """
@@ -15,24 +16,30 @@ import itertools
 import sys
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Generator, Hashable
 from contextlib import suppress
+from contextvars import Context
 from heapq import heappop, heappush
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from evertick.domain.errors import EvertickError
 
 _T = TypeVar("_T")
+Steps: TypeAlias = Generator[None, None, _T]
+"""Work in steps of a few milliseconds at most; what it returns is the result."""
 
 MAX_PENDING_PER_TENANT = 100
-"""Pieces of one tenant that wait, besides the one under way. Each is a request, or one part of a batch."""
+"""Of one tenant, the one under way included. Each is a request, or several that are created together."""
 
 SWITCH_SECONDS = 0.0005
 """How long the thread may keep the interpreter while the event loop wants it. Each return from a system call may wait
 for it: with Python's own 5 ms a timer of the loop is 13 ms late beside a busy thread (p99), with this one 2.5 ms."""
 
+SLICE_SECONDS = 0.01
+"""For so long a tenant's work goes on while others wait."""
+
 _LEAST_CHARGE_SECONDS = 0.00005
-"""Handing over a piece and its result costs about this much, however short the piece is."""
+"""Handing over work and its result costs about this much, however short the work is."""
 
 
 class TooBusy(EvertickError):  # noqa: N818 - says what is wrong, not that it is an error
@@ -42,55 +49,78 @@ class TooBusy(EvertickError):  # noqa: N818 - says what is wrong, not that it is
         super().__init__(f"{MAX_PENDING_PER_TENANT} computations of the tenant are waiting, as many as may: ask later")
 
 
-class _Piece:
-    """Work, and who waits for it. Its future gets a value or an error, and never an exception of its own."""
+class _Work:
+    """Work, and who waits for it. Its future gets a value or an error, and never an exception of its own.
 
-    __slots__ = ("done", "loop", "tenant", "work")
+    The steps have a context of their own: what they set is not seen by other work that is done between them.
+    """
 
-    def __init__(self, tenant: Hashable, work: Callable[[], Any]) -> None:
+    __slots__ = ("context", "done", "is_left", "loop", "steps", "tenant")
+
+    def __init__(self, tenant: Hashable, steps: Steps[Any]) -> None:
         self.tenant = tenant
-        self.work = work
+        self.steps = steps
+        self.context = Context()
         self.loop = asyncio.get_running_loop()
         self.done: asyncio.Future[tuple[Any, BaseException | None]] = self.loop.create_future()
+        self.is_left = False
 
-    def run(self) -> None:
-        """Do the work and tell its caller, if that is still there."""
-        value, error = None, None
+    def advance(self, clock: Callable[[], float], until: float) -> bool:
+        """Do steps until the clock says that the slice is over. Returns whether nothing is left to do."""
         try:
-            value = self.work()
-        except BaseException as raised:  # noqa: BLE001 - it is its caller's
-            error = raised
-        with suppress(RuntimeError):  # the caller's loop is closed
-            self.loop.call_soon_threadsafe(self._tell, value, error)
+            while not (self.is_left or self.loop.is_closed()):
+                self.context.run(next, self.steps)
+                if clock() >= until:
+                    return False
+        except StopIteration as end:
+            self._tell(end.value, None)
+        except BaseException as error:  # noqa: BLE001 - it is its caller's
+            self._tell(None, error)
+        return True
+
+    def close(self) -> None:
+        """End the steps where they are."""
+        with suppress(Exception):
+            self.context.run(self.steps.close)
 
     def _tell(self, value: Any, error: BaseException | None) -> None:
+        with suppress(RuntimeError):  # the caller's loop is closed
+            self.loop.call_soon_threadsafe(self._told, value, error)
+
+    def _told(self, value: Any, error: BaseException | None) -> None:
         if not self.done.done():
             self.done.set_result((value, error))
 
 
 class Background:
-    """A thread that does pieces of work for tenants in turn, from the first piece to the end of the process."""
+    """A thread that works for tenants in turn, from its first work to the end of the process."""
 
     def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
         self._clock = clock
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        # Who has pending work, or has used more than the tenant served last had: their pieces, in order.
-        self._pending: dict[Hashable, dict[_Piece, None]] = {}
+        # The work of those who have some, or have used more than the tenant served last had; in order, the one that
+        # is under way included.
+        self._waiting: dict[Hashable, dict[_Work, None]] = {}
         # Each of them once, but for the one that is served: the time it has used, and who came first.
         self._turns: list[tuple[float, int, Hashable]] = []
         self._arrivals = itertools.count()
         self._served_at = 0.0
+        self._under_way: _Work | None = None
 
     async def run(self, tenant: Hashable, work: Callable[[], _T]) -> _T:
-        """Do work in the tenant's turn, and return or raise what it does. TooBusy if too much of it waits."""
-        piece = _Piece(tenant, work)
-        self._add(piece)
+        """Do work in one step, in the tenant's turn. Returns or raises what it does; TooBusy if too much waits."""
+        return await self.run_steps(tenant, _one_step(work))
+
+    async def run_steps(self, tenant: Hashable, steps: Steps[_T]) -> _T:
+        """Do work in steps, and return what the generator returns."""
+        work = _Work(tenant, steps)
+        self._add(work)
         value: _T
         try:
-            value, error = await piece.done
+            value, error = await work.done
         except asyncio.CancelledError:
-            self._remove(piece)
+            self._remove(work)
             raise
         if error is None:
             return value
@@ -99,26 +129,26 @@ class Background:
         finally:
             del error  # its traceback has this frame, and the frame must not have it
 
-    def pending(self, tenant: Hashable) -> int:
-        """How many pieces of the tenant wait."""
+    def waiting(self, tenant: Hashable) -> int:
+        """How much work of the tenant is not finished."""
         with self._changed:
-            return len(self._pending.get(tenant, ()))
+            return len(self._waiting.get(tenant, ()))
 
     @property
     def tenants(self) -> int:
         """How many tenants are remembered."""
         with self._changed:
-            return len(self._pending)
+            return len(self._waiting)
 
-    def _add(self, piece: _Piece) -> None:
+    def _add(self, work: _Work) -> None:
         with self._changed:
-            mine = self._pending.get(piece.tenant)
+            mine = self._waiting.get(work.tenant)
             if mine is None:
-                mine = self._pending[piece.tenant] = {}
-                heappush(self._turns, (self._served_at, next(self._arrivals), piece.tenant))
+                mine = self._waiting[work.tenant] = {}
+                heappush(self._turns, (self._served_at, next(self._arrivals), work.tenant))
             if len(mine) >= MAX_PENDING_PER_TENANT:
                 raise TooBusy
-            mine[piece] = None
+            mine[work] = None
             if self._thread is None or not self._thread.is_alive():  # it is not in the child of a fork
                 self._start()
             self._changed.notify()
@@ -129,38 +159,47 @@ class Background:
         self._thread = threading.Thread(target=self._serve, name="background", daemon=True)
         self._thread.start()
 
-    def _remove(self, piece: _Piece) -> None:
+    def _remove(self, work: _Work) -> None:
         with self._changed:
-            self._pending.get(piece.tenant, {}).pop(piece, None)
+            self._waiting.get(work.tenant, {}).pop(work, None)
+            work.is_left = True
+            if work is not self._under_way:
+                work.close()
 
     def _serve(self) -> None:
         while True:
             with self._changed:
                 while (taken := self._take()) is None:
                     self._changed.wait()
-            used, piece = taken
+            used, work = taken
             began = self._clock()
-            if not piece.loop.is_closed():
-                piece.run()
+            is_done = work.advance(self._clock, began + SLICE_SECONDS)
             took = max(self._clock() - began, _LEAST_CHARGE_SECONDS)
             with self._changed:
-                heappush(self._turns, (used + took, next(self._arrivals), piece.tenant))
-            del taken, piece  # what was done must not stay in memory until the next comes
+                self._under_way = None
+                if is_done or work.is_left:
+                    work.close()
+                    self._waiting[work.tenant].pop(work, None)
+                heappush(self._turns, (used + took, next(self._arrivals), work.tenant))
+            del taken, work  # what was done must not stay in memory until the next comes
 
-    def _take(self) -> tuple[float, _Piece] | None:
-        """The next piece, and what its tenant has used. Forgets tenants without work that the others have caught up."""
+    def _take(self) -> tuple[float, _Work] | None:
+        """The next work, and what its tenant has used. Forgets tenants without work whom the others have caught up."""
         while self._turns:
             used, _, tenant = heappop(self._turns)
-            mine = self._pending[tenant]
-            if mine:
-                piece = next(iter(mine))
-                del mine[piece]
+            if self._waiting[tenant]:
+                self._under_way = next(iter(self._waiting[tenant]))
                 self._served_at = used
-                return used, piece
-            del self._pending[tenant]
+                return used, self._under_way
+            del self._waiting[tenant]
         return None
 
 
+def _one_step(work: Callable[[], _T]) -> Steps[_T]:
+    yield from ()
+    return work()
+
+
 _background = Background()
-run = _background.run
-"""Do work in the process's one background thread: see `Background.run`."""
+run, run_steps, waiting = _background.run, _background.run_steps, _background.waiting
+"""Work in the process's one background thread: see `Background`."""

@@ -1,21 +1,9 @@
-"""Long work that leaves room for others: in slices on the event loop, or aside in a thread."""
+"""Long work on the event loop, in slices that leave room for others. What may take long in one step: `background`."""
 
 import asyncio
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
-_T = TypeVar("_T")
 SLICE_SECONDS = 0.005
-
-# One thread: two that compute would share the interpreter with the loop by thirds and be done no sooner.
-_thread = ThreadPoolExecutor(1, "aside")
-
-
-async def aside(work: Callable[[], _T]) -> _T:
-    """Do work whose length cannot be known, in turn with whatever else is done aside, while the loop goes on."""
-    return await asyncio.get_running_loop().run_in_executor(_thread, work)
 
 
 class Slices:

@@ -10,8 +10,11 @@ from datetime import datetime
 from evertick.domain.ids import Prefix, format_id
 from evertick.domain.job.fields import spec_to_fields
 from evertick.domain.job.spec import JobSpec
+from evertick.domain.job.timing import Timing, timing_of
+from evertick.domain.schedule.text import is_costly
 from evertick.store import jobs
-from evertick.usecases.context import Tenant
+from evertick.store.jobs import NumbersTaken
+from evertick.usecases.context import Answer, Tenant, computed, forget_computed
 from evertick.usecases.drafting import Draft, Drafter, numbered, write
 from evertick.usecases.errors import NameTaken
 from evertick.usecases.views import Job, JobStatus, in_force
@@ -28,13 +31,28 @@ async def create(tenant: Tenant, job: object) -> Job:
 
 
 async def _create(tenant: Tenant, spec: JobSpec) -> Job:
-    now_at, (number,) = await jobs.numbers(tenant.pool, 1)
-    new = await Drafter(tenant, now_at).draft_with_care(spec, number)
-    created = await write(tenant.pool, tenant, [new], now_at)
+    now_at, new = await _draft(tenant, spec)
+    try:
+        created = await write(tenant.pool, tenant, [new], now_at)
+    except NumbersTaken:
+        forget_computed(_key(spec))
+        raise
     if not created:
         raise NameTaken(str(new.spec.name))
     tenant.notify(created)
     return view(new, now_at)
+
+
+async def _draft(tenant: Tenant, spec: JobSpec) -> tuple[datetime, Draft]:
+    now_at, (number,) = await jobs.numbers(tenant.pool, 1)
+    drafter = Drafter(tenant, now_at)
+    if not is_costly(spec.schedule):
+        return now_at, drafter.draft(spec, number)
+    return await computed(tenant, _key(spec), lambda: Answer((now_at, drafter.draft(spec, number))))
+
+
+def _key(spec: JobSpec) -> tuple[str, str | None, Timing]:
+    return "create", spec.name, timing_of(spec)
 
 
 def view(new: Draft, now_at: datetime) -> Job:

@@ -1,21 +1,22 @@
 """Creating jobs by the thousand, in one transaction. Those that cannot be created do not keep back the others.
 
-1. Before the transaction, draft the recurrences: their ticks may take long to find, and no lock should wait for that.
+1. Before the transaction, draft in the background thread what may take long: no lock should wait for that.
 2. In it, while the database writes one part of a batch the next is read, so that both are busy all the time.
 """
 
 import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import NamedTuple
 
 from evertick.domain.errors import Fault, InvalidFields
 from evertick.domain.ids import Prefix, format_id
 from evertick.domain.job.spec import JobSpec
-from evertick.domain.schedule.text import is_recurrence
-from evertick.runtime.courtesy import Slices, aside
+from evertick.domain.schedule.budget import metered
+from evertick.domain.schedule.text import is_costly
+from evertick.runtime import background
+from evertick.runtime.background import Steps
+from evertick.runtime.courtesy import Slices
 from evertick.store import jobs
 from evertick.store.database import Session
 from evertick.usecases.context import Tenant
@@ -23,9 +24,9 @@ from evertick.usecases.drafting import Draft, Drafter, numbered, write
 from evertick.usecases.writing import as_spec
 
 _PART = 1000
-LONGEST_SECONDS = 5.0
-"""Of looking for ticks of recurrences, for one batch: enough for thousands of ordinary ones."""
-_TOO_COSTLY = (Fault("/schedule", "is too costly to compute after those before it: send fewer recurrences at once"),)
+BATCH_STEPS = 15_000_000
+"""Of looking for the ticks of one batch (see `schedule.budget`): 10,000 different weekly schedules take 10 million."""
+_TOO_COSTLY = (Fault("/schedule", "is too costly to compute after those before it: send fewer schedules at once"),)
 
 
 class Verdict(NamedTuple):
@@ -47,16 +48,11 @@ class Ahead(NamedTuple):
 async def draft_ahead(tenant: Tenant, batch: Sequence[object]) -> Ahead:
     """Number a batch, and draft what may take long. For who opens a transaction around `create_many`."""
     now_at, numbers = await jobs.numbers(tenant.pool, len(batch))
-    ahead = Ahead(now_at, numbers, Drafter(tenant, now_at), {})
-    drafted: dict[int, Draft | tuple[Fault, ...]] = {}
-    left, slices = LONGEST_SECONDS, Slices()
-    for place, job in enumerate(batch):
-        if slices.is_over:
-            await slices.pause()
-        if is_recurrence(_schedule_of(job)):
-            took, drafted[place] = await aside(partial(_drafted, job, numbers[place], ahead.drafter, left))
-            left -= took
-    return ahead._replace(drafted=drafted)
+    drafter = Drafter(tenant, now_at)
+    costly = [place for place, job in enumerate(batch) if is_costly(_schedule_of(job))]
+    steps = _draft_each(drafter, [(place, batch[place], numbers[place]) for place in costly])
+    drafted = await background.run_steps(tenant.tenant_id, steps) if costly else {}
+    return Ahead(now_at, numbers, drafter, drafted)
 
 
 async def create_many(
@@ -83,17 +79,19 @@ def _schedule_of(job: object) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _drafted(job: object, number: int, drafter: Drafter, left: float) -> tuple[float, Draft | tuple[Fault, ...]]:
-    """What becomes of a job, and how long that took."""
-    if left <= 0:
-        return 0.0, _TOO_COSTLY
-    began = time.perf_counter()
-    drafted: Draft | tuple[Fault, ...]
-    try:
-        drafted = drafter.draft(as_spec(job), number)
-    except InvalidFields as refused:
-        drafted = refused.faults
-    return time.perf_counter() - began, drafted
+def _draft_each(
+    drafter: Drafter, jobs: Sequence[tuple[int, object, int]]
+) -> Steps[dict[int, Draft | tuple[Fault, ...]]]:
+    """What becomes of jobs, given with their place and number."""
+    drafted: dict[int, Draft | tuple[Fault, ...]] = {}
+    with metered() as meter:
+        for place, job, number in jobs:
+            try:
+                drafted[place] = drafter.draft(as_spec(job), number) if meter.steps < BATCH_STEPS else _TOO_COSTLY
+            except InvalidFields as refused:
+                drafted[place] = refused.faults
+            yield
+    return drafted
 
 
 class _Creation:
@@ -136,16 +134,15 @@ class _Creation:
         return drafts
 
     def _draft(self, place: int) -> Draft:
-        spec = as_spec(self._batch[place])
-        if spec.name in self._names:
-            raise InvalidFields([Fault("/name", f"is taken by line {self._names[spec.name]} of this batch")])
         new = self._ahead.drafted.get(place)
         if new is None:
-            new = self._ahead.drafter.draft(spec, self._ahead.numbers[place])
+            new = self._ahead.drafter.draft(as_spec(self._batch[place]), self._ahead.numbers[place])
         if not isinstance(new, Draft):
             raise InvalidFields(new)
-        if spec.name is not None:
-            self._names[spec.name] = self._lines[place]
+        name = str(new.spec.name)
+        first = self._names.setdefault(name, self._lines[place])
+        if first != self._lines[place]:
+            raise InvalidFields([Fault("/name", f"is taken by line {first} of this batch")])
         return new
 
     async def _write(self, connection: Session, drafts: Sequence[Draft]) -> None:

@@ -17,6 +17,9 @@ from typing import NamedTuple, TypeAlias
 
 from evertick.domain.errors import InvalidFields
 from evertick.domain.job.spec import JobSpec
+from evertick.domain.schedule.text import is_costly
+from evertick.runtime import background
+from evertick.runtime.background import Steps
 from evertick.runtime.courtesy import Slices
 from evertick.store import audit, jobs
 from evertick.store.audit import Change
@@ -72,15 +75,34 @@ async def _create(tenant: Tenant, wanted: Sequence[Wanted]) -> list[Result | Exc
 async def _draft(tenant: Tenant, wanted: Sequence[Wanted]) -> list[_Drafted]:
     now_at, numbers = await jobs.numbers(tenant.pool, len(wanted))
     drafter, slices = Drafter(tenant, now_at), Slices()
+    drafts: dict[int, Draft | InvalidFields] = {}
+    costly = [place for place, each in enumerate(wanted) if is_costly(each.spec.schedule)]
+    if costly:
+        drafts = await background.run_steps(tenant.tenant_id, _draft_costly(drafter, wanted, numbers, costly))
     drafted: list[_Drafted] = []
-    for each, number in zip(wanted, numbers, strict=True):
+    for place, (each, number) in enumerate(zip(wanted, numbers, strict=True)):
         if slices.is_over:
             await slices.pause()
-        try:
-            drafted.append(_Drafted(each, await drafter.draft_with_care(each.spec, number), now_at))
-        except InvalidFields as refused:
-            drafted.append(_Drafted(each, refused, now_at))
+        draft = drafts[place] if place in drafts else _drafted(drafter, each.spec, number)
+        drafted.append(_Drafted(each, draft, now_at))
     return drafted
+
+
+def _draft_costly(
+    drafter: Drafter, wanted: Sequence[Wanted], numbers: Sequence[int], places: Sequence[int]
+) -> Steps[dict[int, Draft | InvalidFields]]:
+    drafts = {}
+    for place in places:
+        drafts[place] = _drafted(drafter, wanted[place].spec, numbers[place])
+        yield
+    return drafts
+
+
+def _drafted(drafter: Drafter, spec: JobSpec, number: int) -> Draft | InvalidFields:
+    try:
+        return drafter.draft(spec, number)
+    except InvalidFields as refused:
+        return refused
 
 
 async def _alone(tenant: Tenant, drafted: _Drafted) -> Result | Exception:

@@ -10,8 +10,6 @@ from evertick.domain.job.spec import JobSpec
 from evertick.domain.job.timing import Binding, Timing, binding_of, timing_of
 from evertick.domain.misfire import Gap
 from evertick.domain.schedule.instants import to_us
-from evertick.domain.schedule.text import is_recurrence
-from evertick.runtime.courtesy import aside
 from evertick.store import jobs
 from evertick.store.jobs import NumbersTaken, places_of
 from evertick.store.statements import Connection
@@ -43,15 +41,9 @@ class Drafter:
         self._shared: dict[Timing, tuple[Definition, tuple[Gap, ...]]] = {}
 
     def draft(self, spec: JobSpec, number: int) -> Draft:
-        """Draft a job; InvalidFields says why its schedule cannot be used."""
+        """Draft a job; InvalidFields says why its schedule cannot be used. Costly ones in the background thread."""
         job_id = job_id_of(number, partition_for(self._tenant.tenant_id, number, self._tenant.fanout))
         return Draft(job_id, with_name(spec, job_id), *self._define(spec, job_id))
-
-    async def draft_with_care(self, spec: JobSpec, number: int) -> Draft:
-        """Draft a job without keeping the event loop from its other work, however long its ticks take to find."""
-        if is_recurrence(spec.schedule):
-            return await aside(lambda: self.draft(spec, number))
-        return self.draft(spec, number)
 
     def _define(self, spec: JobSpec, job_id: int) -> tuple[Definition, tuple[Gap, ...]]:
         """When the job fires, and the ticks that the clocks jump over before it first does."""

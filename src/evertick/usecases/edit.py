@@ -15,14 +15,15 @@ from evertick.domain.errors import Fault, InvalidFields
 from evertick.domain.ids import Prefix, format_id
 from evertick.domain.job.fields import patched, read_spec
 from evertick.domain.job.spec import JobSpec
-from evertick.domain.schedule.text import is_recurrence
-from evertick.runtime.courtesy import aside
+from evertick.domain.job.timing import timing_of
+from evertick.domain.schedule.instants import from_us
+from evertick.domain.schedule.text import is_costly
 from evertick.store import jobs
 from evertick.store.database import Session
 from evertick.store.jobs import NewJob, Referred, Refused, Standing, TickTimer, places_of
 from evertick.usecases import writing
 from evertick.usecases.catalogue import References
-from evertick.usecases.context import Tenant, job_key
+from evertick.usecases.context import Answer, Tenant, computed, job_key
 from evertick.usecases.create import create
 from evertick.usecases.errors import JobNotFound, NameTaken, VersionConflict
 from evertick.usecases.jobs import seen
@@ -131,10 +132,7 @@ async def _replace(connection: Session, tenant: Tenant, job: Standing, spec: Job
 
 
 async def _write(connection: Session, tenant: Tenant, job: Standing, spec: JobSpec) -> None:
-    if is_recurrence(spec.schedule):
-        change = await aside(lambda: change_of(job, spec, tenant.shortest))
-    else:
-        change = change_of(job, spec, tenant.shortest)
+    change = await _change(tenant, job, spec)
     row = writing.job_row(job.job_id, spec, (change.digest, change.fire_at, change.due_at))
     version = job.spec_version + 1
     referred = await tenant.catalogue.write(
@@ -144,9 +142,24 @@ async def _write(connection: Session, tenant: Tenant, job: Standing, spec: JobSp
     )
     if change.is_rescheduled:
         await jobs.forget_ahead(connection, job.job_id, job.now_at)
-        await jobs.add_gaps(connection, job.job_id, job.spec_version, unfired(job))
+        await jobs.add_gaps(connection, job.job_id, job.spec_version, await unfired(tenant, job))
         await jobs.add_gaps(connection, job.job_id, version, change.gaps)
     await _set_timer(connection, tenant, job, change, (*referred, version, row.priority))
+
+
+async def _change(tenant: Tenant, job: Standing, spec: JobSpec) -> Change:
+    if not is_costly(spec.schedule):
+        return change_of(job, spec, tenant.shortest)
+    before = timing_of(read_spec(stored_fields(job.spec, job.payload)))
+    key = "edit", job.job_id, before, timing_of(spec), job.canonical, job.fire_at
+    return await computed(tenant, key, lambda: _answer(change_of(job, spec, tenant.shortest)), job.now_at)
+
+
+def _answer(change: Change) -> Answer[Change]:
+    """A change holds as long as its first tick is to come, and whatever the clocks jump over before."""
+    if not change.is_rescheduled or change.fire_at is None:
+        return Answer(change)
+    return Answer(change, min([change.fire_at, *(from_us(gap.first_us) for gap in change.gaps)]))
 
 
 async def _write_version(

@@ -10,11 +10,10 @@ from evertick.domain.misfire import Gap, settle_missed
 from evertick.domain.policies import MissedWindow
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.domain.states import GapReason
-from evertick.runtime.courtesy import aside
 from evertick.store import jobs
 from evertick.store.database import Session
 from evertick.store.jobs import Standing
-from evertick.usecases.context import Tenant, job_key
+from evertick.usecases.context import Answer, Tenant, computed, job_key
 from evertick.usecases.edit import locked
 from evertick.usecases.jobs import seen
 from evertick.usecases.settling import jitter_us, rule_from, swallowed, unfired
@@ -54,8 +53,9 @@ async def resume(tenant: Tenant, job_id: str, missed: Missed = Missed.SKIP) -> J
         if job.status == JobStatus.PAUSED:
             await jobs.resume(connection, key, job.now_at)
             if job.fire_at is not None:
-                settlement = await aside(partial(settlement_of, job, job.fire_at, missed))
-                await _settle(connection, job, settlement)
+                question = "resume", job.job_id, job.spec_version, job.canonical, job.fire_at
+                answer = partial(_settlement, job, job.fire_at, missed)
+                await _settle(connection, job, await computed(tenant, question, answer, job.now_at))
         return await seen(connection, tenant, key)
 
     resumed = await tenant.transact(work)
@@ -70,7 +70,7 @@ async def delete(tenant: Tenant, job_id: str, *, expected_version: int | Collect
     async def work(connection: Session) -> None:
         job = await locked(connection, tenant, key, expected_version, to_delete=True)
         await jobs.forget_ahead(connection, key, job.now_at)
-        await jobs.add_gaps(connection, key, job.spec_version, unfired(job))
+        await jobs.add_gaps(connection, key, job.spec_version, await unfired(tenant, job))
         await jobs.delete(connection, key, job.now_at)
 
     await tenant.transact(work)
@@ -83,6 +83,11 @@ class Settlement(NamedTuple):
     gaps: tuple[Gap, ...]
     next_at: datetime | None
     due_at: datetime | None
+
+
+def _settlement(job: Standing, fire_at: datetime, missed: Missed) -> Answer[Settlement]:
+    settlement = settlement_of(job, fire_at, missed)
+    return Answer(settlement, settlement.next_at)  # until its next tick has passed, too
 
 
 def settlement_of(job: Standing, fire_at: datetime, missed: Missed) -> Settlement:

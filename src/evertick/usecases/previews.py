@@ -14,7 +14,8 @@ from evertick.domain.schedule.preview import Preview, Row
 from evertick.domain.schedule.rrule_text import MOST_CHARACTERS
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.spec import Once
-from evertick.runtime.courtesy import aside
+from evertick.runtime import background
+from evertick.runtime.background import Steps
 from evertick.store import lanes
 from evertick.usecases import jobs
 from evertick.usecases.context import Tenant
@@ -51,8 +52,13 @@ async def preview(tenant: Tenant, wanted: Wanted, count: int) -> Preview:
             anchor_at=anchor_at,
         )
 
+    def steps() -> Steps[Preview]:
+        schedule = ahead.as_new_job(build, after)
+        yield
+        return (yield from ahead.preview_in_steps(schedule, after, count, jitter=wanted.jitter))
+
     try:
-        return await aside(lambda: ahead.preview(ahead.as_new_job(build, after), after, count, jitter=wanted.jitter))
+        return await background.run_steps(tenant.tenant_id, steps())
     except OverflowError:  # an instant in the text that its zone moves beyond the years 1 to 9999
         raise InvalidFields([Fault("/schedule", "a date in it is beyond the calendar")]) from None
 
@@ -62,13 +68,19 @@ async def upcoming(tenant: Tenant, job_id: str, count: int) -> tuple[Row, ...]:
     job = await jobs.get(tenant, job_id)
     if job.status is not JobStatus.ACTIVE or job.next_run_at is None:
         return ()
-    schedule = await aside(lambda: _schedule_of(job))
+    return await background.run_steps(tenant.tenant_id, _upcoming(job, job.next_run_at, count))
+
+
+def _upcoming(job: Job, next_run_at: datetime, count: int) -> Steps[tuple[Row, ...]]:
+    schedule = _schedule_of(job)
+    yield
     number, jitter = parse_id(Prefix.JOB, job.job_id), timedelta(seconds=job.fields["jitter_seconds"])
     if isinstance(schedule.spec, Once):  # a delay may have been counted from an edit
-        due = due_at(job.next_run_at, jitter_offset(number, jitter))
-        return (Row(job.next_run_at, due, local(job.next_run_at, schedule.zone), ()),)
-    after = job.next_run_at - timedelta(microseconds=1)
-    return (await aside(lambda: ahead.preview(schedule, after, count, jitter=jitter, job_id=number))).rows
+        due = due_at(next_run_at, jitter_offset(number, jitter))
+        return (Row(next_run_at, due, local(next_run_at, schedule.zone), ()),)
+    after = next_run_at - timedelta(microseconds=1)
+    shown = yield from ahead.preview_in_steps(schedule, after, count, jitter=jitter, job_id=number)
+    return shown.rows
 
 
 def _schedule_of(job: Job) -> Schedule:

@@ -1,18 +1,19 @@
 """Ticks of which nobody will make runs any more: what a pause swallowed, what an edit or a deletion cut off."""
 
-import functools
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import lru_cache, partial
 
 from evertick.domain.jitter import jitter_offset
 from evertick.domain.misfire import Gap, settle_missed
 from evertick.domain.policies import MissedWindow
 from evertick.domain.rule import Rule, from_canonical
-from evertick.domain.schedule.instants import SECOND_US, duration_us, to_us
+from evertick.domain.schedule.instants import SECOND_US, duration_us, from_us, to_us
 from evertick.domain.schedule.ticks import END_US
 from evertick.domain.states import GapReason
 from evertick.store.jobs import Standing
+from evertick.usecases.context import Answer, Tenant, computed
 
-rule_from = functools.lru_cache(maxsize=1024)(from_canonical)
+rule_from = lru_cache(maxsize=1024)(from_canonical)
 
 
 def jitter_us(job_id: int, rule: Rule) -> int:
@@ -20,21 +21,33 @@ def jitter_us(job_id: int, rule: Rule) -> int:
     return duration_us(jitter_offset(job_id, timedelta(microseconds=rule.jitter_us)))
 
 
-def unfired(job: Standing) -> tuple[Gap, ...]:
+async def unfired(tenant: Tenant, job: Standing) -> tuple[Gap, ...]:
     """The ticks up to now that the job's timer still stood for, as the one gap that they become.
 
     Their fire times decide, though jitter would have made some of them due later.
     """
     if job.fire_at is None or job.fire_at > job.now_at:
         return ()
+    key = "unfired", job.job_id, job.canonical, job.fire_at, job.status
+    return await computed(tenant, key, partial(_unfired, job, job.fire_at), job.now_at)
+
+
+def _unfired(job: Standing, fire_at: datetime) -> Answer[tuple[Gap, ...]]:
     reason = GapReason.PAUSED if job.status == "paused" else GapReason.MISSED
-    fire_us, end_us = to_us(job.fire_at), to_us(job.now_at) + 1
+    fire_us, end_us = to_us(fire_at), to_us(job.now_at) + 1
     try:
-        ticks = rule_from(job.canonical).ticks()
+        rule = rule_from(job.canonical)
+        gaps = settle_missed(rule.ticks(), fire_us, end_us, MissedWindow.SKIP, max_missed=1, reason=reason).gaps
+        next_us = rule.ticks().next(end_us - 1)
+        following = [
+            END_US if next_us is None else next_us,
+            *(gap.first_us for gap in swallowed(rule, end_us, next_us)),
+        ]
     except (ValueError, KeyError, TypeError):
-        # Its zone is gone, or the row is corrupt: it must be possible to mend the job, and one tick is known.
-        return (Gap(fire_us, fire_us, 1, reason),)
-    return settle_missed(ticks, fire_us, end_us, MissedWindow.SKIP, max_missed=1, reason=reason).gaps
+        # Its zone is gone, it has become too costly, or the row is corrupt: it must be possible to mend the job, and
+        # one tick is known.
+        return Answer((Gap(fire_us, fire_us, 1, reason),))
+    return Answer(gaps, from_us(min(following)))
 
 
 def swallowed(rule: Rule, after_us: int, next_us: int | None) -> tuple[Gap, ...]:

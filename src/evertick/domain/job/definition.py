@@ -22,7 +22,8 @@ from evertick.domain.misfire import ON_TIME_US
 from evertick.domain.rule import Rule
 from evertick.domain.schedule.acceptance import check_new
 from evertick.domain.schedule.instants import from_us, to_us
-from evertick.domain.schedule.schedule import SHORTEST_INTERVAL
+from evertick.domain.schedule.rrule_spec import RRule
+from evertick.domain.schedule.schedule import SHORTEST_INTERVAL, Schedule
 from evertick.domain.schedule.spec import Manual, Once, Soon
 from evertick.domain.schedule.ticks import END_US
 
@@ -108,6 +109,11 @@ def _accepted_fire_at(settled: Settled, now: datetime, shortest: timedelta) -> d
     fire_at = schedule.next(now)
     # The interval was found once for all jobs alike; the whole check only has to say why one is refused.
     too_often = settled.shortest_interval is not None and settled.shortest_interval < shortest
-    if fire_at is None or too_often:
+    if fire_at is None or too_often or _grows(schedule):
         check_new(schedule, now, grace, shortest)
     return fire_at
+
+
+def _grows(schedule: Schedule) -> bool:
+    """Whether its questions get costlier with the years: those up to now are counted."""
+    return isinstance(schedule.spec, RRule) and schedule.spec.count is not None

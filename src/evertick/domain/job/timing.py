@@ -7,7 +7,7 @@ cron's `H` depends on the job's id: `binding_of` tells which.
 import functools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 from operator import attrgetter
@@ -16,7 +16,7 @@ from typing import NamedTuple, assert_never
 from evertick.domain.errors import Fault, InvalidInput, InvalidSchedule
 from evertick.domain.job.spec import DEFAULT_TIMEZONE, JobSpec
 from evertick.domain.policies import ConcurrentPolicy, DstGap, DstOverlap, MissedWindow
-from evertick.domain.rule import Policies, Rule, rule_of
+from evertick.domain.rule import Policies, Rule, default_grace, rule_of
 from evertick.domain.schedule.cron import Cron
 from evertick.domain.schedule.interval import Every
 from evertick.domain.schedule.rrule_spec import RRule
@@ -125,11 +125,13 @@ def settle_one_off(timing: Timing) -> Settled:
 def settle_alone(timing: Timing, key: str, created_at: datetime | None) -> Settled:
     """Settle for one job, or for all whose meaning needs no key, without a look at what is known already."""
     schedule = Schedule(*timing[:6], key, anchor_at=created_at)
-    policies = timing.policies
+    policies, shortest = timing.policies, schedule.shortest_interval()
+    if policies.misfire_grace is None:
+        policies = replace(policies, misfire_grace=default_grace(shortest))
     rule = rule_of(schedule, policies)
     canonical, digest = _written(rule)
     grace = timedelta(microseconds=rule.grace_us)
-    return Settled(schedule, rule, canonical, digest, schedule.shortest_interval(), grace, policies.jitter)
+    return Settled(schedule, rule, canonical, digest, shortest, grace, policies.jitter)
 
 
 @functools.lru_cache(maxsize=_KEPT)

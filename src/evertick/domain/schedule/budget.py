@@ -12,9 +12,9 @@
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from typing import ParamSpec, TypeVar
 
 from evertick.domain.errors import ScheduleTooCostly
@@ -40,6 +40,18 @@ class Work:
         self.paid: dict[object, int] = {}
         self.within = ""
 
+
+class Meter:
+    """The steps of several questions together."""
+
+    __slots__ = ("steps",)
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+
+# What counts the questions at hand together, if anything does.
+_meter: ContextVar[Meter | None] = ContextVar("schedule_meter", default=None)
 
 # The question at hand. Each thread has its own, and no question outlasts the call that asks it.
 _current: ContextVar[Work | None] = ContextVar("schedule_work", default=None)
@@ -102,7 +114,7 @@ def at_most(steps: int) -> Iterator[Work]:
     try:
         yield work
     finally:
-        _current.reset(token)
+        _end(work, token)
 
 
 def bounded_by(steps: int) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
@@ -113,11 +125,12 @@ def bounded_by(steps: int) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
         def answer(*given: _P.args, **named: _P.kwargs) -> _R:
             if _current.get() is not None:
                 return question(*given, **named)
-            token = _current.set(Work(steps))
+            work = Work(steps)
+            token = _current.set(work)
             try:
                 return question(*given, **named)
             finally:
-                _current.reset(token)
+                _end(work, token)
 
         return answer
 
@@ -127,3 +140,31 @@ def bounded_by(steps: int) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
 def bounded(question: Callable[_P, _R]) -> Callable[_P, _R]:
     """Make a function one question of SEARCH_STEPS."""
     return bounded_by(SEARCH_STEPS)(question)
+
+
+@contextmanager
+def metered() -> Iterator[Meter]:
+    """Count the steps of all questions that are asked inside, each of which has a budget of its own."""
+    meter = Meter()
+    token = _meter.set(meter)
+    try:
+        yield meter
+    finally:
+        _meter.reset(token)
+
+
+def finished(steps: Generator[None, None, _R]) -> _R:
+    """What work in steps comes to. Between its steps its question is at hand: others are asked in other contexts."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: _R = end.value
+            return result
+
+
+def _end(work: Work, token: Token[Work | None]) -> None:
+    _current.reset(token)
+    meter = _meter.get()
+    if meter is not None:
+        meter.steps += work.spent

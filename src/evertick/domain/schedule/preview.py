@@ -1,12 +1,12 @@
 """The next fire times of a schedule before it exists: when, at what local time, and why where the clocks change."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from evertick import tzdb
 from evertick.domain.jitter import due_at, jitter_offset
-from evertick.domain.schedule.budget import ROW_STEPS, SEARCH_STEPS, at_most
+from evertick.domain.schedule.budget import ROW_STEPS, SEARCH_STEPS, at_most, finished
 from evertick.domain.schedule.cron import Cron
 from evertick.domain.schedule.english import local
 from evertick.domain.schedule.finding import Finding, Severity
@@ -61,15 +61,28 @@ def preview(
     job_id: int | None = None,
 ) -> Preview:
     """The first `count` fire times after `after`. Without a `job_id` the jitter shown is an example."""
+    return finished(preview_in_steps(schedule, after, count, jitter=jitter, job_id=job_id))
+
+
+def preview_in_steps(
+    schedule: Schedule,
+    after: datetime,
+    count: int,
+    *,
+    jitter: timedelta = timedelta(0),
+    job_id: int | None = None,
+) -> Generator[None, None, Preview]:
+    """Do `preview` in steps, none of which takes longer than one question may."""
     # As soon as possible is `after` itself, not the first instant behind it.
     since = after - timedelta(microseconds=1) if schedule.spec == Soon(0) else after
     wanted = min(count, MOST_ROWS)
-    fires = schedule.upcoming_cheaply(since, wanted)
+    fires = yield from schedule.upcoming_in_steps(since, wanted)
     offset = jitter_offset(job_id or 0, jitter)
     with at_most(SEARCH_STEPS + ROW_STEPS * len(fires)):
-        rows = _rows(schedule, fires, offset)
+        rows = yield from _rows(schedule, fires, offset)
     with at_most(SEARCH_STEPS + ROW_STEPS * len(fires)):
         lost = _lost(schedule, after, fires)
+    yield
     return Preview(
         schedule=schedule,
         description=schedule.describe(),
@@ -91,13 +104,14 @@ def as_new_job(build: Callable[[datetime | None], Schedule], created_at: datetim
     return build(None) if isinstance(anchored.spec, Once) else anchored
 
 
-def _rows(schedule: Schedule, fires: list[datetime], offset: timedelta) -> tuple[Row, ...]:
+def _rows(schedule: Schedule, fires: list[datetime], offset: timedelta) -> Generator[None, None, tuple[Row, ...]]:
     notes = ClockNotes(schedule)
     rows, previous = [], None
     for fire_at in fires:
         at = to_us(fire_at) // SECOND_US
         rows.append(Row(fire_at, due_at(fire_at, offset), local(fire_at, schedule.zone), notes.of(at, previous)))
         previous = at
+        yield
     return tuple(rows)
 
 

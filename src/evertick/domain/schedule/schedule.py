@@ -1,6 +1,6 @@
 """The public face of a schedule: a text, a zone and its policies in; fire times out."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -8,7 +8,15 @@ from typing import TypeVar
 
 from evertick.domain.errors import InvalidSchedule, ScheduleTooCostly
 from evertick.domain.policies import ConcurrentPolicy, DstGap, DstOverlap, MissedWindow
-from evertick.domain.schedule.budget import ACCEPTED_STEPS, SEARCH_STEPS, at_most, bounded, bounded_by, grant_row
+from evertick.domain.schedule.budget import (
+    ACCEPTED_STEPS,
+    SEARCH_STEPS,
+    at_most,
+    bounded,
+    bounded_by,
+    finished,
+    grant_row,
+)
 from evertick.domain.schedule.describe import describe
 from evertick.domain.schedule.instants import DAY_S, FIRST_YEAR, LAST_YEAR, SECOND_US, from_us, to_us
 from evertick.domain.schedule.interval import Every
@@ -117,12 +125,17 @@ class Schedule:
 
     def upcoming_cheaply(self, after: datetime, count: int) -> list[datetime]:
         """Return the same within one budget: the list ends early, but not empty, when it gets too costly."""
+        return finished(self.upcoming_in_steps(after, count))
+
+    def upcoming_in_steps(self, after: datetime, count: int) -> Generator[None, None, list[datetime]]:
+        """Do `upcoming_cheaply`, one fire time in each step."""
         fires: list[datetime] = []
         with at_most(SEARCH_STEPS):
             try:
                 for at in islice(self._iterate(_instant_us("after", after), END_US), count):
                     fires.append(at)
                     grant_row()
+                    yield
             except ScheduleTooCostly:
                 if not fires:
                     raise

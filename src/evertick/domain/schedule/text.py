@@ -39,8 +39,9 @@ _INSTANT = re.compile(r"\d{4}-?(\d\d|W)-?\d", re.IGNORECASE | re.ASCII)
 
 # Asked of each job of a batch, so in one step: with or without a zone before it.
 _ZONE = r"\s*(?:(?:CRON_)?TZ=\S+\s+)?"
-_ZONED_RECURRENCE = re.compile(_ZONE + _RECURRENCE.pattern, re.IGNORECASE)
-_ZONED_ONE_OFF = re.compile(_ZONE + r"(?:now\s*\Z|in\s+\S|[0-9]{4}-?(?:[0-9]{2}|W)-?[0-9])", re.IGNORECASE)
+_ONE_OFF = r"now\s*\Z|in\s+\S|[0-9]{4}-?(?:[0-9]{2}|W)-?[0-9]"
+_ZONED_ONE_OFF = re.compile(_ZONE + f"(?:{_ONE_OFF})", re.IGNORECASE)
+_ZONED_CHEAP = re.compile(_ZONE + rf"(?:{_ONE_OFF}|@?every\s|manual\s*\Z)", re.IGNORECASE)
 
 
 def split_zone(text: str, timezone: str) -> tuple[str, str]:
@@ -56,9 +57,9 @@ def split_zone(text: str, timezone: str) -> tuple[str, str]:
     return (match[2] if match else text), inside or timezone
 
 
-def is_recurrence(text: str) -> bool:
-    """Whether a text is of the one form whose ticks may take long to find."""
-    return _ZONED_RECURRENCE.match(text) is not None
+def is_costly(text: str) -> bool:
+    """Whether its ticks may take long to find: those of one-offs and of fixed intervals are plain arithmetic."""
+    return _ZONED_CHEAP.match(text) is None
 
 
 def is_one_off(text: str) -> bool:
