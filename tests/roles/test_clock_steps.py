@@ -5,6 +5,7 @@ After the correction each job fires at its next tick. Ticks after the corrected 
 clock was ahead are not missed any more, and those that ran meanwhile have run: when their time comes, nothing happens.
 """
 
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -345,3 +346,9 @@ async def _offset(connection: asyncpg.Connection, job: Job, world: World) -> tim
     offset: timedelta = row["offset"]
     assert offset > timedelta(0)
     return offset
+
+
+async def test_where_timers_belong_is_computed_beside_the_loop() -> None:
+    threads = await replanner._decide(lambda rows: [(row, threading.current_thread()) for row in rows], range(40))
+    assert [row for row, _ in threads] == list(range(40))
+    assert threading.main_thread() not in {thread for _, thread in threads}

@@ -1,16 +1,20 @@
 """Plans timers anew after the database's clock was set back: all partitions in turn, then gaps and finished jobs.
 
 How far it has come is in the database. So it goes on after a crash, and begins anew if the clock is set back again.
+Where timers belong is computed in the background thread: thousands of rules may take long.
 """
 
 import logging
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
+from typing import TypeVar
 
 from evertick.domain.ids import PARTITIONS
 from evertick.roles.janitor.pace import Pace
 from evertick.roles.janitor.replanning import Correction, moves_of, reopened, trims_of
+from evertick.runtime import background
 from evertick.store import clock, housekeeping, replan, rules, wakeups
 from evertick.store.clock import Marks
 from evertick.store.database import Pool
@@ -20,6 +24,11 @@ logger = logging.getLogger("evertick.janitor")
 
 SECONDS = 20.0
 """So long it goes on at a time."""
+PIECE = 16
+"""Rows that are decided on at once in the background: its other users wait so long at most."""
+
+_Row = TypeVar("_Row")
+_Decided = TypeVar("_Decided")
 
 
 @dataclass(slots=True)
@@ -74,14 +83,15 @@ class Replanner:
         canonical = await rules.rules(self._pool, {timer.rule_id for timer in timers})
         one_offs = [timer.job_id for timer in timers if '"kind":"one_off"' in canonical.get(timer.rule_id, "")]
         specs = await replan.specs_ahead(self._pool, one_offs, to.now_at) if one_offs else {}
-        moves = list(moves_of(timers, canonical, specs, to))
+        moves = await _decide(lambda rows: moves_of(rows, canonical, specs, to), timers)
         if not moves:
             return
         async with self._pool.acquire() as connection, connection.transaction():
             moved = await replan.move(connection, moves, to.after_at)
             # In one transaction: a tick is in a gap, or its timer will come to it.
             job_ids = [job_id for job_id, kind in moved if kind == "tick"]
-            trims = list(trims_of(await replan.gaps_of_jobs(connection, job_ids, to.after_at), to.after_at))
+            gaps = await replan.gaps_of_jobs(connection, job_ids, to.after_at)
+            trims = await _decide(lambda rows: trims_of(rows, to.after_at), gaps)
             await replan.trim(connection, trims)
         self._done.timers += len(moved)
         self._done.gaps += len(trims)
@@ -102,7 +112,7 @@ class Replanner:
         """Gaps of jobs that did not have their timer moved: it was changed since, or is gone."""
         after = FIRST_GAP
         while gaps := await self._pace.take(partial(replan.gaps_page, self._pool, to.after_at, after)):
-            trims = list(trims_of(gaps, to.after_at))
+            trims = await _decide(lambda rows: trims_of(rows, to.after_at), gaps)
             await replan.trim(self._pool, trims)
             self._done.gaps += len(trims)
             after = gaps[-1]
@@ -110,13 +120,26 @@ class Replanner:
     async def _reopen(self, to: Correction) -> None:
         after = FIRST_FINISHED
         while finished := await self._pace.take(partial(replan.finished_page, self._pool, to.after_at, after)):
-            healings = {healing.job_id: healing for healing in reopened(finished, to)}
+            decided = await _decide(lambda rows: reopened(rows, to), finished)
+            healings = {healing.job_id: healing for healing in decided}
             async with self._pool.acquire() as connection, connection.transaction():
                 locked = await housekeeping.lock_jobs(connection, sorted(healings))
                 await replan.reopen(connection, locked)
                 healed = await housekeeping.heal(connection, [healings[job_id] for job_id in locked])
             self._done.jobs += healed.timers
             after = finished[-1]
+
+
+async def _decide(decide: Callable[[Sequence[_Row]], Iterable[_Decided]], rows: Sequence[_Row]) -> list[_Decided]:
+    """Decide on rows in the background, piece by piece."""
+    decided: list[_Decided] = []
+    for start in range(0, len(rows), PIECE):
+        decided += await background.run("janitor", partial(_list, decide, rows[start : start + PIECE]))
+    return decided
+
+
+def _list(decide: Callable[[Sequence[_Row]], Iterable[_Decided]], rows: Sequence[_Row]) -> list[_Decided]:
+    return list(decide(rows))
 
 
 def _correction(marks: Marks) -> Correction:
