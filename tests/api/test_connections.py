@@ -52,7 +52,7 @@ async def connected(server: ApiServer) -> AsyncIterator[Client]:
     try:
         yield Client(reader, writer)
     finally:
-        writer.transport.abort()  # type: ignore[attr-defined]
+        writer.transport.abort()
         with suppress(ConnectionError):
             await writer.wait_closed()
 

@@ -33,7 +33,7 @@ async def connected(process: ServerProcess) -> AsyncIterator[tuple[asyncio.Strea
     try:
         yield reader, writer
     finally:
-        writer.transport.abort()  # type: ignore[attr-defined]
+        writer.transport.abort()
         with suppress(ConnectionError):
             await writer.wait_closed()
 

@@ -218,6 +218,8 @@ class HttpConnection(HttpToolsProtocol):
         elif self._is_answer_unread():
             self._limits.refused("slow-reader")
             self.abort()
+        elif self.transport.is_closing():
+            pass  # only its answer is on the way
         elif self._running is None or self.cycle.response_complete:
             self._sweep_head()
         elif self._is_in_body:
@@ -240,7 +242,7 @@ class HttpConnection(HttpToolsProtocol):
         return self._writing.is_too_slow(self._sent)
 
     def _sweep_head(self) -> None:
-        if self.transport.is_closing() or not (self._head_bytes or self._running is None):
+        if not (self._head_bytes or self._running is None):
             return  # between two requests Uvicorn's own timer counts
         self._waited += SWEEP_SECONDS
         if self._waited < HEAD_SECONDS:
