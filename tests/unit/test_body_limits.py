@@ -12,12 +12,15 @@ from evertick.api.problems import Kind, Problem
 
 def _hold_all(reservation: Reservation, step: int = 1) -> Kind:
     """Why no more can be held."""
-    while True:
-        try:
+
+    def hold_on() -> None:
+        while True:
             reservation.add(step)
-        except Problem as problem:
-            assert int(problem.headers["Retry-After"]) > 0
-            return problem.kind
+
+    with pytest.raises(Problem) as refused:
+        hold_on()
+    assert int(refused.value.headers["Retry-After"]) > 0
+    return refused.value.kind
 
 
 def test_a_tenant_holds_no_more_than_its_own_bound() -> None:

@@ -141,7 +141,7 @@ def _problems(operation: Operation) -> dict[str, Any]:
     if operation.query is not None or operation.body is not None or operation.headers:
         kinds.append(Kind.MALFORMED)
     if operation.body is not None:
-        kinds += [Kind.TOO_LARGE, Kind.UNSUPPORTED]
+        kinds += [Kind.TOO_LARGE, Kind.UNSUPPORTED, Kind.OVER_QUOTA]
     if operation.is_repeatable:
         kinds += [Kind.IN_FLIGHT, Kind.KEY_REUSED]
     if operation.cost is not None:

@@ -80,6 +80,7 @@ class Call(Visit):
 
 Handler: TypeAlias = Callable[..., Awaitable[Answer]]
 Reader: TypeAlias = Callable[[IncomingBody], Awaitable[Any]]
+"""Gives a body's text, or what it was cut into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +100,12 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """How an operation's body is read and documented, `also` as above."""
+    """How an operation's body is read, decoded once the request is admitted, and documented, `also` as above."""
 
     shape: Any
     read: Reader
     is_required: bool
+    decode: Callable[[Any], Any] = lambda text: text
     media_types: tuple[str, ...] = (JSON,)
     also: Mapping[str, str] = field(default_factory=dict)
 
@@ -220,18 +222,22 @@ def _body_of(name: str | None, shape: Any) -> Body | None:
     if shape is None:
         return None
     if shape is object:
-        return Body(name, _read_anything, is_required=True)
+        return Body(name, _read_required, is_required=True, decode=decode)
 
-    async def read(body: IncomingBody) -> Any:
-        data = await body.document()
-        if data:
-            check_media_type(body.headers, JSON)
+    def decode_shape(data: bytes) -> Any:
         return read_document(data, shape)
 
     is_required = any(each.required for each in msgspec.structs.fields(shape))
-    return Body(name or shape, read, is_required)
+    return Body(name or shape, _read, is_required, decode=decode_shape)
 
 
-async def _read_anything(body: IncomingBody) -> Any:
+async def _read_required(body: IncomingBody) -> bytes:
     check_media_type(body.headers, JSON)
-    return decode(await body.document())
+    return await body.document()
+
+
+async def _read(body: IncomingBody) -> bytes:
+    data = await body.document()
+    if data:
+        check_media_type(body.headers, JSON)
+    return data

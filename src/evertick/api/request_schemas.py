@@ -49,7 +49,7 @@ def request_schemas() -> dict[str, Schema]:
         # Whatever stands in it gets a verdict, so nothing in it makes the whole invalid.
         "Batch": {**array({"description": "A JobRequest."}), "maxItems": 10_000, "examples": [[EXAMPLE_JOB]]},
         "BatchLines": {
-            "description": "A JobRequest on each line; empty lines do not count.",
+            "description": "A JobRequest on each line, at most 10,000 of them. Empty lines do not count.",
             "contentMediaType": NDJSON,
             "examples": [json.dumps(EXAMPLE_JOB) + "\n"],
         },

@@ -1,5 +1,7 @@
 """From a request to its answer: who comes, may they, what do they bring; then the handler, in a transaction if it
 changes anything, with its entry in the audit log.
+
+Bodies are read, admitted, and only then decoded: what is refused must cost little.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -39,8 +41,7 @@ async def answer(
     with visit.services.bodies.of(caller.tenant.tenant_id) as reservation:
         body = IncomingBody(visit.headers, stream, reservation)
         body.digest.update(f"{operation.method} {visit.path}\n".encode())
-        if operation.body is not None:
-            given["body"] = await operation.body.read(body)
+        text = await operation.body.read(body) if operation.body is not None else None
         call = _call_of(visit, caller, reservation, reserved=operation.role is KeyRole.WORKER)
         key = visit.headers.get("idempotency-key")
         call.asked = repeating.asked_of(operation, key, body.digest.digest(), caller, secret)
@@ -48,6 +49,10 @@ async def answer(
             earlier = await repeating.earlier(call, call.asked)
             if earlier is not None:
                 return earlier
+        if operation.cost is not None and (throttled := visit.services.quotas.throttled(caller.tenant)):
+            raise over_quota(throttled)  # before it costs anything more
+        if operation.body is not None:
+            given["body"] = operation.body.decode(text)
         return await _admitted(operation, call, given)
 
 

@@ -13,11 +13,14 @@ from evertick.domain.admission import (
     Admitted,
     Allowance,
     Quota,
+    QuotaName,
     Refused,
     Request,
     Throttled,
     Usage,
+    Wait,
     admit,
+    draw,
     full,
 )
 from evertick.store import quotas
@@ -94,6 +97,12 @@ class Quotas:
             use.pending += request.jobs
             use.runs.add(request.runs)
         return verdict
+
+    def throttled(self, tenant: TenantRow) -> Throttled | None:
+        """Whether the rate admits nothing at all now: known at once, for requests that are costly to look at."""
+        use = self._uses.get(tenant.tenant_id)
+        drawn = None if use is None else draw(quota_of(tenant).submit, use.allowance, 1, _now_us())
+        return Throttled(QuotaName.SUBMIT_RATE, drawn.retry_after) if isinstance(drawn, Wait) else None
 
     def settle(self, tenant: TenantRow, reserved: int, created: int) -> None:
         """Of the jobs that an admitted request reserved, so many exist now."""
