@@ -60,6 +60,24 @@ async def named(connection: Connection, name: str) -> TenantRow | None:
     return None if row is None else TenantRow(*row)
 
 
+class TenantQueue(NamedTuple):
+    """A tenant's queue, and how long one of its webhooks may take."""
+
+    queue_id: int
+    tenant_id: int
+    http_timeout_max_seconds: int
+
+
+async def count(connection: Connection) -> int:
+    found: int = await _SQL["count"].fetchval(connection)
+    return found
+
+
+async def of_queue(connection: Connection, name: str) -> list[TenantQueue]:
+    """The queues of a name, of every tenant that has one."""
+    return [TenantQueue(*row) for row in await _SQL["of_queue"].fetch(connection, name=name)]
+
+
 async def all_tenants(connection: Connection) -> list[TenantRow]:
     return [TenantRow(*row) for row in await _SQL["all"].fetch(connection)]
 

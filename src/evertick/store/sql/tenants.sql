@@ -29,6 +29,17 @@ SELECT tenant_id, name, weight, fanout, created_at, jobs_quota, submits_per_seco
   FROM tenants
  ORDER BY tenant_id;
 
+-- name: count
+-- How many there are.
+SELECT count(*) FROM tenants;
+
+-- name: of_queue
+-- The queues of a name with their tenants, and how long a webhook of each may take.
+SELECT queue.queue_id, queue.tenant_id, tenant.http_timeout_max_seconds
+  FROM queues queue
+  JOIN tenants tenant ON tenant.tenant_id = queue.tenant_id
+ WHERE queue.name = :name::text;
+
 -- name: page
 -- Tenants in the order of their ids; one alone if it is given. Index: tenants_pkey.
 SELECT tenant_id, name, weight, fanout, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
