@@ -38,7 +38,7 @@ from evertick.roles.dispatcher.intake import Rooms, TenantIntake
 from evertick.roles.dispatcher.keyring import Keyring
 from evertick.roles.dispatcher.pausing import Pausing
 from evertick.roles.dispatcher.settings import Egress
-from evertick.roles.dispatcher.waiting import WaitingForPlaces
+from evertick.roles.dispatcher.waiting import Progress, WaitingForPlaces
 from evertick.roles.worker.intake import Intake
 from evertick.roles.worker.waiting import token_of
 from evertick.roles.worker.worker import LEASE_TIME, Worker, deferral_of
@@ -56,12 +56,14 @@ logger = logging.getLogger("evertick.dispatcher")
 
 CONCURRENCY = 256
 HOST_WAIT_SECONDS = 2.0
+NOBODY = 0
+"""The id of no tenant."""
 NO_HANDLER = ""
 """What attempts without a handler wait for that were put back."""
 
 
 class Dispatcher(Worker):
-    """One process's dispatcher, for all tenants. `egress` says where webhooks may go, given how many tenants there are."""
+    """One process's dispatcher, for all tenants. `egress`: where webhooks may go, given how many tenants there are."""
 
     def __init__(  # noqa: PLR0913 - where it works, how much, and what it may reach
         self,
@@ -82,6 +84,7 @@ class Dispatcher(Worker):
         self._keyring = Keyring(seal)
         self._deliveries = Deliveries(self._keyring)
         self._places = Places(concurrency)
+        self._progress = Progress()
         self._waiting = WaitingForPlaces(self._places)
         super().__init__(
             url,
@@ -127,7 +130,7 @@ class Dispatcher(Worker):
     async def _look(self) -> frozenset[int]:
         """See who has attempts, and what follows from how many tenants there are; returns the queues to lease from."""
         await self._keyring.refresh(self._pool)
-        self._places.tenants = self._keyring.sharing()
+        self._places.share(self._keyring.sharing())
         egress = self._egress_for(self._keyring.tenants)
         if egress != self._egress:
             logger.info("%s", egress.words)
@@ -136,6 +139,7 @@ class Dispatcher(Worker):
         return frozenset(self._keyring.queues)
 
     async def _watch(self) -> float:
+        self._progress.turn()
         await self._tenant_intake.look()
         return await super()._watch()
 
@@ -148,21 +152,21 @@ class Dispatcher(Worker):
     def _rooms(self) -> Rooms:
         """How many attempts to lease of each tenant: to have half of what it does in a second, or else each free place.
 
-        It may have waiting here what it does while one lease follows another; but only while little waits in all.
+        It may have waiting here what it does until the next lease has come, by what it did last; but only while little
+        waits in all.
         """
-        ahead = self._pace.size if self._execution.held <= self._pace.size else self._slots
+        unused = self._places.most(NOBODY)
+        may_wait = self._pace.size - self._slots if self._execution.held <= self._pace.size else 0
         rooms = {}
-        unused = self._room_of(self._places.most(0), 0, ahead)
         for queue_id, tenant_id in self._keyring.queues.items():
             held = self._places.held(tenant_id) + self._waiting.queue.waiting(tenant_id)
-            room = self._room_of(self._places.most(tenant_id), held, ahead) if held else unused
+            did = self._progress.recent(tenant_id)
+            most = self._places.most(tenant_id) if held else unused
+            size = most + min(did, may_wait)
+            room = size - held if held <= size // 2 else most - held
             if room > 0:
                 rooms[queue_id] = room
         return rooms
-
-    def _room_of(self, most: int, held: int, ahead: int) -> int:
-        size = max(ahead * most // self._slots, most)
-        return size - held if held <= size // 2 else most - held
 
     def _taken(self, attempts: Sequence[Leased]) -> None:
         super()._taken([with_backstop(each, self._keyring.timeout_max(each.tenant_id)) for each in attempts])
@@ -184,6 +188,7 @@ class Dispatcher(Worker):
                 self._put_back(leased, deferral_of(leased), is_deferral=True)
                 return
             ending = ending_of(leased, verdict, ending.started_at, ending.finished_at)
+            self._progress.count(leased.tenant_id)
             if isinstance(verdict, Failed) and verdict.pauses_job:
                 self._pausing.add(leased)
         super()._ended(leased, ending)

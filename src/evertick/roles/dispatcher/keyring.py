@@ -6,6 +6,7 @@ keeps its attempts in their lanes.
 import logging
 
 from evertick.domain.job.target import HTTP_QUEUE
+from evertick.domain.places import Tenants
 from evertick.store import secrets, tenants
 from evertick.store.lanes import Leased
 from evertick.store.sealing import CannotUnseal, Seal
@@ -46,9 +47,9 @@ class Keyring:
                 self._read(sealed)
         self.queues = {queue.queue_id: queue.tenant_id for queue in queues if queue.tenant_id not in self.unreadable}
 
-    def sharing(self) -> int:
-        """Among how many tenants places are shared: those that deliver, and the next to come."""
-        return 1 if self.tenants <= 1 else len(self._timeouts) + 1
+    def sharing(self) -> Tenants:
+        """Among how many tenants places are shared."""
+        return Tenants(len(self._timeouts), max(self.tenants - len(self._timeouts), 0))
 
     def secrets_of(self, leased: Leased) -> tuple[Secret, ...] | None:
         """The secrets of the attempt's tenant, as the database names it. None: they are not here."""

@@ -5,7 +5,7 @@ without having ended, because its start was marked or its lease had to be confir
 """
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 
 from evertick.domain.places import Places
@@ -106,6 +106,24 @@ class PlaceQueue:
         """What waits of tenants that got no place for so long."""
         before = self._monotonic() - seconds
         return (order for line in self._lines.values() if line.since <= before for order in line.orders)
+
+
+class Progress:
+    """How many deliveries of each tenant came to an end in this second and the one before."""
+
+    def __init__(self) -> None:
+        self._now: Counter[int] = Counter()
+        self._before: Counter[int] = Counter()
+
+    def count(self, tenant_id: int) -> None:
+        self._now[tenant_id] += 1
+
+    def turn(self) -> None:
+        """A second has passed."""
+        self._before, self._now = self._now, Counter()
+
+    def recent(self, tenant_id: int) -> int:
+        return self._now[tenant_id] + self._before[tenant_id]
 
 
 class WaitingForPlaces(Waiting):

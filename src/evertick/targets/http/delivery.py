@@ -5,11 +5,12 @@ Duty: send one request, read at most the beginning of its answer, judge it. No d
 Invariants: one deadline spans resolving, connecting, TLS, headers and body; an answer costs a bounded amount of memory
 whatever its size; nothing goes to an address that the guard has not let pass; a redirect is an answer like any other.
 
-Steps: judge the URL, wait for one of its tenant's slots for the host, sign, send, read, judge the answer. A kept connection may have been
-closed by the other side just as we used it. Then the request is sent once more over a new one, with the same
-`Idempotency-Key`, which tells a receiver that did act what it is looking at.
+Steps: judge the URL, wait for one of its tenant's slots for the host, sign, send, read, judge the answer. A kept
+connection may have been closed by the other side just as we used it. Then the request is sent once more over a new one,
+with the same `Idempotency-Key`, which tells a receiver that did act what it is looking at.
 
-On cancellation and on every failure the connection is closed; a slow host holds the slots that each tenant has for it, and nothing else.
+On cancellation and on every failure the connection is closed. A slow host holds the slots that each tenant has for it,
+and nothing else.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ import aiohttp
 
 from evertick.domain.job.faults import Faults
 from evertick.domain.job.headers import read_headers
+from evertick.domain.places import Tenants
 from evertick.runtime.clock import Clock, now_of
 from evertick.targets.http.connections import Connections
 from evertick.targets.http.exchange import Exchange
@@ -63,7 +65,7 @@ class HttpDelivery:
         guard: Guard,
         clock: Clock,
         settings: DeliverySettings | None = None,
-        tenants: Callable[[], int] = one_tenant,
+        tenants: Callable[[], Tenants] = one_tenant,
     ) -> None:
         self._settings = settings = settings or DeliverySettings()
         self._guard = guard

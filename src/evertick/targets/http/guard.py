@@ -14,6 +14,7 @@ from yarl import URL
 from evertick.domain.errors import EvertickError
 from evertick.domain.job.faults import Faults
 from evertick.domain.job.url import read_url
+from evertick.domain.places import Tenants
 from evertick.targets.http.addresses import Address, Network, is_callable
 from evertick.targets.http.host import read_host
 from evertick.targets.http.lookups import Lookups
@@ -52,7 +53,7 @@ class Destination:
 class Guard:
     """Judges URLs and names by one policy, which may be replaced at any time."""
 
-    def __init__(self, policy: EgressPolicy, resolve: Resolve, tenants: Callable[[], int] = one_tenant) -> None:
+    def __init__(self, policy: EgressPolicy, resolve: Resolve, tenants: Callable[[], Tenants] = one_tenant) -> None:
         self._policy = policy
         self._look_up = Lookups(resolve, tenants)
         # A refusal is not remembered: it costs its caller a whole attempt.

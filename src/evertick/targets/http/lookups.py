@@ -6,6 +6,7 @@ A lookup counts until it ends, even if nobody waits for it any more: its thread 
 import asyncio
 from collections.abc import Callable
 
+from evertick.domain.places import Tenants
 from evertick.targets.http.resolution import MOST_LOOKUPS, Resolve
 from evertick.targets.http.slots import Busy, Slots, one_tenant
 
@@ -26,7 +27,7 @@ class Lookups:
     def __init__(
         self,
         resolve: Resolve,
-        tenants: Callable[[], int] = one_tenant,
+        tenants: Callable[[], Tenants] = one_tenant,
         *,
         most_per_tenant: int = MOST_PER_TENANT,
         wait_seconds: float = WAIT_SECONDS,

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from evertick.domain.places import Places
+from evertick.domain.places import ALONE, Places, Tenants
 
 _K = TypeVar("_K")
 
@@ -24,9 +24,9 @@ class _Resource:
         self.waiting: dict[asyncio.Future[None], int] = {}  # whose each is, in the order of asking
 
 
-def one_tenant() -> int:
-    """The number of tenants where there is one."""
-    return 1
+def one_tenant() -> Tenants:
+    """The tenants where there is one."""
+    return ALONE
 
 
 class Slots(Generic[_K]):
@@ -35,7 +35,7 @@ class Slots(Generic[_K]):
     """
 
     def __init__(
-        self, total: int, most_each: int, wait_seconds: float, tenants: Callable[[], int] = one_tenant
+        self, total: int, most_each: int, wait_seconds: float, tenants: Callable[[], Tenants] = one_tenant
     ) -> None:
         self._total = total
         self._most_each = most_each
@@ -52,7 +52,8 @@ class Slots(Generic[_K]):
         tenants = self._tenants()
         if resource is None:
             resource = self._resources[key] = _Resource(Places(self._total, self._most_each, tenants))
-        resource.places.tenants = tenants
+        elif resource.places.tenants != tenants:
+            resource.places.share(tenants)
         if resource.places.may_take(tenant_id):
             resource.places.take(tenant_id)
         else:
