@@ -132,7 +132,7 @@ class Settings:
     )  # of webhook secrets in the database: the first seals them, all open them
     egress_allow: tuple[Network, ...] | None = _setting(
         _networks, None
-    )  # not public, yet open to webhooks; None: loopback
+    )  # not public, yet open to webhooks; None: loopback, for one tenant on one machine (roles/dispatcher/settings)
     egress_allow_http: bool = _setting(_yes_or_no, False)  # webhooks without TLS
     heartbeat_seconds: float = _setting(_positive, 0.5)
     heartbeat_timeout_seconds: float = _setting(_positive, 5.0)
