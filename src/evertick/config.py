@@ -141,7 +141,7 @@ class Settings:
     )  # of webhook secrets in the database: the first seals them, all open them
     egress_allow: tuple[Network, ...] | None = _setting(
         _networks, None
-    )  # not public, yet open to webhooks; None: loopback
+    )  # not public, yet open to webhooks; None: loopback, for one tenant on one machine (roles/dispatcher/settings)
     egress_allow_http: bool = _setting(_yes_or_no, False)  # webhooks without TLS
     body_memory_mib: float = _setting(_positive, 512.0)  # of the API, for the bodies of requests under way
     body_memory_mib_per_tenant: float = _setting(_positive, 128.0)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -217,4 +218,4 @@ def _api(url: str, settings: Settings) -> ApiServer:
 
 
 def _dispatcher(url: str, seal: Seal, settings: Settings) -> Dispatcher:
-    return Dispatcher(url, seal, egress_of(settings), lease_time=settings.lease_time)
+    return Dispatcher(url, seal, partial(egress_of, settings), lease_time=settings.lease_time)

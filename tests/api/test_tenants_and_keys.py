@@ -35,6 +35,10 @@ async def test_a_tenants_limits_can_be_changed_by_the_host_alone(admin: Caller, 
     await own.create()
     assert (await own.post("/jobs", json=JOB)).status_code == 429, "it holds at once"
     assert pointers(await admin.patch(path, json={"weight": 0})) == ["/weight"]
+    assert (await admin.patch(path, json={"http_timeout_max_seconds": 3600})).json()["http_timeout_max_seconds"] == 3600
+    for seconds in (0, 3601):
+        refused = await admin.patch(path, json={"http_timeout_max_seconds": seconds})
+        assert pointers(refused) == ["/http_timeout_max_seconds"]
 
 
 async def test_the_host_cannot_make_its_own_schedules_unfit_by_a_slip(admin: Caller) -> None:

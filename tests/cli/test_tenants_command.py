@@ -9,7 +9,10 @@ async def test_a_tenant_is_made_with_limits_and_changed(cli: Cli, connection: as
     made = await cli.json("tenants", "create", "acme", "--jobs-quota", "5", "--shortest-interval-seconds", "30")
     assert (made["name"], made["jobs_quota"], made["shortest_interval_seconds"]) == ("acme", 5, 30)
     assert made["api_key"].startswith("evt_")
-    edited = await cli.json("tenants", "edit", "acme", "--jobs-quota", "7", "--weight", "3")
+    assert made["http_timeout_max_seconds"] == 300
+    limits = ("--jobs-quota", "7", "--weight", "3", "--http-timeout-max-seconds", "600")
+    edited = await cli.json("tenants", "edit", "acme", *limits)
+    assert edited["http_timeout_max_seconds"] == 600
     assert (edited["jobs_quota"], edited["weight"], edited["shortest_interval_seconds"]) == (7, 3, 30)
     assert [each["name"] for each in await cli.json("tenants", "list")] == ["default", "acme"]
     log = await connection.fetch("SELECT action, subject FROM audit_log ORDER BY entry_id")

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from evertick.config import Settings
-from evertick.roles.dispatcher.settings import egress_of, seal_of
+from evertick.roles.dispatcher.settings import seal_of
 from evertick.store.database import Pool
 from evertick.store.sealing import CannotUnseal, NoKey, Seal, keys_in
 from evertick.targets.http.signing import Secret
@@ -104,12 +104,6 @@ def test_the_embedded_server_has_a_key_of_its_own_that_only_its_owner_can_read(t
 def test_the_key_of_the_settings_goes_before_the_one_in_the_directory() -> None:
     sealed = seal_of(Settings(database_url="postgresql://db/evertick", secret_key=("k" * 32,))).seal(b"secret", 1)
     assert Seal("k" * 32).unseal(sealed, 1) == b"secret"
-
-
-def test_this_machine_is_open_until_the_settings_say_what_is() -> None:
-    silent, strict = egress_of(Settings()), egress_of(Settings(egress_allow=()))
-    assert (len(silent.opened), silent.allow_http) == (2, True)
-    assert (strict.opened, strict.allow_http) == ((), False)
 
 
 def test_a_key_on_the_first_line_of_the_file_seals_and_those_below_open(tmp_path: Path) -> None:

@@ -66,6 +66,9 @@ def _worker_target() -> Schema:
 
 def _job_fields() -> dict[str, Schema]:
     backoff, grace = choice(Backoff, Backoff.EXPONENTIAL), "As long as the interval, an hour at most, unless given."
+    timeout = (
+        "A webhook takes no longer than the tenant's `http_timeout_max_seconds` either: 300 unless it was changed."
+    )
     return {
         "name": or_null(text(patterns.NAME, maxLength=NAME_MAX_LENGTH, description="Unique; generated if left out.")),
         "schedule": schedule(),
@@ -79,7 +82,7 @@ def _job_fields() -> dict[str, Schema]:
         "retry_backoff": or_null(backoff),
         "retry_delay_seconds": or_null(seconds(LONGEST_WAIT_S, default=10)),
         "retry_max_delay_seconds": or_null(seconds(LONGEST_WAIT_S, default=3600)),
-        "timeout_seconds": or_null(whole(1, 86_400, 300)),
+        "timeout_seconds": or_null({**whole(1, 86_400, 300), "description": timeout}),
         "missed_window": or_null(choice(MissedWindow, MissedWindow.RUN_ONCE)),
         "misfire_grace_seconds": or_null(seconds(LONGEST_WAIT_S, description=grace)),
         "max_missed": or_null(whole(1, MOST_MISSED, 100)),

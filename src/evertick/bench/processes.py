@@ -127,7 +127,13 @@ class Fleet:
         self._folder = folder
         # No setting of whoever measures may change what is measured.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("EVERTICK_")}
-        own = {"EVERTICK_DATABASE_URL": url, "EVERTICK_SECRET_KEY": secrets.token_hex(32), "EVERTICK_PORT": "0"}
+        own = {
+            "EVERTICK_DATABASE_URL": url,
+            "EVERTICK_SECRET_KEY": secrets.token_hex(32),
+            "EVERTICK_PORT": "0",
+            "EVERTICK_EGRESS_ALLOW": "127.0.0.0/8",  # where the receivers are
+            "EVERTICK_EGRESS_ALLOW_HTTP": "true",
+        }
         self._environment = inherited | own
         self._processes: list[Process] = []
         self._starting: list[asyncio.Task[Process]] = []

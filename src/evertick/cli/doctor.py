@@ -15,7 +15,7 @@ from evertick.wiring import database
 
 
 def doctor(database_url: DatabaseUrl = None, data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Look at versions, schema, clocks, schedulers, lag, leases and vacuum; say of each that it is well, or what to do.
+    """Look at versions, schema, clocks, schedulers, lag, leases, egress and vacuum; say of each that it is well, or what to do.
 
     Exit code 1 if there is a problem; warnings alone are no failure.
 
@@ -36,7 +36,7 @@ def doctor(database_url: DatabaseUrl = None, data_dir: DataDir = None, as_json: 
 
 async def _examine(url: str, settings: Settings) -> list[Finding]:
     async with await open_pool(url, max_size=1) as pool:
-        return await examine(pool, settings.heartbeat_timeout)
+        return await examine(pool, settings.heartbeat_timeout, settings)
 
 
 def _show(findings: list[Finding], *, as_json: bool) -> None:

@@ -35,6 +35,9 @@ class Limits(NamedTuple):
     shortest_interval_seconds: Annotated[
         float | None, _option("--shortest-interval-seconds", "The least interval of its schedules.")
     ] = None
+    http_timeout_max_seconds: Annotated[
+        int | None, _option("--http-timeout-max-seconds", "How long one of its webhooks may take, at most 3600.")
+    ] = None
 
     @property
     def given(self) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """Lanes and leases: how ready attempts reach workers and dispatchers."""
 
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -112,6 +112,36 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
     return [Range(row["lease_id"], row["lane_id"], row["first_seq"], row["last_seq"], most_per_lane) for row in rows]
 
 
+async def lease_shares(  # noqa: PLR0913 - from where, how much and for whom
+    connection: Connection,
+    rooms: Mapping[int, int],
+    worker: str,
+    *,
+    lanes: int,
+    most: int,
+    most_per_lane: int,
+    rotation: int,
+    lease_time: timedelta,
+    only: Collection[int] | None = None,
+) -> list[Range]:
+    """Lease ranges of lanes of any tenants' queues, from each queue about as many attempts as it has room."""
+    rows = await _SQL["lease_shares"].fetch(
+        connection,
+        queue_ids=list(rooms),
+        rooms=list(rooms.values()),
+        worker=worker,
+        lanes=lanes,
+        most_lanes=lanes + len(rooms),
+        most=most,
+        most_per_lane=most_per_lane,
+        rotation=rotation,
+        only=None if only is None else list(only),
+        lease_seconds=lease_time.total_seconds(),
+        first_lease_id=new_ids(),
+    )
+    return [Range(row["lease_id"], row["lane_id"], row["first_seq"], row["last_seq"], most_per_lane) for row in rows]
+
+
 async def lease_free(  # noqa: PLR0913 - from where, how much and for whom
     connection: Connection,
     queue_ids: Sequence[int],
@@ -121,11 +151,16 @@ async def lease_free(  # noqa: PLR0913 - from where, how much and for whom
     most: int,
     lease_time: timedelta,
     tenant_id: int | None,
+    rooms: Sequence[int] | None = None,
 ) -> list[Range]:
-    """Lease attempts that were put back and are ready, of these handlers; None: of any."""
+    """Lease attempts that were put back and are ready, of these handlers; None: of any.
+
+    `rooms`: how many each of the queues may give.
+    """
     rows = await _SQL["lease_free"].fetch(
         connection,
         queue_ids=queue_ids,
+        rooms=rooms,
         handlers=handlers,
         worker=worker,
         most=most,

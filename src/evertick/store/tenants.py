@@ -27,6 +27,7 @@ class TenantRow(NamedTuple):
     running_quota: int
     ready_quota: int
     shortest_interval_seconds: float
+    http_timeout_max_seconds: int
     is_host: bool
 
 
@@ -39,6 +40,7 @@ EDITABLE = (
     "running_quota",
     "ready_quota",
     "shortest_interval_seconds",
+    "http_timeout_max_seconds",
 )
 
 
@@ -56,6 +58,24 @@ async def find(connection: Connection, tenant_id: int) -> TenantRow | None:
 async def named(connection: Connection, name: str) -> TenantRow | None:
     row = await _SQL["named"].fetchrow(connection, name=name)
     return None if row is None else TenantRow(*row)
+
+
+class TenantQueue(NamedTuple):
+    """A tenant's queue, and how long one of its webhooks may take."""
+
+    queue_id: int
+    tenant_id: int
+    http_timeout_max_seconds: int
+
+
+async def count(connection: Connection) -> int:
+    found: int = await _SQL["count"].fetchval(connection)
+    return found
+
+
+async def of_queue(connection: Connection, name: str) -> list[TenantQueue]:
+    """The queues of a name, of every tenant that has one."""
+    return [TenantQueue(*row) for row in await _SQL["of_queue"].fetch(connection, name=name)]
 
 
 async def all_tenants(connection: Connection) -> list[TenantRow]:

@@ -201,6 +201,10 @@ def on_dead_letters(letters: int) -> Finding:
     return Finding("dead letters", Level.WARNING, what, todo)
 
 
+def on_egress(words: str) -> Finding:
+    return Finding("webhooks", Level.OK, f"by the settings here, {words}")
+
+
 def on_dead_tuples(tuples: Tuples) -> Finding:
     what = f"{tuples.dead:,} dead beside {tuples.live:,} live rows in timers"
     if tuples.dead < max(MANY_DEAD_TUPLES, tuples.live):

@@ -4,9 +4,11 @@ import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
+from evertick.config import Settings
 from evertick.domain.ids import PARTITIONS
 from evertick.domain.schedule.instants import SECOND_US, to_us
-from evertick.store import clock, health, housekeeping, members, sweeps
+from evertick.roles.dispatcher.settings import egress_of
+from evertick.store import clock, health, housekeeping, members, sweeps, tenants
 from evertick.store.database import Pool
 from evertick.store.health import Server
 from evertick.store.migrate import SchemaMismatch, check_schema
@@ -23,15 +25,16 @@ MOST_PER_LANE = 1000
 _LOOKS = 3
 
 
-async def examine(pool: Pool, lifetime: timedelta = LIFETIME) -> list[Finding]:
+async def examine(pool: Pool, lifetime: timedelta = LIFETIME, settings: Settings | None = None) -> list[Finding]:
     """All findings, in the order in which one thing rests on another.
 
-    `lifetime`: for so long after its last heartbeat a scheduler counts as alive.
+    `lifetime`: for so long after its last heartbeat a scheduler counts as alive. `settings`: by which processes here
+    would start.
     """
-    return [finding async for finding in _examine(pool, lifetime)]
+    return [finding async for finding in _examine(pool, lifetime, settings or Settings())]
 
 
-async def _examine(pool: Pool, lifetime: timedelta) -> AsyncIterator[Finding]:
+async def _examine(pool: Pool, lifetime: timedelta, settings: Settings) -> AsyncIterator[Finding]:
     server, skew_seconds = await _look_at_clock(pool)
     yield diagnosis.on_server(server.version)
     yield diagnosis.on_clock(skew_seconds)
@@ -55,6 +58,7 @@ async def _examine(pool: Pool, lifetime: timedelta) -> AsyncIterator[Finding]:
     yield diagnosis.on_ready(await health.ready_queues(pool, MOST_PER_LANE))
     yield diagnosis.on_unserved(await health.unserved(pool, UNSERVED_SECONDS))
     yield diagnosis.on_dead_letters(await health.dead_letters(pool, diagnosis.MOST_LETTERS))
+    yield diagnosis.on_egress(egress_of(settings, await tenants.count(pool)).words)
     yield diagnosis.on_dead_tuples(await health.dead_tuples(pool))
 
 

@@ -27,6 +27,7 @@ LIMITS: Mapping[str, tuple[int, int]] = {
     "running_quota": (0, _MOST),
     "ready_quota": (0, _MOST),
     "shortest_interval_seconds": (0, 86_400),
+    "http_timeout_max_seconds": (1, 3600),
 }
 """Of what can be changed, the least and the most."""
 
@@ -46,6 +47,7 @@ class TenantView:
     running_quota: int
     ready_quota: int
     shortest_interval_seconds: float
+    http_timeout_max_seconds: int
 
 
 async def create(connection: Connection, name: str, changes: Mapping[str, float]) -> TenantView:
@@ -131,6 +133,7 @@ def view_of(row: TenantRow) -> TenantView:
         running_quota=row.running_quota,
         ready_quota=row.ready_quota,
         shortest_interval_seconds=row.shortest_interval_seconds,
+        http_timeout_max_seconds=row.http_timeout_max_seconds,
     )
 
 

@@ -1,14 +1,16 @@
-"""What a dispatcher runs in place of a user's handler: one delivery for each attempt, within the job's timeout."""
+"""What a dispatcher runs in place of a user's handler: one delivery for each attempt, within its time-out."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
 from evertick.domain.job.target import DEFAULT_METHOD, HTTP_QUEUE, HttpTarget
+from evertick.domain.states import Outcome
+from evertick.roles.dispatcher.backoff import HostBackoff, TenantHost, host_of
 from evertick.roles.dispatcher.keyring import Keyring
-from evertick.roles.dispatcher.shares import Shares
 from evertick.roles.worker.handlers import Handler, Handlers
 from evertick.roles.worker.run import Run
 from evertick.store.lanes import Leased
@@ -39,18 +41,16 @@ _decoder = msgspec.json.Decoder(_Spec)
 class Deliveries(Handlers):
     """The one handler of a dispatcher, whatever an attempt is for. It leaves each verdict to be taken."""
 
-    def __init__(self, keyring: Keyring, places: int) -> None:
+    def __init__(self, keyring: Keyring) -> None:
         super().__init__()
         self._handlers[HTTP_QUEUE] = _Delivering(self._deliver)
         self._keyring = keyring
-        self._places = places
+        self._backoff = HostBackoff()
         self._verdicts: dict[Token, Verdict] = {}
         self._delivery: HttpDelivery | None = None
-        self._shares: Shares | None = None
 
-    def open(self, delivery: HttpDelivery, wait_seconds: float) -> None:
+    def open(self, delivery: HttpDelivery) -> None:
         self._delivery = delivery
-        self._shares = Shares(delivery, self._places, wait_seconds)
 
     async def close(self) -> None:
         if self._delivery is not None:
@@ -73,9 +73,23 @@ class Deliveries(Handlers):
         request = request_of(leased, run, secrets)
         if request is None:
             return Failed("not called: the job's target cannot be read", retryable=False)
-        assert self._shares is not None
         seconds = leased.timeout_seconds - BACKSTOP_SECONDS
-        return await self._shares.deliver(request, seconds, is_alone=self._keyring.has_one_tenant)
+        verdict = await self._send(request, seconds)
+        if _is_timeout(verdict) and seconds == self._keyring.timeout_max(leased.tenant_id):
+            return replace(verdict, error=f"{verdict.error}, which is the tenant's http_timeout_max_seconds")
+        return verdict
+
+    async def _send(self, request: DeliveryRequest, seconds: float) -> Verdict:
+        wanted = TenantHost(request.tenant_id, host_of(request.target.url))
+        if self._backoff.holds(wanted):
+            return NotTried("not tried: others of its tenant have just waited for its host in vain")
+        assert self._delivery is not None
+        verdict = await self._delivery.deliver(request, seconds)
+        if not isinstance(verdict, NotTried):
+            self._backoff.end(wanted)
+        elif verdict.is_host_busy:
+            self._backoff.begin(wanted)
+        return verdict
 
 
 class _Delivering(Handler):
@@ -91,9 +105,13 @@ class _Delivering(Handler):
         return self._deliver(leased, run)
 
 
-def with_backstop(leased: Leased) -> Leased:
-    """The attempt as the worker is to time it."""
-    return leased._replace(timeout_seconds=leased.timeout_seconds + BACKSTOP_SECONDS)
+def with_backstop(leased: Leased, most_seconds: int) -> Leased:
+    """The attempt as the worker is to time it. Its tenant's deliveries may take so many seconds, whatever it says."""
+    return leased._replace(timeout_seconds=min(leased.timeout_seconds, most_seconds) + BACKSTOP_SECONDS)
+
+
+def _is_timeout(verdict: Verdict) -> TypeGuard[Failed]:
+    return isinstance(verdict, Failed) and verdict.outcome is Outcome.TIMED_OUT
 
 
 def request_of(leased: Leased, run: Run, secrets: tuple[Secret, ...]) -> DeliveryRequest | None:

@@ -1,11 +1,13 @@
-"""The secrets of all tenants that have HTTP jobs. They are there before an attempt is leased: delivering never waits
-for them, and a tenant whose secrets cannot be read keeps its attempts in their lanes.
+"""What a dispatcher knows of the tenants that have HTTP jobs: their queues, their secrets, and how long a delivery may
+take. It is there before an attempt is leased: delivering never waits for it, and a tenant whose secrets cannot be read
+keeps its attempts in their lanes.
 """
 
 import logging
 
 from evertick.domain.job.target import HTTP_QUEUE
-from evertick.store import rules, secrets
+from evertick.domain.places import Tenants
+from evertick.store import secrets, tenants
 from evertick.store.lanes import Leased
 from evertick.store.sealing import CannotUnseal, Seal
 from evertick.store.secrets import Sealed
@@ -14,33 +16,48 @@ from evertick.targets.http.signing import Secret
 
 logger = logging.getLogger("evertick.dispatcher")
 
+HTTP_TIMEOUT_MAX_SECONDS = 300
+"""As long as a tenant's own setting is not known."""
+
 
 class Keyring:
-    """What the deliveries of each tenant are signed with."""
+    """What the deliveries of each tenant are signed with, and where its attempts are.
+
+    `queues`: of tenants whose deliveries can be signed, from queue to tenant. `tenants`: how many there are, with HTTP
+    jobs or without.
+    """
 
     def __init__(self, seal: Seal) -> None:
         self._seal = seal
         self._sealed: dict[int, Sealed] = {}
         self._secrets: dict[int, tuple[Secret, ...]] = {}
+        self._timeouts: dict[int, int] = {}
         self.unreadable: dict[int, CannotUnseal] = {}
+        self.queues: dict[int, int] = {}
+        self.tenants = 1
 
-    async def refresh(self, connection: Connection) -> list[int]:
-        """Look for new tenants and rotated secrets; returns the queues whose attempts can be signed."""
-        queues = await rules.queues(connection, [HTTP_QUEUE])
-        tenant_ids = {queue.tenant_id for queue in queues}
-        found = await secrets.ensure(connection, self._seal, tenant_ids, lambda: Secret.generate().key)
+    async def refresh(self, connection: Connection) -> None:
+        """Look for new tenants, rotated secrets and changed limits."""
+        queues = await tenants.of_queue(connection, HTTP_QUEUE)
+        self.tenants = await tenants.count(connection)
+        self._timeouts = {queue.tenant_id: queue.http_timeout_max_seconds for queue in queues}
+        found = await secrets.ensure(connection, self._seal, self._timeouts, lambda: Secret.generate().key)
         for sealed in found.values():
             if self._sealed.get(sealed.tenant_id) != sealed:
                 self._read(sealed)
-        return [queue.queue_id for queue in queues if queue.tenant_id not in self.unreadable]
+        self.queues = {queue.queue_id: queue.tenant_id for queue in queues if queue.tenant_id not in self.unreadable}
 
-    @property
-    def has_one_tenant(self) -> bool:
-        return len(self._sealed) <= 1
+    def sharing(self) -> Tenants:
+        """Among how many tenants places are shared."""
+        return Tenants(len(self._timeouts), max(self.tenants - len(self._timeouts), 0))
 
     def secrets_of(self, leased: Leased) -> tuple[Secret, ...] | None:
         """The secrets of the attempt's tenant, as the database names it. None: they are not here."""
         return self._secrets.get(leased.tenant_id)
+
+    def timeout_max(self, tenant_id: int) -> int:
+        """How many seconds a delivery of the tenant may take, whatever its job says."""
+        return self._timeouts.get(tenant_id, HTTP_TIMEOUT_MAX_SECONDS)
 
     def _read(self, sealed: Sealed) -> None:
         self._sealed[sealed.tenant_id] = sealed

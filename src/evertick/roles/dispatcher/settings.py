@@ -1,7 +1,9 @@
 """What the settings mean for webhooks: the key that their secrets are sealed with, and where they may go."""
 
 import logging
-from ipaddress import ip_network
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
 
 from evertick.config import Settings
 from evertick.store.embedded import default_data_dir
@@ -27,11 +29,54 @@ def seal_of(settings: Settings) -> Seal:
     return Seal(keys_in(data_dir))
 
 
-def egress_of(settings: Settings) -> EgressPolicy:
-    """Where webhooks may go. Who sets nothing tries things out on one machine: that is open to them, and said."""
-    if settings.egress_allow is None:
-        logger.info(
-            "webhooks may go to this machine (loopback) and over plain http: EVERTICK_EGRESS_ALLOW says otherwise"
+@dataclass(frozen=True, slots=True)
+class Egress:
+    """Where webhooks may go, and the words that tell so."""
+
+    policy: EgressPolicy
+    words: str
+
+
+def egress_of(settings: Settings, tenants: int) -> Egress:
+    """Where webhooks may go, now that there are so many tenants.
+
+    Who tries things out alone on one machine may call it. Anybody else could read there what only the machine itself
+    may, so beyond that it has to be set.
+    """
+    if settings.egress_allow is not None:
+        opened = "".join(f", {network}" for network in settings.egress_allow)
+        policy = EgressPolicy(settings.egress_allow, allow_http=settings.egress_allow_http)
+        return Egress(policy, f"webhooks may go to public addresses{opened}, {_schemes(policy)}, as the settings say")
+    closed_by = list(_closed_by(settings, tenants))
+    if not closed_by:
+        return Egress(
+            EgressPolicy(LOOPBACK, allow_http=True),
+            "webhooks may go to this machine (loopback) and over plain http, as long as the API listens on loopback,"
+            " the server is the embedded one and there is one tenant; EVERTICK_EGRESS_ALLOW says otherwise",
         )
-        return EgressPolicy(LOOPBACK, allow_http=True)
-    return EgressPolicy(settings.egress_allow, allow_http=settings.egress_allow_http)
+    policy = EgressPolicy(allow_http=settings.egress_allow_http)
+    words = (
+        f"webhooks may go to public addresses alone, {_schemes(policy)}, because {' and '.join(closed_by)};"
+        " EVERTICK_EGRESS_ALLOW=127.0.0.0/8 opens this machine, EVERTICK_EGRESS_ALLOW_HTTP=true plain http"
+    )
+    return Egress(policy, words)
+
+
+def _closed_by(settings: Settings, tenants: int) -> Iterator[str]:
+    if not _is_loopback(settings.host):
+        yield f"the API listens on {settings.host}"
+    if settings.database_url is not None:
+        yield "the server is not the embedded one"
+    if tenants != 1:
+        yield "there is more than one tenant"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _schemes(policy: EgressPolicy) -> str:
+    return "over https and http" if policy.allow_http else "over https"

@@ -52,6 +52,7 @@ class Execution:
         mark: Mark | None = None,
         concurrency: int,
         threads: int,
+        waiting: Waiting | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._handlers = handlers
@@ -66,7 +67,7 @@ class Execution:
         self._concurrency = concurrency
         self._tasks = 0
         self._crew = Crew(threads)
-        self._waiting = Waiting()
+        self._waiting = Waiting() if waiting is None else waiting
         self._running: set[Running] = set()
         self._is_stopping = False
         self.held = 0

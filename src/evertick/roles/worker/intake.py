@@ -5,7 +5,8 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -172,19 +173,22 @@ class Intake:
         self._take(read)
 
     async def _lease(self, most: int, named: Collection[int] | None) -> int:
+        rooms = self._rooms(most)
+        if rooms is not None and not rooms:
+            return 0
         extent = self._extent(most, named)
         asked = self._monotonic()
-        asking = [self._lease_lanes(extent, named)]
+        asking = [self._lease_lanes(extent, named, most, rooms)]
         if asked >= self._free_from:
             self._free_from = asked + FREE_SECONDS
-            asking.append(self._lease_free(most))
+            asking.append(self._lease_free(most, rooms))
         answers = await asyncio.gather(*asking, return_exceptions=True)
         ranges = [each for answer in answers if isinstance(answer, list) for each in answer]
         self._holdings.hold(ranges, asked)
         read = await self._reading.read(ranges)
         if named is None:
             self._lanes = len({each.lane_id for each in ranges}) or MOST_LANES
-        self._take(read, extent)
+        self._take(read, extent, rooms)
         for error in answers:
             if isinstance(error, BaseException):
                 raise error
@@ -196,8 +200,26 @@ class Intake:
         width = min(ALL_LANES, most) if self._round_trip.is_slow else min(MOST_LANES, most, 2 * likely)
         return _Extent(width, math.ceil(most / min(width, likely)))
 
-    async def _lease_lanes(self, extent: _Extent, named: Collection[int] | None) -> list[Range]:
+    def _rooms(self, most: int) -> Mapping[int, int] | None:  # noqa: ARG002 - subclasses share it out
+        """How many attempts each queue may give; one that is not there is not asked. None: all, as they come."""
+        return None
+
+    async def _lease_lanes(
+        self, extent: _Extent, named: Collection[int] | None, most: int, rooms: Mapping[int, int] | None
+    ) -> list[Range]:
         rotation, self._rotation = self._rotation, (self._rotation + extent.width) % 256
+        if rooms is not None:
+            return await lanes.lease_shares(
+                self._pool,
+                rooms,
+                self._worker,
+                lanes=extent.width,
+                most=most,
+                most_per_lane=extent.depth,
+                rotation=rotation,
+                lease_time=self._lease_time,
+                only=named,
+            )
         return await lanes.lease(
             self._pool,
             list(self._queue_ids),
@@ -210,22 +232,23 @@ class Intake:
             only=named,
         )
 
-    async def _lease_free(self, most: int) -> list[Range]:
+    async def _lease_free(self, most: int, rooms: Mapping[int, int] | None) -> list[Range]:
         """Attempts that were put back, for which there is a handler here."""
         ranges = await lanes.lease_free(
             self._pool,
-            list(self._queue_ids),
+            list(self._queue_ids if rooms is None else rooms),
             self._handlers,
             self._worker,
             most=most,
             lease_time=self._lease_time,
             tenant_id=self._tenant_id,
+            rooms=None if rooms is None else list(rooms.values()),
         )
         if len(ranges) >= most:
             self._free_from = -math.inf  # there are more
         return ranges
 
-    def _take(self, read: Read, extent: _Extent | None = None) -> None:
+    def _take(self, read: Read, extent: _Extent | None = None, rooms: Mapping[int, int] | None = None) -> None:
         """Hand on what was read, but for what was lost meanwhile."""
         held = {each.lease_id for each in read.ranges if self._holdings.find(each.lease_id) is not None}
         attempts = read.attempts
@@ -235,7 +258,7 @@ class Intake:
             leases = self._holdings.add(attempts, self._monotonic())
             if extent is not None:
                 is_deep = max(lease.open for lease in leases) > extent.depth  # one more while it is being read
-                self._is_cut = is_deep or len(leases) >= extent.width
+                self._is_cut = is_deep or len(leases) >= extent.width or _is_full(attempts, rooms)
             batch = Batch(self._pace, len(leases), is_cut=self._is_cut)
             for lease in leases:
                 lease.done = batch.lease_done
@@ -260,3 +283,11 @@ class Intake:
         self._queue_ids = frozenset(queue.queue_id for queue in found)
         self._queue_names = {queue.queue_id: queue.name for queue in found}
         self._looked = now
+
+
+def _is_full(attempts: Sequence[Leased], rooms: Mapping[int, int] | None) -> bool:
+    """Whether a queue gave as much as it was asked for."""
+    if rooms is None:
+        return False
+    counts = Counter(queue_of(leased.lane_id) for leased in attempts)
+    return any(count >= rooms.get(queue_id, count) for queue_id, count in counts.items())

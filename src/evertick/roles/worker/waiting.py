@@ -39,11 +39,14 @@ class Waiting:
         """Remove the attempts that are meant, and return them."""
         taken = [order[0] for order in self if is_meant(order[0])]
         if taken:
-            self.for_tasks = deque(order for order in self.for_tasks if not is_meant(order[0]))
+            self._remove_from_tasks(is_meant)
             self.for_threads = deque(order for order in self.for_threads if not is_meant(order[0]))
             self.for_marks = {token: order for token, order in self.for_marks.items() if not is_meant(order[0])}
             self.for_leases = [order for order in self.for_leases if not is_meant(order[0])]
         return taken
+
+    def _remove_from_tasks(self, is_meant: Callable[[Leased], bool]) -> None:
+        self.for_tasks = deque(order for order in self.for_tasks if not is_meant(order[0]))
 
     def marked(self, asked: Mapping[Token, Order], mine: Collection[Token]) -> list[Leased]:
         """The answer for marks that were asked for: what is ours is next to start, the rest is returned."""

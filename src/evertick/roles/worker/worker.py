@@ -56,6 +56,7 @@ from evertick.roles.worker.returns import Returns
 from evertick.roles.worker.round_trip import RoundTrip, Turnover
 from evertick.roles.worker.running import Stop
 from evertick.roles.worker.unknown import warn_of_unknown
+from evertick.roles.worker.waiting import Waiting
 from evertick.runtime import patience
 from evertick.runtime.clock import Clock, DatabaseClock
 from evertick.runtime.loop import Loop
@@ -99,6 +100,7 @@ class Worker:
         threads: int = THREADS,
         lease_time: timedelta = LEASE_TIME,
         pooler: bool = False,
+        waiting: Waiting | None = None,
         clock: Clock | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -128,6 +130,7 @@ class Worker:
             mark=self._mark,
             concurrency=concurrency,
             threads=threads,
+            waiting=waiting,
             monotonic=monotonic,
         )
         self._heartbeat = Heartbeat(url, self.name, self._holdings, lease_time, pooler=pooler, monotonic=monotonic)
@@ -233,14 +236,18 @@ class Worker:
 
         What is under way counts as held. Over a slow line hands count as full only with what ends before more arrives.
         """
-        unsettled = len(self._recorder) + len(self._returns)
-        if unsettled > 2 * MOST or self._recorder.is_stalled or self._execution.is_stuck:
+        if not self._may_lease:
             return 0
         held = self._execution.held + under_way
         ahead = self._turnover.per_lease
         if held <= size // 2 + ahead:
             return size + ahead - held
         return self._slots - held - self._execution.written_off
+
+    @property
+    def _may_lease(self) -> bool:
+        unsettled = len(self._recorder) + len(self._returns)
+        return unsettled <= 2 * MOST and not self._recorder.is_stalled and not self._execution.is_stuck
 
     def _taken(self, attempts: Sequence[Leased]) -> None:
         self.figures.leased += len(attempts)

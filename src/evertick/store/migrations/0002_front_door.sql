@@ -2,7 +2,7 @@
 
 CREATE TYPE key_role AS ENUM ('viewer', 'operator', 'editor', 'admin', 'worker');
 
--- The quota, and the least interval of a tenant's schedules. `is_host`: its admins see to all tenants.
+-- The quota, the least interval of a tenant's schedules, and how long one of its webhooks may take. `is_host`: its admins see to all tenants.
 ALTER TABLE tenants
     ADD COLUMN jobs_quota                integer NOT NULL DEFAULT 100000  CHECK (jobs_quota >= 0),
     ADD COLUMN submits_per_second        integer NOT NULL DEFAULT 1000    CHECK (submits_per_second >= 1),
@@ -10,6 +10,8 @@ ALTER TABLE tenants
     ADD COLUMN running_quota             integer NOT NULL DEFAULT 1000    CHECK (running_quota >= 0),
     ADD COLUMN ready_quota               integer NOT NULL DEFAULT 1000000 CHECK (ready_quota >= 0),
     ADD COLUMN shortest_interval_seconds float   NOT NULL DEFAULT 1       CHECK (shortest_interval_seconds >= 0),
+    ADD COLUMN http_timeout_max_seconds  integer NOT NULL DEFAULT 300
+                                         CHECK (http_timeout_max_seconds BETWEEN 1 AND 3600),
     ADD COLUMN is_host                   boolean NOT NULL DEFAULT false;
 UPDATE tenants SET is_host = true WHERE name = 'default';
 

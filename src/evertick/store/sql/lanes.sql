@@ -42,8 +42,63 @@ SELECT :first_lease_id::bigint + row_number() OVER (), lane_id, first_seq, last_
   FROM ranges
 RETURNING lease_id, lane_id, first_seq, last_seq;
 
+-- name: lease_shares
+-- As `lease`, for one who serves many tenants: each queue has room for so many attempts, and gives no more. The first
+-- lane of every queue comes before the second of any, so that no tenant's lanes or priorities keep others waiting.
+-- Indexes: lanes_of_queue, attempts_pkey.
+WITH asked AS MATERIALIZED (
+    SELECT queue_id, room FROM unnest(:queue_ids::integer[], :rooms::integer[]) AS asked (queue_id, room)
+),
+picked AS MATERIALIZED (
+    SELECT lane.lane_id, lane.partition, lane.head, lane.turn, asked.queue_id, asked.room,
+           row_number() OVER (PARTITION BY asked.queue_id ORDER BY lane.priority, lane.turn) AS rank
+      FROM asked
+     CROSS JOIN LATERAL (
+               SELECT lane_id, partition, priority, head, (partition - :rotation::integer) & 255 AS turn
+                 FROM lanes
+                WHERE lanes.queue_id = asked.queue_id
+                  AND (:only::bigint[] IS NULL OR lane_id = ANY(:only::bigint[]))
+                  -- Not EXISTS, which may become a join that reads all attempts.
+                  AND (SELECT true FROM attempts
+                        WHERE attempts.lane_id = lanes.lane_id AND attempts.seq > lanes.head LIMIT 1)
+                ORDER BY priority, (partition - :rotation::integer) & 255
+                LIMIT least(:lanes::integer, asked.room)
+                  FOR UPDATE SKIP LOCKED
+           ) AS lane
+),
+chosen AS MATERIALIZED (
+    SELECT lane_id, partition, head, room, count(*) OVER () AS lanes, count(*) OVER (PARTITION BY queue_id) AS siblings
+      FROM (SELECT lane_id, partition, head, room, queue_id
+              FROM picked
+             ORDER BY rank, turn
+             LIMIT :most_lanes::integer) AS first_of_each
+),
+ranges AS MATERIALIZED (
+    SELECT chosen.lane_id, chosen.partition, range.first_seq, range.last_seq
+      FROM chosen
+     CROSS JOIN LATERAL (
+               SELECT min(seq) AS first_seq, max(seq) AS last_seq
+                 FROM (SELECT seq
+                         FROM attempts
+                        WHERE attempts.lane_id = chosen.lane_id AND attempts.seq > chosen.head
+                        ORDER BY seq
+                        -- Rounded up: every lane that was chosen gives one at least.
+                        LIMIT least(:most_per_lane::integer, (:most::integer + chosen.lanes - 1) / chosen.lanes,
+                                    (chosen.room + chosen.siblings - 1) / chosen.siblings)) AS next
+           ) AS range
+),
+advanced AS (
+    UPDATE lanes lane SET head = ranges.last_seq FROM ranges WHERE lane.lane_id = ranges.lane_id
+)
+INSERT INTO leases (lease_id, lane_id, first_seq, last_seq, expires_at, lease_seconds, partition, worker)
+SELECT :first_lease_id::bigint + row_number() OVER (), lane_id, first_seq, last_seq,
+       clock_at() + :lease_seconds::float * interval '1 second', :lease_seconds::float, partition, :worker::text
+  FROM ranges
+RETURNING lease_id, lane_id, first_seq, last_seq;
+
 -- name: lease_free
 -- Leases attempts that were put back and are ready, to a worker that has their handlers; null: any. Index: leases_free.
+-- `rooms`: how many each queue may give, each queue's first before the second of any; null: the oldest of all.
 -- A lease that changes hands gets a new id: what the worker before may still say of the old one is about nothing.
 WITH clock AS MATERIALIZED (
     SELECT clock_at() AS now_at
@@ -64,20 +119,26 @@ served AS MATERIALIZED (
            ) AS waiting
      WHERE :handlers::text[] IS NULL
 ),
+asked AS MATERIALIZED (
+    SELECT queue_id::bigint AS queue_id, room
+      FROM unnest(:queue_ids::integer[], :rooms::integer[]) AS asked (queue_id, room)
+     WHERE room IS NOT NULL
+),
 ready AS MATERIALIZED (
     SELECT free.lease_id
       FROM clock
      CROSS JOIN served
+      LEFT JOIN asked ON asked.queue_id = served.queue_id
      CROSS JOIN LATERAL (
                SELECT lease.lease_id, lease.expires_at
                  FROM leases lease
                 WHERE lease.worker IS NULL AND (lease.lane_id >> 10) = served.queue_id
                   AND lease.handler = served.handler AND lease.expires_at <= clock.now_at
                 ORDER BY lease.expires_at
-                LIMIT :most::integer
+                LIMIT coalesce(asked.room, :most::integer)
                   FOR UPDATE SKIP LOCKED
            ) AS free
-     ORDER BY free.expires_at
+     ORDER BY row_number() OVER (PARTITION BY asked.queue_id ORDER BY free.expires_at), free.expires_at
      LIMIT :most::integer
 )
 UPDATE leases lease

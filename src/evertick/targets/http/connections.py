@@ -64,6 +64,8 @@ class Connections:
         self.open = 0
         self._idle: dict[str, int] = {}
         self._tls = tls or ssl.create_default_context()
+        self._keep_alive_seconds = keep_alive_seconds
+        self._retired: list[aiohttp.ClientSession] = []
         self._kept = self._session(keepalive_timeout=keep_alive_seconds)
         self._single = self._session(force_close=True)
 
@@ -81,9 +83,17 @@ class Connections:
         if exchange.is_kept:
             self._add_idle(exchange.origin, 1)
 
+    def renew(self) -> None:
+        """Use no kept connection again: it may lead where the guard would let nobody go any more.
+
+        Requests under way come to their end. Their connections are then idle in the old session, and closed by it.
+        """
+        self._retired.append(self._kept)
+        self._kept = self._session(keepalive_timeout=self._keep_alive_seconds)
+
     async def close(self) -> None:
-        await self._kept.close()
-        await self._single.close()
+        for session in (self._kept, self._single, *self._retired):
+            await session.close()
 
     def checked_socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
         """The last gate: no socket is made for an address that is not permitted, however it came here."""

@@ -5,15 +5,17 @@ Duty: send one request, read at most the beginning of its answer, judge it. No d
 Invariants: one deadline spans resolving, connecting, TLS, headers and body; an answer costs a bounded amount of memory
 whatever its size; nothing goes to an address that the guard has not let pass; a redirect is an answer like any other.
 
-Steps: judge the URL, wait for a slot of its host, sign, send, read, judge the answer. A kept connection may have been
-closed by the other side just as we used it. Then the request is sent once more over a new one, with the same
-`Idempotency-Key`, which tells a receiver that did act what it is looking at.
+Steps: judge the URL, wait for one of its tenant's slots for the host, sign, send, read, judge the answer. A kept
+connection may have been closed by the other side just as we used it. Then the request is sent once more over a new one,
+with the same `Idempotency-Key`, which tells a receiver that did act what it is looking at.
 
-On cancellation and on every failure the connection is closed; a slow host holds its own slots and nothing else.
+On cancellation and on every failure the connection is closed. A slow host holds the slots that each tenant has for it,
+and nothing else.
 """
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Self
@@ -22,15 +24,16 @@ import aiohttp
 
 from evertick.domain.job.faults import Faults
 from evertick.domain.job.headers import read_headers
+from evertick.domain.places import Tenants
 from evertick.runtime.clock import Clock, now_of
 from evertick.targets.http.connections import Connections
 from evertick.targets.http.exchange import Exchange
 from evertick.targets.http.failures import TROUBLES, failure_of, refused, timed_out
-from evertick.targets.http.guard import Destination, Guard, Refused
+from evertick.targets.http.guard import Destination, EgressPolicy, Guard, Refused
 from evertick.targets.http.lookups import MOST_PER_TENANT, TooManyLookups
 from evertick.targets.http.request import SOURCE, DeliveryRequest, body_of, headers_of
 from evertick.targets.http.sending import Disconnected, send
-from evertick.targets.http.slots import Busy, Slots
+from evertick.targets.http.slots import Busy, Slots, one_tenant
 from evertick.targets.http.verdict import EXCERPT_BYTES, Answer, NotTried, Verdict, judge
 
 READ_BYTES = 65_536
@@ -40,9 +43,13 @@ REMEMBERED_HEADERS = 4096
 
 @dataclass(frozen=True, slots=True)
 class DeliverySettings:
-    """How deliveries use the network. `source` begins the CloudEvents source of every run."""
+    """How deliveries use the network. `source` begins the CloudEvents source of every run.
+
+    A host gets at most `per_host` deliveries of a tenant at once, and `per_host_total` of all tenants.
+    """
 
     per_host: int = 32
+    per_host_total: int = 128
     host_wait_seconds: float = 10.0
     most_open: int = 512
     keep_alive_seconds: float = 15.0
@@ -53,11 +60,17 @@ class DeliverySettings:
 class HttpDelivery:
     """Delivers any number of attempts at once. Made and closed inside a running loop."""
 
-    def __init__(self, guard: Guard, clock: Clock, settings: DeliverySettings | None = None) -> None:
+    def __init__(
+        self,
+        guard: Guard,
+        clock: Clock,
+        settings: DeliverySettings | None = None,
+        tenants: Callable[[], Tenants] = one_tenant,
+    ) -> None:
         self._settings = settings = settings or DeliverySettings()
         self._guard = guard
         self._clock = clock
-        self._slots: Slots[str] = Slots(settings.per_host, settings.host_wait_seconds)
+        self._slots: Slots[str] = Slots(settings.per_host_total, settings.per_host, settings.host_wait_seconds, tenants)
         self.connections = Connections(
             guard, most_open=settings.most_open, keep_alive_seconds=settings.keep_alive_seconds, tls=settings.tls
         )
@@ -71,6 +84,12 @@ class HttpDelivery:
     async def close(self) -> None:
         await self.connections.close()
 
+    def permit(self, policy: EgressPolicy) -> None:
+        """From now on go where this policy lets deliveries go. What is under way is not stopped."""
+        if policy != self._guard.policy:
+            self._guard.policy = policy
+            self.connections.renew()
+
     async def deliver(self, attempt: DeliveryRequest, deadline_seconds: float) -> Verdict:
         """Deliver, within the deadline once the host has a slot free."""
         try:
@@ -79,15 +98,13 @@ class HttpDelivery:
         except Refused as error:
             return refused(error)
         try:
-            await self._slots.take(destination.origin)
+            await self._slots.take(destination.origin, attempt.tenant_id)
         except Busy:
-            return NotTried(
-                f"not tried: {self._settings.per_host} deliveries to its host were running", is_host_busy=True
-            )
+            return NotTried("not tried: its tenant had no slot free for this host", is_host_busy=True)
         try:
             return await self._within(attempt, destination, deadline_seconds)
         finally:
-            self._slots.give_back(destination.origin)
+            self._slots.give_back(destination.origin, attempt.tenant_id)
 
     async def _within(self, attempt: DeliveryRequest, destination: Destination, deadline_seconds: float) -> Verdict:
         try:

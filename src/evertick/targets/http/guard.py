@@ -4,6 +4,7 @@ A name is resolved once for each connection, all its addresses are checked, and 
 a second answer of the name server is never asked for. What cannot be judged is refused.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address
@@ -13,13 +14,16 @@ from yarl import URL
 from evertick.domain.errors import EvertickError
 from evertick.domain.job.faults import Faults
 from evertick.domain.job.url import read_url
+from evertick.domain.places import Tenants
 from evertick.targets.http.addresses import Address, Network, is_callable
 from evertick.targets.http.host import read_host
 from evertick.targets.http.lookups import Lookups
 from evertick.targets.http.resolution import Resolve
+from evertick.targets.http.slots import one_tenant
 
 DEFAULT_PORTS = (range(80, 81), range(443, 444), range(1024, 65_536))
 REMEMBERED_URLS = 4096
+NOT_ALLOWED = "not one that is allowed here: the dispatcher's EVERTICK_EGRESS_ALLOW lists those"
 
 
 class Refused(EvertickError):  # noqa: N818 - says what happened
@@ -47,13 +51,22 @@ class Destination:
 
 
 class Guard:
-    """Judges URLs and names by one policy."""
+    """Judges URLs and names by one policy, which may be replaced at any time."""
 
-    def __init__(self, policy: EgressPolicy, resolve: Resolve) -> None:
-        self.policy = policy
-        self._look_up = Lookups(resolve)
+    def __init__(self, policy: EgressPolicy, resolve: Resolve, tenants: Callable[[], Tenants] = one_tenant) -> None:
+        self._policy = policy
+        self._look_up = Lookups(resolve, tenants)
         # A refusal is not remembered: it costs its caller a whole attempt.
         self.destination = lru_cache(maxsize=REMEMBERED_URLS)(self._destination)
+
+    @property
+    def policy(self) -> EgressPolicy:
+        return self._policy
+
+    @policy.setter
+    def policy(self, policy: EgressPolicy) -> None:
+        self._policy = policy
+        self.destination.cache_clear()
 
     def _destination(self, url: str) -> Destination:
         """Judge a URL; an address in it is checked here, because no resolver will see it."""
@@ -62,7 +75,10 @@ class Guard:
             raise Refused(f"the URL {faults.found[0].reason}")
         parsed = URL(url, encoded=True)
         if parsed.scheme != "https" and not self.policy.allow_http:
-            raise Refused("the URL must begin with https://: plain http is not allowed here")
+            raise Refused(
+                "the URL must begin with https://: plain http is not allowed here, unless the dispatcher's"
+                " EVERTICK_EGRESS_ALLOW_HTTP is true"
+            )
         assert parsed.port is not None
         if not any(parsed.port in ports for ports in self.policy.ports):
             raise Refused(f"port {parsed.port} is not allowed here")
@@ -76,7 +92,7 @@ class Guard:
         if isinstance(host, str):
             return host + "." * text.endswith(".")  # to resolvers it says that the name is complete
         if not self.policy.permits(host):
-            raise Refused("the URL's address is not public, and not one that is allowed here")
+            raise Refused(f"the URL's address is not public, and {NOT_ALLOWED}")
         return str(host)
 
     async def addresses(self, name: str, tenant_id: int) -> list[Address]:
@@ -88,5 +104,5 @@ class Guard:
         if not found:
             raise OSError("no addresses")
         if not all(map(self.policy.permits, found)):
-            raise Refused("the URL's host has an address that is not public, and not one that is allowed here")
+            raise Refused(f"the URL's host has an address that is not public, and {NOT_ALLOWED}")
         return found

@@ -4,9 +4,11 @@ A lookup counts until it ends, even if nobody waits for it any more: its thread 
 """
 
 import asyncio
+from collections.abc import Callable
 
-from evertick.targets.http.resolution import Resolve
-from evertick.targets.http.slots import Busy, Slots
+from evertick.domain.places import Tenants
+from evertick.targets.http.resolution import MOST_LOOKUPS, Resolve
+from evertick.targets.http.slots import Busy, Slots, one_tenant
 
 MOST_PER_TENANT = 64
 WAIT_SECONDS = 2.0
@@ -23,10 +25,15 @@ class Lookups:
     """
 
     def __init__(
-        self, resolve: Resolve, most_per_tenant: int = MOST_PER_TENANT, wait_seconds: float = WAIT_SECONDS
+        self,
+        resolve: Resolve,
+        tenants: Callable[[], Tenants] = one_tenant,
+        *,
+        most_per_tenant: int = MOST_PER_TENANT,
+        wait_seconds: float = WAIT_SECONDS,
     ) -> None:
         self._resolve = resolve
-        self._turns: Slots[int] = Slots(most_per_tenant, wait_seconds)
+        self._turns: Slots[None] = Slots(MOST_LOOKUPS, most_per_tenant, wait_seconds, tenants)
         self._under_way: dict[str, asyncio.Future[list[str]]] = {}
 
     async def __call__(self, name: str, tenant_id: int) -> list[str]:
@@ -37,19 +44,19 @@ class Lookups:
             if lookup is None:
                 lookup = self._begin(name, tenant_id)
             else:  # another was faster
-                self._turns.give_back(tenant_id)
+                self._turns.give_back(None, tenant_id)
         return await asyncio.shield(lookup)
 
     async def _take_turn(self, tenant_id: int) -> None:
         try:
-            await self._turns.take(tenant_id)
+            await self._turns.take(None, tenant_id)
         except Busy:
             raise TooManyLookups from None
 
     def _begin(self, name: str, tenant_id: int) -> asyncio.Future[list[str]]:
         def end(ended: asyncio.Future[list[str]]) -> None:
             del self._under_way[name]
-            self._turns.give_back(tenant_id)
+            self._turns.give_back(None, tenant_id)
             # All who asked may have gone; a failure that nobody looks at would be reported as a bug.
             if not ended.cancelled():
                 ended.exception()

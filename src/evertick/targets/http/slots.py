@@ -1,7 +1,13 @@
-"""Limits how many deliveries go to one place at once, so that a slow one holds few of us and is not overrun."""
+"""Limits how many deliveries of a tenant use one resource at once, such as a host, and how many of all tenants.
+
+A tenant whose deliveries hang keeps its own slots; the others have theirs (`domain.places`).
+"""
 
 import asyncio
+from collections.abc import Callable
 from typing import Generic, TypeVar
+
+from evertick.domain.places import ALONE, Places, Tenants
 
 _K = TypeVar("_K")
 
@@ -10,60 +16,75 @@ class Busy(Exception):  # noqa: N818 - says what happened
     """No slot came free in time."""
 
 
-class _Place:
-    __slots__ = ("free", "waiting")
+class _Resource:
+    __slots__ = ("places", "waiting")
 
-    def __init__(self, slots: int) -> None:
-        self.free = slots
-        self.waiting: dict[asyncio.Future[None], None] = {}
+    def __init__(self, places: Places) -> None:
+        self.places = places
+        self.waiting: dict[asyncio.Future[None], int] = {}  # whose each is, in the order of asking
+
+
+def one_tenant() -> Tenants:
+    """The tenants where there is one."""
+    return ALONE
 
 
 class Slots(Generic[_K]):
-    """So many slots for each place, given in the order of asking. A place that nobody uses takes no memory."""
+    """`total` slots for each resource, `most_each` for each of `tenants()`; to a tenant they are given in the order of
+    asking. A resource that nobody uses takes no memory.
+    """
 
-    def __init__(self, per_place: int, wait_seconds: float) -> None:
-        self.per_place = per_place
+    def __init__(
+        self, total: int, most_each: int, wait_seconds: float, tenants: Callable[[], Tenants] = one_tenant
+    ) -> None:
+        self._total = total
+        self._most_each = most_each
         self._wait_seconds = wait_seconds
-        self._places: dict[_K, _Place] = {}
+        self._tenants = tenants
+        self._resources: dict[_K, _Resource] = {}
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._resources)
 
-    async def take(self, key: _K) -> None:
-        """Wait for a slot; Busy when none comes free. Who has taken one gives it back."""
-        place = self._places.get(key)
-        if place is None:
-            place = self._places[key] = _Place(self.per_place)
-        if place.free:
-            place.free -= 1
+    async def take(self, key: _K, tenant_id: int) -> None:
+        """Wait for a slot; Busy when none comes free. Whoever has taken one gives it back."""
+        resource = self._resources.get(key)
+        tenants = self._tenants()
+        if resource is None:
+            resource = self._resources[key] = _Resource(Places(self._total, self._most_each, tenants))
+        elif resource.places.tenants != tenants:
+            resource.places.share(tenants)
+        if resource.places.may_take(tenant_id):
+            resource.places.take(tenant_id)
         else:
-            await self._wait(key, place)
+            await self._wait(key, resource, tenant_id)
 
-    def give_back(self, key: _K) -> None:
-        """Let the next who waits have it."""
-        place = self._places[key]
-        while place.waiting:
-            turn = next(iter(place.waiting))
-            del place.waiting[turn]
-            if not turn.done():
-                turn.set_result(None)
+    def give_back(self, key: _K, tenant_id: int) -> None:
+        """Let the next have it that waits and may have it."""
+        resource = self._resources[key]
+        resource.places.give_back(tenant_id)
+        for turn, waiting_id in list(resource.waiting.items()):
+            if not resource.places.free:
                 return
-        place.free += 1
-        if place.free == self.per_place:
-            del self._places[key]
+            if not turn.done() and resource.places.may_take(waiting_id):
+                del resource.waiting[turn]
+                resource.places.take(waiting_id)
+                turn.set_result(None)
+        if not resource.places and not resource.waiting:
+            del self._resources[key]
 
-    async def _wait(self, key: _K, place: _Place) -> None:
+    async def _wait(self, key: _K, resource: _Resource, tenant_id: int) -> None:
         # Not with a semaphore and a timeout, which cost a delivery several times as much.
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
-        place.waiting[turn] = None
+        resource.waiting[turn] = tenant_id
         giving_up = loop.call_later(self._wait_seconds, _give_up, turn)
         try:
             await turn
         except BaseException:
-            place.waiting.pop(turn, None)
+            resource.waiting.pop(turn, None)
             if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self.give_back(key)  # it came just when we were cancelled
+                self.give_back(key, tenant_id)  # it came just when we were cancelled
             raise
         finally:
             giving_up.cancel()
