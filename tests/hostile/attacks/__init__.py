@@ -1,0 +1,51 @@
+"""All attacks, by name: each bounded in count and time, from a process of its own."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from hostile.attacks import bodies, connections, holding, schedules, storage
+from hostile.attacks.scene import Scene
+from hostile.verdicts import MEMORY_MB
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """What is done, for how long, and by how many tenants."""
+
+    work: Callable[[Scene], Awaitable[None]]
+    seconds: float = 6.0
+    heavy_seconds: float = 20.0
+    tenants: int = 1
+    memory_mb: float = MEMORY_MB
+
+    @property
+    def name(self) -> str:
+        return self.work.__name__
+
+
+_ALL = (
+    Attack(schedules.yearly_gaps, 8),
+    Attack(schedules.gap_crons),
+    Attack(schedules.abandoned_previews),
+    Attack(bodies.worthless_lines, 8),
+    Attack(bodies.worthless_arrays),
+    Attack(bodies.slow_bodies, 8),
+    Attack(bodies.amplified_faults),
+    Attack(bodies.hollow_payloads),
+    Attack(connections.header_flood),
+    Attack(connections.long_url),
+    Attack(connections.drip_after_refusal, 12, heavy_seconds=30),
+    Attack(connections.idle_connections, heavy_seconds=30),
+    Attack(connections.slow_heads),
+    Attack(connections.pipelining),
+    Attack(connections.metrics_flood),
+    Attack(holding.hanging_targets, 10, tenants=2),
+    Attack(holding.hanging_at_the_victims_host, 8),
+    Attack(holding.long_polls, 8),
+    Attack(holding.label_searches, 10, heavy_seconds=90),
+    Attack(storage.kept_answers, 5),
+    Attack(storage.versions, 5),
+    Attack(storage.queues_and_rules, 5),
+    Attack(storage.api_keys, 5),
+)
+ATTACKS = {attack.name: attack for attack in _ALL}

@@ -1,0 +1,184 @@
+"""A server, a victim at work, and attacks on them in turn: each observed, judged, and waited for until it is over."""
+
+import asyncio
+import itertools
+import json
+import os
+import sys
+import time
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from hostile import victim as victims
+from hostile.attacks import ATTACKS
+from hostile.attacks.scene import ATTACKER
+from hostile.server import LOOPBACK_OPEN, Server, up, worst_delay
+from hostile.verdicts import LAG_CONSTANT_SECONDS, LAG_FACTOR, Observation, Spread, Verdict, judge
+from hostile.victim import SOURCES, TIMEOUT_SECONDS, Victim
+
+TESTS = Path(__file__).parents[1]
+CALM_SECONDS = 6.0
+STRAGGLERS_SECONDS = 15.0
+"""So long a tick or a call of a window may come after it before it counts as missed."""
+RECOVERY_SECONDS = 20.0
+"""So long after the attacker has gone everything must be as before."""
+PATIENCE_SECONDS = 90.0
+"""So long a server that did not recover in time is waited for, so that it does not spoil the next attack."""
+_T = TypeVar("_T")
+_numbers = itertools.count(1)
+
+
+class Stage:
+    """One server and its victim."""
+
+    def __init__(self, server: Server, victim: Victim) -> None:
+        self.server = server
+        self.victim = victim
+        self.verdicts: list[Verdict] = []
+        self.is_lost = False
+        """The server did not recover from an attack: what others would do to it says nothing."""
+
+    async def calm(self, seconds: float = CALM_SECONDS) -> None:
+        """Learn how the victim is served when nobody attacks."""
+        await self._until_on_time(PATIENCE_SECONDS)
+        self.calmness, _ = await self._observe(lambda: asyncio.sleep(seconds))
+
+    async def attack(self, name: str, *, is_heavy: bool = False) -> Verdict:
+        """Let an attacker have its time, and judge what the victim saw meanwhile and whether it is over afterwards."""
+        attack = ATTACKS[name]
+        keys = [await self.server.tenant(f"attacker {next(_numbers)}") for _ in range(attack.tenants)]
+        scene = {
+            "address": self.server.address,
+            "keys": keys,
+            "hook_url": self.victim.hook_url,
+            "is_heavy": is_heavy,
+        }
+        seconds = attack.heavy_seconds if is_heavy else attack.seconds
+        self.victim.released.clear()
+        attacked, seen = await self._observe(lambda: _attacker(name, seconds, scene))
+        self.victim.released.set()
+        verdict = judge(name, self.calmness, attacked, memory_mb=attack.memory_mb, seen=seen)
+        verdict = replace(verdict, faults=(*verdict.faults, *await self._aftermath(attacked.ended)))
+        self.verdicts.append(verdict)
+        sys.stdout.write(f"{row_of(self.calmness, verdict)}\n")
+        return verdict
+
+    async def _observe(self, action: Callable[[], Awaitable[_T]]) -> tuple[Observation, _T]:
+        self.server.forget_peak()
+        before = await self.server.delays()
+        began = time.time()
+        done = await action()
+        ended = time.time()
+        await self._stragglers(began, ended)
+        peak = self.server.peak_mb()
+        worst = worst_delay(before, await self.server.delays())
+        seen = self._seen(began, ended)
+        return replace(seen, peak_mb=peak, server_delay_seconds=worst), done
+
+    def _seen(self, began: float, ended: float) -> Observation:
+        calls = [call for call in self.victim.calls if began <= call.began < ended]
+        ticks = [tick for tick in self.victim.ticks if began <= tick.nominal < ended]
+        delays = [delay for delay in self.victim.delays if delay.at >= began]
+        return Observation(began, ended, SOURCES, ticks, calls, delays)
+
+    async def _stragglers(self, began: float, ended: float) -> None:
+        """Wait until all ticks of a window came, and all calls that began in it ended; not for ever."""
+        deadline = ended + STRAGGLERS_SECONDS
+        while time.time() < deadline:
+            seen = self._seen(began, ended)
+            wanted = len(SOURCES) * len(seen.nominal_times())
+            have = len({(tick.source, tick.nominal) for tick in seen.ticks})
+            if have >= wanted and self._calls_ended(ended):
+                return
+            await asyncio.sleep(0.1)
+
+    def _calls_ended(self, ended: float) -> bool:
+        names = {call.name for call in self.victim.calls if call.began < ended} - {"lease", "record"}
+        return names <= {call.name for call in self.victim.calls if call.began >= ended}
+
+    async def _aftermath(self, ended: float) -> Sequence[str]:
+        faults = []
+        try:
+            await self._until_on_time(PATIENCE_SECONDS)
+        except TimeoutError:
+            self.is_lost = True
+            faults.append(f"the victim is not on time even {PATIENCE_SECONDS:.0f} s after the attack")
+        else:
+            if time.time() > ended + RECOVERY_SECONDS:
+                faults.append(f"the victim was on time only {time.time() - ended:.0f} s after the attack")
+        if held := await self._held_connections(ended + RECOVERY_SECONDS):
+            faults.append(f"{held} connections of the attacker are open {RECOVERY_SECONDS:.0f} s after it")
+        return faults
+
+    async def _held_connections(self, deadline: float) -> int:
+        while (held := self.server.connections_from(ATTACKER)) and time.time() < deadline:  # noqa: ASYNC110 - the
+            await asyncio.sleep(0.1)  # kernel tells nobody
+        return held
+
+    async def _until_on_time(self, seconds: float) -> None:
+        """Wait until the ticks of two seconds in a row came within their bound, from each source."""
+        async with asyncio.timeout(seconds):
+            while not self._is_on_time():  # noqa: ASYNC110 - the victim notes, it tells nobody
+                await asyncio.sleep(0.1)
+
+    def _is_on_time(self) -> bool:
+        now = time.time()
+        calm_p99 = Spread.of(self.calmness.lags()).p99 if hasattr(self, "calmness") else 0.0
+        allowed = LAG_FACTOR * calm_p99 + LAG_CONSTANT_SECONDS
+        seen = self._seen(int(now) - 3, now)
+        in_time = {(tick.source, tick.nominal) for tick in seen.ticks if tick.at - tick.nominal <= allowed}
+        return all(
+            any({(source, second), (source, second + 1)} <= in_time for second in range(int(now) - 3, int(now)))
+            for source in SOURCES
+        )
+
+
+async def _attacker(name: str, seconds: float, scene: dict[str, object]) -> dict[str, float]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "hostile.attacker", name, str(seconds), json.dumps(scene)),
+        stdout=PIPE,
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+    )
+    try:
+        said, _ = await asyncio.wait_for(process.communicate(), seconds + 60)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 0, f"the attacker {name} failed"
+    seen: dict[str, float] = json.loads(said)
+    return seen
+
+
+HEADER = (
+    "| attack | lag p50/p99/max calm | under attack | calls p50/p99/max | missed | failed calls | peak MB"
+    " | server loop | attacker saw | verdict |"
+)
+
+
+def row_of(calm: Observation, verdict: Verdict) -> str:
+    delay = "?" if verdict.server_delay_seconds is None else f"≤ {verdict.server_delay_seconds:g} s"
+    saw = ", ".join(f"{name} {count:g}" for name, count in sorted(verdict.seen.items()))
+    judged = "held" if verdict.ok else "; ".join([*verdict.faults[-3:], f"{len(verdict.faults)} faults"])
+    cells = [
+        *(verdict.name, Spread.of(calm.lags()), verdict.lag, verdict.latency, verdict.missed, verdict.failed_calls),
+        *(f"{verdict.peak_mb:.0f}", delay, saw, judged),
+    ]
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+@asynccontextmanager
+async def staged(database_url: str, folder: Path) -> AsyncIterator[Stage]:
+    """A server on a database of its own, with a victim that has been calm."""
+    async with up(folder, "--database-url", database_url, **LOOPBACK_OPEN) as server, victims.at_work(server) as victim:
+        stage = Stage(server, victim)
+        await stage.calm()
+        sys.stdout.write(f"\n{HEADER}\n")
+        yield stage
+
+
+assert TIMEOUT_SECONDS < STRAGGLERS_SECONDS
