@@ -10,7 +10,8 @@ import httpx
 
 from hostile.attacks.scene import Scene, again_and_again
 
-LARGE = {"text": "x" * 49_000}
+LARGE = {"text": secrets.token_hex(24_500)}
+"""Random, so that it cannot be stored in less."""
 
 
 async def kept_answers(scene: Scene) -> None:

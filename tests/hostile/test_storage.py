@@ -1,0 +1,55 @@
+"""What a tenant can leave behind in the database: each request of it a little, or none."""
+
+import sys
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from hostile.stage import row_of, staged
+
+BYTES_PER_REQUEST = 8192
+"""What a request may leave behind on average, whatever it carries, unless a limit ends the attack before that."""
+NAMES = ("kept_answers", "versions", "queues_and_rules", "api_keys")
+_SIZES = """
+SELECT coalesce(parent.relname, child.relname)::text AS name, sum(pg_total_relation_size(child.oid))::bigint AS bytes
+  FROM pg_class AS child
+  LEFT JOIN pg_inherits ON inhrelid = child.oid
+  LEFT JOIN pg_class AS parent ON parent.oid = inhparent
+ WHERE child.relkind = 'r' AND child.relnamespace = 'public'::regnamespace
+ GROUP BY 1
+"""
+
+
+async def _sizes(connection: asyncpg.Connection) -> dict[str, int]:
+    return {row["name"]: row["bytes"] for row in await connection.fetch(_SIZES)}
+
+
+async def _fill(names: tuple[str, ...], url: str, folder: Path, connection: asyncpg.Connection, *, heavy: bool) -> None:
+    faults = []
+    async with staged(url, folder) as stage:
+        for name in names:
+            before = await _sizes(connection)
+            verdict = await stage.attack(name, is_heavy=heavy)
+            grown = {table: size - before.get(table, 0) for table, size in (await _sizes(connection)).items()}
+            requests = sum(count for what, count in verdict.seen.items() if what.startswith("answers "))
+            left = sum(grown.values()) / max(1, requests)
+            largest = sorted(grown.items(), key=lambda item: -item[1])[:3]
+            sys.stdout.write(f"  {requests:.0f} requests, {left:.0f} bytes left by each; {largest}\n")
+            faults += [f"{name}: {fault}" for fault in verdict.faults]
+            if left > BYTES_PER_REQUEST and not verdict.seen.get("answers 429"):
+                faults.append(f"{name}: each of {requests:.0f} requests left {left:.0f} bytes behind: {largest}")
+        assert faults == [], [row_of(stage.calmness, verdict) for verdict in stage.verdicts]
+
+
+async def test_a_tenant_cannot_fill_the_database(
+    database_url: str, tmp_path: Path, connection: asyncpg.Connection
+) -> None:
+    await _fill(NAMES, database_url, tmp_path, connection, heavy=False)
+
+
+@pytest.mark.campaign
+async def test_a_tenant_cannot_fill_the_database_in_a_longer_time(
+    database_url: str, tmp_path: Path, connection: asyncpg.Connection
+) -> None:
+    await _fill(NAMES, database_url, tmp_path, connection, heavy=True)
