@@ -8,7 +8,7 @@ import json
 import os
 import resource
 import sys
-from collections import Counter
+import threading
 from contextlib import suppress
 
 import uvloop
@@ -17,23 +17,18 @@ from hostile.attacks import ATTACKS
 from hostile.attacks.scene import Scene
 
 NICE = 10
+GRACE_SECONDS = 0.5
 
 
-async def carry_out(name: str, scene: Scene, seconds: float) -> Counter[str]:
-    """Attack for so long."""
+async def _attack(name: str, seconds: float, scene: Scene) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await ATTACKS[name].work(scene)
-    return scene.seen
 
 
-async def _main(name: str, seconds: float, scene: Scene) -> None:
-    attacking = asyncio.create_task(carry_out(name, scene, seconds))
-    # What was counted is told even if an attack does not let itself be ended.
-    await asyncio.wait([attacking], timeout=seconds + 1)
-    if attacking.done():
-        attacking.result()
-    sys.stdout.write(json.dumps(scene.seen))
+def _end(scene: Scene) -> None:
+    """Tell what was counted, and drop all connections as a machine does that is switched off."""
+    sys.stdout.write(json.dumps(dict(scene.seen)))
     sys.stdout.flush()
     os._exit(0)
 
@@ -42,4 +37,10 @@ if __name__ == "__main__":
     os.nice(NICE)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    uvloop.run(_main(sys.argv[1], float(sys.argv[2]), Scene(**json.loads(sys.argv[3]))))
+    attacked, limit = Scene(**json.loads(sys.argv[3])), float(sys.argv[2])
+    # Thousands of connections do not let themselves be closed in order soon enough.
+    switch = threading.Timer(limit + GRACE_SECONDS, _end, [attacked])
+    switch.daemon = True
+    switch.start()
+    uvloop.run(_attack(sys.argv[1], limit, attacked))
+    _end(attacked)

@@ -17,7 +17,7 @@ from hostile import victim as victims
 from hostile.attacks import ATTACKS
 from hostile.attacks.scene import ATTACKER
 from hostile.server import LOOPBACK_OPEN, Server, up, worst_delay
-from hostile.verdicts import LAG_CONSTANT_SECONDS, LAG_FACTOR, Observation, Spread, Verdict, judge
+from hostile.verdicts import LAG_CONSTANT_SECONDS, LAG_FACTOR, MEMORY_MB, Observation, Spread, Verdict, judge
 from hostile.victim import SOURCES, TIMEOUT_SECONDS, Victim
 
 TESTS = Path(__file__).parents[1]
@@ -62,13 +62,16 @@ class Stage:
         attacked, seen = await self._observe(lambda: _attacker(name, seconds, scene))
         self.victim.released.set()
         verdict = judge(name, self.calmness, attacked, memory_mb=attack.memory_mb, seen=seen)
-        verdict = replace(verdict, faults=(*verdict.faults, *await self._aftermath(attacked.ended)))
+        told = attack.fault(seen)
+        faults = [*verdict.faults, *([told] if told else []), *await self._aftermath(attacked.ended)]
+        verdict = replace(verdict, faults=tuple(faults))
         self.verdicts.append(verdict)
         sys.stdout.write(f"{row_of(self.calmness, verdict)}\n")
         return verdict
 
     async def _observe(self, action: Callable[[], Awaitable[_T]]) -> tuple[Observation, _T]:
         self.server.forget_peak()
+        memory = self.server.memory_mb()
         before = await self.server.delays()
         began = time.time()
         done = await action()
@@ -77,7 +80,7 @@ class Stage:
         peak = self.server.peak_mb()
         worst = worst_delay(before, await self.server.delays())
         seen = self._seen(began, ended)
-        return replace(seen, peak_mb=peak, server_delay_seconds=worst), done
+        return replace(seen, memory_mb=memory, peak_mb=peak, server_delay_seconds=worst), done
 
     def _seen(self, began: float, ended: float) -> Observation:
         calls = [call for call in self.victim.calls if began <= call.began < ended]
@@ -110,6 +113,9 @@ class Stage:
         else:
             if time.time() > ended + RECOVERY_SECONDS:
                 faults.append(f"the victim was on time only {time.time() - ended:.0f} s after the attack")
+        kept = self.server.memory_mb() - self.calmness.peak_mb
+        if kept > MEMORY_MB:
+            faults.append(f"{kept:.0f} MB more than before are kept")
         if held := await self._held_connections(ended + RECOVERY_SECONDS):
             faults.append(f"{held} connections of the attacker are open {RECOVERY_SECONDS:.0f} s after it")
         return faults
@@ -155,7 +161,7 @@ async def _attacker(name: str, seconds: float, scene: dict[str, object]) -> dict
 
 
 HEADER = (
-    "| attack | lag p50/p99/max calm | under attack | calls p50/p99/max | missed | failed calls | peak MB"
+    "| attack | lag p50/p99/max calm | under attack | calls p50/p99/max | missed | failed calls | MB grown"
     " | server loop | attacker saw | verdict |"
 )
 
@@ -166,7 +172,7 @@ def row_of(calm: Observation, verdict: Verdict) -> str:
     judged = "held" if verdict.ok else "; ".join([*verdict.faults[-3:], f"{len(verdict.faults)} faults"])
     cells = [
         *(verdict.name, Spread.of(calm.lags()), verdict.lag, verdict.latency, verdict.missed, verdict.failed_calls),
-        *(f"{verdict.peak_mb:.0f}", delay, saw, judged),
+        *(f"{verdict.grown_mb:.0f}", delay, saw, judged),
     ]
     return "| " + " | ".join(map(str, cells)) + " |"
 

@@ -17,7 +17,8 @@ GOOD = Observation(
     ticks=[Tick(source, second, second + 0.02, f"{source}-{second}") for source in SOURCES for second in SECONDS],
     calls=[Call("list", BEGAN + number / 5, 0.01) for number in range(50)],
     delays=[Delay(BEGAN + number / 50, 0.001) for number in range(500)],
-    peak_mb=100.0,
+    memory_mb=100.0,
+    peak_mb=120.0,
 )
 LATE = Tick("webhook", 1004, 1004 + LAG_CONSTANT_SECONDS + 0.5, "webhook-1004")
 
@@ -46,7 +47,7 @@ SPOILED: dict[str, Callable[[Observation], Observation]] = {
     "p99 of latency": lambda good: with_call(good, Call("list", 1003.0, LAG_CONSTANT_SECONDS + 0.5)),
     "answered 500": lambda good: with_call(good, Call("create", 1003.0, 0.01, "answered 500")),
     "no call": lambda good: replace(good, calls=[]),
-    "memory grew": lambda good: replace(good, peak_mb=good.peak_mb + MEMORY_MB + 1),
+    "memory grew": lambda good: replace(good, peak_mb=good.memory_mb + MEMORY_MB + 1),
 }
 
 

@@ -56,6 +56,8 @@ class Observation:
     ticks: Sequence[Tick]
     calls: Sequence[Call]
     delays: Sequence[Delay]
+    memory_mb: float = 0.0
+    """Of the server, when it began."""
     peak_mb: float = 0.0
     server_delay_seconds: float | None = None
     """The longest time for which the server's loop stood still, as its metrics tell."""
@@ -110,7 +112,7 @@ class Verdict:
     latency: Spread
     missed: int
     failed_calls: int
-    peak_mb: float
+    grown_mb: float
     server_delay_seconds: float | None
     seen: dict[str, float] = field(default_factory=dict)
     """What the attacker counted."""
@@ -137,7 +139,7 @@ def judge(
         *failed,
         *too_slow("lag", calm.lags(), attacked.lags(), constant_seconds),
         *too_slow("latency of calls", calm.latencies(), attacked.latencies(), constant_seconds),
-        *too_much_memory(calm, attacked, memory_mb),
+        *too_much_memory(attacked, memory_mb),
     ]
     return Verdict(
         name,
@@ -146,7 +148,7 @@ def judge(
         Spread.of(attacked.latencies()),
         len(missed),
         len(failed),
-        attacked.peak_mb,
+        attacked.peak_mb - attacked.memory_mb,
         attacked.server_delay_seconds,
         seen or {},
     )
@@ -183,6 +185,6 @@ def too_slow(what: str, calm: Sequence[float], attacked: Sequence[float], consta
     return [f"p99 of {what} is {found:.2f} s, over {allowed:.2f} s"] if found > allowed else []
 
 
-def too_much_memory(calm: Observation, attacked: Observation, most_mb: float) -> list[str]:
-    grown = attacked.peak_mb - calm.peak_mb
+def too_much_memory(attacked: Observation, most_mb: float) -> list[str]:
+    grown = attacked.peak_mb - attacked.memory_mb
     return [f"memory grew by {grown:.0f} MB, over {most_mb:.0f} MB"] if grown > most_mb else []

@@ -1,11 +1,14 @@
 """All attacks, by name: each bounded in count and time, from a process of its own."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from hostile.attacks import bodies, connections, holding, schedules, storage
 from hostile.attacks.scene import Scene
 from hostile.verdicts import MEMORY_MB
+
+MOST_AMPLIFIED = 10
+"""How many times as long as the request the verdicts on a batch may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +20,22 @@ class Attack:
     heavy_seconds: float = 20.0
     tenants: int = 1
     memory_mb: float = MEMORY_MB
+    fault: Callable[[Mapping[str, float]], str | None] = lambda _: None
+    """What is wrong with what the attacker counted."""
 
     @property
     def name(self) -> str:
         return self.work.__name__
+
+
+def _stayed_open(seen: Mapping[str, float]) -> str | None:
+    left = seen.get("answers 401", 0) - seen.get("closed by the server", 0)
+    return f"{left:.0f} refused connections were kept open by dripping" if left else None
+
+
+def _amplified(seen: Mapping[str, float]) -> str | None:
+    factor = seen.get("largest answer KB", 0) / seen["sent KB"]
+    return f"the answer is {factor:.0f} times as long as the request" if factor > MOST_AMPLIFIED else None
 
 
 _ALL = (
@@ -30,11 +45,11 @@ _ALL = (
     Attack(bodies.worthless_lines, 8),
     Attack(bodies.worthless_arrays),
     Attack(bodies.slow_bodies, 8),
-    Attack(bodies.amplified_faults),
+    Attack(bodies.amplified_faults, fault=_amplified),
     Attack(bodies.hollow_payloads),
     Attack(connections.header_flood),
     Attack(connections.long_url),
-    Attack(connections.drip_after_refusal, 12, heavy_seconds=30),
+    Attack(connections.drip_after_refusal, 12, heavy_seconds=30, fault=_stayed_open),
     Attack(connections.idle_connections, heavy_seconds=30),
     Attack(connections.slow_heads),
     Attack(connections.pipelining),

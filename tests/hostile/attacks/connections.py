@@ -20,7 +20,8 @@ async def header_flood(scene: Scene) -> None:
                 scene.seen["sent MB"] += 1
             await asyncio.sleep(5)
 
-    await _at_once(scene, send, 20)
+    await all_of(send() for _ in range(20))
+    await asyncio.Event().wait()
 
 
 async def long_url(scene: Scene) -> None:
@@ -36,7 +37,8 @@ async def long_url(scene: Scene) -> None:
             writer.write(b" HTTP/1.1\r\nHost: attacked\r\n\r\n")
             scene.seen[await status_of(reader)] += 1
 
-    await _at_once(scene, send, 4)
+    await all_of(send() for _ in range(4))
+    await asyncio.Event().wait()
 
 
 async def drip_after_refusal(scene: Scene) -> None:
@@ -46,14 +48,12 @@ async def drip_after_refusal(scene: Scene) -> None:
         async with scene.connection() as (reader, writer):
             writer.write(scene.head("POST", "/api/v1/jobs", Content_Length=MB))
             scene.seen[await status_of(reader)] += 1
-            scene.seen["open"] += 1
-            try:
-                while not reader.at_eof():
-                    writer.write(b" ")
-                    await writer.drain()
-                    await asyncio.wait([asyncio.ensure_future(reader.read())], timeout=0.5)
-            finally:
-                scene.seen["open"] -= 1
+            ending = asyncio.ensure_future(reader.read())
+            while not ending.done():
+                writer.write(b" ")
+                await asyncio.wait([ending], timeout=0.5)
+            scene.seen["closed by the server"] += 1
+            ending.exception()
 
     await all_of(send() for _ in range(scene.size(100, 500)))
     await asyncio.Event().wait()
@@ -96,11 +96,6 @@ async def pipelining(scene: Scene) -> None:
                 scene.seen["requests"] += 1000
 
     await asyncio.gather(*(again_and_again(send) for _ in range(10)))
-
-
-async def _at_once(scene: Scene, send: object, count: int) -> None:
-    await all_of(send() for _ in range(count))  # type: ignore[operator]
-    await asyncio.Event().wait()
 
 
 async def metrics_flood(scene: Scene) -> None:

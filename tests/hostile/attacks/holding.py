@@ -4,7 +4,7 @@ import asyncio
 from functools import partial
 from typing import Any
 
-from hostile.attacks.scene import WORKER_TARGET, Scene, again_and_again, all_of, lines_of
+from hostile.attacks.scene import WORKER_TARGET, Scene, again_and_again, lines_of, rest_of, status_of
 
 LONGEST_TIMEOUT = 86_400
 
@@ -45,17 +45,23 @@ async def _call_now(scene: Scene, key: str, urls: list[str]) -> None:
 
 
 async def long_polls(scene: Scene) -> None:
-    """Workers that wait, each for a queue of its own, and come again."""
+    """Workers that wait, each for a queue of its own on a connection of its own, and come again."""
     key = await scene.key("worker")
-    async with scene.client(key) as client:
 
-        async def wait(number: int) -> None:
-            asked = {"worker_id": f"w{number}", "wait_seconds": 20}
-            answer = scene.count(await client.post(f"/queues/idle-{number}/lease", json=asked))
-            if answer.status_code != 200:
-                await asyncio.sleep(0.5)
+    async def wait(number: int) -> None:
+        body = f'{{"worker_id": "w{number}", "wait_seconds": 20}}'.encode()
+        head = scene.head("POST", f"/api/v1/queues/idle-{number}/lease", key, Content_Length=len(body))
+        async with scene.connection() as (reader, writer):
+            while True:
+                writer.write(head + body)
+                scene.seen["asked"] += 1
+                status = await status_of(reader)
+                scene.seen[status] += 1
+                await rest_of(reader)
+                if status != "answers 200":
+                    await asyncio.sleep(0.5)
 
-        await all_of(again_and_again(partial(wait, number)) for number in range(scene.size(2000, 5000)))
+    await asyncio.gather(*(again_and_again(partial(wait, number)) for number in range(scene.size(2000, 5000))))
 
 
 async def label_searches(scene: Scene) -> None:

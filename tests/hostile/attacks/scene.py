@@ -92,6 +92,15 @@ async def status_of(reader: asyncio.StreamReader) -> str:
     return f"answers {line.split()[1].decode()}" if line else "hung up"
 
 
+async def rest_of(reader: asyncio.StreamReader) -> bytes:
+    """The body of an answer whose first line was read."""
+    length = 0
+    while (line := (await reader.readline()).strip().lower()) != b"":
+        if line.startswith(b"content-length:"):
+            length = int(line.partition(b":")[2])
+    return await reader.readexactly(length)
+
+
 async def all_of(works: Iterable[Awaitable[None]]) -> None:
     """Do all at once; what fails for want of a connection has been counted."""
     for result in await asyncio.gather(*works, return_exceptions=True):
