@@ -150,7 +150,7 @@ async def _attacker(name: str, seconds: float, scene: dict[str, object]) -> dict
         env={**os.environ, "PYTHONPATH": str(TESTS)},
     )
     try:
-        said, _ = await asyncio.wait_for(process.communicate(), seconds + 60)
+        said, _ = await asyncio.wait_for(process.communicate(), 3 * seconds + 60)
     finally:
         if process.returncode is None:
             process.kill()

@@ -11,7 +11,7 @@ from hostile.attacks import ATTACKS
 from hostile.stage import HEADER, row_of, staged
 
 GROUPS = {
-    "schedules": ("yearly_gaps", "gap_crons", "abandoned_previews"),
+    "schedules": ("yearly_gaps", "rare_recurrences", "gap_crons", "abandoned_previews"),
     "bodies": ("worthless_lines", "worthless_arrays", "slow_bodies", "amplified_faults", "hollow_payloads"),
     "connections": (
         *("header_flood", "long_url", "drip_after_refusal", "idle_connections", "slow_heads", "pipelining"),

@@ -1,7 +1,8 @@
 """All attacks, by name: each bounded in count and time, from a process of its own."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from hostile.attacks import bodies, connections, holding, schedules, storage
 from hostile.attacks.scene import Scene
@@ -15,7 +16,7 @@ MOST_AMPLIFIED = 10
 class Attack:
     """What is done, for how long, and by how many tenants."""
 
-    work: Callable[[Scene], Awaitable[None]]
+    work: Callable[[Scene], Coroutine[Any, Any, None]]
     seconds: float = 6.0
     heavy_seconds: float = 20.0
     tenants: int = 1
@@ -34,12 +35,13 @@ def _stayed_open(seen: Mapping[str, float]) -> str | None:
 
 
 def _amplified(seen: Mapping[str, float]) -> str | None:
-    factor = seen.get("largest answer KB", 0) / seen["sent KB"]
+    factor = seen.get("largest answer KB", 0) / seen.get("sent KB", 1)
     return f"the answer is {factor:.0f} times as long as the request" if factor > MOST_AMPLIFIED else None
 
 
 _ALL = (
-    Attack(schedules.yearly_gaps, 8),
+    Attack(schedules.yearly_gaps, 9),
+    Attack(schedules.rare_recurrences, 11, heavy_seconds=30),
     Attack(schedules.gap_crons),
     Attack(schedules.abandoned_previews),
     Attack(bodies.worthless_lines, 8),

@@ -60,11 +60,11 @@ async def amplified_faults(scene: Scene) -> None:
     """A small batch of which each line has as many faults as fit."""
     fields = {chr(number): 0 for number in range(ord("a"), ord("a") + 10)}
     body = lines_of([fields] * 10_000)
-    scene.seen["sent KB"] = len(body) // 1024
     async with scene.client() as client:
 
         async def send() -> None:
             scene.count(await client.post("/jobs:batch", content=body, headers=NDJSON))
+            scene.seen["sent KB"] = len(body) // 1024
 
         await again_and_again(send)
 

@@ -67,7 +67,7 @@ async def idle_connections(scene: Scene) -> None:
             scene.seen["connected"] += 1
             await reader.read()
 
-    await asyncio.gather(*(again_and_again(stay) for _ in range(scene.size(1200, 5000))))
+    await asyncio.gather(*(again_and_again(stay) for _ in range(scene.size(1200, 3000))))
 
 
 async def slow_heads(scene: Scene) -> None:

@@ -1,6 +1,8 @@
 """Schedules that cost much to compute: recurrences whose ticks all lie in a gap, crons alike, previews of them."""
 
 import asyncio
+import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -8,7 +10,9 @@ from hostile.attacks.scene import NEW_YORK, WORKER_TARGET, Scene, again_and_agai
 
 GAP_CRON = "{second} 0 2 * 3 0#2"
 """Each tick lies in the hour that New York skips."""
-SOON = timedelta(seconds=2)
+SOON = timedelta(seconds=6)
+"""When they are all due at once: enough time for a busy server to accept them."""
+AT_ONCE = 8
 
 
 def gap_recurrence(number: int, at: datetime) -> str:
@@ -17,16 +21,36 @@ def gap_recurrence(number: int, at: datetime) -> str:
     return f"RRULE:{rule}\nRDATE:{at:%Y%m%dT%H%M%SZ}"
 
 
+def rare_recurrence(number: int, at: datetime) -> str:
+    """Steps that meet the rule's times once in decades, with one tick soon: as costly as is accepted."""
+    rule = f"FREQ=SECONDLY;INTERVAL={86_399 - 2 * number};BYHOUR=2;BYMINUTE=30,31,32;BYSECOND=7,8,9"
+    return f"RRULE:{rule}\nRDATE:{at:%Y%m%dT%H%M%SZ}"
+
+
 def _job(schedule: str) -> dict[str, Any]:
     return {"schedule": schedule, **NEW_YORK, "target": WORKER_TARGET}
 
 
 async def yearly_gaps(scene: Scene) -> None:
-    """Jobs whose next tick is searched for up to the end of the calendar, each by a rule of its own."""
-    now = datetime.now(UTC)
-    jobs = [_job(gap_recurrence(number, now + SOON)) for number in range(scene.size(20, 200))]
+    """Jobs whose next tick was searched for up to the end of the calendar, each by a rule of its own."""
+    await _due_at_once(scene, gap_recurrence, scene.size(20, 200))
+
+
+async def rare_recurrences(scene: Scene) -> None:
+    """Jobs whose next tick takes as many steps to find as are accepted, all planned in the same second."""
+    await _due_at_once(scene, rare_recurrence, scene.size(200, 1000))
+
+
+async def _due_at_once(scene: Scene, recurrence: Callable[[int, datetime], str], count: int) -> None:
+    at = datetime.now(UTC) + SOON
+    numbers = iter(range(count))
     async with scene.client() as client:
-        await all_of(_count(scene, client.post("/jobs", json=job)) for job in jobs)
+
+        async def create() -> None:
+            for number in numbers:
+                scene.count(await client.post("/jobs", json=_job(recurrence(number, at))))
+
+        await all_of(create() for _ in range(AT_ONCE))
     await asyncio.Event().wait()
 
 
@@ -50,8 +74,8 @@ async def abandoned_previews(scene: Scene) -> None:
     key = await scene.key("viewer")
 
     async def ask(number: int) -> None:
-        schedule = gap_recurrence(number, datetime.now(UTC) + SOON).replace("\n", "\\n")
-        body = f'{{"schedule": "{schedule}", "timezone": "America/New_York", "dst_gap": "skip", "count": 100}}'.encode()
+        schedule = rare_recurrence(number, datetime.now(UTC) + SOON)
+        body = json.dumps({"schedule": schedule, **NEW_YORK, "count": 100}).encode()
         head = scene.head("POST", "/api/v1/schedules/preview", key, Content_Length=len(body))
         async with scene.connection() as (_, writer):
             writer.write(head + body)
@@ -61,7 +85,3 @@ async def abandoned_previews(scene: Scene) -> None:
 
     await all_of(ask(number) for number in range(scene.size(100, 300)))
     await asyncio.Event().wait()
-
-
-async def _count(scene: Scene, asked: Any) -> None:
-    scene.count(await asked)
