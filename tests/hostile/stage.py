@@ -47,10 +47,10 @@ class Stage:
         await self._until_on_time(PATIENCE_SECONDS)
         self.calmness, _ = await self._observe(lambda: asyncio.sleep(seconds))
 
-    async def attack(self, name: str, *, is_heavy: bool = False) -> Verdict:
+    async def attack(self, name: str, *, is_heavy: bool = False, **limits: int) -> Verdict:
         """Let an attacker have its time, and judge what the victim saw meanwhile and whether it is over afterwards."""
         attack = ATTACKS[name]
-        keys = [await self.server.tenant(f"attacker {next(_numbers)}") for _ in range(attack.tenants)]
+        keys = [await self.server.tenant(f"attacker {next(_numbers)}", **limits) for _ in range(attack.tenants)]
         scene = {
             "address": self.server.address,
             "keys": keys,
