@@ -57,6 +57,8 @@ async def long_polls(scene: Scene) -> None:
                 scene.seen["asked"] += 1
                 status = await status_of(reader)
                 scene.seen[status] += 1
+                if status == "hung up":
+                    return
                 await rest_of(reader)
                 if status != "answers 200":
                     await asyncio.sleep(0.5)

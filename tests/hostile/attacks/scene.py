@@ -15,6 +15,8 @@ ATTACKER = "127.0.0.2"
 """Where attacks come from: the server can tell them from its other clients as it would on a network."""
 NEW_YORK = {"timezone": "America/New_York", "dst_gap": "skip"}
 WORKER_TARGET = {"type": "worker", "queue": "attack", "handler": "none"}
+BROKEN = (OSError, httpx.HTTPError, asyncio.IncompleteReadError, RuntimeError)
+"""How connections end that the server closes; the last is uvloop's word for writing on one that is closed."""
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -102,11 +104,9 @@ async def rest_of(reader: asyncio.StreamReader) -> bytes:
 
 
 async def all_of(works: Iterable[Awaitable[None]]) -> None:
-    """Do all at once; what fails for want of a connection has been counted."""
+    """Do all at once, whatever becomes of their connections."""
     for result in await asyncio.gather(*works, return_exceptions=True):
-        if isinstance(result, Exception) and not isinstance(
-            result, OSError | httpx.HTTPError | asyncio.IncompleteReadError
-        ):
+        if isinstance(result, BaseException) and not isinstance(result, BROKEN):
             raise result
 
 
@@ -115,7 +115,7 @@ async def again_and_again(work: Callable[[], Awaitable[Any]]) -> None:
     while True:
         try:
             await work()
-        except (OSError, httpx.HTTPError, asyncio.IncompleteReadError):
+        except BROKEN:
             await asyncio.sleep(0.05)
 
 
