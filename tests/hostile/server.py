@@ -98,6 +98,17 @@ async def up(folder: Path, *arguments: str, name: str = "server", **environment:
 
 
 @contextmanager
+def scheduler(log: Path, database_url: str) -> Iterator[None]:
+    """One more scheduler on a database."""
+    process = Process(["scheduler", "--database-url", database_url], log, SECRET)
+    try:
+        process.wait_for("Evertick is ready")
+        yield
+    finally:
+        process.kill()
+
+
+@contextmanager
 def _usual_limits() -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(FILES, hard), hard))

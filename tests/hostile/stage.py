@@ -8,7 +8,7 @@ import sys
 import time
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -16,7 +16,7 @@ from typing import TypeVar
 from hostile import victim as victims
 from hostile.attacks import ATTACKS
 from hostile.attacks.scene import ATTACKER
-from hostile.server import LOOPBACK_OPEN, Server, up, worst_delay
+from hostile.server import LOOPBACK_OPEN, Server, scheduler, up, worst_delay
 from hostile.verdicts import LAG_CONSTANT_SECONDS, LAG_FACTOR, MEMORY_MB, Observation, Spread, Verdict, judge
 from hostile.victim import SOURCES, TIMEOUT_SECONDS, Victim
 
@@ -178,9 +178,13 @@ def row_of(calm: Observation, verdict: Verdict) -> str:
 
 
 @asynccontextmanager
-async def staged(database_url: str, folder: Path) -> AsyncIterator[Stage]:
-    """A server on a database of its own, with a victim that has been calm."""
-    async with up(folder, "--database-url", database_url, **LOOPBACK_OPEN) as server, victims.at_work(server) as victim:
+async def staged(database_url: str, folder: Path, *, schedulers: int = 0) -> AsyncIterator[Stage]:
+    """A server on a database of its own, with a victim that has been calm. `schedulers`: further ones beside it."""
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(up(folder, "--database-url", database_url, **LOOPBACK_OPEN))
+        for number in range(schedulers):
+            stack.enter_context(scheduler(folder / f"scheduler-{number}.log", database_url))
+        victim = await stack.enter_async_context(victims.at_work(server))
         stage = Stage(server, victim)
         await stage.calm()
         sys.stdout.write(f"\n{HEADER}\n")

@@ -21,8 +21,10 @@ GROUPS = {
 }
 
 
-async def _survive(names: tuple[str, ...], url: str, folder: Path, *, is_heavy: bool = False) -> None:
-    async with staged(url, folder) as stage:
+async def _survive(
+    names: tuple[str, ...], url: str, folder: Path, *, is_heavy: bool = False, schedulers: int = 0
+) -> None:
+    async with staged(url, folder, schedulers=schedulers) as stage:
         for name in names:
             if not stage.is_lost:
                 await stage.attack(name, is_heavy=is_heavy)
@@ -41,3 +43,10 @@ async def test_the_victim_feels_nothing(group: str, database_url: str, tmp_path:
 async def test_the_victim_feels_nothing_of_a_heavier_attack(name: str, database_url: str, tmp_path: Path) -> None:
     assert name in ATTACKS
     await _survive((name,), database_url, tmp_path, is_heavy=True)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", GROUPS["schedules"])
+async def test_a_cluster_does_not_pass_on_what_hangs(name: str, database_url: str, tmp_path: Path) -> None:
+    """Two more schedulers that would take over the partitions of one that stands still."""
+    await _survive((name,), database_url, tmp_path, is_heavy=True, schedulers=2)

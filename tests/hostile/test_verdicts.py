@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from hostile.server import worst_delay
 from hostile.verdicts import LAG_CONSTANT_SECONDS, MEMORY_MB, Call, Delay, Observation, Spread, Tick, Verdict, judge
 
 BEGAN = 1000.5
@@ -84,3 +85,11 @@ def test_a_tick_outside_of_the_window_belongs_to_another_one() -> None:
 def test_percentiles_are_by_the_nearest_rank() -> None:
     values = [float(number) for number in range(1, 201)]
     assert (Spread.of(values).p50, Spread.of(values).p99, Spread.of(values).max) == (100.0, 198.0, 200.0)
+
+
+def test_the_servers_own_delay_is_that_between_two_looks() -> None:
+    before = {0.01: 90.0, 0.1: 95.0, 1.0: 99.0, float("inf"): 100.0}
+    after = {0.01: 190.0, 0.1: 196.0, 1.0: 200.0, float("inf"): 201.0}
+    assert worst_delay(before, after) == 0.1
+    assert worst_delay(before, {**after, float("inf"): 202.0}) == float("inf")
+    assert worst_delay({}, {}) is None
