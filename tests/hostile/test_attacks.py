@@ -9,6 +9,7 @@ import pytest
 
 from hostile.attacks import ATTACKS
 from hostile.stage import HEADER, row_of, staged
+from hostile.verdicts import MEMORY_MB
 
 GROUPS = {
     "schedules": ("yearly_gaps", "rare_recurrences", "gap_crons", "abandoned_previews"),
@@ -30,6 +31,7 @@ async def _survive(
                 await stage.attack(name, is_heavy=is_heavy)
         rows = [row_of(stage.calmness, verdict) for verdict in stage.verdicts]
         assert all(verdict.ok for verdict in stage.verdicts), "\n".join([HEADER, *rows])
+        assert stage.server.memory_mb() - stage.calmness.peak_mb < MEMORY_MB, "it adds up"
         assert "Traceback" not in stage.server.log
 
 

@@ -17,7 +17,7 @@ class Attack:
     """What is done, for how long, and by how many tenants."""
 
     work: Callable[[Scene], Coroutine[Any, Any, None]]
-    seconds: float = 6.0
+    seconds: float = 4.0
     heavy_seconds: float = 20.0
     tenants: int = 1
     memory_mb: float = MEMORY_MB
@@ -40,29 +40,29 @@ def _amplified(seen: Mapping[str, float]) -> str | None:
 
 
 _ALL = (
-    Attack(schedules.yearly_gaps, 9),
-    Attack(schedules.rare_recurrences, 11, heavy_seconds=30),
+    Attack(schedules.yearly_gaps, 7),
+    Attack(schedules.rare_recurrences, 8, heavy_seconds=30),
     Attack(schedules.gap_crons),
     Attack(schedules.abandoned_previews),
-    Attack(bodies.worthless_lines, 8),
+    Attack(bodies.worthless_lines, 6),
     Attack(bodies.worthless_arrays),
-    Attack(bodies.slow_bodies, 8),
+    Attack(bodies.slow_bodies, 5),
     Attack(bodies.amplified_faults, fault=_amplified),
     Attack(bodies.hollow_payloads),
     Attack(connections.header_flood),
     Attack(connections.long_url),
-    Attack(connections.drip_after_refusal, 12, heavy_seconds=30, fault=_stayed_open),
-    Attack(connections.idle_connections, heavy_seconds=30),
+    Attack(connections.drip_after_refusal, 8, heavy_seconds=30, fault=_stayed_open),
+    Attack(connections.idle_connections, 5, heavy_seconds=30),
     Attack(connections.slow_heads),
     Attack(connections.pipelining),
     Attack(connections.metrics_flood),
-    Attack(holding.hanging_targets, 10, tenants=2),
-    Attack(holding.hanging_at_the_victims_host, 8),
-    Attack(holding.long_polls, 8),
-    Attack(holding.label_searches, 10, heavy_seconds=90),
-    Attack(storage.kept_answers, 5),
-    Attack(storage.versions, 5),
-    Attack(storage.queues_and_rules, 5),
-    Attack(storage.api_keys, 5),
+    Attack(holding.hanging_targets, 8, tenants=2),
+    Attack(holding.hanging_at_the_victims_host, 6),
+    Attack(holding.long_polls, 6),
+    Attack(holding.label_searches, 6, heavy_seconds=90),
+    Attack(storage.kept_answers),
+    Attack(storage.versions),
+    Attack(storage.queues_and_rules),
+    Attack(storage.api_keys),
 )
 ATTACKS = {attack.name: attack for attack in _ALL}

@@ -10,7 +10,7 @@ from hostile.attacks.scene import NEW_YORK, WORKER_TARGET, Scene, again_and_agai
 
 GAP_CRON = "{second} 0 2 * 3 0#2"
 """Each tick lies in the hour that New York skips."""
-SOON = timedelta(seconds=6)
+SOON = timedelta(seconds=4)
 AT_ONCE = 8
 
 
@@ -42,7 +42,7 @@ async def rare_recurrences(scene: Scene) -> None:
 
 async def _due_at_once(scene: Scene, recurrence: Callable[[int, datetime], str], count: int) -> None:
     """Create as many as are accepted before they are all due, in the same second."""
-    at = datetime.now(UTC) + SOON * scene.size(1, 3)
+    at = datetime.now(UTC) + SOON * scene.size(1, 4)
     numbers = iter(range(count))
     async with scene.client() as client:
 
