@@ -1,10 +1,12 @@
 """The verdicts can pass, and each can fail: a good observation has no faults, and each way of spoiling it is told."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from hostile.machine import Usage, usage
 from hostile.server import worst_delay
 from hostile.verdicts import LAG_CONSTANT_SECONDS, MEMORY_MB, Call, Delay, Observation, Spread, Tick, Verdict, judge
 
@@ -75,6 +77,25 @@ def test_what_the_harness_itself_was_late_is_not_held_against_the_server() -> No
 def test_a_standstill_of_the_harness_elsewhere_excuses_nothing() -> None:
     stood_still = sorted([*GOOD.delays, Delay(1009.0, 1.4)], key=lambda delay: delay.at)
     assert not verdict(replace(with_tick(GOOD, LATE), delays=stood_still)).ok
+
+
+def test_a_machine_that_others_use_is_given_more_time() -> None:
+    assert verdict(replace(with_tick(GOOD, LATE), slowdown=2.0)).ok
+
+
+def test_others_slow_us_down_by_the_share_that_they_leave() -> None:
+    cores = os.cpu_count() or 1
+    before = Usage(at=0.0, everybody=0.0, own=0.0)
+    assert Usage(at=10.0, everybody=9.0 * cores, own=9.0 * cores).slowdown_since(before) == 1.0
+    assert Usage(at=10.0, everybody=9.0 * cores, own=4.0 * cores).slowdown_since(before) == 2.0
+    assert Usage(at=10.0, everybody=10.0 * cores, own=0.0).slowdown_since(before) == 10.0
+
+
+def test_the_usage_of_this_process_is_its_own() -> None:
+    before = usage([os.getpid()])
+    while usage([os.getpid()]).own < before.own + 0.1:
+        pass
+    assert usage([1 << 30]).own == 0.0
 
 
 def test_a_tick_outside_of_the_window_belongs_to_another_one() -> None:

@@ -1,7 +1,7 @@
 """Judges what a victim went through: pure functions from observations to faults. Observing is not theirs.
 
 The machine may be busy with other things. The harness measures its own event loop all the time: what its own delay
-explains is taken off each lag, and the constant covers what else a loaded machine does.
+explains is taken off each lag. The constant is for a machine of one's own; it grows by the slowdown that others cause.
 """
 
 import math
@@ -59,6 +59,8 @@ class Observation:
     memory_mb: float = 0.0
     """Of the server, when it began."""
     peak_mb: float = 0.0
+    slowdown: float = 1.0
+    """By what others did on the machine."""
     server_delay_seconds: float | None = None
     """The longest time for which the server's loop stood still, as its metrics tell."""
 
@@ -114,6 +116,7 @@ class Verdict:
     failed_calls: int
     grown_mb: float
     server_delay_seconds: float | None
+    slowdown: float
     seen: dict[str, float] = field(default_factory=dict)
     """What the attacker counted."""
 
@@ -128,10 +131,10 @@ def judge(
     attacked: Observation,
     *,
     memory_mb: float = MEMORY_MB,
-    constant_seconds: float = LAG_CONSTANT_SECONDS,
     seen: dict[str, float] | None = None,
 ) -> Verdict:
     """Whether a victim under attack was served as when it was calm."""
+    constant_seconds = LAG_CONSTANT_SECONDS * attacked.slowdown
     missed, failed = missed_ticks(attacked), failed_calls(attacked)
     faults = [
         *missed,
@@ -150,6 +153,7 @@ def judge(
         len(failed),
         attacked.peak_mb - attacked.memory_mb,
         attacked.server_delay_seconds,
+        attacked.slowdown,
         seen or {},
     )
 

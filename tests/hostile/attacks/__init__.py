@@ -8,7 +8,7 @@ from hostile.attacks import bodies, connections, holding, schedules, storage
 from hostile.attacks.scene import Scene
 from hostile.verdicts import MEMORY_MB
 
-MOST_AMPLIFIED = 10
+MOST_AMPLIFIED = 16
 """How many times as long as the request the verdicts on a batch may be."""
 
 

@@ -75,6 +75,9 @@ class Scene:
             raise
         try:
             yield reader, writer
+        except BROKEN:
+            self.seen["closed by the server"] += 1
+            raise
         finally:
             with suppress(OSError):
                 writer.transport.abort()
