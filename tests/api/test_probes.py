@@ -1,8 +1,12 @@
+import re
+import time
+
 import asyncpg
 import httpx
 import pytest
 
 from api.callers import Caller, Callers
+from engine import until
 from evertick.api.server import ApiServer, CannotListen
 
 
@@ -46,6 +50,28 @@ async def test_metrics_are_as_prometheus_reads_them(anybody: httpx.AsyncClient, 
     assert 'evertick_http_requests_total{operation="create_job",status="201"} 1.0' in answer.text
     assert "evertick_ready_attempts 0.0" in answer.text
     assert "evertick_unheld_partitions 256.0" in answer.text
+
+
+async def test_metrics_tell_how_late_the_event_loop_is(anybody: httpx.AsyncClient) -> None:
+    """The server shares this loop, so what blocks the test blocks the server."""
+
+    async def at_most(seconds: str) -> tuple[float, float]:
+        text = (await anybody.get("/metrics")).text
+        name = "evertick_event_loop_delay_seconds"
+        (within,) = re.findall(rf'^{name}_bucket{{le="{seconds}"}} (\S+)$', text, re.MULTILINE)
+        (total,) = re.findall(rf"^{name}_count (\S+)$", text, re.MULTILINE)
+        return float(within), float(total)
+
+    async def is_measured() -> bool:
+        return (await at_most("0.25"))[1] > 0
+
+    async def is_seen() -> bool:
+        within, total = await at_most("0.25")
+        return total > within
+
+    await until(is_measured)
+    time.sleep(0.5)  # noqa: ASYNC251 - what must not be done on a loop
+    await until(is_seen)
 
 
 @pytest.mark.usefixtures("scheduler")

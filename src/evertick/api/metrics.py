@@ -36,6 +36,12 @@ class Metrics:
             ("reason",),
             registry=self._registry,
         )
+        self._loop_delay = Histogram(
+            "evertick_event_loop_delay_seconds",
+            "How late the event loop of this process comes to what is due, measured ten times a second",
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
         self._polls = self._gauge("long_polls", "Long polls that wait here for work")
         self._ready = self._gauge("ready_attempts", "Attempts that wait for a worker")
         self._leased = self._gauge("leases", "Leases that workers hold")
@@ -50,6 +56,9 @@ class Metrics:
 
     def refuse_connection(self, reason: str) -> None:
         self._refused.labels(reason).inc()
+
+    def observe_loop_delay(self, seconds: float) -> None:
+        self._loop_delay.observe(seconds)
 
     def show(self, standing: "Standing", polls: int) -> bytes:
         self._polls.set(polls)

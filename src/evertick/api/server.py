@@ -20,6 +20,7 @@ from evertick.domain.errors import EvertickError
 from evertick.runtime import patience
 from evertick.runtime.descriptors import descriptor_limit
 from evertick.runtime.loop import Loop
+from evertick.runtime.loop_delay import LoopDelay
 from evertick.runtime.wakeups import Notifier
 from evertick.store.database import Pool, close_pool, open_pool
 from evertick.usecases import idempotency
@@ -135,6 +136,9 @@ class ApiServer:
         )
         pruning.start()
         self._stack.push_async_callback(pruning.stop)
+        delay = LoopDelay(services.metrics.observe_loop_delay)
+        delay.start()
+        self._stack.push_async_callback(delay.stop)
         return services
 
     def _limits(self, services: Services) -> ConnectionLimits:

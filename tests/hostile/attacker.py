@@ -1,0 +1,51 @@
+"""One attack as a process: `python -m hostile.attacker NAME SCENE` carries it out and prints what came of it as JSON.
+
+It gives way to the other processes of the machine: on a network the attacker's machine is another one.
+"""
+
+import asyncio
+import json
+import os
+import resource
+import sys
+import threading
+
+import uvloop
+
+from hostile.attacks import ATTACKS
+from hostile.attacks.scene import Scene
+
+NICE = 5
+LONGER = 3
+"""On a busy machine an attack may go on for so many times its length until something came of it."""
+GRACE_SECONDS = 0.5
+
+
+def _end(scene: Scene) -> None:
+    """Tell what was counted, and drop all connections as a machine does that is switched off."""
+    sys.stdout.write(json.dumps(dict(scene.seen)))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+async def _attack(name: str, seconds: float, scene: Scene) -> None:
+    attacking = asyncio.create_task(ATTACKS[name].work(scene))
+    for _ in range(LONGER):
+        done, _ = await asyncio.wait([attacking], timeout=seconds)
+        if done or scene.seen:
+            break
+    if attacking.done():
+        attacking.result()
+    _end(scene)
+
+
+if __name__ == "__main__":
+    os.nice(NICE)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    attacked, limit = Scene(**json.loads(sys.argv[3])), float(sys.argv[2])
+    # Thousands of connections do not let themselves be closed in order soon enough.
+    switch = threading.Timer(LONGER * limit + GRACE_SECONDS, _end, [attacked])
+    switch.daemon = True
+    switch.start()
+    uvloop.run(_attack(sys.argv[1], limit, attacked))

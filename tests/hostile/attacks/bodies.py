@@ -1,0 +1,81 @@
+"""Bodies that cost much to read, to keep or to refuse. All need a key."""
+
+import asyncio
+
+from hostile.attacks.scene import WORKER_TARGET, Scene, again_and_again, all_of, lines_of
+
+BATCH_BYTES = 33_554_432
+NDJSON = {"Content-Type": "application/x-ndjson"}
+JSON = {"Content-Type": "application/json"}
+
+
+async def worthless_lines(scene: Scene) -> None:
+    """Batches as large as they may be: lines that are no JSON, empty lines, one huge line."""
+    await _batches(scene, [(b"x\n" * (BATCH_BYTES // 2), NDJSON), (b"\n" * BATCH_BYTES, NDJSON)])
+
+
+async def worthless_arrays(scene: Scene) -> None:
+    """Deep and wide arrays, one huge line."""
+    wide = b"[" + b"[]," * (BATCH_BYTES // 3 - 2) + b"[]]"
+    deep = b"[" * (BATCH_BYTES // 2) + b"]" * (BATCH_BYTES // 2)
+    await _batches(scene, [(wide, JSON), (deep, JSON), (b'"' + b"x" * (BATCH_BYTES - 2) + b'"', NDJSON)])
+
+
+async def _batches(scene: Scene, bodies: list[tuple[bytes, dict[str, str]]]) -> None:
+    async with scene.client() as client:
+
+        async def send() -> None:
+            for body, headers in bodies:
+                scene.count(await client.post("/jobs:batch", content=body, headers=headers))
+
+        await asyncio.gather(*(again_and_again(send) for _ in range(scene.size(1, 4))))
+
+
+async def slow_bodies(scene: Scene) -> None:
+    """Large bodies of which the last bytes come one by one."""
+    size = 31 * 1_048_576
+    part = b"[]," * 21_845
+
+    async def send() -> None:
+        head = scene.head("POST", "/api/v1/jobs:batch", scene.keys[0], Content_Length=size, **JSON_HEAD)
+        async with scene.connection() as (_, writer):
+            writer.write(head)
+            for _ in range(size // len(part)):
+                writer.write(part)
+                await writer.drain()
+            scene.seen["bodies nearly sent"] += 1
+            while True:
+                await asyncio.sleep(0.5)
+                writer.write(b" ")
+                await writer.drain()
+
+    await all_of(send() for _ in range(20))
+    await asyncio.Event().wait()
+
+
+JSON_HEAD = {"Content_Type": "application/json"}
+
+
+async def amplified_faults(scene: Scene) -> None:
+    """A small batch of which each line has as many faults as fit."""
+    fields = {chr(number): 0 for number in range(ord("a"), ord("a") + 10)}
+    body = lines_of([fields] * 10_000)
+    async with scene.client() as client:
+
+        async def send() -> None:
+            scene.count(await client.post("/jobs:batch", content=body, headers=NDJSON))
+            scene.seen["sent KB"] = len(body) // 1024
+
+        await again_and_again(send)
+
+
+async def hollow_payloads(scene: Scene) -> None:
+    """Payloads of nothing but brackets, as many as a body may have."""
+    hollow = b"[" + b"[]," * 349_000 + b"[]]"
+    job = lines_of([{"schedule": "manual", "target": WORKER_TARGET}])[:-2] + b', "payload": ' + hollow + b"}"
+    async with scene.client() as client:
+
+        async def send() -> None:
+            scene.count(await client.post("/jobs", content=job, headers=JSON))
+
+        await asyncio.gather(*(again_and_again(send) for _ in range(4)))
