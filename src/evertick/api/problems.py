@@ -14,6 +14,7 @@ from evertick.usecases.errors import (
     KeyEnded,
     NameTaken,
     NotFound,
+    QuotaReached,
     RunFinished,
     RunUnfinished,
     TenantNameTaken,
@@ -122,6 +123,8 @@ def problem_of(error: Exception, request_id: str) -> Problem:  # noqa: PLR0911 -
             return error
         case NotFound():
             return Problem(Kind.NOT_FOUND, str(error))
+        case QuotaReached():
+            return over_quota(error.refused)
         case NameTaken() | TenantNameTaken():
             return Problem(Kind.NAME_TAKEN, str(error), [Fault("/name", error.reason)])
         case VersionConflict():

@@ -15,10 +15,8 @@ from evertick.api.punctuality import PunctualProtocol
 from evertick.api.services import Services
 from evertick.domain.errors import EvertickError
 from evertick.runtime import patience
-from evertick.runtime.loop import Loop
 from evertick.runtime.wakeups import Notifier
 from evertick.store.database import Pool, close_pool, open_pool
-from evertick.usecases import idempotency
 from evertick.usecases.keys import KeyRing
 from evertick.usecases.quotas import Quotas
 
@@ -30,7 +28,6 @@ CONNECTIONS = 16
 RESERVED_CONNECTIONS = 4
 """For pull workers, for keys and for probes: whatever requests of one tenant wait for, leases must not run out."""
 GRACE_SECONDS = 10
-PRUNE_SECONDS = 3600.0
 
 
 class CannotListen(EvertickError):  # noqa: N818 - says what is wrong
@@ -100,8 +97,7 @@ class ApiServer:
         doorbell = Doorbell(self._url)
         doorbell.start()
         self._stack.push_async_callback(doorbell.stop)
-        pruning = Loop("prune answers", lambda: _prune(services))
-        services = Services(
+        return Services(
             pool=pool,
             reserved=reserved,
             notifier=notifier,
@@ -112,9 +108,6 @@ class ApiServer:
             lease_time=self._lease_time,
             lifetime=self._lifetime,
         )
-        pruning.start()
-        self._stack.push_async_callback(pruning.stop)
-        return services
 
     async def _pool(self, connections: int) -> Pool:
         pool = await open_pool(self._url, min_size=1, max_size=connections, patience=patience.API)
@@ -141,11 +134,6 @@ class _Server(uvicorn.Server):
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         await self._serve(sockets)
-
-
-async def _prune(services: Services) -> float:
-    await idempotency.prune(services.pool)
-    return PRUNE_SECONDS
 
 
 def _listen(host: str, port: int) -> socket.socket:

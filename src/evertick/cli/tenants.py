@@ -35,6 +35,9 @@ class Limits(NamedTuple):
     shortest_interval_seconds: Annotated[
         float | None, _option("--shortest-interval-seconds", "The least interval of its schedules.")
     ] = None
+    storage_quota_bytes: Annotated[
+        int | None, _option("--storage-quota-bytes", "Bytes that its jobs, and as many that its kept answers may take.")
+    ] = None
 
     @property
     def given(self) -> dict[str, float]:

@@ -27,6 +27,7 @@ class TenantRow(NamedTuple):
     running_quota: int
     ready_quota: int
     shortest_interval_seconds: float
+    storage_quota_bytes: int
     is_host: bool
 
 
@@ -39,6 +40,7 @@ EDITABLE = (
     "running_quota",
     "ready_quota",
     "shortest_interval_seconds",
+    "storage_quota_bytes",
 )
 
 

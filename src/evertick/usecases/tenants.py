@@ -18,6 +18,8 @@ from evertick.usecases.errors import TenantNameTaken, TenantNotFound
 
 DEFAULT_PER_PAGE = 50
 _MOST = 2**31 - 1
+MOST_BYTES = 2**53
+"""So much any client can read as a number."""
 LIMITS: Mapping[str, tuple[int, int]] = {
     "weight": (1, 1000),
     "fanout": (1, PARTITIONS),
@@ -27,6 +29,7 @@ LIMITS: Mapping[str, tuple[int, int]] = {
     "running_quota": (0, _MOST),
     "ready_quota": (0, _MOST),
     "shortest_interval_seconds": (0, 86_400),
+    "storage_quota_bytes": (0, MOST_BYTES),
 }
 """Of what can be changed, the least and the most."""
 
@@ -46,6 +49,7 @@ class TenantView:
     running_quota: int
     ready_quota: int
     shortest_interval_seconds: float
+    storage_quota_bytes: int
 
 
 async def create(connection: Connection, name: str, changes: Mapping[str, float]) -> TenantView:
@@ -111,6 +115,7 @@ def quota_of(row: TenantRow) -> Quota:
         submit=Rate(row.submits_per_second, row.submit_burst),
         running=row.running_quota,
         ready=row.ready_quota,
+        storage_bytes=row.storage_quota_bytes,
     )
 
 
@@ -131,6 +136,7 @@ def view_of(row: TenantRow) -> TenantView:
         running_quota=row.running_quota,
         ready_quota=row.ready_quota,
         shortest_interval_seconds=row.shortest_interval_seconds,
+        storage_quota_bytes=row.storage_quota_bytes,
     )
 
 

@@ -109,6 +109,7 @@ class Tenant(Struct, frozen=True, kw_only=True):
     running_quota: int
     ready_quota: int
     shortest_interval_seconds: float = 0.0
+    storage_quota_bytes: int = 0
 
 
 class NewTenant(Tenant, frozen=True, kw_only=True):
