@@ -8,7 +8,8 @@ import pytest
 from api.callers import JOB, Caller, Callers, is_problem
 from api.processes import served
 from engine import until
-from evertick.usecases import idempotency
+from evertick.roles.janitor import Janitor
+from evertick.store import quotas
 
 KEY = {"Idempotency-Key": "order-66"}
 
@@ -84,11 +85,14 @@ async def test_a_key_that_cannot_be_is_refused(admin: Caller, key: str) -> None:
 
 async def test_answers_are_forgotten_after_a_day(admin: Caller, pool: asyncpg.Pool) -> None:
     await admin.post("/jobs", json=JOB, headers=KEY)
-    await idempotency.prune(pool)
+    janitor = Janitor(pool)
+    await janitor.keep_house()
     assert await pool.fetchval("SELECT count(*) FROM idempotency_keys") == 1
+    assert (await quotas.stored(pool, 1)).answer_bytes > 0
     await pool.execute("UPDATE idempotency_keys SET answered_at = clock_at() - interval '25 hours'")
-    await idempotency.prune(pool)
+    assert (await janitor.keep_house()).answers_forgotten == 1
     assert await pool.fetchval("SELECT count(*) FROM idempotency_keys") == 0
+    assert (await quotas.stored(pool, 1)).answer_bytes == 0
 
 
 async def test_a_server_killed_between_create_and_answer_leaves_one_job_after_a_retry(

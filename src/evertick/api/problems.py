@@ -15,6 +15,7 @@ from evertick.usecases.errors import (
     KeyEnded,
     NameTaken,
     NotFound,
+    QuotaReached,
     RunFinished,
     RunUnfinished,
     TenantNameTaken,
@@ -140,6 +141,8 @@ def problem_of(error: Exception, request_id: str) -> Problem:  # noqa: C901, PLR
             return Problem(Kind.MALFORMED, "the client hung up before the answer")
         case NotFound():
             return Problem(Kind.NOT_FOUND, str(error))
+        case QuotaReached():
+            return over_quota(error.refused)
         case NameTaken() | TenantNameTaken():
             return Problem(Kind.NAME_TAKEN, str(error), [Fault("/name", error.reason)])
         case VersionConflict():

@@ -23,7 +23,6 @@ from evertick.runtime.loop import Loop
 from evertick.runtime.loop_delay import LoopDelay
 from evertick.runtime.wakeups import Notifier
 from evertick.store.database import Pool, close_pool, open_pool
-from evertick.usecases import idempotency
 from evertick.usecases.keys import KeyRing
 from evertick.usecases.quotas import Quotas
 
@@ -35,7 +34,6 @@ CONNECTIONS = 16
 RESERVED_CONNECTIONS = 4
 """For pull workers, for keys and for probes: whatever requests of one tenant wait for, leases must not run out."""
 GRACE_SECONDS = 10
-PRUNE_SECONDS = 3600.0
 MAX_CONNECTIONS = 4096
 MAX_CONNECTIONS_PER_ADDRESS = 1024
 BACKLOG = 1024
@@ -121,7 +119,6 @@ class ApiServer:
         doorbell = Doorbell(self._url)
         doorbell.start()
         self._stack.push_async_callback(doorbell.stop)
-        pruning = Loop("prune answers", lambda: _prune(services))
         services = Services(
             pool=pool,
             reserved=reserved,
@@ -134,8 +131,6 @@ class ApiServer:
             lifetime=self._lifetime,
             bodies=self._bodies,
         )
-        pruning.start()
-        self._stack.push_async_callback(pruning.stop)
         delay = LoopDelay(services.metrics.observe_loop_delay)
         delay.start()
         self._stack.push_async_callback(delay.stop)
@@ -181,11 +176,6 @@ class _Server(uvicorn.Server):
 async def _sweep(limits: ConnectionLimits) -> float:
     limits.sweep()
     return connections.SWEEP_SECONDS
-
-
-async def _prune(services: Services) -> float:
-    await idempotency.prune(services.pool)
-    return PRUNE_SECONDS
 
 
 def _listen(host: str, port: int) -> socket.socket:

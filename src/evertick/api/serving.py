@@ -90,7 +90,7 @@ def _call_of(visit: Visit, caller: Caller, reservation: Reservation, *, reserved
 
 async def _admitted(operation: Operation, call: Call, given: Mapping[str, Any]) -> Answer:
     """Act within the quotas."""
-    cost = operation.cost(given.get("body")) if operation.cost else None
+    cost = _cost_of(operation, call, given.get("body"))
     if cost is not None:
         if operation.replaces is not None and await operation.replaces(call):
             cost = replace(cost, jobs=0)
@@ -107,6 +107,19 @@ async def _admitted(operation: Operation, call: Call, given: Mapping[str, Any]) 
     for follow in call.afterwards:
         follow()
     return done
+
+
+def _cost_of(operation: Operation, call: Call, body: Any) -> Request | None:
+    """What a request draws from the quotas: at least its entry in the audit log, and its answer if that is kept.
+
+    A deletion makes room, and draws nothing.
+    """
+    keeps_answer = call.asked is not None
+    if operation.cost is not None:
+        return replace(operation.cost(body), is_stored=operation.is_change, keeps_answer=keeps_answer)
+    if operation.is_change and operation.method != "DELETE":
+        return Request(is_stored=False, keeps_answer=keeps_answer)
+    return Request(submits=0, is_stored=False, keeps_answer=True) if keeps_answer else None
 
 
 async def _act(operation: Operation, call: Call, given: Mapping[str, Any]) -> Answer:

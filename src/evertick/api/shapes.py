@@ -183,6 +183,7 @@ class TenantRequest(Struct, forbid_unknown_fields=True):
     ready_quota: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     shortest_interval_seconds: Annotated[float, Meta(ge=0, le=86_400)] | None = None
     http_timeout_max_seconds: Annotated[int, Meta(ge=1, le=3600)] | None = None
+    storage_quota_bytes: Annotated[int, Meta(ge=0, le=2**53)] | None = None
 
 
 class TenantPatch(Struct, forbid_unknown_fields=True):
@@ -195,6 +196,7 @@ class TenantPatch(Struct, forbid_unknown_fields=True):
     ready_quota: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     shortest_interval_seconds: Annotated[float, Meta(ge=0, le=86_400)] | None = None
     http_timeout_max_seconds: Annotated[int, Meta(ge=1, le=3600)] | None = None
+    storage_quota_bytes: Annotated[int, Meta(ge=0, le=2**53)] | None = None
 
 
 class KeyRequest(Struct, forbid_unknown_fields=True):

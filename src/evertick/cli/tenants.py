@@ -38,6 +38,9 @@ class Limits(NamedTuple):
     http_timeout_max_seconds: Annotated[
         int | None, _option("--http-timeout-max-seconds", "How long one of its webhooks may take, at most 3600.")
     ] = None
+    storage_quota_bytes: Annotated[
+        int | None, _option("--storage-quota-bytes", "Bytes that its jobs, and as many that its kept answers may take.")
+    ] = None
 
     @property
     def given(self) -> dict[str, float]:

@@ -14,6 +14,8 @@ from evertick.domain.errors import require_at_least
 # who obey do not add to the load, short enough that they notice room soon after it appears.
 RUNNING_WAIT = timedelta(seconds=1)
 READY_WAIT = timedelta(seconds=5)
+ANSWERS_WAIT = timedelta(minutes=10)
+"""Kept answers go when they are a day old: some do so all the time."""
 
 # One request in allowance units. Each microsecond adds `per_second` units, so all arithmetic is in integers.
 _ONE = 1_000_000
@@ -27,6 +29,10 @@ class QuotaName(StrEnum):
     SUBMIT_BURST = "submit_burst"  # submissions in one request
     RUNNING = "running"  # runs at once
     READY = "ready"  # attempts waiting in lanes: overload
+    STORAGE = "storage"  # bytes of jobs, their versions and the audit log
+    KEPT_ANSWERS = "kept_answers"  # bytes of answers that are kept for who asks again
+    API_KEYS = "api_keys"  # keys that have not ended
+    QUEUES = "queues"  # queues that something refers to
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +96,13 @@ class Quota:
     submit: Rate = Rate(per_second=1_000, burst=10_000)
     running: int = 1_000
     ready: int = 1_000_000
+    storage_bytes: int = 10 * 2**30  # of jobs; as much again of kept answers
 
     def __post_init__(self) -> None:
         require_at_least("jobs", self.jobs, 0)
         require_at_least("running", self.running, 0)
         require_at_least("ready", self.ready, 0)
+        require_at_least("storage_bytes", self.storage_bytes, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +113,8 @@ class Usage:
     running: int
     ready: int
     allowance: Allowance
+    storage_bytes: int = 0
+    answer_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +124,8 @@ class Request:
     submits: int = 1  # creations, edits, triggers, replays
     jobs: int = 0  # jobs that would exist in addition
     runs: int = 0  # runs due at once: a trigger, a replay, a job scheduled `now`
+    is_stored: bool = True  # it stores more than its entry in the audit log
+    keeps_answer: bool = False  # it has an Idempotency-Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +163,9 @@ def admit(quota: Quota, usage: Usage, request: Request, now_us: int) -> Verdict:
     """The first limit that stands in the way speaks; the allowance is drawn only when none does."""
     if request.jobs and usage.jobs + request.jobs > quota.jobs:
         return Refused(QuotaName.JOBS, quota.jobs)
+    full_storage = _no_storage_for(quota, usage, request)
+    if full_storage is not None:
+        return full_storage
     # Only runs due at once can overload: a job for later waits in the timers table, which is the buffer.
     blocked = _no_room_for(quota, usage, request.runs) if request.runs else None
     if blocked is not None:
@@ -164,6 +179,17 @@ def admit(quota: Quota, usage: Usage, request: Request, now_us: int) -> Verdict:
             return Refused(QuotaName.SUBMIT_BURST, quota.submit.burst)
         case never:
             assert_never(never)
+
+
+def _no_storage_for(quota: Quota, usage: Usage, request: Request) -> Throttled | Refused | None:
+    if request.is_stored and usage.storage_bytes >= quota.storage_bytes:
+        return Refused(QuotaName.STORAGE, quota.storage_bytes)
+    # Whoever is over the quota can still pause and cancel, for a long time, though not for ever.
+    if usage.storage_bytes > 2 * quota.storage_bytes:
+        return Refused(QuotaName.STORAGE, quota.storage_bytes)
+    if request.keeps_answer and usage.answer_bytes >= quota.storage_bytes:
+        return Throttled(QuotaName.KEPT_ANSWERS, ANSWERS_WAIT)
+    return None
 
 
 def _no_room_for(quota: Quota, usage: Usage, runs: int) -> Throttled | Refused | None:

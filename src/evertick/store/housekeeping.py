@@ -1,8 +1,8 @@
-"""Housekeeping: days of the ledgers, rows that age, finished one-offs, lost timers, statistics. For the janitor."""
+"""Housekeeping: days, rows that age, what nothing refers to, storage, lost timers, statistics. For the janitor."""
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import NamedTuple
 
 import asyncpg
@@ -16,8 +16,14 @@ _LOCK = int.from_bytes(b"janitor", "big")
 _ANALYZE_SECONDS = 60 * 60
 """Reading samples of many large days may take long, and nobody waits for it."""
 
-AGEING = ("gaps", "withdrawals", "requested_runs")
+AGEING = ("gaps", "withdrawals", "requested_runs", "audit_log", "api_keys")
 """Tables whose rows go when they are older than history is kept."""
+
+
+MOST_LOOKED_AT = 10_000
+"""Runs of a job that one check of a version looks at."""
+QUEUES_KEPT = 100
+"""A tenant with no more queues than this keeps them: looking for unused ones reads all its jobs."""
 
 
 class ExpiredDay(NamedTuple):
@@ -66,6 +72,21 @@ class Healing(NamedTuple):
     job_id: int
     fire_at: datetime | None
     due_at: datetime | None
+
+
+class CheckedVersions(NamedTuple):
+    """How many superseded versions were looked at, emptied and removed."""
+
+    checked: int
+    emptied: int
+    removed: int
+
+
+class RulesPage(NamedTuple):
+    """Some rules: the last of them, None after the last page, and how many were removed."""
+
+    last_id: int | None
+    removed: int
 
 
 class Healed(NamedTuple):
@@ -127,6 +148,48 @@ async def drop_day(pool: Pool, day: date) -> bool:
 async def prune(pool: Pool, table: str, before_at: datetime, most: int) -> int:
     """Remove some of the rows of one of `AGEING` that are older than an instant, and say how many."""
     return _count(await _SQL[f"prune_{table}"].execute(pool, before_at=before_at, most=most))
+
+
+async def prune_answers(pool: Pool, before_at: datetime, most: int) -> int:
+    """Forget some of the answers that were kept since before an instant, and say how many."""
+    return _count(await _SQL["prune_answers"].execute(pool, before_at=before_at, most=most))
+
+
+async def check_versions(pool: Pool, now_at: datetime, history: timedelta, most: int) -> CheckedVersions:
+    """Empty or remove those of some superseded versions that no run needs."""
+    row = await _SQL["check_versions"].fetchrow(
+        pool,
+        now_at=now_at,
+        history_seconds=history.total_seconds(),
+        most=most,
+        most_looked_at=MOST_LOOKED_AT,
+    )
+    assert row is not None
+    return CheckedVersions(*row)
+
+
+async def sweep_rules(pool: Pool, now_at: datetime, after_id: int, most: int) -> RulesPage:
+    """Of a page of rules, mark those that nothing refers to, and remove those that were marked an hour ago."""
+    row = await _SQL["sweep_rules"].fetchrow(pool, now_at=now_at, after_id=after_id, most=most)
+    assert row is not None
+    return RulesPage(*row)
+
+
+async def crowded_tenants(pool: Pool) -> list[int]:
+    """Tenants whose queues are worth sweeping."""
+    return [row["tenant_id"] for row in await _SQL["crowded_tenants"].fetch(pool, least=QUEUES_KEPT)]
+
+
+async def sweep_queues(pool: Pool, now_at: datetime, tenant_id: int) -> int:
+    """Mark a tenant's queues that nothing refers to, remove those that were marked an hour ago, and say how many."""
+    removed: int = await _SQL["sweep_queues"].fetchval(pool, now_at=now_at, tenant_id=tenant_id)
+    return removed
+
+
+async def sum_storage(pool: Pool, most: int) -> int:
+    """Add some changes of tenants' storage to the sums, and say how many."""
+    summed: int = await _SQL["sum_storage"].fetchval(pool, most=most)
+    return summed
 
 
 async def purge_jobs(pool: Pool, before_at: datetime, most: int) -> int:

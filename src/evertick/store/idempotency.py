@@ -1,7 +1,6 @@
 """Answers that are kept for who asks twice. Called by the use cases, in the transaction of what they answer."""
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import NamedTuple
 
 from evertick.store import statements
@@ -35,8 +34,3 @@ async def keep(connection: Connection, tenant_id: int, answers: Mapping[str, Kep
     names = ("requests", "statuses", "headers", "bodies")
     columns = dict(zip(names, zip(*answers.values(), strict=True), strict=True))
     await _SQL["keep"].execute(connection, tenant_id=tenant_id, keys=list(answers), **columns)
-
-
-async def prune(connection: Connection, age: timedelta) -> None:
-    """Forget answers older than this."""
-    await _SQL["prune"].execute(connection, seconds=age.total_seconds())

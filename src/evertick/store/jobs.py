@@ -17,6 +17,10 @@ from evertick.store.statements import Connection
 _SQL = statements.load("jobs")
 
 
+MOST_LOOKED_AT = 10_000
+"""Jobs that one page looks at, so that a search for what hardly any job has costs no more than any other page."""
+
+
 class NumbersTaken(EvertickError):  # noqa: N818 - says what is wrong
     """Other jobs have the numbers that were drawn for new ones: a fail-over lost the draw and issued them again."""
 
@@ -121,6 +125,13 @@ class Filter(NamedTuple):
     queue: str | None = None
 
 
+class Found(NamedTuple):
+    """Jobs that fit. `last_looked_at`: if they are fewer than was asked for, where to go on; None at the end."""
+
+    job_ids: list[int]
+    last_looked_at: int | None
+
+
 async def numbers(connection: Connection, count: int) -> tuple[datetime, list[int]]:
     """The database's time, and numbers for new jobs."""
     row = await _SQL["numbers"].fetchrow(connection, count=count)
@@ -135,6 +146,12 @@ async def add_rules(connection: Connection, canonicals: Mapping[bytes, str]) -> 
 def places_of(jobs: Iterable[NewJob]) -> set[Place]:
     found = {(job.queue, partition_of(job.job_id), job.priority) for job in jobs}
     return {Place(*place) for place in found}
+
+
+async def queues_with(connection: Connection, tenant_id: int, names: Collection[str]) -> int:
+    """How many queues a tenant would have together with these."""
+    count: int = await _SQL["queues_with"].fetchval(connection, tenant_id=tenant_id, names=list(names))
+    return count
 
 
 async def add_places(connection: Connection, tenant_id: int, places: Collection[Place]) -> None:
@@ -223,9 +240,17 @@ async def view(connection: Connection, tenant_id: int, job_ids: Sequence[int]) -
     return [JobRow(*row) for row in await _SQL["view"].fetch(connection, tenant_id=tenant_id, job_ids=job_ids)]
 
 
-async def page(connection: Connection, tenant_id: int, wanted: Filter, *, after: int, most: int) -> list[int]:
-    rows = await _SQL["page"].fetch(connection, tenant_id=tenant_id, after=after, most=most, **wanted._asdict())
-    return [row["job_id"] for row in rows]
+async def page(connection: Connection, tenant_id: int, wanted: Filter, *, after: int, most: int) -> Found:
+    """Those of a tenant's next jobs that fit. Of a long list it looks at the beginning only."""
+    rows = await _SQL["page"].fetch(
+        connection, tenant_id=tenant_id, after=after, most=most, most_looked_at=MOST_LOOKED_AT, **wanted._asdict()
+    )
+    last_looked_at = None
+    if len(rows) < most:
+        last_looked_at = await _SQL["last_looked_at"].fetchval(
+            connection, tenant_id=tenant_id, after=after, most_looked_at=MOST_LOOKED_AT
+        )
+    return Found([row["job_id"] for row in rows], last_looked_at)
 
 
 async def named(connection: Connection, tenant_id: int, name: str) -> int | None:

@@ -4,7 +4,6 @@ from datetime import datetime
 from typing import NamedTuple
 
 from evertick.store import statements
-from evertick.store.database import Session
 from evertick.store.statements import Connection
 from evertick.store.tenants import TenantRow
 
@@ -90,9 +89,15 @@ async def replace(connection: Connection, key_id: int, seconds: float) -> bool:
     return await _SQL["replace"].fetchval(connection, key_id=key_id, seconds=seconds) is not None
 
 
-async def lock_tenant(connection: Session, tenant_id: int) -> None:
+async def lock_tenant(connection: Connection, tenant_id: int) -> None:
     """Wait for whoever makes keys for the tenant, until the transaction ends."""
     await _SQL["lock_tenant"].execute(connection, tenant_id=tenant_id)
+
+
+async def live(connection: Connection, tenant_id: int, most: int) -> int:
+    """How many keys of a tenant have not ended, counted up to a limit."""
+    count: int = await _SQL["live"].fetchval(connection, tenant_id=tenant_id, most=most)
+    return count
 
 
 async def has_any(connection: Connection, tenant_id: int) -> bool:

@@ -15,6 +15,19 @@ class Activity(NamedTuple):
     ready: int
 
 
+class Stored(NamedTuple):
+    """Bytes that a tenant stores: of its jobs with their versions and the audit log, and of kept answers."""
+
+    bytes: int
+    answer_bytes: int
+
+
+async def stored(connection: Connection, tenant_id: int) -> Stored:
+    row = await _SQL["stored"].fetchrow(connection, tenant_id=tenant_id)
+    assert row is not None
+    return Stored(row["bytes"] or 0, row["answer_bytes"] or 0)
+
+
 async def jobs(connection: Connection, tenant_id: int, most: int) -> int:
     """How many jobs a tenant has, counted up to `most`."""
     count: int = await _SQL["jobs"].fetchval(connection, tenant_id=tenant_id, most=most)

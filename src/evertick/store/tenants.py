@@ -28,6 +28,7 @@ class TenantRow(NamedTuple):
     ready_quota: int
     shortest_interval_seconds: float
     http_timeout_max_seconds: int
+    storage_quota_bytes: int
     is_host: bool
 
 
@@ -41,6 +42,7 @@ EDITABLE = (
     "ready_quota",
     "shortest_interval_seconds",
     "http_timeout_max_seconds",
+    "storage_quota_bytes",
 )
 
 

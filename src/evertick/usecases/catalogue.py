@@ -1,23 +1,27 @@
-"""Rules, queues and lanes that jobs refer to: they are added before the jobs, and never removed.
+"""Rules, queues and lanes that jobs refer to: they are added before the jobs, and removed by the janitor.
 
-What this process has added it does not add again. That is only a hint: a fail-over or a restore may have taken away
-what was committed. So no id is kept here. The statement that writes a job looks up all that it refers to, by digest
-and by name, and writes nothing if something is missing.
+What this process has added it does not add again. That is only a hint: a fail-over, a restore or the janitor may have
+taken away what was committed. So no id is kept here. The statement that writes a job looks up all that it refers to, by
+digest and by name, and writes nothing if something is missing.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import NamedTuple, TypeVar
 
+from evertick.domain.admission import QuotaName
 from evertick.domain.errors import EvertickError
 from evertick.domain.policies import Priority
 from evertick.store import jobs
 from evertick.store.database import Pool
 from evertick.store.jobs import Place
 from evertick.store.statements import Connection
+from evertick.usecases.errors import QuotaReached
 
 _T = TypeVar("_T")
 _TRIES = 3
 _MOST = 100_000
+MOST_QUEUES = 1000
+"""Of one tenant. Each has up to three lanes on each partition of the tenant, and reading its runs goes through all."""
 _PRIORITIES = {Priority.HIGH: 0, Priority.NORMAL: 1, Priority.LOW: 2}
 
 
@@ -68,12 +72,17 @@ class Catalogue:
         if canonicals:
             await jobs.add_rules(connection, canonicals)
         if places:
+            await self._check_room(connection, wanted.tenant_id, {place.queue for place in places})
             await jobs.add_places(connection, wanted.tenant_id, places)
         if len(self._digests) + len(self._places) > _MOST:
             self._digests.clear()
             self._places.clear()
         self._digests.update(canonicals)
         self._places.update((wanted.tenant_id, place) for place in places)
+
+    async def _check_room(self, connection: Connection, tenant_id: int, names: Collection[str]) -> None:
+        if await jobs.queues_with(connection, tenant_id, names) > MOST_QUEUES:
+            raise QuotaReached(QuotaName.QUEUES, MOST_QUEUES)
 
     def _forget(self, wanted: References) -> None:
         self._digests.difference_update(wanted.canonicals)

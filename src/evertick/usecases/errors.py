@@ -11,11 +11,13 @@ EvertickError
 ├── VersionConflict       the job was edited since the caller read it
 ├── RunFinished           nothing is left to cancel
 ├── RunUnfinished         nothing is there to repeat yet
+├── QuotaReached          the tenant has as many as it may
 └── InvalidInput
     ├── NameTaken         another job of the tenant has the name
     └── TenantNameTaken   another tenant has the name
 """
 
+from evertick.domain.admission import QuotaName, Refused
 from evertick.domain.errors import EvertickError, InvalidInput
 from evertick.domain.states import RunStatus
 
@@ -97,6 +99,14 @@ class RunUnfinished(EvertickError):  # noqa: N818
         super().__init__(f"run {run_id} is not over yet: {status}")
         self.run_id = run_id
         self.status = status
+
+
+class QuotaReached(EvertickError):  # noqa: N818
+    """The tenant has as many of something as it may."""
+
+    def __init__(self, quota: QuotaName, limit: int) -> None:
+        super().__init__(f"the quota {quota} allows {limit}")
+        self.refused = Refused(quota, limit)
 
 
 class NameTaken(InvalidInput):

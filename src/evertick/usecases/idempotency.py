@@ -11,17 +11,14 @@ An answer that holds a secret is kept sealed, by a key that the database never s
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import timedelta
 from typing import NamedTuple, TypeAlias
 
 from evertick.store import idempotency
-from evertick.store.database import Pool
 from evertick.store.idempotency import Kept
 from evertick.store.sealing import Seal
 from evertick.usecases.context import Tenant
 from evertick.usecases.joining import joined
 
-KEPT_FOR = timedelta(hours=24)
 KEY_MAX_LENGTH = 255
 
 
@@ -90,11 +87,6 @@ async def earlier(tenant: Tenant, asked: Sequence[Asked]) -> list[Answer | Other
     """The answers that were given already, if any were. Cheaper than to act, and never over a quota."""
     kept = await idempotency.find(tenant.pool, tenant.tenant_id, [each.key for each in asked])
     return [_repeated(tenant, kept[each.key], each) if each.key in kept else None for each in asked]
-
-
-async def prune(pool: Pool) -> None:
-    """Forget answers that nobody will ask for any more."""
-    await idempotency.prune(pool, KEPT_FOR)
 
 
 def _kept(tenant_id: int, asked: Asked, answer: Answer) -> Kept:

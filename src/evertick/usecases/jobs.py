@@ -55,10 +55,14 @@ async def list_jobs(  # noqa: PLR0913 - as many filters as there are
     limit: int = DEFAULT_PER_PAGE,
     cursor: str | None = None,
 ) -> Page[Job]:
-    """Jobs in the order of their ids, which no write changes. `labels` must all be there with these values."""
+    """Jobs in the order of their ids, which no write changes. `labels` must all be there with these values.
+
+    A page looks at a limited number of jobs, so it may have few or none though more follow.
+    """
     most = checked_limit(limit)
     after = -1 if cursor is None else checked_cursor(cursor, lambda text: parse_id(Prefix.JOB, text))
     wanted = jobs.Filter(status, json.dumps(dict(labels or {})), name_prefix, queue)
-    keys = await jobs.page(tenant.pool, tenant.tenant_id, wanted, after=after, most=most + 1)
+    keys, last_looked_at = await jobs.page(tenant.pool, tenant.tenant_id, wanted, after=after, most=most + 1)
     rows = await jobs.view(tenant.pool, tenant.tenant_id, keys[:most])
-    return Page(tuple(map(job_of, rows)), format_id(Prefix.JOB, keys[most - 1]) if len(keys) > most else None)
+    last = keys[most - 1] if len(keys) > most else last_looked_at
+    return Page(tuple(map(job_of, rows)), None if last is None else format_id(Prefix.JOB, last))

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from evertick.domain.access import KEYSPACE, SHOWN_LENGTH, KeyRole, digest_of, is_well_formed, write_key
+from evertick.domain.admission import QuotaName
 from evertick.domain.errors import Fault, InvalidFields, InvalidInput
 from evertick.domain.ids import Prefix, format_id, parse_id
 from evertick.domain.job.values import NAME_MAX_LENGTH, UNSTORABLE
@@ -17,13 +18,15 @@ from evertick.store.keys import KeyRow, NewKey
 from evertick.store.statements import Connection
 from evertick.store.tenants import TenantRow
 from evertick.usecases.context import Page, checked_cursor, checked_limit
-from evertick.usecases.errors import KeyEnded, KeyNotFound
+from evertick.usecases.errors import KeyEnded, KeyNotFound, QuotaReached
 
 DEFAULT_PER_PAGE = 50
 TRUSTED_SECONDS = 5.0
 """For so long a key is let in without another look: a revocation elsewhere is felt that late."""
 MOST_KNOWN = 10_000
 LONGEST_GRACE = timedelta(days=30)
+MOST_KEYS = 1000
+"""Of one tenant that have not ended. Rotating one of so many is allowed: the old one ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,20 @@ class Caller(NamedTuple):
 async def create(
     connection: Connection, tenant_id: int, role: KeyRole, name: str = "", expires_at: datetime | None = None
 ) -> NewSecret:
-    """Make a key for a tenant."""
+    """Make a key for a tenant. In a transaction, all who do so together pass no limit."""
+    await _check_room(connection, tenant_id, MOST_KEYS)
+    return await _create(connection, tenant_id, role, name, expires_at)
+
+
+async def _check_room(connection: Connection, tenant_id: int, most: int) -> None:
+    await keys.lock_tenant(connection, tenant_id)
+    if await keys.live(connection, tenant_id, most) >= most:
+        raise QuotaReached(QuotaName.API_KEYS, MOST_KEYS)
+
+
+async def _create(
+    connection: Connection, tenant_id: int, role: KeyRole, name: str, expires_at: datetime | None
+) -> NewSecret:
     _check_name(name)
     if expires_at is not None and expires_at <= await lanes.clock(connection):
         raise InvalidFields([Fault("/expires_at", "must lie in the future")])
@@ -104,7 +120,8 @@ async def rotate(
         raise InvalidFields([Fault("/grace_seconds", f"must be from 0 to {int(LONGEST_GRACE.total_seconds())}")])
     if not await keys.replace(connection, found.key_id, grace.total_seconds()):
         raise KeyEnded(key_id)
-    return await create(connection, found.tenant_id, KeyRole(found.role), found.name, found.expires_at)
+    await _check_room(connection, found.tenant_id, 2 * MOST_KEYS)
+    return await _create(connection, found.tenant_id, KeyRole(found.role), found.name, found.expires_at)
 
 
 async def create_first(connection: Session, tenant_id: int) -> NewSecret | None:

@@ -25,7 +25,7 @@ from evertick.domain.admission import (
 )
 from evertick.store import quotas
 from evertick.store.database import Pool
-from evertick.store.quotas import Activity
+from evertick.store.quotas import Activity, Stored
 from evertick.store.tenants import TenantRow
 from evertick.usecases.tenants import quota_of
 
@@ -33,7 +33,10 @@ COUNT_SECONDS = 10.0
 SHARE_OF_COUNTING = 100
 """A count that took a second is good for so many: counting must not become the load."""
 ACTIVITY_SECONDS = 1.0
+STORAGE_SECONDS = 1.0
+"""Storage is summed up in the database, so looking costs little; a tenant may pass its quota by a second's writes."""
 _IDLE = Activity(0, 0)
+_NOTHING = Stored(0, 0)
 
 
 class _Recent:
@@ -69,6 +72,8 @@ class _Use:
     jobs_until: float = 0.0
     activity: Activity = _IDLE
     activity_until: float = 0.0
+    stored: Stored = _NOTHING
+    stored_until: float = 0.0
 
 
 class Quotas:
@@ -89,7 +94,10 @@ class Quotas:
         if request.runs and time.monotonic() > use.activity_until:
             use.activity = await quotas.activity(self._pool, tenant.tenant_id, quota.ready + 1)
             use.activity_until = time.monotonic() + ACTIVITY_SECONDS
-        usage = Usage(use.jobs, use.activity.running, use.activity.ready + use.runs.count(), use.allowance)
+        if time.monotonic() > use.stored_until:
+            await self._look_at_storage(tenant.tenant_id, use)
+        ready = use.activity.ready + use.runs.count()
+        usage = Usage(use.jobs, use.activity.running, ready, use.allowance, *use.stored)
         verdict = admit(quota, usage, request, _now_us())
         if isinstance(verdict, Admitted):
             use.allowance = verdict.allowance
@@ -110,6 +118,12 @@ class Quotas:
         use.pending -= reserved
         use.created += created
         use.jobs = max(0, use.jobs - (reserved - created))
+
+    async def _look_at_storage(self, tenant_id: int, use: _Use) -> None:
+        began = time.monotonic()
+        use.stored_until = began + STORAGE_SECONDS  # the others need not look at the same time
+        use.stored = await quotas.stored(self._pool, tenant_id)
+        use.stored_until = began + max(STORAGE_SECONDS, SHARE_OF_COUNTING * (time.monotonic() - began))
 
     async def _count_jobs(self, tenant_id: int, use: _Use, quota: Quota) -> None:
         began, created = time.monotonic(), use.created

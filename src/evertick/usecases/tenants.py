@@ -18,6 +18,8 @@ from evertick.usecases.errors import TenantNameTaken, TenantNotFound
 
 DEFAULT_PER_PAGE = 50
 _MOST = 2**31 - 1
+MOST_BYTES = 2**53
+"""So much any client can read as a number."""
 LIMITS: Mapping[str, tuple[int, int]] = {
     "weight": (1, 1000),
     "fanout": (1, PARTITIONS),
@@ -28,6 +30,7 @@ LIMITS: Mapping[str, tuple[int, int]] = {
     "ready_quota": (0, _MOST),
     "shortest_interval_seconds": (0, 86_400),
     "http_timeout_max_seconds": (1, 3600),
+    "storage_quota_bytes": (0, MOST_BYTES),
 }
 """Of what can be changed, the least and the most."""
 
@@ -48,6 +51,7 @@ class TenantView:
     ready_quota: int
     shortest_interval_seconds: float
     http_timeout_max_seconds: int
+    storage_quota_bytes: int
 
 
 async def create(connection: Connection, name: str, changes: Mapping[str, float]) -> TenantView:
@@ -113,6 +117,7 @@ def quota_of(row: TenantRow) -> Quota:
         submit=Rate(row.submits_per_second, row.submit_burst),
         running=row.running_quota,
         ready=row.ready_quota,
+        storage_bytes=row.storage_quota_bytes,
     )
 
 
@@ -134,6 +139,7 @@ def view_of(row: TenantRow) -> TenantView:
         ready_quota=row.ready_quota,
         shortest_interval_seconds=row.shortest_interval_seconds,
         http_timeout_max_seconds=row.http_timeout_max_seconds,
+        storage_quota_bytes=row.storage_quota_bytes,
     )
 
 

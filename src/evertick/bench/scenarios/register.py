@@ -25,6 +25,7 @@ UNLIMITED = {
     "submits_per_second": 1_000_000,
     "submit_burst": 2**31 - 1,
     "ready_quota": 2**31 - 1,
+    "storage_quota_bytes": 2**53,
 }
 
 

@@ -7,14 +7,14 @@ import logging
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from time import monotonic
 
 from evertick.roles.janitor.healing import heal_all
 from evertick.roles.janitor.pace import Pace
 from evertick.store import housekeeping
-from evertick.store.database import Pool
+from evertick.store.database import Pool, was_too_slow
 from evertick.store.housekeeping import Healed, Place
 
 logger = logging.getLogger("evertick.janitor")
@@ -32,6 +32,10 @@ class Paces:
     prune: dict[str, Pace] = field(default_factory=lambda: {table: Pace() for table in housekeeping.AGEING})
     purge: Pace = field(default_factory=Pace)
     one_offs: Pace = field(default_factory=Pace)
+    answers: Pace = field(default_factory=Pace)
+    versions: Pace = field(default_factory=Pace)
+    rules: Pace = field(default_factory=Pace)
+    storage: Pace = field(default_factory=Pace)
     is_cut: bool = False
 
 
@@ -57,6 +61,56 @@ async def prune(pool: Pool, before_at: datetime, paces: Paces) -> int:
     for table, pace in paces.prune.items():
         pruned += await _in_batches(partial(housekeeping.prune, pool, table, before_at), pace, paces)
     return pruned
+
+
+async def prune_answers(pool: Pool, before_at: datetime, paces: Paces) -> int:
+    """Forget answers that were kept for as long as they are promised; returns how many."""
+    return await _in_batches(partial(housekeeping.prune_answers, pool, before_at), paces.answers, paces)
+
+
+async def sum_storage(pool: Pool, paces: Paces) -> None:
+    """Sum up how much tenants store."""
+    await _in_batches(partial(housekeeping.sum_storage, pool), paces.storage, paces)
+
+
+async def check_versions(pool: Pool, now_at: datetime, history: timedelta, paces: Paces) -> tuple[int, int]:
+    """Empty and remove superseded versions that no run needs; returns how many of each."""
+    emptied = removed = 0
+
+    async def batch(most: int) -> int:
+        nonlocal emptied, removed
+        checked = await housekeeping.check_versions(pool, now_at, history, most)
+        emptied += checked.emptied
+        removed += checked.removed
+        return checked.checked
+
+    await _in_batches(batch, paces.versions, paces)
+    return emptied, removed
+
+
+async def sweep_rules(pool: Pool, now_at: datetime, paces: Paces) -> int:
+    """Remove rules that nothing has referred to for an hour; returns how many."""
+    removed = 0
+    after_id: int | None = -1
+    until = monotonic() + CHORE_SECONDS
+    while after_id is not None and monotonic() < until:
+        page = await paces.rules.take(partial(housekeeping.sweep_rules, pool, now_at, after_id))
+        removed += page.removed
+        after_id = page.last_id
+    return removed
+
+
+async def sweep_queues(pool: Pool, now_at: datetime) -> int:
+    """Remove queues that nothing has referred to for an hour, of tenants that have many; returns how many."""
+    removed = 0
+    for tenant_id in await housekeeping.crowded_tenants(pool):
+        try:
+            removed += await housekeeping.sweep_queues(pool, now_at, tenant_id)
+        except Exception as error:
+            if not (isinstance(error, TimeoutError) or was_too_slow(error)):
+                raise
+            logger.warning("tenant %d has too many jobs to look for its unused queues", tenant_id)
+    return removed
 
 
 async def purge_jobs(pool: Pool, before_at: datetime, paces: Paces) -> int:

@@ -1,7 +1,8 @@
 """The janitor: keeps the database fit for the others. No tick depends on its haste, only on its coming round at all.
 
 Duty: the ledgers have a day to write to, days ahead; what is older than history is kept goes; finished one-offs go when
-they were kept for long enough; a job that lost its timer gets it back; the planner knows what is in the tables.
+they were kept for long enough; what no run and no job refers to goes: payloads of old versions, rules, queues; how much
+each tenant stores is summed up; a job that lost its timer gets it back; the planner knows what is in the tables.
 
 Invariants: nothing that waits or runs is removed, nor what it needs. What is kept for a time is kept by a time that
 follows the database's clock at a limited pace (`store.clock`), so that a clock that was set wrong removes nothing. It
@@ -9,9 +10,10 @@ never makes firing wait for more than a moment: locks that would are given up an
 that someone else has locked are left alone.
 
 Steps: each minute it tries to be the one janitor at work. If it is, it marks the clock, plans timers anew if that was
-set back, adds days and brings statistics up to date; each hour, by the database's clock so that all come at the same
-time and one does it, it does the rest too, in batches with a transaction each, and each minute while a sweep did not
-get through. Looking for lost timers goes through all jobs, a fifth of a second in each minute until all were seen.
+set back, adds days, looks at superseded versions, sums up storage and brings statistics up to date; each hour, by the
+database's clock so that all come at the same time and one does it, it does the rest too, in batches with a transaction
+each, and each minute while a sweep did not get through. Looking for lost timers goes through all jobs, a fifth of a
+second in each minute until all were seen.
 
 Crash: its lock goes with its connection, each batch was done or not, and whoever comes next does the rest. Slow
 database: a round takes longer; the others pass. Two at once, when the lock was lost with its connection: both do the
@@ -40,6 +42,8 @@ CONNECTIONS = 2
 DEFAULT_HISTORY = timedelta(days=90)
 DEFAULT_AHEAD = 3
 EVERY_SECONDS = 60.0
+ANSWERS_KEPT = timedelta(hours=24)
+"""For so long an answer comes again for the same Idempotency-Key."""
 HEALING_SECONDS = 0.2
 """Of each minute, until all jobs were seen: ten million take more than half a minute in all, and to be idle should cost
 next to nothing."""
@@ -58,6 +62,11 @@ class Report:
     rows_pruned: int = 0
     jobs_purged: int = 0
     one_offs_removed: int = 0
+    answers_forgotten: int = 0
+    versions_emptied: int = 0
+    versions_removed: int = 0
+    rules_removed: int = 0
+    queues_removed: int = 0
     timers_healed: int = 0
     jobs_finished: int = 0
 
@@ -111,19 +120,25 @@ class Janitor:
             before_at = marks.trusted_at - self._history
             healed = await chores.heal(self._pool, before_at, self._rounds, healing_seconds)
             report = replace(report, timers_healed=healed.timers, jobs_finished=healed.finished)
+            self._paces.is_cut = False
+            emptied, removed = await chores.check_versions(self._pool, marks.trusted_at, self._history, self._paces)
+            report = replace(report, versions_emptied=emptied, versions_removed=removed)
             if thoroughly:
                 report = await self._sweep(report, marks.trusted_at)
+            await chores.sum_storage(self._pool, self._paces)
             # Last, because what was removed or brought back counts too.
             return replace(report, tables_analyzed=await chores.analyze(self._pool))
 
     async def _sweep(self, report: Report, now_at: datetime) -> Report:
         """The chores of each hour, by a time that is trusted."""
         before_at = now_at - self._history
-        self._paces.is_cut = False
         one_offs = await chores.remove_one_offs(self._pool, now_at, self._paces)
         dropped, unfinished = await chores.drop_days(self._pool, before_at)
         pruned = await chores.prune(self._pool, before_at, self._paces)
         purged = await chores.purge_jobs(self._pool, before_at, self._paces)
+        answers = await chores.prune_answers(self._pool, now_at - ANSWERS_KEPT, self._paces)
+        queues = await chores.sweep_queues(self._pool, now_at)
+        rules = await chores.sweep_rules(self._pool, now_at, self._paces)
         await members.forget(self._pool)
         return replace(
             report,
@@ -132,6 +147,9 @@ class Janitor:
             days_unfinished=unfinished,
             rows_pruned=pruned,
             jobs_purged=purged,
+            answers_forgotten=answers,
+            queues_removed=queues,
+            rules_removed=rules,
         )
 
     async def _step(self) -> float:

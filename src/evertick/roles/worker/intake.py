@@ -274,7 +274,7 @@ class Intake:
             self._holdings.forget(each.lease_id for each in unread)
 
     async def _find_queues(self) -> None:
-        """Queues are never removed; those of other tenants under the same name may come."""
+        """Queues come and go: the janitor removes those that nothing refers to."""
         now = self._monotonic()
         are_missing = len(self._queue_ids) < len(self._queues)
         if now - self._looked < (QUEUES_SECONDS if are_missing else 10 * QUEUES_SECONDS):

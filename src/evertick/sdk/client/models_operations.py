@@ -110,6 +110,7 @@ class Tenant(Struct, frozen=True, kw_only=True):
     ready_quota: int
     shortest_interval_seconds: float = 0.0
     http_timeout_max_seconds: int = 300
+    storage_quota_bytes: int = 0
 
 
 class NewTenant(Tenant, frozen=True, kw_only=True):

@@ -32,14 +32,17 @@ CREATE TABLE rules (
     rule_id     bigint PRIMARY KEY
                 GENERATED ALWAYS AS ((('x' || encode(substr(digest, 1, 8), 'hex'))::bit(64) >> 1)::bigint) STORED,
     digest      bytea  NOT NULL UNIQUE,
-    canonical   text   NOT NULL
+    canonical   text   NOT NULL,
+    unused_at   timestamptz             -- since when nothing refers to it; it is removed an hour later
 );
+CREATE INDEX rules_unused ON rules (unused_at) WHERE unused_at IS NOT NULL;
 
 -- Ids are random, so that one that a lost commit took away is not given to another queue: a worker may still ask for it.
 CREATE TABLE queues (
     queue_id    integer PRIMARY KEY DEFAULT 1 + floor(random() * 2147483645)::integer,
     tenant_id   bigint  NOT NULL,
     name        text    NOT NULL,
+    unused_at   timestamptz,            -- as of rules
     UNIQUE (tenant_id, name)
 );
 
@@ -84,6 +87,42 @@ CREATE TABLE job_versions (
     spec            json        NOT NULL,
     PRIMARY KEY (job_id, spec_version)
 );
+CREATE INDEX job_versions_of_rule ON job_versions (rule_id);
+
+-- Versions that no new run will have: their job has a newer one, or was deleted. At `check_at` the janitor looks whether
+-- a run still needs one: if not, it takes out the payload, labels and headers, and removes it after the history.
+-- What is left until then tells which ticks the job had. `idle_at`: no run of it has waited or run since.
+CREATE TABLE superseded_versions (
+    job_id          bigint      NOT NULL,
+    check_at        timestamptz NOT NULL,
+    idle_at         timestamptz,
+    spec_version    integer     NOT NULL,
+    PRIMARY KEY (job_id, spec_version)
+);
+CREATE INDEX superseded_versions_to_check ON superseded_versions (check_at);
+
+-- How many bytes tenants store: who adds or removes something adds a row, and the janitor sums them up each minute.
+-- `bytes` is of versions, payloads of runs that were asked for, and the audit log; `answer_bytes` of kept answers.
+CREATE TABLE storage_changes (
+    tenant_id       bigint      NOT NULL,
+    bytes           bigint      NOT NULL DEFAULT 0,
+    answer_bytes    bigint      NOT NULL DEFAULT 0
+);
+CREATE INDEX storage_changes_of_tenant ON storage_changes (tenant_id);
+
+CREATE TABLE storage_sums (
+    tenant_id       bigint      PRIMARY KEY,
+    bytes           bigint      NOT NULL,
+    answer_bytes    bigint      NOT NULL
+) WITH (fillfactor = 50);
+
+-- What one version counts for. The constant is about what its other columns and its share of the indexes take.
+CREATE FUNCTION version_bytes(payload text, spec text) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS 'SELECT 500 + coalesce(octet_length(payload), 0)::bigint + octet_length(spec)';
+
+-- What a run that was asked for by hand counts for.
+CREATE FUNCTION requested_bytes(payload text) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS 'SELECT 250 + coalesce(octet_length(payload), 0)::bigint';
 
 -- Jobs whose last tick was fired: they are removed when they have been kept for long enough.
 CREATE TABLE finished_jobs (

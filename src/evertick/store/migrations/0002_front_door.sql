@@ -12,8 +12,10 @@ ALTER TABLE tenants
     ADD COLUMN shortest_interval_seconds float   NOT NULL DEFAULT 1       CHECK (shortest_interval_seconds >= 0),
     ADD COLUMN http_timeout_max_seconds  integer NOT NULL DEFAULT 300
                                          CHECK (http_timeout_max_seconds BETWEEN 1 AND 3600),
+    ADD COLUMN storage_quota_bytes       bigint  NOT NULL DEFAULT 10737418240 CHECK (storage_quota_bytes >= 0),
     ADD COLUMN is_host                   boolean NOT NULL DEFAULT false;
-UPDATE tenants SET is_host = true WHERE name = 'default';
+-- The host's own tenant has a terabyte: it pays for the disk.
+UPDATE tenants SET is_host = true, storage_quota_bytes = 1099511627776 WHERE name = 'default';
 
 -- Of a key only its digest is kept, and the beginning by which people tell keys apart.
 CREATE TABLE api_keys (
@@ -30,6 +32,8 @@ CREATE TABLE api_keys (
     name            text        NOT NULL
 );
 CREATE INDEX api_keys_of_tenant ON api_keys (tenant_id, key_id);
+CREATE INDEX api_keys_ended ON api_keys (least(revoked_at, expires_at))
+    WHERE revoked_at IS NOT NULL OR expires_at IS NOT NULL;
 
 -- An answer, in the transaction of what it tells about: who asks again with the same key gets it again.
 CREATE TABLE idempotency_keys (
@@ -43,6 +47,12 @@ CREATE TABLE idempotency_keys (
     PRIMARY KEY (tenant_id, key)
 );
 CREATE INDEX idempotency_keys_by_age ON idempotency_keys (answered_at);
+
+-- What a kept answer and an entry of the audit log count for: the constants are about what their other columns and
+-- indexes take.
+CREATE FUNCTION answer_bytes(body bytea) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS 'SELECT 500 + octet_length(body)::bigint';
+CREATE FUNCTION audit_bytes() RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 500::bigint';
 
 CREATE TABLE audit_log (
     entry_id        bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -74,6 +74,11 @@ noted AS (
       LEFT JOIN job_versions version
         ON version.job_id = taken.job_id AND version.spec_version = taken.spec_version
       LEFT JOIN requested_runs asked ON asked.job_id = taken.job_id AND asked.fire_at = taken.fire_at
+ RETURNING requested_bytes(payload::text) AS bytes
+),
+counted AS (
+    INSERT INTO storage_changes (tenant_id, bytes)
+    SELECT :tenant_id::bigint, sum(bytes) FROM noted HAVING count(*) > 0
 )
 INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, queue_id, spec_version, kind, reason, partition,
                     priority)

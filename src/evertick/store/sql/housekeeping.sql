@@ -1,4 +1,5 @@
--- Housekeeping: days of the ledgers, rows that age, finished one-offs, lost timers, statistics. Called by the janitor.
+-- Housekeeping: days of the ledgers, rows that age, finished one-offs, what nothing refers to, how much tenants store, lost
+-- timers, statistics. Called by the janitor.
 -- Nothing here waits for anybody: rows that someone else has locked are left for the next round. Ages count from the
 -- trusted time of `clock_marks`, which the caller passes: by a clock that was set wrong nothing is old.
 
@@ -86,8 +87,9 @@ DELETE FROM withdrawals USING old WHERE withdrawals.ctid = old.ctid;
 -- Runs that were asked for by hand, when they are over: until then they hold the payload. Read whole: people ask for
 -- few. Indexes: open_runs_pkey, timers_pkey.
 WITH old AS (
-    SELECT asked.ctid
+    SELECT asked.ctid, job.tenant_id, requested_bytes(asked.payload::text) AS bytes
       FROM requested_runs asked
+      JOIN jobs job ON job.job_id = asked.job_id
      WHERE asked.fire_at < :before_at::timestamptz
        AND NOT EXISTS (SELECT FROM open_runs WHERE open_runs.job_id = asked.job_id AND open_runs.fire_at = asked.fire_at)
        AND NOT EXISTS (
@@ -100,8 +102,54 @@ WITH old AS (
                 WHERE dead_letters.job_id = asked.job_id AND dead_letters.fire_at = asked.fire_at)
      LIMIT :most::integer
        FOR UPDATE OF asked SKIP LOCKED
+),
+counted AS (
+    INSERT INTO storage_changes (tenant_id, bytes) SELECT tenant_id, -sum(bytes) FROM old GROUP BY tenant_id
 )
 DELETE FROM requested_runs USING old WHERE requested_runs.ctid = old.ctid;
+
+-- name: prune_audit_log
+-- Index: audit_log_by_age.
+WITH old AS (
+    SELECT ctid, tenant_id FROM audit_log
+     WHERE changed_at < :before_at::timestamptz
+     ORDER BY changed_at
+     LIMIT :most::integer
+       FOR UPDATE SKIP LOCKED
+),
+counted AS (
+    INSERT INTO storage_changes (tenant_id, bytes) SELECT tenant_id, -count(*) * audit_bytes() FROM old GROUP BY tenant_id
+)
+DELETE FROM audit_log USING old WHERE audit_log.ctid = old.ctid;
+
+-- name: prune_api_keys
+-- Keys that ended before the history; a tenant's newest stays, for who never had one is given a first.
+-- Indexes: api_keys_ended, api_keys_of_tenant.
+WITH old AS (
+    SELECT key.ctid
+      FROM api_keys key
+     WHERE least(key.revoked_at, key.expires_at) < :before_at::timestamptz
+       AND (key.revoked_at IS NOT NULL OR key.expires_at IS NOT NULL)
+       AND EXISTS (SELECT FROM api_keys newer WHERE newer.tenant_id = key.tenant_id AND newer.key_id > key.key_id)
+     ORDER BY least(key.revoked_at, key.expires_at)
+     LIMIT :most::integer
+       FOR UPDATE OF key SKIP LOCKED
+)
+DELETE FROM api_keys USING old WHERE api_keys.ctid = old.ctid;
+
+-- name: prune_answers
+-- Answers that were kept for as long as they are promised. Index: idempotency_keys_by_age.
+WITH old AS (
+    SELECT ctid, tenant_id, answer_bytes(body) AS bytes FROM idempotency_keys
+     WHERE answered_at < :before_at::timestamptz
+     ORDER BY answered_at
+     LIMIT :most::integer
+       FOR UPDATE SKIP LOCKED
+),
+counted AS (
+    INSERT INTO storage_changes (tenant_id, answer_bytes) SELECT tenant_id, -sum(bytes) FROM old GROUP BY tenant_id
+)
+DELETE FROM idempotency_keys USING old WHERE idempotency_keys.ctid = old.ctid;
 
 -- name: purge_jobs
 -- Jobs that were deleted longer ago than history is kept, with all that is left of them; but none with a run that is
@@ -109,7 +157,7 @@ DELETE FROM requested_runs USING old WHERE requested_runs.ctid = old.ctid;
 -- before: the clock may have been set back.
 -- Indexes: jobs_to_purge, attempts_of_run, outcomes_pkey, and each table's own by job_id.
 WITH old AS (
-    SELECT job.job_id
+    SELECT job.job_id, job.tenant_id
       FROM jobs job
      WHERE job.status = 'deleted' AND job.deleted_at < :before_at::timestamptz
        AND NOT EXISTS (SELECT FROM open_runs WHERE open_runs.job_id = job.job_id)
@@ -124,10 +172,23 @@ WITH old AS (
      LIMIT :most::integer
        FOR UPDATE OF job SKIP LOCKED
 ),
-versions AS (DELETE FROM job_versions USING old WHERE job_versions.job_id = old.job_id),
+versions AS (
+    DELETE FROM job_versions USING old WHERE job_versions.job_id = old.job_id
+ RETURNING old.tenant_id, version_bytes(payload::text, spec::text) AS bytes
+),
+superseded AS (DELETE FROM superseded_versions USING old WHERE superseded_versions.job_id = old.job_id),
 finished AS (DELETE FROM finished_jobs USING old WHERE finished_jobs.job_id = old.job_id),
 letters AS (DELETE FROM dead_letters USING old WHERE dead_letters.job_id = old.job_id),
-asked AS (DELETE FROM requested_runs USING old WHERE requested_runs.job_id = old.job_id),
+asked AS (
+    DELETE FROM requested_runs USING old WHERE requested_runs.job_id = old.job_id
+ RETURNING old.tenant_id, requested_bytes(payload::text) AS bytes
+),
+counted AS (
+    INSERT INTO storage_changes (tenant_id, bytes)
+    SELECT tenant_id, -sum(bytes)
+      FROM (SELECT tenant_id, bytes FROM versions UNION ALL SELECT tenant_id, bytes FROM asked) AS freed
+     GROUP BY tenant_id
+),
 withdrawn AS (DELETE FROM withdrawals USING old WHERE withdrawals.job_id = old.job_id),
 missed AS (DELETE FROM gaps USING old WHERE gaps.job_id = old.job_id)
 DELETE FROM jobs USING old WHERE jobs.job_id = old.job_id;
@@ -181,9 +242,256 @@ WITH removed AS (
                   AND NOT EXISTS (
                           SELECT FROM outcomes
                            WHERE outcomes.lane_id = attempts.lane_id AND outcomes.seq = attempts.seq))
- RETURNING job.job_id
+ RETURNING job.job_id, job.spec_version
+),
+-- A large payload need not stay for as long as the history; a small one is not worth the work.
+superseded AS (
+    INSERT INTO superseded_versions (job_id, spec_version, check_at)
+    SELECT removed.job_id, removed.spec_version, clock_at()
+      FROM removed
+     CROSS JOIN LATERAL (
+               SELECT payload FROM job_versions version
+                WHERE version.job_id = removed.job_id AND version.spec_version = removed.spec_version LIMIT 1
+           ) AS version
+     WHERE pg_column_size(version.payload) > 1000
+        ON CONFLICT DO NOTHING
 )
 DELETE FROM finished_jobs USING removed WHERE finished_jobs.job_id = removed.job_id;
+
+-- name: check_versions
+-- Looks whether runs need versions that were superseded. New runs get their job's newest version, so what no run needs at
+-- one instant none will ever need.
+-- 1. First check: unless a run of the history has the version, or one that waits, payload, labels and headers go. The
+--    rest tells which ticks the job had.
+-- 2. When no run of it is open, and all days of the ledgers began later, it is removed.
+-- Of a deleted job no run can be replayed: payload, labels and headers go as soon as no attempt is open, and the rest
+-- goes with the job. Of waiting runs, attempts and dead letters some are looked at; if there are more, a version is kept.
+-- Indexes: superseded_versions_to_check, timers_pkey, attempts_of_run, attempts_pkey, outcomes_pkey, dead_letters_pkey,
+-- open_runs_pkey.
+WITH ledgers AS MATERIALIZED (
+    SELECT min(to_date(right(child.relname, 8), 'YYYYMMDD'))::timestamp AT TIME ZONE 'UTC' AS oldest_at
+      FROM pg_inherits
+      JOIN pg_class child ON child.oid = pg_inherits.inhrelid
+     WHERE pg_inherits.inhparent = 'attempts'::regclass
+),
+due AS MATERIALIZED (
+    SELECT superseded.job_id, superseded.spec_version, superseded.idle_at, job.tenant_id, job.is_deleted
+      FROM superseded_versions superseded
+     CROSS JOIN LATERAL (
+               SELECT tenant_id, status = 'deleted' AS is_deleted FROM jobs WHERE jobs.job_id = superseded.job_id LIMIT 1
+           ) AS job
+     WHERE superseded.check_at <= :now_at::timestamptz
+     ORDER BY superseded.check_at
+     LIMIT :most::integer
+       FOR UPDATE OF superseded SKIP LOCKED
+),
+looked AS MATERIALIZED (
+    SELECT due.*, version.bytes,
+           waiting.rows = :most_looked_at::integer OR coalesce(waiting.any, false)
+           OR dead.rows = :most_looked_at::integer OR coalesce(dead.any, false) AS is_waiting,
+           (SELECT true
+              FROM open_runs
+              JOIN attempts ON attempts.lane_id = open_runs.lane_id AND attempts.seq = open_runs.seq
+             WHERE open_runs.job_id = due.job_id AND attempts.spec_version = due.spec_version
+             LIMIT 1) IS NOT NULL
+           -- The tick's timer speaks for the last run of a job whose runs are not listed.
+           OR (SELECT true
+                 FROM timers
+                 JOIN attempts ON attempts.lane_id = timers.last_lane AND attempts.seq = timers.last_seq
+                WHERE timers.partition = (due.job_id & 255)::smallint AND timers.job_id = due.job_id
+                  AND timers.kind = 'tick' AND attempts.spec_version = due.spec_version
+                  AND (SELECT true FROM outcomes
+                        WHERE outcomes.lane_id = timers.last_lane AND outcomes.seq = timers.last_seq LIMIT 1) IS NULL
+                LIMIT 1) IS NOT NULL
+           OR coalesce(started.any_open, false) AS is_open,
+           started.rows = :most_looked_at::integer AS is_cut, coalesce(started.any, false) AS is_in_history
+      FROM due
+     CROSS JOIN clock_marks
+     CROSS JOIN LATERAL (
+               SELECT version_bytes(payload::text, spec::text) AS bytes, effective_at FROM job_versions
+                WHERE job_versions.job_id = due.job_id AND job_versions.spec_version = due.spec_version LIMIT 1
+           ) AS version
+     CROSS JOIN LATERAL (
+               SELECT count(*) AS rows, bool_or(first.spec_version = due.spec_version) AS any
+                 FROM (SELECT spec_version FROM timers
+                        WHERE timers.partition = (due.job_id & 255)::smallint AND timers.job_id = due.job_id
+                        LIMIT :most_looked_at::integer) AS first
+           ) AS waiting
+     CROSS JOIN LATERAL (
+               SELECT count(*) AS rows, bool_or(first.spec_version = due.spec_version) AS any
+                 FROM (SELECT spec_version FROM dead_letters
+                        WHERE dead_letters.job_id = due.job_id AND NOT due.is_deleted
+                        LIMIT :most_looked_at::integer) AS first
+           ) AS dead
+     CROSS JOIN LATERAL (
+               SELECT count(*) AS rows, bool_or(first.spec_version = due.spec_version) AS any,
+                      bool_or(first.spec_version = due.spec_version
+                              AND (SELECT true FROM outcomes
+                                    WHERE outcomes.lane_id = first.lane_id AND outcomes.seq = first.seq LIMIT 1) IS NULL)
+                          AS any_open
+                 FROM (SELECT spec_version, lane_id, seq FROM attempts
+                        WHERE attempts.job_id = due.job_id AND due.idle_at IS NULL
+                          -- Made while the clock was ahead, it may have run since the clock was set back.
+                          AND attempts.seq >= microseconds(
+                                  CASE WHEN version.effective_at BETWEEN clock_marks.ran_from_at AND clock_marks.ran_until_at
+                                       THEN clock_marks.ran_from_at ELSE version.effective_at END - interval '1 minute')
+                        LIMIT :most_looked_at::integer) AS first
+           ) AS started
+),
+judged AS MATERIALIZED (
+    SELECT looked.*,
+           CASE
+               WHEN is_deleted THEN CASE WHEN is_waiting OR is_open OR is_cut THEN 'wait' ELSE 'empty' END
+               WHEN is_waiting OR is_open THEN 'wait'
+               WHEN idle_at IS NULL THEN CASE WHEN is_cut OR is_in_history THEN 'keep' ELSE 'empty' END
+               WHEN idle_at < (SELECT oldest_at FROM ledgers) THEN 'remove'
+               ELSE 'keep'
+           END AS verdict
+      FROM looked
+),
+removed AS (
+    DELETE FROM job_versions version
+     USING judged
+     WHERE version.job_id = judged.job_id AND version.spec_version = judged.spec_version AND judged.verdict = 'remove'
+ RETURNING judged.tenant_id, judged.bytes
+),
+emptied AS (
+    UPDATE job_versions version
+       SET payload = NULL, spec = (version.spec::jsonb - 'labels' #- '{target,headers}')::json
+      FROM judged
+     WHERE version.job_id = judged.job_id AND version.spec_version = judged.spec_version AND judged.verdict = 'empty'
+ RETURNING judged.tenant_id, judged.bytes - version_bytes(NULL, version.spec::text) AS bytes
+),
+counted AS (
+    INSERT INTO storage_changes (tenant_id, bytes)
+    SELECT tenant_id, -sum(bytes)
+      FROM (SELECT tenant_id, bytes FROM removed UNION ALL SELECT tenant_id, bytes FROM emptied) AS freed
+     GROUP BY tenant_id
+),
+settled AS (
+    DELETE FROM superseded_versions superseded
+     USING judged
+     WHERE superseded.job_id = judged.job_id AND superseded.spec_version = judged.spec_version
+       AND (judged.verdict = 'remove' OR judged.verdict = 'empty' AND judged.is_deleted)
+),
+later AS (
+    UPDATE superseded_versions superseded
+       SET idle_at = CASE WHEN judged.verdict <> 'wait' THEN coalesce(judged.idle_at, :now_at::timestamptz) END,
+           check_at = CASE WHEN judged.verdict = 'wait' THEN :now_at::timestamptz + interval '1 hour'
+                           WHEN judged.idle_at IS NULL THEN :now_at::timestamptz + :history_seconds::float * interval '1 second'
+                           ELSE :now_at::timestamptz + interval '1 day' END
+      FROM judged
+     WHERE superseded.job_id = judged.job_id AND superseded.spec_version = judged.spec_version
+       AND (judged.verdict IN ('wait', 'keep') OR judged.verdict = 'empty' AND NOT judged.is_deleted)
+),
+-- The earlier versions of a deleted job: what kept them was that their runs might be replayed.
+sooner AS (
+    UPDATE superseded_versions superseded
+       SET idle_at = NULL, check_at = :now_at::timestamptz
+      FROM (SELECT DISTINCT job_id FROM judged WHERE is_deleted AND verdict = 'empty') AS deleted
+     WHERE superseded.job_id = deleted.job_id AND superseded.check_at > :now_at::timestamptz
+)
+SELECT (SELECT count(*) FROM due) AS checked, (SELECT count(*) FROM emptied) AS emptied,
+       (SELECT count(*) FROM removed) AS removed;
+
+-- name: sweep_rules
+-- A page of rules: those that no version refers to are marked, and removed when they have been marked for an hour. Who
+-- refers to a marked one takes the mark away first, so within the hour all are done who did not see it: nobody has to
+-- lock a rule. Indexes: rules_pkey, job_versions_of_rule.
+WITH page AS MATERIALIZED (
+    SELECT rule_id, unused_at
+      FROM rules
+     WHERE rule_id > :after_id::bigint
+     ORDER BY rule_id
+     LIMIT :most::integer
+),
+judged AS MATERIALIZED (
+    SELECT page.rule_id, page.unused_at,
+           (SELECT true FROM job_versions WHERE job_versions.rule_id = page.rule_id LIMIT 1) IS NOT NULL AS is_used
+      FROM page
+),
+marked AS (
+    UPDATE rules rule
+       SET unused_at = CASE WHEN judged.is_used THEN NULL ELSE :now_at::timestamptz END
+      FROM judged
+     WHERE rule.rule_id = judged.rule_id AND judged.is_used = (judged.unused_at IS NOT NULL)
+       AND rule.unused_at IS NOT DISTINCT FROM judged.unused_at
+),
+removed AS (
+    DELETE FROM rules rule
+     USING judged
+     WHERE rule.rule_id = judged.rule_id AND NOT judged.is_used
+       AND judged.unused_at < :now_at::timestamptz - interval '1 hour' AND rule.unused_at = judged.unused_at
+ RETURNING rule.rule_id
+)
+SELECT (SELECT max(rule_id) FROM page) AS last_id, (SELECT count(*) FROM removed) AS removed;
+
+-- name: crowded_tenants
+-- Tenants with more queues than this.
+SELECT tenant_id FROM queues GROUP BY tenant_id HAVING count(*) > :least::integer ORDER BY tenant_id;
+
+-- name: sweep_queues
+-- The same as `sweep_rules` for a tenant's queues, which go with their lanes: neither a job nor a timer refers to them,
+-- and nothing of the history is in their lanes.
+-- Indexes: jobs_of_tenant, timers_pkey, lanes_of_queue, attempts_pkey.
+WITH mine AS MATERIALIZED (
+    SELECT job_id, queue FROM jobs WHERE tenant_id = :tenant_id::bigint AND status <> 'deleted'
+),
+judged AS MATERIALIZED (
+    SELECT queue.queue_id, queue.unused_at,
+           (queue.name IN (SELECT mine.queue FROM mine)) IS TRUE
+           OR (queue.queue_id IN (
+                  SELECT timer.queue_id
+                    FROM mine
+                   CROSS JOIN LATERAL (
+                             SELECT DISTINCT queue_id FROM timers
+                              WHERE timers.partition = (mine.job_id & 255)::smallint AND timers.job_id = mine.job_id
+                         ) AS timer)) IS TRUE
+           OR (SELECT true
+                 FROM lanes lane
+                CROSS JOIN LATERAL (
+                          SELECT FROM attempts WHERE attempts.lane_id = lane.lane_id LIMIT 1
+                      ) AS attempt
+                WHERE lane.queue_id = queue.queue_id
+                LIMIT 1) IS NOT NULL AS is_used
+      FROM queues queue
+     WHERE queue.tenant_id = :tenant_id::bigint
+),
+marked AS (
+    UPDATE queues queue
+       SET unused_at = CASE WHEN judged.is_used THEN NULL ELSE :now_at::timestamptz END
+      FROM judged
+     WHERE queue.queue_id = judged.queue_id AND judged.is_used = (judged.unused_at IS NOT NULL)
+       AND queue.unused_at IS NOT DISTINCT FROM judged.unused_at
+),
+removed AS (
+    DELETE FROM queues queue
+     USING judged
+     WHERE queue.queue_id = judged.queue_id AND NOT judged.is_used
+       AND judged.unused_at < :now_at::timestamptz - interval '1 hour' AND queue.unused_at = judged.unused_at
+ RETURNING queue.queue_id
+),
+emptied AS (
+    DELETE FROM lanes USING removed WHERE lanes.queue_id = removed.queue_id
+)
+SELECT count(*) AS removed FROM removed;
+
+-- name: sum_storage
+-- Sums up what has changed of tenants' storage. Index: storage_sums_pkey.
+WITH first AS (
+    SELECT ctid FROM storage_changes LIMIT :most::integer FOR UPDATE SKIP LOCKED
+),
+taken AS (
+    DELETE FROM storage_changes USING first WHERE storage_changes.ctid = first.ctid
+ RETURNING tenant_id, bytes, answer_bytes
+),
+added AS (
+    INSERT INTO storage_sums (tenant_id, bytes, answer_bytes)
+    SELECT tenant_id, sum(bytes), sum(answer_bytes) FROM taken GROUP BY tenant_id ORDER BY tenant_id
+        ON CONFLICT (tenant_id) DO UPDATE
+       SET bytes = storage_sums.bytes + excluded.bytes, answer_bytes = storage_sums.answer_bytes + excluded.answer_bytes
+)
+SELECT count(*) AS summed FROM taken;
 
 -- name: timerless_page
 -- A page of jobs, and which of them should have a tick's timer but do not. The scalar subqueries are probed by index

@@ -14,12 +14,14 @@ SELECT key, request, status, headers::text AS headers, body
 
 -- name: keep
 -- Answers, for who asks again.
+WITH given AS MATERIALIZED (
+    SELECT *
+      FROM unnest(:keys::text[], :requests::bytea[], :statuses::smallint[], :headers::text[], :bodies::bytea[])
+           AS g (key, request, status, headers, body)
+),
+counted AS (
+    INSERT INTO storage_changes (tenant_id, answer_bytes)
+    SELECT :tenant_id::bigint, sum(answer_bytes(body)) FROM given
+)
 INSERT INTO idempotency_keys (tenant_id, key, request, status, headers, body)
-SELECT :tenant_id::bigint, key, request, status, headers::jsonb, body
-  FROM unnest(:keys::text[], :requests::bytea[], :statuses::smallint[], :headers::text[], :bodies::bytea[])
-       AS given (key, request, status, headers, body);
-
--- name: prune
--- Forgets answers that are older than so many seconds, by the time that is trusted. Index: idempotency_keys_by_age.
-DELETE FROM idempotency_keys
- WHERE answered_at < (SELECT least(trusted_at, clock_at()) FROM clock_marks) - :seconds::float * interval '1 second';
+SELECT :tenant_id::bigint, key, request, status, headers::jsonb, body FROM given;

@@ -10,7 +10,11 @@ SELECT clock_at() AS now_at,
 
 -- name: add_rules
 -- Rules that are not there yet, in an order that keeps two who add the same from a deadlock. A rule whose id another
--- one has already is not added, and who refers to it does not find it. Index: rules_digest_key.
+-- one has already is not added, and who refers to it does not find it. One that the janitor wants to remove stays.
+-- Index: rules_digest_key.
+WITH reused AS (
+    UPDATE rules SET unused_at = NULL WHERE digest = ANY(:digests::bytea[]) AND unused_at IS NOT NULL
+)
 INSERT INTO rules (digest, canonical)
 SELECT digest, canonical
   FROM unnest(:digests::bytea[], :canonicals::text[]) AS given (digest, canonical)
@@ -18,13 +22,23 @@ SELECT digest, canonical
     ON CONFLICT DO NOTHING;
 
 -- name: add_queues
--- Queues that are not there yet. One whose random id is taken is not added; the next try draws another.
--- Index: queues_tenant_id_name_key.
+-- Queues that are not there yet. One whose random id is taken is not added; the next try draws another. One that the
+-- janitor wants to remove stays. Index: queues_tenant_id_name_key.
+WITH reused AS (
+    UPDATE queues
+       SET unused_at = NULL
+     WHERE tenant_id = :tenant_id::bigint AND name = ANY(:names::text[]) AND unused_at IS NOT NULL
+)
 INSERT INTO queues (tenant_id, name)
 SELECT :tenant_id::bigint, name
   FROM unnest(:names::text[]) AS given (name)
  ORDER BY name
     ON CONFLICT DO NOTHING;
+
+-- name: queues_with
+-- How many queues a tenant would have together with these. Index: queues_tenant_id_name_key.
+SELECT count(*)
+  FROM (SELECT name FROM queues WHERE tenant_id = :tenant_id::bigint UNION SELECT unnest(:names::text[])) AS together;
 
 -- name: add_lanes
 -- Lanes of queues that are there, if they are not there yet. Indexes: queues_tenant_id_name_key, lanes_pkey.
@@ -42,10 +56,12 @@ SELECT (queue.queue_id::bigint << 10) | (given.partition::bigint << 2) | given.p
 -- 0. Nothing at all is written while a rule, a queue or a lane is missing that one of them refers to.
 -- Indexes: jobs_by_name, rules_digest_key, queues_tenant_id_name_key, *_pkey.
 WITH kinds AS MATERIALIZED (
-    -- Looked up one by one: a join might read all rules, or all queues of the tenant.
-    SELECT k.*, (SELECT rules.rule_id FROM rules WHERE rules.digest = k.digest) AS rule_id,
+    -- Looked up one by one: a join might read all rules, or all queues of the tenant. What the janitor is about to remove
+    -- counts as missing, so that adding it tells the janitor.
+    SELECT k.*, (SELECT rules.rule_id FROM rules WHERE rules.digest = k.digest AND rules.unused_at IS NULL) AS rule_id,
            (SELECT queues.queue_id FROM queues
-             WHERE queues.tenant_id = :tenant_id::bigint AND queues.name = k.queue) AS queue_id
+             WHERE queues.tenant_id = :tenant_id::bigint AND queues.name = k.queue
+               AND queues.unused_at IS NULL) AS queue_id
       FROM unnest(
                :queues::text[], :labels::text[]::jsonb[], :digests::bytea[], :timeouts::integer[],
                :timezones::text[], :handlers::text[], :key_templates::text[], :retries::text[]::json[],
@@ -99,6 +115,11 @@ set AS (
       JOIN created USING (job_id)
      WHERE fire_at IS NOT NULL
 ),
+counted AS (
+    INSERT INTO storage_changes (tenant_id, bytes)
+    SELECT :tenant_id::bigint, sum(version_bytes(payload, spec)) FROM given JOIN created USING (job_id)
+    HAVING count(*) > 0
+),
 noted AS (
     INSERT INTO gaps (job_id, first_at, last_at, ticks, spec_version, reason)
     SELECT job_id, first_at, last_at, ticks, 1, reason::gap_reason
@@ -136,21 +157,34 @@ SELECT job.job_id, job.status::text AS status, finished.job_id IS NOT NULL AS is
  ORDER BY job.job_id;
 
 -- name: page
--- The ids of a tenant's next jobs that fit. Index: jobs_of_tenant.
+-- The ids of those that fit among a tenant's next jobs. So many are looked at, however few fit. Index: jobs_of_tenant.
 SELECT job.job_id
-  FROM jobs job
- WHERE job.tenant_id = :tenant_id::bigint AND job.status <> 'deleted' AND job.job_id > :after::bigint
-   AND job.labels @> :labels::jsonb
+  FROM (SELECT job_id, status, name, queue, labels
+          FROM jobs
+         WHERE tenant_id = :tenant_id::bigint AND status <> 'deleted' AND job_id > :after::bigint
+         ORDER BY job_id
+         LIMIT :most_looked_at::integer) AS job
+ WHERE job.labels @> :labels::jsonb
    AND (:name_prefix::text IS NULL OR starts_with(job.name, :name_prefix::text))
    AND (:queue::text IS NULL OR job.queue = :queue::text)
    AND (:status::text IS NULL
         OR :status::text = CASE
                WHEN job.status = 'paused' THEN 'paused'
-               WHEN EXISTS (SELECT FROM finished_jobs WHERE finished_jobs.job_id = job.job_id) THEN 'finished'
+               -- One by one: EXISTS might read all finished jobs, of whomever they are.
+               WHEN (SELECT true FROM finished_jobs WHERE finished_jobs.job_id = job.job_id LIMIT 1) THEN 'finished'
                ELSE 'active'
            END)
  ORDER BY job.job_id
  LIMIT :most::integer;
+
+-- name: last_looked_at
+-- The last of the jobs that `page` looks at; none if they are fewer. Index: jobs_of_tenant.
+SELECT job_id
+  FROM jobs
+ WHERE tenant_id = :tenant_id::bigint AND status <> 'deleted' AND job_id > :after::bigint
+ ORDER BY job_id
+OFFSET :most_looked_at::integer - 1
+ LIMIT 1;
 
 -- name: named
 -- The job of a name. Index: jobs_by_name.
@@ -206,10 +240,11 @@ SELECT payload::jsonb IS NOT DISTINCT FROM :payload::text::jsonb
 WITH referred AS MATERIALIZED (
     SELECT rule.rule_id, queue.queue_id
       FROM rules rule
-      JOIN queues queue ON queue.tenant_id = :tenant_id::bigint AND queue.name = :queue::text
+      JOIN queues queue
+        ON queue.tenant_id = :tenant_id::bigint AND queue.name = :queue::text AND queue.unused_at IS NULL
       JOIN lanes lane
         ON lane.lane_id = (queue.queue_id::bigint << 10) | ((:job_id::bigint & 255) << 2) | :priority::smallint
-     WHERE rule.digest = :digest::bytea
+     WHERE rule.digest = :digest::bytea AND rule.unused_at IS NULL
 ),
 edited AS (
     UPDATE jobs
@@ -225,6 +260,15 @@ version AS (
            :timezone::text, :handler::text, :key_template::text, :retry::text::json, :payload::text::json,
            :spec::text::json
       FROM referred
+),
+superseded AS (
+    INSERT INTO superseded_versions (job_id, spec_version, check_at)
+    SELECT :job_id::bigint, :spec_version::integer - 1, :now_at::timestamptz FROM referred
+        ON CONFLICT DO NOTHING
+),
+counted AS (
+    INSERT INTO storage_changes (tenant_id, bytes)
+    SELECT :tenant_id::bigint, version_bytes(:payload::text, :spec::text) FROM referred
 )
 SELECT rule_id, queue_id FROM referred;
 
@@ -329,6 +373,12 @@ WITH gone AS (
     UPDATE jobs
        SET status = 'deleted', deleted_at = :now_at::timestamptz, updated_at = :now_at::timestamptz
      WHERE job_id = :job_id::bigint
+ RETURNING job_id, spec_version
+),
+superseded AS (
+    INSERT INTO superseded_versions (job_id, spec_version, check_at)
+    SELECT job_id, spec_version, :now_at::timestamptz FROM gone
+        ON CONFLICT DO NOTHING
 ),
 dropped AS (
     DELETE FROM timers

@@ -13,7 +13,7 @@ SELECT key.key_id, key.digest, key.role::text AS role,
        coalesce(key.last_used_at < clock_at() - interval '1 minute', true) AS is_unseen,
        tenant.tenant_id, tenant.name, tenant.weight, tenant.fanout, tenant.created_at, tenant.jobs_quota,
        tenant.submits_per_second, tenant.submit_burst, tenant.running_quota, tenant.ready_quota,
-       tenant.shortest_interval_seconds, tenant.http_timeout_max_seconds, tenant.is_host
+       tenant.shortest_interval_seconds, tenant.http_timeout_max_seconds, tenant.storage_quota_bytes, tenant.is_host
   FROM api_keys key
   JOIN tenants tenant ON tenant.tenant_id = key.tenant_id
  WHERE key.digest = :digest::bytea AND key.revoked_at IS NULL
@@ -57,6 +57,14 @@ RETURNING key_id;
 -- name: lock_tenant
 -- Lets nobody else make a tenant's first key at the same time. Index: tenants_pkey.
 SELECT tenant_id FROM tenants WHERE tenant_id = :tenant_id::bigint FOR UPDATE;
+
+-- name: live
+-- How many keys of a tenant have not ended, counted up to a limit. Index: api_keys_of_tenant.
+SELECT count(*) AS keys
+  FROM (SELECT
+          FROM api_keys
+         WHERE tenant_id = :tenant_id::bigint AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_at())
+         LIMIT :most::integer) AS counted;
 
 -- name: has_any
 -- Whether a tenant has ever had a key. Index: api_keys_of_tenant.

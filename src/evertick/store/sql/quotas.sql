@@ -5,6 +5,14 @@
 SELECT count(*) AS jobs
   FROM (SELECT FROM jobs WHERE tenant_id = :tenant_id::bigint AND status <> 'deleted' LIMIT :most::bigint) AS counted;
 
+-- name: stored
+-- How many bytes a tenant stores: what the janitor has summed up, and what has changed since.
+-- Indexes: storage_sums_pkey, storage_changes_of_tenant.
+SELECT greatest(sum(bytes), 0)::bigint AS bytes, greatest(sum(answer_bytes), 0)::bigint AS answer_bytes
+  FROM (SELECT bytes, answer_bytes FROM storage_sums WHERE tenant_id = :tenant_id::bigint
+         UNION ALL
+        SELECT bytes, answer_bytes FROM storage_changes WHERE tenant_id = :tenant_id::bigint) AS every;
+
 -- name: activity
 -- How many attempts of a tenant run, and how many wait, each counted up to a limit per lane. Indexes: lanes_of_queue,
 -- attempts_pkey, outcomes_pkey; leases are few and read whole. One that was put back waits.

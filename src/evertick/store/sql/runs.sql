@@ -206,6 +206,10 @@ noted AS (
            :payload::text::json
       FROM free
      CROSS JOIN clock
+),
+counted AS (
+    INSERT INTO storage_changes (tenant_id, bytes)
+    SELECT job.tenant_id, requested_bytes(:payload::text) FROM free JOIN jobs job ON job.job_id = :job_id::bigint
 )
 INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, queue_id, spec_version, kind, reason, partition,
                     priority)

@@ -6,26 +6,26 @@ INSERT INTO tenants (name, weight, fanout)
 VALUES (:name::text, :weight::smallint, :fanout::smallint)
     ON CONFLICT DO NOTHING
 RETURNING tenant_id, name, weight, fanout, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
-          ready_quota, shortest_interval_seconds, http_timeout_max_seconds, is_host;
+          ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes, is_host;
 
 -- name: find
 -- The tenant of an id. Index: tenants_pkey.
 SELECT tenant_id, name, weight, fanout, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
-       ready_quota, shortest_interval_seconds, http_timeout_max_seconds, is_host
+       ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes, is_host
   FROM tenants
  WHERE tenant_id = :tenant_id::bigint;
 
 -- name: named
 -- The tenant of a name. Index: tenants_name_key.
 SELECT tenant_id, name, weight, fanout, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
-       ready_quota, shortest_interval_seconds, http_timeout_max_seconds, is_host
+       ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes, is_host
   FROM tenants
  WHERE name = :name::text;
 
 -- name: all
 -- Every tenant.
 SELECT tenant_id, name, weight, fanout, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
-       ready_quota, shortest_interval_seconds, http_timeout_max_seconds, is_host
+       ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes, is_host
   FROM tenants
  ORDER BY tenant_id;
 
@@ -43,7 +43,7 @@ SELECT queue.queue_id, queue.tenant_id, tenant.http_timeout_max_seconds
 -- name: page
 -- Tenants in the order of their ids; one alone if it is given. Index: tenants_pkey.
 SELECT tenant_id, name, weight, fanout, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
-       ready_quota, shortest_interval_seconds, http_timeout_max_seconds, is_host
+       ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes, is_host
   FROM tenants
  WHERE tenant_id > :after::bigint AND (:only::bigint IS NULL OR tenant_id = :only::bigint)
  ORDER BY tenant_id
@@ -60,7 +60,8 @@ UPDATE tenants
        running_quota = coalesce(:running_quota::integer, running_quota),
        ready_quota = coalesce(:ready_quota::integer, ready_quota),
        shortest_interval_seconds = coalesce(:shortest_interval_seconds::float, shortest_interval_seconds),
-       http_timeout_max_seconds = coalesce(:http_timeout_max_seconds::integer, http_timeout_max_seconds)
+       http_timeout_max_seconds = coalesce(:http_timeout_max_seconds::integer, http_timeout_max_seconds),
+       storage_quota_bytes = coalesce(:storage_quota_bytes::bigint, storage_quota_bytes)
  WHERE tenant_id = :tenant_id::bigint
 RETURNING tenant_id, name, weight, fanout, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
-          ready_quota, shortest_interval_seconds, http_timeout_max_seconds, is_host;
+          ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes, is_host;
