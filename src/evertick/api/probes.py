@@ -33,7 +33,7 @@ async def metrics(visit: Visit) -> Answer:
     """Figures for Prometheus."""
     services = visit.services
     found = await standing.standing(services.pool, services.lifetime)
-    return Answer(200, services.metrics.show(found, services.doorbell.guests), media_type=MEDIA_TYPE)
+    return Answer(200, services.metrics.show(found, services.polls.count), media_type=MEDIA_TYPE)
 
 
 @section.operation("GET", "/api/v1/openapi.json", None, answers={200: Shown("OpenApi", "This description.")})

@@ -9,10 +9,10 @@ from datetime import timedelta
 import uvicorn
 
 from evertick.api.app import create_app
-from evertick.api.doorbell import Doorbell
+from evertick.api.long_polls import IN_TOTAL, PER_TENANT, LongPolls
 from evertick.api.metrics import Metrics
 from evertick.api.punctuality import PunctualProtocol
-from evertick.api.services import Services
+from evertick.api.services import LEASE_CONNECTIONS, REPORT_CONNECTIONS, Services
 from evertick.domain.errors import EvertickError
 from evertick.runtime import patience
 from evertick.runtime.loop import Loop
@@ -28,7 +28,7 @@ DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8700
 CONNECTIONS = 16
 RESERVED_CONNECTIONS = 4
-"""For pull workers, for keys and for probes: whatever requests of one tenant wait for, leases must not run out."""
+"""For keys and for probes: they are answered whatever requests and workers wait for."""
 GRACE_SECONDS = 10
 PRUNE_SECONDS = 3600.0
 
@@ -40,7 +40,8 @@ class CannotListen(EvertickError):  # noqa: N818 - says what is wrong
 class ApiServer:
     """Serves the API on one address.
 
-    `lease_time` is that of pull workers, `lifetime` for how long after its last heartbeat a scheduler counts as alive.
+    `lease_time` is that of pull workers, `lifetime` for how long after its last heartbeat a scheduler counts as alive,
+    `polls_per_tenant` and `polls_in_total` are the most long polls that may wait at once.
     """
 
     def __init__(  # noqa: PLR0913 - where, and by whose clocks
@@ -52,6 +53,8 @@ class ApiServer:
         connections: int = CONNECTIONS,
         lease_time: timedelta = timedelta(seconds=30),
         lifetime: timedelta = timedelta(seconds=5),
+        polls_per_tenant: int = PER_TENANT,
+        polls_in_total: int = IN_TOTAL,
     ) -> None:
         self._url = url
         self._host = host
@@ -59,6 +62,8 @@ class ApiServer:
         self._connections = connections
         self._lease_time = lease_time
         self._lifetime = lifetime
+        self._polls_per_tenant = polls_per_tenant
+        self._polls_in_total = polls_in_total
         self._stack = AsyncExitStack()
 
     @property
@@ -93,19 +98,23 @@ class ApiServer:
 
     async def _services(self) -> Services:
         pool = await self._pool(self._connections)
+        leases = await self._pool(LEASE_CONNECTIONS)
+        reports = await self._pool(REPORT_CONNECTIONS)
         reserved = await self._pool(RESERVED_CONNECTIONS)
         notifier = Notifier(pool)
         notifier.start()
         self._stack.push_async_callback(notifier.stop)
-        doorbell = Doorbell(self._url)
-        doorbell.start()
-        self._stack.push_async_callback(doorbell.stop)
+        polls = LongPolls(self._url, leases, per_tenant=self._polls_per_tenant, in_total=self._polls_in_total)
+        polls.start()
+        self._stack.push_async_callback(polls.stop)
         pruning = Loop("prune answers", lambda: _prune(services))
         services = Services(
             pool=pool,
+            leases=leases,
+            reports=reports,
             reserved=reserved,
             notifier=notifier,
-            doorbell=doorbell,
+            polls=polls,
             keys=KeyRing(reserved),
             quotas=Quotas(pool),
             metrics=Metrics(),
@@ -124,7 +133,7 @@ class ApiServer:
     @staticmethod
     async def _end(server: "_Server", serving: "asyncio.Task[None]", services: Services) -> None:
         server.should_exit = True
-        services.doorbell.dismiss()
+        services.polls.dismiss()
         await serving
 
 

@@ -10,11 +10,12 @@ from typing import Any
 from evertick.api import repeating
 from evertick.api.answers import Answer
 from evertick.api.operations import Call, Operation, Visit
-from evertick.api.problems import Kind, Problem, over_quota, unauthenticated
+from evertick.api.problems import Kind, Problem, key_ended, over_quota, unauthenticated
 from evertick.api.reading import read_query
 from evertick.api.shapes import Nothing
 from evertick.domain.access import KeyRole, allows
 from evertick.domain.admission import Admitted, Request
+from evertick.store.database import Pool
 from evertick.usecases import audit
 from evertick.usecases.context import Tenant, again
 from evertick.usecases.joining import joined
@@ -39,7 +40,7 @@ async def answer(
     digest = hashlib.sha256(f"{operation.method} {visit.path}\n".encode())
     if operation.body is not None:
         given["body"] = await operation.body.read(visit.headers, _digested(stream, digest))
-    call = _call_of(visit, caller, reserved=operation.role is KeyRole.WORKER)
+    call = _call_of(visit, caller, visit.services.pool_for(operation.role, is_poll=operation.is_poll))
     key = visit.headers.get("idempotency-key")
     call.asked = repeating.asked_of(operation, key, digest.digest(), caller, secret)
     if call.asked is not None:
@@ -59,14 +60,14 @@ def _secret_of(visit: Visit) -> str:
 async def _admitted_caller(operation: Operation, visit: Visit, secret: str) -> Caller:
     caller = await visit.services.keys.caller(secret)
     if caller is None:
-        raise unauthenticated("the key is unknown, has expired or was revoked")
+        raise key_ended()
     assert operation.role is not None
     if not allows(caller.role, operation.role):
         raise Problem(Kind.FORBIDDEN, f"this needs the role {operation.role}, and the key's is {caller.role}")
     return caller
 
 
-def _call_of(visit: Visit, caller: Caller, *, reserved: bool) -> Call:
+def _call_of(visit: Visit, caller: Caller, pool: Pool) -> Call:
     return Call(
         services=visit.services,
         request_id=visit.request_id,
@@ -75,7 +76,7 @@ def _call_of(visit: Visit, caller: Caller, *, reserved: bool) -> Call:
         headers=visit.headers,
         gone=visit.gone,
         caller=caller,
-        tenant=visit.services.acting_for(caller.tenant, reserved=reserved),
+        tenant=visit.services.acting_for(caller.tenant, pool),
     )
 
 
@@ -90,7 +91,11 @@ async def _admitted(operation: Operation, call: Call, given: Mapping[str, Any]) 
     try:
         if operation.prepare is not None:
             given = {**given, "body": await operation.prepare(call, given["body"])}
-        done = await _act(operation, call, given)
+        if operation.role is KeyRole.WORKER and not operation.is_poll:
+            async with call.services.report_limit.slot(call.tenant.tenant_id):
+                done = await _act(operation, call, given)
+        else:
+            done = await _act(operation, call, given)
         created = done.created
     finally:
         if cost is not None and cost.jobs:
