@@ -97,6 +97,13 @@ def _port(value: Any) -> int:
     return int(port)
 
 
+def _count(value: Any) -> int:
+    count = _number(value)
+    if count != int(count) or not 0 < count < 1e9:
+        raise ValueError("must be a whole number above 0")
+    return int(count)
+
+
 def _positive(value: Any) -> float:
     number = _number(value)
     if not 0 < number < 1e9:
@@ -125,6 +132,9 @@ class Settings:
     data_dir: Path | None = _setting(_directory, None)  # noqa: RUF009 - a field; of the embedded server
     host: str = _setting(_text, "127.0.0.1")
     port: int = _setting(_port, 8700)
+    max_long_polls: int = _setting(_count, 3000)  # of pull workers that wait at one process
+    max_long_polls_per_tenant: int = _setting(_count, 1000)
+    metrics_open: bool | None = _setting(_yes_or_no, None)  # without a key; None: only while bound to loopback
     url: str | None = _setting(_server_url, None)  # for clients
     api_key: str | None = _setting(_text, None, is_secret=True)
     secret_key: tuple[str, ...] | None = _setting(

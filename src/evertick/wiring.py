@@ -206,6 +206,9 @@ def _api(url: str, settings: Settings) -> ApiServer:
         settings.port,
         lease_time=settings.lease_time,
         lifetime=settings.heartbeat_timeout,
+        max_long_polls=settings.max_long_polls,
+        max_long_polls_per_tenant=settings.max_long_polls_per_tenant,
+        is_metrics_open=settings.metrics_open,
     )
 
 

@@ -13,9 +13,11 @@ the oldest poll of the tenant with the most, which is answered with nothing.
 
 import asyncio
 import time
+from bisect import bisect_left, insort
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import count
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from evertick.runtime.loop import Loop
@@ -25,8 +27,8 @@ from evertick.store.pulls import Look
 from evertick.store.wakeups import READY
 from evertick.usecases import pulling
 
-PER_TENANT = 1_000
-IN_TOTAL = 5_000
+MAX_PER_TENANT = 1_000
+MAX_IN_TOTAL = 3_000
 LOOK_SECONDS = 1.0
 """A lost wake-up costs at most that long."""
 SOONEST_LOOK_SECONDS = 0.1
@@ -36,6 +38,8 @@ MOST_PER_STATEMENT = 500
 MOST_TRYING = 4
 """Newcomers of one group that try before any of them has found out whether there is work."""
 _NEXT_AFTER_SUCCESS = 2
+_numbers = count()
+_number = attrgetter("number")
 
 
 class TooManyPolls(Exception):  # noqa: N818 - says what is wrong
@@ -69,6 +73,7 @@ class Poll:
         self._queue = queue
         self._group = group
         self._woken = asyncio.Event()
+        self.number = next(_numbers)
 
     @property
     def has_turn(self) -> bool:
@@ -87,7 +92,7 @@ class Poll:
         self._group.wake(_NEXT_AFTER_SUCCESS)
 
     def wake(self) -> None:
-        self._group.waiting.pop(self, None)
+        self._group.leave_line(self)
         self._woken.set()
 
     async def wait(self, gone: "asyncio.Future[None]", seconds: float) -> None:
@@ -106,7 +111,7 @@ class _Group:
 
     def __init__(self) -> None:
         self.members: set[Poll] = set()
-        self.waiting: dict[Poll, None] = {}
+        self.waiting: list[Poll] = []  # by number, so that who tried in vain does not lose its place
         self._is_missed = False
 
     def line_up(self, poll: Poll) -> None:
@@ -115,11 +120,17 @@ class _Group:
             self._is_missed = False
             poll.wake()
         elif not poll.has_turn:
-            self.waiting.setdefault(poll)
+            self.leave_line(poll)
+            insort(self.waiting, poll, key=_number)
 
-    def wake(self, count: int) -> None:
+    def leave_line(self, poll: Poll) -> None:
+        place = bisect_left(self.waiting, poll.number, key=_number)
+        if self.waiting[place : place + 1] == [poll]:
+            del self.waiting[place]
+
+    def wake(self, most: int) -> None:
         self._is_missed = not self.waiting
-        for poll in list(islice(self.waiting, count)):
+        for poll in self.waiting[:most]:
             poll.wake()
 
 
@@ -154,7 +165,7 @@ class _Queue:
 class LongPolls:
     """All long polls of one process."""
 
-    def __init__(self, url: str, pool: Pool, *, per_tenant: int = PER_TENANT, in_total: int = IN_TOTAL) -> None:
+    def __init__(self, url: str, pool: Pool, *, per_tenant: int = MAX_PER_TENANT, in_total: int = MAX_IN_TOTAL) -> None:
         self._pool = pool
         self._per_tenant = per_tenant
         self._in_total = in_total
@@ -206,8 +217,8 @@ class LongPolls:
         finally:
             self._uncount(poll)
             group.members.discard(poll)
-            group.waiting.pop(poll, None)
-            if poll.has_turn:  # which it did not use
+            group.leave_line(poll)
+            if poll.has_turn and not (poll.is_refused or poll.is_dismissed):  # it has not used it
                 group.wake(1)
             if not group.members:
                 del queue.groups[request.handlers]

@@ -5,11 +5,12 @@ import logging
 import socket
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from ipaddress import ip_address
 
 import uvicorn
 
 from evertick.api.app import create_app
-from evertick.api.long_polls import IN_TOTAL, PER_TENANT, LongPolls
+from evertick.api.long_polls import MAX_IN_TOTAL, MAX_PER_TENANT, LongPolls
 from evertick.api.metrics import Metrics
 from evertick.api.punctuality import PunctualProtocol
 from evertick.api.services import LEASE_CONNECTIONS, REPORT_CONNECTIONS, Services
@@ -41,7 +42,7 @@ class ApiServer:
     """Serves the API on one address.
 
     `lease_time` is that of pull workers, `lifetime` for how long after its last heartbeat a scheduler counts as alive,
-    `polls_per_tenant` and `polls_in_total` are the most long polls that may wait at once.
+    `is_metrics_open` whether `/metrics` needs no key: None, as long as no other machine can reach it.
     """
 
     def __init__(  # noqa: PLR0913 - where, and by whose clocks
@@ -53,8 +54,9 @@ class ApiServer:
         connections: int = CONNECTIONS,
         lease_time: timedelta = timedelta(seconds=30),
         lifetime: timedelta = timedelta(seconds=5),
-        polls_per_tenant: int = PER_TENANT,
-        polls_in_total: int = IN_TOTAL,
+        max_long_polls: int = MAX_IN_TOTAL,
+        max_long_polls_per_tenant: int = MAX_PER_TENANT,
+        is_metrics_open: bool | None = None,
     ) -> None:
         self._url = url
         self._host = host
@@ -62,8 +64,9 @@ class ApiServer:
         self._connections = connections
         self._lease_time = lease_time
         self._lifetime = lifetime
-        self._polls_per_tenant = polls_per_tenant
-        self._polls_in_total = polls_in_total
+        self._max_long_polls = max_long_polls
+        self._max_long_polls_per_tenant = max_long_polls_per_tenant
+        self._is_metrics_open = _is_loopback(host) if is_metrics_open is None else is_metrics_open
         self._stack = AsyncExitStack()
 
     @property
@@ -104,7 +107,7 @@ class ApiServer:
         notifier = Notifier(pool)
         notifier.start()
         self._stack.push_async_callback(notifier.stop)
-        polls = LongPolls(self._url, leases, per_tenant=self._polls_per_tenant, in_total=self._polls_in_total)
+        polls = LongPolls(self._url, leases, per_tenant=self._max_long_polls_per_tenant, in_total=self._max_long_polls)
         polls.start()
         self._stack.push_async_callback(polls.stop)
         pruning = Loop("prune answers", lambda: _prune(services))
@@ -120,6 +123,7 @@ class ApiServer:
             metrics=Metrics(),
             lease_time=self._lease_time,
             lifetime=self._lifetime,
+            is_metrics_open=self._is_metrics_open,
         )
         pruning.start()
         self._stack.push_async_callback(pruning.stop)
@@ -155,6 +159,13 @@ class _Server(uvicorn.Server):
 async def _prune(services: Services) -> float:
     await idempotency.prune(services.pool)
     return PRUNE_SECONDS
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -8,6 +8,7 @@ from evertick.api.long_polls import LongPolls
 from evertick.api.metrics import Metrics
 from evertick.api.readiness import Readiness
 from evertick.domain.access import KeyRole
+from evertick.runtime.cached import Cached
 from evertick.runtime.gathering import Gathering
 from evertick.runtime.tenant_limit import TenantLimit
 from evertick.runtime.wakeups import Notifier
@@ -20,8 +21,10 @@ from evertick.usecases.create_together import Result, Wanted, create_together
 from evertick.usecases.idempotency import Asked, OtherRequest
 from evertick.usecases.keys import KeyRing
 from evertick.usecases.quotas import Quotas
+from evertick.usecases.standing import Standing, standing
 from evertick.usecases.tenants import shortest_of
 
+KEPT_SECONDS = 1.0
 LEASE_CONNECTIONS = 6
 LEASES_PER_TENANT = 4
 REPORT_CONNECTIONS = 4
@@ -44,7 +47,8 @@ class Services:
     so that nobody waits for the transaction that brought them. `lease_limit` and `report_limit` keep a tenant from
     taking all of the first two.
 
-    `creations` and `answers` are where requests meet that can share a transaction or a look.
+    `creations` and `answers` are where requests meet that can share a transaction or a look. `standing` of the engine
+    and the `figures` for Prometheus are computed once a second at most, however many ask.
     """
 
     pool: Pool
@@ -58,6 +62,7 @@ class Services:
     metrics: Metrics
     lease_time: timedelta
     lifetime: timedelta
+    is_metrics_open: bool = True
     openapi: bytes = b""
     lease_limit: TenantLimit = field(default_factory=lambda: TenantLimit(LEASES_PER_TENANT))
     report_limit: TenantLimit = field(default_factory=lambda: TenantLimit(REPORTS_PER_TENANT))
@@ -67,10 +72,17 @@ class Services:
     )
     answers: Gathering[Tenant, Asked, Known] = field(default_factory=lambda: Gathering[Tenant, Asked, Known](_earlier))
     readiness: Readiness = field(init=False)
+    standing: Cached[Standing] = field(init=False)
+    figures: Cached[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.standing = Cached(lambda: standing(self.reserved, self.lifetime), KEPT_SECONDS)
+        self.figures = Cached(self._figures, KEPT_SECONDS)
         self.readiness = Readiness(self.reserved)
         self.catalogue = Catalogue(self.reserved)
+
+    async def _figures(self) -> bytes:
+        return self.metrics.show(await self.standing.get(), self.polls.count)
 
     def pool_for(self, role: KeyRole | None, *, is_poll: bool) -> Pool:
         """The connections for an operation that needs this role."""

@@ -32,7 +32,7 @@ async def answer(
         read_query(query, operation.query or Nothing)
         return await operation.handler(visit)
     secret = _secret_of(visit)
-    caller = await _admitted_caller(operation, visit, secret)
+    caller = await _identified(visit, secret, operation.role)
     given: dict[str, Any] = dict(parameters)
     asked = read_query(query, operation.query or Nothing)
     if operation.query is not None:
@@ -57,13 +57,17 @@ def _secret_of(visit: Visit) -> str:
     return header[len(_SCHEME) :].strip()
 
 
-async def _admitted_caller(operation: Operation, visit: Visit, secret: str) -> Caller:
+async def caller_of(visit: Visit, role: KeyRole) -> Caller:
+    """Who comes, with a key that allows what needs this role."""
+    return await _identified(visit, _secret_of(visit), role)
+
+
+async def _identified(visit: Visit, secret: str, role: KeyRole) -> Caller:
     caller = await visit.services.keys.caller(secret)
     if caller is None:
         raise key_ended()
-    assert operation.role is not None
-    if not allows(caller.role, operation.role):
-        raise Problem(Kind.FORBIDDEN, f"this needs the role {operation.role}, and the key's is {caller.role}")
+    if not allows(caller.role, role):
+        raise Problem(Kind.FORBIDDEN, f"this needs the role {role}, and the key's is {caller.role}")
     return caller
 
 
