@@ -134,6 +134,9 @@ class Settings:
     port: int = _setting(_port, 8700)
     max_connections: int = _setting(_count, 4096)  # of clients with the API
     max_connections_per_address: int = _setting(_count, 1024)  # this machine's own addresses have no such limit
+    max_long_polls: int = _setting(_count, 3000)  # of pull workers that wait at one process
+    max_long_polls_per_tenant: int = _setting(_count, 1000)
+    metrics_open: bool | None = _setting(_yes_or_no, None)  # without a key; None: only while bound to loopback
     url: str | None = _setting(_server_url, None)  # for clients
     api_key: str | None = _setting(_text, None, is_secret=True)
     secret_key: tuple[str, ...] | None = _setting(

@@ -214,6 +214,9 @@ def _api(url: str, settings: Settings) -> ApiServer:
             per_tenant=round(settings.body_memory_mib_per_tenant * MEBIBYTE),
             total=round(settings.body_memory_mib * MEBIBYTE),
         ),
+        max_long_polls=settings.max_long_polls,
+        max_long_polls_per_tenant=settings.max_long_polls_per_tenant,
+        is_metrics_open=settings.metrics_open,
     )
 
 

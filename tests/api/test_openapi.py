@@ -112,6 +112,13 @@ async def test_the_example_of_a_job_is_accepted(admin: Caller) -> None:
     assert (await admin.post("/jobs", json=example)).status_code == 201
 
 
+async def test_no_example_leads_anywhere(admin: Caller) -> None:
+    """Fuzzers send examples, and others' servers must not get them."""
+    hosts = re.findall(r"https?://([^/\"\\]+)", (await admin.get("/openapi.json")).text)
+    assert hosts
+    assert [host for host in hosts if not host.endswith(".invalid")] == []
+
+
 @pytest.mark.usefixtures("scheduler")
 async def test_schemathesis_finds_nothing_in_a_short_look(admin: Caller, tmp_path: Path) -> None:
     await _attack(admin, tmp_path, "--phases", "examples,fuzzing,stateful", "--max-examples", "3")

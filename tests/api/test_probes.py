@@ -1,3 +1,4 @@
+import asyncio
 import re
 import time
 
@@ -5,9 +6,12 @@ import asyncpg
 import httpx
 import pytest
 
-from api.callers import Caller, Callers
+from api.callers import Caller, Callers, is_problem
 from engine import until
 from evertick.api.server import ApiServer, CannotListen
+from evertick.runtime.cached import Cached
+from evertick.store import health
+from evertick.store.database import Pool
 
 
 @pytest.fixture
@@ -72,6 +76,75 @@ async def test_metrics_tell_how_late_the_event_loop_is(anybody: httpx.AsyncClien
     await until(is_measured)
     time.sleep(0.5)  # noqa: ASYNC251 - what must not be done on a loop
     await until(is_seen)
+
+
+async def test_many_who_scrape_at_once_cost_one_look(
+    anybody: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[Pool] = []
+    oldest_due = health.oldest_due
+
+    async def counted(pool: Pool) -> health.OldestDue | None:
+        looks.append(pool)
+        return await oldest_due(pool)
+
+    monkeypatch.setattr(health, "oldest_due", counted)
+    began = time.monotonic()
+    answers = await asyncio.gather(*(anybody.get("/metrics") for _ in range(50)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert len({answer.content for answer in answers}) == len(looks) <= 1 + (time.monotonic() - began) // 1
+
+
+async def test_what_fails_is_not_computed_again_for_each_who_asks() -> None:
+    computed = 0
+
+    async def compute() -> int:
+        nonlocal computed
+        computed += 1
+        await asyncio.sleep(0)
+        raise TimeoutError
+
+    cached = Cached(compute, 3600)
+    found = await asyncio.gather(*(cached.get() for _ in range(5)), return_exceptions=True)
+    assert [type(error) for error in found] == [TimeoutError] * 5
+    with pytest.raises(TimeoutError):
+        await cached.get()
+    assert computed == 1
+
+
+async def test_metrics_that_other_machines_can_reach_are_for_the_host_alone(database_url: str, pool: Pool) -> None:
+    server = ApiServer(database_url, "0.0.0.0", 0, connections=2)
+    await server.start()
+    callers = Callers(server.address.replace("0.0.0.0", "127.0.0.1"), pool)
+    try:
+        where = f"{callers.address}/metrics"
+        is_problem(await callers.of(None).get(where), 401, "unauthenticated")
+        is_problem(await (await callers.make("worker")).get(where), 403, "forbidden")
+        is_problem(await (await callers.make("admin", await callers.tenant())).get(where), 403, "forbidden")
+        assert "evertick_nodes" in (await (await callers.make("viewer")).get(where)).text
+        assert (await callers.of(None).get(f"{callers.address}/readyz")).status_code == 200
+    finally:
+        await callers.close()
+        await server.stop()
+
+
+async def test_metrics_may_be_opened(database_url: str) -> None:
+    server = ApiServer(database_url, "0.0.0.0", 0, connections=2, is_metrics_open=True)
+    await server.start()
+    try:
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as anybody:
+            answer = await anybody.get(server.address.replace("0.0.0.0", "127.0.0.1") + "/metrics")
+        assert answer.status_code == 200
+    finally:
+        await server.stop()
+
+
+@pytest.mark.usefixtures("scheduler")
+async def test_only_admins_of_the_host_see_the_names_of_machines(admin: Caller, callers: Callers) -> None:
+    others = [await callers.make("viewer"), await callers.make("admin", await callers.tenant())]
+    seen = [(await caller.get("/cluster")).json()["nodes"] for caller in (admin, *others)]
+    assert [nodes[0]["node"] for nodes in seen] == ["test", *["node-9f86d0"] * 2]
+    assert {nodes[0]["partitions"] for nodes in seen} == {seen[0][0]["partitions"]}
 
 
 @pytest.mark.usefixtures("scheduler")

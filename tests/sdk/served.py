@@ -46,7 +46,7 @@ class Served:
 
 
 @asynccontextmanager
-async def served(database_url: str, lease_seconds: float = 30.0) -> AsyncIterator[Served]:
+async def served(database_url: str, lease_seconds: float = 30.0, **options: Any) -> AsyncIterator[Served]:
     lease_time = timedelta(seconds=lease_seconds)
     async with AsyncExitStack() as stack:
         pool = await stack.enter_async_context(await open_pool(database_url, max_size=4))
@@ -54,7 +54,7 @@ async def served(database_url: str, lease_seconds: float = 30.0) -> AsyncIterato
         scheduler = Scheduler(database_url, "scheduler", lease_time=lease_time)
         await scheduler.start()
         stack.push_async_callback(scheduler.stop)
-        server = ApiServer(database_url, port=0, lease_time=lease_time)
+        server = ApiServer(database_url, port=0, lease_time=lease_time, **options)
         await server.start()
         stack.push_async_callback(server.stop)
         first = await keys.create(pool, HOST_TENANT, KeyRole.ADMIN)

@@ -2,13 +2,14 @@
 
 import asyncio
 
+import httpx
 import pytest
 
 from engine import until
 from evertick import App, Run
 from evertick.sdk.client import AsyncClient, Unauthorized, Unreachable
 from evertick.sdk.remote import Worker
-from sdk.served import Served, submitted, worker_of, worker_target
+from sdk.served import Served, served, submitted, worker_of, worker_target
 
 
 def _handle() -> None: ...
@@ -43,6 +44,31 @@ async def test_a_remote_worker_runs_the_same_handlers_as_the_app(house: Served, 
     assert detail.started_at is not None
     assert detail.started_at >= detail.scheduled_at, "by the database's clock"
     assert worker.figures.executed == worker.figures.leased == 2
+
+
+async def test_a_worker_for_which_the_server_has_no_room_asks_again_until_it_has(database_url: str) -> None:
+    done = asyncio.Event()
+
+    async def handle(run: Run) -> None:
+        done.set()
+
+    async with served(database_url, max_long_polls_per_tenant=1) as house, house.client() as client:
+        taken = asyncio.create_task(client.workers.lease("another", "first", wait_seconds=30))
+        refused = 'evertick_http_requests_total{operation="lease",status="429"}'
+        async with httpx.AsyncClient(base_url=house.url, trust_env=False) as anybody:
+
+            async def is_refused() -> bool:
+                return refused in (await anybody.get("/metrics")).text
+
+            async def waits() -> bool:
+                return "evertick_long_polls 1.0" in (await anybody.get("/metrics")).text
+
+            await until(waits)
+            async with (await worker_of(house, {"handle": handle})).running():
+                await until(is_refused)
+                taken.cancel()
+                await submitted(client, "handle")
+                await done.wait()
 
 
 async def test_an_idempotency_key_is_the_servers_to_the_letter(house: Served, client: AsyncClient) -> None:

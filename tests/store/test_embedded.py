@@ -1,4 +1,5 @@
 import asyncio
+import fcntl
 import os
 import signal
 import subprocess
@@ -10,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import postgres
-from evertick.store.database import connect
-from evertick.store.embedded import EmbeddedServer, default_data_dir
+from evertick.store.database import DatabaseUnreachable, connect
+from evertick.store.embedded import PORT, EmbeddedServer, default_data_dir
 from evertick.store.embedded_programs import EmbeddedServerError, find_programs, is_server
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="root's server runs as another user, others' do not")
@@ -215,6 +216,46 @@ async def test_odd_and_long_paths_work_and_half_made_clusters_go(data_dir: Path)
             assert await read(server.url) == 42
         assert not list(directory.glob("making-*"))
         assert not server.socket_dir.exists()
+
+
+def _mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_nobody_else_can_open_what_locks_or_feeds_the_server(data_dir: Path) -> None:
+    with running(small(data_dir)):
+        modes = {path.name: _mode(path) for path in data_dir.iterdir()}
+    assert modes == {"start.lock": 0o600, "users.lock": 0o600, "postgres.log": 0o600, "postgres": 0o700}
+    assert _mode(data_dir) == (0o711 if os.geteuid() == 0 else 0o700)
+
+
+def test_a_directory_of_wider_permissions_is_closed_and_a_lock_that_others_hold_stops_nobody(data_dir: Path) -> None:
+    with running(small(data_dir)):
+        pass
+    data_dir.chmod(0o755)
+    (data_dir / "start.lock").chmod(0o644)
+    with (data_dir / "start.lock").open() as stranger:
+        fcntl.flock(stranger, fcntl.LOCK_EX)
+        with running(small(data_dir)) as server:
+            assert server.is_running
+    assert _mode(data_dir / "start.lock") == 0o600
+    assert _mode(data_dir) == (0o711 if os.geteuid() == 0 else 0o700)
+
+
+async def test_who_comes_over_tcp_is_refused_in_clusters_of_earlier_versions_too(data_dir: Path) -> None:
+    address = f"127.{os.getpid() >> 16 & 127}.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"  # nobody else's
+    with running(small(data_dir)) as server:
+        await write(server.url)
+    access = server.cluster / "pg_hba.conf"
+    rules = access.read_text(encoding="utf-8")
+    assert "trust" not in "".join(line for line in rules.splitlines() if line.startswith("host"))
+    access.write_text(rules.replace("reject", "trust"), encoding="utf-8")
+    # As if somebody had made it listen.
+    (server.cluster / "postgresql.auto.conf").write_text(f"listen_addresses = '{address}'\n", encoding="utf-8")
+    with running(small(data_dir)) as server:
+        assert await read(server.url) == 42
+        with pytest.raises(DatabaseUnreachable, match=r"pg_hba\.conf rejects connection"):
+            await connect(f"postgresql://postgres@{address}:{PORT}/evertick")
 
 
 def test_settings_that_keep_the_server_from_starting_are_told(data_dir: Path) -> None:

@@ -1,6 +1,8 @@
 """What other people wrote does nothing to the terminal that shows it."""
 
 import json
+import sys
+from unicodedata import category
 
 from hypothesis import given, strategies as st
 
@@ -17,6 +19,25 @@ def test_what_people_write_stays_as_it_is() -> None:
     text = "Bericht für 東京 ✓ \U0001f600\tand\nmore [bold]"
     assert legible(text) == text
     assert legible("one\r\ntwo") == "one\ntwo"
+
+
+def test_format_characters_are_shown_whatever_they_turn_or_hide() -> None:
+    assert legible("a\u061cb\u200eb\ufeffc\u00add") == r"a\u061cb\u200eb\ufeffc\xadd"
+    assert legible("\ufff9x\ufffb\U000e0041\U000e0080") == r"\ufff9x\ufffb\U000e0041\U000e0080"
+    assert legible("pay\u200dpal, \u200c") == r"pay\u200dpal, \u200c"
+
+
+def test_joiners_within_words_and_emoji_stay() -> None:
+    text = "\u0645\u06cc\u200c\u062e\u0648 \U0001f469\u200d\U0001f4bb \u0915\u094d\u200d\u0937"
+    assert legible(text) == text
+
+
+def test_no_character_of_unicode_that_acts_passes() -> None:
+    acting = [chr(code) for code in range(sys.maxunicode + 1) if category(chr(code)) in {"Cc", "Cf", "Cs", "Zl", "Zp"}]
+    assert "\u061c" in acting
+    passed = {char for char in acting if char in legible(f"a{char}b") and char not in "\t\n"}
+    assert passed == set()
+    assert all(json.loads(legible_json(f'"{char}"')) == char for char in acting if ord(char) > 0x7F)
 
 
 @given(st.text(st.characters(exclude_categories=[])))

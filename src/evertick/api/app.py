@@ -86,7 +86,7 @@ def _route(template: str, methods: Mapping[str, Operation], services: Services) 
         except Exception as error:  # noqa: BLE001 - the edge: whatever it is becomes an answer
             answered = _told(problem_of(error, visit.request_id), visit.path, visit.request_id)
         except asyncio.CancelledError:
-            if not services.doorbell.is_stopping.is_set():
+            if not services.polls.is_stopping.is_set():
                 raise
             answered = _told(stopping(), visit.path, visit.request_id)  # its time to end in order is over
         body.is_known = visit.is_known
@@ -168,7 +168,7 @@ class _Front:
 
     async def _send(self, message: Message, body: RequestBody, send: Send) -> None:
         """Send; the last part of an early answer closes the connection, so the rest of the body is read before."""
-        is_early = body.is_unread and not self._services.doorbell.is_stopping.is_set()
+        is_early = body.is_unread and not self._services.polls.is_stopping.is_set()
         if is_early and message["type"] == "http.response.body" and not message["more_body"]:
             await send({"type": "http.response.body", "body": message["body"], "more_body": True})
             await body.drain()

@@ -12,13 +12,21 @@ section = Section("Operations")
 
 @section.operation("GET", "/cluster", KeyRole.VIEWER, answers={200: Shown("Cluster", "Nodes, partitions and lag.")})
 async def get_cluster(call: Call) -> Answer:
-    """Look at the cluster."""
-    found = await standing.standing(call.services.pool, call.services.lifetime)
+    """Look at the cluster.
+
+    A node's name tells its machine and process, which is for admins of the hosting tenant alone. Others see a name that
+    stands for it.
+    """
+    found = await call.services.standing.get()
+    sees_names = call.caller.tenant.is_host and call.caller.role is KeyRole.ADMIN
     return ok(
         {
             "version": __version__,
             "tzdb": found.tzdb,
-            "nodes": [node._asdict() for node in found.nodes],
+            "nodes": [
+                node._asdict() | ({} if sees_names else {"node": standing.opaque_name(node.node)})
+                for node in found.nodes
+            ],
             "partitions": {"total": found.partitions, "unheld": found.unheld},
             "lag_seconds": found.lag_seconds,
         }

@@ -108,7 +108,7 @@ EXAMPLE_JOB: Schema = {
     "timezone": "America/New_York",
     "target": {
         "type": "http",
-        "url": "https://example.com/hooks/report",
+        "url": "https://hooks.example.invalid/report",
         "method": "POST",
         "headers": {"X-Team": "growth"},
     },

@@ -1,9 +1,13 @@
-"""What machines ask: is it alive, is it ready, how is it doing, what can it do. Nobody needs a key for that."""
+"""What machines ask: is it alive, is it ready, how is it doing, what can it do. No key is needed, but
+for the metrics of a server that others can reach.
+"""
 
 from evertick.api.answers import Answer, ok
 from evertick.api.metrics import MEDIA_TYPE
 from evertick.api.operations import Section, Shown, Visit
-from evertick.usecases import standing
+from evertick.api.problems import Kind, Problem
+from evertick.api.serving import caller_of
+from evertick.domain.access import KeyRole
 
 section = Section("Probes", prefix="")
 
@@ -27,13 +31,24 @@ async def readyz(visit: Visit) -> Answer:
 
 
 @section.operation(
-    "GET", "/metrics", None, answers={200: Shown("Metrics", "As Prometheus reads them.", media_types=("text/plain",))}
+    "GET",
+    "/metrics",
+    None,
+    answers={200: Shown("Metrics", "As Prometheus reads them.", media_types=("text/plain",))},
+    problems=(Kind.UNAUTHENTICATED, Kind.FORBIDDEN, Kind.UNAVAILABLE),
 )
 async def metrics(visit: Visit) -> Answer:
-    """Figures for Prometheus."""
+    """Figures for Prometheus.
+
+    Where the server can be reached from other machines, they are for keys of the hosting tenant alone, unless
+    EVERTICK_METRICS_OPEN says otherwise.
+    """
     services = visit.services
-    found = await standing.standing(services.pool, services.lifetime)
-    return Answer(200, services.metrics.show(found, services.doorbell.guests), media_type=MEDIA_TYPE)
+    if not services.is_metrics_open:
+        caller = await caller_of(visit, KeyRole.VIEWER)
+        if not caller.tenant.is_host:
+            raise Problem(Kind.FORBIDDEN, "the figures are about all tenants: this needs a key of the hosting tenant")
+    return Answer(200, await services.figures.get(), media_type=MEDIA_TYPE)
 
 
 @section.operation("GET", "/api/v1/openapi.json", None, answers={200: Shown("OpenApi", "This description.")})

@@ -107,6 +107,10 @@ def unauthenticated(detail: str) -> Problem:
     return Problem(Kind.UNAUTHENTICATED, detail, headers={"WWW-Authenticate": 'Bearer realm="evertick"'})
 
 
+def key_ended() -> Problem:
+    return unauthenticated("the key is unknown, has expired or was revoked")
+
+
 def over_quota(verdict: Throttled | Refused) -> Problem:
     """Names the quota that stood in the way, and when to try again."""
     if isinstance(verdict, Throttled):

@@ -1,9 +1,9 @@
 """Whether this process may be sent requests: the schema fits, and the clocks are sane."""
 
 import asyncio
-import time
 from datetime import UTC, datetime, timedelta
 
+from evertick.runtime.cached import Cached
 from evertick.runtime.patience import READINESS_SECONDS
 from evertick.store.database import Pool, is_transient
 from evertick.store.migrate import SchemaMismatch, check_schema
@@ -19,17 +19,11 @@ class Readiness:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._known: list[str] = []
-        self._until = 0.0
-        self._looking = asyncio.Lock()
+        self._faults = Cached(self._look, TRUSTED_SECONDS)
 
     async def faults(self) -> list[str]:
         """What keeps it from being ready; empty if nothing does. Those who ask during a look share its result."""
-        async with self._looking:
-            if time.monotonic() > self._until:
-                self._known = await self._look()
-                self._until = time.monotonic() + TRUSTED_SECONDS
-            return self._known
+        return await self._faults.get()
 
     async def _look(self) -> list[str]:
         try:

@@ -15,6 +15,7 @@ from evertick.store.sealing import ANSWERS, Seal
 from evertick.usecases import idempotency
 from evertick.usecases.context import Tenant
 from evertick.usecases.idempotency import KEY_MAX_LENGTH, Asked, InFlight, OtherRequest
+from evertick.usecases.joining import held
 from evertick.usecases.keys import Caller
 
 Act: TypeAlias = Callable[[Tenant], Awaitable[Answer]]
@@ -48,7 +49,9 @@ async def once(tenant: Tenant, asked: Asked, act: Act) -> Answer:
 async def one_try(call: Call, attempt: Try) -> Answer | None:
     """One try of a poll. None: there is no answer yet, or another request with the same key is at it right now."""
     if call.asked is None:
-        return await attempt(call.tenant)
+        # On one connection: between its statements it waits for no other.
+        async with held(call.tenant) as tenant:
+            return await attempt(tenant)
     return await _once(call.tenant, call.asked, attempt)
 
 

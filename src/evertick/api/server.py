@@ -6,6 +6,7 @@ import logging
 import socket
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from ipaddress import ip_address
 
 import uvicorn
 
@@ -13,9 +14,9 @@ from evertick.api import connections
 from evertick.api.app import create_app
 from evertick.api.body_limits import BodyLimits
 from evertick.api.connection_limits import ConnectionLimits
-from evertick.api.doorbell import Doorbell
+from evertick.api.long_polls import MAX_IN_TOTAL, MAX_PER_TENANT, LongPolls
 from evertick.api.metrics import Metrics
-from evertick.api.services import Services
+from evertick.api.services import LEASE_CONNECTIONS, REPORT_CONNECTIONS, Services
 from evertick.domain.errors import EvertickError
 from evertick.runtime import patience
 from evertick.runtime.descriptors import descriptor_limit
@@ -32,7 +33,7 @@ DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8700
 CONNECTIONS = 16
 RESERVED_CONNECTIONS = 4
-"""For pull workers, for keys and for probes: whatever requests of one tenant wait for, leases must not run out."""
+"""For keys and for probes: they are answered whatever requests and workers wait for."""
 GRACE_SECONDS = 10
 MAX_CONNECTIONS = 4096
 MAX_CONNECTIONS_PER_ADDRESS = 1024
@@ -50,7 +51,8 @@ class ApiServer:
     `max_connections` counts clients; half of the descriptors that the process may open are left for all else. Addresses
     other than this machine's have at most `max_connections_per_address` of them each.
 
-    `lease_time` is that of pull workers, `lifetime` for how long after its last heartbeat a scheduler counts as alive.
+    `lease_time` is that of pull workers, `lifetime` for how long after its last heartbeat a scheduler counts as alive,
+    `is_metrics_open` whether `/metrics` needs no key: None, as long as no other machine can reach it.
     """
 
     def __init__(  # noqa: PLR0913 - where, and by whose clocks
@@ -65,6 +67,9 @@ class ApiServer:
         max_connections: int = MAX_CONNECTIONS,
         max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
         bodies: BodyLimits | None = None,
+        max_long_polls: int = MAX_IN_TOTAL,
+        max_long_polls_per_tenant: int = MAX_PER_TENANT,
+        is_metrics_open: bool | None = None,
     ) -> None:
         self._url = url
         self._host = host
@@ -75,6 +80,9 @@ class ApiServer:
         self._max_connections = max_connections
         self._max_per_address = max_connections_per_address
         self._bodies = BodyLimits() if bodies is None else bodies
+        self._max_long_polls = max_long_polls
+        self._max_long_polls_per_tenant = max_long_polls_per_tenant
+        self._is_metrics_open = _is_loopback(host) if is_metrics_open is None else is_metrics_open
         self._stack = AsyncExitStack()
 
     @property
@@ -112,24 +120,29 @@ class ApiServer:
 
     async def _services(self) -> Services:
         pool = await self._pool(self._connections)
+        leases = await self._pool(LEASE_CONNECTIONS)
+        reports = await self._pool(REPORT_CONNECTIONS)
         reserved = await self._pool(RESERVED_CONNECTIONS)
         notifier = Notifier(pool)
         notifier.start()
         self._stack.push_async_callback(notifier.stop)
-        doorbell = Doorbell(self._url)
-        doorbell.start()
-        self._stack.push_async_callback(doorbell.stop)
+        polls = LongPolls(self._url, leases, per_tenant=self._max_long_polls_per_tenant, in_total=self._max_long_polls)
+        polls.start()
+        self._stack.push_async_callback(polls.stop)
         services = Services(
             pool=pool,
+            leases=leases,
+            reports=reports,
             reserved=reserved,
             notifier=notifier,
-            doorbell=doorbell,
+            polls=polls,
             keys=KeyRing(reserved),
             quotas=Quotas(pool),
             metrics=Metrics(),
             lease_time=self._lease_time,
             lifetime=self._lifetime,
             bodies=self._bodies,
+            is_metrics_open=self._is_metrics_open,
         )
         delay = LoopDelay(services.metrics.observe_loop_delay)
         delay.start()
@@ -154,7 +167,7 @@ class ApiServer:
     @staticmethod
     async def _end(server: "_Server", serving: "asyncio.Task[None]", services: Services) -> None:
         server.should_exit = True
-        services.doorbell.dismiss()
+        services.polls.dismiss()
         await serving
 
 
@@ -176,6 +189,13 @@ class _Server(uvicorn.Server):
 async def _sweep(limits: ConnectionLimits) -> float:
     limits.sweep()
     return connections.SWEEP_SECONDS
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _listen(host: str, port: int) -> socket.socket:

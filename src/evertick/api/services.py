@@ -5,10 +5,13 @@ from datetime import timedelta
 from typing import TypeAlias
 
 from evertick.api.body_limits import BodyLimits
-from evertick.api.doorbell import Doorbell
+from evertick.api.long_polls import LongPolls
 from evertick.api.metrics import Metrics
 from evertick.api.readiness import Readiness
+from evertick.domain.access import KeyRole
+from evertick.runtime.cached import Cached
 from evertick.runtime.gathering import Gathering
+from evertick.runtime.tenant_limit import TenantLimit
 from evertick.runtime.wakeups import Notifier
 from evertick.store.database import Pool
 from evertick.store.tenants import TenantRow
@@ -19,7 +22,15 @@ from evertick.usecases.create_together import Result, Wanted, create_together
 from evertick.usecases.idempotency import Asked, OtherRequest
 from evertick.usecases.keys import KeyRing
 from evertick.usecases.quotas import Quotas
+from evertick.usecases.standing import Standing, standing
 from evertick.usecases.tenants import shortest_of
+
+KEPT_SECONDS = 1.0
+LEASE_CONNECTIONS = 6
+LEASES_PER_TENANT = 4
+REPORT_CONNECTIONS = 4
+REPORTS_PER_TENANT = 3
+"""At once. Fewer than there are connections: one tenant alone never makes the others wait."""
 
 Known: TypeAlias = idempotency.Answer | OtherRequest | None
 
@@ -32,34 +43,54 @@ async def _earlier(tenant: Tenant, asked: list[Asked]) -> list[Known | Exception
 class Services:
     """The pool, and what is known or kept beside it. `lease_time`: for so long a pull worker holds what it leased.
 
-    `reserved` connections are for what must be answered whatever other requests wait for: workers, keys, probes. New
-    rules and queues, too, are committed on one of them, so that nobody waits for the transaction that brought them.
+    What must be answered whatever other requests wait for has connections of its own: long polls (`leases`), heartbeats
+    and outcomes (`reports`), keys and probes (`reserved`). New rules and queues, too, are committed on a reserved one,
+    so that nobody waits for the transaction that brought them. `lease_limit` and `report_limit` keep a tenant from
+    taking all of the first two.
 
-    `creations` and `answers` are where requests meet that can share a transaction or a look.
+    `creations` and `answers` are where requests meet that can share a transaction or a look. `standing` of the engine
+    and the `figures` for Prometheus are computed once a second at most, however many ask.
     """
 
     pool: Pool
+    leases: Pool
+    reports: Pool
     reserved: Pool
     notifier: Notifier
-    doorbell: Doorbell
+    polls: LongPolls
     keys: KeyRing
     quotas: Quotas
     metrics: Metrics
     lease_time: timedelta
     lifetime: timedelta
     bodies: BodyLimits
+    is_metrics_open: bool = True
     openapi: bytes = b""
+    lease_limit: TenantLimit = field(default_factory=lambda: TenantLimit(LEASES_PER_TENANT))
+    report_limit: TenantLimit = field(default_factory=lambda: TenantLimit(REPORTS_PER_TENANT))
     catalogue: Catalogue = field(init=False)
     creations: Gathering[Tenant, Wanted, Result] = field(
         default_factory=lambda: Gathering[Tenant, Wanted, Result](create_together)
     )
     answers: Gathering[Tenant, Asked, Known] = field(default_factory=lambda: Gathering[Tenant, Asked, Known](_earlier))
     readiness: Readiness = field(init=False)
+    standing: Cached[Standing] = field(init=False)
+    figures: Cached[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.standing = Cached(lambda: standing(self.reserved, self.lifetime), KEPT_SECONDS)
+        self.figures = Cached(self._figures, KEPT_SECONDS)
         self.readiness = Readiness(self.reserved)
         self.catalogue = Catalogue(self.reserved)
 
-    def acting_for(self, tenant: TenantRow, *, reserved: bool = False) -> Tenant:
-        pool = self.reserved if reserved else self.pool
+    async def _figures(self) -> bytes:
+        return self.metrics.show(await self.standing.get(), self.polls.count)
+
+    def pool_for(self, role: KeyRole | None, *, is_poll: bool) -> Pool:
+        """The connections for an operation that needs this role."""
+        if is_poll:
+            return self.leases
+        return self.reports if role is KeyRole.WORKER else self.pool
+
+    def acting_for(self, tenant: TenantRow, pool: Pool) -> Tenant:
         return Tenant(pool, tenant.tenant_id, tenant.fanout, shortest_of(tenant), self.notifier.timers, self.catalogue)

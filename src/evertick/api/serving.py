@@ -12,11 +12,12 @@ from evertick.api import repeating
 from evertick.api.answers import Answer
 from evertick.api.body_limits import Reservation
 from evertick.api.operations import Call, Operation, Visit
-from evertick.api.problems import Kind, Problem, over_quota, unauthenticated
+from evertick.api.problems import Kind, Problem, key_ended, over_quota, unauthenticated
 from evertick.api.reading import IncomingBody, read_query
 from evertick.api.shapes import Nothing
 from evertick.domain.access import KeyRole, allows
 from evertick.domain.admission import Admitted, Request
+from evertick.store.database import Pool
 from evertick.usecases import audit
 from evertick.usecases.context import Tenant, again
 from evertick.usecases.joining import joined
@@ -33,7 +34,7 @@ async def answer(
         read_query(query, operation.query or Nothing)
         return await operation.handler(visit)
     secret = _secret_of(visit)
-    caller = await _admitted_caller(operation, visit, secret)
+    caller = await _identified(visit, secret, operation.role)
     given: dict[str, Any] = dict(parameters)
     asked = read_query(query, operation.query or Nothing)
     if operation.query is not None:
@@ -42,7 +43,8 @@ async def answer(
         body = IncomingBody(visit.headers, stream, reservation)
         body.digest.update(f"{operation.method} {visit.path}\n".encode())
         text = await operation.body.read(body) if operation.body is not None else None
-        call = _call_of(visit, caller, reservation, reserved=operation.role is KeyRole.WORKER)
+        pool = visit.services.pool_for(operation.role, is_poll=operation.is_poll)
+        call = _call_of(visit, caller, reservation, pool)
         key = visit.headers.get("idempotency-key")
         call.asked = repeating.asked_of(operation, key, body.digest.digest(), caller, secret)
         if call.asked is not None:
@@ -63,18 +65,22 @@ def _secret_of(visit: Visit) -> str:
     return header[len(_SCHEME) :].strip()
 
 
-async def _admitted_caller(operation: Operation, visit: Visit, secret: str) -> Caller:
+async def caller_of(visit: Visit, role: KeyRole) -> Caller:
+    """Who comes, with a key that allows what needs this role."""
+    return await _identified(visit, _secret_of(visit), role)
+
+
+async def _identified(visit: Visit, secret: str, role: KeyRole) -> Caller:
     caller = await visit.services.keys.caller(secret)
     if caller is None:
-        raise unauthenticated("the key is unknown, has expired or was revoked")
+        raise key_ended()
     visit.is_known = True
-    assert operation.role is not None
-    if not allows(caller.role, operation.role):
-        raise Problem(Kind.FORBIDDEN, f"this needs the role {operation.role}, and the key's is {caller.role}")
+    if not allows(caller.role, role):
+        raise Problem(Kind.FORBIDDEN, f"this needs the role {role}, and the key's is {caller.role}")
     return caller
 
 
-def _call_of(visit: Visit, caller: Caller, reservation: Reservation, *, reserved: bool) -> Call:
+def _call_of(visit: Visit, caller: Caller, reservation: Reservation, pool: Pool) -> Call:
     return Call(
         services=visit.services,
         request_id=visit.request_id,
@@ -83,7 +89,7 @@ def _call_of(visit: Visit, caller: Caller, reservation: Reservation, *, reserved
         headers=visit.headers,
         gone=visit.gone,
         caller=caller,
-        tenant=visit.services.acting_for(caller.tenant, reserved=reserved),
+        tenant=visit.services.acting_for(caller.tenant, pool),
         reservation=reservation,
     )
 
@@ -99,7 +105,11 @@ async def _admitted(operation: Operation, call: Call, given: Mapping[str, Any]) 
     try:
         if operation.prepare is not None:
             given = {**given, "body": await operation.prepare(call, given["body"])}
-        done = await _act(operation, call, given)
+        if operation.role is KeyRole.WORKER and not operation.is_poll:
+            async with call.services.report_limit.slot(call.tenant.tenant_id):
+                done = await _act(operation, call, given)
+        else:
+            done = await _act(operation, call, given)
         created = done.created
     finally:
         if cost is not None and cost.jobs:

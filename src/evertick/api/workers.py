@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 
 from evertick.api.answers import Answer, ok
+from evertick.api.long_polls import Poll, Request, TooManyPolls
 from evertick.api.operations import Call, Section, Shown
+from evertick.api.problems import Kind, Problem, key_ended
 from evertick.api.repeating import in_flight, one_try
 from evertick.api.shapes import HeartbeatRequest, LeaseRequest, OutcomeReport, OutcomesRequest
 from evertick.domain.access import KeyRole
@@ -19,8 +21,8 @@ from evertick.usecases.pulling import Given, Report
 
 section = Section("Workers")
 
-POLL_SECONDS = 1.0
-"""A lost wake-up costs at most that long."""
+RETRY_SECONDS = 5
+"""For whom there is no room: polls end within half a minute, so some have ended by then."""
 NOTHING = Given([], pulling.NEVER)
 
 
@@ -50,6 +52,7 @@ def _shape(given: Given) -> list[dict[str, Any]]:
     "/queues/{queue}/lease",
     KeyRole.WORKER,
     answers={200: Shown("Lease", "What was ready, none if nothing was in time.")},
+    problems=(Kind.OVER_QUOTA,),
     is_change=False,
     is_poll=True,
 )
@@ -59,48 +62,69 @@ async def lease(call: Call, queue: str, body: LeaseRequest) -> Answer:
     Waits until there are some, for as long as is asked; then it answers with none. What is not recorded or kept alive
     by a heartbeat within `lease_seconds` is given to others.
     """
-    clock = asyncio.get_running_loop().time
-    until = clock() + body.wait_seconds
+    pulling.check_queue(queue)
+    handlers = None if body.handlers is None else frozenset(body.handlers)
+    repeat_key = None if call.asked is None else call.asked.key
+    request = Request(call.tenant.tenant_id, queue, handlers, call.caller.key_id, repeat_key)
     gone = asyncio.ensure_future(call.gone())
-    doorbell = call.services.doorbell
     try:
-        while True:
-            queue_id = await pulling.queue_id_of(call.tenant, queue)
-            with doorbell.waiting(queue_id) as bell:
-                if gone.done() or doorbell.is_stopping.is_set():
-                    # Whoever has hung up would run nothing. Not kept: who asks again should not be told the same.
-                    return _answer(call, NOTHING)
-                left = until - clock()
-                leasing = _Leasing(call, queue_id, body, is_last=left <= 0)
-                answered = await one_try(call, leasing.attempt)
-                if answered is not None:
-                    if gone.done() and call.asked is None:  # with a key, who asks again is told
-                        await pulling.hand_back(call.tenant, body.worker_id, leasing.given)
-                    return answered
-                if left <= 0:
-                    raise in_flight()
-                await _either(bell, gone, min(left, POLL_SECONDS))
+        with call.services.polls.joined(request) as poll:
+            return await _polled(call, body, poll, gone)
+    except TooManyPolls as full:
+        raise _over_limit(full) from None
     finally:
         gone.cancel()
 
 
-class _Leasing:
+async def _polled(call: Call, body: LeaseRequest, poll: Poll, gone: "asyncio.Future[None]") -> Answer:
+    clock = asyncio.get_running_loop().time
+    until = clock() + body.wait_seconds
+    while not (gone.done() or poll.is_dismissed):
+        if poll.is_refused:
+            raise key_ended()
+        left = until - clock()
+        # Who waited in vain need not try once more; but an answer with nothing is kept for who asks again.
+        if left <= 0 and not poll.has_turn and body.wait_seconds and call.asked is None:
+            break
+        if left > 0 and not poll.has_turn:
+            await poll.wait(gone, left)
+            continue
+        answered = await _tried(call, body, poll, gone, is_last=left <= 0)
+        if answered is not None:
+            return answered
+        if left <= 0:
+            raise in_flight()
+    # Whoever has hung up would run nothing. Not kept: who asks again should not be told the same.
+    return _answer(call, NOTHING)
+
+
+async def _tried(
+    call: Call, body: LeaseRequest, poll: Poll, gone: "asyncio.Future[None]", *, is_last: bool
+) -> Answer | None:
     """A try to lease, which comes to an answer if there is work, and the last time in any case."""
+    lease_time = call.services.lease_time
+    given = NOTHING
 
-    def __init__(self, call: Call, queue_id: int | None, body: LeaseRequest, *, is_last: bool) -> None:
-        self._call = call
-        self._queue_id = queue_id
-        self._body = body
-        self._is_last = is_last
-        self.given = NOTHING
-
-    async def attempt(self, tenant: Tenant) -> Answer | None:
-        if self._queue_id is not None:
-            body, lease_time = self._body, self._call.services.lease_time
-            self.given = await pulling.lease(
-                tenant, self._queue_id, body.worker_id, body.max, lease_time, handlers=body.handlers
+    async def attempt(tenant: Tenant) -> Answer | None:
+        nonlocal given
+        source = await pulling.source(tenant, poll.request.queue, call.caller.key_id)
+        if not source.is_valid:
+            raise key_ended()
+        poll.found(source.queue_id)
+        if source.queue_id is not None:
+            given = await pulling.lease(
+                tenant, source.queue_id, body.worker_id, body.max, lease_time, handlers=body.handlers
             )
-        return _answer(self._call, self.given) if self.given.attempts or self._is_last else None
+        return _answer(call, given) if given.attempts or is_last else None
+
+    async with call.services.lease_limit.slot(call.tenant.tenant_id):
+        poll.use_turn()
+        answered = await one_try(call, attempt)
+        if answered is not None and gone.done() and call.asked is None:  # with a key, who asks again is told
+            await pulling.hand_back(call.tenant, body.worker_id, given)
+    if given.attempts:
+        poll.succeeded()
+    return answered
 
 
 def _answer(call: Call, given: Given) -> Answer:
@@ -108,11 +132,13 @@ def _answer(call: Call, given: Given) -> Answer:
     return ok({"lease_seconds": int(seconds) if seconds.is_integer() else seconds, "attempts": _shape(given)})
 
 
-async def _either(bell: asyncio.Event, gone: "asyncio.Future[None]", seconds: float) -> None:
-    ringing: asyncio.Future[Any] = asyncio.ensure_future(bell.wait())
-    either: set[asyncio.Future[Any]] = {ringing, gone}
-    await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    ringing.cancel()
+def _over_limit(full: TooManyPolls) -> Problem:
+    return Problem(
+        Kind.OVER_QUOTA,
+        f"{full}: wait with fewer, or ask for more attempts at once",
+        headers={"Retry-After": str(RETRY_SECONDS)},
+        more={"quota": "long_polls"},
+    )
 
 
 @section.operation(

@@ -28,6 +28,8 @@ KEEP_HOUSE = Patience(connection_seconds=10, command_seconds=60, lock_seconds=20
 """Reads and removes much at once, on a cold disk too. A batch that takes longer is tried again with fewer rows."""
 READINESS_SECONDS = 3.0
 """Who asks has given up by then, as a rule."""
+STANDING_SECONDS = 5.0
+"""For all statements of a look at the whole engine: scrapers wait for ten seconds, as a rule."""
 
 
 def beat(lifetime: timedelta) -> Patience:

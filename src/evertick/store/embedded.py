@@ -25,6 +25,7 @@ PORT = "5432"
 START_SECONDS = 600
 """Replaying the log after a crash may take minutes; giving up in between would only start it again."""
 _PLAIN = re.compile(r"[A-Za-z0-9/._-]+")
+_TRUSTED_TCP = re.compile(r"^([ \t]*host\w*[ \t].*[ \t])trust[ \t]*$", re.MULTILINE)
 
 # What is not here has Postgres' default. That goes for fsync and synchronous_commit: what is committed stays.
 SETTINGS = {
@@ -66,7 +67,7 @@ class EmbeddedServer:
             self._make_data_dir()
             with self._alone():
                 if not self._users:
-                    self._users = (self.data_dir / "users.lock").open("w")
+                    self._users = _open_private(self.data_dir / "users.lock")
                     fcntl.flock(self._users, fcntl.LOCK_SH)
                 self._bring_up(find_programs(self.data_dir, self._folder))
         except BaseException as error:
@@ -82,7 +83,7 @@ class EmbeddedServer:
         """Let go of the server, and stop it if nobody else uses it; even one that a killed process left behind."""
         if not self.data_dir.exists():
             return
-        with self._alone(), self._users or (self.data_dir / "users.lock").open("w") as users:
+        with self._alone(), self._users or _open_private(self.data_dir / "users.lock") as users:
             self._users = None
             with suppress(BlockingIOError):
                 fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -94,16 +95,23 @@ class EmbeddedServer:
                     shutil.rmtree(self.socket_dir, ignore_errors=True)
 
     def _make_data_dir(self) -> None:
-        if not self.data_dir.exists():
-            self.data_dir.mkdir(parents=True, exist_ok=True)
-            self.data_dir.chmod(0o711)  # whatever the umask, the server's own user has to pass
+        """Make the directory, or close one to others that was made with wider permissions."""
+        is_new = not self.data_dir.exists()
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        if is_new or (self.cluster.exists() and self.data_dir.stat().st_uid == os.geteuid()):
+            # Root's server runs as another user, who has to pass whatever the umask is.
+            self.data_dir.chmod(0o711 if os.geteuid() == 0 else 0o700)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Nobody else starts or stops this server meanwhile."""
-        with (self.data_dir / "start.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+        path = self.data_dir / "start.lock"
+        while True:
+            with _open_private(path) as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if _is_file_at(path, lock):
+                    yield
+                    return
 
     def _bring_up(self, programs: Programs) -> None:
         if not self.cluster.exists():
@@ -128,7 +136,9 @@ class EmbeddedServer:
         with tempfile.TemporaryDirectory(dir=self.data_dir, prefix="making-") as aside:
             programs.give(Path(aside))
             made = Path(aside) / "postgres"
-            options = ("-U", SUPERUSER, "--auth=trust", "--encoding=UTF8", "--locale=C")
+            # The socket's directory is the server's own. Whoever may enter it is let in, and nobody else.
+            access = ("--auth-local=trust", "--auth-host=reject")
+            options = ("-U", SUPERUSER, *access, "--encoding=UTF8", "--locale=C")
             programs.must("initdb", "-D", str(made), *options, cwd=self.data_dir)
             with (made / "postgresql.conf").open("a", encoding="utf-8") as main:
                 main.write("include 'evertick.conf'\n")
@@ -137,6 +147,7 @@ class EmbeddedServer:
     def _launch(self, programs: Programs) -> None:
         self._make_socket_dir(programs)
         self._write_settings(programs)
+        self._refuse_tcp()
         for lock in (self.cluster / "postmaster.pid", self.socket_dir / f".s.PGSQL.{PORT}.lock"):
             disown_stranger(lock, self.cluster)
         self.log.touch(mode=0o600)
@@ -160,6 +171,14 @@ class EmbeddedServer:
         path.write_text("".join(lines), encoding="utf-8")
         programs.give(path)
 
+    def _refuse_tcp(self) -> None:
+        """Clusters of earlier versions trust whoever reaches them over TCP, should somebody make them listen there."""
+        path = self.cluster / "pg_hba.conf"
+        given = path.read_text(encoding="utf-8")
+        mended = _TRUSTED_TCP.sub(r"\1reject", given)
+        if mended != given:
+            path.write_text(mended, encoding="utf-8")
+
     @property
     def socket_dir(self) -> Path:
         # The kernel allows about 107 bytes for a socket's path, and in URLs and settings a comma separates two.
@@ -176,6 +195,7 @@ class EmbeddedServer:
         ours = {os.geteuid(), programs.account.pw_uid if programs.account else os.geteuid()}
         if directory.is_symlink() or directory.stat().st_uid not in ours:
             raise EmbeddedServerError(f"{directory} belongs to someone else: remove it")
+        directory.chmod(0o700)
         programs.give(directory)
 
     @property
@@ -189,6 +209,23 @@ def default_data_dir() -> Path:
         return Path("/var/lib/evertick")
     home = os.environ.get("XDG_DATA_HOME")
     return (Path(home) if home else Path.home() / ".local" / "share") / "evertick"
+
+
+def _open_private(path: Path) -> IO[str]:
+    """A lock file that nobody else can open, and so not lock either."""
+    with suppress(FileNotFoundError):
+        if path.stat().st_mode & 0o077:
+            path.unlink()  # others may have it open, and keep it locked
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    return open(descriptor, "w", encoding="ascii")  # noqa: PTH123 - a Path cannot open a descriptor
+
+
+def _is_file_at(path: Path, opened: IO[str]) -> bool:
+    """Whether nobody has put another file there since."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(opened.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 def _shared_buffers() -> str:

@@ -1,4 +1,4 @@
-"""Workers that pull over HTTP: what they hold. Called by the use cases."""
+"""Workers that pull over HTTP: the queues that they wait for, and what they hold. Called by the use cases."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -22,6 +22,50 @@ class Held(NamedTuple):
     reason: str
     attempt: int
     retry: str
+
+
+class Source(NamedTuple):
+    """Where a request may lease from. A queue that has had no job yet has no id."""
+
+    queue_id: int | None
+    is_valid: bool
+
+
+class Look(NamedTuple):
+    """What a queue has for those who wait. `handlers`: of attempts that were put back and are ready."""
+
+    queue_id: int
+    tenant_id: int
+    name: str
+    is_ready: bool
+    handlers: list[str]
+
+
+async def queue(connection: Connection, tenant_id: int, name: str, key_id: int) -> Source:
+    """The tenant's queue, and whether the API key is valid."""
+    row = await _SQL["queue"].fetchrow(connection, tenant_id=tenant_id, name=name, key_id=key_id)
+    assert row is not None
+    return Source(*row)
+
+
+async def look(connection: Connection, queues: Sequence[tuple[int, str]]) -> list[Look]:
+    """What is there to lease in the queues of these tenants and names. Those that do not exist are left out."""
+    tenant_ids, names = [tenant_id for tenant_id, _ in queues], [name for _, name in queues]
+    return [Look(*row) for row in await _SQL["look"].fetch(connection, tenant_ids=tenant_ids, names=names)]
+
+
+async def ended_keys(connection: Connection, keys: Sequence[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Those of these tenants' API keys that are not valid any more."""
+    tenant_ids, key_ids = [tenant_id for tenant_id, _ in keys], [key_id for _, key_id in keys]
+    rows = await _SQL["ended_keys"].fetch(connection, tenant_ids=tenant_ids, key_ids=key_ids)
+    return {(row["tenant_id"], row["key_id"]) for row in rows}
+
+
+async def answered(connection: Connection, keys: Sequence[tuple[int, str]]) -> set[tuple[int, str]]:
+    """Those of these tenants' idempotency keys under which an answer is kept."""
+    tenant_ids, texts = [tenant_id for tenant_id, _ in keys], [key for _, key in keys]
+    rows = await _SQL["answered"].fetch(connection, tenant_ids=tenant_ids, keys=texts)
+    return {(row["tenant_id"], row["key"]) for row in rows}
 
 
 async def held(connection: Connection, tenant_id: int, worker: str, tokens: Sequence[Token]) -> dict[Token, Held]:

@@ -1,4 +1,4 @@
-"""Several use cases in one transaction: all of what they do, or nothing."""
+"""Several use cases in one transaction, which do all or nothing; or, without one, on a single connection."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,3 +20,11 @@ async def joined(tenant: Tenant) -> AsyncIterator[Tenant]:
         yield replace(tenant, pool=session, notify=told.extend)
     if told:
         tenant.notify(told)
+
+
+@asynccontextmanager
+async def held(tenant: Tenant) -> AsyncIterator[Tenant]:
+    """The tenant on one connection, without a transaction around what it does."""
+    assert isinstance(tenant.pool, Pool)
+    async with tenant.pool.acquire() as session:
+        yield replace(tenant, pool=session)

@@ -11,17 +11,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from evertick.domain.errors import Fault, InvalidFields, InvalidInput
-from evertick.domain.ids import format_token, parse_token
+from evertick.domain.ids import Prefix, format_token, parse_id, parse_token
 from evertick.domain.job.target import HTTP_QUEUE
 from evertick.domain.retry import Ended
 from evertick.domain.schedule.instants import from_us
 from evertick.domain.states import Outcome
 from evertick.roles.worker.endings import ERROR_BYTES, clean, excerpt_of
 from evertick.runtime.following import follow, is_last_try
-from evertick.store import lanes, outcomes, pulls, rules
+from evertick.store import lanes, outcomes, pulls
+from evertick.store.database import Pool
 from evertick.store.lanes import Leased, PutBack
 from evertick.store.outcomes import Again, Ending, Token
-from evertick.store.pulls import Held
+from evertick.store.pulls import Held, Look, Source
 from evertick.usecases.context import Tenant
 
 MOST_LANES = 32
@@ -61,14 +62,33 @@ class Recorded(NamedTuple):
     stale: list[str]
 
 
-async def queue_id_of(tenant: Tenant, queue: str) -> int | None:
-    """The id of a tenant's queue. None: it has had no job yet."""
+def check_queue(queue: str) -> None:
+    """Refuse what names no queue that a worker may pull from."""
     if not _QUEUE.fullmatch(queue):
         raise InvalidInput("queue", "is no name of a queue")
     if queue == HTTP_QUEUE:
         raise InvalidInput("queue", f"{HTTP_QUEUE!r} is for HTTP targets, which Evertick delivers itself")
-    found = await rules.queues(tenant.pool, [queue], tenant.tenant_id)
-    return found[0].queue_id if found else None
+
+
+async def source(tenant: Tenant, queue: str, key_id: str) -> Source:
+    """Where a request with this API key may lease from, by what is true right now."""
+    return await pulls.queue(tenant.pool, tenant.tenant_id, queue, parse_id(Prefix.API_KEY, key_id))
+
+
+async def look(pool: Pool, queues: Sequence[tuple[int, str]]) -> list[Look]:
+    """What there is to lease in the queues of these tenants and names. Those that do not exist yet are left out."""
+    return await pulls.look(pool, queues)
+
+
+async def ended_keys(pool: Pool, keys: Collection[tuple[int, str]]) -> set[tuple[int, str]]:
+    """Those of these tenants' API keys that were revoked or have expired."""
+    numbers = {(tenant_id, parse_id(Prefix.API_KEY, key_id)): (tenant_id, key_id) for tenant_id, key_id in keys}
+    return {numbers[number] for number in await pulls.ended_keys(pool, list(numbers))}
+
+
+async def answered(pool: Pool, keys: Sequence[tuple[int, str]]) -> set[tuple[int, str]]:
+    """Those of these tenants' idempotency keys under which an answer is kept by now."""
+    return await pulls.answered(pool, keys)
 
 
 async def lease(  # noqa: PLR0913 - from where, how much and for whom

@@ -1,10 +1,13 @@
 """How the engine stands: its nodes and partitions, how late it is, how much it does."""
 
+import asyncio
+import hashlib
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from evertick import tzdb
 from evertick.domain.ids import PARTITIONS
+from evertick.runtime.patience import STANDING_SECONDS
 from evertick.store import health, lanes, members, quotas, stats
 from evertick.store.database import Pool
 from evertick.store.members import Node
@@ -62,18 +65,24 @@ async def clock(connection: Connection) -> datetime:
 
 
 async def standing(pool: Pool, lifetime: timedelta) -> Standing:
-    """`lifetime`: for so long after its last heartbeat a node counts as alive."""
-    oldest = await health.oldest_due(pool)
-    return Standing(
-        nodes=list(await members.members(pool, lifetime)),
-        partitions=PARTITIONS,
-        unheld=await members.unheld(pool, lifetime),
-        lag_seconds=_late_seconds(oldest),
-        ready=sum(waiting.attempts for waiting in await lanes.ready(pool)),
-        leases=await stats.leases(pool),
-        dead_letters=await health.dead_letters(pool, MOST_LETTERS),
-        tzdb=tzdb.VERSION,
-    )
+    """`lifetime`: for so long after its last heartbeat a node counts as alive. Raises TimeoutError if it takes long."""
+    async with asyncio.timeout(STANDING_SECONDS):
+        return Standing(
+            nodes=list(await members.members(pool, lifetime)),
+            partitions=PARTITIONS,
+            unheld=await members.unheld(pool, lifetime),
+            lag_seconds=_late_seconds(await health.oldest_due(pool)),
+            ready=sum(waiting.attempts for waiting in await lanes.ready(pool)),
+            leases=await stats.leases(pool),
+            dead_letters=await health.dead_letters(pool, MOST_LETTERS),
+            tzdb=tzdb.VERSION,
+        )
+
+
+def opaque_name(node: str) -> str:
+    """A name for a node that stays the same and tells nothing about its machine."""
+    # A node's name has random digits, and this is too short to find out the rest by trying.
+    return f"node-{hashlib.sha256(node.encode()).hexdigest()[:6]}"
 
 
 async def tenant_stats(pool: Pool, tenant_id: int) -> Stats:

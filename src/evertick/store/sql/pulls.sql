@@ -1,6 +1,6 @@
--- Workers that pull over HTTP: what they hold, as a server that remembers nothing has to look it up. Called by the use
--- cases. A lease that ran out is the worker's until somebody takes it over; of several that cover an attempt the
--- narrowest counts.
+-- Workers that pull over HTTP: the queues that they wait for, and what they hold, as a server that remembers nothing has
+-- to look it up. Called by the use cases. A lease that ran out is the worker's until somebody takes it over; of several
+-- that cover an attempt the narrowest counts.
 
 -- name: held
 -- Those of some attempts that a worker holds, with what decides about what follows them. Another tenant's are not found,
@@ -101,3 +101,84 @@ UPDATE leases lease
        lease_seconds = :lease_seconds::float
   FROM held
  WHERE lease.lease_id = held.lease_id;
+
+-- name: queue
+-- The queue that a request may lease from, looked up right before that: null if it has had no job yet. `is_valid`: its
+-- API key was neither revoked nor has it expired. Indexes: queues_tenant_id_name_key, and either of api_keys.
+SELECT (SELECT queue_id FROM queues WHERE tenant_id = :tenant_id::bigint AND name = :name::text) AS queue_id,
+       (SELECT true
+          FROM api_keys
+         WHERE tenant_id = :tenant_id::bigint AND key_id = :key_id::bigint AND revoked_at IS NULL
+           AND (expires_at IS NULL OR expires_at > clock_at())) IS NOT NULL AS is_valid;
+
+-- name: look
+-- Which of the queues that long polls wait for have something to lease: in their lanes, or put back and ready, of these
+-- handlers. It takes no locks. Indexes: queues_tenant_id_name_key, lanes_of_queue, attempts_pkey, leases_free.
+WITH RECURSIVE clock AS MATERIALIZED (
+    SELECT clock_at() AS now_at
+),
+waited_for AS MATERIALIZED (
+    SELECT queue.queue_id, queue.tenant_id, queue.name
+      FROM unnest(:tenant_ids::bigint[], :names::text[]) AS given (tenant_id, name)
+     CROSS JOIN LATERAL (
+               SELECT queue_id, tenant_id, name
+                 FROM queues
+                WHERE queues.tenant_id = given.tenant_id AND queues.name = given.name
+                LIMIT 1
+           ) AS queue
+),
+-- From one handler to the next: a queue may have many attempts that were put back, and has few handlers.
+put_back AS (
+    SELECT waited_for.queue_id, first.handler
+      FROM waited_for
+     CROSS JOIN LATERAL (
+               SELECT handler
+                 FROM leases
+                WHERE worker IS NULL AND (lane_id >> 10) = waited_for.queue_id::bigint
+                ORDER BY (lane_id >> 10), handler
+                LIMIT 1
+           ) AS first
+     UNION ALL
+    SELECT put_back.queue_id, next.handler
+      FROM put_back
+     CROSS JOIN LATERAL (
+               SELECT handler
+                 FROM leases
+                WHERE worker IS NULL AND (lane_id >> 10) = put_back.queue_id::bigint AND handler > put_back.handler
+                ORDER BY (lane_id >> 10), handler
+                LIMIT 1
+           ) AS next
+)
+SELECT waited_for.queue_id, waited_for.tenant_id, waited_for.name,
+       (SELECT true
+          FROM lanes lane
+         WHERE lane.queue_id = waited_for.queue_id
+           AND (SELECT true FROM attempts WHERE attempts.lane_id = lane.lane_id AND attempts.seq > lane.head LIMIT 1)
+         LIMIT 1) IS NOT NULL AS is_ready,
+       ARRAY(SELECT put_back.handler
+               FROM put_back
+              WHERE put_back.queue_id = waited_for.queue_id
+                AND (SELECT true
+                       FROM leases lease
+                      WHERE lease.worker IS NULL AND (lease.lane_id >> 10) = waited_for.queue_id::bigint
+                        AND lease.handler = put_back.handler AND lease.expires_at <= clock.now_at
+                      LIMIT 1)) AS handlers
+  FROM waited_for
+ CROSS JOIN clock;
+
+-- name: ended_keys
+-- Those of some tenants' API keys that were revoked or have expired. Either index of api_keys will do.
+SELECT given.tenant_id, given.key_id
+  FROM unnest(:tenant_ids::bigint[], :key_ids::bigint[]) AS given (tenant_id, key_id)
+ WHERE (SELECT true
+          FROM api_keys
+         WHERE api_keys.tenant_id = given.tenant_id AND api_keys.key_id = given.key_id AND revoked_at IS NULL
+           AND (expires_at IS NULL OR expires_at > clock_at())) IS NULL;
+
+-- name: answered
+-- Those of some idempotency keys under which an answer is kept by now. Index: idempotency_keys_pkey.
+SELECT given.tenant_id, given.key
+  FROM unnest(:tenant_ids::bigint[], :keys::text[]) AS given (tenant_id, key)
+ WHERE (SELECT true
+          FROM idempotency_keys
+         WHERE idempotency_keys.tenant_id = given.tenant_id AND idempotency_keys.key = given.key);
