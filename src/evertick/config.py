@@ -132,7 +132,7 @@ class Settings:
     data_dir: Path | None = _setting(_directory, None)  # noqa: RUF009 - a field; of the embedded server
     host: str = _setting(_text, "127.0.0.1")
     port: int = _setting(_port, 8700)
-    max_connections: int = _setting(_count, 4096)  # of clients with the API
+    max_connections: int = _setting(_count, 8192)  # of clients with the API
     max_connections_per_address: int = _setting(_count, 1024)  # this machine's own addresses have no such limit
     url: str | None = _setting(_server_url, None)  # for clients
     api_key: str | None = _setting(_text, None, is_secret=True)

@@ -34,7 +34,7 @@ RESERVED_CONNECTIONS = 4
 """For pull workers, for keys and for probes: whatever requests of one tenant wait for, leases must not run out."""
 GRACE_SECONDS = 10
 PRUNE_SECONDS = 3600.0
-MAX_CONNECTIONS = 4096
+MAX_CONNECTIONS = 8192
 MAX_CONNECTIONS_PER_ADDRESS = 1024
 BACKLOG = 1024
 """Connections that the kernel keeps until they are accepted; all of them may be accepted before one is counted."""
