@@ -92,14 +92,14 @@ def _directory(value: Any) -> Path:
 
 def _port(value: Any) -> int:
     port = _number(value)
-    if port != int(port) or not 0 <= port <= 65535:
+    if not 0 <= port <= 65535 or port != int(port):
         raise ValueError("must be a whole number from 0 to 65535")
     return int(port)
 
 
 def _count(value: Any) -> int:
     count = _number(value)
-    if count != int(count) or not 0 < count < 1e9:
+    if not 0 < count < 1e9 or count != int(count):
         raise ValueError("must be a whole number above 0")
     return int(count)
 
