@@ -92,14 +92,14 @@ def _directory(value: Any) -> Path:
 
 def _port(value: Any) -> int:
     port = _number(value)
-    if port != int(port) or not 0 <= port <= 65535:
+    if not 0 <= port <= 65535 or port != int(port):
         raise ValueError("must be a whole number from 0 to 65535")
     return int(port)
 
 
 def _count(value: Any) -> int:
     count = _number(value)
-    if count != int(count) or not 0 < count < 1e9:
+    if not 0 < count < 1e9 or count != int(count):
         raise ValueError("must be a whole number above 0")
     return int(count)
 
@@ -132,7 +132,7 @@ class Settings:
     data_dir: Path | None = _setting(_directory, None)  # noqa: RUF009 - a field; of the embedded server
     host: str = _setting(_text, "127.0.0.1")
     port: int = _setting(_port, 8700)
-    max_connections: int = _setting(_count, 4096)  # of clients with the API
+    max_connections: int = _setting(_count, 8192)  # of clients with the API
     max_connections_per_address: int = _setting(_count, 1024)  # this machine's own addresses have no such limit
     max_long_polls: int = _setting(_count, 3000)  # of pull workers that wait at one process
     max_long_polls_per_tenant: int = _setting(_count, 1000)

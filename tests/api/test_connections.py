@@ -17,6 +17,7 @@ from evertick.api import connection_limits, connections
 from evertick.api.server import ApiServer
 
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+READYZ = b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"
 CHUNKED = b"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
@@ -388,21 +389,22 @@ async def test_who_was_answered_early_and_sends_on_makes_room(small: ApiServer) 
         await until(lambda: _answers(small, 200))
 
 
-async def test_a_server_that_is_full_of_requests_says_so(small: ApiServer, admin: Caller) -> None:
+async def test_a_server_that_is_full_of_requests_says_so_and_that_it_is_alive(small: ApiServer, admin: Caller) -> None:
     body = b'{"worker_id": "w", "wait_seconds": 20}'
     head = _with_key(b"POST /api/v1/queues/billing/lease HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body), admin)
     async with four_connected(small) as polls:
         for each in polls:
             await each.send(head + body)
         await until(lambda: _answers(small, 503))
+        assert await _answers(small, 200, LIVEZ)
         polls[0].writer.close()
         await until(lambda: _answers(small, 200))
 
 
-async def _answers(server: ApiServer, status: int) -> bool:
+async def _answers(server: ApiServer, status: int, request: bytes = READYZ) -> bool:
     """Whether a newcomer is answered so."""
     async with connected(server) as client:
-        await client.send(LIVEZ)
+        await client.send(request)
         return (await client.answer())[0] == status
 
 

@@ -50,6 +50,12 @@ def test_every_fault_is_told_and_the_nearest_known_name(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(refused.value)).faults == refused.value.faults
 
 
+@pytest.mark.parametrize("value", ["nan", "inf", "-1", "0", "1.5", "many"])
+def test_counts_are_whole_and_above_zero(value: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid, match="EVERTICK_MAX_CONNECTIONS: must be a"):
+        read_settings({"EVERTICK_MAX_CONNECTIONS": value}, tmp_path)
+
+
 @pytest.mark.parametrize("value", ["nan", "inf", "-1", "0"])
 def test_times_are_above_zero_and_finite(value: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid, match="must be a number above 0"):

@@ -26,6 +26,9 @@ URL_BYTES = 8_192
 MAX_PIPELINED = 8
 """Requests that wait on a connection while one is answered. One more, and it is closed after those answers."""
 
+ALWAYS_ANSWERED = "/livez"
+"""Also when there are too many connections: who asks may restart a process that does not answer."""
+
 SWEEP_SECONDS = 1.0
 HEAD_SECONDS = 10.0
 """From the first byte of a head to its last; also from the connection to the first byte."""
@@ -102,8 +105,6 @@ class HttpConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
-        if self._is_turned_away and not self._is_deaf:
-            self._refuse(too_many_connections())
         rest = memoryview(data)
         while rest and not self._is_deaf:
             if self._is_in_body:
@@ -194,9 +195,14 @@ class HttpConnection(HttpToolsProtocol):
             self._head_bytes = 0
             super().on_message_complete()
 
-    # What a request's end calls.
+    # What begins and ends an answer.
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        if self._is_turned_away:
+            if self.scope["path"] != ALWAYS_ANSWERED:
+                self._refuse(too_many_connections())
+                return
+            cycle.keep_alive = False
         self._running = cycle
         super()._start_asgi_task(cycle, app)
 

@@ -31,6 +31,7 @@ _ANSWER_HEADERS: dict[str, tuple[str, Schema]] = {
     REPEATED: ("`true` if this is an earlier answer again.", {"const": "true"}),
 }
 _NEEDED = {"ETag", "Location", "Retry-After", "WWW-Authenticate"}
+_OF_CONNECTIONS = (Kind.TOO_SLOW, Kind.URL_TOO_LONG, Kind.HEAD_TOO_LARGE, Kind.UNAVAILABLE)
 _PROBLEM_HEADERS = {
     Kind.UNAUTHENTICATED: ("WWW-Authenticate",),
     Kind.VERSION_CONFLICT: ("ETag",),
@@ -142,9 +143,9 @@ def _answer_headers(names: Iterable[str], needed: set[str]) -> dict[str, Any]:
 
 def _problems(operation: Operation) -> dict[str, Any]:
     """Every problem that the operation can be answered with, by status."""
-    kinds = [*operation.problems, Kind.INVALID]
+    kinds = [*operation.problems, Kind.INVALID, *_OF_CONNECTIONS]
     if operation.role is not None:
-        kinds += [Kind.UNAUTHENTICATED, Kind.FORBIDDEN, Kind.UNAVAILABLE]
+        kinds += [Kind.UNAUTHENTICATED, Kind.FORBIDDEN]
     if operation.query is not None or operation.body is not None or operation.headers:
         kinds.append(Kind.MALFORMED)
     if operation.body is not None:

@@ -35,7 +35,7 @@ CONNECTIONS = 16
 RESERVED_CONNECTIONS = 4
 """For keys and for probes: they are answered whatever requests and workers wait for."""
 GRACE_SECONDS = 10
-MAX_CONNECTIONS = 4096
+MAX_CONNECTIONS = 8192
 MAX_CONNECTIONS_PER_ADDRESS = 1024
 BACKLOG = 1024
 """Connections that the kernel keeps until they are accepted; all of them may be accepted before one is counted."""
