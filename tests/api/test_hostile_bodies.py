@@ -90,8 +90,16 @@ class Attacker(NamedTuple):
         request = _head(self.caller.key, path, media_type, len(body)) + body
         return await asyncio.to_thread(_send, self.address, request)
 
-    async def begin_batch(self) -> socket.socket:
-        return await asyncio.to_thread(_begin, self.address, self.caller.key, MEBIBYTE)
+    async def begin_batch(self, limits: BodyLimits) -> socket.socket:
+        """Begin a batch that does not end, and wait until the server has read what there is of it."""
+        before = limits.held
+        begun = await asyncio.to_thread(_begin, self.address, self.caller.key, MEBIBYTE)
+
+        async def is_read() -> bool:
+            return limits.held - before > MEBIBYTE // 2
+
+        await until(is_read)
+        return begun
 
 
 @pytest.fixture
@@ -191,6 +199,27 @@ async def test_a_body_of_very_many_values_takes_no_long_step(
     assert limits.held == 0
 
 
+@pytest.mark.parametrize(
+    ("path", "text", "items"),
+    [
+        ("/workers/w/heartbeat", b'{"tokens":[%b]}', b'"1.1",' * 130_000 + b'"1.1"'),
+        (
+            "/outcomes",
+            b'{"worker_id":"w","outcomes":[%b]}',
+            b'{"token":"1.1","result":"success"},' * 29_000 + b"{}",
+        ),
+    ],
+)
+async def test_a_list_that_is_far_too_long_takes_no_long_step(
+    attacker: Attacker, path: str, text: bytes, items: bytes
+) -> None:
+    async with steps_of_the_loop() as longest:
+        status, answer = await attacker.post(path, JSON, text % items)
+    assert status == 422
+    assert b"has at most 10000 items" in answer
+    assert longest[0] < LONGEST_STEP_SECONDS
+
+
 def _worst_faults(number: int) -> str:
     """Fields that do not exist, each as short as it can be, beside a payload with faults deep below long names."""
     fields = ",".join(f'"{chr(97 + place % 26)}{place}":0' for place in range(50))
@@ -231,7 +260,8 @@ def _begin(address: str, key: str | None, size: int) -> socket.socket:
     """A client that has sent all of a large batch that the server takes, but for its end."""
     place = urlsplit(address)
     client = socket.create_connection((place.hostname, place.port), timeout=1)
-    left = memoryview(_head(key, "/jobs:batch", JSON, size) + b"[" + b" " * (size - 2))
+    job = b'{"payload":"%b"},' % (b"x" * 60_000)
+    left = memoryview(_head(key, "/jobs:batch", JSON, size) + (b"[" + job * (size // len(job)))[: size - 1])
     with suppress(TimeoutError):
         while left:
             left = left[client.send(left) :]
@@ -250,17 +280,17 @@ async def test_slow_bodies_hold_no_more_memory_than_their_tenant_may(
 
 
 async def test_a_tenant_has_few_batches_at_work_and_those_of_others_go_on(
-    attacker: Attacker, admin: Caller, callers: Callers, monkeypatch: pytest.MonkeyPatch
+    attacker: Attacker, limits: BodyLimits, callers: Callers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(body_limits, "BATCH_WAIT_SECONDS", 0.1)
     other = Attacker(attacker.address, await callers.make("editor", await callers.tenant()))
     batch = json.dumps([{**JOB, "payload": "x" * 60_000}] * 2).encode()
     with ExitStack() as opened:
         for _ in range(body_limits.MAX_BATCHES_PER_TENANT):
-            opened.enter_context(await attacker.begin_batch())
+            opened.enter_context(await attacker.begin_batch(limits))
         status, text = await attacker.post("/jobs:batch", JSON, batch)
         assert (status, json.loads(text)["quota"]) == (429, "batches")
-        assert (await admin.post("/jobs:batch", json=[JOB])).status_code == 200  # a short one takes no turn
+        assert (await attacker.post("/jobs:batch", JSON, json.dumps([JOB]).encode()))[0] == 200  # takes no turn
         assert (await other.post("/jobs:batch", JSON, batch))[0] == 200
 
 
@@ -270,6 +300,6 @@ async def test_a_client_that_hangs_up_in_the_middle_of_a_body_leaves_nothing_beh
     async def is_released() -> bool:
         return limits.held == 0
 
-    (await attacker.begin_batch()).close()
+    (await attacker.begin_batch(limits)).close()
     await until(is_released)
     assert not [record for record in caplog.records if record.exc_info]

@@ -102,7 +102,7 @@ async def decode_batch(text: BatchText, reservation: Reservation) -> Batch:
         if slices.is_over:
             await slices.pause()
     if values > MOST_BATCH_VALUES:
-        reason = f"has more than {MOST_BATCH_VALUES} values: send it in several parts"
+        reason = f"has more than {MOST_BATCH_VALUES} values, by its commas and brackets: send several"
         raise Problem(Kind.INVALID, f"the batch {reason}", [Fault("", reason)])
     reservation.add_values(values)
     decoded = _DecodedLines() if text.media_type == NDJSON else _DecodedArrays()
