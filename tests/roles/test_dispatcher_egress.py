@@ -45,7 +45,7 @@ def office(connection: asyncpg.Connection, database_url: str) -> PostOffice:
 @pytest.mark.parametrize("database_url", [None, ELSEWHERE])
 @pytest.mark.parametrize("tenants", [1, 2, 50])
 def test_this_machine_is_open_only_while_all_three_hold(
-    host: str, is_local: bool, database_url: str | None, tenants: int
+    host: str, *, is_local: bool, database_url: str | None, tenants: int
 ) -> None:
     egress = egress_of(Settings(host=host, database_url=database_url), tenants)
     is_open = is_local and database_url is None and tenants == 1

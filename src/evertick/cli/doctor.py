@@ -15,7 +15,9 @@ from evertick.wiring import database
 
 
 def doctor(database_url: DatabaseUrl = None, data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Look at versions, schema, clocks, schedulers, lag, leases, egress and vacuum; say of each that it is well, or what to do.
+    """Look at versions, schema, clocks, schedulers, lag, leases, vacuum and where webhooks may go.
+
+    It says of each that it is well, or what to do.
 
     Exit code 1 if there is a problem; warnings alone are no failure.
 
