@@ -14,6 +14,7 @@ from evertick.domain.job.spec import JobSpec
 from evertick.domain.policies import ConcurrentPolicy, MissedWindow
 from evertick.domain.rule import from_canonical
 from evertick.domain.schedule.schedule import Schedule
+from evertick.domain.schedule.text import is_costly
 
 CREATED = datetime(2026, 6, 1, 12, 0, 7, 250_000, tzinfo=UTC)
 JOB = 0x1234
@@ -170,3 +171,24 @@ def test_the_tenants_shortest_interval_holds_for_each_tenant(text: str) -> None:
     with pytest.raises(InvalidFields, match="/schedule: fires every 0:00:30, more often than the allowed 0:01:00"):
         define(job(text), JOB, CREATED, CREATED, shortest=MINUTE)
     assert define(job(text), JOB, CREATED, CREATED, shortest=30 * SECOND).first_fire_at
+
+
+def test_a_count_that_would_get_too_costly_in_the_life_of_the_job_is_refused() -> None:
+    text = "DTSTART:{}0101T000000\nRRULE:FREQ=WEEKLY;INTERVAL=2;BYDAY=MO;COUNT=100000"
+    assert defined(text.format(1990)).first_fire_at
+    assert "too long to compute" in faults(text.format(1930))["/schedule"]
+
+
+@pytest.mark.parametrize(
+    "text", ["now", "in 5m", "2026-06-09T13:00:00Z", "every 5m", "@every 1h", "manual", "TZ=UTC now"]
+)
+def test_one_offs_and_fixed_intervals_are_cheap(text: str) -> None:
+    assert not is_costly(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["0 9 * * 1", "@daily", "TZ=Europe/Rome 0 9 * * *", "RRULE:FREQ=DAILY", "R/2026-01-31T02:30:00/P1M", "", "?"],
+)
+def test_all_else_may_be_costly(text: str) -> None:
+    assert is_costly(text)
