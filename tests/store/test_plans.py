@@ -81,7 +81,8 @@ SELECT n, 1, now(), now(), 1, n::text, 'default' FROM generate_series(1, $1 / 10
 INSERT INTO job_versions (job_id, rule_id, effective_at, spec_version, timeout_seconds, name, timezone, retry, spec)
 SELECT n, 1, now(), 1, 60, '', 'UTC', '{}', '{}' FROM generate_series(1, $1 / 10) AS n;
 INSERT INTO rules (digest, canonical) SELECT sha256(n::text::bytea), '' FROM generate_series(1, $1 / 100) AS n;
-INSERT INTO superseded_versions (job_id, check_at, spec_version) SELECT n, now(), 1 FROM generate_series(1, $1 / 10) AS n;
+INSERT INTO superseded_versions (job_id, check_at, spec_version)
+SELECT n, now(), 1 FROM generate_series(1, $1 / 10) AS n;
 INSERT INTO finished_jobs (job_id, finished_at) SELECT n, now() FROM generate_series(1, $1 / 10) AS n;
 INSERT INTO storage_changes (tenant_id, bytes) SELECT n % 100, 1 FROM generate_series(1, $1 / 10) AS n;
 INSERT INTO lanes (lane_id, queue_id, partition, priority)
