@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 SMALL, LARGE = 1_000, 1_000_000
 
 # Reading these whole costs little: 256 rows, a few, so many that statistics are soon fresh, as they change often, one.
-TINY = {"partitions", "nodes", "lanes", "clock_marks"}
+TINY = {"partitions", "nodes", "lanes", "clock_marks", "pg_inherits", "pg_class"}
 
 INDEXES = {
     "timers.load": {"timers_due", "timers_pkey"},
@@ -62,6 +62,14 @@ INDEXES = {
     },
     "replan.move": {"timers_pkey", "job_versions_pkey"},
     "health.oldest_due": {"timers_due"},
+    "quotas.stored": {"storage_sums_pkey", "storage_changes_of_tenant"},
+    "housekeeping.check_versions": {
+        *("superseded_versions_to_check", "superseded_versions_pkey", "jobs_pkey", "job_versions_pkey", "timers_pkey"),
+        *("dead_letters_pkey", "attempts_of_run", "attempts_pkey", "outcomes_pkey", "open_runs_pkey"),
+    },
+    "housekeeping.sweep_rules": {"rules_pkey", "job_versions_of_rule"},
+    "jobs.page": {"jobs_of_tenant", "finished_jobs_pkey"},
+    "jobs.last_looked_at": {"jobs_of_tenant"},
 }
 
 _FILL = """
@@ -77,6 +85,11 @@ INSERT INTO jobs (job_id, tenant_id, created_at, updated_at, spec_version, name,
 SELECT n, 1, now(), now(), 1, n::text, 'default' FROM generate_series(1, $1 / 10) AS n;
 INSERT INTO job_versions (job_id, rule_id, effective_at, spec_version, timeout_seconds, name, timezone, retry, spec)
 SELECT n, 1, now(), 1, 60, '', 'UTC', '{}', '{}' FROM generate_series(1, $1 / 10) AS n;
+INSERT INTO rules (digest, canonical) SELECT sha256(n::text::bytea), '' FROM generate_series(1, $1 / 100) AS n;
+INSERT INTO superseded_versions (job_id, check_at, spec_version)
+SELECT n, now(), 1 FROM generate_series(1, $1 / 10) AS n;
+INSERT INTO finished_jobs (job_id, finished_at) SELECT n, now() FROM generate_series(1, $1 / 10) AS n;
+INSERT INTO storage_changes (tenant_id, bytes) SELECT n % 100, 1 FROM generate_series(1, $1 / 10) AS n;
 INSERT INTO lanes (lane_id, queue_id, partition, priority)
 SELECT (1 << 10) | (n << 2) | 1, 1, n, 1 FROM generate_series(0, 255) AS n;
 INSERT INTO queues (tenant_id, name) VALUES (1, 'default');

@@ -20,7 +20,7 @@ from evertick.usecases.errors import QuotaReached
 _T = TypeVar("_T")
 _TRIES = 3
 _MOST = 100_000
-MOST_QUEUES = 1000
+MOST_QUEUES = 500
 """Of one tenant. Each has up to three lanes on each partition of the tenant, and reading its runs goes through all."""
 _PRIORITIES = {Priority.HIGH: 0, Priority.NORMAL: 1, Priority.LOW: 2}
 

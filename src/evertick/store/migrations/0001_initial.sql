@@ -35,7 +35,6 @@ CREATE TABLE rules (
     canonical   text   NOT NULL,
     unused_at   timestamptz             -- since when nothing refers to it; it is removed an hour later
 );
-CREATE INDEX rules_unused ON rules (unused_at) WHERE unused_at IS NOT NULL;
 
 -- Ids are random, so that one that a lost commit took away is not given to another queue: a worker may still ask for it.
 CREATE TABLE queues (

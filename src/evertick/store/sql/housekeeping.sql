@@ -275,7 +275,8 @@ WITH ledgers AS MATERIALIZED (
      WHERE pg_inherits.inhparent = 'attempts'::regclass
 ),
 due AS MATERIALIZED (
-    SELECT superseded.job_id, superseded.spec_version, superseded.idle_at, job.tenant_id, job.is_deleted
+    SELECT superseded.ctid AS place, superseded.job_id, superseded.spec_version, superseded.idle_at, job.tenant_id,
+           job.is_deleted
       FROM superseded_versions superseded
      CROSS JOIN LATERAL (
                SELECT tenant_id, status = 'deleted' AS is_deleted FROM jobs WHERE jobs.job_id = superseded.job_id LIMIT 1
@@ -286,20 +287,24 @@ due AS MATERIALIZED (
        FOR UPDATE OF superseded SKIP LOCKED
 ),
 looked AS MATERIALIZED (
-    SELECT due.*, version.bytes,
+    SELECT due.*, version.version_place, version.bytes,
            waiting.rows = :most_looked_at::integer OR coalesce(waiting.any, false)
            OR dead.rows = :most_looked_at::integer OR coalesce(dead.any, false) AS is_waiting,
            (SELECT true
               FROM open_runs
-              JOIN attempts ON attempts.lane_id = open_runs.lane_id AND attempts.seq = open_runs.seq
-             WHERE open_runs.job_id = due.job_id AND attempts.spec_version = due.spec_version
+             WHERE open_runs.job_id = due.job_id
+               AND (SELECT spec_version FROM attempts
+                     WHERE attempts.lane_id = open_runs.lane_id AND attempts.seq = open_runs.seq LIMIT 1)
+                   = due.spec_version
              LIMIT 1) IS NOT NULL
            -- The tick's timer speaks for the last run of a job whose runs are not listed.
            OR (SELECT true
                  FROM timers
-                 JOIN attempts ON attempts.lane_id = timers.last_lane AND attempts.seq = timers.last_seq
                 WHERE timers.partition = (due.job_id & 255)::smallint AND timers.job_id = due.job_id
-                  AND timers.kind = 'tick' AND attempts.spec_version = due.spec_version
+                  AND timers.kind = 'tick'
+                  AND (SELECT spec_version FROM attempts
+                        WHERE attempts.lane_id = timers.last_lane AND attempts.seq = timers.last_seq LIMIT 1)
+                      = due.spec_version
                   AND (SELECT true FROM outcomes
                         WHERE outcomes.lane_id = timers.last_lane AND outcomes.seq = timers.last_seq LIMIT 1) IS NULL
                 LIMIT 1) IS NOT NULL
@@ -308,7 +313,8 @@ looked AS MATERIALIZED (
       FROM due
      CROSS JOIN clock_marks
      CROSS JOIN LATERAL (
-               SELECT version_bytes(payload::text, spec::text) AS bytes, effective_at FROM job_versions
+               SELECT ctid AS version_place, version_bytes(payload::text, spec::text) AS bytes, effective_at
+                 FROM job_versions
                 WHERE job_versions.job_id = due.job_id AND job_versions.spec_version = due.spec_version LIMIT 1
            ) AS version
      CROSS JOIN LATERAL (
@@ -352,14 +358,14 @@ judged AS MATERIALIZED (
 removed AS (
     DELETE FROM job_versions version
      USING judged
-     WHERE version.job_id = judged.job_id AND version.spec_version = judged.spec_version AND judged.verdict = 'remove'
+     WHERE version.ctid = judged.version_place AND judged.verdict = 'remove'
  RETURNING judged.tenant_id, judged.bytes
 ),
 emptied AS (
     UPDATE job_versions version
        SET payload = NULL, spec = (version.spec::jsonb - 'labels' #- '{target,headers}')::json
       FROM judged
-     WHERE version.job_id = judged.job_id AND version.spec_version = judged.spec_version AND judged.verdict = 'empty'
+     WHERE version.ctid = judged.version_place AND judged.verdict = 'empty'
  RETURNING judged.tenant_id, judged.bytes - version_bytes(NULL, version.spec::text) AS bytes
 ),
 counted AS (
@@ -371,7 +377,7 @@ counted AS (
 settled AS (
     DELETE FROM superseded_versions superseded
      USING judged
-     WHERE superseded.job_id = judged.job_id AND superseded.spec_version = judged.spec_version
+     WHERE superseded.ctid = judged.place
        AND (judged.verdict = 'remove' OR judged.verdict = 'empty' AND judged.is_deleted)
 ),
 later AS (
@@ -381,15 +387,15 @@ later AS (
                            WHEN judged.idle_at IS NULL THEN :now_at::timestamptz + :history_seconds::float * interval '1 second'
                            ELSE :now_at::timestamptz + interval '1 day' END
       FROM judged
-     WHERE superseded.job_id = judged.job_id AND superseded.spec_version = judged.spec_version
+     WHERE superseded.ctid = judged.place
        AND (judged.verdict IN ('wait', 'keep') OR judged.verdict = 'empty' AND NOT judged.is_deleted)
 ),
 -- The earlier versions of a deleted job: what kept them was that their runs might be replayed.
 sooner AS (
     UPDATE superseded_versions superseded
        SET idle_at = NULL, check_at = :now_at::timestamptz
-      FROM (SELECT DISTINCT job_id FROM judged WHERE is_deleted AND verdict = 'empty') AS deleted
-     WHERE superseded.job_id = deleted.job_id AND superseded.check_at > :now_at::timestamptz
+     WHERE superseded.job_id = ANY(ARRAY(SELECT job_id FROM judged WHERE is_deleted AND verdict = 'empty'))
+       AND superseded.check_at > :now_at::timestamptz
 )
 SELECT (SELECT count(*) FROM due) AS checked, (SELECT count(*) FROM emptied) AS emptied,
        (SELECT count(*) FROM removed) AS removed;
@@ -411,18 +417,21 @@ judged AS MATERIALIZED (
       FROM page
 ),
 marked AS (
-    UPDATE rules rule
-       SET unused_at = CASE WHEN judged.is_used THEN NULL ELSE :now_at::timestamptz END
-      FROM judged
-     WHERE rule.rule_id = judged.rule_id AND judged.is_used = (judged.unused_at IS NOT NULL)
-       AND rule.unused_at IS NOT DISTINCT FROM judged.unused_at
+    UPDATE rules
+       SET unused_at = :now_at::timestamptz
+     WHERE rule_id = ANY(ARRAY(SELECT rule_id FROM judged WHERE NOT is_used AND unused_at IS NULL))
 ),
+reused AS (
+    UPDATE rules
+       SET unused_at = NULL
+     WHERE rule_id = ANY(ARRAY(SELECT rule_id FROM judged WHERE is_used AND unused_at IS NOT NULL))
+),
+-- The mark is looked at again under the row's lock: somebody may just have taken it away.
 removed AS (
-    DELETE FROM rules rule
-     USING judged
-     WHERE rule.rule_id = judged.rule_id AND NOT judged.is_used
-       AND judged.unused_at < :now_at::timestamptz - interval '1 hour' AND rule.unused_at = judged.unused_at
- RETURNING rule.rule_id
+    DELETE FROM rules
+     WHERE rule_id = ANY(ARRAY(SELECT rule_id FROM judged WHERE NOT is_used))
+       AND unused_at < :now_at::timestamptz - interval '1 hour'
+ RETURNING rule_id
 )
 SELECT (SELECT max(rule_id) FROM page) AS last_id, (SELECT count(*) FROM removed) AS removed;
 

@@ -161,7 +161,9 @@ SELECT job.job_id, job.status::text AS status, finished.job_id IS NOT NULL AS is
 SELECT job.job_id
   FROM (SELECT job_id, status, name, queue, labels
           FROM jobs
-         WHERE tenant_id = :tenant_id::bigint AND status <> 'deleted' AND job_id > :after::bigint
+         -- Compared as a pair, which jobs_pkey cannot do: it would go through the jobs of all tenants.
+         WHERE tenant_id = :tenant_id::bigint AND (tenant_id, job_id) > (:tenant_id::bigint, :after::bigint)
+           AND status <> 'deleted'
          ORDER BY job_id
          LIMIT :most_looked_at::integer) AS job
  WHERE job.labels @> :labels::jsonb
@@ -181,7 +183,8 @@ SELECT job.job_id
 -- The last of the jobs that `page` looks at; none if they are fewer. Index: jobs_of_tenant.
 SELECT job_id
   FROM jobs
- WHERE tenant_id = :tenant_id::bigint AND status <> 'deleted' AND job_id > :after::bigint
+ WHERE tenant_id = :tenant_id::bigint AND (tenant_id, job_id) > (:tenant_id::bigint, :after::bigint)
+   AND status <> 'deleted'
  ORDER BY job_id
 OFFSET :most_looked_at::integer - 1
  LIMIT 1;
