@@ -91,7 +91,7 @@ def _operation(operation: Operation, components: dict[str, Schema]) -> dict[str,
         "tags": [operation.tag],
         "parameters": parameters_of(operation, components),
         "responses": {**_answers(operation), **_problems(operation)},
-        "security": _security(operation),
+        "security": [] if operation.role is None else [{"key": []}],
     }
     if description:
         entry["description"] = description
@@ -100,13 +100,6 @@ def _operation(operation: Operation, components: dict[str, Schema]) -> dict[str,
     if operation.body is not None:
         entry["requestBody"] = {"required": operation.body.is_required, "content": _content(operation.body)}
     return entry
-
-
-def _security(operation: Operation) -> list[dict[str, Any]]:
-    if operation.role is not None:
-        return [{"key": []}]
-    # Nobody needs a key, unless the server's settings ask for one.
-    return [{}, {"key": []}] if Kind.UNAUTHENTICATED in operation.problems else []
 
 
 def _answers(operation: Operation) -> dict[str, Any]:
