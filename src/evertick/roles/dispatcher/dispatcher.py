@@ -1,7 +1,8 @@
 """The dispatcher: leases the ready attempts of HTTP jobs, delivers them, records what their targets answered.
 
-Duty: each attempt is sent once, signed, within its job's timeout and its tenant's maximum, and its outcome recorded soon
-after; or it is put back. (Once more only where a kept connection broke before an answer: see `targets.http.delivery`.)
+Duty: each attempt is sent once, signed, within its job's timeout and its tenant's maximum, and its outcome recorded
+soon after; or it is put back. (Once more only where a kept connection broke before an answer: see
+`targets.http.delivery`.)
 
 It is a worker whose one handler is a delivery; leasing, heartbeats, recording and stopping are the worker's.
 
