@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from evertick.domain.errors import InvalidSchedule, ScheduleTooCostly
 from evertick.domain.policies import ConcurrentPolicy, DstGap, DstOverlap, MissedWindow
-from evertick.domain.schedule.budget import ACCEPTED_STEPS, SEARCH_STEPS, at_most, bounded, bounded_by, grant_row
+from evertick.domain.schedule.budget import ACCEPTED_STEPS, LIST_STEPS, at_most, bounded, bounded_by, grant_row
 from evertick.domain.schedule.describe import describe
 from evertick.domain.schedule.instants import DAY_S, FIRST_YEAR, LAST_YEAR, SECOND_US, from_us, to_us
 from evertick.domain.schedule.interval import Every
@@ -118,7 +118,7 @@ class Schedule:
     def upcoming_cheaply(self, after: datetime, count: int) -> list[datetime]:
         """Return the same within one budget: the list ends early, but not empty, when it gets too costly."""
         fires: list[datetime] = []
-        with at_most(SEARCH_STEPS):
+        with at_most(LIST_STEPS):
             try:
                 for at in islice(self._iterate(_instant_us("after", after), END_US), count):
                     fires.append(at)
