@@ -3,7 +3,9 @@
 import tracemalloc
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import NamedTuple
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import example, given, note, reject, settings, strategies as st, target
@@ -15,7 +17,7 @@ from evertick.domain.misfire import plan
 from evertick.domain.policies import MissedWindow
 from evertick.domain.rule import Policies, _make_ticks, rule_of
 from evertick.domain.schedule.acceptance import check_new
-from evertick.domain.schedule.budget import PLAN_STEPS, SEARCH_STEPS, at_most
+from evertick.domain.schedule.budget import ACCEPTED_STEPS, PLAN_STEPS, SEARCH_STEPS, at_most
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.schedule.preview import preview
 from evertick.domain.schedule.zone import Zone
@@ -49,7 +51,7 @@ def steps_of(question: Callable[[], object]) -> int:
 
 def few_calls(question: Callable[[], object]) -> None:
     """In few steps, and each step is little work."""
-    assert steps_of(question) < SEARCH_STEPS // 4
+    assert steps_of(question) < ACCEPTED_STEPS // 2
     with calls_at_most(MOST_CALLS):
         question()
 
@@ -130,12 +132,43 @@ def test_a_schedule_that_would_get_too_costly_in_the_life_of_a_job_is_refused_at
     schedule = Schedule("DTSTART:20200101T000000\nRRULE:FREQ=WEEKLY;INTERVAL=2;BYDAY=MO;COUNT=100000")
     assert schedule.next(NOW)
     with pytest.raises(ScheduleTooCostly, match="COUNT"):
-        schedule.next(NOW + timedelta(days=200 * 366))
+        schedule.next(NOW + timedelta(days=600 * 366))
     check_new(schedule, NOW, HOUR)
     old = Schedule("DTSTART:19700101T000000\nRRULE:FREQ=WEEKLY;INTERVAL=2;BYDAY=MO;COUNT=100000")
     assert old.next(NOW)
     with pytest.raises(ScheduleTooCostly, match="COUNT"):
         check_new(old, NOW, HOUR)
+
+
+SPARSE = "DTSTART:20220222T123100\nRRULE:FREQ=SECONDLY;INTERVAL=89338;BYHOUR=11,22;BYMINUTE=38,48;BYSECOND=19,21,46,56"
+"""Its ticks are years apart, and some of them decades."""
+
+
+def _removed(fires: list[datetime], *, as_instants: bool) -> str:
+    zone = UTC if as_instants else ZoneInfo(NEW_YORK)
+    return ",".join(f"{compact(fire.astimezone(zone))}{'Z' * as_instants}" for fire in fires)
+
+
+@pytest.mark.parametrize("as_instants", [False, True])
+def test_an_accepted_schedule_stays_within_its_budget_over_its_longest_pauses(*, as_instants: bool) -> None:
+    fires = Schedule(SPARSE, NEW_YORK).upcoming(NOW, 12)
+    for removed in (fires[:0], fires[1:2]):
+        dates = f"\nEXDATE:{_removed(removed, as_instants=as_instants)}" if removed else ""
+        schedule = Schedule(SPARSE + dates, NEW_YORK)
+        check_new(schedule, NOW, HOUR)
+        most = max(steps_of(partial(schedule.next, fire)) for fire in fires)
+        assert ACCEPTED_STEPS < most < SEARCH_STEPS
+
+
+@pytest.mark.parametrize("as_instants", [False, True])
+def test_a_schedule_of_which_fifty_years_are_removed_has_ended(*, as_instants: bool) -> None:
+    fires = Schedule(SPARSE, NEW_YORK).upcoming(NOW, 12)
+    with at_most(NO_LIMIT):  # as one that was accepted before
+        schedule = Schedule(f"{SPARSE}\nEXDATE:{_removed(fires[1:], as_instants=as_instants)}", NEW_YORK)
+    assert schedule.next(NOW) == fires[0]
+    assert schedule.next(fires[0]) is None
+    assert schedule.ticks(0).prev(to_us(fires[-1])) is None
+    assert steps_of(lambda: schedule.next(fires[0])) < SEARCH_STEPS
 
 
 def test_a_list_that_gets_too_costly_ends_early_and_says_so() -> None:
@@ -304,6 +337,23 @@ def _swallowed_recurrences(draw: st.DrawFn) -> str:
     return "\n".join([*lines, rule, f"RDATE:{','.join(compact(each.replace(tzinfo=None)) for each in dates)}"])
 
 
+@st.composite
+def _sparse_recurrences(draw: st.DrawFn) -> str:
+    """Steps that meet a few times of the day only every so many years, and some of these are removed."""
+    start = draw(st.datetimes(datetime(1990, 1, 1), datetime(2027, 1, 1)))  # noqa: DTZ001 - a wall time
+    interval = draw(st.integers(80_000, 90_000) | st.integers(1, 100_000))
+    few = partial(st.lists, min_size=1, max_size=4, unique=True)
+    times = ((name, draw(few(st.integers(0, high)))) for name, high in (("HOUR", 23), ("MINUTE", 59), ("SECOND", 59)))
+    limits = "".join(f";BY{name}={','.join(map(str, numbers))}" for name, numbers in times)
+    rule = f"DTSTART:{compact(start)}\nRRULE:FREQ=SECONDLY;INTERVAL={interval}{limits}"
+    first, count = draw(st.integers(0, 10)), draw(st.integers(0, 10))
+    try:
+        removed = Schedule(rule).upcoming_cheaply(NOW, first + count)[first:] if count else []
+    except InvalidSchedule:
+        reject()
+    return f"{rule}\nEXDATE:{','.join(map(compact, removed))}" if removed else rule
+
+
 class Asked(NamedTuple):
     """When a timer is planned, how long after its tick, and what is to be done with the ticks missed until then."""
 
@@ -318,7 +368,10 @@ def questions(schedule: Schedule, asked: Asked) -> dict[str, tuple[int, Callable
     at_us, from_us = to_us(asked.at), to_us(asked.at - asked.outage)
     rule = rule_of(schedule, asked.policies)
     fire_us = ticks.next(from_us - 1)
+    tick_us = ticks.next(at_us) or at_us
     return {
+        "next from a tick": (SEARCH_STEPS, lambda: ticks.next(tick_us)),
+        "previous to a tick": (SEARCH_STEPS, lambda: ticks.prev(tick_us)),
         "make": (SEARCH_STEPS, lambda: _make_ticks(rule)),
         "next": (SEARCH_STEPS, lambda: ticks.next(at_us)),
         "prev": (SEARCH_STEPS, lambda: ticks.prev(at_us)),
@@ -343,7 +396,7 @@ def costliest(text: str, zone: str, gap: str, overlap: str, asked: Asked) -> Non
     assert schedule.upcoming_cheaply(NOW, 20), "it may end early, but not before the first"
 
 
-ANY_TEXT = st.one_of(_hostile_recurrences(), _hostile_crons(), _swallowed_recurrences(), texts)
+ANY_TEXT = st.one_of(_hostile_recurrences(), _hostile_crons(), _swallowed_recurrences(), _sparse_recurrences(), texts)
 ASKED = st.builds(
     Asked,
     st.datetimes(datetime(2026, 6, 1), datetime(2076, 6, 1), timezones=st.just(UTC)),  # noqa: DTZ001

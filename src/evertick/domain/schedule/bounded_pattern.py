@@ -5,7 +5,14 @@ from typing import NamedTuple
 
 from evertick.domain.schedule.budget import kept_work, note_paid, spend, spend_up_to
 from evertick.domain.schedule.instants import DAY_S, first_day, from_day
-from evertick.domain.schedule.pattern import LOOK_UP_STEPS, PASSING_DATES, ListPattern, WallPattern, is_in
+from evertick.domain.schedule.pattern import (
+    LONGEST_REMOVED_S,
+    LOOK_UP_STEPS,
+    PASSING_DATES,
+    ListPattern,
+    WallPattern,
+    is_in,
+)
 
 _PASSING_COUNTED = "years whose ticks COUNT has to count"
 
@@ -130,7 +137,7 @@ class AmendedPattern:
         found = self._inner.next_from(wall)
         while found in self._removed:
             spend(LOOK_UP_STEPS, PASSING_DATES)
-            found = self._inner.next_from(found + 1)
+            found = self._inner.next_from(found + 1) if found - wall <= LONGEST_REMOVED_S else None
         extra = self._added.next_from(wall)
         return min((w for w in (found, extra) if w is not None), default=None)
 
@@ -138,7 +145,7 @@ class AmendedPattern:
         found = self._inner.prev_before(wall)
         while found in self._removed:
             spend(LOOK_UP_STEPS, PASSING_DATES)
-            found = self._inner.prev_before(found)
+            found = self._inner.prev_before(found) if wall - found <= LONGEST_REMOVED_S else None
         extra = self._added.prev_before(wall)
         return max((w for w in (found, extra) if w is not None), default=None)
 

@@ -9,9 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from evertick.domain.schedule.budget import spend
+from evertick.domain.schedule.instants import DAY_S
 
 LOOK_UP_STEPS = 8
 """What it costs to ask a pattern about one wall; a loop over walls that are listed pays it for each."""
+LONGEST_REMOVED_S = 50 * 366 * DAY_S
+"""A schedule of which all is removed for so long has ended, as has one that matches nothing for so long."""
 PASSING_DATES = "dates that are listed beside the rule"
 
 

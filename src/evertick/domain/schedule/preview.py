@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from evertick import tzdb
 from evertick.domain.jitter import due_at, jitter_offset
-from evertick.domain.schedule.budget import ROW_STEPS, SEARCH_STEPS, at_most, finished
+from evertick.domain.schedule.budget import LIST_STEPS, ROW_STEPS, at_most, finished
 from evertick.domain.schedule.cron import Cron
 from evertick.domain.schedule.english import local
 from evertick.domain.schedule.finding import Finding, Severity
@@ -78,9 +78,9 @@ def preview_in_steps(
     wanted = min(count, MOST_ROWS)
     fires = yield from schedule.upcoming_in_steps(since, wanted)
     offset = jitter_offset(job_id or 0, jitter)
-    with at_most(SEARCH_STEPS + ROW_STEPS * len(fires)):
+    with at_most(LIST_STEPS + ROW_STEPS * len(fires)):
         rows = yield from _rows(schedule, fires, offset)
-    with at_most(SEARCH_STEPS + ROW_STEPS * len(fires)):
+    with at_most(LIST_STEPS + ROW_STEPS * len(fires)):
         lost = _lost(schedule, after, fires)
     yield
     return Preview(

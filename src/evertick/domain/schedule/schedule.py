@@ -10,7 +10,7 @@ from evertick.domain.errors import InvalidSchedule, ScheduleTooCostly
 from evertick.domain.policies import ConcurrentPolicy, DstGap, DstOverlap, MissedWindow
 from evertick.domain.schedule.budget import (
     ACCEPTED_STEPS,
-    SEARCH_STEPS,
+    LIST_STEPS,
     at_most,
     bounded,
     bounded_by,
@@ -130,7 +130,7 @@ class Schedule:
     def upcoming_in_steps(self, after: datetime, count: int) -> Generator[None, None, list[datetime]]:
         """Do `upcoming_cheaply`, one fire time in each step."""
         fires: list[datetime] = []
-        with at_most(SEARCH_STEPS):
+        with at_most(LIST_STEPS):
             try:
                 for at in islice(self._iterate(_instant_us("after", after), END_US), count):
                     fires.append(at)

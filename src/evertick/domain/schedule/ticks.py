@@ -8,9 +8,10 @@ from typing import NamedTuple, Protocol
 
 from evertick.domain.schedule.budget import bounded, spend
 from evertick.domain.schedule.instants import END_S, FIRST_S, SECOND_US
-from evertick.domain.schedule.pattern import LOOK_UP_STEPS, PASSING_DATES, ListPattern
+from evertick.domain.schedule.pattern import LONGEST_REMOVED_S, LOOK_UP_STEPS, PASSING_DATES, ListPattern
 
 FIRST_US, END_US = FIRST_S * SECOND_US, END_S * SECOND_US
+_LONGEST_REMOVED_US = LONGEST_REMOVED_S * SECOND_US
 
 
 class LostTicks(NamedTuple):
@@ -171,7 +172,7 @@ class ExceptTicks:
         found = self._inner.next(after)
         while found in self._removed:
             spend(LOOK_UP_STEPS, PASSING_DATES)
-            found = self._inner.next(found)
+            found = self._inner.next(found) if found - after <= _LONGEST_REMOVED_US else None
         return found
 
     @bounded
@@ -179,7 +180,7 @@ class ExceptTicks:
         found = self._inner.prev(before)
         while found in self._removed:
             spend(LOOK_UP_STEPS, PASSING_DATES)
-            found = self._inner.prev(found)
+            found = self._inner.prev(found) if before - found <= _LONGEST_REMOVED_US else None
         return found
 
     @bounded
