@@ -1,7 +1,7 @@
 """Crontabs as people have them."""
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from evertick.domain.crontab import Entry, job_names, read_crontab
 
@@ -158,6 +158,7 @@ def test_names_come_from_the_command_and_are_told_apart() -> None:
 LINES = st.text(alphabet="*0159/,-~%@ \t\r=#'\"\\aHLroot\0é") | st.text()
 
 
+@example(["\x1f"], False)
 @given(st.lists(LINES | st.builds("{} {}".format, st.just("* * * * *"), LINES)), st.booleans())
 def test_any_text_is_read_without_a_crash_and_no_line_counts_twice(lines: list[str], has_users: bool) -> None:  # noqa: FBT001
     text = "\n".join(lines)

@@ -175,7 +175,7 @@ def test_the_tenants_shortest_interval_holds_for_each_tenant(text: str) -> None:
 
 def test_a_count_that_would_get_too_costly_in_the_life_of_the_job_is_refused() -> None:
     text = "DTSTART:{}0101T000000\nRRULE:FREQ=WEEKLY;INTERVAL=2;BYDAY=MO;COUNT=100000"
-    assert defined(text.format(1990)).first_fire_at
+    assert defined(text.format(2020)).first_fire_at
     assert "too long to compute" in faults(text.format(1930))["/schedule"]
 
 

@@ -110,7 +110,7 @@ class _Reader:
             match = _SETTING.fullmatch(line)
             if match:
                 self._set(number, match[1] or match[2] or match[3], _unquoted(match[4]))
-            elif line.split(maxsplit=1)[0].lower() == _REBOOT:
+            elif line.lower().split(maxsplit=1)[:1] == [_REBOOT]:
                 self._lose(number, f"{line}: nothing runs at boot, a job needs times")
             else:
                 self.found.entries.append(self._entry(number, line))
