@@ -14,7 +14,7 @@
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from typing import ParamSpec, TypeVar
 
 from evertick.domain.errors import ScheduleTooCostly
@@ -91,19 +91,26 @@ def grant_row() -> None:
         work.allowed += ROW_STEPS
 
 
-@contextmanager
-def at_most(steps: int) -> Iterator[Work]:
+class at_most:  # noqa: N801 - used as a function; a generator would take several times as long, for each plan
     """Bound the work inside; within another question the outer one's bound holds."""
-    outer = _current.get()
-    if outer is not None:
-        yield outer
-        return
-    work = Work(steps)
-    token = _current.set(work)
-    try:
-        yield work
-    finally:
-        _current.reset(token)
+
+    __slots__ = ("_steps", "_token")
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+        self._token: Token[Work | None] | None = None
+
+    def __enter__(self) -> Work:
+        outer = _current.get()
+        if outer is not None:
+            return outer
+        work = Work(self._steps)
+        self._token = _current.set(work)
+        return work
+
+    def __exit__(self, *_: object) -> None:
+        if self._token is not None:
+            _current.reset(self._token)
 
 
 def bounded_by(steps: int) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
