@@ -103,19 +103,25 @@ def grant_row() -> None:
         work.allowed += ROW_STEPS
 
 
-@contextmanager
-def at_most(steps: int) -> Iterator[Work]:
+class at_most:  # noqa: N801 - used as a function; a generator would take several times as long, for each plan
     """Bound the work inside; within another question the outer one's bound holds."""
-    outer = _current.get()
-    if outer is not None:
-        yield outer
-        return
-    work = Work(steps)
-    token = _current.set(work)
-    try:
-        yield work
-    finally:
-        _end(work, token)
+
+    __slots__ = ("_token", "_work")
+
+    def __init__(self, steps: int) -> None:
+        self._work = Work(steps)
+        self._token: Token[Work | None] | None = None
+
+    def __enter__(self) -> Work:
+        outer = _current.get()
+        if outer is not None:
+            return outer
+        self._token = _current.set(self._work)
+        return self._work
+
+    def __exit__(self, *_: object) -> None:
+        if self._token is not None:
+            _end(self._work, self._token)
 
 
 def bounded_by(steps: int) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
