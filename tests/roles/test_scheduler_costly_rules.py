@@ -16,7 +16,7 @@ from evertick.domain.schedule.rrule_spec import RRule
 from evertick.domain.schedule.schedule import Schedule
 from evertick.roles.scheduler import Scheduler, background_planning, firing, planning
 from evertick.roles.scheduler.planning import LOOP_STEPS, Likeness, Prepared, make_plan
-from roles.costly import add_costly_jobs, costly_rules, fired, loop_work
+from roles.costly import add_costly_jobs, costly_rules, fired, loop_work, slow_rules
 
 MANY = 400
 SHORT = 0.2
@@ -183,6 +183,29 @@ async def test_what_a_batch_has_no_time_to_plan_fires_in_the_next_ones(
     assert batches > 4
 
 
+async def test_tenants_whose_rules_fill_every_batch_do_not_keep_another_waiting(
+    connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(firing, "PLANNING_SECONDS", -1.0)
+    monkeypatch.setattr(firing, "BATCH", 160)
+    rules = slow_rules(800)
+    assert _steps(rules[0]) <= LOOP_STEPS
+    crowd = [
+        await add_job(connection, rule=rule, tenant_id=2 + number % 10, partition=number % 256)
+        for number, rule in enumerate(rules)
+    ]
+    await node.loading.step()
+    for _ in range(3):
+        await node.firing.fire_batch()
+    before = await fired(connection, crowd)
+    late = await add_job(connection, tenant_id=99, fire_at=AT)
+    node.loading.woken(frozenset({late.job_id}))
+    await node.loading.step()
+    while not await fired(connection, [late]):
+        await node.firing.fire_batch()
+    assert await fired(connection, crowd) - before <= 240, "it was in the first batches that had its turn"
+
+
 async def test_an_error_of_the_machine_while_planning_passes(
     connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,6 +257,12 @@ async def test_a_scheduler_with_a_short_lifetime_keeps_its_partitions_while_hund
             await node.stop()
     assert first == last
     assert work.longest_seconds < SHORT
+
+
+def _steps(rule: Rule) -> int:
+    with at_most(PLAN_STEPS) as work:
+        plan(rule, to_us(AT), to_us(AT + MINUTE))
+    return work.spent
 
 
 async def _is_done(connection: asyncpg.Connection, jobs: list[Job]) -> bool:
