@@ -241,6 +241,18 @@ def test_a_plan_from_the_background_is_used_while_it_is_fresh() -> None:
     assert not prepared.is_fresh(to_us(AT - timedelta(seconds=1))), "the clock was set back"
 
 
+async def test_a_plan_from_the_background_is_used_though_another_of_its_rule_was_cheap(
+    connection: asyncpg.Connection, node: Scheduler
+) -> None:
+    [job] = await add_costly_jobs(connection, 1)
+    await node.loading.step()
+    await node.firing.fire_batch()
+    await node.firing.background.finish()
+    node.state.rulebook.note_steps(job.rule_id, 1)
+    await node.firing.fire_batch()
+    assert await fired(connection, [job]) == 1
+
+
 async def test_a_scheduler_with_a_short_lifetime_keeps_its_partitions_while_hundreds_of_costly_rules_are_due(
     connection: asyncpg.Connection, database_url: str
 ) -> None:
