@@ -1,6 +1,8 @@
 """Rules that are costly to plan delay nobody but their tenant: neither its neighbours, nor the heartbeat."""
 
+import asyncio
 import dataclasses
+import threading
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
@@ -16,6 +18,7 @@ from evertick.domain.schedule.rrule_spec import RRule
 from evertick.domain.schedule.schedule import Schedule
 from evertick.roles.scheduler import Scheduler, background_planning, firing, planning
 from evertick.roles.scheduler.planning import LOOP_STEPS, Likeness, Prepared, make_plan
+from evertick.runtime import background
 from roles.costly import add_costly_jobs, costly_rules, fired, loop_work, slow_rules
 
 MANY = 400
@@ -250,6 +253,27 @@ async def test_a_plan_from_the_background_is_used_though_another_of_its_rule_was
     await node.firing.background.finish()
     node.state.rulebook.note_steps(job.rule_id, 1)
     await node.firing.fire_batch()
+    assert await fired(connection, [job]) == 1
+
+
+async def test_a_tenant_with_as_many_computations_as_may_wait_has_its_timers_planned_all_the_same(
+    connection: asyncpg.Connection, node: Scheduler
+) -> None:
+    [job] = await add_costly_jobs(connection, 1, tenant_id=7)
+    await node.loading.step()
+    release = threading.Event()
+    requests = [asyncio.create_task(background.run(7, release.wait)) for _ in range(background.MAX_PENDING_PER_TENANT)]
+    try:
+        await asyncio.sleep(0)
+        assert background.waiting(7) == background.MAX_PENDING_PER_TENANT
+        await node.firing.fire_batch()
+        planning = asyncio.create_task(node.firing.background.finish())
+        await asyncio.sleep(0)
+        assert background.waiting(("plan", 7)) == 1
+    finally:
+        release.set()
+    await asyncio.gather(planning, *requests)
+    assert await node.firing.fire_batch() == 1
     assert await fired(connection, [job]) == 1
 
 

@@ -88,7 +88,8 @@ class BackgroundPlanning:
     async def _plan_piece(self, tenant_id: int, waiting: _Waiting) -> None:
         rules = self._next_rules(waiting)
         work = partial(_make_plans, rules, self._state.clock.now_us)
-        made = await background.run(tenant_id, work) if rules else {}
+        # Beside the tenant's requests, not behind them: who may only read could otherwise keep its jobs from firing.
+        made = await background.run(("plan", tenant_id), work) if rules else {}
         for likeness, prepared in made.items():
             self._state.rulebook.note_steps(likeness[0], prepared.steps)
             self._keep(likeness, prepared)
