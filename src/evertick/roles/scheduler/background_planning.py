@@ -2,8 +2,8 @@
 
 1. A batch leaves timers here whose rule is costly, and fires the others. They are in nobody's hands meanwhile: known to
    the agenda, and neither due nor to come.
-2. Each tenant has one piece of planning in the background at a time, of about PIECE_SECONDS. So however many costly
-   rules a tenant has, they delay its own.
+2. Each tenant has one piece of planning in the background at a time, of about PIECE_SECONDS, beside what it asks the
+   API for. So however many costly rules a tenant has, they delay its own.
 3. A plan that was made is `prepared`, and its timers are due again: the next batch takes them in their tenant's turn,
    and fires by the plan as long as it is fresh, else they are planned anew.
 
@@ -77,8 +77,6 @@ class BackgroundPlanning:
             while waiting:
                 try:
                     await self._plan_piece(tenant_id, waiting)
-                except background.TooBusy:
-                    await asyncio.sleep(RETRY_SECONDS)
                 except Exception:
                     logger.exception("planning in the background failed, next try in %s s", RETRY_SECONDS)
                     await asyncio.sleep(RETRY_SECONDS)
