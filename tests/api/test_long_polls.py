@@ -11,6 +11,8 @@ import pytest
 
 from api.callers import TARGET, Caller, Callers, is_problem
 from engine import until
+from evertick.api import long_polls
+from evertick.api.long_polls import LongPolls, Request
 from evertick.api.server import ApiServer
 from evertick.runtime.tenant_limit import TenantLimit
 from evertick.store.database import Pool
@@ -203,6 +205,42 @@ async def test_a_poll_gets_no_work_after_its_key_was_revoked(
     (attempt,) = await admin.lease()
     assert attempt["attempt"] == 1
     assert await connection.fetchval("SELECT count(*) FROM leases WHERE worker LIKE '%revoked'") == 0
+
+
+@pytest.mark.usefixtures("scheduler")
+async def test_work_is_offered_to_the_next_when_the_first_has_lost_its_key(
+    admin: Caller,
+    callers: Callers,
+    connection: asyncpg.Connection,
+    statements: Counter[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await admin.create(schedule="manual")
+    first = _poll(await callers.make("worker"), "revoked")
+    await admin.until_polls(1)
+    second = _poll(admin)
+    await admin.until_polls(2)
+    monkeypatch.setattr(long_polls, "LOOK_SECONDS", 3600.0)
+    await _until_all(statements, "pulls.ended_keys", 1)  # the last look that helps
+    await connection.execute("UPDATE api_keys SET revoked_at = clock_at() WHERE role = 'worker'")
+    await admin.create(schedule="now")
+    is_problem(await first, 401, "unauthenticated")
+    assert len((await second).json()["attempts"]) == 1
+
+
+async def test_a_turn_that_a_poll_had_when_it_was_dismissed_goes_to_another(database_url: str, pool: Pool) -> None:
+    polls = LongPolls(database_url, pool, in_total=2)
+    gone = asyncio.get_running_loop().create_future()
+    with polls.joined(Request(1, "q", None, "k")) as first, polls.joined(Request(1, "q", None, "k")) as second:
+        assert first.has_turn
+        second.use_turn()
+        waiting = asyncio.create_task(second.wait(gone, WAIT_SECONDS))
+        await asyncio.sleep(0)
+        assert not second.has_turn
+        with polls.joined(Request(2, "q", None, "k")):
+            assert first.is_dismissed
+            assert second.has_turn
+        await waiting
 
 
 async def test_a_known_key_that_was_revoked_elsewhere_leases_nothing(

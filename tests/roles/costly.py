@@ -35,6 +35,18 @@ def costly_rules(count: int, fire_at: datetime = AT) -> list[Rule]:
     ]
 
 
+def slow_rules(count: int) -> list[Rule]:
+    """Distinct rules that take nearly as many steps to plan as may be taken on the event loop."""
+    texts = (f"BYMINUTE={number % 60};BYSECOND={number // 60}" for number in range(count))
+    return [
+        rule_of(
+            Schedule(f"RRULE:FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=29;BYDAY=SU;{text}\nRDATE:20260609T080000", NEW_YORK),
+            Policies(missed_window=MissedWindow.RUN_ONCE),
+        )
+        for text in texts
+    ]
+
+
 async def add_costly_jobs(
     connection: asyncpg.Connection, count: int, *, fire_at: datetime = AT, tenant_id: int = 1, partitions: int = 256
 ) -> list[Job]:

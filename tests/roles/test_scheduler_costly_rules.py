@@ -1,6 +1,8 @@
 """Rules that are costly to plan delay nobody but their tenant: neither its neighbours, nor the heartbeat."""
 
+import asyncio
 import dataclasses
+import threading
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
@@ -16,7 +18,8 @@ from evertick.domain.schedule.rrule_spec import RRule
 from evertick.domain.schedule.schedule import Schedule
 from evertick.roles.scheduler import Scheduler, background_planning, firing, planning
 from evertick.roles.scheduler.planning import LOOP_STEPS, Likeness, Prepared, make_plan
-from roles.costly import add_costly_jobs, costly_rules, fired, loop_work
+from evertick.runtime import background
+from roles.costly import add_costly_jobs, costly_rules, fired, loop_work, slow_rules
 
 MANY = 400
 SHORT = 0.2
@@ -183,6 +186,29 @@ async def test_what_a_batch_has_no_time_to_plan_fires_in_the_next_ones(
     assert batches > 4
 
 
+async def test_tenants_whose_rules_fill_every_batch_do_not_keep_another_waiting(
+    connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(firing, "PLANNING_SECONDS", -1.0)
+    monkeypatch.setattr(firing, "BATCH", 160)
+    rules = slow_rules(800)
+    assert _steps(rules[0]) <= LOOP_STEPS
+    crowd = [
+        await add_job(connection, rule=rule, tenant_id=2 + number % 10, partition=number % 256)
+        for number, rule in enumerate(rules)
+    ]
+    await node.loading.step()
+    for _ in range(3):
+        await node.firing.fire_batch()
+    before = await fired(connection, crowd)
+    late = await add_job(connection, tenant_id=99, fire_at=AT)
+    node.loading.woken(frozenset({late.job_id}))
+    await node.loading.step()
+    while not await fired(connection, [late]):
+        await node.firing.fire_batch()
+    assert await fired(connection, crowd) - before <= 240, "it was in the first batches that had its turn"
+
+
 async def test_an_error_of_the_machine_while_planning_passes(
     connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +244,39 @@ def test_a_plan_from_the_background_is_used_while_it_is_fresh() -> None:
     assert not prepared.is_fresh(to_us(AT - timedelta(seconds=1))), "the clock was set back"
 
 
+async def test_a_plan_from_the_background_is_used_though_another_of_its_rule_was_cheap(
+    connection: asyncpg.Connection, node: Scheduler
+) -> None:
+    [job] = await add_costly_jobs(connection, 1)
+    await node.loading.step()
+    await node.firing.fire_batch()
+    await node.firing.background.finish()
+    node.state.rulebook.note_steps(job.rule_id, 1)
+    await node.firing.fire_batch()
+    assert await fired(connection, [job]) == 1
+
+
+async def test_a_tenant_with_as_many_computations_as_may_wait_has_its_timers_planned_all_the_same(
+    connection: asyncpg.Connection, node: Scheduler
+) -> None:
+    [job] = await add_costly_jobs(connection, 1, tenant_id=7)
+    await node.loading.step()
+    release = threading.Event()
+    requests = [asyncio.create_task(background.run(7, release.wait)) for _ in range(background.MAX_PENDING_PER_TENANT)]
+    try:
+        await asyncio.sleep(0)
+        assert background.waiting(7) == background.MAX_PENDING_PER_TENANT
+        await node.firing.fire_batch()
+        planning = asyncio.create_task(node.firing.background.finish())
+        await asyncio.sleep(0)
+        assert background.waiting(("plan", 7)) == 1
+    finally:
+        release.set()
+    await asyncio.gather(planning, *requests)
+    assert await node.firing.fire_batch() == 1
+    assert await fired(connection, [job]) == 1
+
+
 async def test_a_scheduler_with_a_short_lifetime_keeps_its_partitions_while_hundreds_of_costly_rules_are_due(
     connection: asyncpg.Connection, database_url: str
 ) -> None:
@@ -234,6 +293,12 @@ async def test_a_scheduler_with_a_short_lifetime_keeps_its_partitions_while_hund
             await node.stop()
     assert first == last
     assert work.longest_seconds < SHORT
+
+
+def _steps(rule: Rule) -> int:
+    with at_most(PLAN_STEPS) as work:
+        plan(rule, to_us(AT), to_us(AT + MINUTE))
+    return work.spent
 
 
 async def _is_done(connection: asyncpg.Connection, jobs: list[Job]) -> bool:

@@ -53,6 +53,18 @@ async def test_who_is_cancelled_while_waiting_does_not_take_a_slot_along() -> No
     assert len(slots) == 0
 
 
+async def test_the_last_who_gives_up_leaves_nothing_behind_though_the_slot_came_back_meanwhile() -> None:
+    slots: Slots[str] = Slots(1, 1, LONG)
+    await slots.take("a", 1)
+    waiting = asyncio.create_task(slots.take("a", 1))
+    await turn()
+    waiting.cancel()
+    slots.give_back("a", 1)
+    await turn()
+    assert waiting.cancelled()
+    assert len(slots) == 0
+
+
 async def test_a_slot_that_comes_just_at_the_cancellation_goes_on_to_the_next() -> None:
     slots: Slots[str] = Slots(1, 1, LONG)
     await slots.take("a", 1)

@@ -91,9 +91,19 @@ class Poll:
         """Its try got work: there may be more."""
         self._group.wake(_NEXT_AFTER_SUCCESS)
 
+    def pass_on(self) -> None:
+        """The turn that it had was of no use to it, and there may be work: let another one have it."""
+        self._group.wake(1)
+
     def wake(self) -> None:
         self._group.leave_line(self)
         self._woken.set()
+
+    def end(self) -> None:
+        """It waits no longer, and is not to try."""
+        if self.has_turn:
+            self.pass_on()
+        self.wake()
 
     async def wait(self, gone: "asyncio.Future[None]", seconds: float) -> None:
         """Return when it has the turn, is to end, or the client has hung up; or after so many seconds."""
@@ -240,7 +250,7 @@ class LongPolls:
     def _dismiss(self, poll: Poll) -> None:
         self._uncount(poll)
         poll.is_dismissed = True
-        poll.wake()
+        poll.end()
 
     def _uncount(self, poll: Poll) -> None:
         """It takes no place any more, though it may yet have to be answered."""
@@ -296,7 +306,7 @@ class LongPolls:
             for key in await pulling.ended_keys(self._pool, some):
                 for poll in users[key]:
                     poll.is_refused = True
-                    poll.wake()
+                    poll.end()
 
     async def _look_at_answers(self) -> None:
         """A request that came again waits for the answer to the first, which another process may have given."""

@@ -109,6 +109,7 @@ async def _tried(
         nonlocal given
         source = await pulling.source(tenant, poll.request.queue, call.caller.key_id)
         if not source.is_valid:
+            poll.pass_on()
             raise key_ended()
         poll.found(source.queue_id)
         if source.queue_id is not None:
@@ -124,6 +125,8 @@ async def _tried(
             await pulling.hand_back(call.tenant, body.worker_id, given)
     if given.attempts:
         poll.succeeded()
+    elif answered is not None and not is_last:  # an earlier request's answer: what is ready now is for others
+        poll.pass_on()
     return answered
 
 

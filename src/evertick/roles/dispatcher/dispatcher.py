@@ -180,7 +180,7 @@ class Dispatcher(Worker):
                 self._put_back(leased)
 
     def _ended(self, leased: Leased, ending: Ending | None) -> None:
-        self._waiting.queue.leave(token_of(leased))
+        self._waiting.queue.leave(leased)
         verdict = self._deliveries.take(leased)
         if ending is not None and verdict is not None:
             if not isinstance(verdict, Delivered):

@@ -2,6 +2,8 @@
 
 An attempt has its place from when it is taken out of the queue until it ends, or is given up. One that comes back
 without having ended, because its start was marked or its lease had to be confirmed, has kept its place.
+
+Places are told apart by lease: who stood still may lease an attempt again before it knows that the first lease is lost.
 """
 
 import time
@@ -9,9 +11,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 
 from evertick.domain.places import Places
-from evertick.roles.worker.waiting import Order, Waiting, token_of
+from evertick.roles.worker.waiting import Order, Waiting
 from evertick.store.lanes import Leased
-from evertick.store.outcomes import Token
 
 
 class _Line:
@@ -31,7 +32,7 @@ class PlaceQueue:
         self._places = places
         self._monotonic = monotonic
         self._placed: deque[Order] = deque()
-        self._owners: dict[Token, int] = {}
+        self._owners: dict[tuple[int, int], int] = {}  # by lease and seq
         self._lines: dict[int, _Line] = {}
         self._turns: deque[int] = deque()
 
@@ -78,7 +79,7 @@ class PlaceQueue:
         else:
             del self._lines[tenant_id]
         self._places.take(tenant_id)
-        self._owners[token_of(order[0])] = tenant_id
+        self._owners[order[0].lease_id, order[0].seq] = tenant_id
         return order
 
     def waiting(self, tenant_id: int) -> int:
@@ -89,9 +90,9 @@ class PlaceQueue:
         """Whose attempts wait."""
         return set(self._lines)
 
-    def leave(self, token: Token) -> None:
+    def leave(self, leased: Leased) -> None:
         """Give back the attempt's place, if it has one."""
-        tenant_id = self._owners.pop(token, None)
+        tenant_id = self._owners.pop((leased.lease_id, leased.seq), None)
         if tenant_id is not None:
             self._places.give_back(tenant_id)
 
@@ -137,7 +138,7 @@ class WaitingForPlaces(Waiting):
     def take(self, is_meant: Callable[[Leased], bool]) -> list[Leased]:
         taken = super().take(is_meant)
         for leased in taken:
-            self.queue.leave(token_of(leased))
+            self.queue.leave(leased)
         return taken
 
     def _remove_from_tasks(self, is_meant: Callable[[Leased], bool]) -> None:

@@ -2,8 +2,8 @@
 
 1. A batch leaves timers here whose rule is costly, and fires the others. They are in nobody's hands meanwhile: known to
    the agenda, and neither due nor to come.
-2. Each tenant has one piece of planning in the background at a time, of about PIECE_SECONDS. So however many costly
-   rules a tenant has, they delay its own.
+2. Each tenant has one piece of planning in the background at a time, of about PIECE_SECONDS, beside what it asks the
+   API for. So however many costly rules a tenant has, they delay its own.
 3. A plan that was made is `prepared`, and its timers are due again: the next batch takes them in their tenant's turn,
    and fires by the plan as long as it is fresh, else they are planned anew.
 
@@ -77,8 +77,6 @@ class BackgroundPlanning:
             while waiting:
                 try:
                     await self._plan_piece(tenant_id, waiting)
-                except background.TooBusy:
-                    await asyncio.sleep(RETRY_SECONDS)
                 except Exception:
                     logger.exception("planning in the background failed, next try in %s s", RETRY_SECONDS)
                     await asyncio.sleep(RETRY_SECONDS)
@@ -88,7 +86,8 @@ class BackgroundPlanning:
     async def _plan_piece(self, tenant_id: int, waiting: _Waiting) -> None:
         rules = self._next_rules(waiting)
         work = partial(_make_plans, rules, self._state.clock.now_us)
-        made = await background.run(tenant_id, work) if rules else {}
+        # Beside the tenant's requests, not behind them: who may only read could otherwise keep its jobs from firing.
+        made = await background.run(("plan", tenant_id), work) if rules else {}
         for likeness, prepared in made.items():
             self._state.rulebook.note_steps(likeness[0], prepared.steps)
             self._keep(likeness, prepared)

@@ -118,6 +118,9 @@ class Firing:
             raise
         else:
             self._resize(len(entries), is_less=not was_clean)
+            if planning.postponed:
+                # What is postponed has lost its tenant's turn: take no more than can be planned.
+                self._most = min(self._most, max(1, len(entries) - len(planning.postponed)))
         finally:
             self._state.agenda.let_go()
 

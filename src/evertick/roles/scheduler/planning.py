@@ -165,9 +165,12 @@ class BatchPlanning:
         return entries
 
     def _made(self, likeness: Likeness, rule: Rule) -> Prepared | None:
+        # Whatever the rule counts as by now: another plan of it may have taken fewer steps than this one.
+        prepared = self._prepared.get(likeness) if self._prepared else None
+        if prepared is not None and prepared.is_fresh(self._now_us):
+            return prepared
         if likeness[0] in self._costly:
-            prepared = self._prepared.get(likeness)
-            return prepared if prepared is not None and prepared.is_fresh(self._now_us) else None
+            return None
         try:
             return make_plan(likeness, rule, self._now_us, self._steps)
         except ScheduleTooCostly:

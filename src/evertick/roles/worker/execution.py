@@ -205,7 +205,12 @@ class Execution:
 
     def _mark(self, order: Order) -> None:
         assert self._marking is not None
-        self._waiting.for_marks[token_of(order[0])] = order
+        token = token_of(order[0])
+        earlier = self._waiting.for_marks.get(token)
+        self._waiting.for_marks[token] = order
+        if earlier is not None:  # leased again before its first lease was found lost
+            self.held -= 1
+            self._ended(earlier[0], None)
         self._marking.begin(self._waiting)
 
     def _marked(self, asked: Mapping[Token, Order], mine: Collection[Token]) -> None:

@@ -70,8 +70,7 @@ class Slots(Generic[_K]):
                 del resource.waiting[turn]
                 resource.places.take(waiting_id)
                 turn.set_result(None)
-        if not resource.places and not resource.waiting:
-            del self._resources[key]
+        self._forget_if_unused(key, resource)
 
     async def _wait(self, key: _K, resource: _Resource, tenant_id: int) -> None:
         # Not with a semaphore and a timeout, which cost a delivery several times as much.
@@ -85,9 +84,15 @@ class Slots(Generic[_K]):
             resource.waiting.pop(turn, None)
             if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self.give_back(key, tenant_id)  # it came just when we were cancelled
+            else:
+                self._forget_if_unused(key, resource)  # the last slot may have come back before we left
             raise
         finally:
             giving_up.cancel()
+
+    def _forget_if_unused(self, key: _K, resource: _Resource) -> None:
+        if not resource.places and not resource.waiting and self._resources.get(key) is resource:
+            del self._resources[key]
 
 
 def _give_up(turn: asyncio.Future[None]) -> None:
