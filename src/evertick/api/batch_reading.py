@@ -25,7 +25,7 @@ from evertick.api.reading import (
     too_large,
 )
 from evertick.domain.errors import Fault
-from evertick.runtime.courtesy import Slices
+from evertick.runtime.slices import Slices
 
 MOST_JOBS = 10_000
 MOST_LINES = 2 * MOST_JOBS

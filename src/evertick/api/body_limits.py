@@ -5,17 +5,17 @@ The bound of the process is shared by a dynamic threshold: a tenant may hold no 
 take all they can hold 1/(n + 1) of it each, and as much stays free for whoever comes next.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 from evertick.api.problems import Kind, Problem
+from evertick.config import DEFAULTS
+from evertick.runtime.tenant_limit import LimitReached, TenantLimit
 
 MEBIBYTE = 1_048_576
-PER_TENANT_BYTES = 128 * MEBIBYTE
-TOTAL_BYTES = 512 * MEBIBYTE
+PER_TENANT_BYTES = round(DEFAULTS.body_memory_mib_per_tenant * MEBIBYTE)
+TOTAL_BYTES = round(DEFAULTS.body_memory_mib * MEBIBYTE)
 VALUE_BYTES = 64
 """What a decoded value takes: an empty list has 56 bytes, and 8 in the list that it is in."""
 MAX_BATCHES_PER_TENANT = 2
@@ -40,7 +40,9 @@ class BodyLimits:
         self._total = total
         self._held: Counter[int] = Counter()
         self._free = total
-        self._batches: dict[int, _Batches] = {}
+        self._batches = TenantLimit(
+            MAX_BATCHES_PER_TENANT, max_waiting=MAX_WAITING_PER_TENANT, wait_seconds=BATCH_WAIT_SECONDS
+        )
 
     @property
     def held(self) -> int:
@@ -74,39 +76,14 @@ class BodyLimits:
 
     async def begin_batch(self, tenant_id: int) -> None:
         """Wait until few enough batches of the tenant are at work. What is not read waits at the client."""
-        batches = self._batches.setdefault(tenant_id, _Batches())
-        if batches.waiting >= MAX_WAITING_PER_TENANT:
-            raise _too_many_batches()
-        batches.waiting += 1
         try:
-            async with asyncio.timeout(BATCH_WAIT_SECONDS):
-                await batches.turns.acquire()
-            batches.running += 1
-        except TimeoutError:
-            raise _too_many_batches() from None
-        finally:
-            batches.waiting -= 1
-            self._forget_idle(tenant_id)
+            await self._batches.acquire(tenant_id)
+        except LimitReached:
+            detail = f"{MAX_BATCHES_PER_TENANT} batches of one tenant are worked on at once"
+            raise _over_limit("batches", f"{detail}: wait for the answers to earlier ones") from None
 
     def end_batch(self, tenant_id: int) -> None:
-        batches = self._batches[tenant_id]
-        batches.running -= 1
-        batches.turns.release()
-        self._forget_idle(tenant_id)
-
-    def _forget_idle(self, tenant_id: int) -> None:
-        batches = self._batches[tenant_id]
-        if not batches.waiting and not batches.running:
-            del self._batches[tenant_id]
-
-
-@dataclass(slots=True)
-class _Batches:
-    """The batches of one tenant."""
-
-    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_BATCHES_PER_TENANT))
-    waiting: int = 0
-    running: int = 0
+        self._batches.release(tenant_id)
 
 
 class Reservation:
@@ -144,11 +121,6 @@ class Reservation:
         if self._is_batch:
             self._limits.end_batch(self._tenant_id)
             self._is_batch = False
-
-
-def _too_many_batches() -> Problem:
-    detail = f"{MAX_BATCHES_PER_TENANT} batches of one tenant are worked on at once"
-    return _over_limit("batches", f"{detail}: wait for the answers to earlier ones")
 
 
 def _over_limit(quota: str, detail: str) -> Problem:

@@ -27,8 +27,6 @@ from evertick.store.pulls import Look
 from evertick.store.wakeups import READY
 from evertick.usecases import pulling
 
-MAX_PER_TENANT = 1_000
-MAX_IN_TOTAL = 3_000
 LOOK_SECONDS = 1.0
 """A lost wake-up costs at most that long."""
 SOONEST_LOOK_SECONDS = 0.1
@@ -165,7 +163,7 @@ class _Queue:
 class LongPolls:
     """All long polls of one process."""
 
-    def __init__(self, url: str, pool: Pool, *, per_tenant: int = MAX_PER_TENANT, in_total: int = MAX_IN_TOTAL) -> None:
+    def __init__(self, url: str, pool: Pool, *, per_tenant: int, in_total: int) -> None:
         self._pool = pool
         self._per_tenant = per_tenant
         self._in_total = in_total
