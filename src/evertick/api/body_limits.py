@@ -28,7 +28,7 @@ _MARKS = b",[{"
 
 
 def count_values(data: bytes) -> int:
-    """At least as many as there are values in this JSON. Marks inside of texts count, too: it has to be cheap."""
+    """An upper bound of the values in this JSON. Marks inside of texts count, too: it has to be cheap."""
     return len(data) - len(data.translate(None, _MARKS)) + 1
 
 
@@ -110,7 +110,7 @@ class Reservation:
         self.add(count * VALUE_BYTES)
 
     async def begin_batch(self) -> None:
-        """Be one of the tenant's few batches at work."""
+        """Wait until the tenant may have one more batch at work."""
         if not self._is_batch:
             await self._limits.begin_batch(self._tenant_id)
             self._is_batch = True

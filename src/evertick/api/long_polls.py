@@ -30,7 +30,7 @@ from evertick.usecases import pulling
 LOOK_SECONDS = 1.0
 """A lost wake-up costs at most that long."""
 SOONEST_LOOK_SECONDS = 0.1
-"""Wake-ups may ask for a look before its time, but not for one after the other."""
+"""The shortest time between two looks, however many wake-ups arrive."""
 MOST_PER_STATEMENT = 500
 """Queues or keys that one statement looks at: it is over in milliseconds."""
 MOST_TRYING = 4
@@ -181,7 +181,7 @@ class LongPolls:
         self._loop.start()
 
     async def stop(self) -> None:
-        """Answer all polls with nothing, and hear no more."""
+        """Answer all polls with nothing, and stop listening."""
         self.dismiss()
         await self._loop.stop()
         await self._listener.stop()
@@ -198,7 +198,7 @@ class LongPolls:
 
     @contextmanager
     def joined(self, request: Request) -> Iterator[Poll]:
-        """Take part. Raises TooManyPolls where there is no room."""
+        """Wait among the others. Raises TooManyPolls where there is no room."""
         self._make_room(request.tenant_id)
         place = request.tenant_id, request.queue
         queue = self._queues.setdefault(place, _Queue(self._by_id))
@@ -259,7 +259,7 @@ class LongPolls:
         known = [self._by_id[queue_id] for queue_id in called if queue_id in self._by_id]
         for queue in known:
             queue.wake()
-        # One whose id is not known may have come to be with this.
+        # A wake-up with an unknown id may be of a queue that was just created.
         if len(known) < len(called) and len(self._by_id) < len(self._queues):
             self._loop.wake()
 

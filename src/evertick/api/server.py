@@ -97,7 +97,7 @@ class ApiServer:
             create_app(services),
             http=functools.partial(connections.HttpConnection, limits=self._limits(services)),  # type: ignore[arg-type]
             backlog=BACKLOG,
-            proxy_headers=False,  # nobody asks where a client is
+            proxy_headers=False,  # nothing depends on the address of a client behind a proxy
             timeout_keep_alive=connections.KEEP_ALIVE_SECONDS,
             log_config=None,
             access_log=False,
@@ -111,7 +111,7 @@ class ApiServer:
         await server.is_up.wait()
 
     async def stop(self) -> None:
-        """Answer what was asked, send long polls home, and close."""
+        """Answer requests under way, end long polls, and close."""
         await self._stack.aclose()
 
     async def _services(self) -> Services:

@@ -22,7 +22,7 @@ from evertick.usecases.pulling import Given, Report
 section = Section("Workers")
 
 RETRY_SECONDS = 5
-"""For whom there is no room: polls end within half a minute, so some have ended by then."""
+"""Over the limit: polls end within half a minute, so some have ended by then."""
 NOTHING = Given([], pulling.NEVER)
 
 
@@ -83,7 +83,7 @@ async def _polled(call: Call, body: LeaseRequest, poll: Poll, gone: "asyncio.Fut
         if poll.is_refused:
             raise key_ended()
         left = until - clock()
-        # Who waited in vain need not try once more; but an answer with nothing is kept for who asks again.
+        # A poll that waited in vain does not try again, unless its answer is kept for a repeated request.
         if left <= 0 and not poll.has_turn and body.wait_seconds and call.asked is None:
             break
         if left > 0 and not poll.has_turn:
@@ -94,7 +94,7 @@ async def _polled(call: Call, body: LeaseRequest, poll: Poll, gone: "asyncio.Fut
             return answered
         if left <= 0:
             raise in_flight()
-    # Whoever has hung up would run nothing. Not kept: who asks again should not be told the same.
+    # Not kept: a repeated request should lease anew.
     return _answer(call, NOTHING)
 
 

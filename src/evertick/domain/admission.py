@@ -15,7 +15,7 @@ from evertick.domain.errors import require_at_least
 RUNNING_WAIT = timedelta(seconds=1)
 READY_WAIT = timedelta(seconds=5)
 ANSWERS_WAIT = timedelta(minutes=10)
-"""Kept answers go when they are a day old: some do so all the time."""
+"""Kept answers are removed when they are a day old, so room appears all the time."""
 
 # One request in allowance units. Each microsecond adds `per_second` units, so all arithmetic is in integers.
 _ONE = 1_000_000

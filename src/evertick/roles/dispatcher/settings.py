@@ -31,7 +31,7 @@ def seal_of(settings: Settings) -> Seal:
 
 @dataclass(frozen=True, slots=True)
 class Egress:
-    """Where webhooks may go, and the words that tell so."""
+    """Where webhooks may go, and a sentence that says so."""
 
     policy: EgressPolicy
     words: str

@@ -183,7 +183,10 @@ class BatchPlanning:
 
 
 def make_plan(likeness: Likeness, rule: Rule, now_us: int, steps: int = PLAN_STEPS) -> Prepared:
-    """Plan ticks that fire alike: a plan, or why there is none. Raises ScheduleTooCostly if more steps are allowed."""
+    """Plan ticks that fire alike: a plan, or why there is none.
+
+    Raises ScheduleTooCostly where `steps` are used up and a plan in the background may have more.
+    """
     with at_most(steps) as work:
         try:
             return Prepared(_plan_tick(likeness, rule, now_us), "", work.spent, now_us)
