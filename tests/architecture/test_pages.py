@@ -1,4 +1,4 @@
-"""The pages for people: decisions are numbered, links lead to pages that are there, every setting is told."""
+"""The pages for people: decisions are numbered, links lead to pages that are there, settings and quotas are told."""
 
 import re
 from dataclasses import fields
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from evertick.config import PREFIX, Settings
+from evertick.domain.admission import QuotaName
 
 ROOT = Path(__file__).parents[2]
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
@@ -33,6 +34,12 @@ def test_links_lead_to_what_is_there(page: Path) -> None:
 def test_every_setting_is_told_with_its_default() -> None:
     told = dict(SETTING.findall((ROOT / "docs" / "settings.md").read_text(encoding="utf-8")))
     assert told == {PREFIX + field.name.upper(): _shown(field.default) for field in fields(Settings)}
+
+
+def test_every_quota_that_a_429_may_name_is_told() -> None:
+    _, _, quotas = (ROOT / "docs" / "http-api.md").read_text(encoding="utf-8").partition("\n## Quotas\n")
+    rows = [line.split("|")[1] for line in quotas.partition("\n## ")[0].splitlines() if line.startswith("| `")]
+    assert {name for row in rows[1:] for name in re.findall(r"`(\w+)`", row)} == set(QuotaName)
 
 
 def _shown(default: object) -> str:

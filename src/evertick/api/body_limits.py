@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from evertick.api.problems import Kind, Problem
+from evertick.api.problems import Kind, Problem, over_limit
 from evertick.config import DEFAULTS
+from evertick.domain.admission import QuotaName
 from evertick.runtime.tenant_limit import LimitReached, TenantLimit
 
 MEBIBYTE = 1_048_576
@@ -23,6 +24,7 @@ MAX_BATCHES_PER_TENANT = 2
 MAX_WAITING_PER_TENANT = 32
 BATCH_WAIT_SECONDS = 10.0
 _RETRY_SECONDS = 2
+_WHAT_HELPS = "wait for the answers to earlier ones"
 
 _MARKS = b",[{"
 
@@ -63,7 +65,7 @@ class BodyLimits:
         held = self._held[tenant_id] + size
         if held > self._per_tenant:
             detail = f"the bodies of one tenant's requests hold at most {self._per_tenant} bytes at once"
-            raise _over_limit("body_bytes", f"{detail}: wait for the answers to earlier ones")
+            raise over_limit(QuotaName.BODY_BYTES, f"{detail}: {_WHAT_HELPS}", _RETRY_SECONDS)
         if held > self._free:
             detail = "this server has no memory for the body now"
             raise Problem(Kind.UNAVAILABLE, detail, headers={"Retry-After": str(_RETRY_SECONDS)})
@@ -80,7 +82,7 @@ class BodyLimits:
             await self._batches.acquire(tenant_id)
         except LimitReached:
             detail = f"{MAX_BATCHES_PER_TENANT} batches of one tenant are worked on at once"
-            raise _over_limit("batches", f"{detail}: wait for the answers to earlier ones") from None
+            raise over_limit(QuotaName.BATCHES, f"{detail}: {_WHAT_HELPS}", _RETRY_SECONDS) from None
 
     def end_batch(self, tenant_id: int) -> None:
         self._batches.release(tenant_id)
@@ -121,7 +123,3 @@ class Reservation:
         if self._is_batch:
             self._limits.end_batch(self._tenant_id)
             self._is_batch = False
-
-
-def _over_limit(quota: str, detail: str) -> Problem:
-    return Problem(Kind.OVER_QUOTA, detail, headers={"Retry-After": str(_RETRY_SECONDS)}, more={"quota": quota})

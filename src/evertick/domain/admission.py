@@ -33,6 +33,10 @@ class QuotaName(StrEnum):
     KEPT_ANSWERS = "kept_answers"  # bytes of answers that are kept for who asks again
     API_KEYS = "api_keys"  # keys that have not ended
     QUEUES = "queues"  # queues that something refers to
+    COMPUTATIONS = "computations"  # schedules that wait to be computed
+    BATCHES = "batches"  # large batches at work or waiting
+    BODY_BYTES = "body_bytes"  # memory for bodies of requests under way
+    LONG_POLLS = "long_polls"  # lease requests that wait
 
 
 @dataclass(frozen=True, slots=True)
