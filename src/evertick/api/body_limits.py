@@ -81,7 +81,7 @@ class BodyLimits:
         try:
             await self._batches.acquire(tenant_id)
         except LimitReached:
-            detail = f"{MAX_BATCHES_PER_TENANT} batches of one tenant are worked on at once"
+            detail = f"at most {MAX_BATCHES_PER_TENANT} large batches of one tenant are processed at once"
             raise over_limit(QuotaName.BATCHES, f"{detail}: {_WHAT_HELPS}", _RETRY_SECONDS) from None
 
     def end_batch(self, tenant_id: int) -> None:

@@ -148,7 +148,11 @@ class ApiServer:
     def _limits(self, services: Services) -> ConnectionLimits:
         most = min(self._max_connections, descriptor_limit() // 2)
         if most < self._max_connections:
-            logger.warning("at most %d connections, not %d: too few descriptors", most, self._max_connections)
+            logger.warning(
+                "the API accepts %d connections instead of %d: the process may not open more files (ulimit -n)",
+                most,
+                self._max_connections,
+            )
         limits = ConnectionLimits(most, self._max_per_address, services.metrics.refuse_connection)
         sweeping = Loop("connections", lambda: _sweep(limits))
         sweeping.start()
