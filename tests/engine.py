@@ -1,7 +1,7 @@
 """What tests of the engine share: rows straight into its tables, a holder that fires as planned, and bounded waits."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -11,7 +11,9 @@ import asyncpg
 from evertick.domain.assignment import Member
 from evertick.domain.rule import Policies, Rule, rule_of
 from evertick.domain.schedule.schedule import Schedule
-from evertick.roles.scheduler import Scheduler
+from evertick.roles.scheduler import Scheduler, planning
+from evertick.roles.scheduler.agenda import Entry
+from evertick.roles.scheduler.planning import BatchPlanning
 from evertick.runtime.clock import Clock
 from evertick.store import lanes, members, outcomes, timers
 from evertick.store.lanes import Leased
@@ -147,6 +149,14 @@ def _plan_of(each: Planned) -> Plan:
         limit=each.limit,
         gaps=tuple(Gap(*gap) for gap in each.gaps),
     )
+
+
+def plan_firing(entries: Iterable[Entry], rules: Mapping[int, Rule], now_us: int) -> planning.Planned:
+    """Plan due timers as one batch, whatever it takes."""
+    batch = BatchPlanning(rules, now_us)
+    for _ in batch.run(entries):
+        pass
+    return batch.planned
 
 
 @dataclass(slots=True)

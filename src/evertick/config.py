@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
@@ -177,6 +177,17 @@ class Settings:
     def __repr__(self) -> str:
         shown = (f"{each.name}={_shown(each.metadata, getattr(self, each.name))}" for each in fields(self))
         return f"Settings({', '.join(shown)})"
+
+
+DEFAULTS = Settings()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens on this host."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def read_settings(environment: Mapping[str, str] | None = None, directory: Path | None = None) -> Settings:

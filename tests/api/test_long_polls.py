@@ -309,4 +309,4 @@ async def test_one_tenants_calls_wait_behind_its_own() -> None:
     leave.set()
     await asyncio.gather(*uses)
     assert order == ["a", "b", "d", "c"]
-    assert not limit._slots
+    assert not limit

@@ -112,6 +112,12 @@ async def test_the_example_of_a_job_is_accepted(admin: Caller) -> None:
     assert (await admin.post("/jobs", json=example)).status_code == 201
 
 
+@pytest.mark.parametrize(("method", "path"), [("get", "/jobs/{job_id}/upcoming"), ("delete", "/jobs/{job_id}")])
+async def test_whatever_computes_a_schedule_may_be_told_to_come_later(admin: Caller, method: str, path: str) -> None:
+    """Too many computations of the tenant may be waiting, though a request itself asks for little."""
+    assert "429" in (await _document(admin))["paths"][f"/api/v1{path}"][method]["responses"]
+
+
 async def test_no_example_leads_anywhere(admin: Caller) -> None:
     """Fuzzers send examples, and others' servers must not get them."""
     hosts = re.findall(r"https?://([^/\"\\]+)", (await admin.get("/openapi.json")).text)

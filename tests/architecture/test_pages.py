@@ -1,13 +1,18 @@
-"""The pages for people: decisions have numbers of their own, and links lead to pages that are there."""
+"""The pages for people: decisions are numbered, links lead to pages that are there, settings and quotas are told."""
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from evertick.config import PREFIX, Settings
+from evertick.domain.admission import QuotaName
+
 ROOT = Path(__file__).parents[2]
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
+SETTING = re.compile(r"^\| `(EVERTICK_\w+)` \| (\S+) \|", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)")
 
 
@@ -24,3 +29,26 @@ def test_a_decision_has_the_number_of_its_file(page: Path) -> None:
 def test_links_lead_to_what_is_there(page: Path) -> None:
     links = LINK.findall(page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_setting_is_told_with_its_default() -> None:
+    told = dict(SETTING.findall((ROOT / "docs" / "settings.md").read_text(encoding="utf-8")))
+    assert told == {PREFIX + field.name.upper(): _shown(field.default) for field in fields(Settings)}
+
+
+def test_every_quota_that_a_429_may_name_is_told() -> None:
+    _, _, quotas = (ROOT / "docs" / "http-api.md").read_text(encoding="utf-8").partition("\n## Quotas\n")
+    rows = [line.split("|")[1] for line in quotas.partition("\n## ")[0].splitlines() if line.startswith("| `")]
+    assert {name for row in rows[1:] for name in re.findall(r"`(\w+)`", row)} == set(QuotaName)
+
+
+def _shown(default: object) -> str:
+    match default:
+        case None:
+            return "none"
+        case bool():
+            return f"`{str(default).lower()}`"
+        case float():
+            return f"`{default:g}`"
+        case _:
+            return f"`{default}`"

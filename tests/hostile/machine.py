@@ -6,6 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from evertick.bench.processes import stat_fields
+
 _PROC = Path("/proc")
 _HERTZ = os.sysconf("SC_CLK_TCK")
 _BUSY = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal, in /proc/stat
@@ -34,7 +36,7 @@ def usage(parents: Collection[int]) -> Usage:
     everybody = sum(int(line[place]) for place in _BUSY) / _HERTZ
     own = 0.0
     for entry in _PROC.iterdir():
-        if entry.name.isdigit() and (fields := _stat(int(entry.name))):
+        if entry.name.isdigit() and (fields := stat_fields(int(entry.name))):
             is_parent = int(entry.name) in parents
             if is_parent or int(fields[1]) in parents:
                 own += sum(int(field) for field in fields[11 : 15 if is_parent else 13]) / _HERTZ
@@ -42,15 +44,6 @@ def usage(parents: Collection[int]) -> Usage:
 
 
 def parent_of(pid: int) -> int:
-    fields = _stat(pid)
+    fields = stat_fields(pid)
     assert fields is not None
     return int(fields[1])
-
-
-def _stat(pid: int) -> list[str] | None:
-    """The fields of /proc/PID/stat after the name, which may hold anything; the first is the state."""
-    try:
-        text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    return text.rpartition(")")[2].split()

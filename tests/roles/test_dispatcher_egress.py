@@ -1,11 +1,9 @@
 """Loopback and plain http are open by default to one tenant on one machine, and to nobody else."""
 
 import logging
-from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
-import asyncpg
 import pytest
 
 from cli.processes import evertick
@@ -17,22 +15,11 @@ from evertick.store.database import Pool
 from evertick.targets.http.guard import EgressPolicy
 from evertick.targets.http.verdict import Delivered, Failed
 from evertick.usecases.doctor import examine
-from roles.dispatching import SEAL, PostOffice, Receiver, receiving
+from roles.dispatching import SEAL, PostOffice, Receiver
 from targets.receivers import LONG, Log, attempt, delivering, serving
 
 OPEN, CLOSED = EgressPolicy(LOOPBACK, allow_http=True), EgressPolicy()
 ELSEWHERE = "postgresql://db/evertick"
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with receiving() as receiver:
-        yield receiver
-
-
-@pytest.fixture
-def office(connection: asyncpg.Connection, database_url: str) -> PostOffice:
-    return PostOffice(connection, database_url)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
-import asyncpg
 import pytest
 from aiohttp import web
 
@@ -16,17 +15,6 @@ from roles.dispatching import PostOffice, Receiver, receiving
 
 NO_GRACE = timedelta(0)
 PER_HOST = DeliverySettings().per_host
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with receiving() as receiver:
-        yield receiver
-
-
-@pytest.fixture
-def office(connection: asyncpg.Connection, database_url: str) -> PostOffice:
-    return PostOffice(connection, database_url)
 
 
 async def hang() -> web.StreamResponse:

@@ -3,11 +3,9 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from itertools import pairwise
 
-import asyncpg
 import pytest
 from aiohttp import web
 
@@ -17,17 +15,6 @@ from evertick.store import audit
 from evertick.targets.http.delivery import DeliverySettings
 from evertick.targets.http.guard import EgressPolicy
 from roles.dispatching import PostOffice, Receiver, receiving
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with receiving() as receiver:
-        yield receiver
-
-
-@pytest.fixture
-def office(connection: asyncpg.Connection, database_url: str) -> PostOffice:
-    return PostOffice(connection, database_url)
 
 
 async def hang() -> web.StreamResponse:

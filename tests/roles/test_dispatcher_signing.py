@@ -1,9 +1,7 @@
 """Signatures that others verify, secrets that rotate, and keys that do not fit."""
 
 import logging
-from collections.abc import AsyncIterator
 
-import asyncpg
 import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
@@ -12,18 +10,7 @@ from evertick.store.database import Pool
 from evertick.store.sealing import CannotUnseal, Seal
 from evertick.usecases import secrets
 from evertick.usecases.context import Tenant
-from roles.dispatching import SEAL, PostOffice, Received, Receiver, receiving
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with receiving() as receiver:
-        yield receiver
-
-
-@pytest.fixture
-def office(connection: asyncpg.Connection, database_url: str) -> PostOffice:
-    return PostOffice(connection, database_url)
+from roles.dispatching import SEAL, PostOffice, Received, Receiver
 
 
 @pytest.fixture

@@ -1,28 +1,14 @@
 """A dispatcher that stops, or that loses an attempt: nothing counts as a try that was not one."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
-import asyncpg
-import pytest
 from aiohttp import web
 
-from roles.dispatching import PostOffice, Receiver, receiving
+from roles.dispatching import PostOffice, Receiver
 from roles.workshop import within_patience
 
 NO_GRACE = timedelta(0)
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with receiving() as receiver:
-        yield receiver
-
-
-@pytest.fixture
-def office(connection: asyncpg.Connection, database_url: str) -> PostOffice:
-    return PostOffice(connection, database_url)
 
 
 class Slow:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from engine import AT, MINUTE
+from engine import AT, MINUTE, plan_firing
 from evertick.domain.ids import job_id_of
 from evertick.domain.jitter import jitter_offset
 from evertick.domain.misfire import Plan, plan
@@ -16,7 +16,6 @@ from evertick.domain.schedule.instants import to_us
 from evertick.domain.schedule.schedule import Schedule
 from evertick.roles.scheduler import planning
 from evertick.roles.scheduler.agenda import Entry
-from evertick.roles.scheduler.planning import plan_firing
 from evertick.store import timers
 from evertick.store.timers import Timer
 

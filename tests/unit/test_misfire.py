@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from evertick import Schedule
-from evertick.domain.misfire import DueTimer, Fire, Gap, Plan, plan, plan_due, settle_missed, wait_us
+from evertick.domain.misfire import Fire, Gap, Plan, plan, settle_missed, wait_us
 from evertick.domain.policies import MissedWindow
 from evertick.domain.rule import Policies, Rule, rule_of
 from evertick.domain.schedule.instants import from_us, to_us
@@ -150,15 +150,6 @@ def test_the_ticks_of_a_pause_are_settled_by_what_resume_asks_for() -> None:
     assert skipped.gaps == (Gap(NINE, NINE + 4 * MINUTE, 5, GapReason.PAUSED),)
     once = settle_missed(ticks, NINE, end, MissedWindow.RUN_ONCE, max_missed=100, reason=GapReason.PAUSED)
     assert once.fires == (Fire(NINE + 4 * MINUTE, RunReason.CATCH_UP),)
-
-
-def test_jobs_that_share_a_rule_and_a_fire_time_share_one_plan() -> None:
-    rules = {1: minutely("SKIP"), 2: minutely("RUN_ALL")}
-    timers = [DueTimer(job, 1 + job % 2, NINE, NINE) for job in range(100)]
-    plans = plan_due(timers, rules, NINE)
-    assert len(plans) == 2
-    assert sorted(timer.job_id for _, group in plans for timer in group) == list(range(100))
-    assert all({timer.rule_id for timer in group} == {group[0].rule_id} for _, group in plans)
 
 
 @pytest.mark.parametrize(("interval", "wait"), [(SECOND, SECOND // 4), (2 * SECOND, SECOND // 2), (HOUR, SECOND)])

@@ -6,12 +6,11 @@ from datetime import UTC, datetime, time, timedelta
 
 import asyncpg
 
-from engine import Holder
+from engine import Holder, plan_firing
 from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.rule import from_canonical
 from evertick.domain.schedule.instants import to_us
 from evertick.roles.scheduler.agenda import Entry
-from evertick.roles.scheduler.planning import plan_firing
 from evertick.store import lanes, outcomes, rules, timers
 from evertick.store.database import Pool
 from evertick.store.lanes import Leased

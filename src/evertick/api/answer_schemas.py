@@ -3,6 +3,7 @@
 from evertick.api import patterns
 from evertick.api.reading import NDJSON
 from evertick.api.schemas import Schema, array, instant, or_null, record, ref, text
+from evertick.domain.admission import QuotaName
 from evertick.domain.states import OpenAttempt, Outcome
 
 _NUMBER = {"type": "number"}
@@ -19,7 +20,7 @@ PROBLEM = record(
         "instance": text(),
         "request_id": text(),
         "errors": array(_FAULT),
-        "quota": text(description="Which quota stood in the way."),
+        "quota": text(description=f"Which quota stood in the way: {', '.join(QuotaName)}."),
     },
     "errors",
     "quota",

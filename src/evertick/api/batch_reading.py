@@ -25,17 +25,17 @@ from evertick.api.reading import (
     too_large,
 )
 from evertick.domain.errors import Fault
-from evertick.runtime.courtesy import Slices
+from evertick.runtime.slices import Slices
 
 MOST_JOBS = 10_000
 MOST_LINES = 2 * MOST_JOBS
-"""With those that are blank."""
+"""Blank lines included."""
 MOST_BATCH_BYTES = 33_554_432
 MOST_BATCH_VALUES = 1_000_000
 MOST_MALFORMED = 1_000
-"""Lines that are not JSON, before none is looked at any more: whatever this is, it is no batch."""
+"""With more lines that are not JSON, the whole batch is refused."""
 LARGE_BYTES = 65_536
-"""Batches that are longer, or do not tell, take turns."""
+"""A longer batch, or one without a Content-Length, is one of the few that a tenant has at work at once."""
 
 _WINDOW = 131_072
 """An array is cut into parts of so many bytes, which are counted and decoded at once: in less than 10 ms."""
@@ -62,7 +62,7 @@ class BatchText:
 
 
 class Unreadable(NamedTuple):
-    """Why a line is none that can be read as a job, and the status of its verdict."""
+    """Why a line cannot be read as a job, and the status of its verdict."""
 
     status: int
     reason: str
@@ -80,7 +80,7 @@ class Batch:
 
 
 async def read_batch(body: IncomingBody) -> BatchText:
-    """Read a batch, unless it is too much."""
+    """Read a batch within the limits."""
     media_type = check_media_type(body.headers, JSON, NDJSON)
     if body.announced is None or body.announced > LARGE_BYTES:
         await body.reservation.begin_batch()
@@ -308,12 +308,13 @@ class _Array:
         size = len(self._text) - self._at
         if is_last or size > MOST_BYTES:
             raise _too_long_job() if size > MOST_BYTES and reason == _TRUNCATED else _malformed(reason)
-        # Part of a number or of a name may look malformed. Not to look at the same beginning with each part:
+        # Part of a number or of a name may look malformed: wait for more, and for twice as much, so that the same
+        # beginning is not decoded again with each part.
         self._wanted = 2 * size
         return False
 
     def _take_one(self, end: int) -> None:
-        """Cut off the job that ends here, or before the spaces that are before here."""
+        """Cut off the job that ends here; spaces may be between its last character and here."""
         separator = self._text[end]
         if separator not in b",]":
             raise _malformed("expected ',' or ']'")

@@ -5,17 +5,18 @@ The bound of the process is shared by a dynamic threshold: a tenant may hold no 
 take all they can hold 1/(n + 1) of it each, and as much stays free for whoever comes next.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
-from evertick.api.problems import Kind, Problem
+from evertick.api.problems import Kind, Problem, over_limit
+from evertick.config import DEFAULTS
+from evertick.domain.admission import QuotaName
+from evertick.runtime.tenant_limit import LimitReached, TenantLimit
 
 MEBIBYTE = 1_048_576
-PER_TENANT_BYTES = 128 * MEBIBYTE
-TOTAL_BYTES = 512 * MEBIBYTE
+PER_TENANT_BYTES = round(DEFAULTS.body_memory_mib_per_tenant * MEBIBYTE)
+TOTAL_BYTES = round(DEFAULTS.body_memory_mib * MEBIBYTE)
 VALUE_BYTES = 64
 """What a decoded value takes: an empty list has 56 bytes, and 8 in the list that it is in."""
 MAX_BATCHES_PER_TENANT = 2
@@ -23,12 +24,13 @@ MAX_BATCHES_PER_TENANT = 2
 MAX_WAITING_PER_TENANT = 32
 BATCH_WAIT_SECONDS = 10.0
 _RETRY_SECONDS = 2
+_WHAT_HELPS = "wait for the answers to earlier ones"
 
 _MARKS = b",[{"
 
 
 def count_values(data: bytes) -> int:
-    """At least as many as there are values in this JSON. Marks inside of texts count, too: it has to be cheap."""
+    """An upper bound of the values in this JSON. Marks inside of texts count, too: it has to be cheap."""
     return len(data) - len(data.translate(None, _MARKS)) + 1
 
 
@@ -40,7 +42,9 @@ class BodyLimits:
         self._total = total
         self._held: Counter[int] = Counter()
         self._free = total
-        self._batches: dict[int, _Batches] = {}
+        self._batches = TenantLimit(
+            MAX_BATCHES_PER_TENANT, max_waiting=MAX_WAITING_PER_TENANT, wait_seconds=BATCH_WAIT_SECONDS
+        )
 
     @property
     def held(self) -> int:
@@ -61,7 +65,7 @@ class BodyLimits:
         held = self._held[tenant_id] + size
         if held > self._per_tenant:
             detail = f"the bodies of one tenant's requests hold at most {self._per_tenant} bytes at once"
-            raise _over_limit("body_bytes", f"{detail}: wait for the answers to earlier ones")
+            raise over_limit(QuotaName.BODY_BYTES, f"{detail}: {_WHAT_HELPS}", _RETRY_SECONDS)
         if held > self._free:
             detail = "this server has no memory for the body now"
             raise Problem(Kind.UNAVAILABLE, detail, headers={"Retry-After": str(_RETRY_SECONDS)})
@@ -74,39 +78,14 @@ class BodyLimits:
 
     async def begin_batch(self, tenant_id: int) -> None:
         """Wait until few enough batches of the tenant are at work. What is not read waits at the client."""
-        batches = self._batches.setdefault(tenant_id, _Batches())
-        if batches.waiting >= MAX_WAITING_PER_TENANT:
-            raise _too_many_batches()
-        batches.waiting += 1
         try:
-            async with asyncio.timeout(BATCH_WAIT_SECONDS):
-                await batches.turns.acquire()
-            batches.running += 1
-        except TimeoutError:
-            raise _too_many_batches() from None
-        finally:
-            batches.waiting -= 1
-            self._forget_idle(tenant_id)
+            await self._batches.acquire(tenant_id)
+        except LimitReached:
+            detail = f"at most {MAX_BATCHES_PER_TENANT} large batches of one tenant are processed at once"
+            raise over_limit(QuotaName.BATCHES, f"{detail}: {_WHAT_HELPS}", _RETRY_SECONDS) from None
 
     def end_batch(self, tenant_id: int) -> None:
-        batches = self._batches[tenant_id]
-        batches.running -= 1
-        batches.turns.release()
-        self._forget_idle(tenant_id)
-
-    def _forget_idle(self, tenant_id: int) -> None:
-        batches = self._batches[tenant_id]
-        if not batches.waiting and not batches.running:
-            del self._batches[tenant_id]
-
-
-@dataclass(slots=True)
-class _Batches:
-    """The batches of one tenant."""
-
-    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_BATCHES_PER_TENANT))
-    waiting: int = 0
-    running: int = 0
+        self._batches.release(tenant_id)
 
 
 class Reservation:
@@ -133,7 +112,7 @@ class Reservation:
         self.add(count * VALUE_BYTES)
 
     async def begin_batch(self) -> None:
-        """Be one of the tenant's few batches at work."""
+        """Wait until the tenant may have one more batch at work."""
         if not self._is_batch:
             await self._limits.begin_batch(self._tenant_id)
             self._is_batch = True
@@ -144,12 +123,3 @@ class Reservation:
         if self._is_batch:
             self._limits.end_batch(self._tenant_id)
             self._is_batch = False
-
-
-def _too_many_batches() -> Problem:
-    detail = f"{MAX_BATCHES_PER_TENANT} batches of one tenant are worked on at once"
-    return _over_limit("batches", f"{detail}: wait for the answers to earlier ones")
-
-
-def _over_limit(quota: str, detail: str) -> Problem:
-    return Problem(Kind.OVER_QUOTA, detail, headers={"Retry-After": str(_RETRY_SECONDS)}, more={"quota": quota})

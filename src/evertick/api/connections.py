@@ -27,7 +27,7 @@ MAX_PIPELINED = 8
 """Requests that wait on a connection while one is answered. One more, and it is closed after those answers."""
 
 ALWAYS_ANSWERED = "/livez"
-"""Also when there are too many connections: who asks may restart a process that does not answer."""
+"""Also when there are too many connections: an orchestrator may restart a process that does not answer."""
 
 SWEEP_SECONDS = 1.0
 HEAD_SECONDS = 10.0
@@ -44,7 +44,7 @@ LINGER_SECONDS = 2.0
 
 
 class _Pace:
-    """How a body or an answer gets on. Asked once per sweep, and only while it is the client's turn.
+    """How fast a body arrives or an answer is read. Asked in each sweep in which the server waits for the client.
 
     Sweeps are counted, not time: when this process stands still, that is not the client's fault.
     """
@@ -76,7 +76,7 @@ class HttpConnection(HttpToolsProtocol):
         self._is_in_body = False
         self._is_upgrade = False
         self._is_turned_away = False
-        self._is_deaf = False  # what still comes is dropped
+        self._drops_input = False
         self._is_lingering = False
         self._head_bytes = 0
         self._waited = 0.0
@@ -99,14 +99,14 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         if self._running is not None and not self._running.response_complete:
-            # Uvicorn tells only the newest request.
+            # Uvicorn tells only the newest request that the client is gone.
             self._running.disconnected = True
             self._running.message_event.set()
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
         rest = memoryview(data)
-        while rest and not self._is_deaf:
+        while rest and not self._drops_input:
             if self._is_in_body:
                 size = self._feed_body(rest[:HEAD_BYTES])
             else:
@@ -262,15 +262,15 @@ class HttpConnection(HttpToolsProtocol):
         if self.cycle.response_started:
             self._limits.wait(self)  # answered early: the rest of its body is only dropped
         elif self.flow.read_paused or self.cycle.waiting_for_100_continue:
-            self._reading.restart()  # it is our turn
+            self._reading.restart()  # the client waits for the server
         elif self._reading.is_too_slow(self._body_bytes):
             self._refuse(Problem(Kind.TOO_SLOW, "the request's body arrives too slowly"))
 
     def _refuse(self, problem: Problem) -> None:
         """Read no more. Answer and close, or if other answers are due before, close after those."""
-        if self._is_deaf:
+        if self._drops_input:
             return
-        self._is_deaf = True
+        self._drops_input = True
         self._limits.refused(problem.kind.slug)
         logger.debug("refused a request of %s: %s", self.origin, problem.detail)
         own = self.cycle if self._is_in_body else None

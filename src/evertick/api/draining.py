@@ -19,7 +19,7 @@ from evertick.api.reading import MOST_BYTES
 
 DRAIN_BYTES = 2 * MOST_BATCH_BYTES
 STRANGER_DRAIN_BYTES = MOST_BYTES
-"""Without a valid key: enough for whoever mistook the key, with a body that any operation but one would take."""
+"""Without a valid key: as much as any body but a batch may have, so that a client with a wrong key can read its 401."""
 DRAIN_SECONDS = 5.0
 
 

@@ -125,7 +125,7 @@ async def edit_job(call: Call, job_id: str, body: object) -> Answer:
     "/jobs/{job_id}",
     KeyRole.EDITOR,
     answers={204: Shown(None, "It is deleted.")},
-    problems=(Kind.NOT_FOUND, Kind.VERSION_CONFLICT),
+    problems=(Kind.NOT_FOUND, Kind.VERSION_CONFLICT, Kind.OVER_QUOTA),
     headers=(IF_MATCH,),
 )
 async def delete_job(call: Call, job_id: str) -> Answer:

@@ -27,12 +27,10 @@ from evertick.store.pulls import Look
 from evertick.store.wakeups import READY
 from evertick.usecases import pulling
 
-MAX_PER_TENANT = 1_000
-MAX_IN_TOTAL = 3_000
 LOOK_SECONDS = 1.0
 """A lost wake-up costs at most that long."""
 SOONEST_LOOK_SECONDS = 0.1
-"""Wake-ups may ask for a look before its time, but not for one after the other."""
+"""The shortest time between two looks, however many wake-ups arrive."""
 MOST_PER_STATEMENT = 500
 """Queues or keys that one statement looks at: it is over in milliseconds."""
 MOST_TRYING = 4
@@ -175,7 +173,7 @@ class _Queue:
 class LongPolls:
     """All long polls of one process."""
 
-    def __init__(self, url: str, pool: Pool, *, per_tenant: int = MAX_PER_TENANT, in_total: int = MAX_IN_TOTAL) -> None:
+    def __init__(self, url: str, pool: Pool, *, per_tenant: int, in_total: int) -> None:
         self._pool = pool
         self._per_tenant = per_tenant
         self._in_total = in_total
@@ -193,7 +191,7 @@ class LongPolls:
         self._loop.start()
 
     async def stop(self) -> None:
-        """Answer all polls with nothing, and hear no more."""
+        """Answer all polls with nothing, and stop listening."""
         self.dismiss()
         await self._loop.stop()
         await self._listener.stop()
@@ -210,7 +208,7 @@ class LongPolls:
 
     @contextmanager
     def joined(self, request: Request) -> Iterator[Poll]:
-        """Take part. Raises TooManyPolls where there is no room."""
+        """Wait among the others. Raises TooManyPolls where there is no room."""
         self._make_room(request.tenant_id)
         place = request.tenant_id, request.queue
         queue = self._queues.setdefault(place, _Queue(self._by_id))
@@ -271,7 +269,7 @@ class LongPolls:
         known = [self._by_id[queue_id] for queue_id in called if queue_id in self._by_id]
         for queue in known:
             queue.wake()
-        # One whose id is not known may have come to be with this.
+        # A wake-up with an unknown id may be of a queue that was just created.
         if len(known) < len(called) and len(self._by_id) < len(self._queues):
             self._loop.wake()
 

@@ -1,5 +1,5 @@
-"""What machines ask: is it alive, is it ready, how is it doing, what can it do. No key is needed, but
-for the metrics of a server that others can reach.
+"""Probes, metrics and the OpenAPI description. They need no key, except the metrics of a server that other machines can
+reach.
 """
 
 from evertick.api.answers import Answer, ok

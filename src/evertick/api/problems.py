@@ -119,7 +119,11 @@ def over_quota(verdict: Throttled | Refused) -> Problem:
     else:
         seconds = _REFUSED_SECONDS
         detail = f"the quota {verdict.quota} allows {verdict.limit}" + _what_helps(verdict.quota)
-    return Problem(Kind.OVER_QUOTA, detail, headers={"Retry-After": str(seconds)}, more={"quota": str(verdict.quota)})
+    return over_limit(verdict.quota, detail, seconds)
+
+
+def over_limit(quota: QuotaName, detail: str, retry_seconds: int) -> Problem:
+    return Problem(Kind.OVER_QUOTA, detail, headers={"Retry-After": str(retry_seconds)}, more={"quota": str(quota)})
 
 
 def _what_helps(quota: QuotaName) -> str:
@@ -154,8 +158,7 @@ def problem_of(error: Exception, request_id: str) -> Problem:  # noqa: C901, PLR
         case RunFinished() | RunUnfinished() | KeyEnded():
             return Problem(Kind.WRONG_STATE, str(error))
         case TooBusy():
-            headers = {"Retry-After": str(_BUSY_SECONDS)}
-            return Problem(Kind.OVER_QUOTA, str(error), headers=headers, more={"quota": "computations"})
+            return over_limit(QuotaName.COMPUTATIONS, str(error), _BUSY_SECONDS)
         case InvalidFields():
             return Problem(Kind.INVALID, _summary(error.faults), error.faults)
         case InvalidInput():

@@ -25,7 +25,7 @@ NDJSON = "application/x-ndjson"
 
 _T = TypeVar("_T")
 _LONG_BYTES = 65_536
-"""Longer documents are lists. They are looked at with more care, and have no whole numbers that could be rewritten."""
+"""In longer documents the lengths of lists are checked before their items, and 120.0 is not taken for 120."""
 _raws = msgspec.json.Decoder(list[msgspec.Raw])
 _PLACE = re.compile(r" - at `(?:key in )?\$(.*)`$")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
@@ -34,7 +34,7 @@ _MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
 
 
 class IncomingBody:
-    """The body of a request with a key, as it arrives. What is read of it is reserved for and in its digest."""
+    """The body of a request with a key, as it arrives. What is read counts in its reservation and in its digest."""
 
     def __init__(self, headers: Mapping[str, str], stream: AsyncIterator[bytes], reservation: Reservation) -> None:
         self.headers = headers
@@ -44,7 +44,7 @@ class IncomingBody:
 
     @property
     def announced(self) -> int | None:
-        """The size that the client told, if it did."""
+        """The size that the client announced, if it did."""
         length = self.headers.get("content-length", "")
         return int(length) if length.isdecimal() else None
 
@@ -133,7 +133,7 @@ def _length(text: msgspec.Raw) -> int:
     try:
         return len(_raws.decode(text))
     except msgspec.ValidationError:
-        return 0  # no list: told where it is decoded
+        return 0  # not a list: decoding says so
 
 
 @functools.cache

@@ -68,7 +68,7 @@ def _shape(preview: Preview) -> dict[str, Any]:
     "/jobs/{job_id}/upcoming",
     KeyRole.VIEWER,
     answers={200: Shown("Upcoming", "The next fire times; none while it is paused or after its last.")},
-    problems=(Kind.NOT_FOUND,),
+    problems=(Kind.NOT_FOUND, Kind.OVER_QUOTA),
 )
 async def list_upcoming(call: Call, job_id: str, query: UpcomingQuery) -> Answer:
     """List a job's next fire times."""

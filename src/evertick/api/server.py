@@ -6,7 +6,6 @@ import logging
 import socket
 from contextlib import AsyncExitStack
 from datetime import timedelta
-from ipaddress import ip_address
 
 import uvicorn
 
@@ -14,9 +13,10 @@ from evertick.api import connections
 from evertick.api.app import create_app
 from evertick.api.body_limits import BodyLimits
 from evertick.api.connection_limits import ConnectionLimits
-from evertick.api.long_polls import MAX_IN_TOTAL, MAX_PER_TENANT, LongPolls
+from evertick.api.long_polls import LongPolls
 from evertick.api.metrics import Metrics
 from evertick.api.services import LEASE_CONNECTIONS, REPORT_CONNECTIONS, Services
+from evertick.config import DEFAULTS, is_loopback
 from evertick.domain.errors import EvertickError
 from evertick.runtime import patience
 from evertick.runtime.descriptors import descriptor_limit
@@ -29,14 +29,10 @@ from evertick.usecases.quotas import Quotas
 
 logger = logging.getLogger("evertick.api")
 
-DEFAULT_HOST = "127.0.0.1"
-DEFAULT_PORT = 8700
 CONNECTIONS = 16
 RESERVED_CONNECTIONS = 4
 """For keys and for probes: they are answered whatever requests and workers wait for."""
 GRACE_SECONDS = 10
-MAX_CONNECTIONS = 8192
-MAX_CONNECTIONS_PER_ADDRESS = 1024
 BACKLOG = 1024
 """Connections that the kernel keeps until they are accepted; all of them may be accepted before one is counted."""
 
@@ -58,17 +54,17 @@ class ApiServer:
     def __init__(  # noqa: PLR0913 - where, and by whose clocks
         self,
         url: str,
-        host: str = DEFAULT_HOST,
-        port: int = DEFAULT_PORT,
+        host: str = DEFAULTS.host,
+        port: int = DEFAULTS.port,
         *,
         connections: int = CONNECTIONS,
-        lease_time: timedelta = timedelta(seconds=30),
-        lifetime: timedelta = timedelta(seconds=5),
-        max_connections: int = MAX_CONNECTIONS,
-        max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
+        lease_time: timedelta = DEFAULTS.lease_time,
+        lifetime: timedelta = DEFAULTS.heartbeat_timeout,
+        max_connections: int = DEFAULTS.max_connections,
+        max_connections_per_address: int = DEFAULTS.max_connections_per_address,
         bodies: BodyLimits | None = None,
-        max_long_polls: int = MAX_IN_TOTAL,
-        max_long_polls_per_tenant: int = MAX_PER_TENANT,
+        max_long_polls: int = DEFAULTS.max_long_polls,
+        max_long_polls_per_tenant: int = DEFAULTS.max_long_polls_per_tenant,
         is_metrics_open: bool | None = None,
     ) -> None:
         self._url = url
@@ -82,7 +78,7 @@ class ApiServer:
         self._bodies = BodyLimits() if bodies is None else bodies
         self._max_long_polls = max_long_polls
         self._max_long_polls_per_tenant = max_long_polls_per_tenant
-        self._is_metrics_open = _is_loopback(host) if is_metrics_open is None else is_metrics_open
+        self._is_metrics_open = is_loopback(host) if is_metrics_open is None else is_metrics_open
         self._stack = AsyncExitStack()
 
     @property
@@ -101,7 +97,7 @@ class ApiServer:
             create_app(services),
             http=functools.partial(connections.HttpConnection, limits=self._limits(services)),  # type: ignore[arg-type]
             backlog=BACKLOG,
-            proxy_headers=False,  # nobody asks where a client is
+            proxy_headers=False,  # nothing depends on the address of a client behind a proxy
             timeout_keep_alive=connections.KEEP_ALIVE_SECONDS,
             log_config=None,
             access_log=False,
@@ -115,7 +111,7 @@ class ApiServer:
         await server.is_up.wait()
 
     async def stop(self) -> None:
-        """Answer what was asked, send long polls home, and close."""
+        """Answer requests under way, end long polls, and close."""
         await self._stack.aclose()
 
     async def _services(self) -> Services:
@@ -152,7 +148,11 @@ class ApiServer:
     def _limits(self, services: Services) -> ConnectionLimits:
         most = min(self._max_connections, descriptor_limit() // 2)
         if most < self._max_connections:
-            logger.warning("at most %d connections, not %d: too few descriptors", most, self._max_connections)
+            logger.warning(
+                "the API accepts %d connections instead of %d: the process may not open more files (ulimit -n)",
+                most,
+                self._max_connections,
+            )
         limits = ConnectionLimits(most, self._max_per_address, services.metrics.refuse_connection)
         sweeping = Loop("connections", lambda: _sweep(limits))
         sweeping.start()
@@ -189,13 +189,6 @@ class _Server(uvicorn.Server):
 async def _sweep(limits: ConnectionLimits) -> float:
     limits.sweep()
     return connections.SWEEP_SECONDS
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _listen(host: str, port: int) -> socket.socket:

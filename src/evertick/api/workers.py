@@ -9,10 +9,11 @@ import msgspec
 from evertick.api.answers import Answer, ok
 from evertick.api.long_polls import Poll, Request, TooManyPolls
 from evertick.api.operations import Call, Section, Shown
-from evertick.api.problems import Kind, Problem, key_ended
+from evertick.api.problems import Kind, key_ended, over_limit
 from evertick.api.repeating import in_flight, one_try
 from evertick.api.shapes import HeartbeatRequest, LeaseRequest, OutcomeReport, OutcomesRequest
 from evertick.domain.access import KeyRole
+from evertick.domain.admission import QuotaName
 from evertick.domain.states import Outcome
 from evertick.roles.worker.run import Run
 from evertick.usecases import pulling
@@ -22,7 +23,7 @@ from evertick.usecases.pulling import Given, Report
 section = Section("Workers")
 
 RETRY_SECONDS = 5
-"""For whom there is no room: polls end within half a minute, so some have ended by then."""
+"""Over the limit: polls end within half a minute, so some have ended by then."""
 NOTHING = Given([], pulling.NEVER)
 
 
@@ -71,7 +72,8 @@ async def lease(call: Call, queue: str, body: LeaseRequest) -> Answer:
         with call.services.polls.joined(request) as poll:
             return await _polled(call, body, poll, gone)
     except TooManyPolls as full:
-        raise _over_limit(full) from None
+        detail = f"{full}: wait with fewer, or ask for more attempts at once"
+        raise over_limit(QuotaName.LONG_POLLS, detail, RETRY_SECONDS) from None
     finally:
         gone.cancel()
 
@@ -83,7 +85,7 @@ async def _polled(call: Call, body: LeaseRequest, poll: Poll, gone: "asyncio.Fut
         if poll.is_refused:
             raise key_ended()
         left = until - clock()
-        # Who waited in vain need not try once more; but an answer with nothing is kept for who asks again.
+        # A poll that waited in vain does not try again, unless its answer is kept for a repeated request.
         if left <= 0 and not poll.has_turn and body.wait_seconds and call.asked is None:
             break
         if left > 0 and not poll.has_turn:
@@ -94,7 +96,7 @@ async def _polled(call: Call, body: LeaseRequest, poll: Poll, gone: "asyncio.Fut
             return answered
         if left <= 0:
             raise in_flight()
-    # Whoever has hung up would run nothing. Not kept: who asks again should not be told the same.
+    # Not kept: a repeated request should lease anew.
     return _answer(call, NOTHING)
 
 
@@ -133,15 +135,6 @@ async def _tried(
 def _answer(call: Call, given: Given) -> Answer:
     seconds = call.services.lease_time.total_seconds()
     return ok({"lease_seconds": int(seconds) if seconds.is_integer() else seconds, "attempts": _shape(given)})
-
-
-def _over_limit(full: TooManyPolls) -> Problem:
-    return Problem(
-        Kind.OVER_QUOTA,
-        f"{full}: wait with fewer, or ask for more attempts at once",
-        headers={"Retry-After": str(RETRY_SECONDS)},
-        more={"quota": "long_polls"},
-    )
 
 
 @section.operation(

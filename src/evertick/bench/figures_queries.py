@@ -121,7 +121,7 @@ async def tidy(pool: Pool) -> None:
     try:
         await pool.execute(_SQL["checkpoint"].text, timeout=_PATIENCE_SECONDS)
     except Exception as error:
-        if not lacks_privilege(error):  # else the server makes one when it thinks fit
+        if not lacks_privilege(error):  # else the server makes one by its own schedule
             raise
 
 

@@ -25,13 +25,13 @@ _PROC = Path("/proc")
 
 def cpu_seconds(pid: int) -> float | None:
     """CPU time of a process so far."""
-    fields = _stat(pid)
+    fields = stat_fields(pid)
     return None if fields is None else (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def family_cpu_seconds(pid: int) -> float | None:
     """CPU time of a process and its children so far, also of those that have ended: a server with its backends."""
-    fields = _stat(pid)
+    fields = stat_fields(pid)
     if fields is None:
         return None
     own = sum(int(field) for field in fields[11:15]) / _TICKS
@@ -50,7 +50,7 @@ def peak_memory_mb(pid: int) -> float | None:
     return None
 
 
-def _stat(pid: int) -> list[str] | None:
+def stat_fields(pid: int) -> list[str] | None:
     """The fields of /proc/PID/stat after the name, which may hold anything; the first is the state."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
@@ -61,7 +61,7 @@ def _stat(pid: int) -> list[str] | None:
 
 def _children(pid: int) -> list[int]:
     running = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
-    return [each for each in running if (fields := _stat(each)) is not None and int(fields[1]) == pid]
+    return [each for each in running if (fields := stat_fields(each)) is not None and int(fields[1]) == pid]
 
 
 READY = "Evertick is ready"

@@ -39,7 +39,8 @@ class Limits(NamedTuple):
         int | None, _option("--http-timeout-max-seconds", "How long one of its webhooks may take, at most 3600.")
     ] = None
     storage_quota_bytes: Annotated[
-        int | None, _option("--storage-quota-bytes", "Bytes that its jobs, and as many that its kept answers may take.")
+        int | None,
+        _option("--storage-quota-bytes", "Bytes that its jobs may take; kept answers may take as many again."),
     ] = None
 
     @property

@@ -15,7 +15,7 @@ from evertick.domain.errors import require_at_least
 RUNNING_WAIT = timedelta(seconds=1)
 READY_WAIT = timedelta(seconds=5)
 ANSWERS_WAIT = timedelta(minutes=10)
-"""Kept answers go when they are a day old: some do so all the time."""
+"""Kept answers are removed when they are a day old, so room appears all the time."""
 
 # One request in allowance units. Each microsecond adds `per_second` units, so all arithmetic is in integers.
 _ONE = 1_000_000
@@ -33,6 +33,10 @@ class QuotaName(StrEnum):
     KEPT_ANSWERS = "kept_answers"  # bytes of answers that are kept for who asks again
     API_KEYS = "api_keys"  # keys that have not ended
     QUEUES = "queues"  # queues that something refers to
+    COMPUTATIONS = "computations"  # schedules that wait to be computed
+    BATCHES = "batches"  # large batches at work or waiting
+    BODY_BYTES = "body_bytes"  # memory for bodies of requests under way
+    LONG_POLLS = "long_polls"  # lease requests that wait
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ for a year costs as much as one that was down for an hour. Time is microseconds 
 5. Ticks that a change of the clocks swallowed on the way are gaps too.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, assert_never
@@ -56,30 +56,6 @@ class Plan:
     fires: tuple[Fire, ...]
     gaps: tuple[Gap, ...]
     next_us: int | None
-
-
-class DueTimer(NamedTuple):
-    """A timer of a scheduled tick, as loaded. `due_us` is `fire_us` plus the job's jitter."""
-
-    job_id: int
-    rule_id: int
-    fire_us: int
-    due_us: int
-
-
-def plan_due(timers: Iterable[DueTimer], rules: Mapping[int, Rule], now_us: int) -> list[tuple[Plan, list[DueTimer]]]:
-    """Plan many timers, once for each distinct rule, fire time and jitter: jobs that fire alike share the plan."""
-    groups: dict[tuple[int, int, int], list[DueTimer]] = {}
-    for timer in timers:
-        group = groups.get(timer[1:])
-        if group is None:
-            groups[timer[1:]] = [timer]
-        else:
-            group.append(timer)
-    return [
-        (plan(rules[rule_id], fire_us, now_us, jitter_us=due_us - fire_us), group)
-        for (rule_id, fire_us, due_us), group in groups.items()
-    ]
 
 
 @bounded_by(PLAN_STEPS)

@@ -154,7 +154,6 @@ RUN_TRANSITIONS: Mapping[tuple[RunStatus | None, Event], RunStatus] = MappingPro
 """The life of a run; None is "not there yet"."""
 
 FINAL_RUNS = frozenset({RunStatus.SUCCESS, RunStatus.DEAD, RunStatus.CANCELLED})
-OPEN_RUNS = frozenset(RunStatus) - FINAL_RUNS
 
 
 def run_status(latest: AttemptStatus | None, *, timer_pending: bool, withdrawn: bool = False) -> RunStatus:

@@ -43,10 +43,12 @@ _LEAST_CHARGE_SECONDS = 0.00005
 
 
 class TooBusy(EvertickError):  # noqa: N818 - says what is wrong, not that it is an error
-    """As much of the tenant's work is waiting as may."""
+    """The tenant has as much pending work as it may have."""
 
     def __init__(self) -> None:
-        super().__init__(f"{MAX_PENDING_PER_TENANT} computations of the tenant are waiting, as many as may: ask later")
+        super().__init__(
+            f"the tenant has {MAX_PENDING_PER_TENANT} pending computations of schedules, the maximum: try again later"
+        )
 
 
 class _Work:
@@ -99,10 +101,10 @@ class Background:
         self._clock = clock
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        # The work of those who have some, or have used more than the tenant served last had; in order, the one that
-        # is under way included.
+        # The work of each tenant, in order, the one under way included. A tenant without work stays until the others
+        # have used as much as it has.
         self._waiting: dict[Hashable, dict[_Work, None]] = {}
-        # Each of them once, but for the one that is served: the time it has used, and who came first.
+        # Each of these tenants once, except the one that is served: the time it has used, and its arrival.
         self._turns: list[tuple[float, int, Hashable]] = []
         self._arrivals = itertools.count()
         self._served_at = 0.0

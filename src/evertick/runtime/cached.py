@@ -1,4 +1,4 @@
-"""A result that many ask for and that is worth keeping for a moment."""
+"""A result that is kept for a moment, because many ask for it."""
 
 import asyncio
 import time
@@ -31,6 +31,6 @@ class Cached(Generic[_T]):
 
 
 def _look_at(task: "asyncio.Task[_T]") -> None:
-    """An error that nobody waits for any more is no surprise."""
+    """An error that nobody waits for any more is not reported as unhandled."""
     if not task.cancelled():
         task.exception()

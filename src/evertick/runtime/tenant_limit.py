@@ -1,26 +1,69 @@
-"""A limit on what one tenant has under way at once, so that no tenant takes all connections of a pool."""
+"""A limit on what one tenant has under way at once, so that no tenant takes all that there is of something."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+
+class LimitReached(Exception):  # noqa: N818 - says what happened
+    """So many of the tenant wait already, or it was not its turn in time."""
+
+
+@dataclass(slots=True)
+class _Use:
+    turns: asyncio.Semaphore
+    waiting: int = 0
+    running: int = 0
 
 
 class TenantLimit:
-    """At most `limit` at once of each tenant. Further ones wait in line behind those of their own tenant."""
+    """At most `limit` at once of each tenant. Further ones wait in line behind those of their own tenant.
 
-    def __init__(self, limit: int) -> None:
+    `max_waiting`: how many may wait. `wait_seconds`: for how long. None: without a limit.
+    """
+
+    def __init__(self, limit: int, *, max_waiting: int | None = None, wait_seconds: float | None = None) -> None:
         self._limit = limit
-        self._slots: dict[int, asyncio.Semaphore] = {}
-        self._users: dict[int, int] = {}
+        self._max_waiting = max_waiting
+        self._wait_seconds = wait_seconds
+        self._uses: dict[int, _Use] = {}
+
+    def __len__(self) -> int:
+        """How many tenants have something under way, or waiting."""
+        return len(self._uses)
+
+    async def acquire(self, tenant_id: int) -> None:
+        """Wait for the turn; LimitReached if it does not come. Whoever has it releases it."""
+        use = self._uses.setdefault(tenant_id, _Use(asyncio.Semaphore(self._limit)))
+        if self._max_waiting is not None and use.waiting >= self._max_waiting:
+            raise LimitReached
+        use.waiting += 1
+        try:
+            async with asyncio.timeout(self._wait_seconds):
+                await use.turns.acquire()
+            use.running += 1
+        except TimeoutError:
+            raise LimitReached from None
+        finally:
+            use.waiting -= 1
+            self._forget_idle(tenant_id)
+
+    def release(self, tenant_id: int) -> None:
+        use = self._uses[tenant_id]
+        use.running -= 1
+        use.turns.release()
+        self._forget_idle(tenant_id)
 
     @asynccontextmanager
     async def slot(self, tenant_id: int) -> AsyncIterator[None]:
-        slots = self._slots.setdefault(tenant_id, asyncio.Semaphore(self._limit))
-        self._users[tenant_id] = self._users.get(tenant_id, 0) + 1
+        await self.acquire(tenant_id)
         try:
-            async with slots:
-                yield
+            yield
         finally:
-            self._users[tenant_id] -= 1
-            if not self._users[tenant_id]:
-                del self._users[tenant_id], self._slots[tenant_id]
+            self.release(tenant_id)
+
+    def _forget_idle(self, tenant_id: int) -> None:
+        use = self._uses[tenant_id]
+        if not use.waiting and not use.running:
+            del self._uses[tenant_id]

@@ -18,7 +18,7 @@ from evertick.usecases.errors import JobNotFound
 _T = TypeVar("_T")
 _TRIES = 5
 _COMPUTATIONS = 10
-"""How often a transaction is begun anew because an answer was missing, or held no longer when it was there."""
+"""How often a transaction is begun anew because an answer was missing, or had expired when it was computed."""
 _LONG_SECONDS = 1.5
 """A deadlock is found within a second; who has waited longer has waited for a lock, and might wait as long again."""
 

@@ -16,7 +16,7 @@ from evertick.domain.schedule.budget import metered
 from evertick.domain.schedule.text import is_costly
 from evertick.runtime import background
 from evertick.runtime.background import Steps
-from evertick.runtime.courtesy import Slices
+from evertick.runtime.slices import Slices
 from evertick.store import jobs
 from evertick.store.database import Session
 from evertick.usecases.context import Tenant

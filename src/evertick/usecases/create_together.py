@@ -20,7 +20,7 @@ from evertick.domain.job.spec import JobSpec
 from evertick.domain.schedule.text import is_costly
 from evertick.runtime import background
 from evertick.runtime.background import Steps
-from evertick.runtime.courtesy import Slices
+from evertick.runtime.slices import Slices
 from evertick.store import audit, jobs
 from evertick.store.audit import Change
 from evertick.store.database import is_transient

@@ -65,7 +65,7 @@ class Caller(NamedTuple):
 async def create(
     connection: Connection, tenant_id: int, role: KeyRole, name: str = "", expires_at: datetime | None = None
 ) -> NewSecret:
-    """Make a key for a tenant. In a transaction, all who do so together pass no limit."""
+    """Make a key for a tenant. In a transaction: its lock keeps concurrent calls within the limit."""
     await _check_room(connection, tenant_id, MOST_KEYS)
     return await _create(connection, tenant_id, role, name, expires_at)
 

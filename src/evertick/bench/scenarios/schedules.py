@@ -10,10 +10,12 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 
 from evertick.bench.measuring import machine
-from evertick.domain.misfire import DueTimer, plan_due
 from evertick.domain.rule import Policies, Rule, rule_of
-from evertick.domain.schedule.instants import to_us
+from evertick.domain.schedule.instants import from_us, to_us
 from evertick.domain.schedule.schedule import Schedule
+from evertick.roles.scheduler.agenda import Entry
+from evertick.roles.scheduler.planning import LOOP_STEPS, BatchPlanning
+from evertick.store.timers import Timer
 
 COMMON = {
     "cron every minute, UTC": ("* * * * *", "UTC"),
@@ -85,17 +87,21 @@ class Planned:
 
 
 def _planned(settings: Settings) -> Planned:
-    """Plan all timers that stand due at one instant; the calendars of the year are warm, as in a running scheduler."""
+    """Plan timers that are due at one instant as a scheduler plans a batch; calendars are warm, as they are there."""
     choose = random.Random(settings.seed)  # noqa: S311 - a repeatable load, not a secret
     rules = dict(enumerate(_distinct_rules(settings.rules)))
     now_us = to_us(START_AT + timedelta(days=choose.randrange(365)))
-    due_us = {number: rule.ticks().prev(now_us + 1) or now_us for number, rule in rules.items()}
-    timers = [DueTimer(job, n := choose.randrange(len(rules)), due_us[n], due_us[n]) for job in range(settings.jobs)]
+    due_at = {number: from_us(rule.ticks().prev(now_us + 1) or now_us) for number, rule in rules.items()}
+    chosen = (choose.randrange(len(rules)) for _ in range(settings.jobs))
+    entries = [Entry(job, Timer(job, "tick", due_at[n], due_at[n], 1, n)) for job, n in enumerate(chosen)]
+    planning = BatchPlanning(rules, now_us, steps=LOOP_STEPS)
     began = time.process_time()
-    plans = plan_due(timers, rules, now_us)
+    for _ in planning.run(entries):
+        pass
+    groups = planning.planned.groups
     seconds = time.process_time() - began
-    assert sum(len(group) for _, group in plans) == settings.jobs
-    return Planned(settings.jobs, len(plans), seconds)
+    assert sum(len(group.entries) for group in groups) == settings.jobs
+    return Planned(settings.jobs, len(groups), seconds)
 
 
 def _distinct_rules(count: int) -> Iterator[Rule]:

@@ -16,7 +16,7 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 MOST_PAYLOAD_BYTES = 65_536
 MOST_PAYLOAD_VALUES = MOST_PAYLOAD_BYTES // 2 + 1
-"""Each takes a byte, and a comma before the next: more are certain to be too large, and are not looked at."""
+"""A value takes at least a byte, and a comma before the next one. With more values a payload is certainly too large."""
 MOST_DEPTH = 64
 MOST_DIGITS = 1000
 """Of a whole number: jsonb could hold more, but Python reads no more than 4300 back."""

@@ -51,7 +51,7 @@ class Meter:
         self.steps = 0
 
 
-# What counts the questions at hand together, if anything does.
+# The meter that adds up the steps of all questions, if there is one.
 _meter: ContextVar[Meter | None] = ContextVar("schedule_meter", default=None)
 
 # The question at hand. Each thread has its own, and no question outlasts the call that asks it.
@@ -161,7 +161,7 @@ def metered() -> Iterator[Meter]:
 
 
 def finished(steps: Generator[None, None, _R]) -> _R:
-    """What work in steps comes to. Between its steps its question is at hand: others are asked in other contexts."""
+    """Run work in steps to its end. Its question stays open between the steps: ask others in another context."""
     while True:
         try:
             next(steps)

@@ -1,4 +1,4 @@
-"""Remembers for which hosts a tenant had no slot free: what else it has for them need not wait to find out the same.
+"""Remembers for which hosts a tenant had no slot free: its next deliveries to them are put back without waiting.
 
 Without it, deliveries that wait for a host that hangs would take all places of their tenant, one batch after the other.
 """
@@ -21,7 +21,7 @@ class TenantHost(NamedTuple):
 
 
 class HostBackoff:
-    """It begins when a delivery waited in vain, and ends when one to the same host does, or by itself."""
+    """Begins when a delivery got no slot in time. Ends with a delivery to the same host, or after BACKOFF_SECONDS."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -42,7 +42,7 @@ class HostBackoff:
 
 @lru_cache(maxsize=REMEMBERED_URLS)
 def host_of(url: str) -> str:
-    """Host and port as they are written: who writes them differently only waits for himself."""
+    """Host and port as they are written. Two spellings count as two hosts, which delays nobody else."""
     try:
         return urlsplit(url).netloc
     except ValueError:

@@ -8,7 +8,7 @@ from typing import Any
 from evertick.roles.worker.intake import Intake
 
 LOOK_SECONDS = 1.0
-"""A new tenant's first delivery waits so long at most, and so long a change of secrets or limits takes to be felt."""
+"""A new tenant's first delivery waits at most this long, and so does a change of secrets or limits."""
 
 Rooms = Mapping[int, int]
 """From the queues that are asked to how many attempts each may give."""

@@ -3,9 +3,9 @@
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 
-from evertick.config import Settings
+from evertick.config import Settings, is_loopback
 from evertick.store.embedded import default_data_dir
 from evertick.store.sealing import Seal, keys_in
 from evertick.targets.http.guard import EgressPolicy
@@ -31,7 +31,7 @@ def seal_of(settings: Settings) -> Seal:
 
 @dataclass(frozen=True, slots=True)
 class Egress:
-    """Where webhooks may go, and the words that tell so."""
+    """Where webhooks may go, and a sentence that says so."""
 
     policy: EgressPolicy
     words: str
@@ -63,19 +63,12 @@ def egress_of(settings: Settings, tenants: int) -> Egress:
 
 
 def _closed_by(settings: Settings, tenants: int) -> Iterator[str]:
-    if not _is_loopback(settings.host):
+    if not is_loopback(settings.host):
         yield f"the API listens on {settings.host}"
     if settings.database_url is not None:
         yield "the server is not the embedded one"
     if tenants != 1:
         yield "there is more than one tenant"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _schemes(policy: EgressPolicy) -> str:

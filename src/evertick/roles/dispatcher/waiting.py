@@ -26,7 +26,7 @@ class _Line:
 
 
 class PlaceQueue:
-    """A queue that is empty to its user while nobody in it may have a place. Tenants take turns."""
+    """A queue that seems empty while no tenant in it may take a place. Tenants take turns."""
 
     def __init__(self, places: Places, monotonic: Callable[[], float]) -> None:
         self._places = places

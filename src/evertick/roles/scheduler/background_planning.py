@@ -28,9 +28,9 @@ from evertick.runtime import background
 logger = logging.getLogger("evertick.scheduler")
 
 PIECE_SECONDS = 0.005
-"""So long a tenant keeps the background thread at a time, and until the end of the plan that it is at."""
+"""After so long no further plan is begun in a piece."""
 PIECE_PLANS = 64
-"""And so many plans at most."""
+"""Plans of one piece at most."""
 MOST_SECONDS = 5.0
 """Processor time of one plan. Its steps take less by far; whatever takes longer is a fault, and not to be repeated."""
 RETRY_SECONDS = 0.5

@@ -185,16 +185,11 @@ class BatchPlanning:
             self._failed.append((_failure(entry.timer.rule_id, error), [entry]))
 
 
-def plan_firing(entries: Iterable[Entry], rules: Mapping[int, Rule], now_us: int) -> Planned:
-    """Plan due timers at once, whatever it takes."""
-    planning = BatchPlanning(rules, now_us)
-    for _ in planning.run(entries):
-        pass
-    return planning.planned
-
-
 def make_plan(likeness: Likeness, rule: Rule, now_us: int, steps: int = PLAN_STEPS) -> Prepared:
-    """Plan ticks that fire alike: a plan, or why there is none. Raises ScheduleTooCostly if more steps are allowed."""
+    """Plan ticks that fire alike: a plan, or why there is none.
+
+    Raises ScheduleTooCostly where `steps` are used up and a plan in the background may have more.
+    """
     with at_most(steps) as work:
         try:
             return Prepared(_plan_tick(likeness, rule, now_us), "", work.spent, now_us)

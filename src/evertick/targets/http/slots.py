@@ -60,7 +60,7 @@ class Slots(Generic[_K]):
             await self._wait(key, resource, tenant_id)
 
     def give_back(self, key: _K, tenant_id: int) -> None:
-        """Let the next have it that waits and may have it."""
+        """Give it to the first that waits and may take it."""
         resource = self._resources[key]
         resource.places.give_back(tenant_id)
         for turn, waiting_id in list(resource.waiting.items()):
