@@ -58,11 +58,17 @@ async def answer(
         return await _admitted(operation, call, given)
 
 
+def secret_in(header: str) -> str | None:
+    """The key in an `Authorization` header."""
+    is_bearer = header[: len(_SCHEME)].lower() == _SCHEME
+    return header[len(_SCHEME) :].strip() if is_bearer else None
+
+
 def _secret_of(visit: Visit) -> str:
-    header = visit.headers.get("authorization", "")
-    if header[: len(_SCHEME)].lower() != _SCHEME:
+    secret = secret_in(visit.headers.get("authorization", ""))
+    if secret is None:
         raise unauthenticated("send `Authorization: Bearer evt_…`")
-    return header[len(_SCHEME) :].strip()
+    return secret
 
 
 async def caller_of(visit: Visit, role: KeyRole) -> Caller:
