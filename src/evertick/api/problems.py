@@ -10,6 +10,7 @@ import msgspec
 from evertick.domain.admission import QuotaName, Refused, Throttled
 from evertick.domain.errors import EvertickError, Fault, InvalidFields, InvalidInput
 from evertick.runtime.background import TooBusy
+from evertick.runtime.tenant_limit import TooManyAtOnce
 from evertick.store.database import is_transient, reason_of, was_conflict, was_too_slow
 from evertick.usecases.errors import (
     KeyEnded,
@@ -156,6 +157,10 @@ def problem_of(error: Exception, request_id: str) -> Problem:  # noqa: C901, PLR
         case TooBusy():
             headers = {"Retry-After": str(_BUSY_SECONDS)}
             return Problem(Kind.OVER_QUOTA, str(error), headers=headers, more={"quota": "computations"})
+        case TooManyAtOnce():
+            headers = {"Retry-After": str(_BUSY_SECONDS)}
+            detail = "too many requests of this tenant are under way: send fewer at once"
+            return Problem(Kind.OVER_QUOTA, detail, headers=headers, more={"quota": "requests"})
         case InvalidFields():
             return Problem(Kind.INVALID, _summary(error.faults), error.faults)
         case InvalidInput():

@@ -5,6 +5,7 @@ Bodies are read, admitted, and only then decoded: what is refused must cost litt
 """
 
 from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -111,10 +112,7 @@ async def _admitted(operation: Operation, call: Call, given: Mapping[str, Any]) 
     try:
         if operation.prepare is not None:
             given = {**given, "body": await operation.prepare(call, given["body"])}
-        if operation.role is KeyRole.WORKER and not operation.is_poll:
-            async with call.services.report_limit.slot(call.tenant.tenant_id):
-                done = await _act(operation, call, given)
-        else:
+        async with _slot(operation, call):
             done = await _act(operation, call, given)
         created = done.created
     finally:
@@ -123,6 +121,14 @@ async def _admitted(operation: Operation, call: Call, given: Mapping[str, Any]) 
     for follow in call.afterwards:
         follow()
     return done
+
+
+def _slot(operation: Operation, call: Call) -> AbstractAsyncContextManager[None]:
+    """The right to use a connection. Polls see to theirs at each try, and what is shared has few transactions."""
+    if operation.is_poll or operation.is_shared:
+        return nullcontext()
+    limit = call.services.report_limit if operation.role is KeyRole.WORKER else call.services.limit
+    return limit.slot(call.tenant.tenant_id)
 
 
 def _cost_of(operation: Operation, call: Call, body: Any) -> Request | None:

@@ -52,7 +52,6 @@ def _shape(given: Given) -> list[dict[str, Any]]:
     "/queues/{queue}/lease",
     KeyRole.WORKER,
     answers={200: Shown("Lease", "What was ready, none if nothing was in time.")},
-    problems=(Kind.OVER_QUOTA,),
     is_change=False,
     is_poll=True,
 )
