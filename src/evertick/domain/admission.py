@@ -88,6 +88,14 @@ def draw(rate: Rate, allowance: Allowance, amount: int, now_us: int) -> Allowanc
     return Wait(timedelta(microseconds=as_of_us + refill_us - now_us))
 
 
+def draw_up_to(rate: Rate, allowance: Allowance, amount: int, now_us: int) -> tuple[int, Allowance]:
+    """Draw as much of `amount` as there is, in whole ones: how many, and the allowance that remains."""
+    rest = draw(rate, allowance, 0, now_us)
+    assert isinstance(rest, Allowance)
+    drawn = min(amount, rest.units // _ONE)
+    return drawn, Allowance(rest.units - drawn * _ONE, rest.as_of_us)
+
+
 @dataclass(frozen=True, slots=True)
 class Quota:
     """What one tenant may have and do. The burst admits one full batch of jobs."""
