@@ -81,3 +81,22 @@ async def label_searches(scene: Scene) -> None:
             scene.count(await client.get("/jobs", params={"label": "team:nobody"}))
 
         await asyncio.gather(*(again_and_again(search) for _ in range(8)))
+
+
+async def slow_lists(scene: Scene) -> None:
+    """Lists of runs over as many queues as a tenant may have, and figures of them, many at once."""
+    jobs = [
+        {"schedule": "now", "target": {"type": "worker", "queue": f"slow-{number}", "handler": "none"}}
+        for number in range(scene.size(500, 900))
+    ]
+    async with scene.client() as client:
+        scene.count(await client.post("/jobs:batch", json=jobs))
+
+        async def list_runs() -> None:
+            scene.count(await client.get("/runs", params={"status": "dead", "limit": 200}))
+
+        async def look() -> None:
+            scene.count(await client.get("/stats"))
+
+        works = [list_runs, look] * 32
+        await asyncio.gather(*(again_and_again(work) for work in works))
