@@ -18,7 +18,6 @@ from evertick.usecases.create import create
 from evertick.usecases.joining import joined
 from faults.proxy import Proxy
 
-
 _WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
 

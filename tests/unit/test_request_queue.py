@@ -11,7 +11,7 @@ MANY = 10 * STARTS_PER_TURN
 async def _turns(queue: RequestQueue, begun: list[str]) -> list[list[str]]:
     """What began in each turn of the loop, from now on until nothing does."""
     seen = len(begun)
-    turns = []
+    turns: list[list[str]] = []
     while True:
         await asyncio.sleep(0)
         if len(begun) == seen:

@@ -8,6 +8,7 @@ from evertick.api.body_limits import BodyLimits
 from evertick.api.long_polls import LongPolls
 from evertick.api.metrics import Metrics
 from evertick.api.readiness import Readiness
+from evertick.api.unread_answers import UnreadAnswers
 from evertick.domain.access import KeyRole
 from evertick.runtime.cached import Cached
 from evertick.runtime.gathering import Gathering
@@ -68,6 +69,7 @@ class Services:
     lease_time: timedelta
     lifetime: timedelta
     bodies: BodyLimits
+    unread: UnreadAnswers = field(default_factory=UnreadAnswers)
     is_metrics_open: bool = True
     openapi: bytes = b""
     limit: TenantLimit = field(init=False)

@@ -49,14 +49,21 @@ async def answer(
         key = visit.headers.get("idempotency-key")
         call.asked = repeating.asked_of(operation, key, body.digest.digest(), caller, secret)
         if call.asked is not None:
+            visit.services.unread.check(caller.tenant.tenant_id)
             earlier = await repeating.earlier(call, call.asked)
             if earlier is not None:
-                return earlier
+                return _held(visit, caller, earlier)
         if operation.cost is not None and (throttled := visit.services.quotas.throttled(caller.tenant)):
             raise over_quota(throttled)  # before it costs anything more
         if operation.body is not None:
             given["body"] = operation.body.decode(text)
-        return await _admitted(operation, call, given)
+        return _held(visit, caller, await _admitted(operation, call, given))
+
+
+def _held(visit: Visit, caller: Caller, answered: Answer) -> Answer:
+    """The answer, whose memory counts until it is sent."""
+    visit.release = visit.services.unread.hold(caller.tenant.tenant_id, len(answered.body))
+    return answered
 
 
 def secret_in(header: str) -> str | None:
@@ -113,6 +120,7 @@ async def _admitted(operation: Operation, call: Call, given: Mapping[str, Any]) 
         if operation.prepare is not None:
             given = {**given, "body": await operation.prepare(call, given["body"])}
         async with _slot(operation, call):
+            call.services.unread.check(call.tenant.tenant_id)
             done = await _act(operation, call, given)
         created = done.created
     finally:

@@ -117,6 +117,7 @@ async def _tried(
         return _answer(call, given) if given.attempts or is_last else None
 
     async with call.services.lease_limit.slot(call.tenant.tenant_id):
+        call.services.unread.check(call.tenant.tenant_id)
         poll.use_turn()
         answered = await one_try(call, attempt)
         if answered is not None and gone.done() and call.asked is None:  # with a key, who asks again is told

@@ -65,6 +65,7 @@ _ALL = (
     Attack(holding.long_polls, 6),
     Attack(holding.label_searches, 6, heavy_seconds=90),
     Attack(holding.slow_lists, 6, heavy_seconds=30),
+    Attack(holding.large_answers, 8, heavy_seconds=30),
     Attack(storage.kept_answers),
     Attack(storage.versions),
     Attack(storage.queues_and_rules),
