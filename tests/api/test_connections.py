@@ -11,11 +11,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from api.callers import JOB, Caller
+from api.callers import JOB, Caller, Callers, is_problem
 from engine import PATIENCE_SECONDS, until
-from evertick.api import connection_limits, connections
+from evertick.api import connection_limits, connections, unread_answers
 from evertick.api.server import ApiServer
 
+MOST_READ = 1_048_576
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 READYZ = b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"
 CHUNKED = b"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -460,3 +461,47 @@ def test_this_machine_has_no_limit_of_its_own() -> None:
 )
 def test_an_ipv6_network_counts_as_one_address(host: str | None, origin: str) -> None:
     assert connection_limits.origin_of(host) == origin
+
+
+async def test_a_tenant_that_does_not_read_its_answers_gets_no_more_of_them(
+    server: ApiServer, admin: Caller, callers: Callers
+) -> None:
+    """Others do, and so does it when it has read them."""
+    # More than the kernel's buffers take.
+    made = await admin.post("/jobs:batch", json=[{**JOB, "payload": "x" * 65_000}] * 200)
+    assert made.status_code == 200
+    listing = _with_key(b"GET /api/v1/jobs?limit=200 HTTP/1.1\r\nHost: x\r\n\r\n", admin)
+
+    async def is_refused() -> bool:
+        answer = await admin.get("/jobs", params={"limit": 1})
+        assert answer.status_code in {200, 429}
+        return answer.status_code == 429
+
+    async with AsyncExitStack() as stack:
+        clients = []
+
+        async def ask_and_look() -> bool:
+            clients.append(await stack.enter_async_context(connected(server)))
+            await clients[-1].send(listing)
+            await clients[-1].reader.readexactly(12)
+            return await is_refused()
+
+        await until(ask_and_look)
+        assert len(clients) * 200 * 65_000 < 3 * unread_answers.PER_TENANT_BYTES
+        refused_answer = await admin.get("/jobs")
+        assert is_problem(refused_answer, 429, "over-quota")["quota"] == "unread_answers"
+        other = await callers.make("viewer", await callers.tenant())
+        assert (await other.get("/jobs")).status_code == 200
+
+        async def reads(client: Client) -> None:
+            while await client.reader.read(MOST_READ):
+                pass
+
+        reading = [asyncio.create_task(reads(client)) for client in clients]
+
+        async def is_served() -> bool:
+            return not await is_refused()
+
+        await until(is_served)
+        for task in reading:
+            task.cancel()

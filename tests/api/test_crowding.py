@@ -8,6 +8,7 @@ import pytest
 
 from api.callers import JOB, Caller, Callers, is_problem
 from engine import until
+from evertick.api import services
 from evertick.api.problems import Kind, problem_of
 from evertick.api.server import ApiServer
 from evertick.runtime import patience
@@ -17,15 +18,15 @@ from evertick.usecases.create import create
 from evertick.usecases.joining import joined
 from faults.proxy import Proxy
 
+_WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
-async def test_requests_that_wait_for_one_row_leave_room_for_workers_and_probes(
+
+async def test_requests_that_wait_for_one_row_leave_room_for_other_tenants_workers_and_probes(
     admin: Caller, callers: Callers, connection: asyncpg.Connection, pool: Pool
 ) -> None:
     job = await admin.create(name="hot")
-    worker = await callers.make("worker", await callers.tenant())
-
-    async def all_wait() -> bool:
-        return bool(await pool.fetchval("SELECT count(*) >= 8 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"))
+    others = await callers.tenant()
+    worker, other = await callers.make("worker", others), await callers.make("editor", others)
 
     async with connection.transaction():
         await connection.execute("SELECT FROM jobs WHERE name = 'hot' FOR UPDATE")
@@ -33,9 +34,12 @@ async def test_requests_that_wait_for_one_row_leave_room_for_workers_and_probes(
             asyncio.create_task(admin.patch(f"/jobs/{job['job_id']}", json={"max_retries": number}))
             for number in range(12)
         ]
-        await until(all_wait)
+        await until(lambda: pool.fetchval(f"SELECT ({_WAITING}) >= 4"))
         began = time.monotonic()
         assert (await worker.post("/workers/w/heartbeat", json={})).status_code == 200
+        assert (await other.get("/jobs")).status_code == 200
+        await other.create()
+        assert await pool.fetchval(_WAITING) == 4, "half of the connections"
         assert (await worker.get(f"{callers.address}/readyz")).status_code == 200
         assert time.monotonic() - began < 1
         done, _ = await asyncio.wait(edits, return_when=asyncio.FIRST_COMPLETED)
@@ -43,6 +47,28 @@ async def test_requests_that_wait_for_one_row_leave_room_for_workers_and_probes(
         is_problem(refused, 503, "unavailable")
         assert int(refused.headers["retry-after"]) > 0
     await asyncio.gather(*edits)
+
+
+async def test_who_waits_too_long_behind_its_own_tenants_requests_is_told_why(
+    database_url: str, admin: Caller, connection: asyncpg.Connection, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await admin.create(name="hot")
+    monkeypatch.setattr(services, "WAIT_SECONDS", 0.1)
+    server = ApiServer(database_url, port=0, connections=2)
+    await server.start()
+    try:
+        async with Caller(server.address, admin.key) as caller:
+            async with connection.transaction():
+                await connection.execute("SELECT FROM jobs WHERE name = 'hot' FOR UPDATE")
+                waiting = asyncio.create_task(caller.patch(f"/jobs/{job['job_id']}", json={"max_retries": 1}))
+                await until(lambda: pool.fetchval(f"SELECT ({_WAITING}) = 1"))
+                refused = await caller.get("/jobs")
+                is_problem(refused, 429, "over-quota")
+                assert refused.json()["quota"] == "requests"
+                assert int(refused.headers["retry-after"]) > 0
+            await waiting
+    finally:
+        await server.stop()
 
 
 async def test_a_tenant_does_not_wait_for_another_that_brings_the_same_new_schedule(

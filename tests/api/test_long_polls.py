@@ -229,7 +229,7 @@ async def test_work_is_offered_to_the_next_when_the_first_has_lost_its_key(
 
 
 async def test_a_turn_that_a_poll_had_when_it_was_dismissed_goes_to_another(database_url: str, pool: Pool) -> None:
-    polls = LongPolls(database_url, pool, in_total=2)
+    polls = LongPolls(database_url, pool, per_tenant=2, in_total=2)
     gone = asyncio.get_running_loop().create_future()
     with polls.joined(Request(1, "q", None, "k")) as first, polls.joined(Request(1, "q", None, "k")) as second:
         assert first.has_turn

@@ -33,6 +33,28 @@ async def test_over_its_quota_of_jobs_a_tenant_is_told_which_and_when_to_try_aga
     await editor.create()
 
 
+async def test_many_requests_over_the_quota_do_not_count_the_jobs_many_times_at_once(
+    callers: Callers, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    under_way, most = 0, 0
+    count = stored.jobs
+
+    async def counted(*given: Any) -> int:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        try:
+            return await count(*given)
+        finally:
+            under_way -= 1
+
+    monkeypatch.setattr(stored, "jobs", counted)
+    editor = await _limited(callers, connection, jobs_quota=0)
+    answers = await asyncio.gather(*(editor.post("/jobs", json=JOB) for _ in range(20)))
+    assert {answer.status_code for answer in answers} == {429}
+    assert most == 1
+
+
 async def test_many_at_once_do_not_pass_the_quota_of_jobs(callers: Callers, connection: asyncpg.Connection) -> None:
     editor = await _limited(callers, connection, jobs_quota=5)
     answers = await asyncio.gather(*(editor.post("/jobs", json=JOB) for _ in range(20)))

@@ -5,7 +5,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from api.callers import Caller, is_problem, pointers
+from api.callers import Caller, Callers, is_problem, pointers
 from api.processes import served
 
 pytestmark = pytest.mark.usefixtures("scheduler")
@@ -149,6 +149,19 @@ async def test_without_a_filter_all_dead_letters_are_replayed(admin: Caller) -> 
     assert (answer.json()["replayed"], len(answer.json()["run_ids"])) == (2, 2)
     assert (await admin.get("/dead-letters")).json() == []
     assert (await admin.post("/dead-letters:replay", json={})).json()["last_due_at"] is None
+
+
+async def test_a_replay_of_many_draws_from_the_rate_at_which_its_tenant_may_submit(
+    admin: Caller, callers: Callers, connection: asyncpg.Connection
+) -> None:
+    for number in range(4):
+        await _dead(admin, name=f"job {number}")
+    # One for the request itself, and two for what it replays.
+    await connection.execute("UPDATE tenants SET submits_per_second = 1, submit_burst = 3 WHERE tenant_id = 1")
+    operator = await callers.make("operator")
+    answer = (await operator.post("/dead-letters:replay", json={})).json()
+    assert (answer["replayed"], answer["has_more"]) == (2, True)
+    assert len((await operator.get("/dead-letters")).json()) == 2
 
 
 async def test_pages_of_runs_follow_their_links(admin: Caller) -> None:

@@ -18,7 +18,14 @@ GROUPS = {
         *("header_flood", "long_url", "drip_after_refusal", "idle_connections", "slow_heads", "pipelining"),
         "metrics_flood",
     ),
-    "holding": ("hanging_targets", "hanging_at_the_victims_host", "long_polls", "label_searches"),
+    "holding": (
+        "hanging_targets",
+        "hanging_at_the_victims_host",
+        "long_polls",
+        "label_searches",
+        "slow_lists",
+        "large_answers",
+    ),
 }
 
 

@@ -4,8 +4,8 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
 
 from litestar import HttpMethod, Litestar, Request, Response, route
 from litestar.enums import ScopeType
@@ -34,6 +34,7 @@ from evertick.api.operations import Operation, Visit
 from evertick.api.problems import MEDIA_TYPE, Kind, Problem, problem_of, stopping
 from evertick.api.services import Services
 from evertick.api.serving import answer
+from evertick.api.unread_answers import LARGE_BYTES
 
 SECTIONS = (jobs, batch, schedules, runs, dead_letters, workers, cluster, tenants, keys, audit, probes)
 
@@ -42,6 +43,7 @@ _CLOSE = (b"connection", b"close")
 _ID = "evertick_request_id"
 _NAME = "evertick_operation"
 _BODY = "evertick_body"
+_RELEASE = "evertick_release"
 
 
 def operations() -> list[Operation]:
@@ -90,6 +92,7 @@ def _route(template: str, methods: Mapping[str, Operation], services: Services) 
                 raise
             answered = _told(stopping(), visit.path, visit.request_id)  # its time to end in order is over
         body.is_known = visit.is_known
+        scope[_RELEASE] = visit.release  # type: ignore[literal-required]
         return _response(answered)
 
     path = re.sub(r"\{(\w+)\}", _parameter, template)
@@ -164,15 +167,24 @@ class _Front:
                 self._services.metrics.count(name, message["status"], time.perf_counter() - began)
             await send(message)
 
-        await self._app(scope, body.receive, lambda message: self._send(message, body, send_with_headers))
+        try:
+            await self._app(scope, body.receive, lambda message: self._send(message, body, send_with_headers))
+        finally:
+            if (release := scope.get(_RELEASE)) is not None:
+                cast("Callable[[], None]", release)()
 
     async def _send(self, message: Message, body: RequestBody, send: Send) -> None:
-        """Send; the last part of an early answer closes the connection, so the rest of the body is read before."""
-        is_early = body.is_unread and not self._services.polls.is_stopping.is_set()
-        if is_early and message["type"] == "http.response.body" and not message["more_body"]:
-            await send({"type": "http.response.body", "body": message["body"], "more_body": True})
-            await body.drain()
-            message = {"type": "http.response.body", "body": b"", "more_body": False}
+        """Send; the last part of an early answer closes the connection, so the rest of the body is read before.
+
+        The last part of a large answer is sent when the client has read the others: until then its memory is held.
+        """
+        if message["type"] == "http.response.body" and not message["more_body"]:
+            is_early = body.is_unread and not self._services.polls.is_stopping.is_set()
+            if is_early or len(message["body"]) > LARGE_BYTES:
+                await send({"type": "http.response.body", "body": message["body"], "more_body": True})
+                if is_early:
+                    await body.drain()
+                message = {"type": "http.response.body", "body": b"", "more_body": False}
         await send(message)
 
 

@@ -36,4 +36,4 @@ async def get_cluster(call: Call) -> Answer:
 @section.operation("GET", "/stats", KeyRole.VIEWER, answers={200: Shown(Stats, "Rates, lag and depth.")})
 async def get_stats(call: Call) -> Answer:
     """Look at figures of the last minute."""
-    return ok(await standing.tenant_stats(call.services.pool, call.caller.tenant.tenant_id))
+    return ok(await call.services.stats(call.caller.tenant.tenant_id))

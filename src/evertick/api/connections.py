@@ -8,6 +8,8 @@ answered with a problem where an answer is possible, and then the connection is 
 import asyncio
 import logging
 import secrets
+from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any
 
 import httptools
@@ -16,6 +18,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from evertick.api.answers import EVERY_ANSWER
 from evertick.api.connection_limits import ConnectionLimits, origin_of
 from evertick.api.problems import MEDIA_TYPE, Kind, Problem, too_many_connections
+from evertick.api.request_queue import RequestQueue
 
 logger = logging.getLogger("evertick.api")
 
@@ -66,12 +69,21 @@ class _Pace:
 
 
 class HttpConnection(HttpToolsProtocol):
-    """Reads requests within limits."""
+    """Reads requests within limits. `tenant_of` tells whose key a header holds, if that is known without a look."""
 
-    def __init__(self, *given: Any, limits: ConnectionLimits, **named: Any) -> None:
+    def __init__(
+        self,
+        *given: Any,
+        limits: ConnectionLimits,
+        requests: RequestQueue,
+        tenant_of: Callable[[str], int | None],
+        **named: Any,
+    ) -> None:
         super().__init__(*given, **named)
         self.origin = ""
         self._limits = limits
+        self._requests = requests
+        self._tenant_of = tenant_of
         self._running: Any = None  # the request that is being answered; `cycle` is the newest
         self._is_in_body = False
         self._is_upgrade = False
@@ -204,7 +216,22 @@ class HttpConnection(HttpToolsProtocol):
                 return
             cycle.keep_alive = False
         self._running = cycle
-        super()._start_asgi_task(cycle, app)
+        self._requests.start(partial(self._begin, cycle, app), partial(self._client_of, cycle))
+
+    def _begin(self, cycle: Any, app: Any) -> None:
+        if not cycle.disconnected:  # its client may have hung up while it waited
+            super()._start_asgi_task(cycle, app)
+
+    def _client_of(self, cycle: Any) -> Hashable:
+        """Who is to wait in line for a request: its tenant; where nobody knows that, the address.
+
+        Who brings a key that is not known does not keep those waiting who need none.
+        """
+        header = next((value for name, value in cycle.scope["headers"] if name == b"authorization"), None)
+        if header is None:
+            return self.origin
+        tenant_id = self._tenant_of(header.decode("latin-1"))
+        return (self.origin, "unknown key") if tenant_id is None else tenant_id
 
     def on_response_complete(self) -> None:
         is_last = not self.pipeline

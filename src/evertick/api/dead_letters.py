@@ -1,5 +1,7 @@
 """Dead letters: listing, replaying and dismissing them."""
 
+from functools import partial
+
 from evertick.api.answers import Answer, nothing, ok, page
 from evertick.api.documents import RUN_ACCEPTED
 from evertick.api.operations import Call, Section, Shown
@@ -56,10 +58,11 @@ async def replay_dead_letters(call: Call, body: ReplayRequest) -> Answer:
     """Replay dead letters at a rate.
 
     Each becomes a run right away, due at its turn, whatever becomes of the server meanwhile; until then it can be
-    cancelled like any other.
+    cancelled like any other. Each counts as a submission: where the tenant's rate admits no more, `has_more` is true.
     """
     chosen = Chosen(body.filter.job_id, body.filter.died_from, body.filter.died_before)
-    replayed = await dead_letters.replay_letters(call.tenant, chosen, body.rate_per_second)
+    admitted = partial(call.services.quotas.draw_up_to, call.caller.tenant)
+    replayed = await dead_letters.replay_letters(call.tenant, chosen, body.rate_per_second, admitted)
     shown = {
         "replayed": len(replayed.runs),
         "run_ids": replayed.run_ids[:MOST_SHOWN],

@@ -138,15 +138,13 @@ def _problems(operation: Operation) -> dict[str, Any]:
     """Every problem that the operation can be answered with, by status."""
     kinds = [*operation.problems, Kind.INVALID, *_OF_CONNECTIONS]
     if operation.role is not None:
-        kinds += [Kind.UNAUTHENTICATED, Kind.FORBIDDEN]
+        kinds += [Kind.UNAUTHENTICATED, Kind.FORBIDDEN, Kind.OVER_QUOTA]
     if operation.query is not None or operation.body is not None or operation.headers:
         kinds.append(Kind.MALFORMED)
     if operation.body is not None:
-        kinds += [Kind.TOO_LARGE, Kind.UNSUPPORTED, Kind.OVER_QUOTA]
+        kinds += [Kind.TOO_LARGE, Kind.UNSUPPORTED]
     if operation.is_repeatable:
         kinds += [Kind.IN_FLIGHT, Kind.KEY_REUSED]
-    if operation.cost is not None:
-        kinds.append(Kind.OVER_QUOTA)
     found: dict[int, list[Kind]] = {}
     for kind in dict.fromkeys(kinds):
         found.setdefault(kind.status, []).append(kind)

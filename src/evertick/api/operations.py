@@ -31,7 +31,10 @@ _PARAMETER = re.compile(r"\{(\w+)\}")
 
 @dataclass(slots=True)
 class Visit:
-    """One request, of whomever it is. `gone` returns when the client has hung up. `is_known`: its key is valid."""
+    """One request, of whomever it is. `gone` returns when the client has hung up. `is_known`: its key is valid.
+
+    `release` frees the memory of its answer, once that is sent.
+    """
 
     services: Services
     request_id: str
@@ -40,6 +43,7 @@ class Visit:
     headers: Mapping[str, str]
     gone: Callable[[], Awaitable[None]]
     is_known: bool = field(default=False, kw_only=True)
+    release: Callable[[], None] | None = field(default=None, kw_only=True)
 
     async def while_waited_for(self, work: Awaitable[_T]) -> _T:
         """Do work that only matters to the client: it is cancelled when the client hangs up."""

@@ -10,6 +10,7 @@ import msgspec
 from evertick.domain.admission import QuotaName, Refused, Throttled
 from evertick.domain.errors import EvertickError, Fault, InvalidFields, InvalidInput
 from evertick.runtime.background import TooBusy
+from evertick.runtime.tenant_limit import LimitReached
 from evertick.store.database import is_transient, reason_of, was_conflict, was_too_slow
 from evertick.usecases.errors import (
     KeyEnded,
@@ -159,6 +160,9 @@ def problem_of(error: Exception, request_id: str) -> Problem:  # noqa: C901, PLR
             return Problem(Kind.WRONG_STATE, str(error))
         case TooBusy():
             return over_limit(QuotaName.COMPUTATIONS, str(error), _BUSY_SECONDS)
+        case LimitReached():
+            detail = "too many requests of this tenant are under way: send fewer at once"
+            return over_limit(QuotaName.REQUESTS, detail, _BUSY_SECONDS)
         case InvalidFields():
             return Problem(Kind.INVALID, _summary(error.faults), error.faults)
         case InvalidInput():

@@ -15,7 +15,9 @@ from evertick.api.body_limits import BodyLimits
 from evertick.api.connection_limits import ConnectionLimits
 from evertick.api.long_polls import LongPolls
 from evertick.api.metrics import Metrics
+from evertick.api.request_queue import RequestQueue
 from evertick.api.services import LEASE_CONNECTIONS, REPORT_CONNECTIONS, Services
+from evertick.api.serving import secret_in
 from evertick.config import DEFAULTS, is_loopback
 from evertick.domain.errors import EvertickError
 from evertick.runtime import patience
@@ -95,7 +97,12 @@ class ApiServer:
         services = await self._services()
         config = uvicorn.Config(
             create_app(services),
-            http=functools.partial(connections.HttpConnection, limits=self._limits(services)),  # type: ignore[arg-type]
+            http=functools.partial(  # type: ignore[arg-type]
+                connections.HttpConnection,
+                limits=self._limits(services),
+                requests=RequestQueue(),
+                tenant_of=functools.partial(_tenant_of, services.keys),
+            ),
             backlog=BACKLOG,
             proxy_headers=False,  # nothing depends on the address of a client behind a proxy
             timeout_keep_alive=connections.KEEP_ALIVE_SECONDS,
@@ -184,6 +191,11 @@ class _Server(uvicorn.Server):
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         await self._serve(sockets)
+
+
+def _tenant_of(keys: KeyRing, header: str) -> int | None:
+    secret = secret_in(header)
+    return None if secret is None else keys.last_seen(secret)
 
 
 async def _sweep(limits: ConnectionLimits) -> float:

@@ -8,6 +8,7 @@ from evertick.api.body_limits import BodyLimits
 from evertick.api.long_polls import LongPolls
 from evertick.api.metrics import Metrics
 from evertick.api.readiness import Readiness
+from evertick.api.unread_answers import UnreadAnswers
 from evertick.domain.access import KeyRole
 from evertick.runtime.cached import Cached
 from evertick.runtime.gathering import Gathering
@@ -22,7 +23,7 @@ from evertick.usecases.create_together import Result, Wanted, create_together
 from evertick.usecases.idempotency import Asked, OtherRequest
 from evertick.usecases.keys import KeyRing
 from evertick.usecases.quotas import Quotas
-from evertick.usecases.standing import Standing, standing
+from evertick.usecases.standing import Standing, Stats, standing, tenant_stats
 from evertick.usecases.tenants import shortest_of
 
 KEPT_SECONDS = 1.0
@@ -31,6 +32,10 @@ LEASES_PER_TENANT = 4
 REPORT_CONNECTIONS = 4
 REPORTS_PER_TENANT = 3
 """At once. Fewer than there are connections: one tenant alone never makes the others wait."""
+MOST_WAITING = 1_000
+WAIT_SECONDS = 5.0
+"""For a connection, behind other requests of the same tenant."""
+MOST_TENANTS_KEPT = 1_000
 
 Known: TypeAlias = idempotency.Answer | OtherRequest | None
 
@@ -45,11 +50,11 @@ class Services:
 
     What must be answered whatever other requests wait for has connections of its own: long polls (`leases`), heartbeats
     and outcomes (`reports`), keys and probes (`reserved`). New rules and queues, too, are committed on a reserved one,
-    so that nobody waits for the transaction that brought them. `lease_limit` and `report_limit` keep a tenant from
-    taking all of the first two.
+    so that nobody waits for the transaction that brought them. `limit`, `lease_limit` and `report_limit` keep a tenant
+    from taking all connections of the pool, and of the first two.
 
-    `creations` and `answers` are where requests meet that can share a transaction or a look. `standing` of the engine
-    and the `figures` for Prometheus are computed once a second at most, however many ask.
+    `creations` and `answers` are where requests meet that can share a transaction or a look. `standing` of the engine,
+    the `figures` for Prometheus and a tenant's `stats` are computed once a second at most, however many ask.
     """
 
     pool: Pool
@@ -64,8 +69,10 @@ class Services:
     lease_time: timedelta
     lifetime: timedelta
     bodies: BodyLimits
+    unread: UnreadAnswers = field(default_factory=UnreadAnswers)
     is_metrics_open: bool = True
     openapi: bytes = b""
+    limit: TenantLimit = field(init=False)
     lease_limit: TenantLimit = field(default_factory=lambda: TenantLimit(LEASES_PER_TENANT))
     report_limit: TenantLimit = field(default_factory=lambda: TenantLimit(REPORTS_PER_TENANT))
     catalogue: Catalogue = field(init=False)
@@ -76,8 +83,11 @@ class Services:
     readiness: Readiness = field(init=False)
     standing: Cached[Standing] = field(init=False)
     figures: Cached[bytes] = field(init=False)
+    _stats: dict[int, Cached[Stats]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        half = max(1, self.pool.get_max_size() // 2)
+        self.limit = TenantLimit(half, max_waiting=MOST_WAITING, wait_seconds=WAIT_SECONDS)
         self.standing = Cached(lambda: standing(self.reserved, self.lifetime), KEPT_SECONDS)
         self.figures = Cached(self._figures, KEPT_SECONDS)
         self.readiness = Readiness(self.reserved)
@@ -85,6 +95,15 @@ class Services:
 
     async def _figures(self) -> bytes:
         return self.metrics.show(await self.standing.get(), self.polls.count)
+
+    async def stats(self, tenant_id: int) -> Stats:
+        """What a tenant's jobs did lately."""
+        kept = self._stats.get(tenant_id)
+        if kept is None:
+            if len(self._stats) >= MOST_TENANTS_KEPT:
+                self._stats.clear()
+            kept = self._stats[tenant_id] = Cached(lambda: tenant_stats(self.pool, tenant_id), KEPT_SECONDS)
+        return await kept.get()
 
     def pool_for(self, role: KeyRole | None, *, is_poll: bool) -> Pool:
         """The connections for an operation that needs this role."""

@@ -5,6 +5,7 @@ Bodies are read, admitted, and only then decoded: what is refused must cost litt
 """
 
 from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -48,21 +49,34 @@ async def answer(
         key = visit.headers.get("idempotency-key")
         call.asked = repeating.asked_of(operation, key, body.digest.digest(), caller, secret)
         if call.asked is not None:
+            visit.services.unread.check(caller.tenant.tenant_id)
             earlier = await repeating.earlier(call, call.asked)
             if earlier is not None:
-                return earlier
+                return _held(visit, caller, earlier)
         if operation.cost is not None and (throttled := visit.services.quotas.throttled(caller.tenant)):
             raise over_quota(throttled)  # before it costs anything more
         if operation.body is not None:
             given["body"] = operation.body.decode(text)
-        return await _admitted(operation, call, given)
+        return _held(visit, caller, await _admitted(operation, call, given))
+
+
+def _held(visit: Visit, caller: Caller, answered: Answer) -> Answer:
+    """The answer, whose memory counts until it is sent."""
+    visit.release = visit.services.unread.hold(caller.tenant.tenant_id, len(answered.body))
+    return answered
+
+
+def secret_in(header: str) -> str | None:
+    """The key in an `Authorization` header."""
+    is_bearer = header[: len(_SCHEME)].lower() == _SCHEME
+    return header[len(_SCHEME) :].strip() if is_bearer else None
 
 
 def _secret_of(visit: Visit) -> str:
-    header = visit.headers.get("authorization", "")
-    if header[: len(_SCHEME)].lower() != _SCHEME:
+    secret = secret_in(visit.headers.get("authorization", ""))
+    if secret is None:
         raise unauthenticated("send `Authorization: Bearer evt_…`")
-    return header[len(_SCHEME) :].strip()
+    return secret
 
 
 async def caller_of(visit: Visit, role: KeyRole) -> Caller:
@@ -105,10 +119,8 @@ async def _admitted(operation: Operation, call: Call, given: Mapping[str, Any]) 
     try:
         if operation.prepare is not None:
             given = {**given, "body": await operation.prepare(call, given["body"])}
-        if operation.role is KeyRole.WORKER and not operation.is_poll:
-            async with call.services.report_limit.slot(call.tenant.tenant_id):
-                done = await _act(operation, call, given)
-        else:
+        async with _slot(operation, call):
+            call.services.unread.check(call.tenant.tenant_id)
             done = await _act(operation, call, given)
         created = done.created
     finally:
@@ -117,6 +129,14 @@ async def _admitted(operation: Operation, call: Call, given: Mapping[str, Any]) 
     for follow in call.afterwards:
         follow()
     return done
+
+
+def _slot(operation: Operation, call: Call) -> AbstractAsyncContextManager[None]:
+    """The right to use a connection. Polls see to theirs at each try, and what is shared has few transactions."""
+    if operation.is_poll or operation.is_shared:
+        return nullcontext()
+    limit = call.services.report_limit if operation.role is KeyRole.WORKER else call.services.limit
+    return limit.slot(call.tenant.tenant_id)
 
 
 def _cost_of(operation: Operation, call: Call, body: Any) -> Request | None:

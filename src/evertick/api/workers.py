@@ -9,7 +9,7 @@ import msgspec
 from evertick.api.answers import Answer, ok
 from evertick.api.long_polls import Poll, Request, TooManyPolls
 from evertick.api.operations import Call, Section, Shown
-from evertick.api.problems import Kind, key_ended, over_limit
+from evertick.api.problems import key_ended, over_limit
 from evertick.api.repeating import in_flight, one_try
 from evertick.api.shapes import HeartbeatRequest, LeaseRequest, OutcomeReport, OutcomesRequest
 from evertick.domain.access import KeyRole
@@ -53,7 +53,6 @@ def _shape(given: Given) -> list[dict[str, Any]]:
     "/queues/{queue}/lease",
     KeyRole.WORKER,
     answers={200: Shown("Lease", "What was ready, none if nothing was in time.")},
-    problems=(Kind.OVER_QUOTA,),
     is_change=False,
     is_poll=True,
 )
@@ -121,6 +120,7 @@ async def _tried(
         return _answer(call, given) if given.attempts or is_last else None
 
     async with call.services.lease_limit.slot(call.tenant.tenant_id):
+        call.services.unread.check(call.tenant.tenant_id)
         poll.use_turn()
         answered = await one_try(call, attempt)
         if answered is not None and gone.done() and call.asked is None:  # with a key, who asks again is told

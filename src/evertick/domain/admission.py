@@ -37,6 +37,7 @@ class QuotaName(StrEnum):
     BATCHES = "batches"  # large batches at work or waiting
     BODY_BYTES = "body_bytes"  # memory for bodies of requests under way
     LONG_POLLS = "long_polls"  # lease requests that wait
+    REQUESTS = "requests"  # requests under way, or waiting for these
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,14 @@ def draw(rate: Rate, allowance: Allowance, amount: int, now_us: int) -> Allowanc
         return Allowance(units, as_of_us)
     refill_us = -(units // rate.per_second)  # rounds the wait up, as floor division of a negative does
     return Wait(timedelta(microseconds=as_of_us + refill_us - now_us))
+
+
+def draw_up_to(rate: Rate, allowance: Allowance, amount: int, now_us: int) -> tuple[int, Allowance]:
+    """Draw as much of `amount` as there is, in whole ones: how many, and the allowance that remains."""
+    rest = draw(rate, allowance, 0, now_us)
+    assert isinstance(rest, Allowance)
+    drawn = min(amount, rest.units // _ONE)
+    return drawn, Allowance(rest.units - drawn * _ONE, rest.as_of_us)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,10 @@ class TenantLimit:
             raise LimitReached
         use.waiting += 1
         try:
-            async with asyncio.timeout(self._wait_seconds):
+            if use.turns.locked():  # only waiting costs a timer
+                async with asyncio.timeout(self._wait_seconds):
+                    await use.turns.acquire()
+            else:
                 await use.turns.acquire()
             use.running += 1
         except TimeoutError:

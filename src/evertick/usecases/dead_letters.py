@@ -1,5 +1,6 @@
 """Dead letters: runs whose attempts are used up, until someone replays or dismisses them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -83,9 +84,12 @@ async def list_letters(
     return Page(tuple(map(_letter_of, rows[:most])), _write_position(rows[most - 1]) if len(rows) > most else None)
 
 
-async def replay_letters(tenant: Tenant, chosen: Chosen, rate_per_second: float) -> Replayed:
+async def replay_letters(
+    tenant: Tenant, chosen: Chosen, rate_per_second: float, admitted: Callable[[int], int] = lambda wanted: wanted
+) -> Replayed:
     """Replay the dead letters of jobs that still exist, the newest first, so many each second.
 
+    Each stores a payload and becomes a run as if it were submitted: `admitted` tells how many more of so many may be.
     All of it is decided at once, in one transaction: each run has its timer, due at its turn, and whoever fires timers
     keeps to it.
     """
@@ -95,25 +99,29 @@ async def replay_letters(tenant: Tenant, chosen: Chosen, rate_per_second: float)
     pace = Pace(await clock(tenant.pool), 1 / rate_per_second)
 
     async def work(connection: Session) -> Replayed:
-        return await _replay(connection, tenant.tenant_id, wanted, pace)
+        return await _replay(connection, tenant.tenant_id, wanted, pace, admitted)
 
     replayed = await tenant.transact(work)
     tenant.notify(sorted({each.job_id for each in replayed.runs}))
     return replayed
 
 
-async def _replay(connection: Session, tenant_id: int, wanted: Slice, pace: Pace) -> Replayed:
+async def _replay(
+    connection: Session, tenant_id: int, wanted: Slice, pace: Pace, admitted: Callable[[int], int]
+) -> Replayed:
     """Portion by portion. What is replayed is not among the next ones; what could not be is, under another number."""
     done: list[Replay] = []
     tried = 0
     while rows := await dead_letters.page(connection, tenant_id, wanted, PORTION):
-        if tried >= MOST_REPLAYS:
-            return Replayed(done, has_more=True)
+        found = len(rows)
+        del rows[admitted(found) if tried < MOST_REPLAYS else 0 :]
         # In one statement after the other: who deletes a job at this moment ends first, and is seen.
         live = await dead_letters.lock_jobs(connection, tenant_id, {row.job_id for row in rows})
         letters = [(row.job_id, row.fire_at, number) for number, row in enumerate(rows, tried) if row.job_id in live]
         done += await dead_letters.replay(connection, tenant_id, letters, pace)
         tried += len(rows)
+        if len(rows) < found:
+            return Replayed(done, has_more=True)
     return Replayed(done, has_more=False)
 
 

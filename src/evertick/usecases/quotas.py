@@ -21,8 +21,10 @@ from evertick.domain.admission import (
     Wait,
     admit,
     draw,
+    draw_up_to,
     full,
 )
+from evertick.runtime.cached import Cached
 from evertick.store import quotas
 from evertick.store.database import Pool
 from evertick.store.quotas import Activity, Stored
@@ -61,9 +63,11 @@ class _Recent:
 class _Use:
     """What is known of one tenant. `pending` jobs are reserved, and created or not; `created` are all that ever were.
 
-    Times are monotonic.
+    Times are monotonic. A look at jobs or runs under way is for all who want one meanwhile: a tenant that is over its
+    quota would otherwise have its jobs counted by as many statements as it sends requests.
     """
 
+    quota: Quota
     allowance: Allowance
     jobs: int = 0
     pending: int = 0
@@ -74,6 +78,8 @@ class _Use:
     activity_until: float = 0.0
     stored: Stored = _NOTHING
     stored_until: float = 0.0
+    counting: Cached[None] = field(init=False)
+    looking: Cached[None] = field(init=False)
 
 
 class Quotas:
@@ -88,12 +94,12 @@ class Quotas:
         quota = quota_of(tenant)
         use = self._uses.get(tenant.tenant_id)
         if use is None:
-            use = self._uses[tenant.tenant_id] = _Use(full(quota.submit, _now_us()))
+            use = self._new_use(tenant.tenant_id, quota)
+        use.quota = quota
         if request.jobs and (time.monotonic() > use.jobs_until or use.jobs + request.jobs > quota.jobs):
-            await self._count_jobs(tenant.tenant_id, use, quota)
+            await use.counting.get()
         if request.runs and time.monotonic() > use.activity_until:
-            use.activity = await quotas.activity(self._pool, tenant.tenant_id, quota.ready + 1)
-            use.activity_until = time.monotonic() + ACTIVITY_SECONDS
+            await use.looking.get()
         if time.monotonic() > use.stored_until:
             await self._look_at_storage(tenant.tenant_id, use)
         ready = use.activity.ready + use.runs.count()
@@ -119,15 +125,32 @@ class Quotas:
         use.created += created
         use.jobs = max(0, use.jobs - (reserved - created))
 
+    def draw_up_to(self, tenant: TenantRow, submits: int) -> int:
+        """Draw as much of this as the rate admits now, for a request that finds out only later how much it does."""
+        quota = quota_of(tenant)
+        use = self._uses.get(tenant.tenant_id) or self._new_use(tenant.tenant_id, quota)
+        drawn, use.allowance = draw_up_to(quota.submit, use.allowance, submits, _now_us())
+        return drawn
+
+    def _new_use(self, tenant_id: int, quota: Quota) -> _Use:
+        use = self._uses[tenant_id] = _Use(quota, full(quota.submit, _now_us()))
+        use.counting = Cached(lambda: self._count_jobs(tenant_id, use), 0.0)
+        use.looking = Cached(lambda: self._look_at_activity(tenant_id, use), 0.0)
+        return use
+
+    async def _look_at_activity(self, tenant_id: int, use: _Use) -> None:
+        use.activity = await quotas.activity(self._pool, tenant_id, use.quota.ready + 1)
+        use.activity_until = time.monotonic() + ACTIVITY_SECONDS
+
     async def _look_at_storage(self, tenant_id: int, use: _Use) -> None:
         began = time.monotonic()
         use.stored_until = began + STORAGE_SECONDS  # the others need not look at the same time
         use.stored = await quotas.stored(self._pool, tenant_id)
         use.stored_until = began + max(STORAGE_SECONDS, SHARE_OF_COUNTING * (time.monotonic() - began))
 
-    async def _count_jobs(self, tenant_id: int, use: _Use, quota: Quota) -> None:
+    async def _count_jobs(self, tenant_id: int, use: _Use) -> None:
         began, created = time.monotonic(), use.created
-        counted = await quotas.jobs(self._pool, tenant_id, quota.jobs + 1)
+        counted = await quotas.jobs(self._pool, tenant_id, use.quota.jobs + 1)
         # What is pending, or was created since, may be in the count or not: better twice than not at all.
         use.jobs = counted + use.pending + use.created - created
         took = time.monotonic() - began

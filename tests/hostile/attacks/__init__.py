@@ -4,12 +4,13 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from evertick.api.batch import FAULT_BYTES_PER_BYTE, FAULT_BYTES_PER_LINE
 from hostile.attacks import bodies, connections, holding, schedules, storage
 from hostile.attacks.scene import Scene
 from hostile.verdicts import MEMORY_MB
 
-MOST_AMPLIFIED = 16
-"""How many times as long as the request the verdicts on a batch may be."""
+FIRST_FAULT_BYTES = 512
+"""Of a verdict with its first fault, which may list all fields of a job. The others have the room that is stated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,11 @@ def _stayed_open(seen: Mapping[str, float]) -> str | None:
 
 
 def _amplified(seen: Mapping[str, float]) -> str | None:
-    factor = seen.get("largest answer KB", 0) / seen.get("sent KB", 1)
-    return f"the answer is {factor:.0f} times as long as the request" if factor > MOST_AMPLIFIED else None
+    """The verdicts on a batch are as long as the product says, at most."""
+    per_line = FAULT_BYTES_PER_LINE + FIRST_FAULT_BYTES
+    allowed = (FAULT_BYTES_PER_BYTE * seen.get("sent KB", 0)) + per_line * seen.get("lines", 0) / 1024
+    largest = seen.get("largest answer KB", 0)
+    return f"the answer has {largest:.0f} KB, over {allowed:.0f} KB" if largest > allowed else None
 
 
 _ALL = (
@@ -60,6 +64,8 @@ _ALL = (
     Attack(holding.hanging_at_the_victims_host, 6),
     Attack(holding.long_polls, 6),
     Attack(holding.label_searches, 6, heavy_seconds=90),
+    Attack(holding.slow_lists, 6, heavy_seconds=30),
+    Attack(holding.large_answers, 8, heavy_seconds=30),
     Attack(storage.kept_answers),
     Attack(storage.versions),
     Attack(storage.queues_and_rules),

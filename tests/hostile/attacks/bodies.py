@@ -59,12 +59,13 @@ JSON_HEAD = {"Content_Type": "application/json"}
 async def amplified_faults(scene: Scene) -> None:
     """A small batch of which each line has as many faults as fit."""
     fields = {chr(number): 0 for number in range(ord("a"), ord("a") + 10)}
-    body = lines_of([fields] * 10_000)
+    lines = 10_000
+    body = lines_of([fields] * lines)
     async with scene.client() as client:
 
         async def send() -> None:
             scene.count(await client.post("/jobs:batch", content=body, headers=NDJSON))
-            scene.seen["sent KB"] = len(body) // 1024
+            scene.seen |= {"sent KB": len(body) // 1024, "lines": lines}
 
         await again_and_again(send)
 

@@ -81,3 +81,37 @@ async def label_searches(scene: Scene) -> None:
             scene.count(await client.get("/jobs", params={"label": "team:nobody"}))
 
         await asyncio.gather(*(again_and_again(search) for _ in range(8)))
+
+
+async def slow_lists(scene: Scene) -> None:
+    """Lists of runs over as many queues as a tenant may have, and figures of them, many at once."""
+    jobs = [
+        {"schedule": "now", "target": {"type": "worker", "queue": f"slow-{number}", "handler": "none"}}
+        for number in range(scene.size(500, 900))
+    ]
+    async with scene.client() as client:
+        scene.count(await client.post("/jobs:batch", json=jobs))
+
+        async def list_runs() -> None:
+            scene.count(await client.get("/runs", params={"status": "dead", "limit": 200}))
+
+        async def look() -> None:
+            scene.count(await client.get("/stats"))
+
+        works = [list_runs, look] * 32
+        await asyncio.gather(*(again_and_again(work) for work in works))
+
+
+async def large_answers(scene: Scene) -> None:
+    """Lists of jobs with payloads as large as they may be, on connections on which nothing is read."""
+    job = {"schedule": "manual", "target": WORKER_TARGET, "payload": "x" * 65_000}
+    async with scene.client() as client:
+        scene.count(await client.post("/jobs:batch", json=[job] * 200))
+
+    async def ask() -> None:
+        async with scene.connection() as (reader, writer):
+            writer.write(scene.head("GET", "/api/v1/jobs?limit=200", scene.keys[0]))
+            scene.seen[await status_of(reader)] += 1
+            await asyncio.sleep(60)  # what was sent stays in the buffers, which are small
+
+    await asyncio.gather(*(again_and_again(ask) for _ in range(scene.size(100, 500))))
