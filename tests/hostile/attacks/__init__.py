@@ -60,6 +60,7 @@ _ALL = (
     Attack(connections.slow_heads),
     Attack(connections.pipelining),
     Attack(connections.metrics_flood),
+    Attack(connections.unknown_keys),
     Attack(holding.hanging_targets, 6, tenants=2),
     Attack(holding.hanging_at_the_victims_host),
     Attack(holding.long_polls, 6),
