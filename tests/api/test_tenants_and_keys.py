@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,7 +10,9 @@ from api.callers import JOB, Caller, Callers, is_problem, pointers
 from engine import PATIENCE_SECONDS, until
 from evertick.domain.access import KEYSPACE, digest_of, is_well_formed, write_key
 from evertick.store import keys as stored
+from evertick.store.database import Pool
 from evertick.usecases import keys
+from evertick.usecases.keys import KeyRing
 
 
 async def test_the_host_makes_a_tenant_whose_first_key_is_shown_once(admin: Caller, callers: Callers) -> None:
@@ -207,16 +210,16 @@ async def test_a_key_that_is_revoked_while_it_is_looked_up_is_not_trusted_afterw
     admin: Caller, callers: Callers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     viewer = await callers.make("viewer")
-    looked, goes_on, look = asyncio.Event(), asyncio.Event(), stored.of_digest
+    looked, goes_on, look = asyncio.Event(), asyncio.Event(), stored.of_digests
 
     async def slow(*given: Any) -> Any:
         found = await look(*given)
-        if found is not None and found.role == "viewer":
+        if any(key.role == "viewer" for key in found.values()):
             looked.set()
             await goes_on.wait()
         return found
 
-    monkeypatch.setattr(stored, "of_digest", slow)
+    monkeypatch.setattr(stored, "of_digests", slow)
     first = asyncio.create_task(viewer.get("/jobs"))
     await looked.wait()
     (key,) = [key for key in (await admin.get("/api-keys")).json() if key["role"] == "viewer"]
@@ -224,3 +227,46 @@ async def test_a_key_that_is_revoked_while_it_is_looked_up_is_not_trusted_afterw
     goes_on.set()
     await first
     assert (await viewer.get("/jobs")).status_code == 401
+
+
+async def test_keys_that_do_not_exist_are_looked_up_many_in_one_statement(
+    callers: Callers, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = await callers.make("viewer")
+    statements: list[int] = []
+    look = stored.of_digests
+
+    async def counted(connection: Any, digests: Sequence[bytes]) -> Any:
+        statements.append(len(digests))
+        return await look(connection, digests)
+
+    monkeypatch.setattr(stored, "of_digests", counted)
+    ring = KeyRing(pool)
+    secrets = [write_key(number) for number in range(1000)]
+    found = await asyncio.gather(*(ring.caller(secret) for secret in [*secrets, str(known.key)]))
+    assert [caller is not None for caller in found] == [False] * 1000 + [True]
+    assert sum(statements) == 1001
+    assert len(statements) < 10
+
+
+async def test_who_changes_its_keys_does_not_make_those_of_others_be_looked_up_again(
+    callers: Callers, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "TRUSTED_SECONDS", 3600)
+    own, other = await callers.make("viewer"), await callers.make("viewer", await callers.tenant())
+    ring = KeyRing(pool)
+    secrets = [str(own.key), str(other.key)]
+    for secret in secrets:
+        assert await ring.caller(secret) is not None
+    looks: list[Sequence[bytes]] = []
+    look = stored.of_digests
+
+    async def counted(connection: Any, digests: Sequence[bytes]) -> Any:
+        looks.append(digests)
+        return await look(connection, digests)
+
+    monkeypatch.setattr(stored, "of_digests", counted)
+    ring.forget(1)
+    for secret in secrets:
+        assert await ring.caller(secret) is not None
+    assert looks == [[digest_of(str(own.key))]]

@@ -16,7 +16,7 @@ GROUPS = {
     "bodies": ("worthless_lines", "worthless_arrays", "slow_bodies", "amplified_faults", "hollow_payloads"),
     "connections": (
         *("header_flood", "long_url", "drip_after_refusal", "idle_connections", "slow_heads", "pipelining"),
-        "metrics_flood",
+        *("metrics_flood", "unknown_keys"),
     ),
     "holding": (
         "hanging_targets",

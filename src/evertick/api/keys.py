@@ -1,6 +1,7 @@
 """API keys: making, listing, rotating and revoking them."""
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -101,7 +102,7 @@ async def rotate_key(call: Call, key_id: str, body: RotateRequest) -> Answer:
             Kind.WRONG_STATE, f"this is the key in use: give it a grace of {OWN_GRACE_SECONDS} seconds or more"
         )
     new = await keys.rotate(call.tenant.pool, call.sees_only, key_id, grace)
-    call.afterwards.append(call.services.keys.forget)
+    call.afterwards.append(partial(call.services.keys.forget, _owner(new.key)))
     location = {"Location": path_to("api-keys", new.key.key_id)}
     return ok(_shape(new), status=201, headers=location, subject=key_id, concerns=_owner(new.key))
 
@@ -118,5 +119,5 @@ async def revoke_key(call: Call, key_id: str) -> Answer:
     if key_id == call.caller.key_id:
         raise Problem(Kind.WRONG_STATE, "this is the key in use: revoke it with another one, or rotate it")
     revoked = await keys.revoke(call.tenant.pool, call.sees_only, key_id)
-    call.afterwards.append(call.services.keys.forget)
+    call.afterwards.append(partial(call.services.keys.forget, _owner(revoked)))
     return nothing(subject=key_id, concerns=_owner(revoked))

@@ -1,5 +1,6 @@
 """Tenants: for admins of the host all of them, for others their own."""
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -82,5 +83,5 @@ async def edit_tenant(call: Call, tenant_id: str, body: TenantPatch) -> Answer:
         # It would make the caller's own jobs unfit to be edited, at one stroke.
         raise Problem(Kind.WRONG_STATE, "the shortest interval of one's own tenant is set from the command line")
     edited = await tenants.edit(call.tenant.pool, tenant_id, _changes(body))
-    call.afterwards.append(call.services.keys.forget)
+    call.afterwards.append(partial(call.services.keys.forget, key))
     return ok(edited, subject=tenant_id, concerns=key)

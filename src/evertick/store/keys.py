@@ -1,5 +1,6 @@
 """API keys: who may come in. Called by the use cases."""
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import NamedTuple
 
@@ -55,13 +56,14 @@ async def add(connection: Connection, key: NewKey) -> KeyRow:
     return KeyRow(*row)
 
 
-async def of_digest(connection: Connection, digest: bytes) -> ValidKey | None:
-    """The key of a digest. None: there is none, or it may not come in any more."""
-    row = await _SQL["of_digest"].fetchrow(connection, digest=digest)
-    if row is None:
-        return None
-    key_id, digest, role, seconds_left, is_unseen, *tenant = row
-    return ValidKey(key_id, digest, role, seconds_left, is_unseen, TenantRow(*tenant))
+async def of_digests(connection: Connection, digests: Collection[bytes]) -> dict[bytes, ValidKey]:
+    """The keys of some digests. Those that are not there, or may not come in any more, are left out."""
+    found = {}
+    for key_id, digest, role, seconds_left, is_unseen, *tenant in await _SQL["of_digests"].fetch(
+        connection, digests=list(digests)
+    ):
+        found[digest] = ValidKey(key_id, digest, role, seconds_left, is_unseen, TenantRow(*tenant))
+    return found
 
 
 async def touch(connection: Connection, key_id: int) -> None:

@@ -12,9 +12,10 @@ from evertick.domain.admission import QuotaName
 from evertick.domain.errors import Fault, InvalidFields, InvalidInput
 from evertick.domain.ids import Prefix, format_id, parse_id
 from evertick.domain.job.values import NAME_MAX_LENGTH, UNSTORABLE
+from evertick.runtime.gathering import Gathering
 from evertick.store import keys, lanes
 from evertick.store.database import Pool, Session
-from evertick.store.keys import KeyRow, NewKey
+from evertick.store.keys import KeyRow, NewKey, ValidKey
 from evertick.store.statements import Connection
 from evertick.store.tenants import TenantRow
 from evertick.usecases.context import Page, checked_cursor, checked_limit
@@ -137,51 +138,68 @@ def shape_of(key: Key) -> dict[str, Any]:
     return {**asdict(key), "role": str(key.role)}
 
 
+class _Known(NamedTuple):
+    caller: Caller
+    until: float
+    generation: int
+
+
 class KeyRing:
-    """Tells who comes with a key, and trusts its own answer for some seconds."""
+    """Tells who comes with a key, and trusts its own answer for some seconds.
+
+    All look-ups that wait go in one statement: who comes with keys that do not exist costs next to nothing.
+    """
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._known: dict[bytes, tuple[float, Caller]] = {}
+        self._known: dict[bytes, _Known] = {}
         self._generation = 0
+        self._changed: dict[int, int] = {}  # in which generation a tenant's keys were changed
+        self._look_ups = Gathering[None, bytes, ValidKey | None](self._look_up)
 
     async def caller(self, secret: str) -> Caller | None:
         """Who has this secret. None: nobody, or not any more."""
         if not is_well_formed(secret):
             return None
         digest = digest_of(secret)
-        trusted_until, caller = self._known.get(digest, (0.0, None))
-        if caller is not None and time.monotonic() < trusted_until:
-            return caller
-        return await self._look_up(digest)
+        known = self._known.get(digest)
+        if known is not None and time.monotonic() < known.until and self._is_current(known):
+            return known.caller
+        return await self._asked(digest)
 
     def last_seen(self, secret: str) -> int | None:
         """The tenant whose key this was at the last look, if that is remembered. It lets nobody in."""
-        _, caller = self._known.get(digest_of(secret), (0.0, None))
-        return None if caller is None else caller.tenant.tenant_id
+        known = self._known.get(digest_of(secret))
+        return None if known is None else known.caller.tenant.tenant_id
 
-    def forget(self) -> None:
-        """Trust nothing any more: keys or tenants were changed here."""
-        self._known.clear()
+    def forget(self, tenant_id: int) -> None:
+        """Trust nothing that is known of a tenant: its keys or its limits were changed here."""
         self._generation += 1
+        self._changed[tenant_id] = self._generation
 
-    async def _look_up(self, digest: bytes) -> Caller | None:
-        self._known.pop(digest, None)
+    def _is_current(self, known: _Known) -> bool:
+        return known.generation >= self._changed.get(known.caller.tenant.tenant_id, 0)
+
+    async def _asked(self, digest: bytes) -> Caller | None:
         generation = self._generation
-        found = await keys.of_digest(self._pool, digest)
+        found = await self._look_ups.ask(None, digest)
         # The index has compared it already, in a time that tells about digests at most. This one tells nothing.
         if found is None or not hmac.compare_digest(found.digest, digest):
+            self._known.pop(digest, None)
             return None
         if found.is_unseen:
             await keys.touch(self._pool, found.key_id)
         caller = Caller(format_id(Prefix.API_KEY, found.key_id), KeyRole(found.role), found.tenant)
-        if generation != self._generation:
-            return caller  # by what was true when it was asked: the next look may find it changed
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
         left = TRUSTED_SECONDS if found.seconds_left is None else min(TRUSTED_SECONDS, found.seconds_left)
-        self._known[digest] = (time.monotonic() + left, caller)
+        # By what was true when it was asked: if that was changed since, the next one looks again.
+        self._known[digest] = _Known(caller, time.monotonic() + left, generation)
         return caller
+
+    async def _look_up(self, _: None, digests: list[bytes]) -> list[ValidKey | Exception | None]:
+        found = await keys.of_digests(self._pool, digests)
+        return [found.get(digest) for digest in digests]
 
 
 async def _found(connection: Connection, tenant_id: int | None, key_id: str) -> KeyRow:

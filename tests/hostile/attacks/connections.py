@@ -1,8 +1,10 @@
 """What anybody can do who reaches the port: no key is needed."""
 
 import asyncio
+import secrets
 
-from hostile.attacks.scene import Scene, again_and_again, all_of, status_of
+from evertick.domain.access import KEYSPACE, write_key
+from hostile.attacks.scene import Scene, again_and_again, all_of, rest_of, status_of
 
 MB = 1_048_576
 
@@ -108,3 +110,16 @@ async def metrics_flood(scene: Scene) -> None:
             scene.count(await client.get(f"{scene.address}/metrics"))
 
         await asyncio.gather(*(again_and_again(ask) for _ in range(16)))
+
+
+async def unknown_keys(scene: Scene) -> None:
+    """Keys of the right form that do not exist, each another one, on many connections."""
+
+    async def ask() -> None:
+        async with scene.connection() as (reader, writer):
+            while True:
+                writer.write(scene.head("GET", "/api/v1/jobs", write_key(secrets.randbelow(KEYSPACE))))
+                scene.seen[await status_of(reader)] += 1
+                await rest_of(reader)
+
+    await asyncio.gather(*(again_and_again(ask) for _ in range(scene.size(500, 2000))))

@@ -6,8 +6,9 @@ INSERT INTO api_keys (tenant_id, expires_at, role, digest, prefix, name)
 VALUES (:tenant_id::bigint, :expires_at::timestamptz, :role::text::key_role, :digest::bytea, :prefix::text, :name::text)
 RETURNING key_id, tenant_id, role::text AS role, prefix, name, created_at, expires_at, revoked_at, last_used_at;
 
--- name: of_digest
--- The key of a digest with its tenant, unless it was revoked or has expired. Index: api_keys_digest_key.
+-- name: of_digests
+-- The keys of some digests with their tenants, without those that were revoked or have expired.
+-- Index: api_keys_digest_key.
 SELECT key.key_id, key.digest, key.role::text AS role,
        extract(epoch FROM key.expires_at - clock_at())::float AS seconds_left,
        coalesce(key.last_used_at < clock_at() - interval '1 minute', true) AS is_unseen,
@@ -16,7 +17,7 @@ SELECT key.key_id, key.digest, key.role::text AS role,
        tenant.shortest_interval_seconds, tenant.http_timeout_max_seconds, tenant.storage_quota_bytes, tenant.is_host
   FROM api_keys key
   JOIN tenants tenant ON tenant.tenant_id = key.tenant_id
- WHERE key.digest = :digest::bytea AND key.revoked_at IS NULL
+ WHERE key.digest = ANY(:digests::bytea[]) AND key.revoked_at IS NULL
    AND (key.expires_at IS NULL OR key.expires_at > clock_at());
 
 -- name: touch
