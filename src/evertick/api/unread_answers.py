@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from evertick.api.problems import Kind, Problem
+from evertick.api.problems import over_limit
+from evertick.domain.admission import QuotaName
 
 MEBIBYTE = 1_048_576
 PER_TENANT_BYTES = 32 * MEBIBYTE
@@ -31,12 +32,8 @@ class UnreadAnswers:
         """Refuse to do more for a tenant that has too much to read."""
         held = self._held.get(tenant_id, 0)
         if held > min(self._per_tenant, max(self._free, ALWAYS_BYTES)):
-            raise Problem(
-                Kind.OVER_QUOTA,
-                f"{held} bytes of answers to earlier requests are not read yet",
-                headers={"Retry-After": str(_RETRY_SECONDS)},
-                more={"quota": "unread_answers"},
-            )
+            detail = f"{held} bytes of answers to earlier requests are not read yet"
+            raise over_limit(QuotaName.UNREAD_ANSWERS, detail, _RETRY_SECONDS)
 
     def hold(self, tenant_id: int, size: int) -> Callable[[], None] | None:
         """Count an answer, if it is large, until what is returned is called."""

@@ -38,6 +38,7 @@ class QuotaName(StrEnum):
     BODY_BYTES = "body_bytes"  # memory for bodies of requests under way
     LONG_POLLS = "long_polls"  # lease requests that wait
     REQUESTS = "requests"  # requests under way, or waiting for these
+    UNREAD_ANSWERS = "unread_answers"  # bytes of answers that clients have not read
 
 
 @dataclass(frozen=True, slots=True)
