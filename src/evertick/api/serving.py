@@ -119,9 +119,8 @@ async def _admitted(operation: Operation, call: Call, given: Mapping[str, Any]) 
     try:
         if operation.prepare is not None:
             given = {**given, "body": await operation.prepare(call, given["body"])}
-        async with _slot(operation, call):
-            call.services.unread.check(call.tenant.tenant_id)
-            done = await _act(operation, call, given)
+        call.services.unread.check(call.tenant.tenant_id)
+        done = await _act(operation, call, given)
         created = done.created
     finally:
         if cost is not None and cost.jobs:
@@ -132,11 +131,12 @@ async def _admitted(operation: Operation, call: Call, given: Mapping[str, Any]) 
 
 
 def _slot(operation: Operation, call: Call) -> AbstractAsyncContextManager[None]:
-    """The right to use a connection. Polls see to theirs at each try, and what is shared has few transactions."""
-    if operation.is_poll or operation.is_shared:
+    """The right to use a connection. A preview mostly computes, and is limited by that."""
+    if operation.role is KeyRole.WORKER:
+        return call.services.report_limit.slot(call.tenant.tenant_id)
+    if operation.method == "POST" and not operation.is_change:
         return nullcontext()
-    limit = call.services.report_limit if operation.role is KeyRole.WORKER else call.services.limit
-    return limit.slot(call.tenant.tenant_id)
+    return call.services.limit.slot(call.tenant.tenant_id)
 
 
 def _cost_of(operation: Operation, call: Call, body: Any) -> Request | None:
@@ -165,19 +165,19 @@ async def _act(operation: Operation, call: Call, given: Mapping[str, Any]) -> An
                 await audit.record(concerned, call.caller.key_id, operation.name, answered.subject, call.request_id)
         return answered
 
-    if operation.is_poll or operation.is_shared:
-        return await operation.handler(call, **given)
-    if call.asked is not None:
-        asked = call.asked
-        return await again(lambda: repeating.once(call.tenant, asked, act))
-    if not operation.is_change:
-        return await act(call.tenant)
-
     async def once() -> Answer:
-        async with joined(call.tenant) as tenant:
-            return await act(tenant)
+        # For each try: what is computed between two tries needs no connection.
+        async with _slot(operation, call):
+            if call.asked is not None:
+                return await repeating.once(call.tenant, call.asked, act)
+            if not operation.is_change:
+                return await act(call.tenant)
+            async with joined(call.tenant) as tenant:
+                return await act(tenant)
 
-    return await again(once)
+    if operation.is_poll or operation.is_shared:
+        return await operation.handler(call, **given)  # these see to their own transactions
+    return await again(once) if operation.is_change or call.asked is not None else await once()
 
 
 async def _admit(call: Call, cost: Request) -> None:
