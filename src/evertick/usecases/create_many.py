@@ -19,7 +19,7 @@ from evertick.runtime.background import Steps
 from evertick.runtime.slices import Slices
 from evertick.store import jobs
 from evertick.store.database import Session
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import Tenant, again
 from evertick.usecases.drafting import Draft, Drafter, numbered, write
 from evertick.usecases.writing import as_spec
 
@@ -67,7 +67,10 @@ async def create_many(
 
     async def work() -> _Creation:
         done = given.pop() if given else await draft_ahead(tenant, batch)
-        return await tenant.transact(lambda connection: _Creation(tenant, batch, done, names).run(connection))
+        # Again where two batches deadlock: each adds its rules part by part, and they may be the same ones.
+        return await again(
+            lambda: tenant.transact(lambda connection: _Creation(tenant, batch, done, names).run(connection))
+        )
 
     creation = await numbered(work)
     tenant.notify(creation.created)
