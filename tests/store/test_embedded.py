@@ -1,6 +1,7 @@
 import asyncio
 import fcntl
 import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -27,6 +28,14 @@ print(server.start(), flush=True)
 sys.stdin.readline()
 server.stop()
 print("left", flush=True)
+"""
+
+ADDS_USER = """
+import sys
+from evertick.store.embedded_programs import system_account
+
+sys.stdin.readline()
+print(system_account(sys.argv[1]).pw_uid)
 """
 
 # Does not look up from its work, as a child that waits would, to see that its parent is gone.
@@ -298,3 +307,19 @@ def test_the_data_lives_in_the_users_data_directory(monkeypatch: pytest.MonkeyPa
     assert default_data_dir() == Path("/data/evertick")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert default_data_dir() == Path("/var/lib/evertick")
+
+
+@as_root
+def test_processes_that_start_at_once_on_a_new_machine_agree_on_the_user_of_the_server() -> None:
+    name = f"evertick-{os.getpid()}"
+    command = [sys.executable, "-c", ADDS_USER, name]
+    starting = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(6)]
+    try:
+        for each in starting:
+            assert each.stdin is not None
+            each.stdin.write("\n")
+            each.stdin.flush()
+        found = {each.communicate()[0].strip() for each in starting}
+        assert found == {str(pwd.getpwnam(name).pw_uid)}
+    finally:
+        subprocess.run(["userdel", name], check=False, capture_output=True)

@@ -4,6 +4,7 @@ PostgreSQL refuses to run as root. Root's server therefore runs as a system user
 the programs and the data; nobody's permissions are widened for that.
 """
 
+import fcntl
 import importlib.util
 import os
 import pwd
@@ -17,6 +18,7 @@ from pathlib import Path
 from evertick.domain.errors import EvertickError
 
 SYSTEM_USER = "pgserver"
+SHADOW = Path("/etc/shadow")
 VERSION = 18
 _NO_PROCESS = 2**31 - 1
 
@@ -60,7 +62,7 @@ def find_programs(data_dir: Path, folder: Path | None = None) -> Programs:
     folder = folder or _installed()
     if os.geteuid() != 0:
         return Programs(folder, None)
-    account = _system_account()
+    account = system_account()
     if not _reaches(account, data_dir):
         raise EmbeddedServerError(
             f"the user {SYSTEM_USER}, as whom PostgreSQL runs because it refuses root, may not enter {data_dir}:"
@@ -110,15 +112,28 @@ def _installed() -> Path:
     return Path(package.origin).parent / f"pginstall{VERSION}" / "bin"
 
 
-def _system_account() -> pwd.struct_passwd:
-    with suppress(KeyError):
-        return pwd.getpwnam(SYSTEM_USER)
+def system_account(name: str = SYSTEM_USER) -> pwd.struct_passwd:
+    """The system user of this name, added if it does not exist yet."""
     try:
-        subprocess.run(["useradd", "--system", SYSTEM_USER], check=True, capture_output=True)  # noqa: S603, S607
+        return pwd.getpwnam(name)
+    except KeyError:
+        _add_user(name)
+    return pwd.getpwnam(name)
+
+
+def _add_user(name: str) -> None:
+    # Two `useradd` at once both succeed, and the second changes the id. Only root can open this file, so that nobody
+    # else can hold the lock.
+    try:
+        with SHADOW.open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with suppress(KeyError):
+                pwd.getpwnam(name)
+                return
+            subprocess.run(["useradd", "--system", name], check=True, capture_output=True)  # noqa: S603, S607
     except (OSError, subprocess.CalledProcessError) as error:
-        reason = f"PostgreSQL refuses to run as root, and the user {SYSTEM_USER} cannot be added: run as another user"
+        reason = f"PostgreSQL refuses to run as root, and the user {name} cannot be added: run as another user"
         raise EmbeddedServerError(reason) from error
-    return pwd.getpwnam(SYSTEM_USER)
 
 
 def _reaches(account: pwd.struct_passwd, path: Path) -> bool:
