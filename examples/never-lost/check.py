@@ -8,7 +8,7 @@ from pathlib import Path
 from evertick import App
 from evertick.domain.states import FINAL_RUNS, RunStatus
 from evertick.usecases import jobs, runs
-from evertick.usecases.context import MOST_PER_PAGE, Tenant
+from evertick.usecases.context import MAX_PER_PAGE, Tenant
 from evertick.usecases.errors import RunNotFound
 from evertick.usecases.history import Entry, Run, SkippedTicks
 
@@ -59,7 +59,7 @@ async def history(tenant: Tenant, name: str) -> list[Entry]:
     found: list[Entry] = []
     cursor: str | None = None
     while True:
-        page = await runs.job_runs(tenant, job.job_id, limit=MOST_PER_PAGE, cursor=cursor)
+        page = await runs.job_runs(tenant, job.job_id, limit=MAX_PER_PAGE, cursor=cursor)
         found += page.items
         cursor = page.next
         if cursor is None:

@@ -8,7 +8,7 @@ from evertick.sdk.webhooks import ReceivedRun, Receiver, ReceiverError
 
 Message: TypeAlias = MutableMapping[str, Any]
 
-MOST_BYTES = 64 * 1024  # no payload is larger
+MAX_BYTES = 64 * 1024  # no payload is larger
 
 # One secret, or two during a rotation. Several processes need a `memory` that they share.
 receiver = Receiver(os.environ["WEBHOOK_SECRETS"].split())
@@ -37,10 +37,10 @@ async def app(
     if scope["type"] != "http":
         raise NotImplementedError(scope["type"])
     body, more = b"", True
-    while more and len(body) <= MOST_BYTES:
+    while more and len(body) <= MAX_BYTES:
         message = await receive()
         body += message.get("body", b"")
         more = message.get("more_body", False)
-    status = 413 if len(body) > MOST_BYTES else handle(scope["headers"], body)
+    status = 413 if len(body) > MAX_BYTES else handle(scope["headers"], body)
     await send({"type": "http.response.start", "status": status})
     await send({"type": "http.response.body"})

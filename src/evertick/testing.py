@@ -27,7 +27,7 @@ from evertick.store import timers
 from evertick.store.database import SCHEMA, Session, connect
 from evertick.store.embedded import DATABASE, EmbeddedServer
 from evertick.store.migrate import migrate
-from evertick.usecases.context import MOST_PER_PAGE, Tenant
+from evertick.usecases.context import MAX_PER_PAGE, Tenant
 from evertick.usecases.jobs import get as get_job
 from evertick.usecases.runs import tenant_runs
 
@@ -35,7 +35,7 @@ __all__ = ["ClockRefused", "Ran", "VirtualTime", "virtual"]
 
 LEASE_TIME = timedelta(days=1)
 """Leases do not run out while the clock stands, however long a handler takes."""
-MOST_ROUNDS = 10_000
+MAX_ROUNDS = 10_000
 _SETTINGS = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "'64MB'"}
 _numbers = itertools.count(1)
 
@@ -95,8 +95,8 @@ class VirtualTime:
         rounds = 0
         while (due_at := await timers.next_due(self._session)) is not None and due_at <= target:
             rounds = 0 if due_at > self.now else rounds + 1
-            if rounds > MOST_ROUNDS:
-                raise RuntimeError(f"at {self.now} there is always something due, after {MOST_ROUNDS} rounds")
+            if rounds > MAX_ROUNDS:
+                raise RuntimeError(f"at {self.now} there is always something due, after {MAX_ROUNDS} rounds")
             await self._set(max(due_at, self.now))
             await self._work()
         await self._set(target.astimezone(UTC))
@@ -119,7 +119,7 @@ class VirtualTime:
         found: list[Ran] = []
         cursor: str | None = None
         while True:
-            page = await tenant_runs(self._tenant, limit=MOST_PER_PAGE, cursor=cursor)
+            page = await tenant_runs(self._tenant, limit=MAX_PER_PAGE, cursor=cursor)
             for run in page.items:
                 name = await self._name(run.job_id)
                 found.append(

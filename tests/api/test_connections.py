@@ -16,7 +16,7 @@ from engine import PATIENCE_SECONDS, until
 from evertick.api import connection_limits, connections, unread_answers
 from evertick.api.server import ApiServer
 
-MOST_READ = 1_048_576
+MAX_READ = 1_048_576
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 READYZ = b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"
 CHUNKED = b"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -494,7 +494,7 @@ async def test_a_tenant_that_does_not_read_its_answers_gets_no_more_of_them(
         assert (await other.get("/jobs")).status_code == 200
 
         async def reads(client: Client) -> None:
-            while await client.reader.read(MOST_READ):
+            while await client.reader.read(MAX_READ):
                 pass
 
         reading = [asyncio.create_task(reads(client)) for client in clients]

@@ -11,7 +11,7 @@ import httpx
 from api.callers import JOB, Caller, is_problem
 from api.processes import served
 from engine import until
-from evertick.runtime.gathering import AT_ONCE
+from evertick.runtime.batching import MAX_CONCURRENT
 
 Asking = asyncio.Task[httpx.Response]
 
@@ -29,7 +29,7 @@ async def held_up(connection: asyncpg.Connection, caller: Caller) -> AsyncIterat
     async with connection.transaction():
         await connection.execute("LOCK TABLE audit_log IN EXCLUSIVE MODE")
         stuck = []
-        for number in range(AT_ONCE):
+        for number in range(MAX_CONCURRENT):
             stuck.append(ask(caller, f"stuck {number}"))
 
             async def is_stuck(wanted: int = number + 1) -> bool:

@@ -11,11 +11,11 @@ from engine import until
 from evertick.api import services
 from evertick.api.problems import Kind, problem_of
 from evertick.api.server import ApiServer
-from evertick.runtime import patience
-from evertick.store.database import Patience, Pool
+from evertick.runtime import timeouts
+from evertick.store.database import Pool, Timeouts
 from evertick.usecases.context import Tenant
 from evertick.usecases.create import create
-from evertick.usecases.joining import joined
+from evertick.usecases.unit_of_work import unit_of_work
 from faults.proxy import Proxy
 
 _WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
@@ -76,7 +76,7 @@ async def test_a_tenant_does_not_wait_for_another_that_brings_the_same_new_sched
 ) -> None:
     other = await callers.make("editor", await callers.tenant())
     schedule = {"schedule": "17 3 * * *"}
-    async with joined(Tenant(pool, 1)) as inside:
+    async with unit_of_work(Tenant(pool, 1)) as inside:
         await create(inside, {**JOB, "name": "taken"})
         waiting = asyncio.create_task(admin.post("/jobs", json={**JOB, **schedule, "name": "taken"}))
         await until(
@@ -106,7 +106,7 @@ def test_what_others_or_a_stop_are_to_blame_for_may_be_tried_again(error: Except
 async def test_without_an_answer_from_the_database_probes_say_so_and_the_server_stops(
     database_url: str, admin: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "API", Patience(connection_seconds=1, command_seconds=1, lock_seconds=1))
+    monkeypatch.setattr(timeouts, "API", Timeouts(connection_seconds=1, command_seconds=1, lock_seconds=1))
     proxy = Proxy(database_url)
     try:
         server = ApiServer(proxy.url, port=0, connections=2)

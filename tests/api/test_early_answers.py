@@ -10,8 +10,8 @@ import pytest
 from api.callers import Caller
 from engine import PATIENCE_SECONDS
 from evertick.api import draining
-from evertick.api.batch_reading import MOST_BATCH_BYTES
-from evertick.api.reading import MOST_BYTES
+from evertick.api.batch_reading import MAX_BATCH_BYTES
+from evertick.api.reading import MAX_BYTES
 from evertick.api.server import ApiServer
 
 FINAL_CHUNK = b"0\r\n\r\n"
@@ -37,7 +37,7 @@ def _all_sent_then_read(address: str, request: bytes) -> bytes:
 async def test_a_body_of_a_byte_too_many_is_told_so_and_not_reset(
     server: ApiServer, admin: Caller, connection: str
 ) -> None:
-    size = MOST_BYTES + 1
+    size = MAX_BYTES + 1
     headers = (f"Authorization: Bearer {admin.key}", f"Connection: {connection}", f"Content-Length: {size}")
     answer = await asyncio.to_thread(_all_sent_then_read, server.address, _head("/jobs", *headers) + b"x" * size)
     assert answer.startswith(b"HTTP/1.1 413")
@@ -47,14 +47,14 @@ async def test_a_body_of_a_byte_too_many_is_told_so_and_not_reset(
 
 async def test_a_batch_of_a_byte_too_many_in_chunks_is_told_so_and_not_reset(server: ApiServer, admin: Caller) -> None:
     headers = (f"Authorization: Bearer {admin.key}", "Connection: close", "Transfer-Encoding: chunked")
-    request = _head("/jobs:batch", *headers) + _chunked(b" " * (MOST_BATCH_BYTES + 1))
+    request = _head("/jobs:batch", *headers) + _chunked(b" " * (MAX_BATCH_BYTES + 1))
     answer = await asyncio.to_thread(_all_sent_then_read, server.address, request)
     assert answer.startswith(b"HTTP/1.1 413")
     assert answer.endswith(b"}")
 
 
 async def test_who_has_no_key_is_told_so_whatever_was_sent_along(server: ApiServer) -> None:
-    request = _head("/jobs", "Connection: close", f"Content-Length: {MOST_BYTES}") + b"x" * MOST_BYTES
+    request = _head("/jobs", "Connection: close", f"Content-Length: {MAX_BYTES}") + b"x" * MAX_BYTES
     answer = await asyncio.to_thread(_all_sent_then_read, server.address, request)
     assert answer.startswith(b"HTTP/1.1 401")
     assert answer.endswith(b"}")

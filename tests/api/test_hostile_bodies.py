@@ -19,9 +19,9 @@ from api.processes import served
 from engine import PATIENCE_SECONDS, until
 from evertick.api import body_limits
 from evertick.api.batch import FAULT_BYTES_PER_BYTE, FAULT_BYTES_PER_LINE
-from evertick.api.batch_reading import MOST_BATCH_BYTES, MOST_MALFORMED
+from evertick.api.batch_reading import MAX_BATCH_BYTES, MAX_MALFORMED
 from evertick.api.body_limits import BodyLimits
-from evertick.api.reading import JSON, MOST_BYTES, NDJSON
+from evertick.api.reading import JSON, MAX_BYTES, NDJSON
 from evertick.api.server import ApiServer
 
 MEBIBYTE = 1_048_576
@@ -108,7 +108,7 @@ def attacker(server: ApiServer, admin: Caller) -> Attacker:
 
 
 def _filled(text: bytes) -> bytes:
-    return text * (MOST_BATCH_BYTES // len(text))
+    return text * (MAX_BATCH_BYTES // len(text))
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,9 @@ async def test_a_batch_that_is_no_batch_is_refused_without_a_long_step(
 
 
 async def test_a_batch_with_a_few_lines_that_are_not_json_keeps_the_others(admin: Caller) -> None:
-    lines = ["x"] * MOST_MALFORMED + [json.dumps(JOB)]
+    lines = ["x"] * MAX_MALFORMED + [json.dumps(JOB)]
     answer = await admin.post("/jobs:batch", content="\n".join(lines), headers={"Content-Type": NDJSON})
-    assert answer.text.count('"status":400') == MOST_MALFORMED
+    assert answer.text.count('"status":400') == MAX_MALFORMED
     assert answer.text.count('"status":201') == 1
 
 
@@ -191,7 +191,7 @@ async def test_a_body_of_very_many_values_takes_no_long_step(
     attacker: Attacker, limits: BodyLimits, path: str, text: bytes, payload: bytes
 ) -> None:
     body = text % (json.dumps(TARGET).encode(), payload)
-    assert len(body) <= MOST_BYTES
+    assert len(body) <= MAX_BYTES
     async with steps_of_the_loop() as longest:
         status, answer = await attacker.post(path, JSON, body)
     assert status in {200, 422}, answer

@@ -117,7 +117,7 @@ async def test_every_change_draws_from_the_rate_and_no_deletion_does(
 async def test_a_tenant_has_a_limited_number_of_keys(
     admin: Caller, monkeypatch: pytest.MonkeyPatch, connection: asyncpg.Connection
 ) -> None:
-    monkeypatch.setattr(keys, "MOST_KEYS", 3)
+    monkeypatch.setattr(keys, "MAX_KEYS", 3)
     made = await asyncio.gather(*(admin.post("/api-keys", json={"role": "viewer"}) for _ in range(6)))
     assert sorted(answer.status_code for answer in made) == [201, 201, 429, 429, 429, 429]
     refused = next(answer for answer in made if answer.status_code == 429)
@@ -146,7 +146,7 @@ async def test_keys_and_changes_are_forgotten_after_the_history_but_the_last_key
 async def test_a_search_looks_at_a_limited_number_of_jobs_and_goes_on_in_the_next_page(
     admin: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "MOST_LOOKED_AT", 4)
+    monkeypatch.setattr(jobs, "MAX_LOOKED_AT", 4)
     for number in range(10):
         await admin.create(name=f"job-{number}", labels={"team": "rare" if number in {5, 9} else "common"})
     found: list[list[str]] = []

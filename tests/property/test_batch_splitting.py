@@ -43,7 +43,7 @@ async def _read(media_type: str, text: bytes, size: int) -> list[object]:
 def window(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows as short as the batches of a test."""
     monkeypatch.setattr(batch_reading, "_WINDOW", request.param)
-    monkeypatch.setattr(batch_reading, "MOST_VALUES", 10**6)
+    monkeypatch.setattr(batch_reading, "MAX_VALUES", 10**6)
 
 
 @pytest.mark.usefixtures("window")

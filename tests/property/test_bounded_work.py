@@ -5,14 +5,14 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given, settings
 
-from bounded_work import MOST_CALLS, TooMuchWorkError, calls_at_most
+from bounded_work import MAX_CALLS, TooMuchWorkError, calls_at_most
 from evertick import InvalidSchedule, Schedule
 from evertick.domain.errors import ScheduleTooCostly
 from evertick.domain.schedule.instants import from_us, to_us
 from strategies import PATIENT, cron_texts, rrule_texts, zone_names
 
 
-def ask(text: str, zone: str = "America/New_York", most: int = MOST_CALLS) -> list[datetime] | None:
+def ask(text: str, zone: str = "America/New_York", most: int = MAX_CALLS) -> list[datetime] | None:
     """What a schedule answers first, or None if it is refused as one that never fires or costs too much."""
     Schedule("0 0 * * *", zone).upcoming(datetime(2026, 1, 1, tzinfo=UTC), 2)
     try:
@@ -98,7 +98,7 @@ def test_what_fires_far_ahead_is_found_without_much_work(text: str) -> None:
 @given(cron_texts() | rrule_texts(), zone_names)
 def test_no_drawn_rule_takes_much_work(text: str, zone: str) -> None:
     # How much a drawn rule needs depends on the zones and years that were asked about before it: leave room for that.
-    ask(text, zone, 4 * MOST_CALLS)
+    ask(text, zone, 4 * MAX_CALLS)
 
 
 def test_the_work_counter_sees_a_long_walk() -> None:

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import example, given, note, reject, settings, strategies as st, target
 
-from bounded_work import MOST_CALLS, calls_at_most
+from bounded_work import MAX_CALLS, calls_at_most
 from evertick import InvalidSchedule, Schedule, tzdb
 from evertick.domain.errors import ScheduleTooCostly
 from evertick.domain.misfire import plan
@@ -21,7 +21,7 @@ from evertick.domain.schedule.budget import ACCEPTED_STEPS, PLAN_STEPS, SEARCH_S
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.schedule.preview import preview
 from evertick.domain.schedule.zone import Zone
-from evertick.domain.schedule.zoned import MOST_LOST
+from evertick.domain.schedule.zoned import MAX_LOST
 from strategies import (
     FREQUENCIES,
     PATIENT,
@@ -52,7 +52,7 @@ def steps_of(question: Callable[[], object]) -> int:
 def few_calls(question: Callable[[], object]) -> None:
     """In few steps, and each step is little work."""
     assert steps_of(question) < ACCEPTED_STEPS // 2
-    with calls_at_most(MOST_CALLS):
+    with calls_at_most(MAX_CALLS):
         question()
 
 
@@ -91,7 +91,7 @@ def test_a_cron_expression_whose_every_tick_the_clocks_skip_is_refused_in_few_st
 def test_what_is_lost_for_ever_is_not_reported_to_the_end_of_the_calendar() -> None:
     schedule = Schedule(f"RRULE:{IN_THE_GAP}30", NEW_YORK, "skip")
     lost = schedule.ticks(0).lost(NOW_US, to_us(datetime(9000, 1, 1, tzinfo=UTC)))
-    assert len(lost) == MOST_LOST + 1
+    assert len(lost) == MAX_LOST + 1
 
 
 def test_all_that_is_lost_between_ticks_is_reported() -> None:
@@ -238,10 +238,8 @@ def test_schedules_with_tens_of_thousands_of_times_a_day_keep_none_of_them() -> 
     tracemalloc.start()
     try:
         kept = [Schedule(f"0-58 0-{minute} 0-22 * * *") for minute in range(20, 58)]
-        kept += [
-            Schedule(f"RRULE:FREQ=DAILY;BYHOUR={FIVE_HOURS};BYMINUTE=1,{n};BYSECOND={MOST_SECONDS}") for n in KINDS
-        ]
-        kept += [Schedule(f"RRULE:FREQ=SECONDLY;BYMINUTE=1,{n};BYSECOND={MOST_SECONDS}") for n in KINDS]
+        kept += [Schedule(f"RRULE:FREQ=DAILY;BYHOUR={FIVE_HOURS};BYMINUTE=1,{n};BYSECOND={MAX_SECONDS}") for n in KINDS]
+        kept += [Schedule(f"RRULE:FREQ=SECONDLY;BYMINUTE=1,{n};BYSECOND={MAX_SECONDS}") for n in KINDS]
         assert all(schedule.next(NOW) for schedule in kept)
         size, _ = tracemalloc.get_traced_memory()
     finally:
@@ -251,7 +249,7 @@ def test_schedules_with_tens_of_thousands_of_times_a_day_keep_none_of_them() -> 
 
 KINDS = range(2, 40)
 FIVE_HOURS = "0,1,2,3,5"
-MOST_SECONDS = ",".join(map(str, range(59)))
+MAX_SECONDS = ",".join(map(str, range(59)))
 
 
 @settings(PATIENT, max_examples=60)

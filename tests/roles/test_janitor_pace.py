@@ -11,7 +11,7 @@ from evertick.roles.janitor import Janitor, chores, pace
 from evertick.roles.janitor.chores import Paces
 from evertick.roles.janitor.pace import FIRST, MOST, Pace
 from evertick.store import housekeeping
-from evertick.store.database import Patience, Pool, open_pool
+from evertick.store.database import Pool, Timeouts, open_pool
 from roles.household import Household
 
 DAY = timedelta(days=1)
@@ -81,7 +81,7 @@ async def test_a_purge_that_the_server_gives_up_gets_on_with_fewer_jobs(
         await house.job(status="deleted", age=200 * DAY, deleted=100 * DAY)
     await connection.execute(SLOW_DELETE)
     before_at = await house.now() - 90 * DAY
-    async with await open_pool(database_url, patience=Patience(10, 1, 1)) as pool:
+    async with await open_pool(database_url, timeouts=Timeouts(10, 1, 1)) as pool:
         assert await chores.purge_jobs(pool, before_at, Paces()) == 7
 
 
@@ -109,7 +109,7 @@ async def test_statistics_may_take_longer_than_other_statements(
     await connection.execute("CREATE INDEX timers_weighed ON timers (evertick.weighed(job_id))")
     await add_job(connection)
     await connection.execute(f"CREATE OR REPLACE {of} 'BEGIN PERFORM pg_sleep(2.5); RETURN id; END'")
-    async with await open_pool(database_url, patience=Patience(10, 2, 10)) as pool:
+    async with await open_pool(database_url, timeouts=Timeouts(10, 2, 10)) as pool:
         await housekeeping.analyze(pool, "timers")
     assert await connection.fetchval("SELECT count(*) FROM pg_stats WHERE tablename = 'timers'") > 0
 

@@ -229,7 +229,7 @@ async def test_an_error_of_the_machine_while_planning_passes(
 async def test_a_plan_that_took_seconds_is_not_made_again(
     connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background_planning, "MOST_SECONDS", 0.0)
+    monkeypatch.setattr(background_planning, "MAX_SECONDS", 0.0)
     [job] = await add_costly_jobs(connection, 1)
     await node.fire_due()
     assert await fired(connection, [job]) == 0

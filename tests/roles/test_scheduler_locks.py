@@ -12,7 +12,7 @@ from evertick.domain.policies import ConcurrentPolicy
 from evertick.domain.rule import Policies
 from evertick.roles.scheduler import Scheduler, firing
 from evertick.store import timers
-from evertick.store.database import Patience, connect, open_pool
+from evertick.store.database import Timeouts, connect, open_pool
 from evertick.store.timers import Fired
 
 REPLACE = Policies(concurrent_policy=ConcurrentPolicy.REPLACE)
@@ -30,14 +30,14 @@ async def user(database_url: str) -> AsyncIterator[asyncpg.Connection]:
 @pytest.fixture
 async def node(database_url: str) -> AsyncIterator[Scheduler]:
     async with scheduler(database_url) as opened:
-        await be_patient(opened, database_url, Patience(20, 60, 0.2))
+        await be_patient(opened, database_url, Timeouts(20, 60, 0.2))
         await opened.join()
         yield opened
 
 
-async def be_patient(node: Scheduler, url: str, patience: Patience) -> None:
+async def be_patient(node: Scheduler, url: str, timeouts: Timeouts) -> None:
     """Let firing wait for so long."""
-    node.state.firing = await open_pool(url, patience=patience)
+    node.state.firing = await open_pool(url, timeouts=timeouts)
     node._pools.append(node.state.firing)
 
 
@@ -140,7 +140,7 @@ async def test_batches_shrink_after_a_time_out_and_grow_again(
     for _ in range(40):
         await add_job(connection, "now")
     await node.loading.step()
-    await be_patient(node, database_url, Patience(20, 2, 0.2))
+    await be_patient(node, database_url, Timeouts(20, 2, 0.2))
     await connection.execute(f"{CLOCK} 'SELECT clock_timestamp() FROM pg_sleep(600)'")
     with pytest.raises((TimeoutError, asyncpg.QueryCanceledError)):
         await node.firing.fire_batch()

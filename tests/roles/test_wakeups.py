@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 
 from engine import until
-from evertick.runtime import patience, wakeups
-from evertick.runtime.wakeups import Ear, Notifier
-from evertick.store.database import Patience, Pool, open_pool
+from evertick.runtime import timeouts, wakeups
+from evertick.runtime.wakeups import Listener, Notifier
+from evertick.store.database import Pool, Timeouts, open_pool
 from evertick.store.wakeups import TIMERS
 from faults.proxy import Proxy
 
-QUICK = Patience(connection_seconds=20, command_seconds=0.3, lock_seconds=0.2)
+QUICK = Timeouts(connection_seconds=20, command_seconds=0.3, lock_seconds=0.2)
 
 
 @pytest.fixture
@@ -39,13 +39,13 @@ class Heard:
 async def heard(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Heard]:
     monkeypatch.setattr(wakeups, "LOOK_SECONDS", 0.02)
     monkeypatch.setattr(wakeups, "PROBE_SECONDS", 0.1)
-    monkeypatch.setattr(patience, "LISTEN", QUICK)
+    monkeypatch.setattr(timeouts, "LISTEN", QUICK)
     heard = Heard()
-    ear = Ear(proxy.url, heard, TIMERS)
-    ear.start()
+    listener = Listener(proxy.url, heard, TIMERS)
+    listener.start()
     await until(lambda: heard.has(None))
     yield heard
-    await ear.stop()
+    await listener.stop()
 
 
 async def _tell(pool: Pool, ids: set[int]) -> None:
@@ -67,7 +67,7 @@ async def test_a_listener_whose_line_broke_hears_again(
 
 
 async def test_a_notifier_stops_on_a_line_that_does_not_answer(proxy: Proxy) -> None:
-    pool = await open_pool(proxy.url, max_size=1, patience=QUICK)
+    pool = await open_pool(proxy.url, max_size=1, timeouts=QUICK)
     notifier = Notifier(pool)
     notifier.start()
     proxy.freeze()

@@ -10,7 +10,7 @@ import pytest
 from engine import AT, Holder, Job, Planned, add_job, lease
 from evertick.roles.worker import reading
 from evertick.roles.worker.holdings import Holdings
-from evertick.roles.worker.intake import FIRST_PAUSE, LONGEST_PAUSE, MOST_LANES, QUEUES_SECONDS, UNREAD_SECONDS, Intake
+from evertick.roles.worker.intake import FIRST_PAUSE, LONGEST_PAUSE, MAX_LANES, QUEUES_SECONDS, UNREAD_SECONDS, Intake
 from evertick.roles.worker.pace import Pace
 from evertick.roles.worker.reading import READERS
 from evertick.roles.worker.round_trip import RoundTrip
@@ -105,12 +105,12 @@ async def test_a_named_lane_with_more_than_there_was_room_for_is_gone_on_with(
 async def test_a_wake_up_does_not_put_off_the_lanes_that_a_look_has_not_come_to(
     connection: asyncpg.Connection, bench: Bench
 ) -> None:
-    jobs = [await add_job(connection, partition=partition) for partition in range(MOST_LANES + 10)]
+    jobs = [await add_job(connection, partition=partition) for partition in range(MAX_LANES + 10)]
     for job in jobs:
         await bench.ready(job)
     bench.intake.hear(None)
     assert await bench.intake.step() == 0
-    assert len(bench.taken) == MOST_LANES
+    assert len(bench.taken) == MAX_LANES
     bench.intake.hear(frozenset({jobs[0].lane_id}))
     assert await bench.intake.step() == 0
     assert len(bench.taken) == len(jobs)
@@ -136,7 +136,7 @@ async def test_a_name_is_kept_while_there_is_no_room(connection: asyncpg.Connect
     assert bench.jobs == [named.job_id]
 
 
-@pytest.mark.parametrize("lanes", [None, frozenset(range(1, MOST_LANES + 2))], ids=["unknown", "too many"])
+@pytest.mark.parametrize("lanes", [None, frozenset(range(1, MAX_LANES + 2))], ids=["unknown", "too many"])
 async def test_a_wake_up_that_names_none_or_too_many_is_for_all(
     connection: asyncpg.Connection, bench: Bench, lanes: frozenset[int] | None
 ) -> None:
@@ -262,11 +262,11 @@ async def test_a_range_that_the_database_cannot_read_does_not_keep_back_the_othe
 async def test_over_a_slow_line_all_lanes_are_asked_at_once(connection: asyncpg.Connection, bench: Bench) -> None:
     bench.round_trip.note(0.3)
     bench.room = 1000
-    for partition in range(3 * MOST_LANES):
+    for partition in range(3 * MAX_LANES):
         await bench.ready(await add_job(connection, partition=partition))
     bench.intake.hear(None)
     await bench.intake.step()
-    assert len(bench.taken) == 3 * MOST_LANES
+    assert len(bench.taken) == 3 * MAX_LANES
 
 
 async def test_over_a_slow_line_a_lease_does_not_wait_for_the_one_before(

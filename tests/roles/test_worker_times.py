@@ -11,7 +11,7 @@ import pytest
 from engine import PATIENCE_SECONDS, lease, until
 from evertick.roles.worker import execution
 from evertick.roles.worker.run import Run
-from evertick.runtime import patience
+from evertick.runtime import timeouts
 from evertick.store import lanes
 from evertick.store.database import connect
 from roles.workshop import Workshop, reap, within_patience
@@ -215,7 +215,7 @@ async def test_a_heartbeat_waits_for_what_its_worker_commits(workshop: Workshop)
     job = await workshop.ready()
     [leased] = await lease(workshop.connection, job, worker="w")
     long = timedelta(minutes=10)  # so that the statement's own time-out comes late on any machine
-    beating = await connect(workshop.url, patience=patience.heartbeat(long))
+    beating = await connect(workshop.url, timeouts=timeouts.heartbeat(long))
     async with workshop.connection.transaction():
         await workshop.connection.execute("SELECT FROM leases FOR UPDATE")
         beat = asyncio.create_task(lanes.extend(beating, "w", long, [leased.lease_id]))

@@ -9,10 +9,10 @@ import asyncpg
 import pytest
 
 from evertick.store import database
-from evertick.store.database import DatabaseUnreachable, Patience, Pool, Session, is_transient, was_rolled_back
+from evertick.store.database import DatabaseUnreachable, Pool, Session, Timeouts, is_transient, was_rolled_back
 from faults.proxy import Proxy
 
-SHORT = Patience(connection_seconds=20, command_seconds=0.5, lock_seconds=0.2)
+SHORT = Timeouts(connection_seconds=20, command_seconds=0.5, lock_seconds=0.2)
 GENEROUS_SECONDS = 20.0
 """Far more than a slow machine needs for a time-out of half a second, far less than the driver's minute."""
 
@@ -26,7 +26,7 @@ def proxy(database_url: str) -> Iterator[Proxy]:
 
 @pytest.fixture
 async def pool(proxy: Proxy) -> AsyncIterator[Pool]:
-    pool = await database.open_pool(proxy.url, max_size=4, patience=SHORT)
+    pool = await database.open_pool(proxy.url, max_size=4, timeouts=SHORT)
     yield pool
     pool.terminate()
 

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from evertick.targets.http.lookups import MOST_PER_TENANT, Lookups, TooManyLookups
+from evertick.targets.http.lookups import MAX_PER_TENANT, Lookups, TooManyLookups
 from evertick.targets.http.verdict import Delivered, NotTried
 from targets.receivers import LONG, OK, Log, attempt, delivering, serving
 
@@ -110,7 +110,7 @@ async def test_a_tenant_with_500_names_that_hang_delays_no_other_tenant() -> Non
         theirs = await delivery.deliver(attempt(f"http://fast.test:{port}/", tenant_id=THEIRS), LONG)
         assert theirs == Delivered(200, "ok")
         assert asyncio.get_running_loop().time() - began < 1
-        assert len(server.asked) == MOST_PER_TENANT + 1
+        assert len(server.asked) == MAX_PER_TENANT + 1
         done, _ = await asyncio.wait(stuck, return_when=asyncio.FIRST_COMPLETED)
         assert {type(task.result()) for task in done} == {NotTried}
         server.released.set()

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from bounded_work import MOST_CALLS, calls_at_most
+from bounded_work import MAX_CALLS, calls_at_most
 from evertick.domain.errors import EvertickError, Fault, InvalidFields
-from evertick.domain.job.faults import MOST_FAULTS
+from evertick.domain.job.faults import MAX_FAULTS
 from evertick.domain.job.fields import read_spec
 from evertick.domain.job.spec import JobSpec
 
@@ -99,8 +99,8 @@ def test_the_pointer_of_an_unknown_field_is_escaped_short_and_encodable() -> Non
     ids=["unknown fields", "unknown fields of the target", "impossible numbers"],
 )
 def test_hostile_input_gets_a_bounded_answer_for_bounded_work(hostile: object) -> None:
-    with calls_at_most(10 * MOST_CALLS):
-        assert len(faults(hostile)) == MOST_FAULTS
+    with calls_at_most(10 * MAX_CALLS):
+        assert len(faults(hostile)) == MAX_FAULTS
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bounded_work import MOST_CALLS, calls_at_most
+from bounded_work import MAX_CALLS, calls_at_most
 from evertick import InvalidSchedule, Schedule
 from evertick.domain.policies import ConcurrentPolicy, MissedWindow
 from evertick.domain.schedule.lint import Finding, Severity
@@ -274,7 +274,7 @@ def test_the_worst_comes_first() -> None:
 )
 def test_a_sparse_rule_is_judged_without_much_work(text: str) -> None:
     schedule = Schedule(text, NEW_YORK)
-    with calls_at_most(MOST_CALLS):
+    with calls_at_most(MAX_CALLS):
         schedule.lint(after=MARCH_2026)
 
 

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from evertick.domain.places import Places, Tenants
+from evertick.domain.fair_slots import FairSlots, Tenants
 from evertick.roles.dispatcher.waiting import PlaceQueue, WaitingForPlaces
 from evertick.roles.worker.handlers import Handler
 from evertick.roles.worker.holdings import Holdings
@@ -30,8 +30,8 @@ def _order(seq: int, lease_id: int) -> Order:
     return leased, Handler("http", _deliver), lease, False
 
 
-def _queue() -> tuple[PlaceQueue, Places]:
-    places = Places(TOTAL, tenants=Tenants(2))
+def _queue() -> tuple[PlaceQueue, FairSlots]:
+    places = FairSlots(TOTAL, tenants=Tenants(2))
     return PlaceQueue(places, lambda: 0.0), places
 
 
@@ -49,7 +49,7 @@ def test_an_attempt_that_was_leased_again_before_its_first_lease_was_found_lost_
 
 
 def test_who_waits_in_line_gives_back_no_place_of_the_same_attempt_that_runs() -> None:
-    places = Places(TOTAL, tenants=Tenants(2))
+    places = FairSlots(TOTAL, tenants=Tenants(2))
     waiting = WaitingForPlaces(places, lambda: 0.0)
     running, again = _order(5, lease_id=1), _order(5, lease_id=2)
     waiting.add(running)

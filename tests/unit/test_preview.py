@@ -7,7 +7,7 @@ import pytest
 
 from evertick import Schedule
 from evertick.domain.jitter import jitter_offset
-from evertick.domain.schedule.preview import MOST_ROWS, Preview, as_new_job, preview
+from evertick.domain.schedule.preview import MAX_ROWS, Preview, as_new_job, preview
 from evertick.domain.schedule.spec import Soon
 
 NEW_YORK = "America/New_York"
@@ -156,7 +156,7 @@ def test_a_schedule_that_ends_has_fewer_rows() -> None:
 
 
 def test_no_more_rows_than_a_reader_can_use() -> None:
-    assert len(preview(Schedule("* * * * *"), BEFORE_GAP, 10**9).rows) == MOST_ROWS
+    assert len(preview(Schedule("* * * * *"), BEFORE_GAP, 10**9).rows) == MAX_ROWS
 
 
 def test_now_is_the_instant_asked_about() -> None:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bounded_work import MOST_CALLS, calls_at_most
+from bounded_work import MAX_CALLS, calls_at_most
 from evertick import InvalidSchedule, Schedule
 from evertick.domain.rule import Policies, rule_of
 from firing import NEW_YEAR, NEW_YORK, fires, us
@@ -246,5 +246,5 @@ def test_one_jump_of_the_clocks_loses_each_time_once() -> None:
 
 def test_steps_of_almost_a_day_with_limits_are_counted_without_much_work() -> None:
     schedule = Schedule("DTSTART:20200101T000000\nRRULE:FREQ=SECONDLY;INTERVAL=86399;BYSECOND=7", "Europe/Berlin")
-    with calls_at_most(MOST_CALLS):
+    with calls_at_most(MAX_CALLS):
         assert schedule.count_between(at(2026, 1, 1), at(2027, 1, 1)) == 6

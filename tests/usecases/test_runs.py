@@ -104,7 +104,7 @@ async def test_a_rare_status_is_found_over_several_pages(
 ) -> None:
     job = await eventful(world, tenant)
     monkeypatch.setattr(runs, "SLICE", 2)
-    monkeypatch.setattr(runs, "MOST_READ", 2)
+    monkeypatch.setattr(runs, "MAX_READ", 2)
     first = await job_runs(tenant, job.job_id, status=RunStatus.DEAD)
     assert (first.items, first.next is not None) == ((), True)
     second = await job_runs(tenant, job.job_id, status=RunStatus.DEAD, cursor=first.next)

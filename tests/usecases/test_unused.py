@@ -169,7 +169,7 @@ async def test_only_tenants_with_many_queues_are_swept(world: World, monkeypatch
 async def test_a_tenant_has_a_limited_number_of_queues(
     world: World, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalogue, "MOST_QUEUES", 2)
+    monkeypatch.setattr(catalogue, "MAX_QUEUES", 2)
     await world.minutely()
     job = await world.minutely(target={**WORKER, "queue": "second"})
     with pytest.raises(QuotaReached, match="queues allows 2"):

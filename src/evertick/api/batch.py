@@ -17,7 +17,7 @@ from evertick.usecases.create_many import Ahead, create_many, draft_ahead
 
 section = Section("Jobs")
 
-MOST_FAULTS_PER_LINE = 20
+MAX_FAULTS_PER_LINE = 20
 FAULT_BYTES_PER_LINE = 256
 FAULT_BYTES_PER_BYTE = 2
 """All faults but the first of each line have this much room for each line and each byte of the batch."""
@@ -87,7 +87,7 @@ class _VerdictWriter:
         self._room = FAULT_BYTES_PER_LINE * len(batch.numbers) + FAULT_BYTES_PER_BYTE * batch.size
 
     def refused(self, line: int, faults: Sequence[Fault], status: int) -> bytes:
-        first, *others = [{"pointer": pointer, "detail": reason} for pointer, reason in faults[:MOST_FAULTS_PER_LINE]]
+        first, *others = [{"pointer": pointer, "detail": reason} for pointer, reason in faults[:MAX_FAULTS_PER_LINE]]
         errors = [first]
         for error in others:
             self._room -= len(error["pointer"]) + len(error["detail"]) + len(_MEMBERS)

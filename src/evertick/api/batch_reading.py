@@ -15,8 +15,8 @@ from evertick.api.body_limits import Reservation, count_values
 from evertick.api.problems import Kind, Problem
 from evertick.api.reading import (
     JSON,
-    MOST_BYTES,
-    MOST_VALUES,
+    MAX_BYTES,
+    MAX_VALUES,
     NDJSON,
     TOO_MANY_VALUES,
     IncomingBody,
@@ -27,12 +27,12 @@ from evertick.api.reading import (
 from evertick.domain.errors import Fault
 from evertick.runtime.slices import Slices
 
-MOST_JOBS = 10_000
-MOST_LINES = 2 * MOST_JOBS
+MAX_JOBS = 10_000
+MAX_LINES = 2 * MAX_JOBS
 """Blank lines included."""
-MOST_BATCH_BYTES = 33_554_432
-MOST_BATCH_VALUES = 1_000_000
-MOST_MALFORMED = 1_000
+MAX_BATCH_BYTES = 33_554_432
+MAX_BATCH_VALUES = 1_000_000
+MAX_MALFORMED = 1_000
 """With more lines that are not JSON, the whole batch is refused."""
 LARGE_BYTES = 65_536
 """A longer batch, or one without a Content-Length, is one of the few that a tenant has at work at once."""
@@ -40,7 +40,7 @@ LARGE_BYTES = 65_536
 _WINDOW = 131_072
 """An array is cut into parts of so many bytes, which are counted and decoded at once: in less than 10 ms."""
 _BOUNDARY_WINDOW = 16_384
-_MOST_GUESSES = 4
+_MAX_GUESSES = 4
 _SPACES = re.compile(rb"[ \t\r\n]*")
 _BOUNDARY = re.compile(rb"\}[ \t\r\n]*,(?=[ \t\r\n]*\{)")
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
@@ -86,7 +86,7 @@ async def read_batch(body: IncomingBody) -> BatchText:
         await body.reservation.begin_batch()
     splitter: _Lines | _Array = _Lines() if media_type == NDJSON else _Array()
     size = 0
-    async for part in body.parts(MOST_BATCH_BYTES):
+    async for part in body.parts(MAX_BATCH_BYTES):
         size += len(part)
         await splitter.feed(part)
     await splitter.end()
@@ -101,8 +101,8 @@ async def decode_batch(text: BatchText, reservation: Reservation) -> Batch:
         values += count_values(part)
         if slices.is_over:
             await slices.pause()
-    if values > MOST_BATCH_VALUES:
-        reason = f"has more than {MOST_BATCH_VALUES} values, by its commas and brackets: send several"
+    if values > MAX_BATCH_VALUES:
+        reason = f"has more than {MAX_BATCH_VALUES} values, by its commas and brackets: send several"
         raise Problem(Kind.INVALID, f"the batch {reason}", [Fault("", reason)])
     reservation.add_values(values)
     decoded = _DecodedLines() if text.media_type == NDJSON else _DecodedArrays()
@@ -143,18 +143,18 @@ class _DecodedLines(_DecodedArrays):
 
     def _refuse_malformed(self, reason: str) -> None:
         self._refuse(Unreadable(Kind.MALFORMED.status, reason))
-        if len(self.unreadable) > MOST_MALFORMED:
-            detail = f"more than {MOST_MALFORMED} lines cannot be read, so no job is created; the last one: {reason}"
+        if len(self.unreadable) > MAX_MALFORMED:
+            detail = f"more than {MAX_MALFORMED} lines cannot be read, so no job is created; the last one: {reason}"
             raise Problem(Kind.MALFORMED, detail)
 
 
 def _has_too_many_values(text: bytes) -> bool:
-    return len(text) > _WINDOW + 2 and count_values(text) > MOST_VALUES
+    return len(text) > _WINDOW + 2 and count_values(text) > MAX_VALUES
 
 
 def _check_count(jobs: int) -> None:
-    if jobs > MOST_JOBS:
-        fault = Fault("", f"has at most {MOST_JOBS} jobs")
+    if jobs > MAX_JOBS:
+        fault = Fault("", f"has at most {MAX_JOBS} jobs")
         raise Problem(Kind.INVALID, f"a batch {fault.reason}", [fault])
 
 
@@ -170,8 +170,8 @@ class _Lines:
 
     async def feed(self, data: bytes) -> None:
         ends = data.count(b"\n")
-        if self._count + ends > MOST_LINES:
-            fault = Fault("", f"has at most {MOST_LINES} lines, with those that are blank")
+        if self._count + ends > MAX_LINES:
+            fault = Fault("", f"has at most {MAX_LINES} lines, with those that are blank")
             raise Problem(Kind.INVALID, f"a batch {fault.reason}", [fault])
         if ends:
             *lines, data = b"".join((*self._begun, data)).split(b"\n")
@@ -195,7 +195,7 @@ class _Lines:
             _check_count(len(self.parts))
 
     def _check_length(self, size: int) -> None:
-        if size > MOST_BYTES:
+        if size > MAX_BYTES:
             raise _too_long_job()
 
 
@@ -275,7 +275,7 @@ class _Array:
             return True
         until = self._at + min(left, _WINDOW)
         ends = [each.span() for each in _BOUNDARY.finditer(self._text, max(self._at, until - _BOUNDARY_WINDOW), until)]
-        guesses = reversed(ends[-_MOST_GUESSES:])
+        guesses = reversed(ends[-_MAX_GUESSES:])
         return any(self._take(self._text[self._at : start + 1], end, b"]") for start, end in guesses)
 
     def _take(self, jobs: bytes, then_at: int, closing: bytes) -> bool:
@@ -306,8 +306,8 @@ class _Array:
             self._take_one(self._at + int(trailing[1]) - 1)
             return True
         size = len(self._text) - self._at
-        if is_last or size > MOST_BYTES:
-            raise _too_long_job() if size > MOST_BYTES and reason == _TRUNCATED else _malformed(reason)
+        if is_last or size > MAX_BYTES:
+            raise _too_long_job() if size > MAX_BYTES and reason == _TRUNCATED else _malformed(reason)
         # Part of a number or of a name may look malformed: wait for more, and for twice as much, so that the same
         # beginning is not decoded again with each part.
         self._wanted = 2 * size
@@ -318,7 +318,7 @@ class _Array:
         separator = self._text[end]
         if separator not in b",]":
             raise _malformed("expected ',' or ']'")
-        if end - self._at > MOST_BYTES:
+        if end - self._at > MAX_BYTES:
             raise _too_long_job()
         self._add(b"[" + self._text[self._at : end] + b"]", 1)
         self._at = end + 1
@@ -332,7 +332,7 @@ class _Array:
 
 
 def _too_long_job() -> Problem:
-    return too_large(f"a job of a batch has at most {MOST_BYTES} bytes")
+    return too_large(f"a job of a batch has at most {MAX_BYTES} bytes")
 
 
 def _malformed(reason: str) -> Problem:

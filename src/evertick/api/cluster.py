@@ -3,8 +3,8 @@
 from evertick.api.answers import Answer, ok
 from evertick.api.operations import Call, Section, Shown
 from evertick.domain.access import KeyRole
-from evertick.usecases import standing
-from evertick.usecases.standing import Stats
+from evertick.usecases import engine_status
+from evertick.usecases.engine_status import Stats
 from evertick.version import __version__
 
 section = Section("Operations")
@@ -24,7 +24,7 @@ async def get_cluster(call: Call) -> Answer:
             "version": __version__,
             "tzdb": found.tzdb,
             "nodes": [
-                node._asdict() | ({} if sees_names else {"node": standing.opaque_name(node.node)})
+                node._asdict() | ({} if sees_names else {"node": engine_status.opaque_name(node.node)})
                 for node in found.nodes
             ],
             "partitions": {"total": found.partitions, "unheld": found.unheld},

@@ -15,7 +15,7 @@ from evertick.usecases.dead_letters import Chosen
 
 section = Section("Dead letters")
 
-MOST_SHOWN = 1000
+MAX_SHOWN = 1000
 
 
 @section.operation(
@@ -65,7 +65,7 @@ async def replay_dead_letters(call: Call, body: ReplayRequest) -> Answer:
     replayed = await dead_letters.replay_letters(call.tenant, chosen, body.rate_per_second, admitted)
     shown = {
         "replayed": len(replayed.runs),
-        "run_ids": replayed.run_ids[:MOST_SHOWN],
+        "run_ids": replayed.run_ids[:MAX_SHOWN],
         "last_due_at": replayed.last_due_at,
         "has_more": replayed.has_more,
     }

@@ -13,12 +13,12 @@ from typing import cast
 
 from litestar.types import HTTPReceiveMessage, Receive, Scope
 
-from evertick.api.batch_reading import MOST_BATCH_BYTES
+from evertick.api.batch_reading import MAX_BATCH_BYTES
 from evertick.api.problems import ClientDisconnected
-from evertick.api.reading import MOST_BYTES
+from evertick.api.reading import MAX_BYTES
 
-DRAIN_BYTES = 2 * MOST_BATCH_BYTES
-STRANGER_DRAIN_BYTES = MOST_BYTES
+DRAIN_BYTES = 2 * MAX_BATCH_BYTES
+STRANGER_DRAIN_BYTES = MAX_BYTES
 """Without a valid key: as much as any body but a batch may have, so that a client with a wrong key can read its 401."""
 DRAIN_SECONDS = 5.0
 

@@ -4,14 +4,14 @@ from evertick import tzdb
 from evertick.api import patterns
 from evertick.api.schemas import Schema, array, choice, instant, or_null, record, ref, seconds, text, whole
 from evertick.domain.idempotency import DEFAULT_TEMPLATE, TEMPLATE_MAX_LENGTH
-from evertick.domain.job.headers import MOST_HEADERS
-from evertick.domain.job.limits import LONGEST_RETENTION_S, LONGEST_WAIT_S, MOST_CONCURRENT, MOST_RETRIES
-from evertick.domain.job.payload import LABEL_VALUE_MAX_LENGTH, MOST_LABELS
+from evertick.domain.job.headers import MAX_HEADERS
+from evertick.domain.job.limits import LONGEST_RETENTION_S, LONGEST_WAIT_S, MAX_CONCURRENT, MAX_RETRIES
+from evertick.domain.job.payload import LABEL_VALUE_MAX_LENGTH, MAX_LABELS
 from evertick.domain.job.target_fields import METHODS
 from evertick.domain.job.url import URL_MAX_LENGTH
 from evertick.domain.job.values import NAME_MAX_LENGTH
 from evertick.domain.policies import Backoff, ConcurrentPolicy, DstGap, DstOverlap, MissedWindow, Priority
-from evertick.domain.rule import MOST_MISSED
+from evertick.domain.rule import MAX_MISSED
 from evertick.usecases.views import JobStatus
 
 _PAYLOAD_TEXT = {"type": "string", "pattern": patterns.STORABLE}
@@ -48,7 +48,7 @@ def _http_target() -> Schema:
                 "type": "object",
                 "propertyNames": {"pattern": patterns.HEADER_NAME},
                 "additionalProperties": text(patterns.HEADER_VALUE),
-                "maxProperties": MOST_HEADERS,
+                "maxProperties": MAX_HEADERS,
             }
         ),
     }
@@ -78,16 +78,16 @@ def _job_fields() -> dict[str, Schema]:
         "idempotency_key_template": or_null(
             text(patterns.KEY_TEMPLATE, maxLength=TEMPLATE_MAX_LENGTH, default=DEFAULT_TEMPLATE)
         ),
-        "max_retries": or_null(whole(0, MOST_RETRIES, 3)),
+        "max_retries": or_null(whole(0, MAX_RETRIES, 3)),
         "retry_backoff": or_null(backoff),
         "retry_delay_seconds": or_null(seconds(LONGEST_WAIT_S, default=10)),
         "retry_max_delay_seconds": or_null(seconds(LONGEST_WAIT_S, default=3600)),
         "timeout_seconds": or_null({**whole(1, 86_400, 300), "description": timeout}),
         "missed_window": or_null(choice(MissedWindow, MissedWindow.RUN_ONCE)),
         "misfire_grace_seconds": or_null(seconds(LONGEST_WAIT_S, description=grace)),
-        "max_missed": or_null(whole(1, MOST_MISSED, 100)),
+        "max_missed": or_null(whole(1, MAX_MISSED, 100)),
         "concurrent_policy": or_null(choice(ConcurrentPolicy, ConcurrentPolicy.SKIP)),
-        "max_concurrent": or_null(whole(1, MOST_CONCURRENT, 1)),
+        "max_concurrent": or_null(whole(1, MAX_CONCURRENT, 1)),
         "jitter_seconds": or_null(seconds(LONGEST_WAIT_S, default=0)),
         "priority": or_null(choice(Priority, Priority.NORMAL)),
         "labels": or_null(
@@ -95,7 +95,7 @@ def _job_fields() -> dict[str, Schema]:
                 "type": "object",
                 "propertyNames": {"pattern": patterns.LABEL_KEY},
                 "additionalProperties": text(patterns.STORABLE, maxLength=LABEL_VALUE_MAX_LENGTH),
-                "maxProperties": MOST_LABELS,
+                "maxProperties": MAX_LABELS,
             }
         ),
         "retain_seconds": or_null(whole(0, LONGEST_RETENTION_S, 86_400)),

@@ -21,7 +21,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from evertick.runtime.loop import Loop
-from evertick.runtime.wakeups import Ear, queue_named
+from evertick.runtime.wakeups import Listener, queue_named
 from evertick.store.database import Pool
 from evertick.store.pulls import Look
 from evertick.store.wakeups import READY
@@ -31,9 +31,9 @@ LOOK_SECONDS = 1.0
 """A lost wake-up costs at most that long."""
 SOONEST_LOOK_SECONDS = 0.1
 """The shortest time between two looks, however many wake-ups arrive."""
-MOST_PER_STATEMENT = 500
+MAX_PER_STATEMENT = 500
 """Queues or keys that one statement looks at: it is over in milliseconds."""
-MOST_TRYING = 4
+MAX_TRYING = 4
 """Newcomers of one group that try before any of them has found out whether there is work."""
 _NEXT_AFTER_SUCCESS = 2
 _numbers = count()
@@ -180,7 +180,7 @@ class LongPolls:
         self._tenants: dict[int, dict[Poll, None]] = {}
         self._queues: dict[tuple[int, str], _Queue] = {}
         self._by_id: dict[int, _Queue] = {}
-        self._listener = Ear(url, self._heard, READY)
+        self._listener = Listener(url, self._heard, READY)
         self._loop = Loop("long polls", self._look)
         self._look_at = 0.0  # monotonic: when the next look at all queues is due
         self._soonest = 0.0
@@ -214,7 +214,7 @@ class LongPolls:
         queue = self._queues.setdefault(place, _Queue(self._by_id))
         group = queue.groups.setdefault(request.handlers, _Group())
         poll = Poll(request, queue, group)
-        if not group.waiting and len(group.members) < MOST_TRYING:
+        if not group.waiting and len(group.members) < MAX_TRYING:
             poll.wake()
         group.members.add(poll)
         self._tenants.setdefault(request.tenant_id, {})[poll] = None
@@ -319,4 +319,4 @@ class LongPolls:
 
 
 def _parts(places: Sequence[tuple[int, str]]) -> Iterator[Sequence[tuple[int, str]]]:
-    return (places[start : start + MOST_PER_STATEMENT] for start in range(0, len(places), MOST_PER_STATEMENT))
+    return (places[start : start + MAX_PER_STATEMENT] for start in range(0, len(places), MAX_PER_STATEMENT))

@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 if TYPE_CHECKING:
-    from evertick.usecases.standing import Standing
+    from evertick.usecases.engine_status import EngineStatus
 
 MEDIA_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -60,7 +60,7 @@ class Metrics:
     def observe_loop_delay(self, seconds: float) -> None:
         self._loop_delay.observe(seconds)
 
-    def show(self, standing: "Standing", polls: int) -> bytes:
+    def show(self, standing: "EngineStatus", polls: int) -> bytes:
         self._polls.set(polls)
         self._ready.set(standing.ready)
         self._leased.set(standing.leases)

@@ -4,10 +4,10 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 from evertick.runtime.cached import Cached
-from evertick.runtime.patience import READINESS_SECONDS
+from evertick.runtime.timeouts import READINESS_SECONDS
 from evertick.store.database import Pool, is_transient
 from evertick.store.migrate import SchemaMismatch, check_schema
-from evertick.usecases.standing import clock
+from evertick.usecases.engine_status import clock
 
 TRUSTED_SECONDS = 1.0
 SANE_SKEW = timedelta(days=1)

@@ -16,10 +16,10 @@ from evertick.api.problems import Kind, Problem
 from evertick.domain.errors import Fault
 from evertick.domain.job.faults import Faults, echo
 
-MOST_BYTES = 1_048_576
-MOST_VALUES = 131_072
+MAX_BYTES = 1_048_576
+MAX_VALUES = 131_072
 """Of one document. Decoding as many empty lists takes about 10 ms, and a job whose payload fits has fewer."""
-MOST_PARAMETERS = 100
+MAX_PARAMETERS = 100
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 
@@ -65,15 +65,15 @@ class IncomingBody:
 
     async def document(self) -> bytes:
         """A whole body that is one document, of so many values that it can be decoded at once."""
-        data = b"".join([part async for part in self.parts(MOST_BYTES)])
+        data = b"".join([part async for part in self.parts(MAX_BYTES)])
         values = count_values(data)
-        if values > MOST_VALUES:
+        if values > MAX_VALUES:
             raise Problem(Kind.INVALID, f"the body {TOO_MANY_VALUES}", [Fault("", TOO_MANY_VALUES)])
         self.reservation.add_values(values)
         return data
 
 
-TOO_MANY_VALUES = f"has more than {MOST_VALUES} values, by its commas and brackets"
+TOO_MANY_VALUES = f"has more than {MAX_VALUES} values, by its commas and brackets"
 
 
 def check_media_type(headers: Mapping[str, str], *accepted: str) -> str:
@@ -187,7 +187,7 @@ def _decoded(data: bytes, kind: Any) -> Any:
 def read_query(raw: bytes, kind: type[_T]) -> _T:
     """Query parameters of one shape. Lists collect what is given several times; all else may be given once."""
     try:
-        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_PARAMETERS, errors="strict")
+        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_PARAMETERS, errors="strict")
     except ValueError as error:
         raise Problem(Kind.MALFORMED, f"the query cannot be read: {error}") from None
     fields = _fields(cast("Hashable", kind))

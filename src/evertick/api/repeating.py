@@ -15,8 +15,8 @@ from evertick.store.sealing import ANSWERS, Seal
 from evertick.usecases import idempotency
 from evertick.usecases.context import Tenant
 from evertick.usecases.idempotency import KEY_MAX_LENGTH, Asked, InFlight, OtherRequest
-from evertick.usecases.joining import held
 from evertick.usecases.keys import Caller
+from evertick.usecases.unit_of_work import single_connection
 
 Act: TypeAlias = Callable[[Tenant], Awaitable[Answer]]
 Try: TypeAlias = Callable[[Tenant], Awaitable[Answer | None]]
@@ -50,7 +50,7 @@ async def one_try(call: Call, attempt: Try) -> Answer | None:
     """One try of a poll. None: there is no answer yet, or another request with the same key is at it right now."""
     if call.asked is None:
         # On one connection: between its statements it waits for no other.
-        async with held(call.tenant) as tenant:
+        async with single_connection(call.tenant) as tenant:
             return await attempt(tenant)
     return await _once(call.tenant, call.asked, attempt)
 

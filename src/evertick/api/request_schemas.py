@@ -9,7 +9,7 @@ from evertick.api.schemas import Schema, array, instant, or_null, ref, seconds, 
 from evertick.domain.access import KeyRole
 from evertick.domain.job.limits import LONGEST_WAIT_S
 from evertick.domain.job.values import NAME_MAX_LENGTH
-from evertick.domain.schedule.preview import MOST_ROWS
+from evertick.domain.schedule.preview import MAX_ROWS
 
 
 def request_schemas() -> dict[str, Schema]:
@@ -38,7 +38,7 @@ def request_schemas() -> dict[str, Schema]:
                 "schedule": schedule(),
                 **timing(),
                 "jitter_seconds": or_null(seconds(LONGEST_WAIT_S, default=0)),
-                "count": or_null(whole(1, MOST_ROWS, 10)),
+                "count": or_null(whole(1, MAX_ROWS, 10)),
                 "after": or_null(text(patterns.START_AT)),
             },
             "required": ["schedule"],

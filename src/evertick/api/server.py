@@ -20,7 +20,7 @@ from evertick.api.services import LEASE_CONNECTIONS, REPORT_CONNECTIONS, Service
 from evertick.api.serving import secret_in
 from evertick.config import DEFAULTS, is_loopback
 from evertick.domain.errors import EvertickError
-from evertick.runtime import patience
+from evertick.runtime import timeouts
 from evertick.runtime.descriptors import descriptor_limit
 from evertick.runtime.loop import Loop
 from evertick.runtime.loop_delay import LoopDelay
@@ -167,7 +167,7 @@ class ApiServer:
         return limits
 
     async def _pool(self, connections: int) -> Pool:
-        pool = await open_pool(self._url, min_size=1, max_size=connections, patience=patience.API)
+        pool = await open_pool(self._url, min_size=1, max_size=connections, timeouts=timeouts.API)
         self._stack.push_async_callback(close_pool, pool)
         return pool
 

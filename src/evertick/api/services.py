@@ -10,8 +10,8 @@ from evertick.api.metrics import Metrics
 from evertick.api.readiness import Readiness
 from evertick.api.unread_answers import UnreadAnswers
 from evertick.domain.access import KeyRole
+from evertick.runtime.batching import Batcher
 from evertick.runtime.cached import Cached
-from evertick.runtime.gathering import Gathering
 from evertick.runtime.tenant_limit import TenantLimit
 from evertick.runtime.wakeups import Notifier
 from evertick.store.database import Pool
@@ -20,10 +20,10 @@ from evertick.usecases import idempotency
 from evertick.usecases.catalogue import Catalogue
 from evertick.usecases.context import Tenant
 from evertick.usecases.create_together import Result, Wanted, create_together
+from evertick.usecases.engine_status import EngineStatus, Stats, engine_status, tenant_stats
 from evertick.usecases.idempotency import Asked, OtherRequest
 from evertick.usecases.keys import KeyRing
 from evertick.usecases.quotas import Quotas
-from evertick.usecases.standing import Standing, Stats, standing, tenant_stats
 from evertick.usecases.tenants import shortest_of
 
 KEPT_SECONDS = 1.0
@@ -32,10 +32,10 @@ LEASES_PER_TENANT = 4
 REPORT_CONNECTIONS = 4
 REPORTS_PER_TENANT = 3
 """At once. Fewer than there are connections: one tenant alone never makes the others wait."""
-MOST_WAITING = 1_000
+MAX_WAITING = 1_000
 WAIT_SECONDS = 5.0
 """For a connection, behind other requests of the same tenant."""
-MOST_TENANTS_KEPT = 1_000
+MAX_TENANTS_KEPT = 1_000
 
 Known: TypeAlias = idempotency.Answer | OtherRequest | None
 
@@ -76,19 +76,19 @@ class Services:
     lease_limit: TenantLimit = field(default_factory=lambda: TenantLimit(LEASES_PER_TENANT))
     report_limit: TenantLimit = field(default_factory=lambda: TenantLimit(REPORTS_PER_TENANT))
     catalogue: Catalogue = field(init=False)
-    creations: Gathering[Tenant, Wanted, Result] = field(
-        default_factory=lambda: Gathering[Tenant, Wanted, Result](create_together)
+    creations: Batcher[Tenant, Wanted, Result] = field(
+        default_factory=lambda: Batcher[Tenant, Wanted, Result](create_together)
     )
-    answers: Gathering[Tenant, Asked, Known] = field(default_factory=lambda: Gathering[Tenant, Asked, Known](_earlier))
+    answers: Batcher[Tenant, Asked, Known] = field(default_factory=lambda: Batcher[Tenant, Asked, Known](_earlier))
     readiness: Readiness = field(init=False)
-    standing: Cached[Standing] = field(init=False)
+    standing: Cached[EngineStatus] = field(init=False)
     figures: Cached[bytes] = field(init=False)
     _stats: dict[int, Cached[Stats]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         half = max(1, self.pool.get_max_size() // 2)
-        self.limit = TenantLimit(half, max_waiting=MOST_WAITING, wait_seconds=WAIT_SECONDS)
-        self.standing = Cached(lambda: standing(self.reserved, self.lifetime), KEPT_SECONDS)
+        self.limit = TenantLimit(half, max_waiting=MAX_WAITING, wait_seconds=WAIT_SECONDS)
+        self.standing = Cached(lambda: engine_status(self.reserved, self.lifetime), KEPT_SECONDS)
         self.figures = Cached(self._figures, KEPT_SECONDS)
         self.readiness = Readiness(self.reserved)
         self.catalogue = Catalogue(self.reserved)
@@ -100,7 +100,7 @@ class Services:
         """What a tenant's jobs did lately."""
         kept = self._stats.get(tenant_id)
         if kept is None:
-            if len(self._stats) >= MOST_TENANTS_KEPT:
+            if len(self._stats) >= MAX_TENANTS_KEPT:
                 self._stats.clear()
             kept = self._stats[tenant_id] = Cached(lambda: tenant_stats(self.pool, tenant_id), KEPT_SECONDS)
         return await kept.get()

@@ -21,8 +21,8 @@ from evertick.domain.admission import Admitted, Request
 from evertick.store.database import Pool
 from evertick.usecases import audit
 from evertick.usecases.context import Tenant, again
-from evertick.usecases.joining import joined
 from evertick.usecases.keys import Caller
+from evertick.usecases.unit_of_work import unit_of_work
 
 _SCHEME = "bearer "
 
@@ -172,7 +172,7 @@ async def _act(operation: Operation, call: Call, given: Mapping[str, Any]) -> An
                 return await repeating.once(call.tenant, call.asked, act)
             if not operation.is_change:
                 return await act(call.tenant)
-            async with joined(call.tenant) as tenant:
+            async with unit_of_work(call.tenant) as tenant:
                 return await act(tenant)
 
     if operation.is_poll or operation.is_shared:

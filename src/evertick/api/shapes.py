@@ -13,9 +13,9 @@ from evertick.domain.access import KeyRole
 from evertick.domain.job.limits import LONGEST_WAIT_S
 from evertick.domain.job.values import NAME_MAX_LENGTH
 from evertick.domain.policies import DstGap, DstOverlap
-from evertick.domain.schedule.preview import MOST_ROWS
+from evertick.domain.schedule.preview import MAX_ROWS
 from evertick.domain.states import GapStatus, RunStatus
-from evertick.usecases.context import MOST_PER_PAGE
+from evertick.usecases.context import MAX_PER_PAGE
 from evertick.usecases.dead_letters import DEFAULT_RATE
 from evertick.usecases.keys import LONGEST_GRACE
 from evertick.usecases.lifecycle import Missed
@@ -24,7 +24,7 @@ from evertick.usecases.views import JobStatus
 LONGEST_POLL_SECONDS = 30
 """Proxies that cut idle requests off do so later, as a rule after a minute."""
 
-Limit = Annotated[int, Meta(ge=1, le=MOST_PER_PAGE, description="How many at most.")]
+Limit = Annotated[int, Meta(ge=1, le=MAX_PER_PAGE, description="How many at most.")]
 _CURSOR = "Where the page before ended, from its Link header. Not to be made up or taken apart."
 JobCursor = Annotated[str, Meta(pattern=patterns.JOB_ID, description=_CURSOR)]
 HistoryCursor = Annotated[str, Meta(pattern=patterns.HISTORY, description=_CURSOR)]
@@ -111,7 +111,7 @@ class KeysQuery(Struct, forbid_unknown_fields=True):
 
 
 class UpcomingQuery(Struct, forbid_unknown_fields=True):
-    count: Annotated[int, Meta(ge=1, le=MOST_ROWS, description="How many fire times.")] = 10
+    count: Annotated[int, Meta(ge=1, le=MAX_ROWS, description="How many fire times.")] = 10
 
 
 class PauseRequest(Struct, forbid_unknown_fields=True):
@@ -220,5 +220,5 @@ class PreviewRequest(Struct, forbid_unknown_fields=True):
     start_at: Instant | None = None
     end_at: Instant | None = None
     jitter_seconds: Annotated[float, Meta(ge=0, le=LONGEST_WAIT_S)] | None = None
-    count: Annotated[int, Meta(ge=1, le=MOST_ROWS)] | None = None
+    count: Annotated[int, Meta(ge=1, le=MAX_ROWS)] | None = None
     after: Instant | None = None

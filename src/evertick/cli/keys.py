@@ -13,9 +13,9 @@ from evertick.domain.access import KeyRole
 from evertick.domain.job.faults import Faults
 from evertick.domain.job.values import read_instant
 from evertick.usecases import audit, keys
-from evertick.usecases.context import MOST_PER_PAGE, Tenant
-from evertick.usecases.joining import joined
+from evertick.usecases.context import MAX_PER_PAGE, Tenant
 from evertick.usecases.keys import Key, NewSecret, shape_of
+from evertick.usecases.unit_of_work import unit_of_work
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, rotate and revoke API keys.", rich_markup_mode="rich")
 
@@ -46,7 +46,7 @@ def create(
 
     async def work(acting: Tenant) -> NewSecret:
         ends_at = _instant(expires_at)
-        async with joined(acting) as inside:
+        async with unit_of_work(acting) as inside:
             new = await keys.create(inside.pool, acting.tenant_id, role, name, ends_at)
             await audit.record(inside, ACTOR, "create_key", new.key.key_id)
             return new
@@ -100,7 +100,7 @@ def rotate(
     """
 
     async def work(acting: Tenant) -> NewSecret:
-        async with joined(acting) as inside:
+        async with unit_of_work(acting) as inside:
             new = await keys.rotate(inside.pool, acting.tenant_id, key_id, timedelta(seconds=grace_seconds))
             await audit.record(inside, ACTOR, "rotate_key", key_id)
             return new
@@ -124,7 +124,7 @@ def revoke(
     """
 
     async def work(acting: Tenant) -> None:
-        async with joined(acting) as inside:
+        async with unit_of_work(acting) as inside:
             await keys.revoke(inside.pool, acting.tenant_id, key_id)
             await audit.record(inside, ACTOR, "revoke_key", key_id)
 
@@ -136,7 +136,7 @@ async def _all(acting: Tenant) -> list[Key]:
     found: list[Key] = []
     cursor: str | None = None
     while True:
-        page = await keys.list_keys(acting.pool, acting.tenant_id, limit=MOST_PER_PAGE, cursor=cursor)
+        page = await keys.list_keys(acting.pool, acting.tenant_id, limit=MAX_PER_PAGE, cursor=cursor)
         found += page.items
         cursor = page.next
         if cursor is None:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from evertick.runtime.legible import legible, legible_json
+from evertick.runtime.terminal_text import terminal_safe, terminal_safe_json
 
 _PIPE_WIDTH = 1000
 """Into a pipe or file nothing wraps: a line stays a line for whoever reads it."""
@@ -32,11 +32,11 @@ STYLES = {
 
 def say(text: str, *, err: bool = False) -> None:
     """A line for people, on stdout or stderr. Names and errors in it are other people's: none acts on the terminal."""
-    typer.echo(legible(text), err=err)
+    typer.echo(terminal_safe(text), err=err)
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:
-    typer.echo(legible_json(json.dumps(value, indent=indent, ensure_ascii=False, default=_plain)))
+    typer.echo(terminal_safe_json(json.dumps(value, indent=indent, ensure_ascii=False, default=_plain)))
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[object]], *, none: str) -> None:
@@ -83,8 +83,8 @@ def _cell(value: object) -> Text:
     if isinstance(value, datetime):
         return Text(f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}")
     if isinstance(value, dict | list):
-        return Text(legible_json(json.dumps(value, ensure_ascii=False)))
-    return Text(legible(str(value)), style=STYLES.get(str(value), ""))
+        return Text(terminal_safe_json(json.dumps(value, ensure_ascii=False)))
+    return Text(terminal_safe(str(value)), style=STYLES.get(str(value), ""))
 
 
 def _plain(value: object) -> object:

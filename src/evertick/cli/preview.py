@@ -12,7 +12,7 @@ from evertick.cli.preview_table import print_table
 from evertick.domain.errors import InvalidInput
 from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.policies import DST_PRESETS, DstGap, DstOverlap
-from evertick.domain.schedule.preview import MOST_ROWS, as_new_job, preview as look_ahead
+from evertick.domain.schedule.preview import MAX_ROWS, as_new_job, preview as look_ahead
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.stable_hash import stable_int
 
@@ -31,7 +31,7 @@ def preview(  # noqa: PLR0917 - Typer passes them by name
     after: Annotated[
         str | None, typer.Option(metavar="INSTANT", help=f"Fire times after this, as in {_INSTANT}. (default: now)")
     ] = None,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, max=MOST_ROWS, help="How many fire times.")] = 10,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=MAX_ROWS, help="How many fire times.")] = 10,
     dst_gap: Annotated[
         DstGap | None, typer.Option(help="What becomes of a time that the clocks jump over. (default: catch_up)")
     ] = None,

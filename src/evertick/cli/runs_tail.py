@@ -17,8 +17,8 @@ from evertick.cli.place import Place, ask, placed
 from evertick.cli.runs_rows import run_row
 from evertick.cli.service import RunFilter, Service
 from evertick.cli.shapes import run_shape
-from evertick.runtime.legible import legible
 from evertick.runtime.signals import stop_signal
+from evertick.runtime.terminal_text import terminal_safe
 from evertick.sdk.client.models import Gap
 from evertick.sdk.client.runs import Entry
 
@@ -106,5 +106,5 @@ def show(entry: Entry, *, as_json: bool) -> None:
     line = Text(f"{scheduled_at:%Y-%m-%d %H:%M:%S}  {name}  ")
     line.append(f"{status!s:<9}", STYLES.get(str(status), ""))
     told = [f"  {reason}", f"attempt {attempt}" if attempt else None, took, " ".join(str(error or "").split()) or None]
-    line.append(legible("  ".join(str(each) for each in told if each is not None)))
+    line.append(terminal_safe("  ".join(str(each) for each in told if each is not None)))
     Console(highlight=False).print(line, soft_wrap=True)

@@ -12,9 +12,9 @@ from evertick.domain.schedule.english import counted
 from evertick.roles.dispatcher.settings import seal_of
 from evertick.usecases import audit, secrets
 from evertick.usecases.context import Tenant
-from evertick.usecases.joining import joined
 from evertick.usecases.secrets import Resealed, Secrets
 from evertick.usecases.tenants import public_id
+from evertick.usecases.unit_of_work import unit_of_work
 
 app = typer.Typer(
     no_args_is_help=True, help="Show and rotate webhook secrets, and what seals them.", rich_markup_mode="rich"
@@ -65,7 +65,7 @@ def rotate(
     action = "drop_webhook_secret" if drop_previous else "rotate_webhook_secret"
 
     async def work(acting: Tenant) -> Secrets:
-        async with joined(acting) as inside:
+        async with unit_of_work(acting) as inside:
             changed = await change(inside, seal_of(settings_with(database_url, data_dir)))
             await audit.record(inside, ACTOR, action, public_id(acting.tenant_id))
             return changed

@@ -10,9 +10,9 @@ from evertick.cli.options import AsJson, DatabaseUrl, DataDir
 from evertick.cli.output import print_facts, print_json, print_rows
 from evertick.domain.access import KeyRole
 from evertick.usecases import audit, keys, tenants
-from evertick.usecases.context import MOST_PER_PAGE, Tenant
-from evertick.usecases.joining import joined
+from evertick.usecases.context import MAX_PER_PAGE, Tenant
 from evertick.usecases.tenants import TenantView, shape_of
+from evertick.usecases.unit_of_work import unit_of_work
 
 app = typer.Typer(no_args_is_help=True, help="Create, list and change tenants.", rich_markup_mode="rich")
 
@@ -69,7 +69,7 @@ def create(
     """
 
     async def work(acting: Tenant) -> dict[str, Any]:
-        async with joined(acting) as inside:
+        async with unit_of_work(acting) as inside:
             made = await tenants.create(inside.pool, name, limits.given)
             key = await keys.create(inside.pool, tenants.tenant_key(None, made.tenant_id), KeyRole.ADMIN, "first")
             await audit.record(inside, ACTOR, "create_tenant", made.tenant_id)
@@ -121,7 +121,7 @@ def edit(
     """
 
     async def work(acting: Tenant) -> dict[str, Any]:
-        async with joined(acting) as inside:
+        async with unit_of_work(acting) as inside:
             edited = await tenants.edit(inside.pool, tenants.public_id(acting.tenant_id), limits.given)
             await audit.record(inside, ACTOR, "edit_tenant", edited.tenant_id)
             return shape_of(edited)
@@ -133,7 +133,7 @@ async def all_tenants(acting: Tenant) -> list[TenantView]:
     found: list[TenantView] = []
     cursor: str | None = None
     while True:
-        page = await tenants.list_tenants(acting.pool, None, limit=MOST_PER_PAGE, cursor=cursor)
+        page = await tenants.list_tenants(acting.pool, None, limit=MAX_PER_PAGE, cursor=cursor)
         found += page.items
         cursor = page.next
         if cursor is None:

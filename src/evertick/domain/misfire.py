@@ -28,7 +28,7 @@ ON_TIME_US = SECOND_US
 LONGEST_WAIT_US = SECOND_US
 """For so long at most a run is put off that found no room."""
 
-MOST_FIRES = 1000
+MAX_FIRES = 1000
 """Ticks of one job that one plan fires at most; the timer comes back at once for the others."""
 
 
@@ -59,7 +59,7 @@ class Plan:
 
 
 @bounded_by(PLAN_STEPS)
-def plan(rule: Rule, fire_us: int, now_us: int, *, jitter_us: int = 0, most_fires: int = MOST_FIRES) -> Plan:
+def plan(rule: Rule, fire_us: int, now_us: int, *, jitter_us: int = 0, most_fires: int = MAX_FIRES) -> Plan:
     """Plan the timer that stands at `fire_us`. Before it is due, nothing happens and it stays."""
     now_us -= jitter_us
     if fire_us > now_us:
@@ -105,7 +105,7 @@ def settle_missed(  # noqa: PLR0913 - which ticks, and what to do with them
     policy: MissedWindow,
     *,
     max_missed: int,
-    most_fires: int = MOST_FIRES,
+    most_fires: int = MAX_FIRES,
     reason: GapReason = GapReason.MISSED,
 ) -> Settled:
     """Settle the tick at `first_us` and all others before `end_us`. Also what `resume` does with a pause's ticks."""

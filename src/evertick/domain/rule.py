@@ -28,7 +28,7 @@ from evertick.domain.schedule.zone import zone
 
 LONGEST_DEFAULT_GRACE = timedelta(hours=1)
 DEFAULT_MAX_MISSED = 100
-MOST_MISSED = 10_000
+MAX_MISSED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,8 @@ class Policies:
         require_at_least("jitter_seconds", self.jitter, timedelta(0))
         require_at_least("misfire_grace_seconds", self.misfire_grace or timedelta(0), timedelta(0))
         require_at_least("max_missed", self.max_missed, 1)
-        if self.max_missed > MOST_MISSED:
-            raise InvalidInput("max_missed", f"must be at most {MOST_MISSED}")
+        if self.max_missed > MAX_MISSED:
+            raise InvalidInput("max_missed", f"must be at most {MAX_MISSED}")
         require_at_least("max_concurrent", self.max_concurrent, 1)
 
 

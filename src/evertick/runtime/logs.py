@@ -9,7 +9,7 @@ import sys
 from datetime import UTC, datetime
 from typing import IO
 
-from evertick.runtime.legible import legible
+from evertick.runtime.terminal_text import terminal_safe
 
 LEVELS = ("debug", "info", "warning", "error")
 DEFAULT_LEVEL = "info"
@@ -25,7 +25,7 @@ class LineFormatter(logging.Formatter):
         # A message of several lines, such as a driver's error, stays one.
         message = " ".join(record.getMessage().split())
         line = f"{shown}Z {record.levelname:<7} {record.name.removeprefix(_ROOT)}: {message}"
-        return legible(f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line)
+        return terminal_safe(f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line)
 
 
 def set_up_logs(level: str = DEFAULT_LEVEL, stream: IO[str] | None = None) -> None:

@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
-from evertick.runtime import patience
+from evertick.runtime import timeouts
 from evertick.runtime.loop import Loop
 from evertick.store import wakeups
 from evertick.store.database import Pool, is_transient, reason_of
@@ -18,7 +18,7 @@ PACE_SECONDS = 0.005
 BURST = 20
 """So many may go out at once after a pause, for who is alone with its news should not wait for a turn. In the long run
 there is one statement in each `PACE_SECONDS`."""
-MOST_IDS = 300
+MAX_IDS = 300
 """More ids than this do not fit a NOTIFY's 8,000 bytes: those who hear `*` look for themselves."""
 RECHECK_SECONDS = 60.0
 LOOK_SECONDS = 1.0
@@ -83,7 +83,7 @@ class Notifier:
         return 0 if self._ids else RECHECK_SECONDS
 
 
-class Ear:
+class Listener:
     """Listens on a connection of its own, and connects anew whenever that is lost or silent."""
 
     def __init__(self, url: str, heard: Callable[[str, frozenset[int] | None], None], *channels: str) -> None:
@@ -111,7 +111,7 @@ class Ear:
         return LOOK_SECONDS
 
     async def _connect(self) -> None:
-        listener = wakeups.Listener(self._url, patience.LISTEN)
+        listener = wakeups.Listener(self._url, timeouts.LISTEN)
         await listener.open(self._parse, self._channels)
         self._listener = listener
         self._probed = time.monotonic()
@@ -134,4 +134,4 @@ def queue_named(number: int) -> int:
 
 
 def _payload(ids: set[int]) -> str:
-    return EVERYTHING if len(ids) > MOST_IDS else ",".join(map(str, ids))
+    return EVERYTHING if len(ids) > MAX_IDS else ",".join(map(str, ids))

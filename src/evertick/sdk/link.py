@@ -4,7 +4,7 @@ import asyncio
 import threading
 
 from evertick.config import Settings
-from evertick.runtime import patience
+from evertick.runtime import timeouts
 from evertick.runtime.wakeups import Notifier
 from evertick.store import tenants
 from evertick.store.database import Pool, close_pool, connect, open_pool
@@ -72,7 +72,7 @@ async def open_link(database: Database, *, with_migrations: bool = False) -> Lin
             await check_schema(connection)
     finally:
         await connection.close()
-    pool = await open_pool(url, max_size=CONNECTIONS, patience=patience.API)
+    pool = await open_pool(url, max_size=CONNECTIONS, timeouts=timeouts.API)
     try:
         row = await tenants.named(pool, TENANT)
         assert row is not None, "a migration made it"

@@ -15,7 +15,7 @@ from evertick.roles.scheduler import Scheduler
 from evertick.roles.worker.worker import Worker
 from evertick.sdk.declarations import APP_LABEL, Declarations
 from evertick.sdk.link import Link
-from evertick.usecases.context import MOST_PER_PAGE, Tenant
+from evertick.usecases.context import MAX_PER_PAGE, Tenant
 from evertick.usecases.edit import put
 from evertick.usecases.jobs import list_jobs
 
@@ -53,7 +53,7 @@ async def _labelled(tenant: Tenant, app: str) -> list[str]:
     names: list[str] = []
     cursor: str | None = None
     while True:
-        page = await list_jobs(tenant, labels={APP_LABEL: app}, limit=MOST_PER_PAGE, cursor=cursor)
+        page = await list_jobs(tenant, labels={APP_LABEL: app}, limit=MAX_PER_PAGE, cursor=cursor)
         names += [job.name for job in page.items]
         cursor = page.next
         if cursor is None:

@@ -82,7 +82,7 @@ class DatabaseUnreachable(EvertickError):  # noqa: N818 - says what is wrong
     """No connection could be made; the message says where to and why, and never shows a password."""
 
 
-class Patience(NamedTuple):
+class Timeouts(NamedTuple):
     """How long a purpose waits: for a connection, for the answer to a statement, for a lock that others hold."""
 
     connection_seconds: float
@@ -91,7 +91,7 @@ class Patience(NamedTuple):
 
 
 async def open_pool(
-    url: str, *, min_size: int = 1, max_size: int = 10, pooler: bool = False, patience: Patience | None = None
+    url: str, *, min_size: int = 1, max_size: int = 10, pooler: bool = False, timeouts: Timeouts | None = None
 ) -> Pool:
     """A pool with `min_size` connections to begin with; more are made and ended as they are needed.
 
@@ -110,16 +110,16 @@ async def open_pool(
         loop=None,
         connection_class=LinkConnection,
         record_class=asyncpg.Record,
-        **_options(patience, pooler=pooler),
+        **_options(timeouts, pooler=pooler),
     )
-    pool.wait_seconds = CONNECT_SECONDS + COMMAND_SECONDS if patience is None else patience.connection_seconds
+    pool.wait_seconds = CONNECT_SECONDS + COMMAND_SECONDS if timeouts is None else timeouts.connection_seconds
     return await pool
 
 
-async def connect(url: str, *, pooler: bool = False, patience: Patience | None = None) -> LinkConnection:
+async def connect(url: str, *, pooler: bool = False, timeouts: Timeouts | None = None) -> LinkConnection:
     """One connection outside any pool."""
-    async with asyncio.timeout(None if patience is None else patience.connection_seconds):
-        return await _dial(url, **_options(patience, pooler=pooler), connection_class=LinkConnection)
+    async with asyncio.timeout(None if timeouts is None else timeouts.connection_seconds):
+        return await _dial(url, **_options(timeouts, pooler=pooler), connection_class=LinkConnection)
 
 
 async def close_pool(pool: Pool) -> None:
@@ -178,14 +178,14 @@ async def _leave(_: asyncpg.Connection) -> None:
     """Nothing to reset in a session without state: saves a round trip each time a connection returns to the pool."""
 
 
-def _options(patience: Patience | None, *, pooler: bool) -> dict[str, Any]:
-    seconds = COMMAND_SECONDS if patience is None else patience.command_seconds
+def _options(timeouts: Timeouts | None, *, pooler: bool) -> dict[str, Any]:
+    seconds = COMMAND_SECONDS if timeouts is None else timeouts.command_seconds
     if pooler:
         return {"statement_cache_size": 0, "command_timeout": seconds}
     settings = dict(_SETTINGS)
-    if patience is not None:
-        settings["lock_timeout"] = f"{int(patience.lock_seconds * 1000)}ms"
-        settings["statement_timeout"] = f"{int(patience.command_seconds * SERVER_SHARE * 1000)}ms"
+    if timeouts is not None:
+        settings["lock_timeout"] = f"{int(timeouts.lock_seconds * 1000)}ms"
+        settings["statement_timeout"] = f"{int(timeouts.command_seconds * SERVER_SHARE * 1000)}ms"
     return {"server_settings": settings, "command_timeout": seconds}
 
 

@@ -20,7 +20,7 @@ AGEING = ("gaps", "withdrawals", "requested_runs", "audit_log", "api_keys")
 """Tables whose rows go when they are older than history is kept."""
 
 
-MOST_LOOKED_AT = 10_000
+MAX_LOOKED_AT = 10_000
 """Runs of a job that one check of a version looks at."""
 QUEUES_KEPT = 100
 """A tenant with no more queues than this keeps them: looking for unused ones reads all its jobs."""
@@ -162,7 +162,7 @@ async def check_versions(pool: Pool, now_at: datetime, history: timedelta, most:
         now_at=now_at,
         history_seconds=history.total_seconds(),
         most=most,
-        most_looked_at=MOST_LOOKED_AT,
+        most_looked_at=MAX_LOOKED_AT,
     )
     assert row is not None
     return CheckedVersions(*row)

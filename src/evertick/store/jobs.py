@@ -17,7 +17,7 @@ from evertick.store.statements import Connection
 _SQL = statements.load("jobs")
 
 
-MOST_LOOKED_AT = 10_000
+MAX_LOOKED_AT = 10_000
 """Jobs that one page looks at, so that a search for what hardly any job has costs no more than any other page."""
 
 
@@ -243,12 +243,12 @@ async def view(connection: Connection, tenant_id: int, job_ids: Sequence[int]) -
 async def page(connection: Connection, tenant_id: int, wanted: Filter, *, after: int, most: int) -> Found:
     """Those of a tenant's next jobs that fit. Of a long list it looks at the beginning only."""
     rows = await _SQL["page"].fetch(
-        connection, tenant_id=tenant_id, after=after, most=most, most_looked_at=MOST_LOOKED_AT, **wanted._asdict()
+        connection, tenant_id=tenant_id, after=after, most=most, most_looked_at=MAX_LOOKED_AT, **wanted._asdict()
     )
     last_looked_at = None
     if len(rows) < most:
         last_looked_at = await _SQL["last_looked_at"].fetchval(
-            connection, tenant_id=tenant_id, after=after, most_looked_at=MOST_LOOKED_AT
+            connection, tenant_id=tenant_id, after=after, most_looked_at=MAX_LOOKED_AT
         )
     return Found([row["job_id"] for row in rows], last_looked_at)
 

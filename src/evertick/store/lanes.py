@@ -71,7 +71,7 @@ class Waiting(NamedTuple):
     oldest_at: datetime
 
 
-MOST_DEFERRALS = 32_000
+MAX_DEFERRALS = 32_000
 """So many are counted, no more."""
 
 
@@ -182,7 +182,7 @@ async def put_back(connection: Connection, holder: str, attempts: Sequence[PutBa
         seqs=[each.seq for each in attempts],
         handlers=[each.handler for each in attempts],
         delays=[each.delay.total_seconds() for each in attempts],
-        deferrals=[min(each.deferrals, MOST_DEFERRALS) for each in attempts],
+        deferrals=[min(each.deferrals, MAX_DEFERRALS) for each in attempts],
         first_lease_id=new_ids(),
     )
     return {(row["lane_id"], row["seq"]) for row in rows}

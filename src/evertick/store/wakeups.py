@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from evertick.store import statements
-from evertick.store.database import Patience, connect
+from evertick.store.database import Timeouts, connect
 from evertick.store.links import LinkConnection
 from evertick.store.statements import Connection
 
@@ -24,9 +24,9 @@ async def notify(connection: Connection, wakeups: Mapping[str, str]) -> None:
 class Listener:
     """A connection that hears the channels until it is closed or lost."""
 
-    def __init__(self, url: str, patience: Patience) -> None:
+    def __init__(self, url: str, timeouts: Timeouts) -> None:
         self._url = url
-        self._patience = patience
+        self._timeouts = timeouts
         self._connection: LinkConnection | None = None
 
     @property
@@ -34,7 +34,7 @@ class Listener:
         return self._connection is None or self._connection.is_closed()
 
     async def open(self, heard: Callable[[str, str], None], channels: tuple[str, ...]) -> None:
-        connection = await connect(self._url, patience=self._patience)
+        connection = await connect(self._url, timeouts=self._timeouts)
         try:
             for channel in channels:
                 await connection.add_listener(channel, lambda _c, _pid, name, payload: heard(name, payload))

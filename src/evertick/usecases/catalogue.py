@@ -20,7 +20,7 @@ from evertick.usecases.errors import QuotaReached
 _T = TypeVar("_T")
 _TRIES = 3
 _MOST = 100_000
-MOST_QUEUES = 500
+MAX_QUEUES = 500
 """Of one tenant. Each has up to three lanes on each partition of the tenant, and reading its runs goes through all."""
 _PRIORITIES = {Priority.HIGH: 0, Priority.NORMAL: 1, Priority.LOW: 2}
 
@@ -81,8 +81,8 @@ class Catalogue:
         self._places.update((wanted.tenant_id, place) for place in places)
 
     async def _check_room(self, connection: Connection, tenant_id: int, names: Collection[str]) -> None:
-        if await jobs.queues_with(connection, tenant_id, names) > MOST_QUEUES:
-            raise QuotaReached(QuotaName.QUEUES, MOST_QUEUES)
+        if await jobs.queues_with(connection, tenant_id, names) > MAX_QUEUES:
+            raise QuotaReached(QuotaName.QUEUES, MAX_QUEUES)
 
     def _forget(self, wanted: References) -> None:
         self._digests.difference_update(wanted.canonicals)

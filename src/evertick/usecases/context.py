@@ -22,7 +22,7 @@ _COMPUTATIONS = 10
 _LONG_SECONDS = 1.5
 """A deadlock is found within a second; who has waited longer has waited for a lock, and might wait as long again."""
 
-MOST_PER_PAGE = 200
+MAX_PER_PAGE = 200
 
 
 def _nobody(_: Iterable[int]) -> None:
@@ -147,8 +147,8 @@ def job_key(job_id: str) -> int:
 
 
 def checked_limit(limit: int) -> int:
-    if not 1 <= limit <= MOST_PER_PAGE:
-        raise InvalidInput("limit", f"must be from 1 to {MOST_PER_PAGE}")
+    if not 1 <= limit <= MAX_PER_PAGE:
+        raise InvalidInput("limit", f"must be from 1 to {MAX_PER_PAGE}")
     return limit
 
 

@@ -31,7 +31,7 @@ from evertick.usecases.create import view
 from evertick.usecases.drafting import Draft, Drafter, numbered, write
 from evertick.usecases.errors import NameTaken
 from evertick.usecases.idempotency import Answer, Asked, InFlight, Verdict
-from evertick.usecases.joining import joined
+from evertick.usecases.unit_of_work import unit_of_work
 from evertick.usecases.views import Job
 
 
@@ -113,7 +113,7 @@ async def _alone(tenant: Tenant, drafted: _Drafted) -> Result | Exception:
 
 
 async def _in_one(tenant: Tenant, drafted: Sequence[_Drafted]) -> list[Result | Exception]:
-    async with joined(tenant) as inside:
+    async with unit_of_work(tenant) as inside:
         results = await _answered(inside, [each.wanted for each in drafted])
         left = {place: each for place, each in enumerate(drafted) if place not in results}
         if left:

@@ -12,15 +12,15 @@ from evertick.store import dead_letters
 from evertick.store.database import Session
 from evertick.store.dead_letters import LetterRow, Pace, Replay, Slice
 from evertick.usecases.context import Page, Tenant, checked_cursor, checked_limit, job_key
+from evertick.usecases.engine_status import clock
 from evertick.usecases.errors import LetterNotFound
 from evertick.usecases.runs import EARLIEST, LATEST, run_key
-from evertick.usecases.standing import clock
 
 DEFAULT_PER_PAGE = 50
 PORTION = 1000
 """Letters in one statement."""
 DEFAULT_RATE = 100.0
-MOST_REPLAYS = 100_000
+MAX_REPLAYS = 100_000
 """Runs in one transaction."""
 
 
@@ -114,7 +114,7 @@ async def _replay(
     tried = 0
     while rows := await dead_letters.page(connection, tenant_id, wanted, PORTION):
         found = len(rows)
-        del rows[admitted(found) if tried < MOST_REPLAYS else 0 :]
+        del rows[admitted(found) if tried < MAX_REPLAYS else 0 :]
         # In one statement after the other: who deletes a job at this moment ends first, and is seen.
         live = await dead_letters.lock_jobs(connection, tenant_id, {row.job_id for row in rows})
         letters = [(row.job_id, row.fire_at, number) for number, row in enumerate(rows, tried) if row.job_id in live]

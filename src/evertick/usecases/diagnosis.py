@@ -22,7 +22,7 @@ MANY_TRANSACTIONS = 1_000_000
 LATE, TOO_LATE = timedelta(seconds=10), timedelta(minutes=5)
 """Of the oldest due timer; of the oldest ready attempt it is no more than worth a word."""
 MANY_DEAD_TUPLES = 100_000
-MOST_LETTERS = 10_000
+MAX_LETTERS = 10_000
 """So many are counted, no more."""
 _UNITS = (("days", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
@@ -196,7 +196,7 @@ def on_ready(queues: Sequence[ReadyQueue]) -> Finding:
 def on_dead_letters(letters: int) -> Finding:
     if not letters:
         return Finding("dead letters", Level.OK, "none")
-    what = f"{letters:,} or more" if letters >= MOST_LETTERS else f"{letters:,}"
+    what = f"{letters:,} or more" if letters >= MAX_LETTERS else f"{letters:,}"
     todo = "look at them with `evertick dead-letters list`, then replay or dismiss them"
     return Finding("dead letters", Level.WARNING, what, todo)
 

@@ -21,7 +21,7 @@ UNSERVED_SECONDS = 60.0
 ORPHAN_AGE = timedelta(minutes=10)
 """Twice the age from which on a scheduler looks for them by itself."""
 DAYS_AHEAD = 3
-MOST_PER_LANE = 1000
+MAX_PER_LANE = 1000
 _LOOKS = 3
 
 
@@ -53,11 +53,11 @@ async def _examine(pool: Pool, lifetime: timedelta, settings: Settings) -> Async
     yield diagnosis.on_days(await housekeeping.missing_days(pool, DAYS_AHEAD), DAYS_AHEAD)
     yield diagnosis.on_lag(await health.oldest_due(pool))
     yield diagnosis.on_leases(await health.stuck_leases(pool, STUCK_SECONDS))
-    looked = await sweeps.look(pool, range(PARTITIONS), {}, most_per_lane=MOST_PER_LANE, age=ORPHAN_AGE)
+    looked = await sweeps.look(pool, range(PARTITIONS), {}, most_per_lane=MAX_PER_LANE, age=ORPHAN_AGE)
     yield diagnosis.on_orphans([(each.lane_id, seq) for each in looked for seq in each.orphans])
-    yield diagnosis.on_ready(await health.ready_queues(pool, MOST_PER_LANE))
+    yield diagnosis.on_ready(await health.ready_queues(pool, MAX_PER_LANE))
     yield diagnosis.on_unserved(await health.unserved(pool, UNSERVED_SECONDS))
-    yield diagnosis.on_dead_letters(await health.dead_letters(pool, diagnosis.MOST_LETTERS))
+    yield diagnosis.on_dead_letters(await health.dead_letters(pool, diagnosis.MAX_LETTERS))
     yield diagnosis.on_egress(egress_of(settings, await tenants.count(pool)).words)
     yield diagnosis.on_dead_tuples(await health.dead_tuples(pool))
 

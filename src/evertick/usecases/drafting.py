@@ -15,7 +15,7 @@ from evertick.store.jobs import NumbersTaken, places_of
 from evertick.store.statements import Connection
 from evertick.usecases.catalogue import References
 from evertick.usecases.context import Tenant
-from evertick.usecases.settling import swallowed
+from evertick.usecases.unfired_ticks import swallowed
 from evertick.usecases.writing import job_row, with_name
 
 _T = TypeVar("_T")

@@ -28,7 +28,7 @@ from evertick.usecases.create import create
 from evertick.usecases.errors import JobNotFound, NameTaken, VersionConflict
 from evertick.usecases.jobs import seen
 from evertick.usecases.rescheduling import Change, change_of
-from evertick.usecases.settling import unfired
+from evertick.usecases.unfired_ticks import unfired
 from evertick.usecases.views import Job, stored_fields
 
 

@@ -17,7 +17,7 @@ from evertick.store import idempotency
 from evertick.store.idempotency import Kept
 from evertick.store.sealing import Seal
 from evertick.usecases.context import Tenant
-from evertick.usecases.joining import joined
+from evertick.usecases.unit_of_work import unit_of_work
 
 KEY_MAX_LENGTH = 255
 
@@ -56,7 +56,7 @@ async def answer_once(
     tenant: Tenant, asked: Asked, act: Callable[[Tenant], Awaitable[Answer | None]]
 ) -> Verdict | None:
     """Act in one transaction, unless the request was answered before. None: it came to no answer yet; none is kept."""
-    async with joined(tenant) as inside:
+    async with unit_of_work(tenant) as inside:
         verdicts = await claim(inside, [asked])
         if verdicts:
             return verdicts[asked.key]

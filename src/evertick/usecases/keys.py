@@ -12,7 +12,7 @@ from evertick.domain.admission import QuotaName
 from evertick.domain.errors import Fault, InvalidFields, InvalidInput
 from evertick.domain.ids import Prefix, format_id, parse_id
 from evertick.domain.job.values import NAME_MAX_LENGTH, UNSTORABLE
-from evertick.runtime.gathering import Gathering
+from evertick.runtime.batching import Batcher
 from evertick.store import keys, lanes
 from evertick.store.database import Pool, Session
 from evertick.store.keys import KeyRow, NewKey, ValidKey
@@ -24,9 +24,9 @@ from evertick.usecases.errors import KeyEnded, KeyNotFound, QuotaReached
 DEFAULT_PER_PAGE = 50
 TRUSTED_SECONDS = 5.0
 """For so long a key is let in without another look: a revocation elsewhere is felt that late."""
-MOST_KNOWN = 10_000
+MAX_KNOWN = 10_000
 LONGEST_GRACE = timedelta(days=30)
-MOST_KEYS = 1000
+MAX_KEYS = 1000
 """Of one tenant that have not ended. Rotating one of so many is allowed: the old one ends."""
 
 
@@ -67,14 +67,14 @@ async def create(
     connection: Connection, tenant_id: int, role: KeyRole, name: str = "", expires_at: datetime | None = None
 ) -> NewSecret:
     """Make a key for a tenant. In a transaction: its lock keeps concurrent calls within the limit."""
-    await _check_room(connection, tenant_id, MOST_KEYS)
+    await _check_room(connection, tenant_id, MAX_KEYS)
     return await _create(connection, tenant_id, role, name, expires_at)
 
 
 async def _check_room(connection: Connection, tenant_id: int, most: int) -> None:
     await keys.lock_tenant(connection, tenant_id)
     if await keys.live(connection, tenant_id, most) >= most:
-        raise QuotaReached(QuotaName.API_KEYS, MOST_KEYS)
+        raise QuotaReached(QuotaName.API_KEYS, MAX_KEYS)
 
 
 async def _create(
@@ -121,7 +121,7 @@ async def rotate(
         raise InvalidFields([Fault("/grace_seconds", f"must be from 0 to {int(LONGEST_GRACE.total_seconds())}")])
     if not await keys.replace(connection, found.key_id, grace.total_seconds()):
         raise KeyEnded(key_id)
-    await _check_room(connection, found.tenant_id, 2 * MOST_KEYS)
+    await _check_room(connection, found.tenant_id, 2 * MAX_KEYS)
     return await _create(connection, found.tenant_id, KeyRole(found.role), found.name, found.expires_at)
 
 
@@ -155,7 +155,7 @@ class KeyRing:
         self._known: dict[bytes, _Known] = {}
         self._generation = 0
         self._changed: dict[int, int] = {}  # in which generation a tenant's keys were changed
-        self._look_ups = Gathering[None, bytes, ValidKey | None](self._look_up)
+        self._look_ups = Batcher[None, bytes, ValidKey | None](self._look_up)
 
     async def caller(self, secret: str) -> Caller | None:
         """Who has this secret. None: nobody, or not any more."""
@@ -190,7 +190,7 @@ class KeyRing:
         if found.is_unseen:
             await keys.touch(self._pool, found.key_id)
         caller = Caller(format_id(Prefix.API_KEY, found.key_id), KeyRole(found.role), found.tenant)
-        if len(self._known) >= MOST_KNOWN:
+        if len(self._known) >= MAX_KNOWN:
             self._known.clear()
         left = TRUSTED_SECONDS if found.seconds_left is None else min(TRUSTED_SECONDS, found.seconds_left)
         # By what was true when it was asked: if that was changed since, the next one looks again.

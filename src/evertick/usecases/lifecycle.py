@@ -16,10 +16,10 @@ from evertick.store.jobs import Standing
 from evertick.usecases.context import Answer, Tenant, computed, job_key
 from evertick.usecases.edit import locked
 from evertick.usecases.jobs import seen
-from evertick.usecases.settling import jitter_us, rule_from, swallowed, unfired
+from evertick.usecases.unfired_ticks import jitter_us, rule_from, swallowed, unfired
 from evertick.usecases.views import Job, JobStatus, stored_fields
 
-MOST_CAUGHT_UP = 1000
+MAX_CAUGHT_UP = 1000
 """Ticks of a pause that `run_all` runs at most, whatever the job's `max_missed`: each is a timer from the start."""
 
 
@@ -101,14 +101,14 @@ def settlement_of(job: Standing, fire_at: datetime, missed: Missed) -> Settlemen
     offset = timedelta(microseconds=jitter_us(job.job_id, rule))
     if first_us > passed_us:
         return Settlement((), (), fire_at, fire_at + offset)
-    max_missed = min(stored_fields(job.spec, None)["max_missed"], MOST_CAUGHT_UP)
+    max_missed = min(stored_fields(job.spec, None)["max_missed"], MAX_CAUGHT_UP)
     settled = settle_missed(
         ticks,
         first_us,
         passed_us + 1,
         MissedWindow[missed.name],
         max_missed=max_missed,
-        most_fires=MOST_CAUGHT_UP,
+        most_fires=MAX_CAUGHT_UP,
         reason=GapReason.PAUSED,
     )
     next_us = ticks.next(passed_us)

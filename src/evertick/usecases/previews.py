@@ -11,7 +11,7 @@ from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule import preview as ahead
 from evertick.domain.schedule.english import local
 from evertick.domain.schedule.preview import Preview, Row
-from evertick.domain.schedule.rrule_text import MOST_CHARACTERS
+from evertick.domain.schedule.rrule_text import MAX_CHARACTERS
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.spec import Once
 from evertick.runtime import background
@@ -103,8 +103,8 @@ def _instant(text: str | None) -> datetime | None:
 
 def _check(wanted: Wanted) -> None:
     faults = []
-    if len(wanted.schedule) > MOST_CHARACTERS:
-        faults.append(Fault("/schedule", f"has at most {MOST_CHARACTERS} characters"))
+    if len(wanted.schedule) > MAX_CHARACTERS:
+        faults.append(Fault("/schedule", f"has at most {MAX_CHARACTERS} characters"))
     if len(wanted.timezone) > ZONE_NAME_MAX_LENGTH:
         faults.append(Fault("/timezone", f"has at most {ZONE_NAME_MAX_LENGTH} characters"))
     if wanted.jitter.total_seconds() > LONGEST_WAIT_S:

@@ -17,7 +17,7 @@ from evertick.domain.retry import Ended
 from evertick.domain.schedule.instants import from_us
 from evertick.domain.states import Outcome
 from evertick.roles.worker.endings import ERROR_BYTES, clean, excerpt_of
-from evertick.runtime.following import follow, is_last_try
+from evertick.runtime.retry_decision import is_last_try, next_step
 from evertick.store import lanes, outcomes, pulls
 from evertick.store.database import Pool
 from evertick.store.lanes import Leased, PutBack
@@ -25,10 +25,10 @@ from evertick.store.outcomes import Again, Ending, Token
 from evertick.store.pulls import Held, Look, Source
 from evertick.usecases.context import Tenant
 
-MOST_LANES = 32
+MAX_LANES = 32
 _QUEUE = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _WORKER = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
-MOST_ROUNDS = 4
+MAX_ROUNDS = 4
 BUSY_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
 """Seconds to wait before each further try to record what somebody has locked."""
 NEVER = datetime.min.replace(tzinfo=UTC)
@@ -106,8 +106,8 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
     """
     worker = _name(tenant, worker_id)
     taken = await _lease_free(tenant, queue_id, worker, most, lease_time, handlers=handlers)
-    width = MOST_LANES
-    for _ in range(MOST_ROUNDS):
+    width = MAX_LANES
+    for _ in range(MAX_ROUNDS):
         room = most - len(taken)
         width = min(width, room)
         if room <= 0:
@@ -269,7 +269,7 @@ def _ending(held: Held, report: Report, now_at: datetime) -> Ending:
         finished_at,
         error=None if report.error is None else _cut(report.error),
         excerpt=None if report.output is None else excerpt_of(report.output),
-        then=follow(held.retry, held.job_id, held.fire_at, ended),
+        then=next_step(held.retry, held.job_id, held.fire_at, ended),
     )
 
 

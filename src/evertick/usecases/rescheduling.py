@@ -15,7 +15,7 @@ from evertick.domain.rule import OneOff
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.schedule.spec import Soon
 from evertick.store.jobs import Standing
-from evertick.usecases.settling import jitter_us, swallowed
+from evertick.usecases.unfired_ticks import jitter_us, swallowed
 from evertick.usecases.views import stored_fields
 
 

@@ -21,7 +21,7 @@ from evertick.usecases.history import Entry, Run, RunDetail, attempt_of, gap_of,
 
 DEFAULT_PER_PAGE = 20
 SLICE = 500
-MOST_READ = 10_000
+MAX_READ = 10_000
 """Entries that one page reads at most on its way to those of a rare status."""
 
 EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
@@ -131,7 +131,7 @@ async def _filled(
     """A page out of as many slices as it takes; what is None in a slice is only a place."""
     most = limit + 1 if status is None else SLICE
     found: list[_E] = []
-    for _ in range(0, MOST_READ, most):
+    for _ in range(0, MAX_READ, most):
         items = await slice_of(after, most)
         for number, (at, entry) in enumerate(items, start=1):
             if entry is not None and status in {None, entry.status}:

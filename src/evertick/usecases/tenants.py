@@ -18,7 +18,7 @@ from evertick.usecases.errors import TenantNameTaken, TenantNotFound
 
 DEFAULT_PER_PAGE = 50
 _MOST = 2**31 - 1
-MOST_BYTES = 2**53
+MAX_BYTES = 2**53
 """So much any client can read as a number."""
 LIMITS: Mapping[str, tuple[int, int]] = {
     "weight": (1, 1000),
@@ -30,7 +30,7 @@ LIMITS: Mapping[str, tuple[int, int]] = {
     "ready_quota": (0, _MOST),
     "shortest_interval_seconds": (0, 86_400),
     "http_timeout_max_seconds": (1, 3600),
-    "storage_quota_bytes": (0, MOST_BYTES),
+    "storage_quota_bytes": (0, MAX_BYTES),
 }
 """Of what can be changed, the least and the most."""
 

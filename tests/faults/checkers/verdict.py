@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from evertick.domain.ids import RunKey
 
-MOST_SHOWN = 20
+MAX_SHOWN = 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -22,8 +22,8 @@ class Verdict:
     def __str__(self) -> str:
         judged = "ok" if self.ok else f"{len(self.faults)} faults"
         figures = ", ".join(f"{name} {number}" for name, number in self.figures.items())
-        lines = [f"{self.name}: {judged} ({figures})", *(f"  {fault}" for fault in self.faults[:MOST_SHOWN])]
-        hidden = len(self.faults) - MOST_SHOWN
+        lines = [f"{self.name}: {judged} ({figures})", *(f"  {fault}" for fault in self.faults[:MAX_SHOWN])]
+        hidden = len(self.faults) - MAX_SHOWN
         return "\n".join([*lines, f"  and {hidden} more"] if hidden > 0 else lines)
 
 

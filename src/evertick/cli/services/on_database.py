@@ -9,7 +9,7 @@ from evertick.domain.states import GapStatus
 from evertick.sdk.client.models import DeadLetter, Job, Replaying, RunDetail, Verdict
 from evertick.sdk.client.runs import Entry
 from evertick.usecases import dead_letters, edit, jobs, lifecycle, requests, runs
-from evertick.usecases.context import MOST_PER_PAGE, Page, Tenant
+from evertick.usecases.context import MAX_PER_PAGE, Page, Tenant
 from evertick.usecases.create import create
 from evertick.usecases.create_many import create_many
 from evertick.usecases.dead_letters import Chosen
@@ -125,7 +125,7 @@ async def _first(
     found: list[_M] = []
     cursor: str | None = None
     while len(found) < limit:
-        part = await page(min(limit - len(found), MOST_PER_PAGE), cursor)
+        part = await page(min(limit - len(found), MAX_PER_PAGE), cursor)
         found += map(model, part.items)
         cursor = part.next
         if cursor is None:

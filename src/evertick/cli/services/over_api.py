@@ -9,7 +9,7 @@ from evertick.sdk.client import AsyncClient
 from evertick.sdk.client.fields import JobFields
 from evertick.sdk.client.models import DeadLetter, Job, Replaying, RunDetail, Verdict
 from evertick.sdk.client.runs import Entry
-from evertick.usecases.context import MOST_PER_PAGE
+from evertick.usecases.context import MAX_PER_PAGE
 from evertick.usecases.lifecycle import Missed
 
 _T = TypeVar("_T")
@@ -101,7 +101,7 @@ def _fields(fields: Mapping[str, Any]) -> JobFields:
 
 def _page(limit: int) -> int:
     """One more than wanted tells whether there are more."""
-    return min(limit + 1, MOST_PER_PAGE)
+    return min(limit + 1, MAX_PER_PAGE)
 
 
 async def _first(limit: int, found: AsyncIterator[_T]) -> Found[_T]:

@@ -8,13 +8,13 @@ from typing import Any, TypeAlias
 
 from evertick.domain.errors import Fault, InvalidFields
 
-MOST_FAULTS = 50
+MAX_FAULTS = 50
 """Beyond this nobody reads on, and hostile input must not buy work with each fault."""
 
-MOST_SUGGESTIONS = 3
+MAX_SUGGESTIONS = 3
 """Of one document: a look for the nearest name takes as long as reading a job. The list of names comes once."""
 
-_MOST_ECHOED = 60
+_MAX_ECHOED = 60
 
 
 class Faults:
@@ -22,7 +22,7 @@ class Faults:
 
     def __init__(self) -> None:
         self.found: list[Fault] = []
-        self._suggestions = MOST_SUGGESTIONS
+        self._suggestions = MAX_SUGGESTIONS
         self._are_names_told = False
 
     def __bool__(self) -> bool:
@@ -30,7 +30,7 @@ class Faults:
 
     @property
     def full(self) -> bool:
-        return len(self.found) >= MOST_FAULTS
+        return len(self.found) >= MAX_FAULTS
 
     def add(self, pointer: str, reason: str) -> None:
         if not self.full:
@@ -72,8 +72,8 @@ def below(parent: str, name: object) -> str:
 
 def echo(name: object) -> str:
     """A caller's own text, safe to answer with: never a megabyte, and always encodable."""
-    text = str(name)[: _MOST_ECHOED + 1].encode(errors="replace").decode()
-    return text if len(text) <= _MOST_ECHOED else text[:_MOST_ECHOED] + "…"
+    text = str(name)[: _MAX_ECHOED + 1].encode(errors="replace").decode()
+    return text if len(text) <= _MAX_ECHOED else text[:_MAX_ECHOED] + "…"
 
 
 def kind_of(value: object) -> str:

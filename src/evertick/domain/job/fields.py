@@ -10,8 +10,8 @@ from evertick.domain.job.limits import (
     LONGEST_RETENTION_S,
     LONGEST_TIMEOUT_S,
     LONGEST_WAIT_S,
-    MOST_CONCURRENT,
-    MOST_RETRIES,
+    MAX_CONCURRENT,
+    MAX_RETRIES,
     SHORTEST_TIMEOUT_S,
     ZONE_NAME_MAX_LENGTH,
 )
@@ -29,8 +29,8 @@ from evertick.domain.job.target_fields import read_target
 from evertick.domain.job.timing import text_faults
 from evertick.domain.job.values import one_of, read_instant, read_name, seconds, text, whole_number, write_instant
 from evertick.domain.policies import Backoff, ConcurrentPolicy, DstGap, DstOverlap, MissedWindow, Priority
-from evertick.domain.rule import MOST_MISSED
-from evertick.domain.schedule.rrule_text import MOST_CHARACTERS
+from evertick.domain.rule import MAX_MISSED
+from evertick.domain.schedule.rrule_text import MAX_CHARACTERS
 
 _read_text = text(TEMPLATE_MAX_LENGTH)
 
@@ -47,7 +47,7 @@ def _read_template(value: object, at: str, faults: Faults) -> str | None:
 
 _READERS: dict[str, Reader] = {
     "name": read_name,
-    "schedule": text(MOST_CHARACTERS),
+    "schedule": text(MAX_CHARACTERS),
     "timezone": text(ZONE_NAME_MAX_LENGTH),
     "dst_gap": one_of(DstGap),
     "dst_overlap": one_of(DstOverlap),
@@ -56,16 +56,16 @@ _READERS: dict[str, Reader] = {
     "target": read_target,
     "payload": read_payload,
     "idempotency_key_template": _read_template,
-    "max_retries": whole_number(0, MOST_RETRIES),
+    "max_retries": whole_number(0, MAX_RETRIES),
     "retry_backoff": one_of(Backoff),
     "retry_delay_seconds": seconds(LONGEST_WAIT_S),
     "retry_max_delay_seconds": seconds(LONGEST_WAIT_S),
     "timeout_seconds": whole_number(SHORTEST_TIMEOUT_S, LONGEST_TIMEOUT_S),
     "missed_window": one_of(MissedWindow),
     "misfire_grace_seconds": seconds(LONGEST_WAIT_S),
-    "max_missed": whole_number(1, MOST_MISSED),
+    "max_missed": whole_number(1, MAX_MISSED),
     "concurrent_policy": one_of(ConcurrentPolicy),
-    "max_concurrent": whole_number(1, MOST_CONCURRENT),
+    "max_concurrent": whole_number(1, MAX_CONCURRENT),
     "jitter_seconds": seconds(LONGEST_WAIT_S),
     "priority": one_of(Priority),
     "labels": read_labels,

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from evertick.domain.job.faults import Faults, below, kind_of
 
-MOST_HEADERS = 50
-MOST_BYTES = 8192
+MAX_HEADERS = 50
+MAX_BYTES = 8192
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"(?:[!-~](?:[\t -~]*[!-~])?)?")
@@ -30,8 +30,8 @@ def read_headers(value: object, at: str, faults: Faults) -> dict[str, str] | Non
     if not isinstance(value, Mapping):
         faults.add(at, f"must be an object, not {kind_of(value)}")
         return None
-    if len(value) > MOST_HEADERS:
-        faults.add(at, f"has at most {MOST_HEADERS} headers, not {len(value)}")
+    if len(value) > MAX_HEADERS:
+        faults.add(at, f"has at most {MAX_HEADERS} headers, not {len(value)}")
         return None
     found: dict[str, str] = {}
     seen: set[str] = set()
@@ -41,8 +41,8 @@ def read_headers(value: object, at: str, faults: Faults) -> dict[str, str] | Non
             found[name] = text
         else:
             faults.add(below(at, name), reason)
-    if sum(len(name) + len(text) for name, text in found.items()) > MOST_BYTES:
-        faults.add(at, f"has more than {MOST_BYTES} bytes of names and values")
+    if sum(len(name) + len(text) for name, text in found.items()) > MAX_BYTES:
+        faults.add(at, f"has more than {MAX_BYTES} bytes of names and values")
     return found
 
 

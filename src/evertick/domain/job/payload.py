@@ -14,18 +14,18 @@ from evertick.domain.job.values import UNSTORABLE, WHY_UNSTORABLE
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
-MOST_PAYLOAD_BYTES = 65_536
-MOST_PAYLOAD_VALUES = MOST_PAYLOAD_BYTES // 2 + 1
+MAX_PAYLOAD_BYTES = 65_536
+MAX_PAYLOAD_VALUES = MAX_PAYLOAD_BYTES // 2 + 1
 """A value takes at least a byte, and a comma before the next one. With more values a payload is certainly too large."""
-MOST_DEPTH = 64
-MOST_DIGITS = 1000
+MAX_DEPTH = 64
+MAX_DIGITS = 1000
 """Of a whole number: jsonb could hold more, but Python reads no more than 4300 back."""
 
-MOST_LABELS = 64
+MAX_LABELS = 64
 LABEL_VALUE_MAX_LENGTH = 255
 
-_TOO_LARGE = 10**MOST_DIGITS
-_MANY_DIGITS = re.compile(rb"(?<!\d)\d{%d}" % MOST_DIGITS)
+_TOO_LARGE = 10**MAX_DIGITS
+_MANY_DIGITS = re.compile(rb"(?<!\d)\d{%d}" % MAX_DIGITS)
 _LABEL_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
@@ -40,9 +40,9 @@ def is_plain(value: object) -> bool:
     try:
         text = _encoder.encode(value)
         # Python writes some numbers longer, but never twice as long.
-        if len(text) > MOST_PAYLOAD_BYTES // 2 or b"\\u" in text or _MANY_DIGITS.search(text):
+        if len(text) > MAX_PAYLOAD_BYTES // 2 or b"\\u" in text or _MANY_DIGITS.search(text):
             return False
-        return text.count(b"{") + text.count(b"[") <= MOST_DEPTH and bool(_decoder.decode(text) == value)
+        return text.count(b"{") + text.count(b"[") <= MAX_DEPTH and bool(_decoder.decode(text) == value)
     except (ValueError, TypeError, OverflowError, RecursionError):
         return False
 
@@ -53,12 +53,12 @@ def read_payload(value: object, at: str, faults: Faults) -> Json:
     checking = _Checking(at, faults)
     checking.check(value)
     if checking.left < 0:
-        faults.add(at, f"has at most {MOST_PAYLOAD_BYTES} bytes as compact JSON: it has too many values")
+        faults.add(at, f"has at most {MAX_PAYLOAD_BYTES} bytes as compact JSON: it has too many values")
     if len(faults.found) > before:
         return None
     size = len(_compact.encode(value).encode())
-    if size > MOST_PAYLOAD_BYTES:
-        faults.add(at, f"has at most {MOST_PAYLOAD_BYTES} bytes as compact JSON, not {size}")
+    if size > MAX_PAYLOAD_BYTES:
+        faults.add(at, f"has at most {MAX_PAYLOAD_BYTES} bytes as compact JSON, not {size}")
     return cast("Json", value)
 
 
@@ -66,7 +66,7 @@ class _Checking:
     """A look at a value and all in it, at so many that they may fit."""
 
     def __init__(self, at: str, faults: Faults) -> None:
-        self.left = MOST_PAYLOAD_VALUES
+        self.left = MAX_PAYLOAD_VALUES
         self._faults = faults
         self._path: list[object] = [at]
         """It becomes a pointer only for a fault: most payloads have none."""
@@ -77,12 +77,12 @@ class _Checking:
         if isinstance(value, str):
             reason = WHY_UNSTORABLE if UNSTORABLE.search(value) else None
         elif isinstance(value, dict | list):
-            if len(self._path) > MOST_DEPTH:
-                reason = f"is nested more than {MOST_DEPTH} levels deep"
+            if len(self._path) > MAX_DEPTH:
+                reason = f"is nested more than {MAX_DEPTH} levels deep"
             else:
                 self._check_members(value)
         elif isinstance(value, int):
-            reason = None if -_TOO_LARGE < value < _TOO_LARGE else f"is a number of more than {MOST_DIGITS} digits"
+            reason = None if -_TOO_LARGE < value < _TOO_LARGE else f"is a number of more than {MAX_DIGITS} digits"
         elif isinstance(value, float):
             reason = None if isfinite(value) else "is NaN, infinite or too large: JSON has no such number"
         elif value is not None:
@@ -118,8 +118,8 @@ def read_labels(value: object, at: str, faults: Faults) -> dict[str, str] | None
     if not isinstance(value, Mapping):
         faults.add(at, f"must be an object, not {kind_of(value)}")
         return None
-    if len(value) > MOST_LABELS:
-        faults.add(at, f"has at most {MOST_LABELS} labels, not {len(value)}")
+    if len(value) > MAX_LABELS:
+        faults.add(at, f"has at most {MAX_LABELS} labels, not {len(value)}")
         return None
     for name, text in value.items():
         if not isinstance(name, str) or not _LABEL_KEY.fullmatch(name):

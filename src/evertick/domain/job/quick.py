@@ -21,7 +21,7 @@ from evertick.domain.job.url import fault_in_url
 from evertick.domain.job.values import UNSTORABLE, read_instant
 
 _KEPT = 4096
-_MOST_KEPT_MEMBERS = 16
+_MAX_KEPT_MEMBERS = 16
 
 
 def read_at_once(fields: object) -> JobSpec | None:
@@ -60,14 +60,14 @@ def _target(spec: JobSpec) -> bool:
     if target.method not in METHODS or not _is_url(target.url):
         return False
     headers = target.headers
-    return not headers or (len(headers) <= _MOST_KEPT_MEMBERS and _are_headers(tuple(headers.items())))
+    return not headers or (len(headers) <= _MAX_KEPT_MEMBERS and _are_headers(tuple(headers.items())))
 
 
 def _rest(spec: JobSpec) -> bool:
     template, labels = spec.idempotency_key_template, spec.labels
     if template != DEFAULT_TEMPLATE and not _is_template(template):
         return False
-    if labels and (len(labels) > _MOST_KEPT_MEMBERS or not _are_labels(tuple(labels.items()))):
+    if labels and (len(labels) > _MAX_KEPT_MEMBERS or not _are_labels(tuple(labels.items()))):
         return False
     return spec.payload is None or is_plain(spec.payload)
 

@@ -12,16 +12,16 @@ from evertick.domain.job.limits import (
     LONGEST_RETENTION_S,
     LONGEST_TIMEOUT_S,
     LONGEST_WAIT_S,
-    MOST_CONCURRENT,
-    MOST_RETRIES,
+    MAX_CONCURRENT,
+    MAX_RETRIES,
     SHORTEST_TIMEOUT_S,
     ZONE_NAME_MAX_LENGTH,
 )
 from evertick.domain.job.target import Target
 from evertick.domain.job.values import NAME_MAX_LENGTH
 from evertick.domain.policies import Backoff, ConcurrentPolicy, DstGap, DstOverlap, MissedWindow, Priority
-from evertick.domain.rule import DEFAULT_MAX_MISSED, MOST_MISSED
-from evertick.domain.schedule.rrule_text import MOST_CHARACTERS
+from evertick.domain.rule import DEFAULT_MAX_MISSED, MAX_MISSED
+from evertick.domain.schedule.rrule_text import MAX_CHARACTERS
 
 cached_template = functools.lru_cache(maxsize=1024)(parse_template)
 """Most jobs share a few templates, so each is parsed once."""
@@ -41,7 +41,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=NAME_MAX_LENGTH)] | None = None
-    schedule: Annotated[str, Meta(max_length=MOST_CHARACTERS)]
+    schedule: Annotated[str, Meta(max_length=MAX_CHARACTERS)]
     timezone: Annotated[str, Meta(max_length=ZONE_NAME_MAX_LENGTH)] = DEFAULT_TIMEZONE
     dst_gap: DstGap = DstGap.CATCH_UP
     dst_overlap: DstOverlap = DstOverlap.FIRST
@@ -50,16 +50,16 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     target: Target
     payload: Any = None
     idempotency_key_template: Annotated[str, Meta(max_length=TEMPLATE_MAX_LENGTH)] = DEFAULT_TEMPLATE
-    max_retries: Annotated[int, Meta(ge=0, le=MOST_RETRIES)] = 3
+    max_retries: Annotated[int, Meta(ge=0, le=MAX_RETRIES)] = 3
     retry_backoff: Backoff = Backoff.EXPONENTIAL
     retry_delay_seconds: Wait = DEFAULT_RETRY_DELAY_SECONDS
     retry_max_delay_seconds: Wait = DEFAULT_RETRY_MAX_DELAY_SECONDS
     timeout_seconds: Annotated[int, Meta(ge=SHORTEST_TIMEOUT_S, le=LONGEST_TIMEOUT_S)] = 300
     missed_window: MissedWindow = MissedWindow.RUN_ONCE
     misfire_grace_seconds: Wait | None = None
-    max_missed: Annotated[int, Meta(ge=1, le=MOST_MISSED)] = DEFAULT_MAX_MISSED
+    max_missed: Annotated[int, Meta(ge=1, le=MAX_MISSED)] = DEFAULT_MAX_MISSED
     concurrent_policy: ConcurrentPolicy = ConcurrentPolicy.SKIP
-    max_concurrent: Annotated[int, Meta(ge=1, le=MOST_CONCURRENT)] = 1
+    max_concurrent: Annotated[int, Meta(ge=1, le=MAX_CONCURRENT)] = 1
     jitter_seconds: Wait = 0
     priority: Priority = Priority.NORMAL
     labels: Mapping[str, str] = {}

@@ -11,7 +11,7 @@ from evertick.domain.schedule.rrule_spec import RRule
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.spec import Manual, Once, Soon
 from evertick.domain.schedule.ticks import END_US
-from evertick.domain.schedule.zoned import MOST_LOST
+from evertick.domain.schedule.zoned import MAX_LOST
 
 _YEAR_US = 366 * DAY_S * SECOND_US
 _HORIZON_US = GIVE_UP_YEARS * _YEAR_US
@@ -55,7 +55,7 @@ def _rehearse(schedule: Schedule, at_us: int) -> None:
 def _why_over(schedule: Schedule, now: datetime) -> str:
     now_us = to_us(now)
     lost = schedule.ticks(now_us).lost(now_us, END_US)
-    if len(lost) > MOST_LOST:
+    if len(lost) > MAX_LOST:
         return (
             f"the clocks of {schedule.timezone} jump over every time that {schedule.text!r} names, "
             f"and dst_gap {schedule.dst_gap} leaves these out"

@@ -7,7 +7,7 @@ from evertick.domain.schedule.cron import times_of_day
 from evertick.domain.schedule.english import clock, every, listed, runs, spans
 from evertick.domain.schedule.instants import DAY_S, SECOND_US
 
-_MOST_LISTED = 8
+_MAX_LISTED = 8
 _NUMBERS = [str(number) for number in range(60)]
 _QUARTER_S = 900
 """All zones of today are whole quarters of an hour from UTC, so finer steps are the same in each."""
@@ -34,10 +34,10 @@ def times_phrase(second: str, minute: str, hour: str) -> TimesOfDay:
     """The times that three canonical cron fields name: `at 02:30`, `every 15 minutes from 09:00 to 17:45`."""
     times = times_of_day(second, minute, hour)
     evenly = _evenly(times)
-    if evenly and (evenly.all_day or len(times) > _MOST_LISTED):
+    if evenly and (evenly.all_day or len(times) > _MAX_LISTED):
         return evenly
     seconds, minutes, hours = _numbers(second, 60), _numbers(minute, 60), _numbers(hour, 24)
-    if len(times) <= _MOST_LISTED or len(seconds) == len(minutes) == 1:
+    if len(times) <= _MAX_LISTED or len(seconds) == len(minutes) == 1:
         return TimesOfDay(f"at {listed(map(clock, times))}")
     return TimesOfDay(_within_hours(seconds, minutes, hours), all_day=len(hours) == 24)
 

@@ -16,7 +16,7 @@ _ISO = re.compile(
     r"(?:T(?:(?P<h>\d{1,12})H)?(?:(?P<m>\d{1,12})M)?(?:(?P<s>\d{1,12}(?:[.,]\d{1,6})?)S)?)?",
     re.IGNORECASE | re.ASCII,
 )
-MOST_US = 100 * 366 * 86_400 * SECOND_US
+MAX_US = 100 * 366 * 86_400 * SECOND_US
 """A hundred years: longer than any schedule should wait."""
 
 

@@ -15,7 +15,7 @@ MONTHS = (
 )
 _POSITIONS = {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth"}
 _UNITS = (("week", 604_800), ("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
-_MOST_OF_A_UNIT = 99
+_MAX_OF_A_UNIT = 99
 """`90 minutes` reads better than `1 hour 30 minutes`, but `1441 minutes` does not."""
 
 
@@ -107,7 +107,7 @@ def length(span: timedelta | int) -> str:
     us = span if isinstance(span, int) else span // timedelta(microseconds=1)
     for name, size in _UNITS:
         amount, rest = divmod(us, size * SECOND_US)
-        if not rest and 0 < amount <= _MOST_OF_A_UNIT:
+        if not rest and 0 < amount <= _MAX_OF_A_UNIT:
             return counted(amount, name)
     return to_words(us)
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from evertick.domain.errors import InvalidSchedule
 from evertick.domain.policies import DstGap, DstOverlap
-from evertick.domain.schedule.duration import MOST_US, Span, parse_iso, parse_words
+from evertick.domain.schedule.duration import MAX_US, Span, parse_iso, parse_words
 from evertick.domain.schedule.instant_text import instant_us, read_instant
 from evertick.domain.schedule.instants import DAY_S, LAST_YEAR, SECOND_US, from_wall, to_wall
 from evertick.domain.schedule.pattern import StepPattern
@@ -101,7 +101,7 @@ def parse_repeating(text: str, zone: Zone, gap: DstGap, overlap: DstOverlap) -> 
 
 
 def _by_months(text: str, start: datetime, step: Span, total: int | None, zone: Zone) -> EveryMonths:
-    if step.months > 1200 or (step.fixed_us % SECOND_US or start.microsecond) or step.fixed_us > MOST_US:
+    if step.months > 1200 or (step.fixed_us % SECOND_US or start.microsecond) or step.fixed_us > MAX_US:
         raise InvalidSchedule("schedule", f"{text!r}: a calendar step goes by whole seconds, and by at most 100 years")
     wall = start if start.tzinfo is None else start.astimezone(zone.info).replace(tzinfo=None)
     return EveryMonths(step.months, step.fixed_us // SECOND_US, to_wall(wall), total)
@@ -110,6 +110,6 @@ def _by_months(text: str, start: datetime, step: Span, total: int | None, zone: 
 def _checked(text: str, step_us: int) -> int:
     if step_us <= 0:
         raise InvalidSchedule("schedule", f"{text!r}: the interval must be longer than zero")
-    if step_us > MOST_US:
+    if step_us > MAX_US:
         raise InvalidSchedule("schedule", f"{text!r}: the interval is longer than 100 years")
     return step_us

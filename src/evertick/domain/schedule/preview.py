@@ -16,7 +16,7 @@ from evertick.domain.schedule.notes import ClockNotes, lost_note
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.spec import Once, Soon
 
-MOST_ROWS = 1000
+MAX_ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def preview_in_steps(
     """Do `preview` in steps, none of which takes longer than one question may."""
     # As soon as possible is `after` itself, not the first instant behind it.
     since = after - timedelta(microseconds=1) if schedule.spec == Soon(0) else after
-    wanted = min(count, MOST_ROWS)
+    wanted = min(count, MAX_ROWS)
     fires = yield from schedule.upcoming_in_steps(since, wanted)
     offset = jitter_offset(job_id or 0, jitter)
     with at_most(LIST_STEPS + ROW_STEPS * len(fires)):

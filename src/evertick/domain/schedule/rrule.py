@@ -23,7 +23,7 @@ from evertick.domain.schedule.ticks import ExceptTicks, JoinedTicks, ListTicks, 
 from evertick.domain.schedule.zone import Zone
 from evertick.domain.schedule.zoned import ZonedTicks
 
-MOST_YEARS = 1000
+MAX_YEARS = 1000
 """How far a rule whose periods are decades long is looked for at most."""
 
 
@@ -83,5 +83,5 @@ def _day_pattern(rule: RRule) -> DayPattern:
             days = times.days
     # A period of many years steps over most of them, so as many more must pass before none will come.
     period_years = -(-rule.interval * PERIOD_S[rule.freq] // PERIOD_S[Freq.YEARLY]) if rule.freq > Freq.YEARLY else 1
-    give_up = min(GIVE_UP_YEARS * period_years, MOST_YEARS)
+    give_up = min(GIVE_UP_YEARS * period_years, MAX_YEARS)
     return DayPattern(days, times, years=aligned_years(rule), give_up=give_up)

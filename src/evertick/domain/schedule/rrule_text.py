@@ -9,11 +9,11 @@ from evertick.domain.errors import InvalidSchedule
 from evertick.domain.schedule.instants import DAY_S, FIRST_YEAR, LAST_YEAR, to_us, to_wall
 from evertick.domain.schedule.zone import Zone, zone as load_zone
 
-MOST_CHARACTERS = 8192
-MOST_ZONES = 10
-MOST_DATES = 500
+MAX_CHARACTERS = 8192
+MAX_ZONES = 10
+MAX_DATES = 500
 """RDATE and EXDATE together: each is looked up when the rule is read and may be passed over by every search."""
-MOST_COUNT = 100_000
+MAX_COUNT = 100_000
 
 
 class Freq(IntEnum):
@@ -37,7 +37,7 @@ PERIOD_S = {
     Freq.MINUTELY: 60,
     Freq.SECONDLY: 1,
 }
-MOST_PERIOD_S = 100 * 366 * DAY_S
+MAX_PERIOD_S = 100 * 366 * DAY_S
 
 WEEKDAYS = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
 
@@ -89,16 +89,16 @@ def zone_in(text: str) -> str | None:
 
 
 def read(text: str, zone: Zone) -> Parts:
-    if len(text) > MOST_CHARACTERS:
-        raise _bad(f"a recurrence has at most {MOST_CHARACTERS} characters")
+    if len(text) > MAX_CHARACTERS:
+        raise _bad(f"a recurrence has at most {MAX_CHARACTERS} characters")
     lines = [line.strip() for line in unfold(text).splitlines() if line.strip()]
     matches = [_LINE.fullmatch(line) or _refuse_line(line) for line in lines]
     rules = [match[3] for match in matches if match[1].upper() == "RRULE"]
     if len(rules) != 1:
         raise _bad(f"exactly one RRULE line is needed, this has {len(rules)}")
     zones = {match[2].upper() for match in matches if match[2]}
-    if len(zones) > MOST_ZONES:  # before any is loaded
-        raise _bad(f"a recurrence has at most {MOST_ZONES} different TZID or VALUE, not {len(zones)}")
+    if len(zones) > MAX_ZONES:  # before any is loaded
+        raise _bad(f"a recurrence has at most {MAX_ZONES} different TZID or VALUE, not {len(zones)}")
     parts = _read_rule(rules[0])
     for match in matches:
         name = match[1].upper()
@@ -111,8 +111,8 @@ def read(text: str, zone: Zone) -> Parts:
         else:
             _add_dates(parts, name, match[2], match[3], zone)
     dates = len(parts.rdates) + len(parts.rdates_us) + len(parts.exdates) + len(parts.exdates_us)
-    if dates > MOST_DATES:
-        raise _bad(f"RDATE and EXDATE name at most {MOST_DATES} dates, not {dates}")
+    if dates > MAX_DATES:
+        raise _bad(f"RDATE and EXDATE name at most {MAX_DATES} dates, not {dates}")
     return parts
 
 
@@ -158,7 +158,7 @@ def _set(parts: Parts, name: str, value: str) -> None:
         case "INTERVAL":
             parts.interval = _number(name, value, 1, 1_000_000_000)
         case "COUNT":
-            parts.count = _number(name, value, 1, MOST_COUNT)
+            parts.count = _number(name, value, 1, MAX_COUNT)
         case "UNTIL":
             wall, is_utc = _read_date(name, value)
             if is_utc:
@@ -241,7 +241,7 @@ def _refuse_what_the_standard_forbids(parts: Parts) -> None:
         raise _bad("RRULE part BYMONTHDAY does not go with FREQ=WEEKLY")
     if "BYSETPOS" in parts.numbers and not (parts.byday or len(parts.numbers) > 1):
         raise _bad("RRULE part BYSETPOS needs another BY… part to choose from")
-    if parts.interval * PERIOD_S[parts.freq] > MOST_PERIOD_S:
+    if parts.interval * PERIOD_S[parts.freq] > MAX_PERIOD_S:
         raise _bad("RRULE part INTERVAL is longer than 100 years")
 
 

@@ -30,7 +30,7 @@ from evertick.domain.schedule.zone import Zone, zone
 
 _OUTSIDE = f"outside of the years {FIRST_YEAR} to {LAST_YEAR}"
 SHORTEST_INTERVAL = timedelta(seconds=1)
-MOST_LISTED = 100_000
+MAX_LISTED = 100_000
 """Fire times that `between` lists at most."""
 
 _E = TypeVar("_E", DstGap, DstOverlap, MissedWindow, ConcurrentPolicy)
@@ -144,9 +144,9 @@ class Schedule:
     def between(self, start: datetime, end: datetime) -> list[datetime]:
         """Return the fire times in [start, end): the start is included, the end is not."""
         start_us, end_us = _instant_us("start", start), _instant_us("end", end)
-        fires = list(islice(self._iterate(start_us - 1, end_us), MOST_LISTED + 1))
-        if len(fires) > MOST_LISTED:
-            raise ScheduleTooCostly("schedule", f"fires more than {MOST_LISTED} times then: count_between counts them")
+        fires = list(islice(self._iterate(start_us - 1, end_us), MAX_LISTED + 1))
+        if len(fires) > MAX_LISTED:
+            raise ScheduleTooCostly("schedule", f"fires more than {MAX_LISTED} times then: count_between counts them")
         return fires
 
     def count_between(self, start: datetime, end: datetime) -> int:

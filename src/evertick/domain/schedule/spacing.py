@@ -21,7 +21,7 @@ from evertick.domain.schedule.spec import Manual, Once, Soon, Spec, pattern_of
 
 _FROM_WALL = first_day(2027) * DAY_S  # a common year, and a leap year after it
 _YEARS_S = 5 * 366 * DAY_S
-_MOST_STEPS = 128
+_MAX_STEPS = 128
 
 
 @bounded
@@ -93,7 +93,7 @@ def _walked(pattern: WallPattern, wall: int, enough: int = DAY_S) -> int | None:
     """The smallest distance seen on a short walk, which ends early once nothing below `enough` can come."""
     at = pattern.next_from(wall)
     least = None
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         spend(LOOK_UP_STEPS, "fire times whose distance is measured")
         following = None if at is None else pattern.next_from(at + 1)
         if at is None or following is None:

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from evertick.domain.errors import InvalidSchedule
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule import cron, interval, rrule_spec, rrule_text
-from evertick.domain.schedule.duration import MOST_US, parse_words
+from evertick.domain.schedule.duration import MAX_US, parse_words
 from evertick.domain.schedule.instant_text import instant_us, read_instant
 from evertick.domain.schedule.instants import DAY_S, SECOND_US
 from evertick.domain.schedule.rrule_spec import Anchor
 from evertick.domain.schedule.spec import Manual, Once, Soon, Spec
 from evertick.domain.schedule.zone import Zone
 
-MOST_CHARACTERS = 512
+MAX_CHARACTERS = 512
 """Of all forms but a recurrence, whose lists of dates may be long."""
 
 
@@ -46,8 +46,8 @@ _ZONED_CHEAP = re.compile(_ZONE + rf"(?:{_ONE_OFF}|@?every\s|manual\s*\Z)", re.I
 
 def split_zone(text: str, timezone: str) -> tuple[str, str]:
     """The text without the zone written in it, and the zone that holds: the one in the text counts as `timezone`."""
-    if len(text) > rrule_text.MOST_CHARACTERS:
-        raise InvalidSchedule("schedule", f"has at most {rrule_text.MOST_CHARACTERS} characters, not {len(text)}")
+    if len(text) > rrule_text.MAX_CHARACTERS:
+        raise InvalidSchedule("schedule", f"has at most {rrule_text.MAX_CHARACTERS} characters, not {len(text)}")
     text = text.strip()
     match = _ZONE_PREFIX.fullmatch(text)
     inside = match[1] if match else rrule_text.zone_in(text) if _RECURRENCE.match(text) else None
@@ -93,8 +93,8 @@ def parse(text: str, setting: Setting) -> Spec:  # noqa: PLR0911 - one return fo
 def _of_usable_length(text: str) -> str:
     if not text:
         raise InvalidSchedule("schedule", "is empty")
-    if len(text) > MOST_CHARACTERS:
-        raise InvalidSchedule("schedule", f"has at most {MOST_CHARACTERS} characters, not {len(text)}")
+    if len(text) > MAX_CHARACTERS:
+        raise InvalidSchedule("schedule", f"has at most {MAX_CHARACTERS} characters, not {len(text)}")
     return text
 
 
@@ -107,7 +107,7 @@ def _after(delay_us: int, setting: Setting) -> Once | Soon:
 
 def _delay(text: str, words: str) -> int:
     delay = parse_words(words)
-    if delay is None or delay > MOST_US:
+    if delay is None or delay > MAX_US:
         raise InvalidSchedule("schedule", f"{text!r}: write a delay as `in 90s`, `in 2h` or `in 3d`, at most 100 years")
     return delay
 

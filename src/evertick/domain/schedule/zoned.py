@@ -25,10 +25,10 @@ from evertick.domain.schedule.ticks import LostTicks
 from evertick.domain.schedule.zone import Stretch, Zone
 
 CORRECTION_S = 3 * 3600
-MOST_OFFSET_S = 26 * 3600
+MAX_OFFSET_S = 26 * 3600
 """More than any zone is or was away from UTC."""
 
-MOST_LOST = 50
+MAX_LOST = 50
 """Changes of the clocks in a row that may lose the ticks of a schedule which is not over."""
 
 _STRETCH_STEPS = 12
@@ -53,7 +53,7 @@ class ZonedTicks:
     def next(self, after: int) -> int | None:
         low = max(after // SECOND_US + 1, FIRST_S)
         lost = 0
-        while low < END_S and lost <= MOST_LOST:
+        while low < END_S and lost <= MAX_LOST:
             stretch = self._zone.stretch_at(low)
             start = max(low + stretch.offset, self._regular_walls(stretch)[0])
             wall = self.pattern.next_from(start)
@@ -66,7 +66,7 @@ class ZonedTicks:
                 wall = self.pattern.next_from(further)
             if wall is None:
                 return None
-            low = max(stretch.end, wall - MOST_OFFSET_S)
+            low = max(stretch.end, wall - MAX_OFFSET_S)
             lost += low == stretch.end
         return None
 
@@ -74,7 +74,7 @@ class ZonedTicks:
     def prev(self, before: int) -> int | None:
         high = min(-(-before // SECOND_US), END_S)
         lost = 0
-        while high > FIRST_S and lost <= MOST_LOST:
+        while high > FIRST_S and lost <= MAX_LOST:
             stretch = self._zone.stretch_at(high - 1)
             end = min(high + stretch.offset, self._regular_walls(stretch)[1])
             wall = self.pattern.prev_before(end)
@@ -87,7 +87,7 @@ class ZonedTicks:
                 wall = self.pattern.prev_before(further)
             if wall is None:
                 return None
-            high = min(stretch.start, wall + MOST_OFFSET_S)
+            high = min(stretch.start, wall + MAX_OFFSET_S)
             lost += high == stretch.start
         return None
 
@@ -111,7 +111,7 @@ class ZonedTicks:
         at, end = max(-(-low // SECOND_US), FIRST_S), min(-(-high // SECOND_US), END_S)
         lost: list[LostTicks] = []
         alone = 0  # of these, the last ones that have no tick between them
-        while at < end and alone <= MOST_LOST:
+        while at < end and alone <= MAX_LOST:
             stretch = self._zone.stretch_at(at)
             # A year's cut repeats the change before it: only the stretch that the change begins reports it.
             if at <= stretch.since == stretch.start and not self._makes_up(stretch):
@@ -122,7 +122,7 @@ class ZonedTicks:
             wall = self.pattern.next_from(stretch.end + min(stretch.before, stretch.offset, stretch.after))
             if wall is None:
                 break
-            at = max(stretch.end, wall - MOST_OFFSET_S)
+            at = max(stretch.end, wall - MAX_OFFSET_S)
         return lost
 
     def _has_none_between(self, one: LostTicks, other: LostTicks) -> bool:

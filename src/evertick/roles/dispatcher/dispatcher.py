@@ -8,8 +8,9 @@ It is a worker whose one handler is a delivery; leasing, heartbeats, recording a
 
 Invariants, beside the worker's: no attempt is leased whose delivery could not be signed. Nothing is sent but through
 the guard. Secrets, payloads and URLs are in no log. A host that is slow or away holds the slots that a tenant has for
-it, a tenant with many such its share of the places (`domain.places`), and nothing of anybody else: every other tenant
-gets its part of the places at once. An attempt whose delivery was not begun leaves no outcome and counts as no try.
+it, a tenant with many such its share of the places (`domain.fair_slots`), and nothing of anybody else: every other
+tenant gets its part of the places at once. An attempt whose delivery was not begun leaves no outcome and counts as no
+try.
 
 Steps, beside the worker's:
 1. each second: look for new tenants, rotated secrets and changed limits, and whether webhooks may still go to this
@@ -31,8 +32,8 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
+from evertick.domain.fair_slots import FairSlots
 from evertick.domain.job.target import HTTP_QUEUE
-from evertick.domain.places import Places
 from evertick.roles.dispatcher.deliveries import Deliveries, with_backstop
 from evertick.roles.dispatcher.endings import ending_of
 from evertick.roles.dispatcher.intake import Rooms, TenantIntake
@@ -84,7 +85,7 @@ class Dispatcher(Worker):
         self._settings = settings or DeliverySettings(host_wait_seconds=HOST_WAIT_SECONDS, most_open=2 * concurrency)
         self._keyring = Keyring(seal)
         self._deliveries = Deliveries(self._keyring)
-        self._places = Places(concurrency)
+        self._places = FairSlots(concurrency)
         self._progress = Progress()
         self._waiting = WaitingForPlaces(self._places)
         super().__init__(

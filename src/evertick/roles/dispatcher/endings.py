@@ -5,7 +5,7 @@ from typing import assert_never
 
 from evertick.domain.retry import Ended
 from evertick.domain.states import Outcome
-from evertick.runtime.following import follow
+from evertick.runtime.retry_decision import next_step
 from evertick.store.lanes import Leased
 from evertick.store.outcomes import Ending
 from evertick.targets.http.verdict import Delivered, Failed
@@ -34,6 +34,6 @@ def ending_of(
         code,
         error,
         excerpt,
-        follow(leased.retry, leased.job_id, leased.fire_at, ended),
+        next_step(leased.retry, leased.job_id, leased.fire_at, ended),
         leased.is_listed,
     )

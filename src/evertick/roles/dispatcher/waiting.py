@@ -10,7 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 
-from evertick.domain.places import Places
+from evertick.domain.fair_slots import FairSlots
 from evertick.roles.worker.waiting import Order, Waiting
 from evertick.store.lanes import Leased
 
@@ -28,7 +28,7 @@ class _Line:
 class PlaceQueue:
     """A queue that seems empty while no tenant in it may take a place. Tenants take turns."""
 
-    def __init__(self, places: Places, monotonic: Callable[[], float]) -> None:
+    def __init__(self, places: FairSlots, monotonic: Callable[[], float]) -> None:
         self._places = places
         self._monotonic = monotonic
         self._placed: deque[Order] = deque()
@@ -130,7 +130,7 @@ class Progress:
 class WaitingForPlaces(Waiting):
     """Orders of all tenants, which wait for places of their tenants."""
 
-    def __init__(self, places: Places, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, places: FairSlots, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self.queue = PlaceQueue(places, monotonic)
         self.for_tasks = self.queue  # type: ignore[assignment] # has all of a deque that is used

@@ -19,7 +19,7 @@ from evertick.store.housekeeping import Healed, Place
 
 logger = logging.getLogger("evertick.janitor")
 
-MOST_DAYS = 3
+MAX_DAYS = 3
 """Days that one sweep drops at most. In the long run there is one a day."""
 CHORE_SECONDS = 60.0
 """So long a chore goes on in one sweep: what is left is done in the next round, a minute later."""
@@ -49,7 +49,7 @@ async def drop_days(pool: Pool, before_at: datetime) -> tuple[int, int]:
     """Drop days that ended before an instant; returns how many, and how many stay because they are unfinished."""
     expired = await housekeeping.expired_days(pool, before_at)
     finished = [day for day, is_finished in expired if is_finished]
-    dropped = sum([await housekeeping.drop_day(pool, day) for day in finished[:MOST_DAYS]])
+    dropped = sum([await housekeeping.drop_day(pool, day) for day in finished[:MAX_DAYS]])
     if unfinished := len(expired) - len(finished):
         logger.warning("%d days are older than history is kept, but hold runs that are not over", unfinished)
     return dropped, unfinished

@@ -30,7 +30,7 @@ from evertick.domain.errors import require_at_least
 from evertick.roles.janitor import chores
 from evertick.roles.janitor.chores import Paces, Rounds
 from evertick.roles.janitor.replanner import Replanner
-from evertick.runtime import patience
+from evertick.runtime import timeouts
 from evertick.runtime.clock_marks import mark
 from evertick.runtime.loop import Loop
 from evertick.store import housekeeping, lanes, members
@@ -77,7 +77,7 @@ class Report:
 
 async def janitor_pool(url: str) -> Pool:
     """A pool for one janitor: one connection has its turn, the other works."""
-    return await open_pool(url, max_size=CONNECTIONS, patience=patience.KEEP_HOUSE)
+    return await open_pool(url, max_size=CONNECTIONS, timeouts=timeouts.KEEP_HOUSE)
 
 
 class Janitor:

@@ -31,7 +31,7 @@ PIECE_SECONDS = 0.005
 """After so long no further plan is begun in a piece."""
 PIECE_PLANS = 64
 """Plans of one piece at most."""
-MOST_SECONDS = 5.0
+MAX_SECONDS = 5.0
 """Processor time of one plan. Its steps take less by far; whatever takes longer is a fault, and not to be repeated."""
 RETRY_SECONDS = 0.5
 
@@ -136,7 +136,7 @@ def _make_in_time(likeness: Likeness, rule: Rule, now_us: int) -> Prepared:
     began = time.thread_time()
     prepared = make_plan(likeness, rule, now_us)
     took = time.thread_time() - began
-    if took > MOST_SECONDS:
-        failure = f"rule {likeness[0]} took {took:.1f} s to plan, more than {MOST_SECONDS:.0f} s"
+    if took > MAX_SECONDS:
+        failure = f"rule {likeness[0]} took {took:.1f} s to plan, more than {MAX_SECONDS:.0f} s"
         return Prepared(None, failure, prepared.steps, now_us)
     return prepared

@@ -19,7 +19,7 @@ from evertick.roles.scheduler.grace import Grace
 from evertick.roles.scheduler.state import State
 from evertick.roles.scheduler.sweeping import ROUND_SECONDS, Sweeping
 from evertick.runtime.clock import now_of
-from evertick.runtime.following import follow
+from evertick.runtime.retry_decision import next_step
 from evertick.store import lanes, outcomes, sweeps
 from evertick.store.database import is_lock_timeout, is_transient, was_rolled_back, was_too_slow
 from evertick.store.lanes import PutBack
@@ -116,7 +116,7 @@ class Reaping:
         for each in found:
             if each.lane_id is None:
                 continue
-            then = follow(each.retry, each.job_id, each.fire_at, Ended(Outcome.LOST, each.attempt))
+            then = next_step(each.retry, each.job_id, each.fire_at, Ended(Outcome.LOST, each.attempt))
             # Its loss would end its run although it was never started; its job is still there.
             if isinstance(then, Dead) and not each.is_marked and each.handler is not None:
                 unstarted.append(each)

@@ -17,7 +17,7 @@ Steps, each a loop of its own:
 Crash: the others take its partitions after `lifetime`, and go on from the table. Nothing is lost: a timer moves in the
 statement that appends its attempt. Slow database: batches grow, unless a statement takes too long: then they shrink.
 Users who hold locks: their jobs wait for them, all others fire. Silent connection: each loop gives up its own statement
-after its own time-out (`runtime.patience`) and goes on with a new connection. Lost partitions: their timers are
+after its own time-out (`runtime.timeouts`) and goes on with a new connection. Lost partitions: their timers are
 forgotten at the next beat, and refused by the fence before that; so it is when the whole process was stopped.
 """
 
@@ -34,12 +34,12 @@ from evertick.roles.scheduler.membership import Membership
 from evertick.roles.scheduler.reaping import Reaping
 from evertick.roles.scheduler.state import State
 from evertick.roles.scheduler.upkeep import Upkeep
-from evertick.runtime import patience
+from evertick.runtime import timeouts
 from evertick.runtime.clock import Clock, DatabaseClock
 from evertick.runtime.loop import LONGEST_BACKOFF, Loop
-from evertick.runtime.wakeups import Ear, Notifier
+from evertick.runtime.wakeups import Listener, Notifier
 from evertick.store import lanes
-from evertick.store.database import Patience, Pool, close_pool, open_pool, reason_of
+from evertick.store.database import Pool, Timeouts, close_pool, open_pool, reason_of
 from evertick.store.wakeups import MEMBERS, TIMERS
 
 logger = logging.getLogger("evertick.scheduler")
@@ -76,15 +76,15 @@ class Scheduler:
         self._horizon = horizon
         self._lease_time = lease_time
         self._pooler = pooler
-        self._ear: Ear | None = None
+        self._listener: Listener | None = None
 
     async def open(self) -> None:
         """Connect, and put the parts together; nothing runs yet."""
         self._pools: list[Pool] = []
         try:
-            pool = await self._open_pool(CONNECTIONS, patience.LOAD)
-            firing = await self._open_pool(FIRING_CONNECTIONS, patience.FIRE)
-            reserved = await self._open_pool(RESERVED_CONNECTIONS, patience.beat(self._lifetime))
+            pool = await self._open_pool(CONNECTIONS, timeouts.LOAD)
+            firing = await self._open_pool(FIRING_CONNECTIONS, timeouts.FIRE)
+            reserved = await self._open_pool(RESERVED_CONNECTIONS, timeouts.beat(self._lifetime))
             self.clock.observe(await lanes.clock(pool))
         except BaseException:
             await self.close()
@@ -102,14 +102,14 @@ class Scheduler:
         for loop in self._loops:
             loop.start()
         if not self._pooler:
-            self._ear = Ear(self._url, self._heard, TIMERS, MEMBERS)
-            self._ear.start()
+            self._listener = Listener(self._url, self._heard, TIMERS, MEMBERS)
+            self._listener.start()
         logger.info("scheduler %s started", self.node)
 
     async def stop(self) -> None:
         """Finish what is being written, hand everything over at once, and leave."""
-        if self._ear is not None:
-            await self._ear.stop()
+        if self._listener is not None:
+            await self._listener.stop()
         await asyncio.gather(*(loop.stop(STOP_SECONDS) for loop in self._loops))
         await self.firing.background.stop()
         try:
@@ -139,8 +139,8 @@ class Scheduler:
     async def reap(self) -> int:
         return await self.reaping.reap()
 
-    async def _open_pool(self, connections: int, waits: Patience) -> Pool:
-        pool = await open_pool(self._url, max_size=connections, pooler=self._pooler, patience=waits)
+    async def _open_pool(self, connections: int, waits: Timeouts) -> Pool:
+        pool = await open_pool(self._url, max_size=connections, pooler=self._pooler, timeouts=waits)
         self._pools.append(pool)
         return pool
 

@@ -19,7 +19,7 @@ logger = logging.getLogger("evertick.scheduler")
 ROUND_SECONDS = 60.0
 """In about this time all partitions have their turn."""
 PARTITIONS_AT_ONCE = 8
-MOST_PER_LANE = 2000
+MAX_PER_LANE = 2000
 AGE = timedelta(minutes=5)
 """Younger attempts are left to their holders."""
 
@@ -27,7 +27,7 @@ AGE = timedelta(minutes=5)
 class Sweeping:
     """Looks through lanes, a little at a time."""
 
-    def __init__(self, pool: Pool, *, most_per_lane: int = MOST_PER_LANE, age: timedelta = AGE) -> None:
+    def __init__(self, pool: Pool, *, most_per_lane: int = MAX_PER_LANE, age: timedelta = AGE) -> None:
         self._pool = pool
         self._most_per_lane = most_per_lane
         self._age = age

@@ -10,7 +10,7 @@ import msgspec
 from evertick.domain.retry import Ended
 from evertick.domain.states import Outcome
 from evertick.roles.worker.run import DoNotRetry, RetryLater
-from evertick.runtime.following import follow
+from evertick.runtime.retry_decision import next_step
 from evertick.store.lanes import Leased
 from evertick.store.outcomes import Dead, Ending
 
@@ -110,7 +110,7 @@ def _ending(
         started_at,
         finished_at,
         error=error,
-        then=follow(leased.retry, leased.job_id, leased.fire_at, ended),
+        then=next_step(leased.retry, leased.job_id, leased.fire_at, ended),
         is_listed=leased.is_listed,
     )
 

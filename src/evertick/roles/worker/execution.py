@@ -22,7 +22,7 @@ from evertick.roles.worker.run import DoNotRetry, RetryLater, Run
 from evertick.roles.worker.running import Running, Stop, ending_of
 from evertick.roles.worker.waiting import Order, Waiting, token_of
 from evertick.runtime.clock import Clock
-from evertick.runtime.following import is_last_try
+from evertick.runtime.retry_decision import is_last_try
 from evertick.store.lanes import Leased
 from evertick.store.outcomes import Ending, Token
 

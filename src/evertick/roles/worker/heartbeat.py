@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from evertick.roles.worker.holdings import Holdings
-from evertick.runtime import patience
+from evertick.runtime import timeouts
 from evertick.runtime.loop import Loop
 from evertick.store import lanes
 from evertick.store.database import Session, connect
@@ -114,7 +114,7 @@ class Heartbeat:
     async def _connected(self) -> Session:
         if self._connection is None or self._connection.is_closed():
             self._connection = await connect(
-                self._url, pooler=self._pooler, patience=patience.heartbeat(self._lease_time)
+                self._url, pooler=self._pooler, timeouts=timeouts.heartbeat(self._lease_time)
             )
         return self._connection
 

@@ -21,7 +21,7 @@ from evertick.store.lanes import Leased, Range, queue_of
 
 logger = logging.getLogger("evertick.worker")
 
-MOST_LANES = 32
+MAX_LANES = 32
 ALL_LANES = 256
 """So many are asked at once over a slow line, where each further statement would cost more than they do."""
 FIRST_PAUSE = 0.5
@@ -88,7 +88,7 @@ class Intake:
         self._is_flowing = False
         self._is_cut = False
         self._pause = FIRST_PAUSE
-        self._lanes = MOST_LANES
+        self._lanes = MAX_LANES
         self._rotation = random.randrange(256)  # noqa: S311 - so that workers begin at different lanes
 
     def hear(self, lane_ids: frozenset[int] | None) -> bool:
@@ -123,7 +123,7 @@ class Intake:
         if most <= 0:
             return LONGEST_PAUSE  # woken before, as soon as there is room
         named, self._named = self._named, set()
-        if 0 < len(named) <= MOST_LANES and self._monotonic() < self._clear_until:
+        if 0 < len(named) <= MAX_LANES and self._monotonic() < self._clear_until:
             # If no lane had more, that was all: whatever nobody named, the next look at all lanes finds.
             return 0 if await self.lease(most, named) and self._is_cut else FIRST_PAUSE
         self._clear_until = -math.inf
@@ -187,7 +187,7 @@ class Intake:
         self._holdings.hold(ranges, asked)
         read = await self._reading.read(ranges)
         if named is None:
-            self._lanes = len({each.lane_id for each in ranges}) or MOST_LANES
+            self._lanes = len({each.lane_id for each in ranges}) or MAX_LANES
         self._take(read, extent, rooms)
         for error in answers:
             if isinstance(error, BaseException):
@@ -197,7 +197,7 @@ class Intake:
     def _extent(self, most: int, named: Collection[int] | None) -> _Extent:
         """About as many lanes as had work the last time, and deep into each; twice as many, to find out about more."""
         likely = self._lanes if named is None else len(named)
-        width = min(ALL_LANES, most) if self._round_trip.is_slow else min(MOST_LANES, most, 2 * likely)
+        width = min(ALL_LANES, most) if self._round_trip.is_slow else min(MAX_LANES, most, 2 * likely)
         return _Extent(width, math.ceil(most / min(width, likely)))
 
     def _rooms(self, most: int) -> Mapping[int, int] | None:  # noqa: ARG002 - subclasses share it out

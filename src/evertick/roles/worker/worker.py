@@ -57,12 +57,12 @@ from evertick.roles.worker.round_trip import RoundTrip, Turnover
 from evertick.roles.worker.running import Stop
 from evertick.roles.worker.unknown import warn_of_unknown
 from evertick.roles.worker.waiting import Waiting
-from evertick.runtime import patience
+from evertick.runtime import timeouts
 from evertick.runtime.clock import Clock, DatabaseClock
 from evertick.runtime.loop import Loop
-from evertick.runtime.wakeups import Ear, Notifier
+from evertick.runtime.wakeups import Listener, Notifier
 from evertick.store import lanes
-from evertick.store.database import Patience, Pool, close_pool, open_pool, reason_of
+from evertick.store.database import Pool, Timeouts, close_pool, open_pool, reason_of
 from evertick.store.lanes import Leased
 from evertick.store.outcomes import Ending, Token
 from evertick.store.wakeups import READY
@@ -134,13 +134,13 @@ class Worker:
             monotonic=monotonic,
         )
         self._heartbeat = Heartbeat(url, self.name, self._holdings, lease_time, pooler=pooler, monotonic=monotonic)
-        self._ear: Ear | None = None
+        self._listener: Listener | None = None
 
     async def open(self) -> None:
         """Connect, and put the parts together; nothing runs yet."""
         async with AsyncExitStack() as undo:
-            self._pool = await self._open_pool(undo, CONNECTIONS, patience.LEASE)
-            self._recording = await self._open_pool(undo, RECORDING_CONNECTIONS, patience.record(self._lease_time))
+            self._pool = await self._open_pool(undo, CONNECTIONS, timeouts.LEASE)
+            self._recording = await self._open_pool(undo, RECORDING_CONNECTIONS, timeouts.record(self._lease_time))
             await self._look_at_clock()
             undo.pop_all()
         self._assemble(self._pool)
@@ -159,8 +159,8 @@ class Worker:
         for loop in (self._sweep_loop, self._watch_loop, *self._lease_loops):
             loop.start()
         if not self._pooler:
-            self._ear = Ear(self._url, self._heard, READY)
-            self._ear.start()
+            self._listener = Listener(self._url, self._heard, READY)
+            self._listener.start()
         logger.info("worker %s started on %s", self.name, ", ".join(self._queues))
 
     async def stop(self, grace: timedelta = GRACE) -> None:
@@ -170,8 +170,8 @@ class Worker:
         than `LAST_WORDS_SECONDS`.
         """
         self._execution.start_no_more()
-        if self._ear is not None:
-            await _briefly(self._ear.stop())
+        if self._listener is not None:
+            await _briefly(self._listener.stop())
         await _briefly(*(loop.stop(STOP_SECONDS) for loop in self._lease_loops))
         await self._let_go(grace)
         await self._say_last_words()
@@ -197,8 +197,8 @@ class Worker:
             await self._recorder.flush()
         return leased
 
-    async def _open_pool(self, undo: AsyncExitStack, connections: int, waits: Patience) -> Pool:
-        pool = await open_pool(self._url, max_size=connections, pooler=self._pooler, patience=waits)
+    async def _open_pool(self, undo: AsyncExitStack, connections: int, waits: Timeouts) -> Pool:
+        pool = await open_pool(self._url, max_size=connections, pooler=self._pooler, timeouts=waits)
         undo.callback(pool.terminate)
         return pool
 

@@ -21,7 +21,7 @@ LONGEST_PAUSE = 5.0
 """A cancelled run goes on for at most that long."""
 SHORTEST_PAUSE = 0.05
 ANSWER_SECONDS = 10.0
-MOST_TOKENS = 10_000
+MAX_TOKENS = 10_000
 UNAVAILABLE = 503
 
 
@@ -104,8 +104,8 @@ class Heartbeat:
             return
         running = {token: lease for lease in held if (token := self._tokens.get(lease.lease_id)) is not None}
         named = [*running, *self._untold()]
-        for first in range(0, len(named), MOST_TOKENS):
-            self._keep(named[first : first + MOST_TOKENS], running)
+        for first in range(0, len(named), MAX_TOKENS):
+            self._keep(named[first : first + MAX_TOKENS], running)
 
     def _keep(self, tokens: list[str], running: Mapping[str, Lease]) -> None:
         asked = time.monotonic()

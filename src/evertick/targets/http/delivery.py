@@ -22,15 +22,15 @@ from typing import Self
 
 import aiohttp
 
+from evertick.domain.fair_slots import Tenants
 from evertick.domain.job.faults import Faults
 from evertick.domain.job.headers import read_headers
-from evertick.domain.places import Tenants
 from evertick.runtime.clock import Clock, now_of
 from evertick.targets.http.connections import Connections
 from evertick.targets.http.exchange import Exchange
 from evertick.targets.http.failures import TROUBLES, failure_of, refused, timed_out
 from evertick.targets.http.guard import Destination, EgressPolicy, Guard, Refused
-from evertick.targets.http.lookups import MOST_PER_TENANT, TooManyLookups
+from evertick.targets.http.lookups import MAX_PER_TENANT, TooManyLookups
 from evertick.targets.http.request import SOURCE, DeliveryRequest, body_of, headers_of
 from evertick.targets.http.sending import Disconnected, send
 from evertick.targets.http.slots import Busy, Slots, one_tenant
@@ -113,7 +113,7 @@ class HttpDelivery:
         except TimeoutError:
             return timed_out(deadline_seconds)
         except TooManyLookups:
-            return NotTried(f"not tried: {MOST_PER_TENANT} names of its tenant's targets were being looked up")
+            return NotTried(f"not tried: {MAX_PER_TENANT} names of its tenant's targets were being looked up")
         except TROUBLES as error:
             return failure_of(error)
         return judge(answer, now_of(self._clock))

@@ -12,9 +12,9 @@ from ipaddress import ip_address
 from yarl import URL
 
 from evertick.domain.errors import EvertickError
+from evertick.domain.fair_slots import Tenants
 from evertick.domain.job.faults import Faults
 from evertick.domain.job.url import read_url
-from evertick.domain.places import Tenants
 from evertick.targets.http.addresses import Address, Network, is_callable
 from evertick.targets.http.host import read_host
 from evertick.targets.http.lookups import Lookups

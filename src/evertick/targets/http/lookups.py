@@ -6,11 +6,11 @@ A lookup counts until it ends, even if nobody waits for it any more: its thread 
 import asyncio
 from collections.abc import Callable
 
-from evertick.domain.places import Tenants
-from evertick.targets.http.resolution import MOST_LOOKUPS, Resolve
+from evertick.domain.fair_slots import Tenants
+from evertick.targets.http.resolution import MAX_LOOKUPS, Resolve
 from evertick.targets.http.slots import Busy, Slots, one_tenant
 
-MOST_PER_TENANT = 64
+MAX_PER_TENANT = 64
 WAIT_SECONDS = 2.0
 """For so long a name may wait for its turn; then its delivery has to come again later."""
 
@@ -29,11 +29,11 @@ class Lookups:
         resolve: Resolve,
         tenants: Callable[[], Tenants] = one_tenant,
         *,
-        most_per_tenant: int = MOST_PER_TENANT,
+        most_per_tenant: int = MAX_PER_TENANT,
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
         self._resolve = resolve
-        self._turns: Slots[None] = Slots(MOST_LOOKUPS, most_per_tenant, wait_seconds, tenants)
+        self._turns: Slots[None] = Slots(MAX_LOOKUPS, most_per_tenant, wait_seconds, tenants)
         self._under_way: dict[str, asyncio.Future[list[str]]] = {}
 
     async def __call__(self, name: str, tenant_id: int) -> list[str]:

@@ -14,13 +14,13 @@ from typing import TypeAlias
 Resolve: TypeAlias = Callable[[str], Awaitable[list[str]]]
 """From a name to its addresses, as texts; OSError when there are none to be had."""
 
-MOST_LOOKUPS = 512
+MAX_LOOKUPS = 512
 
 
 class SystemResolver:
     """Resolves names; at most so many at once."""
 
-    def __init__(self, most: int = MOST_LOOKUPS) -> None:
+    def __init__(self, most: int = MAX_LOOKUPS) -> None:
         self._free = asyncio.Semaphore(most)
 
     async def __call__(self, name: str) -> list[str]:

@@ -7,7 +7,7 @@ import aiohttp
 from yarl import URL
 
 LINE_BYTES = 4096
-MOST_HEADERS = 64
+MAX_HEADERS = 64
 BUFFER_BYTES = 16_384
 
 
@@ -25,7 +25,7 @@ def session_settings() -> dict[str, Any]:
         "read_bufsize": BUFFER_BYTES,
         "max_line_size": LINE_BYTES,
         "max_field_size": LINE_BYTES,
-        "max_headers": MOST_HEADERS,
+        "max_headers": MAX_HEADERS,
         "middlewares": (_tell_apart,),
     }
 

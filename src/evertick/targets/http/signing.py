@@ -16,7 +16,7 @@ SHORTEST_KEY, LONGEST_KEY = 24, 64
 """Bounds that Standard Webhooks sets, in bytes."""
 
 _VERSION = "v1"
-_MOST_OFFERED = 16
+_MAX_OFFERED = 16
 """More signatures than this on one message are not looked at."""
 
 
@@ -70,7 +70,7 @@ def is_signed_message(keys: Iterable[Secret], message: bytes, *, header: str) ->
     """As `is_signed`, of anything."""
     offered = [
         signature.encode("utf-8", "surrogatepass")
-        for version, _, signature in (each.partition(",") for each in header.split(" ")[:_MOST_OFFERED])
+        for version, _, signature in (each.partition(",") for each in header.split(" ")[:_MAX_OFFERED])
         if version == _VERSION
     ]
     matches = [hmac.compare_digest(_signature(key, message).encode(), each) for key in keys for each in offered]

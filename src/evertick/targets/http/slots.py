@@ -1,13 +1,13 @@
 """Limits how many deliveries of a tenant use one resource at once, such as a host, and how many of all tenants.
 
-A tenant whose deliveries hang keeps its own slots; the others have theirs (`domain.places`).
+A tenant whose deliveries hang keeps its own slots; the others have theirs (`domain.fair_slots`).
 """
 
 import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from evertick.domain.places import ALONE, Places, Tenants
+from evertick.domain.fair_slots import ALONE, FairSlots, Tenants
 
 _K = TypeVar("_K")
 
@@ -19,7 +19,7 @@ class Busy(Exception):  # noqa: N818 - says what happened
 class _Resource:
     __slots__ = ("places", "waiting")
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: FairSlots) -> None:
         self.places = places
         self.waiting: dict[asyncio.Future[None], int] = {}  # whose each is, in the order of asking
 
@@ -51,7 +51,7 @@ class Slots(Generic[_K]):
         resource = self._resources.get(key)
         tenants = self._tenants()
         if resource is None:
-            resource = self._resources[key] = _Resource(Places(self._total, self._most_each, tenants))
+            resource = self._resources[key] = _Resource(FairSlots(self._total, self._most_each, tenants))
         elif resource.places.tenants != tenants:
             resource.places.share(tenants)
         if resource.places.may_take(tenant_id):

@@ -17,7 +17,7 @@ from evertick.store.outcomes import Again, Dead
 logger = logging.getLogger("evertick")
 
 
-def follow(retry: str, job_id: int, fire_at: datetime, ended: Ended) -> Again | Dead | None:
+def next_step(retry: str, job_id: int, fire_at: datetime, ended: Ended) -> Again | Dead | None:
     """What follows in a run whose job has this policy, given as JSON. None: nothing, the run is over."""
     decision = decide(_policy(retry), RunKey(job_id, to_us(fire_at)), ended)
     match decision:

@@ -22,7 +22,7 @@ class Tenants(NamedTuple):
 ALONE = Tenants(1)
 
 
-class Places:
+class FairSlots:
     """`total` places, of which each tenant may have `most_each`.
 
     1. Where there is one tenant, it may have all places.

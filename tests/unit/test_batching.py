@@ -1,34 +1,34 @@
-"""Who asks while others are served waits for the next lot, and every one gets an answer of its own."""
+"""Who asks while others are served waits for the next batch, and every one gets an answer of its own."""
 
 import asyncio
 
 import pytest
 
-from evertick.runtime import gathering
-from evertick.runtime.gathering import AT_ONCE, Gathering
+from evertick.runtime import batching
+from evertick.runtime.batching import MAX_CONCURRENT, Batcher
 
 
 class Desk:
-    """Answers lots when it is told to."""
+    """Answers batches when it is told to."""
 
     def __init__(self) -> None:
-        self.lots: list[tuple[str, list[int]]] = []
+        self.batches: list[tuple[str, list[int]]] = []
         self.may_answer = asyncio.Event()
-        self.gathering: Gathering[str, int, int] = Gathering(self._work)
+        self.batcher: Batcher[str, int, int] = Batcher(self._work)
 
     def ask(self, *items: int, key: str = "a") -> "list[asyncio.Task[int]]":
-        return [asyncio.create_task(self.gathering.ask(key, item)) for item in items]
+        return [asyncio.create_task(self.batcher.ask(key, item)) for item in items]
 
     async def busy(self, key: str = "a") -> "list[asyncio.Task[int]]":
-        """As many lots under way as may be."""
+        """As many batches under way as may be."""
         tasks = []
-        for number in range(AT_ONCE):
+        for number in range(MAX_CONCURRENT):
             tasks += self.ask(number, key=key)
             await _all_have_run()
         return tasks
 
     async def _work(self, key: str, items: list[int]) -> list[int | Exception]:
-        self.lots.append((key, items))
+        self.batches.append((key, items))
         await self.may_answer.wait()
         if 13 in items:
             raise RuntimeError("thirteen")
@@ -47,26 +47,26 @@ async def desk() -> Desk:
 
 async def test_who_comes_to_an_idle_desk_is_served_at_once_and_alone(desk: Desk) -> None:
     desk.may_answer.set()
-    assert await desk.gathering.ask("a", 1) == 10
-    assert await desk.gathering.ask("a", 2) == 20
-    assert desk.lots == [("a", [1]), ("a", [2])]
+    assert await desk.batcher.ask("a", 1) == 10
+    assert await desk.batcher.ask("a", 2) == 20
+    assert desk.batches == [("a", [1]), ("a", [2])]
 
 
 async def test_who_comes_meanwhile_goes_together_in_the_next_lot(desk: Desk) -> None:
     first = await desk.busy()
     later = desk.ask(7, 8, 9)
     await _all_have_run()
-    assert len(desk.lots) == AT_ONCE
+    assert len(desk.batches) == MAX_CONCURRENT
     desk.may_answer.set()
     assert await asyncio.gather(*first, *later) == [0, 10, 20, 70, 80, 90]
-    assert desk.lots[AT_ONCE:] == [("a", [7, 8, 9])]
+    assert desk.batches[MAX_CONCURRENT:] == [("a", [7, 8, 9])]
 
 
 async def test_nobody_waits_for_those_with_another_key(desk: Desk) -> None:
     busy = await desk.busy()
     other = desk.ask(5, key="b")
     await _all_have_run()
-    assert desk.lots[-1] == ("b", [5])
+    assert desk.batches[-1] == ("b", [5])
     desk.may_answer.set()
     await asyncio.gather(*busy, *other)
 
@@ -87,7 +87,7 @@ async def test_when_the_work_fails_all_of_the_lot_hear_of_it_and_the_next_is_ser
     desk.may_answer.set()
     found = await asyncio.gather(*unlucky, return_exceptions=True)
     assert [type(each) for each in found] == [RuntimeError, RuntimeError]
-    assert await desk.gathering.ask("a", 2) == 20
+    assert await desk.batcher.ask("a", 2) == 20
     await asyncio.gather(*first)
 
 
@@ -103,13 +103,13 @@ async def test_who_goes_away_leaves_the_others_their_answers(desk: Desk) -> None
 
 
 async def test_a_lot_has_an_end(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathering, "MOST", 2)
+    monkeypatch.setattr(batching, "MAX_BATCH_SIZE", 2)
     first = await desk.busy()
     later = desk.ask(1, 2, 3)
     await _all_have_run()
     desk.may_answer.set()
     await asyncio.gather(*first, *later)
-    assert max(len(items) for _, items in desk.lots) == 2
+    assert max(len(items) for _, items in desk.batches) == 2
 
 
 async def test_nothing_is_kept_of_a_key_that_nobody_asks_under(desk: Desk) -> None:
@@ -117,4 +117,4 @@ async def test_nothing_is_kept_of_a_key_that_nobody_asks_under(desk: Desk) -> No
     desk.may_answer.set()
     await asyncio.gather(*first)
     await _all_have_run()
-    assert desk.gathering._lines == {}
+    assert desk.batcher._pending == {}

@@ -15,12 +15,12 @@ _JOINERS = "\u200c\u200d"
 """Many scripts need these between two letters, and emoji between two signs. Beside ASCII they only hide."""
 
 
-def legible(text: str) -> str:
+def terminal_safe(text: str) -> str:
     r"""The text, harmless to print: an escape is `\x1b`."""
     return _SUSPECT.sub(lambda found: _shown(found, _escaped), text.replace("\r\n", "\n"))
 
 
-def legible_json(text: str) -> str:
+def terminal_safe_json(text: str) -> str:
     """JSON that says the same, harmless to print: its own escapes stand for what would act."""
     return _SUSPECT.sub(lambda found: _shown(found, _escaped_json), text)
 

@@ -9,7 +9,7 @@ from evertick.usecases.context import Tenant
 
 
 @asynccontextmanager
-async def joined(tenant: Tenant) -> AsyncIterator[Tenant]:
+async def unit_of_work(tenant: Tenant) -> AsyncIterator[Tenant]:
     """The tenant inside one transaction, which commits when the block ends well.
 
     What its use cases want told waits for that: until then it may yet be undone.
@@ -23,7 +23,7 @@ async def joined(tenant: Tenant) -> AsyncIterator[Tenant]:
 
 
 @asynccontextmanager
-async def held(tenant: Tenant) -> AsyncIterator[Tenant]:
+async def single_connection(tenant: Tenant) -> AsyncIterator[Tenant]:
     """The tenant on one connection, without a transaction around what it does."""
     assert isinstance(tenant.pool, Pool)
     async with tenant.pool.acquire() as session:

@@ -7,21 +7,21 @@ from datetime import datetime, timedelta
 
 from evertick import tzdb
 from evertick.domain.ids import PARTITIONS
-from evertick.runtime.patience import STANDING_SECONDS
+from evertick.runtime.timeouts import STATUS_SECONDS
 from evertick.store import health, lanes, members, quotas, stats
 from evertick.store.database import Pool
 from evertick.store.members import Node
 from evertick.store.statements import Connection
-from evertick.usecases.diagnosis import MOST_LETTERS
+from evertick.usecases.diagnosis import MAX_LETTERS
 
 WINDOW_SECONDS = 60.0
-MOST_PER_LANE = 10_000
-MOST_PER_PARTITION = 10_000
+MAX_PER_LANE = 10_000
+MAX_PER_PARTITION = 10_000
 """Timers that are overdue there, of all tenants, among which a tenant's own is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class EngineStatus:
     """The whole engine, as its hosts want to see it."""
 
     nodes: list[Node]
@@ -64,17 +64,17 @@ async def clock(connection: Connection) -> datetime:
     return await lanes.clock(connection)
 
 
-async def standing(pool: Pool, lifetime: timedelta) -> Standing:
+async def engine_status(pool: Pool, lifetime: timedelta) -> EngineStatus:
     """`lifetime`: for so long after its last heartbeat a node counts as alive. Raises TimeoutError if it takes long."""
-    async with asyncio.timeout(STANDING_SECONDS):
-        return Standing(
+    async with asyncio.timeout(STATUS_SECONDS):
+        return EngineStatus(
             nodes=list(await members.members(pool, lifetime)),
             partitions=PARTITIONS,
             unheld=await members.unheld(pool, lifetime),
             lag_seconds=_late_seconds(await health.oldest_due(pool)),
             ready=sum(waiting.attempts for waiting in await lanes.ready(pool)),
             leases=await stats.leases(pool),
-            dead_letters=await health.dead_letters(pool, MOST_LETTERS),
+            dead_letters=await health.dead_letters(pool, MAX_LETTERS),
             tzdb=tzdb.VERSION,
         )
 
@@ -86,9 +86,9 @@ def opaque_name(node: str) -> str:
 
 
 async def tenant_stats(pool: Pool, tenant_id: int) -> Stats:
-    recent = await stats.recent(pool, tenant_id, WINDOW_SECONDS, MOST_PER_LANE)
-    activity = await quotas.activity(pool, tenant_id, MOST_PER_LANE)
-    oldest = await stats.oldest_due(pool, tenant_id, MOST_PER_PARTITION)
+    recent = await stats.recent(pool, tenant_id, WINDOW_SECONDS, MAX_PER_LANE)
+    activity = await quotas.activity(pool, tenant_id, MAX_PER_LANE)
+    oldest = await stats.oldest_due(pool, tenant_id, MAX_PER_PARTITION)
     return Stats(
         window_seconds=WINDOW_SECONDS,
         fired_per_second=recent.fired / WINDOW_SECONDS,
