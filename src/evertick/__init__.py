@@ -8,9 +8,9 @@ from evertick.domain.schedule.schedule import Schedule
 from evertick.version import __version__
 
 if TYPE_CHECKING:
+    from evertick.client import ApiError, AsyncClient, Client
     from evertick.roles.worker.run import DoNotRetry, RetryLater, Run
     from evertick.sdk.app import App
-    from evertick.sdk.client import ApiError, AsyncClient, Client
     from evertick.sdk.remote import Worker
 
 __all__ = [
@@ -31,10 +31,10 @@ __all__ = [
 
 # Loaded when first asked for: who only computes schedules needs neither a database driver nor an event loop.
 _LATER = {
-    "ApiError": "evertick.sdk.client",
+    "ApiError": "evertick.client",
     "App": "evertick.sdk.app",
-    "AsyncClient": "evertick.sdk.client",
-    "Client": "evertick.sdk.client",
+    "AsyncClient": "evertick.client",
+    "Client": "evertick.client",
     "DoNotRetry": "evertick.roles.worker.run",
     "RetryLater": "evertick.roles.worker.run",
     "Run": "evertick.roles.worker.run",

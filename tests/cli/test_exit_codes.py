@@ -3,8 +3,7 @@
 import pytest
 
 from evertick.cli.failures import exit_code_of
-from evertick.domain.errors import EvertickError, Fault, InvalidFields
-from evertick.sdk.client.errors import (
+from evertick.client.errors import (
     ApiError,
     Conflict,
     Forbidden,
@@ -16,6 +15,7 @@ from evertick.sdk.client.errors import (
     Unauthorized,
     Unreachable,
 )
+from evertick.domain.errors import EvertickError, Fault, InvalidFields
 from evertick.usecases.errors import JobNotFound, NameTaken, TenantNameTaken
 
 

@@ -9,8 +9,8 @@ import pytest
 from cli.commands import Cli
 from cli.processes import evertick
 from evertick.cli.runs_tail import Following, show
-from evertick.sdk.client.models import Gap, Run
-from evertick.sdk.client.runs import Entry
+from evertick.client.models import Gap, Run
+from evertick.client.runs import Entry
 
 AT = datetime(2026, 6, 1, tzinfo=UTC)
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from evertick.sdk.client import AsyncClient
+from evertick.client import AsyncClient
 from sdk.served import Served, served
 
 

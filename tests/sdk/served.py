@@ -8,11 +8,11 @@ from typing import Any
 from engine import until
 from evertick import App
 from evertick.api.server import ApiServer
+from evertick.client import AsyncClient, Client
+from evertick.client.models import RunDetail
 from evertick.domain.access import KeyRole
 from evertick.roles.janitor import Janitor
 from evertick.roles.scheduler import Scheduler
-from evertick.sdk.client import AsyncClient, Client
-from evertick.sdk.client.models import RunDetail
 from evertick.sdk.remote import Worker
 from evertick.store.database import Pool, open_pool
 from evertick.usecases import keys

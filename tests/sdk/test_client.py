@@ -8,11 +8,11 @@ import httpx
 import pytest
 
 from evertick.api.app import operations
+from evertick.client import AsyncClient, Client, Conflict, Forbidden, Invalid, NotFound, Unauthorized
+from evertick.client.models import Gap, Run
+from evertick.client.workers import OutcomeReport
 from evertick.domain.access import KeyRole
 from evertick.domain.errors import InvalidInput
-from evertick.sdk.client import AsyncClient, Client, Conflict, Forbidden, Invalid, NotFound, Unauthorized
-from evertick.sdk.client.models import Gap, Run
-from evertick.sdk.client.workers import OutcomeReport
 from sdk.served import Served, worker_target
 
 NOON = "0 12 * * *"

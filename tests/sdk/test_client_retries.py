@@ -7,10 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
+from evertick.client import ApiError, Client, Invalid, ServerError, TooManyRequests, Unreachable
+from evertick.client.models_operations import Stats
+from evertick.client.request import path_of
 from evertick.domain.errors import InvalidInput
-from evertick.sdk.client import ApiError, Client, Invalid, ServerError, TooManyRequests, Unreachable
-from evertick.sdk.client.models_operations import Stats
-from evertick.sdk.client.request import path_of
 from sdk.proxies import DroppingProxy
 from sdk.served import Served, worker_target
 
@@ -30,7 +30,7 @@ STATS = {
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses that a plain client would have made."""
     made: list[float] = []
-    monkeypatch.setattr("evertick.sdk.client.transport.time.sleep", made.append)
+    monkeypatch.setattr("evertick.client.transport.time.sleep", made.append)
     return made
 
 

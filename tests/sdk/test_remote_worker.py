@@ -7,7 +7,7 @@ import pytest
 
 from engine import until
 from evertick import App, Run
-from evertick.sdk.client import AsyncClient, Unauthorized, Unreachable
+from evertick.client import AsyncClient, Unauthorized, Unreachable
 from evertick.sdk.remote import Worker
 from sdk.served import Served, served, submitted, worker_of, worker_target
 

@@ -10,8 +10,8 @@ import pytest
 
 from engine import PATIENCE_SECONDS
 from evertick import DoNotRetry, RetryLater, Run
-from evertick.sdk.client import AsyncClient
-from evertick.sdk.client.models import RunDetail
+from evertick.client import AsyncClient
+from evertick.client.models import RunDetail
 from sdk.served import Served, submitted, worker_of
 
 NO_GRACE = timedelta(0)

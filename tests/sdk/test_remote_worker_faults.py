@@ -9,9 +9,9 @@ import pytest
 from cli.processes import Evertick, evertick
 from engine import PATIENCE_SECONDS, until
 from evertick import Run
+from evertick.client import AsyncClient
+from evertick.client.workers import OutcomeReport
 from evertick.domain.access import KeyRole
-from evertick.sdk.client import AsyncClient
-from evertick.sdk.client.workers import OutcomeReport
 from evertick.sdk.remote import Worker
 from sdk.proxies import Gate
 from sdk.served import Served, worker_target

@@ -9,7 +9,7 @@ from evertick.cli.output import print_json, print_rows
 from evertick.cli.place import Place, ask, placed
 from evertick.cli.service import Service
 from evertick.cli.shapes import letter_shape
-from evertick.sdk.client.models import Replaying
+from evertick.client.models import Replaying
 
 app = typer.Typer(no_args_is_help=True, help="List, replay and dismiss dead letters.", rich_markup_mode="rich")
 

@@ -7,9 +7,9 @@ import typer
 
 from evertick.cli.exit_codes import Exit
 from evertick.cli.output import say
+from evertick.client.errors import ApiError, Conflict, Invalid, ServerError, Unreachable
 from evertick.config import ConfigInvalid
 from evertick.domain.errors import EvertickError, InvalidFields, InvalidInput
-from evertick.sdk.client.errors import ApiError, Conflict, Invalid, ServerError, Unreachable
 from evertick.store.database import DatabaseUnreachable, is_transient
 from evertick.store.embedded_programs import EmbeddedServerError
 from evertick.usecases.errors import NameTaken, TenantNameTaken

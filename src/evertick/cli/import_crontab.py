@@ -15,10 +15,10 @@ from evertick.cli.options import AsJson
 from evertick.cli.output import print_json, print_rows, say
 from evertick.cli.place import Place, ask, placed
 from evertick.cli.service import Service
+from evertick.client.models import Job
 from evertick.domain.crontab import Crontab, Entry, Remark, job_names, read_crontab
 from evertick.domain.errors import EvertickError, InvalidFields
 from evertick.domain.schedule.english import counted
-from evertick.sdk.client.models import Job
 from evertick.sdk.declarations import check
 
 _SYSTEM_FILE, _SYSTEM_FOLDER = Path("/etc/crontab"), Path("/etc/cron.d")

@@ -12,7 +12,7 @@ from evertick.cli.output import print_facts, print_json, print_rows, say
 from evertick.cli.place import Place, ask, placed
 from evertick.cli.service import JOBS_OWN_PAYLOAD, JobFilter
 from evertick.cli.shapes import job_shape
-from evertick.sdk.client.models import Job
+from evertick.client.models import Job
 from evertick.usecases.lifecycle import Missed
 from evertick.usecases.views import JobStatus
 

@@ -10,7 +10,7 @@ from evertick.cli.output import print_json, say, utc
 from evertick.cli.place import Place, ask, placed
 from evertick.cli.service import Service
 from evertick.cli.shapes import job_shape
-from evertick.sdk.client.models import Job
+from evertick.client.models import Job
 
 
 @placed

@@ -15,7 +15,7 @@ from evertick.cli.servers import Server, server_of
 from evertick.cli.service import Service
 from evertick.cli.services.on_database import OnDatabase
 from evertick.cli.services.over_api import OverApi
-from evertick.sdk.client import AsyncClient
+from evertick.client import AsyncClient
 
 _T = TypeVar("_T")
 

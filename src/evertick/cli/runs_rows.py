@@ -1,8 +1,8 @@
 """Runs as lines of a table."""
 
+from evertick.client.models import Gap
+from evertick.client.runs import Entry
 from evertick.domain.schedule.english import counted
-from evertick.sdk.client.models import Gap
-from evertick.sdk.client.runs import Entry
 
 RUN_COLUMNS = ("scheduled (UTC)", "run", "status", "reason", "attempt", "took", "error")
 

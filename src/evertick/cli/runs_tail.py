@@ -17,10 +17,10 @@ from evertick.cli.place import Place, ask, placed
 from evertick.cli.runs_rows import run_row
 from evertick.cli.service import RunFilter, Service
 from evertick.cli.shapes import run_shape
+from evertick.client.models import Gap
+from evertick.client.runs import Entry
 from evertick.runtime.signals import stop_signal
 from evertick.runtime.terminal_text import terminal_safe
-from evertick.sdk.client.models import Gap
-from evertick.sdk.client.runs import Entry
 
 WINDOW = 200
 MOST = 5_000

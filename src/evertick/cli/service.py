@@ -6,11 +6,11 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from evertick.client.models import DeadLetter, Job, Replaying, RunDetail, Verdict
+from evertick.client.runs import Entry
 from evertick.domain.errors import InvalidInput
 from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.states import GapStatus, RunStatus
-from evertick.sdk.client.models import DeadLetter, Job, Replaying, RunDetail, Verdict
-from evertick.sdk.client.runs import Entry
 from evertick.usecases.lifecycle import Missed
 from evertick.usecases.views import JobStatus
 

@@ -3,9 +3,9 @@
 import dataclasses
 from typing import Any
 
+from evertick.client import models
+from evertick.client.runs import Entry
 from evertick.domain.job.spec import JobSpec
-from evertick.sdk.client import models
-from evertick.sdk.client.runs import Entry
 from evertick.usecases import history
 from evertick.usecases.dead_letters import DeadLetter
 

@@ -13,14 +13,14 @@ from evertick.cli.loading import load_app
 from evertick.cli.options import DatabaseUrl, DataDir, LogLevel
 from evertick.cli.output import say
 from evertick.cli.servers import server_at
+from evertick.client import Unreachable
+from evertick.client.transport import DEFAULT_URL
 from evertick.config import read_settings
 from evertick.runtime.descriptors import raise_descriptor_limit
 from evertick.runtime.garbage import expect_batches
 from evertick.runtime.logs import DEFAULT_LEVEL, set_up_logs
 from evertick.runtime.signals import stop_signal
 from evertick.sdk.app import App
-from evertick.sdk.client import Unreachable
-from evertick.sdk.client.transport import DEFAULT_URL
 from evertick.sdk.remote import Worker
 
 _HOW_TO_STOP = "Stop it with Ctrl-C or SIGTERM."

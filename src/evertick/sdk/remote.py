@@ -29,6 +29,9 @@ from datetime import timedelta
 
 import uvloop
 
+from evertick.client import AsyncClient, Client
+from evertick.client.models_operations import Lease
+from evertick.client.transport import TIMEOUT_SECONDS, place_of
 from evertick.domain.ids import RunKey
 from evertick.domain.job.target import DEFAULT_QUEUE
 from evertick.domain.retry import deferral_delay
@@ -45,9 +48,6 @@ from evertick.runtime.logs import set_up_logs
 from evertick.runtime.loop import Loop
 from evertick.runtime.signals import stop_signal
 from evertick.sdk.app import App
-from evertick.sdk.client import AsyncClient, Client
-from evertick.sdk.client.models_operations import Lease
-from evertick.sdk.client.transport import TIMEOUT_SECONDS, place_of
 from evertick.sdk.pull.attempts import RemoteHandlers, leased_at, leased_of, report_of
 from evertick.sdk.pull.beginning import Given, handlers_of, register, worker_name
 from evertick.sdk.pull.heartbeat import ANSWER_SECONDS, Heartbeat

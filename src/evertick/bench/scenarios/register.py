@@ -14,8 +14,8 @@ from evertick.bench.figures import rated
 from evertick.bench.measuring import Scenario
 from evertick.bench.processes import BenchFailed
 from evertick.bench.stage import CHUNK, Stage
+from evertick.client import AsyncClient
 from evertick.domain.access import KeyRole
-from evertick.sdk.client import AsyncClient
 from evertick.usecases import keys, tenants
 
 PATIENCE_SECONDS = 3600.0

@@ -4,8 +4,8 @@ import dataclasses
 
 import msgspec
 
-from evertick.sdk.client import models
-from evertick.sdk.client.runs import Entry
+from evertick.client import models
+from evertick.client.runs import Entry
 from evertick.usecases import history
 from evertick.usecases.create_many import Verdict
 from evertick.usecases.dead_letters import DeadLetter

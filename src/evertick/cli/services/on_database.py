@@ -5,9 +5,9 @@ from typing import Any, TypeVar
 
 from evertick.cli.service import JOBS_OWN_PAYLOAD, Found, JobFilter, RunFilter, is_job_id
 from evertick.cli.services.models import detail_model, entry_model, job_model, letter_model, verdict_model
+from evertick.client.models import DeadLetter, Job, Replaying, RunDetail, Verdict
+from evertick.client.runs import Entry
 from evertick.domain.states import GapStatus
-from evertick.sdk.client.models import DeadLetter, Job, Replaying, RunDetail, Verdict
-from evertick.sdk.client.runs import Entry
 from evertick.usecases import dead_letters, edit, jobs, lifecycle, requests, runs
 from evertick.usecases.context import MAX_PER_PAGE, Page, Tenant
 from evertick.usecases.create import create

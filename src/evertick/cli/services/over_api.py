@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from evertick.cli.service import Found, JobFilter, RunFilter, is_job_id
+from evertick.client import AsyncClient
+from evertick.client.fields import JobFields
+from evertick.client.models import DeadLetter, Job, Replaying, RunDetail, Verdict
+from evertick.client.runs import Entry
 from evertick.domain.errors import Fault, InvalidFields
-from evertick.sdk.client import AsyncClient
-from evertick.sdk.client.fields import JobFields
-from evertick.sdk.client.models import DeadLetter, Job, Replaying, RunDetail, Verdict
-from evertick.sdk.client.runs import Entry
 from evertick.usecases.context import MAX_PER_PAGE
 from evertick.usecases.lifecycle import Missed
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 
+from evertick.client.models_operations import LeasedAttempt
+from evertick.client.request import encode
+from evertick.client.workers import OutcomeReport
 from evertick.domain.ids import Prefix, format_token, parse_id, parse_token
 from evertick.roles.worker.handlers import Handler, Handlers
 from evertick.roles.worker.run import Run
-from evertick.sdk.client.models_operations import LeasedAttempt
-from evertick.sdk.client.request import encode
-from evertick.sdk.client.workers import OutcomeReport
 from evertick.store.lanes import Leased
 from evertick.store.outcomes import Again, Dead, Ending
 

@@ -7,9 +7,9 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from evertick.client import AsyncClient, Forbidden
 from evertick.roles.worker.handlers import Handlers
 from evertick.sdk.app import App
-from evertick.sdk.client import AsyncClient, Forbidden
 
 logger = logging.getLogger("evertick.worker")
 

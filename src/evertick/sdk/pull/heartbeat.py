@@ -10,9 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
+from evertick.client import ApiError, Client
 from evertick.roles.worker.heartbeat import MARGIN_SECONDS
 from evertick.roles.worker.holdings import Holdings, Lease
-from evertick.sdk.client import ApiError, Client
 from evertick.sdk.pull.patience import Patience
 
 logger = logging.getLogger("evertick.worker")

@@ -3,7 +3,7 @@
 import logging
 import random
 
-from evertick.sdk.client.errors import ApiError
+from evertick.client.errors import ApiError
 
 logger = logging.getLogger("evertick.worker")
 

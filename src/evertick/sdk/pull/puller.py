@@ -4,9 +4,9 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
+from evertick.client import ApiError, AsyncClient
+from evertick.client.models_operations import Lease
 from evertick.runtime.loop import Loop
-from evertick.sdk.client import ApiError, AsyncClient
-from evertick.sdk.client.models_operations import Lease
 from evertick.sdk.pull.patience import Patience
 
 WAIT_SECONDS = 20.0

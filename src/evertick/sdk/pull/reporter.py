@@ -7,10 +7,10 @@ first.
 import asyncio
 import logging
 
+from evertick.client import ApiError, AsyncClient, Invalid
+from evertick.client.workers import OutcomeReport
 from evertick.roles.worker.figures import Figures
 from evertick.runtime.loop import Loop
-from evertick.sdk.client import ApiError, AsyncClient, Invalid
-from evertick.sdk.client.workers import OutcomeReport
 from evertick.sdk.pull.patience import Patience
 
 logger = logging.getLogger("evertick.worker")

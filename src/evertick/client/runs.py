@@ -5,9 +5,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from evertick.sdk.client.models import Gap, Run, RunDetail
-from evertick.sdk.client.request import Request, look, path_of, post, shaped
-from evertick.sdk.client.sections import Listed, Section, Sent, W
+from evertick.client.models import Gap, Run, RunDetail
+from evertick.client.request import Request, look, path_of, post, shaped
+from evertick.client.sections import Listed, Section, Sent, W
 
 Entry: TypeAlias = Run | Gap
 RunPage: TypeAlias = list[Run]

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import httpx
 import msgspec
 
+from evertick.client.errors import ApiError
+from evertick.client.problems import error_of, unreachable, unreadable
+from evertick.client.request import JSON, Request
+from evertick.client.retrying import RETRIES, pause_before_retry
 from evertick.domain.errors import InvalidInput
-from evertick.sdk.client.errors import ApiError
-from evertick.sdk.client.problems import error_of, unreachable, unreadable
-from evertick.sdk.client.request import JSON, Request
-from evertick.sdk.client.retrying import RETRIES, pause_before_retry
 from evertick.version import __version__
 
 DEFAULT_URL = "http://127.0.0.1:8700"

@@ -3,9 +3,9 @@
 from datetime import datetime
 from typing import TypeAlias
 
-from evertick.sdk.client.models import DeadLetter, Replaying, Run
-from evertick.sdk.client.request import PREFIX, Request, change, look, nothing, path_of, post, shaped
-from evertick.sdk.client.sections import Listed, Section, Sent, W
+from evertick.client.models import DeadLetter, Replaying, Run
+from evertick.client.request import PREFIX, Request, change, look, nothing, path_of, post, shaped
+from evertick.client.sections import Listed, Section, Sent, W
 
 _SECTION = "dead-letters"
 _read_letters = shaped(list[DeadLetter])

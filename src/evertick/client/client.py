@@ -3,16 +3,16 @@
 from types import TracebackType
 from typing import Any, Self
 
-from evertick.sdk.client import models, models_operations as operations
-from evertick.sdk.client.access import ApiKeys, AuditLog, Tenants
-from evertick.sdk.client.dead_letters import DeadLetters
-from evertick.sdk.client.jobs import Jobs
-from evertick.sdk.client.request import Request, look, path_of, post, shaped
-from evertick.sdk.client.retrying import RETRIES
-from evertick.sdk.client.runs import Runs
-from evertick.sdk.client.sections import Section, Sent, W
-from evertick.sdk.client.transport import TIMEOUT_SECONDS, AsyncTransport, SyncTransport, place_of
-from evertick.sdk.client.workers import Workers
+from evertick.client import models, models_operations as operations
+from evertick.client.access import ApiKeys, AuditLog, Tenants
+from evertick.client.dead_letters import DeadLetters
+from evertick.client.jobs import Jobs
+from evertick.client.request import Request, look, path_of, post, shaped
+from evertick.client.retrying import RETRIES
+from evertick.client.runs import Runs
+from evertick.client.sections import Section, Sent, W
+from evertick.client.transport import TIMEOUT_SECONDS, AsyncTransport, SyncTransport, place_of
+from evertick.client.workers import Workers
 
 _read_preview = shaped(models.Preview)
 _read_cluster = shaped(operations.Cluster)

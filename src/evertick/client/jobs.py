@@ -7,11 +7,11 @@ from typing import Any, Literal, TypeAlias, Unpack
 
 import msgspec
 
-from evertick.sdk.client.fields import JobFields
-from evertick.sdk.client.models import Job, Run, Upcoming, Verdict
-from evertick.sdk.client.request import PREFIX, Request, change, look, nothing, path_of, post, shaped
-from evertick.sdk.client.runs import Entry, read_entries
-from evertick.sdk.client.sections import Listed, Section, Sent, W
+from evertick.client.fields import JobFields
+from evertick.client.models import Job, Run, Upcoming, Verdict
+from evertick.client.request import PREFIX, Request, change, look, nothing, path_of, post, shaped
+from evertick.client.runs import Entry, read_entries
+from evertick.client.sections import Listed, Section, Sent, W
 
 _read_job = shaped(Job)
 _read_jobs = shaped(list[Job])

@@ -3,9 +3,9 @@
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from evertick.sdk.client.models_operations import ApiKey, Change, NewApiKey, NewTenant, Tenant
-from evertick.sdk.client.request import Request, change, look, nothing, path_of, post, shaped
-from evertick.sdk.client.sections import Listed, Section, Sent, W
+from evertick.client.models_operations import ApiKey, Change, NewApiKey, NewTenant, Tenant
+from evertick.client.request import Request, change, look, nothing, path_of, post, shaped
+from evertick.client.sections import Listed, Section, Sent, W
 
 _read_tenant = shaped(Tenant)
 _read_tenants = shaped(list[Tenant])

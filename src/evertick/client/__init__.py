@@ -1,7 +1,7 @@
 """The HTTP API from Python: `Client` for plain code and `AsyncClient` for async code, with the same calls."""
 
-from evertick.sdk.client.client import AsyncClient, Client
-from evertick.sdk.client.errors import (
+from evertick.client.client import AsyncClient, Client
+from evertick.client.errors import (
     ApiError,
     Conflict,
     Forbidden,

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from evertick.sdk.client.models_operations import Beat, Lease, Recorded
-from evertick.sdk.client.request import Request, change, path_of, post, shaped
-from evertick.sdk.client.sections import Section, Sent, W
+from evertick.client.models_operations import Beat, Lease, Recorded
+from evertick.client.request import Request, change, path_of, post, shaped
+from evertick.client.sections import Section, Sent, W
 
 _read_lease = shaped(Lease)
 _read_beat = shaped(Beat)

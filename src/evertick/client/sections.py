@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
-from evertick.sdk.client.request import Request
-from evertick.sdk.client.transport import AsyncTransport, SyncTransport, Transport
+from evertick.client.request import Request
+from evertick.client.transport import AsyncTransport, SyncTransport, Transport
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -2,8 +2,8 @@
 
 import random
 
-from evertick.sdk.client.errors import ApiError, Conflict, TooManyRequests, Unreachable
-from evertick.sdk.client.request import Request
+from evertick.client.errors import ApiError, Conflict, TooManyRequests, Unreachable
+from evertick.client.request import Request
 
 RETRIES = 4
 FIRST_PAUSE = 0.2

@@ -6,9 +6,7 @@ from http import HTTPStatus
 import httpx
 import msgspec
 
-from evertick.domain.errors import Fault
-from evertick.domain.retry_after import parse_retry_after
-from evertick.sdk.client.errors import (
+from evertick.client.errors import (
     ApiError,
     Conflict,
     Forbidden,
@@ -20,6 +18,8 @@ from evertick.sdk.client.errors import (
     Unauthorized,
     Unreachable,
 )
+from evertick.domain.errors import Fault
+from evertick.domain.retry_after import parse_retry_after
 
 _KINDS: dict[int, type[ApiError]] = {
     400: Invalid,
