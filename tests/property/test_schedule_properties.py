@@ -15,7 +15,7 @@ from evertick import InvalidSchedule, Schedule, tzdb
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule.cron import Cron
 from evertick.domain.schedule.instants import from_seconds, from_wall, to_us
-from evertick.domain.schedule.rrule_spec import RRule
+from evertick.domain.schedule.rrule.spec import RRule
 from evertick.domain.schedule.zoned import ZonedTicks
 from strategies import (
     PATIENT,

@@ -13,7 +13,7 @@ import asyncpg
 from engine import AT, Job, add_job
 from evertick.domain.policies import ConcurrentPolicy, MissedWindow
 from evertick.domain.rule import Policies, Rule, rule_of
-from evertick.domain.schedule.rrule_spec import RRule
+from evertick.domain.schedule.rrule.spec import RRule
 from evertick.domain.schedule.schedule import Schedule
 
 NEW_YORK = "America/New_York"

@@ -14,7 +14,7 @@ from evertick.domain.misfire import plan
 from evertick.domain.rule import Policies, Rule, rule_of
 from evertick.domain.schedule.budget import PLAN_STEPS, at_most
 from evertick.domain.schedule.instants import to_us
-from evertick.domain.schedule.rrule_spec import RRule
+from evertick.domain.schedule.rrule.spec import RRule
 from evertick.domain.schedule.schedule import Schedule
 from evertick.roles.scheduler import Scheduler, background_planning, firing, planning
 from evertick.roles.scheduler.planning import LOOP_STEPS, Likeness, Prepared, make_plan

@@ -8,8 +8,8 @@ from evertick.domain.errors import InvalidInput
 from evertick.domain.idempotency import (
     _VALUES,
     DEFAULT_TEMPLATE,
+    KeySubject,
     Placeholder,
-    Subject,
     Template,
     parse_template,
     render,
@@ -17,10 +17,10 @@ from evertick.domain.idempotency import (
 
 NEW_YORK = tzdb.load("America/New_York")
 FIRE_AT = datetime(2026, 6, 9, 1, 30, tzinfo=UTC)  # still the evening of the 8th in New York
-SUBJECT = Subject("job_01", "weekly report", NEW_YORK)
+SUBJECT = KeySubject("job_01", "weekly report", NEW_YORK)
 
 
-def rendered(text: str, fire_at: datetime = FIRE_AT, subject: Subject = SUBJECT) -> str:
+def rendered(text: str, fire_at: datetime = FIRE_AT, subject: KeySubject = SUBJECT) -> str:
     return render(parse_template(text), subject, fire_at)
 
 
@@ -80,11 +80,11 @@ def test_a_fire_time_without_zone_is_a_mistake_of_ours() -> None:
     ],
 )
 def test_whatever_a_job_is_called_its_key_is_safe_in_a_header(name: str, key: str) -> None:
-    assert rendered("{{name}}", subject=Subject("job_01", name, UTC)) == key
+    assert rendered("{{name}}", subject=KeySubject("job_01", name, UTC)) == key
 
 
 def test_a_long_key_ends_in_a_hash_of_the_whole() -> None:
-    one, other = (rendered("{{name}}", subject=Subject("job_01", "ü" * 254 + end, UTC)) for end in "ab")
+    one, other = (rendered("{{name}}", subject=KeySubject("job_01", "ü" * 254 + end, UTC)) for end in "ab")
     assert len(one) == len(other) == 255
     assert re.fullmatch(r"(%C3%BC)+[%C3B]*~[0-9a-f]{32}", one)
     assert one != other

@@ -7,7 +7,7 @@ import pytest
 from bounded_work import MAX_CALLS, calls_at_most
 from evertick import InvalidSchedule, Schedule
 from evertick.domain.policies import ConcurrentPolicy, MissedWindow
-from evertick.domain.schedule.lint import Finding, Severity
+from evertick.domain.schedule.lint.findings import Finding, Severity
 
 NEW_YORK = "America/New_York"
 MARCH_2026 = datetime(2026, 3, 1, tzinfo=UTC)

@@ -13,7 +13,7 @@ from evertick.domain.access import KeyRole
 from evertick.domain.admission import Request
 from evertick.domain.job.spec import DEFAULT_TIMEZONE
 from evertick.domain.policies import DstGap, DstOverlap
-from evertick.domain.schedule.preview import Preview, Row
+from evertick.domain.schedule.preview import Preview, PreviewRow
 from evertick.usecases import previews
 from evertick.usecases.context import Tenant
 from evertick.usecases.previews import Wanted
@@ -27,7 +27,7 @@ def _utc(at: datetime) -> datetime:
     return at.astimezone(UTC)
 
 
-def _rows(rows: Iterable[Row]) -> list[dict[str, Any]]:
+def _rows(rows: Iterable[PreviewRow]) -> list[dict[str, Any]]:
     return [
         {
             "fire_at": _utc(row.fire_at),

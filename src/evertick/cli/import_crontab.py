@@ -18,7 +18,7 @@ from evertick.cli.service import Service
 from evertick.client.models import Job
 from evertick.domain.crontab import Crontab, Entry, Remark, job_names, read_crontab
 from evertick.domain.errors import EvertickError, InvalidFields
-from evertick.domain.schedule.english import counted
+from evertick.domain.schedule.describe.english import counted
 from evertick.sdk.declarations import check
 
 _SYSTEM_FILE, _SYSTEM_FOLDER = Path("/etc/crontab"), Path("/etc/cron.d")

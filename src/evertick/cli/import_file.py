@@ -14,7 +14,7 @@ from evertick.cli.output import print_json, print_rows, say
 from evertick.cli.place import Place, ask, placed
 from evertick.cli.service import Service
 from evertick.client.models import Verdict
-from evertick.domain.schedule.english import counted
+from evertick.domain.schedule.describe.english import counted
 
 BATCH = 250
 """Jobs in one request: few enough for the largest payloads, and for a bar that moves."""

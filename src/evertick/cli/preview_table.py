@@ -8,9 +8,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from evertick.domain.schedule.english import WEEKDAYS, length
-from evertick.domain.schedule.finding import Finding, Severity
-from evertick.domain.schedule.preview import Lost, Preview, Row
+from evertick.domain.schedule.describe.english import WEEKDAYS, length
+from evertick.domain.schedule.lint.findings import Finding, Severity
+from evertick.domain.schedule.preview import LostTimes, Preview, PreviewRow
 from evertick.domain.schedule.spec import Manual
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
@@ -53,7 +53,7 @@ def _table(preview: Preview, *, narrow: bool) -> Table:
         table.add_column("note", style="yellow", overflow="fold")
     fine = _finest([row.fire_at for row in preview.rows])
     for item, number in _in_order(preview):
-        if isinstance(item, Lost):
+        if isinstance(item, LostTimes):
             table.add_row("-", f"{_date(item.first_local)} {_time(item.first_local, fine)}", "", item.note, style="dim")
             continue
         clock = f"{_date(item.local)} {_time(item.local, fine)}"
@@ -64,7 +64,7 @@ def _table(preview: Preview, *, narrow: bool) -> Table:
     return table
 
 
-def _in_order(preview: Preview) -> Iterator[tuple[Row | Lost, int]]:
+def _in_order(preview: Preview) -> Iterator[tuple[PreviewRow | LostTimes, int]]:
     """Fire times with their numbers, and between them, at their place, what is lost."""
     lost = list(preview.lost)
     for number, row in enumerate(preview.rows, 1):

@@ -2,7 +2,7 @@
 
 from evertick.client.models import Gap
 from evertick.client.runs import Entry
-from evertick.domain.schedule.english import counted
+from evertick.domain.schedule.describe.english import counted
 
 RUN_COLUMNS = ("scheduled (UTC)", "run", "status", "reason", "attempt", "took", "error")
 

@@ -8,7 +8,7 @@ from evertick.cli.acting import DEFAULT_TENANT, TenantName, Where, act
 from evertick.cli.options import AsJson, DatabaseUrl, DataDir, settings_with
 from evertick.cli.output import print_facts, print_json
 from evertick.cli.tenants import ACTOR
-from evertick.domain.schedule.english import counted
+from evertick.domain.schedule.describe.english import counted
 from evertick.roles.dispatcher.settings import seal_of
 from evertick.usecases import audit, secrets
 from evertick.usecases.context import Tenant

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from evertick.domain.errors import InvalidSchedule
 from evertick.domain.schedule import cron
-from evertick.domain.schedule.english import listed
+from evertick.domain.schedule.describe.english import listed
 from evertick.domain.schedule.zone import zone
 
 _BLANKS = re.compile(r"[ \t]+")

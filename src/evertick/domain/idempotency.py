@@ -52,7 +52,7 @@ class Template:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class KeySubject:
     """What a key is rendered from: the job's public id, its name and its zone."""
 
     job_id: str
@@ -87,7 +87,7 @@ def _placeholder(text: str) -> Placeholder:
     raise InvalidInput(_FIELD, f"has the unknown placeholder {name!r}: {hint}")
 
 
-def render(template: Template, subject: Subject, fire_at: datetime) -> str:
+def render(template: Template, subject: KeySubject, fire_at: datetime) -> str:
     """The key that all attempts of the run at `fire_at` share: 1 to 255 characters of visible ASCII."""
     if fire_at.utcoffset() is None:
         raise ValueError("fire_at has no zone")
@@ -112,7 +112,7 @@ def _week(day: date) -> str:
     return f"{year:04}-W{week:02}"
 
 
-_VALUES: dict[Placeholder, Callable[[Subject, datetime], str]] = {
+_VALUES: dict[Placeholder, Callable[[KeySubject, datetime], str]] = {
     Placeholder.JOB_ID: lambda subject, _: subject.job_id,
     Placeholder.NAME: lambda subject, _: subject.name,
     Placeholder.FIRE_AT: lambda _, fire_at: _fire_at(fire_at),

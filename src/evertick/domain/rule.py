@@ -19,8 +19,8 @@ from evertick.domain.schedule.budget import bounded
 from evertick.domain.schedule.cron import Cron
 from evertick.domain.schedule.instants import duration_us
 from evertick.domain.schedule.interval import Every, EveryMonths
-from evertick.domain.schedule.rrule_spec import RRule
-from evertick.domain.schedule.rrule_text import Freq
+from evertick.domain.schedule.rrule.spec import RRule
+from evertick.domain.schedule.rrule.text import Freq
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.spec import Manual, Once, Soon, Spec, ticks_of
 from evertick.domain.schedule.ticks import NoTicks, Ticks, WithinTicks

@@ -30,7 +30,7 @@ from evertick.domain.job.timing import text_faults
 from evertick.domain.job.values import one_of, read_instant, read_name, seconds, text, whole_number, write_instant
 from evertick.domain.policies import Backoff, ConcurrentPolicy, DstGap, DstOverlap, MissedWindow, Priority
 from evertick.domain.rule import MAX_MISSED
-from evertick.domain.schedule.rrule_text import MAX_CHARACTERS
+from evertick.domain.schedule.rrule.text import MAX_CHARACTERS
 
 _read_text = text(TEMPLATE_MAX_LENGTH)
 

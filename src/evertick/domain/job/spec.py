@@ -21,7 +21,7 @@ from evertick.domain.job.target import Target
 from evertick.domain.job.values import NAME_MAX_LENGTH
 from evertick.domain.policies import Backoff, ConcurrentPolicy, DstGap, DstOverlap, MissedWindow, Priority
 from evertick.domain.rule import DEFAULT_MAX_MISSED, MAX_MISSED
-from evertick.domain.schedule.rrule_text import MAX_CHARACTERS
+from evertick.domain.schedule.rrule.text import MAX_CHARACTERS
 
 cached_template = functools.lru_cache(maxsize=1024)(parse_template)
 """Most jobs share a few templates, so each is parsed once."""

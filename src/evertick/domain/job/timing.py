@@ -19,7 +19,7 @@ from evertick.domain.policies import ConcurrentPolicy, DstGap, DstOverlap, Misse
 from evertick.domain.rule import Policies, Rule, default_grace, rule_of
 from evertick.domain.schedule.cron import Cron
 from evertick.domain.schedule.interval import Every
-from evertick.domain.schedule.rrule_spec import RRule
+from evertick.domain.schedule.rrule.spec import RRule
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.text import Setting, parse, split_zone
 from evertick.domain.schedule.zone import zone

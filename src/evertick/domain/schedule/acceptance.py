@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 
 from evertick.domain.errors import InvalidSchedule
 from evertick.domain.schedule.budget import ACCEPTED_STEPS, at_most
-from evertick.domain.schedule.day_pattern import GIVE_UP_YEARS
 from evertick.domain.schedule.instants import DAY_S, SECOND_US, to_us
-from evertick.domain.schedule.rrule_spec import RRule
+from evertick.domain.schedule.patterns.days import GIVE_UP_YEARS
+from evertick.domain.schedule.rrule.spec import RRule
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.spec import Manual, Once, Soon
 from evertick.domain.schedule.ticks import END_US

@@ -6,10 +6,9 @@ from datetime import datetime, timedelta
 
 from evertick.domain.errors import InvalidSchedule
 from evertick.domain.policies import DstGap, DstOverlap
-from evertick.domain.schedule.duration import MAX_US, Span, parse_iso, parse_words
-from evertick.domain.schedule.instant_text import instant_us, read_instant
 from evertick.domain.schedule.instants import DAY_S, LAST_YEAR, SECOND_US, from_wall, to_wall
-from evertick.domain.schedule.pattern import StepPattern
+from evertick.domain.schedule.literals import MAX_US, Span, instant_us, parse_iso, parse_words, read_instant
+from evertick.domain.schedule.patterns.wall import StepPattern
 from evertick.domain.schedule.ticks import EveryTick
 from evertick.domain.schedule.zone import Zone
 

@@ -6,21 +6,24 @@ from datetime import datetime, timedelta
 
 from evertick import tzdb
 from evertick.domain.jitter import due_at, jitter_offset
+from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule.budget import LIST_STEPS, ROW_STEPS, at_most, finished
 from evertick.domain.schedule.cron import Cron
-from evertick.domain.schedule.english import local
-from evertick.domain.schedule.finding import Finding, Severity
-from evertick.domain.schedule.instants import SECOND_US, from_seconds, from_wall, to_us
-from evertick.domain.schedule.lint_calendar import uses_hash
-from evertick.domain.schedule.notes import ClockNotes, lost_note
+from evertick.domain.schedule.describe.english import clock, length, local
+from evertick.domain.schedule.instants import DAY_S, SECOND_US, from_seconds, from_wall, to_us
+from evertick.domain.schedule.lint.calendar import uses_hash
+from evertick.domain.schedule.lint.findings import Finding, Severity
 from evertick.domain.schedule.schedule import Schedule
-from evertick.domain.schedule.spec import Once, Soon
+from evertick.domain.schedule.spec import Once, Soon, fixed_times
+from evertick.domain.schedule.ticks import LostTicks
+from evertick.domain.schedule.zone import Stretch
+from evertick.domain.schedule.zoned import CORRECTION_S, ZonedTicks
 
 MAX_ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PreviewRow:
     """One fire time. `due_at` is later than `fire_at` by the job's jitter; `local` is `fire_at` in its zone."""
 
     fire_at: datetime
@@ -30,7 +33,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostTimes:
     """Wall times that will not run, since the clocks jump over them at `at`."""
 
     at: datetime
@@ -47,8 +50,8 @@ class Preview:
     schedule: Schedule
     description: str
     tzdb_version: str
-    rows: tuple[Row, ...]
-    lost: tuple[Lost, ...]
+    rows: tuple[PreviewRow, ...]
+    lost: tuple[LostTimes, ...]
     findings: tuple[Finding, ...]
 
 
@@ -104,29 +107,31 @@ def as_new_job(build: Callable[[datetime | None], Schedule], created_at: datetim
     return build(None) if isinstance(anchored.spec, Once) else anchored
 
 
-def _rows(schedule: Schedule, fires: list[datetime], offset: timedelta) -> Generator[None, None, tuple[Row, ...]]:
-    notes = ClockNotes(schedule)
+def _rows(
+    schedule: Schedule, fires: list[datetime], offset: timedelta
+) -> Generator[None, None, tuple[PreviewRow, ...]]:
+    notes = _ClockNotes(schedule)
     rows, previous = [], None
     for fire_at in fires:
         at = to_us(fire_at) // SECOND_US
-        rows.append(Row(fire_at, due_at(fire_at, offset), local(fire_at, schedule.zone), notes.of(at, previous)))
+        rows.append(PreviewRow(fire_at, due_at(fire_at, offset), local(fire_at, schedule.zone), notes.of(at, previous)))
         previous = at
         yield
     return tuple(rows)
 
 
-def _lost(schedule: Schedule, after: datetime, fires: list[datetime]) -> tuple[Lost, ...]:
+def _lost(schedule: Schedule, after: datetime, fires: list[datetime]) -> tuple[LostTimes, ...]:
     if not fires:
         return ()
     after_us = to_us(after)
     found = schedule.ticks(after_us).lost(after_us + 1, to_us(fires[-1]) + 1)
     return tuple(
-        Lost(
+        LostTimes(
             from_seconds(lost.at),
             lost.ticks,
             from_wall(lost.first_wall),
             from_wall(lost.last_wall),
-            lost_note(lost, schedule.dst_gap),
+            _lost_note(lost, schedule.dst_gap),
         )
         for lost in found
     )
@@ -149,3 +154,83 @@ def _cut_short(schedule: Schedule, fires: list[datetime], wanted: int) -> list[F
         return []
     message = f"only {len(fires)} fire times are listed: they are so far apart that more take too long to compute"
     return [Finding("list_cut_short", Severity.INFO, message)]
+
+
+class _ClockNotes:
+    """What the clocks do to the fire times of one schedule, in a few words. Instants are seconds."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._zone = schedule.zone
+        self._gap, self._overlap = schedule.dst_gap, schedule.dst_overlap
+        self._zoned = _fixed_ticks(schedule)
+
+    def of(self, at: int, previous: int | None) -> tuple[str, ...]:
+        """Notes on the fire time at `at`, of which `previous` is the one listed before."""
+        if self._zone.is_utc:
+            return ()
+        stretch = self._zone.stretch_at(at)
+        here = [note for note in (self._stands_in(at, stretch), self._repeated(at, stretch)) if note]
+        if not here and previous is not None:
+            here += _change(stretch.offset - self._zone.stretch_at(previous).offset)
+        return tuple(here)
+
+    def _stands_in(self, at: int, stretch: Stretch) -> str:
+        """Whether it runs for wall times that the jump before it swallowed."""
+        jump = stretch.offset - stretch.before
+        if self._zoned is None or self._gap is DstGap.SKIP or not 0 < jump < CORRECTION_S:
+            return ""
+        low, high = stretch.since + stretch.before, stretch.since + stretch.offset
+        if self._gap is DstGap.SHIFT:
+            low, high = at + stretch.before, min(high, at + stretch.before + 1)
+        elif at != stretch.since:
+            return ""
+        if not self._zoned.pattern.count(low, high):
+            return ""
+        missing = _missing(self._zoned.pattern.next_from(low), self._zoned.pattern.prev_before(high))
+        if self._zoned.made_up_for(at) is None:
+            return f"{missing}: this stands for both"
+        verb = "caught up at" if self._gap is DstGap.CATCH_UP else "shifted to"
+        return f"{missing}: {verb} {_time(at + stretch.offset)}"
+
+    def _repeated(self, at: int, stretch: Stretch) -> str:
+        wall = at + stretch.offset
+        if wall < stretch.since + stretch.before:
+            which = "second"
+        elif wall >= stretch.until + stretch.after:
+            which = "first"
+        else:
+            return ""
+        only = self._zoned is not None and self._overlap is not DstOverlap.BOTH
+        return f"{_time(wall)} happens twice: " + (f"only the {which} runs" if only else f"{which} of two")
+
+
+def _lost_note(lost: LostTicks, gap: DstGap) -> str:
+    """Why wall times did not run."""
+    missing = _missing(lost.first_wall, lost.last_wall)
+    why = "left out by dst_gap skip" if gap is DstGap.SKIP else "lost to a correction of the clocks"
+    return f"{missing}: {why}"
+
+
+def _fixed_ticks(schedule: Schedule) -> ZonedTicks | None:
+    """The ticks before any window, if they are readings of the clock rather than elapsed time."""
+    pattern = fixed_times(schedule.spec)
+    return ZonedTicks(pattern, schedule.zone, schedule.dst_gap, schedule.dst_overlap) if pattern else None
+
+
+def _change(seconds: int) -> list[str]:
+    if not seconds:
+        return []
+    direction = "forward" if seconds > 0 else "back"
+    return [f"after the clocks go {direction} {length(timedelta(seconds=abs(seconds)))}"]
+
+
+def _missing(first: int | None, last: int | None) -> str:
+    assert first is not None
+    assert last is not None
+    if first == last:
+        return f"{_time(first)} does not exist on this day"
+    return f"{_time(first)} to {_time(last)} do not exist on this day"
+
+
+def _time(wall: int) -> str:
+    return clock(wall % DAY_S)

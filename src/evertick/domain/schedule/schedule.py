@@ -17,11 +17,12 @@ from evertick.domain.schedule.budget import (
     finished,
     grant_row,
 )
-from evertick.domain.schedule.describe import describe
+from evertick.domain.schedule.describe.describe import describe
 from evertick.domain.schedule.instants import DAY_S, FIRST_YEAR, LAST_YEAR, SECOND_US, from_us, to_us
 from evertick.domain.schedule.interval import Every
-from evertick.domain.schedule.lint import Circumstances, Finding, Subject, lint
-from evertick.domain.schedule.rrule_spec import RRule
+from evertick.domain.schedule.lint.findings import Finding, LintContext, LintSubject
+from evertick.domain.schedule.lint.lint import lint
+from evertick.domain.schedule.rrule.spec import RRule
 from evertick.domain.schedule.spacing import shortest_interval
 from evertick.domain.schedule.spec import Manual, Once, Soon, Spec, ticks_of
 from evertick.domain.schedule.text import Setting, parse, split_zone
@@ -174,8 +175,8 @@ class Schedule:
     ) -> list[Finding]:
         """Return what is probably not meant, the worst first; a policy that is not given is not judged."""
         ticks = self._ticks if after is None else self.ticks(_instant_us("after", after))
-        subject = Subject(self.text, self.spec, self.zone, self.dst_gap, self.dst_overlap, self.window_us, ticks)
-        around = Circumstances(
+        subject = LintSubject(self.text, self.spec, self.zone, self.dst_gap, self.dst_overlap, self.window_us, ticks)
+        context = LintContext(
             after=after,
             missed_window=_optional(MissedWindow, "missed_window", missed_window),
             misfire_grace=misfire_grace,
@@ -183,7 +184,7 @@ class Schedule:
             concurrent_policy=_optional(ConcurrentPolicy, "concurrent_policy", concurrent_policy),
             jitter=jitter,
         )
-        return lint(subject, around)
+        return lint(subject, context)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Schedule) and self._identity() == other._identity()

@@ -11,12 +11,12 @@ from datetime import timedelta
 
 from evertick.domain.schedule.budget import bounded, spend
 from evertick.domain.schedule.cron import Cron, times_of_day
-from evertick.domain.schedule.day_times import distances, times_within
 from evertick.domain.schedule.instants import DAY_S, first_day
 from evertick.domain.schedule.interval import Every, EveryMonths
-from evertick.domain.schedule.pattern import LOOK_UP_STEPS, PASSING_DATES, WallPattern
-from evertick.domain.schedule.rrule_spec import RRule
-from evertick.domain.schedule.rrule_text import PERIOD_S, Freq
+from evertick.domain.schedule.patterns.times import distances, times_within
+from evertick.domain.schedule.patterns.wall import LOOK_UP_STEPS, PASSING_DATES, WallPattern
+from evertick.domain.schedule.rrule.spec import RRule
+from evertick.domain.schedule.rrule.text import PERIOD_S, Freq
 from evertick.domain.schedule.spec import Manual, Once, Soon, Spec, pattern_of
 
 _FROM_WALL = first_day(2027) * DAY_S  # a common year, and a leap year after it

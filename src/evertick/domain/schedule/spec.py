@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from evertick.domain.policies import DstGap, DstOverlap
-from evertick.domain.schedule import rrule
 from evertick.domain.schedule.cron import Cron
 from evertick.domain.schedule.interval import Every, EveryMonths
-from evertick.domain.schedule.pattern import WallPattern
-from evertick.domain.schedule.rrule_spec import RRule
+from evertick.domain.schedule.patterns.wall import WallPattern
+from evertick.domain.schedule.rrule import ticks as rrule
+from evertick.domain.schedule.rrule.spec import RRule
 from evertick.domain.schedule.ticks import ListTicks, NoTicks, Ticks
 from evertick.domain.schedule.zone import Zone
 from evertick.domain.schedule.zoned import ZonedTicks

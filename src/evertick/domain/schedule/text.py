@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from evertick.domain.errors import InvalidSchedule
 from evertick.domain.policies import DstGap, DstOverlap
-from evertick.domain.schedule import cron, interval, rrule_spec, rrule_text
-from evertick.domain.schedule.duration import MAX_US, parse_words
-from evertick.domain.schedule.instant_text import instant_us, read_instant
+from evertick.domain.schedule import cron, interval
 from evertick.domain.schedule.instants import DAY_S, SECOND_US
-from evertick.domain.schedule.rrule_spec import Anchor
+from evertick.domain.schedule.literals import MAX_US, instant_us, parse_words, read_instant
+from evertick.domain.schedule.rrule import spec as rrule_spec, text as rrule_text
+from evertick.domain.schedule.rrule.spec import Anchor
 from evertick.domain.schedule.spec import Manual, Once, Soon, Spec
 from evertick.domain.schedule.zone import Zone
 

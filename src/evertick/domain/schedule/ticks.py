@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from evertick.domain.schedule.budget import bounded, spend
 from evertick.domain.schedule.instants import END_S, FIRST_S, SECOND_US
-from evertick.domain.schedule.pattern import LONGEST_REMOVED_S, LOOK_UP_STEPS, PASSING_DATES, ListPattern
+from evertick.domain.schedule.patterns.wall import LONGEST_REMOVED_S, LOOK_UP_STEPS, PASSING_DATES, ListPattern
 
 FIRST_US, END_US = FIRST_S * SECOND_US, END_S * SECOND_US
 _LONGEST_REMOVED_US = LONGEST_REMOVED_S * SECOND_US

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule.budget import bounded, spend
 from evertick.domain.schedule.instants import END_S, FIRST_S, SECOND_US
-from evertick.domain.schedule.pattern import WallPattern
+from evertick.domain.schedule.patterns.wall import WallPattern
 from evertick.domain.schedule.ticks import LostTicks
 from evertick.domain.schedule.zone import Stretch, Zone
 

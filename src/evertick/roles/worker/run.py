@@ -10,7 +10,7 @@ import msgspec
 
 from evertick import tzdb
 from evertick.domain.errors import EvertickError
-from evertick.domain.idempotency import DEFAULT_TEMPLATE, Subject, parse_template, render
+from evertick.domain.idempotency import DEFAULT_TEMPLATE, KeySubject, parse_template, render
 from evertick.domain.ids import Prefix, format_id, format_run_id, format_token
 from evertick.domain.schedule.instants import to_us
 from evertick.store.lanes import Leased
@@ -93,7 +93,7 @@ class Run:
         """Equal in all attempts of the run, and in a replay of it: who has seen it before need not act again."""
         leased = self._leased
         template = _template(leased.key_template or DEFAULT_TEMPLATE)
-        subject = Subject(self.job_id, leased.name, tzdb.load(leased.timezone))
+        subject = KeySubject(self.job_id, leased.name, tzdb.load(leased.timezone))
         return render(template, subject, leased.replays_at or leased.fire_at)
 
     @property

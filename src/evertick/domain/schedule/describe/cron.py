@@ -1,8 +1,8 @@
 """A cron rule in English."""
 
 from evertick.domain.schedule.cron import Cron
-from evertick.domain.schedule.describe_times import TimesOfDay, times_phrase
-from evertick.domain.schedule.english import MONTHS, WEEKDAYS, listed, months, ordinal, position, spans
+from evertick.domain.schedule.describe.english import MONTHS, WEEKDAYS, listed, months, ordinal, position, spans
+from evertick.domain.schedule.describe.times import TimesOfDay, times_phrase
 
 _THE_DAYS = [f"the {ordinal(number)}" for number in range(32)]
 _LAST_DAYS = {"L": "the last day", "LW": "the last working day"}

@@ -4,9 +4,8 @@ from datetime import datetime
 from typing import assert_never
 
 from evertick.domain.schedule.cron import Cron
-from evertick.domain.schedule.describe_cron import cron_phrase, cron_times, names_days
-from evertick.domain.schedule.describe_rrule import rrule_phrase
-from evertick.domain.schedule.english import (
+from evertick.domain.schedule.describe.cron import cron_phrase, cron_times, names_days
+from evertick.domain.schedule.describe.english import (
     counted,
     every,
     in_zone,
@@ -16,9 +15,10 @@ from evertick.domain.schedule.english import (
     sentence,
     wall_moment,
 )
+from evertick.domain.schedule.describe.rrule import rrule_phrase
 from evertick.domain.schedule.instants import SECOND_US, from_us, from_wall
 from evertick.domain.schedule.interval import Every, EveryMonths
-from evertick.domain.schedule.rrule_spec import RRule
+from evertick.domain.schedule.rrule.spec import RRule
 from evertick.domain.schedule.spec import Manual, Once, Soon, Spec
 from evertick.domain.schedule.zone import Zone
 

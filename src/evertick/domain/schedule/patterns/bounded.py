@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from evertick.domain.schedule.budget import kept_work, note_paid, spend, spend_up_to
 from evertick.domain.schedule.instants import DAY_S, first_day, from_day
-from evertick.domain.schedule.pattern import (
+from evertick.domain.schedule.patterns.wall import (
     LONGEST_REMOVED_S,
     LOOK_UP_STEPS,
     PASSING_DATES,

@@ -6,10 +6,10 @@ from array import array
 from collections.abc import Iterable, Sequence
 from itertools import compress
 
-from evertick.domain.schedule.day_times import SameTimes, Times, mask, spread, times_within
 from evertick.domain.schedule.instants import DAY_S
-from evertick.domain.schedule.rrule_spec import ALL_WEEKDAYS, RRule
-from evertick.domain.schedule.rrule_text import PERIOD_S, Freq
+from evertick.domain.schedule.patterns.times import SameTimes, Times, mask, spread, times_within
+from evertick.domain.schedule.rrule.spec import ALL_WEEKDAYS, RRule
+from evertick.domain.schedule.rrule.text import PERIOD_S, Freq
 
 _KEPT_DAYS = 16
 _LOOKED_AT_PER_STEP = 256

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from evertick.domain.schedule.budget import spend_up_to
-from evertick.domain.schedule.day_pattern import Days
 from evertick.domain.schedule.instants import DAY_S, LIKE_YEARS, first_day, from_day
-from evertick.domain.schedule.rrule_days import KEPT_YEARS, PASSING_PERIODS, period_number
-from evertick.domain.schedule.rrule_spec import RRule
-from evertick.domain.schedule.rrule_text import PERIOD_S, Freq
-from evertick.domain.schedule.rrule_times import choose
+from evertick.domain.schedule.patterns.days import Days
+from evertick.domain.schedule.rrule.days import KEPT_YEARS, PASSING_PERIODS, period_number
+from evertick.domain.schedule.rrule.spec import RRule
+from evertick.domain.schedule.rrule.text import PERIOD_S, Freq
+from evertick.domain.schedule.rrule.times import choose
 
 
 def _most_days(rule: RRule) -> int:

@@ -9,16 +9,16 @@ from DTSTART.
 from dataclasses import replace
 
 from evertick.domain.policies import DstGap, DstOverlap
-from evertick.domain.schedule.bounded_pattern import AmendedPattern, CountedPattern, WithinPattern
-from evertick.domain.schedule.day_pattern import GIVE_UP_YEARS, DayPattern
-from evertick.domain.schedule.day_times import SameTimes, Times
 from evertick.domain.schedule.instants import DAY_S, SECOND_US
-from evertick.domain.schedule.pattern import ListPattern, StepPattern, WallPattern, is_in
-from evertick.domain.schedule.rrule_days import aligned_days, aligned_years
-from evertick.domain.schedule.rrule_positions import ChosenPositions
-from evertick.domain.schedule.rrule_spec import RRule
-from evertick.domain.schedule.rrule_text import PERIOD_S, Freq
-from evertick.domain.schedule.rrule_times import offsets, same_times, stepped_times, steps_freely
+from evertick.domain.schedule.patterns.bounded import AmendedPattern, CountedPattern, WithinPattern
+from evertick.domain.schedule.patterns.days import GIVE_UP_YEARS, DayPattern
+from evertick.domain.schedule.patterns.times import SameTimes, Times
+from evertick.domain.schedule.patterns.wall import ListPattern, StepPattern, WallPattern, is_in
+from evertick.domain.schedule.rrule.days import aligned_days, aligned_years
+from evertick.domain.schedule.rrule.positions import ChosenPositions
+from evertick.domain.schedule.rrule.spec import RRule
+from evertick.domain.schedule.rrule.text import PERIOD_S, Freq
+from evertick.domain.schedule.rrule.times import offsets, same_times, stepped_times, steps_freely
 from evertick.domain.schedule.ticks import ExceptTicks, JoinedTicks, ListTicks, Ticks, WithinTicks
 from evertick.domain.schedule.zone import Zone
 from evertick.domain.schedule.zoned import ZonedTicks

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from evertick.domain.schedule.instants import DAY_S, from_wall
-from evertick.domain.schedule.rrule_text import Freq, Parts
+from evertick.domain.schedule.rrule.text import Freq, Parts
 
 ALL_WEEKDAYS = tuple((0, day) for day in range(7))
 

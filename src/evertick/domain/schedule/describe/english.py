@@ -4,8 +4,8 @@ import itertools
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timedelta
 
-from evertick.domain.schedule.duration import to_words
 from evertick.domain.schedule.instants import SECOND_US, from_wall
+from evertick.domain.schedule.literals import to_words
 from evertick.domain.schedule.zone import Zone
 
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")

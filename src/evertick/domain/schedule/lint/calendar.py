@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator, Sequence
 
 from evertick.domain.schedule.cron import Cron
-from evertick.domain.schedule.describe_cron import days_of_month, days_of_week
-from evertick.domain.schedule.english import day, months, ordinal
-from evertick.domain.schedule.finding import Finding, Severity
+from evertick.domain.schedule.describe.cron import days_of_month, days_of_week
+from evertick.domain.schedule.describe.english import day, months, ordinal
 from evertick.domain.schedule.instants import from_wall
-from evertick.domain.schedule.rrule_spec import RRule
+from evertick.domain.schedule.lint.findings import Finding, Severity
+from evertick.domain.schedule.rrule.spec import RRule
 from evertick.domain.schedule.spec import Spec
 from evertick.domain.schedule.text import split_zone
 

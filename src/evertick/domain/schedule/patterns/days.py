@@ -5,8 +5,8 @@ from calendar import isleap
 from collections.abc import Callable, Sequence
 
 from evertick.domain.schedule.budget import spend
-from evertick.domain.schedule.day_times import Times, place
 from evertick.domain.schedule.instants import DAY_S, FIRST_YEAR, LAST_YEAR, first_day, from_day
+from evertick.domain.schedule.patterns.times import Times, place
 
 Days = Callable[[int], Sequence[int]]
 """The days of a year that match, ascending; its first day is 0."""

@@ -1,10 +1,21 @@
-"""Lengths of time as people write them (`5m`, `1h30m`, `2 days`) and as ISO 8601 does (`PT1H`, `P1M`)."""
+"""Reads the parts of a schedule's text that several forms share: lengths of time and instants.
+
+A length is written as people do (`5m`, `1h30m`, `2 days`) or as ISO 8601 does (`PT1H`, `P1M`). An ISO 8601 instant with
+an offset is one, without it is a wall time in the job's zone.
+"""
 
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from fractions import Fraction
 
-from evertick.domain.schedule.instants import SECOND_US
+from evertick.domain.errors import InvalidSchedule
+from evertick.domain.policies import DstGap, DstOverlap
+from evertick.domain.schedule.instants import FIRST_YEAR, LAST_YEAR, SECOND_US, to_us, to_wall
+from evertick.domain.schedule.patterns.wall import ListPattern
+from evertick.domain.schedule.ticks import FIRST_US
+from evertick.domain.schedule.zone import Zone
+from evertick.domain.schedule.zoned import ZonedTicks
 
 _UNITS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _TERM = re.compile(
@@ -66,3 +77,26 @@ def to_words(us: int) -> str:
         seconds = f"{rest / SECOND_US:g}"
         words.append(f"{seconds} second{'s' * (seconds != '1')}")
     return " ".join(words)
+
+
+def read_instant(text: str) -> datetime | None:
+    """The date and time that the text says, None if it says none. A date alone says no time."""
+    body = text.strip().upper()
+    try:
+        return datetime.fromisoformat(body) if "T" in body or " " in body else None
+    except ValueError:
+        return None
+
+
+def instant_us(at: datetime, zone: Zone, gap: DstGap, overlap: DstOverlap) -> int:
+    """The instant in microseconds. Once means once: of a time that comes twice, `both` is the first."""
+    if not FIRST_YEAR <= at.year <= LAST_YEAR:
+        raise InvalidSchedule("schedule", f"{at.isoformat()} is outside of the years {FIRST_YEAR} to {LAST_YEAR}")
+    if at.tzinfo is not None:
+        return to_us(at)
+    overlap = DstOverlap.SECOND if overlap is DstOverlap.SECOND else DstOverlap.FIRST
+    found = ZonedTicks(ListPattern([to_wall(at)]), zone, gap, overlap).next(FIRST_US)
+    if found is None:
+        reason = f"never fires: {at.isoformat()} does not exist in {zone.name}, the clocks jump over it"
+        raise InvalidSchedule("schedule", reason)
+    return found + at.microsecond

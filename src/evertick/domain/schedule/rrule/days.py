@@ -10,10 +10,10 @@ from datetime import date, datetime
 from dateutil import rrule as dateutil_rrule
 
 from evertick.domain.schedule.budget import spend, spend_up_to
-from evertick.domain.schedule.day_pattern import ALL_YEARS, Days, every_day_of
 from evertick.domain.schedule.instants import DAY_S, FIRST_YEAR, LAST_YEAR, LIKE_YEARS, first_day, from_day, to_day
-from evertick.domain.schedule.rrule_spec import ALL_WEEKDAYS, RRule
-from evertick.domain.schedule.rrule_text import PERIOD_S, Freq
+from evertick.domain.schedule.patterns.days import ALL_YEARS, Days, every_day_of
+from evertick.domain.schedule.rrule.spec import ALL_WEEKDAYS, RRule
+from evertick.domain.schedule.rrule.text import PERIOD_S, Freq
 
 KEPT_YEARS = 4
 """Years whose days are kept for each rule with an INTERVAL. A scheduler at work asks about this year and the next."""

@@ -5,22 +5,19 @@ A finding never stops a job; what cannot work at all is refused by the schedule 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from evertick import tzdb
-from evertick.domain.policies import ConcurrentPolicy, DstGap, DstOverlap, MissedWindow
-from evertick.domain.schedule.english import in_zone, length, local, moment
-from evertick.domain.schedule.finding import Finding, Severity
+from evertick.domain.policies import ConcurrentPolicy, MissedWindow
+from evertick.domain.schedule.describe.english import in_zone, length, local, moment
 from evertick.domain.schedule.instants import DAY_S, SECOND_US, first_day, from_us, to_us
-from evertick.domain.schedule.lint_calendar import calendar_findings
-from evertick.domain.schedule.lint_dst import DstView, dst_findings
+from evertick.domain.schedule.lint.calendar import calendar_findings
+from evertick.domain.schedule.lint.dst import DstView, dst_findings
+from evertick.domain.schedule.lint.findings import Finding, LintContext, LintSubject, Severity
 from evertick.domain.schedule.spacing import shortest_interval
 from evertick.domain.schedule.spec import Manual, Spec
-from evertick.domain.schedule.ticks import END_US, FIRST_US, Ticks
+from evertick.domain.schedule.ticks import END_US, FIRST_US
 from evertick.domain.schedule.zone import Zone
-
-__all__ = ["Circumstances", "Finding", "Severity", "Subject", "lint"]
 
 _LOOK_AHEAD_US = 5 * 366 * DAY_S * SECOND_US
 _RELEASE_US = first_day(int(tzdb.VERSION[:4])) * DAY_S * SECOND_US
@@ -31,44 +28,19 @@ _BESIDE_POLICY = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """The schedule that is looked at, in its parts."""
-
-    text: str
-    spec: Spec
-    zone: Zone
-    dst_gap: DstGap
-    dst_overlap: DstOverlap
-    window_us: tuple[int | None, int | None]
-    ticks: Ticks
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Circumstances:
-    """What else is known about the job; what is None is not judged."""
-
-    after: datetime | None = None
-    missed_window: MissedWindow | None = None
-    misfire_grace: timedelta | None = None
-    timeout: timedelta | None = None
-    concurrent_policy: ConcurrentPolicy | None = None
-    jitter: timedelta | None = None
-
-
-def lint(subject: Subject, around: Circumstances) -> list[Finding]:
+def lint(subject: LintSubject, context: LintContext) -> list[Finding]:
     """Everything that looks wrong, the worst first."""
     found = [
-        *_never_fires(subject, around.after),
-        *calendar_findings(subject.text, subject.spec, spread=bool(around.jitter)),
-        *dst_findings(_dst_view(subject, around.after)),
-        *_policies_against_interval(subject.spec, around),
+        *_never_fires(subject, context.after),
+        *calendar_findings(subject.text, subject.spec, spread=bool(context.jitter)),
+        *dst_findings(_dst_view(subject, context.after)),
+        *_policies_against_interval(subject.spec, context),
     ]
     order = list(Severity)
     return sorted(found, key=lambda finding: order.index(finding.severity))
 
 
-def _never_fires(subject: Subject, after: datetime | None) -> Iterator[Finding]:
+def _never_fires(subject: LintSubject, after: datetime | None) -> Iterator[Finding]:
     if after is None or isinstance(subject.spec, Manual):
         return
     after_us = to_us(after)
@@ -85,7 +57,7 @@ def _when(at_us: int, zone: Zone) -> str:
     return in_zone(moment(local(from_us(at_us), zone)), zone)
 
 
-def _dst_view(subject: Subject, after: datetime | None) -> DstView:
+def _dst_view(subject: LintSubject, after: datetime | None) -> DstView:
     start, end = subject.window_us
     low = max(_RELEASE_US if after is None else to_us(after), FIRST_US if start is None else start)
     high = min(low + _LOOK_AHEAD_US, END_US if end is None else end + 1)
@@ -94,19 +66,19 @@ def _dst_view(subject: Subject, after: datetime | None) -> DstView:
     )
 
 
-def _policies_against_interval(spec: Spec, around: Circumstances) -> Iterator[Finding]:
+def _policies_against_interval(spec: Spec, context: LintContext) -> Iterator[Finding]:
     shortest = shortest_interval(spec)
     if shortest is None:
         return
-    grace, timeout = around.misfire_grace, around.timeout
+    grace, timeout = context.misfire_grace, context.timeout
     if grace is not None and grace > shortest:
-        beside = "" if around.missed_window is None else _BESIDE_POLICY[around.missed_window]
+        beside = "" if context.missed_window is None else _BESIDE_POLICY[context.missed_window]
         message = (
             f"the misfire grace of {length(grace)} is longer than the {length(shortest)} between ticks: "
             f"after an outage up to {-(-grace // shortest)} late ticks run in a row{beside}"
         )
         yield Finding("grace_longer_than_interval", Severity.WARNING, message)
-    if timeout is not None and timeout > shortest and around.concurrent_policy == ConcurrentPolicy.ALLOW:
+    if timeout is not None and timeout > shortest and context.concurrent_policy == ConcurrentPolicy.ALLOW:
         message = (
             f"a run may take {length(timeout)}, longer than the {length(shortest)} between ticks: "
             f"with ALLOW up to {-(-timeout // shortest)} runs are under way at once, as far as max_concurrent lets them"

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from evertick.domain.schedule.describe_times import hours_phrase, numbered, times_phrase
-from evertick.domain.schedule.english import (
+from evertick.domain.schedule.describe.english import (
     MONTHS,
     WEEKDAYS,
     counted,
@@ -16,9 +15,10 @@ from evertick.domain.schedule.english import (
     spans,
     wall_moment,
 )
+from evertick.domain.schedule.describe.times import hours_phrase, numbered, times_phrase
 from evertick.domain.schedule.instants import from_us
-from evertick.domain.schedule.rrule_spec import ALL_WEEKDAYS, RRule
-from evertick.domain.schedule.rrule_text import Freq
+from evertick.domain.schedule.rrule.spec import ALL_WEEKDAYS, RRule
+from evertick.domain.schedule.rrule.text import Freq
 from evertick.domain.schedule.zone import Zone
 
 _PERIODS = ("year", "month", "week", "day", "hour", "minute", "second")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from evertick.domain.schedule.cron import times_of_day
-from evertick.domain.schedule.english import clock, every, listed, runs, spans
+from evertick.domain.schedule.describe.english import clock, every, listed, runs, spans
 from evertick.domain.schedule.instants import DAY_S, SECOND_US
 
 _MAX_LISTED = 8

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule.budget import bounded
-from evertick.domain.schedule.english import clock, day, length
-from evertick.domain.schedule.finding import Finding, Severity
+from evertick.domain.schedule.describe.english import clock, day, length
 from evertick.domain.schedule.instants import DAY_S, SECOND_US, from_wall
-from evertick.domain.schedule.pattern import WallPattern
-from evertick.domain.schedule.rrule_spec import RRule
+from evertick.domain.schedule.lint.findings import Finding, Severity
+from evertick.domain.schedule.patterns.wall import WallPattern
+from evertick.domain.schedule.rrule.spec import RRule
 from evertick.domain.schedule.spec import Spec, fixed_times
 from evertick.domain.schedule.zone import Stretch, Zone
 from evertick.domain.schedule.zoned import CORRECTION_S

@@ -1,0 +1,1 @@
+"""A schedule in one English sentence."""

@@ -1,0 +1,1 @@
+"""What in a schedule is probably not meant, found before it fires."""
