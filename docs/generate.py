@@ -1,15 +1,105 @@
-"""Writes the pages that are generated from code. Run it after a change there: `python docs/generate.py`."""  # noqa: INP001  (a script beside the pages, not a package)
+"""Writes the pages that are generated from code. Run it after a change there: `python docs/generate.py`.
 
+With `--check` it writes nothing, and fails if a page is stale.
+"""  # noqa: INP001  (a script beside the pages, not a package)
+
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 
-from evertick.domain import states_page
+from evertick.domain.states import GapReason, OpenAttempt, Outcome, RunReason, RunStatus, StateWord, gap_status
 
-PAGES = {"states.md": states_page.page}
+DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS.parent / "tests"))
+
+from state_model import ATTEMPT_TRANSITIONS, RUN_TRANSITIONS, Event  # noqa: E402 - from beside the tests
+
+_INTRO = """\
+# The states of runs and attempts
+
+<!-- Generated from domain/states.py and tests/state_model.py: edit there, then run `python docs/generate.py`. -->
+
+A **run** is one occurrence of a job. It is tried in **attempts**, each of which ends in exactly one outcome.
+The worker's result, the reaper's `lost` and a user's `cancelled` may race for it: the first one recorded
+counts, the others change nothing. What no arrow below shows cannot happen."""
+
+_RUN_NOTES = """\
+- `pending` covers every wait that costs no attempt: for the first fire, behind another run, after a deferral,
+  or in a lane for a free worker. A retry is `retrying` until its time comes, then `pending` like the rest.
+- A cancel ends a run in any unfinished state, at once. A worker that is still busy hears of it with its next
+  heartbeat; what it reports afterwards is stale.
+- A replay leaves the finished run as it is, and removes its dead letter if it has one. The repetition is a
+  new run with a fire time of its own, reason `replay` and attempts numbered from 1 again. So history is never
+  rewritten, and no tick is counted twice."""
+
+_ATTEMPT_NOTES = """\
+- `failed`, `timed_out` and `lost` use up an attempt: the run retries or is given up, in the same statement.
+- `deferred` uses up nothing: the same attempt number comes again, as a new row with a larger fencing token.
+- `put_back` uses up nothing and leaves nothing behind: the same row waits to be leased again, under the same token.
+- A cancelled attempt that was never leased stays in its lane; a lease passes over it."""
+
+
+def _mermaid(transitions: Iterable[tuple[tuple[str | None, str], str]]) -> str:
+    """A `stateDiagram-v2` with one arrow per pair of states, labelled with the events that take it."""
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for (source, event), target in transitions:
+        arrows.setdefault((source or "[*]", target), []).append(event)
+    lines = [f"    {source} --> {target}: {', '.join(events)}" for (source, target), events in arrows.items()]
+    sources = {source for source, _ in arrows}
+    finals = dict.fromkeys(target for _, target in arrows if target not in sources)
+    return "\n".join(["stateDiagram-v2", *lines, *(f"    {final} --> [*]" for final in finals)])
+
+
+def states_page() -> str:
+    """The whole of `docs/states.md`."""
+    parts = [
+        _INTRO,
+        "## Runs",
+        _diagram(RUN_TRANSITIONS.items()),
+        _table("status", RunStatus),
+        _RUN_NOTES,
+        "Why a run exists:",
+        _table("reason", RunReason),
+        "## Attempts",
+        _diagram(ATTEMPT_TRANSITIONS.items()),
+        _table("state", [*OpenAttempt, *Outcome]),
+        _ATTEMPT_NOTES,
+        "## Events",
+        _table("event", Event, set_by="caused by"),
+        "## Gaps",
+        "Ticks that did not run stand in the list of runs as a gap:",
+        _gaps(),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _diagram(transitions: Iterable[tuple[tuple[str | None, str], str]]) -> str:
+    return f"```mermaid\n{_mermaid(transitions)}\n```"
+
+
+def _table(head: str, words: Iterable[StateWord], set_by: str = "set by") -> str:
+    rows = [f"| `{word}` | {word.set_by} | {word.meaning} |" for word in words]
+    return "\n".join([f"| {head} | {set_by} | means |", "|---|---|---|", *rows])
+
+
+def _gaps() -> str:
+    rows = [f"| `{reason}` | `{gap_status(reason)}` | {reason.meaning} |" for reason in GapReason]
+    return "\n".join(["| reason | status | means |", "|---|---|---|", *rows])
+
+
+PAGES = {"states.md": states_page}
 
 
 def main() -> None:
-    for name, page in PAGES.items():
-        (Path(__file__).parent / name).write_text(page(), encoding="utf-8", newline="\n")
+    stale = [name for name, page in PAGES.items() if _read(name) != page()]
+    if "--check" in sys.argv:
+        sys.exit(f"stale: {', '.join(stale)}: run `python docs/generate.py`" if stale else 0)
+    for name in stale:
+        (DOCS / name).write_text(PAGES[name](), encoding="utf-8", newline="\n")
+
+
+def _read(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
 
 
 if __name__ == "__main__":

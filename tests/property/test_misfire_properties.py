@@ -6,11 +6,12 @@ from itertools import pairwise
 from hypothesis import given, settings, strategies as st
 
 from evertick import Schedule
-from evertick.domain.misfire import ON_TIME_US, Gap, Plan, plan
+from evertick.domain.misfire import ON_TIME_US, Gap, plan
 from evertick.domain.policies import DstGap, MissedWindow
 from evertick.domain.rule import Policies, Rule, rule_of
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import GapReason, RunReason
+from planning import planned_until_caught_up
 
 TEXTS = [
     "* * * * *",
@@ -64,37 +65,15 @@ def test_every_due_tick_gets_exactly_the_fate_that_walking_gives_it(
     if fire_us is None:
         return
     now_us = fire_us + outage
-    planned = plan(rule, fire_us, now_us, most_fires=10_000)
+    plans = planned_until_caught_up(rule, fire_us, now_us)
     fate = walked(rule, fire_us, now_us)
-    assert {fire.fire_us: fire.reason.value for fire in planned.fires} == {
+    assert {each.fire.fire_us: each.fire.reason.value for each in plans if each.fire} == {
         at: kind for at, kind in fate.items() if kind != "missed"
     }
     missed = sorted(at for at, kind in fate.items() if kind == "missed")
-    gaps = [gap for gap in planned.gaps if gap.reason is GapReason.MISSED]
+    gaps = [gap for each in plans for gap in each.gaps if gap.reason is GapReason.MISSED]
     assert gaps == ([Gap(missed[0], missed[-1], len(missed), GapReason.MISSED)] if missed else [])
-    assert planned.next_us == rule.ticks().next(now_us)
-
-
-@settings(deadline=None, max_examples=200)
-@given(schedules, policies, st.integers(0, SPAN), st.integers(0, SPAN), st.integers(1, 20))
-def test_a_full_plan_repeated_until_caught_up_accounts_for_the_same_ticks(
-    schedule: Schedule, chosen: Policies, start: int, outage: int, most_fires: int
-) -> None:
-    rule = rule_of(schedule, chosen)
-    fire_us = rule.ticks().next(FROM + start)
-    if fire_us is None:
-        return
-    now_us = fire_us + outage
-    at_once, in_parts = plan(rule, fire_us, now_us, most_fires=10_000), []
-    next_us: int | None = fire_us
-    while next_us is not None and next_us <= now_us:
-        in_parts.append(plan(rule, next_us, now_us, most_fires=most_fires))
-        next_us = in_parts[-1].next_us
-    if rule.missed_window is MissedWindow.RUN_ALL:
-        # The newest `max_missed` are the same however often the question is asked.
-        assert [fire.fire_us for part in in_parts for fire in part.fires] == [f.fire_us for f in at_once.fires]
-    assert accounted(in_parts) == accounted([at_once])
-    assert all(len(part.fires) <= most_fires for part in in_parts)
+    assert plans[-1].next_us == rule.ticks().next(now_us)
 
 
 @settings(deadline=None, max_examples=200)
@@ -114,10 +93,6 @@ def test_times_that_the_clocks_swallow_are_each_in_one_gap_of_the_plans_along_th
         assert swallowed == sum(lost.ticks for lost in rule.ticks().lost(first_us + 1, end_us + 1))
 
 
-def accounted(plans: list[Plan]) -> int:
-    return sum(len(p.fires) + sum(g.count for g in p.gaps if g.reason is GapReason.MISSED) for p in plans)
-
-
 @settings(deadline=None, max_examples=200)
 @given(schedules, policies, st.integers(0, SPAN), st.integers(0, SPAN))
 def test_fires_are_in_order_and_catch_up_comes_before_what_is_within_grace(
@@ -127,7 +102,7 @@ def test_fires_are_in_order_and_catch_up_comes_before_what_is_within_grace(
     fire_us = rule.ticks().next(FROM + start)
     if fire_us is None:
         return
-    fires = plan(rule, fire_us, fire_us + outage).fires
+    fires = [each.fire for each in planned_until_caught_up(rule, fire_us, fire_us + outage) if each.fire]
     assert all(a.fire_us < b.fire_us for a, b in pairwise(fires))
     order = [RunReason.CATCH_UP, RunReason.LATE, RunReason.TICK]
     assert [order.index(f.reason) for f in fires] == sorted(order.index(f.reason) for f in fires)

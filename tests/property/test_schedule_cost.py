@@ -17,7 +17,7 @@ from evertick.domain.misfire import plan
 from evertick.domain.policies import MissedWindow
 from evertick.domain.rule import Policies, _make_ticks, rule_of
 from evertick.domain.schedule.acceptance import check_new
-from evertick.domain.schedule.budget import ACCEPTED_STEPS, PLAN_STEPS, SEARCH_STEPS, at_most
+from evertick.domain.schedule.budget import ACCEPTED_STEPS, PLAN_STEPS, SEARCH_STEPS, at_most, finished
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.schedule.preview import preview
 from evertick.domain.schedule.zone import Zone
@@ -346,7 +346,7 @@ def _sparse_recurrences(draw: st.DrawFn) -> str:
     rule = f"DTSTART:{compact(start)}\nRRULE:FREQ=SECONDLY;INTERVAL={interval}{limits}"
     first, count = draw(st.integers(0, 10)), draw(st.integers(0, 10))
     try:
-        removed = Schedule(rule).upcoming_cheaply(NOW, first + count)[first:] if count else []
+        removed = finished(Schedule(rule).upcoming_in_steps(NOW, first + count))[first:] if count else []
     except InvalidSchedule:
         reject()
     return f"{rule}\nEXDATE:{','.join(map(compact, removed))}" if removed else rule
@@ -376,7 +376,7 @@ def questions(schedule: Schedule, asked: Asked) -> dict[str, tuple[int, Callable
         "count": (SEARCH_STEPS, lambda: ticks.count(from_us, at_us)),
         "lost": (SEARCH_STEPS, lambda: ticks.lost(at_us, (ticks.next(at_us) or at_us) + 1)),
         "shortest": (SEARCH_STEPS, schedule.shortest_interval),
-        "plan": (PLAN_STEPS, lambda: None if fire_us is None else plan(rule, fire_us, at_us, most_fires=1)),
+        "plan": (PLAN_STEPS, lambda: None if fire_us is None else plan(rule, fire_us, at_us)),
     }
 
 
@@ -391,7 +391,7 @@ def costliest(text: str, zone: str, gap: str, overlap: str, asked: Asked) -> Non
         note(f"{name}: {steps} of {budget} steps")
         assert steps <= budget, name
         target(steps, label=name)
-    assert schedule.upcoming_cheaply(NOW, 20), "it may end early, but not before the first"
+    assert finished(schedule.upcoming_in_steps(NOW, 20)), "it may end early, but not before the first"
 
 
 ANY_TEXT = st.one_of(_hostile_recurrences(), _hostile_crons(), _swallowed_recurrences(), _sparse_recurrences(), texts)

@@ -7,12 +7,11 @@ from hypothesis import given, strategies as st
 from evertick.domain.states import (
     FINAL_RUNS,
     AttemptStatus,
-    Event,
     Outcome,
     RunStatus,
     run_status,
 )
-from transitions import Refused, advance_attempt, advance_run
+from state_model import Event, Refused, advance_attempt, advance_run
 
 FAILURES = {Event.FAIL, Event.TIME_OUT, Event.REAP}
 

@@ -38,9 +38,9 @@ def only_plan(entry: Entry, rules: Mapping[int, Rule], now_at: datetime = AT) ->
 def test_jobs_that_fire_alike_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
 
-    def counted(rule: Rule, fire_us: int, now_us: int, *, jitter_us: int, most_fires: int) -> Plan:
+    def counted(rule: Rule, fire_us: int, now_us: int, *, jitter_us: int) -> Plan:
         calls.append(fire_us)
-        return plan(rule, fire_us, now_us, jitter_us=jitter_us, most_fires=most_fires)
+        return plan(rule, fire_us, now_us, jitter_us=jitter_us)
 
     monkeypatch.setattr(planning, "plan", counted)
     entries = [entry(number, rule_id=1 + number % 2) for number in range(1, 1001)]

@@ -5,11 +5,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from evertick import Schedule
-from evertick.domain.misfire import Fire, Gap, Plan, plan, settle_missed, wait_us
+from evertick.domain.misfire import Fire, Gap, Plan, apply_missed_window, plan, wait_us
 from evertick.domain.policies import MissedWindow
 from evertick.domain.rule import Policies, Rule, rule_of
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.domain.states import GapReason, RunReason
+from planning import planned_until_caught_up
 
 NINE = to_us(datetime(2026, 6, 1, 9, tzinfo=UTC))
 SECOND, MINUTE, HOUR = 1_000_000, 60_000_000, 3_600_000_000
@@ -21,28 +22,28 @@ def minutely(policy: str, *, max_missed: int = 100, grace: timedelta | None = No
 
 
 def test_a_tick_fires_on_time_and_the_timer_moves_to_the_next() -> None:
-    assert plan(minutely("SKIP"), NINE, NINE + 10_000) == Plan((Fire(NINE, RunReason.TICK),), (), NINE + MINUTE)
+    assert plan(minutely("SKIP"), NINE, NINE + 10_000) == Plan(Fire(NINE, RunReason.TICK), (), NINE + MINUTE)
 
 
 def test_a_timer_that_is_not_due_stays_where_it_is() -> None:
-    assert plan(minutely("RUN_ALL"), NINE, NINE - 1) == Plan((), (), NINE)
+    assert plan(minutely("RUN_ALL"), NINE, NINE - 1) == Plan(None, (), NINE)
 
 
 @pytest.mark.parametrize("policy", list(MissedWindow))
 def test_a_tick_late_within_its_grace_runs_late_under_every_policy(policy: MissedWindow) -> None:
-    assert plan(minutely(policy), NINE, NINE + 30 * SECOND) == Plan((Fire(NINE, RunReason.LATE),), (), NINE + MINUTE)
+    assert plan(minutely(policy), NINE, NINE + 30 * SECOND) == Plan(Fire(NINE, RunReason.LATE), (), NINE + MINUTE)
 
 
 def test_lateness_of_the_machine_is_on_time_even_without_any_grace() -> None:
     rule = minutely("SKIP", grace=timedelta(0))
-    assert plan(rule, NINE, NINE + SECOND).fires == (Fire(NINE, RunReason.TICK),)
-    assert plan(rule, NINE, NINE + SECOND + 1).fires == ()
+    assert plan(rule, NINE, NINE + SECOND).fire == Fire(NINE, RunReason.TICK)
+    assert plan(rule, NINE, NINE + SECOND + 1).fire is None
 
 
 def test_skip_turns_a_three_hour_outage_into_one_gap_and_runs_what_is_within_grace() -> None:
     now = NINE + 3 * HOUR + 30 * SECOND
     assert plan(minutely("SKIP"), NINE, now) == Plan(
-        (Fire(NINE + 180 * MINUTE, RunReason.LATE),),
+        Fire(NINE + 180 * MINUTE, RunReason.LATE),
         (Gap(NINE, NINE + 179 * MINUTE, 180, GapReason.MISSED),),
         NINE + 181 * MINUTE,
     )
@@ -50,57 +51,58 @@ def test_skip_turns_a_three_hour_outage_into_one_gap_and_runs_what_is_within_gra
 
 def test_run_once_runs_the_newest_missed_tick_and_the_others_are_one_gap() -> None:
     now = NINE + 3 * HOUR + 30 * SECOND
-    assert plan(minutely("RUN_ONCE"), NINE, now) == Plan(
-        (Fire(NINE + 179 * MINUTE, RunReason.CATCH_UP), Fire(NINE + 180 * MINUTE, RunReason.LATE)),
+    caught_up = plan(minutely("RUN_ONCE"), NINE, now)
+    assert caught_up == Plan(
+        Fire(NINE + 179 * MINUTE, RunReason.CATCH_UP),
         (Gap(NINE, NINE + 178 * MINUTE, 179, GapReason.MISSED),),
-        NINE + 181 * MINUTE,
+        NINE + 180 * MINUTE,
     )
+    late = plan(minutely("RUN_ONCE"), NINE + 180 * MINUTE, now)
+    assert late == Plan(Fire(NINE + 180 * MINUTE, RunReason.LATE), (), NINE + 181 * MINUTE)
 
 
 def test_run_once_has_no_gap_when_one_tick_was_missed() -> None:
     rule = minutely("RUN_ONCE", text="0 * * * *", grace=timedelta(minutes=5))
-    assert plan(rule, NINE, NINE + 20 * MINUTE) == Plan((Fire(NINE, RunReason.CATCH_UP),), (), NINE + HOUR)
+    assert plan(rule, NINE, NINE + 20 * MINUTE) == Plan(Fire(NINE, RunReason.CATCH_UP), (), NINE + HOUR)
 
 
 def test_run_all_runs_the_newest_ticks_oldest_first_and_the_older_ones_are_one_gap() -> None:
-    planned = plan(minutely("RUN_ALL", max_missed=3), NINE, NINE + 10 * MINUTE + 30 * SECOND)
-    assert [(from_us(fire.fire_us).minute, fire.reason.value) for fire in planned.fires] == [
+    plans = planned_until_caught_up(minutely("RUN_ALL", max_missed=3), NINE, NINE + 10 * MINUTE + 30 * SECOND)
+    assert [(from_us(each.fire.fire_us).minute, each.fire.reason.value) for each in plans if each.fire] == [
         (7, "catch_up"),
         (8, "catch_up"),
         (9, "catch_up"),
         (10, "late"),
     ]
-    assert planned.gaps == (Gap(NINE, NINE + 6 * MINUTE, 7, GapReason.MISSED),)
+    assert [each.gaps for each in plans] == [(Gap(NINE, NINE + 6 * MINUTE, 7, GapReason.MISSED),), (), (), ()]
 
 
 def test_run_all_leaves_no_gap_when_all_fit() -> None:
-    planned = plan(minutely("RUN_ALL"), NINE, NINE + 10 * MINUTE + 30 * SECOND)
-    assert [fire.fire_us for fire in planned.fires] == [NINE + n * MINUTE for n in range(11)]
-    assert planned.gaps == ()
+    plans = planned_until_caught_up(minutely("RUN_ALL"), NINE, NINE + 10 * MINUTE + 30 * SECOND)
+    assert [each.fire.fire_us for each in plans if each.fire] == [NINE + n * MINUTE for n in range(11)]
+    assert not any(each.gaps for each in plans)
 
 
-def test_a_plan_that_is_full_leaves_the_timer_at_its_first_unhandled_tick() -> None:
-    planned = plan(minutely("RUN_ALL"), NINE, NINE + 10 * MINUTE + 30 * SECOND, most_fires=4)
-    assert len(planned.fires) == 4
-    assert planned.next_us == NINE + 4 * MINUTE
+def test_a_plan_leaves_the_timer_at_the_first_tick_that_it_does_not_handle() -> None:
+    assert plan(minutely("RUN_ALL"), NINE, NINE + 10 * MINUTE + 30 * SECOND).next_us == NINE + MINUTE
 
 
 @pytest.mark.parametrize("policy", ["RUN_ONCE", "RUN_ALL"])
 def test_a_one_off_that_is_late_beyond_grace_still_runs_once(policy: str) -> None:
     rule = minutely(policy, text="2026-06-01T09:00:00Z")
-    assert plan(rule, NINE, NINE + 48 * HOUR) == Plan((Fire(NINE, RunReason.CATCH_UP),), (), None)
+    assert plan(rule, NINE, NINE + 48 * HOUR) == Plan(Fire(NINE, RunReason.CATCH_UP), (), None)
 
 
 def test_a_one_off_that_is_late_beyond_grace_is_a_gap_under_skip() -> None:
     rule = minutely("SKIP", text="2026-06-01T09:00:00Z")
-    assert plan(rule, NINE, NINE + 48 * HOUR) == Plan((), (Gap(NINE, NINE, 1, GapReason.MISSED),), None)
+    assert plan(rule, NINE, NINE + 48 * HOUR) == Plan(None, (Gap(NINE, NINE, 1, GapReason.MISSED),), None)
 
 
 def test_jitter_makes_nothing_late() -> None:
     rule = minutely("SKIP", grace=timedelta(0))
     jitter = 45 * SECOND
-    assert plan(rule, NINE, NINE + jitter - 1, jitter_us=jitter).fires == ()
-    assert plan(rule, NINE, NINE + jitter, jitter_us=jitter).fires == (Fire(NINE, RunReason.TICK),)
+    assert plan(rule, NINE, NINE + jitter - 1, jitter_us=jitter).fire is None
+    assert plan(rule, NINE, NINE + jitter, jitter_us=jitter).fire == Fire(NINE, RunReason.TICK)
 
 
 def test_a_year_of_outage_of_a_job_by_the_second_is_counted_not_walked() -> None:
@@ -143,12 +145,12 @@ def test_a_timer_whose_tick_left_the_schedule_still_accounts_for_it() -> None:
     assert planned.gaps == (Gap(NINE + 30 * SECOND, NINE + 5 * MINUTE, 6, GapReason.MISSED),)
 
 
-def test_the_ticks_of_a_pause_are_settled_by_what_resume_asks_for() -> None:
+def test_what_resume_asks_for_decides_over_the_ticks_of_a_pause() -> None:
     ticks = minutely("SKIP").ticks()
     end = NINE + 5 * MINUTE
-    skipped = settle_missed(ticks, NINE, end, MissedWindow.SKIP, max_missed=100, reason=GapReason.PAUSED)
+    skipped = apply_missed_window(ticks, NINE, end, MissedWindow.SKIP, max_missed=100, reason=GapReason.PAUSED)
     assert skipped.gaps == (Gap(NINE, NINE + 4 * MINUTE, 5, GapReason.PAUSED),)
-    once = settle_missed(ticks, NINE, end, MissedWindow.RUN_ONCE, max_missed=100, reason=GapReason.PAUSED)
+    once = apply_missed_window(ticks, NINE, end, MissedWindow.RUN_ONCE, max_missed=100, reason=GapReason.PAUSED)
     assert once.fires == (Fire(NINE + 4 * MINUTE, RunReason.CATCH_UP),)
 
 

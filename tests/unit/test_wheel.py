@@ -97,7 +97,7 @@ def test_a_cancelled_key_never_leaves(ahead_us: int) -> None:
     wheel = wheel_with(NOON_US + ahead_us)
     assert wheel.cancel(0)
     assert not wheel.cancel(0)
-    assert 0 not in wheel
+    assert len(wheel) == 0
     assert wheel.next_due() is None
     assert wheel.advance(NOON_US + 2 * YEAR_US) == []
 
@@ -195,15 +195,11 @@ def test_what_is_due_at_one_instant_cascades_as_one_and_nobody_is_lost(depth: in
     assert (len(wheel), wheel.next_due()) == (0, None)
 
 
-def test_the_wheel_knows_what_it_holds() -> None:
+def test_the_wheel_knows_how_much_it_holds() -> None:
     wheel = wheel_with(NOON_US + 1, NOON_US + HOUR_US)
     assert len(wheel) == 2
-    assert 1 in wheel
-    assert wheel.due_of(1) == NOON_US + HOUR_US
     wheel.advance(NOON_US + HOUR_US)
     assert len(wheel) == 0
-    assert 1 not in wheel
-    assert wheel.due_of(1) is None
 
 
 def test_a_tick_has_a_length() -> None:

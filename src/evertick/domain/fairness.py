@@ -4,7 +4,7 @@ Owns the order in which waiting items leave. What an item is, and how many may l
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from evertick.domain.errors import InvalidInput
@@ -63,10 +63,6 @@ class FairShare(Generic[Item]):
     def __len__(self) -> int:
         return self._waiting
 
-    def waiting(self, tenant_id: int) -> int:
-        backlog = self._backlogs.get(tenant_id)
-        return 0 if backlog is None else len(backlog)
-
     def add(self, tenant_id: int, items: Iterable[Item], weight: int = 1) -> None:
         """Queue items behind the tenant's others. Its weight from its next turn on is `weight`."""
         if weight < 1:
@@ -96,17 +92,6 @@ class FairShare(Generic[Item]):
         self._waiting -= len(taken)
         return taken
 
-    def discard(self, unwanted: Callable[[Item], bool]) -> int:
-        """Drop the waiting items that are `unwanted`, such as those of a lost partition; say how many."""
-        before = self._waiting
-        for backlog in self._rotation:
-            backlog.items = [item for item in backlog.items[backlog.cursor :] if not unwanted(item)]
-            backlog.cursor = 0
-        self._rotation = deque(backlog for backlog in self._rotation if backlog.items)
-        self._backlogs = {backlog.tenant_id: backlog for backlog in self._rotation}
-        self._waiting = sum(map(len, self._rotation))
-        return before - self._waiting
-
     def _pass_turn(self, backlog: _Backlog[Item]) -> None:
         if not backlog.items:
             self._rotation.popleft()
@@ -125,10 +110,7 @@ class DueWork(Generic[Item]):
     def __len__(self) -> int:
         return len(self.on_time) + len(self.catch_up)
 
-    def take(self, budget: int, catch_up_budget: int) -> list[Item]:
-        """Up to `budget` items, on-time ones first, and at most `catch_up_budget` of catch-up."""
+    def take(self, budget: int) -> list[Item]:
+        """Remove and return up to `budget` items, on-time ones first."""
         taken = self.on_time.take(budget)
-        return taken + self.catch_up.take(min(budget - len(taken), catch_up_budget))
-
-    def discard(self, unwanted: Callable[[Item], bool]) -> int:
-        return self.on_time.discard(unwanted) + self.catch_up.discard(unwanted)
+        return taken + self.catch_up.take(budget - len(taken))

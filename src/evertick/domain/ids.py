@@ -34,7 +34,6 @@ class Prefix(StrEnum):
     API_KEY = "key"
     JOB = "job"
     RUN = "run"
-    CALENDAR = "cal"
 
     @property
     def field(self) -> str:

@@ -1,12 +1,13 @@
-"""What to do with a due timer: fire its tick, on time or late, or settle the ticks that were missed.
+"""What to do with a due timer: fire its tick, on time or late, or apply `missed_window` to the ticks that were missed.
 
 The decision needs the next, the previous and the number of ticks, never a walk through them, so a job that was down
 for a year costs as much as one that was down for an hour. Time is microseconds since 1970 UTC by the database clock.
 
 1. A job's jitter moves its whole clock: seen from the ticks, now is earlier by the offset.
-2. Ticks later than the grace are missed, and `missed_window` settles them: some run as `catch_up`, the rest is one gap.
+2. Ticks later than the grace are missed. `missed_window` decides: some run as `catch_up`, the rest is one gap.
 3. Ticks within the grace run, as `tick` or as `late`.
-4. The timer moves to the first tick that was not handled, which may be due already when `most_fires` was reached.
+4. A plan fires one tick, the earliest that runs. The timer moves to the next that is not handled, which may be due
+   already: the next plan then sees in the database what this one leaves open.
 5. Ticks that a change of the clocks swallowed on the way are gaps too.
 """
 
@@ -28,9 +29,6 @@ ON_TIME_US = SECOND_US
 LONGEST_WAIT_US = SECOND_US
 """For so long at most a run is put off that found no room."""
 
-MAX_FIRES = 1000
-"""Ticks of one job that one plan fires at most; the timer comes back at once for the others."""
-
 
 class Fire(NamedTuple):
     """A tick to run now."""
@@ -51,37 +49,36 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one due timer leads to. `next_us` is where the timer moves; None removes it."""
+    """What one due timer leads to: at most one run. `next_us` is where the timer moves; None removes it."""
 
-    fires: tuple[Fire, ...]
+    fire: Fire | None
     gaps: tuple[Gap, ...]
     next_us: int | None
 
 
 @bounded_by(PLAN_STEPS)
-def plan(rule: Rule, fire_us: int, now_us: int, *, jitter_us: int = 0, most_fires: int = MAX_FIRES) -> Plan:
+def plan(rule: Rule, fire_us: int, now_us: int, *, jitter_us: int = 0) -> Plan:
     """Plan the timer that stands at `fire_us`. Before it is due, nothing happens and it stays."""
     now_us -= jitter_us
     if fire_us > now_us:
-        return Plan((), (), fire_us)
+        return Plan(None, (), fire_us)
     ticks = rule.ticks()
     grace_from_us = now_us - max(rule.grace_us, ON_TIME_US)
-    fires: list[Fire] = []
-    gaps: list[Gap] = []
+    fire: Fire | None = None
+    gaps: tuple[Gap, ...] = ()
     next_us: int | None = fire_us
     if fire_us < grace_from_us:
-        settled = settle_missed(
-            ticks, fire_us, grace_from_us, rule.missed_window, max_missed=rule.max_missed, most_fires=most_fires
+        missed = apply_missed_window(
+            ticks, fire_us, grace_from_us, rule.missed_window, max_missed=rule.max_missed, max_fires=1
         )
-        fires += settled.fires
-        gaps += settled.gaps
-        next_us = ticks.next(grace_from_us - 1) if settled.next_us is None else settled.next_us
-    while next_us is not None and next_us <= now_us and len(fires) < most_fires:
-        reason = RunReason.TICK if now_us - next_us <= ON_TIME_US else RunReason.LATE
-        fires.append(Fire(next_us, reason))
+        gaps = missed.gaps
+        if missed.fires:
+            fire = missed.fires[0]
+        next_us = ticks.next(grace_from_us - 1) if missed.next_us is None else missed.next_us
+    if fire is None and next_us is not None and next_us <= now_us:
+        fire = Fire(next_us, RunReason.TICK if now_us - next_us <= ON_TIME_US else RunReason.LATE)
         next_us = ticks.next(next_us)
-    gaps += _swallowed(ticks, fire_us, next_us)
-    return Plan(tuple(fires), tuple(gaps), next_us)
+    return Plan(fire, (*gaps, *_swallowed(ticks, fire_us, next_us)), next_us)
 
 
 def wait_us(fire_us: int, next_us: int | None) -> int:
@@ -89,7 +86,7 @@ def wait_us(fire_us: int, next_us: int | None) -> int:
     return LONGEST_WAIT_US if next_us is None else min(LONGEST_WAIT_US, (next_us - fire_us) // 4)
 
 
-class Settled(NamedTuple):
+class MissedTicks(NamedTuple):
     """Missed ticks: the oldest of those that run, where the others that run begin, and those that do not."""
 
     fires: tuple[Fire, ...]
@@ -98,17 +95,17 @@ class Settled(NamedTuple):
 
 
 @bounded_by(PLAN_STEPS)
-def settle_missed(  # noqa: PLR0913 - which ticks, and what to do with them
+def apply_missed_window(  # noqa: PLR0913 - which ticks, and what to do with them
     ticks: Ticks,
     first_us: int,
     end_us: int,
     policy: MissedWindow,
     *,
     max_missed: int,
-    most_fires: int = MAX_FIRES,
+    max_fires: int = 1,
     reason: GapReason = GapReason.MISSED,
-) -> Settled:
-    """Settle the tick at `first_us` and all others before `end_us`. Also what `resume` does with a pause's ticks."""
+) -> MissedTicks:
+    """Decide which of the ticks from `first_us` to before `end_us` run. `resume` asks the same for a pause's ticks."""
     # The first is in the timer and may have left the ticks since: the zone's rules or the schedule changed.
     count = 1 + ticks.count(first_us + 1, end_us)
     match policy:
@@ -121,13 +118,13 @@ def settle_missed(  # noqa: PLR0913 - which ticks, and what to do with them
         case _:
             assert_never(policy)
     oldest_us = _oldest(ticks, first_us, end_us, count, keep)
-    kept = list(islice(_forwards(ticks, oldest_us, end_us), most_fires + 1))
-    fires = tuple(Fire(at, RunReason.CATCH_UP) for at in kept[:most_fires])
-    next_us = kept[most_fires] if len(kept) > most_fires else None
+    kept = list(islice(_forwards(ticks, oldest_us, end_us), max_fires + 1))
+    fires = tuple(Fire(at, RunReason.CATCH_UP) for at in kept[:max_fires])
+    next_us = kept[max_fires] if len(kept) > max_fires else None
     if count == keep:
-        return Settled(fires, next_us, ())
+        return MissedTicks(fires, next_us, ())
     last_us = _newest(ticks, first_us, oldest_us or end_us)
-    return Settled(fires, next_us, (Gap(first_us, last_us, count - keep, reason),))
+    return MissedTicks(fires, next_us, (Gap(first_us, last_us, count - keep, reason),))
 
 
 def _newest(ticks: Ticks, first_us: int, before_us: int) -> int:

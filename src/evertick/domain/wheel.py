@@ -29,7 +29,7 @@ class Wheel:
     they are until someone takes what is in them.
     """
 
-    __slots__ = ("_agenda", "_dues", "_levels", "_near", "_over", "_over_us", "_tick", "_tick_us")
+    __slots__ = ("_dues", "_heap", "_levels", "_near", "_over", "_over_us", "_tick", "_tick_us")
 
     def __init__(self, now_us: int, tick_us: int = 1_000) -> None:
         if tick_us < 1:
@@ -39,18 +39,12 @@ class Wheel:
         self._dues: dict[int, int] = {}  # every entry; each is also in exactly one slot, or near
         self._levels: list[_Level] = []  # as many as the farthest entry needs
         self._near: Slot = {}
-        self._agenda: list[Due] = []  # a heap over _near; what has left _near meanwhile is skipped
+        self._heap: list[Due] = []  # a heap over _near; what has left _near meanwhile is skipped
         self._over: deque[Slot] = deque()
         self._over_us = (0, 0)  # no entry in there is due before the one, nor after the other
 
     def __len__(self) -> int:
         return len(self._dues)
-
-    def __contains__(self, key: int) -> bool:
-        return key in self._dues
-
-    def due_of(self, key: int) -> int | None:
-        return self._dues.get(key)
 
     def add(self, key: int, due_us: int) -> None:
         """Let the key be due at `due_us`, past or future; a key that is already here moves."""
@@ -101,7 +95,7 @@ class Wheel:
         """
         if self._over:
             return self._over_us[0]
-        agenda, near = self._agenda, self._near
+        agenda, near = self._heap, self._near
         while agenda:
             due_us, key = agenda[0]
             if near.get(key) == due_us:
@@ -146,10 +140,10 @@ class Wheel:
 
     def _place_near(self, key: int, due_us: int) -> None:
         self._near[key] = due_us
-        heappush(self._agenda, (due_us, key))
-        if len(self._agenda) > 2 * len(self._near) + SLOTS:  # most of it has been cancelled or moved
-            self._agenda = [(due_us, key) for key, due_us in self._near.items()]
-            heapify(self._agenda)
+        heappush(self._heap, (due_us, key))
+        if len(self._heap) > 2 * len(self._near) + SLOTS:  # most of it has been cancelled or moved
+            self._heap = [(due_us, key) for key, due_us in self._near.items()]
+            heapify(self._heap)
 
     def _unplace(self, key: int, due_us: int) -> None:
         tick = due_us // self._tick_us
@@ -172,7 +166,7 @@ class Wheel:
             self._over.popleft()
 
     def _pop_near(self, now_us: int, most: int | None) -> list[Due]:
-        agenda, near = self._agenda, self._near
+        agenda, near = self._heap, self._near
         due: list[Due] = []
         while agenda and agenda[0][0] <= now_us and (most is None or len(due) < most):
             due_us, key = entry = heappop(agenda)
@@ -204,9 +198,9 @@ class Wheel:
     def _turn(self, tick: int, now_us: int) -> None:
         """Go on to a later tick. What was near is over by then, and so is what waited in the ticks between."""
         if self._near:
-            self._add_over(self._near, self._agenda[0][0], now_us)
+            self._add_over(self._near, self._heap[0][0], now_us)
             self._near = {}
-            self._agenda.clear()
+            self._heap.clear()
         later: list[Entry] = []
         whole: list[tuple[int, Slot]] = []
         for level in self._levels:

@@ -110,10 +110,5 @@ def now_of(clock: Clock) -> datetime:
     return from_us(clock.now_us())
 
 
-def ago(clock: Clock, seconds: float) -> datetime:
-    """The instant that lies so many seconds before now."""
-    return now_of(clock) - timedelta(seconds=seconds)
-
-
 def monotonic_us() -> int:
     return time.monotonic_ns() // 1000

@@ -6,7 +6,7 @@ from enum import StrEnum
 from functools import partial
 from typing import NamedTuple
 
-from evertick.domain.misfire import Gap, settle_missed
+from evertick.domain.misfire import Gap, apply_missed_window
 from evertick.domain.policies import MissedWindow
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.domain.states import GapReason
@@ -102,13 +102,13 @@ def settlement_of(job: Standing, fire_at: datetime, missed: Missed) -> Settlemen
     if first_us > passed_us:
         return Settlement((), (), fire_at, fire_at + offset)
     max_missed = min(stored_fields(job.spec, None)["max_missed"], MAX_CAUGHT_UP)
-    settled = settle_missed(
+    settled = apply_missed_window(
         ticks,
         first_us,
         passed_us + 1,
         MissedWindow[missed.name],
         max_missed=max_missed,
-        most_fires=MAX_CAUGHT_UP,
+        max_fires=MAX_CAUGHT_UP,
         reason=GapReason.PAUSED,
     )
     next_us = ticks.next(passed_us)

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache, partial
 
 from evertick.domain.jitter import jitter_offset
-from evertick.domain.misfire import Gap, settle_missed
+from evertick.domain.misfire import Gap, apply_missed_window
 from evertick.domain.policies import MissedWindow
 from evertick.domain.rule import Rule, from_canonical
 from evertick.domain.schedule.instants import SECOND_US, duration_us, from_us, to_us
@@ -37,7 +37,7 @@ def _unfired(job: Standing, fire_at: datetime) -> Answer[tuple[Gap, ...]]:
     fire_us, end_us = to_us(fire_at), to_us(job.now_at) + 1
     try:
         rule = rule_from(job.canonical)
-        gaps = settle_missed(rule.ticks(), fire_us, end_us, MissedWindow.SKIP, max_missed=1, reason=reason).gaps
+        gaps = apply_missed_window(rule.ticks(), fire_us, end_us, MissedWindow.SKIP, max_missed=1, reason=reason).gaps
         next_us = rule.ticks().next(end_us - 1)
         following = [
             END_US if next_us is None else next_us,

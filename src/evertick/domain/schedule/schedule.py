@@ -14,7 +14,6 @@ from evertick.domain.schedule.budget import (
     at_most,
     bounded,
     bounded_by,
-    finished,
     grant_row,
 )
 from evertick.domain.schedule.describe.describe import describe
@@ -124,12 +123,8 @@ class Schedule:
         """Return the first `count` fire times strictly after `after`. Each of them is a search of its own."""
         return list(islice(self._iterate(_instant_us("after", after), END_US), count))
 
-    def upcoming_cheaply(self, after: datetime, count: int) -> list[datetime]:
-        """Return the same within one budget: the list ends early, but not empty, when it gets too costly."""
-        return finished(self.upcoming_in_steps(after, count))
-
     def upcoming_in_steps(self, after: datetime, count: int) -> Generator[None, None, list[datetime]]:
-        """Do `upcoming_cheaply`, one fire time in each step."""
+        """Do `upcoming` within one budget, a fire time in each step: the list ends early, but not empty."""
         fires: list[datetime] = []
         with at_most(LIST_STEPS):
             try:

@@ -107,7 +107,7 @@ class Agenda:
         They stay known until `settle` or `forget`, and are in hand until `let_go`.
         """
         taken: dict[int, Entry] = {}
-        for key in self._due.take(most, most):
+        for key in self._due.take(most):
             self._is_due.discard(key)
             timer = self._timers.get(key)
             if timer is None:

@@ -208,8 +208,8 @@ def _failure(rule_id: int, error: Exception) -> str:
 def _plan_tick(likeness: Likeness, rule: Rule, now_us: int) -> Plan:
     """One fire of a job at a time: the next tick sees in the database what this one leaves open."""
     rule_id, fire_at, due_at, jitter = likeness
-    decided = plan(rule, to_us(fire_at), now_us, jitter_us=duration_us(jitter), most_fires=1)
-    fire = decided.fires[0] if decided.fires else None
+    decided = plan(rule, to_us(fire_at), now_us, jitter_us=duration_us(jitter))
+    fire = decided.fire
     next_fire_at = None if decided.next_us is None else from_us(decided.next_us)
     return Plan(
         kind="tick",

@@ -43,7 +43,7 @@ def a_gap_counts_nothing(world: World, pick: Pick) -> World:
 @breaks("C3")
 def two_gaps_hold_one_tick(world: World, pick: Pick) -> World:
     job, gap = _a_gap(world, pick)
-    return edit_job(world, job, gaps=(*job.gaps, GapRecord(gap.last_us, gap.last_us, 1, GapReason.CALENDAR)))
+    return edit_job(world, job, gaps=(*job.gaps, GapRecord(gap.last_us, gap.last_us, 1, GapReason.PAUSED)))
 
 
 @breaks("C3")
