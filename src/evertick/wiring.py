@@ -153,7 +153,7 @@ async def running(url: str, node: str, roles: Collection[Role], settings: Settin
             await stack.enter_async_context(_kept_alive(EmbeddedServer(data_dir_of(settings))))
         if Role.JANITOR in roles:
             janitor = Janitor(await stack.enter_async_context(await janitor_pool(url)), history=settings.history)
-            await janitor.keep_house(thoroughly=False)
+            await janitor.maintain(full=False)
             janitor.start()
             stack.push_async_callback(janitor.stop)
         if Role.SCHEDULER in roles:

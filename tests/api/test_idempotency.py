@@ -86,11 +86,11 @@ async def test_a_key_that_cannot_be_is_refused(admin: Caller, key: str) -> None:
 async def test_answers_are_forgotten_after_a_day(admin: Caller, pool: asyncpg.Pool) -> None:
     await admin.post("/jobs", json=JOB, headers=KEY)
     janitor = Janitor(pool)
-    await janitor.keep_house()
+    await janitor.maintain()
     assert await pool.fetchval("SELECT count(*) FROM idempotency_keys") == 1
     assert (await quotas.stored(pool, 1)).answer_bytes > 0
     await pool.execute("UPDATE idempotency_keys SET answered_at = clock_at() - interval '25 hours'")
-    assert (await janitor.keep_house()).answers_forgotten == 1
+    assert (await janitor.maintain()).answers_forgotten == 1
     assert await pool.fetchval("SELECT count(*) FROM idempotency_keys") == 0
     assert (await quotas.stored(pool, 1)).answer_bytes == 0
 

@@ -76,7 +76,7 @@ async def test_pauses_with_fresh_keys_and_edits_of_large_jobs_are_counted(
     before = await stored.stored(pool, tenant_id)
     assert before.answer_bytes > 10 * len(PAYLOAD)
     assert before.bytes > 11 * len(PAYLOAD)
-    report = await Janitor(pool).keep_house(thoroughly=False)
+    report = await Janitor(pool).maintain(full=False)
     assert report.versions_emptied == 10
     after = await stored.stored(pool, tenant_id)
     assert after.bytes < 2 * len(PAYLOAD)
@@ -137,7 +137,7 @@ async def test_keys_and_changes_are_forgotten_after_the_history_but_the_last_key
         await admin.delete(f"/api-keys/{made['key_id']}")
     await connection.execute("UPDATE api_keys SET revoked_at = clock_at() - interval '91 days'")
     await connection.execute("UPDATE audit_log SET changed_at = clock_at() - interval '91 days'")
-    assert (await Janitor(pool).keep_house()).rows_pruned == 3 + 6
+    assert (await Janitor(pool).maintain()).rows_pruned == 3 + 6
     assert await connection.fetchval("SELECT count(*) FROM api_keys") == 1
     assert await keys.create_first(connection, 1) is None, "it had one"
     assert (await stored.stored(pool, 1)).bytes == 0

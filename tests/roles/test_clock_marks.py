@@ -13,7 +13,7 @@ from evertick.store.database import Pool, connect
 from evertick.store.idempotency import Kept
 from evertick.usecases.diagnosis import Finding, Level
 from evertick.usecases.doctor import examine
-from roles.household import Household
+from roles.aged_tables import AgedTables
 from roles.stepping import Dial
 
 MINUTE = timedelta(minutes=1)
@@ -22,8 +22,8 @@ DAY = timedelta(days=1)
 
 
 @pytest.fixture
-def house(connection: asyncpg.Connection) -> Household:
-    return Household(connection)
+def aged(connection: asyncpg.Connection) -> AgedTables:
+    return AgedTables(connection)
 
 
 @pytest.fixture
@@ -31,50 +31,50 @@ async def dial(connection: asyncpg.Connection) -> Dial:
     return await Dial.on(connection)
 
 
-async def things(house: Household) -> dict[str, int]:
+async def things(aged: AgedTables) -> dict[str, int]:
     tables = ("gaps", "withdrawals", "requested_runs", "jobs", "finished_jobs", "idempotency_keys")
-    return {table: await house.count(table) for table in tables} | {"days": len(await house.days())}
+    return {table: await aged.count(table) for table in tables} | {"days": len(await aged.days())}
 
 
-async def furnish(house: Household) -> None:
+async def furnish(aged: AgedTables) -> None:
     """Something of each kind that goes when it is old, none of it old enough."""
-    now = await house.now()
-    job = await house.job("in 1m", age=80 * DAY)
-    await house.timer(await house.job(), now + DAY)
-    await house.finished(job, HOUR)
-    await house.job(status="deleted", age=85 * DAY, deleted=80 * DAY)
-    await house.gap(job, now - 80 * DAY, now - 80 * DAY)
+    now = await aged.now()
+    job = await aged.job("in 1m", age=80 * DAY)
+    await aged.timer(await aged.job(), now + DAY)
+    await aged.finished(job, HOUR)
+    await aged.job(status="deleted", age=85 * DAY, deleted=80 * DAY)
+    await aged.gap(job, now - 80 * DAY, now - 80 * DAY)
     for table, values in (
         ("withdrawals", "($1, $2, $2, 1, 'tick')"),
         ("requested_runs", "($1, $2, $2, NULL, false, NULL)"),
     ):
-        await house.connection.execute(f"INSERT INTO {table} VALUES {values}", job.job_id, now - 80 * DAY)
-    await idempotency.keep(house.connection, 1, {"key": Kept(b"", 201, "{}", b"")})
+        await aged.connection.execute(f"INSERT INTO {table} VALUES {values}", job.job_id, now - 80 * DAY)
+    await idempotency.keep(aged.connection, 1, {"key": Kept(b"", 201, "{}", b"")})
     for age in (20, 50, 80):
-        await house.day((now - age * DAY).date())
+        await aged.day((now - age * DAY).date())
 
 
 async def test_a_clock_that_is_a_hundred_days_ahead_for_a_while_removes_nothing(
-    pool: Pool, house: Household, dial: Dial, caplog: pytest.LogCaptureFixture
+    pool: Pool, aged: AgedTables, dial: Dial, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await furnish(house)
+    await furnish(aged)
     janitor = Janitor(pool)
-    await janitor.keep_house()
-    before = await things(house)
+    await janitor.maintain()
+    before = await things(aged)
     await dial.move(100 * DAY)
     with caplog.at_level(logging.WARNING, "evertick"):
         for _ in range(5):
             await dial.move(MINUTE)
-            await janitor.keep_house()
-    ahead = await things(house)
+            await janitor.maintain()
+    ahead = await things(aged)
     assert ahead.pop("days") == before["days"] + 4, "those that the clock was about to write to"
     assert ahead == {name: count for name, count in before.items() if name != "days"}
     warnings = [record.message for record in caplog.records if "after the last mark" in record.message]
     assert len(warnings) == 1
     assert warnings[0].startswith("the database's clock is 100 days")
     await dial.move(-100 * DAY)
-    await janitor.keep_house()
-    assert {**await things(house), "days": before["days"] + 4} == {**before, "days": before["days"] + 4}
+    await janitor.maintain()
+    assert {**await things(aged), "days": before["days"] + 4} == {**before, "days": before["days"] + 4}
 
 
 async def test_the_trusted_time_is_that_of_the_clock_while_nothing_happens_to_it(pool: Pool, dial: Dial) -> None:
@@ -123,22 +123,22 @@ async def test_a_mark_does_not_wait_for_another(pool: Pool, dial: Dial, database
     await other.close()
 
 
-async def test_no_more_than_three_days_go_in_one_sweep(pool: Pool, house: Household) -> None:
-    today = await house.today()
+async def test_no_more_than_three_days_go_in_one_sweep(pool: Pool, aged: AgedTables) -> None:
+    today = await aged.today()
     for age in range(100, 108):
-        await house.day(today - timedelta(days=age))
-    assert [(await Janitor(pool).keep_house()).days_dropped for _ in range(4)] == [3, 3, 2, 0]
+        await aged.day(today - timedelta(days=age))
+    assert [(await Janitor(pool).maintain()).days_dropped for _ in range(4)] == [3, 3, 2, 0]
 
 
 async def test_the_day_to_which_seqs_go_on_after_a_correction_is_kept_ready(
-    pool: Pool, house: Household, dial: Dial
+    pool: Pool, aged: AgedTables, dial: Dial
 ) -> None:
     await dial.move(100 * DAY)
     await mark(pool)
     await dial.move(-100 * DAY)
-    await Janitor(pool).keep_house()
-    furthest = (await house.today()) + timedelta(days=100)
-    assert {furthest, furthest + DAY} <= await house.days()
+    await Janitor(pool).maintain()
+    furthest = (await aged.today()) + timedelta(days=100)
+    assert {furthest, furthest + DAY} <= await aged.days()
 
 
 async def diagnosed(pool: Pool) -> Finding:
@@ -158,5 +158,5 @@ async def test_the_doctor_tells_of_a_jump_and_of_a_correction_until_all_is_done(
     back = await diagnosed(pool)
     assert back.level is Level.WARNING
     assert back.what == "the clock was set back: timers of 256 partitions are yet to be planned anew"
-    await Janitor(pool).keep_house()
+    await Janitor(pool).maintain()
     assert await diagnosed(pool) == Finding("clock steps", Level.OK, "the clock was once 100 days ahead of now")

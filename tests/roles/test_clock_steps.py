@@ -16,7 +16,7 @@ import pytest
 from engine import AT, MINUTE, Job, add_job, add_timer, finish, gaps_of, runs_of, scheduler, timers_of
 from evertick.domain.policies import ConcurrentPolicy, MissedWindow
 from evertick.domain.rule import Policies
-from evertick.roles.janitor import Janitor, pace, replanner
+from evertick.roles.janitor import Janitor, batch_size, replanner
 from evertick.roles.scheduler import Scheduler
 from evertick.runtime.clock import VirtualClock
 from evertick.runtime.clock_marks import mark
@@ -93,7 +93,7 @@ class World:
         runs = (await runs_of(self.hands.connection, job))[known:]
         self.fired += [(fire_at, now_at) for fire_at, _, _ in runs]
         if sweeps:
-            await self.janitor.keep_house()
+            await self.janitor.maintain()
 
     async def step(self, job: Job, span: timedelta) -> None:
         await self.at(job, self.hands.clock.now_at + span)
@@ -190,7 +190,7 @@ async def test_gaps_of_the_time_ahead_end_where_the_clock_is(connection: asyncpg
     await world.step(job, 100 * DAY)
     assert (await gaps_of(connection, job))[0][2] > 100_000
     await world.hands.set(AT + 4 * MINUTE)
-    await world.janitor.keep_house()
+    await world.janitor.maintain()
     missed = (AT + 2 * MINUTE, AT + 4 * MINUTE, 3, "missed")
     assert await gaps_of(connection, job) == [missed]
 
@@ -218,7 +218,7 @@ async def test_runs_that_were_asked_for_while_the_clock_was_ahead_wait_no_longer
     await mark(world.hands.pool)
     await add_timer(connection, job, kind, ahead_at, reason)
     await world.hands.set(AT)
-    await world.janitor.keep_house()
+    await world.janitor.maintain()
     due_at = await connection.fetchval("SELECT due_at FROM timers WHERE kind = $1::text::timer_kind", kind)
     assert due_at == AT
 
@@ -237,7 +237,7 @@ async def test_a_retry_of_the_time_ahead_waits_for_its_delay_and_one_from_before
     await world.hands.set(AT + 100 * DAY)
     await mark(world.hands.pool)
     await world.hands.set(AT + MINUTE)
-    await world.janitor.keep_house()
+    await world.janitor.maintain()
     rows = await connection.fetch("SELECT job_id, due_at FROM timers WHERE kind = 'retry'")
     due = {row["job_id"]: row["due_at"] for row in rows}
     assert due == {before.job_id: AT + HOUR, ahead.job_id: AT + MINUTE + HOUR}
@@ -263,10 +263,10 @@ async def test_a_timer_that_is_locked_follows_in_the_next_pass(
     async with editor.transaction():
         await editor.execute("SELECT FROM timers WHERE job_id = $1 FOR UPDATE", job.job_id)
         await world.hands.set(AT)
-        assert (await world.janitor.keep_house()).timers_replanned == 0
+        assert (await world.janitor.maintain()).timers_replanned == 0
         assert (await clock.marks(world.hands.pool)).replan_from == 0
     await editor.close()
-    assert (await world.janitor.keep_house()).timers_replanned == 1
+    assert (await world.janitor.maintain()).timers_replanned == 1
     assert (await clock.marks(world.hands.pool)).replan_from is None
 
 
@@ -285,21 +285,21 @@ async def test_a_janitor_that_dies_in_between_leaves_the_rest_to_the_next(
     monkeypatch.setattr(replan, "page", dies)
     await world.hands.set(AT)
     with pytest.raises(ConnectionResetError):
-        await world.janitor.keep_house()
+        await world.janitor.maintain()
     monkeypatch.setattr(replan, "page", original)
     assert (await clock.marks(world.hands.pool)).replan_from == 100
-    assert (await Janitor(world.hands.pool).keep_house()).timers_replanned == 1
+    assert (await Janitor(world.hands.pool).maintain()).timers_replanned == 1
     assert [await timers_of(connection, job) for job in jobs] == [[("tick", AT + MINUTE)]] * 2
 
 
 async def test_many_timers_return_in_batches(
     connection: asyncpg.Connection, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pace, "MOST", 3)
+    monkeypatch.setattr(batch_size, "MAX_ROWS", 3)
     jobs = [await add_job(connection, "* * * * *", fire_at=AT + MINUTE) for _ in range(10)]
     await world.step(jobs[0], 100 * DAY)
     await world.hands.set(AT)
-    assert (await world.janitor.keep_house()).timers_replanned == 10
+    assert (await world.janitor.maintain()).timers_replanned == 10
 
 
 async def test_planning_anew_takes_more_than_one_round_if_it_is_long(
@@ -310,7 +310,7 @@ async def test_planning_anew_takes_more_than_one_round_if_it_is_long(
     await world.hands.set(AT)
     seconds = iter(range(10_000))
     monkeypatch.setattr(replanner, "monotonic", lambda: next(seconds))  # twenty partitions at a time
-    moved = [(await world.janitor.keep_house()).timers_replanned for _ in range(14)]
+    moved = [(await world.janitor.maintain()).timers_replanned for _ in range(14)]
     assert moved == [1, *(0 for _ in range(8)), 1, *(0 for _ in range(4))]
     assert (await clock.marks(world.hands.pool)).replan_from is None
 
@@ -322,7 +322,7 @@ async def test_what_stands_where_it_should_is_left_alone(connection: asyncpg.Con
     await world.hands.set(AT + 2 * HOUR)
     await mark(world.hands.pool)
     await world.hands.set(AT + HOUR)  # as if two hours ahead, and an hour had passed since
-    assert (await world.janitor.keep_house()).timers_replanned == 1
+    assert (await world.janitor.maintain()).timers_replanned == 1
     assert await timers_of(connection, minutely) == [("tick", AT + HOUR + MINUTE)]
     assert await timers_of(connection, yearly) == [("tick", datetime(2027, 1, 1, tzinfo=UTC))]
     assert await timers_of(connection, once) == [("tick", datetime(2027, 3, 1, tzinfo=UTC))]

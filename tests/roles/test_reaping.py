@@ -28,7 +28,7 @@ class World:
         self.seconds = 1000.0
         self.woken: set[int] = set()
         self.reaping = Reaping(running.state, lease_time=LEASE, woken=self.woken.update, monotonic=lambda: self.seconds)
-        self.holder = Holder(connection, running.node, dict(running.state.holdings.epochs))
+        self.holder = Holder(connection, running.node, dict(running.state.ownership.epochs))
 
     async def set_clock(self, by: timedelta) -> None:
         await self.connection.execute("UPDATE dial SET now_at = now_at + $1", by)
@@ -311,7 +311,7 @@ async def test_a_sweep_goes_on_beyond_an_open_attempt_a_little_at_a_time(world: 
     await outcomes.record(world.connection, "w", [ending_of(each) for each in others[:-1]], [])
     await world.connection.execute("UPDATE leases SET last_seq = first_seq")
     await world.set_clock(2 * AGE)
-    sweeping = Sweeping(world.reaping._state.pool, most_per_lane=2)
+    sweeping = Sweeping(world.reaping._state.pool, max_per_lane=2)
     for _ in range(4):
         await sweeping.sweep([7])
         assert await world.workers() == ["w"]

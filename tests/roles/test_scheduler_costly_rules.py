@@ -17,7 +17,7 @@ from evertick.domain.schedule.instants import to_us
 from evertick.domain.schedule.rrule.spec import RRule
 from evertick.domain.schedule.schedule import Schedule
 from evertick.roles.scheduler import Scheduler, background_planning, firing, planning
-from evertick.roles.scheduler.planning import LOOP_STEPS, Likeness, Prepared, make_plan
+from evertick.roles.scheduler.planning import LOOP_STEPS, GroupKey, PreparedPlan, make_plan
 from evertick.runtime import background
 from roles.costly import add_costly_jobs, costly_rules, fired, loop_work, slow_rules
 
@@ -42,7 +42,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The rules of all plans that were made in the background."""
     made: list[int] = []
 
-    def counted(likeness: Likeness, rule: Rule, now_us: int) -> Prepared:
+    def counted(likeness: GroupKey, rule: Rule, now_us: int) -> PreparedPlan:
         made.append(likeness[0])
         return make_plan(likeness, rule, now_us)
 
@@ -128,10 +128,10 @@ async def test_timers_of_a_lost_partition_are_not_planned_on_and_fire_once_when_
     jobs = await add_costly_jobs(connection, 100, partitions=1)
     await node.loading.step()
     await node.firing.fire_batch()
-    node.state.agenda.keep_only(())
+    node.state.pending.keep_only(())
     await node.firing.background.finish()
     assert len(plans) < 10
-    assert len(node.state.agenda) == 0
+    assert len(node.state.pending) == 0
     assert await node.firing.fire_batch() == 0
     await node.fire_due()
     assert [len(await runs_of(connection, job)) for job in jobs] == [1] * 100
@@ -214,7 +214,7 @@ async def test_an_error_of_the_machine_while_planning_passes(
 ) -> None:
     failures = iter([MemoryError(), OSError()])
 
-    def failing(likeness: Likeness, rule: Rule, now_us: int) -> Prepared:
+    def failing(likeness: GroupKey, rule: Rule, now_us: int) -> PreparedPlan:
         for error in failures:
             raise error
         return make_plan(likeness, rule, now_us)
@@ -238,7 +238,7 @@ async def test_a_plan_that_took_seconds_is_not_made_again(
 
 
 def test_a_plan_from_the_background_is_used_while_it_is_fresh() -> None:
-    prepared = Prepared(None, "", 0, to_us(AT))
+    prepared = PreparedPlan(None, "", 0, to_us(AT))
     assert prepared.is_fresh(to_us(AT + timedelta(seconds=5)))
     assert not prepared.is_fresh(to_us(AT + timedelta(seconds=6)))
     assert not prepared.is_fresh(to_us(AT - timedelta(seconds=1))), "the clock was set back"
@@ -251,7 +251,7 @@ async def test_a_plan_from_the_background_is_used_though_another_of_its_rule_was
     await node.loading.step()
     await node.firing.fire_batch()
     await node.firing.background.finish()
-    node.state.rulebook.note_steps(job.rule_id, 1)
+    node.state.rule_cache.note_steps(job.rule_id, 1)
     await node.firing.fire_batch()
     assert await fired(connection, [job]) == 1
 

@@ -10,7 +10,7 @@ import pytest
 from engine import AT, MINUTE, Job, add_job, finish, runs_of, scheduler, until
 from evertick.domain.policies import ConcurrentPolicy, MissedWindow
 from evertick.domain.rule import Policies
-from evertick.roles.scheduler import Scheduler, rulebook
+from evertick.roles.scheduler import Scheduler, rule_cache
 from evertick.store import timers
 from evertick.store.database import is_transient
 from evertick.store.timers import Fired
@@ -59,12 +59,12 @@ async def test_a_firing_whose_session_is_killed_fires_everything_once_afterwards
         await firing
     await connection.execute(f"{CLOCK} 'SELECT clock_timestamp()'")
     assert is_transient(ended.value)
-    assert node.state.holdings.in_doubt
+    assert node.state.ownership.in_doubt
     assert await node.firing.fire_batch() == 0  # nothing, until what was sent is fenced off
-    before = node.state.holdings.epochs[7]
+    before = node.state.ownership.epochs[7]
     await node.join()
-    assert node.state.holdings.epochs[7] == before + 1
-    assert not node.state.holdings.in_doubt
+    assert node.state.ownership.epochs[7] == before + 1
+    assert not node.state.ownership.in_doubt
     while await node.firing.fire_batch():
         pass
     assert [reason for _, reason, _ in await runs_of(connection, job)][:5] == ["catch_up"] * 5
@@ -87,10 +87,10 @@ async def test_a_firing_whose_answer_is_lost_after_it_was_done_is_not_done_again
     with pytest.raises(ConnectionResetError):
         await node.firing.fire_batch()
     monkeypatch.setattr(timers, "fire", original)
-    assert node.state.holdings.in_doubt
+    assert node.state.ownership.in_doubt
     sent = await connection.fetchval("SELECT max(seq) FROM attempts")
     await node.join()
-    assert node.state.holdings.last_seq >= sent
+    assert node.state.ownership.last_seq >= sent
     for _ in range(2):
         while await node.firing.fire_batch():
             pass
@@ -115,7 +115,7 @@ async def test_a_deadlock_is_no_doubt_and_the_same_is_tried_again(
     with pytest.raises(asyncpg.DeadlockDetectedError):
         await node.firing.fire_batch()
     monkeypatch.setattr(timers, "fire", original)
-    assert not node.state.holdings.in_doubt
+    assert not node.state.ownership.in_doubt
     await node.firing.fire_batch()
     assert await runs_of(connection, job) == [(AT, "catch_up", 1)]
 
@@ -128,7 +128,7 @@ async def test_a_job_that_was_paused_unheard_is_tried_once_and_not_over_and_over
     await connection.execute("UPDATE timers SET due_at = 'infinity'")
     tried = [await node.firing.fire_batch() for _ in range(3)]
     assert tried == [1, 0, 0]
-    assert (node.firing.figures.refused, len(node.state.agenda)) == (1, 0)
+    assert (node.firing.counters.refused, len(node.state.pending)) == (1, 0)
 
 
 async def test_a_job_that_was_edited_unheard_does_not_go_on_by_its_old_schedule(
@@ -172,7 +172,7 @@ async def test_a_rule_that_was_not_there_at_first_is_read_when_it_comes(
     kept = await connection.fetchrow("DELETE FROM rules RETURNING digest, canonical")
     assert kept is not None
     await node.loading.step()
-    assert node.state.rulebook.is_missing(job.rule_id)
+    assert node.state.rule_cache.is_missing(job.rule_id)
     await connection.execute("INSERT INTO rules (digest, canonical) VALUES ($1, $2)", *kept)
     await node.fire_due()
     assert await runs_of(connection, job) == [(AT, "catch_up", 1)]
@@ -192,7 +192,7 @@ async def test_a_job_whose_rule_is_missing_is_paused_with_the_reason(
 async def test_more_rules_than_are_kept_pause_nobody(
     connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rulebook, "MOST", 4)
+    monkeypatch.setattr(rule_cache, "MAX_RULES", 4)
     jobs = [await add_job(connection, f"{minute} * * * *") for minute in range(3)]
     await node.loading.step()
     jobs += [await add_job(connection, f"{minute} * * * *") for minute in range(3, 6)]
@@ -209,7 +209,7 @@ async def test_a_run_that_finds_no_room_is_tried_again_a_little_later(
     await node.loading.step()
     await node.firing.fire_batch()
     await node.firing.fire_batch()
-    assert (len(await runs_of(connection, job)), node.firing.figures.waited) == (1, 1)
+    assert (len(await runs_of(connection, job)), node.firing.counters.waited) == (1, 1)
     assert 0 < await node.firing.step() <= 1
     await finish(connection, job)
     await until(node.firing.fire_batch)
@@ -223,7 +223,7 @@ async def test_a_tick_that_is_due_soon_stays_on_the_agenda_and_a_distant_one_doe
     soon, late = await add_job(connection, fire_at=now_at), await add_job(connection, "0 0 1 1 *", fire_at=now_at)
     await node.loading.step()
     await node.firing.fire_batch()
-    assert [timer.job_id for timer in node.state.agenda._timers.values()] == [soon.job_id]
+    assert [timer.job_id for timer in node.state.pending._timers.values()] == [soon.job_id]
     next_at = await connection.fetchval("SELECT fire_at FROM timers WHERE job_id = $1", soon.job_id)
     assert next_at in {now_at + MINUTE, now_at + 2 * MINUTE}
     assert len(await runs_of(connection, late)) == 1

@@ -1,4 +1,4 @@
-"""How timers come from the table into the agenda, whatever is read, heard or missed."""
+"""How timers come from the table into the pending, whatever is read, heard or missed."""
 
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
@@ -33,7 +33,7 @@ async def now_at(connection: asyncpg.Connection) -> datetime:
 
 
 def known(node: Scheduler) -> set[int]:
-    return {timer.job_id for timer in node.state.agenda._timers.values()}
+    return {timer.job_id for timer in node.state.pending._timers.values()}
 
 
 async def test_timers_of_the_coming_minutes_are_read_and_later_ones_are_not(
@@ -51,7 +51,7 @@ async def test_each_round_reads_on_where_the_last_one_ended(
     monkeypatch.setattr(loading, "AHEAD_SECONDS", 0)
     await node.loading.step()
     await add_job(connection, fire_at=now_at + 5 * MINUTE)  # in a stretch that was read before
-    for partition in node.state.holdings.epochs:
+    for partition in node.state.ownership.epochs:
         node.loading._until[partition] = now_at + 6 * MINUTE
     later = await add_job(connection, fire_at=now_at + 9 * MINUTE)
     await node.loading.step()
@@ -61,32 +61,32 @@ async def test_each_round_reads_on_where_the_last_one_ended(
 async def test_a_partition_with_more_timers_than_fit_is_read_on_as_they_are_used_up(
     connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "MOST", 10)
+    monkeypatch.setattr(loading, "MAX_PER_PARTITION", 10)
     monkeypatch.setattr(loading, "REFILL", 5)
     jobs = [await add_job(connection, fire_at=now_at + MINUTE + n * SECOND) for n in range(25)]
     await add_job(connection, fire_at=now_at + MINUTE, partition=8)
     await node.loading.step()
-    assert (node.state.agenda.count(7), node.state.agenda.count(8)) == (10, 1)
+    assert (node.state.pending.count(7), node.state.pending.count(8)) == (10, 1)
     await use_up(connection, node, jobs[:5])
     await node.loading.step()
-    assert node.state.agenda.count(7) == 5
+    assert node.state.pending.count(7) == 5
     await use_up(connection, node, jobs[5:6])
     await node.loading.step()
     assert {job.job_id for job in jobs[6:16]} <= known(node)
-    assert node.state.agenda.count(7) == 10
+    assert node.state.pending.count(7) == 10
 
 
 async def use_up(connection: asyncpg.Connection, node: Scheduler, jobs: list[Job]) -> None:
     """As if they had fired for the last time."""
     for job in jobs:
         await connection.execute("DELETE FROM timers WHERE job_id = $1", job.job_id)
-        node.state.agenda._drop(job.job_id)
+        node.state.pending._drop(job.job_id)
 
 
 async def test_a_flood_larger_than_an_answer_is_fired_whole_and_once(
     connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "MOST", 10)
+    monkeypatch.setattr(loading, "MAX_PER_PARTITION", 10)
     monkeypatch.setattr(loading, "REFILL", 5)
     jobs = [await add_job(connection, "now") for _ in range(45)]
     for _ in range(10):
@@ -116,14 +116,14 @@ async def test_a_wake_up_tells_of_a_tick_that_has_moved(
     await connection.execute("UPDATE timers SET fire_at = $1, due_at = $1", now_at + MINUTE)
     node.loading.woken(frozenset({job.job_id}))
     await node.loading.step()
-    assert [timer.due_at for timer in node.state.agenda._timers.values()] == [now_at + MINUTE]
+    assert [timer.due_at for timer in node.state.pending._timers.values()] == [now_at + MINUTE]
 
 
 async def test_a_wake_up_for_somebody_elses_partition_is_not_heeded(
     connection: asyncpg.Connection, node: Scheduler, now_at: datetime
 ) -> None:
     await node.loading.step()
-    node.state.holdings.drop({7})
+    node.state.ownership.drop({7})
     job = await add_job(connection, fire_at=now_at + MINUTE)
     node.loading.woken(frozenset({job.job_id}))
     await node.loading.step()
@@ -169,7 +169,7 @@ async def test_a_lost_partition_is_forgotten_and_read_from_the_beginning_when_it
     assert await members.take(connection, "thief", [7], timedelta(0)) == {7: 2}
     hidden = await add_job(connection, fire_at=now_at + 2 * MINUTE)
     await node.join()  # the thief is no member: what it took is ours again at once
-    assert node.state.holdings.epochs[7] == 3
+    assert node.state.ownership.epochs[7] == 3
     assert known(node) == {neighbour.job_id}
     await node.loading.step()
     assert known(node) == {due.job_id, soon.job_id, neighbour.job_id, hidden.job_id}
@@ -177,7 +177,7 @@ async def test_a_lost_partition_is_forgotten_and_read_from_the_beginning_when_it
 
 async def test_nothing_waits_for_a_firing(connection: asyncpg.Connection, node: Scheduler) -> None:
     job = await add_job(connection)
-    async with node.state.holdings.writing:
+    async with node.state.ownership.writing:
         await node.loading.step()
         assert known(node) == {job.job_id}
 
@@ -196,7 +196,7 @@ async def test_a_firing_in_the_middle_of_a_reading_is_believed_before_its_answer
 
     monkeypatch.setattr(timers, "load", fired_before_the_answer_is_here)
     await node.loading.load_due()
-    (timer,) = node.state.agenda._timers.values()
+    (timer,) = node.state.pending._timers.values()
     assert timer.fire_at == await connection.fetchval("SELECT fire_at FROM timers")
     assert await node.firing.fire_batch() == 0
     assert len(await runs_of(connection, job)) == 1
@@ -206,7 +206,7 @@ async def test_partitions_with_more_timers_than_their_share_of_an_answer_are_rea
     connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loading, "ANSWER", 2)
-    monkeypatch.setattr(loading, "ANSWER_MOST", 256)
+    monkeypatch.setattr(loading, "MAX_ANSWER", 256)
     counts = {7: 1, 8: 5, 9: 40, 200: 3}
     jobs = [
         await add_job(connection, fire_at=now_at + MINUTE + n * SECOND, partition=partition)
@@ -217,13 +217,13 @@ async def test_partitions_with_more_timers_than_their_share_of_an_answer_are_rea
     await node.loading.step()
     assert known(node) == {job.job_id for job in jobs}
     assert node.loading._truncated == set()
-    assert len({node.loading._until[partition] for partition in node.state.holdings.epochs}) == 1
+    assert len({node.loading._until[partition] for partition in node.state.ownership.epochs}) == 1
 
 
 async def test_where_a_poll_finds_news_it_reads_what_is_behind_them(
     connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "POLL_FEW", 2)
+    monkeypatch.setattr(loading, "POLL_LIMIT", 2)
     flood = [await add_job(connection) for _ in range(5)]
     await node.loading.step()
     now_at = await connection.fetchval("SELECT clock_at()")
@@ -276,7 +276,7 @@ async def test_more_than_fit_at_one_instant_are_read_as_the_first_are_used_up(
 async def test_a_partition_that_is_lost_while_it_is_read_is_not_read_on(
     connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "MOST", 10)
+    monkeypatch.setattr(loading, "MAX_PER_PARTITION", 10)
     for _ in range(20):
         await add_job(connection)
     read = timers.load
@@ -301,9 +301,9 @@ async def test_a_partition_that_is_lost_and_regained_while_it_is_read_is_read_an
         answer = await read(*arguments)
         if not added:
             added.append(await add_job(connection, fire_at=now_at + MINUTE))  # by its other holder
-            epochs = dict(node.state.holdings.epochs)
+            epochs = dict(node.state.ownership.epochs)
             node.membership._drop({7})
-            node.state.holdings.gain({7: epochs[7] + 2}, 0)
+            node.state.ownership.gain({7: epochs[7] + 2}, 0)
         return answer
 
     monkeypatch.setattr(timers, "load", away_for_a_while)

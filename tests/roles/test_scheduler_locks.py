@@ -85,7 +85,7 @@ async def test_a_batch_that_runs_into_a_lock_is_split_until_all_others_have_fire
     await take_outcome(user, stuck)
     await node.fire_due()
     assert await counts(connection, [stuck, plain, *others]) == [1, 1, *[2] * NEIGHBOURS]
-    assert not node.state.holdings.in_doubt
+    assert not node.state.ownership.in_doubt
     await transaction.rollback()
     await until(node.firing.fire_batch)
     assert await counts(connection, [stuck]) == [2]
@@ -159,5 +159,5 @@ async def test_a_day_that_the_ledgers_lack_is_made_by_who_fires(
     job = await add_job(connection, "now")
     await node.fire_due()
     assert await counts(connection, [job]) == [1]
-    assert not node.state.holdings.in_doubt
-    assert node.state.holdings.epochs[7] == 1
+    assert not node.state.ownership.in_doubt
+    assert node.state.ownership.epochs[7] == 1

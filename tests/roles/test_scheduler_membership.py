@@ -26,11 +26,11 @@ async def epochs(connection: asyncpg.Connection) -> dict[int, int]:
 
 
 def share(node: Scheduler) -> int:
-    return len(node.state.holdings.epochs)
+    return len(node.state.ownership.epochs)
 
 
 def assert_held_once(*nodes: Scheduler) -> None:
-    held = [partition for node in nodes for partition in node.state.holdings.epochs]
+    held = [partition for node in nodes for partition in node.state.ownership.epochs]
     assert len(held) == len(set(held))
 
 
@@ -52,7 +52,7 @@ async def settle(connection: asyncpg.Connection, *nodes: Scheduler) -> None:
 async def test_one_alone_holds_everything(connection: asyncpg.Connection, opened: Opener) -> None:
     node = await opened("a")
     await node.join()
-    assert node.state.holdings.epochs == await epochs(connection) == dict.fromkeys(range(256), 1)
+    assert node.state.ownership.epochs == await epochs(connection) == dict.fromkeys(range(256), 1)
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("a", "b", "c")])
@@ -76,7 +76,7 @@ async def test_one_that_joins_gets_its_share_and_what_moved_has_a_new_epoch(
     await settle(connection, first, second, third)
     assert sorted(share(node) for node in (first, second, third)) == [85, 85, 86]
     after = await epochs(connection)
-    assert all(after[partition] == before[partition] + 1 for partition in third.state.holdings.epochs)
+    assert all(after[partition] == before[partition] + 1 for partition in third.state.ownership.epochs)
 
 
 async def test_one_that_leaves_hands_everything_to_the_others(connection: asyncpg.Connection, opened: Opener) -> None:
@@ -93,14 +93,14 @@ async def test_one_that_falls_silent_is_taken_over_and_writes_nothing_when_it_wa
 ) -> None:
     first, second = await opened("a"), await opened("b")
     await settle(connection, first, second)
-    partition = min(second.state.holdings.epochs)
+    partition = min(second.state.ownership.epochs)
     job = await add_job(connection, "now", partition=partition)
     await second.loading.step()
     await connection.execute("UPDATE nodes SET seen_at = seen_at - interval '1 h' WHERE node = 'b'")
     await first.join()
     assert share(first) == 256
-    await second.firing.fire_batch()  # it still believes in its holdings
-    assert second.firing.figures.refused == 1
+    await second.firing.fire_batch()  # it still believes in its ownership
+    assert second.firing.counters.refused == 1
     assert await runs_of(connection, job) == []
     await first.fire_due()
     assert await runs_of(connection, job) == [(AT, "catch_up", 1)]
@@ -115,10 +115,10 @@ async def test_an_answer_that_was_lost_while_taking_is_made_up_for(
 ) -> None:
     node = await opened("a")
     await node.join()
-    node.state.holdings.drop(set(range(100)))  # taken in the table, yet unheard of
+    node.state.ownership.drop(set(range(100)))  # taken in the table, yet unheard of
     await node.join()
-    assert node.state.holdings.epochs == await epochs(connection)
-    assert {node.state.holdings.epochs[partition] for partition in range(100)} == {2}
+    assert node.state.ownership.epochs == await epochs(connection)
+    assert {node.state.ownership.epochs[partition] for partition in range(100)} == {2}
 
 
 async def test_partitions_move_without_a_tick_missed_or_doubled(connection: asyncpg.Connection, opened: Opener) -> None:

@@ -15,7 +15,7 @@ from evertick.domain.rule import Policies, Rule, rule_of
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.schedule.schedule import Schedule
 from evertick.roles.scheduler import planning
-from evertick.roles.scheduler.agenda import Entry
+from evertick.roles.scheduler.pending_timers import PendingTimer
 from evertick.store import timers
 from evertick.store.timers import Timer
 
@@ -26,11 +26,11 @@ def rule(schedule: str = "* * * * *", policies: Policies | None = None) -> Rule:
     return rule_of(Schedule(schedule, anchor_at=AT), policies or Policies())
 
 
-def entry(number: int, *, kind: str = "tick", fire_at: datetime = AT, rule_id: int = 1) -> Entry:
-    return Entry(number, Timer(job_id_of(number, 7), kind, fire_at, fire_at, 1, rule_id))
+def entry(number: int, *, kind: str = "tick", fire_at: datetime = AT, rule_id: int = 1) -> PendingTimer:
+    return PendingTimer(number, Timer(job_id_of(number, 7), kind, fire_at, fire_at, 1, rule_id))
 
 
-def only_plan(entry: Entry, rules: Mapping[int, Rule], now_at: datetime = AT) -> timers.Plan:
+def only_plan(entry: PendingTimer, rules: Mapping[int, Rule], now_at: datetime = AT) -> timers.Plan:
     [group] = plan_firing([entry], rules, to_us(now_at)).groups
     return group.plan
 

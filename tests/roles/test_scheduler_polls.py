@@ -36,7 +36,7 @@ async def second(database_url: str) -> AsyncIterator[asyncpg.Connection]:
 
 
 def known(node: Scheduler) -> set[int]:
-    return {timer.job_id for timer in node.state.agenda._timers.values()}
+    return {timer.job_id for timer in node.state.pending._timers.values()}
 
 
 async def test_a_timer_of_long_ago_that_nobody_was_told_of_is_found_by_one_of_the_next_polls(
@@ -54,7 +54,7 @@ async def test_a_timer_of_long_ago_that_nobody_was_told_of_is_found_by_one_of_th
 async def test_a_timer_that_appears_before_the_floor_after_the_clock_was_set_back_is_found(
     connection: asyncpg.Connection, node: Scheduler, now_at: datetime
 ) -> None:
-    node.loading._floors = dict.fromkeys(node.state.holdings.epochs, now_at + 60 * MINUTE)  # by the clock before
+    node.loading._floors = dict.fromkeys(node.state.ownership.epochs, now_at + 60 * MINUTE)  # by the clock before
     job = await add_job(connection, fire_at=now_at)
     await node.loading.load_due()
     assert known(node) == {job.job_id}
@@ -65,7 +65,7 @@ async def test_what_stays_due_is_found_however_late_it_is(connection: asyncpg.Co
     job = await add_job(connection)
     for _ in range(3):
         await node.loading.load_due()
-        node.state.agenda.keep_only(())
+        node.state.pending.keep_only(())
     await node.loading.load_due()
     assert known(node) == {job.job_id}
 

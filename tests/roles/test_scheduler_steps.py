@@ -76,7 +76,7 @@ async def test_a_hundred_days_ahead_between_two_rounds_of_the_janitor_are_correc
     await finish(connection, job)
     await dial.move(-100 * DAY)
     await until(lambda: _wants_a_plan(connection))
-    assert (await Janitor(pool).keep_house()).timers_replanned == 1
+    assert (await Janitor(pool).maintain()).timers_replanned == 1
     assert await timers_of(connection, job) == [("tick", tick_at)]
     await dial.move(tick_at - await dial.now())
     await until(lambda: _ran(connection, job, tick_at))
@@ -84,7 +84,7 @@ async def test_a_hundred_days_ahead_between_two_rounds_of_the_janitor_are_correc
 
 async def _is_idle(node: Scheduler) -> bool:
     await asyncio.sleep(0)
-    return len(node.state.holdings.epochs) == 256
+    return len(node.state.ownership.epochs) == 256
 
 
 async def _stepped(node: Scheduler, times: int) -> bool:

@@ -50,7 +50,7 @@ async def served(database_url: str, lease_seconds: float = 30.0, **options: Any)
     lease_time = timedelta(seconds=lease_seconds)
     async with AsyncExitStack() as stack:
         pool = await stack.enter_async_context(await open_pool(database_url, max_size=4))
-        await Janitor(pool).keep_house(thoroughly=False)
+        await Janitor(pool).maintain(full=False)
         scheduler = Scheduler(database_url, "scheduler", lease_time=lease_time)
         await scheduler.start()
         stack.push_async_callback(scheduler.stop)

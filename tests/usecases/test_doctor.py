@@ -14,7 +14,7 @@ from evertick.usecases import diagnosis
 from evertick.usecases.diagnosis import Finding, Level
 from evertick.usecases.doctor import examine
 from evertick.version import __version__
-from roles.household import Household
+from roles.aged_tables import AgedTables
 
 NOW = datetime(2026, 6, 9, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -22,8 +22,8 @@ LIFETIME = timedelta(minutes=5)
 
 
 @pytest.fixture
-def house(connection: asyncpg.Connection) -> Household:
-    return Household(connection)
+def aged(connection: asyncpg.Connection) -> AgedTables:
+    return AgedTables(connection)
 
 
 @pytest.fixture
@@ -109,8 +109,8 @@ async def test_handlers_that_nobody_serves_are_named(
     )
 
 
-async def test_leases_that_nobody_reaps_are_a_problem(pool: Pool, house: Household, scheduler: None) -> None:
-    await house.connection.execute(
+async def test_leases_that_nobody_reaps_are_a_problem(pool: Pool, aged: AgedTables, scheduler: None) -> None:
+    await aged.connection.execute(
         "INSERT INTO leases (lease_id, lane_id, first_seq, last_seq, expires_at, lease_seconds, partition, worker)"
         " VALUES (1, 1, 1, 2, clock_at() - interval '2 minutes', 9, 0, 'w'), (2, 1, 3, 4, clock_at(), 9, 0, 'w')"
     )
@@ -120,35 +120,35 @@ async def test_leases_that_nobody_reaps_are_a_problem(pool: Pool, house: Househo
 
 
 async def test_a_timer_long_overdue_is_a_problem_unless_it_waits_for_the_run_before(
-    pool: Pool, house: Household, scheduler: None
+    pool: Pool, aged: AgedTables, scheduler: None
 ) -> None:
-    job = await house.job()
-    await house.timer(job, await house.now() - 2 * DAY, kind="queued", reason="tick")
+    job = await aged.job()
+    await aged.timer(job, await aged.now() - 2 * DAY, kind="queued", reason="tick")
     assert (await found(pool))["lag"].what == "no timer is overdue"
-    await house.timer(job, await house.now() - DAY)
+    await aged.timer(job, await aged.now() - DAY)
     lag = (await found(pool))["lag"]
     assert lag.level is Level.PROBLEM
     assert "waits for 24 h (job_" in lag.what
 
 
-async def test_work_that_nobody_draws_is_told_by_queue(pool: Pool, house: Household, scheduler: None) -> None:
-    job = await house.job()
+async def test_work_that_nobody_draws_is_told_by_queue(pool: Pool, aged: AgedTables, scheduler: None) -> None:
+    job = await aged.job()
     for minutes in (10, 20):
-        await house.attempt(job, await house.now() - timedelta(minutes=minutes), ended=False)
+        await aged.attempt(job, await aged.now() - timedelta(minutes=minutes), ended=False)
     ready = (await found(pool))["ready work"]
     assert ready.level is Level.WARNING
     assert ready.what.startswith("default of default: 2, oldest due 2")
 
 
-async def test_a_missing_day_is_told(pool: Pool, house: Household, scheduler: None) -> None:
-    last = max(await house.days())
-    await house.connection.execute("SELECT drop_day($1)", last)
+async def test_a_missing_day_is_told(pool: Pool, aged: AgedTables, scheduler: None) -> None:
+    last = max(await aged.days())
+    await aged.connection.execute("SELECT drop_day($1)", last)
     days = (await found(pool))["days ahead"]
     assert (days.level, days.what) == (Level.WARNING, f"the ledgers lack {last.isoformat()}")
 
 
-async def test_dead_letters_want_to_be_looked_at(pool: Pool, house: Household, scheduler: None) -> None:
-    await house.connection.execute(
+async def test_dead_letters_want_to_be_looked_at(pool: Pool, aged: AgedTables, scheduler: None) -> None:
+    await aged.connection.execute(
         "INSERT INTO dead_letters VALUES (1, clock_at(), 1, 1, 1, clock_at(), 1, 1, 'exhausted')"
     )
     letters = (await found(pool))["dead letters"]

@@ -10,7 +10,7 @@ from engine import Holder, plan_firing
 from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.rule import from_canonical
 from evertick.domain.schedule.instants import to_us
-from evertick.roles.scheduler.agenda import Entry
+from evertick.roles.scheduler.pending_timers import PendingTimer
 from evertick.store import lanes, outcomes, rules, timers
 from evertick.store.database import Pool
 from evertick.store.lanes import Leased
@@ -70,7 +70,7 @@ class World:
                 first.setdefault(timer.job_id, timer)
         texts = await rules.rules(self.connection, {timer.rule_id for timer in first.values()})
         known = {rule_id: from_canonical(text) for rule_id, text in texts.items()}
-        return plan_firing([Entry(0, timer) for timer in first.values()], known, to_us(now_at)).firing
+        return plan_firing([PendingTimer(0, timer) for timer in first.values()], known, to_us(now_at)).firing
 
     async def fire(self, firing: Firing | None = None) -> int:
         """One round of firing; how many runs it began."""

@@ -10,7 +10,7 @@ from typing import Any
 from evertick.bench.stage import Stage
 from evertick.config import Settings
 from evertick.domain.ids import PARTITIONS
-from evertick.roles.scheduler.loading import ANSWER_MOST, GROUP, POLL_AHEAD, POLL_FEW
+from evertick.roles.scheduler.loading import FIRST_PARTITIONS, MAX_ANSWER, POLL_AHEAD, POLL_LIMIT
 from evertick.store import timers
 
 BEGINNING_AT = datetime(1, 1, 2, tzinfo=UTC)
@@ -37,12 +37,12 @@ class LookUps:
 
 async def look_up_groups(stage: Stage) -> LookUps:
     """Look up what is due within the horizon, group by group: as a scheduler does that has just got its partitions."""
-    return await _look_up(stage, HORIZON, ANSWER_MOST // GROUP)
+    return await _look_up(stage, HORIZON, MAX_ANSWER // FIRST_PARTITIONS)
 
 
 async def poll_groups(stage: Stage) -> LookUps:
     """Look up what is due right now, group by group; a scheduler's poll each second asks for all groups at once."""
-    return await _look_up(stage, POLL_AHEAD, POLL_FEW)
+    return await _look_up(stage, POLL_AHEAD, POLL_LIMIT)
 
 
 async def _look_up(stage: Stage, ahead: timedelta, most: int) -> LookUps:
@@ -58,5 +58,5 @@ async def _look_up(stage: Stage, ahead: timedelta, most: int) -> LookUps:
 
 
 def _groups() -> Iterator[range]:
-    for first in range(0, PARTITIONS, GROUP):
-        yield range(first, min(first + GROUP, PARTITIONS))
+    for first in range(0, PARTITIONS, FIRST_PARTITIONS):
+        yield range(first, min(first + FIRST_PARTITIONS, PARTITIONS))

@@ -69,7 +69,7 @@ async def at_work(
     async with AsyncExitStack() as stack:
         if schedules:
             janitor = Janitor(await stack.enter_async_context(await janitor_pool(link.url)), history=settings.history)
-            await janitor.keep_house(thoroughly=False)
+            await janitor.maintain(full=False)
             janitor.start()
             stack.push_async_callback(janitor.stop)
         await register(link.tenant, shape.name, declarations)

@@ -1,5 +1,5 @@
 """The janitor: keeps the database fit for the others."""
 
-from evertick.roles.janitor.janitor import Janitor, Report, janitor_pool
+from evertick.roles.janitor.janitor import Janitor, JanitorReport, janitor_pool
 
-__all__ = ["Janitor", "Report", "janitor_pool"]
+__all__ = ["Janitor", "JanitorReport", "janitor_pool"]

@@ -7,7 +7,7 @@ each tenant stores is summed up; a job that lost its timer gets it back; the pla
 Invariants: nothing that waits or runs is removed, nor what it needs. What is kept for a time is kept by a time that
 follows the database's clock at a limited pace (`store.clock`), so that a clock that was set wrong removes nothing. It
 never makes firing wait for more than a moment: locks that would are given up and tried again in the next round. Rows
-that someone else has locked are left alone.
+that another session has locked are left alone.
 
 Steps: each minute it tries to be the one janitor at work. If it is, it marks the clock, plans timers anew if that was
 set back, adds days, looks at superseded versions, sums up storage and brings statistics up to date; each hour, by the
@@ -15,7 +15,7 @@ database's clock so that all come at the same time and one does it, it does the 
 each, and each minute while a sweep did not get through. Looking for lost timers goes through all jobs, a fifth of a
 second in each minute until all were seen.
 
-Crash: its lock goes with its connection, each batch was done or not, and whoever comes next does the rest. Slow
+Crash: its lock goes with its connection, each batch was done or not, and the next janitor does the rest. Slow
 database: a round takes longer; the others pass. Two at once, when the lock was lost with its connection: both do the
 same, and each statement finds done what the other did.
 """
@@ -27,8 +27,8 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 
 from evertick.domain.errors import require_at_least
-from evertick.roles.janitor import chores
-from evertick.roles.janitor.chores import Paces, Rounds
+from evertick.roles.janitor import maintenance
+from evertick.roles.janitor.maintenance import BatchSizes, RepairProgress
 from evertick.roles.janitor.replanner import Replanner
 from evertick.runtime import timeouts
 from evertick.runtime.clock_marks import mark
@@ -43,15 +43,15 @@ DEFAULT_HISTORY = timedelta(days=90)
 DEFAULT_AHEAD = 3
 EVERY_SECONDS = 60.0
 ANSWERS_KEPT = timedelta(hours=24)
-"""For so long an answer comes again for the same Idempotency-Key."""
-HEALING_SECONDS = 0.2
+"""A repeated Idempotency-Key gets the kept answer for so long."""
+REPAIR_SECONDS = 0.2
 """Of each minute, until all jobs were seen: ten million take more than half a minute in all, and to be idle should cost
 next to nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What one round did. `passed`: nothing, because another janitor was at it."""
+class JanitorReport:
+    """What one round did. `passed`: nothing, because another janitor was at work."""
 
     passed: bool = False
     days_added: int = 0
@@ -67,7 +67,7 @@ class Report:
     versions_removed: int = 0
     rules_removed: int = 0
     queues_removed: int = 0
-    timers_healed: int = 0
+    timers_repaired: int = 0
     jobs_finished: int = 0
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ class Report:
 
 
 async def janitor_pool(url: str) -> Pool:
-    """A pool for one janitor: one connection has its turn, the other works."""
+    """A pool for one janitor: one connection holds the turn, the other works."""
     return await open_pool(url, max_size=CONNECTIONS, timeouts=timeouts.KEEP_HOUSE)
 
 
@@ -90,55 +90,57 @@ class Janitor:
         self._history = history
         self._ahead = ahead
         self._swept_hour: datetime | None = None
-        self._rounds = Rounds()
-        self._paces = Paces()
+        self._repair = RepairProgress()
+        self._sizes = BatchSizes()
         self._replanner = Replanner(pool)
         self._round: asyncio.Task[None] | None = None
-        self._loop = Loop("keep house", self._step)
+        self._loop = Loop("maintain", self._step)
 
     def start(self) -> None:
         self._loop.start()
 
     async def stop(self) -> None:
-        """Leave off at once: what is not done is left to whoever comes next."""
+        """Stop at once: the next round, of any janitor, does the rest."""
         if self._round is not None:
             self._round.cancel()
         await self._loop.stop()
 
-    async def keep_house(self, *, thoroughly: bool = True, healing_seconds: float = math.inf) -> Report:
-        """One round: all chores, or only those of each minute. It looks for lost timers for so long at most."""
-        # Without its turn: firing needs the days, whoever else has gone silent in theirs.
-        report = Report(days_added=await chores.add_days(self._pool, self._ahead))
+    async def maintain(self, *, full: bool = True, repair_seconds: float = math.inf) -> JanitorReport:
+        """Run one round: all steps, or only those of each minute. It looks for lost timers for so long at most."""
+        # Without the turn: firing needs the days even if another janitor hangs in its turn.
+        report = JanitorReport(days_added=await maintenance.add_days(self._pool, self._ahead))
         async with housekeeping.turn(self._pool) as is_ours:
             if not is_ours:
                 return replace(report, passed=True)
             marks = await mark(self._pool)
-            report = replace(report, timers_replanned=await self._replanner.plan_anew())
-            if thoroughly and self._rounds.after_id is None:  # else the last time round is not over yet
-                self._rounds.after_id = 0
+            report = replace(report, timers_replanned=await self._replanner.replan())
+            if full and self._repair.after_id is None:  # else the last search is not over yet
+                self._repair.after_id = 0
             # What was lost comes first, then what may go.
             before_at = marks.trusted_at - self._history
-            healed = await chores.heal(self._pool, before_at, self._rounds, healing_seconds)
-            report = replace(report, timers_healed=healed.timers, jobs_finished=healed.finished)
-            self._paces.is_cut = False
-            emptied, removed = await chores.check_versions(self._pool, marks.trusted_at, self._history, self._paces)
+            repaired = await maintenance.repair_timers(self._pool, before_at, self._repair, repair_seconds)
+            report = replace(report, timers_repaired=repaired.timers, jobs_finished=repaired.finished)
+            self._sizes.is_cut = False
+            emptied, removed = await maintenance.check_versions(
+                self._pool, marks.trusted_at, self._history, self._sizes
+            )
             report = replace(report, versions_emptied=emptied, versions_removed=removed)
-            if thoroughly:
+            if full:
                 report = await self._sweep(report, marks.trusted_at)
-            await chores.sum_storage(self._pool, self._paces)
+            await maintenance.sum_storage(self._pool, self._sizes)
             # Last, because what was removed or brought back counts too.
-            return replace(report, tables_analyzed=await chores.analyze(self._pool))
+            return replace(report, tables_analyzed=await maintenance.analyze(self._pool))
 
-    async def _sweep(self, report: Report, now_at: datetime) -> Report:
-        """The chores of each hour, by a time that is trusted."""
+    async def _sweep(self, report: JanitorReport, now_at: datetime) -> JanitorReport:
+        """The steps of each hour, by a time that is trusted."""
         before_at = now_at - self._history
-        one_offs = await chores.remove_one_offs(self._pool, now_at, self._paces)
-        dropped, unfinished = await chores.drop_days(self._pool, before_at)
-        pruned = await chores.prune(self._pool, before_at, self._paces)
-        purged = await chores.purge_jobs(self._pool, before_at, self._paces)
-        answers = await chores.prune_answers(self._pool, now_at - ANSWERS_KEPT, self._paces)
-        queues = await chores.sweep_queues(self._pool, now_at)
-        rules = await chores.sweep_rules(self._pool, now_at, self._paces)
+        one_offs = await maintenance.remove_one_offs(self._pool, now_at, self._sizes)
+        dropped, unfinished = await maintenance.drop_days(self._pool, before_at)
+        pruned = await maintenance.prune(self._pool, before_at, self._sizes)
+        purged = await maintenance.purge_jobs(self._pool, before_at, self._sizes)
+        answers = await maintenance.prune_answers(self._pool, now_at - ANSWERS_KEPT, self._sizes)
+        queues = await maintenance.sweep_queues(self._pool, now_at)
+        rules = await maintenance.sweep_rules(self._pool, now_at, self._sizes)
         await members.forget(self._pool)
         return replace(
             report,
@@ -154,17 +156,17 @@ class Janitor:
 
     async def _step(self) -> float:
         # A task of its own, which `stop` cancels: the loop itself goes on to its end.
-        self._round = asyncio.create_task(self._keep_house_as_due())
+        self._round = asyncio.create_task(self._maintain_if_due())
         await asyncio.wait([self._round])
         if not self._round.cancelled():
             self._round.result()
         return 0 if self._replanner.is_cut else EVERY_SECONDS
 
-    async def _keep_house_as_due(self) -> None:
+    async def _maintain_if_due(self) -> None:
         now_at = await lanes.clock(self._pool)
         hour = now_at.replace(minute=0, second=0, microsecond=0)
-        thoroughly = hour != self._swept_hour or self._paces.is_cut
+        full = hour != self._swept_hour or self._sizes.is_cut
         self._swept_hour = hour  # once an hour, however it ends: what fails for a lasting reason must not go on and on
-        report = await self.keep_house(thoroughly=thoroughly, healing_seconds=HEALING_SECONDS)
-        if report != Report() and not report.passed:
-            logger.info("kept house: %s", report)
+        report = await self.maintain(full=full, repair_seconds=REPAIR_SECONDS)
+        if report != JanitorReport() and not report.passed:
+            logger.info("maintenance: %s", report)

@@ -1,4 +1,4 @@
-"""Plans timers anew after the database's clock was set back: all partitions in turn, then gaps and finished jobs.
+"""Replans timers after the database's clock was set back: all partitions in turn, then gaps and finished jobs.
 
 How far it has come is in the database. So it goes on after a crash, and begins anew if the clock is set back again.
 Where timers belong is computed in the background thread: thousands of rules may take long.
@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TypeVar
 
 from evertick.domain.ids import PARTITIONS
-from evertick.roles.janitor.pace import Pace
+from evertick.roles.janitor.batch_size import BatchSize
 from evertick.roles.janitor.replanning import Correction, moves_of, reopened, trims_of
 from evertick.runtime import background
 from evertick.store import clock, housekeeping, replan, rules, wakeups
@@ -22,18 +22,18 @@ from evertick.store.replan import FIRST_FINISHED, FIRST_GAP, FIRST_TIMER, AheadT
 
 logger = logging.getLogger("evertick.janitor")
 
-SECONDS = 20.0
-"""So long it goes on at a time."""
+MAX_SECONDS = 20.0
+"""The longest that it goes on in one round."""
 PIECE = 16
-"""Rows that are decided on at once in the background: its other users wait so long at most."""
+"""Rows that are decided on at once in the background: its other users wait no longer than that takes."""
 
 _Row = TypeVar("_Row")
 _Decided = TypeVar("_Decided")
 
 
 @dataclass(slots=True)
-class Done:
-    """What one pass did. `left` are timers that someone else had locked."""
+class ReplanCounts:
+    """What one pass did. `left` are timers that another session had locked."""
 
     timers: int = 0
     gaps: int = 0
@@ -46,15 +46,15 @@ class Replanner:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._pace = Pace()
-        self._done = Done()
+        self._batch_size = BatchSize()
+        self._done = ReplanCounts()
         self.is_cut = False
 
-    async def plan_anew(self) -> int:
+    async def replan(self) -> int:
         """Go on for a while if the clock was set back; returns how many timers were moved."""
         self.is_cut = False
         before = self._done.timers
-        until = monotonic() + SECONDS
+        until = monotonic() + MAX_SECONDS
         marks = await clock.marks(self._pool)
         while (partition := marks.replan_from) is not None and partition < PARTITIONS:
             await self._plan_partition(partition, _correction(marks))
@@ -66,7 +66,7 @@ class Replanner:
             return 0
         await self._complete(_correction(marks))
         moved = self._done.timers - before
-        self._done = Done()
+        self._done = ReplanCounts()
         return moved
 
     async def _plan_partition(self, partition: int, to: Correction) -> None:
@@ -74,7 +74,7 @@ class Replanner:
             await replan.note_ran(self._pool, to.after_at)
         left = self._done.left
         after = FIRST_TIMER
-        while timers := await self._pace.take(partial(replan.page, self._pool, partition, to.now_at, after)):
+        while timers := await self._batch_size.run(partial(replan.page, self._pool, partition, to.now_at, after)):
             await self._move(timers, to)
             after = timers[-1]
         await replan.advance(self._pool, partition, is_cut=self._done.left > left)
@@ -111,7 +111,7 @@ class Replanner:
     async def _trim_gaps(self, to: Correction) -> None:
         """Gaps of jobs that did not have their timer moved: it was changed since, or is gone."""
         after = FIRST_GAP
-        while gaps := await self._pace.take(partial(replan.gaps_page, self._pool, to.after_at, after)):
+        while gaps := await self._batch_size.run(partial(replan.gaps_page, self._pool, to.after_at, after)):
             trims = await _decide(lambda rows: trims_of(rows, to.after_at), gaps)
             await replan.trim(self._pool, trims)
             self._done.gaps += len(trims)
@@ -119,7 +119,7 @@ class Replanner:
 
     async def _reopen(self, to: Correction) -> None:
         after = FIRST_FINISHED
-        while finished := await self._pace.take(partial(replan.finished_page, self._pool, to.after_at, after)):
+        while finished := await self._batch_size.run(partial(replan.finished_page, self._pool, to.after_at, after)):
             decided = await _decide(lambda rows: reopened(rows, to), finished)
             healings = {healing.job_id: healing for healing in decided}
             async with self._pool.acquire() as connection, connection.transaction():

@@ -15,7 +15,7 @@ from evertick.domain.ids import Prefix, format_id
 from evertick.domain.jitter import due_at, jitter_offset
 from evertick.domain.rule import OneOff, Rule, from_canonical
 from evertick.domain.schedule.instants import from_us, to_us
-from evertick.roles.janitor.healing import only_tick
+from evertick.roles.janitor.repair import only_tick
 from evertick.store.clock import TOLERANCE
 from evertick.store.housekeeping import Healing
 from evertick.store.replan import AheadGap, AheadTimer, FinishedAhead, Move, Trim

@@ -1,4 +1,4 @@
-"""Brings timers from the table into the agenda: ahead of time, when woken, and whatever a lost wake-up hid.
+"""Brings timers from the table into memory (`pending_timers`): ahead of time, when woken, and what a lost wake-up hid.
 
 Firing goes on meanwhile; only while an answer is decoded nothing fires. So each is about as large as is bearable.
 
@@ -24,9 +24,9 @@ from evertick.store.timers import Timer
 
 POLL_SECONDS = 1.0
 POLL_AHEAD = timedelta(seconds=2)
-"""Each poll reaches past the next one, so that what it finds fires at its time; unless it stands behind `POLL_FEW`
+"""Each poll reaches past the next one, so that what it finds fires at its time; unless it stands behind `POLL_LIMIT`
 others of its partition that are known. Then it is found when they have fired, up to a poll later."""
-POLL_FEW = 16
+POLL_LIMIT = 16
 """Timers of one partition in a poll. Nearly all of them are known; where one was news, there may be more behind it."""
 FULL_LOOKS = 60
 """In so many polls each partition is read from the beginning once."""
@@ -34,17 +34,17 @@ LATE_COMMIT = timedelta(seconds=5)
 """So much later than its due time a timer may appear, by how long its transaction took, and yet be found at once."""
 AHEAD_SECONDS = 5.0
 """So often the next seconds at the far end are read: a little at a time, for that competes with firing."""
-WEIGH_SECONDS = 60.0
+WEIGHTS_SECONDS = 60.0
 ANSWER = 2_000
 """Timers that an answer should have: as many partitions are read at once as had that many in the last one."""
-ANSWER_MOST = 8 * ANSWER
+MAX_ANSWER = 8 * ANSWER
 """And that it may have. Partitions with more than their share of that are read again, fewer at once."""
-GROUP = 16
-"""Partitions in the first answer, while nobody knows how many timers they have."""
-MOST = 4_000
+FIRST_PARTITIONS = 16
+"""Partitions in the first answer, before it is known how many timers they have."""
+MAX_PER_PARTITION = 4_000
 """Timers of one partition in one answer. One that has more is read on when those are nearly used up, not before: what
 is held in memory is bounded, however much is due."""
-REFILL = MOST // 2
+REFILL = MAX_PER_PARTITION // 2
 REFILL_AHEAD = timedelta(seconds=3 * AHEAD_SECONDS)
 """Or when so little time is left until what was not read: jobs that fire again and again are never used up."""
 BUSY = 10_000
@@ -83,17 +83,17 @@ class Loading:
         self._truncated: set[int] = set()
         self._losses = 0
         self._woken: set[int] = set()
-        self._each = ANSWER / GROUP  # timers of a partition in the last answer
+        self._each = ANSWER / FIRST_PARTITIONS  # timers of a partition in the last answer
         self._poll_at = 0.0
         self._ahead_at = 0.0
-        self._weigh_at = 0.0
+        self._weights_at = 0.0
 
     def woken(self, job_ids: frozenset[int] | None) -> None:
         """These jobs have new timers; None: so many that the next poll comes at once instead."""
         if job_ids is None:
             self._poll_at = 0.0
         else:
-            self._woken |= {job_id for job_id in job_ids if partition_of(job_id) in self._state.holdings.epochs}
+            self._woken |= {job_id for job_id in job_ids if partition_of(job_id) in self._state.ownership.epochs}
 
     def lost(self, partitions: Iterable[int]) -> None:
         """Not ours any more, or to be read anew if they are: what is being read does not count."""
@@ -104,49 +104,49 @@ class Loading:
             self._truncated.discard(partition)
 
     async def step(self) -> float:
-        """Read what there is to read, and say when to come again."""
+        """Read what there is to read; returns after how many seconds to come again."""
         await self._load_woken()
         now = time.monotonic()
         await self._load_ahead(self._wanting(is_round=now >= self._ahead_at))
         if now >= self._ahead_at:
             self._ahead_at = now + min(AHEAD_SECONDS, self._horizon.total_seconds() / 2)
-        if now >= self._weigh_at:
-            await self._state.rulebook.weigh(self._state.pool, self._state.rulebook.weights)
-            self._weigh_at = now + WEIGH_SECONDS
-        if now >= self._poll_at and self._state.agenda.due < BUSY:
-            self._poll_at = now + POLL_SECONDS  # before the poll: whoever wakes us meanwhile wants another one
+        if now >= self._weights_at:
+            await self._state.rule_cache.load_weights(self._state.pool, self._state.rule_cache.weights)
+            self._weights_at = now + WEIGHTS_SECONDS
+        if now >= self._poll_at and self._state.pending.due < BUSY:
+            self._poll_at = now + POLL_SECONDS  # before the poll: a wake-up meanwhile asks for another one
             await self.load_due(POLL_AHEAD)
         return 0.01 if self._used_up() else max(0.01, self._poll_at - time.monotonic())
 
     async def load_due(self, ahead: timedelta = timedelta(0)) -> None:
         """Read what is due by now, or a little later, as far as it may be news: what a lost wake-up hid."""
         now_at = from_us(self._state.clock.now_us() + 1)
-        partitions = sorted(self._state.holdings.epochs)
+        partitions = sorted(self._state.ownership.epochs)
         self._polls += 1
         for partition in partitions:
             if partition % FULL_LOOKS == self._polls % FULL_LOOKS:
                 self._floors.pop(partition, None)
         losses = self._losses
-        found = await self._load(partitions, [self._floor(each) for each in partitions], now_at + ahead, POLL_FEW)
+        found = await self._load(partitions, [self._floor(each) for each in partitions], now_at + ahead, POLL_LIMIT)
         if losses == self._losses:
-            settled_at = now_at - LATE_COMMIT
-            self._floors |= {each: min(settled_at, found.firsts.get(each, settled_at)) for each in partitions}
-        crowded = sorted(found.truncated.keys() & found.news & self._state.holdings.epochs.keys())
+            complete_at = now_at - LATE_COMMIT
+            self._floors |= {each: min(complete_at, found.firsts.get(each, complete_at)) for each in partitions}
+        crowded = sorted(found.truncated.keys() & found.news & self._state.ownership.epochs.keys())
         for partition in crowded:
             self._until.pop(partition, None)
         await self._load_ahead(crowded)
 
     def _floor(self, partition: int) -> datetime:
-        # After the clock was set back, timers appear before what counted as settled.
-        settled_at = from_us(self._state.clock.now_us()) - LATE_COMMIT
-        return min(settled_at, self._floors.get(partition, _BEGINNING_AT))
+        # After the clock was set back, timers appear before what counted as complete.
+        complete_at = from_us(self._state.clock.now_us()) - LATE_COMMIT
+        return min(complete_at, self._floors.get(partition, _BEGINNING_AT))
 
     async def _load_woken(self) -> None:
         job_ids, self._woken = self._woken, set()
         if not job_ids:
             return
         try:
-            with self._state.agenda.reading():
+            with self._state.pending.reading():
                 before_at = from_us(self._state.clock.now_us()) + self._horizon
                 await self._add(await timers.load_jobs(self._state.pool, job_ids, before_at))
         except BaseException:
@@ -155,7 +155,7 @@ class Loading:
 
     def _wanting(self, *, is_round: bool) -> list[int]:
         """The partitions to read on: in each round all that were read to their end, and others when it is time."""
-        held = self._state.holdings.epochs
+        held = self._state.ownership.epochs
         for partition in self._used_up():
             self._until.pop(partition, None)  # from its floor: many may be due at one and the same instant
         unread = held.keys() - self._until.keys()
@@ -166,7 +166,7 @@ class Loading:
 
     def _used_up(self) -> list[int]:
         """Partitions that have more timers than were read, and few of those left."""
-        return [partition for partition in self._truncated if self._state.agenda.count(partition) < REFILL]
+        return [partition for partition in self._truncated if self._state.pending.count(partition) < REFILL]
 
     async def _load_ahead(self, partitions: Iterable[int]) -> None:
         before_at = from_us(self._state.clock.now_us()) + self._horizon
@@ -174,7 +174,7 @@ class Loading:
         unread = [partition for partition in wanted if partition not in self._until]
         await self._load_stretch([partition for partition in wanted if partition in self._until], before_at)
         if unread:
-            self._each = ANSWER / GROUP
+            self._each = ANSWER / FIRST_PARTITIONS
             await self._load_stretch(unread, before_at)
 
     async def _load_stretch(self, partitions: Sequence[int], before_at: datetime) -> None:
@@ -182,12 +182,12 @@ class Loading:
         while waiting:
             size = max(1, round(ANSWER / self._each)) if self._each else PARTITIONS
             portion, waiting = waiting[:size], waiting[size:]
-            most = min(MOST, ANSWER_MOST // len(portion))
+            most = min(MAX_PER_PARTITION, MAX_ANSWER // len(portion))
             losses = self._losses
             from_ats = {partition: self._until.get(partition) or self._floor(partition) for partition in portion}
             found = await self._load(portion, list(from_ats.values()), before_at, most)
             self._each = found.timers / len(portion)
-            if most < MOST:
+            if most < MAX_PER_PARTITION:
                 waiting += found.truncated
                 portion = [partition for partition in portion if partition not in found.truncated]
             for partition in portion if losses == self._losses else ():
@@ -196,7 +196,7 @@ class Loading:
 
     def _note_read(self, partition: int, from_at: datetime, before_at: datetime, last_at: datetime | None) -> None:
         """A partition was read to the end of a stretch, or up to what was due at `last_at`."""
-        if partition not in self._state.holdings.epochs:
+        if partition not in self._state.ownership.epochs:
             return  # lost before it was its turn
         if last_at is None:
             if partition not in self._until:
@@ -211,7 +211,7 @@ class Loading:
     async def _load(
         self, partitions: Sequence[int], from_ats: Sequence[datetime], before_at: datetime, most: int
     ) -> _Found:
-        with self._state.agenda.reading():
+        with self._state.pending.reading():
             found = await timers.load(self._state.pool, partitions, from_ats, before_at, most)
             # Of each partition in the order of their due times.
             firsts = {partition_of(timer.job_id): timer.due_at for timer in reversed(found)}
@@ -221,13 +221,13 @@ class Loading:
         """Add what was found, and return the partitions where something was news."""
         if not found:
             return set()
-        await self._state.rulebook.learn(self._state.pool, {timer.rule_id for timer in found} - {0})
-        tenants = {timer.tenant_id for timer in found} - self._state.rulebook.weights.keys()
+        await self._state.rule_cache.load(self._state.pool, {timer.rule_id for timer in found} - {0})
+        tenants = {timer.tenant_id for timer in found} - self._state.rule_cache.weights.keys()
         if tenants:
-            await self._state.rulebook.weigh(self._state.pool, tenants)
+            await self._state.rule_cache.load_weights(self._state.pool, tenants)
         # What was lost while this was read is refused when it fires; no need to keep it.
-        held = self._state.holdings.epochs
-        news = self._state.agenda.add(timer for timer in found if partition_of(timer.job_id) in held)
+        held = self._state.ownership.epochs
+        news = self._state.pending.add(timer for timer in found if partition_of(timer.job_id) in held)
         if news or from_us(self._state.clock.now_us()) + POLL_AHEAD >= min(timer.due_at for timer in found):
             self._loaded()
         return news

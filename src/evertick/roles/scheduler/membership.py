@@ -3,7 +3,7 @@
 1. Beat: say that we live, learn who else does and what time it is.
 2. Believe the table: what it says we do not hold, or hold in another epoch, is lost.
 3. Give up what the assignment gives to others, between two firings.
-4. Take what it gives to us and nobody alive holds; the rest comes when its holder gives it up.
+4. Take what it gives to us and no live node holds; the rest follows when its holder gives it up.
 
 The first two are one loop and the last two another: giving up waits for a firing, and a beat must wait for nothing.
 """
@@ -20,14 +20,14 @@ from evertick.version import __version__
 
 logger = logging.getLogger("evertick.scheduler")
 
-SETTLE_SECONDS = 5.0
-"""The beat says when there is something to settle; this is for what it cannot see."""
+REBALANCE_SECONDS = 5.0
+"""The beat says when partitions have to move; this is for what the beat cannot see."""
 
 
 class Membership:
     """The heartbeat and what follows from it. Has connections of its own: no amount of work can silence it."""
 
-    def __init__(  # noqa: PLR0913 - its times, and whom it tells
+    def __init__(  # noqa: PLR0913 - its times and its callbacks
         self,
         state: State,
         *,
@@ -38,7 +38,7 @@ class Membership:
         lost: Callable[[Iterable[int]], None],
     ) -> None:
         self._state = state
-        self._holdings = state.holdings
+        self._holdings = state.ownership
         self._pool = state.reserved
         self._me = state.me
         self._heartbeat = heartbeat
@@ -64,8 +64,8 @@ class Membership:
             self._changed()
         return self._heartbeat.total_seconds()
 
-    async def settle(self) -> float:
-        """Come to hold what the assignment gives us."""
+    async def rebalance(self) -> float:
+        """Give up and take partitions until this node holds what the assignment gives it."""
         unknown = (await members.held(self._pool, self._me.node)).keys() - self._holdings.epochs.keys()
         if unknown:
             # Ours by the table, yet not by memory: an answer was lost. Taking them again gives a known epoch.
@@ -76,7 +76,7 @@ class Membership:
             await self._retake()
         if take := self._wanted().take:
             await self._take(take)
-        return SETTLE_SECONDS
+        return REBALANCE_SECONDS
 
     def _wanted(self) -> Changes:
         return changes(self._me.node, set(self._holdings.epochs), assign((self._me, *self.others)))
@@ -107,7 +107,7 @@ class Membership:
         epochs = await members.take(self._pool, self._me.node, partitions, self._lifetime)
         if not epochs:
             return
-        # Only now, after the take has committed, can nobody else be writing there any more.
+        # Read after the take has committed: no other node writes there any more.
         self._holdings.gain(epochs, await members.last_seq(self._pool, epochs))
         logger.info("took %d partitions, holds %d", len(epochs), len(self._holdings.epochs))
         self._gained()
@@ -125,5 +125,5 @@ class Membership:
 
     def _drop(self, partitions: set[int]) -> None:
         self._holdings.drop(partitions)
-        self._state.agenda.keep_only(self._holdings.epochs)
+        self._state.pending.keep_only(self._holdings.epochs)
         self._lost(partitions)

@@ -14,15 +14,15 @@ from evertick.domain.rule import Rule
 from evertick.domain.schedule.budget import PLAN_STEPS, at_most
 from evertick.domain.schedule.instants import SECOND_US, duration_us, from_us, to_us
 from evertick.domain.schedule.schedule import SHORTEST_INTERVAL
-from evertick.roles.scheduler.agenda import Entry
+from evertick.roles.scheduler.pending_timers import PendingTimer
 from evertick.store.timers import Firing, Gap, Plan, Timer
 
 _ZERO = timedelta(0)
-_UNASKED = ConcurrentPolicy.SKIP
-"""The policy that stands for runs which nothing keeps waiting: retries, manual runs, replays."""
+_NO_POLICY = ConcurrentPolicy.SKIP
+"""Stands for the policy of runs that no other run delays: retries, manual runs, replays."""
 
-Likeness: TypeAlias = tuple[int, datetime, datetime, timedelta]
-"""What ticks have in common that fire alike: rule, fire time, due time and jitter."""
+GroupKey: TypeAlias = tuple[int, datetime, datetime, timedelta]
+"""What ticks of one group share, and so their plan: rule, fire time, due time and jitter."""
 
 LOOP_STEPS = 500
 """A plan that takes more steps is made in the background thread: so many take about half a millisecond."""
@@ -34,11 +34,11 @@ class Group(NamedTuple):
     """Due timers that fire alike."""
 
     plan: Plan
-    entries: list[Entry]
+    entries: list[PendingTimer]
 
     @property
     def is_plain(self) -> bool:
-        """Whether it changes nothing but its timers and what nobody else has: it runs into no locks."""
+        """Whether it changes only its timers and adds rows: it runs into no locks."""
         return (
             self.plan.kind == "tick"
             and self.plan.policy == ConcurrentPolicy.SKIP
@@ -48,7 +48,7 @@ class Group(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedBatch:
     """What to fire, and jobs whose rule failed, with the reason."""
 
     groups: list[Group]
@@ -59,21 +59,24 @@ class Planned:
         return [(group.plan, [entry.timer.job_id for entry in group.entries]) for group in self.groups]
 
     @property
-    def entries(self) -> list[Entry]:
-        """In the order of their places in the firing."""
+    def entries(self) -> list[PendingTimer]:
+        """In the order of their positions in the firing."""
         return [entry for group in self.groups for entry in group.entries]
 
-    def split(self) -> "list[Planned]":
+    def split(self) -> "list[PlannedBatch]":
         """The plain ones and the others, or two halves of one kind; nothing for a single timer."""
         plain = [group for group in self.groups if group.is_plain]
         if plain and len(plain) < len(self.groups):
-            return [Planned(plain), Planned([group for group in self.groups if not group.is_plain])]
+            return [PlannedBatch(plain), PlannedBatch([group for group in self.groups if not group.is_plain])]
         half = self.entries[: len(self.entries) // 2]
-        return self.parted({entry.timer.job_id for entry in half}) if half else []
+        return self.split_off({entry.timer.job_id for entry in half}) if half else []
 
-    def parted(self, job_ids: set[int]) -> "list[Planned]":
-        """All but some jobs, and those; none of both is empty."""
-        parts = [Planned(self._of(lambda job_id: job_id not in job_ids)), Planned(self._of(job_ids.__contains__))]
+    def split_off(self, job_ids: set[int]) -> "list[PlannedBatch]":
+        """Split into all but some jobs, and those jobs; without empty parts."""
+        parts = [
+            PlannedBatch(self._of(lambda job_id: job_id not in job_ids)),
+            PlannedBatch(self._of(job_ids.__contains__)),
+        ]
         return [part for part in parts if part.groups]
 
     def _of(self, is_wanted: Callable[[int], bool]) -> list[Group]:
@@ -83,7 +86,7 @@ class Planned:
         return [group for group in groups if group.entries]
 
 
-class Prepared(NamedTuple):
+class PreparedPlan(NamedTuple):
     """The plan of ticks that fire alike, or the reason why there is none, with the steps and the time of planning."""
 
     plan: Plan | None
@@ -109,7 +112,7 @@ class BatchPlanning:
         *,
         steps: int = PLAN_STEPS,
         costly: Container[int] = (),
-        prepared: Mapping[Likeness, Prepared] = MappingProxyType({}),
+        prepared: Mapping[GroupKey, PreparedPlan] = MappingProxyType({}),
     ) -> None:
         self._rules = rules
         self._now_us = now_us
@@ -118,20 +121,20 @@ class BatchPlanning:
         self._prepared = prepared
         self._ticks: list[Group] = []
         self._waiting: list[Group] = []
-        self._failed: list[tuple[str, list[Entry]]] = []
-        self.background: dict[Likeness, list[Entry]] = {}
-        self.postponed: list[Entry] = []
+        self._failed: list[tuple[str, list[PendingTimer]]] = []
+        self.background: dict[GroupKey, list[PendingTimer]] = {}
+        self.postponed: list[PendingTimer] = []
         self.is_full = False
 
     @property
-    def planned(self) -> Planned:
+    def planned(self) -> PlannedBatch:
         unreadable = {entry.timer.job_id: reason for reason, entries in self._failed for entry in entries}
-        return Planned([*self._ticks, *self._waiting], unreadable)
+        return PlannedBatch([*self._ticks, *self._waiting], unreadable)
 
-    def run(self, entries: Iterable[Entry]) -> Iterator[None]:
+    def run(self, entries: Iterable[PendingTimer]) -> Iterator[None]:
         """Plan them in this order. Pauses after each plan that may have taken a while: others can have their turn."""
         rules = self._rules
-        alike: dict[Likeness, list[Entry]] = {}
+        alike: dict[GroupKey, list[PendingTimer]] = {}
         for entry in entries:
             timer = entry.timer
             rule = rules.get(timer.rule_id)
@@ -143,71 +146,71 @@ class BatchPlanning:
             else:
                 jitter_us = rule.jitter_us
                 jitter = jitter_offset(timer.job_id, timedelta(microseconds=jitter_us)) if jitter_us else _ZERO
-                likeness = (timer.rule_id, timer.fire_at, timer.due_at, jitter)
-                those = alike.get(likeness)
+                group_key = (timer.rule_id, timer.fire_at, timer.due_at, jitter)
+                those = alike.get(group_key)
                 if those is None:
-                    those = alike[likeness] = self._plan_ticks(likeness, rule)
+                    those = alike[group_key] = self._plan_ticks(group_key, rule)
                     yield
                 those.append(entry)
 
-    def _plan_ticks(self, likeness: Likeness, rule: Rule) -> list[Entry]:
+    def _plan_ticks(self, group_key: GroupKey, rule: Rule) -> list[PendingTimer]:
         """Plan ticks that fire alike, and return the list that they belong to."""
         if self.is_full:
             return self.postponed
-        made = self._made(likeness, rule)
+        made = self._made(group_key, rule)
         if made is None:
-            return self.background.setdefault(likeness, [])
-        entries: list[Entry] = []
+            return self.background.setdefault(group_key, [])
+        entries: list[PendingTimer] = []
         if made.plan is None:
             self._failed.append((made.failure, entries))
         else:
             self._ticks.append(Group(made.plan, entries))
         return entries
 
-    def _made(self, likeness: Likeness, rule: Rule) -> Prepared | None:
-        # Whatever the rule counts as by now: another plan of it may have taken fewer steps than this one.
-        prepared = self._prepared.get(likeness) if self._prepared else None
+    def _made(self, group_key: GroupKey, rule: Rule) -> PreparedPlan | None:
+        # Even if the rule counts as cheap by now: another plan of it may have taken fewer steps than this one.
+        prepared = self._prepared.get(group_key) if self._prepared else None
         if prepared is not None and prepared.is_fresh(self._now_us):
             return prepared
-        if likeness[0] in self._costly:
+        if group_key[0] in self._costly:
             return None
         try:
-            return make_plan(likeness, rule, self._now_us, self._steps)
+            return make_plan(group_key, rule, self._now_us, self._steps)
         except ScheduleTooCostly:
             return None
 
-    def _plan_waiting(self, entry: Entry, rule: Rule | None) -> None:
+    def _plan_waiting(self, entry: PendingTimer, rule: Rule | None) -> None:
         try:
             self._waiting.append(Group(_plan_waiting(entry.timer, rule), [entry]))
         except (OSError, MemoryError):
-            raise  # of the machine, not of the rule: it passes
-        except Exception as error:  # noqa: BLE001 - whatever a rule does, its neighbours fire
+            raise  # a fault of the machine, not of the rule: it passes
+        except Exception as error:  # noqa: BLE001 - a rule that fails must not stop the others
             self._failed.append((_failure(entry.timer.rule_id, error), [entry]))
 
 
-def make_plan(likeness: Likeness, rule: Rule, now_us: int, steps: int = PLAN_STEPS) -> Prepared:
+def make_plan(group_key: GroupKey, rule: Rule, now_us: int, steps: int = PLAN_STEPS) -> PreparedPlan:
     """Plan ticks that fire alike: a plan, or why there is none.
 
     Raises ScheduleTooCostly where `steps` are used up and a plan in the background may have more.
     """
     with at_most(steps) as work:
         try:
-            return Prepared(_plan_tick(likeness, rule, now_us), "", work.spent, now_us)
+            return PreparedPlan(_plan_tick(group_key, rule, now_us), "", work.spent, now_us)
         except (OSError, MemoryError):
-            raise  # of the machine, not of the rule: it passes
+            raise  # a fault of the machine, not of the rule: it passes
         except Exception as error:
             if isinstance(error, ScheduleTooCostly) and steps < PLAN_STEPS:
                 raise
-            return Prepared(None, _failure(likeness[0], error), work.spent, now_us)
+            return PreparedPlan(None, _failure(group_key[0], error), work.spent, now_us)
 
 
 def _failure(rule_id: int, error: Exception) -> str:
     return f"rule {rule_id} cannot be planned: {type(error).__name__}: {error}"
 
 
-def _plan_tick(likeness: Likeness, rule: Rule, now_us: int) -> Plan:
+def _plan_tick(group_key: GroupKey, rule: Rule, now_us: int) -> Plan:
     """One fire of a job at a time: the next tick sees in the database what this one leaves open."""
-    rule_id, fire_at, due_at, jitter = likeness
+    rule_id, fire_at, due_at, jitter = group_key
     decided = plan(rule, to_us(fire_at), now_us, jitter_us=duration_us(jitter))
     fire = decided.fire
     next_fire_at = None if decided.next_us is None else from_us(decided.next_us)
@@ -241,7 +244,7 @@ def _plan_waiting(timer: Timer, rule: Rule | None) -> Plan:
         reason=None,
         next_fire_at=None,
         next_due_at=None,
-        policy=(rule.concurrent_policy if rule else _UNASKED).value,
+        policy=(rule.concurrent_policy if rule else _NO_POLICY).value,
         limit=rule.max_concurrent if rule else 1,
         wait=timedelta(microseconds=wait_us(fire_us, _soon_after(rule, fire_us) if rule else None)),
     )

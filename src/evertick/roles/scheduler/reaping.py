@@ -1,8 +1,8 @@
 """Turns leases that ran out into `lost` outcomes and their retries, for exactly the attempts that have no outcome.
 
-1. Look at the database's clock: after an outage or a step of it workers get the time to extend their leases (`grace`).
+1. Look at the database's clock: after an outage or a step of it workers get time to extend leases (`lease_grace`).
 2. Take over leases that have run out, see what is open in them, and end it. An attempt whose loss would end its run
-   unless it was started, and that was not, is put back instead. What somebody has locked is tried again each second.
+   unless it was started, and that was not, is put back instead. What another session has locked is tried again.
 3. Once in a while let leases that the clock, set back, left too far ahead run from now on, and look for attempts that
    no lease covers (`sweeping`).
 """
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from evertick.domain.retry import Ended
 from evertick.domain.states import Outcome
-from evertick.roles.scheduler.grace import Grace
+from evertick.roles.scheduler.lease_grace import LeaseGrace
 from evertick.roles.scheduler.state import State
 from evertick.roles.scheduler.sweeping import ROUND_SECONDS, Sweeping
 from evertick.runtime.clock import now_of
@@ -28,13 +28,13 @@ from evertick.store.outcomes import Again, Dead, Ending, Lost, Recorded, Token
 logger = logging.getLogger("evertick.scheduler")
 
 LEASES_AT_ONCE = 100
-"""Per round, each of up to some hundred attempts."""
+"""Leases in a round. Each covers up to some hundred attempts."""
 EVERY_SECONDS = 1.0
 REBASE_SECONDS = 10.0
 
 
 class _Busy(NamedTuple):
-    """Endings that could not be recorded for somebody has them locked, and until when they are ours to record."""
+    """Endings that are not recorded because another session has them locked, and until when they are ours to record."""
 
     worker: str
     endings: list[Ending]
@@ -43,7 +43,7 @@ class _Busy(NamedTuple):
 
 
 class Reaping:
-    """Takes over leases that ran out and ends what is open in them, as any other holder would."""
+    """Takes over leases that ran out and ends what is open in them."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Reaping:
         self._lease_time = lease_time
         self._woken = woken
         self._monotonic = monotonic
-        self._grace = Grace(lease_time / 2, monotonic)
+        self._grace = LeaseGrace(lease_time / 2, monotonic)
         self._sweeping = Sweeping(state.pool)
         self._rebase_due = self._sweep_due = 0.0
         self._busy: list[_Busy] = []
@@ -79,7 +79,7 @@ class Reaping:
         """One round; returns how many leases ran out."""
         asked = self._monotonic()
         now_at = await lanes.clock(self._state.pool)
-        is_step = self._grace.look(self._state.holdings.epochs, now_at, asked)
+        is_step = self._grace.look(self._state.ownership.epochs, now_at, asked)
         await self._rebase(at_once=is_step)
         await self._retry_busy()
         found = await outcomes.reap(
@@ -102,12 +102,12 @@ class Reaping:
         if not at_once and now < self._rebase_due:
             return
         self._rebase_due = now + REBASE_SECONDS
-        if count := await sweeps.rebase(self._state.pool, list(self._state.holdings.epochs)):
+        if count := await sweeps.rebase(self._state.pool, list(self._state.ownership.epochs)):
             logger.warning("%d leases were made before the database's clock was set back: they run from now on", count)
 
     async def _sweep(self) -> None:
         if self._monotonic() >= self._sweep_due:
-            self._sweep_due = self._monotonic() + ROUND_SECONDS  # should it fail: what it takes is not the reaper's
+            self._sweep_due = self._monotonic() + ROUND_SECONDS  # one that fails is not repeated at once
             self._sweep_due = self._monotonic() + await self._sweeping.sweep(self._grace.over())
 
     async def _end(self, worker: str, found: list[Lost]) -> None:
@@ -151,17 +151,17 @@ class Reaping:
         if back:
             await lanes.put_back(self._state.pool, self._state.node, back)
             logger.warning(
-                "%d attempts that %s was lost with had not been started: others start them", len(back), worker
+                "%d attempts of the lost worker %s had not been started: they are put back", len(back), worker
             )
 
     async def _retry_busy(self) -> None:
         busy, self._busy = self._busy, []
         for each in busy:
-            if self._monotonic() < each.until:  # else whoever reaps our own lease ends them
+            if self._monotonic() < each.until:  # else the reaper of our own lease ends them
                 await self._record(each.worker, each.endings, each.leases, each.until)
 
     async def _record(self, worker: str, endings: list[Ending], leases: list[int], until: float | None = None) -> None:
-        # As long as our lease certainly is ours: somebody else may have started the attempts after that.
+        # As long as the lease certainly is ours: after that another worker may have started the attempts.
         until = self._monotonic() + self._lease_time.total_seconds() / 2 if until is None else until
         stale, busy = await self._write(worker, endings, leases)
         if busy:
@@ -183,7 +183,7 @@ class Reaping:
             if not endings or is_single or not (is_lock_timeout(error) or was_too_slow(error)):
                 raise
         middle = len(endings) // 2
-        # The leases stay: they run out in turn, and there is nothing open in them then.
+        # The leases stay: they run out in turn, with nothing open in them.
         first, second = [await self._write(worker, half, []) for half in (endings[:middle], endings[middle:])]
         return Recorded(first.stale | second.stale, first.busy | second.busy)
 

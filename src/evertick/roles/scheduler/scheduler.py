@@ -7,12 +7,12 @@ lane grow in the order of their commits: one firing at a time, and none while th
 
 Steps, each a loop of its own:
 1. membership: beat; give up and take partitions. On connections of its own.
-2. loading: timers of the coming minutes into the agenda; when woken, the jobs that were named; each second whatever
-   is due and was not heard of.
-3. firing: what the agenda has due, in fair order and in batches. What is costly to plan is planned in the background
+2. loading: timers of the coming minutes into memory (`pending_timers`); when woken, the jobs that were named; each
+   second what is due and no wake-up named.
+3. firing: the timers that are due, in fair order and in batches. What is costly to plan is planned in the background
    meanwhile, in turn among tenants, and fires in a later batch.
-4. reaping: leases that ran out, after a grace; attempts that no lease covers.
-5. upkeep: marks of the clock, and the heads of idle lanes.
+4. reaping: leases that ran out, after a grace; attempts that no lease covers (`sweeping`).
+5. maintenance: marks of the clock, and the heads of idle lanes.
 
 Crash: the others take its partitions after `lifetime`, and go on from the table. Nothing is lost: a timer moves in the
 statement that appends its attempt. Slow database: batches grow, unless a statement takes too long: then they shrink.
@@ -27,13 +27,13 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from evertick.domain.assignment import Member
-from evertick.roles.scheduler.agenda import Agenda
 from evertick.roles.scheduler.firing import Firing
 from evertick.roles.scheduler.loading import Loading
+from evertick.roles.scheduler.maintenance import Maintenance
 from evertick.roles.scheduler.membership import Membership
+from evertick.roles.scheduler.pending_timers import PendingTimers
 from evertick.roles.scheduler.reaping import Reaping
 from evertick.roles.scheduler.state import State
-from evertick.roles.scheduler.upkeep import Upkeep
 from evertick.runtime import timeouts
 from evertick.runtime.clock import Clock, DatabaseClock
 from evertick.runtime.loop import LONGEST_BACKOFF, Loop
@@ -48,7 +48,7 @@ CONNECTIONS = 4
 FIRING_CONNECTIONS = 2
 RESERVED_CONNECTIONS = 2  # for the beat, and for taking and giving up
 STOP_SECONDS = 5.0
-"""So long at most for each part of a stop. What a database that is away does not hear, others find out anyway."""
+"""The longest that each part of a stop takes. If the database is away, the missing heartbeat tells the other nodes."""
 
 
 class Scheduler:
@@ -89,7 +89,7 @@ class Scheduler:
         except BaseException:
             await self.close()
             raise
-        self.state = State(self._me, self.clock, pool, firing, reserved, Agenda(self.clock.now_us()))
+        self.state = State(self._me, self.clock, pool, firing, reserved, PendingTimers(self.clock.now_us()))
         self._assemble()
 
     async def close(self) -> None:
@@ -122,14 +122,14 @@ class Scheduler:
         logger.info("scheduler %s stopped", self.node)
 
     async def join(self) -> None:
-        """Take part without loops: whoever calls this drives the steps."""
+        """Take part without loops: the caller drives the steps."""
         await self.membership.step()
-        await self.membership.settle()
+        await self.membership.rebalance()
 
     async def fire_due(self) -> int:
         """Fire all that is due by the clock, from the table as it is now; returns how many timers were tried."""
-        self.state.agenda.keep_only(())
-        self.loading.lost(self.state.holdings.epochs)
+        self.state.pending.keep_only(())
+        self.loading.lost(self.state.ownership.epochs)
         await self.loading.load_due()
         tried = 0
         while (batch := await self.firing.fire_batch()) or await self.firing.background.finish():
@@ -161,35 +161,35 @@ class Scheduler:
             state,
             heartbeat=self._heartbeat,
             lifetime=self._lifetime,
-            changed=self._wake_settling,
+            changed=self._wake_rebalancing,
             gained=self._load_loop.wake,
             lost=self.loading.lost,
         )
         soon = self._lifetime.total_seconds() / 4  # a node that pauses for longer after an error counts as dead
         self._beat_loop = Loop("beat", self.membership.step, longest_backoff=min(soon, LONGEST_BACKOFF))
-        self._settle_loop = Loop("settle", self.membership.settle)
+        self._rebalance_loop = Loop("rebalance", self.membership.rebalance)
         self.reaping = Reaping(state, lease_time=self._lease_time, woken=self._wake_jobs)
         self._reap_loop = Loop("reap", self.reaping.step)
-        self.upkeep = Upkeep(state)
-        self._upkeep_loop = Loop("upkeep", self.upkeep.step)
+        self.maintenance = Maintenance(state)
+        self._maintenance_loop = Loop("maintain", self.maintenance.step)
         self._loops = (
-            *(self._beat_loop, self._settle_loop, self._load_loop, self._fire_loop, self._reap_loop),
-            self._upkeep_loop,
+            *(self._beat_loop, self._rebalance_loop, self._load_loop, self._fire_loop, self._reap_loop),
+            self._maintenance_loop,
         )
         self.clock.listeners.append(self._stepped)
 
     def _stepped(self, _: timedelta) -> None:
         """The database's clock was set: what is due has to be read anew, and a mark tells the janitors."""
-        self.state.agenda = Agenda(self.clock.now_us())
-        self.loading.lost(self.state.holdings.epochs)
-        for loop in (self._load_loop, self._fire_loop, self._upkeep_loop):
+        self.state.pending = PendingTimers(self.clock.now_us())
+        self.loading.lost(self.state.ownership.epochs)
+        for loop in (self._load_loop, self._fire_loop, self._maintenance_loop):
             loop.wake()
 
     def _wake_firing(self) -> None:
         self._fire_loop.wake()
 
-    def _wake_settling(self) -> None:
-        self._settle_loop.wake()
+    def _wake_rebalancing(self) -> None:
+        self._rebalance_loop.wake()
 
     def _wake_jobs(self, job_ids: Iterable[int]) -> None:
         self.loading.woken(frozenset(job_ids))

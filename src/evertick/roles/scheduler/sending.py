@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 
 from evertick.domain.schedule.instants import SECOND_US, from_us
-from evertick.roles.scheduler.planning import Planned
+from evertick.roles.scheduler.planning import PlannedBatch
 from evertick.roles.scheduler.state import State
 from evertick.store import housekeeping, timers
 from evertick.store.database import is_lock_timeout, was_rolled_back
@@ -17,26 +17,26 @@ from evertick.store.timers import Fired
 logger = logging.getLogger("evertick.scheduler")
 
 BUSY_US = SECOND_US // 10
-"""After so long a timer is tried again that someone else had locked."""
+"""A timer that another session had locked is tried again after so long."""
 ASIDE_US = SECOND_US
-"""And one that ran into the session's lock_timeout."""
+"""A timer that ran into the session's lock_timeout is tried again after so long."""
 LOCK_TIMEOUTS = 8
-"""A batch runs into so many at most. What is left is tried after the next batch, so that others have their turn."""
+"""Lock time-outs of one batch at most. The rest is tried after the next batch, so that other timers get their turn."""
 
 
 class Sending:
-    """Knows which jobs ran into a lock. `settle` is told of each part that was fired."""
+    """Knows which jobs ran into a lock. Calls `fired` with each part that was fired and its result."""
 
-    def __init__(self, state: State, settle: Callable[[Planned, Fired], None]) -> None:
+    def __init__(self, state: State, fired: Callable[[PlannedBatch, Fired], None]) -> None:
         self._state = state
-        self._settle = settle
+        self._fired = fired
         self._apart: set[int] = set()
 
-    async def send(self, planned: Planned) -> bool:
-        """Fire all but what meets a lock. Returns whether nothing did that had not done so before."""
+    async def send(self, planned: PlannedBatch) -> bool:
+        """Fire all but what meets a lock. Returns whether no timer met one that had not met one before."""
         apart = self._apart & {entry.timer.job_id for entry in planned.entries} if self._apart else set()
         self._apart -= apart
-        parts = planned.parted(apart) if apart else [planned]
+        parts = planned.split_off(apart) if apart else [planned]
         conflicts = 0
         is_clean = True
         while parts:
@@ -55,41 +55,45 @@ class Sending:
                 if conflicts == LOCK_TIMEOUTS:
                     break
             else:
-                self._settle(part, fired)
+                self._fired(part, fired)
         for part in parts:
             self._put_aside(part, BUSY_US)
         return is_clean
 
-    def _put_aside(self, part: Planned, pause_us: int) -> None:
+    def _put_aside(self, part: PlannedBatch, pause_us: int) -> None:
         at_us = self._state.clock.now_us() + pause_us
         for entry in part.entries:
             self._apart.add(entry.timer.job_id)
-            self._state.agenda.again(entry, at_us)
-        logger.warning("%d timers met locks that others hold, and are tried apart", len(part.entries))
+            self._state.pending.retry_at(entry, at_us)
+        logger.warning("%d timers ran into locks of other sessions: they are tried apart", len(part.entries))
 
-    async def _fire(self, planned: Planned) -> Fired:
-        """Fire, and if the ledgers lack the day, add it and fire again."""
+    async def _fire(self, planned: PlannedBatch) -> Fired:
+        """Fire; if the tables lack the day's partition, add it and fire again."""
         try:
             return await self._write(planned)
         except Exception as error:
             if not timers.lacks_day(error):
                 raise
-        at_us = max(self._state.holdings.last_seq, self._state.clock.now_us())
+        at_us = max(self._state.ownership.last_seq, self._state.clock.now_us())
         for day in sorted({from_us(at_us).date(), from_us(at_us + SECOND_US).date()}):
             added = await housekeeping.add_day(self._state.pool, day)
-            logger.warning("the ledgers lacked %s, which janitors add days before%s", day, ": added" if added else "")
+            logger.warning(
+                "the attempts tables lacked the partition of %s, which janitors add days ahead%s",
+                day,
+                ": added" if added else "",
+            )
         return await self._write(planned)
 
-    async def _write(self, planned: Planned) -> Fired:
+    async def _write(self, planned: PlannedBatch) -> Fired:
         try:
             return await timers.fire(
                 self._state.firing,
                 self._state.node,
-                self._state.holdings.epochs,
-                self._state.holdings.last_seq,
+                self._state.ownership.epochs,
+                self._state.ownership.last_seq,
                 planned.firing,
             )
         except BaseException as error:
             # Unless the server itself said that nothing was done, the statement may yet be under way there.
-            self._state.holdings.in_doubt = not (was_rolled_back(error) or timers.lacks_day(error))
+            self._state.ownership.in_doubt = not (was_rolled_back(error) or timers.lacks_day(error))
             raise

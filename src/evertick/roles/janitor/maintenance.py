@@ -1,6 +1,6 @@
-"""The chores, one function each: every one can be stopped anywhere and done again, by this janitor or by another.
+"""The steps of a janitor's round, one function each. Each can be stopped anywhere and repeated, by any janitor.
 
-What is too old is told by instants that the caller gives, from the time that is trusted.
+The caller passes the instants before which something is too old, from the time that is trusted.
 """
 
 import logging
@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from time import monotonic
 
-from evertick.roles.janitor.healing import heal_all
-from evertick.roles.janitor.pace import Pace
+from evertick.roles.janitor.batch_size import BatchSize
+from evertick.roles.janitor.repair import repair_all
 from evertick.store import housekeeping
 from evertick.store.database import Pool, was_too_slow
 from evertick.store.housekeeping import Healed, Place
@@ -20,27 +20,27 @@ from evertick.store.housekeeping import Healed, Place
 logger = logging.getLogger("evertick.janitor")
 
 MAX_DAYS = 3
-"""Days that one sweep drops at most. In the long run there is one a day."""
-CHORE_SECONDS = 60.0
-"""So long a chore goes on in one sweep: what is left is done in the next round, a minute later."""
+"""Days that one round drops at most. In the long run there is one a day."""
+STEP_SECONDS = 60.0
+"""The longest that a step goes on in one round: the rest is done in the next round, a minute later."""
 
 
 @dataclass(slots=True)
-class Paces:
-    """The paces of the chores that go in batches, and whether one of them ran out of time in this sweep."""
+class BatchSizes:
+    """The sizes of the chores that go in batches, and whether one of them ran out of time in this sweep."""
 
-    prune: dict[str, Pace] = field(default_factory=lambda: {table: Pace() for table in housekeeping.AGEING})
-    purge: Pace = field(default_factory=Pace)
-    one_offs: Pace = field(default_factory=Pace)
-    answers: Pace = field(default_factory=Pace)
-    versions: Pace = field(default_factory=Pace)
-    rules: Pace = field(default_factory=Pace)
-    storage: Pace = field(default_factory=Pace)
+    prune: dict[str, BatchSize] = field(default_factory=lambda: {table: BatchSize() for table in housekeeping.AGEING})
+    purge: BatchSize = field(default_factory=BatchSize)
+    one_offs: BatchSize = field(default_factory=BatchSize)
+    answers: BatchSize = field(default_factory=BatchSize)
+    versions: BatchSize = field(default_factory=BatchSize)
+    rules: BatchSize = field(default_factory=BatchSize)
+    storage: BatchSize = field(default_factory=BatchSize)
     is_cut: bool = False
 
 
 async def add_days(pool: Pool, ahead: int) -> int:
-    """Let the ledgers take attempts from today on; returns how many days it added."""
+    """Add the partitions of the coming days to the tables of attempts and outcomes; returns how many days it added."""
     days = await housekeeping.missing_days(pool, ahead)
     return sum([await housekeeping.add_day(pool, day) for day in days])
 
@@ -55,25 +55,25 @@ async def drop_days(pool: Pool, before_at: datetime) -> tuple[int, int]:
     return dropped, unfinished
 
 
-async def prune(pool: Pool, before_at: datetime, paces: Paces) -> int:
+async def prune(pool: Pool, before_at: datetime, sizes: BatchSizes) -> int:
     """Remove rows that are too old; returns how many."""
     pruned = 0
-    for table, pace in paces.prune.items():
-        pruned += await _in_batches(partial(housekeeping.prune, pool, table, before_at), pace, paces)
+    for table, size in sizes.prune.items():
+        pruned += await _in_batches(partial(housekeeping.prune, pool, table, before_at), size, sizes)
     return pruned
 
 
-async def prune_answers(pool: Pool, before_at: datetime, paces: Paces) -> int:
-    """Forget answers that were kept for as long as they are promised; returns how many."""
-    return await _in_batches(partial(housekeeping.prune_answers, pool, before_at), paces.answers, paces)
+async def prune_answers(pool: Pool, before_at: datetime, sizes: BatchSizes) -> int:
+    """Remove kept answers that are older than promised; returns how many."""
+    return await _in_batches(partial(housekeeping.prune_answers, pool, before_at), sizes.answers, sizes)
 
 
-async def sum_storage(pool: Pool, paces: Paces) -> None:
+async def sum_storage(pool: Pool, sizes: BatchSizes) -> None:
     """Sum up how much tenants store."""
-    await _in_batches(partial(housekeeping.sum_storage, pool), paces.storage, paces)
+    await _in_batches(partial(housekeeping.sum_storage, pool), sizes.storage, sizes)
 
 
-async def check_versions(pool: Pool, now_at: datetime, history: timedelta, paces: Paces) -> tuple[int, int]:
+async def check_versions(pool: Pool, now_at: datetime, history: timedelta, sizes: BatchSizes) -> tuple[int, int]:
     """Empty and remove superseded versions that no run needs; returns how many of each."""
     emptied = removed = 0
 
@@ -84,17 +84,17 @@ async def check_versions(pool: Pool, now_at: datetime, history: timedelta, paces
         removed += checked.removed
         return checked.checked
 
-    await _in_batches(batch, paces.versions, paces)
+    await _in_batches(batch, sizes.versions, sizes)
     return emptied, removed
 
 
-async def sweep_rules(pool: Pool, now_at: datetime, paces: Paces) -> int:
+async def sweep_rules(pool: Pool, now_at: datetime, sizes: BatchSizes) -> int:
     """Remove rules that nothing has referred to for an hour; returns how many."""
     removed = 0
     after_id: int | None = -1
-    until = monotonic() + CHORE_SECONDS
+    until = monotonic() + STEP_SECONDS
     while after_id is not None and monotonic() < until:
-        page = await paces.rules.take(partial(housekeeping.sweep_rules, pool, now_at, after_id))
+        page = await sizes.rules.run(partial(housekeeping.sweep_rules, pool, now_at, after_id))
         removed += page.removed
         after_id = page.last_id
     return removed
@@ -113,18 +113,18 @@ async def sweep_queues(pool: Pool, now_at: datetime) -> int:
     return removed
 
 
-async def purge_jobs(pool: Pool, before_at: datetime, paces: Paces) -> int:
+async def purge_jobs(pool: Pool, before_at: datetime, sizes: BatchSizes) -> int:
     """Remove what is left of jobs that were deleted long ago; returns of how many."""
-    return await _in_batches(partial(housekeeping.purge_jobs, pool, before_at), paces.purge, paces)
+    return await _in_batches(partial(housekeeping.purge_jobs, pool, before_at), sizes.purge, sizes)
 
 
-async def remove_one_offs(pool: Pool, now_at: datetime, paces: Paces) -> int:
+async def remove_one_offs(pool: Pool, now_at: datetime, sizes: BatchSizes) -> int:
     """Delete one-offs that were kept for long enough; returns how many."""
     removed = 0
     place: Place | None = Place()
-    until = monotonic() + CHORE_SECONDS
-    while place is not None and not _is_over(until, paces):
-        page = await paces.one_offs.take(partial(housekeeping.finished_one_offs, pool, now_at, place))
+    until = monotonic() + STEP_SECONDS
+    while place is not None and not _is_over(until, sizes):
+        page = await sizes.one_offs.run(partial(housekeeping.finished_one_offs, pool, now_at, place))
         if page.removable:
             async with pool.acquire() as connection, connection.transaction():
                 locked = await housekeeping.lock_jobs(connection, page.removable)
@@ -134,27 +134,34 @@ async def remove_one_offs(pool: Pool, now_at: datetime, paces: Paces) -> int:
 
 
 @dataclass(slots=True)
-class Rounds:
-    """How far one has come in going through all jobs, which may take more than one time: `after_id` None is the end."""
+class RepairProgress:
+    """How far the search through all jobs has come, which may take several rounds; `after_id` is None at its end."""
 
     after_id: int | None = None
-    pace: Pace = field(default_factory=Pace)
+    size: BatchSize = field(default_factory=BatchSize)
 
 
-async def heal(pool: Pool, before_at: datetime, rounds: Rounds, seconds: float = math.inf) -> Healed:
+async def repair_timers(
+    pool: Pool,
+    before_at: datetime,
+    progress: RepairProgress,
+    seconds: float = math.inf,
+    *,
+    monotonic: Callable[[], float] = monotonic,
+) -> Healed:
     """Go on through all jobs, for so long at most, and give those that lost their tick's timer a new one."""
     timers = finished = 0
     until = monotonic() + seconds
-    while rounds.after_id is not None and monotonic() < until:
-        page = await rounds.pace.take(partial(housekeeping.timerless_page, pool, rounds.after_id))
-        rounds.after_id = page.last_id
+    while progress.after_id is not None and monotonic() < until:
+        page = await progress.size.run(partial(housekeeping.timerless_page, pool, progress.after_id))
+        progress.after_id = page.last_id
         if page.job_ids:
-            healed = await _heal_some(pool, page.job_ids, before_at)
-            timers += healed.timers
-            finished += healed.finished
+            repaired = await _repair_some(pool, page.job_ids, before_at)
+            timers += repaired.timers
+            finished += repaired.finished
     if timers or finished:
         lost = timers + finished
-        logger.warning("%d jobs had lost their timer: %d have it back, %d are finished", lost, timers, finished)
+        logger.warning("%d jobs had lost their timer: %d got it back, %d are finished", lost, timers, finished)
     return Healed(timers, finished)
 
 
@@ -166,28 +173,28 @@ async def analyze(pool: Pool) -> int:
     return len(tables)
 
 
-async def _heal_some(pool: Pool, job_ids: list[int], before_at: datetime) -> Healed:
+async def _repair_some(pool: Pool, job_ids: list[int], before_at: datetime) -> Healed:
     async with pool.acquire() as connection, connection.transaction():
         locked = await housekeeping.lock_jobs(connection, job_ids)
-        # Read again under the lock: somebody may just have given them a timer.
+        # Read again under the lock: they may have got a timer meanwhile.
         jobs = await housekeeping.timerless(connection, locked, before_at)
-        return await housekeeping.heal(connection, heal_all(jobs))
+        return await housekeeping.heal(connection, repair_all(jobs))
 
 
-async def _in_batches(batch: Callable[[int], Awaitable[int]], pace: Pace, paces: Paces) -> int:
+async def _in_batches(batch: Callable[[int], Awaitable[int]], size: BatchSize, sizes: BatchSizes) -> int:
     """Repeat until a batch is not full, or the time is up."""
     total = 0
-    until = monotonic() + CHORE_SECONDS
-    while not _is_over(until, paces):
-        count = await pace.take(batch)
+    until = monotonic() + STEP_SECONDS
+    while not _is_over(until, sizes):
+        count = await size.run(batch)
         total += count
-        if count < pace.asked:
+        if count < size.last_rows:
             break
     return total
 
 
-def _is_over(until: float, paces: Paces) -> bool:
+def _is_over(until: float, sizes: BatchSizes) -> bool:
     if monotonic() < until:
         return False
-    paces.is_cut = True
+    sizes.is_cut = True
     return True

@@ -1,7 +1,7 @@
-"""The timers that this node knows of and has not fired: those to come in the wheel, due ones in fair order.
+"""The timers that this node has loaded and not fired: those to come in the wheel, due ones in fair order.
 
-A copy of a part of the timers table, and only a hint: what is missing here is found by the next poll, and what is stale
-is refused by the statement that fires.
+A copy of a part of the timers table, and only a hint: the next poll finds what is missing here, and the statement that
+fires refuses what is stale.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,19 +18,19 @@ LATE_US = 10 * SECOND_US
 """What is later than this when it leaves the wheel is work of an outage, and waits behind what is on time."""
 
 
-class Entry(NamedTuple):
-    """A due timer, and the number by which the agenda knows it."""
+class PendingTimer(NamedTuple):
+    """A timer, and its key in `PendingTimers`."""
 
     key: int
     timer: Timer
 
 
-class Agenda:
-    """Knows each timer once: by its job's id if it is a tick's, else by a negative number of its own.
+class PendingTimers:
+    """Holds each timer once: by its job's id if it is a tick's, else by a negative number of its own.
 
-    The table is read while timers are fired. So an answer may show a timer as it was before it fired: about what was in
-    hand at any time of a reading, the firing knows better. And it may show one as it is since: about what was learned
-    while a timer was in hand, the reading does.
+    The table is read while timers are fired. An answer may show a timer as it was before it fired: `add` ignores timers
+    that were in flight at any time of the reading. And an answer may show a timer as it is since: what was added while
+    the timer was in flight wins over the result of its firing.
     """
 
     def __init__(self, now_us: int) -> None:
@@ -41,8 +41,8 @@ class Agenda:
         self._numbers: dict[TimerKey, int] = {}
         self._last_number = 0
         self._counts = [0] * PARTITIONS
-        self._in_hand: list[Entry] = []
-        self._taken: set[Timer] | None = None  # while the table is read: what was in hand meanwhile
+        self._in_flight: list[PendingTimer] = []
+        self._taken: set[Timer] | None = None  # while the table is read: what was in flight meanwhile
 
     def __len__(self) -> int:
         return len(self._timers)
@@ -57,17 +57,17 @@ class Agenda:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Around a look at the table, one at a time, up to the `add` of what it found."""
-        self._taken = {timer for _, timer in self._in_hand}
+        """Wrap a reading of the table, one at a time, up to the `add` of what it found."""
+        self._taken = {timer for _, timer in self._in_flight}
         try:
             yield
         finally:
             self._taken = None
 
     def add(self, timers: Iterable[Timer]) -> set[int]:
-        """Learn of timers. One that is known already is replaced: a job's tick may have moved.
+        """Add timers. One that is here already is replaced: a job's tick may have moved.
 
-        Returns the partitions of those that were news.
+        Returns the partitions of those that were new or changed.
         """
         entries: list[tuple[int, int]] = []
         news: set[int] = set()
@@ -89,7 +89,7 @@ class Agenda:
         return news
 
     def collect(self, now_us: int, weights: Mapping[int, int], most: int | None = None) -> None:
-        """Move what is due by now, or so much of it, from the wheel to those who wait for their turn."""
+        """Move what is due by now, or so much of it, from the wheel to the due timers in fair order."""
         on_time: dict[int, list[int]] = {}
         late: dict[int, list[int]] = {}
         for due_us, key in self._wheel.advance(now_us, most):
@@ -101,12 +101,12 @@ class Agenda:
         for tenant_id, keys in late.items():
             self._due.catch_up.add(tenant_id, keys, weights.get(tenant_id, 1))
 
-    def take(self, most: int, now_us: int) -> list[Entry]:
+    def take(self, most: int, now_us: int) -> list[PendingTimer]:
         """The next due timers in fair order, at most one of each job.
 
-        They stay known until `settle` or `forget`, and are in hand until `let_go`.
+        They stay here until `move` or `forget`, and are in flight until `release`.
         """
-        taken: dict[int, Entry] = {}
+        taken: dict[int, PendingTimer] = {}
         for key in self._due.take(most):
             self._is_due.discard(key)
             timer = self._timers.get(key)
@@ -117,38 +117,38 @@ class Agenda:
             if due_us > now_us or timer.job_id in taken:
                 self._wheel.add(key, due_us)
             else:
-                taken[timer.job_id] = Entry(key, timer)
-        self._in_hand = list(taken.values())
+                taken[timer.job_id] = PendingTimer(key, timer)
+        self._in_flight = list(taken.values())
         if self._taken is not None:
-            self._taken |= {timer for _, timer in self._in_hand}
-        return self._in_hand
+            self._taken |= {timer for _, timer in self._in_flight}
+        return self._in_flight
 
-    def let_go(self) -> None:
-        """What was taken has been fired, or not: the table says by now what became of it."""
-        self._in_hand = []
+    def release(self) -> None:
+        """End the flight of what was taken: the table says by now what became of it."""
+        self._in_flight = []
 
-    def stands(self, entry: Entry) -> bool:
-        """Whether nothing else was learned of the timer since it was taken."""
+    def is_current(self, entry: PendingTimer) -> bool:
+        """Whether the timer was not replaced since it was taken."""
         return self._timers.get(entry.key) is entry.timer
 
-    def settle(self, entry: Entry, timer: Timer) -> None:
-        """What was in hand has moved on, and is due again soon enough to stay."""
-        if self.stands(entry):
+    def move(self, entry: PendingTimer, timer: Timer) -> None:
+        """Replace a fired timer by where it moved, which is within the horizon."""
+        if self.is_current(entry):
             self._timers[entry.key] = timer
             self._wheel.add(entry.key, to_us(timer.due_at))
 
-    def again(self, entry: Entry, at_us: int) -> None:
-        """What was taken is as it was: try it again at this time, unless its partition is gone."""
-        if self.stands(entry):
+    def retry_at(self, entry: PendingTimer, at_us: int) -> None:
+        """Let a timer that did not fire be due again at this time, unless it was replaced or its partition is lost."""
+        if self.is_current(entry):
             self._wheel.add(entry.key, at_us)
 
-    def forget(self, entry: Entry) -> None:
-        """What was in hand is gone, or not ours to fire."""
-        if self.stands(entry):
+    def forget(self, entry: PendingTimer) -> None:
+        """Drop a timer that is gone, or not ours to fire."""
+        if self.is_current(entry):
             self._drop(entry.key)
 
     def keep_only(self, partitions: Iterable[int]) -> None:
-        """Forget the timers of all other partitions."""
+        """Drop the timers of all other partitions."""
         kept = set(partitions)
         for key in [key for key, timer in self._timers.items() if partition_of(timer.job_id) not in kept]:
             self._drop(key)

@@ -1,6 +1,6 @@
-"""What a scheduler does each minute, and when it noticed a step of the clock: marks the time, and moves idle heads on.
+"""What a scheduler does each minute, and after a step of the clock: marks the time, and moves the heads of idle lanes.
 
-A look for work searches each lane from its head on, so one that has been idle for months would cost as many days. Only
+A lease searches each lane from its head on: a lane that was idle for months would cost a search of as many days. Only
 the holder of a partition may move its heads: it makes sure in memory that it fires nothing below, whatever the clock
 shows, and the statement is fenced as a firing is. The next holder goes on after its heads.
 """
@@ -14,7 +14,7 @@ LANES = 200
 """Lanes per statement: a takeover waits for it."""
 
 
-class Upkeep:
+class Maintenance:
     """Keeps the marks of the clock and the heads of lanes up to date."""
 
     def __init__(self, state: State) -> None:
@@ -26,14 +26,14 @@ class Upkeep:
         return EVERY_SECONDS
 
     async def advance_heads(self) -> int:
-        """Let the heads of idle lanes move on to a day ago; returns of how many."""
-        holdings = self._state.holdings
+        """Move the heads of idle lanes to a day ago; returns how many."""
+        ownership = self._state.ownership
         seq = await heads.floor(self._state.pool)
-        async with holdings.writing:  # nothing is being fired, and what follows gets larger seqs
-            if holdings.in_doubt:
+        async with ownership.writing:  # nothing is being fired, and what follows gets larger seqs
+            if ownership.in_doubt:
                 return 0
-            holdings.last_seq = max(holdings.last_seq, seq)
-            epochs = dict(holdings.epochs)
+            ownership.last_seq = max(ownership.last_seq, seq)
+            epochs = dict(ownership.epochs)
         moved = count = await heads.advance(self._state.pool, self._state.node, epochs, seq, LANES)
         while count == LANES:
             count = await heads.advance(self._state.pool, self._state.node, epochs, seq, LANES)

@@ -1,4 +1,4 @@
-"""The rules and tenants' weights that a scheduler has read, so that firing asks the database for none of them again."""
+"""Caches the rules and the weights of tenants that a scheduler has read, so that firing reads none of them again."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -13,17 +13,17 @@ from evertick.store.statements import Connection
 
 logger = logging.getLogger("evertick.scheduler")
 
-MOST = 200_000
-"""Rules kept at once. Those that were let go are simply read again."""
+MAX_RULES = 200_000
+"""Rules kept at once. A full cache is cleared, and rules are read again when they are needed."""
 
 
-class Rulebook:
-    """Remembers rules by id. What cannot be read as a rule is told apart: `unreadable` says why.
+class RuleCache:
+    """Rules by id. `unreadable` says why a text could not be read as a rule.
 
     `costly` are those whose last plan took more than LOOP_STEPS.
 
-    The id comes from the rule's text, so that what is remembered stays right even when the database loses commits. That
-    a rule is not there is not remembered: it may come.
+    The id comes from the rule's text, so that what is cached stays right even when the database loses commits. That a
+    rule is missing is not cached: it may be added.
     """
 
     def __init__(self) -> None:
@@ -32,12 +32,12 @@ class Rulebook:
         self.unreadable: dict[int, str] = {}
         self.weights: dict[int, int] = {}
 
-    async def learn(self, connection: Connection, rule_ids: Iterable[int]) -> None:
-        """Read those of these rules that are not known yet and are there."""
+    async def load(self, connection: Connection, rule_ids: Iterable[int]) -> None:
+        """Read those of these rules that are not cached and exist."""
         wanted = set(rule_ids)
-        # Again and again: while these were read, somebody else may have let go of those that were known.
+        # Repeatedly: while these were read, another loop may have cleared the cache.
         while missing := wanted - self.known.keys() - self.unreadable.keys():
-            if len(self.known) + len(missing) > MOST:
+            if len(self.known) + len(missing) > MAX_RULES:
                 self.known.clear()
                 self.costly.clear()
                 self.unreadable.clear()
@@ -47,11 +47,11 @@ class Rulebook:
             await self._read(texts)
 
     def is_missing(self, rule_id: int) -> bool:
-        """Whether a rule that was asked for was not there."""
+        """Whether a rule that was loaded did not exist."""
         return rule_id not in self.known and rule_id not in self.unreadable
 
     def note_steps(self, rule_id: int, steps: int) -> None:
-        """So many its last plan took."""
+        """Note how many steps the last plan of a rule took."""
         if steps <= LOOP_STEPS:
             self.costly.discard(rule_id)
         elif rule_id in self.known:
@@ -67,13 +67,13 @@ class Rulebook:
                 with at_most(LOOP_STEPS):
                     self.known[rule_id].ticks()
             except (OSError, MemoryError):
-                raise  # of the machine, not of the rule: it passes
+                raise  # a fault of the machine, not of the rule: it passes
             except ScheduleTooCostly:
                 self.costly.add(rule_id)
             except Exception as error:  # noqa: BLE001 - a corrupt row must not stop its neighbours
                 self.known.pop(rule_id, None)
                 self.unreadable[rule_id] = f"rule {rule_id} cannot be read: {type(error).__name__}: {error}"
 
-    async def weigh(self, connection: Connection, tenant_ids: Iterable[int]) -> None:
+    async def load_weights(self, connection: Connection, tenant_ids: Iterable[int]) -> None:
         """Read the weights of tenants; those of tenants seen before may have changed."""
         self.weights |= await rules.weights(connection, tenant_ids)

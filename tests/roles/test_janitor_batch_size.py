@@ -7,12 +7,12 @@ import asyncpg
 import pytest
 
 from engine import add_job
-from evertick.roles.janitor import Janitor, chores, pace
-from evertick.roles.janitor.chores import Paces
-from evertick.roles.janitor.pace import FIRST, MOST, Pace
+from evertick.roles.janitor import Janitor, batch_size, maintenance
+from evertick.roles.janitor.batch_size import FIRST_ROWS, MAX_ROWS, BatchSize
+from evertick.roles.janitor.maintenance import BatchSizes
 from evertick.store import housekeeping
 from evertick.store.database import Pool, Timeouts, open_pool
-from roles.household import Household
+from roles.aged_tables import AgedTables
 
 DAY = timedelta(days=1)
 
@@ -25,7 +25,7 @@ class Disk:
         self.now = 0.0
         self.seconds = seconds
         self.sizes: list[int] = []
-        monkeypatch.setattr(pace, "monotonic", lambda: self.now)
+        monkeypatch.setattr(batch_size, "monotonic", lambda: self.now)
 
     async def read(self, rows: int) -> int:
         self.sizes.append(rows)
@@ -36,17 +36,17 @@ class Disk:
 
 
 async def test_batches_of_what_lies_in_memory_grow_to_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
-    disk, own = Disk(monkeypatch, 0.00001), Pace()
+    disk, own = Disk(monkeypatch, 0.00001), BatchSize()
     for _ in range(5):
-        await own.take(disk.read)
-    assert disk.sizes[0] == FIRST
-    assert disk.sizes[-1] == MOST
+        await own.run(disk.read)
+    assert disk.sizes[0] == FIRST_ROWS
+    assert disk.sizes[-1] == MAX_ROWS
 
 
 async def test_batches_from_a_cold_disk_shrink_until_they_take_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    disk, own = Disk(monkeypatch, 0.1), Pace()
+    disk, own = Disk(monkeypatch, 0.1), BatchSize()
     for _ in range(6):
-        await own.take(disk.read)
+        await own.run(disk.read)
     assert disk.sizes[-1] == 10
 
 
@@ -54,17 +54,17 @@ async def test_batches_from_a_cold_disk_shrink_until_they_take_a_second(monkeypa
 async def test_a_batch_that_timed_out_is_tried_again_with_fewer_rows(
     monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
-    disk, own = Disk(monkeypatch, 5.0, error), Pace()
-    assert await own.take(disk.read) == 5
+    disk, own = Disk(monkeypatch, 5.0, error), BatchSize()
+    assert await own.run(disk.read) == 5
     assert disk.sizes == [500, 50, 5]
-    await own.take(disk.read)
+    await own.run(disk.read)
     assert disk.sizes[3:] == [1], "what was too much once is not tried again"
 
 
 async def test_a_single_row_that_times_out_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    disk, own = Disk(monkeypatch, 100.0), Pace()
+    disk, own = Disk(monkeypatch, 100.0), BatchSize()
     with pytest.raises(TimeoutError):
-        await own.take(disk.read)
+        await own.run(disk.read)
 
 
 SLOW_DELETE = """
@@ -76,28 +76,28 @@ CREATE TRIGGER wait BEFORE DELETE ON jobs FOR EACH ROW EXECUTE FUNCTION wait();
 async def test_a_purge_that_the_server_gives_up_gets_on_with_fewer_jobs(
     database_url: str, connection: asyncpg.Connection
 ) -> None:
-    house = Household(connection)
+    aged = AgedTables(connection)
     for _ in range(7):
-        await house.job(status="deleted", age=200 * DAY, deleted=100 * DAY)
+        await aged.job(status="deleted", age=200 * DAY, deleted=100 * DAY)
     await connection.execute(SLOW_DELETE)
-    before_at = await house.now() - 90 * DAY
+    before_at = await aged.now() - 90 * DAY
     async with await open_pool(database_url, timeouts=Timeouts(10, 1, 1)) as pool:
-        assert await chores.purge_jobs(pool, before_at, Paces()) == 7
+        assert await maintenance.purge_jobs(pool, before_at, BatchSizes()) == 7
 
 
 async def test_a_sweep_that_runs_out_of_time_goes_on_in_the_next_round(
     pool: Pool, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house = Household(connection)
-    monkeypatch.setattr(pace, "MOST", 2)
+    aged = AgedTables(connection)
+    monkeypatch.setattr(batch_size, "MAX_ROWS", 2)
     for _ in range(5):
-        await house.job(status="deleted", age=200 * DAY, deleted=100 * DAY)
+        await aged.job(status="deleted", age=200 * DAY, deleted=100 * DAY)
     seconds = iter(range(0, 10_000_000, 31))
-    monkeypatch.setattr(chores, "monotonic", lambda: next(seconds))  # two batches fit a sweep
+    monkeypatch.setattr(maintenance, "monotonic", lambda: next(seconds))  # two batches fit a sweep
     janitor = Janitor(pool)
-    assert (await janitor.keep_house()).jobs_purged == 2
-    assert janitor._paces.is_cut
-    purged = [(await janitor.keep_house()).jobs_purged for _ in range(3)]
+    assert (await janitor.maintain()).jobs_purged == 2
+    assert janitor._sizes.is_cut
+    purged = [(await janitor.maintain()).jobs_purged for _ in range(3)]
     assert sum(purged) == 3
 
 
@@ -115,8 +115,8 @@ async def test_statistics_may_take_longer_than_other_statements(
 
 
 async def test_a_day_can_be_added_on_a_connection_or_on_a_pool(pool: Pool, connection: asyncpg.Connection) -> None:
-    house = Household(connection)
-    today = await house.today()
+    aged = AgedTables(connection)
+    today = await aged.today()
     assert await housekeeping.add_day(connection, today + 20 * DAY)
     assert await housekeeping.add_day(pool, today + 21 * DAY)
     async with pool.acquire() as borrowed:
@@ -124,4 +124,4 @@ async def test_a_day_can_be_added_on_a_connection_or_on_a_pool(pool: Pool, conne
         assert not await housekeeping.add_day(borrowed, today + 22 * DAY)
     added = await asyncio.gather(*(housekeeping.add_day(pool, today + 23 * DAY) for _ in range(3)))
     assert sum(added) == 1
-    assert {today + ahead * DAY for ahead in range(20, 24)} <= await house.days()
+    assert {today + ahead * DAY for ahead in range(20, 24)} <= await aged.days()

@@ -9,8 +9,8 @@ import pytest
 from engine import AT
 from evertick.domain.job.definition import define
 from evertick.domain.job.fields import read_spec
-from evertick.roles.scheduler import rulebook
-from evertick.roles.scheduler.rulebook import Rulebook
+from evertick.roles.scheduler import rule_cache
+from evertick.roles.scheduler.rule_cache import RuleCache
 from evertick.store import rules
 
 NOWHERE: Any = None
@@ -24,7 +24,7 @@ def canonical() -> str:
 async def test_what_is_asked_for_is_known_though_somebody_else_let_go_of_it_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rulebook, "MOST", 3)
+    monkeypatch.setattr(rule_cache, "MAX_RULES", 3)
     first_asked, go_on = asyncio.Event(), asyncio.Event()
 
     async def read(_: object, rule_ids: Iterable[int]) -> dict[int, str]:
@@ -35,11 +35,11 @@ async def test_what_is_asked_for_is_known_though_somebody_else_let_go_of_it_mean
         return found
 
     monkeypatch.setattr(rules, "rules", read)
-    book = Rulebook()
-    await book.learn(NOWHERE, {1})
-    learning = asyncio.create_task(book.learn(NOWHERE, {1, 2}))
+    book = RuleCache()
+    await book.load(NOWHERE, {1})
+    learning = asyncio.create_task(book.load(NOWHERE, {1, 2}))
     await first_asked.wait()
-    await book.learn(NOWHERE, {3, 4, 5})  # too many: all others are let go of
+    await book.load(NOWHERE, {3, 4, 5})  # too many: all others are let go of
     assert 1 not in book.known
     go_on.set()
     await learning

@@ -1,4 +1,4 @@
-"""What a job's lost timer must have said: a pure decision from the job's rule and what is known of its ticks."""
+"""Where a job's lost timer belongs: a pure decision from the job's rule and what is known of its ticks."""
 
 import logging
 from collections.abc import Iterable, Iterator
@@ -17,17 +17,17 @@ from evertick.store.housekeeping import Healing, Timerless
 logger = logging.getLogger("evertick.janitor")
 
 
-def heal_all(jobs: Iterable[Timerless]) -> Iterator[Healing]:
-    """Decide on each; one whose rule or spec makes no sense is left as it is, for a person."""
+def repair_all(jobs: Iterable[Timerless]) -> Iterator[Healing]:
+    """Decide on each. A job whose rule or spec cannot be read is left as it is, and logged."""
     for job in jobs:
         try:
-            yield heal(job)
+            yield repair(job)
         except Exception as error:  # noqa: BLE001 - a corrupt row must not stop its neighbours
             name = format_id(Prefix.JOB, job.job_id)
             logger.error("%s has lost its timer and cannot be read: %s", name, error)  # noqa: TRY400 - the row is at fault
 
 
-def heal(job: Timerless) -> Healing:
+def repair(job: Timerless) -> Healing:
     """The tick after the last one that is accounted for, so that those in between are treated as any missed ones.
 
     Nothing is older than the spec, and what history has forgotten is not brought up again.

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from evertick.roles.scheduler.grace import Grace
+from evertick.roles.scheduler.lease_grace import LeaseGrace
 
 AT = datetime(2026, 6, 9, 12, tzinfo=UTC)
 SPAN = timedelta(seconds=15)
@@ -16,7 +16,7 @@ class World:
     def __init__(self) -> None:
         self.seconds = 1000.0
         self.set_by = timedelta(0)
-        self.grace = Grace(SPAN, lambda: self.seconds)
+        self.grace = LeaseGrace(SPAN, lambda: self.seconds)
 
     @property
     def now_at(self) -> datetime:
@@ -122,7 +122,7 @@ def test_it_cannot_be_later_than_the_monotonic_clock_allows(world: World) -> Non
 
 
 def test_a_short_grace_is_over_although_looks_are_seconds_apart(world: World) -> None:
-    world.grace = Grace(timedelta(seconds=1), lambda: world.seconds)
+    world.grace = LeaseGrace(timedelta(seconds=1), lambda: world.seconds)
     world.look(7)
     world.seconds += 4
     world.look(7)

@@ -1,8 +1,8 @@
-"""From when on a reaper may take leases that have run out.
+"""Decides from when on a reaper may take leases that have run out.
 
 While the database was away, workers could not extend their leases although they live; when its clock is set forward,
 leases run out before they could. So a reaper waits until it has been in touch with the database for a while without
-interruption: in that time each worker that lives has extended what it has.
+interruption: in that time each live worker has extended its leases.
 """
 
 import time
@@ -16,8 +16,8 @@ SILENCE_SECONDS = 5.0
 """Between two looks, on a machine that has much else to do; longer where the grace is."""
 
 
-class Grace:
-    """Counts by a monotonic clock for how long each partition has been looked after without interruption."""
+class LeaseGrace:
+    """Measures by a monotonic clock for how long each partition has been watched without interruption."""
 
     def __init__(self, span: timedelta, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._seconds = span.total_seconds()
@@ -29,7 +29,7 @@ class Grace:
         self._now_at: datetime | None = None
 
     def interrupt(self) -> None:
-        """Begin anew: the database was not to be reached."""
+        """Start over: the database could not be reached."""
         self._since.clear()
         self._now_at = None
 

@@ -8,7 +8,7 @@ import pytest
 
 from engine import Job, add_job, lease, runs_of, scheduler
 from evertick.domain.schedule.instants import to_us
-from evertick.roles.scheduler import Scheduler, upkeep as upkeep_module
+from evertick.roles.scheduler import Scheduler, maintenance as maintenance_module
 from evertick.store import clock
 from evertick.store.database import connect
 from roles.stepping import Dial
@@ -75,10 +75,10 @@ async def test_a_look_for_work_costs_no_more_after_months_than_on_the_first_day(
     await connection.execute("UPDATE clock_marks SET marked_at = clock_at(), trusted_at = clock_at()")
     late = await blocks_of_a_look(connection, queue_ids)
     assert late > 10 * fresh, "the look searches all days since the heads"
-    assert await node.upkeep.advance_heads() >= QUEUES * 256
+    assert await node.maintenance.advance_heads() >= QUEUES * 256
     flat = await blocks_of_a_look(connection, queue_ids)
     assert flat < 1.5 * fresh
-    assert await node.upkeep.advance_heads() == 0, "heads that are nearly there stay"
+    assert await node.maintenance.advance_heads() == 0, "heads that are nearly there stay"
 
 
 async def keep_days(connection: asyncpg.Connection, dial: Dial) -> None:
@@ -103,7 +103,7 @@ async def test_a_head_never_passes_an_attempt_that_waits(
     [seq] = [row["seq"] for row in await connection.fetch("SELECT seq FROM attempts")]
     await dial.move(30 * DAY)
     await connection.execute("UPDATE clock_marks SET marked_at = clock_at(), trusted_at = clock_at()")
-    assert await node.upkeep.advance_heads() == 1
+    assert await node.maintenance.advance_heads() == 1
     assert await head_of(connection, waiting) < seq
     assert await head_of(connection, idle) == pytest.approx(to_us(await dial.now() - DAY), abs=60_000_000)
     assert [leased.seq for leased in await lease(connection, waiting)] == [seq]
@@ -117,7 +117,7 @@ async def test_what_is_fired_after_the_clock_was_set_back_is_found_beyond_the_he
     await connection.execute("UPDATE clock_marks SET marked_at = clock_at(), trusted_at = clock_at()")
     await connection.execute("SELECT add_day((clock_at() - interval '1 day')::date)")
     job = await add_job(connection, "now", fire_at=await dial.now() - 50 * DAY)
-    assert await node.upkeep.advance_heads() == 1
+    assert await node.maintenance.advance_heads() == 1
     await dial.move(-back)
     await node.join()
     await node.fire_due()
@@ -130,7 +130,7 @@ async def test_who_takes_over_goes_on_after_the_heads(
 ) -> None:
     job = await add_job(connection, "now", fire_at=await dial.now() - 50 * DAY)
     await connection.execute("SELECT add_day((clock_at() - interval '1 day')::date)")
-    await node.upkeep.advance_heads()
+    await node.maintenance.advance_heads()
     await node.membership.leave()
     await dial.move(-9 * DAY)
     async with scheduler(database_url, "other") as other:
@@ -142,7 +142,7 @@ async def test_who_takes_over_goes_on_after_the_heads(
 async def test_only_the_holder_moves_heads(connection: asyncpg.Connection, node: Scheduler, dial: Dial) -> None:
     job = await add_job(connection, "2099-01-01T00:00:00Z", fire_at=await dial.now() + 9999 * DAY)
     await connection.execute("UPDATE partitions SET epoch = epoch + 1 WHERE partition = $1", job.partition)
-    assert await node.upkeep.advance_heads() == 0
+    assert await node.maintenance.advance_heads() == 0
     assert await head_of(connection, job) == 0
 
 
@@ -153,31 +153,31 @@ async def test_a_lane_that_someone_leases_from_is_left_for_later(
     worker = await connect(database_url)
     async with worker.transaction():
         await worker.execute("SELECT FROM lanes WHERE lane_id = $1 FOR UPDATE", job.lane_id)
-        assert await node.upkeep.advance_heads() == 0
+        assert await node.maintenance.advance_heads() == 0
     await worker.close()
-    assert await node.upkeep.advance_heads() == 1
+    assert await node.maintenance.advance_heads() == 1
 
 
 async def test_nothing_moves_while_the_end_of_a_firing_is_unknown(
     connection: asyncpg.Connection, node: Scheduler, dial: Dial
 ) -> None:
     await add_job(connection, "2099-01-01T00:00:00Z", fire_at=await dial.now() + 9999 * DAY)
-    node.state.holdings.in_doubt = True
-    assert await node.upkeep.advance_heads() == 0
+    node.state.ownership.in_doubt = True
+    assert await node.maintenance.advance_heads() == 0
 
 
 async def test_many_lanes_are_moved_in_batches(
     connection: asyncpg.Connection, node: Scheduler, dial: Dial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep_module, "LANES", 2)
+    monkeypatch.setattr(maintenance_module, "LANES", 2)
     for number in range(5):
         await add_job(connection, "2099-01-01T00:00:00Z", fire_at=await dial.now() + 9999 * DAY, partition=number)
-    assert await node.upkeep.advance_heads() == 5
+    assert await node.maintenance.advance_heads() == 5
 
 
 async def test_each_round_marks_the_clock(connection: asyncpg.Connection, node: Scheduler, dial: Dial) -> None:
     await dial.move(-DAY)
-    await node.upkeep.step()
+    await node.maintenance.step()
     marks = await clock.marks(connection)
     assert marks.replan_from == 0
     assert marks.furthest_at > marks.marked_at

@@ -20,7 +20,7 @@ class Job:
     lane_id: int
 
 
-class Household:
+class AgedTables:
     """Writes rows straight into the tables, with ages that real ones would take months to reach."""
 
     def __init__(self, connection: asyncpg.Connection) -> None:
