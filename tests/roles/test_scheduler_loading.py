@@ -245,7 +245,7 @@ async def test_a_partition_that_was_not_read_to_its_end_is_read_on_before_that_i
     connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though what was read is not used up: jobs that fire again stay. And nothing is read that is far away."""
-    for limit, value in {"MOST": 10, "REFILL": 5, "AHEAD_SECONDS": 0}.items():
+    for limit, value in {"MAX_PER_PARTITION": 10, "REFILL": 5, "AHEAD_SECONDS": 0}.items():
         monkeypatch.setattr(loading, limit, value)
     jobs = [await add_job(connection, fire_at=now_at + 4 * SECOND + n * SECOND) for n in range(40)]
     await node.loading.step()
@@ -259,7 +259,7 @@ async def test_a_partition_that_was_not_read_to_its_end_is_read_on_before_that_i
 async def test_more_than_fit_at_one_instant_are_read_as_the_first_are_used_up(
     connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for limit, value in {"MOST": 10, "REFILL": 5, "AHEAD_SECONDS": 0}.items():
+    for limit, value in {"MAX_PER_PARTITION": 10, "REFILL": 5, "AHEAD_SECONDS": 0}.items():
         monkeypatch.setattr(loading, limit, value)
     jobs = [await add_job(connection, fire_at=now_at + 3 * SECOND) for _ in range(25)]
     later = await add_job(connection, fire_at=now_at + 4 * SECOND)
