@@ -67,7 +67,7 @@ def states_page() -> str:
         "## Events",
         _table("event", Event, set_by="caused by"),
         "## Gaps",
-        "Ticks that did not run stand in the list of runs as a gap:",
+        "The list of runs shows ticks that did not run as a gap:",
         _gaps(),
     ]
     return "\n\n".join(parts) + "\n"

@@ -5,12 +5,12 @@ from datetime import timedelta
 from hypothesis import given, strategies as st
 
 from evertick.domain.admission import (
+    AdmissionRequest,
     Admitted,
     Allowance,
     Quota,
     Rate,
     Refused,
-    Request,
     Throttled,
     TooLarge,
     Usage,
@@ -79,10 +79,12 @@ def test_a_wait_is_exactly_long_enough(rate: Rate, units: int, amount: int, now_
 
 @given(
     st.builds(Quota, jobs=counts, submit=rates, running=counts, ready=counts),
-    st.builds(Request, submits=counts, jobs=counts, runs=counts),
+    st.builds(AdmissionRequest, submits=counts, jobs=counts, runs=counts),
     st.tuples(counts, counts, counts),
 )
-def test_what_is_admitted_keeps_every_quota(quota: Quota, request: Request, used: tuple[int, int, int]) -> None:
+def test_what_is_admitted_keeps_every_quota(
+    quota: Quota, request: AdmissionRequest, used: tuple[int, int, int]
+) -> None:
     jobs, running, ready = used
     usage = Usage(jobs, running, ready, full(quota.submit, 0))
     match admit(quota, usage, request, 0):

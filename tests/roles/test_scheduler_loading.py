@@ -1,4 +1,4 @@
-"""How timers come from the table into the pending, whatever is read, heard or missed."""
+"""How timers come from the table into memory, whatever is read, heard or missed."""
 
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""The pending by itself: what it knows, what it hands out, and in which order."""
+"""The pending timers by themselves: what is held, what leaves, and in which order."""
 
 from collections import Counter
 from datetime import datetime, timedelta
@@ -38,7 +38,7 @@ def timers(entries: list[PendingTimer]) -> list[Timer]:
     return [entry.timer for entry in entries]
 
 
-def agenda_of(*known: Timer) -> PendingTimers:
+def pending_of(*known: Timer) -> PendingTimers:
     pending = PendingTimers(NOW_US)
     pending.add(known)
     return pending
@@ -46,14 +46,14 @@ def agenda_of(*known: Timer) -> PendingTimers:
 
 def test_timers_leave_when_they_are_due_and_in_their_order() -> None:
     first, second, later = timer(1, 1), timer(2, 2), timer(3, 3)
-    pending = agenda_of(later, second, first)
+    pending = pending_of(later, second, first)
     assert due(pending, 0.9) == []
     assert timers(due(pending, 2)) == [first, second]
     assert timers(due(pending, 3)) == [later]
 
 
 def test_a_job_whose_tick_has_moved_is_known_once_and_due_at_its_new_time() -> None:
-    pending = agenda_of(timer(1, 1))
+    pending = pending_of(timer(1, 1))
     moved = timer(1, 5)
     pending.add([moved])
     assert (len(pending), pending.count(7)) == (1, 1)
@@ -62,7 +62,7 @@ def test_a_job_whose_tick_has_moved_is_known_once_and_due_at_its_new_time() -> N
 
 
 def test_a_tick_that_moves_while_it_waits_for_its_turn_is_not_handed_out() -> None:
-    pending = agenda_of(timer(1, 1), timer(2, 1))
+    pending = pending_of(timer(1, 1), timer(2, 1))
     pending.collect(NOW_US + SECOND_US, {})
     pending.add([timer(1, 9)])
     assert timers(pending.take(10, NOW_US + SECOND_US)) == [timer(2, 1)]
@@ -70,7 +70,7 @@ def test_a_tick_that_moves_while_it_waits_for_its_turn_is_not_handed_out() -> No
 
 
 def test_a_timer_that_is_read_again_while_it_waits_is_handed_out_once() -> None:
-    pending = agenda_of(timer(1))
+    pending = pending_of(timer(1))
     pending.collect(NOW_US, {})
     pending.add([timer(1)])
     assert len(due(pending)) == 1
@@ -79,13 +79,13 @@ def test_a_timer_that_is_read_again_while_it_waits_is_handed_out_once() -> None:
 
 def test_runs_of_a_job_are_known_beside_its_tick() -> None:
     retry, manual = timer(1, kind="retry"), timer(1, kind="manual")
-    pending = agenda_of(timer(1), retry, manual, retry)
+    pending = pending_of(timer(1), retry, manual, retry)
     assert (len(pending), pending.count(7)) == (3, 3)
 
 
 def test_a_job_has_one_timer_in_a_round() -> None:
     known = [timer(1), timer(1, kind="retry"), timer(1, kind="manual")]
-    pending = agenda_of(*known, timer(2))
+    pending = pending_of(*known, timer(2))
     rounds = [timers(due(pending)) for _ in range(4)]
     assert [len(each) for each in rounds] == [2, 1, 1, 0]
     assert sorted(entry.kind for each in rounds for entry in each if entry.job_id == known[0].job_id) == [
@@ -94,7 +94,7 @@ def test_a_job_has_one_timer_in_a_round() -> None:
 
 
 def test_what_was_handed_out_stays_known_until_it_is_settled_or_forgotten() -> None:
-    pending = agenda_of(timer(1), timer(2), timer(3))
+    pending = pending_of(timer(1), timer(2), timer(3))
     one, two, three = due(pending)
     assert len(pending) == 3
     pending.move(one, timer(1, 60))
@@ -106,7 +106,7 @@ def test_what_was_handed_out_stays_known_until_it_is_settled_or_forgotten() -> N
 
 
 def test_what_was_forgotten_does_not_come_back_by_itself() -> None:
-    pending = agenda_of(timer(1), timer(2))
+    pending = pending_of(timer(1), timer(2))
     one, two = due(pending)
     pending.keep_only([])
     pending.move(one, timer(1))
@@ -118,7 +118,7 @@ def test_what_was_forgotten_does_not_come_back_by_itself() -> None:
 def test_timers_of_a_lost_partition_are_dropped_wherever_they_wait() -> None:
     lost_due, lost_later = timer(1, partition=8), timer(2, 5, partition=8)
     kept = timer(3, partition=7)
-    pending = agenda_of(lost_due, lost_later, kept, timer(1, kind="retry", partition=8))
+    pending = pending_of(lost_due, lost_later, kept, timer(1, kind="retry", partition=8))
     pending.collect(NOW_US, {})
     pending.keep_only([7])
     assert (len(pending), pending.count(8), pending.count(7)) == (1, 0, 1)
@@ -127,7 +127,7 @@ def test_timers_of_a_lost_partition_are_dropped_wherever_they_wait() -> None:
 
 
 def test_timers_of_a_partition_that_came_back_are_handed_out_once() -> None:
-    pending = agenda_of(timer(1), timer(1, kind="retry"))
+    pending = pending_of(timer(1), timer(1, kind="retry"))
     pending.collect(NOW_US, {})
     pending.keep_only([])
     pending.add([timer(1), timer(1, kind="retry")])
@@ -137,12 +137,12 @@ def test_timers_of_a_partition_that_came_back_are_handed_out_once() -> None:
 def test_a_tenant_with_many_due_does_not_hold_up_one_with_few() -> None:
     crowd = [timer(number, tenant_id=1) for number in range(1, 1001)]
     few = [timer(number, tenant_id=2) for number in range(2001, 2004)]
-    pending = agenda_of(*crowd, *few)
+    pending = pending_of(*crowd, *few)
     assert Counter(entry.tenant_id for entry in timers(due(pending, most=50)))[2] == 3
 
 
 def test_tenants_are_served_by_weight() -> None:
-    pending = agenda_of(*[timer(number, tenant_id=number % 2) for number in range(1, 2001)])
+    pending = pending_of(*[timer(number, tenant_id=number % 2) for number in range(1, 2001)])
     served = Counter(entry.tenant_id for entry in timers(due(pending, most=320, weights={0: 3, 1: 1})))
     assert served == {0: 240, 1: 80}
 
@@ -150,13 +150,13 @@ def test_tenants_are_served_by_weight() -> None:
 def test_work_of_an_outage_waits_behind_what_is_on_time() -> None:
     late = [timer(number, -3600) for number in range(1, 101)]
     on_time = [timer(number, -1) for number in range(201, 211)]
-    pending = agenda_of(*late, *on_time)
+    pending = pending_of(*late, *on_time)
     assert timers(due(pending, most=20))[:10] == on_time
     assert pending.due == 90
 
 
 def test_the_next_due_time_is_known() -> None:
-    pending = agenda_of(timer(1, 2), timer(2, 1))
+    pending = pending_of(timer(1, 2), timer(2, 1))
     assert pending.next_due_us() == NOW_US + SECOND_US
     due(pending, 2)
     assert pending.next_due_us() is None
@@ -165,7 +165,7 @@ def test_the_next_due_time_is_known() -> None:
 def test_what_fires_while_the_table_is_read_is_not_put_back_as_it_was() -> None:
     """Once taken before the reading began, once meanwhile; in between the statement moves them."""
     first, second, other = timer(1, 1), timer(2, 2), timer(3, 9)
-    pending = agenda_of(first, second)
+    pending = pending_of(first, second)
     (early,) = due(pending, 1)
     with pending.reading():
         pending.move(early, timer(1, 11))
@@ -178,7 +178,7 @@ def test_what_fires_while_the_table_is_read_is_not_put_back_as_it_was() -> None:
 
 
 def test_an_edit_is_learned_of_though_the_timer_fired_while_it_was_read() -> None:
-    pending = agenda_of(timer(1, 1))
+    pending = pending_of(timer(1, 1))
     (entry,) = due(pending, 1)
     edited = timer(1, 5)
     with pending.reading():
@@ -189,7 +189,7 @@ def test_an_edit_is_learned_of_though_the_timer_fired_while_it_was_read() -> Non
 
 
 def test_what_is_learned_of_a_timer_in_hand_counts_more_than_how_its_firing_ended() -> None:
-    pending = agenda_of(timer(1, 1), timer(2, 1), timer(3, 1))
+    pending = pending_of(timer(1, 1), timer(2, 1), timer(3, 1))
     refused, moved, failed = due(pending, 1)
     edited = [timer(number, 5) for number in (1, 2, 3)]
     with pending.reading():
@@ -204,7 +204,7 @@ def test_what_is_learned_of_a_timer_in_hand_counts_more_than_how_its_firing_ende
 
 def test_a_retry_that_follows_at_once_is_another_timer_than_the_one_in_hand() -> None:
     first = timer(1, 1, kind="retry", fire_at=AT)
-    pending = agenda_of(first)
+    pending = pending_of(first)
     (entry,) = due(pending, 1)
     with pending.reading():
         pending.forget(entry)
@@ -214,7 +214,7 @@ def test_a_retry_that_follows_at_once_is_another_timer_than_the_one_in_hand() ->
 
 
 def test_a_later_reading_is_believed_about_what_fired_before_it() -> None:
-    pending = agenda_of(timer(1, 1))
+    pending = pending_of(timer(1, 1))
     (entry,) = due(pending, 1)
     pending.retry_at(entry, NOW_US)
     pending.release()
@@ -225,5 +225,5 @@ def test_a_later_reading_is_believed_about_what_fired_before_it() -> None:
 
 
 def test_only_what_was_not_known_is_news() -> None:
-    pending = agenda_of(timer(1, 1, partition=7), timer(2, 1, partition=8), timer(3, 1, partition=9))
+    pending = pending_of(timer(1, 1, partition=7), timer(2, 1, partition=8), timer(3, 1, partition=9))
     assert pending.add([timer(1, 1, partition=7), timer(2, 2, partition=8), timer(4, 1, partition=10)]) == {8, 10}

@@ -8,13 +8,13 @@ import pytest
 from evertick.domain.admission import (
     READY_WAIT,
     RUNNING_WAIT,
+    AdmissionRequest,
     Admitted,
     Allowance,
     Quota,
     QuotaName,
     Rate,
     Refused,
-    Request,
     Throttled,
     TooLarge,
     Usage,
@@ -89,66 +89,66 @@ def test_a_negative_quota_is_refused_by_name() -> None:
 def test_the_default_quota_admits_one_full_batch() -> None:
     quota = Quota()
     usage = replace(IDLE, allowance=full(quota.submit, 0))
-    assert isinstance(admit(quota, usage, Request(submits=10_000, jobs=10_000), 0), Admitted)
+    assert isinstance(admit(quota, usage, AdmissionRequest(submits=10_000, jobs=10_000), 0), Admitted)
     assert quota.jobs == 100_000
 
 
 def test_an_admitted_request_draws_its_submits() -> None:
-    assert admit(QUOTA, IDLE, Request(submits=2, jobs=2), 0) == Admitted(Allowance(3_000_000, 0))
+    assert admit(QUOTA, IDLE, AdmissionRequest(submits=2, jobs=2), 0) == Admitted(Allowance(3_000_000, 0))
 
 
 def test_the_last_job_of_the_quota_is_admitted_and_the_next_refused() -> None:
     usage = replace(IDLE, jobs=9)
-    assert isinstance(admit(QUOTA, usage, Request(jobs=1), 0), Admitted)
-    assert admit(QUOTA, usage, Request(jobs=2), 0) == Refused(QuotaName.JOBS, 10)
+    assert isinstance(admit(QUOTA, usage, AdmissionRequest(jobs=1), 0), Admitted)
+    assert admit(QUOTA, usage, AdmissionRequest(jobs=2), 0) == Refused(QuotaName.JOBS, 10)
 
 
 def test_a_tenant_over_a_lowered_job_quota_may_still_edit_and_trigger() -> None:
     usage = replace(IDLE, jobs=11)
-    assert isinstance(admit(QUOTA, usage, Request(), 0), Admitted)
-    assert isinstance(admit(QUOTA, usage, Request(runs=1), 0), Admitted)
+    assert isinstance(admit(QUOTA, usage, AdmissionRequest(), 0), Admitted)
+    assert isinstance(admit(QUOTA, usage, AdmissionRequest(runs=1), 0), Admitted)
 
 
 def test_submitting_too_fast_is_throttled_for_as_long_as_it_takes() -> None:
     usage = replace(IDLE, allowance=Allowance(0, 0))
-    verdict = admit(QUOTA, usage, Request(submits=4), 0)
+    verdict = admit(QUOTA, usage, AdmissionRequest(submits=4), 0)
     assert verdict == Throttled(QuotaName.SUBMIT_RATE, timedelta(microseconds=1_333_334))
     assert verdict.retry_after_seconds == 2
 
 
 def test_a_request_beyond_the_burst_is_refused_by_name() -> None:
-    assert admit(QUOTA, IDLE, Request(submits=6), 0) == Refused(QuotaName.SUBMIT_BURST, 5)
+    assert admit(QUOTA, IDLE, AdmissionRequest(submits=6), 0) == Refused(QuotaName.SUBMIT_BURST, 5)
 
 
 def test_a_run_beyond_those_allowed_at_once_is_throttled() -> None:
-    assert isinstance(admit(QUOTA, replace(IDLE, running=3), Request(runs=1), 0), Admitted)
-    verdict = admit(QUOTA, replace(IDLE, running=4), Request(runs=1), 0)
+    assert isinstance(admit(QUOTA, replace(IDLE, running=3), AdmissionRequest(runs=1), 0), Admitted)
+    verdict = admit(QUOTA, replace(IDLE, running=4), AdmissionRequest(runs=1), 0)
     assert verdict == Throttled(QuotaName.RUNNING, RUNNING_WAIT)
 
 
 def test_more_runs_than_may_run_at_once_wait_their_turn() -> None:
-    assert isinstance(admit(QUOTA, IDLE, Request(runs=5), 0), Admitted)
-    assert admit(replace(QUOTA, running=0), IDLE, Request(runs=1), 0) == Refused(QuotaName.RUNNING, 0)
+    assert isinstance(admit(QUOTA, IDLE, AdmissionRequest(runs=5), 0), Admitted)
+    assert admit(replace(QUOTA, running=0), IDLE, AdmissionRequest(runs=1), 0) == Refused(QuotaName.RUNNING, 0)
 
 
 def test_more_runs_than_may_ever_wait_are_refused() -> None:
-    assert admit(QUOTA, IDLE, Request(runs=21), 0) == Refused(QuotaName.READY, 20)
+    assert admit(QUOTA, IDLE, AdmissionRequest(runs=21), 0) == Refused(QuotaName.READY, 20)
 
 
 def test_overload_throttles_runs_due_at_once() -> None:
-    assert isinstance(admit(QUOTA, replace(IDLE, ready=19), Request(runs=1), 0), Admitted)
-    verdict = admit(QUOTA, replace(IDLE, ready=20), Request(runs=1), 0)
+    assert isinstance(admit(QUOTA, replace(IDLE, ready=19), AdmissionRequest(runs=1), 0), Admitted)
+    verdict = admit(QUOTA, replace(IDLE, ready=20), AdmissionRequest(runs=1), 0)
     assert verdict == Throttled(QuotaName.READY, READY_WAIT)
 
 
 def test_overload_lets_jobs_for_later_in() -> None:
-    assert isinstance(admit(QUOTA, replace(IDLE, ready=99, running=99), Request(jobs=1), 0), Admitted)
+    assert isinstance(admit(QUOTA, replace(IDLE, ready=99, running=99), AdmissionRequest(jobs=1), 0), Admitted)
 
 
 def test_what_waiting_cannot_cure_is_said_before_what_it_can() -> None:
     usage = replace(IDLE, running=4)
     quota = replace(QUOTA, ready=0)
-    assert admit(quota, usage, Request(runs=1), 0) == Refused(QuotaName.READY, 0)
+    assert admit(quota, usage, AdmissionRequest(runs=1), 0) == Refused(QuotaName.READY, 0)
 
 
 @pytest.mark.parametrize(

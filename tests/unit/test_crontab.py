@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import example, given, strategies as st
 
-from evertick.domain.crontab import Entry, job_names, read_crontab
+from evertick.domain.crontab import CrontabEntry, job_names, read_crontab
 
 USERS = """\
 # m h dom mon dow command
@@ -17,7 +17,7 @@ GREETING = 'hello = world'
 """
 
 
-def only(text: str, *, has_users: bool = False) -> Entry:
+def only(text: str, *, has_users: bool = False) -> CrontabEntry:
     read = read_crontab(text, has_users=has_users)
     assert read.faults == []
     (entry,) = read.entries
@@ -145,7 +145,7 @@ def test_each_user_is_mentioned_once() -> None:
 
 def test_names_come_from_the_command_and_are_told_apart() -> None:
     commands = ["/opt/bin/backup.sh --full > /dev/null 2>&1", "backup.sh --full", "%%", "backup.sh --full 2", "…"]
-    entries = [Entry(n, "@daily", "UTC", command, None, {}, None) for n, command in enumerate(commands, start=1)]
+    entries = [CrontabEntry(n, "@daily", "UTC", command, None, {}, None) for n, command in enumerate(commands, start=1)]
     assert job_names("My crontab", entries) == [
         "my-crontab-backup-sh-full",
         "my-crontab-backup-sh-full-2",

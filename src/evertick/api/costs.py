@@ -3,25 +3,25 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from evertick.domain.admission import Request
+from evertick.domain.admission import AdmissionRequest
 from evertick.domain.job.at_once import runs_at_once
 from evertick.runtime.slices import Slices
 
 
-def of_new_job(body: object) -> Request:
-    return Request(jobs=1, runs=_runs(body))
+def of_new_job(body: object) -> AdmissionRequest:
+    return AdmissionRequest(jobs=1, runs=_runs(body))
 
 
-def of_edit(body: object) -> Request:
-    return Request(runs=_runs(body))
+def of_edit(body: object) -> AdmissionRequest:
+    return AdmissionRequest(runs=_runs(body))
 
 
-def of_batch(jobs: int) -> Request:
+def of_batch(jobs: int) -> AdmissionRequest:
     """What is known of a batch before it is decoded."""
-    return Request(submits=max(1, jobs), jobs=jobs)
+    return AdmissionRequest(submits=max(1, jobs), jobs=jobs)
 
 
-async def of_decoded_batch(lines: Sequence[object]) -> Request:
+async def of_decoded_batch(lines: Sequence[object]) -> AdmissionRequest:
     """What a batch draws in addition to that."""
     now, slices = _now(), Slices()
     runs = 0
@@ -29,7 +29,7 @@ async def of_decoded_batch(lines: Sequence[object]) -> Request:
         runs += runs_at_once(line, now)
         if slices.is_over:
             await slices.pause()
-    return Request(submits=0, runs=runs)
+    return AdmissionRequest(submits=0, runs=runs)
 
 
 def _runs(job: object) -> int:

@@ -9,7 +9,7 @@ from evertick.api.problems import Kind
 from evertick.api.runs import accepted
 from evertick.api.shapes import LettersQuery, Nothing, ReplayRequest
 from evertick.domain.access import KeyRole
-from evertick.domain.admission import Request
+from evertick.domain.admission import AdmissionRequest
 from evertick.usecases import dead_letters, requests
 from evertick.usecases.dead_letters import Chosen
 
@@ -39,7 +39,7 @@ async def list_dead_letters(call: Call, query: LettersQuery) -> Answer:
     KeyRole.OPERATOR,
     answers={202: RUN_ACCEPTED},
     problems=(Kind.NOT_FOUND,),
-    cost=lambda _: Request(runs=1),
+    cost=lambda _: AdmissionRequest(runs=1),
 )
 async def replay_dead_letter(call: Call, run_id: str, body: Nothing) -> Answer:  # noqa: ARG001 - it has to be empty
     """Run a dead letter's run again, and remove the letter."""
@@ -52,7 +52,7 @@ async def replay_dead_letter(call: Call, run_id: str, body: Nothing) -> Answer: 
     KeyRole.OPERATOR,
     answers={202: Shown("Replaying", "What is replayed, at once or in its turn.")},
     problems=(Kind.NOT_FOUND,),
-    cost=lambda _: Request(),
+    cost=lambda _: AdmissionRequest(),
 )
 async def replay_dead_letters(call: Call, body: ReplayRequest) -> Answer:
     """Replay dead letters at a rate.

@@ -14,7 +14,7 @@ from evertick.api.problems import Kind, Problem
 from evertick.api.runs import accepted
 from evertick.api.shapes import JobsQuery, PauseRequest, ResumeRequest, TriggerRequest
 from evertick.domain.access import KeyRole
-from evertick.domain.admission import Request
+from evertick.domain.admission import AdmissionRequest
 from evertick.domain.job.spec import JobSpec
 from evertick.usecases import edit, jobs, lifecycle, requests
 from evertick.usecases.context import Page
@@ -227,7 +227,7 @@ async def resume_job(call: Call, job_id: str, body: ResumeRequest) -> Answer:
     answers={202: RUN_ACCEPTED},
     problems=(Kind.NOT_FOUND,),
     body="TriggerRequest",
-    cost=lambda _: Request(runs=1),
+    cost=lambda _: AdmissionRequest(runs=1),
 )
 async def trigger_job(call: Call, job_id: str, body: TriggerRequest) -> Answer:
     """Run a job now.

@@ -19,7 +19,7 @@ from evertick.api.problems import ClientDisconnected, Kind
 from evertick.api.reading import JSON, IncomingBody, check_media_type, decode, read_document
 from evertick.api.services import Services
 from evertick.domain.access import KeyRole
-from evertick.domain.admission import Request
+from evertick.domain.admission import AdmissionRequest
 from evertick.usecases.context import Tenant
 from evertick.usecases.idempotency import Asked
 from evertick.usecases.keys import Caller
@@ -138,7 +138,7 @@ class Operation:
     is_poll: bool
     is_shared: bool
     holds_secret: bool
-    cost: Callable[[Any], Request] | None
+    cost: Callable[[Any], AdmissionRequest] | None
     replaces: Callable[[Call], Awaitable[bool]] | None
     prepare: Callable[[Call, Any], Awaitable[Any]] | None
 
@@ -187,7 +187,7 @@ class Section:
         is_poll: bool = False,
         is_shared: bool = False,
         holds_secret: bool = False,
-        cost: Callable[[Any], Request] | None = None,
+        cost: Callable[[Any], AdmissionRequest] | None = None,
         replaces: Callable[[Call], Awaitable[bool]] | None = None,
         prepare: Callable[[Call, Any], Awaitable[Any]] | None = None,
     ) -> Callable[[_H], _H]:

@@ -9,7 +9,7 @@ from evertick.api.operations import Call, Section, Shown
 from evertick.api.problems import Kind
 from evertick.api.shapes import JobRunsQuery, Nothing, RunsQuery
 from evertick.domain.access import KeyRole
-from evertick.domain.admission import Request
+from evertick.domain.admission import AdmissionRequest
 from evertick.usecases import requests, runs
 from evertick.usecases.context import Tenant
 from evertick.usecases.history import Attempt, Entry, Run, RunDetail
@@ -115,7 +115,7 @@ async def cancel_run(call: Call, run_id: str, body: Nothing) -> Answer:  # noqa:
     KeyRole.OPERATOR,
     answers={202: RUN_ACCEPTED},
     problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
-    cost=lambda _: Request(runs=1),
+    cost=lambda _: AdmissionRequest(runs=1),
 )
 async def replay_run(call: Call, run_id: str, body: Nothing) -> Answer:  # noqa: ARG001 - it has to be empty
     """Run a finished run again.

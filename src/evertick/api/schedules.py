@@ -10,7 +10,7 @@ from evertick.api.problems import Kind
 from evertick.api.repeating import in_flight, one_try
 from evertick.api.shapes import PreviewRequest, UpcomingQuery
 from evertick.domain.access import KeyRole
-from evertick.domain.admission import Request
+from evertick.domain.admission import AdmissionRequest
 from evertick.domain.job.spec import DEFAULT_TIMEZONE
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule.preview import Preview, PreviewRow
@@ -84,7 +84,7 @@ async def list_upcoming(call: Call, job_id: str, query: UpcomingQuery) -> Answer
     body="PreviewRequest",
     is_change=False,
     is_poll=True,
-    cost=lambda _: Request(),
+    cost=lambda _: AdmissionRequest(),
 )
 async def preview_schedule(call: Call, body: PreviewRequest) -> Answer:
     """Preview a schedule.

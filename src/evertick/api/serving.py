@@ -17,7 +17,7 @@ from evertick.api.problems import Kind, Problem, key_ended, over_quota, unauthen
 from evertick.api.reading import IncomingBody, read_query
 from evertick.api.shapes import Nothing
 from evertick.domain.access import KeyRole, allows
-from evertick.domain.admission import Admitted, Request
+from evertick.domain.admission import AdmissionRequest, Admitted
 from evertick.store.database import Pool
 from evertick.usecases import audit
 from evertick.usecases.context import Tenant, again
@@ -139,7 +139,7 @@ def _slot(operation: Operation, call: Call) -> AbstractAsyncContextManager[None]
     return call.services.limit.slot(call.tenant.tenant_id)
 
 
-def _cost_of(operation: Operation, call: Call, body: Any) -> Request | None:
+def _cost_of(operation: Operation, call: Call, body: Any) -> AdmissionRequest | None:
     """What a request draws from the quotas: at least its entry in the audit log, and its answer if that is kept.
 
     A deletion makes room, and draws nothing.
@@ -148,8 +148,8 @@ def _cost_of(operation: Operation, call: Call, body: Any) -> Request | None:
     if operation.cost is not None:
         return replace(operation.cost(body), is_stored=operation.is_change, keeps_answer=keeps_answer)
     if operation.is_change and operation.method != "DELETE":
-        return Request(is_stored=False, keeps_answer=keeps_answer)
-    return Request(submits=0, is_stored=False, keeps_answer=True) if keeps_answer else None
+        return AdmissionRequest(is_stored=False, keeps_answer=keeps_answer)
+    return AdmissionRequest(submits=0, is_stored=False, keeps_answer=True) if keeps_answer else None
 
 
 async def _act(operation: Operation, call: Call, given: Mapping[str, Any]) -> Answer:
@@ -180,7 +180,7 @@ async def _act(operation: Operation, call: Call, given: Mapping[str, Any]) -> An
     return await again(once) if operation.is_change or call.asked is not None else await once()
 
 
-async def _admit(call: Call, cost: Request) -> None:
+async def _admit(call: Call, cost: AdmissionRequest) -> None:
     verdict = await call.services.quotas.admit(call.caller.tenant, cost)
     if not isinstance(verdict, Admitted):
         raise over_quota(verdict)

@@ -16,7 +16,7 @@ from evertick.cli.output import print_json, print_rows, say
 from evertick.cli.place import Place, ask, placed
 from evertick.cli.service import Service
 from evertick.client.models import Job
-from evertick.domain.crontab import Crontab, Entry, Remark, job_names, read_crontab
+from evertick.domain.crontab import Crontab, CrontabEntry, Remark, job_names, read_crontab
 from evertick.domain.errors import EvertickError, InvalidFields
 from evertick.domain.schedule.describe.english import counted
 from evertick.sdk.declarations import check
@@ -27,7 +27,7 @@ _SYSTEM_FILE, _SYSTEM_FOLDER = Path("/etc/crontab"), Path("/etc/cron.d")
 class Wanted(NamedTuple):
     """A job to make, and the entry that it comes from."""
 
-    entry: Entry
+    entry: CrontabEntry
     fields: dict[str, Any]
 
 
@@ -103,7 +103,7 @@ def _is_system(path: Path) -> bool:
     return path.absolute() == _SYSTEM_FILE or path.absolute().parent == _SYSTEM_FOLDER
 
 
-def _fields(entry: Entry, name: str) -> dict[str, Any]:
+def _fields(entry: CrontabEntry, name: str) -> dict[str, Any]:
     payload = {"command": entry.command, "stdin": entry.stdin, "env": dict(entry.environment)}
     if entry.user is not None:
         payload["user"] = entry.user

@@ -1,4 +1,4 @@
-"""Who may do what: the roles of API keys, and the text of a key.
+"""Access: the roles of API keys, and the text of a key.
 
 A key is `evt_`, 22 base62 characters of randomness (131 bits) and 6 of checksum, so that a mistyped one is refused
 without a look, and scanners for leaked secrets can tell a real one.

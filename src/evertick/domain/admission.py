@@ -10,8 +10,8 @@ from typing import assert_never
 
 from evertick.domain.errors import require_at_least
 
-# Nobody knows when a run will end or a queue will drain, so these waits are guesses: long enough that callers
-# who obey do not add to the load, short enough that they notice room soon after it appears.
+# When a run will end or a queue will drain is unknown, so these waits are guesses: long enough that callers that
+# obey do not add to the load, short enough that they notice room soon after it appears.
 RUNNING_WAIT = timedelta(seconds=1)
 READY_WAIT = timedelta(seconds=5)
 ANSWERS_WAIT = timedelta(minutes=10)
@@ -30,7 +30,7 @@ class QuotaName(StrEnum):
     RUNNING = "running"  # runs at once
     READY = "ready"  # attempts waiting in lanes: overload
     STORAGE = "storage"  # bytes of jobs, their versions and the audit log
-    KEPT_ANSWERS = "kept_answers"  # bytes of answers that are kept for who asks again
+    KEPT_ANSWERS = "kept_answers"  # bytes of answers that are kept for repeated requests
     API_KEYS = "api_keys"  # keys that have not ended
     QUEUES = "queues"  # queues that something refers to
     COMPUTATIONS = "computations"  # schedules that wait to be computed
@@ -74,7 +74,7 @@ class TooLarge:
 
 
 def full(rate: Rate, now_us: int) -> Allowance:
-    """The allowance of someone who has been quiet for long, or is new."""
+    """The allowance of a tenant that is new, or has sent nothing for long."""
     return Allowance(rate.burst * _ONE, now_us)
 
 
@@ -132,8 +132,8 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What is asked for: all of it, or nothing."""
+class AdmissionRequest:
+    """What a request needs: all of it, or nothing."""
 
     submits: int = 1  # creations, edits, triggers, replays
     jobs: int = 0  # jobs that would exist in addition
@@ -170,11 +170,11 @@ class Refused:
     limit: int
 
 
-Verdict = Admitted | Throttled | Refused
+Admission = Admitted | Throttled | Refused
 
 
-def admit(quota: Quota, usage: Usage, request: Request, now_us: int) -> Verdict:
-    """The first limit that stands in the way speaks; the allowance is drawn only when none does."""
+def admit(quota: Quota, usage: Usage, request: AdmissionRequest, now_us: int) -> Admission:
+    """Return the first limit that is reached; the allowance is drawn only when none is."""
     if request.jobs and usage.jobs + request.jobs > quota.jobs:
         return Refused(QuotaName.JOBS, quota.jobs)
     full_storage = _no_storage_for(quota, usage, request)
@@ -195,10 +195,10 @@ def admit(quota: Quota, usage: Usage, request: Request, now_us: int) -> Verdict:
             assert_never(never)
 
 
-def _no_storage_for(quota: Quota, usage: Usage, request: Request) -> Throttled | Refused | None:
+def _no_storage_for(quota: Quota, usage: Usage, request: AdmissionRequest) -> Throttled | Refused | None:
     if request.is_stored and usage.storage_bytes >= quota.storage_bytes:
         return Refused(QuotaName.STORAGE, quota.storage_bytes)
-    # Whoever is over the quota can still pause and cancel, for a long time, though not for ever.
+    # A tenant over its quota can still pause and cancel, up to twice the quota.
     if usage.storage_bytes > 2 * quota.storage_bytes:
         return Refused(QuotaName.STORAGE, quota.storage_bytes)
     if request.keeps_answer and usage.answer_bytes >= quota.storage_bytes:

@@ -66,7 +66,7 @@ def _scores(node: str) -> tuple[int, ...]:
 
 
 def _balance(pool: list[int], nodes: list[str], scores: Mapping[str, tuple[int, ...]]) -> dict[int, str]:
-    """Settle pairs of node and partition from the highest score down, as long as the node has room.
+    """Assign pairs of node and partition from the highest score down, as long as the node has room.
 
     Plain rendezvous gives a partition to its highest score. Here a full node passes it on to the next. All
     nodes have room for the floor of the fair share; the first to need more share out the remainder, one each.
@@ -75,15 +75,15 @@ def _balance(pool: list[int], nodes: list[str], scores: Mapping[str, tuple[int, 
         return {}
     share, remainder = divmod(len(pool), len(nodes))
     counts = dict.fromkeys(nodes, 0)
-    settled: dict[int, str] = {}
+    assigned: dict[int, str] = {}
     pairs = [(scores[node][partition], partition, node) for node in nodes for partition in pool]
     pairs.sort(reverse=True)
     for _, partition, node in pairs:
         count = counts[node]
-        if partition in settled or count > share or (count == share and not remainder):
+        if partition in assigned or count > share or (count == share and not remainder):
             continue
         if count == share:
             remainder -= 1
         counts[node] = count + 1
-        settled[partition] = node
-    return settled
+        assigned[partition] = node
+    return assigned

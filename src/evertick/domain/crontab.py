@@ -26,7 +26,7 @@ _NAME_LENGTH = 60
 _REBOOT = "@reboot"
 _EVERY_MINUTE = "@every_minute"
 
-_NO_MAIL = "no mail is sent: what a command prints is for whoever runs it to keep"
+_NO_MAIL = "no mail is sent: the worker that runs the command has to keep its output"
 _FOR_CRON = {
     "CRON_TZ": "",  # carried over, as the jobs' time zone
     "MAILTO": _NO_MAIL,
@@ -37,14 +37,14 @@ _FOR_CRON = {
     "START_HOURS_RANGE": "jobs run at their own times: only anacron has such a range",
 }
 """Settings that are for cron itself, not for the command, and what becomes of them."""
-_FOR_WHO_RUNS = {
-    "SHELL": "it is in the env of the payload: whoever runs the command has to use it",
+_FOR_THE_WORKER = {
+    "SHELL": "it is in the env of the payload: the worker that runs the command has to use it",
     "TZ": "it is in the env of the payload, for the command; only CRON_TZ moves the schedule",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CrontabEntry:
     """One command and its times. `user` is None in the form without users, `stdin` where there is no `%`."""
 
     line: int
@@ -67,7 +67,7 @@ class Remark(NamedTuple):
 class Crontab:
     """All that a crontab says: entries, lines that cannot be understood, and what cannot be carried over."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[CrontabEntry] = field(default_factory=list)
     faults: list[Remark] = field(default_factory=list)
     losses: list[Remark] = field(default_factory=list)
 
@@ -80,8 +80,8 @@ def read_crontab(text: str, *, has_users: bool = False, timezone: str = "UTC") -
     return reader.found
 
 
-def job_names(stem: str, entries: Iterable[Entry]) -> list[str]:
-    """A name for the job of each entry: the file's and the command's words, told apart by numbers where they agree."""
+def job_names(stem: str, entries: Iterable[CrontabEntry]) -> list[str]:
+    """A name for the job of each entry: the file's and the command's words, with numbers where these agree."""
     names: dict[str, None] = {}
     for entry in entries:
         wanted = f"{_slug(stem) or 'crontab'}-{_slug(_main_words(entry.command)) or f'line-{entry.line}'}"
@@ -119,11 +119,11 @@ class _Reader:
 
     def _set(self, number: int, name: str, value: str) -> None:
         self._settings[name] = value
-        reason = _FOR_CRON.get(name) or _FOR_WHO_RUNS.get(name)
+        reason = _FOR_CRON.get(name) or _FOR_THE_WORKER.get(name)
         if reason and value:
             self._lose(number, f"{name}={value}: {reason}")
 
-    def _entry(self, number: int, line: str) -> Entry:
+    def _entry(self, number: int, line: str) -> CrontabEntry:
         times = 1 if line.startswith("@") else 5
         wanted = times + self._has_users
         words = _BLANKS.split(line, maxsplit=wanted)
@@ -133,14 +133,14 @@ class _Reader:
         user = words[times] if self._has_users else None
         if user is not None and f"user {user}" not in self._said:
             self._said.add(f"user {user}")
-            self._lose(number, f"user {user}: it is in the payload, but whoever runs the command runs it as themselves")
+            self._lose(number, f"user {user}: it is in the payload, but the worker runs the command as its own user")
         command, stdin = _split_input(words[wanted])
         if not command:
             raise InvalidSchedule("schedule", f"has no command: {line!r}")
         environment = {name: value for name, value in self._settings.items() if name not in _FOR_CRON}
         timezone = self._settings.get("CRON_TZ") or self._timezone
         schedule = _checked(words[:times], timezone)
-        return Entry(number, schedule, timezone, command, stdin, environment, user)
+        return CrontabEntry(number, schedule, timezone, command, stdin, environment, user)
 
     def _lose(self, number: int, text: str) -> None:
         self.found.losses.append(Remark(number, text))

@@ -1,19 +1,19 @@
-"""How a number of places is shared among tenants when no place can be taken back from whoever has it.
+"""How a number of slots is shared among tenants when no slot can be taken back once it is in use.
 
-A webhook whose target hangs keeps its place until its time-out. Being fair on average is therefore not enough: at every
-moment a place must be left for each tenant that has fewer than its part.
+A webhook whose target hangs keeps its slot until its time-out. Being fair on average is therefore not enough: at every
+moment a slot must be left for each tenant that has fewer than its part.
 """
 
 from typing import NamedTuple
 
 BORROWING_FACTOR = 2
-"""A tenant may have borrowed this many times the places that are left to borrow."""
+"""A tenant may have borrowed this many times the slots that are left to borrow."""
 NEWCOMERS_DIVISOR = 32
-"""One place in so many is kept for tenants that are not known yet."""
+"""One slot in so many is kept for tenants that are not known yet."""
 
 
 class Tenants(NamedTuple):
-    """How many tenants there are: those that use places, and those that never did but may at any time."""
+    """How many tenants there are: those that use slots, and those that never did but may at any time."""
 
     active: int
     idle: int = 0
@@ -23,19 +23,19 @@ ALONE = Tenants(1)
 
 
 class FairSlots:
-    """`total` places, of which each tenant may have `most_each`.
+    """`total` slots, of which each tenant may have `most_each`.
 
-    1. Where there is one tenant, it may have all places.
-    2. A tenant that has none may take any free place.
-    3. Half of the places are guaranteed: one for each idle tenant, some for newcomers (both together at most a quarter
-       of all places), the rest in equal parts for the active ones, at least one for each.
-    4. A tenant may fill its part as long as one place is left for each that has none.
-    5. Beyond its part it borrows, as long as places are left for all that is guaranteed to others. It may not have
+    1. Where there is one tenant, it may have all slots.
+    2. A tenant that has none may take any free slot.
+    3. Half of the slots are guaranteed: one for each idle tenant, some for newcomers (both together at most a quarter
+       of all slots), the rest in equal parts for the active ones, at least one for each.
+    4. A tenant may fill its part as long as one slot is left for each that has none.
+    5. Beyond its part it borrows, as long as slots are left for all that is guaranteed to others. It may not have
        borrowed more than `BORROWING_FACTOR` times what then remains to be borrowed.
 
-    So every active tenant gets its part at once, whatever the others do, and every tenant its first place even if it
-    comes when the others have taken all that they may. That holds while the guarantees fit into half of the places;
-    if there are more tenants, half of the places are kept for those that have none.
+    So every active tenant gets its part at once, whatever the others do, and every tenant its first slot even if it
+    comes when the others have taken all that they may. That holds while the guarantees fit into half of the slots;
+    if there are more tenants, half of the slots are kept for those that have none.
     """
 
     def __init__(self, total: int, most_each: int | None = None, tenants: Tenants = ALONE) -> None:
@@ -46,11 +46,11 @@ class FairSlots:
         self.share(tenants)
 
     def __len__(self) -> int:
-        """How many tenants have a place."""
+        """How many tenants have a slot."""
         return len(self._held)
 
     def share(self, tenants: Tenants) -> None:
-        """Share the places among so many tenants; nobody loses what it has."""
+        """Share the slots among so many tenants; no tenant loses what it has."""
         guaranteed = self.total // 2
         newcomers = max(self.total // NEWCOMERS_DIVISOR, 1)
         self.tenants = tenants
@@ -74,7 +74,7 @@ class FairSlots:
         return held - self.part < BORROWING_FACTOR * (self.free - self._owed(self._untaken))
 
     def most(self, tenant_id: int) -> int:
-        """How many places the tenant would have if it took all that it may now."""
+        """How many slots the tenant would have if it took all that it may now."""
         before = held = self._held.get(tenant_id, 0)
         free, untaken, holders = self.free, self._untaken, len(self._held)
         if self._is_alone:
@@ -90,7 +90,7 @@ class FairSlots:
         return max(min(held, self.most_each), before)
 
     def take(self, tenant_id: int) -> None:
-        """Take a place that the tenant may take."""
+        """Take a slot that the tenant may take."""
         held = self._held.get(tenant_id, 0)
         self._held[tenant_id] = held + 1
         self.free -= 1
@@ -108,9 +108,9 @@ class FairSlots:
             self._untaken += 1
 
     def _kept(self, holders: int) -> int:
-        """How many free places are for tenants that have none."""
+        """How many free slots are for tenants that have none."""
         return min(max(self.tenants.active - holders, 0) + self._spare, self.total // 2)
 
     def _owed(self, untaken: int) -> int:
-        """How many free places are for tenants that have fewer than their part."""
+        """How many free slots are for tenants that have fewer than their part."""
         return min(max(untaken, 0) + self._spare, self.total // 2)

@@ -1,4 +1,4 @@
-"""Owns a job's jitter: its constant place in the window, so that a thousand `@hourly` jobs spread out."""
+"""Owns a job's jitter: its constant offset in the window, so that a thousand `@hourly` jobs spread out."""
 
 from datetime import datetime, timedelta
 

@@ -45,7 +45,7 @@ class RunStatus(StateWord):
 class OpenAttempt(StateWord):
     """The states of an attempt that has no outcome yet."""
 
-    READY = "ready", "scheduler", "stands in its lane, or was put back"
+    READY = "ready", "scheduler", "is in its lane, or was put back"
     LEASED = "leased", "worker or dispatcher", "lies in a leased range"
 
 
@@ -57,7 +57,7 @@ class Outcome(StateWord):
     TIMED_OUT = "timed_out", "worker or dispatcher", "the deadline passed"
     LOST = "lost", "scheduler (reaper)", "the lease expired without an outcome"
     CANCELLED = "cancelled", "user, or scheduler", "the user cancelled it, or policy REPLACE did"
-    DEFERRED = "deferred", "worker or dispatcher", "given up before its end: the same attempt number comes again"
+    DEFERRED = "deferred", "worker or dispatcher", "ended before its time: the same attempt number comes again"
 
 
 AttemptStatus: TypeAlias = OpenAttempt | Outcome
@@ -83,10 +83,10 @@ class GapReason(StateWord):
 
 
 class GapStatus(StateWord):
-    """The word under which a gap stands in the API's list of runs."""
+    """The status that a gap has in the API's list of runs."""
 
     SKIPPED = "skipped", "scheduler", "left out on purpose"
-    MISSED = "missed", "scheduler", "nobody fired them in time"
+    MISSED = "missed", "scheduler", "not fired in time"
 
 
 def gap_status(reason: GapReason) -> GapStatus:

@@ -14,7 +14,7 @@ STEP = 9  # a slot is 2**9 slots of the level below: half that ring, so all of i
 BATCH = 1_024  # entries that a level cascades ahead per turn, about a millisecond's work
 
 Slot: TypeAlias = dict[int, int]  # key → due_us
-Entry: TypeAlias = tuple[int, int]  # (key, due_us)
+WheelEntry: TypeAlias = tuple[int, int]  # (key, due_us)
 Due: TypeAlias = tuple[int, int]  # (due_us, key): sorts by time
 
 
@@ -26,7 +26,7 @@ class Wheel:
     whose entries cascade to narrower ones as their time comes. What is due in the current tick or before it is
     *near*, and held in exact order. So no entry leaves early, not even within its tick: the length of a tick
     decides what the wheel costs, not how precise it is. What the wheel has turned past is *over*: slots that stay as
-    they are until someone takes what is in them.
+    they are until what is in them is taken.
     """
 
     __slots__ = ("_dues", "_heap", "_levels", "_near", "_over", "_over_us", "_tick", "_tick_us")
@@ -51,7 +51,7 @@ class Wheel:
         if self._note(key, due_us):
             self._place(((key, due_us),))
 
-    def add_many(self, entries: Iterable[Entry]) -> None:
+    def add_many(self, entries: Iterable[WheelEntry]) -> None:
         """Add each (key, due_us), in about a quarter less time than one by one."""
         note = self._note
         # Lazily: a key that comes twice has to be placed before it can move.
@@ -90,17 +90,17 @@ class Wheel:
         """When to call `advance` next: never after the earliest due time. None while nothing waits.
 
         It is the exact due time of the earliest entry if that is near, else the start of the earliest slot in
-        use. Whoever advances to each answer in turn wakes for an entry at most once per level (for the coming
+        use. A caller that advances to each answer in turn wakes for an entry at most once per level (for the coming
         year: four) before waking when it is due.
         """
         if self._over:
             return self._over_us[0]
-        agenda, near = self._heap, self._near
-        while agenda:
-            due_us, key = agenda[0]
+        heap, near = self._heap, self._near
+        while heap:
+            due_us, key = heap[0]
             if near.get(key) == due_us:
                 return due_us
-            heappop(agenda)
+            heappop(heap)
         starts = [start for level in self._levels if (start := level.first_start()) is not None]
         return min(starts) * self._tick_us if starts else None
 
@@ -114,7 +114,7 @@ class Wheel:
         self._dues[key] = due_us
         return True
 
-    def _place(self, entries: Iterable[Entry]) -> None:
+    def _place(self, entries: Iterable[WheelEntry]) -> None:
         # The hot loop of adding and cascading alike, hence the locals, and calls only where a slot is new.
         wheel_tick, tick_us, levels = self._tick, self._tick_us, self._levels
         for key, due_us in entries:
@@ -166,10 +166,10 @@ class Wheel:
             self._over.popleft()
 
     def _pop_near(self, now_us: int, most: int | None) -> list[Due]:
-        agenda, near = self._heap, self._near
+        heap, near = self._heap, self._near
         due: list[Due] = []
-        while agenda and agenda[0][0] <= now_us and (most is None or len(due) < most):
-            due_us, key = entry = heappop(agenda)
+        while heap and heap[0][0] <= now_us and (most is None or len(due) < most):
+            due_us, key = entry = heappop(heap)
             if near.get(key) == due_us:
                 del near[key]
                 due.append(entry)
@@ -201,7 +201,7 @@ class Wheel:
             self._add_over(self._near, self._heap[0][0], now_us)
             self._near = {}
             self._heap.clear()
-        later: list[Entry] = []
+        later: list[WheelEntry] = []
         whole: list[tuple[int, Slot]] = []
         for level in self._levels:
             for number, slot in level.take_until(tick):

@@ -10,12 +10,12 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from evertick.domain.admission import (
+    AdmissionRequest,
     Admitted,
     Allowance,
     Quota,
     QuotaName,
     Refused,
-    Request,
     Throttled,
     Usage,
     Wait,
@@ -89,7 +89,7 @@ class Quotas:
         self._pool = pool
         self._uses: dict[int, _Use] = {}
 
-    async def admit(self, tenant: TenantRow, request: Request) -> Admitted | Throttled | Refused:
+    async def admit(self, tenant: TenantRow, request: AdmissionRequest) -> Admitted | Throttled | Refused:
         """Admit a request or say which quota stands in the way. The jobs of an admitted one are reserved."""
         quota = quota_of(tenant)
         use = self._uses.get(tenant.tenant_id)

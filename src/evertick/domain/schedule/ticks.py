@@ -152,7 +152,7 @@ class JoinedTicks:
     def lost(self, low: int, high: int) -> list[LostTicks]:
         jumps: dict[int, LostTicks] = {}
         for lost in (*self._inner.lost(low, high), *self._few.lost(low, high)):
-            # One jump is one gap, whoever lost ticks in it.
+            # One jump is one gap, of whichever ticks.
             at, ticks, first, last = jumps.get(lost.at, LostTicks(lost.at, 0, lost.first_wall, lost.last_wall))
             jumps[at] = LostTicks(at, ticks + lost.ticks, min(first, lost.first_wall), max(last, lost.last_wall))
         return sorted(jumps.values())

@@ -1,4 +1,4 @@
-"""What lint is given, and what it answers with."""
+"""The inputs and the findings of lint."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
