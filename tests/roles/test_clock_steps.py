@@ -5,6 +5,7 @@ After the correction each job fires at its next tick. Ticks after the corrected 
 clock was ahead are not missed any more, and those that ran meanwhile have run: when their time comes, nothing happens.
 """
 
+import itertools
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -303,14 +304,14 @@ async def test_many_timers_return_in_batches(
 
 
 async def test_planning_anew_takes_more_than_one_round_if_it_is_long(
-    connection: asyncpg.Connection, world: World, monkeypatch: pytest.MonkeyPatch
+    connection: asyncpg.Connection, world: World
 ) -> None:
     jobs = [await add_job(connection, "* * * * *", partition=number, fire_at=AT + MINUTE) for number in (3, 200)]
     await world.step(jobs[0], 100 * DAY)
     await world.hands.set(AT)
-    seconds = iter(range(10_000))
-    monkeypatch.setattr(replanner, "monotonic", lambda: next(seconds))  # twenty partitions at a time
-    moved = [(await world.janitor.maintain()).timers_replanned for _ in range(14)]
+    seconds = itertools.count()  # twenty partitions at a time
+    janitor = Janitor(world.hands.pool, monotonic=seconds.__next__)
+    moved = [(await janitor.maintain()).timers_replanned for _ in range(14)]
     assert moved == [1, *(0 for _ in range(8)), 1, *(0 for _ in range(4))]
     assert (await clock.marks(world.hands.pool)).replan_from is None
 

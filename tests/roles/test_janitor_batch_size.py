@@ -1,6 +1,7 @@
-"""Batches adapt to how long they take, and a chore that ran into its time-out gets on all the same."""
+"""Batches adapt to how long they take, and a step that ran into its time-out goes on with smaller ones."""
 
 import asyncio
+import itertools
 from datetime import timedelta
 
 import asyncpg
@@ -20,12 +21,14 @@ DAY = timedelta(days=1)
 class Disk:
     """Work whose rows take so many seconds each, and which times out after a minute."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float, error: type[Exception] = TimeoutError) -> None:
+    def __init__(self, seconds: float, error: type[Exception] = TimeoutError) -> None:
         self.error = error
         self.now = 0.0
         self.seconds = seconds
         self.sizes: list[int] = []
-        monkeypatch.setattr(batch_size, "monotonic", lambda: self.now)
+
+    def monotonic(self) -> float:
+        return self.now
 
     async def read(self, rows: int) -> int:
         self.sizes.append(rows)
@@ -35,34 +38,36 @@ class Disk:
         return rows
 
 
-async def test_batches_of_what_lies_in_memory_grow_to_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
-    disk, own = Disk(monkeypatch, 0.00001), BatchSize()
+async def test_batches_of_what_lies_in_memory_grow_to_the_largest() -> None:
+    disk = Disk(0.00001)
+    own = BatchSize(monotonic=disk.monotonic)
     for _ in range(5):
         await own.run(disk.read)
     assert disk.sizes[0] == FIRST_ROWS
     assert disk.sizes[-1] == MAX_ROWS
 
 
-async def test_batches_from_a_cold_disk_shrink_until_they_take_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    disk, own = Disk(monkeypatch, 0.1), BatchSize()
+async def test_batches_from_a_cold_disk_shrink_until_they_take_a_second() -> None:
+    disk = Disk(0.1)
+    own = BatchSize(monotonic=disk.monotonic)
     for _ in range(6):
         await own.run(disk.read)
     assert disk.sizes[-1] == 10
 
 
 @pytest.mark.parametrize("error", [TimeoutError, asyncpg.QueryCanceledError])
-async def test_a_batch_that_timed_out_is_tried_again_with_fewer_rows(
-    monkeypatch: pytest.MonkeyPatch, error: type[Exception]
-) -> None:
-    disk, own = Disk(monkeypatch, 5.0, error), BatchSize()
+async def test_a_batch_that_timed_out_is_tried_again_with_fewer_rows(error: type[Exception]) -> None:
+    disk = Disk(5.0, error)
+    own = BatchSize(monotonic=disk.monotonic)
     assert await own.run(disk.read) == 5
     assert disk.sizes == [500, 50, 5]
     await own.run(disk.read)
     assert disk.sizes[3:] == [1], "what was too much once is not tried again"
 
 
-async def test_a_single_row_that_times_out_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    disk, own = Disk(monkeypatch, 100.0), BatchSize()
+async def test_a_single_row_that_times_out_is_an_error() -> None:
+    disk = Disk(100.0)
+    own = BatchSize(monotonic=disk.monotonic)
     with pytest.raises(TimeoutError):
         await own.run(disk.read)
 
@@ -92,11 +97,9 @@ async def test_a_sweep_that_runs_out_of_time_goes_on_in_the_next_round(
     monkeypatch.setattr(batch_size, "MAX_ROWS", 2)
     for _ in range(5):
         await aged.job(status="deleted", age=200 * DAY, deleted=100 * DAY)
-    seconds = iter(range(0, 10_000_000, 31))
-    monkeypatch.setattr(maintenance, "monotonic", lambda: next(seconds))  # two batches fit a sweep
-    janitor = Janitor(pool)
+    seconds = itertools.count(0, 31)  # two batches fit a round
+    janitor = Janitor(pool, monotonic=seconds.__next__)
     assert (await janitor.maintain()).jobs_purged == 2
-    assert janitor._sizes.is_cut
     purged = [(await janitor.maintain()).jobs_purged for _ in range(3)]
     assert sum(purged) == 3
 

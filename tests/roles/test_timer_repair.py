@@ -168,4 +168,4 @@ async def test_a_rule_that_cannot_be_read_stops_nobody_else(
     assert await aged.tick(broken) is None
     assert await aged.tick(whole) is not None
     assert "has lost its timer and cannot be read" in caplog.text
-    assert "1 jobs had lost their timer: 1 have it back" in caplog.text
+    assert "1 jobs had lost their timer: 1 got it back" in caplog.text

@@ -27,12 +27,13 @@ class BatchSize:
 
     rows: int = FIRST_ROWS
     last_rows: int = 0  # that the last batch was asked for
+    monotonic: Callable[[], float] = monotonic
 
     async def run(self, batch: Callable[[int], Awaitable[Result]]) -> Result:
         """Run one batch, again with fewer rows if it times out: it must be safe to repeat."""
         while True:
             self.last_rows = rows = min(self.rows, MAX_ROWS)
-            began = monotonic()
+            began = self.monotonic()
             try:
                 result = await batch(rows)
             except Exception as error:
@@ -41,7 +42,7 @@ class BatchSize:
                 self.rows = max(1, rows // TIMEOUT_SHRINKS)
                 logger.warning("a batch of %d rows took too long: the next has %d", rows, self.rows)
                 continue
-            self.rows = _adapted(rows, monotonic() - began)
+            self.rows = _adapted(rows, self.monotonic() - began)
             return result
 
 

@@ -23,6 +23,8 @@ same, and each statement finds done what the other did.
 import asyncio
 import logging
 import math
+import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 
@@ -83,16 +85,24 @@ async def janitor_pool(url: str) -> Pool:
 class Janitor:
     """One janitor, on a pool with the connections and the time-outs of `janitor_pool`."""
 
-    def __init__(self, pool: Pool, *, history: timedelta = DEFAULT_HISTORY, ahead: int = DEFAULT_AHEAD) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        *,
+        history: timedelta = DEFAULT_HISTORY,
+        ahead: int = DEFAULT_AHEAD,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         require_at_least("history", history, timedelta(days=1))
         require_at_least("ahead", ahead, 1)
         self._pool = pool
         self._history = history
         self._ahead = ahead
+        self._monotonic = monotonic
         self._swept_hour: datetime | None = None
         self._repair = RepairProgress()
-        self._sizes = BatchSizes()
-        self._replanner = Replanner(pool)
+        self._sizes = BatchSizes(monotonic=monotonic)
+        self._replanner = Replanner(pool, monotonic)
         self._round: asyncio.Task[None] | None = None
         self._loop = Loop("maintain", self._step)
 
@@ -118,7 +128,9 @@ class Janitor:
                 self._repair.after_id = 0
             # What was lost comes first, then what may go.
             before_at = marks.trusted_at - self._history
-            repaired = await maintenance.repair_timers(self._pool, before_at, self._repair, repair_seconds)
+            repaired = await maintenance.repair_timers(
+                self._pool, before_at, self._repair, repair_seconds, monotonic=self._monotonic
+            )
             report = replace(report, timers_repaired=repaired.timers, jobs_finished=repaired.finished)
             self._sizes.is_cut = False
             emptied, removed = await maintenance.check_versions(

@@ -37,6 +37,7 @@ class BatchSizes:
     rules: BatchSize = field(default_factory=BatchSize)
     storage: BatchSize = field(default_factory=BatchSize)
     is_cut: bool = False
+    monotonic: Callable[[], float] = monotonic
 
 
 async def add_days(pool: Pool, ahead: int) -> int:
@@ -92,8 +93,8 @@ async def sweep_rules(pool: Pool, now_at: datetime, sizes: BatchSizes) -> int:
     """Remove rules that nothing has referred to for an hour; returns how many."""
     removed = 0
     after_id: int | None = -1
-    until = monotonic() + STEP_SECONDS
-    while after_id is not None and monotonic() < until:
+    until = sizes.monotonic() + STEP_SECONDS
+    while after_id is not None and sizes.monotonic() < until:
         page = await sizes.rules.run(partial(housekeeping.sweep_rules, pool, now_at, after_id))
         removed += page.removed
         after_id = page.last_id
@@ -122,7 +123,7 @@ async def remove_one_offs(pool: Pool, now_at: datetime, sizes: BatchSizes) -> in
     """Delete one-offs that were kept for long enough; returns how many."""
     removed = 0
     place: Place | None = Place()
-    until = monotonic() + STEP_SECONDS
+    until = sizes.monotonic() + STEP_SECONDS
     while place is not None and not _is_over(until, sizes):
         page = await sizes.one_offs.run(partial(housekeeping.finished_one_offs, pool, now_at, place))
         if page.removable:
@@ -184,7 +185,7 @@ async def _repair_some(pool: Pool, job_ids: list[int], before_at: datetime) -> H
 async def _in_batches(batch: Callable[[int], Awaitable[int]], size: BatchSize, sizes: BatchSizes) -> int:
     """Repeat until a batch is not full, or the time is up."""
     total = 0
-    until = monotonic() + STEP_SECONDS
+    until = sizes.monotonic() + STEP_SECONDS
     while not _is_over(until, sizes):
         count = await size.run(batch)
         total += count
@@ -194,7 +195,7 @@ async def _in_batches(batch: Callable[[int], Awaitable[int]], size: BatchSize, s
 
 
 def _is_over(until: float, sizes: BatchSizes) -> bool:
-    if monotonic() < until:
+    if sizes.monotonic() < until:
         return False
     sizes.is_cut = True
     return True

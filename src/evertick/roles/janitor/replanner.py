@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from time import monotonic
 from typing import TypeVar
 
 from evertick.domain.ids import PARTITIONS
@@ -44,8 +43,9 @@ class ReplanCounts:
 class Replanner:
     """A janitor's passes through all timers. `is_cut`: the time was up, and there is more to do at once."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, monotonic: Callable[[], float]) -> None:
         self._pool = pool
+        self._monotonic = monotonic
         self._batch_size = BatchSize()
         self._done = ReplanCounts()
         self.is_cut = False
@@ -54,12 +54,12 @@ class Replanner:
         """Go on for a while if the clock was set back; returns how many timers were moved."""
         self.is_cut = False
         before = self._done.timers
-        until = monotonic() + MAX_SECONDS
+        until = self._monotonic() + MAX_SECONDS
         marks = await clock.marks(self._pool)
         while (partition := marks.replan_from) is not None and partition < PARTITIONS:
             await self._plan_partition(partition, _correction(marks))
             marks = await clock.marks(self._pool)
-            if monotonic() > until:
+            if self._monotonic() > until:
                 self.is_cut = True
                 return self._done.timers - before
         if partition is None:
