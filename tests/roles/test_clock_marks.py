@@ -63,11 +63,13 @@ async def test_a_clock_that_is_a_hundred_days_ahead_for_a_while_removes_nothing(
     before = await things(aged)
     await dial.move(100 * DAY)
     with caplog.at_level(logging.WARNING, "evertick"):
+        first = (await dial.now() + MINUTE).date()
         for _ in range(5):
             await dial.move(MINUTE)
             await janitor.maintain()
     ahead = await things(aged)
-    assert ahead.pop("days") == before["days"] + 4, "those that the clock was about to write to"
+    days = 4 + ((await dial.now()).date() - first).days  # one more where these minutes lie around midnight
+    assert ahead.pop("days") == before["days"] + days, "those that the clock was about to write to"
     assert ahead == {name: count for name, count in before.items() if name != "days"}
     warnings = [record.message for record in caplog.records if "after the last mark" in record.message]
     assert len(warnings) == 1
