@@ -8,8 +8,9 @@ clock was ahead are not missed any more, and those that ran meanwhile have run: 
 import itertools
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import asyncpg
 import pytest
@@ -21,9 +22,10 @@ from evertick.roles.janitor import Janitor, batch_size, replanner
 from evertick.roles.scheduler import Scheduler
 from evertick.runtime.clock import VirtualClock
 from evertick.runtime.clock_marks import mark
-from evertick.store import clock, replan
+from evertick.store import clock
 from evertick.store.database import Pool, connect
 from evertick.store.outcomes import Again
+from hooked_pool import Run, hooked
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
@@ -272,22 +274,19 @@ async def test_a_timer_that_is_locked_follows_in_the_next_pass(
 
 
 async def test_a_janitor_that_dies_in_between_leaves_the_rest_to_the_next(
-    connection: asyncpg.Connection, world: World, monkeypatch: pytest.MonkeyPatch
+    connection: asyncpg.Connection, world: World
 ) -> None:
     jobs = [await add_job(connection, "* * * * *", partition=number, fire_at=AT + MINUTE) for number in (3, 200)]
     await world.step(jobs[0], 100 * DAY)
-    original = replan.page
 
-    async def dies(pool: Pool, partition: int, *rest: object) -> list[replan.AheadTimer]:
-        if partition == 100:
+    async def dies(page: Run, values: Mapping[str, Any]) -> object:
+        if values["partition"] == 100:
             raise ConnectionResetError
-        return await original(pool, partition, *rest)  # type: ignore[arg-type]
+        return await page()
 
-    monkeypatch.setattr(replan, "page", dies)
     await world.hands.set(AT)
     with pytest.raises(ConnectionResetError):
-        await world.janitor.maintain()
-    monkeypatch.setattr(replan, "page", original)
+        await Janitor(hooked(world.hands.pool, "replan.page", dies)).maintain()
     assert (await clock.marks(world.hands.pool)).replan_from == 100
     assert (await Janitor(world.hands.pool).maintain()).timers_replanned == 1
     assert [await timers_of(connection, job) for job in jobs] == [[("tick", AT + MINUTE)]] * 2

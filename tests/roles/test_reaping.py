@@ -1,6 +1,7 @@
 """What becomes of leases that ran out, by the scheduler's own clock and the database's."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -10,11 +11,11 @@ import pytest
 from engine import AGAIN, LEASE, Holder, Job, Planned, add_job, ending_of, lease, scheduler, timers_of
 from evertick.roles.scheduler import Scheduler
 from evertick.roles.scheduler.reaping import Reaping
-from evertick.roles.scheduler.sweeping import AGE, Sweeping
-from evertick.store import lanes, outcomes, sweeps
-from evertick.store.database import Pool, connect
+from evertick.roles.scheduler.sweeping import AGE, ROUND_SECONDS, Sweeping
+from evertick.store import lanes, outcomes
+from evertick.store.database import connect
 from evertick.store.lanes import Leased, PutBack
-from evertick.store.outcomes import Ending, Recorded
+from hooked_pool import Hook, Run, hooked
 
 HOUR = timedelta(hours=1)
 ONCE = '{"max_retries": 0, "backoff": "fixed", "delay_seconds": 1, "max_delay_seconds": 1}'
@@ -27,8 +28,12 @@ class World:
         self.connection = connection
         self.seconds = 1000.0
         self.woken: set[int] = set()
-        self.reaping = Reaping(running.state, lease_time=LEASE, woken=self.woken.update, monotonic=lambda: self.seconds)
+        self.state = running.state
+        self.reaping = self.reaper()
         self.holder = Holder(connection, running.node, dict(running.state.ownership.epochs))
+
+    def reaper(self) -> Reaping:
+        return Reaping(self.state, lease_time=LEASE, woken=self.woken.update, monotonic=lambda: self.seconds)
 
     async def set_clock(self, by: timedelta) -> None:
         await self.connection.execute("UPDATE dial SET now_at = now_at + $1", by)
@@ -48,6 +53,14 @@ class World:
     async def results(self) -> list[str]:
         rows = await self.connection.fetch("SELECT result::text FROM outcomes ORDER BY seq")
         return [row["result"] for row in rows]
+
+    @contextmanager
+    def hooked(self, statement: str, hook: Hook) -> Iterator[None]:
+        """Act around a statement of the reaper."""
+        pool = self.state.pool
+        self.state.pool = hooked(pool, statement, hook)
+        yield
+        self.state.pool = pool
 
     async def workers(self) -> list[str | None]:
         rows = await self.connection.fetch("SELECT worker FROM leases ORDER BY first_seq, last_seq")
@@ -126,19 +139,17 @@ async def test_after_its_start_a_reaper_gives_workers_the_time_to_extend(world: 
     assert (await world.results(), await world.workers()) == ([], ["w"])
 
 
-async def test_after_an_outage_leases_of_live_workers_are_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_an_outage_leases_of_live_workers_are_kept(world: World) -> None:
     alive, gone = [
         (await world.leased(await add_job(world.connection), worker=worker))[0] for worker in ("alive", "gone")
     ]
     await world.run(LEASE / 2)
 
-    async def away(*_: object, **__: object) -> None:
+    async def away(*_: object) -> None:
         raise ConnectionResetError
 
-    with monkeypatch.context() as patch:
-        patch.setattr(lanes, "clock", away)
-        with pytest.raises(ConnectionResetError):
-            await world.reaping.step()
+    with world.hooked("lanes.clock", away), pytest.raises(ConnectionResetError):
+        await world.reaping.step()
     world.seconds += 10
     await world.set_clock(HOUR)  # whatever the outage took
     await world.run(timedelta(seconds=10))
@@ -162,18 +173,16 @@ async def test_a_clock_that_is_set_forward_makes_no_live_worker_lose_its_lease(w
 
 
 async def test_a_clock_that_is_set_forward_just_before_the_leases_are_taken_changes_nothing(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World,
 ) -> None:
     await world.leased(await add_job(world.connection))
     await world.run(LEASE / 2)
-    reap = outcomes.reap
 
-    async def stepped(*arguments: object, **options: object) -> object:
+    async def stepped(take_over: Run, _: object) -> object:
         await world.set_clock(HOUR)
-        return await reap(*arguments, **options)  # type: ignore[arg-type]
+        return await take_over()
 
-    with monkeypatch.context() as patch:
-        patch.setattr(outcomes, "reap", stepped)
+    with world.hooked("outcomes.take_over", stepped):
         await world.reaping.step()
     assert (await world.results(), await world.workers()) == ([], ["w"])
 
@@ -219,19 +228,16 @@ async def test_an_attempt_that_is_just_being_cancelled_holds_up_no_other(
     assert await world.workers() == []
 
 
-async def test_a_batch_that_takes_too_long_is_ended_in_smaller_ones(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_batch_that_takes_too_long_is_ended_in_smaller_ones(world: World) -> None:
     await world.leased(*[await add_job(world.connection) for _ in range(3)])
-    record = outcomes.record
 
-    async def slow(connection: Pool, worker: str, endings: Sequence[Ending], *rest: Any, **options: Any) -> Recorded:
-        if len(endings) > 1:
+    async def slow(record: Run, values: Mapping[str, Any]) -> object:
+        if len(values["seqs"]) > 1:
             raise asyncpg.QueryCanceledError
-        return await record(connection, worker, endings, *rest, **options)
+        return await record()
 
-    monkeypatch.setattr(outcomes, "record", slow)
-    await world.run(LEASE + timedelta(seconds=5))
+    with world.hooked("outcomes.record", slow):
+        await world.run(LEASE + timedelta(seconds=5))
     assert await world.results() == ["lost"] * 3
 
 
@@ -247,20 +253,17 @@ async def test_a_retry_policy_that_cannot_be_read_holds_up_nobody(world: World) 
     assert [kind for kind, _ in await timers_of(world.connection, jobs[1])] == ["tick", "retry"]
 
 
-async def test_a_sweep_that_fails_does_not_keep_leases_from_being_reaped(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await world.leased(await add_job(world.connection))
-
-    async def too_slow(*_: object, **__: object) -> None:
+async def test_a_sweep_that_fails_does_not_keep_leases_from_being_reaped(world: World) -> None:
+    async def too_slow(*_: object) -> None:
         raise asyncpg.QueryCanceledError
 
-    monkeypatch.setattr(sweeps, "look", too_slow)
-    world.reaping._sweep_due = world.seconds + (LEASE - timedelta(seconds=5)).total_seconds()
-    await world.run(LEASE - timedelta(seconds=10))
+    with world.hooked("sweeps.look", too_slow):
+        world.reaping = world.reaper()
+    await world.run(timedelta(seconds=ROUND_SECONDS - 5))
+    await world.leased(await add_job(world.connection))
     with pytest.raises(asyncpg.QueryCanceledError):
         await world.run(timedelta(seconds=5))
-    await world.run(timedelta(seconds=10))
+    await world.run(LEASE + timedelta(seconds=5))
     assert await world.results() == ["lost"]
 
 
@@ -311,7 +314,7 @@ async def test_a_sweep_goes_on_beyond_an_open_attempt_a_little_at_a_time(world: 
     await outcomes.record(world.connection, "w", [ending_of(each) for each in others[:-1]], [])
     await world.connection.execute("UPDATE leases SET last_seq = first_seq")
     await world.set_clock(2 * AGE)
-    sweeping = Sweeping(world.reaping._state.pool, max_per_lane=2)
+    sweeping = Sweeping(world.state.pool, max_per_lane=2)
     for _ in range(4):
         await sweeping.sweep([7])
         assert await world.workers() == ["w"]
@@ -326,7 +329,7 @@ async def test_a_sweep_does_not_wait_for_who_leases_nor_does_it_keep_them(
     [leased] = await world.leased(await add_job(world.connection))
     await outcomes.record(world.connection, "w", [ending_of(leased, "failed", AGAIN)], [leased.lease_id])
     await world.set_clock(2 * AGE)
-    sweeping = Sweeping(world.reaping._state.pool)
+    sweeping = Sweeping(world.state.pool)
     async with second.transaction():
         await second.execute("SELECT FROM lanes FOR UPDATE")
         await sweeping.sweep([7])
@@ -339,5 +342,5 @@ async def test_a_free_lease_of_a_cancelled_attempt_goes(world: World) -> None:
     leased, _ = await world.leased(await add_job(world.connection), await add_job(world.connection))
     await lanes.put_back(world.connection, "w", [PutBack(leased.lane_id, leased.seq, "handle")])
     await outcomes.record(world.connection, "user", [ending_of(leased, "cancelled")], [])
-    await Sweeping(world.reaping._state.pool).sweep([7])
+    await Sweeping(world.state.pool).sweep([7])
     assert await world.workers() == ["w"]

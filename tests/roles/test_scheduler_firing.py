@@ -11,9 +11,8 @@ from engine import AT, MINUTE, Job, add_job, finish, runs_of, scheduler, until
 from evertick.domain.policies import ConcurrentPolicy, MissedWindow
 from evertick.domain.rule import Policies
 from evertick.roles.scheduler import Scheduler, rule_cache
-from evertick.store import timers
 from evertick.store.database import is_transient
-from evertick.store.timers import Fired
+from hooked_pool import Run, hooked
 
 ALL = Policies(
     missed_window=MissedWindow.RUN_ALL, max_missed=5, concurrent_policy=ConcurrentPolicy.ALLOW, max_concurrent=100
@@ -73,20 +72,20 @@ async def test_a_firing_whose_session_is_killed_fires_everything_once_afterwards
 
 
 async def test_a_firing_whose_answer_is_lost_after_it_was_done_is_not_done_again(
-    connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
+    connection: asyncpg.Connection, node: Scheduler
 ) -> None:
     job, once = await add_job(connection, "* * * * *", ALL), await add_job(connection, "now", partition=8)
-    original = timers.fire
+    pool = node.state.firing
 
-    async def unheard(*arguments: object) -> Fired:
-        await original(*arguments)  # type: ignore[arg-type]
+    async def unheard(fire: Run, _: object) -> None:
+        await fire()
         raise ConnectionResetError
 
     await node.loading.step()
-    monkeypatch.setattr(timers, "fire", unheard)
+    node.state.firing = hooked(pool, "timers.fire", unheard)
     with pytest.raises(ConnectionResetError):
         await node.firing.fire_batch()
-    monkeypatch.setattr(timers, "fire", original)
+    node.state.firing = pool
     assert node.state.ownership.in_doubt
     sent = await connection.fetchval("SELECT max(seq) FROM attempts")
     await node.join()
@@ -102,19 +101,19 @@ async def test_a_firing_whose_answer_is_lost_after_it_was_done_is_not_done_again
 
 
 async def test_a_deadlock_is_no_doubt_and_the_same_is_tried_again(
-    connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
+    connection: asyncpg.Connection, node: Scheduler
 ) -> None:
     job = await add_job(connection, "now")
-    original = timers.fire
+    pool = node.state.firing
 
-    async def refused(*_: object) -> Fired:
+    async def refused(*_: object) -> None:
         raise asyncpg.DeadlockDetectedError
 
     await node.loading.step()
-    monkeypatch.setattr(timers, "fire", refused)
+    node.state.firing = hooked(pool, "timers.fire", refused)
     with pytest.raises(asyncpg.DeadlockDetectedError):
         await node.firing.fire_batch()
-    monkeypatch.setattr(timers, "fire", original)
+    node.state.firing = pool
     assert not node.state.ownership.in_doubt
     await node.firing.fire_batch()
     assert await runs_of(connection, job) == [(AT, "catch_up", 1)]

@@ -1,6 +1,6 @@
 """How timers come from the table into memory, whatever is read, heard or missed."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,8 +11,8 @@ from engine import MINUTE, Job, add_job, add_timer, runs_of, scheduler
 from evertick.domain.policies import ConcurrentPolicy
 from evertick.domain.rule import Policies
 from evertick.roles.scheduler import Scheduler, loading
-from evertick.store import members, timers
-from evertick.store.database import Pool
+from evertick.store import members
+from hooked_pool import Run, hooked
 
 SECOND = timedelta(seconds=1)
 ALLOWED = Policies(concurrent_policy=ConcurrentPolicy.ALLOW, max_concurrent=10)
@@ -183,18 +183,17 @@ async def test_nothing_waits_for_a_firing(connection: asyncpg.Connection, node: 
 
 
 async def test_a_firing_in_the_middle_of_a_reading_is_believed_before_its_answer(
-    connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime
 ) -> None:
     job = await add_job(connection, "every 1m", fire_at=now_at)
     await node.loading.step()
-    read = timers.load
 
-    async def fired_before_the_answer_is_here(*arguments: Any) -> list[timers.Timer]:
-        answer = await read(*arguments)
+    async def fired_before_the_answer_is_here(read: Run, _: object) -> object:
+        answer = await read()
         assert await node.firing.fire_batch() == 1
         return answer
 
-    monkeypatch.setattr(timers, "load", fired_before_the_answer_is_here)
+    node.state.pool = hooked(node.state.pool, "timers.load", fired_before_the_answer_is_here)
     await node.loading.load_due()
     (timer,) = node.state.pending._timers.values()
     assert timer.fire_at == await connection.fetchval("SELECT fire_at FROM timers")
@@ -229,13 +228,12 @@ async def test_where_a_poll_finds_news_it_reads_what_is_behind_them(
     now_at = await connection.fetchval("SELECT clock_at()")
     hidden = [await add_job(connection, partition=8, fire_at=now_at) for _ in range(5)]
     asked: list[list[int]] = []
-    read = timers.load
 
-    async def noted(pool: Pool, partitions: list[int], *others: Any) -> list[timers.Timer]:
-        asked.append(partitions)
-        return await read(pool, partitions, *others)
+    async def noted(read: Run, values: Mapping[str, Any]) -> object:
+        asked.append(values["partitions"])
+        return await read()
 
-    monkeypatch.setattr(timers, "load", noted)
+    node.state.pool = hooked(node.state.pool, "timers.load", noted)
     await node.loading.load_due()
     assert known(node) == {job.job_id for job in (*flood, *hidden)}
     assert [len(partitions) for partitions in asked] == [256, 1]
@@ -279,26 +277,24 @@ async def test_a_partition_that_is_lost_while_it_is_read_is_not_read_on(
     monkeypatch.setattr(loading, "MAX_PER_PARTITION", 10)
     for _ in range(20):
         await add_job(connection)
-    read = timers.load
 
-    async def lost_meanwhile(*arguments: Any) -> list[timers.Timer]:
-        answer = await read(*arguments)
+    async def lost_meanwhile(read: Run, _: object) -> object:
+        answer = await read()
         node.membership._drop({7})
         return answer
 
-    monkeypatch.setattr(timers, "load", lost_meanwhile)
+    node.state.pool = hooked(node.state.pool, "timers.load", lost_meanwhile)
     await node.loading.step()
     assert (node.loading._truncated, known(node)) == (set(), set())
 
 
 async def test_a_partition_that_is_lost_and_regained_while_it_is_read_is_read_anew(
-    connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime
 ) -> None:
-    read = timers.load
     added: list[Job] = []
 
-    async def away_for_a_while(*arguments: Any) -> list[timers.Timer]:
-        answer = await read(*arguments)
+    async def away_for_a_while(read: Run, _: object) -> object:
+        answer = await read()
         if not added:
             added.append(await add_job(connection, fire_at=now_at + MINUTE))  # by its other holder
             epochs = dict(node.state.ownership.epochs)
@@ -306,7 +302,7 @@ async def test_a_partition_that_is_lost_and_regained_while_it_is_read_is_read_an
             node.state.ownership.gain({7: epochs[7] + 2}, 0)
         return answer
 
-    monkeypatch.setattr(timers, "load", away_for_a_while)
+    node.state.pool = hooked(node.state.pool, "timers.load", away_for_a_while)
     await node.loading.step()
     await node.loading.step()
     assert known(node) == {added[0].job_id}

@@ -1,6 +1,6 @@
 """Firing against sessions that hold what it needs, statements that take too long, and a day that nobody has made."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,9 +11,8 @@ from engine import Job, add_job, runs_of, scheduler, until
 from evertick.domain.policies import ConcurrentPolicy
 from evertick.domain.rule import Policies
 from evertick.roles.scheduler import Scheduler, firing
-from evertick.store import timers
 from evertick.store.database import Timeouts, connect, open_pool
-from evertick.store.timers import Fired
+from hooked_pool import Run, hooked
 
 REPLACE = Policies(concurrent_policy=ConcurrentPolicy.REPLACE)
 NEIGHBOURS = 20
@@ -91,26 +90,24 @@ async def test_a_batch_that_runs_into_a_lock_is_split_until_all_others_have_fire
     assert await counts(connection, [stuck]) == [2]
 
 
-async def test_what_ran_into_a_lock_is_tried_apart_from_others(  # noqa: PLR0917 - who takes part
+async def test_what_ran_into_a_lock_is_tried_apart_from_others(
     connection: asyncpg.Connection,
     user: asyncpg.Connection,
     node: Scheduler,
     jobs: list[Job],
     now_at: datetime,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sizes: list[int] = []
-    fire = timers.fire
 
-    async def noted(*arguments: Any) -> Fired:
-        sizes.append(sum(len(job_ids) for _, job_ids in arguments[-1]))
-        return await fire(*arguments)
+    async def noted(fire: Run, values: Mapping[str, Any]) -> object:
+        sizes.append(len(values["job_ids"]))
+        return await fire()
 
     async with user.transaction():
         await take_outcome(user, jobs[0])
         await node.fire_due()
         await next_tick(connection, now_at, 2)
-        monkeypatch.setattr(timers, "fire", noted)
+        node.state.firing = hooked(node.state.firing, "timers.fire", noted)
         await node.fire_due()
     assert sizes == [NEIGHBOURS, 1]
     assert await counts(connection, jobs) == [1, *[3] * NEIGHBOURS]

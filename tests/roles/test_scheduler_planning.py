@@ -9,13 +9,12 @@ import pytest
 from engine import AT, MINUTE, plan_firing
 from evertick.domain.ids import job_id_of
 from evertick.domain.jitter import jitter_offset
-from evertick.domain.misfire import Plan, plan
 from evertick.domain.policies import ConcurrentPolicy, MissedWindow
 from evertick.domain.rule import Policies, Rule, rule_of
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.schedule.schedule import Schedule
-from evertick.roles.scheduler import planning
 from evertick.roles.scheduler.pending_timers import PendingTimer
+from evertick.roles.scheduler.planning import BatchPlanning
 from evertick.store import timers
 from evertick.store.timers import Timer
 
@@ -35,17 +34,12 @@ def only_plan(entry: PendingTimer, rules: Mapping[int, Rule], now_at: datetime =
     return group.plan
 
 
-def test_jobs_that_fire_alike_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-
-    def counted(rule: Rule, fire_us: int, now_us: int, *, jitter_us: int) -> Plan:
-        calls.append(fire_us)
-        return plan(rule, fire_us, now_us, jitter_us=jitter_us)
-
-    monkeypatch.setattr(planning, "plan", counted)
+def test_jobs_that_fire_alike_are_planned_once() -> None:
     entries = [entry(number, rule_id=1 + number % 2) for number in range(1, 1001)]
-    planned = plan_firing(entries, {1: rule(), 2: rule("0 * * * *")}, to_us(AT))
-    assert len(calls) == 2
+    planning = BatchPlanning({1: rule(), 2: rule("0 * * * *")}, to_us(AT))
+    pauses = list(planning.run(entries))  # one after each plan
+    assert len(pauses) == 2
+    planned = planning.planned
     odd, even = planned.groups
     assert (odd.plan.rule_id, odd.plan.next_fire_at) == (2, AT + 60 * MINUTE)
     assert (even.plan.rule_id, even.plan.next_fire_at) == (1, AT + MINUTE)

@@ -1,0 +1,51 @@
+"""A pool on which a test acts around one statement: lets it fail, or lets others act before or after it.
+
+Faults happen where real ones do, between the code and the server; the code under test stays as it is.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
+
+import asyncpg
+
+from evertick.store.database import Pool
+from evertick.store.statements import load
+
+Run: TypeAlias = Callable[[], Awaitable[Any]]
+Hook: TypeAlias = Callable[[Run, Mapping[str, Any]], Awaitable[Any]]
+"""Gets the statement, to be run or not, and its parameters; returns or raises what the caller sees."""
+
+
+class _HookedPool(asyncpg.Pool):
+    def __init__(self, pool: Pool, statement: str, hook: Hook) -> None:  # it has no connections of its own
+        aggregate, _, name = statement.partition(".")
+        self._parameters = load(aggregate)[name].parameters
+        self._mark = f"/* {statement} */"
+        self._pool = pool
+        self._hook = hook
+
+    def acquire(self, **options: Any) -> Any:
+        return self._pool.acquire(**options)
+
+    async def execute(self, query: str, *args: object, **options: Any) -> Any:
+        return await self._pool.execute(query, *args, **options)
+
+    async def fetch(self, query: str, *args: object, **_: Any) -> Any:
+        return await self._run(self._pool.fetch, query, args)
+
+    async def fetchrow(self, query: str, *args: object, **_: Any) -> Any:
+        return await self._run(self._pool.fetchrow, query, args)
+
+    async def fetchval(self, query: str, *args: object, **_: Any) -> Any:
+        return await self._run(self._pool.fetchval, query, args)
+
+    async def _run(self, method: Callable[..., Awaitable[Any]], text: str, arguments: tuple[object, ...]) -> Any:
+        if not text.startswith(self._mark):
+            return await method(text, *arguments)
+        values = dict(zip(self._parameters, arguments, strict=True))
+        return await self._hook(lambda: method(text, *arguments), values)
+
+
+def hooked(pool: Pool, statement: str, hook: Hook) -> Pool:
+    """The pool, with `hook` around each run of `aggregate.statement`."""
+    return _HookedPool(pool, statement, hook)
