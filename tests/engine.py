@@ -11,8 +11,9 @@ import asyncpg
 from evertick.domain.assignment import Member
 from evertick.domain.rule import Policies, Rule, rule_of
 from evertick.domain.schedule.schedule import Schedule
-from evertick.roles.scheduler import Scheduler, planning
+from evertick.roles.scheduler import Scheduler
 from evertick.roles.scheduler.pending_timers import PendingTimer
+from evertick.roles.scheduler.planned_batch import PlannedBatch
 from evertick.roles.scheduler.planning import BatchPlanning
 from evertick.runtime.clock import Clock
 from evertick.store import lanes, members, outcomes, timers
@@ -151,7 +152,7 @@ def _plan_of(each: Planned) -> Plan:
     )
 
 
-def plan_firing(entries: Iterable[PendingTimer], rules: Mapping[int, Rule], now_us: int) -> planning.PlannedBatch:
+def plan_firing(entries: Iterable[PendingTimer], rules: Mapping[int, Rule], now_us: int) -> PlannedBatch:
     """Plan due timers as one batch, whatever it takes."""
     batch = BatchPlanning(rules, now_us)
     for _ in batch.run(entries):

@@ -78,7 +78,7 @@ def _next_rate(schedule: Schedule, seconds: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlanningResult:
     """What the planning came to, in CPU seconds."""
 
     timers: int
@@ -86,7 +86,7 @@ class Planned:
     seconds: float
 
 
-def _planned(settings: Settings) -> Planned:
+def _planned(settings: Settings) -> PlanningResult:
     """Plan timers that are due at one instant as a scheduler plans a batch; calendars are warm, as they are there."""
     choose = random.Random(settings.seed)  # noqa: S311 - a repeatable load, not a secret
     rules = dict(enumerate(_distinct_rules(settings.rules)))
@@ -101,7 +101,7 @@ def _planned(settings: Settings) -> Planned:
     groups = planning.planned.groups
     seconds = time.process_time() - began
     assert sum(len(group.entries) for group in groups) == settings.jobs
-    return Planned(settings.jobs, len(groups), seconds)
+    return PlanningResult(settings.jobs, len(groups), seconds)
 
 
 def _distinct_rules(count: int) -> Iterator[Rule]:

@@ -1,14 +1,14 @@
 """Brings timers from the table into memory (`pending_timers`): ahead of time, when woken, and what a lost wake-up hid.
 
-Firing goes on meanwhile; only while an answer is decoded nothing fires. So each is about as large as is bearable.
+Firing goes on meanwhile; only while an answer is decoded nothing fires. So the size of answers is limited.
 
 Each firing leaves a dead entry in the index at the timer's old due time, for as long as some session keeps an old
 snapshot. So a poll begins where the last one found that nothing earlier is left in the table, and each poll looks at a
 few of the partitions from the beginning. A timer that no wake-up named is found
 
 - within a poll or two if it was committed within `LATE_COMMIT` of its due time, or is due later;
-- within `FULL_LOOKS` polls otherwise: a job that was given back a timer of long ago, and whatever stood in line behind
-  a run that was withdrawn.
+- within `FULL_LOOKS` polls otherwise: a job that got back a timer of long ago, and a queued run behind one that was
+  withdrawn.
 """
 
 import time
@@ -24,31 +24,31 @@ from evertick.store.timers import Timer
 
 POLL_SECONDS = 1.0
 POLL_AHEAD = timedelta(seconds=2)
-"""Each poll reaches past the next one, so that what it finds fires at its time; unless it stands behind `POLL_LIMIT`
-others of its partition that are known. Then it is found when they have fired, up to a poll later."""
+"""Each poll reaches past the next one, so that what it finds fires at its time; unless `POLL_LIMIT` known timers of its
+partition come before it. Then it is found when they have fired, up to a poll later."""
 POLL_LIMIT = 16
-"""Timers of one partition in a poll. Nearly all of them are known; where one was news, there may be more behind it."""
+"""Timers of one partition in a poll. Nearly all of them are known; where one is new, more may follow it."""
 FULL_LOOKS = 60
 """In so many polls each partition is read from the beginning once."""
 LATE_COMMIT = timedelta(seconds=5)
-"""So much later than its due time a timer may appear, by how long its transaction took, and yet be found at once."""
+"""A timer that appears so much later than its due time, because its transaction took long, is still found at once."""
 AHEAD_SECONDS = 5.0
-"""So often the next seconds at the far end are read: a little at a time, for that competes with firing."""
+"""How often the far end of the horizon is read: a little at a time, because reading competes with firing."""
 WEIGHTS_SECONDS = 60.0
 ANSWER = 2_000
-"""Timers that an answer should have: as many partitions are read at once as had that many in the last one."""
+"""The aim for the timers of an answer: as many partitions are read at once as had that many in the last one."""
 MAX_ANSWER = 8 * ANSWER
-"""And that it may have. Partitions with more than their share of that are read again, fewer at once."""
+"""The limit for the timers of an answer. Partitions that have more than their part are read again, fewer at once."""
 FIRST_PARTITIONS = 16
 """Partitions in the first answer, before it is known how many timers they have."""
 MAX_PER_PARTITION = 4_000
-"""Timers of one partition in one answer. One that has more is read on when those are nearly used up, not before: what
-is held in memory is bounded, however much is due."""
+"""Timers of one partition in one answer. A partition that has more is read on when half of them have fired, so that
+memory is bounded however much is due."""
 REFILL = MAX_PER_PARTITION // 2
 REFILL_AHEAD = timedelta(seconds=3 * AHEAD_SECONDS)
-"""Or when so little time is left until what was not read: jobs that fire again and again are never used up."""
+"""Or when so little time is left until the first that was not read: jobs that fire repeatedly stay in memory."""
 BUSY = 10_000
-"""With so many due there is nothing to poll for: what was hidden is not later than these."""
+"""With so many due there is no poll: what it could find would wait behind these anyway."""
 
 _BEGINNING_AT = datetime(1, 1, 2, tzinfo=UTC)
 _NEXT = timedelta(microseconds=1)
@@ -68,7 +68,7 @@ class _Found(NamedTuple):
 
 
 class Loading:
-    """Remembers up to when each partition was read, so that a timer is not read in each round.
+    """Keeps for each partition up to which due time it was read, so that no round reads a timer again.
 
     And its floor: the due time before which nothing was left in the table.
     """
