@@ -4,6 +4,7 @@ Faults happen where real ones do, between the code and the server; the code unde
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 import asyncpg
@@ -30,20 +31,19 @@ class _HookedPool(asyncpg.Pool):
     async def execute(self, query: str, *args: object, **options: Any) -> Any:
         return await self._pool.execute(query, *args, **options)
 
-    async def fetch(self, query: str, *args: object, **_: Any) -> Any:
-        return await self._run(self._pool.fetch, query, args)
+    async def fetch(self, query: str, *args: object, **options: Any) -> Any:
+        return await self._run(partial(self._pool.fetch, query, *args, **options), query, args)
 
-    async def fetchrow(self, query: str, *args: object, **_: Any) -> Any:
-        return await self._run(self._pool.fetchrow, query, args)
+    async def fetchrow(self, query: str, *args: object, **options: Any) -> Any:
+        return await self._run(partial(self._pool.fetchrow, query, *args, **options), query, args)
 
-    async def fetchval(self, query: str, *args: object, **_: Any) -> Any:
-        return await self._run(self._pool.fetchval, query, args)
+    async def fetchval(self, query: str, *args: object, **options: Any) -> Any:
+        return await self._run(partial(self._pool.fetchval, query, *args, **options), query, args)
 
-    async def _run(self, method: Callable[..., Awaitable[Any]], text: str, arguments: tuple[object, ...]) -> Any:
-        if not text.startswith(self._mark):
-            return await method(text, *arguments)
-        values = dict(zip(self._parameters, arguments, strict=True))
-        return await self._hook(lambda: method(text, *arguments), values)
+    async def _run(self, run: Run, query: str, args: tuple[object, ...]) -> Any:
+        if not query.startswith(self._mark):
+            return await run()
+        return await self._hook(run, dict(zip(self._parameters, args, strict=True)))
 
 
 def hooked(pool: Pool, statement: str, hook: Hook) -> Pool:

@@ -42,9 +42,9 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The rules of all plans that were made in the background."""
     made: list[int] = []
 
-    def counted(likeness: GroupKey, rule: Rule, now_us: int) -> PreparedPlan:
-        made.append(likeness[0])
-        return make_plan(likeness, rule, now_us)
+    def counted(group_key: GroupKey, rule: Rule, now_us: int) -> PreparedPlan:
+        made.append(group_key[0])
+        return make_plan(group_key, rule, now_us)
 
     monkeypatch.setattr(background_planning, "make_plan", counted)
     return made
@@ -214,10 +214,10 @@ async def test_an_error_of_the_machine_while_planning_passes(
 ) -> None:
     failures = iter([MemoryError(), OSError()])
 
-    def failing(likeness: GroupKey, rule: Rule, now_us: int) -> PreparedPlan:
+    def failing(group_key: GroupKey, rule: Rule, now_us: int) -> PreparedPlan:
         for error in failures:
             raise error
-        return make_plan(likeness, rule, now_us)
+        return make_plan(group_key, rule, now_us)
 
     monkeypatch.setattr(background_planning, "make_plan", failing)
     monkeypatch.setattr(background_planning, "RETRY_SECONDS", 0.0)

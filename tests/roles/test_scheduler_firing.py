@@ -215,7 +215,7 @@ async def test_a_run_that_finds_no_room_is_tried_again_a_little_later(
     assert len(await runs_of(connection, job)) == 2
 
 
-async def test_a_tick_that_is_due_soon_stays_on_the_agenda_and_a_distant_one_does_not(
+async def test_a_tick_that_is_due_soon_stays_in_memory_and_a_distant_one_does_not(
     connection: asyncpg.Connection, node: Scheduler
 ) -> None:
     now_at = await connection.fetchval("SELECT date_trunc('minute', clock_at())")

@@ -27,7 +27,7 @@ STEP_SECONDS = 60.0
 
 @dataclass(slots=True)
 class BatchSizes:
-    """The sizes of the chores that go in batches, and whether one of them ran out of time in this sweep."""
+    """The batch sizes of the steps that go in batches, and whether one of them ran out of time in this round."""
 
     prune: dict[str, BatchSize] = field(default_factory=lambda: {table: BatchSize() for table in housekeeping.AGEING})
     purge: BatchSize = field(default_factory=BatchSize)
