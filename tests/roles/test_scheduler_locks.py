@@ -42,14 +42,14 @@ async def be_patient(node: Scheduler, url: str, timeouts: Timeouts) -> None:
 
 @pytest.fixture
 async def now_at(connection: asyncpg.Connection) -> datetime:
-    now: datetime = await connection.fetchval("SELECT date_trunc('minute', clock_at())")
+    now: datetime = await connection.fetchval("SELECT date_trunc('hour', clock_at())")
     return now
 
 
 @pytest.fixture
 async def jobs(connection: asyncpg.Connection, node: Scheduler, now_at: datetime) -> list[Job]:
     """Some with an open run each, and the next tick due."""
-    added = [await add_job(connection, "* * * * *", REPLACE, fire_at=now_at) for _ in range(NEIGHBOURS + 1)]
+    added = [await add_job(connection, "0 * * * *", REPLACE, fire_at=now_at) for _ in range(NEIGHBOURS + 1)]
     await node.fire_due()
     await next_tick(connection, now_at, 1)
     return added
