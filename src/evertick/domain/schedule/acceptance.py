@@ -29,7 +29,7 @@ def check_new(schedule: Schedule, now: datetime, grace: timedelta, shortest: tim
             return
     if not _fires_after(schedule, now):
         raise InvalidSchedule("schedule", f"never fires again: {_why_over(schedule, now)}")
-    _rehearse(schedule, to_us(now) + _HORIZON_US)
+    _check_later_cost(schedule, to_us(now) + _HORIZON_US)
     with at_most(ACCEPTED_STEPS):
         interval = schedule.shortest_interval()
     if interval is not None and interval < shortest:
@@ -41,7 +41,7 @@ def _fires_after(schedule: Schedule, now: datetime) -> bool:
         return schedule.next(now) is not None
 
 
-def _rehearse(schedule: Schedule, at_us: int) -> None:
+def _check_later_cost(schedule: Schedule, at_us: int) -> None:
     """Refuse now what would get too costly later: a COUNT has ever more years to count."""
     ticks = schedule.ticks(at_us)
     questions: list[Callable[[], object]] = [lambda: ticks.next(at_us), lambda: ticks.prev(at_us)]
