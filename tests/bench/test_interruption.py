@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import postgres
-from bench.benches import asked, databases
+from bench.commands import databases, fetched
 
 PATIENCE_SECONDS = 300
 """On a machine of any speed: reaching it means that something hangs."""
@@ -109,7 +109,7 @@ def _database_removed(url: str) -> Iterator[Callable[[], set[str]]]:
         yield made
     finally:
         for name in made():
-            asked(url, f"DROP DATABASE {name} WITH (FORCE)")
+            fetched(url, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def _wait_for(holds: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:

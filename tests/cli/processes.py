@@ -1,4 +1,4 @@
-"""The `evertick` command as a process of its own: started, listened to, signalled, killed."""
+"""The `evertick` command as a process: started, read, signalled, killed."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ class Evertick:
         self._process = process
 
     async def ready(self) -> str:
-        """Wait for the line that says so, and return it."""
+        """Wait for the line that says that it is ready, and return it."""
         line = await self.line()
         assert line.startswith("Evertick is ready"), line + await self._rest()
         return line
@@ -58,7 +58,7 @@ class Evertick:
 
 @asynccontextmanager
 async def evertick(*arguments: str, **environment: str) -> AsyncIterator[Evertick]:
-    """A command under way; whatever is left of it at the end is killed. An API of its own takes a free port."""
+    """A running command. It is killed at the end if it still runs. Its API takes a free port."""
     command = [sys.executable, "-c", "from evertick.cli.main import main; main()", *arguments]
     process = await asyncio.create_subprocess_exec(
         *command, stdout=PIPE, stderr=PIPE, env=os.environ | {"EVERTICK_PORT": "0"} | environment

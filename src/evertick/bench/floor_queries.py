@@ -1,6 +1,6 @@
-"""The rows that runs leave, by bare binary COPY and one UPDATE for each batch: no way through Postgres is shorter.
+"""Writes the rows of runs by binary COPY and one UPDATE for each batch, the cheapest way in Postgres.
 
-The ledgers' tables are made like a day's partition, with all indexes. The timers are the real ones.
+The tables of attempts and outcomes are like a day's partition, with all indexes. The timers are the real table.
 """
 
 from collections.abc import Sequence
@@ -86,7 +86,7 @@ async def copy_timers(connection: Connection, rows: Sequence[TimerRow]) -> int:
 
 
 async def move(connection: Connection, fired: Sequence[AttemptRow], next_at: datetime) -> int:
-    """Rewrite the timers of these attempts, which share a fire time. Returns how many there were."""
+    """Update the timers of these attempts, which share a fire time. Returns how many there were."""
     status = await _SQL["move"].execute(
         connection,
         fire_at=fired[0].fire_at,
@@ -99,7 +99,7 @@ async def move(connection: Connection, fired: Sequence[AttemptRow], next_at: dat
 
 
 async def fire(session: Session, rows: Sequence[AttemptRow], next_at: datetime) -> int:
-    """Timers and attempts in one transaction. Returns of how many runs both were written."""
+    """Update timers and copy attempts in one transaction. Returns how many runs have both."""
     async with session.transaction():
         moved = await move(session, rows, next_at)
         return min(moved, await copy_attempts(session, rows))
@@ -111,5 +111,5 @@ async def _copy(connection: Connection, table: str, columns: Sequence[str], rows
 
 
 def _count(status: str) -> int:
-    """How many rows a command tag speaks of."""
+    """The number of rows in a command tag."""
     return int(status.rpartition(" ")[2])
