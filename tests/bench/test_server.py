@@ -11,9 +11,9 @@ import typer
 
 import postgres
 from bench.commands import bench, databases, fetched
+from evertick.bench import testbed as testbeds  # pytest would collect an imported class Testbed
 from evertick.bench.scenario import Scenario
 from evertick.bench.server import ServerChoice
-from evertick.bench.testbed import Testbed
 from evertick.cli.commands.bench import run_scenario
 from evertick.store.embedded import EmbeddedServer
 
@@ -92,7 +92,7 @@ def test_a_user_without_the_privilege_to_create_databases_gets_an_error(postgres
 def test_missing_runs_and_duplicates_are_a_failure(
     figures: dict[str, Any], postgres_server: postgres.Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def run(testbed: Testbed, options: NoOptions) -> dict[str, Any]:
+    async def run(testbed: testbeds.Testbed, options: NoOptions) -> dict[str, Any]:
         return figures
 
     with pytest.raises(typer.Exit) as failed:
@@ -109,7 +109,7 @@ def test_missing_runs_and_duplicates_are_a_failure(
 def test_a_process_that_dies_is_a_failure_with_the_end_of_its_log(
     postgres_server: postgres.Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def run(testbed: Testbed, options: NoOptions) -> dict[str, Any]:
+    async def run(testbed: testbeds.Testbed, options: NoOptions) -> dict[str, Any]:
         await (await testbed.fleet.start("stranger", "no_such_module")).line()
         return {}
 
