@@ -8,7 +8,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-PATIENCE_SECONDS = 120
+TIMEOUT_SECONDS = 120
 
 
 class Evertick:
@@ -27,7 +27,7 @@ class Evertick:
         """Wait until a line with these words is logged, and return it."""
         assert self._process.stderr
         while True:
-            raw = await asyncio.wait_for(self._process.stderr.readline(), PATIENCE_SECONDS)
+            raw = await asyncio.wait_for(self._process.stderr.readline(), TIMEOUT_SECONDS)
             assert raw, f"it ended without {words!r}"
             if words in raw.decode():
                 return raw.decode()
@@ -42,17 +42,17 @@ class Evertick:
         await self._process.wait()
 
     async def ended(self) -> int:
-        await asyncio.wait_for(self._process.communicate(), PATIENCE_SECONDS)
+        await asyncio.wait_for(self._process.communicate(), TIMEOUT_SECONDS)
         assert self._process.returncode is not None
         return self._process.returncode
 
     async def line(self) -> str:
         """The next line on stdout."""
         assert self._process.stdout
-        return (await asyncio.wait_for(self._process.stdout.readline(), PATIENCE_SECONDS)).decode()
+        return (await asyncio.wait_for(self._process.stdout.readline(), TIMEOUT_SECONDS)).decode()
 
     async def _rest(self) -> str:
-        _, errors = await asyncio.wait_for(self._process.communicate(), PATIENCE_SECONDS)
+        _, errors = await asyncio.wait_for(self._process.communicate(), TIMEOUT_SECONDS)
         return errors.decode()
 
 

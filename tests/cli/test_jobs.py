@@ -52,7 +52,7 @@ async def test_a_name_is_taken_once_unless_the_job_is_to_be_replaced(cli: Cli) -
         (("@daily", "--handler", "h", "--label", "a:b", "--label", "a:c"), "--label gives 'a' two values"),
     ],
 )
-async def test_a_job_that_cannot_be_is_wrong_usage(cli: Cli, arguments: tuple[str, ...], words: str) -> None:
+async def test_an_invalid_job_is_wrong_usage(cli: Cli, arguments: tuple[str, ...], words: str) -> None:
     assert words in await cli("jobs", "add", "odd", *arguments, code=2)
     assert await cli.json("jobs", "list") == []
 
@@ -66,7 +66,7 @@ async def test_a_job_that_cannot_be_is_wrong_usage(cli: Cli, arguments: tuple[st
         (("@daily", "--set", "max_retries=-1", "--set", "priority=odd"), "Error: priority: "),
     ],
 )
-async def test_fields_that_cannot_be_are_told(cli: Cli, arguments: tuple[str, ...], words: str) -> None:
+async def test_invalid_fields_are_reported(cli: Cli, arguments: tuple[str, ...], words: str) -> None:
     assert words in await cli("jobs", "add", "odd", *arguments, "--handler", "h", code=2)
     assert await cli.json("jobs", "list") == []
 
@@ -83,7 +83,7 @@ async def test_some_fields_of_a_job_are_edited_and_others_stay(cli: Cli) -> None
     assert await cli.json("jobs", "show", "other") == edited
 
 
-async def test_an_edit_that_cannot_be_changes_nothing(cli: Cli) -> None:
+async def test_an_invalid_edit_changes_nothing(cli: Cli) -> None:
     await cli("jobs", "add", "refresh", "@daily", "--handler", "h")
     assert "there is nothing to change" in await cli("jobs", "edit", "refresh", code=2)
     assert "there is no job 'odd'" in await cli("jobs", "edit", "odd", "--schedule", "@daily", code=1)

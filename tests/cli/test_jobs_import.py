@@ -36,7 +36,7 @@ async def test_an_array_may_come_from_a_pipe(cli: Cli) -> None:
     assert said["failed"] == []
 
 
-async def test_what_cannot_be_imported_is_told_and_the_rest_is_kept(cli: Cli) -> None:
+async def test_invalid_lines_are_reported_and_the_others_imported(cli: Cli) -> None:
     text = lines(job("one"), job("odd", schedule="* * *")) + "{\n\n" + lines(job("one"), 7)
     said = await cli("jobs", "import", "-", code=1, stdin=text)
     assert "Error: line 2: schedule: " in said
@@ -64,7 +64,7 @@ async def test_a_large_file_goes_in_several_batches(cli: Cli) -> None:
     assert await names(cli) == wanted
 
 
-async def test_people_who_watch_see_a_bar(cli: Cli) -> None:
+async def test_a_terminal_gets_a_progress_bar(cli: Cli) -> None:
     watched = Cli.at(*cli.options, **cli.environment, FORCE_COLOR="1")
     shown = await watched.run("jobs", "import", "-", stdin=lines(*map(job, map(str, range(40)))))
     assert "Importing" in shown.stderr

@@ -95,7 +95,7 @@ async def test_runs_are_filtered_by_status_and_time(cli: Cli, world: World) -> N
         (("--to", "2026-01-01T00:00:00"), "must be an instant with its offset"),
     ],
 )
-async def test_a_filter_that_cannot_be_is_wrong_usage(cli: Cli, arguments: tuple[str, ...], words: str) -> None:
+async def test_an_invalid_filter_is_wrong_usage(cli: Cli, arguments: tuple[str, ...], words: str) -> None:
     assert words in await cli("runs", "list", *arguments, code=2)
 
 
@@ -121,7 +121,7 @@ async def test_a_finished_run_is_replayed(cli: Cli, world: World) -> None:
     assert "is not over yet" in await cli("runs", "replay", again, code=1)
 
 
-async def test_a_run_that_is_not_there_is_told(cli: Cli) -> None:
+async def test_an_unknown_run_is_reported(cli: Cli) -> None:
     assert await cli("runs", "show", "run_x", code=1) == "Error: there is no run run_x\n"
 
 

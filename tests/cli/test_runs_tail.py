@@ -72,8 +72,8 @@ async def test_runs_are_followed_until_a_signal_stops_it(cli: Cli) -> None:
         assert json.loads(await machines.line())["run_id"] == again
         assert again in await people.line()
         await cli("runs", "cancel", before)
-        told = json.loads(await machines.line())
-        assert (told["run_id"], told["status"]) == (before, "cancelled")
+        changed = json.loads(await machines.line())
+        assert (changed["run_id"], changed["status"]) == (before, "cancelled")
         assert "cancelled" in await people.line()
         assert await machines.stop(signal.SIGINT) == 0
         assert await people.stop(signal.SIGTERM) == 0

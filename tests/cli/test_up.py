@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import postgres
-from cli.processes import PATIENCE_SECONDS, evertick
+from cli.processes import TIMEOUT_SECONDS, evertick
 from evertick.cli.main import app
 from evertick.store.database import DatabaseUnreachable, connect
 from evertick.store.embedded import EmbeddedServer
@@ -80,7 +80,7 @@ async def _connected(url: str) -> asyncpg.Connection | None:
 async def _beats_on(data_dir: Path) -> None:
     """Wait until the server answers, and the scheduler has beaten since it does."""
     url = EmbeddedServer(data_dir).url
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while (connection := await _connected(url)) is None:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         while not await connection.fetchval("SELECT max(seen_at) > pg_postmaster_start_time() FROM nodes"):  # noqa: ASYNC110
@@ -124,7 +124,7 @@ def test_a_scheduler_refuses_a_database_that_was_not_migrated(empty_url: str) ->
     assert "run `evertick migrate`" in result.stderr
 
 
-def test_a_scheduler_needs_to_be_told_its_database(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheduler_needs_a_database(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("EVERTICK_DATABASE_URL", "EVERTICK_DATA_DIR"):
         monkeypatch.delenv(name, raising=False)
     result = CliRunner().invoke(app, ["scheduler"])
@@ -133,7 +133,7 @@ def test_a_scheduler_needs_to_be_told_its_database(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("command", ["up", "scheduler", "migrate", "doctor"])
-def test_a_database_that_cannot_be_reached_is_told_in_one_line_without_the_password(command: str) -> None:
+def test_a_database_that_cannot_be_reached_is_reported_in_one_line_without_the_password(command: str) -> None:
     result = CliRunner().invoke(app, [command, "--database-url", NOWHERE])
     assert result.exit_code == 3
     assert result.stderr.startswith("Error: cannot reach database jobs at 127.0.0.1:1: ")
@@ -142,7 +142,7 @@ def test_a_database_that_cannot_be_reached_is_told_in_one_line_without_the_passw
 
 
 @pytest.mark.parametrize("command", ["scheduler", "doctor"])
-def test_where_no_database_was_made_none_is_made_by_looking(command: str, data_dir: Path) -> None:
+def test_commands_that_need_a_database_do_not_create_one(command: str, data_dir: Path) -> None:
     result = CliRunner().invoke(app, [command, "--data-dir", str(data_dir)])
     assert result.exit_code == 3
     assert f"there is no database in {data_dir}" in result.stderr
@@ -163,7 +163,7 @@ def test_unknown_values_and_options_are_wrong_usage(arguments: list[str], words:
     assert words in result.stderr
 
 
-def test_settings_that_cannot_be_used_are_told_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_faults_of_the_settings_are_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVERTICK_HEARTBEAT_SECONDS", "often")
     monkeypatch.setenv("EVERTICK_PORT", "70000")
     result = CliRunner().invoke(app, ["up"])

@@ -90,7 +90,7 @@ class RunRows:
 
 
 CHUNK = 24 * BATCH
-"""Rows are made for so many runs at a time, outside of the measured time."""
+"""For how many runs at a time rows are made, outside of the measured time."""
 
 Row = TypeVar("Row", AttemptRow, OutcomeRow)
 Pass: TypeAlias = Callable[[range], Coroutine[Any, Any, int]]

@@ -55,15 +55,15 @@ async def run(testbed: Testbed, options: RegisterOptions) -> dict[str, Any]:
         testbed, address, key, _HttpLoad("single", "/api/v1/jobs", options.singles, 1, job), options.connections
     )
     client = await _by_client(testbed, address, key, options, job)
-    ways = {"batch": batch, "single": single, "client": client}
+    methods = {"batch": batch, "single": single, "client": client}
     return {
         "runs": 0,
-        "jobs": sum(way["jobs"] for way in ways.values()),
-        "missing": sum(way["missing"] for way in ways.values()),
-        "duplicates": sum(way["duplicates"] for way in ways.values()),
-        "seconds": round(sum(way["seconds"] for way in ways.values()), 3),
+        "jobs": sum(method["jobs"] for method in methods.values()),
+        "missing": sum(method["missing"] for method in methods.values()),
+        "duplicates": sum(method["duplicates"] for method in methods.values()),
+        "seconds": round(sum(method["seconds"] for method in methods.values()), 3),
         "rate_per_second": batch["rate_per_second"],
-        **ways,
+        **methods,
     }
 
 
@@ -71,7 +71,7 @@ async def run(testbed: Testbed, options: RegisterOptions) -> dict[str, Any]:
 class _HttpLoad:
     """What the load generator sends."""
 
-    way: str
+    method: str
     path: str
     jobs: int
     per_request: int
@@ -83,22 +83,22 @@ async def _job(testbed: Testbed, options: RegisterOptions) -> workload.Fields:
     return {**workload.once(due_at), "payload": workload.payload(options.payload_bytes, options.seed)}
 
 
-def _into(job: workload.Fields, way: str) -> workload.Fields:
-    """The job in a queue for each way of creation, by which jobs are counted."""
-    return {**job, "target": workload.target(f"bench-{way}")}
+def _into(job: workload.Fields, method: str) -> workload.Fields:
+    """The job in the queue of a method. Jobs are counted by queue."""
+    return {**job, "target": workload.target(f"bench-{method}")}
 
 
 async def _send(testbed: Testbed, address: str, key: str, load: _HttpLoad, connections: int) -> dict[str, Any]:
     """Create jobs with the load generator, in a process of its own."""
-    before = await queries.queue_jobs(testbed.pool, f"bench-{load.way}")
-    testbed.progress.begin(f"registering over HTTP: {load.way}")
+    before = await queries.queue_jobs(testbed.pool, f"bench-{load.method}")
+    testbed.progress.begin(f"registering over HTTP: {load.method}")
     plan = {
         "address": address,
         "path": load.path,
         "jobs": load.jobs,
         "per_request": load.per_request,
-        "job": _into(load.job, load.way),
-        "name": f"{load.way}-{secrets.token_hex(4)}",
+        "job": _into(load.job, load.method),
+        "name": f"{load.method}-{secrets.token_hex(4)}",
         "connections": connections,
     }
     process = await testbed.fleet.start(
@@ -106,7 +106,7 @@ async def _send(testbed: Testbed, address: str, key: str, load: _HttpLoad, conne
     )
     answer = json.loads(await process.line(LOAD_SECONDS))
     await testbed.fleet.stop(process)
-    return {**await _counted(testbed, load.way, load.jobs, answer.pop("seconds"), before), **answer}
+    return {**await _counted(testbed, load.method, load.jobs, answer.pop("seconds"), before), **answer}
 
 
 async def _by_client(
@@ -133,13 +133,13 @@ async def _by_client(
     return await _counted(testbed, "client", options.jobs, seconds, before)
 
 
-async def _counted(testbed: Testbed, way: str, wanted: int, seconds: float, before: int) -> dict[str, Any]:
+async def _counted(testbed: Testbed, method: str, expected: int, seconds: float, before: int) -> dict[str, Any]:
     """The result by what is in the database, whatever the responses said."""
-    created = await queries.queue_jobs(testbed.pool, f"bench-{way}") - before
+    created = await queries.queue_jobs(testbed.pool, f"bench-{method}") - before
     return {
         "jobs": created,
-        "missing": max(wanted - created, 0),
-        "duplicates": max(created - wanted, 0),
+        "missing": max(expected - created, 0),
+        "duplicates": max(created - expected, 0),
         **rate_fields(created, seconds),
     }
 

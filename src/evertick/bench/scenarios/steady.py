@@ -27,7 +27,7 @@ GOLDEN = 0.618
 """The fractional parts of its multiples are spread evenly."""
 LOOKUPS = 3
 TRIAL_SHARE = 200
-"""One in so many jobs is loaded first, to estimate how long loading the others takes."""
+"""The fraction of the jobs, 1/n, that is loaded first to estimate how long loading the others takes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,8 +62,8 @@ def add(
       evertick jobs add report "0 9 * * 1" --target-url https://example.com/hooks/report --payload '{"type": "weekly"}'
     """
     target = target_of(handler, queue, target_url)
-    given = _given_fields(None, timezone, payload, label, fields)
-    job_fields = {"name": name, "schedule": schedule, "target": target, **given}
+    values = _option_fields(None, timezone, payload, label, fields)
+    job_fields = {"name": name, "schedule": schedule, "target": target, **values}
 
     async def work(backend: Backend) -> Job:
         return await (backend.put_job(name, job_fields) if replace else backend.add_job(job_fields))
@@ -102,7 +102,7 @@ def edit(
 
       evertick jobs edit send-weekly-report --set max_retries=5 --set timeout_seconds=null
     """
-    changes = _given_fields(schedule, timezone, payload, label, fields)
+    changes = _option_fields(schedule, timezone, payload, label, fields)
     if not changes:
         raise typer.BadParameter("there is nothing to change: use --schedule, --set or another option")
     edited = call(connection, lambda backend: backend.edit_job(job, changes))
@@ -113,24 +113,24 @@ def edit(
         print_line(f"{edited.name} is at version {edited.spec_version}: {following}.")
 
 
-def _given_fields(
+def _option_fields(
     schedule: str | None,
     timezone: str | None,
     payload: str | None,
     labels: list[str] | None,
     fields: list[str] | None,
 ) -> dict[str, Any]:
-    """The fields of a job that options give. `--set` overrides the other options."""
-    given: dict[str, Any] = {}
+    """The fields of a job that are set by options. `--set` overrides the other options."""
+    values: dict[str, Any] = {}
     if schedule is not None:
-        given["schedule"] = schedule
+        values["schedule"] = schedule
     if timezone is not None:
-        given["timezone"] = timezone
+        values["timezone"] = timezone
     if payload is not None:
-        given["payload"] = parse_json("--payload", payload)
+        values["payload"] = parse_json("--payload", payload)
     if labels:
-        given["labels"] = parse_pairs("--label", labels, ":")
-    return given | parse_fields("--set", fields or ())
+        values["labels"] = parse_pairs("--label", labels, ":")
+    return values | parse_fields("--set", fields or ())
 
 
 @app.command("list")

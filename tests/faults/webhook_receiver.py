@@ -1,4 +1,4 @@
-"""A receiver of webhooks for fault tests: each delivery is one line in a log, as workers' handlers write it."""
+"""A webhook receiver for fault tests. It logs each delivery as one line, in the format of the workers' handlers."""
 
 import json
 import time
@@ -9,8 +9,8 @@ from pathlib import Path
 from aiohttp import web
 
 
-class Hooks:
-    """Answers 200 to everything, and counts. `serves`: the one tenant that should deliver here."""
+class WebhookReceiver:
+    """Answers 200 to every request, and counts. `serves`: the only tenant that should deliver here."""
 
     def __init__(self, log: Path, serves: str | None) -> None:
         self.url = ""
@@ -37,15 +37,15 @@ class Hooks:
 
 
 @asynccontextmanager
-async def receiving(folder: Path, serves: str | None = None) -> AsyncIterator[Hooks]:
-    hooks = Hooks(folder / "hooks.receipts", serves)
+async def receiving(folder: Path, serves: str | None = None) -> AsyncIterator[WebhookReceiver]:
+    receiver = WebhookReceiver(folder / "hooks.receipts", serves)
     app = web.Application()
-    app.router.add_post("/", hooks.handle)
+    app.router.add_post("/", receiver.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    hooks.url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    receiver.url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
     try:
-        yield hooks
+        yield receiver
     finally:
         await runner.cleanup()

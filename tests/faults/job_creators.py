@@ -1,4 +1,4 @@
-"""People who create jobs over the API while everything else happens."""
+"""Clients that create jobs over the API during a fault test."""
 
 import asyncio
 import time
@@ -8,8 +8,8 @@ import httpx
 from faults.full_cluster import RETRIED, WORKER_TARGET
 
 
-class Customer:
-    """Somebody who creates one-offs over the API, and jobs with queues and rules of their own, all the time."""
+class JobCreator:
+    """Creates one-off jobs over the API, and jobs with new queues and rules, continuously."""
 
     def __init__(self, owner: str, address: str, key: str) -> None:
         self.acknowledged: dict[str, int] = {}
@@ -22,8 +22,8 @@ class Customer:
             trust_env=False,
         )
 
-    async def shop(self) -> None:
-        """Until cancelled."""
+    async def run(self) -> None:
+        """Create jobs until cancelled."""
         async with self._client:
             number = 0
             while True:
@@ -33,7 +33,7 @@ class Customer:
 
     async def _create(self, number: int) -> None:
         payload = {"seconds": 0.1, "owner": self._owner}
-        if number % 4:  # a queue and a rule, each of them twice, half a hundred numbers apart
+        if number % 4:  # each queue and each rule is used twice, fifty numbers apart
             new = number // 100 * 50 + number % 50
             target = {"type": "worker", "queue": f"{self._owner}-{new}", "handler": "stay"}
             job = {"schedule": f"{new % 60} {new // 60 % 24} 1 1 *", "target": target}

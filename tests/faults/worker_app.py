@@ -1,6 +1,6 @@
 """A worker's handlers for fault tests: each delivery is one line in a log, written in one piece before anything else.
 
-Started as `evertick worker faults.receiver:app` with `EVERTICK_TEST_LOG` naming the log.
+Started as `evertick worker faults.worker_app:app` with `EVERTICK_TEST_LOG` naming the log.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ async def hold(run: Run, until: str, *, effect: str = "before") -> None:
 
 
 other = App(queue="faults", name="other")
-"""A second app whose runs wait in the same queue, started as `faults.receiver:other`."""
+"""A second app whose runs wait in the same queue, started as `faults.worker_app:other`."""
 
 
 @other.handler("note_elsewhere")
