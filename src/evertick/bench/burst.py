@@ -13,7 +13,7 @@ from evertick.bench.testbed import Testbed
 from evertick.bench.waiting import SOON, wait_until_drained
 from evertick.bench.workload import QUEUE, Fields
 
-MAX_ATTEMPTS = 3
+MAX_PREPARATIONS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class Burst:
 
 async def prepare_burst(testbed: Testbed, burst: Burst) -> datetime:
     """Load the jobs, start the processes and return the instant. If that took too long, try again with a later one."""
-    for attempt in range(MAX_ATTEMPTS):
-        due_at = (await testbed.now() + timedelta(seconds=burst.lead_seconds * 2**attempt)).replace(microsecond=0)
+    for number in range(MAX_PREPARATIONS):
+        due_at = (await testbed.now() + timedelta(seconds=burst.lead_seconds * 2**number)).replace(microsecond=0)
         await testbed.load(burst.jobs(due_at), burst.count, "loading jobs that are due at one instant")
         await vacuum_and_checkpoint(testbed)
         base = await queries.counters(testbed.pool)
@@ -40,7 +40,7 @@ async def prepare_burst(testbed: Testbed, burst: Burst) -> datetime:
             testbed, base, burst.count, "loading took too long: trying again", due_before=due_at + SOON
         )
         await testbed.fleet.stop(*processes)
-    raise BenchFailed(f"loading took longer than estimated, {MAX_ATTEMPTS} times: is the machine busy?")
+    raise BenchFailed(f"loading took longer than estimated, {MAX_PREPARATIONS} times: is the machine busy?")
 
 
 async def measure_burst(testbed: Testbed, due_at: datetime, count: int, queue: str = QUEUE) -> dict[str, Any]:
