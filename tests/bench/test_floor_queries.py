@@ -9,9 +9,9 @@ from evertick.store.lanes import clock
 
 RUNS = range(600)
 TABLES = [
-    ("attempts", floor_queries.AttemptRow._fields),
-    ("outcomes", floor_queries.OutcomeRow._fields),
-    ("timers", floor_queries.TimerRow._fields),
+    ("attempts", floor_queries.FloorAttempt._fields),
+    ("outcomes", floor_queries.FloorOutcome._fields),
+    ("timers", floor_queries.FloorTimer._fields),
 ]
 
 

@@ -44,7 +44,7 @@ async def _attempt(
         )
 
 
-async def _runs(pool: Pool, fire_at: datetime) -> queries.Runs:
+async def _runs(pool: Pool, fire_at: datetime) -> queries.RunStatistics:
     return await queries.runs(pool, QUEUE, fire_at, fire_at + timedelta(microseconds=1))
 
 

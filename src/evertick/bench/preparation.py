@@ -58,7 +58,7 @@ LOADED_PER_SECOND = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class BenchCluster:
     """A running scheduler and its workers."""
 
     scheduler: Process
@@ -70,7 +70,7 @@ def seconds_to_warm_up(timers: int) -> float:
     return WARM_UP_SECONDS + timers / LOADED_PER_SECOND
 
 
-async def start_cluster(testbed: Testbed, workers: int = 1, concurrency: int | None = None) -> Cluster:
+async def start_cluster(testbed: Testbed, workers: int = 1, concurrency: int | None = None) -> BenchCluster:
     """Start a scheduler and workers, and run a few jobs."""
     testbed.progress.begin("starting scheduler and workers")
     scheduler, *others = await asyncio.gather(
@@ -78,7 +78,7 @@ async def start_cluster(testbed: Testbed, workers: int = 1, concurrency: int | N
     )
     await wait_for_ownership(testbed)
     await warm_up(testbed)
-    return Cluster(scheduler, tuple(others))
+    return BenchCluster(scheduler, tuple(others))
 
 
 async def warm_up(testbed: Testbed) -> None:

@@ -30,7 +30,7 @@ class Leases(NamedTuple):
     now_at: datetime
 
 
-class Runs(NamedTuple):
+class RunStatistics(NamedTuple):
     """`duplicates` are starts after a run's first start. `lags_ms` are the percentiles 50, 95, 99 and 100."""
 
     runs: int
@@ -59,7 +59,7 @@ class Footprint(NamedTuple):
     leases: int
 
 
-class Activity(NamedTuple):
+class TransactionCount(NamedTuple):
     transactions: int
     now_at: datetime
 
@@ -93,9 +93,9 @@ async def held(connection: Connection) -> int:
     return count
 
 
-async def runs(pool: Pool, queue: str, from_at: datetime, until_at: datetime) -> Runs:
+async def runs(pool: Pool, queue: str, from_at: datetime, until_at: datetime) -> RunStatistics:
     """The runs of a queue whose fire times are in [from_at, until_at)."""
-    return Runs(**await _fetch_slowly(pool, _SQL["runs"], queue=queue, from_at=from_at, until_at=until_at))
+    return RunStatistics(**await _fetch_slowly(pool, _SQL["runs"], queue=queue, from_at=from_at, until_at=until_at))
 
 
 async def gaps(pool: Pool, from_at: datetime, until_at: datetime) -> int:
@@ -115,10 +115,10 @@ async def sizes(connection: Connection) -> Sizes:
     return Sizes(**row)
 
 
-async def activity(connection: Connection) -> Activity:
+async def activity(connection: Connection) -> TransactionCount:
     row = await _SQL["activity"].fetchrow(connection)
     assert row is not None
-    return Activity(**row)
+    return TransactionCount(**row)
 
 
 async def server(connection: Connection) -> ServerInfo:

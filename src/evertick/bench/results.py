@@ -5,19 +5,19 @@ from datetime import datetime
 from typing import Any
 
 from evertick.bench import queries
-from evertick.bench.queries import Runs
+from evertick.bench.queries import RunStatistics
 from evertick.bench.testbed import Testbed
 from evertick.bench.workload import QUEUE
 
 PERCENTILES = ("p50", "p95", "p99", "max")
 
 
-async def read_runs(testbed: Testbed, from_at: datetime, until_at: datetime, queue: str = QUEUE) -> Runs:
+async def read_runs(testbed: Testbed, from_at: datetime, until_at: datetime, queue: str = QUEUE) -> RunStatistics:
     testbed.progress.begin("reading results")
     return await queries.runs(testbed.pool, queue, from_at, until_at)
 
 
-def count_fields(runs: Runs, expected: int) -> dict[str, Any]:
+def count_fields(runs: RunStatistics, expected: int) -> dict[str, Any]:
     """How many runs there are, how many of the expected ones are missing, and how many starts were duplicates."""
     return {"runs": runs.runs, "missing": expected - runs.succeeded, "duplicates": runs.duplicates}
 
@@ -26,7 +26,7 @@ def rate_fields(count: int, seconds: float) -> dict[str, Any]:
     return {"seconds": round(seconds, 3), "rate_per_second": round(count / seconds) if seconds > 0 else None}
 
 
-def lag_fields(runs: Runs) -> dict[str, Any]:
+def lag_fields(runs: RunStatistics) -> dict[str, Any]:
     """How late runs started, counted from their due time."""
     if not runs.lags_ms:
         return {"lag_ms": None}

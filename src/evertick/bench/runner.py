@@ -22,7 +22,7 @@ from evertick import tzdb
 from evertick.bench import queries
 from evertick.bench.scenario import OptionsT, Result, Scenario
 from evertick.bench.server import BenchServer, ServerChoice, create_database, start_server
-from evertick.bench.testbed import Progress, open_testbed
+from evertick.bench.testbed import BenchProgress, open_testbed
 from evertick.runtime.garbage import expect_batches
 
 
@@ -88,7 +88,7 @@ def interruptible() -> Iterator[Interruption]:
             signal.signal(number, handler)
 
 
-def measure(scenario: Scenario[OptionsT], options: OptionsT, choice: ServerChoice, progress: Progress) -> Result:
+def measure(scenario: Scenario[OptionsT], options: OptionsT, choice: ServerChoice, progress: BenchProgress) -> Result:
     """The result of a scenario. Whatever happens, its processes, its database and its server are removed."""
     expect_batches()
     with interruptible() as interruption:
@@ -99,7 +99,11 @@ def measure(scenario: Scenario[OptionsT], options: OptionsT, choice: ServerChoic
 
 
 async def _measure(
-    scenario: Scenario[OptionsT], options: OptionsT, server: BenchServer, progress: Progress, interruption: Interruption
+    scenario: Scenario[OptionsT],
+    options: OptionsT,
+    server: BenchServer,
+    progress: BenchProgress,
+    interruption: Interruption,
 ) -> Result:
     async with (
         create_database(server, reuse=scenario.reuses_database) as url,

@@ -19,7 +19,7 @@ from evertick.usecases.create_many import create_many
 from evertick.wiring import acting_for
 
 
-class Progress(Protocol):
+class BenchProgress(Protocol):
     """Shows the progress of a measurement."""
 
     def begin(self, what: str, total: float | None = None) -> None:
@@ -45,7 +45,7 @@ class Testbed:
     tenant: Tenant
     pool: Pool
     fleet: Fleet
-    progress: Progress
+    progress: BenchProgress
 
     async def now(self) -> datetime:
         """The database's time."""
@@ -91,7 +91,7 @@ class Testbed:
 
 
 @asynccontextmanager
-async def open_testbed(server: BenchServer, url: str, progress: Progress) -> AsyncIterator[Testbed]:
+async def open_testbed(server: BenchServer, url: str, progress: BenchProgress) -> AsyncIterator[Testbed]:
     """A testbed. Its processes are ended with it, whatever happens."""
     fleet = Fleet(url, server.folder)
     async with acting_for(url, TENANT) as tenant:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from evertick.bench import floor_queries
-from evertick.bench.floor_queries import AttemptRow, OutcomeRow, TimerRow
+from evertick.bench.floor_queries import FloorAttempt, FloorOutcome, FloorTimer
 from evertick.bench.preparation import vacuum_and_checkpoint
 from evertick.bench.results import rate_fields
 from evertick.bench.scenario import MAX_COUNT, Option, Scenario, Seed
@@ -49,30 +49,30 @@ class RunRows:
         """The next run of each job."""
         return RunRows(self.next_at, self._seed)
 
-    def attempts(self, numbers: Iterable[int]) -> list[AttemptRow]:
+    def attempts(self, numbers: Iterable[int]) -> list[FloorAttempt]:
         at = self.fire_at
         return [
-            AttemptRow(
+            FloorAttempt(
                 self._lane_id(number), self._first_seq + number, self._job_id(number), at, at, 1, 1, "tick", 1, False
             )
             for number in numbers
         ]
 
-    def outcomes(self, numbers: Iterable[int]) -> list[OutcomeRow]:
+    def outcomes(self, numbers: Iterable[int]) -> list[FloorOutcome]:
         started_at, finished_at = self.fire_at, self.fire_at + TOOK
         return [
-            OutcomeRow(
+            FloorOutcome(
                 *(self._lane_id(number), self._first_seq + number, started_at, finished_at, "success"),
                 *(None, True, WORKER, None, None),
             )
             for number in numbers
         ]
 
-    def timers(self, numbers: Iterable[int]) -> list[TimerRow]:
+    def timers(self, numbers: Iterable[int]) -> list[FloorTimer]:
         """The timers of the jobs before the runs."""
         at = self.fire_at
         return [
-            TimerRow(
+            FloorTimer(
                 *(self._job_id(number), at, at, 1, 1, None, None, QUEUE_ID, 1),
                 *("tick", None, self._partition(number), 1, NORMAL),
             )
@@ -92,7 +92,7 @@ class RunRows:
 CHUNK = 24 * BATCH
 """For how many runs at a time rows are made, outside of the measured time."""
 
-Row = TypeVar("Row", AttemptRow, OutcomeRow)
+Row = TypeVar("Row", FloorAttempt, FloorOutcome)
 Pass: TypeAlias = Callable[[range], Coroutine[Any, Any, int]]
 """Makes the rows of some runs, and returns a coroutine that writes them and returns how many it wrote."""
 

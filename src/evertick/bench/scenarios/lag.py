@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from evertick.bench import queries, workload
 from evertick.bench.preparation import start_cluster
-from evertick.bench.queries import Runs
+from evertick.bench.queries import RunStatistics
 from evertick.bench.results import count_fields, lag_fields, read_runs
 from evertick.bench.scenario import Option, Scenario, Seconds, Seed
 from evertick.bench.testbed import Testbed
@@ -73,7 +73,7 @@ async def _now(testbed: Testbed, options: LagOptions) -> dict[str, Any]:
     return _fields(runs, options.jobs)
 
 
-def _fields(runs: Runs, expected: int) -> dict[str, Any]:
+def _fields(runs: RunStatistics, expected: int) -> dict[str, Any]:
     return {**count_fields(runs, expected), **lag_fields(runs)}
 
 

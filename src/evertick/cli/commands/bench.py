@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    Progress as ProgressBars,
+    Progress,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
@@ -35,7 +35,7 @@ from evertick.bench.scenarios import (
     webhooks,
 )
 from evertick.bench.server import ServerChoice
-from evertick.bench.testbed import Progress
+from evertick.bench.testbed import BenchProgress
 from evertick.cli.bench_output import print_result, print_schedules
 from evertick.cli.errors import Exit, exit_on_error
 from evertick.cli.output import print_json
@@ -188,10 +188,10 @@ def _with_signature(command: Callable[..., None], parameters: list[inspect.Param
     return command
 
 
-class _Bars(Progress):
+class _Bars(BenchProgress):
     """One bar for each step."""
 
-    def __init__(self, bars: ProgressBars) -> None:
+    def __init__(self, bars: Progress) -> None:
         self._bars = bars
         self._task: TaskID | None = None
 
@@ -207,11 +207,11 @@ class _Bars(Progress):
 
 
 @contextmanager
-def _progress() -> Iterator[Progress]:
+def _progress() -> Iterator[BenchProgress]:
     """Progress bars on stderr, if that is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with ProgressBars(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         yield _Bars(bars)
 
 
