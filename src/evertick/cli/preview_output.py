@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from evertick.cli.output import plain_console, utc
-from evertick.domain.schedule.english import WEEKDAYS, length
-from evertick.domain.schedule.finding import Finding, Severity
-from evertick.domain.schedule.preview import Lost, Preview, Row
+from evertick.domain.schedule.describe.describe.english import WEEKDAYS, length
+from evertick.domain.schedule.lint.lint.findings import Finding, Severity
+from evertick.domain.schedule.preview import LostTimes, Preview, PreviewRow
 from evertick.domain.schedule.spec import Manual
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
@@ -84,7 +84,7 @@ def _table(preview: Preview, *, narrow: bool) -> Table:
         table.add_column("note", style="yellow", overflow="fold")
     precision = _precision([row.fire_at for row in preview.rows])
     for item, number in _in_order(preview):
-        if isinstance(item, Lost):
+        if isinstance(item, LostTimes):
             table.add_row(
                 "-", f"{_date(item.first_local)} {_time(item.first_local, precision)}", "", item.note, style="dim"
             )
@@ -97,7 +97,7 @@ def _table(preview: Preview, *, narrow: bool) -> Table:
     return table
 
 
-def _in_order(preview: Preview) -> Iterator[tuple[Row | Lost, int]]:
+def _in_order(preview: Preview) -> Iterator[tuple[PreviewRow | LostTimes, int]]:
     """Fire times with their numbers, and the lost times between them, in chronological order."""
     lost = list(preview.lost)
     for number, row in enumerate(preview.rows, 1):

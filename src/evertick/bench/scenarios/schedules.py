@@ -15,7 +15,7 @@ from evertick.bench.scenario import Option, Seed
 from evertick.domain.rule import Policies, Rule, rule_of
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.domain.schedule.schedule import Schedule
-from evertick.roles.scheduler.agenda import Entry
+from evertick.roles.scheduler.pending_timers import PendingTimer
 from evertick.roles.scheduler.planning import LOOP_STEPS, BatchPlanning
 from evertick.store.timers import Timer
 
@@ -93,7 +93,7 @@ def _planned(options: SchedulesOptions) -> Planned:
     now_us = to_us(START_AT + timedelta(days=choose.randrange(365)))
     due_at = {number: from_us(rule.ticks().prev(now_us + 1) or now_us) for number, rule in rules.items()}
     chosen = (choose.randrange(len(rules)) for _ in range(options.jobs))
-    entries = [Entry(job, Timer(job, "tick", due_at[n], due_at[n], 1, n)) for job, n in enumerate(chosen)]
+    entries = [PendingTimer(job, Timer(job, "tick", due_at[n], due_at[n], 1, n)) for job, n in enumerate(chosen)]
     planning = BatchPlanning(rules, now_us, steps=LOOP_STEPS)
     began = time.process_time()
     for _ in planning.run(entries):

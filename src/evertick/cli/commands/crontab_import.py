@@ -14,7 +14,7 @@ from evertick.cli.options import AsJson
 from evertick.cli.output import print_json, print_rows, progress_bar
 from evertick.cli.parsing import parse_fields, read_text, target_of
 from evertick.client.models import Job
-from evertick.domain.crontab import Crontab, Entry, Remark, job_names, read_crontab
+from evertick.domain.crontab import Crontab, CrontabEntry, Remark, job_names, read_crontab
 from evertick.domain.errors import EvertickError, InvalidFields
 from evertick.sdk.declarations import check
 
@@ -24,7 +24,7 @@ _SYSTEM_FILE, _SYSTEM_FOLDER = Path("/etc/crontab"), Path("/etc/cron.d")
 class CrontabJob(NamedTuple):
     """The fields of a job, and the entry that they come from."""
 
-    entry: Entry
+    entry: CrontabEntry
     fields: dict[str, Any]
 
 
@@ -97,7 +97,7 @@ def _is_system(path: Path) -> bool:
     return path.absolute() == _SYSTEM_FILE or path.absolute().parent == _SYSTEM_FOLDER
 
 
-def _fields(entry: Entry, name: str) -> dict[str, Any]:
+def _fields(entry: CrontabEntry, name: str) -> dict[str, Any]:
     payload = {"command": entry.command, "stdin": entry.stdin, "env": dict(entry.environment)}
     if entry.user is not None:
         payload["user"] = entry.user

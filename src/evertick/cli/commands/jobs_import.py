@@ -14,7 +14,7 @@ from evertick.cli.options import AsJson
 from evertick.cli.output import print_json, print_line, print_rows, progress_bar
 from evertick.cli.parsing import read_text
 from evertick.client.models import Verdict
-from evertick.domain.schedule.english import counted
+from evertick.domain.schedule.describe.describe.english import counted
 
 BATCH = 250
 """Jobs in one request: small enough for the largest payloads and for a progress bar that moves."""

@@ -15,7 +15,7 @@ from evertick.cli.parsing import EXAMPLE_INSTANT, parse_instant
 from evertick.cli.shapes import detail_shape, run_shape
 from evertick.client.models import Gap
 from evertick.client.runs import Entry
-from evertick.domain.schedule.english import counted
+from evertick.domain.schedule.describe.describe.english import counted
 from evertick.domain.states import GapStatus, RunStatus
 from evertick.runtime.signals import stop_signal
 from evertick.runtime.terminal_text import terminal_safe

@@ -15,7 +15,7 @@ from evertick.cli.connection import (
 )
 from evertick.cli.options import AsJson
 from evertick.cli.output import print_fields, print_json
-from evertick.domain.schedule.english import counted
+from evertick.domain.schedule.describe.describe.english import counted
 from evertick.roles.dispatcher.settings import seal_of
 from evertick.usecases import audit, secrets
 from evertick.usecases.context import Tenant
