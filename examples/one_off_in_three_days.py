@@ -1,6 +1,6 @@
-"""Promises one run in three days, and shows when that is. Needs EVERTICK_URL and EVERTICK_API_KEY.
+"""Schedules one run in three days, and shows its fire time. Needs EVERTICK_URL and EVERTICK_API_KEY.
 
-The promise is in the database before `create` returns: restarts and crashes in between do not matter.
+The job is in the database before `create` returns: later restarts and crashes do not affect it.
 """
 
 from evertick import Client
@@ -14,7 +14,7 @@ def main() -> None:
             target={"type": "worker", "queue": "billing", "handler": "send_invoice"},
             payload={"customer": "c2"},
             labels={"customer": "c2"},
-            idempotency_key="invoice-c2",  # started twice within a day, this makes one job
+            idempotency_key="invoice-c2",  # started twice within a day, this creates one job
         )
         print(f"{job.job_id} is {job.status}")
         for tick in client.jobs.upcoming(job.job_id):

@@ -1,4 +1,4 @@
-"""The smallest whole scheduler: `python quickstart.py`, and Ctrl-C to stop it."""
+"""The smallest complete scheduler: `python quickstart.py`, and Ctrl-C to stop it."""
 
 from evertick import App, Run
 

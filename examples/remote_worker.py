@@ -1,8 +1,8 @@
-"""Runs handlers for an Evertick elsewhere. All it needs is the HTTP API: no database, no open port.
+"""Runs handlers for an Evertick server elsewhere. It needs only the HTTP API: no database, no open port.
 
     $ evertick keys create --role worker --name billing       # where Evertick runs
     $ export EVERTICK_URL=http://127.0.0.1:8700 EVERTICK_API_KEY=evt_…
-    $ python remote_worker.py                                 # as often, and on as many machines, as you like
+    $ python remote_worker.py                                 # on any number of machines
 
 and, with a key that may create jobs:
 
@@ -16,7 +16,7 @@ app = App(queue="billing")
 
 @app.handler("send_invoice")
 async def send_invoice(run: Run, customer: str) -> None:
-    # The key is the same on every attempt: give it to whoever must not do this twice.
+    # The key is the same on every attempt: pass it on to services that must not do this twice.
     run.logger.info("an invoice for %s, once per %s", customer, run.idempotency_key)
 
 
@@ -26,4 +26,4 @@ def close_books(run: Run, month: str) -> None:  # not async: it runs in a thread
 
 
 if __name__ == "__main__":
-    Worker(app).run()  # until Ctrl-C or SIGTERM; what runs then is finished or handed back
+    Worker(app).run()  # until Ctrl-C or SIGTERM; then running handlers finish, or their attempts are put back

@@ -1,4 +1,4 @@
-"""Compares the ledger, where every tick is a run or a gap, with the logs that the demo wrote itself."""
+"""Compares the history in the database, where every tick is a run or a gap, with the logs of the demo."""
 
 import asyncio
 from collections import Counter
@@ -16,37 +16,37 @@ SECOND = timedelta(seconds=1)
 
 
 def check(app: App, ran: Path, promised: Path) -> int:
-    """Print what was found. The exit code is 1 if anything was lost."""
+    """Print the result. The exit code is 1 if anything was lost."""
     return asyncio.run(_check(app, [words[0] for words in lines(ran)], lines(promised)))
 
 
 async def _check(app: App, ran: list[str], promised: list[list[str]]) -> int:
     async with app:
         tenant = (await app.link()).tenant
-        ledger = await history(tenant, "tick")
-        one_offs = [await standing(tenant, run_id, job_id) for run_id, _, job_id, *_ in promised]
-    ticks = [entry for entry in ledger if isinstance(entry, Run)]
-    gaps = [entry for entry in ledger if isinstance(entry, SkippedTicks)]
+        entries = await history(tenant, "tick")
+        one_offs = [await state_of(tenant, run_id, job_id) for run_id, _, job_id, *_ in promised]
+    ticks = [entry for entry in entries if isinstance(entry, Run)]
+    gaps = [entry for entry in entries if isinstance(entry, SkippedTicks)]
     if not ticks:
         print("Nothing has run yet.")
         return 0
-    begun = ticks + [each for each in one_offs if isinstance(each, Run)]
-    ended = [run for run in begun if run.status in FINAL_RUNS]
+    started = ticks + [each for each in one_offs if isinstance(each, Run)]
+    ended = [run for run in started if run.status in FINAL_RUNS]
     waiting = one_offs.count(RunStatus.PENDING)
     missing = unaccounted(ticks, gaps)
-    forgotten = one_offs.count(None)
+    lost = one_offs.count(None)
     undone = {run.run_id for run in ended} - set(ran)
-    again = sum(times - 1 for times in Counter(ran).values())
+    repeated = sum(times - 1 for times in Counter(ran).values())
 
     first, last = ticks[-1].scheduled_at, ticks[0].scheduled_at
     print(f"ticks       {(last - first) // SECOND + 1}, one each second from {first:%H:%M:%S} to {last:%H:%M:%S}")
     print(f"runs        {len(ticks)}, of which {sum(run.reason == 'catch_up' for run in ticks)} caught up after a kill")
-    print(f"gaps        {sum(gap.count for gap in gaps)} ticks that were left out, and the ledger says so")
-    print(f"one-offs    {len(promised)} promised, {waiting} of them still to come")
-    print(f"unfinished  {len(begun) - len(ended)} runs that go on at the next start")
-    print(f"duplicates  {again} runs that were killed between doing and recording, and done again")
-    print(f"lost        {len(missing)} ticks, {forgotten} one-offs, {len(undone)} runs")
-    return 1 if missing or forgotten or undone else 0
+    print(f"gaps        {sum(gap.count for gap in gaps)} ticks that did not run, recorded as gaps")
+    print(f"one-offs    {len(promised)} promised, {waiting} of them in the future")
+    print(f"unfinished  {len(started) - len(ended)} runs that continue at the next start")
+    print(f"duplicates  {repeated} runs that were killed before their outcome was recorded, and repeated")
+    print(f"lost        {len(missing)} ticks, {lost} one-offs, {len(undone)} runs")
+    return 1 if missing or lost or undone else 0
 
 
 def lines(log: Path) -> list[list[str]]:
@@ -66,8 +66,8 @@ async def history(tenant: Tenant, name: str) -> list[Entry]:
             return found
 
 
-async def standing(tenant: Tenant, run_id: str, job_id: str) -> Run | RunStatus | None:
-    """The run of a one-off, pending if its time is still to come, None if nobody remembers it."""
+async def state_of(tenant: Tenant, run_id: str, job_id: str) -> Run | RunStatus | None:
+    """The run of a one-off job, PENDING before its fire time, None if it was lost."""
     try:
         return (await runs.get_run(tenant, run_id)).run
     except RunNotFound:

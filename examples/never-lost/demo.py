@@ -1,7 +1,7 @@
 """Kill it as often as you like: no tick is lost.
 
-python demo.py         runs a job every second and some one-offs, until Ctrl-C, SIGTERM or kill -9
-python demo.py check   compares what Evertick promised with what really ran
+python demo.py         runs a job every second and some one-off jobs, until Ctrl-C, SIGTERM or kill -9
+python demo.py check   compares the history in the database with the logs
 """
 
 import os
@@ -18,13 +18,13 @@ RAN = DIRECTORY / "ran.log"
 PROMISED = DIRECTORY / "promised.log"
 DELAYS = [timedelta(seconds=seconds) for seconds in (1, 3, 5, 7, 9)]
 
-# What a killed process was doing is given to another after so long. 30 seconds unless said: too long to sit and watch.
+# Attempts of a killed process are given to another one after this time. The default, 30 seconds, is long for a demo.
 os.environ.setdefault("EVERTICK_LEASE_SECONDS", "3")
 
 app = App(name="never-lost", data_dir=DIRECTORY)
 
 
-# RUN_ALL makes up for every tick that was missed, ALLOW lets them run side by side with those that fall due meanwhile.
+# RUN_ALL runs every missed tick, ALLOW lets them run concurrently with new ticks.
 @app.every("1s", missed_window="RUN_ALL", max_missed=10_000, concurrent_policy="ALLOW", max_concurrent=1000)
 def tick(run: Run) -> None:
     write(RAN, f"{run.run_id} tick of {run.fire_at:%H:%M:%S}, {run.reason}, attempt {run.attempt}")
@@ -42,7 +42,7 @@ def write(log: Path, line: str) -> None:
 
 
 def promise() -> None:
-    """Submit one-offs that fall due while the demo runs, or is dead."""
+    """Submit one-off jobs that are due while the demo runs, or after it was killed."""
     for number, delay in enumerate(DELAYS, start=1):
         submitted = app.submit_sync(greet, {"number": number}, delay=delay)
         write(PROMISED, f"{submitted.run_id} of {submitted.job_id} promised for {submitted.fire_at:%H:%M:%S}")

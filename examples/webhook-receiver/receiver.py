@@ -1,4 +1,4 @@
-"""Receives webhooks of Evertick: a plain ASGI application, which any ASGI server runs and any framework can mount."""
+"""Receives webhooks of Evertick: a plain ASGI application for any ASGI server or framework."""
 
 import os
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -10,17 +10,17 @@ Message: TypeAlias = MutableMapping[str, Any]
 
 MAX_BYTES = 64 * 1024  # no payload is larger
 
-# One secret, or two during a rotation. Several processes need a `memory` that they share.
+# One secret, or two during a rotation. Several processes need a shared `memory`.
 receiver = Receiver(os.environ["WEBHOOK_SECRETS"].split())
 
 
 def send_report(run: ReceivedRun) -> None:
-    """The work. If it raises, the answer is a 500 and Evertick tries again."""
+    """The work. If it raises, the response is 500 and Evertick retries."""
     print(f"{run.job_name} of {run.scheduled_at:%H:%M:%S}, attempt {run.attempt}: {run.payload}", flush=True)
 
 
 def handle(headers: list[tuple[bytes, bytes]], body: bytes) -> int:
-    """Do what a delivery asks for, once, and return the status to answer with."""
+    """Process a delivery once, and return the status of the response."""
     try:
         run = receiver.verify(headers, body)
     except ReceiverError as error:

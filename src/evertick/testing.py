@@ -1,8 +1,8 @@
-"""Runs an app on a virtual clock: a test fast-forwards a day in seconds and looks at what ran.
+"""Runs an app on a virtual clock: a test advances time by a day in seconds and checks which jobs ran.
 
-The database is real, and so is all that fires, leases and records; only its clock is a row that the test moves. Between
-two due times nothing can happen, so time leaps from one to the next. Handlers really run; meanwhile the clock stands,
-and their timeouts are real seconds.
+Database, scheduler and worker are real. Only the clock of the database is virtual: it is a row that the test updates.
+Nothing happens between two due times, so the clock jumps from one to the next. It does not move while handlers run, and
+their timeouts are real seconds.
 """
 
 import atexit
@@ -34,19 +34,20 @@ from evertick.usecases.runs import tenant_runs
 __all__ = ["ClockRefused", "Ran", "VirtualTime", "virtual"]
 
 LEASE_TIME = timedelta(days=1)
-"""Leases do not run out while the clock stands, however long a handler takes."""
+"""Longer than any step of the clock: no lease expires while its handler runs."""
 MAX_ROUNDS = 10_000
+"""How often work may become due at one instant before the test fails: a handler submits without end."""
 _SETTINGS = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "'64MB'"}
 _numbers = itertools.count(1)
 
 
 class ClockRefused(EvertickError):  # noqa: N818 - says what is wrong
-    """The clock of a database that holds real jobs is not to be moved."""
+    """The clock of a database with real jobs must not be virtual."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A run that was attempted, by its latest attempt."""
+    """A run, with the state of its latest attempt."""
 
     name: str
     run_id: str
@@ -78,15 +79,15 @@ class VirtualTime:
         return self._clock.now_at
 
     def runs(self, name: str | None = None) -> list[Ran]:
-        """What ran so far, of one job or of all, in the order of their fire times."""
+        """The runs so far, of one job or of all, in the order of their fire times."""
         return [run for run in self._runs if name in {None, run.name}]
 
     async def advance(self, span: timedelta | None = None, **units: float) -> None:
-        """Let so much time pass: `advance(hours=3)`, or a timedelta."""
+        """Advance the clock: `advance(hours=3)`, or by a timedelta."""
         await self.to(self.now + (span or timedelta()) + timedelta(**units))
 
     async def to(self, target: datetime) -> None:
-        """Let time pass until an instant, and do all that falls due on the way, each at its time."""
+        """Advance the clock to an instant, and run everything that becomes due, each at its due time."""
         if target.utcoffset() is None:
             raise InvalidInput("target", "needs a zone, as in datetime(2026, 3, 1, tzinfo=UTC)")
         if target < self.now:
@@ -96,14 +97,14 @@ class VirtualTime:
         while (due_at := await timers.next_due(self._session)) is not None and due_at <= target:
             rounds = 0 if due_at > self.now else rounds + 1
             if rounds > MAX_ROUNDS:
-                raise RuntimeError(f"at {self.now} there is always something due, after {MAX_ROUNDS} rounds")
-            await self._set(max(due_at, self.now))
+                raise RuntimeError(f"at {self.now} there is still work due after {MAX_ROUNDS} rounds")
+            await self._set_clock(max(due_at, self.now))
             await self._work()
-        await self._set(target.astimezone(UTC))
-        await self._look()
+        await self._set_clock(target.astimezone(UTC))
+        await self._read_runs()
 
-    async def _set(self, now_at: datetime) -> None:
-        # A firing may come just before midnight and its outcome after.
+    async def _set_clock(self, now_at: datetime) -> None:
+        # A run may fire just before midnight and end after it.
         for day in (now_at.date(), now_at.date() + timedelta(days=1)):
             if day not in self._days:
                 await self._session.execute("SELECT add_day($1)", day)
@@ -115,7 +116,7 @@ class VirtualTime:
         await self._scheduler.fire_due()
         await self._worker.work_off()
 
-    async def _look(self) -> None:
+    async def _read_runs(self) -> None:
         found: list[Ran] = []
         cursor: str | None = None
         while True:
@@ -147,9 +148,9 @@ class VirtualTime:
 
 @asynccontextmanager
 async def virtual(app: App, start: datetime, *, database_url: str | None = None) -> AsyncIterator[VirtualTime]:
-    """The app on a clock that begins at `start` and moves only when told.
+    """The app on a virtual clock that starts at `start`.
 
-    By default in a database of its own on an embedded server for tests; `database_url` names an empty one instead.
+    By default it uses a new database on an embedded server. `database_url` names an empty database instead.
     """
     if start.utcoffset() is None:
         raise InvalidInput("start", "needs a zone, as in datetime(2026, 3, 1, tzinfo=UTC)")
@@ -157,14 +158,14 @@ async def virtual(app: App, start: datetime, *, database_url: str | None = None)
         session = await connect(url)
         try:
             await _make_virtual(session, start)
-            async with app.redirected(url), _at_work(app, url, session, start.astimezone(UTC)) as time:
+            async with app.redirected(url), _running(app, url, session, start.astimezone(UTC)) as time:
                 yield time
         finally:
             await session.close()
 
 
 @asynccontextmanager
-async def _at_work(app: App, url: str, session: Session, start: datetime) -> AsyncIterator[VirtualTime]:
+async def _running(app: App, url: str, session: Session, start: datetime) -> AsyncIterator[VirtualTime]:
     clock = VirtualClock(start)
     tenant = (await app.link()).tenant
     scheduler = Scheduler(url, "virtual", clock=clock)
@@ -179,7 +180,7 @@ async def _at_work(app: App, url: str, session: Session, start: datetime) -> Asy
         clock=clock,
     )
     time = VirtualTime(clock, session, scheduler, worker, tenant)
-    await time._set(start)  # noqa: SLF001 - its maker
+    await time._set_clock(start)  # noqa: SLF001 - the function that creates it
     await register(tenant, app.name, app.declarations)
     await scheduler.open()
     await scheduler.join()
@@ -194,10 +195,10 @@ async def _at_work(app: App, url: str, session: Session, start: datetime) -> Asy
 async def _make_virtual(session: Session, start: datetime) -> None:
     is_virtual = await session.fetchval("SELECT to_regclass($1) IS NOT NULL", f"{SCHEMA}.virtual_clock")
     if is_virtual:
-        await session.execute(f"DROP SCHEMA {SCHEMA} CASCADE")  # of an earlier test
+        await session.execute(f"DROP SCHEMA {SCHEMA} CASCADE")  # left by an earlier test
     await migrate(session)
     if await session.fetchval("SELECT EXISTS (SELECT FROM jobs)"):
-        raise ClockRefused("the database has jobs: only the clock of an empty one can be made virtual")
+        raise ClockRefused("the database has jobs: a virtual clock needs an empty database")
     async with session.transaction():
         await session.execute("CREATE TABLE virtual_clock (now_at timestamptz NOT NULL)")
         await session.execute("INSERT INTO virtual_clock VALUES ($1)", start)
@@ -225,9 +226,9 @@ async def _database(url: str | None) -> AsyncIterator[str]:
 
 @functools.cache
 def _server() -> EmbeddedServer:
-    """One server for all tests of this process."""
+    """One embedded server for all tests of this process."""
     directory = Path(tempfile.mkdtemp(prefix="evertick-virtual-"))
-    directory.chmod(0o711)  # root's servers run as another user
+    directory.chmod(0o711)  # started by root, the server runs as another user, which needs access
     server = EmbeddedServer(directory, _SETTINGS)
     server.start()
     atexit.register(_remove, server)

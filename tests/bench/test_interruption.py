@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import postgres
-from bench.benches import asked, databases
+from bench.commands import databases, fetched
 
-PATIENCE_SECONDS = 300
+TIMEOUT_SECONDS = 300
 """On a machine of any speed: reaching it means that something hangs."""
 INTERRUPTED = 130
 IDLE = ("idle", "--jobs", "100", "--seconds", "3600")
@@ -46,7 +46,7 @@ def test_a_signal_ends_it_without_leaving_anything(number: signal.Signals, momen
     with _bench(folder) as process:
         _wait_for(lambda: bool(list(folder.glob(moment))), process)
         process.send_signal(number)
-        assert process.wait(PATIENCE_SECONDS) == INTERRUPTED
+        assert process.wait(TIMEOUT_SECONDS) == INTERRUPTED
         _assert_empty(folder)
 
 
@@ -58,13 +58,13 @@ def test_signals_while_it_clears_away_change_nothing(
     with _database_removed(url) as made, _bench(folder, "--database-url", url) as process:
         _wait_for(lambda: bool(made()), process)
         _wait_for(lambda: bool(list(folder.glob(PROCESSES_START))), process)
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         # Until the program has left `main`: a signal that it gets while Python itself ends is not its own to handle.
         while list(folder.iterdir()):
             process.send_signal(number)
             assert time.monotonic() < deadline
             time.sleep(0.001)
-        process.wait(PATIENCE_SECONDS)
+        process.wait(TIMEOUT_SECONDS)
         assert made() == set()
         _assert_empty(folder)
 
@@ -74,7 +74,7 @@ def test_an_interrupt_ends_it_even_where_it_was_started_to_ignore_that(folder: P
     with _bench(folder, ignoring=signal.SIGINT) as process:
         _wait_for(lambda: bool(list(folder.glob(PROCESSES_START))), process)
         process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE_SECONDS) == INTERRUPTED
+        assert process.wait(TIMEOUT_SECONDS) == INTERRUPTED
         _assert_empty(folder)
 
 
@@ -91,7 +91,7 @@ def _bench(folder: Path, *options: str, ignoring: signal.Signals | None = None) 
         yield process
     finally:
         process.kill()
-        process.wait(PATIENCE_SECONDS)
+        process.wait(TIMEOUT_SECONDS)
         for pid in _processes_in(folder):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -109,11 +109,11 @@ def _database_removed(url: str) -> Iterator[Callable[[], set[str]]]:
         yield made
     finally:
         for name in made():
-            asked(url, f"DROP DATABASE {name} WITH (FORCE)")
+            fetched(url, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def _wait_for(holds: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not holds():
         assert process.poll() is None
         assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""A command in this process, on a database of the test's own or over an API that serves it."""
+"""Runs commands in this process, on the database of the test or over an API that serves it."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from evertick.cli.main import app
 
 
 class Cli:
-    """Runs commands at one place, which the options name. In a thread: each has an event loop of its own."""
+    """Runs commands with common options. In a thread, because each command has an event loop of its own."""
 
     def __init__(self, database_url: str) -> None:
         self.options: tuple[str, ...] = ("--database-url", database_url)
@@ -18,20 +18,21 @@ class Cli:
 
     @classmethod
     def at(cls, *options: str, **environment: str) -> Self:
-        """At the place that these options, and variables of the environment, name."""
+        """With these options and environment variables."""
         cli = cls("")
         cli.options, cli.environment = options, environment
         return cli
 
-    async def __call__(self, *arguments: str, code: int = 0, given: str | None = None) -> str:
-        """Run a command that ends with this exit code, and return what it says: its result, or why it failed."""
-        result = await self.run(*arguments, given=given)
+    async def __call__(self, *arguments: str, code: int = 0, stdin: str | None = None) -> str:
+        """Run a command, check its exit code, and return its stdout, or its stderr if it fails."""
+        result = await self.run(*arguments, stdin=stdin)
         assert result.exit_code == code, result.output
         return result.stdout if code == 0 else result.stderr
 
-    async def run(self, *arguments: str, given: str | None = None) -> Result:
+    async def run(self, *arguments: str, stdin: str | None = None) -> Result:
         words = [*arguments, *self.options]
-        return await asyncio.to_thread(CliRunner().invoke, app, words, given, self.environment)
+        environment = {"COLUMNS": "400", **self.environment}  # so that no message wraps
+        return await asyncio.to_thread(CliRunner().invoke, app, words, stdin, environment)
 
-    async def json(self, *arguments: str, given: str | None = None) -> Any:
-        return json.loads(await self(*arguments, "--json", given=given))
+    async def json(self, *arguments: str, stdin: str | None = None) -> Any:
+        return json.loads(await self(*arguments, "--json", stdin=stdin))

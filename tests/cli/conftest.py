@@ -12,14 +12,14 @@ from sdk.served import HOST_TENANT
 
 
 @pytest.fixture
-def way() -> str:
-    """How the commands of a test go: tests of what is the same both ways are given each."""
+def backend() -> str:
+    """The backend of the commands. Tests of both backends are parametrised with it."""
     return "database"
 
 
 @pytest.fixture
-async def cli(way: str, database_url: str) -> AsyncIterator[Cli]:
-    if way == "database":
+async def cli(backend: str, database_url: str) -> AsyncIterator[Cli]:
+    if backend == "database":
         yield Cli(database_url)
     else:
         async with _served(database_url) as over_api:
@@ -39,7 +39,7 @@ async def over_api(database_url: str) -> AsyncIterator[Cli]:
 
 @asynccontextmanager
 async def _served(database_url: str) -> AsyncIterator[Cli]:
-    """An API on the database, and nothing that fires: what is there is what the test put there."""
+    """An API on the database, without a scheduler: nothing fires."""
     server = ApiServer(database_url, port=0)
     await server.start()
     try:

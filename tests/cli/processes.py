@@ -1,4 +1,4 @@
-"""The `evertick` command as a process of its own: started, listened to, signalled, killed."""
+"""The `evertick` command as a process: started, read, signalled, killed."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-PATIENCE_SECONDS = 120
+TIMEOUT_SECONDS = 120
 
 
 class Evertick:
@@ -18,7 +18,7 @@ class Evertick:
         self._process = process
 
     async def ready(self) -> str:
-        """Wait for the line that says so, and return it."""
+        """Wait for the line that says that it is ready, and return it."""
         line = await self.line()
         assert line.startswith("Evertick is ready"), line + await self._rest()
         return line
@@ -27,7 +27,7 @@ class Evertick:
         """Wait until a line with these words is logged, and return it."""
         assert self._process.stderr
         while True:
-            raw = await asyncio.wait_for(self._process.stderr.readline(), PATIENCE_SECONDS)
+            raw = await asyncio.wait_for(self._process.stderr.readline(), TIMEOUT_SECONDS)
             assert raw, f"it ended without {words!r}"
             if words in raw.decode():
                 return raw.decode()
@@ -42,23 +42,23 @@ class Evertick:
         await self._process.wait()
 
     async def ended(self) -> int:
-        await asyncio.wait_for(self._process.communicate(), PATIENCE_SECONDS)
+        await asyncio.wait_for(self._process.communicate(), TIMEOUT_SECONDS)
         assert self._process.returncode is not None
         return self._process.returncode
 
     async def line(self) -> str:
         """The next line on stdout."""
         assert self._process.stdout
-        return (await asyncio.wait_for(self._process.stdout.readline(), PATIENCE_SECONDS)).decode()
+        return (await asyncio.wait_for(self._process.stdout.readline(), TIMEOUT_SECONDS)).decode()
 
     async def _rest(self) -> str:
-        _, errors = await asyncio.wait_for(self._process.communicate(), PATIENCE_SECONDS)
+        _, errors = await asyncio.wait_for(self._process.communicate(), TIMEOUT_SECONDS)
         return errors.decode()
 
 
 @asynccontextmanager
 async def evertick(*arguments: str, **environment: str) -> AsyncIterator[Evertick]:
-    """A command under way; whatever is left of it at the end is killed. An API of its own takes a free port."""
+    """A running command. It is killed at the end if it still runs. Its API takes a free port."""
     command = [sys.executable, "-c", "from evertick.cli.main import main; main()", *arguments]
     process = await asyncio.create_subprocess_exec(
         *command, stdout=PIPE, stderr=PIPE, env=os.environ | {"EVERTICK_PORT": "0"} | environment

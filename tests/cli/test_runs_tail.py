@@ -1,4 +1,4 @@
-"""`evertick runs tail`: what is news, and the command as people run it."""
+"""`evertick runs tail`: which runs are shown, and the command as a process."""
 
 import json
 import signal
@@ -8,7 +8,7 @@ import pytest
 
 from cli.commands import Cli
 from cli.processes import evertick
-from evertick.cli.runs_tail import Following, show
+from evertick.cli.commands.runs import ChangeTracker, print_entry
 from evertick.client.models import Gap, Run
 from evertick.client.runs import Entry
 
@@ -24,42 +24,42 @@ def gap(count: int) -> Gap:
     return Gap(status="missed", reason="missed", scheduled_at=AT, until=until, count=count)
 
 
-def test_the_first_look_tells_the_last_ones_and_the_oldest_first() -> None:
-    assert Following(2).news([run("c"), run("b"), run("a")]) == [run("b"), run("c")]
+def test_the_first_page_shows_the_last_runs_oldest_first() -> None:
+    assert ChangeTracker(2).changes([run("c"), run("b"), run("a")]) == [run("b"), run("c")]
 
 
-def test_later_looks_tell_what_is_new_or_has_changed() -> None:
-    following = Following(0)
+def test_later_pages_show_new_and_changed_runs() -> None:
+    tracker = ChangeTracker(0)
     first: list[Entry] = [run("b", "running"), run("a", "pending", 0), gap(1)]
-    assert following.news(first) == []
+    assert tracker.changes(first) == []
     newest: list[Entry] = [run("c"), run("b"), run("a", "pending", 0), gap(2)]
-    assert following.news(newest) == [gap(2), run("b"), run("c")]
-    assert following.news(newest) == []
-    assert following.news([run("a", "running"), *newest[:2], newest[3]]) == [run("a", "running")]
+    assert tracker.changes(newest) == [gap(2), run("b"), run("c")]
+    assert tracker.changes(newest) == []
+    assert tracker.changes([run("a", "running"), *newest[:2], newest[3]]) == [run("a", "running")]
 
 
-def test_a_look_of_which_nothing_is_known_may_have_missed_some() -> None:
-    following = Following(5)
-    assert not following.is_burst([run("b")]), "at first nothing is"
-    following.news([run("b"), run("a")])
-    assert not following.is_burst([run("c"), run("b")])
-    assert following.is_burst([run("e"), run("d")])
+def test_a_page_without_known_runs_is_a_burst() -> None:
+    tracker = ChangeTracker(5)
+    assert not tracker.is_burst([run("b")]), "the first page is not"
+    tracker.changes([run("b"), run("a")])
+    assert not tracker.is_burst([run("c"), run("b")])
+    assert tracker.is_burst([run("e"), run("d")])
 
 
 def test_an_error_that_is_followed_does_nothing_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     failed = Run(
         run_id="a", job_id="job_1", scheduled_at=AT, status="dead", attempt=1, reason="tick", error="\x1b[2J\x9bboom"
     )
-    show(failed, as_json=False)
-    show(failed, as_json=True)
+    print_entry(failed, as_json=False)
+    print_entry(failed, as_json=True)
     plain, as_json = capsys.readouterr().out.splitlines()
     assert plain.endswith(r"\x1b[2J\x9bboom")
     assert "\x9b" not in as_json
     assert json.loads(as_json)["error"] == "\x1b[2J\x9bboom"
 
 
-@pytest.mark.parametrize("way", ["database", "api"])
-async def test_runs_are_followed_until_it_is_told_to_stop(cli: Cli) -> None:
+@pytest.mark.parametrize("backend", ["database", "api"])
+async def test_runs_are_followed_until_a_signal_stops_it(cli: Cli) -> None:
     await cli("jobs", "add", "by-hand", "manual", "--handler", "h")
     before = (await cli.json("jobs", "trigger", "by-hand"))["run_id"]
     arguments = ("runs", "tail", "--job", "by-hand", "--every", "0.1", *cli.options)
@@ -72,8 +72,8 @@ async def test_runs_are_followed_until_it_is_told_to_stop(cli: Cli) -> None:
         assert json.loads(await machines.line())["run_id"] == again
         assert again in await people.line()
         await cli("runs", "cancel", before)
-        told = json.loads(await machines.line())
-        assert (told["run_id"], told["status"]) == (before, "cancelled")
+        changed = json.loads(await machines.line())
+        assert (changed["run_id"], changed["status"]) == (before, "cancelled")
         assert "cancelled" in await people.line()
         assert await machines.stop(signal.SIGINT) == 0
         assert await people.stop(signal.SIGTERM) == 0

@@ -14,7 +14,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NEVER_LOST = EXAMPLES / "never-lost" / "demo.py"
-PATIENCE_SECONDS = 60
+TIMEOUT_SECONDS = 60
 
 
 @asynccontextmanager
@@ -35,7 +35,7 @@ async def lines_until(stream: asyncio.StreamReader | None, words: str) -> list[s
     """What it says, up to a line with these words."""
     assert stream
     lines: list[str] = []
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while not lines or not re.search(words, lines[-1]):
             raw = await stream.readline()
             assert raw, f"it ended without {words!r} after {lines}"
@@ -45,7 +45,7 @@ async def lines_until(stream: asyncio.StreamReader | None, words: str) -> list[s
 
 async def stopped(process: Process, number: int) -> int:
     process.send_signal(number)
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         await process.communicate()
     assert process.returncode is not None
     return process.returncode
@@ -65,7 +65,7 @@ async def test_nothing_is_lost_when_the_demo_is_killed(data_dir: Path, with_serv
         await lines_until(demo.stdout, "tick of .*, tick")
         assert await stopped(demo, signal.SIGTERM) == 0
     async with running(NEVER_LOST, data_dir, "check") as check:
-        output, errors = await asyncio.wait_for(check.communicate(), PATIENCE_SECONDS)
+        output, errors = await asyncio.wait_for(check.communicate(), TIMEOUT_SECONDS)
     assert check.returncode == 0, output.decode() + errors.decode()
     facts = dict(line.split(maxsplit=1) for line in output.decode().splitlines())
     assert facts["lost"] == "0 ticks, 0 one-offs, 0 runs"

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 RECEIVER = EXAMPLES / "webhook-receiver"
 GUIDE = ROOT / "docs" / "http-api.md"
-PATIENCE_SECONDS = 60
+TIMEOUT_SECONDS = 60
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -58,7 +58,7 @@ class Server:
     async def output(self, *command: str) -> str:
         """What a command says that ends well."""
         async with self.running(*command) as process:
-            output, errors = await asyncio.wait_for(process.communicate(), PATIENCE_SECONDS)
+            output, errors = await asyncio.wait_for(process.communicate(), TIMEOUT_SECONDS)
         assert process.returncode == 0, output.decode() + errors.decode()
         return output.decode()
 
@@ -78,7 +78,7 @@ async def told(stream: asyncio.StreamReader | None, words: str) -> re.Match[str]
     """Wait until it says something like this."""
     assert stream
     said: list[str] = []
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while raw := await stream.readline():
             said.append(raw.decode())
             if found := re.search(words, said[-1]):
@@ -88,7 +88,7 @@ async def told(stream: asyncio.StreamReader | None, words: str) -> re.Match[str]
 
 async def stopped(process: Process) -> int | None:
     process.send_signal(signal.SIGTERM)
-    await asyncio.wait_for(process.communicate(), PATIENCE_SECONDS)
+    await asyncio.wait_for(process.communicate(), TIMEOUT_SECONDS)
     return process.returncode
 
 
@@ -138,7 +138,7 @@ async def test_a_one_off_in_three_days_is_promised_once(server: Server) -> None:
     found = re.fullmatch(r"job_\w+ is active\nit runs at \S+, which is (.*) UTC\n", said)
     assert found, said
     left = datetime.fromisoformat(found[1]).replace(tzinfo=UTC) - datetime.now(UTC)
-    assert timedelta(days=3) - timedelta(seconds=PATIENCE_SECONDS) < left <= timedelta(days=3)
+    assert timedelta(days=3) - timedelta(seconds=TIMEOUT_SECONDS) < left <= timedelta(days=3)
     assert await server.output(*command) == said
 
 

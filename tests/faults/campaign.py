@@ -1,4 +1,4 @@
-"""What the long fault tests share: a full cluster at work with people who create jobs, and its end, judged."""
+"""Shared by the long fault tests: a full cluster with clients that create jobs, and the check of its history."""
 
 import asyncio
 import sys
@@ -10,18 +10,18 @@ from datetime import datetime
 from pathlib import Path
 
 from evertick.domain.ids import Prefix, parse_id
-from faults.customers import Customer
 from faults.full_cluster import FIRST, SECOND, FullCluster
-from faults.hooks import receiving
-from faults.report import ASTRAY, Report, report_on, settled, still_fire
+from faults.job_creators import JobCreator
+from faults.report import ASTRAY, CampaignReport, count_unfinished, report_on, still_fire
+from faults.webhook_receiver import receiving
 
 OUTCOMES = "SELECT count(*) FROM outcomes"
-PATIENCE_SECONDS = 120
+TIMEOUT_SECONDS = 120
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How many jobs of each kind, how long their handlers take at most, and how many commits are to be lost."""
+    """The number of jobs of each kind, the longest duration of handlers, and the seconds of commits to lose."""
 
     jobs: int
     longest_seconds: float
@@ -32,24 +32,24 @@ SHORT = Load(jobs=4, longest_seconds=3, lost_seconds=2)
 LONG = Load(jobs=40, longest_seconds=18, lost_seconds=2.5)
 
 
-class Stage:
-    """A full cluster at work, and people who create jobs all the time."""
+class Campaign:
+    """A running cluster with all roles, and clients that create jobs continuously."""
 
-    def __init__(self, cluster: FullCluster, customers: list[Customer]) -> None:
+    def __init__(self, cluster: FullCluster, creators: list[JobCreator]) -> None:
         self.cluster = cluster
-        self.customers = customers
-        self._shopping = [asyncio.create_task(customer.shop()) for customer in customers]
+        self.creators = creators
+        self._creating = [asyncio.create_task(creator.run()) for creator in creators]
 
     async def more_outcomes(self, count: int) -> None:
         done = await self.cluster.value(OUTCOMES)
-        await self.cluster.until_count(OUTCOMES, done + count, PATIENCE_SECONDS)
+        await self.cluster.until_count(OUTCOMES, done + count, TIMEOUT_SECONDS)
 
-    async def end(self, after: datetime) -> Report:
-        """Wait until every job has fired after an instant, let everything end, and judge it."""
-        silent = await still_fire(self.cluster, after, PATIENCE_SECONDS)
-        await self.send_home()
+    async def end(self, after: datetime) -> CampaignReport:
+        """Wait until every job has fired after an instant and every run has ended, and check the history."""
+        silent = await still_fire(self.cluster, after, TIMEOUT_SECONDS)
+        await self.stop_creating()
         ended_us = time.time_ns() // 1000
-        stuck = await settled(self.cluster, PATIENCE_SECONDS)
+        stuck = await count_unfinished(self.cluster, TIMEOUT_SECONDS)
         report, verdicts = await report_on(self.cluster, silent=silent, stuck=stuck, ended_us=ended_us)
         sys.stdout.write(f"\n{report}\n" + "".join(f"{verdict}\n" for verdict in verdicts))
         assert (report.stuck, report.silent, report.lost) == (0, 0, 0)
@@ -59,18 +59,18 @@ class Stage:
         assert await self.cluster.value(ASTRAY) == 0
         return report
 
-    async def send_home(self) -> None:
-        """Let nobody create anything any more."""
-        for each in self._shopping:
+    async def stop_creating(self) -> None:
+        """Stop the clients that create jobs."""
+        for each in self._creating:
             each.cancel()
-        await asyncio.gather(*self._shopping, return_exceptions=True)
+        await asyncio.gather(*self._creating, return_exceptions=True)
 
     async def missing(self, before_us: float, after_us: float) -> int:
-        """How many creations that were acknowledged outside of a stretch of time are not there."""
+        """How many jobs are missing whose creation was acknowledged outside of an interval."""
         acknowledged = {
             parse_id(Prefix.JOB, job_id)
-            for customer in self.customers
-            for job_id, at_us in customer.acknowledged.items()
+            for creator in self.creators
+            for job_id, at_us in creator.acknowledged.items()
             if not before_us <= at_us <= after_us
         }
         assert acknowledged
@@ -79,10 +79,10 @@ class Stage:
 
 
 @asynccontextmanager
-async def everything(url: str, folder: Path, load: Load, **settings: str) -> AsyncIterator[Stage]:
-    """Each role in processes of its own on one database, at work."""
-    async with receiving(folder, serves=FIRST) as hooks:
-        cluster = FullCluster(url, folder, hooks.url)
+async def everything(url: str, folder: Path, load: Load, **settings: str) -> AsyncIterator[Campaign]:
+    """A cluster with each role in its own processes, on one database."""
+    async with receiving(folder, serves=FIRST) as receiver:
+        cluster = FullCluster(url, folder, receiver.url)
         cluster.settings = settings
         try:
             await cluster.begin()
@@ -91,21 +91,21 @@ async def everything(url: str, folder: Path, load: Load, **settings: str) -> Asy
             address, _ = await asyncio.gather(asyncio.to_thread(cluster.api_address), asyncio.gather(*starting))
             await asyncio.to_thread(cluster.pull_worker, address)
             await add_jobs(cluster, load)
-            async with at_work(cluster, address) as stage:
-                await stage.more_outcomes(10 * load.jobs)
-                yield stage
+            async with at_work(cluster, address) as campaign:
+                await campaign.more_outcomes(10 * load.jobs)
+                yield campaign
         finally:
             await cluster.close()
 
 
 @asynccontextmanager
-async def at_work(cluster: FullCluster, address: str) -> AsyncIterator[Stage]:
-    """A cluster whose processes were started, and people who create jobs meanwhile."""
-    stage = Stage(cluster, [Customer(owner, address, key) for owner, key in cluster.editors.items()])
+async def at_work(cluster: FullCluster, address: str) -> AsyncIterator[Campaign]:
+    """A started cluster, and clients that create jobs."""
+    campaign = Campaign(cluster, [JobCreator(owner, address, key) for owner, key in cluster.editors.items()])
     try:
-        yield stage
+        yield campaign
     finally:
-        await stage.send_home()
+        await campaign.stop_creating()
 
 
 async def add_jobs(cluster: FullCluster, load: Load) -> None:

@@ -66,7 +66,7 @@ class Cluster:
         return self._start("scheduler", url=url)
 
     def worker(self, *options: str, url: str | None = None, app: str = "app") -> Process:
-        return self._start("worker", f"faults.receiver:{app}", *options, url=url)
+        return self._start("worker", f"faults.worker_app:{app}", *options, url=url)
 
     def dispatcher(self, *, url: str | None = None) -> Process:
         return self._start("up", "--roles", "dispatcher", url=url)
@@ -111,18 +111,18 @@ class Cluster:
 
         await self.until(holds, f"{query} >= {count}", seconds)
 
-    async def settle(self, seconds: float = 60) -> None:
-        """Let no tick come any more, and wait until everything that was fired has ended."""
+    async def wait_until_idle(self, seconds: float = 60) -> None:
+        """Stop all ticks, and wait until every run has ended."""
         await self.pool.execute("UPDATE timers SET due_at = 'infinity' WHERE kind = 'tick'")
 
         async def is_quiet() -> bool:
-            # In one snapshot: an attempt that ends between two looks leaves a retry that neither of them sees.
+            # In one snapshot: an attempt that ends between two queries leaves a retry that neither of them sees.
             return bool(await self.value(_IS_QUIET))
 
         await self.until(is_quiet, "every run has ended", seconds)
 
-    async def judge(self, *, allow_gaps: bool = True, receipts: bool = True) -> dict[str, Verdict]:
-        """All checkers on the whole history up to the last tick that was handled."""
+    async def check(self, *, allow_gaps: bool = True, receipts: bool = True) -> dict[str, Verdict]:
+        """Run all checkers on the whole history up to the last handled tick."""
         now_at = await lanes.clock(self.pool)
         ledger = await self.ledger()
         verdicts = check_all(
@@ -142,6 +142,6 @@ class Cluster:
         return {verdict.name[:2]: verdict for verdict in verdicts}
 
     async def ledger(self) -> Ledger:
-        """Each job's history up to where its timer stands: later ticks are not due for anyone."""
+        """The history of each job up to its timer: later ticks are not due."""
         async with self.pool.acquire() as connection:
             return await read_ledger(connection)

@@ -47,7 +47,7 @@ class FullCluster(Cluster):
         self._pulls = (await keys.create(self.pool, self.second, KeyRole.WORKER)).secret
 
     def direct_worker(self) -> Process:
-        return self._start("worker", "faults.receiver:app", **{SERVES: FIRST})
+        return self._start("worker", "faults.worker_app:app", **{SERVES: FIRST})
 
     def api_address(self) -> str:
         """The address of an API that was started for this."""
@@ -60,7 +60,7 @@ class FullCluster(Cluster):
 
     def pull_worker(self, address: str) -> Process:
         own = {SERVES: SECOND, "EVERTICK_API_KEY": self._pulls, "EVERTICK_DATABASE_URL": ""}
-        return self._start("worker", "faults.receiver:app", "--url", address, **own)
+        return self._start("worker", "faults.worker_app:app", "--url", address, **own)
 
     async def add(self, owner: str, count: int, policy: str, *, seconds: float) -> None:
         """Jobs of a worker whose handlers take so long."""

@@ -20,7 +20,7 @@ from evertick.store.embedded_programs import Programs, find_programs
 from evertick.store.migrate import migrate
 
 START_SECONDS = 300
-PATIENCE_SECONDS = 120
+TIMEOUT_SECONDS = 120
 """For what takes a moment on a machine of any speed."""
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -128,7 +128,7 @@ class Pair:
 
     async def promote(self) -> None:
         """Make the standby the primary."""
-        assert await self.standby.ask("SELECT pg_promote(true, $1)", PATIENCE_SECONDS)
+        assert await self.standby.ask("SELECT pg_promote(true, $1)", TIMEOUT_SECONDS)
 
     async def is_streaming(self) -> bool:
         return bool(await self.primary.ask("SELECT count(*) > 0 FROM pg_stat_replication WHERE state = 'streaming'"))
@@ -163,7 +163,7 @@ async def replicated(data_dir: Path) -> AsyncIterator[Pair]:
 
 
 async def _until(holds: Callable[[], Coroutine[Any, Any, bool]], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not await holds():
         assert time.monotonic() < deadline, f"never: {what}"
         await asyncio.sleep(0.02)

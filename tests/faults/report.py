@@ -1,4 +1,4 @@
-"""What a campaign came to: the judgement of what survived, and figures that are printed whatever it says."""
+"""The result of a campaign: verdicts of the checkers, and numbers that are printed in any case."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -13,7 +13,7 @@ from faults.full_cluster import RECURRING, FullCluster
 from faults.ledger import read_deliveries
 
 BOUND_US = 600_000_000
-"""How late a start may be: punctuality is told by the longest gap, and on a busy machine judged by nobody."""
+"""How late a start may be. Punctuality is reported as the longest gap and not checked: the machine may be busy."""
 OPEN = "SELECT count(*) FROM attempts LEFT JOIN outcomes USING (lane_id, seq) WHERE outcomes.seq IS NULL"
 WAITING = "SELECT count(*) FROM timers WHERE kind <> 'tick'"
 SILENT = f"""
@@ -36,8 +36,8 @@ SELECT count(*)
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """Figures of one campaign."""
+class CampaignReport:
+    """Numbers of one campaign."""
 
     ticks: int
     runs: int
@@ -59,12 +59,12 @@ class Report:
 
 
 async def still_fire(cluster: FullCluster, after: datetime, seconds: float) -> int:
-    """Wait until every recurring job has fired for a tick after an instant; how many have not."""
+    """Wait until every recurring job has fired after an instant. Returns how many have not."""
     return await _none_left(cluster, SILENT, after, seconds=seconds)
 
 
-async def settled(cluster: FullCluster, seconds: float) -> int:
-    """Let no tick come any more, and wait until everything has ended; how many runs have not."""
+async def count_unfinished(cluster: FullCluster, seconds: float) -> int:
+    """Stop all ticks, and wait until every run has ended. Returns how many have not."""
     await cluster.pool.execute("UPDATE timers SET due_at = 'infinity' WHERE kind = 'tick'")
     waiting = await _none_left(cluster, f"SELECT ({OPEN}) + ({WAITING})", seconds=seconds)
     if waiting:
@@ -85,10 +85,10 @@ async def _none_left(cluster: FullCluster, query: str, *arguments: Any, seconds:
 
 async def report_on(
     cluster: FullCluster, *, silent: int, stuck: int, ended_us: int
-) -> tuple[Report, Sequence[Verdict]]:
-    """Figures, and the verdicts on the history that is there now. Starts that it knows nothing of are only counted.
+) -> tuple[CampaignReport, Sequence[Verdict]]:
+    """The numbers and the verdicts on the history. Starts that are not in the history are only counted.
 
-    `ended_us`: since then no tick was to come, so that gaps do not count.
+    `ended_us`: when the ticks were stopped. Time without starts after it does not count.
     """
     ledger = await cluster.ledger()
     deliveries = read_deliveries(cluster.folder.glob("*.receipts"))
@@ -107,7 +107,7 @@ async def report_on(
         writes=ledger.writes,
     )
     figures = {verdict.name[:2]: verdict.figures for verdict in verdicts}
-    report = Report(
+    report = CampaignReport(
         ticks=figures["C3"]["ticks"],
         runs=ledger.runs,
         lost=sum("neither a run nor a gap" in fault for verdict in verdicts for fault in verdict.faults),
@@ -121,6 +121,6 @@ async def report_on(
 
 
 def longest_gap(starts_us: Iterable[int]) -> float:
-    """The longest time between two starts, whichever, in seconds."""
+    """The longest time between two successive starts, in seconds."""
     times = sorted(starts_us)
     return round(max((after - before for before, after in pairwise(times)), default=0) / 1e6, 2)

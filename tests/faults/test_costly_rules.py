@@ -61,7 +61,7 @@ async def test_who_takes_over_costly_rules_beats_on_and_fires_its_neighbours(clu
     assert await cluster.pool.fetch("SELECT partition, epoch FROM partitions ORDER BY partition") == epochs
     assert "lost" not in second.log.read_text()
     first.kill()
-    await cluster.settle()
-    verdicts = await cluster.judge()
+    await cluster.wait_until_idle()
+    verdicts = await cluster.check()
     assert verdicts["C4"].figures["duplicates"] == 0
     assert await cluster.value("SELECT count(*) FROM gaps WHERE reason <> 'dst'") == 0

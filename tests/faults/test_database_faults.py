@@ -69,5 +69,5 @@ async def _survive(cluster: Cluster, server: EmbeddedServer, strike: Callable[[E
         await cluster.open()
         assert await cluster.value(RUNS) >= done
     await cluster.until_count(RUNS, await cluster.value(RUNS) + 200)
-    await cluster.settle()
-    await cluster.judge()
+    await cluster.wait_until_idle()
+    await cluster.check()

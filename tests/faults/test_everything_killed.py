@@ -9,29 +9,29 @@ import pytest
 
 from evertick.store import lanes
 from evertick.store.embedded import EmbeddedServer
-from faults.campaign import LONG, OUTCOMES, SHORT, Load, Stage, add_jobs, at_work, everything
+from faults.campaign import LONG, OUTCOMES, SHORT, Campaign, Load, add_jobs, at_work, everything
 from faults.full_cluster import FIRST, FullCluster
-from faults.hooks import receiving
 from faults.replication import free_port
+from faults.webhook_receiver import receiving
 
 
-async def _kill_in_turn(stage: Stage, load: Load, rounds: int) -> None:
+async def _kill_in_turn(campaign: Campaign, load: Load, rounds: int) -> None:
     """Kill a dispatcher or a scheduler again and again, at random moments, and start another."""
-    chance, cluster = random.Random(11), stage.cluster
+    chance, cluster = random.Random(11), campaign.cluster
     victims = [(cluster.dispatcher(), cluster.dispatcher), (cluster.scheduler(), cluster.scheduler)]
     for number in range(rounds):
-        await stage.more_outcomes(chance.randrange(1, 10 * load.jobs))
+        await campaign.more_outcomes(chance.randrange(1, 10 * load.jobs))
         process, another = victims[number % 2]
         process.kill()
         victims[number % 2] = (another(), another)
 
 
 async def _survive_kills(url: str, folder: Path, load: Load, rounds: int) -> None:
-    async with everything(url, folder, load) as stage:
-        await _kill_in_turn(stage, load, rounds)
-        report = await stage.end(await lanes.clock(stage.cluster.pool))
+    async with everything(url, folder, load) as campaign:
+        await _kill_in_turn(campaign, load, rounds)
+        report = await campaign.end(await lanes.clock(campaign.cluster.pool))
         assert report.unrecorded == 0
-        assert await stage.missing(0, 0) == 0
+        assert await campaign.missing(0, 0) == 0
 
 
 async def test_dispatchers_and_schedulers_killed_in_turn_lose_no_webhook(database_url: str, tmp_path: Path) -> None:
@@ -49,16 +49,16 @@ async def test_an_embedded_server_that_is_killed_and_comes_back_has_lost_nothing
     """First the server, which its process brings back; then that process, too."""
     server, port = EmbeddedServer(data_dir), free_port()
     address = f"http://127.0.0.1:{port}"
-    async with receiving(tmp_path, serves=FIRST) as hooks:
-        cluster = FullCluster(server.url, tmp_path, hooks.url)
+    async with receiving(tmp_path, serves=FIRST) as receiver:
+        cluster = FullCluster(server.url, tmp_path, receiver.url)
         try:
             process = cluster.up(data_dir, port)
             await cluster.begin()
             await add_jobs(cluster, SHORT)
             cluster.direct_worker()
             cluster.pull_worker(address)
-            async with at_work(cluster, address) as stage:
-                await stage.more_outcomes(10 * SHORT.jobs)
+            async with at_work(cluster, address) as campaign:
+                await campaign.more_outcomes(10 * SHORT.jobs)
                 done = await cluster.value(OUTCOMES)
                 await cluster.close_connections()
                 os.kill(_postmaster(server), signal.SIGKILL)
@@ -66,12 +66,12 @@ async def test_an_embedded_server_that_is_killed_and_comes_back_has_lost_nothing
                 server.start()  # waits until it answers
                 await cluster.open()
                 assert await cluster.value(OUTCOMES) >= done
-                await stage.more_outcomes(10 * SHORT.jobs)
+                await campaign.more_outcomes(10 * SHORT.jobs)
                 process.kill()
                 cluster.up(data_dir, port)
-                report = await stage.end(await lanes.clock(cluster.pool))
+                report = await campaign.end(await lanes.clock(cluster.pool))
                 assert report.unrecorded == 0
-                assert await stage.missing(0, 0) == 0
+                assert await campaign.missing(0, 0) == 0
         finally:
             await cluster.close()
             server.stop()

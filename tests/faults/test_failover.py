@@ -14,14 +14,14 @@ import pytest
 from evertick.store import lanes
 from faults.campaign import LONG, OUTCOMES, SHORT, Load, everything
 from faults.replication import Pair, replicated
-from faults.report import Report
+from faults.report import CampaignReport
 
 EPOCHS = "SELECT array_agg(epoch ORDER BY partition) FROM partitions"
 
 
-async def _lossy(pair: Pair, folder: Path, load: Load) -> Report:
-    async with everything(pair.url(), folder, load) as stage:
-        cluster = stage.cluster
+async def _lossy(pair: Pair, folder: Path, load: Load) -> CampaignReport:
+    async with everything(pair.url(), folder, load) as campaign:
+        cluster = campaign.cluster
         parted_us = time.time_ns() // 1000
         await pair.part()
         done = await cluster.value(OUTCOMES)
@@ -36,11 +36,11 @@ async def _lossy(pair: Pair, folder: Path, load: Load) -> Report:
         await pair.promote()
         promoted_us = time.time_ns() // 1000
         await cluster.open()
-        report = await stage.end(await lanes.clock(cluster.pool))
+        report = await campaign.end(await lanes.clock(cluster.pool))
         final = await cluster.value(EPOCHS)
         fallen = [each for each, epoch in enumerate(epochs) if final[each] < epoch]
         assert [each for each in fallen if kept[each] == epochs[each]] == []
-        assert await stage.missing(parted_us, promoted_us) == 0
+        assert await campaign.missing(parted_us, promoted_us) == 0
         return report
 
 
@@ -57,16 +57,16 @@ async def test_many_jobs_through_a_fail_over_that_loses_commits(data_dir: Path, 
         assert report.unrecorded > 0
 
 
-async def _lossless(pair: Pair, folder: Path, load: Load) -> Report:
+async def _lossless(pair: Pair, folder: Path, load: Load) -> CampaignReport:
     await pair.make_synchronous()
-    async with everything(pair.url(), folder, load) as stage:
-        cluster = stage.cluster
+    async with everything(pair.url(), folder, load) as campaign:
+        cluster = campaign.cluster
         await cluster.close_connections()
         pair.primary.kill()
         await pair.promote()
         await cluster.open()
-        report = await stage.end(await lanes.clock(cluster.pool))
-        assert await stage.missing(0, 0) == 0
+        report = await campaign.end(await lanes.clock(cluster.pool))
+        assert await campaign.missing(0, 0) == 0
         assert report.unrecorded == 0
         return report
 
@@ -97,8 +97,8 @@ async def test_a_primary_that_freezes_is_left_behind_in_time(
     async with replicated(data_dir) as pair:
         await pair.make_synchronous()
         url = pair.url(standby_first=standby_first)
-        async with everything(url, tmp_path, SHORT, **LEASES) as stage:
-            cluster = stage.cluster
+        async with everything(url, tmp_path, SHORT, **LEASES) as campaign:
+            cluster = campaign.cluster
             await cluster.close_connections()
             pair.primary.freeze()
             await asyncio.sleep(2)  # so long it takes a watchdog of the servers to act
@@ -106,9 +106,9 @@ async def test_a_primary_that_freezes_is_left_behind_in_time(
             promoted_us = time.time_ns() // 1000
             cluster.own_url = pair.standby.url()
             await cluster.open()
-            report = await stage.end(await lanes.clock(cluster.pool))
+            report = await campaign.end(await lanes.clock(cluster.pool))
             first_us = min(line["at_us"] for line in cluster.receipts() if line["at_us"] > promoted_us)
             assert first_us - promoted_us < BACK_SECONDS * 1e6
             assert report.longest_gap_seconds < BACK_SECONDS
             assert report.doubled == 0
-            assert await stage.missing(0, 0) == 0
+            assert await campaign.missing(0, 0) == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.linked import ROLES, linked, linked_by_hosts
+from faults.proxied_cluster import ROLES, cluster_with_two_hosts, proxied_cluster
 from faults.proxy import Proxy
 
 lossy = functools.partial(Proxy.reset_instead_of_reply, every=40)
@@ -33,8 +33,8 @@ SPARE_FIRST = pytest.param(lambda used, spare: f"{spare},{used}", id="spare firs
 async def test_all_roles_go_on_after_what_happened_to_their_connections(
     database_url: str, tmp_path: Path, fault: Callable[[Proxy], None]
 ) -> None:
-    async with linked(database_url, tmp_path) as cluster:
-        cluster.strike(fault)
+    async with proxied_cluster(database_url, tmp_path) as cluster:
+        cluster.inject(fault)
         await cluster.works()
         await cluster.end()
 
@@ -43,8 +43,8 @@ async def test_all_roles_go_on_after_what_happened_to_their_connections(
 async def test_all_roles_go_on_with_the_second_host_when_the_first_one_freezes(
     database_url: str, tmp_path: Path, order: Callable[[str, str], str]
 ) -> None:
-    async with linked_by_hosts(database_url, tmp_path, order) as cluster:
-        cluster.strike(Proxy.freeze, ["used"])
+    async with cluster_with_two_hosts(database_url, tmp_path, order) as cluster:
+        cluster.inject(Proxy.freeze, ["used"])
         await cluster.works()
         await cluster.end()
 
@@ -52,8 +52,8 @@ async def test_all_roles_go_on_with_the_second_host_when_the_first_one_freezes(
 async def test_without_a_database_the_api_is_alive_but_not_ready_and_every_role_stops_when_asked(
     database_url: str, tmp_path: Path
 ) -> None:
-    async with linked(database_url, tmp_path) as cluster:
-        cluster.strike(Proxy.freeze)
+    async with proxied_cluster(database_url, tmp_path) as cluster:
+        cluster.inject(Proxy.freeze)
 
         async def is_unready() -> bool:
             return await cluster.ready() == 503
@@ -70,9 +70,9 @@ async def test_without_a_database_the_api_is_alive_but_not_ready_and_every_role_
 async def test_one_role_alone_goes_on_after_what_happens_to_its_connections_again_and_again(
     database_url: str, tmp_path: Path, role: str, fault: Callable[[Proxy], None]
 ) -> None:
-    async with linked(database_url, tmp_path) as cluster:
+    async with proxied_cluster(database_url, tmp_path) as cluster:
         for _ in range(5):
-            cluster.strike(fault, [role])
+            cluster.inject(fault, [role])
             await cluster.works()
         await cluster.end()
 
@@ -84,8 +84,8 @@ async def test_slow_round_trips_lose_nothing(
     database_url: str, tmp_path: Path, role: str, round_trip_seconds: float
 ) -> None:
     # A firing is one round trip, and one tick of a job: what is due more often than that falls behind.
-    async with linked(database_url, tmp_path, FAR_AWAY, "every 5s") as cluster:
-        cluster.strike(lambda proxy: proxy.delay(round_trip_seconds / 2), [role])
+    async with proxied_cluster(database_url, tmp_path, FAR_AWAY, "every 5s") as cluster:
+        cluster.inject(lambda proxy: proxy.delay(round_trip_seconds / 2), [role])
         until = time.monotonic() + 120
         while time.monotonic() < until:
             await cluster.works(120)

@@ -38,8 +38,8 @@ async def test_schedulers_killed_at_random_lose_no_tick_and_fire_none_twice(clus
         schedulers.remove(victim)
         schedulers.append(cluster.scheduler())
     await _all_held_by(cluster, *(process.pid for process in schedulers))
-    await cluster.settle()
-    verdicts = await cluster.judge()
+    await cluster.wait_until_idle()
+    verdicts = await cluster.check()
     assert verdicts["C4"].figures["duplicates"] == 0
 
 
@@ -55,8 +55,8 @@ async def test_a_scheduler_that_stood_still_cannot_write_and_rejoins(cluster: Cl
     sleeper.wait_for("lost")
     await _all_held_by(cluster, sleeper.pid, other.pid)
     await cluster.until_count(RUNS, await cluster.value(RUNS) + 300)
-    await cluster.settle()
-    verdicts = await cluster.judge(allow_gaps=False)
+    await cluster.wait_until_idle()
+    verdicts = await cluster.check(allow_gaps=False)
     assert verdicts["C4"].figures["duplicates"] == 0
 
 
@@ -73,6 +73,6 @@ async def test_schedulers_that_join_and_leave_share_the_partitions_without_a_mis
     assert second.terminate() == 0
     await _all_held_by(cluster, first.pid, third.pid)
     await cluster.until_count(RUNS, await cluster.value(RUNS) + 200)
-    await cluster.settle()
-    verdicts = await cluster.judge(allow_gaps=False)
+    await cluster.wait_until_idle()
+    verdicts = await cluster.check(allow_gaps=False)
     assert verdicts["C4"].figures["duplicates"] == 0

@@ -21,8 +21,8 @@ async def test_storms_of_changes_leave_each_run_one_version_and_fire_nothing_aft
     cluster.worker()
     await cluster.until_count("SELECT count(*) FROM outcomes", 100)
     await asyncio.gather(*(_storm(cluster, job_ids[each::4], random.Random(each)) for each in range(4)))
-    await cluster.settle()
-    await cluster.judge()
+    await cluster.wait_until_idle()
+    await cluster.check()
 
 
 async def _storm(cluster: Cluster, job_ids: list[str], chance: random.Random) -> None:

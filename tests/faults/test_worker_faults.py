@@ -43,8 +43,8 @@ async def test_a_worker_killed_before_its_side_effect_is_followed_by_one_that_do
     victim.kill()
     gate.touch()
     cluster.worker()
-    await cluster.settle()
-    verdicts = await cluster.judge()
+    await cluster.wait_until_idle()
+    verdicts = await cluster.check()
     assert verdicts["C4"].figures["duplicates"] == 0
     assert sorted(await _results(cluster)) == ["lost"] * 3 + ["success"] * 3
 
@@ -60,8 +60,8 @@ async def test_a_worker_killed_after_its_side_effect_leads_to_a_second_one_with_
     victim.kill()
     gate.touch()
     cluster.worker()
-    await cluster.settle()
-    verdicts = await cluster.judge()
+    await cluster.wait_until_idle()
+    verdicts = await cluster.check()
     assert verdicts["C4"].figures["duplicates"] == 3
 
 
@@ -79,8 +79,8 @@ async def test_workers_killed_while_busy_lose_no_run(cluster: Cluster) -> None:
         await cluster.until_count("SELECT count(*) FROM outcomes", count + 150)
         workers.pop(0).kill()
         workers.append(cluster.worker())
-    await cluster.settle()
-    await cluster.judge()
+    await cluster.wait_until_idle()
+    await cluster.check()
 
 
 async def test_a_worker_that_slept_past_its_lease_is_told_that_its_outcome_is_stale(cluster: Cluster) -> None:
@@ -94,8 +94,8 @@ async def test_a_worker_that_slept_past_its_lease_is_told_that_its_outcome_is_st
     await _told(cluster, 2)
     sleeper.send(signal.SIGCONT)
     gate.touch()
-    await cluster.settle()
-    verdicts = await cluster.judge()
+    await cluster.wait_until_idle()
+    verdicts = await cluster.check()
     assert await _results(cluster) == ["lost", "success"]
     assert verdicts["C4"].figures["duplicates"] == 1
 
@@ -120,8 +120,8 @@ async def test_a_worker_that_slept_past_its_lease_starts_nothing_that_others_wer
     await cluster.until_count("SELECT count(*) FROM outcomes WHERE result = 'success'", count)
     sleeper.send(signal.SIGCONT)
     assert sleeper.terminate() == 0
-    await cluster.settle()
-    await cluster.judge()
+    await cluster.wait_until_idle()
+    await cluster.check()
     assert await cluster.value("SELECT count(*) FROM outcomes WHERE result = 'lost'") > 0
     assert _started_after_a_larger_token(cluster) == []
 
@@ -146,8 +146,8 @@ async def test_two_apps_on_one_queue_leave_each_other_their_runs(cluster: Cluste
     await cluster.jobs(300, schedule="now", max_retries=0)
     await cluster.jobs(300, "other", schedule="now", max_retries=0, target=foreign)
     await cluster.until_count("SELECT count(*) FROM attempts", 600)
-    await cluster.settle()
-    verdicts = await cluster.judge()
+    await cluster.wait_until_idle()
+    verdicts = await cluster.check()
     assert verdicts["C4"].figures["duplicates"] == 0
     assert await _results(cluster) == ["success"] * 600
     assert await cluster.value("SELECT count(*) FROM dead_letters") == 0
@@ -179,8 +179,8 @@ async def test_a_worker_asked_to_stop_finishes_or_hands_back_and_burns_no_attemp
     await _told(cluster, 10)
     assert leaver.terminate() == 0
     cluster.worker()
-    await cluster.settle()
-    verdicts = await cluster.judge()
+    await cluster.wait_until_idle()
+    verdicts = await cluster.check()
     assert verdicts["C4"].figures["duplicates"] == 0
     assert set(await _results(cluster)) <= {"success", "deferred"}
     assert await cluster.value("SELECT max(attempt) FROM attempts") == 1

@@ -98,7 +98,7 @@ async def test_a_key_that_seals_secrets_is_replaced_by_commands(
     monkeypatch.setitem(os.environ, "EVERTICK_SECRET_KEY", f"{new}, {old}")
     resealed = await cli.run("secrets", "reseal")
     assert "1 of 1 tenants" in resealed.stderr
-    assert f"these may go: {Seal(old).key_ids[0]}" in resealed.stdout
+    assert f"remove these: {Seal(old).key_ids[0]}" in resealed.stdout
     monkeypatch.setitem(os.environ, "EVERTICK_SECRET_KEY", new)
     assert await cli.json("secrets", "show") == first
     assert (await cli.json("secrets", "reseal"))["tenants"] == 0

@@ -1,6 +1,6 @@
-"""The rows that runs leave, by bare binary COPY and one UPDATE for each batch: no way through Postgres is shorter.
+"""Writes the rows of runs by binary COPY and one UPDATE for each batch, the cheapest way in Postgres.
 
-The ledgers' tables are made like a day's partition, with all indexes. The timers are the real ones.
+The tables of attempts and outcomes are like a day's partition, with all indexes. The timers are the real table.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from evertick.store.statements import Connection
 _SQL = statements.load("floor", "evertick.bench")
 
 
-class AttemptRow(NamedTuple):
+class FloorAttempt(NamedTuple):
     """All columns of `attempts`."""
 
     lane_id: int
@@ -29,7 +29,7 @@ class AttemptRow(NamedTuple):
     is_listed: bool
 
 
-class OutcomeRow(NamedTuple):
+class FloorOutcome(NamedTuple):
     """All columns of `outcomes`."""
 
     lane_id: int
@@ -44,7 +44,7 @@ class OutcomeRow(NamedTuple):
     excerpt: str | None
 
 
-class TimerRow(NamedTuple):
+class FloorTimer(NamedTuple):
     """All columns of `timers`."""
 
     job_id: int
@@ -72,21 +72,21 @@ async def empty_tables(connection: Connection) -> None:
     await _SQL["empty"].execute(connection)
 
 
-async def copy_attempts(connection: Connection, rows: Sequence[AttemptRow]) -> int:
+async def copy_attempts(connection: Connection, rows: Sequence[FloorAttempt]) -> int:
     """Returns how many were written."""
-    return await _copy(connection, "floor_attempts", AttemptRow._fields, rows)
+    return await _copy(connection, "floor_attempts", FloorAttempt._fields, rows)
 
 
-async def copy_outcomes(connection: Connection, rows: Sequence[OutcomeRow]) -> int:
-    return await _copy(connection, "floor_outcomes", OutcomeRow._fields, rows)
+async def copy_outcomes(connection: Connection, rows: Sequence[FloorOutcome]) -> int:
+    return await _copy(connection, "floor_outcomes", FloorOutcome._fields, rows)
 
 
-async def copy_timers(connection: Connection, rows: Sequence[TimerRow]) -> int:
-    return await _copy(connection, "timers", TimerRow._fields, rows)
+async def copy_timers(connection: Connection, rows: Sequence[FloorTimer]) -> int:
+    return await _copy(connection, "timers", FloorTimer._fields, rows)
 
 
-async def move(connection: Connection, fired: Sequence[AttemptRow], next_at: datetime) -> int:
-    """Rewrite the timers of these attempts, which share a fire time. Returns how many there were."""
+async def move(connection: Connection, fired: Sequence[FloorAttempt], next_at: datetime) -> int:
+    """Update the timers of these attempts, which share a fire time. Returns how many there were."""
     status = await _SQL["move"].execute(
         connection,
         fire_at=fired[0].fire_at,
@@ -98,8 +98,8 @@ async def move(connection: Connection, fired: Sequence[AttemptRow], next_at: dat
     return _count(status)
 
 
-async def fire(session: Session, rows: Sequence[AttemptRow], next_at: datetime) -> int:
-    """Timers and attempts in one transaction. Returns of how many runs both were written."""
+async def fire(session: Session, rows: Sequence[FloorAttempt], next_at: datetime) -> int:
+    """Update timers and copy attempts in one transaction. Returns how many runs have both."""
     async with session.transaction():
         moved = await move(session, rows, next_at)
         return min(moved, await copy_attempts(session, rows))
@@ -111,5 +111,5 @@ async def _copy(connection: Connection, table: str, columns: Sequence[str], rows
 
 
 def _count(status: str) -> int:
-    """How many rows a command tag speaks of."""
+    """The number of rows in a command tag."""
     return int(status.rpartition(" ")[2])

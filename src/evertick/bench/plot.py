@@ -1,6 +1,6 @@
-"""Small plots as SVG, by hand: panels side by side, a logarithmic x axis of counts, a linear y axis from zero.
+"""Plots as SVG: panels side by side, a logarithmic x axis of counts, a linear y axis from zero.
 
-The same figures give the same text. Colours follow what the reader prefers, light or dark.
+The same values give the same text. Colours follow the light or dark mode of the reader.
 """
 
 import math
@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 
 COLUMNS = 2
 WIDTH, HEIGHT = 360, 250
-"""Of one panel, with its labels; the plot itself is smaller by the margins."""
+"""Size of one panel with its labels and margins."""
 LEFT, RIGHT, TOP, BOTTOM = 62, 24, 36, 46
 NAME_WIDTH = 82
 Y_STEPS = 4
@@ -32,8 +32,8 @@ _KINDS = ("first", "second")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """Values over counts; None where there is none. A panel with several lines tells their names."""
+class Series:
+    """Values over counts. None is a missing value. A panel with several series shows their names."""
 
     name: str
     values: tuple[tuple[int, float | None], ...]
@@ -45,10 +45,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One quantity, with its unit in the title; at most two lines."""
+    """One quantity, with its unit in the title, and at most two series."""
 
     title: str
-    lines: tuple[Line, ...]
+    series: tuple[Series, ...]
 
 
 def draw(title: str, x_label: str, panels: Sequence[Panel]) -> str:
@@ -71,7 +71,7 @@ def draw(title: str, x_label: str, panels: Sequence[Panel]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """From counts and values to places: decades on x, a round number as the greatest y."""
+    """Maps counts and values to coordinates: decades on x, up to a round number on y."""
 
     first_decade: int
     last_decade: int
@@ -85,7 +85,7 @@ class _Scale:
         return HEIGHT - BOTTOM - value / (Y_STEPS * self.step) * (HEIGHT - TOP - BOTTOM)
 
 
-def _scale(lines: Sequence[Line]) -> _Scale:
+def _scale(lines: Sequence[Series]) -> _Scale:
     known = [point for line in lines for point in line.known] or [(1, 1.0)]
     first = math.floor(math.log10(min(count for count, _ in known)))
     last = math.ceil(math.log10(max(count for count, _ in known)))
@@ -101,15 +101,15 @@ def _round_step(least: float) -> float:
 
 
 def _panel(panel: Panel, x_label: str) -> Iterator[str]:
-    scale = _scale(panel.lines)
+    scale = _scale(panel.series)
     yield _text(LEFT, TOP - 16, panel.title, "text title", "start")
     yield from _axes(scale, x_label)
-    for kind, line in zip(_KINDS, panel.lines, strict=False):
+    for kind, line in zip(_KINDS, panel.series, strict=False):
         yield from _line(scale, line, kind)
-    if len(panel.lines) > 1:
-        # Beside the title, where no line passes.
-        for place, kind, line in zip((NAME_WIDTH, 0), _KINDS, panel.lines, strict=False):
-            yield _text(WIDTH - RIGHT - place, TOP - 16, line.name, f"{kind} name", "end")
+    if len(panel.series) > 1:
+        # Beside the title, where no line is drawn.
+        for offset, kind, line in zip((NAME_WIDTH, 0), _KINDS, panel.series, strict=False):
+            yield _text(WIDTH - RIGHT - offset, TOP - 16, line.name, f"{kind} name", "end")
 
 
 def _axes(scale: _Scale, x_label: str) -> Iterator[str]:
@@ -127,13 +127,13 @@ def _axes(scale: _Scale, x_label: str) -> Iterator[str]:
     yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 9, x_label, "faint", "middle")
 
 
-def _line(scale: _Scale, line: Line, kind: str) -> Iterator[str]:
-    places = [(scale.x(count), scale.y(value)) for count, value in line.known]
-    if len(places) > 1:
-        yield f'<polyline class="{kind} line" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in places)}"/>'
-    for (count, value), (x, y) in zip(line.known, places, strict=True):
-        told = f"<title>{count:,}: {value:,.6g}</title>"
-        yield f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="3.5">{told}</circle>'
+def _line(scale: _Scale, line: Series, kind: str) -> Iterator[str]:
+    points = [(scale.x(count), scale.y(value)) for count, value in line.known]
+    if len(points) > 1:
+        yield f'<polyline class="{kind} line" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>'
+    for (count, value), (x, y) in zip(line.known, points, strict=True):
+        tooltip = f"<title>{count:,}: {value:,.6g}</title>"
+        yield f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="3.5">{tooltip}</circle>'
 
 
 def _text(x: float, y: float, text: str, kind: str, anchor: str) -> str:
@@ -141,7 +141,7 @@ def _text(x: float, y: float, text: str, kind: str, anchor: str) -> str:
 
 
 def _count(number: int) -> str:
-    """Short, as people say it."""
+    """A short form: 10 k, 1 M."""
     for size, letter in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
         if number >= size:
             return f"{number // size:,} {letter}"

@@ -1,7 +1,4 @@
-"""Real `evertick` processes: started as users start them, listened to until they are ready, stopped by their id.
-
-What they cost is what the kernel tells: CPU time and memory; nothing where there is no /proc.
-"""
+"""Starts and stops real `evertick` processes, and reads their CPU time and memory from /proc, where that exists."""
 
 import asyncio
 import itertools
@@ -16,7 +13,7 @@ from evertick.domain.errors import EvertickError
 
 
 class BenchFailed(EvertickError):  # noqa: N818 - says what happened
-    """A measurement came to nothing; the message says why."""
+    """A measurement failed. The message says why."""
 
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -30,7 +27,7 @@ def cpu_seconds(pid: int) -> float | None:
 
 
 def family_cpu_seconds(pid: int) -> float | None:
-    """CPU time of a process and its children so far, also of those that have ended: a server with its backends."""
+    """CPU time so far of a process and its children, including ended ones: a server with its backends."""
     fields = stat_fields(pid)
     if fields is None:
         return None
@@ -39,7 +36,7 @@ def family_cpu_seconds(pid: int) -> float | None:
 
 
 def peak_memory_mb(pid: int) -> float | None:
-    """The most memory that a process had at any time."""
+    """The peak memory of a process."""
     try:
         status = (_PROC / str(pid) / "status").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -86,24 +83,24 @@ class Process:
         try:
             raw = await asyncio.wait_for(self._child.stdout.readline(), seconds)
         except TimeoutError:
-            raise BenchFailed(f"{self.name} said nothing for {seconds:.0f} s:\n{self._tail()}") from None
+            raise BenchFailed(f"{self.name} printed nothing for {seconds:.0f} s:\n{self._tail()}") from None
         if not raw:
-            raise BenchFailed(f"{self.name} ended before it was done:\n{self._tail()}")
+            raise BenchFailed(f"{self.name} ended too early:\n{self._tail()}")
         return raw.decode().rstrip("\n")
 
     async def ask(self) -> str:
-        """Send an empty line, and return the one that it answers with."""
+        """Send an empty line, and return the line that it answers with."""
         assert self._child.stdin is not None
         self._child.stdin.write(b"\n")
         return await self.line()
 
     def check(self) -> None:
-        """Raise BenchFailed if it has ended by itself."""
+        """Raise BenchFailed if the process has ended."""
         if self._child.returncode is not None:
             raise BenchFailed(f"{self.name} ended with {self._child.returncode}:\n{self._tail()}")
 
     async def stop(self) -> None:
-        """Ask it to stop, as an operator would; kill it only if it does not."""
+        """Stop it by SIGTERM. Kill it if it does not stop in time."""
         if self._child.returncode is None:
             self._child.send_signal(signal.SIGTERM)
             try:
@@ -125,13 +122,13 @@ class Fleet:
 
     def __init__(self, url: str, folder: Path) -> None:
         self._folder = folder
-        # No setting of whoever measures may change what is measured.
+        # Settings of the user must not change what is measured.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("EVERTICK_")}
         own = {
             "EVERTICK_DATABASE_URL": url,
             "EVERTICK_SECRET_KEY": secrets.token_hex(32),
             "EVERTICK_PORT": "0",
-            "EVERTICK_EGRESS_ALLOW": "127.0.0.0/8",  # where the receivers are
+            "EVERTICK_EGRESS_ALLOW": "127.0.0.0/8",  # the addresses of the receivers
             "EVERTICK_EGRESS_ALLOW_HTTP": "true",
         }
         self._environment = inherited | own
@@ -145,18 +142,18 @@ class Fleet:
 
     async def worker(self, concurrency: int | None = None) -> Process:
         options = () if concurrency is None else ("--concurrency", str(concurrency))
-        return await self._evertick("worker", "worker", "evertick.bench.noop:app", *options)
+        return await self._evertick("worker", "worker", "evertick.bench.workload:app", *options)
 
     async def server(self) -> tuple[Process, str]:
-        """The HTTP API alone, and its address."""
+        """A process with the HTTP API alone, and its address."""
         process = await self.start("api", "evertick.cli", "up", "--roles", "api")
         return process, (await process.line()).rpartition(" ")[2]
 
     async def start(self, name: str, module: str, *arguments: str, **environment: str) -> Process:
-        """A module as a process of its own."""
+        """Start a module as a process."""
         starting = asyncio.create_task(self._start(name, module, *arguments, **environment))
         self._starting.append(starting)
-        # Who waits for it may be cancelled meanwhile: then it is there all the same, to be killed.
+        # If the caller is cancelled, the start completes all the same, so that `kill` knows the process.
         return await asyncio.shield(starting)
 
     async def _start(self, name: str, module: str, *arguments: str, **environment: str) -> Process:
@@ -168,8 +165,8 @@ class Fleet:
                 stdout=PIPE,
                 stderr=errors,
                 env=self._environment | environment,
-                cwd=self._folder,  # no evertick.toml of whoever measures either
-                start_new_session=True,  # Ctrl-C is for the bench, which then stops its processes in order
+                cwd=self._folder,  # without an evertick.toml of the user
+                start_new_session=True,  # Ctrl-C reaches only the bench, which then stops its processes
                 limit=_LINE_BYTES,
             )
         process = Process(name, child, log)
@@ -177,12 +174,12 @@ class Fleet:
         return process
 
     def check(self) -> None:
-        """Raise BenchFailed if any has ended by itself."""
+        """Raise BenchFailed if any process has ended."""
         for process in self._processes:
             process.check()
 
     def cpu_seconds(self) -> dict[str, float]:
-        """CPU time of each kind of process so far, where the kernel tells."""
+        """CPU time so far of each kind of process, where /proc exists."""
         spent: dict[str, float] = {}
         for process in self._processes:
             if (seconds := cpu_seconds(process.pid)) is not None:
@@ -196,13 +193,13 @@ class Fleet:
         self._processes = [process for process in self._processes if process not in stopping]
 
     async def kill(self) -> None:
-        """End whatever is left, at once."""
+        """Kill all remaining processes."""
         await asyncio.gather(*self._starting, return_exceptions=True)
         await asyncio.gather(*(process.kill() for process in self._processes))
 
     async def _evertick(self, name: str, *arguments: str) -> Process:
         process = await self.start(name, "evertick.cli", *arguments)
-        said = await process.line()
-        if not said.startswith(READY):
-            raise BenchFailed(f"{name} was to be ready, but said {said!r}")
+        line = await process.line()
+        if not line.startswith(READY):
+            raise BenchFailed(f"{name} did not become ready, it printed {line!r}")
         return process

@@ -1,7 +1,7 @@
-"""A receiver of webhooks that answers 204 to whatever comes, on as many hosts as wanted, and counts.
+"""A webhook receiver that answers 204 to every request, on several hosts, and counts requests.
 
-Run as a process of its own: `python -m evertick.bench.receiver HOSTS`. It prints where it listens as one line of JSON
-and, for each line that it is sent, how many requests came until then; it ends with its input.
+A process of its own: `python -m evertick.bench.receiver HOSTS`. It prints its URLs as one line of JSON. For each line
+on stdin it prints the number of requests so far. It ends at the end of stdin.
 """
 
 import asyncio
@@ -15,22 +15,22 @@ _END = b"\r\n\r\n"
 _ANSWER = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
-class Visits:
-    """How many requests came."""
+class RequestCounter:
+    """The number of requests."""
 
     def __init__(self) -> None:
         self.count = 0
 
 
-class Reception(asyncio.Protocol):
-    """One connection: reads a head and as many bytes as it announces, and answers."""
+class ReceiverProtocol(asyncio.Protocol):
+    """One connection: reads requests and answers each of them."""
 
-    def __init__(self, visits: Visits) -> None:
-        self._visits = visits
+    def __init__(self, requests: RequestCounter) -> None:
+        self._requests = requests
         self._buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by their class
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports have another base class
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -39,7 +39,7 @@ class Reception(asyncio.Protocol):
             if len(self._buffer) < end:
                 return
             self._buffer = self._buffer[end:]
-            self._visits.count += 1
+            self._requests.count += 1
             self._transport.write(_ANSWER)
 
 
@@ -49,18 +49,19 @@ def _content_length(head: bytes) -> int:
 
 
 async def receive(hosts: int) -> None:
-    loop, visits = asyncio.get_running_loop(), Visits()
-    # Addresses of their own: to a sender each is a host with slots of its own.
+    loop, requests = asyncio.get_running_loop(), RequestCounter()
+    # One address for each: the dispatcher sees different hosts, each with its own slots.
     servers = [
-        await loop.create_server(lambda: Reception(visits), f"127.0.0.{1 + number % 254}", 0) for number in range(hosts)
+        await loop.create_server(lambda: ReceiverProtocol(requests), f"127.0.0.{1 + number % 254}", 0)
+        for number in range(hosts)
     ]
-    places = [server.sockets[0].getsockname() for server in servers]
-    _say([f"http://{host}:{port}/" for host, port in places])
+    addresses = [server.sockets[0].getsockname() for server in servers]
+    _print([f"http://{host}:{port}/" for host, port in addresses])
     while await asyncio.to_thread(sys.stdin.readline):
-        _say(visits.count)
+        _print(requests.count)
 
 
-def _say(value: object) -> None:
+def _print(value: object) -> None:
     sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""The jobs that measurements are made of: one-offs that do nothing, and a crowd that only stands there."""
+"""The workload of measurements: jobs with a handler that does nothing, and jobs in the background that are not due."""
 
 import random
 import secrets
@@ -6,15 +6,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
+from evertick.roles.worker.run import Run
+from evertick.sdk.app import App
+
 Fields: TypeAlias = dict[str, Any]
-"""A job as people give it."""
+"""The fields of a job, as the API takes them."""
 
 QUEUE = "bench"
-CROWD_QUEUE = "bench-crowd"
+BACKGROUND_QUEUE = "bench-background"
 HANDLER = "noop"
 GRACE_SECONDS = 86_400
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 _EMPTY_BYTES = len('{"text":""}')
+
+app = App(name="bench", queue=QUEUE)
+"""The app of the workers."""
+
+
+@app.handler(HANDLER)
+async def noop(run: Run) -> None:
+    """Do nothing: only Evertick itself is measured."""
 
 
 def target(queue: str = QUEUE) -> dict[str, str]:
@@ -22,37 +33,37 @@ def target(queue: str = QUEUE) -> dict[str, str]:
 
 
 def payload(size: int, seed: int) -> dict[str, str] | None:
-    """A payload of so many bytes as JSON; none for zero."""
+    """A payload of this many bytes of JSON, or None for zero."""
     if size == 0:
         return None
-    choose = random.Random(seed)  # noqa: S311 - a repeatable load, not a secret
+    choose = random.Random(seed)  # noqa: S311 - a repeatable workload, not a secret
     return {"text": "".join(choose.choices(_LETTERS, k=max(0, size - _EMPTY_BYTES)))}
 
 
 def once(at: datetime | str, **fields: Any) -> Fields:
-    """A run at one instant, or `now`. However late it gets, it runs."""
+    """A job that runs once, at an instant or `now`, even if it is late."""
     schedule = at if isinstance(at, str) else at.isoformat()
     return {"schedule": schedule, "target": target(), "misfire_grace_seconds": GRACE_SECONDS, **fields}
 
 
 def named(jobs: Iterable[Fields]) -> Iterator[Fields]:
-    """Jobs by names that none had before: those of an earlier measurement may be there too."""
+    """Jobs with unique names: the database may have jobs of an earlier measurement."""
     name = f"bench-{secrets.token_hex(4)}"
     return ({**fields, "name": f"{name}-{number}"} for number, fields in enumerate(jobs))
 
 
-def crowd(count: int, rules: int, now_at: datetime, seed: int) -> Iterator[Fields]:
-    """Jobs that share so many rules, and none of which is due within a month."""
+def background_jobs(count: int, rules: int, now_at: datetime, seed: int) -> Iterator[Fields]:
+    """Jobs that share `rules` rules and are not due within a month."""
     choose = random.Random(seed)  # noqa: S311 - as above
-    kinds = _kinds(rules, now_at, choose)
-    return (choose.choice(kinds) for _ in range(count))
+    variants = _variants(rules, now_at, choose)
+    return (choose.choice(variants) for _ in range(count))
 
 
-def _kinds(rules: int, now_at: datetime, choose: random.Random) -> Sequence[Fields]:
-    """Of ten rules seven are crons, two intervals, one an instant."""
+def _variants(rules: int, now_at: datetime, choose: random.Random) -> Sequence[Fields]:
+    """Of ten rules seven are crons, two are intervals and one is an instant."""
     filler = payload(100, choose.randrange(2**32))
     midnight_at = now_at.replace(hour=0, minute=0, second=0, microsecond=0)
-    kinds = []
+    variants = []
     for number in range(rules):
         first_at = midnight_at + timedelta(days=choose.randrange(31, 330), minutes=number % 1440)
         if number % 10 < 7:
@@ -61,5 +72,5 @@ def _kinds(rules: int, now_at: datetime, choose: random.Random) -> Sequence[Fiel
             when = {"schedule": f"every {choose.randrange(1, 90)}d", "start_at": first_at.isoformat()}
         else:
             when = {"schedule": first_at.isoformat()}
-        kinds.append({**when, "target": target(CROWD_QUEUE), "payload": filler})
-    return kinds
+        variants.append({**when, "target": target(BACKGROUND_QUEUE), "payload": filler})
+    return variants

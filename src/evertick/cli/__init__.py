@@ -1,1 +1,1 @@
-"""The `evertick` command: reads arguments, prints results; decides nothing."""
+"""The `evertick` command: parses arguments, calls use cases or the API, prints results."""

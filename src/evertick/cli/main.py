@@ -5,15 +5,12 @@ from typing import Annotated
 import typer
 
 from evertick import tzdb
-from evertick.cli import (
+from evertick.cli.commands import (
     bench,
-    config_check,
     dead_letters,
-    doctor,
-    import_group,
     jobs,
     keys,
-    migrate,
+    maintenance,
     preview,
     runs,
     secrets,
@@ -26,14 +23,14 @@ from evertick.version import __version__
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
-    pretty_exceptions_enable=False,  # a traceback is for a bug report: plain text pastes better
-    help="A distributed job scheduler: every tick accounted for, and seen before it happens.",
-    epilog="Exit codes: 0 done, 1 the thing failed, 2 wrong usage, 3 cannot reach the server or database.",
+    pretty_exceptions_enable=False,  # tracebacks go into bug reports as plain text
+    help="A distributed job scheduler on PostgreSQL: every tick ends in a run or in a recorded gap.",
+    epilog="Exit codes: 0 success, 1 failure, 2 wrong usage, 3 server or database unreachable.",
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"evertick {__version__} (tz database {tzdb.VERSION})")
         raise typer.Exit
 
@@ -44,23 +41,22 @@ def root(
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Options that stand before a command."""
+    """Options before a command."""
 
 
 app.command("up")(up.up)
 app.command("scheduler")(up.scheduler)
 app.command("worker")(worker.worker)
-app.command("migrate")(migrate.migrate)
-app.command("doctor")(doctor.doctor)
+app.command("migrate")(maintenance.migrate)
+app.command("doctor")(maintenance.doctor)
 app.command("preview")(preview.preview)
 app.add_typer(jobs.app, name="jobs")
-jobs.app.add_typer(import_group.app, name="import")
 app.add_typer(runs.app, name="runs")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(keys.app, name="keys")
 app.add_typer(secrets.app, name="secrets")
-app.add_typer(config_check.app, name="config")
+app.add_typer(maintenance.config_app, name="config")
 app.add_typer(bench.app, name="bench")
 
 

@@ -1,20 +1,27 @@
-"""Options that several commands share."""
+"""Options that several commands share, and groups of options that a command receives as one value."""
 
+import inspect
+from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import typer
 
 from evertick.config import Settings, read_settings
 from evertick.runtime.logs import LEVELS
 
+_G = TypeVar("_G", bound=NamedTuple)
+_P = ParamSpec("_P")
+
 DatabaseUrl = Annotated[
     str | None,
     typer.Option(
         "--database-url",
         metavar="URL",
-        help="A PostgreSQL, as in postgresql://user:password@host/database. [dim](env EVERTICK_DATABASE_URL)[/dim]",
+        help="PostgreSQL database, as in postgresql://user:password@host/database."
+        " [dim](env EVERTICK_DATABASE_URL)[/dim]",
         show_default=False,
     ),
 ]
@@ -23,12 +30,12 @@ DataDir = Annotated[
     typer.Option(
         "--data-dir",
         metavar="DIR",
-        help="Where the embedded server keeps its data, if there is no URL. [dim](env EVERTICK_DATA_DIR)[/dim]",
+        help="Data directory of the embedded server, used without a URL. [dim](env EVERTICK_DATA_DIR)[/dim]",
         show_default=False,
     ),
 ]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of rows.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def _level(value: str) -> str:
@@ -38,14 +45,14 @@ def _level(value: str) -> str:
 
 
 LogLevel = Annotated[
-    str, typer.Option("--log-level", metavar="LEVEL", callback=_level, help=f"How much to log: {', '.join(LEVELS)}.")
+    str, typer.Option("--log-level", metavar="LEVEL", callback=_level, help=f"Log level: {', '.join(LEVELS)}.")
 ]
 
 
 def settings_with(database_url: str | None, data_dir: Path | None) -> Settings:
-    """The settings of environment and file, with what the command line says before them.
+    """The settings of environment and file, overridden by the command line.
 
-    A directory on the command line means the embedded server in it, whatever URL is set elsewhere.
+    A directory on the command line selects the embedded server even if a URL is set elsewhere.
     """
     settings = read_settings()
     if database_url is not None:
@@ -55,7 +62,31 @@ def settings_with(database_url: str | None, data_dir: Path | None) -> Settings:
     return settings
 
 
-def mention_more(*, is_more: bool) -> None:
-    """Said beside the result, so that a script which reads it is not confused."""
-    if is_more:
-        typer.echo("There are more: raise --limit to see them.", err=True)
+def option_group(group: type[_G]) -> Callable[[Callable[Concatenate[_G, _P], None]], Callable[..., None]]:
+    """A decorator that adds an option for each field of a named tuple. The command gets the tuple before its own."""
+    make: Callable[..., _G] = group
+    options = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=group._field_defaults[name],
+            annotation=group.__annotations__[name],
+        )
+        for name in group._fields
+    ]
+
+    def decorate(command: Callable[Concatenate[_G, _P], None]) -> Callable[..., None]:
+        signature = inspect.signature(command)
+        _, *own = signature.parameters.values()
+
+        @wraps(command)
+        def run(*groups: Any, **values: Any) -> None:
+            fields = {name: values.pop(name) for name in group._fields}
+            command(make(**fields), *groups, **values)
+
+        parameters = [*own, *options]
+        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return decorate

@@ -1,20 +1,24 @@
-"""How results are shown: plain tables that survive a pipe, and JSON."""
+"""Prints results: tables that stay readable in a pipe, JSON, progress bars."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import typer
 from rich import box
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
 from evertick.runtime.terminal_text import terminal_safe, terminal_safe_json
 
 _PIPE_WIDTH = 1000
-"""Into a pipe or file nothing wraps: a line stays a line for whoever reads it."""
+"""Lines do not wrap in a pipe or a file."""
+_PROGRESS_MIN = 20
+"""Fewer items than this get no progress bar."""
 
 STYLES = {
     "ok": "green",
@@ -30,20 +34,20 @@ STYLES = {
 }
 
 
-def say(text: str, *, err: bool = False) -> None:
-    """A line for people, on stdout or stderr. Names and errors in it are other people's: none acts on the terminal."""
+def print_line(text: str, *, err: bool = False) -> None:
+    """A line on stdout or stderr. It may contain untrusted names and errors: control characters are escaped."""
     typer.echo(terminal_safe(text), err=err)
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:
-    typer.echo(terminal_safe_json(json.dumps(value, indent=indent, ensure_ascii=False, default=_plain)))
+    typer.echo(terminal_safe_json(json.dumps(value, indent=indent, ensure_ascii=False, default=_encode)))
 
 
-def print_rows(columns: Sequence[str], rows: Iterable[Sequence[object]], *, none: str) -> None:
-    """A table; where there are no rows, the words for that."""
+def print_rows(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
+    """A table, or the text `empty` if there are no rows."""
     rows = list(rows)
     if not rows:
-        typer.echo(none)
+        typer.echo(empty)
         return
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     table.show_header = any(columns)
@@ -51,17 +55,17 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[object]], *, none
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(_cell(value) for value in row))
-    _console().print(table)
+    plain_console().print(table)
 
 
-def print_facts(facts: Iterable[tuple[str, object]]) -> None:
-    """Names and values, one below the other."""
+def print_fields(fields: Iterable[tuple[str, object]]) -> None:
+    """Names and values, one pair on each line."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    for name, value in facts:
+    for name, value in fields:
         grid.add_row(name, _cell(value))
-    _console().print(grid)
+    plain_console().print(grid)
 
 
 def utc(at: datetime | None) -> str | None:
@@ -69,7 +73,24 @@ def utc(at: datetime | None) -> str | None:
     return None if at is None else f"{at.astimezone(UTC).replace(tzinfo=None).isoformat()}Z"
 
 
-def _console() -> Console:
+def mention_more(*, has_more: bool) -> None:
+    """A hint that the list is cut. It goes to stderr, so that scripts read only the result."""
+    if has_more:
+        typer.echo("There are more: raise --limit to see them.", err=True)
+
+
+@contextmanager
+def progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr, if that is a terminal. Yields a function that takes how many further items are done."""
+    console = Console(stderr=True)
+    disabled = total < _PROGRESS_MIN or not console.is_terminal
+    with Progress(console=console, transient=True, disable=disabled) as progress:
+        task = progress.add_task(label, total=total)
+        yield lambda done: progress.advance(task, done)
+
+
+def plain_console() -> Console:
+    """A console that prints text as it is."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = _PIPE_WIDTH
@@ -77,7 +98,7 @@ def _console() -> Console:
 
 
 def _cell(value: object) -> Text:
-    """Never markup, and nothing that acts on the terminal: names and errors are other people's."""
+    """Plain text: markup and control characters in untrusted names and errors have no effect."""
     if value is None:
         return Text("-", style="dim")
     if isinstance(value, datetime):
@@ -87,7 +108,7 @@ def _cell(value: object) -> Text:
     return Text(terminal_safe(str(value)), style=STYLES.get(str(value), ""))
 
 
-def _plain(value: object) -> object:
+def _encode(value: object) -> object:
     if isinstance(value, datetime):
         return utc(value)
-    raise TypeError(f"{type(value).__name__} has no JSON")
+    raise TypeError(f"{type(value).__name__} has no JSON form")

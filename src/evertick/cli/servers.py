@@ -1,7 +1,6 @@
-"""Which server a command goes to, and with which key: by options, by a profile of the config file, by settings.
+"""Finds the server that a command calls, and its API key: from options, a profile of the config file, or settings.
 
-A key goes to the server that it was given for, and to no other: one that stands beside a server, in a profile or in the
-settings, is not used for another one.
+A key is sent only to its own server: a key from a profile or from the settings is not used with another URL.
 """
 
 import os
@@ -18,18 +17,18 @@ from evertick.domain.errors import InvalidInput
 _KEYS = ("url", "api_key")
 
 
-class Server(NamedTuple):
-    """A server, and the key for it."""
+class ServerAccess(NamedTuple):
+    """A server and the key for it."""
 
     url: str
     api_key: str
 
     def __repr__(self) -> str:
-        return "Server(***)"
+        return "ServerAccess(***)"
 
 
-def server_of(url: str | None, profile: str | None, api_key_file: Path | None) -> Server | None:
-    """The server that the options name, or else the environment, or else the config file; None: none does."""
+def find_server(url: str | None, profile: str | None, api_key_file: Path | None) -> ServerAccess | None:
+    """The server that the options name, else the environment, else the config file. None if none of them names one."""
     if url is not None and profile is not None:
         raise typer.BadParameter("--url and --profile exclude each other")
     api_key = None if api_key_file is None else _read_key(api_key_file)
@@ -37,25 +36,23 @@ def server_of(url: str | None, profile: str | None, api_key_file: Path | None) -
     if chosen:
         return read_profile(chosen, api_key)
     settings = read_settings()
-    place = url or settings.url
-    return None if place is None else server_at(place, api_key, settings)
+    address = url or settings.url
+    return None if address is None else server_with_key(address, api_key, settings)
 
 
-def server_at(url: str, api_key: str | None, settings: Settings) -> Server:
-    """The server of this URL, with this key or the one in the settings."""
+def server_with_key(url: str, api_key: str | None, settings: Settings) -> ServerAccess:
+    """A server with this key, or with the one in the settings."""
     if api_key is not None:
-        return Server(url, api_key)
+        return ServerAccess(url, api_key)
     if settings.api_key is None:
-        raise InvalidInput("api_key", "is missing: set EVERTICK_API_KEY, or name a file with it by --api-key-file")
+        raise InvalidInput("api_key", "is missing: set EVERTICK_API_KEY, or use --api-key-file")
     if settings.url is not None and settings.url.rstrip("/") != url.rstrip("/"):
-        raise InvalidInput(
-            "api_key", "is missing: the one that is set is for the server that is set; name a file by --api-key-file"
-        )
-    return Server(url, settings.api_key)
+        raise InvalidInput("api_key", "is missing: the one in the settings is for another server; use --api-key-file")
+    return ServerAccess(url, settings.api_key)
 
 
-def read_profile(name: str, api_key: str | None = None) -> Server:
-    """A profile of the config file, with this key or its own, or ConfigInvalid with all its faults."""
+def read_profile(name: str, api_key: str | None = None) -> ServerAccess:
+    """A profile of the config file, with this key or its own. Raises ConfigInvalid with all faults."""
     path = config_file()
     try:
         profiles = tomllib.loads(path.read_text(encoding="utf-8")).get("profiles", {})
@@ -72,11 +69,11 @@ def read_profile(name: str, api_key: str | None = None) -> Server:
     found = api_key or profiles[name].get("api_key")
     if found is None:
         raise ConfigInvalid([f"{path}: profiles.{name}.api_key is missing: set it, or use --api-key-file"])
-    return Server(profiles[name]["url"], found)
+    return ServerAccess(profiles[name]["url"], found)
 
 
 def profile_faults(profiles: Any) -> list[str]:
-    """What is wrong with the table of profiles."""
+    """All faults of the table of profiles."""
     if not isinstance(profiles, Mapping):
         return ["profiles: must be tables, as in [profiles.production]"]
     return [fault for name, profile in profiles.items() for fault in _faults(f"profiles.{name}", profile)]
@@ -89,7 +86,7 @@ def _faults(where: str, profile: Any) -> list[str]:
     if "url" not in profile:
         faults.append(f"{where}.url is missing")
     return faults + [
-        f"{where}.{key}: must be a text that is not empty"
+        f"{where}.{key}: must be a non-empty string"
         for key in _KEYS
         if key in profile and not (isinstance(profile[key], str) and profile[key].strip())
     ]
@@ -101,7 +98,7 @@ def config_file() -> Path:
 
 
 def _read_key(path: Path) -> str:
-    """An empty file is no key: to fall back on another one would be a surprise."""
+    """The key in a file. An empty file is an error, not a reason to use another key."""
     try:
         key = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -1,1 +1,1 @@
-"""The scenarios of `evertick bench`, one module each: what is measured, and how."""
+"""The scenarios of the bench."""

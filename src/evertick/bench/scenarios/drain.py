@@ -1,38 +1,42 @@
-"""Scenario `drain`: how fast workers run what is ready.
+"""Scenario `drain`: how fast workers run ready attempts.
 
-One-offs that do nothing are fired into the lanes while no worker runs. Then the workers start. The rate counts from the
-first lease to the last outcome.
+One-off jobs are fired into the lanes while no worker runs. Then the workers start. The rate counts from the first lease
+to the last outcome.
 """
 
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any
+from typing import Annotated, Any
 
 from evertick.bench import workload
-from evertick.bench.measuring import Scenario
-from evertick.bench.preparing import drain_ready, make_ready, tidy
-from evertick.bench.stage import Stage
+from evertick.bench.preparation import drain, fire_all, vacuum_and_checkpoint
+from evertick.bench.scenario import MAX_COUNT, Concurrency, Option, PayloadBytes, Scenario, Seed, Workers
+from evertick.bench.testbed import Testbed
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """How much to run, and by how many."""
-
-    runs: int = 500_000
-    payload_bytes: int = 300
-    workers: int = 1
-    concurrency: int | None = None
-    seed: int = 1
+class DrainOptions:
+    runs: Annotated[int, Option("Number of ready runs.", 1, MAX_COUNT)] = 500_000
+    payload_bytes: PayloadBytes = 300
+    workers: Workers = 1
+    concurrency: Concurrency = None
+    seed: Seed = 1
 
 
-async def run(stage: Stage, settings: Settings) -> dict[str, Any]:
-    fire_at = await stage.now()
-    fields = workload.once(fire_at, payload=workload.payload(settings.payload_bytes, settings.seed))
-    await stage.load(repeat(fields, settings.runs), settings.runs, "creating jobs")
-    await tidy(stage)
-    fire_seconds = await make_ready(stage, settings.runs)
-    figures = await drain_ready(stage, fire_at, settings.runs, settings.workers, settings.concurrency)
-    return {**figures, "making_ready_seconds": round(fire_seconds, 3)}
+async def run(testbed: Testbed, options: DrainOptions) -> dict[str, Any]:
+    fire_at = await testbed.now()
+    fields = workload.once(fire_at, payload=workload.payload(options.payload_bytes, options.seed))
+    await testbed.load(repeat(fields, options.runs), options.runs, "creating jobs")
+    await vacuum_and_checkpoint(testbed)
+    fire_seconds = await fire_all(testbed, options.runs)
+    result = await drain(testbed, fire_at, options.runs, options.workers, options.concurrency)
+    return {**result, "making_ready_seconds": round(fire_seconds, 3)}
 
 
-SCENARIO = Scenario("drain", run)
+SCENARIO = Scenario(
+    "drain",
+    "How fast workers run ready attempts: from the first lease to the last outcome, with a handler that does nothing.",
+    "evertick bench drain --runs 100000 --workers 1 --json",
+    DrainOptions,
+    run,
+)

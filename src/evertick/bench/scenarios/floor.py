@@ -1,7 +1,7 @@
-"""Scenario `floor`: how fast the rows could be written that runs leave, if writing them were all there is to do.
+"""Scenario `floor`: how fast the database can write the rows of runs, without anything else.
 
-By bare binary COPY and one UPDATE for each batch, in batches as large as the scheduler's and the worker's. What a run
-costs beyond that is Evertick's own.
+Uses binary COPY and one UPDATE for each batch, with the batch sizes of scheduler and worker. The difference to the
+other scenarios is the cost of Evertick itself.
 """
 
 import asyncio
@@ -12,14 +12,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 from evertick.bench import floor_queries
-from evertick.bench.figures import rated
-from evertick.bench.floor_queries import AttemptRow, OutcomeRow, TimerRow
-from evertick.bench.measuring import Scenario
-from evertick.bench.preparing import tidy
-from evertick.bench.stage import Stage
+from evertick.bench.floor_queries import FloorAttempt, FloorOutcome, FloorTimer
+from evertick.bench.preparation import vacuum_and_checkpoint
+from evertick.bench.results import rate_fields
+from evertick.bench.scenario import MAX_COUNT, Option, Scenario, Seed
+from evertick.bench.testbed import Testbed
 from evertick.domain.ids import PARTITIONS
 from evertick.domain.schedule.instants import to_us
 from evertick.roles.scheduler.firing import BATCH
@@ -29,50 +29,50 @@ from evertick.store.database import Session, connect
 QUEUE_ID = 1
 NORMAL = 1
 WORKER = "worker.example-12345-a1b2c3"
-"""As long as the names are that workers give themselves."""
+"""As long as the name of a real worker."""
 PERIOD = timedelta(days=1)
 TOOK = timedelta(milliseconds=1)
 
 
 class RunRows:
-    """Runs by number, all fired at one instant; jobs are spread evenly over the partitions."""
+    """Rows of runs, all fired at one instant. Jobs are spread evenly over the partitions."""
 
     def __init__(self, fire_at: datetime, seed: int) -> None:
         self.fire_at = fire_at
         self.next_at = fire_at + PERIOD
         self._seed = seed
         self._first_seq = to_us(fire_at) + 1
-        # In which order is up to the seed.
+        # The seed decides their order.
         self._partitions = random.Random(seed).sample(range(PARTITIONS), PARTITIONS)  # noqa: S311 - a repeatable load
 
     def following(self) -> "RunRows":
         """The next run of each job."""
         return RunRows(self.next_at, self._seed)
 
-    def attempts(self, numbers: Iterable[int]) -> list[AttemptRow]:
+    def attempts(self, numbers: Iterable[int]) -> list[FloorAttempt]:
         at = self.fire_at
         return [
-            AttemptRow(
+            FloorAttempt(
                 self._lane_id(number), self._first_seq + number, self._job_id(number), at, at, 1, 1, "tick", 1, False
             )
             for number in numbers
         ]
 
-    def outcomes(self, numbers: Iterable[int]) -> list[OutcomeRow]:
+    def outcomes(self, numbers: Iterable[int]) -> list[FloorOutcome]:
         started_at, finished_at = self.fire_at, self.fire_at + TOOK
         return [
-            OutcomeRow(
+            FloorOutcome(
                 *(self._lane_id(number), self._first_seq + number, started_at, finished_at, "success"),
                 *(None, True, WORKER, None, None),
             )
             for number in numbers
         ]
 
-    def timers(self, numbers: Iterable[int]) -> list[TimerRow]:
-        """The jobs' timers before all that."""
+    def timers(self, numbers: Iterable[int]) -> list[FloorTimer]:
+        """The timers of the jobs before the runs."""
         at = self.fire_at
         return [
-            TimerRow(
+            FloorTimer(
                 *(self._job_id(number), at, at, 1, 1, None, None, QUEUE_ID, 1),
                 *("tick", None, self._partition(number), 1, NORMAL),
             )
@@ -89,55 +89,53 @@ class RunRows:
         return QUEUE_ID << 10 | self._partition(number) << 2 | NORMAL
 
 
-STRETCH = 24 * BATCH
-"""Of so many runs the rows are made at a time, while the clock stands still."""
+CHUNK = 24 * BATCH
+"""For how many runs at a time rows are made, outside of the measured time."""
 
-Row = TypeVar("Row", AttemptRow, OutcomeRow)
+Row = TypeVar("Row", FloorAttempt, FloorOutcome)
 Pass: TypeAlias = Callable[[range], Coroutine[Any, Any, int]]
-"""Makes the rows of some runs, and returns what then writes them; that returns how many of them it wrote."""
+"""Makes the rows of some runs, and returns a coroutine that writes them and returns how many it wrote."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """How many runs' rows to write."""
-
-    runs: int = 500_000
-    seed: int = 1
+class FloorOptions:
+    runs: Annotated[int, Option("Number of runs.", 1, MAX_COUNT)] = 500_000
+    seed: Seed = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Rows of one pass, and how long writing them took."""
+    """Rows of one pass, and the time to write them."""
 
     rows: int
     seconds: float
 
 
-async def run(stage: Stage, settings: Settings) -> dict[str, Any]:
-    await floor_queries.make_tables(stage.pool)
-    rows = RunRows(await stage.now(), settings.seed)
-    stage.progress.begin("making timers")
-    for numbers in _stretches(settings.runs):
-        await floor_queries.copy_timers(stage.pool, rows.timers(numbers))
-    # Not from the pool, which has few, and is needed besides.
-    async with _connected(stage.url) as firing, _connected(stage.url) as recording:
+async def run(testbed: Testbed, options: FloorOptions) -> dict[str, Any]:
+    await floor_queries.make_tables(testbed.pool)
+    rows = RunRows(await testbed.now(), options.seed)
+    testbed.progress.begin("making timers")
+    for numbers in _chunks(options.runs):
+        await floor_queries.copy_timers(testbed.pool, rows.timers(numbers))
+    # Not from the pool, which has few connections.
+    async with _connected(testbed.url) as firing, _connected(testbed.url) as recording:
         passes = _passes(firing, recording, rows)
-        written = {name: await _measure(stage, settings.runs, name, each) for name, each in passes.items()}
-    wanted = {"attempts": 1, "outcomes": 1, "attempts_and_outcomes": 2, "timers": 1, "everything": 2}
+        written = {name: await _measure(testbed, options.runs, name, each) for name, each in passes.items()}
+    rows_per_run = {"attempts": 1, "outcomes": 1, "attempts_and_outcomes": 2, "timers": 1, "everything": 2}
     seconds = written["everything"].seconds
     return {
-        "runs": settings.runs,
-        "missing": sum(count * settings.runs - written[name].rows for name, count in wanted.items()),
+        "runs": options.runs,
+        "missing": sum(count * options.runs - written[name].rows for name, count in rows_per_run.items()),
         "seconds": round(seconds, 3),
-        "runs_per_second": round(settings.runs / seconds),
-        "rows": {name: rated(each.rows, each.seconds) for name, each in written.items() if name != "everything"},
+        "runs_per_second": round(options.runs / seconds),
+        "rows": {name: rate_fields(each.rows, each.seconds) for name, each in written.items() if name != "everything"},
     }
 
 
 def _passes(firing: Session, recording: Session, rows: RunRows) -> dict[str, Pass]:
-    """Each table alone, both ledgers at once, and everything: by two connections, as scheduler and worker have theirs.
+    """Each table alone, attempts and outcomes at once, and everything, on two connections as scheduler and worker.
 
-    Everything: a transaction for each batch that moves its timers and appends its attempts; beside it, outcomes.
+    Everything: one transaction for each batch updates timers and appends attempts, concurrently with outcomes.
     """
     later = rows.following()
     fire = partial(floor_queries.fire, firing, next_at=later.next_at)
@@ -151,12 +149,12 @@ def _passes(firing: Session, recording: Session, rows: RunRows) -> dict[str, Pas
 
     def everything(numbers: range) -> Coroutine[Any, Any, int]:
         recorded = _write(partial(floor_queries.copy_outcomes, recording), _batches(later.outcomes(numbers), MOST))
-        return _at_once(_write(fire, _batches(later.attempts(numbers), BATCH)), recorded)
+        return _concurrently(_write(fire, _batches(later.attempts(numbers), BATCH)), recorded)
 
     return {
         "attempts": attempts,
         "outcomes": outcomes,
-        "attempts_and_outcomes": lambda numbers: _at_once(attempts(numbers), outcomes(numbers)),
+        "attempts_and_outcomes": lambda numbers: _concurrently(attempts(numbers), outcomes(numbers)),
         "timers": lambda numbers: _write(move, _batches(rows.attempts(numbers), BATCH)),
         "everything": everything,
     }
@@ -171,18 +169,18 @@ async def _connected(url: str) -> AsyncIterator[Session]:
         await connection.close()
 
 
-async def _measure(stage: Stage, runs: int, name: str, writes: Pass) -> Written:
-    """One pass over all runs, into empty ledgers."""
-    await floor_queries.empty_tables(stage.pool)
-    await tidy(stage)
-    stage.progress.begin(f"writing {name.replace('_', ' ')}", runs)
+async def _measure(testbed: Testbed, runs: int, name: str, writes: Pass) -> Written:
+    """One pass over all runs, into empty tables."""
+    await floor_queries.empty_tables(testbed.pool)
+    await vacuum_and_checkpoint(testbed)
+    testbed.progress.begin(f"writing {name.replace('_', ' ')}", runs)
     count, seconds = 0, 0.0
-    for numbers in _stretches(runs):
+    for numbers in _chunks(runs):
         writing = writes(numbers)
         began = time.perf_counter()
         count += await writing
         seconds += time.perf_counter() - began
-        stage.progress.reach(numbers.stop)
+        testbed.progress.reach(numbers.stop)
     return Written(count, seconds)
 
 
@@ -190,18 +188,25 @@ async def _write(write: Callable[[Sequence[Row]], Awaitable[int]], batches: Sequ
     return sum([await write(batch) for batch in batches])
 
 
-async def _at_once(*writing: Awaitable[int]) -> int:
+async def _concurrently(*writing: Awaitable[int]) -> int:
     return sum(await asyncio.gather(*writing))
 
 
 def _batches(rows: Sequence[Row], size: int) -> list[list[Row]]:
-    """In the order of the key, as the product's own statements write them."""
+    """Batches in the order of the key, as the statements of Evertick write them."""
     return [sorted(rows[first : first + size]) for first in range(0, len(rows), size)]
 
 
-def _stretches(runs: int) -> Iterator[range]:
-    for first in range(0, runs, STRETCH):
-        yield range(first, min(first + STRETCH, runs))
+def _chunks(runs: int) -> Iterator[range]:
+    for first in range(0, runs, CHUNK):
+        yield range(first, min(first + CHUNK, runs))
 
 
-SCENARIO = Scenario("floor", run, reuses=False)
+SCENARIO = Scenario(
+    "floor",
+    "How fast the database writes the rows of runs by plain COPY and UPDATE, without anything else.",
+    "evertick bench floor --runs 500000 --json",
+    FloorOptions,
+    run,
+    reuses_database=False,
+)

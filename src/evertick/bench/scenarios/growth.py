@@ -1,108 +1,125 @@
-"""Scenario `growth`: what things cost with few, many and very many jobs in one database that grows.
+"""Scenario `growth`: what jobs and runs cost as the number of jobs in one database grows.
 
-At each size: loading and the room that jobs take, the scheduler's look-up while nothing is due and while much is, and
-one instant at which always as many are due.
+At each size: the cost of loading, the bytes of a job, the scheduler's lookup while nothing is due and while much is
+due, and a burst of constant size.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
-from evertick.bench import figures_queries
-from evertick.bench.look_ups import LookUps, look_up_groups
-from evertick.bench.measuring import Scenario
-from evertick.bench.one_instant import measure_from, prepare
-from evertick.bench.plot import Line, Panel
-from evertick.bench.preparing import Gathered, gather_crowd, tidy
+from evertick.bench import queries
+from evertick.bench.burst import measure_burst, prepare_burst
+from evertick.bench.lookups import LookupTimes, time_load_lookups
+from evertick.bench.plot import Panel, Series, draw
+from evertick.bench.preparation import LoadTime, load_background_jobs, vacuum_and_checkpoint
 from evertick.bench.processes import Process, peak_memory_mb
+from evertick.bench.scenario import MAX_COUNT, Concurrency, Option, PayloadBytes, Rules, Scenario, Seed, Workers
 from evertick.bench.scenarios import hot_second
-from evertick.bench.stage import Stage
+from evertick.bench.scenarios.hot_second import HotSecondOptions
+from evertick.bench.testbed import Testbed
 
-LOOKING_SECONDS = 3.0
-"""So much earlier all is loaded, to look it up before it is due."""
+LOOKUP_SECONDS = 3.0
+"""Time between loading and the burst for measuring lookups."""
 HOT_SECOND = ("runs", "missing", "duplicates", "seconds", "rate_per_second", "first_start_seconds")
 
 
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """Numbers separated by commas, each greater than the one before."""
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() for part in parts):
+        raise ValueError("--sizes must be numbers separated by commas")
+    counts = tuple(int(part) for part in parts)
+    if any(later <= earlier for earlier, later in zip((0, *counts), counts, strict=False)) or counts[-1] > MAX_COUNT:
+        raise ValueError(f"--sizes must be in ascending order, from 1 to {MAX_COUNT}")
+    return counts
+
+
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """How many jobs stand there at each point, and how many others are due at one instant then."""
+class GrowthOptions:
+    sizes: Annotated[
+        tuple[int, ...],
+        Option("Numbers of jobs at which to measure, in ascending order.", metavar="N,N,…", parse=parse_sizes),
+    ] = (100_000, 1_000_000, 10_000_000)
+    due: Annotated[int, Option("Number of further jobs that are due at one instant, at each size.", 1, MAX_COUNT)] = (
+        100_000
+    )
+    rules: Rules = 1_000
+    payload_bytes: PayloadBytes = 300
+    workers: Workers = 1
+    concurrency: Concurrency = None
+    seed: Seed = 1
 
-    sizes: tuple[int, ...] = (100_000, 1_000_000, 10_000_000)
-    due: int = 100_000
-    rules: int = 1_000
-    payload_bytes: int = 300
-    workers: int = 1
-    concurrency: int | None = None
-    seed: int = 1
 
-
-async def run(stage: Stage, settings: Settings) -> dict[str, Any]:
-    points = [await _point(stage, settings, size) for size in sorted(settings.sizes)]
+async def run(testbed: Testbed, options: GrowthOptions) -> dict[str, Any]:
+    points = [await _point(testbed, options, size) for size in sorted(options.sizes)]
     totals = {name: sum(point["hot_second"][name] for point in points) for name in ("runs", "missing", "duplicates")}
     return {**totals, "points": points}
 
 
-async def _point(stage: Stage, settings: Settings, size: int) -> dict[str, Any]:
-    before = await figures_queries.sizes(stage.pool)
-    gathered = await gather_crowd(stage, size, settings.rules, settings.seed)
-    after = await figures_queries.sizes(stage.pool)
-    await tidy(stage)
-    idle = await look_up_groups(stage)
-    hot, due, memory_mb = await _hot_second(stage, settings, size, gathered.rate)
+async def _point(testbed: Testbed, options: GrowthOptions, size: int) -> dict[str, Any]:
+    before = await queries.sizes(testbed.pool)
+    load = await load_background_jobs(testbed, size, options.rules, options.seed)
+    after = await queries.sizes(testbed.pool)
+    await vacuum_and_checkpoint(testbed)
+    idle = await time_load_lookups(testbed)
+    hot, due, memory_mb = await _hot_second(testbed, options, size, load.rate)
     return {
         "jobs": size,
-        **_loading(gathered, sum(after) - sum(before)),
+        **_loading(load, sum(after) - sum(before)),
         "us_per_run": round(1e6 * hot["seconds"] / hot["runs"], 2) if hot["runs"] else None,
         "hot_second": {name: hot[name] for name in HOT_SECOND},
-        "look_up_ms": {"nothing_due": idle.figures, "due": due.figures},
+        "look_up_ms": {"nothing_due": idle.fields, "due": due.fields},
         "scheduler_peak_memory_mb": memory_mb,
     }
 
 
-def _loading(gathered: Gathered, grown_bytes: int) -> dict[str, Any]:
+def _loading(load: LoadTime, grown_bytes: int) -> dict[str, Any]:
     return {
-        "loaded": gathered.jobs,
-        "loaded_per_second": round(gathered.rate),
-        "us_per_job_loaded": round(1e6 / gathered.rate, 2),
-        "bytes_per_job": round(grown_bytes / gathered.jobs),
+        "loaded": load.jobs,
+        "loaded_per_second": round(load.rate),
+        "us_per_job_loaded": round(1e6 / load.rate, 2),
+        "bytes_per_job": round(grown_bytes / load.jobs),
     }
 
 
 async def _hot_second(
-    stage: Stage, settings: Settings, size: int, rate: float
-) -> tuple[dict[str, Any], LookUps, float | None]:
-    """What `hot-second` measures, the look-ups before it is due, and the scheduler's memory; all leave afterwards."""
-    jobs = size + settings.due
-    rest = (settings.rules, settings.payload_bytes, settings.workers, settings.concurrency, settings.seed)
-    due = hot_second.at_once(stage, hot_second.Settings(jobs, settings.due, *rest), rate)
-    looked: list[LookUps] = []
+    testbed: Testbed, options: GrowthOptions, size: int, rate: float
+) -> tuple[dict[str, Any], LookupTimes, float | None]:
+    """The result of a burst, the lookups before it, and the scheduler's memory. Processes are stopped afterwards."""
+    jobs = size + options.due
+    rest = (options.rules, options.payload_bytes, options.workers, options.concurrency, options.seed)
+    burst = hot_second.burst_of(testbed, HotSecondOptions(jobs, options.due, *rest), rate)
+    lookups: list[LookupTimes] = []
     processes: list[Process] = []
 
-    async def look_and_start() -> Sequence[Process]:
-        looked.append(await look_up_groups(stage))
-        processes[:] = await due.start()
+    async def look_up_and_start() -> Sequence[Process]:
+        lookups.append(await time_load_lookups(testbed))
+        processes[:] = await burst.start()
         return processes
 
-    due_at = await prepare(stage, replace(due, lead_seconds=due.lead_seconds + LOOKING_SECONDS, start=look_and_start))
-    figures = await measure_from(stage, due_at, settings.due)
+    due_at = await prepare_burst(
+        testbed, replace(burst, lead_seconds=burst.lead_seconds + LOOKUP_SECONDS, start=look_up_and_start)
+    )
+    result = await measure_burst(testbed, due_at, options.due)
     memory_mb = peak_memory_mb(processes[0].pid)
-    await stage.fleet.stop(*processes)
-    return figures, looked[-1], memory_mb
+    await testbed.fleet.stop(*processes)
+    return result, lookups[-1], memory_mb
 
 
 def panels(points: Sequence[Mapping[str, Any]]) -> tuple[Panel, ...]:
-    """One for each cost, over the number of jobs."""
+    """One panel for each cost, over the number of jobs."""
 
-    def line(name: str, *path: str) -> Line:
-        return Line(name, tuple((point["jobs"], _at(point, path)) for point in points))
+    def line(name: str, *path: str) -> Series:
+        return Series(name, tuple((point["jobs"], _at(point, path)) for point in points))
 
     due = line("due", "look_up_ms", "due", "p50")
     nothing_due = line("nothing due", "look_up_ms", "nothing_due", "p50")
     return (
         Panel("Loading, µs per job", (line("", "us_per_job_loaded"),)),
         Panel("End to end, µs per run", (line("", "us_per_run"),)),
-        Panel("Look-up, ms per group", (due, nothing_due)),
-        Panel("Room, bytes per job", (line("", "bytes_per_job"),)),
+        Panel("Lookup, ms per group", (due, nothing_due)),
+        Panel("Storage, bytes per job", (line("", "bytes_per_job"),)),
     )
 
 
@@ -113,4 +130,15 @@ def _at(point: Mapping[str, Any], path: Sequence[str]) -> float | None:
     return None if value is None else float(value)
 
 
-SCENARIO = Scenario("growth", run)
+def plot(result: Mapping[str, Any]) -> str:
+    return draw("Costs by number of jobs", "jobs", panels(result["points"]))
+
+
+SCENARIO = Scenario(
+    "growth",
+    "What loading, running, looking up and storing cost as the number of jobs in one database grows.",
+    "evertick bench growth --sizes 100000,1000000 --due 100000 --svg growth.svg --json",
+    GrowthOptions,
+    run,
+    plot=plot,
+)

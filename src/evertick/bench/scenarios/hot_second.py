@@ -1,54 +1,63 @@
-"""Scenario `hot-second`: very many of many jobs are due at one and the same instant.
+"""Scenario `hot-second`: how fast a burst of jobs runs that are due at one instant.
 
-All is in place, warm and quiet before. Counted from that instant to the last outcome.
+Processes are started and warmed up before. The rate counts from the instant to the last outcome.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import repeat
-from typing import Any
+from typing import Annotated, Any
 
 from evertick.bench import workload
-from evertick.bench.measuring import Scenario
-from evertick.bench.one_instant import Due, measure_from, prepare
-from evertick.bench.preparing import gather_crowd, seconds_to_load, seconds_to_warm_up, warm_crew
+from evertick.bench.burst import Burst, measure_burst, prepare_burst
+from evertick.bench.preparation import load_background_jobs, seconds_to_load, seconds_to_warm_up, start_cluster
 from evertick.bench.processes import Process
-from evertick.bench.stage import Stage
+from evertick.bench.scenario import MAX_COUNT, Concurrency, Jobs, Option, PayloadBytes, Rules, Scenario, Seed, Workers
+from evertick.bench.testbed import Testbed
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """How many jobs there are, and how many of them are due at once."""
-
-    jobs: int = 1_000_000
-    due: int = 500_000
-    rules: int = 1_000
-    payload_bytes: int = 300
-    workers: int = 1
-    concurrency: int | None = None
-    seed: int = 1
+class HotSecondOptions:
+    jobs: Jobs = 1_000_000
+    due: Annotated[int, Option("How many of them are due at one instant.", 1, MAX_COUNT)] = 500_000
+    rules: Rules = 1_000
+    payload_bytes: PayloadBytes = 300
+    workers: Workers = 1
+    concurrency: Concurrency = None
+    seed: Seed = 1
 
 
-async def run(stage: Stage, settings: Settings) -> dict[str, Any]:
-    gathered = await gather_crowd(stage, settings.jobs - settings.due, settings.rules, settings.seed)
-    due_at = await prepare(stage, at_once(stage, settings, gathered.rate))
-    return await measure_from(stage, due_at, settings.due)
+async def run(testbed: Testbed, options: HotSecondOptions) -> dict[str, Any]:
+    load = await load_background_jobs(testbed, options.jobs - options.due, options.rules, options.seed)
+    due_at = await prepare_burst(testbed, burst_of(testbed, options, load.rate))
+    return await measure_burst(testbed, due_at, options.due)
 
 
-def at_once(stage: Stage, settings: Settings, rate: float) -> Due:
-    """What is due at one instant, with its processes, the scheduler first; loading goes at so many jobs per second."""
-    payload = workload.payload(settings.payload_bytes, settings.seed)
+def burst_of(testbed: Testbed, options: HotSecondOptions, rate: float) -> Burst:
+    """The burst and its processes, the scheduler first. `rate` is how many jobs are loaded per second."""
+    payload = workload.payload(options.payload_bytes, options.seed)
 
     def jobs(due_at: datetime) -> Iterator[workload.Fields]:
-        return repeat(workload.once(due_at, payload=payload), settings.due)
+        return repeat(workload.once(due_at, payload=payload), options.due)
 
     async def start() -> Sequence[Process]:
-        crew = await warm_crew(stage, settings.workers, settings.concurrency)
-        return (crew.scheduler, *crew.workers)
+        cluster = await start_cluster(testbed, options.workers, options.concurrency)
+        return (cluster.scheduler, *cluster.workers)
 
-    lead_seconds = seconds_to_load(settings.due, rate) + seconds_to_warm_up(settings.due)
-    return Due(settings.due, lead_seconds, jobs, start)
+    lead_seconds = seconds_to_load(options.due, rate) + seconds_to_warm_up(options.due)
+    return Burst(options.due, lead_seconds, jobs, start)
 
 
-SCENARIO = Scenario("hot-second", run)
+def fault(options: HotSecondOptions) -> str | None:
+    return "--due must not be more than --jobs" if options.due > options.jobs else None
+
+
+SCENARIO = Scenario(
+    "hot-second",
+    "How fast a burst of jobs runs that are due at one instant: from the instant to the last outcome.",
+    "evertick bench hot-second --jobs 200000 --due 100000 --json",
+    HotSecondOptions,
+    run,
+    fault,
+)

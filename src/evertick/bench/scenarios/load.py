@@ -1,42 +1,47 @@
-"""Scenario `load`: how fast jobs are created by the thousand, and how much room each takes."""
+"""Scenario `load`: how fast jobs are created in bulk, and how many bytes each takes."""
 
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from evertick.bench import figures_queries, workload
-from evertick.bench.figures import rated
-from evertick.bench.measuring import Scenario
-from evertick.bench.stage import Stage
+from evertick.bench import queries, workload
+from evertick.bench.results import rate_fields
+from evertick.bench.scenario import Jobs, Rules, Scenario, Seed
+from evertick.bench.testbed import Testbed
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """How many jobs, of how many kinds."""
-
-    jobs: int = 1_000_000
-    rules: int = 1_000
-    seed: int = 1
+class LoadOptions:
+    jobs: Jobs = 1_000_000
+    rules: Rules = 1_000
+    seed: Seed = 1
 
 
-async def run(stage: Stage, settings: Settings) -> dict[str, Any]:
-    there = await figures_queries.queue_jobs(stage.pool, workload.CROWD_QUEUE)
-    before = await figures_queries.sizes(stage.pool)
-    jobs = workload.crowd(settings.jobs, settings.rules, await stage.now(), settings.seed)
-    seconds = await stage.load(jobs, settings.jobs, "loading jobs")
-    stage.progress.begin("counting")
-    after = await figures_queries.sizes(stage.pool)
-    created = await figures_queries.queue_jobs(stage.pool, workload.CROWD_QUEUE) - there
-    sizes = {name: round((getattr(after, name) - getattr(before, name)) / settings.jobs) for name in after._fields}
+async def run(testbed: Testbed, options: LoadOptions) -> dict[str, Any]:
+    existing = await queries.queue_jobs(testbed.pool, workload.BACKGROUND_QUEUE)
+    before = await queries.sizes(testbed.pool)
+    jobs = workload.background_jobs(options.jobs, options.rules, await testbed.now(), options.seed)
+    seconds = await testbed.load(jobs, options.jobs, "loading jobs")
+    testbed.progress.begin("counting")
+    after = await queries.sizes(testbed.pool)
+    created = await queries.queue_jobs(testbed.pool, workload.BACKGROUND_QUEUE) - existing
+    sizes = {name: round((getattr(after, name) - getattr(before, name)) / options.jobs) for name in after._fields}
     return {
         "runs": 0,
         "jobs": created,
-        "missing": max(settings.jobs - created, 0),
-        "duplicates": max(created - settings.jobs, 0),
-        **rated(settings.jobs, seconds),
+        "missing": max(options.jobs - created, 0),
+        "duplicates": max(created - options.jobs, 0),
+        **rate_fields(options.jobs, seconds),
         "bytes_per_job": {"total": sum(sizes.values()), **sizes},
-        "database": urlsplit(stage.url).path.lstrip("/") if stage.ground.keeps else None,
+        "database": urlsplit(testbed.url).path.lstrip("/") if testbed.server.keeps_database else None,
     }
 
 
-SCENARIO = Scenario("load", run)
+SCENARIO = Scenario(
+    "load",
+    "How fast jobs are created in bulk, and how many bytes each takes.",
+    "evertick bench load --jobs 1000000 --data-dir ./bench-data --json",
+    LoadOptions,
+    run,
+    can_keep=True,
+)

@@ -8,8 +8,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
 
-from evertick.bench.measuring import machine
+from evertick.bench.runner import machine
+from evertick.bench.scenario import Option, Seed
 from evertick.domain.rule import Policies, Rule, rule_of
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.domain.schedule.schedule import Schedule
@@ -36,23 +38,21 @@ START_AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """How much to measure."""
-
-    seconds: float = 0.5
-    jobs: int = 100_000
-    rules: int = 1_000
-    seed: int = 1
+class SchedulesOptions:
+    seconds: Annotated[float, Option("CPU seconds for each schedule.", 0.01, 60)] = 0.5
+    jobs: Annotated[int, Option("Number of timers that are due at one instant.", 1, 5_000_000)] = 100_000
+    rules: Annotated[int, Option("Number of rules that these timers share.", 1, 86_400)] = 1_000
+    seed: Seed = 1
 
 
-def run(settings: Settings, progress: Callable[[str], None]) -> dict[str, object]:
+def run(options: SchedulesOptions, progress: Callable[[str], None]) -> dict[str, object]:
     """Measure, telling `progress` what comes next."""
     next_fires = {}
     for name, (text, timezone) in COMMON.items():
         progress(f"next fire: {name}")
-        next_fires[name] = round(_next_rate(Schedule(text, timezone), settings.seconds))
-    progress(f"planning {settings.jobs} timers of {settings.rules} rules")
-    planned = _planned(settings)
+        next_fires[name] = round(_next_rate(Schedule(text, timezone), options.seconds))
+    progress(f"planning {options.jobs} timers of {options.rules} rules")
+    planned = _planned(options)
     return {
         "scenario": "schedules",
         "runs": planned.timers,
@@ -60,7 +60,7 @@ def run(settings: Settings, progress: Callable[[str], None]) -> dict[str, object
         "rate_per_second": round(planned.timers / planned.seconds),
         "next_fires_per_second": next_fires,
         "plans": planned.plans,
-        "settings": asdict(settings),
+        "settings": asdict(options),
         "machine": machine(),
     }
 
@@ -86,13 +86,13 @@ class PlanningResult:
     seconds: float
 
 
-def _planned(settings: Settings) -> PlanningResult:
+def _planned(options: SchedulesOptions) -> PlanningResult:
     """Plan timers that are due at one instant as a scheduler plans a batch; calendars are warm, as they are there."""
-    choose = random.Random(settings.seed)  # noqa: S311 - a repeatable load, not a secret
-    rules = dict(enumerate(_distinct_rules(settings.rules)))
+    choose = random.Random(options.seed)  # noqa: S311 - a repeatable load, not a secret
+    rules = dict(enumerate(_distinct_rules(options.rules)))
     now_us = to_us(START_AT + timedelta(days=choose.randrange(365)))
     due_at = {number: from_us(rule.ticks().prev(now_us + 1) or now_us) for number, rule in rules.items()}
-    chosen = (choose.randrange(len(rules)) for _ in range(settings.jobs))
+    chosen = (choose.randrange(len(rules)) for _ in range(options.jobs))
     entries = [PendingTimer(job, Timer(job, "tick", due_at[n], due_at[n], 1, n)) for job, n in enumerate(chosen)]
     planning = BatchPlanning(rules, now_us, steps=LOOP_STEPS)
     began = time.process_time()
@@ -100,8 +100,8 @@ def _planned(settings: Settings) -> PlanningResult:
         pass
     groups = planning.planned.groups
     seconds = time.process_time() - began
-    assert sum(len(group.entries) for group in groups) == settings.jobs
-    return PlanningResult(settings.jobs, len(groups), seconds)
+    assert sum(len(group.entries) for group in groups) == options.jobs
+    return PlanningResult(options.jobs, len(groups), seconds)
 
 
 def _distinct_rules(count: int) -> Iterator[Rule]:

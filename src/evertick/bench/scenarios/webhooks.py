@@ -1,60 +1,58 @@
-"""Scenario `webhooks`: how fast a dispatcher delivers what is due at one instant to receivers that answer at once."""
+"""Scenario `webhooks`: how fast dispatchers deliver a burst of webhooks to local receivers."""
 
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from evertick.bench import workload
-from evertick.bench.measuring import Scenario
-from evertick.bench.one_instant import Due, measure_from, prepare
-from evertick.bench.preparing import seconds_to_load, seconds_to_warm_up
+from evertick.bench.burst import Burst, measure_burst, prepare_burst
+from evertick.bench.preparation import seconds_to_load, seconds_to_warm_up
 from evertick.bench.processes import Process
-from evertick.bench.stage import Stage
-from evertick.bench.watching import until_held
+from evertick.bench.scenario import Option, PayloadBytes, Scenario, Seed
+from evertick.bench.testbed import Testbed
+from evertick.bench.waiting import wait_for_ownership
 from evertick.domain.job.target import HTTP_QUEUE
 
 LOADED_PER_SECOND = 2_000
-"""Slower than any machine: there is no crowd here that tells how fast it is."""
+"""Slower than any machine. This scenario has no background jobs to estimate the rate from."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """How many deliveries, to how many hosts, by how many dispatchers."""
-
-    deliveries: int = 20_000
-    hosts: int = 4
-    payload_bytes: int = 300
-    dispatchers: int = 1
-    seed: int = 1
+class WebhooksOptions:
+    deliveries: Annotated[int, Option("Number of webhooks, due at one instant.", 1, 10_000_000)] = 20_000
+    hosts: Annotated[int, Option("Number of local receivers.", 1, 254)] = 4
+    payload_bytes: PayloadBytes = 300
+    dispatchers: Annotated[int, Option("Number of dispatcher processes.", 1, 64)] = 1
+    seed: Seed = 1
 
 
-async def run(stage: Stage, settings: Settings) -> dict[str, Any]:
-    receiver = await stage.fleet.start("receiver", "evertick.bench.receiver", str(settings.hosts))
+async def run(testbed: Testbed, options: WebhooksOptions) -> dict[str, Any]:
+    receiver = await testbed.fleet.start("receiver", "evertick.bench.receiver", str(options.hosts))
     urls = json.loads(await receiver.line())
-    payload = workload.payload(settings.payload_bytes, settings.seed)
+    payload = workload.payload(options.payload_bytes, options.seed)
 
     def jobs(due_at: datetime) -> Iterator[workload.Fields]:
         fields = workload.once(due_at, payload=payload)
         hosts = [{**fields, "target": {"type": "http", "url": url}} for url in urls]
-        return (hosts[number % len(hosts)] for number in range(settings.deliveries))
+        return (hosts[number % len(hosts)] for number in range(options.deliveries))
 
     async def start() -> Sequence[Process]:
-        stage.progress.begin("starting scheduler and dispatchers")
-        dispatchers = (stage.fleet.scheduler("dispatcher") for _ in range(settings.dispatchers))
-        crew = await asyncio.gather(stage.fleet.scheduler(), *dispatchers)
-        await until_held(stage)
-        return crew
+        testbed.progress.begin("starting scheduler and dispatchers")
+        dispatchers = (testbed.fleet.scheduler("dispatcher") for _ in range(options.dispatchers))
+        processes = await asyncio.gather(testbed.fleet.scheduler(), *dispatchers)
+        await wait_for_ownership(testbed)
+        return processes
 
-    lead_seconds = seconds_to_load(settings.deliveries, LOADED_PER_SECOND) + seconds_to_warm_up(settings.deliveries)
-    due_at = await prepare(stage, Due(settings.deliveries, lead_seconds, jobs, start))
+    lead_seconds = seconds_to_load(options.deliveries, LOADED_PER_SECOND) + seconds_to_warm_up(options.deliveries)
+    due_at = await prepare_burst(testbed, Burst(options.deliveries, lead_seconds, jobs, start))
     before = await _received(receiver)
-    figures = await measure_from(stage, due_at, settings.deliveries, HTTP_QUEUE)
+    result = await measure_burst(testbed, due_at, options.deliveries, HTTP_QUEUE)
     received = await _received(receiver) - before
-    # An attempt that a busy host put off is no duplicate; what came twice is.
-    return {**figures, "duplicates": max(received - settings.deliveries, 0), "received": received}
+    # A deferred attempt is not a duplicate. A second request is.
+    return {**result, "duplicates": max(received - options.deliveries, 0), "received": received}
 
 
 async def _received(receiver: Process) -> int:
@@ -62,4 +60,10 @@ async def _received(receiver: Process) -> int:
     return count
 
 
-SCENARIO = Scenario("webhooks", run)
+SCENARIO = Scenario(
+    "webhooks",
+    "How fast webhooks are delivered that are due at one instant, to local receivers that answer immediately.",
+    "evertick bench webhooks --deliveries 20000 --hosts 4 --json",
+    WebhooksOptions,
+    run,
+)

@@ -1,4 +1,4 @@
--- What firing and recording runs leaves behind, written in the barest way. Called by the bench, in a database of its own.
+-- Writes the rows of fired and recorded runs with minimal statements. Called by the bench, in a database of its own.
 
 -- name: make_attempts
 -- As `add_day` makes a day's partition.
@@ -11,7 +11,7 @@ CREATE TABLE IF NOT EXISTS floor_outcomes (LIKE outcomes INCLUDING ALL);
 TRUNCATE floor_attempts, floor_outcomes;
 
 -- name: move
--- Rewrites timers that stand at one instant, as firing them does. Index: timers_pkey.
+-- Updates timers of one fire time, as firing them does. Index: timers_pkey.
 UPDATE timers timer
    SET fire_at = :next_at::timestamptz, due_at = :next_at::timestamptz, last_lane = moved.lane_id, last_seq = moved.seq
   FROM unnest(:job_ids::bigint[], :lane_ids::bigint[], :seqs::bigint[]) AS moved (job_id, lane_id, seq)

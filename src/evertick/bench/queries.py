@@ -1,0 +1,167 @@
+"""The statements of measurements: progress, results, sizes, preparation."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from evertick.store import statements
+from evertick.store.database import Pool, connect, lacks_privilege
+from evertick.store.statements import Connection, Statement
+
+_SQL = statements.load("measurements", "evertick.bench")
+_SLOW_SECONDS = 3600
+"""Timeout of statements that read whole tables."""
+
+
+class Counters(NamedTuple):
+    """How many rows of each table were written."""
+
+    attempts: int
+    outcomes: int
+
+
+class Leases(NamedTuple):
+    """Whether anything is leased, when the earliest lease expires, and the database's time."""
+
+    is_any: bool
+    expires_at: datetime | None
+    now_at: datetime
+
+
+class RunStatistics(NamedTuple):
+    """`duplicates` are starts after a run's first start. `lags_ms` are the percentiles 50, 95, 99 and 100."""
+
+    runs: int
+    succeeded: int
+    duplicates: int
+    first_started_at: datetime | None
+    last_finished_at: datetime | None
+    lags_ms: list[float] | None
+
+
+class Sizes(NamedTuple):
+    """Bytes, with indexes."""
+
+    jobs: int
+    job_versions: int
+    timers: int
+
+
+class Footprint(NamedTuple):
+    """Bytes, with indexes, of tables that grow with each run and of tables that must not grow."""
+
+    attempts: int
+    outcomes: int
+    timers: int
+    lanes: int
+    leases: int
+
+
+class TransactionCount(NamedTuple):
+    transactions: int
+    now_at: datetime
+
+
+class ServerInfo(NamedTuple):
+    version: str
+    settings: dict[str, str]
+
+
+async def counters(connection: Connection) -> Counters:
+    row = await _SQL["counters"].fetchrow(connection)
+    assert row is not None
+    return Counters(**row)
+
+
+async def leases(connection: Connection) -> Leases:
+    row = await _SQL["leases"].fetchrow(connection)
+    assert row is not None
+    return Leases(**row)
+
+
+async def is_ready(connection: Connection) -> bool:
+    """Whether any attempt waits to be leased."""
+    found: bool = await _SQL["is_ready"].fetchval(connection)
+    return found
+
+
+async def held(connection: Connection) -> int:
+    """How many partitions have a holder."""
+    count: int = await _SQL["held"].fetchval(connection)
+    return count
+
+
+async def runs(pool: Pool, queue: str, from_at: datetime, until_at: datetime) -> RunStatistics:
+    """The runs of a queue whose fire times are in [from_at, until_at)."""
+    return RunStatistics(**await _fetch_slowly(pool, _SQL["runs"], queue=queue, from_at=from_at, until_at=until_at))
+
+
+async def gaps(pool: Pool, from_at: datetime, until_at: datetime) -> int:
+    """How many ticks in [from_at, until_at) did not run."""
+    count: int = (await _fetch_slowly(pool, _SQL["gaps"], from_at=from_at, until_at=until_at))["ticks"]
+    return count
+
+
+async def queue_jobs(pool: Pool, queue: str) -> int:
+    count: int = (await _fetch_slowly(pool, _SQL["queue_jobs"], queue=queue))["count"]
+    return count
+
+
+async def sizes(connection: Connection) -> Sizes:
+    row = await _SQL["sizes"].fetchrow(connection)
+    assert row is not None
+    return Sizes(**row)
+
+
+async def activity(connection: Connection) -> TransactionCount:
+    row = await _SQL["activity"].fetchrow(connection)
+    assert row is not None
+    return TransactionCount(**row)
+
+
+async def server(connection: Connection) -> ServerInfo:
+    row = await _SQL["server"].fetchrow(connection)
+    assert row is not None
+    return ServerInfo(row["version"], json.loads(row["settings"]))
+
+
+async def make_due(connection: Connection, queue: str, partition: int, fire_at: datetime) -> int:
+    """Make the jobs of a queue in a partition due at an instant. Returns how many there are."""
+    status = await _SQL["make_due"].execute(connection, queue=queue, partition=partition, fire_at=fire_at)
+    return int(status.rpartition(" ")[2])
+
+
+async def footprint(connection: Connection) -> Footprint:
+    row = await _SQL["footprint"].fetchrow(connection)
+    assert row is not None
+    return Footprint(**row)
+
+
+@asynccontextmanager
+async def held_snapshot(url: str) -> AsyncIterator[None]:
+    """Hold a snapshot on a connection of its own: vacuum cannot remove rows that die meanwhile."""
+    connection = await connect(url)
+    try:
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            await _SQL["hold_snapshot"].execute(connection)
+            yield
+    finally:
+        await connection.close()
+
+
+async def vacuum_and_checkpoint(pool: Pool) -> None:
+    """Run VACUUM and CHECKPOINT, so that they do not run during the measurement."""
+    await pool.execute(_SQL["vacuum"].text, timeout=_SLOW_SECONDS)
+    try:
+        await pool.execute(_SQL["checkpoint"].text, timeout=_SLOW_SECONDS)
+    except Exception as error:
+        if not lacks_privilege(error):  # without the privilege, the server checkpoints on its own schedule
+            raise
+
+
+async def _fetch_slowly(pool: Pool, statement: Statement, **values: Any) -> Any:
+    row = await pool.fetchrow(statement.text, *statement.arguments(values), timeout=_SLOW_SECONDS)
+    assert row is not None
+    return row

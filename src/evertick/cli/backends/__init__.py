@@ -1,0 +1,1 @@
+"""The two backends of commands: the HTTP API and the database."""

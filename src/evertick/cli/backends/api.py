@@ -1,0 +1,113 @@
+"""Operations of commands as calls of the HTTP API."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from evertick.cli.backend import JobFilter, Listing, RunFilter, is_job_id
+from evertick.client import AsyncClient
+from evertick.client.fields import JobFields
+from evertick.client.models import DeadLetter, Job, Replaying, RunDetail, Verdict
+from evertick.client.runs import Entry
+from evertick.domain.errors import Fault, InvalidFields
+from evertick.usecases.context import MAX_PER_PAGE
+from evertick.usecases.lifecycle import Missed
+
+_T = TypeVar("_T")
+
+_CLIENT_ARGUMENTS = frozenset({"self", "idempotency_key", "if_match"})
+"""Keyword arguments of the client that are not fields of a job."""
+
+
+class ApiBackend:
+    """Each operation is one call of the client. A job given by name needs a call before it, to find the id."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    async def add_job(self, fields: Mapping[str, Any]) -> Job:
+        return await self._client.jobs.create(**_fields(fields))
+
+    async def put_job(self, name: str, fields: Mapping[str, Any]) -> Job:
+        return await self._client.jobs.replace(name, **_fields(fields))
+
+    async def add_jobs(self, batch: Sequence[object]) -> list[Verdict]:
+        return await self._client.jobs.create_many(batch)  # type: ignore[arg-type] # the server validates each
+
+    async def get_job(self, job: str) -> Job:
+        if is_job_id(job):
+            return await self._client.jobs.get(job)
+        return await self._client.jobs.get_by_name(job)
+
+    async def list_jobs(self, filters: JobFilter, limit: int) -> Listing[Job]:
+        return await _listing(limit, self._client.jobs.list(**filters._asdict(), page_size=_page(limit)))
+
+    async def edit_job(self, job: str, fields: Mapping[str, Any]) -> Job:
+        return await self._client.jobs.update(await self._id(job), **_fields(fields))
+
+    async def pause_job(self, job: str, reason: str | None) -> Job:
+        return await self._client.jobs.pause(await self._id(job), reason)
+
+    async def resume_job(self, job: str, missed: Missed) -> Job:
+        return await self._client.jobs.resume(await self._id(job), missed=missed.value)
+
+    async def delete_job(self, job: str) -> str:
+        job_id = await self._id(job)
+        await self._client.jobs.delete(job_id)
+        return job_id
+
+    async def trigger_job(self, job: str, payload: Any) -> str:
+        return (await self._client.jobs.trigger(await self._id(job), payload)).run_id
+
+    async def list_runs(self, filters: RunFilter, limit: int) -> Listing[Entry]:
+        job, status, from_at, to_at = filters
+        options: Any = {"status": status, "from_at": from_at, "to_at": to_at, "page_size": _page(limit)}
+        if job is None:
+            found = await _listing(limit, self._client.runs.list(**options))
+            return Listing(list(found.items), found.has_more)
+        return await _listing(limit, self._client.jobs.runs(await self._id(job), **options))
+
+    async def get_run(self, run_id: str) -> RunDetail:
+        return await self._client.runs.get(run_id)
+
+    async def cancel_run(self, run_id: str) -> RunDetail:
+        return await self._client.runs.cancel(run_id)
+
+    async def replay_run(self, run_id: str) -> str:
+        return (await self._client.runs.replay(run_id)).run_id
+
+    async def list_dead_letters(self, job: str | None, limit: int) -> Listing[DeadLetter]:
+        job_id = None if job is None else await self._id(job)
+        return await _listing(limit, self._client.dead_letters.list(job_id=job_id, page_size=_page(limit)))
+
+    async def replay_dead_letter(self, run_id: str) -> str:
+        return (await self._client.dead_letters.replay(run_id)).run_id
+
+    async def replay_dead_letters(self, job: str | None) -> Replaying:
+        return await self._client.dead_letters.replay_many(job_id=None if job is None else await self._id(job))
+
+    async def dismiss_dead_letter(self, run_id: str) -> None:
+        await self._client.dead_letters.dismiss(run_id)
+
+    async def _id(self, job: str) -> str:
+        return job if is_job_id(job) else (await self.get_job(job)).job_id
+
+
+def _fields(fields: Mapping[str, Any]) -> JobFields:
+    faults = [Fault(f"/{name}", "is not known") for name in fields if name in _CLIENT_ARGUMENTS]
+    if faults:
+        raise InvalidFields(faults)
+    return cast("JobFields", fields)
+
+
+def _page(limit: int) -> int:
+    """One more than the limit, to know whether the list has more."""
+    return min(limit + 1, MAX_PER_PAGE)
+
+
+async def _listing(limit: int, found: AsyncIterator[_T]) -> Listing[_T]:
+    items: list[_T] = []
+    async for item in found:
+        if len(items) == limit:
+            return Listing(items, has_more=True)
+        items.append(item)
+    return Listing(items, has_more=False)

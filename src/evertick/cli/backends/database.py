@@ -1,0 +1,133 @@
+"""Operations of commands as use cases on the database."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from evertick.cli.backend import JOB_PAYLOAD, JobFilter, Listing, RunFilter, is_job_id
+from evertick.cli.backends.models import detail_model, entry_model, job_model, letter_model, verdict_model
+from evertick.client.models import DeadLetter, Job, Replaying, RunDetail, Verdict
+from evertick.client.runs import Entry
+from evertick.domain.states import GapStatus
+from evertick.usecases import dead_letters, edit, jobs, lifecycle, requests, runs
+from evertick.usecases.context import MAX_PER_PAGE, Page, Tenant
+from evertick.usecases.create import create
+from evertick.usecases.create_many import create_many
+from evertick.usecases.dead_letters import Chosen
+from evertick.usecases.lifecycle import Missed
+
+_T = TypeVar("_T")
+_M = TypeVar("_M")
+
+
+class DatabaseBackend:
+    """Each operation is one use case."""
+
+    def __init__(self, tenant: Tenant) -> None:
+        self._tenant = tenant
+
+    async def add_job(self, fields: Mapping[str, Any]) -> Job:
+        return job_model(await create(self._tenant, fields))
+
+    async def put_job(self, name: str, fields: Mapping[str, Any]) -> Job:
+        return job_model((await edit.put(self._tenant, name, fields)).job)
+
+    async def add_jobs(self, batch: Sequence[object]) -> list[Verdict]:
+        verdicts = await create_many(self._tenant, batch)
+        return [verdict_model(line, verdict) for line, verdict in enumerate(verdicts, 1)]
+
+    async def get_job(self, job: str) -> Job:
+        find = jobs.get if is_job_id(job) else jobs.get_by_name
+        return job_model(await find(self._tenant, job))
+
+    async def list_jobs(self, filters: JobFilter, limit: int) -> Listing[Job]:
+        return await _listing(
+            limit,
+            lambda size, cursor: jobs.list_jobs(self._tenant, **filters._asdict(), limit=size, cursor=cursor),
+            job_model,
+        )
+
+    async def edit_job(self, job: str, fields: Mapping[str, Any]) -> Job:
+        return job_model(await edit.edit(self._tenant, await self._id(job), fields))
+
+    async def pause_job(self, job: str, reason: str | None) -> Job:
+        return job_model(await lifecycle.pause(self._tenant, await self._id(job), reason))
+
+    async def resume_job(self, job: str, missed: Missed) -> Job:
+        return job_model(await lifecycle.resume(self._tenant, await self._id(job), missed))
+
+    async def delete_job(self, job: str) -> str:
+        job_id = await self._id(job)
+        await lifecycle.delete(self._tenant, job_id)
+        return job_id
+
+    async def trigger_job(self, job: str, payload: Any) -> str:
+        own = requests.JOBS_OWN if payload is JOB_PAYLOAD else payload
+        return await requests.trigger(self._tenant, await self._id(job), own)
+
+    async def list_runs(self, filters: RunFilter, limit: int) -> Listing[Entry]:
+        job, status, since, until = filters
+        if job is not None:
+            job_id = await self._id(job)
+            return await _listing(
+                limit,
+                lambda size, cursor: runs.job_runs(
+                    self._tenant, job_id, limit=size, cursor=cursor, status=status, from_at=since, to_at=until
+                ),
+                entry_model,
+            )
+        assert not isinstance(status, GapStatus)
+        return await _listing(
+            limit,
+            lambda size, cursor: runs.tenant_runs(
+                self._tenant, limit=size, cursor=cursor, status=status, from_at=since, to_at=until
+            ),
+            entry_model,
+        )
+
+    async def get_run(self, run_id: str) -> RunDetail:
+        return detail_model(await runs.get_run(self._tenant, run_id))
+
+    async def cancel_run(self, run_id: str) -> RunDetail:
+        await requests.cancel(self._tenant, run_id)
+        return await self.get_run(run_id)
+
+    async def replay_run(self, run_id: str) -> str:
+        return await requests.replay(self._tenant, run_id)
+
+    async def list_dead_letters(self, job: str | None, limit: int) -> Listing[DeadLetter]:
+        job_id = None if job is None else await self._id(job)
+        return await _listing(
+            limit,
+            lambda size, cursor: dead_letters.list_letters(self._tenant, job_id=job_id, limit=size, cursor=cursor),
+            letter_model,
+        )
+
+    async def replay_dead_letter(self, run_id: str) -> str:
+        return await requests.replay_letter(self._tenant, run_id)
+
+    async def replay_dead_letters(self, job: str | None) -> Replaying:
+        chosen = Chosen(job_id=None if job is None else await self._id(job))
+        done = await dead_letters.replay_letters(self._tenant, chosen, dead_letters.DEFAULT_RATE)
+        ids = tuple(done.run_ids)
+        return Replaying(replayed=len(ids), run_ids=ids, last_due_at=done.last_due_at, has_more=done.has_more)
+
+    async def dismiss_dead_letter(self, run_id: str) -> None:
+        await dead_letters.dismiss(self._tenant, run_id)
+
+    async def _id(self, job: str) -> str:
+        return job if is_job_id(job) else (await jobs.get_by_name(self._tenant, job)).job_id
+
+
+async def _listing(
+    limit: int, page: Callable[[int, str | None], Awaitable[Page[_T]]], model: Callable[[_T], _M]
+) -> Listing[_M]:
+    """The first items of a list, read page by page."""
+    found: list[_M] = []
+    cursor: str | None = None
+    while len(found) < limit:
+        part = await page(min(limit - len(found), MAX_PER_PAGE), cursor)
+        found += map(model, part.items)
+        cursor = part.next
+        if cursor is None:
+            break
+    return Listing(found, has_more=cursor is not None)

@@ -1,0 +1,224 @@
+"""`evertick bench`: measures Evertick on this machine. Each scenario is a command, built from its declaration."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_type_hints
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from evertick.bench.runner import measure
+from evertick.bench.scenario import Option, OptionsT, Result, Scenario, is_sound
+from evertick.bench.scenarios import (
+    age,
+    drain,
+    floor,
+    growth,
+    hot_second,
+    idle,
+    lag,
+    load,
+    register,
+    schedules,
+    steady,
+    webhooks,
+)
+from evertick.bench.server import ServerChoice
+from evertick.bench.testbed import BenchProgress
+from evertick.cli.bench_output import print_result, print_schedules
+from evertick.cli.errors import Exit, exit_on_error
+from evertick.cli.output import print_json
+
+SCENARIOS: tuple[Scenario[Any], ...] = (
+    drain.SCENARIO,
+    hot_second.SCENARIO,
+    steady.SCENARIO,
+    lag.SCENARIO,
+    register.SCENARIO,
+    webhooks.SCENARIO,
+    load.SCENARIO,
+    idle.SCENARIO,
+    growth.SCENARIO,
+    age.SCENARIO,
+    floor.SCENARIO,
+)
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Measure Evertick on this machine, with real processes and a database that is removed afterwards.",
+)
+
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--database-url",
+        metavar="URL",
+        help="Use this server. The bench creates a database on it and drops it afterwards.",
+        show_default=False,
+    ),
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        metavar="DIR",
+        help="Use the embedded server in this directory and keep its data. [dim](a temporary one)[/dim]",
+        show_default=False,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+Keep = Annotated[bool, typer.Option("--keep", help="Keep the database on the server of --database-url.")]
+Svg = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", dir_okay=False, writable=True, help="Also write a plot to this file.", show_default=False
+    ),
+]
+
+
+def run_scenario(
+    scenario: Scenario[OptionsT], options: OptionsT, choice: ServerChoice, *, as_json: bool, svg: Path | None = None
+) -> None:
+    """Measure and print the result. Fail if runs are missing or duplicated."""
+    if choice.database_url is not None and choice.data_dir is not None:
+        raise typer.BadParameter("--database-url and --data-dir exclude each other")
+    with exit_on_error(), _progress() as progress:
+        result = measure(scenario, options, choice, progress)
+    if as_json:
+        print_json(result)
+    else:
+        print_result(result)
+    if svg is not None and scenario.plot is not None:
+        svg.write_text(scenario.plot(result), encoding="utf-8")
+    if not is_sound(result):
+        typer.echo("Error: runs are missing, or were started more than once", err=True)
+        raise typer.Exit(Exit.FAILED)
+
+
+def _command(scenario: Scenario[Any]) -> Callable[..., None]:
+    def command(
+        *,
+        database_url: str | None,
+        data_dir: Path | None,
+        as_json: bool,
+        keep: bool = False,
+        svg: Path | None = None,
+        **values: Any,
+    ) -> None:
+        options = scenario.options(**values)
+        fault = scenario.fault(options)
+        if fault is not None:
+            raise typer.BadParameter(fault)
+        if keep and database_url is None and data_dir is None:
+            raise typer.BadParameter("--keep needs --database-url or --data-dir: a temporary server is removed")
+        run_scenario(scenario, options, ServerChoice(database_url, data_dir, keep), as_json=as_json, svg=svg)
+
+    further = [_parameter("keep", Keep, default=False)] if scenario.can_keep else []
+    further += [_parameter("svg", Svg, default=None)] if scenario.plot is not None else []
+    common = [
+        _parameter("database_url", DatabaseUrl, default=None),
+        _parameter("data_dir", DataDir, default=None),
+        _parameter("as_json", AsJson, default=False),
+    ]
+    return _with_signature(command, [*_parameters(scenario.options), *further, *common])
+
+
+def _schedules(*, as_json: bool, **values: Any) -> None:
+    """How fast the next fire time is computed, and how fast due timers that share rules are planned.
+
+    Example: evertick bench schedules --jobs 100000 --rules 1000 --json
+    """
+    with Console(stderr=True).status("starting") as status:
+        result: Result = schedules.run(schedules.SchedulesOptions(**values), status.update)
+    if as_json:
+        print_json(result)
+    else:
+        print_schedules(result)
+
+
+def _parameters(options: type[Any]) -> list[inspect.Parameter]:
+    """One parameter for each field of a scenario's options."""
+    hints = get_type_hints(options, include_extras=True)
+    parameters = []
+    for field in fields(options):
+        kind, option = get_args(hints[field.name])
+        parameters.append(_parameter(field.name, _annotation(kind, option, field.default), default=field.default))
+    return parameters
+
+
+def _annotation(kind: Any, option: Option, default: Any) -> Any:
+    flags = () if option.flags is None else (option.flags,)
+    limits: Any = {"min": option.min, "max": option.max, "help": option.help, "metavar": option.metavar}
+    if option.parse is None:
+        return Annotated[kind, typer.Option(*flags, **limits)]
+    shown = ",".join(map(str, default))
+    return Annotated[str, typer.Option(*flags, **limits, parser=_parser(option.parse), show_default=shown)]
+
+
+def _parser(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
+    def convert(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value  # the default
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+
+    return convert
+
+
+def _parameter(name: str, annotation: Any, *, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _with_signature(command: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # where Typer looks
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    return command
+
+
+class _Bars(BenchProgress):
+    """One bar for each step."""
+
+    def __init__(self, bars: Progress) -> None:
+        self._bars = bars
+        self._task: TaskID | None = None
+
+    def begin(self, what: str, total: float | None = None) -> None:
+        if self._task is not None:
+            self._bars.update(self._task, total=1, completed=1)
+            self._bars.stop_task(self._task)
+        self._task = self._bars.add_task(what, total=total)
+
+    def reach(self, done: float) -> None:
+        if self._task is not None:
+            self._bars.update(self._task, completed=done)
+
+
+@contextmanager
+def _progress() -> Iterator[BenchProgress]:
+    """Progress bars on stderr, if that is a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        yield _Bars(bars)
+
+
+for _scenario in SCENARIOS:
+    app.command(_scenario.name, help=f"{_scenario.summary}\n\nExample: {_scenario.example}")(_command(_scenario))
+app.command("schedules")(
+    _with_signature(
+        _schedules, [*_parameters(schedules.SchedulesOptions), _parameter("as_json", AsJson, default=False)]
+    )
+)

@@ -1,0 +1,263 @@
+"""`evertick jobs`: list, show, create and change jobs."""
+
+from typing import Annotated, Any
+
+import typer
+
+from evertick.cli.backend import JOB_PAYLOAD, Backend, JobFilter
+from evertick.cli.commands import crontab_import, jobs_import
+from evertick.cli.connection import ConnectionOptions, call, connection_options
+from evertick.cli.options import AsJson, Limit
+from evertick.cli.output import mention_more, print_fields, print_json, print_line, print_rows, utc
+from evertick.cli.parsing import parse_fields, parse_json, parse_pairs, target_of
+from evertick.cli.shapes import job_shape
+from evertick.client.models import Job
+from evertick.usecases.lifecycle import Missed
+from evertick.usecases.views import JobStatus
+
+app = typer.Typer(
+    no_args_is_help=True, help="List, show, add, edit, pause, trigger and delete jobs.", rich_markup_mode="rich"
+)
+app.add_typer(jobs_import.app, name="import")
+jobs_import.app.command("crontab")(crontab_import.crontab)
+
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="Id or name of the job.")]
+Timezone = Annotated[str | None, typer.Option("--timezone", "-z", metavar="ZONE", help="IANA name of the time zone.")]
+Payload = Annotated[str | None, typer.Option(metavar="JSON", help="Payload of each run.")]
+
+
+@app.command()
+@connection_options
+def add(
+    connection: ConnectionOptions,
+    name: Annotated[str, typer.Argument(help="Name, unique among the tenant's jobs.")],
+    schedule: Annotated[
+        str, typer.Argument(help="Cron, @daily, 'every 5m', RRULE:…, an instant, now, 'in 90s' or manual.")
+    ],
+    *,
+    handler: Annotated[str | None, typer.Option(metavar="NAME", help="Handler that runs the job in a worker.")] = None,
+    queue: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Queue of the workers. [dim](default)[/dim]")
+    ] = None,
+    target_url: Annotated[
+        str | None, typer.Option("--target-url", metavar="URL", help="URL to deliver runs to, instead of a handler.")
+    ] = None,
+    timezone: Timezone = None,
+    payload: Payload = None,
+    label: Annotated[list[str] | None, typer.Option(metavar="NAME:VALUE", help="Label. Can be repeated.")] = None,
+    fields: Annotated[
+        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Any other field of a job.")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing job of this name.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add a job that a worker's handler runs, or that is delivered to a URL.
+
+    [bold]Examples[/bold]
+
+      evertick jobs add refresh "*/5 * * * *" --handler refresh
+
+      evertick jobs add invoices "0 9 1 * *" -z Europe/Paris --handler send_invoices --queue billing --set max_retries=5
+
+      evertick jobs add report "0 9 * * 1" --target-url https://example.com/hooks/report --payload '{"type": "weekly"}'
+    """
+    target = target_of(handler, queue, target_url)
+    values = _option_fields(None, timezone, payload, label, fields)
+    job_fields = {"name": name, "schedule": schedule, "target": target, **values}
+
+    async def work(backend: Backend) -> Job:
+        return await (backend.put_job(name, job_fields) if replace else backend.add_job(job_fields))
+
+    job = call(connection, work)
+    if as_json:
+        print_json(job_shape(job))
+    else:
+        first = f"first run at {utc(job.next_run_at)}" if job.next_run_at else "runs when it is triggered"
+        print_line(f"{job.name} is {job.job_id}: {first}.")
+
+
+@app.command()
+@connection_options
+def edit(
+    connection: ConnectionOptions,
+    job: JobName,
+    *,
+    schedule: Annotated[str | None, typer.Option(metavar="SCHEDULE", help="New schedule.")] = None,
+    timezone: Timezone = None,
+    payload: Payload = None,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="NAME:VALUE", help="Label, replaces all labels. Can be repeated.")
+    ] = None,
+    fields: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="Any field of a job; null resets it to its default."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change fields of a job. Runs that have fired keep the version of the job that they fired with.
+
+    [bold]Examples[/bold]
+
+      evertick jobs edit send-weekly-report --schedule "0 8 * * 1"
+
+      evertick jobs edit send-weekly-report --set max_retries=5 --set timeout_seconds=null
+    """
+    changes = _option_fields(schedule, timezone, payload, label, fields)
+    if not changes:
+        raise typer.BadParameter("there is nothing to change: use --schedule, --set or another option")
+    edited = call(connection, lambda backend: backend.edit_job(job, changes))
+    if as_json:
+        print_json(job_shape(edited))
+    else:
+        following = f"next run at {utc(edited.next_run_at)}" if edited.next_run_at else "no run is scheduled"
+        print_line(f"{edited.name} is at version {edited.spec_version}: {following}.")
+
+
+def _option_fields(
+    schedule: str | None,
+    timezone: str | None,
+    payload: str | None,
+    labels: list[str] | None,
+    fields: list[str] | None,
+) -> dict[str, Any]:
+    """The fields of a job that are set by options. `--set` overrides the other options."""
+    values: dict[str, Any] = {}
+    if schedule is not None:
+        values["schedule"] = schedule
+    if timezone is not None:
+        values["timezone"] = timezone
+    if payload is not None:
+        values["payload"] = parse_json("--payload", payload)
+    if labels:
+        values["labels"] = parse_pairs("--label", labels, ":")
+    return values | parse_fields("--set", fields or ())
+
+
+@app.command("list")
+@connection_options
+def list_jobs(
+    connection: ConnectionOptions,
+    *,
+    status: Annotated[JobStatus | None, typer.Option(help="Only jobs with this status.")] = None,
+    label: Annotated[list[str] | None, typer.Option(metavar="NAME:VALUE", help="Only jobs with this label.")] = None,
+    name_prefix: Annotated[str | None, typer.Option(metavar="TEXT", help="Only names that start with this.")] = None,
+    queue: Annotated[str | None, typer.Option(metavar="NAME", help="Only jobs of this queue.")] = None,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List jobs in the order of their creation.
+
+    [bold]Examples[/bold]
+
+      evertick jobs list --status paused
+
+      evertick jobs list --label team:growth --json | jq -r '.[].name'
+
+      evertick jobs list --url https://evertick.example.com --api-key-file ~/.evertick-key
+    """
+    filters = JobFilter(status, parse_pairs("--label", label or (), ":"), name_prefix, queue)
+    jobs, has_more = call(connection, lambda backend: backend.list_jobs(filters, limit))
+    if as_json:
+        print_json([job_shape(job) for job in jobs])
+    else:
+        rows = [(job.job_id, job.name, job.status, job.schedule, job.next_run_at) for job in jobs]
+        print_rows(("id", "name", "status", "schedule", "next run (UTC)"), rows, empty="No jobs.")
+    mention_more(has_more=has_more)
+
+
+@app.command()
+@connection_options
+def show(connection: ConnectionOptions, job: JobName, *, as_json: AsJson = False) -> None:
+    """Show a job with all its fields.
+
+    [bold]Example[/bold]
+
+      evertick jobs show send-weekly-report
+    """
+    shape = job_shape(call(connection, lambda backend: backend.get_job(job)))
+    if as_json:
+        print_json(shape)
+    else:
+        print_fields(shape.items())
+
+
+@app.command()
+@connection_options
+def pause(
+    connection: ConnectionOptions,
+    job: JobName,
+    *,
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Reason, shown with the job.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Pause a job: no tick fires until it is resumed.
+
+    [bold]Example[/bold]
+
+      evertick jobs pause send-weekly-report --reason "provider is down"
+    """
+    _print_change(call(connection, lambda backend: backend.pause_job(job, reason)), "is paused", as_json=as_json)
+
+
+@app.command()
+@connection_options
+def resume(
+    connection: ConnectionOptions,
+    job: JobName,
+    *,
+    missed: Annotated[Missed, typer.Option(help="What happens to the ticks of the pause.")] = Missed.SKIP,
+    as_json: AsJson = False,
+) -> None:
+    """Resume a paused job.
+
+    [bold]Example[/bold]
+
+      evertick jobs resume send-weekly-report --missed run_once
+    """
+    _print_change(call(connection, lambda backend: backend.resume_job(job, missed)), "is active again", as_json=as_json)
+
+
+@app.command()
+@connection_options
+def trigger(
+    connection: ConnectionOptions,
+    job: JobName,
+    *,
+    payload: Annotated[str | None, typer.Option(metavar="JSON", help="Payload instead of the job's own.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a job now. Its schedule is not affected.
+
+    [bold]Example[/bold]
+
+      evertick jobs trigger send-weekly-report --payload '{"report_type": "trial"}'
+    """
+    chosen = JOB_PAYLOAD if payload is None else parse_json("--payload", payload)
+    run_id = call(connection, lambda backend: backend.trigger_job(job, chosen))
+    if as_json:
+        print_json({"run_id": run_id})
+    else:
+        typer.echo(f"{run_id} will run as soon as a worker is free.")
+
+
+@app.command()
+@connection_options
+def delete(connection: ConnectionOptions, job: JobName, *, as_json: AsJson = False) -> None:
+    """Delete a job: it does not fire any more. Attempts under way finish, and the history stays.
+
+    [bold]Example[/bold]
+
+      evertick jobs delete send-weekly-report
+    """
+    job_id = call(connection, lambda backend: backend.delete_job(job))
+    if as_json:
+        print_json({"job_id": job_id})
+    else:
+        print_line(f"{job} is deleted.")
+
+
+def _print_change(job: Job, change: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(job_shape(job))
+    else:
+        print_line(f"{job.name} {change}.")

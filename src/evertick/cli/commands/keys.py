@@ -1,0 +1,148 @@
+"""`evertick keys`: API keys of a tenant."""
+
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+import typer
+
+from evertick.cli.commands.tenants import ACTOR
+from evertick.cli.connection import TenantOptions, call_database, tenant_options
+from evertick.cli.options import AsJson
+from evertick.cli.output import print_fields, print_json, print_rows
+from evertick.domain.access import KeyRole
+from evertick.domain.job.faults import Faults
+from evertick.domain.job.values import read_instant
+from evertick.usecases import audit, keys
+from evertick.usecases.context import MAX_PER_PAGE, Tenant
+from evertick.usecases.keys import Key, NewSecret, shape_of
+from evertick.usecases.unit_of_work import unit_of_work
+
+app = typer.Typer(no_args_is_help=True, help="Create, list, rotate and revoke API keys.", rich_markup_mode="rich")
+
+KeyId = Annotated[str, typer.Argument(metavar="KEY_ID", help="Id of the key, as `keys list` shows it.")]
+
+
+@app.command()
+@tenant_options
+def create(
+    options: TenantOptions,
+    *,
+    role: Annotated[KeyRole, typer.Option("--role", help="Permissions of the key.")] = KeyRole.EDITOR,
+    name: Annotated[str, typer.Option("--name", help="Purpose of the key.")] = "",
+    expires_at: Annotated[
+        str | None, typer.Option("--expires-at", metavar="INSTANT", help="When the key expires.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a key. It is shown only now.
+
+    [bold]Examples[/bold]
+
+      evertick keys create --role worker --name billing-workers
+
+      evertick keys create --role viewer --expires-at 2027-01-01T00:00:00Z
+    """
+
+    async def work(tenant: Tenant) -> NewSecret:
+        ends_at = _instant(expires_at)
+        async with unit_of_work(tenant) as unit:
+            new = await keys.create(unit.pool, tenant.tenant_id, role, name, ends_at)
+            await audit.record(unit, ACTOR, "create_key", new.key.key_id)
+            return new
+
+    _print_new(call_database(options.database, options.tenant, work), as_json=as_json)
+
+
+@app.command("list")
+@tenant_options
+def list_keys(options: TenantOptions, *, as_json: AsJson = False) -> None:
+    """List the keys of a tenant, without their secrets.
+
+    [bold]Example[/bold]
+
+      evertick keys list --tenant acme
+    """
+    found = call_database(options.database, options.tenant, _all_keys)
+    if as_json:
+        print_json([shape_of(key) for key in found])
+        return
+    columns = ("key", "begins", "role", "name", "last used", "expires", "revoked")
+    rows = (
+        (key.key_id, key.prefix, str(key.role), key.name, key.last_used_at, key.expires_at, key.revoked_at)
+        for key in found
+    )
+    print_rows(columns, rows, empty="No keys.")
+
+
+@app.command()
+@tenant_options
+def rotate(
+    options: TenantOptions,
+    key_id: KeyId,
+    *,
+    grace_seconds: Annotated[
+        float, typer.Option("--grace-seconds", min=0, help="How long the old key stays valid.")
+    ] = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Replace a key by a new one with the same role. The new key is shown only now.
+
+    [bold]Example[/bold]
+
+      evertick keys rotate key_0000000000001 --grace-seconds 3600
+    """
+
+    async def work(tenant: Tenant) -> NewSecret:
+        async with unit_of_work(tenant) as unit:
+            new = await keys.rotate(unit.pool, tenant.tenant_id, key_id, timedelta(seconds=grace_seconds))
+            await audit.record(unit, ACTOR, "rotate_key", key_id)
+            return new
+
+    _print_new(call_database(options.database, options.tenant, work), as_json=as_json)
+
+
+@app.command()
+@tenant_options
+def revoke(options: TenantOptions, key_id: KeyId) -> None:
+    """Revoke a key. Running servers refuse it within seconds.
+
+    [bold]Example[/bold]
+
+      evertick keys revoke key_0000000000001
+    """
+
+    async def work(tenant: Tenant) -> None:
+        async with unit_of_work(tenant) as unit:
+            await keys.revoke(unit.pool, tenant.tenant_id, key_id)
+            await audit.record(unit, ACTOR, "revoke_key", key_id)
+
+    call_database(options.database, options.tenant, work)
+    typer.echo(f"Revoked {key_id}.")
+
+
+async def _all_keys(tenant: Tenant) -> list[Key]:
+    found: list[Key] = []
+    cursor: str | None = None
+    while True:
+        page = await keys.list_keys(tenant.pool, tenant.tenant_id, limit=MAX_PER_PAGE, cursor=cursor)
+        found += page.items
+        cursor = page.next
+        if cursor is None:
+            return found
+
+
+def _instant(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    faults = Faults()
+    at = read_instant(text, "/expires_at", faults)
+    faults.raise_any()
+    return at
+
+
+def _print_new(new: NewSecret, *, as_json: bool) -> None:
+    shape: dict[str, Any] = {**shape_of(new.key), "api_key": new.secret}
+    if as_json:
+        print_json(shape)
+    else:
+        print_fields([("api_key", new.secret), ("key_id", new.key.key_id), ("role", str(new.key.role))])

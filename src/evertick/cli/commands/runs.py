@@ -1,0 +1,228 @@
+"""`evertick runs`: list, follow, show, cancel and replay runs."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from evertick.cli.backend import Backend, RunFilter
+from evertick.cli.connection import ConnectionOptions, call, connection_options
+from evertick.cli.options import AsJson, Limit
+from evertick.cli.output import STYLES, mention_more, print_fields, print_json, print_rows
+from evertick.cli.parsing import EXAMPLE_INSTANT, parse_instant
+from evertick.cli.shapes import detail_shape, run_shape
+from evertick.client.models import Gap
+from evertick.client.runs import Entry
+from evertick.domain.schedule.describe.english import counted
+from evertick.domain.states import GapStatus, RunStatus
+from evertick.runtime.signals import stop_signal
+from evertick.runtime.terminal_text import terminal_safe
+
+app = typer.Typer(no_args_is_help=True, help="List, follow, show, cancel and replay runs.", rich_markup_mode="rich")
+
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run, as `runs list` shows it.")]
+OfJob = Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only this job's runs, and its gaps.")]
+
+RUN_COLUMNS = ("scheduled (UTC)", "run", "status", "reason", "attempt", "took", "error")
+TAIL_PAGE = 200
+"""How many of the newest runs `runs tail` reads at a time."""
+MAX_BURST = 5_000
+"""How far back `runs tail` reads when all runs of a page are new. Older ones are not shown."""
+
+_STATUSES: dict[str, RunStatus | GapStatus] = {str(status): status for status in (*RunStatus, *GapStatus)}
+
+
+def _status(value: str | None) -> str | None:
+    if value is not None and value not in _STATUSES:
+        raise typer.BadParameter(f"must be one of {', '.join(_STATUSES)}")
+    return value
+
+
+@app.command()
+@connection_options
+def tail(
+    connection: ConnectionOptions,
+    *,
+    job: OfJob = None,
+    last: Annotated[int, typer.Option("--last", "-n", min=0, max=TAIL_PAGE, help="Number of past runs to show.")] = 10,
+    every: Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.1, help="Polling interval.")] = 1.0,
+    as_json: AsJson = False,
+) -> None:
+    """Follow runs live: a line for each new run, and for each change of its status or attempt. Ctrl-C stops it.
+
+    [bold]Examples[/bold]
+
+      evertick runs tail --job send-weekly-report
+
+      evertick runs tail --json | jq -r 'select(.status == "dead") | .run_id'
+    """
+
+    async def work(backend: Backend) -> None:
+        tracker = ChangeTracker(last)
+        filters = RunFilter(None if job is None else (await backend.get_job(job)).job_id)
+        with stop_signal() as stopping:
+            while not stopping.is_set():
+                for entry in tracker.changes(await _newest(backend, filters, tracker)):
+                    print_entry(entry, as_json=as_json)
+                try:
+                    await asyncio.wait_for(stopping.wait(), every)
+                except TimeoutError:
+                    continue
+
+    call(connection, work)
+
+
+@app.command("list")
+@connection_options
+def list_runs(
+    connection: ConnectionOptions,
+    *,
+    job: OfJob = None,
+    status: Annotated[
+        str | None, typer.Option(callback=_status, help=f"Only this status: {', '.join(_STATUSES)}.")
+    ] = None,
+    from_at: Annotated[
+        str | None, typer.Option("--from", metavar="INSTANT", help=f"Fire times from this on, as in {EXAMPLE_INSTANT}.")
+    ] = None,
+    to_at: Annotated[str | None, typer.Option("--to", metavar="INSTANT", help="Fire times before this.")] = None,
+    limit: Limit = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List runs, the newest first. With --job, the list includes the ticks that did not run.
+
+    [bold]Examples[/bold]
+
+      evertick runs list --job send-weekly-report
+
+      evertick runs list --status dead --from 2026-06-01T00:00:00Z --json
+    """
+    chosen = None if status is None else _STATUSES[status]
+    if job is None and isinstance(chosen, GapStatus):
+        raise typer.BadParameter("a list of ticks that did not run needs --job")
+    filters = RunFilter(job, chosen, parse_instant("--from", from_at), parse_instant("--to", to_at))
+    entries, has_more = call(connection, lambda backend: backend.list_runs(filters, limit))
+    if as_json:
+        print_json([run_shape(entry) for entry in entries])
+    else:
+        print_rows(RUN_COLUMNS, map(_row, entries), empty="No runs.")
+    mention_more(has_more=has_more)
+
+
+@app.command()
+@connection_options
+def show(connection: ConnectionOptions, run: RunId, *, as_json: AsJson = False) -> None:
+    """Show a run with all its attempts.
+
+    [bold]Example[/bold]
+
+      evertick runs show run_…
+    """
+    detail = call(connection, lambda backend: backend.get_run(run))
+    if as_json:
+        print_json(detail_shape(detail))
+        return
+    print_fields(run_shape(detail).items())
+    typer.echo()
+    rows = [
+        (each.attempt, each.status, each.started_at, _duration(each.duration_ms), each.worker_id, each.error)
+        for each in detail.attempts
+    ]
+    columns = ("attempt", "status", "started (UTC)", "took", "worker", "error")
+    print_rows(columns, rows, empty="No attempt yet.")
+
+
+@app.command()
+@connection_options
+def cancel(connection: ConnectionOptions, run: RunId, *, as_json: AsJson = False) -> None:
+    """Cancel a run: a running handler is asked to stop, and no attempt follows.
+
+    [bold]Example[/bold]
+
+      evertick runs cancel run_…
+    """
+    detail = call(connection, lambda backend: backend.cancel_run(run))
+    if as_json:
+        print_json(detail_shape(detail))
+    else:
+        typer.echo(f"{run} is cancelled.")
+
+
+@app.command()
+@connection_options
+def replay(connection: ConnectionOptions, run: RunId, *, as_json: AsJson = False) -> None:
+    """Run a finished run again, as a new run with the same payload.
+
+    [bold]Example[/bold]
+
+      evertick runs replay run_…
+    """
+    run_id = call(connection, lambda backend: backend.replay_run(run))
+    if as_json:
+        print_json({"run_id": run_id})
+    else:
+        typer.echo(f"{run_id} replays it.")
+
+
+class ChangeTracker:
+    """Remembers the runs that were shown, to find new and changed ones."""
+
+    def __init__(self, last: int) -> None:
+        self._last: int | None = last
+        self._known: dict[tuple[object, ...], tuple[object, ...]] = {}
+
+    def is_burst(self, entries: list[Entry]) -> bool:
+        """Whether all entries of a page are new, so that there may be older new ones. Not for the first page."""
+        return self._last is None and bool(entries) and not any(_key(entry) in self._known for entry in entries)
+
+    def changes(self, entries: list[Entry]) -> list[Entry]:
+        """The new and changed ones among the newest entries, the oldest first. Of the first page, the last few."""
+        current = {_key(entry): _state(entry) for entry in entries}
+        changed = [entry for entry in entries if self._known.get(_key(entry)) != _state(entry)]
+        if self._last is not None:
+            changed = changed[: self._last]
+            self._last = None
+        # Forget entries that have left the page. An empty page leaves the memory as it is.
+        self._known = current or self._known
+        return changed[::-1]
+
+
+def _key(entry: Entry) -> tuple[object, ...]:
+    return (entry.scheduled_at, entry.reason) if isinstance(entry, Gap) else (entry.run_id,)
+
+
+def _state(entry: Entry) -> tuple[object, ...]:
+    return (entry.until, entry.count) if isinstance(entry, Gap) else (entry.status, entry.attempt)
+
+
+async def _newest(backend: Backend, filters: RunFilter, tracker: ChangeTracker) -> list[Entry]:
+    entries, has_more = await backend.list_runs(filters, TAIL_PAGE)
+    if has_more and tracker.is_burst(entries):
+        entries, _ = await backend.list_runs(filters, MAX_BURST)
+    return entries
+
+
+def print_entry(entry: Entry, *, as_json: bool) -> None:
+    """A run or a gap in one line."""
+    if as_json:
+        print_json(run_shape(entry), indent=None)
+        return
+    scheduled_at, name, status, reason, attempt, took, error = _row(entry)
+    line = Text(f"{scheduled_at:%Y-%m-%d %H:%M:%S}  {name}  ")
+    line.append(f"{status!s:<9}", STYLES.get(str(status), ""))
+    rest = [f"  {reason}", f"attempt {attempt}" if attempt else None, took, " ".join(str(error or "").split()) or None]
+    line.append(terminal_safe("  ".join(str(each) for each in rest if each is not None)))
+    Console(highlight=False).print(line, soft_wrap=True)
+
+
+def _row(entry: Entry) -> tuple[object, ...]:
+    """The columns of a run or a gap."""
+    if isinstance(entry, Gap):
+        return entry.scheduled_at, counted(entry.count, "tick"), entry.status, entry.reason, None, None, None
+    took = _duration(entry.duration_ms)
+    return entry.scheduled_at, entry.run_id, entry.status, entry.reason, entry.attempt, took, entry.error
+
+
+def _duration(milliseconds: float | None) -> str | None:
+    return None if milliseconds is None else f"{milliseconds:,.0f} ms"

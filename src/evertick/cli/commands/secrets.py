@@ -1,0 +1,111 @@
+"""`evertick secrets`: webhook secrets of a tenant, their rotation, and the re-encryption of all stored secrets."""
+
+from typing import Annotated
+
+import typer
+
+from evertick.cli.commands.tenants import ACTOR
+from evertick.cli.connection import (
+    DEFAULT_TENANT,
+    DatabaseOptions,
+    TenantOptions,
+    call_database,
+    database_options,
+    tenant_options,
+)
+from evertick.cli.options import AsJson
+from evertick.cli.output import print_fields, print_json
+from evertick.domain.schedule.describe.english import counted
+from evertick.roles.dispatcher.settings import seal_of
+from evertick.usecases import audit, secrets
+from evertick.usecases.context import Tenant
+from evertick.usecases.secrets import Resealed, Secrets
+from evertick.usecases.tenants import public_id
+from evertick.usecases.unit_of_work import unit_of_work
+
+app = typer.Typer(
+    no_args_is_help=True, help="Show and rotate webhook secrets, and re-encrypt them.", rich_markup_mode="rich"
+)
+
+
+@app.command()
+@tenant_options
+def show(options: TenantOptions, *, as_json: AsJson = False) -> None:
+    """Show the secrets that sign webhooks. Only receivers may know them.
+
+    [bold]Example[/bold]
+
+      evertick secrets show
+    """
+
+    async def work(tenant: Tenant) -> Secrets:
+        return await secrets.show(tenant, seal_of(options.database.settings()))
+
+    _print(call_database(options.database, options.tenant, work), as_json=as_json)
+
+
+@app.command()
+@tenant_options
+def rotate(
+    options: TenantOptions,
+    *,
+    drop_previous: Annotated[
+        bool, typer.Option("--drop-previous", help="End a rotation: sign only with the newest secret.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Create a new secret. Webhooks are signed with the new and the previous one, until the previous one is dropped.
+
+    [bold]Examples[/bold]
+
+      evertick secrets rotate
+
+      evertick secrets rotate --drop-previous
+    """
+    change = secrets.drop_previous if drop_previous else secrets.rotate
+    action = "drop_webhook_secret" if drop_previous else "rotate_webhook_secret"
+
+    async def work(tenant: Tenant) -> Secrets:
+        async with unit_of_work(tenant) as unit:
+            changed = await change(unit, seal_of(options.database.settings()))
+            await audit.record(unit, ACTOR, action, public_id(tenant.tenant_id))
+            return changed
+
+    _print(call_database(options.database, options.tenant, work), as_json=as_json)
+
+
+@app.command()
+@database_options
+def reseal(database: DatabaseOptions, *, as_json: AsJson = False) -> None:
+    """Encrypt the stored secrets of all tenants with the first key of EVERTICK_SECRET_KEY. Then drop the other keys.
+
+    [bold]Example[/bold]
+
+      EVERTICK_SECRET_KEY="$NEW_KEY,$OLD_KEY" evertick secrets reseal
+    """
+
+    async def work(operator: Tenant) -> Resealed:
+        return await secrets.reseal(operator.pool, seal_of(database.settings()), _print_progress)
+
+    _print_resealed(call_database(database, DEFAULT_TENANT, work), as_json=as_json)
+
+
+def _print_progress(done: int, total: int) -> None:
+    typer.echo(f"{done} of {total} tenants", err=True)
+
+
+def _print_resealed(done: Resealed, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"tenants": done.tenants, "key_id": done.key_id, "unneeded_key_ids": done.unneeded_key_ids})
+        return
+    typer.echo(f"Re-encrypted the secrets of {counted(done.tenants, 'tenant')}; all use the key {done.key_id}.")
+    if done.unneeded_key_ids:
+        others = ", ".join(done.unneeded_key_ids)
+        typer.echo(f"Once that key is the first of every process, remove these: {others}.")
+
+
+def _print(found: Secrets, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"current": found.current, "previous": found.previous, "rotated_at": found.rotated_at})
+    else:
+        print_fields([("current", found.current), ("previous", found.previous), ("since", found.rotated_at)])

@@ -1,0 +1,144 @@
+"""`evertick tenants`: creates, lists and changes tenants and their quotas."""
+
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from evertick.cli.connection import DEFAULT_TENANT, DatabaseOptions, call_database, database_options
+from evertick.cli.options import AsJson, option_group
+from evertick.cli.output import print_fields, print_json, print_rows
+from evertick.domain.access import KeyRole
+from evertick.usecases import audit, keys, tenants
+from evertick.usecases.context import MAX_PER_PAGE, Tenant
+from evertick.usecases.tenants import TenantView, shape_of
+from evertick.usecases.unit_of_work import unit_of_work
+
+app = typer.Typer(no_args_is_help=True, help="Create, list and change tenants.", rich_markup_mode="rich")
+
+ACTOR = "command line"
+"""Who acts, in the audit log."""
+
+
+def _option(name: str, text: str) -> Any:
+    return typer.Option(name, help=text, show_default=False)
+
+
+class QuotaOptions(NamedTuple):
+    """Quotas of a tenant. None leaves a quota unchanged."""
+
+    weight: Annotated[int | None, _option("--weight", "Weight in fair sharing.")] = None
+    fanout: Annotated[int | None, _option("--fanout", "Number of partitions for its jobs.")] = None
+    jobs_quota: Annotated[int | None, _option("--jobs-quota", "Maximum number of jobs.")] = None
+    submits_per_second: Annotated[
+        int | None, _option("--submits-per-second", "Submissions per second in the long run.")
+    ] = None
+    submit_burst: Annotated[int | None, _option("--submit-burst", "Submissions in one burst.")] = None
+    running_quota: Annotated[int | None, _option("--running-quota", "Maximum number of concurrent runs.")] = None
+    shortest_interval_seconds: Annotated[
+        float | None, _option("--shortest-interval-seconds", "Shortest interval of its schedules.")
+    ] = None
+    http_timeout_max_seconds: Annotated[
+        int | None, _option("--http-timeout-max-seconds", "Longest timeout of its webhooks, at most 3600.")
+    ] = None
+    storage_quota_bytes: Annotated[
+        int | None,
+        _option("--storage-quota-bytes", "Maximum bytes of its jobs, and the same again for stored responses."),
+    ] = None
+
+    def changes(self) -> dict[str, float]:
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+
+quota_options = option_group(QuotaOptions)
+
+
+@app.command()
+@quota_options
+@database_options
+def create(
+    database: DatabaseOptions,
+    quotas: QuotaOptions,
+    name: Annotated[str, typer.Argument(help="Name of the new tenant.")],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Create a tenant. Its first API key, with the role admin, is shown only now.
+
+    [bold]Example[/bold]
+
+      evertick tenants create acme --jobs-quota 5000
+    """
+
+    async def work(operator: Tenant) -> dict[str, Any]:
+        async with unit_of_work(operator) as unit:
+            tenant = await tenants.create(unit.pool, name, quotas.changes())
+            key = await keys.create(unit.pool, tenants.tenant_key(None, tenant.tenant_id), KeyRole.ADMIN, "first")
+            await audit.record(unit, ACTOR, "create_tenant", tenant.tenant_id)
+            return {**shape_of(tenant), "api_key": key.secret}
+
+    _print(call_database(database, DEFAULT_TENANT, work), as_json=as_json)
+
+
+@app.command("list")
+@database_options
+def list_tenants(database: DatabaseOptions, *, as_json: AsJson = False) -> None:
+    """List all tenants.
+
+    [bold]Example[/bold]
+
+      evertick tenants list
+    """
+    found = call_database(database, DEFAULT_TENANT, all_tenants)
+    if as_json:
+        print_json([shape_of(tenant) for tenant in found])
+        return
+    columns = ("tenant", "name", "weight", "fanout", "jobs", "submits/s", "created")
+    rows = (
+        (each.tenant_id, each.name, each.weight, each.fanout, each.jobs_quota, each.submits_per_second, each.created_at)
+        for each in found
+    )
+    print_rows(columns, rows, empty="No tenants.")
+
+
+@app.command()
+@quota_options
+@database_options
+def edit(
+    database: DatabaseOptions,
+    quotas: QuotaOptions,
+    name: Annotated[str, typer.Argument(help="Name of the tenant.")],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Change the quotas of a tenant. Running servers apply them within seconds.
+
+    [bold]Example[/bold]
+
+      evertick tenants edit acme --jobs-quota 100000
+    """
+
+    async def work(tenant: Tenant) -> dict[str, Any]:
+        async with unit_of_work(tenant) as unit:
+            edited = await tenants.edit(unit.pool, tenants.public_id(tenant.tenant_id), quotas.changes())
+            await audit.record(unit, ACTOR, "edit_tenant", edited.tenant_id)
+            return shape_of(edited)
+
+    _print(call_database(database, name, work), as_json=as_json)
+
+
+async def all_tenants(operator: Tenant) -> list[TenantView]:
+    found: list[TenantView] = []
+    cursor: str | None = None
+    while True:
+        page = await tenants.list_tenants(operator.pool, None, limit=MAX_PER_PAGE, cursor=cursor)
+        found += page.items
+        cursor = page.next
+        if cursor is None:
+            return found
+
+
+def _print(shape: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(shape)
+    else:
+        print_fields(shape.items())

@@ -1,0 +1,128 @@
+"""`evertick up` and `evertick scheduler`: run a process with all or some roles until a signal stops it."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+import uvloop
+
+from evertick.cli.errors import Exit, exit_on_error
+from evertick.cli.options import DatabaseUrl, DataDir, LogLevel, settings_with
+from evertick.config import Settings
+from evertick.runtime.descriptors import raise_descriptor_limit
+from evertick.runtime.garbage import expect_batches
+from evertick.runtime.logs import DEFAULT_LEVEL, set_up_logs
+from evertick.runtime.signals import stop_signal
+from evertick.wiring import Role, bring_up_to_date, database, first_key, node_name, place_of, refuse_misfit, running
+
+logger = logging.getLogger("evertick")
+
+ALL_ROLES = ",".join(Role)
+SCHEDULER_ROLES = f"{Role.SCHEDULER},{Role.JANITOR}"
+
+
+def _roles(text: str) -> str:
+    unknown = {name.strip() for name in text.split(",")} - set(Role)
+    if unknown:
+        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: must be among {ALL_ROLES}")
+    return text
+
+
+Host = Annotated[
+    str | None,
+    typer.Option("--host", metavar="HOST", help="Host of the API. [dim](env EVERTICK_HOST)[/dim]", show_default=False),
+]
+Port = Annotated[
+    int | None,
+    typer.Option(
+        "--port", min=0, max=65535, help="Port of the API. [dim](env EVERTICK_PORT)[/dim]", show_default=False
+    ),
+]
+Roles = Annotated[
+    str, typer.Option("--roles", metavar="ROLES", callback=_roles, help="Roles of this process, separated by commas.")
+]
+
+
+def up(
+    *,
+    host: Host = None,
+    port: Port = None,
+    database_url: DatabaseUrl = None,
+    data_dir: DataDir = None,
+    roles: Roles = ALL_ROLES,
+    log_level: LogLevel = DEFAULT_LEVEL,
+) -> None:
+    """Run Evertick: migrate the database, then serve the API, fire timers and deliver webhooks.
+
+    Without a database URL it starts an embedded PostgreSQL server. The first start prints an API key. Several processes
+    on one database share the work; each needs its own port. Ctrl-C or SIGTERM stops the process gracefully.
+
+    [bold]Examples[/bold]
+
+      evertick up
+
+      evertick up --data-dir ./evertick-data --port 8701
+
+      evertick up --database-url postgresql://evertick@db.internal/evertick
+    """
+    set_up_logs(log_level)
+    with exit_on_error():
+        settings = settings_with(database_url, data_dir)
+        settings = replace(settings, host=host or settings.host, port=settings.port if port is None else port)
+        _serve(settings, roles, bring_up_to_date, create=True)
+
+
+def scheduler(
+    *,
+    database_url: DatabaseUrl = None,
+    data_dir: DataDir = None,
+    roles: Roles = SCHEDULER_ROLES,
+    log_level: LogLevel = DEFAULT_LEVEL,
+) -> None:
+    """Run one scheduler of a cluster. The database must be migrated.
+
+    [bold]Example[/bold]
+
+      evertick migrate --database-url postgresql://evertick@db.internal/evertick
+
+      evertick scheduler --database-url postgresql://evertick@db.internal/evertick
+    """
+    set_up_logs(log_level)
+    with exit_on_error():
+        settings = settings_with(database_url, data_dir)
+        if settings.database_url is None and settings.data_dir is None:
+            typer.echo("Error: a scheduler needs --database-url or --data-dir", err=True)
+            raise typer.Exit(Exit.USAGE)
+        _serve(settings, roles, refuse_misfit, create=False)
+
+
+def _serve(settings: Settings, roles: str, prepare: Callable[[str], Awaitable[Any]], *, create: bool) -> None:
+    chosen = {Role(name.strip()) for name in roles.split(",")}
+    raise_descriptor_limit()
+    with database(settings, create=create) as url:
+        uvloop.run(_run(url, chosen, settings, prepare))
+
+
+async def _run(url: str, roles: set[Role], settings: Settings, prepare: Callable[[str], Awaitable[Any]]) -> None:
+    node = node_name()
+    with stop_signal() as stopping:
+        await prepare(url)
+        async with running(url, node, roles, settings) as address:
+            expect_batches()
+            await _print_ready(url, node, settings, address)
+            await stopping.wait()
+
+
+async def _print_ready(url: str, node: str, settings: Settings, address: str | None) -> None:
+    """Print that the process is ready. Scripts wait for these lines: their text must not change."""
+    where = f"node {node} on {place_of(settings)}. Stop it with Ctrl-C or SIGTERM."
+    if address is None:
+        typer.echo(f"Evertick is ready: {where}")
+        return
+    logger.info("%s", where)
+    key = await first_key(url)
+    typer.echo(f"Evertick is ready at {address}")
+    if key is not None:
+        typer.echo(f"API key: {key}")

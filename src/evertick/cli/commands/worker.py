@@ -1,0 +1,140 @@
+"""`evertick worker`: runs the handlers of a user's App."""
+
+import importlib
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvloop
+
+from evertick.cli.errors import Exit, exit_on_error
+from evertick.cli.options import DatabaseUrl, DataDir, LogLevel
+from evertick.cli.output import print_line
+from evertick.cli.servers import server_with_key
+from evertick.client import Unreachable
+from evertick.client.transport import DEFAULT_URL
+from evertick.config import read_settings
+from evertick.runtime.descriptors import raise_descriptor_limit
+from evertick.runtime.garbage import expect_batches
+from evertick.runtime.logs import DEFAULT_LEVEL, set_up_logs
+from evertick.runtime.signals import stop_signal
+from evertick.sdk.app import App
+from evertick.sdk.remote import Worker
+
+_DEFAULT_APP = "app"
+_HOW_TO_STOP = "Stop it with Ctrl-C or SIGTERM."
+
+
+def worker(
+    app: Annotated[
+        str, typer.Argument(metavar="MODULE:APP", help="Module and name of the App, as in billing.tasks:app.")
+    ],
+    *,
+    queue: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Queue to take runs from. [dim](the app's own)[/dim]")
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, help="Maximum number of concurrent runs. [dim](the app's own)[/dim]")
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Work over HTTP for this server, with the key in EVERTICK_API_KEY. [dim](env EVERTICK_URL)[/dim]",
+            show_default=False,
+        ),
+    ] = None,
+    database_url: DatabaseUrl = None,
+    data_dir: DataDir = None,
+    log_level: LogLevel = DEFAULT_LEVEL,
+) -> None:
+    """Run the handlers of an App. Schedulers are other processes. Start as many workers as the load needs.
+
+    Ctrl-C or SIGTERM stops it gracefully: it takes no new runs, waits for running handlers, and puts back the rest.
+
+    [bold]Examples[/bold]
+
+      evertick worker billing.tasks:app
+
+      evertick worker tasks:app --queue billing --concurrency 20 --database-url postgresql://evertick@db.internal/evertick
+
+      evertick worker tasks:app --url https://evertick.example.com
+    """
+    set_up_logs(log_level)
+    if url is not None and database_url is not None:
+        raise typer.BadParameter("--url and --database-url exclude each other")
+    # The app reads the environment when it connects. Settings in its own code override the environment.
+    if database_url is not None:
+        os.environ["EVERTICK_DATABASE_URL"] = database_url
+    elif data_dir is not None:
+        os.environ.pop("EVERTICK_DATABASE_URL", None)
+        os.environ["EVERTICK_DATA_DIR"] = str(data_dir)
+    # Not inside `exit_on_error`: an exception in the app's own code is shown with its traceback.
+    loaded = load_app(app)
+    raise_descriptor_limit()
+    shape = loaded.shape
+    loaded.shape = replace(shape, queue=queue or shape.queue, concurrency=concurrency or shape.concurrency)
+    with exit_on_error():
+        if url is not None or _is_remote(loaded):
+            _work_remotely(loaded, url)
+        else:
+            uvloop.run(_work(loaded))
+
+
+def _is_remote(app: App) -> bool:
+    """Whether the settings name a server and no database."""
+    settings = app.settings()
+    return settings.url is not None and settings.database_url is None and settings.data_dir is None
+
+
+def _work_remotely(app: App, url: str | None) -> None:
+    settings = read_settings()
+    try:
+        server = server_with_key(url or settings.url or DEFAULT_URL, None, settings)
+        uvloop.run(_pull(app, Worker(app, server.url, server.api_key)))
+    except Unreachable as error:
+        print_line(f"Error: {error.detail}", err=True)
+        raise typer.Exit(Exit.UNREACHABLE) from None
+
+
+async def _pull(app: App, worker: Worker) -> None:
+    with stop_signal() as stopping:
+        async with worker.running():
+            expect_batches()
+            queues = ", ".join(worker.queues)
+            typer.echo(f"Evertick is ready: a remote worker of {app.name} on queue {queues}. {_HOW_TO_STOP}")
+            await stopping.wait()
+
+
+async def _work(app: App) -> None:
+    with stop_signal() as stopping:
+        async with app.running(schedules=False):
+            expect_batches()
+            typer.echo(f"Evertick is ready: a worker of {app.name} on queue {app.shape.queue}. {_HOW_TO_STOP}")
+            await stopping.wait()
+
+
+def load_app(text: str) -> App:
+    """The App that `module:name` names, searched in the working directory too. `module` alone means its `app`."""
+    module_name, _, name = text.partition(":")
+    # As `python -m` does, so that modules beside the app are found.
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        # If a module that the app imports is missing, the traceback is more useful.
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise typer.BadParameter(
+            f"there is no module {module_name!r} in {Path.cwd()} or in the installed packages"
+        ) from None
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} must be MODULE:APP, as in billing.tasks:app") from None
+    app = getattr(module, name or _DEFAULT_APP, None)
+    if not isinstance(app, App):
+        raise typer.BadParameter(f"{module_name!r} has no App called {name or _DEFAULT_APP!r}")
+    return app

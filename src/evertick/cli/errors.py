@@ -1,0 +1,83 @@
+"""Turns errors into lines on stderr and exit codes. Commands show no tracebacks for errors that users can cause."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+
+import typer
+
+from evertick.cli.output import print_line
+from evertick.client.errors import ApiError, Conflict, Invalid, ServerError, Unreachable
+from evertick.config import ConfigInvalid
+from evertick.domain.errors import EvertickError, InvalidFields, InvalidInput
+from evertick.store.database import DatabaseUnreachable, is_transient
+from evertick.store.embedded_programs import EmbeddedServerError
+from evertick.usecases.errors import NameTaken, TenantNameTaken
+from evertick.wiring import NoDatabase
+
+REJECTIONS = (InvalidFields, InvalidInput, Invalid, Conflict)
+"""Errors of one item of a batch. The next item can still succeed."""
+
+
+class Exit(IntEnum):
+    """The exit codes that scripts rely on."""
+
+    DONE = 0
+    FAILED = 1  # the operation failed
+    USAGE = 2  # the command line or its values are invalid; Click uses the same code
+    UNREACHABLE = 3  # no connection to the server or database
+
+
+@contextmanager
+def exit_on_error() -> Iterator[None]:
+    """Replace an expected exception by lines on stderr and an exit code. Unexpected exceptions pass: they are bugs."""
+    try:
+        yield
+    except EvertickError as error:
+        for line in error_lines(error):
+            print_line(f"Error: {line}", err=True)
+        raise typer.Exit(exit_code_of(error)) from None
+    except Exception as error:
+        # The driver has no common class for connection errors: `is_transient` recognises them.
+        if not is_transient(error):
+            raise
+        print_line(f"Error: lost the connection to the database: {type(error).__name__}: {error}", err=True)
+        raise typer.Exit(Exit.UNREACHABLE) from None
+
+
+def exit_code_of(error: EvertickError) -> Exit:
+    match error:
+        case DatabaseUnreachable() | EmbeddedServerError() | NoDatabase() | Unreachable():
+            return Exit.UNREACHABLE
+        case ApiError(status=502 | 503 | 504):
+            return Exit.UNREACHABLE  # a proxy answers, the server behind it does not
+        case NameTaken() | TenantNameTaken():
+            return Exit.FAILED
+        case InvalidInput() | InvalidFields() | ConfigInvalid() | Invalid():
+            return Exit.USAGE
+        case _:
+            return Exit.FAILED
+
+
+def error_lines(error: EvertickError) -> list[str]:
+    """One line for each fault of an error."""
+    match error:
+        case InvalidFields():
+            return fault_lines(error.faults)
+        case ApiError(errors=faults) if faults:
+            return fault_lines(faults)
+        case ServerError(request_id=str(number)):
+            return [f"{_summary(error)} (request {number})"]
+        case ApiError():
+            return [_summary(error)]
+        case _:
+            return [str(error)]
+
+
+def fault_lines(faults: Iterable[tuple[str, str]]) -> list[str]:
+    """One line for each fault of a document, with the name of its field."""
+    return [f"{pointer.lstrip('/') or 'job'}: {reason}" for pointer, reason in faults]
+
+
+def _summary(error: ApiError) -> str:
+    return error.detail or error.problem.title or str(error)

@@ -1,0 +1,115 @@
+"""Results of a measurement: missing runs, duplicate starts, lags."""
+
+from datetime import UTC, datetime, timedelta
+
+import asyncpg
+
+from evertick.bench import queries
+from evertick.store.database import Pool
+from evertick.store.lanes import clock
+
+QUEUE = "bench"
+
+
+async def _queue(connection: asyncpg.Connection) -> int:
+    queue_id: int = await connection.fetchval(
+        "INSERT INTO queues (tenant_id, name) VALUES (1, $1) RETURNING queue_id", QUEUE
+    )
+    return queue_id
+
+
+async def _attempt(
+    connection: asyncpg.Connection,
+    queue_id: int,
+    job_id: int,
+    fire_at: datetime,
+    *,
+    attempt: int = 1,
+    result: str | None = "success",
+    lag_ms: float = 1.0,
+) -> None:
+    """An attempt, and its outcome unless it has none."""
+    lane_id, seq = queue_id << 10, int(fire_at.timestamp() * 1_000_000) + 10 * job_id + attempt
+    await connection.execute(
+        "INSERT INTO attempts (lane_id, seq, job_id, fire_at, due_at, spec_version, epoch, reason, attempt)"
+        " VALUES ($1, $2, $3, $4, $4, 1, 1, 'tick', $5)",
+        *(lane_id, seq, job_id, fire_at, attempt),
+    )
+    if result is not None:
+        started_at = fire_at + timedelta(milliseconds=lag_ms)
+        await connection.execute(
+            "INSERT INTO outcomes (lane_id, seq, started_at, finished_at, result, is_final)"
+            " VALUES ($1, $2, $3, $3, $4::text::outcome_result, true)",
+            *(lane_id, seq, started_at, result),
+        )
+
+
+async def _runs(pool: Pool, fire_at: datetime) -> queries.RunStatistics:
+    return await queries.runs(pool, QUEUE, fire_at, fire_at + timedelta(microseconds=1))
+
+
+async def _now(connection: asyncpg.Connection) -> datetime:
+    return (await clock(connection)).replace(microsecond=0)
+
+
+async def test_runs_that_succeed_once_are_counted_with_their_lags(connection: asyncpg.Connection, pool: Pool) -> None:
+    queue_id, fire_at = await _queue(connection), await _now(connection)
+    for job_id in range(1, 102):
+        await _attempt(connection, queue_id, job_id, fire_at, lag_ms=job_id - 1)
+    runs = await _runs(pool, fire_at)
+    assert (runs.runs, runs.succeeded, runs.duplicates) == (101, 101, 0)
+    assert runs.lags_ms == [50, 95, 99, 100]
+    assert (runs.first_started_at, runs.last_finished_at) == (fire_at, fire_at + timedelta(milliseconds=100))
+
+
+async def test_a_run_without_a_success_is_missing(connection: asyncpg.Connection, pool: Pool) -> None:
+    queue_id, fire_at = await _queue(connection), await _now(connection)
+    await _attempt(connection, queue_id, 1, fire_at)
+    await _attempt(connection, queue_id, 2, fire_at, result="failed")
+    await _attempt(connection, queue_id, 3, fire_at, result=None)
+    runs = await _runs(pool, fire_at)
+    assert (runs.runs, runs.succeeded, runs.duplicates) == (3, 1, 0)
+
+
+async def test_a_run_that_was_started_again_is_a_duplicate(connection: asyncpg.Connection, pool: Pool) -> None:
+    queue_id, fire_at = await _queue(connection), await _now(connection)
+    await _attempt(connection, queue_id, 1, fire_at, result="lost")
+    await _attempt(connection, queue_id, 1, fire_at, attempt=2)
+    await _attempt(connection, queue_id, 1, fire_at, attempt=3)
+    runs = await _runs(pool, fire_at)
+    assert (runs.runs, runs.succeeded, runs.duplicates) == (1, 1, 2)
+
+
+async def test_other_fire_times_and_queues_are_not_counted(connection: asyncpg.Connection, pool: Pool) -> None:
+    queue_id, fire_at = await _queue(connection), await _now(connection)
+    await _attempt(connection, queue_id, 1, fire_at + timedelta(seconds=1))
+    await _attempt(connection, queue_id + 1, 2, fire_at)
+    runs = await _runs(pool, fire_at)
+    assert (runs.runs, runs.lags_ms) == (0, None)
+
+
+async def test_ticks_that_became_gaps_are_counted(connection: asyncpg.Connection, pool: Pool) -> None:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    await connection.execute(
+        "INSERT INTO gaps (job_id, first_at, last_at, ticks, spec_version, reason)"
+        " VALUES (1, $1, $2, 7, 1, 'missed'), (2, $2, $2, 1, 1, 'missed')",
+        *(at, at + timedelta(hours=1)),
+    )
+    assert await queries.gaps(pool, at, at + timedelta(minutes=1)) == 7
+    assert await queries.gaps(pool, at, at + timedelta(hours=2)) == 8
+
+
+async def test_nothing_is_ready_or_leased_in_an_empty_database(pool: Pool) -> None:
+    leases = await queries.leases(pool)
+    assert (leases.is_any, leases.expires_at) == (False, None)
+    assert not await queries.is_ready(pool)
+    assert await queries.held(pool) == 0
+
+
+async def test_an_attempt_beyond_its_lanes_head_is_ready(connection: asyncpg.Connection, pool: Pool) -> None:
+    queue_id, fire_at = await _queue(connection), await _now(connection)
+    await connection.execute(
+        "INSERT INTO lanes (lane_id, queue_id, partition, priority) VALUES ($1::bigint << 10, $1, 0, 0)", queue_id
+    )
+    await _attempt(connection, queue_id, 1, fire_at, result=None)
+    assert await queries.is_ready(pool)

@@ -1,0 +1,147 @@
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+
+from cli.commands import Cli
+from evertick.domain.ids import Prefix, format_run_id, parse_id
+from evertick.domain.schedule.instants import to_us
+
+pytestmark = pytest.mark.parametrize("backend", ["database", "api"])
+
+AT = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=2)
+SEQ = to_us(AT + timedelta(seconds=1))
+
+
+class World:
+    """A job with one run that ended badly for good, and one tick before it that was missed."""
+
+    def __init__(self, connection: asyncpg.Connection, job: dict[str, Any]) -> None:
+        self.connection = connection
+        self.job_id = parse_id(Prefix.JOB, job["job_id"])
+        self.run_id = format_run_id(self.job_id, to_us(AT))
+
+    async def fill(self) -> None:
+        lane = await self.connection.fetchval("SELECT lane_id FROM lanes")
+        await self.connection.execute(
+            "SELECT add_day((clock_at() AT TIME ZONE 'UTC')::date - 1)",
+        )
+        await self.connection.execute(
+            "INSERT INTO attempts VALUES ($1, $2, $3, $4, $4, 1, 1, 'tick', 4)", lane, SEQ, self.job_id, AT
+        )
+        await self.connection.execute(
+            "INSERT INTO outcomes VALUES ($1, $2, $3, $4, 'failed', 500, true, 'worker-1', 'no [luck]', NULL)",
+            lane,
+            SEQ,
+            AT + timedelta(seconds=1),
+            AT + timedelta(seconds=2),
+        )
+        await self.connection.execute(
+            "INSERT INTO dead_letters VALUES ($1, $2, 1, $3, $4, $2, 1, 4, 'exhausted')", self.job_id, AT, lane, SEQ
+        )
+        await self.connection.execute(
+            "INSERT INTO gaps VALUES ($1, $2, $3, 3, NULL, 1, 'missed')",
+            self.job_id,
+            AT - timedelta(minutes=3),
+            AT - timedelta(minutes=1),
+        )
+
+
+@pytest.fixture
+async def world(cli: Cli, connection: asyncpg.Connection) -> World:
+    world = World(connection, await cli.json("jobs", "add", "refresh", "* * * * *", "--handler", "h"))
+    await world.fill()
+    return world
+
+
+async def test_runs_of_a_job_are_listed_with_the_ticks_that_did_not_run(cli: Cli, world: World) -> None:
+    run, gap = await cli.json("runs", "list", "--job", "refresh")
+    assert (run["run_id"], run["status"], run["attempt"]) == (world.run_id, "dead", 4)
+    assert (run["duration_ms"], run["result_code"], run["worker_id"]) == (1000, 500, "worker-1")
+    assert (gap["run_id"], gap["status"], gap["count"]) == (None, "missed", 3)
+    lines = (await cli("runs", "list", "--job", "refresh")).splitlines()[2:]
+    assert "no [luck]" in lines[0]
+    assert "3 ticks" in lines[1]
+
+
+async def test_the_error_of_a_run_does_nothing_to_the_terminal_that_shows_it(cli: Cli, world: World) -> None:
+    error = "\x1b]0;owned\x07\x1b[2J\x9b1mboom\u202e"
+    await world.connection.execute("UPDATE outcomes SET error = $1", error)
+    lines = ("runs", "list"), ("runs", "show", world.run_id), ("dead-letters", "list")
+    for words in lines:
+        said = await cli(*words)
+        assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(said)
+        assert "boom" in said
+    (run,) = await cli.json("runs", "list")
+    assert run["error"] == error, "JSON says exactly what it is"
+
+
+async def test_runs_are_filtered_by_status_and_time(cli: Cli, world: World) -> None:
+    job = ("runs", "list", "--job", "refresh")
+    assert [entry["status"] for entry in await cli.json(*job, "--status", "missed")] == ["missed"]
+    assert [entry["status"] for entry in await cli.json("runs", "list", "--status", "dead")] == ["dead"]
+    assert await cli.json("runs", "list", "--status", "success") == []
+    assert len(await cli.json(*job, "--from", AT.isoformat())) == 1
+    assert len(await cli.json(*job, "--to", AT.isoformat())) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--status", "glad"), "must be one of pending"),
+        (("--status", "missed"), "needs --job"),
+        (("--from", "yesterday"), "must be an instant with its offset"),
+        (("--to", "2026-01-01T00:00:00"), "must be an instant with its offset"),
+    ],
+)
+async def test_an_invalid_filter_is_wrong_usage(cli: Cli, arguments: tuple[str, ...], words: str) -> None:
+    assert words in await cli("runs", "list", *arguments, code=2)
+
+
+async def test_a_run_is_shown_with_its_attempts(cli: Cli, world: World) -> None:
+    detail = await cli.json("runs", "show", world.run_id)
+    assert detail["run_id"] == world.run_id
+    (attempt,) = detail["attempts"]
+    assert (attempt["result"], attempt["error"]) == ("failed", "no [luck]")
+    assert attempt["token"].endswith(f".{SEQ}")
+    assert "no [luck]" in await cli("runs", "show", world.run_id)
+
+
+async def test_a_run_that_waits_is_cancelled_once(cli: Cli, world: World) -> None:
+    run_id = (await cli.json("jobs", "trigger", "refresh"))["run_id"]
+    assert await cli("runs", "cancel", run_id) == f"{run_id} is cancelled.\n"
+    assert (await cli.json("runs", "show", run_id))["status"] == "cancelled"
+    assert "is over already: cancelled" in await cli("runs", "cancel", run_id, code=1)
+
+
+async def test_a_finished_run_is_replayed(cli: Cli, world: World) -> None:
+    again = (await cli.json("runs", "replay", world.run_id))["run_id"]
+    assert (await cli.json("runs", "show", again))["reason"] == "replay"
+    assert "is not over yet" in await cli("runs", "replay", again, code=1)
+
+
+async def test_an_unknown_run_is_reported(cli: Cli) -> None:
+    assert await cli("runs", "show", "run_x", code=1) == "Error: there is no run run_x\n"
+
+
+async def test_a_dead_letter_is_listed_and_dismissed(cli: Cli, world: World) -> None:
+    (letter,) = await cli.json("dead-letters", "list", "--job", "refresh")
+    assert (letter["run_id"], letter["name"], letter["reason"]) == (world.run_id, "refresh", "exhausted")
+    assert "no [luck]" in await cli("dead-letters", "list")
+    assert await cli("dead-letters", "dismiss", world.run_id) == "Dismissed 1.\n"
+    assert await cli("dead-letters", "list") == "No dead letters.\n"
+    assert "there is no dead letter" in await cli("dead-letters", "dismiss", world.run_id, code=1)
+
+
+@pytest.mark.parametrize("how", ["one", "all", "all of a job"])
+async def test_a_dead_letter_is_replayed(cli: Cli, world: World, how: str) -> None:
+    arguments = {"one": (world.run_id,), "all": ("--all",), "all of a job": ("--all", "--job", "refresh")}[how]
+    (replayed,) = await cli.json("dead-letters", "replay", *arguments)
+    assert (await cli.json("runs", "show", replayed["run_id"]))["reason"] == "replay"
+    assert await cli.json("dead-letters", "list") == []
+
+
+async def test_which_dead_letters_to_replay_must_be_said_one_way(cli: Cli, world: World) -> None:
+    for arguments in ((), (world.run_id, "--all")):
+        assert "give the ids of runs, or --all" in await cli("dead-letters", "replay", *arguments, code=2)
