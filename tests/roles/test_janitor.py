@@ -7,6 +7,8 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
+from evertick.store import members
+from evertick.store import ledgers
 from evertick.domain.errors import InvalidInput
 from evertick.roles.janitor import Janitor, JanitorReport, batch_size
 from evertick.store import housekeeping
@@ -59,7 +61,7 @@ async def test_the_ledgers_have_today_and_the_coming_days(pool: Pool, aged: Aged
 
 async def test_two_who_add_the_same_day_get_along(pool: Pool, aged: AgedTables) -> None:
     day = await aged.today() + timedelta(days=30)
-    added = await asyncio.gather(*(housekeeping.add_day(pool, day) for _ in range(8)))
+    added = await asyncio.gather(*(ledgers.add_day(pool, day) for _ in range(8)))
     assert sum(added) == 1
     assert day in await aged.days()
 
@@ -297,14 +299,14 @@ async def _see_statistics(aged: AgedTables) -> None:
 
 
 async def test_one_janitor_works_at_a_time(pool: Pool) -> None:
-    async with housekeeping.turn(pool) as is_ours:
+    async with members.only_janitor(pool) as is_ours:
         assert is_ours
         assert await Janitor(pool).maintain() == JanitorReport(passed=True)
     assert not (await Janitor(pool).maintain()).passed
 
 
 async def test_a_janitor_at_work_holds_up_no_vacuum(pool: Pool, aged: AgedTables) -> None:
-    async with housekeeping.turn(pool):
+    async with members.only_janitor(pool):
         held = await aged.connection.fetch(
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
             " AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)"

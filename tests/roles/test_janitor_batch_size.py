@@ -8,6 +8,7 @@ import asyncpg
 import pytest
 
 from engine import add_job
+from evertick.store import ledgers
 from evertick.roles.janitor import Janitor, batch_size, maintenance
 from evertick.roles.janitor.batch_size import FIRST_ROWS, MAX_ROWS, BatchSize
 from evertick.roles.janitor.maintenance import BatchSizes
@@ -113,18 +114,18 @@ async def test_statistics_may_take_longer_than_other_statements(
     await add_job(connection)
     await connection.execute(f"CREATE OR REPLACE {of} 'BEGIN PERFORM pg_sleep(2.5); RETURN id; END'")
     async with await open_pool(database_url, timeouts=Timeouts(10, 2, 10)) as pool:
-        await housekeeping.analyze(pool, "timers")
+        await ledgers.analyze(pool, "timers")
     assert await connection.fetchval("SELECT count(*) FROM pg_stats WHERE tablename = 'timers'") > 0
 
 
 async def test_a_day_can_be_added_on_a_connection_or_on_a_pool(pool: Pool, connection: asyncpg.Connection) -> None:
     aged = AgedTables(connection)
     today = await aged.today()
-    assert await housekeeping.add_day(connection, today + 20 * DAY)
-    assert await housekeeping.add_day(pool, today + 21 * DAY)
+    assert await ledgers.add_day(connection, today + 20 * DAY)
+    assert await ledgers.add_day(pool, today + 21 * DAY)
     async with pool.acquire() as borrowed:
-        assert await housekeeping.add_day(borrowed, today + 22 * DAY)
-        assert not await housekeeping.add_day(borrowed, today + 22 * DAY)
-    added = await asyncio.gather(*(housekeeping.add_day(pool, today + 23 * DAY) for _ in range(3)))
+        assert await ledgers.add_day(borrowed, today + 22 * DAY)
+        assert not await ledgers.add_day(borrowed, today + 22 * DAY)
+    added = await asyncio.gather(*(ledgers.add_day(pool, today + 23 * DAY) for _ in range(3)))
     assert sum(added) == 1
     assert {today + ahead * DAY for ahead in range(20, 24)} <= await aged.days()

@@ -23,7 +23,7 @@ from evertick.bench import queries
 from evertick.bench.scenario import OptionsT, Result, Scenario
 from evertick.bench.server import BenchServer, ServerChoice, create_database, start_server
 from evertick.bench.testbed import BenchProgress, open_testbed
-from evertick.runtime.garbage import expect_batches
+from evertick.runtime.process import expect_batches
 
 
 def machine() -> dict[str, str | int]:

@@ -13,7 +13,7 @@ from evertick.bench.results import count_fields, lag_fields, read_runs
 from evertick.bench.scenario import Option, Scenario, Seconds, Seed
 from evertick.bench.testbed import Testbed
 from evertick.bench.waiting import SOON, wait_until_drained
-from evertick.usecases.create import create
+from evertick.usecases.jobs.create import create
 
 CREATED_PER_SECOND = 1_000
 """Slower than any machine. Jobs with different instants share no rule."""

@@ -16,7 +16,7 @@ from evertick.bench.scenario import Jobs, Option, PayloadBytes, Scenario, Seed
 from evertick.bench.testbed import CHUNK, Testbed
 from evertick.client import AsyncClient
 from evertick.domain.access import KeyRole
-from evertick.usecases import keys, tenants
+from evertick.usecases.tenants import keys, tenants
 
 LOAD_SECONDS = 3600.0
 # The quotas are raised, so that they do not limit the rate.

@@ -8,12 +8,13 @@ from evertick.cli.backends.models import detail_model, entry_model, job_model, l
 from evertick.client.models import DeadLetter, Job, Replaying, RunDetail, Verdict
 from evertick.client.runs import Entry
 from evertick.domain.states import GapStatus
-from evertick.usecases import dead_letters, edit, jobs, lifecycle, requests, runs
+from evertick.usecases.runs import dead_letters, requests, reading as runs
+from evertick.usecases.jobs import edit, reading as jobs, lifecycle
 from evertick.usecases.context import MAX_PER_PAGE, Page, Tenant
-from evertick.usecases.create import create
-from evertick.usecases.create_many import create_many
-from evertick.usecases.dead_letters import Chosen
-from evertick.usecases.lifecycle import Missed
+from evertick.usecases.jobs.create import create
+from evertick.usecases.jobs.create_many import create_many
+from evertick.usecases.runs.dead_letters import LetterSelection
+from evertick.usecases.jobs.lifecycle import Missed
 
 _T = TypeVar("_T")
 _M = TypeVar("_M")
@@ -106,7 +107,7 @@ class DatabaseBackend:
         return await requests.replay_letter(self._tenant, run_id)
 
     async def replay_dead_letters(self, job: str | None) -> Replaying:
-        chosen = Chosen(job_id=None if job is None else await self._id(job))
+        chosen = LetterSelection(job_id=None if job is None else await self._id(job))
         done = await dead_letters.replay_letters(self._tenant, chosen, dead_letters.DEFAULT_RATE)
         ids = tuple(done.run_ids)
         return Replaying(replayed=len(ids), run_ids=ids, last_due_at=done.last_due_at, has_more=done.has_more)

@@ -12,8 +12,8 @@ from evertick.cli.output import mention_more, print_fields, print_json, print_li
 from evertick.cli.parsing import parse_fields, parse_json, parse_pairs, target_of
 from evertick.cli.shapes import job_shape
 from evertick.client.models import Job
-from evertick.usecases.lifecycle import Missed
-from evertick.usecases.views import JobStatus
+from evertick.usecases.jobs.lifecycle import Missed
+from evertick.usecases.jobs.views import JobStatus
 
 app = typer.Typer(
     no_args_is_help=True, help="List, show, add, edit, pause, trigger and delete jobs.", rich_markup_mode="rich"

@@ -12,9 +12,9 @@ from evertick.cli.output import print_json, print_line, print_rows
 from evertick.cli.servers import config_file, profile_faults
 from evertick.config import ConfigInvalid, Settings, read_settings
 from evertick.store.database import open_pool
-from evertick.usecases.diagnosis import Finding, Level
+from evertick.usecases.diagnosis import Diagnosis, Level
 from evertick.usecases.doctor import examine
-from evertick.wiring import bring_up_to_date, database, place_of
+from evertick.wiring import bring_up_to_date, database, database_location
 
 config_app = typer.Typer(no_args_is_help=True, help="Check the settings.", rich_markup_mode="rich")
 
@@ -64,12 +64,12 @@ def doctor(options: DatabaseOptions, *, as_json: AsJson = False) -> None:
         raise typer.Exit(Exit.FAILED)
 
 
-async def _examine(url: str, settings: Settings) -> list[Finding]:
+async def _examine(url: str, settings: Settings) -> list[Diagnosis]:
     async with await open_pool(url, max_size=1) as pool:
         return await examine(pool, settings.heartbeat_timeout, settings)
 
 
-def _advice(finding: Finding) -> str:
+def _advice(finding: Diagnosis) -> str:
     return finding.what if finding.todo is None else f"{finding.what}. To do: {finding.todo}."
 
 

@@ -17,7 +17,7 @@ from evertick.client.models import Gap
 from evertick.client.runs import Entry
 from evertick.domain.schedule.describe.english import counted
 from evertick.domain.states import GapStatus, RunStatus
-from evertick.runtime.signals import stop_signal
+from evertick.runtime.process import stop_signal
 from evertick.runtime.terminal_text import terminal_safe
 
 app = typer.Typer(no_args_is_help=True, help="List, follow, show, cancel and replay runs.", rich_markup_mode="rich")

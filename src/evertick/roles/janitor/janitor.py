@@ -119,7 +119,7 @@ class Janitor:
         """Run one round: all steps, or only those of each minute. It looks for lost timers for so long at most."""
         # Without the turn: firing needs the days even if another janitor hangs in its turn.
         report = JanitorReport(days_added=await maintenance.add_days(self._pool, self._ahead))
-        async with housekeeping.turn(self._pool) as is_ours:
+        async with members.only_janitor(self._pool) as is_ours:
             if not is_ours:
                 return replace(report, passed=True)
             marks = await mark(self._pool)

@@ -11,11 +11,18 @@ from datetime import datetime, timedelta
 from functools import partial
 from time import monotonic
 
+from evertick.store import usage
+from evertick.store import jobs
+from evertick.store import lost_timers
+from evertick.store import unused
+from evertick.store import ledgers
+from evertick.store import retention
 from evertick.roles.janitor.batch_size import BatchSize
 from evertick.roles.janitor.repair import repair_all
 from evertick.store import housekeeping
 from evertick.store.database import Pool, was_too_slow
-from evertick.store.housekeeping import Healed, Place
+from evertick.store.lost_timers import Healed
+from evertick.store.retention import FinishedPosition
 
 logger = logging.getLogger("evertick.janitor")
 
@@ -29,7 +36,7 @@ STEP_SECONDS = 60.0
 class BatchSizes:
     """The batch sizes of the steps that go in batches, and whether one of them ran out of time in this round."""
 
-    prune: dict[str, BatchSize] = field(default_factory=lambda: {table: BatchSize() for table in housekeeping.AGEING})
+    prune: dict[str, BatchSize] = field(default_factory=lambda: {table: BatchSize() for table in retention.AGEING})
     purge: BatchSize = field(default_factory=BatchSize)
     one_offs: BatchSize = field(default_factory=BatchSize)
     answers: BatchSize = field(default_factory=BatchSize)
@@ -42,15 +49,15 @@ class BatchSizes:
 
 async def add_days(pool: Pool, ahead: int) -> int:
     """Add the partitions of the coming days to the tables of attempts and outcomes; returns how many days it added."""
-    days = await housekeeping.missing_days(pool, ahead)
-    return sum([await housekeeping.add_day(pool, day) for day in days])
+    days = await ledgers.missing_days(pool, ahead)
+    return sum([await ledgers.add_day(pool, day) for day in days])
 
 
 async def drop_days(pool: Pool, before_at: datetime) -> tuple[int, int]:
     """Drop days that ended before an instant; returns how many, and how many stay because they are unfinished."""
-    expired = await housekeeping.expired_days(pool, before_at)
+    expired = await ledgers.expired_days(pool, before_at)
     finished = [day for day, is_finished in expired if is_finished]
-    dropped = sum([await housekeeping.drop_day(pool, day) for day in finished[:MAX_DAYS]])
+    dropped = sum([await ledgers.drop_day(pool, day) for day in finished[:MAX_DAYS]])
     if unfinished := len(expired) - len(finished):
         logger.warning("%d days are older than history is kept, but hold runs that are not over", unfinished)
     return dropped, unfinished
@@ -60,18 +67,18 @@ async def prune(pool: Pool, before_at: datetime, sizes: BatchSizes) -> int:
     """Remove rows that are too old; returns how many."""
     pruned = 0
     for table, size in sizes.prune.items():
-        pruned += await _in_batches(partial(housekeeping.prune, pool, table, before_at), size, sizes)
+        pruned += await _in_batches(partial(retention.prune, pool, table, before_at), size, sizes)
     return pruned
 
 
 async def prune_answers(pool: Pool, before_at: datetime, sizes: BatchSizes) -> int:
     """Remove kept answers that are older than promised; returns how many."""
-    return await _in_batches(partial(housekeeping.prune_answers, pool, before_at), sizes.answers, sizes)
+    return await _in_batches(partial(retention.prune_answers, pool, before_at), sizes.answers, sizes)
 
 
 async def sum_storage(pool: Pool, sizes: BatchSizes) -> None:
     """Sum up how much tenants store."""
-    await _in_batches(partial(housekeeping.sum_storage, pool), sizes.storage, sizes)
+    await _in_batches(partial(usage.sum_storage, pool), sizes.storage, sizes)
 
 
 async def check_versions(pool: Pool, now_at: datetime, history: timedelta, sizes: BatchSizes) -> tuple[int, int]:
@@ -80,7 +87,7 @@ async def check_versions(pool: Pool, now_at: datetime, history: timedelta, sizes
 
     async def batch(most: int) -> int:
         nonlocal emptied, removed
-        checked = await housekeeping.check_versions(pool, now_at, history, most)
+        checked = await unused.check_versions(pool, now_at, history, most)
         emptied += checked.emptied
         removed += checked.removed
         return checked.checked
@@ -95,7 +102,7 @@ async def sweep_rules(pool: Pool, now_at: datetime, sizes: BatchSizes) -> int:
     after_id: int | None = -1
     until = sizes.monotonic() + STEP_SECONDS
     while after_id is not None and sizes.monotonic() < until:
-        page = await sizes.rules.run(partial(housekeeping.sweep_rules, pool, now_at, after_id))
+        page = await sizes.rules.run(partial(unused.sweep_rules, pool, now_at, after_id))
         removed += page.removed
         after_id = page.last_id
     return removed
@@ -104,9 +111,9 @@ async def sweep_rules(pool: Pool, now_at: datetime, sizes: BatchSizes) -> int:
 async def sweep_queues(pool: Pool, now_at: datetime) -> int:
     """Remove queues that nothing has referred to for an hour, of tenants that have many; returns how many."""
     removed = 0
-    for tenant_id in await housekeeping.crowded_tenants(pool):
+    for tenant_id in await unused.crowded_tenants(pool):
         try:
-            removed += await housekeeping.sweep_queues(pool, now_at, tenant_id)
+            removed += await unused.sweep_queues(pool, now_at, tenant_id)
         except Exception as error:
             if not (isinstance(error, TimeoutError) or was_too_slow(error)):
                 raise
@@ -116,20 +123,20 @@ async def sweep_queues(pool: Pool, now_at: datetime) -> int:
 
 async def purge_jobs(pool: Pool, before_at: datetime, sizes: BatchSizes) -> int:
     """Remove what is left of jobs that were deleted long ago; returns of how many."""
-    return await _in_batches(partial(housekeeping.purge_jobs, pool, before_at), sizes.purge, sizes)
+    return await _in_batches(partial(retention.purge_jobs, pool, before_at), sizes.purge, sizes)
 
 
 async def remove_one_offs(pool: Pool, now_at: datetime, sizes: BatchSizes) -> int:
     """Delete one-offs that were kept for long enough; returns how many."""
     removed = 0
-    place: Place | None = Place()
+    place: FinishedPosition | None = FinishedPosition()
     until = sizes.monotonic() + STEP_SECONDS
     while place is not None and not _is_over(until, sizes):
-        page = await sizes.one_offs.run(partial(housekeeping.finished_one_offs, pool, now_at, place))
+        page = await sizes.one_offs.run(partial(retention.finished_one_offs, pool, now_at, place))
         if page.removable:
             async with pool.acquire() as connection, connection.transaction():
-                locked = await housekeeping.lock_jobs(connection, page.removable)
-                removed += await housekeeping.remove_one_offs(connection, locked)
+                locked = await jobs.lock_available(connection, page.removable)
+                removed += await retention.remove_one_offs(connection, locked)
         place = page.next
     return removed
 
@@ -154,7 +161,7 @@ async def repair_timers(
     timers = finished = 0
     until = monotonic() + seconds
     while progress.after_id is not None and monotonic() < until:
-        page = await progress.size.run(partial(housekeeping.timerless_page, pool, progress.after_id))
+        page = await progress.size.run(partial(lost_timers.timerless_page, pool, progress.after_id))
         progress.after_id = page.last_id
         if page.job_ids:
             repaired = await _repair_some(pool, page.job_ids, before_at)
@@ -168,18 +175,18 @@ async def repair_timers(
 
 async def analyze(pool: Pool) -> int:
     """Bring statistics up to date that autovacuum does not; returns of how many tables."""
-    tables = await housekeeping.stale_statistics(pool)
+    tables = await ledgers.stale_statistics(pool)
     for table in tables:
-        await housekeeping.analyze(pool, table)
+        await ledgers.analyze(pool, table)
     return len(tables)
 
 
 async def _repair_some(pool: Pool, job_ids: list[int], before_at: datetime) -> Healed:
     async with pool.acquire() as connection, connection.transaction():
-        locked = await housekeeping.lock_jobs(connection, job_ids)
+        locked = await jobs.lock_available(connection, job_ids)
         # Read again under the lock: they may have got a timer meanwhile.
-        jobs = await housekeeping.timerless(connection, locked, before_at)
-        return await housekeeping.heal(connection, repair_all(jobs))
+        jobs = await lost_timers.timerless(connection, locked, before_at)
+        return await lost_timers.heal(connection, repair_all(jobs))
 
 
 async def _in_batches(batch: Callable[[int], Awaitable[int]], size: BatchSize, sizes: BatchSizes) -> int:

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from evertick.store import jobs
+from evertick.store import lost_timers
 from evertick.domain.ids import PARTITIONS
 from evertick.roles.janitor.batch_size import BatchSize
 from evertick.roles.janitor.replanning import Correction, moves_of, reopened, trims_of
 from evertick.runtime import background
-from evertick.store import clock, housekeeping, replan, rules, wakeups
+from evertick.store import clock, housekeeping, replan, references as rules, wakeups
 from evertick.store.clock import Marks
 from evertick.store.database import Pool
 from evertick.store.replan import FIRST_FINISHED, FIRST_GAP, FIRST_TIMER, AheadTimer
@@ -123,9 +125,9 @@ class Replanner:
             decided = await _decide(lambda rows: reopened(rows, to), finished)
             healings = {healing.job_id: healing for healing in decided}
             async with self._pool.acquire() as connection, connection.transaction():
-                locked = await housekeeping.lock_jobs(connection, sorted(healings))
+                locked = await jobs.lock_available(connection, sorted(healings))
                 await replan.reopen(connection, locked)
-                healed = await housekeeping.heal(connection, [healings[job_id] for job_id in locked])
+                healed = await lost_timers.heal(connection, [healings[job_id] for job_id in locked])
             self._done.jobs += healed.timers
             after = finished[-1]
 

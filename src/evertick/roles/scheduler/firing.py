@@ -18,7 +18,7 @@ from evertick.roles.scheduler.planning import LOOP_STEPS, BatchPlanning
 from evertick.roles.scheduler.sending import ASIDE_US, BUSY_US, Sending
 from evertick.roles.scheduler.state import State
 from evertick.runtime.loop import NotYet
-from evertick.runtime.slices import Slices
+from evertick.runtime.event_loop import Slices
 from evertick.store import timers
 from evertick.store.database import was_too_slow
 from evertick.store.timers import Fired

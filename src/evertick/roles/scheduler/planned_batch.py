@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from evertick.domain.policies import ConcurrentPolicy
 from evertick.roles.scheduler.pending_timers import PendingTimer
-from evertick.store.timers import Firing, Plan
+from evertick.store.timers import Firing, FirePlan
 
 
 class Group(NamedTuple):
     """Due timers that fire alike."""
 
-    plan: Plan
+    plan: FirePlan
     entries: list[PendingTimer]
 
     @property

@@ -3,12 +3,13 @@
 import logging
 from collections.abc import Iterable, Mapping
 
+from evertick.store import tenants
 from evertick.domain.errors import ScheduleTooCostly
 from evertick.domain.rule import Rule, from_canonical
 from evertick.domain.schedule.budget import at_most
 from evertick.roles.scheduler.planning import LOOP_STEPS
-from evertick.runtime.slices import Slices
-from evertick.store import rules
+from evertick.runtime.event_loop import Slices
+from evertick.store import references as rules
 from evertick.store.statements import Connection
 
 logger = logging.getLogger("evertick.scheduler")
@@ -76,4 +77,4 @@ class RuleCache:
 
     async def load_weights(self, connection: Connection, tenant_ids: Iterable[int]) -> None:
         """Read the weights of tenants; those of tenants seen before may have changed."""
-        self.weights |= await rules.weights(connection, tenant_ids)
+        self.weights |= await tenants.weights(connection, tenant_ids)

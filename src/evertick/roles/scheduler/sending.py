@@ -7,6 +7,7 @@ timers that met it are found: the others fire, and those are tried again after a
 import logging
 from collections.abc import Callable
 
+from evertick.store import ledgers
 from evertick.domain.schedule.instants import SECOND_US, from_us
 from evertick.roles.scheduler.planned_batch import PlannedBatch
 from evertick.roles.scheduler.state import State
@@ -76,7 +77,7 @@ class Sending:
                 raise
         at_us = max(self._state.ownership.last_seq, self._state.clock.now_us())
         for day in sorted({from_us(at_us).date(), from_us(at_us + SECOND_US).date()}):
-            added = await housekeeping.add_day(self._state.pool, day)
+            added = await ledgers.add_day(self._state.pool, day)
             logger.warning(
                 "the attempts tables lacked the partition of %s, which janitors add days ahead%s",
                 day,
