@@ -9,7 +9,7 @@ from engine import until
 from evertick.domain.admission import Admitted, Refused, Request
 from evertick.store import quotas as stored, tenants
 from evertick.store.database import Pool
-from evertick.usecases.quotas import Quotas
+from evertick.usecases.tenants.quotas import Quotas
 
 
 async def _limited(callers: Callers, connection: asyncpg.Connection, **limits: int) -> Caller:

@@ -11,10 +11,10 @@ from evertick.domain.admission import Admitted, QuotaName, Refused, Request, Thr
 from evertick.roles.janitor import Janitor
 from evertick.store import jobs, quotas as stored, tenants
 from evertick.store.database import Pool
-from evertick.usecases import keys
 from evertick.usecases.context import Tenant
-from evertick.usecases.create import create
-from evertick.usecases.quotas import Quotas
+from evertick.usecases.jobs.create import create
+from evertick.usecases.tenants import keys
+from evertick.usecases.tenants.quotas import Quotas
 
 PAYLOAD = "x" * 48_000
 

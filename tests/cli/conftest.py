@@ -7,7 +7,7 @@ from cli.commands import Cli
 from evertick.api.server import ApiServer
 from evertick.domain.access import KeyRole
 from evertick.store.database import open_pool
-from evertick.usecases import keys
+from evertick.usecases.tenants import keys
 from sdk.served import HOST_TENANT
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from evertick.domain.schedule.instants import to_us
 from evertick.store import database, lanes
 from evertick.usecases.context import Tenant
-from evertick.usecases.create_many import create_many
+from evertick.usecases.jobs.create_many import create_many
 from faults.checkers import Verdict, check_all
 from faults.ledger import Ledger, read_deliveries, read_ledger
 from faults.processes import Process

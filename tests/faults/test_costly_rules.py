@@ -4,7 +4,7 @@ import signal
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from evertick.usecases.create_many import create_many
+from evertick.usecases.jobs.create_many import create_many
 from faults.cluster import Cluster
 from roles.costly import NEW_YORK, SWALLOWED
 

@@ -12,11 +12,11 @@ from evertick.domain.ids import partition_of
 from evertick.domain.jitter import jitter_offset
 from evertick.domain.job.fields import read_spec
 from evertick.usecases.context import Tenant
-from evertick.usecases.create import create
-from evertick.usecases.create_many import Verdict, create_many
-from evertick.usecases.edit import edit
 from evertick.usecases.errors import NameTaken
-from evertick.usecases.jobs import get, get_by_name
+from evertick.usecases.jobs.create import create
+from evertick.usecases.jobs.create_many import Verdict, create_many
+from evertick.usecases.jobs.edit import edit
+from evertick.usecases.jobs.reading import get, get_by_name
 from usecases.world import WORKER, World, at, key_of
 
 HOURLY = {"schedule": "@hourly", "target": WORKER}

@@ -7,15 +7,15 @@ import pytest
 from evertick.domain.errors import InvalidInput
 from evertick.domain.job.payload import Json
 from evertick.store.outcomes import Dead
-from evertick.usecases import dead_letters
 from evertick.usecases.context import Tenant
-from evertick.usecases.dead_letters import Chosen, dismiss, list_letters, replay_letters
-from evertick.usecases.edit import edit
 from evertick.usecases.errors import JobNotFound, LetterNotFound
-from evertick.usecases.lifecycle import delete
-from evertick.usecases.requests import JOBS_OWN, replay_letter, trigger
-from evertick.usecases.runs import get_run
-from evertick.usecases.views import Job
+from evertick.usecases.jobs.edit import edit
+from evertick.usecases.jobs.lifecycle import delete
+from evertick.usecases.jobs.views import Job
+from evertick.usecases.runs import dead_letters
+from evertick.usecases.runs.dead_letters import Chosen, dismiss, list_letters, replay_letters
+from evertick.usecases.runs.reading import get_run
+from evertick.usecases.runs.requests import JOBS_OWN, replay_letter, trigger
 from usecases.world import World, at, key_of
 
 

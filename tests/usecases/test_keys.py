@@ -2,7 +2,7 @@
 
 from evertick.domain.access import KeyRole
 from evertick.store.database import Pool
-from evertick.usecases import keys
+from evertick.usecases.tenants import keys
 
 
 async def test_a_new_key_does_not_show_its_secret_where_it_is_logged(pool: Pool) -> None:

@@ -4,9 +4,9 @@ import pytest
 
 from evertick.store import jobs
 from evertick.usecases.context import Tenant
-from evertick.usecases.create import create
-from evertick.usecases.create_many import create_many
-from evertick.usecases.edit import edit
+from evertick.usecases.jobs.create import create
+from evertick.usecases.jobs.create_many import create_many
+from evertick.usecases.jobs.edit import edit
 from usecases.world import WORKER, World, at, key_of
 
 LOST = ["rules", "queues", "lanes"]

@@ -10,8 +10,8 @@ from engine import until
 from evertick.config import ConfigInvalid, read_settings
 from evertick.store.database import Pool
 from evertick.store.sealing import CannotUnseal, Seal
-from evertick.usecases import secrets
 from evertick.usecases.context import Tenant
+from evertick.usecases.tenants import secrets
 
 OLD, NEW = "the old key, of at least 32 characters", "the new key, of at least 32 characters"
 OLD_SEAL, NEW_SEAL, BOTH = Seal(OLD), Seal(NEW), Seal((NEW, OLD))

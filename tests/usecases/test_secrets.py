@@ -12,8 +12,8 @@ from evertick.roles.dispatcher.settings import seal_of
 from evertick.store.database import Pool
 from evertick.store.sealing import CannotUnseal, NoKey, Seal, keys_in
 from evertick.targets.http.signing import Secret
-from evertick.usecases import secrets
 from evertick.usecases.context import Tenant
+from evertick.usecases.tenants import secrets
 
 KEY = "a key of at least thirty-two characters"
 SEAL = Seal(KEY)

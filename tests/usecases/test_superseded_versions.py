@@ -7,11 +7,11 @@ import pytest
 from evertick.store import housekeeping, quotas
 from evertick.store.database import connect
 from evertick.usecases.context import Tenant
-from evertick.usecases.edit import edit
-from evertick.usecases.lifecycle import delete, pause, resume
-from evertick.usecases.requests import replay, trigger
-from evertick.usecases.runs import job_runs
-from evertick.usecases.views import Job
+from evertick.usecases.jobs.edit import edit
+from evertick.usecases.jobs.lifecycle import delete, pause, resume
+from evertick.usecases.jobs.views import Job
+from evertick.usecases.runs.reading import job_runs
+from evertick.usecases.runs.requests import replay, trigger
 from usecases.world import World, at, key_of
 
 LARGE = "x" * 40_000

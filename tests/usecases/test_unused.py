@@ -9,13 +9,13 @@ import pytest
 from engine import until
 from evertick.store import housekeeping, jobs
 from evertick.store.database import connect
-from evertick.usecases import catalogue
 from evertick.usecases.context import Tenant
-from evertick.usecases.create import create
-from evertick.usecases.edit import edit
 from evertick.usecases.errors import QuotaReached
-from evertick.usecases.lifecycle import delete
-from evertick.usecases.requests import trigger
+from evertick.usecases.jobs import references as catalogue
+from evertick.usecases.jobs.create import create
+from evertick.usecases.jobs.edit import edit
+from evertick.usecases.jobs.lifecycle import delete
+from evertick.usecases.runs.requests import trigger
 from usecases.world import WORKER, World, at, key_of
 
 HOUR = timedelta(hours=1)

@@ -17,8 +17,8 @@ from evertick.store.lanes import Leased
 from evertick.store.outcomes import Again, Dead, Ending
 from evertick.store.timers import Firing, Timer
 from evertick.usecases.context import Tenant
-from evertick.usecases.create import create
-from evertick.usecases.views import Job
+from evertick.usecases.jobs.create import create
+from evertick.usecases.jobs.views import Job
 
 MINUTE = timedelta(minutes=1)
 LOOK = timedelta(milliseconds=20)

@@ -12,8 +12,8 @@ from evertick.api.reading import JSON, NDJSON
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import Admitted
 from evertick.domain.errors import Fault
-from evertick.runtime.slices import Slices
-from evertick.usecases.create_many import Ahead, create_many, draft_ahead
+from evertick.runtime.event_loop import Slices
+from evertick.usecases.jobs.create_many import Ahead, create_many, draft_ahead
 
 section = Section("Jobs")
 

@@ -6,9 +6,9 @@ from evertick.api import repeating
 from evertick.api.answers import Answer
 from evertick.api.operations import Call
 from evertick.usecases import idempotency
-from evertick.usecases.create_together import Wanted
-from evertick.usecases.views import Job
-from evertick.usecases.writing import as_spec
+from evertick.usecases.jobs.create_together import Wanted
+from evertick.usecases.jobs.rows import as_spec
+from evertick.usecases.jobs.views import Job
 
 
 async def create_shared(call: Call, body: object, action: str, answer: Callable[[Job], Answer]) -> Answer:

@@ -10,8 +10,8 @@ from evertick.api.runs import accepted
 from evertick.api.shapes import LettersQuery, Nothing, ReplayRequest
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import Request
-from evertick.usecases import dead_letters, requests
-from evertick.usecases.dead_letters import Chosen
+from evertick.usecases.runs import dead_letters, requests
+from evertick.usecases.runs.dead_letters import Chosen
 
 section = Section("Dead letters")
 

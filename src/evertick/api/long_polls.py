@@ -25,7 +25,7 @@ from evertick.runtime.wakeups import Listener, queue_named
 from evertick.store.database import Pool
 from evertick.store.pulls import Look
 from evertick.store.wakeups import READY
-from evertick.usecases import pulling
+from evertick.usecases.runs import pull_workers as pulling
 
 LOOK_SECONDS = 1.0
 """A lost wake-up costs at most that long."""

@@ -10,10 +10,10 @@ from evertick.api.problems import Kind
 from evertick.api.shapes import JobRunsQuery, Nothing, RunsQuery
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import Request
-from evertick.usecases import requests, runs
 from evertick.usecases.context import Tenant
-from evertick.usecases.history import Attempt, Entry, Run, RunDetail
-from evertick.usecases.pulling import shown_worker
+from evertick.usecases.runs import reading as runs, requests
+from evertick.usecases.runs.pull_workers import shown_worker
+from evertick.usecases.runs.views import Attempt, Entry, Run, RunDetail
 
 section = Section("Runs")
 

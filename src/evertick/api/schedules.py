@@ -14,9 +14,9 @@ from evertick.domain.admission import Request
 from evertick.domain.job.spec import DEFAULT_TIMEZONE
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule.preview import Preview, Row
-from evertick.usecases import previews
 from evertick.usecases.context import Tenant
-from evertick.usecases.previews import Wanted
+from evertick.usecases.jobs import previews
+from evertick.usecases.jobs.previews import Wanted
 
 section = Section("Schedules")
 

@@ -17,14 +17,14 @@ from evertick.runtime.wakeups import Notifier
 from evertick.store.database import Pool
 from evertick.store.tenants import TenantRow
 from evertick.usecases import idempotency
-from evertick.usecases.catalogue import Catalogue
 from evertick.usecases.context import Tenant
-from evertick.usecases.create_together import Result, Wanted, create_together
 from evertick.usecases.engine_status import EngineStatus, Stats, engine_status, tenant_stats
 from evertick.usecases.idempotency import Asked, OtherRequest
-from evertick.usecases.keys import KeyRing
-from evertick.usecases.quotas import Quotas
-from evertick.usecases.tenants import shortest_of
+from evertick.usecases.jobs.create_together import Result, Wanted, create_together
+from evertick.usecases.jobs.references import Catalogue
+from evertick.usecases.tenants.keys import KeyRing
+from evertick.usecases.tenants.quotas import Quotas
+from evertick.usecases.tenants.tenants import shortest_of
 
 KEPT_SECONDS = 1.0
 LEASE_CONNECTIONS = 6

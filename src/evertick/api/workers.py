@@ -16,9 +16,9 @@ from evertick.domain.access import KeyRole
 from evertick.domain.admission import QuotaName
 from evertick.domain.states import Outcome
 from evertick.roles.worker.run import Run
-from evertick.usecases import pulling
 from evertick.usecases.context import Tenant
-from evertick.usecases.pulling import Given, Report
+from evertick.usecases.runs import pull_workers as pulling
+from evertick.usecases.runs.pull_workers import Given, Report
 
 section = Section("Workers")
 

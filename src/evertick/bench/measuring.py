@@ -23,7 +23,7 @@ from evertick import tzdb
 from evertick.bench import figures_queries
 from evertick.bench.server_lifetime import Ground, Place, database, server
 from evertick.bench.stage import Progress, Stage, staged
-from evertick.runtime.garbage import expect_batches
+from evertick.runtime.process import expect_batches
 
 
 def machine() -> dict[str, str | int]:

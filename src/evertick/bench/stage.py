@@ -15,7 +15,7 @@ from evertick.bench.workload import Fields, named
 from evertick.store import lanes
 from evertick.store.database import Pool
 from evertick.usecases.context import Tenant
-from evertick.usecases.create_many import create_many
+from evertick.usecases.jobs.create_many import create_many
 from evertick.wiring import acting_for
 
 

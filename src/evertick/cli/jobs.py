@@ -13,8 +13,8 @@ from evertick.cli.place import Place, ask, placed
 from evertick.cli.service import JOBS_OWN_PAYLOAD, JobFilter
 from evertick.cli.shapes import job_shape
 from evertick.client.models import Job
-from evertick.usecases.lifecycle import Missed
-from evertick.usecases.views import JobStatus
+from evertick.usecases.jobs.lifecycle import Missed
+from evertick.usecases.jobs.views import JobStatus
 
 app = typer.Typer(no_args_is_help=True, help="List, show, add, edit and steer jobs.", rich_markup_mode="rich")
 app.command("add")(add)

@@ -12,9 +12,10 @@ from evertick.cli.tenants import ACTOR
 from evertick.domain.access import KeyRole
 from evertick.domain.job.faults import Faults
 from evertick.domain.job.values import read_instant
-from evertick.usecases import audit, keys
+from evertick.usecases import audit
 from evertick.usecases.context import MAX_PER_PAGE, Tenant
-from evertick.usecases.keys import Key, NewSecret, shape_of
+from evertick.usecases.tenants import keys
+from evertick.usecases.tenants.keys import Key, NewSecret, shape_of
 from evertick.usecases.unit_of_work import unit_of_work
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, rotate and revoke API keys.", rich_markup_mode="rich")

@@ -19,7 +19,7 @@ from evertick.cli.service import RunFilter, Service
 from evertick.cli.shapes import run_shape
 from evertick.client.models import Gap
 from evertick.client.runs import Entry
-from evertick.runtime.signals import stop_signal
+from evertick.runtime.process import stop_signal
 from evertick.runtime.terminal_text import terminal_safe
 
 WINDOW = 200

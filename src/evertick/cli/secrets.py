@@ -10,10 +10,11 @@ from evertick.cli.output import print_facts, print_json
 from evertick.cli.tenants import ACTOR
 from evertick.domain.schedule.english import counted
 from evertick.roles.dispatcher.settings import seal_of
-from evertick.usecases import audit, secrets
+from evertick.usecases import audit
 from evertick.usecases.context import Tenant
-from evertick.usecases.secrets import Resealed, Secrets
-from evertick.usecases.tenants import public_id
+from evertick.usecases.tenants import secrets
+from evertick.usecases.tenants.secrets import Resealed, Secrets
+from evertick.usecases.tenants.tenants import public_id
 from evertick.usecases.unit_of_work import unit_of_work
 
 app = typer.Typer(

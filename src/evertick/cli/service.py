@@ -11,8 +11,8 @@ from evertick.client.runs import Entry
 from evertick.domain.errors import InvalidInput
 from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.states import GapStatus, RunStatus
-from evertick.usecases.lifecycle import Missed
-from evertick.usecases.views import JobStatus
+from evertick.usecases.jobs.lifecycle import Missed
+from evertick.usecases.jobs.views import JobStatus
 
 _T = TypeVar("_T")
 

@@ -12,10 +12,8 @@ from evertick.cli.exit_codes import Exit
 from evertick.cli.failures import reported
 from evertick.cli.options import DatabaseUrl, DataDir, LogLevel, settings_with
 from evertick.config import Settings
-from evertick.runtime.descriptors import raise_descriptor_limit
-from evertick.runtime.garbage import expect_batches
 from evertick.runtime.logs import DEFAULT_LEVEL, set_up_logs
-from evertick.runtime.signals import stop_signal
+from evertick.runtime.process import expect_batches, raise_descriptor_limit, stop_signal
 from evertick.wiring import Role, bring_up_to_date, database, first_key, node_name, place_of, refuse_misfit, running
 
 logger = logging.getLogger("evertick")

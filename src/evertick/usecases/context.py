@@ -12,8 +12,8 @@ from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.schedule.schedule import SHORTEST_INTERVAL
 from evertick.runtime import background
 from evertick.store.database import Pool, Session, was_conflict
-from evertick.usecases.catalogue import Catalogue
 from evertick.usecases.errors import JobNotFound
+from evertick.usecases.jobs.references import Catalogue
 
 _T = TypeVar("_T")
 _TRIES = 5

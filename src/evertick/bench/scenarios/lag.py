@@ -13,7 +13,7 @@ from evertick.bench.measuring import Scenario
 from evertick.bench.preparing import warm_crew
 from evertick.bench.stage import Stage
 from evertick.bench.watching import SOON, until_drained
-from evertick.usecases.create import create
+from evertick.usecases.jobs.create import create
 
 CREATED_PER_SECOND = 1_000
 """Slower than any machine: jobs with instants of their own share no rule."""

@@ -16,7 +16,7 @@ from evertick.bench.processes import BenchFailed
 from evertick.bench.stage import CHUNK, Stage
 from evertick.client import AsyncClient
 from evertick.domain.access import KeyRole
-from evertick.usecases import keys, tenants
+from evertick.usecases.tenants import keys, tenants
 
 PATIENCE_SECONDS = 3600.0
 # No quota is in the way: they are what a host wants them to be, and here it is the speed that is asked for.

@@ -8,12 +8,13 @@ from evertick.cli.services.models import detail_model, entry_model, job_model, l
 from evertick.client.models import DeadLetter, Job, Replaying, RunDetail, Verdict
 from evertick.client.runs import Entry
 from evertick.domain.states import GapStatus
-from evertick.usecases import dead_letters, edit, jobs, lifecycle, requests, runs
 from evertick.usecases.context import MAX_PER_PAGE, Page, Tenant
-from evertick.usecases.create import create
-from evertick.usecases.create_many import create_many
-from evertick.usecases.dead_letters import Chosen
-from evertick.usecases.lifecycle import Missed
+from evertick.usecases.jobs import edit, lifecycle, reading as jobs
+from evertick.usecases.jobs.create import create
+from evertick.usecases.jobs.create_many import create_many
+from evertick.usecases.jobs.lifecycle import Missed
+from evertick.usecases.runs import dead_letters, reading as runs, requests
+from evertick.usecases.runs.dead_letters import Chosen
 
 _T = TypeVar("_T")
 _M = TypeVar("_M")

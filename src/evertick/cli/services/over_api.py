@@ -10,7 +10,7 @@ from evertick.client.models import DeadLetter, Job, Replaying, RunDetail, Verdic
 from evertick.client.runs import Entry
 from evertick.domain.errors import Fault, InvalidFields
 from evertick.usecases.context import MAX_PER_PAGE
-from evertick.usecases.lifecycle import Missed
+from evertick.usecases.jobs.lifecycle import Missed
 
 _T = TypeVar("_T")
 

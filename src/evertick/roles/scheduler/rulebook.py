@@ -7,7 +7,7 @@ from evertick.domain.errors import ScheduleTooCostly
 from evertick.domain.rule import Rule, from_canonical
 from evertick.domain.schedule.budget import at_most
 from evertick.roles.scheduler.planning import LOOP_STEPS
-from evertick.runtime.slices import Slices
+from evertick.runtime.event_loop import Slices
 from evertick.store import rules
 from evertick.store.statements import Connection
 

@@ -14,7 +14,7 @@ from evertick.store.dead_letters import LetterRow, Pace, Replay, Slice
 from evertick.usecases.context import Page, Tenant, checked_cursor, checked_limit, job_key
 from evertick.usecases.engine_status import clock
 from evertick.usecases.errors import LetterNotFound
-from evertick.usecases.runs import EARLIEST, LATEST, run_key
+from evertick.usecases.runs.reading import EARLIEST, LATEST, run_key
 
 DEFAULT_PER_PAGE = 50
 PORTION = 1000

@@ -20,19 +20,19 @@ from evertick.domain.job.spec import JobSpec
 from evertick.domain.schedule.text import is_costly
 from evertick.runtime import background
 from evertick.runtime.background import Steps
-from evertick.runtime.slices import Slices
+from evertick.runtime.event_loop import Slices
 from evertick.store import audit, jobs
 from evertick.store.audit import Change
 from evertick.store.database import is_transient
 from evertick.store.jobs import NumbersTaken
 from evertick.usecases import idempotency
 from evertick.usecases.context import Tenant
-from evertick.usecases.create import view
-from evertick.usecases.drafting import Draft, Drafter, numbered, write
 from evertick.usecases.errors import NameTaken
 from evertick.usecases.idempotency import Answer, Asked, InFlight, Verdict
+from evertick.usecases.jobs.create import view
+from evertick.usecases.jobs.drafting import Draft, Drafter, numbered, write
+from evertick.usecases.jobs.views import Job
 from evertick.usecases.unit_of_work import unit_of_work
-from evertick.usecases.views import Job
 
 
 class Wanted(NamedTuple):

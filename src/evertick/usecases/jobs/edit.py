@@ -21,15 +21,15 @@ from evertick.domain.schedule.text import is_costly
 from evertick.store import jobs
 from evertick.store.database import Session
 from evertick.store.jobs import NewJob, Referred, Refused, Standing, TickTimer, places_of
-from evertick.usecases import writing
-from evertick.usecases.catalogue import References
 from evertick.usecases.context import Answer, Tenant, computed, job_key
-from evertick.usecases.create import create
 from evertick.usecases.errors import JobNotFound, NameTaken, VersionConflict
-from evertick.usecases.jobs import seen
-from evertick.usecases.rescheduling import Change, change_of
-from evertick.usecases.unfired_ticks import unfired
-from evertick.usecases.views import Job, stored_fields
+from evertick.usecases.jobs import rows as writing
+from evertick.usecases.jobs.create import create
+from evertick.usecases.jobs.reading import seen
+from evertick.usecases.jobs.references import References
+from evertick.usecases.jobs.rescheduling import Change, change_of
+from evertick.usecases.jobs.unfired_ticks import unfired
+from evertick.usecases.jobs.views import Job, stored_fields
 
 
 class Put(NamedTuple):

@@ -13,10 +13,10 @@ from evertick.domain.schedule.instants import to_us
 from evertick.store import jobs
 from evertick.store.jobs import NumbersTaken, places_of
 from evertick.store.statements import Connection
-from evertick.usecases.catalogue import References
 from evertick.usecases.context import Tenant
-from evertick.usecases.unfired_ticks import swallowed
-from evertick.usecases.writing import job_row, with_name
+from evertick.usecases.jobs.references import References
+from evertick.usecases.jobs.rows import job_row, with_name
+from evertick.usecases.jobs.unfired_ticks import swallowed
 
 _T = TypeVar("_T")
 _TRIES = 5

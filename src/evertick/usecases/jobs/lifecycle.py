@@ -14,10 +14,10 @@ from evertick.store import jobs
 from evertick.store.database import Session
 from evertick.store.jobs import Standing
 from evertick.usecases.context import Answer, Tenant, computed, job_key
-from evertick.usecases.edit import locked
-from evertick.usecases.jobs import seen
-from evertick.usecases.unfired_ticks import jitter_us, rule_from, swallowed, unfired
-from evertick.usecases.views import Job, JobStatus, stored_fields
+from evertick.usecases.jobs.edit import locked
+from evertick.usecases.jobs.reading import seen
+from evertick.usecases.jobs.unfired_ticks import jitter_us, rule_from, swallowed, unfired
+from evertick.usecases.jobs.views import Job, JobStatus, stored_fields
 
 MAX_CAUGHT_UP = 1000
 """Ticks of a pause that `run_all` runs at most, whatever the job's `max_missed`: each is a timer from the start."""

@@ -17,9 +17,9 @@ from evertick.domain.schedule.spec import Once
 from evertick.runtime import background
 from evertick.runtime.background import Steps
 from evertick.store import lanes
-from evertick.usecases import jobs
 from evertick.usecases.context import Tenant
-from evertick.usecases.views import Job, JobStatus
+from evertick.usecases.jobs import reading as jobs
+from evertick.usecases.jobs.views import Job, JobStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from evertick.store.runs import Stretch, Walk
 from evertick.store.statements import Connection
 from evertick.usecases.context import Page, Tenant, checked_cursor, checked_limit, job_key
 from evertick.usecases.errors import JobNotFound, RunNotFound
-from evertick.usecases.history import Entry, Run, RunDetail, attempt_of, gap_of, run_of
+from evertick.usecases.runs.views import Entry, Run, RunDetail, attempt_of, gap_of, run_of
 
 DEFAULT_PER_PAGE = 20
 SLICE = 500

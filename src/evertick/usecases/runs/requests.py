@@ -12,9 +12,9 @@ from evertick.store.database import Session
 from evertick.store.runs import Request
 from evertick.usecases.context import Tenant, job_key
 from evertick.usecases.errors import JobNotFound, LetterNotFound, RunFinished, RunNotFound, RunUnfinished
-from evertick.usecases.history import status_of
-from evertick.usecases.runs import run_key, run_rows
-from evertick.usecases.writing import write_payload
+from evertick.usecases.jobs.rows import write_payload
+from evertick.usecases.runs.reading import run_key, run_rows
+from evertick.usecases.runs.views import status_of
 
 
 class JobsOwn:

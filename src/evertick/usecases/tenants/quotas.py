@@ -29,7 +29,7 @@ from evertick.store import quotas
 from evertick.store.database import Pool
 from evertick.store.quotas import Activity, Stored
 from evertick.store.tenants import TenantRow
-from evertick.usecases.tenants import quota_of
+from evertick.usecases.tenants.tenants import quota_of
 
 COUNT_SECONDS = 10.0
 SHARE_OF_COUNTING = 100

@@ -15,10 +15,10 @@ from evertick.domain.schedule.text import is_costly
 from evertick.store import jobs
 from evertick.store.jobs import NumbersTaken
 from evertick.usecases.context import Answer, Tenant, computed, forget_computed
-from evertick.usecases.drafting import Draft, Drafter, numbered, write
 from evertick.usecases.errors import NameTaken
-from evertick.usecases.views import Job, JobStatus, in_force
-from evertick.usecases.writing import as_spec
+from evertick.usecases.jobs.drafting import Draft, Drafter, numbered, write
+from evertick.usecases.jobs.rows import as_spec
+from evertick.usecases.jobs.views import Job, JobStatus, in_force
 
 
 async def create(tenant: Tenant, job: object) -> Job:

@@ -15,8 +15,8 @@ from evertick.domain.rule import OneOff
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.schedule.spec import Soon
 from evertick.store.jobs import Standing
-from evertick.usecases.unfired_ticks import jitter_us, swallowed
-from evertick.usecases.views import stored_fields
+from evertick.usecases.jobs.unfired_ticks import jitter_us, swallowed
+from evertick.usecases.jobs.views import stored_fields
 
 
 class Change(NamedTuple):
