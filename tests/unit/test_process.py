@@ -5,7 +5,7 @@ import sys
 
 SCRIPT = """
 import resource
-from evertick.runtime.descriptors import raise_descriptor_limit
+from evertick.runtime.process import raise_descriptor_limit
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 512))
 print(raise_descriptor_limit(), raise_descriptor_limit(), *resource.getrlimit(resource.RLIMIT_NOFILE))
 """

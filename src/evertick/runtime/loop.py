@@ -95,7 +95,7 @@ class Outage:
         self._what: str | None = None
 
     def failed(self, error: Exception, began: float) -> float:
-        """Log the failure of a step that began then, unless it was just logged. Returns the pause before the next step."""
+        """Log the failure of a step that began then, unless it was just logged; return the pause after it."""
         now = time.monotonic()
         if not self._backoff:
             self._began, self._reported_type = began, None
