@@ -7,7 +7,7 @@ import pytest
 from api.callers import JOB, Caller, Callers, is_problem
 from engine import until
 from evertick.domain.admission import Admitted, Refused, Request
-from evertick.store import quotas as stored, tenants
+from evertick.store import tenants, usage as stored
 from evertick.store.database import Pool
 from evertick.usecases.tenants.quotas import Quotas
 

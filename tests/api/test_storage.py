@@ -9,7 +9,7 @@ import pytest
 from api.callers import JOB, Caller, Callers, is_problem
 from evertick.domain.admission import Admitted, QuotaName, Refused, Request, Throttled
 from evertick.roles.janitor import Janitor
-from evertick.store import jobs, quotas as stored, tenants
+from evertick.store import jobs, tenants, usage as stored
 from evertick.store.database import Pool
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.create import create

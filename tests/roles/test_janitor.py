@@ -9,7 +9,7 @@ import pytest
 
 from evertick.domain.errors import InvalidInput
 from evertick.roles.janitor import Janitor, Report, pace
-from evertick.store import housekeeping
+from evertick.store import ledgers, members
 from evertick.store.database import Pool, connect
 from roles.household import Household, Job
 
@@ -59,7 +59,7 @@ async def test_the_ledgers_have_today_and_the_coming_days(pool: Pool, house: Hou
 
 async def test_two_who_add_the_same_day_get_along(pool: Pool, house: Household) -> None:
     day = await house.today() + timedelta(days=30)
-    added = await asyncio.gather(*(housekeeping.add_day(pool, day) for _ in range(8)))
+    added = await asyncio.gather(*(ledgers.add_day(pool, day) for _ in range(8)))
     assert sum(added) == 1
     assert day in await house.days()
 
@@ -297,14 +297,14 @@ async def _see_statistics(house: Household) -> None:
 
 
 async def test_one_janitor_works_at_a_time(pool: Pool) -> None:
-    async with housekeeping.turn(pool) as is_ours:
+    async with members.only_janitor(pool) as is_ours:
         assert is_ours
         assert await Janitor(pool).keep_house() == Report(passed=True)
     assert not (await Janitor(pool).keep_house()).passed
 
 
 async def test_a_janitor_at_work_holds_up_no_vacuum(pool: Pool, house: Household) -> None:
-    async with housekeeping.turn(pool):
+    async with members.only_janitor(pool):
         held = await house.connection.fetch(
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
             " AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)"

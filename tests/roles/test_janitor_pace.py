@@ -10,7 +10,7 @@ from engine import add_job
 from evertick.roles.janitor import Janitor, chores, pace
 from evertick.roles.janitor.chores import Paces
 from evertick.roles.janitor.pace import FIRST, MOST, Pace
-from evertick.store import housekeeping
+from evertick.store import ledgers
 from evertick.store.database import Pool, Timeouts, open_pool
 from roles.household import Household
 
@@ -110,18 +110,18 @@ async def test_statistics_may_take_longer_than_other_statements(
     await add_job(connection)
     await connection.execute(f"CREATE OR REPLACE {of} 'BEGIN PERFORM pg_sleep(2.5); RETURN id; END'")
     async with await open_pool(database_url, timeouts=Timeouts(10, 2, 10)) as pool:
-        await housekeeping.analyze(pool, "timers")
+        await ledgers.analyze(pool, "timers")
     assert await connection.fetchval("SELECT count(*) FROM pg_stats WHERE tablename = 'timers'") > 0
 
 
 async def test_a_day_can_be_added_on_a_connection_or_on_a_pool(pool: Pool, connection: asyncpg.Connection) -> None:
     house = Household(connection)
     today = await house.today()
-    assert await housekeeping.add_day(connection, today + 20 * DAY)
-    assert await housekeeping.add_day(pool, today + 21 * DAY)
+    assert await ledgers.add_day(connection, today + 20 * DAY)
+    assert await ledgers.add_day(pool, today + 21 * DAY)
     async with pool.acquire() as borrowed:
-        assert await housekeeping.add_day(borrowed, today + 22 * DAY)
-        assert not await housekeeping.add_day(borrowed, today + 22 * DAY)
-    added = await asyncio.gather(*(housekeeping.add_day(pool, today + 23 * DAY) for _ in range(3)))
+        assert await ledgers.add_day(borrowed, today + 22 * DAY)
+        assert not await ledgers.add_day(borrowed, today + 22 * DAY)
+    added = await asyncio.gather(*(ledgers.add_day(pool, today + 23 * DAY) for _ in range(3)))
     assert sum(added) == 1
     assert {today + ahead * DAY for ahead in range(20, 24)} <= await house.days()

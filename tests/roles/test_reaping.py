@@ -11,7 +11,7 @@ from engine import AGAIN, LEASE, Holder, Job, Planned, add_job, ending_of, lease
 from evertick.roles.scheduler import Scheduler
 from evertick.roles.scheduler.reaping import Reaping
 from evertick.roles.scheduler.sweeping import AGE, Sweeping
-from evertick.store import lanes, outcomes, sweeps
+from evertick.store import lanes, orphans as sweeps, outcomes
 from evertick.store.database import Pool, connect
 from evertick.store.lanes import Leased, PutBack
 from evertick.store.outcomes import Ending, Recorded

@@ -11,7 +11,7 @@ from evertick.domain.job.definition import define
 from evertick.domain.job.fields import read_spec
 from evertick.roles.scheduler import rulebook
 from evertick.roles.scheduler.rulebook import Rulebook
-from evertick.store import rules
+from evertick.store import references as rules
 
 NOWHERE: Any = None
 

@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from engine import AT, LEASE, MINUTE, Holder, Job, Planned, add_job, add_timer, lease
-from evertick.store import lanes, quotas
+from evertick.store import lanes, usage as quotas
 from evertick.store.database import Pool, connect
 from evertick.store.lanes import Leased, PutBack
 

@@ -50,24 +50,24 @@ INDEXES = {
     "pulls.look": {"queues_tenant_id_name_key", "lanes_of_queue", "attempts_pkey", "leases_free"},
     "pulls.ended_keys": {"api_keys_pkey", "api_keys_of_tenant"},
     "pulls.answered": {"idempotency_keys_pkey"},
-    "sweeps.look": {
+    "orphans.check": {
         *("lanes_of_partition", "attempts_pkey", "outcomes_pkey", "leases_expired", "leases_of_attempt"),
     },
-    "sweeps.move_on": {"lanes_pkey"},
+    "orphans.mark_swept": {"lanes_pkey"},
     "members.last_seq": {"lanes_of_partition", "attempts_pkey"},
-    "heads.advance": {"lanes_of_partition", "lanes_pkey", "attempts_pkey"},
+    "lanes.advance_heads": {"lanes_of_partition", "lanes_pkey", "attempts_pkey"},
     "replan.page": {
         *("timers_pkey", "requested_runs_pkey", "open_runs_pkey", "outcomes_pkey"),
         "requested_runs_by_age",  # by fire time: as good
     },
     "replan.move": {"timers_pkey", "job_versions_pkey"},
-    "health.oldest_due": {"timers_due"},
-    "quotas.stored": {"storage_sums_pkey", "storage_changes_of_tenant"},
-    "housekeeping.check_versions": {
+    "diagnostics.oldest_due": {"timers_due"},
+    "usage.stored": {"storage_sums_pkey", "storage_changes_of_tenant"},
+    "unused.check_versions": {
         *("superseded_versions_to_check", "superseded_versions_pkey", "jobs_pkey", "job_versions_pkey", "timers_pkey"),
         *("dead_letters_pkey", "attempts_of_run", "attempts_pkey", "outcomes_pkey", "open_runs_pkey"),
     },
-    "housekeeping.sweep_rules": {"rules_pkey", "job_versions_of_rule"},
+    "unused.sweep_rules": {"rules_pkey", "job_versions_of_rule"},
     "jobs.page": {"jobs_of_tenant", "finished_jobs_pkey"},
     "jobs.last_looked_at": {"jobs_of_tenant"},
 }
@@ -188,7 +188,7 @@ async def test_a_list_of_runs_reads_no_ledger_whole(filled: asyncpg.Connection) 
     assert [scan for scan in ledgers if scan.index is None or leading[scan.index] not in scan.condition] == []
 
 
-@pytest.mark.parametrize("name", ["health.oldest_due", "stats.oldest_due"])
+@pytest.mark.parametrize("name", ["diagnostics.oldest_due", "usage.oldest_due"])
 async def test_a_look_for_the_oldest_due_timer_reads_none_that_are_not_due(
     filled: asyncpg.Connection, name: str
 ) -> None:

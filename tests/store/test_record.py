@@ -26,7 +26,7 @@ from evertick.store.outcomes import Again, Dead, Recorded
 
 HOUR = timedelta(hours=1)
 NONE = Recorded(set(), set())
-CANCEL = statements.load("runs")["cancel_attempt"]
+CANCEL = statements.load("runs")["cancel_attempt"].values(bool)
 
 
 @pytest.fixture
@@ -198,7 +198,7 @@ async def test_a_user_who_cancels_and_a_worker_race_for_the_outcome(
 ) -> None:
     leased = await running(holder, job, "SKIP")
     async with second.transaction():
-        assert await CANCEL.fetchval(
+        assert await CANCEL.one(
             second,
             lane_id=leased.lane_id,
             seq=leased.seq,
@@ -282,7 +282,7 @@ async def test_who_cancels_a_listed_run_holds_up_its_own_attempt_only(
         await second.execute("SELECT FROM open_runs WHERE job_id = $1 FOR UPDATE", job.job_id)
         recorded = await outcomes.record(connection, "w", endings, leases)
         assert recorded == Recorded(set(), {(leased.lane_id, leased.seq)})
-        assert await CANCEL.fetchval(
+        assert await CANCEL.one(
             second,
             lane_id=leased.lane_id,
             seq=leased.seq,

@@ -7,7 +7,7 @@ import asyncpg
 from engine import AT, Holder, Planned, add_job, finish
 from evertick.domain.schedule.instants import to_us
 from evertick.store import dead_letters, runs
-from evertick.store.runs import Request, Stretch
+from evertick.store.runs import RequestedRun, Stretch
 from evertick.store.statements import Statement
 
 ALL_TIME = Stretch(datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC), 0)
@@ -62,7 +62,7 @@ async def test_a_run_by_hand_finds_an_instant_that_nothing_else_of_its_job_has(c
     )
     now_at = await connection.fetchval("SELECT clock_at()")
     job = await add_job(connection, fire_at=now_at)
-    wanted = Request("manual", None, has_payload=False, payload=None)
+    wanted = RequestedRun("manual", None, has_payload=False, payload=None)
     found = [await runs.request(connection, job.job_id, wanted) for _ in range(3)]
     assert found == [now_at + timedelta(microseconds=number) for number in (1, 2, 3)]
     rows = await connection.fetch("SELECT fire_at, due_at FROM timers WHERE kind = 'manual' ORDER BY 1")
@@ -83,7 +83,7 @@ async def test_a_run_by_hand_waits_for_another_instant_when_all_are_taken(
         job.job_id,
         runs.FREE_INSTANT_TRIES,
     )
-    wanted = Request("manual", None, has_payload=False, payload=None)
+    wanted = RequestedRun("manual", None, has_payload=False, payload=None)
     assert await runs.request(connection, job.job_id, wanted) is None
 
 

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from evertick.store import housekeeping, quotas
+from evertick.store import unused, usage, usage as quotas
 from evertick.store.database import connect
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.edit import edit
@@ -23,8 +23,8 @@ SELECT (SELECT coalesce(sum(version_bytes(payload::text, spec::text)), 0) FROM j
 """
 
 
-async def check(world: World, now_at: datetime | None = None) -> housekeeping.CheckedVersions:
-    return await housekeeping.check_versions(world.pool, now_at or at(30), HISTORY, 1000)
+async def check(world: World, now_at: datetime | None = None) -> unused.CheckedVersions:
+    return await unused.check_versions(world.pool, now_at or at(30), HISTORY, 1000)
 
 
 async def payloads(world: World, job: Job) -> dict[int, int]:
@@ -146,6 +146,6 @@ async def test_two_janitors_at_once_take_each_version_once(world: World, tenant:
         assert (await check(world)).checked == 0
     await other.close()
     assert (await check(world)).emptied == 1
-    while await housekeeping.sum_storage(world.pool, 2):
+    while await usage.sum_storage(world.pool, 2):
         pass
     assert await stored(world) == await world.connection.fetchval(COUNTED)

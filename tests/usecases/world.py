@@ -11,7 +11,7 @@ from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.rule import from_canonical
 from evertick.domain.schedule.instants import to_us
 from evertick.roles.scheduler.agenda import Entry
-from evertick.store import lanes, outcomes, rules, timers
+from evertick.store import lanes, outcomes, references as rules, timers
 from evertick.store.database import Pool
 from evertick.store.lanes import Leased
 from evertick.store.outcomes import Again, Dead, Ending

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from evertick.runtime.loop import Loop
 from evertick.runtime.wakeups import Listener, queue_named
 from evertick.store.database import Pool
-from evertick.store.pulls import Look
+from evertick.store.pulls import QueueState
 from evertick.store.wakeups import READY
 from evertick.usecases.runs import pull_workers as pulling
 
@@ -162,7 +162,7 @@ class _Queue:
         for group in self.groups.values():
             group.wake(1)
 
-    def looked_at(self, look: Look) -> None:
+    def looked_at(self, look: QueueState) -> None:
         """Give the turn to one of each group for which there is work."""
         self.is_called(look.queue_id)
         for handlers, group in self.groups.items():

@@ -7,9 +7,7 @@ from typing import NamedTuple
 
 from evertick.store import statements
 from evertick.store.database import connect
-from evertick.store.statements import Connection
-
-_SQL = statements.load("age", "evertick.bench")
+from evertick.store.statements import Connection, row_count
 
 
 class Footprint(NamedTuple):
@@ -22,16 +20,18 @@ class Footprint(NamedTuple):
     leases: int
 
 
+_SQL = statements.load("age", "evertick.bench")
+_FOOTPRINT = _SQL["footprint"].rows(Footprint)
+
+
 async def make_due(connection: Connection, queue: str, partition: int, fire_at: datetime) -> int:
     """Let the jobs that a queue has in a partition be due at an instant. Returns how many there are."""
     status = await _SQL["make_due"].execute(connection, queue=queue, partition=partition, fire_at=fire_at)
-    return int(status.rpartition(" ")[2])
+    return row_count(status)
 
 
 async def footprint(connection: Connection) -> Footprint:
-    row = await _SQL["footprint"].fetchrow(connection)
-    assert row is not None
-    return Footprint(*row)
+    return await _FOOTPRINT.one(connection)
 
 
 @asynccontextmanager

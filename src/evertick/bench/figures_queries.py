@@ -2,15 +2,14 @@
 
 import json
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from evertick.store import statements
 from evertick.store.database import Pool, lacks_privilege
-from evertick.store.statements import Connection, Statement
+from evertick.store.statements import Connection
 
-_SQL = statements.load("figures", "evertick.bench")
-_PATIENCE_SECONDS = 3600
-"""What reads whole tables may take as long as they are large."""
+_WHOLE_TABLES_SECONDS = 3600
+"""The time-out of statements that read whole tables."""
 
 
 class Counters(NamedTuple):
@@ -57,75 +56,74 @@ class Server(NamedTuple):
     settings: dict[str, str]
 
 
+class _ServerRow(NamedTuple):
+    version: str
+    settings: str
+
+
+_SQL = statements.load("figures", "evertick.bench")
+_COUNTERS = _SQL["counters"].rows(Counters)
+_LEASES = _SQL["leases"].rows(Leases)
+_IS_READY = _SQL["is_ready"].values(bool)
+_HELD = _SQL["held"].values(int)
+_RUNS = _SQL["runs"].rows(Runs)
+_GAPS = _SQL["gaps"].values(int)
+_QUEUE_JOBS = _SQL["queue_jobs"].values(int)
+_SIZES = _SQL["sizes"].rows(Sizes)
+_ACTIVITY = _SQL["activity"].rows(Activity)
+_SERVER = _SQL["server"].rows(_ServerRow)
+
+
 async def counters(connection: Connection) -> Counters:
-    row = await _SQL["counters"].fetchrow(connection)
-    assert row is not None
-    return Counters(*row)
+    return await _COUNTERS.one(connection)
 
 
 async def leases(connection: Connection) -> Leases:
-    row = await _SQL["leases"].fetchrow(connection)
-    assert row is not None
-    return Leases(*row)
+    return await _LEASES.one(connection)
 
 
 async def is_ready(connection: Connection) -> bool:
     """Whether any attempt waits to be leased."""
-    found: bool = await _SQL["is_ready"].fetchval(connection)
-    return found
+    return await _IS_READY.one(connection)
 
 
 async def held(connection: Connection) -> int:
     """How many partitions have a holder."""
-    count: int = await _SQL["held"].fetchval(connection)
-    return count
+    return await _HELD.one(connection)
 
 
 async def runs(pool: Pool, queue: str, from_at: datetime, until_at: datetime) -> Runs:
     """The runs of a queue whose fire times are in [from_at, until_at)."""
-    return Runs(*await _patiently(pool, _SQL["runs"], queue=queue, from_at=from_at, until_at=until_at))
+    return await _RUNS.one(pool, _WHOLE_TABLES_SECONDS, queue=queue, from_at=from_at, until_at=until_at)
 
 
 async def gaps(pool: Pool, from_at: datetime, until_at: datetime) -> int:
     """How many ticks in the stretch did not run."""
-    count: int = (await _patiently(pool, _SQL["gaps"], from_at=from_at, until_at=until_at))["ticks"]
-    return count
+    return await _GAPS.one(pool, _WHOLE_TABLES_SECONDS, from_at=from_at, until_at=until_at)
 
 
 async def queue_jobs(pool: Pool, queue: str) -> int:
-    count: int = (await _patiently(pool, _SQL["queue_jobs"], queue=queue))["count"]
-    return count
+    return await _QUEUE_JOBS.one(pool, _WHOLE_TABLES_SECONDS, queue=queue)
 
 
 async def sizes(connection: Connection) -> Sizes:
-    row = await _SQL["sizes"].fetchrow(connection)
-    assert row is not None
-    return Sizes(*row)
+    return await _SIZES.one(connection)
 
 
 async def activity(connection: Connection) -> Activity:
-    row = await _SQL["activity"].fetchrow(connection)
-    assert row is not None
-    return Activity(*row)
+    return await _ACTIVITY.one(connection)
 
 
 async def server(connection: Connection) -> Server:
-    row = await _SQL["server"].fetchrow(connection)
-    assert row is not None
-    return Server(row["version"], json.loads(row["settings"]))
+    row = await _SERVER.one(connection)
+    return Server(row.version, json.loads(row.settings))
 
 
 async def tidy(pool: Pool) -> None:
     """Do now what vacuum and checkpoints would do in the middle of a measurement."""
-    await pool.execute(_SQL["vacuum"].text, timeout=_PATIENCE_SECONDS)
+    await pool.execute(_SQL["vacuum"].text, timeout=_WHOLE_TABLES_SECONDS)
     try:
-        await pool.execute(_SQL["checkpoint"].text, timeout=_PATIENCE_SECONDS)
+        await pool.execute(_SQL["checkpoint"].text, timeout=_WHOLE_TABLES_SECONDS)
     except Exception as error:
         if not lacks_privilege(error):  # else the server makes one by its own schedule
             raise
-
-
-async def _patiently(pool: Pool, statement: Statement, **values: Any) -> Any:
-    row = await pool.fetchrow(statement.text, *statement.arguments(values), timeout=_PATIENCE_SECONDS)
-    assert row is not None
-    return row

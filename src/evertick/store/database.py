@@ -5,8 +5,8 @@ connect time, and where a pooler drops that, the role's own setting, made by `mi
 """
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, cast
 from urllib.parse import urlsplit
@@ -120,6 +120,14 @@ async def connect(url: str, *, pooler: bool = False, timeouts: Timeouts | None =
     """One connection outside any pool."""
     async with asyncio.timeout(None if timeouts is None else timeouts.connection_seconds):
         return await _dial(url, **_options(timeouts, pooler=pooler), connection_class=LinkConnection)
+
+
+@asynccontextmanager
+async def transaction_without_timeout(pool: Pool) -> AsyncIterator[Session]:
+    """A transaction for a statement with a time-out of its own, which is longer than the server's for the others."""
+    async with pool.acquire() as connection, connection.transaction():
+        await connection.execute("SET LOCAL statement_timeout = 0")
+        yield connection
 
 
 async def close_pool(pool: Pool) -> None:

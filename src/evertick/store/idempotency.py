@@ -6,8 +6,6 @@ from typing import NamedTuple
 from evertick.store import statements
 from evertick.store.statements import Connection
 
-_SQL = statements.load("idempotency")
-
 
 class Kept(NamedTuple):
     """An answer, and the digest of what it answers; `headers` is JSON."""
@@ -18,16 +16,24 @@ class Kept(NamedTuple):
     body: bytes
 
 
+class _KeptRow(NamedTuple):
+    key: str
+    kept: Kept
+
+
+_SQL = statements.load("idempotency")
+_BEGIN = _SQL["begin"].values(str)
+_FIND = _SQL["find"].rows(_KeptRow)
+
+
 async def begin(connection: Connection, tenant_id: int, keys: Sequence[str]) -> set[str]:
     """Claim keys until the transaction ends, and return those that nobody else is at."""
-    rows = await _SQL["begin"].fetch(connection, tenant_id=tenant_id, keys=keys)
-    return {row["key"] for row in rows}
+    return set(await _BEGIN.all(connection, tenant_id=tenant_id, keys=keys))
 
 
 async def find(connection: Connection, tenant_id: int, keys: Sequence[str]) -> dict[str, Kept]:
     """Answers by key, of those keys that have one."""
-    rows = await _SQL["find"].fetch(connection, tenant_id=tenant_id, keys=keys)
-    return {row["key"]: Kept(*row[1:]) for row in rows}
+    return dict(await _FIND.all(connection, tenant_id=tenant_id, keys=keys))
 
 
 async def keep(connection: Connection, tenant_id: int, answers: Mapping[str, Kept]) -> None:

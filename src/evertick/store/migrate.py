@@ -13,8 +13,8 @@ from evertick.store.database import SCHEMA, Session
 from evertick.store.statements import Connection
 
 OLDEST_POSTGRES = 15
-# A large table may take long, and so may the wait for another who migrates.
-_PATIENCE_SECONDS = 24 * 60 * 60
+# A large table may take long, and so may the wait for another process that migrates.
+_MIGRATION_SECONDS = 24 * 60 * 60
 _LOCK = int.from_bytes(b"evertick", "big")
 _FILE = re.compile(r"\d{4}_\w+\.sql")
 
@@ -47,7 +47,7 @@ async def migrate(connection: Session, applied: Callable[[str], None] = lambda _
     await _refuse_old_server(connection)
     async with connection.transaction():
         await connection.execute("SET LOCAL lock_timeout = 0")
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK, timeout=_PATIENCE_SECONDS)
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK, timeout=_MIGRATION_SECONDS)
         await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
         await connection.execute(f"SET LOCAL search_path = {SCHEMA}")
         await connection.execute(
@@ -56,7 +56,7 @@ async def migrate(connection: Session, applied: Callable[[str], None] = lambda _
         )
         waiting = pending(migrations(), await _applied(connection))
         for migration in waiting:
-            await connection.execute(migration.text, timeout=_PATIENCE_SECONDS)
+            await connection.execute(migration.text, timeout=_MIGRATION_SECONDS)
             await connection.execute(
                 "INSERT INTO migrations (name, digest) VALUES ($1, $2)", migration.name, migration.digest
             )

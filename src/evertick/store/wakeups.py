@@ -8,6 +8,7 @@ from evertick.store.links import LinkConnection
 from evertick.store.statements import Connection
 
 _SQL = statements.load("wakeups")
+_PROBE = _SQL["probe"].values(int)
 
 TIMERS = "evertick_timers"
 READY = "evertick_ready"
@@ -18,7 +19,7 @@ EVERYTHING = "*"
 
 async def notify(connection: Connection, wakeups: Mapping[str, str]) -> None:
     """Send one payload on each channel."""
-    await _SQL["notify"].fetch(connection, channels=list(wakeups), payloads=list(wakeups.values()))
+    await _SQL["notify"].execute(connection, channels=list(wakeups), payloads=list(wakeups.values()))
 
 
 class Listener:
@@ -46,7 +47,7 @@ class Listener:
     async def probe(self) -> None:
         """Make sure that the line still carries something: a listener asks nothing, so nothing else would show it."""
         assert self._connection is not None
-        await _SQL["probe"].fetchval(self._connection)
+        await _PROBE.one(self._connection)
 
     def close(self) -> None:
         """Hang up, without a goodbye that a broken line would never answer."""

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from evertick.domain.ids import MAX_ID
 from evertick.store import audit
-from evertick.store.audit import Change
+from evertick.store.audit import AuditRecord
 from evertick.usecases.context import Page, Tenant, checked_cursor, checked_limit
 
 DEFAULT_PER_PAGE = 50
@@ -26,7 +26,7 @@ async def record(
     tenant: Tenant, actor: str, action: str, subject: str | None = None, request_id: str | None = None
 ) -> None:
     """Note a change."""
-    await audit.record(tenant.pool, Change(tenant.tenant_id, actor, action, subject, request_id))
+    await audit.record(tenant.pool, AuditRecord(tenant.tenant_id, actor, action, subject, request_id))
 
 
 async def list_changes(tenant: Tenant, *, limit: int = DEFAULT_PER_PAGE, cursor: str | None = None) -> Page[Entry]:

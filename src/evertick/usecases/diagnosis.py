@@ -8,7 +8,7 @@ from typing import NamedTuple
 from evertick import tzdb
 from evertick.domain.ids import PARTITIONS, Prefix, format_id, format_token
 from evertick.store.clock import Marks
-from evertick.store.health import OldestDue, ReadyQueue, Snapshot, StuckLeases, Tuples, Unserved
+from evertick.store.diagnostics import DeadTuples, OldestDueTimer, ReadyQueue, Snapshot, StuckLeases, Unserved
 from evertick.version import __version__
 
 HARMLESS_SKEW_SECONDS = 1.0
@@ -138,7 +138,7 @@ def on_days(missing: Sequence[date], ahead: int) -> Finding:
     return Finding("days ahead", level, what, todo)
 
 
-def on_lag(oldest: OldestDue | None) -> Finding:
+def on_lag(oldest: OldestDueTimer | None) -> Finding:
     if oldest is None:
         return Finding("lag", Level.OK, "no timer is overdue")
     late = oldest.now_at - oldest.due_at
@@ -205,7 +205,7 @@ def on_egress(words: str) -> Finding:
     return Finding("webhooks", Level.OK, f"by the settings here, {words}")
 
 
-def on_dead_tuples(tuples: Tuples) -> Finding:
+def on_dead_tuples(tuples: DeadTuples) -> Finding:
     what = f"{tuples.dead:,} dead beside {tuples.live:,} live rows in timers"
     if tuples.dead < max(MANY_DEAD_TUPLES, tuples.live):
         return Finding("dead tuples", Level.OK, what)

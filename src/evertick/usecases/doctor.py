@@ -8,9 +8,9 @@ from evertick.config import Settings
 from evertick.domain.ids import PARTITIONS
 from evertick.domain.schedule.instants import SECOND_US, to_us
 from evertick.roles.dispatcher.settings import egress_of
-from evertick.store import clock, health, housekeeping, members, sweeps, tenants
+from evertick.store import clock, diagnostics as health, ledgers, members, orphans as sweeps, tenants
 from evertick.store.database import Pool
-from evertick.store.health import Server
+from evertick.store.diagnostics import Server
 from evertick.store.migrate import SchemaMismatch, check_schema
 from evertick.usecases import diagnosis
 from evertick.usecases.diagnosis import Finding
@@ -50,10 +50,10 @@ async def _examine(pool: Pool, lifetime: timedelta, settings: Settings) -> Async
     alive = [node for node in await members.members(pool, lifetime) if node.is_alive]
     yield diagnosis.on_versions({node.version for node in alive})
     yield diagnosis.on_partitions(await members.unheld(pool, lifetime), [node.node for node in alive])
-    yield diagnosis.on_days(await housekeeping.missing_days(pool, DAYS_AHEAD), DAYS_AHEAD)
+    yield diagnosis.on_days(await ledgers.missing_days(pool, DAYS_AHEAD), DAYS_AHEAD)
     yield diagnosis.on_lag(await health.oldest_due(pool))
     yield diagnosis.on_leases(await health.stuck_leases(pool, STUCK_SECONDS))
-    looked = await sweeps.look(pool, range(PARTITIONS), {}, most_per_lane=MAX_PER_LANE, age=ORPHAN_AGE)
+    looked = await sweeps.check(pool, range(PARTITIONS), {}, most_per_lane=MAX_PER_LANE, age=ORPHAN_AGE)
     yield diagnosis.on_orphans([(each.lane_id, seq) for each in looked for seq in each.orphans])
     yield diagnosis.on_ready(await health.ready_queues(pool, MAX_PER_LANE))
     yield diagnosis.on_unserved(await health.unserved(pool, UNSERVED_SECONDS))

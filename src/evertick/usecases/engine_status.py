@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from evertick import tzdb
 from evertick.domain.ids import PARTITIONS
 from evertick.runtime.timeouts import STATUS_SECONDS
-from evertick.store import health, lanes, members, quotas, stats
+from evertick.store import diagnostics, diagnostics as health, lanes, members, usage as quotas, usage as stats
 from evertick.store.database import Pool
 from evertick.store.members import Node
 from evertick.store.statements import Connection
@@ -73,7 +73,7 @@ async def engine_status(pool: Pool, lifetime: timedelta) -> EngineStatus:
             unheld=await members.unheld(pool, lifetime),
             lag_seconds=_late_seconds(await health.oldest_due(pool)),
             ready=sum(waiting.attempts for waiting in await lanes.ready(pool)),
-            leases=await stats.leases(pool),
+            leases=await diagnostics.leases(pool),
             dead_letters=await health.dead_letters(pool, MAX_LETTERS),
             tzdb=tzdb.VERSION,
         )
@@ -102,5 +102,5 @@ async def tenant_stats(pool: Pool, tenant_id: int) -> Stats:
     )
 
 
-def _late_seconds(oldest: health.OldestDue | stats.OldestDue | None) -> float:
+def _late_seconds(oldest: health.OldestDueTimer | stats.OldestDue | None) -> float:
     return 0.0 if oldest is None else (oldest.now_at - oldest.due_at).total_seconds()

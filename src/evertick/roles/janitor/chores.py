@@ -13,9 +13,10 @@ from time import monotonic
 
 from evertick.roles.janitor.healing import heal_all
 from evertick.roles.janitor.pace import Pace
-from evertick.store import housekeeping
+from evertick.store import jobs, ledgers, lost_timers, retention, unused, usage
 from evertick.store.database import Pool, was_too_slow
-from evertick.store.housekeeping import Healed, Place
+from evertick.store.lost_timers import Healed
+from evertick.store.retention import FinishedPosition
 
 logger = logging.getLogger("evertick.janitor")
 
@@ -29,7 +30,7 @@ CHORE_SECONDS = 60.0
 class Paces:
     """The paces of the chores that go in batches, and whether one of them ran out of time in this sweep."""
 
-    prune: dict[str, Pace] = field(default_factory=lambda: {table: Pace() for table in housekeeping.AGEING})
+    prune: dict[str, Pace] = field(default_factory=lambda: {table: Pace() for table in retention.AGEING})
     purge: Pace = field(default_factory=Pace)
     one_offs: Pace = field(default_factory=Pace)
     answers: Pace = field(default_factory=Pace)
@@ -41,15 +42,15 @@ class Paces:
 
 async def add_days(pool: Pool, ahead: int) -> int:
     """Let the ledgers take attempts from today on; returns how many days it added."""
-    days = await housekeeping.missing_days(pool, ahead)
-    return sum([await housekeeping.add_day(pool, day) for day in days])
+    days = await ledgers.missing_days(pool, ahead)
+    return sum([await ledgers.add_day(pool, day) for day in days])
 
 
 async def drop_days(pool: Pool, before_at: datetime) -> tuple[int, int]:
     """Drop days that ended before an instant; returns how many, and how many stay because they are unfinished."""
-    expired = await housekeeping.expired_days(pool, before_at)
+    expired = await ledgers.expired_days(pool, before_at)
     finished = [day for day, is_finished in expired if is_finished]
-    dropped = sum([await housekeeping.drop_day(pool, day) for day in finished[:MAX_DAYS]])
+    dropped = sum([await ledgers.drop_day(pool, day) for day in finished[:MAX_DAYS]])
     if unfinished := len(expired) - len(finished):
         logger.warning("%d days are older than history is kept, but hold runs that are not over", unfinished)
     return dropped, unfinished
@@ -59,18 +60,18 @@ async def prune(pool: Pool, before_at: datetime, paces: Paces) -> int:
     """Remove rows that are too old; returns how many."""
     pruned = 0
     for table, pace in paces.prune.items():
-        pruned += await _in_batches(partial(housekeeping.prune, pool, table, before_at), pace, paces)
+        pruned += await _in_batches(partial(retention.prune, pool, table, before_at), pace, paces)
     return pruned
 
 
 async def prune_answers(pool: Pool, before_at: datetime, paces: Paces) -> int:
     """Forget answers that were kept for as long as they are promised; returns how many."""
-    return await _in_batches(partial(housekeeping.prune_answers, pool, before_at), paces.answers, paces)
+    return await _in_batches(partial(retention.prune_answers, pool, before_at), paces.answers, paces)
 
 
 async def sum_storage(pool: Pool, paces: Paces) -> None:
     """Sum up how much tenants store."""
-    await _in_batches(partial(housekeeping.sum_storage, pool), paces.storage, paces)
+    await _in_batches(partial(usage.sum_storage, pool), paces.storage, paces)
 
 
 async def check_versions(pool: Pool, now_at: datetime, history: timedelta, paces: Paces) -> tuple[int, int]:
@@ -79,7 +80,7 @@ async def check_versions(pool: Pool, now_at: datetime, history: timedelta, paces
 
     async def batch(most: int) -> int:
         nonlocal emptied, removed
-        checked = await housekeeping.check_versions(pool, now_at, history, most)
+        checked = await unused.check_versions(pool, now_at, history, most)
         emptied += checked.emptied
         removed += checked.removed
         return checked.checked
@@ -94,7 +95,7 @@ async def sweep_rules(pool: Pool, now_at: datetime, paces: Paces) -> int:
     after_id: int | None = -1
     until = monotonic() + CHORE_SECONDS
     while after_id is not None and monotonic() < until:
-        page = await paces.rules.take(partial(housekeeping.sweep_rules, pool, now_at, after_id))
+        page = await paces.rules.take(partial(unused.sweep_rules, pool, now_at, after_id))
         removed += page.removed
         after_id = page.last_id
     return removed
@@ -103,9 +104,9 @@ async def sweep_rules(pool: Pool, now_at: datetime, paces: Paces) -> int:
 async def sweep_queues(pool: Pool, now_at: datetime) -> int:
     """Remove queues that nothing has referred to for an hour, of tenants that have many; returns how many."""
     removed = 0
-    for tenant_id in await housekeeping.crowded_tenants(pool):
+    for tenant_id in await unused.crowded_tenants(pool):
         try:
-            removed += await housekeeping.sweep_queues(pool, now_at, tenant_id)
+            removed += await unused.sweep_queues(pool, now_at, tenant_id)
         except Exception as error:
             if not (isinstance(error, TimeoutError) or was_too_slow(error)):
                 raise
@@ -115,20 +116,20 @@ async def sweep_queues(pool: Pool, now_at: datetime) -> int:
 
 async def purge_jobs(pool: Pool, before_at: datetime, paces: Paces) -> int:
     """Remove what is left of jobs that were deleted long ago; returns of how many."""
-    return await _in_batches(partial(housekeeping.purge_jobs, pool, before_at), paces.purge, paces)
+    return await _in_batches(partial(retention.purge_jobs, pool, before_at), paces.purge, paces)
 
 
 async def remove_one_offs(pool: Pool, now_at: datetime, paces: Paces) -> int:
     """Delete one-offs that were kept for long enough; returns how many."""
     removed = 0
-    place: Place | None = Place()
+    place: FinishedPosition | None = FinishedPosition()
     until = monotonic() + CHORE_SECONDS
     while place is not None and not _is_over(until, paces):
-        page = await paces.one_offs.take(partial(housekeeping.finished_one_offs, pool, now_at, place))
+        page = await paces.one_offs.take(partial(retention.finished_one_offs, pool, now_at, place))
         if page.removable:
             async with pool.acquire() as connection, connection.transaction():
-                locked = await housekeeping.lock_jobs(connection, page.removable)
-                removed += await housekeeping.remove_one_offs(connection, locked)
+                locked = await jobs.lock_available(connection, page.removable)
+                removed += await retention.remove_one_offs(connection, locked)
         place = page.next
     return removed
 
@@ -146,7 +147,7 @@ async def heal(pool: Pool, before_at: datetime, rounds: Rounds, seconds: float =
     timers = finished = 0
     until = monotonic() + seconds
     while rounds.after_id is not None and monotonic() < until:
-        page = await rounds.pace.take(partial(housekeeping.timerless_page, pool, rounds.after_id))
+        page = await rounds.pace.take(partial(lost_timers.timerless_page, pool, rounds.after_id))
         rounds.after_id = page.last_id
         if page.job_ids:
             healed = await _heal_some(pool, page.job_ids, before_at)
@@ -160,18 +161,18 @@ async def heal(pool: Pool, before_at: datetime, rounds: Rounds, seconds: float =
 
 async def analyze(pool: Pool) -> int:
     """Bring statistics up to date that autovacuum does not; returns of how many tables."""
-    tables = await housekeeping.stale_statistics(pool)
+    tables = await ledgers.stale_statistics(pool)
     for table in tables:
-        await housekeeping.analyze(pool, table)
+        await ledgers.analyze(pool, table)
     return len(tables)
 
 
 async def _heal_some(pool: Pool, job_ids: list[int], before_at: datetime) -> Healed:
     async with pool.acquire() as connection, connection.transaction():
-        locked = await housekeeping.lock_jobs(connection, job_ids)
+        locked = await jobs.lock_available(connection, job_ids)
         # Read again under the lock: somebody may just have given them a timer.
-        jobs = await housekeeping.timerless(connection, locked, before_at)
-        return await housekeeping.heal(connection, heal_all(jobs))
+        found = await lost_timers.timerless(connection, locked, before_at)
+        return await lost_timers.heal(connection, heal_all(found))
 
 
 async def _in_batches(batch: Callable[[int], Awaitable[int]], pace: Pace, paces: Paces) -> int:

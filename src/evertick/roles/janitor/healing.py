@@ -12,7 +12,7 @@ from evertick.domain.job.fields import read_spec
 from evertick.domain.job.timing import settle_alone, timing_of
 from evertick.domain.rule import OneOff, from_canonical
 from evertick.domain.schedule.instants import EPOCH_AT, from_us, to_us
-from evertick.store.housekeeping import Healing, Timerless
+from evertick.store.lost_timers import Healing, Timerless
 
 logger = logging.getLogger("evertick.janitor")
 

@@ -33,7 +33,7 @@ from evertick.roles.janitor.replanner import Replanner
 from evertick.runtime import timeouts
 from evertick.runtime.clock_marks import mark
 from evertick.runtime.loop import Loop
-from evertick.store import housekeeping, lanes, members
+from evertick.store import lanes, members
 from evertick.store.database import Pool, open_pool
 
 logger = logging.getLogger("evertick.janitor")
@@ -109,7 +109,7 @@ class Janitor:
         """One round: all chores, or only those of each minute. It looks for lost timers for so long at most."""
         # Without its turn: firing needs the days, whoever else has gone silent in theirs.
         report = Report(days_added=await chores.add_days(self._pool, self._ahead))
-        async with housekeeping.turn(self._pool) as is_ours:
+        async with members.only_janitor(self._pool) as is_ours:
             if not is_ours:
                 return replace(report, passed=True)
             marks = await mark(self._pool)

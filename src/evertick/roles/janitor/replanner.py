@@ -15,7 +15,7 @@ from evertick.domain.ids import PARTITIONS
 from evertick.roles.janitor.pace import Pace
 from evertick.roles.janitor.replanning import Correction, moves_of, reopened, trims_of
 from evertick.runtime import background
-from evertick.store import clock, housekeeping, replan, rules, wakeups
+from evertick.store import clock, jobs, lost_timers, references as rules, replan, wakeups
 from evertick.store.clock import Marks
 from evertick.store.database import Pool
 from evertick.store.replan import FIRST_FINISHED, FIRST_GAP, FIRST_TIMER, AheadTimer
@@ -123,9 +123,9 @@ class Replanner:
             decided = await _decide(lambda rows: reopened(rows, to), finished)
             healings = {healing.job_id: healing for healing in decided}
             async with self._pool.acquire() as connection, connection.transaction():
-                locked = await housekeeping.lock_jobs(connection, sorted(healings))
+                locked = await jobs.lock_available(connection, sorted(healings))
                 await replan.reopen(connection, locked)
-                healed = await housekeeping.heal(connection, [healings[job_id] for job_id in locked])
+                healed = await lost_timers.heal(connection, [healings[job_id] for job_id in locked])
             self._done.jobs += healed.timers
             after = finished[-1]
 

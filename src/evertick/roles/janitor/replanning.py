@@ -17,7 +17,7 @@ from evertick.domain.rule import OneOff, Rule, from_canonical
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.roles.janitor.healing import only_tick
 from evertick.store.clock import TOLERANCE
-from evertick.store.housekeeping import Healing
+from evertick.store.lost_timers import Healing
 from evertick.store.replan import AheadGap, AheadTimer, FinishedAhead, Move, Trim
 
 logger = logging.getLogger("evertick.janitor")

@@ -8,7 +8,7 @@ from evertick.domain.rule import Rule, from_canonical
 from evertick.domain.schedule.budget import at_most
 from evertick.roles.scheduler.planning import LOOP_STEPS
 from evertick.runtime.event_loop import Slices
-from evertick.store import rules
+from evertick.store import references as rules, tenants
 from evertick.store.statements import Connection
 
 logger = logging.getLogger("evertick.scheduler")
@@ -76,4 +76,4 @@ class Rulebook:
 
     async def weigh(self, connection: Connection, tenant_ids: Iterable[int]) -> None:
         """Read the weights of tenants; those of tenants seen before may have changed."""
-        self.weights |= await rules.weights(connection, tenant_ids)
+        self.weights |= await tenants.weights(connection, tenant_ids)

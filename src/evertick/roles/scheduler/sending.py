@@ -10,7 +10,7 @@ from collections.abc import Callable
 from evertick.domain.schedule.instants import SECOND_US, from_us
 from evertick.roles.scheduler.planning import Planned
 from evertick.roles.scheduler.state import State
-from evertick.store import housekeeping, timers
+from evertick.store import ledgers, timers
 from evertick.store.database import is_lock_timeout, was_rolled_back
 from evertick.store.timers import Fired
 
@@ -76,7 +76,7 @@ class Sending:
                 raise
         at_us = max(self._state.holdings.last_seq, self._state.clock.now_us())
         for day in sorted({from_us(at_us).date(), from_us(at_us + SECOND_US).date()}):
-            added = await housekeeping.add_day(self._state.pool, day)
+            added = await ledgers.add_day(self._state.pool, day)
             logger.warning("the ledgers lacked %s, which janitors add days before%s", day, ": added" if added else "")
         return await self._write(planned)
 

@@ -10,9 +10,9 @@ import logging
 from collections.abc import Sequence
 from datetime import timedelta
 
-from evertick.store import sweeps
+from evertick.store import orphans as sweeps
 from evertick.store.database import Pool
-from evertick.store.sweeps import Looked
+from evertick.store.orphans import CheckedLane
 
 logger = logging.getLogger("evertick.scheduler")
 
@@ -40,17 +40,17 @@ class Sweeping:
             return ROUND_SECONDS
         turn = self._turn(sorted(partitions))
         places = {lane_id: seq for lane_id, seq in self._places.items() if (lane_id >> 2) & 255 in turn}
-        looked = await sweeps.look(self._pool, turn, places, most_per_lane=self._most_per_lane, age=self._age)
+        looked = await sweeps.check(self._pool, turn, places, most_per_lane=self._most_per_lane, age=self._age)
         if orphans := [(each.lane_id, seq) for each in looked for seq in each.orphans]:
             logger.error("%d attempts had neither outcome nor lease: they are taken as lost", len(orphans))
             await sweeps.adopt(self._pool, orphans)
         if moved := {each.lane_id: place for each in looked if (place := _ended_up_to(each)) is not None}:
-            await sweeps.move_on(self._pool, moved)
+            await sweeps.mark_swept(self._pool, moved)
         for lane_id in places:
             del self._places[lane_id]
         self._places |= {each.lane_id: each.last_seq for each in looked if each.is_cut}
         if turn[-1] == max(partitions):
-            await sweeps.drop_over(self._pool, partitions)
+            await sweeps.drop_ended(self._pool, partitions)
         return ROUND_SECONDS * len(turn) / len(partitions)
 
     def _turn(self, partitions: list[int]) -> list[int]:
@@ -60,7 +60,7 @@ class Sweeping:
         return turn
 
 
-def _ended_up_to(looked: Looked) -> int | None:
+def _ended_up_to(looked: CheckedLane) -> int | None:
     """Up to which seq all attempts of the lane are known to have ended, if that is news."""
     if looked.after_seq > looked.swept:
         return None  # it began beyond an open one

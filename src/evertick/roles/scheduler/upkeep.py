@@ -7,7 +7,7 @@ shows, and the statement is fenced as a firing is. The next holder goes on after
 
 from evertick.roles.scheduler.state import State
 from evertick.runtime.clock_marks import mark
-from evertick.store import heads
+from evertick.store import lanes as heads
 
 EVERY_SECONDS = 60.0
 LANES = 200
@@ -28,14 +28,14 @@ class Upkeep:
     async def advance_heads(self) -> int:
         """Let the heads of idle lanes move on to a day ago; returns of how many."""
         holdings = self._state.holdings
-        seq = await heads.floor(self._state.pool)
+        seq = await heads.idle_floor(self._state.pool)
         async with holdings.writing:  # nothing is being fired, and what follows gets larger seqs
             if holdings.in_doubt:
                 return 0
             holdings.last_seq = max(holdings.last_seq, seq)
             epochs = dict(holdings.epochs)
-        moved = count = await heads.advance(self._state.pool, self._state.node, epochs, seq, LANES)
+        moved = count = await heads.advance_heads(self._state.pool, self._state.node, epochs, seq, LANES)
         while count == LANES:
-            count = await heads.advance(self._state.pool, self._state.node, epochs, seq, LANES)
+            count = await heads.advance_heads(self._state.pool, self._state.node, epochs, seq, LANES)
             moved += count
         return moved

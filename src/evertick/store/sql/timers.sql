@@ -407,7 +407,7 @@ SELECT clock.now_at, tally.runs, tally.lane_ids, coalesce(tally.last_seq, :last_
              FROM judged
        ) AS tally;
 
--- name: standing
+-- name: as_planned
 -- Which of some timers that `fire` refused are as planned, in partitions that are held as before: someone else has
 -- them locked, or had. Indexes: timers_pkey, partitions_pkey.
 SELECT planned.number

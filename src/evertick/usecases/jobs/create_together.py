@@ -22,7 +22,7 @@ from evertick.runtime import background
 from evertick.runtime.background import Steps
 from evertick.runtime.event_loop import Slices
 from evertick.store import audit, jobs
-from evertick.store.audit import Change
+from evertick.store.audit import AuditRecord
 from evertick.store.database import is_transient
 from evertick.store.jobs import NumbersTaken
 from evertick.usecases import idempotency
@@ -163,7 +163,9 @@ async def _noted(tenant: Tenant, made: Sequence[tuple[Wanted, Job]]) -> None:
     """Beside each new job, its entry in the audit log and the answer for who asks again."""
     if not made:
         return
-    changes = [Change(tenant.tenant_id, each.actor, each.action, job.job_id, each.request_id) for each, job in made]
+    changes = [
+        AuditRecord(tenant.tenant_id, each.actor, each.action, job.job_id, each.request_id) for each, job in made
+    ]
     await audit.record_all(tenant.pool, changes)
     answers = [(each.asked, each.answer(job)) for each, job in made if each.asked is not None]
     await idempotency.keep(tenant, answers)

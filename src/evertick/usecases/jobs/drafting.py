@@ -11,7 +11,7 @@ from evertick.domain.job.timing import Binding, Timing, binding_of, timing_of
 from evertick.domain.misfire import Gap
 from evertick.domain.schedule.instants import to_us
 from evertick.store import jobs
-from evertick.store.jobs import NumbersTaken, places_of
+from evertick.store.jobs import NumbersTaken, lane_keys
 from evertick.store.statements import Connection
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.references import References
@@ -72,7 +72,7 @@ async def write(connection: Connection, tenant: Tenant, drafts: Sequence[Draft],
     rules = {made.digest: made.canonical for _, _, made, _ in drafts}
     return await tenant.catalogue.write(
         connection,
-        References(tenant.tenant_id, rules, places_of(rows)),
+        References(tenant.tenant_id, rules, lane_keys(rows)),
         lambda: jobs.create(connection, tenant.tenant_id, now_at, rows, gaps),
     )
 

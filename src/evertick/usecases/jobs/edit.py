@@ -20,7 +20,7 @@ from evertick.domain.schedule.instants import from_us
 from evertick.domain.schedule.text import is_costly
 from evertick.store import jobs
 from evertick.store.database import Session
-from evertick.store.jobs import NewJob, Referred, Refused, Standing, TickTimer, places_of
+from evertick.store.jobs import LockedJob, NewJob, Referred, Refused, TickTimer, lane_keys
 from evertick.usecases.context import Answer, Tenant, computed, job_key
 from evertick.usecases.errors import JobNotFound, NameTaken, VersionConflict
 from evertick.usecases.jobs import rows as writing
@@ -110,18 +110,18 @@ async def locked(
     expected_version: int | Collection[int] | None = None,
     *,
     to_delete: bool = False,
-) -> Standing:
+) -> LockedJob:
     """Lock a job and its tick's timer, and tell how it stands. Of several versions that are expected, one is enough."""
     if not await jobs.lock(connection, tenant.tenant_id, key, to_delete=to_delete):
         raise JobNotFound(format_id(Prefix.JOB, key))
-    job = await jobs.standing(connection, key)
+    job = await jobs.locked(connection, key)
     expected = {expected_version} if isinstance(expected_version, int) else expected_version
     if expected is not None and job.spec_version not in expected:
         raise VersionConflict(max(expected, default=0), job.spec_version)
     return job
 
 
-async def _replace(connection: Session, tenant: Tenant, job: Standing, spec: JobSpec) -> Job:
+async def _replace(connection: Session, tenant: Tenant, job: LockedJob, spec: JobSpec) -> Job:
     spec = writing.with_name(spec, job.job_id)
     # Whether a default was written or left out makes no difference.
     is_same = stored_fields(job.spec, None) == stored_fields(writing.write_spec(spec), None)
@@ -131,13 +131,13 @@ async def _replace(connection: Session, tenant: Tenant, job: Standing, spec: Job
     return await seen(connection, tenant, job.job_id)
 
 
-async def _write(connection: Session, tenant: Tenant, job: Standing, spec: JobSpec) -> None:
+async def _write(connection: Session, tenant: Tenant, job: LockedJob, spec: JobSpec) -> None:
     change = await _change(tenant, job, spec)
     row = writing.job_row(job.job_id, spec, (change.digest, change.fire_at, change.due_at))
     version = job.spec_version + 1
     referred = await tenant.catalogue.write(
         connection,
-        References(tenant.tenant_id, {change.digest: change.canonical}, places_of([row])),
+        References(tenant.tenant_id, {change.digest: change.canonical}, lane_keys([row])),
         lambda: _write_version(connection, tenant, row, version, job.now_at),
     )
     if change.is_rescheduled:
@@ -147,7 +147,7 @@ async def _write(connection: Session, tenant: Tenant, job: Standing, spec: JobSp
     await _set_timer(connection, tenant, job, change, (*referred, version, row.priority))
 
 
-async def _change(tenant: Tenant, job: Standing, spec: JobSpec) -> Change:
+async def _change(tenant: Tenant, job: LockedJob, spec: JobSpec) -> Change:
     if not is_costly(spec.schedule):
         return change_of(job, spec, tenant.shortest)
     before = timing_of(read_spec(stored_fields(job.spec, job.payload)))
@@ -172,7 +172,7 @@ async def _write_version(
 
 
 async def _set_timer(
-    connection: Session, tenant: Tenant, job: Standing, change: Change, belongs: tuple[int, int, int, int]
+    connection: Session, tenant: Tenant, job: LockedJob, change: Change, belongs: tuple[int, int, int, int]
 ) -> None:
     if change.fire_at is None or change.due_at is None:
         if change.is_rescheduled:  # to manual

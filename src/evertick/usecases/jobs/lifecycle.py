@@ -12,7 +12,7 @@ from evertick.domain.schedule.instants import from_us, to_us
 from evertick.domain.states import GapReason
 from evertick.store import jobs
 from evertick.store.database import Session
-from evertick.store.jobs import Standing
+from evertick.store.jobs import LockedJob
 from evertick.usecases.context import Answer, Tenant, computed, job_key
 from evertick.usecases.jobs.edit import locked
 from evertick.usecases.jobs.reading import seen
@@ -85,12 +85,12 @@ class Settlement(NamedTuple):
     due_at: datetime | None
 
 
-def _settlement(job: Standing, fire_at: datetime, missed: Missed) -> Answer[Settlement]:
+def _settlement(job: LockedJob, fire_at: datetime, missed: Missed) -> Answer[Settlement]:
     settlement = settlement_of(job, fire_at, missed)
     return Answer(settlement, settlement.next_at)  # until its next tick has passed, too
 
 
-def settlement_of(job: Standing, fire_at: datetime, missed: Missed) -> Settlement:
+def settlement_of(job: LockedJob, fire_at: datetime, missed: Missed) -> Settlement:
     """Settle a paused job whose timer stands at `fire_at`, the first tick that the pause can have swallowed.
 
     A tick has passed when its fire time has, though jitter would have made it due later.
@@ -121,7 +121,7 @@ def settlement_of(job: Standing, fire_at: datetime, missed: Missed) -> Settlemen
     )
 
 
-async def _settle(connection: Session, job: Standing, settlement: Settlement) -> None:
+async def _settle(connection: Session, job: LockedJob, settlement: Settlement) -> None:
     await jobs.add_gaps(connection, job.job_id, job.spec_version, settlement.gaps)
     if settlement.run_ats:
         await jobs.catch_up(connection, job, settlement.run_ats)

@@ -10,7 +10,7 @@ from evertick.domain.rule import Rule, from_canonical
 from evertick.domain.schedule.instants import SECOND_US, duration_us, from_us, to_us
 from evertick.domain.schedule.ticks import END_US
 from evertick.domain.states import GapReason
-from evertick.store.jobs import Standing
+from evertick.store.jobs import LockedJob
 from evertick.usecases.context import Answer, Tenant, computed
 
 rule_from = lru_cache(maxsize=1024)(from_canonical)
@@ -21,7 +21,7 @@ def jitter_us(job_id: int, rule: Rule) -> int:
     return duration_us(jitter_offset(job_id, timedelta(microseconds=rule.jitter_us)))
 
 
-async def unfired(tenant: Tenant, job: Standing) -> tuple[Gap, ...]:
+async def unfired(tenant: Tenant, job: LockedJob) -> tuple[Gap, ...]:
     """The ticks up to now that the job's timer still stood for, as the one gap that they become.
 
     Their fire times decide, though jitter would have made some of them due later.
@@ -32,7 +32,7 @@ async def unfired(tenant: Tenant, job: Standing) -> tuple[Gap, ...]:
     return await computed(tenant, key, partial(_unfired, job, job.fire_at), job.now_at)
 
 
-def _unfired(job: Standing, fire_at: datetime) -> Answer[tuple[Gap, ...]]:
+def _unfired(job: LockedJob, fire_at: datetime) -> Answer[tuple[Gap, ...]]:
     reason = GapReason.PAUSED if job.status == "paused" else GapReason.MISSED
     fire_us, end_us = to_us(fire_at), to_us(job.now_at) + 1
     try:

@@ -25,10 +25,10 @@ from evertick.domain.admission import (
     full,
 )
 from evertick.runtime.cached import Cached
-from evertick.store import quotas
+from evertick.store import usage as quotas
 from evertick.store.database import Pool
-from evertick.store.quotas import Activity, Stored
 from evertick.store.tenants import TenantRow
+from evertick.store.usage import Activity, Stored
 from evertick.usecases.tenants.tenants import quota_of
 
 COUNT_SECONDS = 10.0

@@ -1,12 +1,10 @@
-"""Health: the facts that `evertick doctor` judges."""
+"""Diagnostics: the facts behind `evertick doctor` and the status of the engine."""
 
 from datetime import datetime
 from typing import NamedTuple
 
 from evertick.store import statements
 from evertick.store.database import Pool
-
-_SQL = statements.load("health")
 
 
 class Server(NamedTuple):
@@ -33,7 +31,7 @@ class StuckLeases(NamedTuple):
     now_at: datetime
 
 
-class OldestDue(NamedTuple):
+class OldestDueTimer(NamedTuple):
     job_id: int
     due_at: datetime
     now_at: datetime
@@ -58,50 +56,58 @@ class Unserved(NamedTuple):
     now_at: datetime
 
 
-class Tuples(NamedTuple):
+class DeadTuples(NamedTuple):
     dead: int
     live: int
 
 
+_SQL = statements.load("diagnostics")
+_SERVER = _SQL["server"].rows(Server)
+_OLDEST_SNAPSHOT = _SQL["oldest_snapshot"].rows(Snapshot)
+_LEASES = _SQL["leases"].values(int)
+_STUCK_LEASES = _SQL["stuck_leases"].rows(StuckLeases)
+_OLDEST_DUE = _SQL["oldest_due"].rows(OldestDueTimer)
+_READY_QUEUES = _SQL["ready_queues"].rows(ReadyQueue)
+_UNSERVED = _SQL["unserved"].rows(Unserved)
+_DEAD_LETTERS = _SQL["dead_letters"].values(int)
+_DEAD_TUPLES = _SQL["dead_tuples"].rows(DeadTuples)
+
+
 async def server(pool: Pool) -> Server:
-    row = await _SQL["server"].fetchrow(pool)
-    assert row is not None
-    return Server(*row)
+    return await _SERVER.one(pool)
 
 
 async def oldest_snapshot(pool: Pool) -> Snapshot | None:
-    row = await _SQL["oldest_snapshot"].fetchrow(pool)
-    return None if row is None else Snapshot(*row)
+    return await _OLDEST_SNAPSHOT.one_or_none(pool)
+
+
+async def leases(pool: Pool) -> int:
+    """How many leases workers have."""
+    return await _LEASES.one(pool)
 
 
 async def stuck_leases(pool: Pool, seconds: float) -> StuckLeases:
     """Leases that ran out more than so many seconds ago."""
-    row = await _SQL["stuck_leases"].fetchrow(pool, seconds=seconds)
-    assert row is not None
-    return StuckLeases(*row)
+    return await _STUCK_LEASES.one(pool, seconds=seconds)
 
 
-async def oldest_due(pool: Pool) -> OldestDue | None:
-    row = await _SQL["oldest_due"].fetchrow(pool)
-    return None if row is None else OldestDue(*row)
+async def oldest_due(pool: Pool) -> OldestDueTimer | None:
+    return await _OLDEST_DUE.one_or_none(pool)
 
 
 async def ready_queues(pool: Pool, most_per_lane: int) -> list[ReadyQueue]:
-    return [ReadyQueue(*row) for row in await _SQL["ready_queues"].fetch(pool, most=most_per_lane)]
+    return await _READY_QUEUES.all(pool, most=most_per_lane)
 
 
 async def unserved(pool: Pool, seconds: float) -> list[Unserved]:
     """What was put back and has been ready for so many seconds."""
-    return [Unserved(*row) for row in await _SQL["unserved"].fetch(pool, seconds=seconds)]
+    return await _UNSERVED.all(pool, seconds=seconds)
 
 
 async def dead_letters(pool: Pool, most: int) -> int:
     """How many there are, up to `most`."""
-    count: int = await _SQL["dead_letters"].fetchval(pool, most=most)
-    return count
+    return await _DEAD_LETTERS.one(pool, most=most)
 
 
-async def dead_tuples(pool: Pool) -> Tuples:
-    row = await _SQL["dead_tuples"].fetchrow(pool)
-    assert row is not None
-    return Tuples(*row)
+async def dead_tuples(pool: Pool) -> DeadTuples:
+    return await _DEAD_TUPLES.one(pool)

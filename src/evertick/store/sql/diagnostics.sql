@@ -1,4 +1,4 @@
--- Health: what `evertick doctor` looks at. For people, once in a while; by the server's own clock where it is its own.
+-- Diagnostics: the facts behind `evertick doctor` and the status of the engine. For people, once in a while; by the server's own clock where it is its own.
 
 -- name: server
 -- The server as such. Other users' sessions count, though without pg_read_all_stats nothing else is told about them.
@@ -102,3 +102,7 @@ SELECT coalesce(sum(n_dead_tup), 0)::bigint AS dead, coalesce(sum(n_live_tup), 0
   FROM pg_inherits
   JOIN pg_stat_all_tables part ON part.relid = pg_inherits.inhrelid
  WHERE pg_inherits.inhparent = 'timers'::regclass;
+
+-- name: leases
+-- How many leases are out.
+SELECT count(*) AS leases FROM leases WHERE worker IS NOT NULL;

@@ -1,8 +1,8 @@
--- Sweeps over leases and lanes, for what should not be: called by the reaper, for partitions that its node holds, and by
--- the doctor.
+-- Open attempts without a lease, and leases that are wrong. Called by the reaper, for partitions that its node holds, and
+-- by the doctor.
 
--- name: look
--- Looks at some attempts of each lane, from `swept` or a later place on up to the head, that are older than some minutes:
+-- name: check
+-- Checks some attempts of each lane, from `swept` or a later seq on up to the head, that are older than some minutes:
 -- how far it came, which is the first open one, and which open ones have no lease. What it sees is one instant, so an
 -- attempt without outcome and lease is in nobody's hands. Indexes: lanes_of_partition, attempts_pkey, outcomes_pkey,
 -- leases_expired, leases_of_attempt.
@@ -54,7 +54,7 @@ SELECT :first_lease_id::bigint + row_number() OVER (), lane_id, seq, seq, clock_
   FROM unnest(:lane_ids::bigint[], :seqs::bigint[]) AS orphan (lane_id, seq)
     ON CONFLICT DO NOTHING;
 
--- name: move_on
+-- name: mark_swept
 -- Notes how far lanes are swept. One that somebody leases from at this moment is passed over. Index: lanes_pkey.
 WITH free AS MATERIALIZED (
     SELECT lane.lane_id, place.seq
@@ -64,7 +64,7 @@ WITH free AS MATERIALIZED (
 )
 UPDATE lanes lane SET swept = free.seq FROM free WHERE lane.lane_id = free.lane_id;
 
--- name: drop_over
+-- name: drop_ended
 -- Removes free leases whose attempts have ended while nobody leased them: they were cancelled. Index: outcomes_pkey;
 -- free leases are few and read whole.
 WITH over AS MATERIALIZED (
