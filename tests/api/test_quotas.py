@@ -168,7 +168,7 @@ async def test_jobs_that_come_to_be_during_a_count_are_not_forgotten(
     third = asyncio.create_task(quotas.admit(tenant, Request(jobs=1)))
     await counted.wait()
     for _ in range(2):
-        quotas.settle(tenant, 1, 1)
+        quotas.confirm(tenant, 1, 1)
     goes_on.set()
     assert isinstance(await third, Refused)
 

@@ -10,8 +10,8 @@ from evertick.roles.janitor import Janitor
 from evertick.runtime.clock_marks import mark
 from evertick.store import clock, idempotency
 from evertick.store.database import Pool, connect
-from evertick.store.idempotency import Kept
-from evertick.usecases.diagnosis import Finding, Level
+from evertick.store.idempotency import StoredAnswer
+from evertick.usecases.diagnosis import Diagnosis, Level
 from evertick.usecases.doctor import examine
 from roles.household import Household
 from roles.stepping import Dial
@@ -49,7 +49,7 @@ async def furnish(house: Household) -> None:
         ("requested_runs", "($1, $2, $2, NULL, false, NULL)"),
     ):
         await house.connection.execute(f"INSERT INTO {table} VALUES {values}", job.job_id, now - 80 * DAY)
-    await idempotency.keep(house.connection, 1, {"key": Kept(b"", 201, "{}", b"")})
+    await idempotency.store(house.connection, 1, {"key": StoredAnswer(b"", 201, "{}", b"")})
     for age in (20, 50, 80):
         await house.day((now - age * DAY).date())
 
@@ -141,13 +141,13 @@ async def test_the_day_to_which_seqs_go_on_after_a_correction_is_kept_ready(
     assert {furthest, furthest + DAY} <= await house.days()
 
 
-async def diagnosed(pool: Pool) -> Finding:
+async def diagnosed(pool: Pool) -> Diagnosis:
     [finding] = [finding for finding in await examine(pool) if finding.name == "clock steps"]
     return finding
 
 
 async def test_the_doctor_tells_of_a_jump_and_of_a_correction_until_all_is_done(pool: Pool, dial: Dial) -> None:
-    assert await diagnosed(pool) == Finding("clock steps", Level.OK, "none that matters")
+    assert await diagnosed(pool) == Diagnosis("clock steps", Level.OK, "none that matters")
     await dial.move(100 * DAY)
     await mark(pool)
     ahead = await diagnosed(pool)
@@ -159,4 +159,4 @@ async def test_the_doctor_tells_of_a_jump_and_of_a_correction_until_all_is_done(
     assert back.level is Level.WARNING
     assert back.what == "the clock was set back: timers of 256 partitions are yet to be planned anew"
     await Janitor(pool).keep_house()
-    assert await diagnosed(pool) == Finding("clock steps", Level.OK, "the clock was once 100 days ahead of now")
+    assert await diagnosed(pool) == Diagnosis("clock steps", Level.OK, "the clock was once 100 days ahead of now")

@@ -30,7 +30,7 @@ def entry(number: int, *, kind: str = "tick", fire_at: datetime = AT, rule_id: i
     return Entry(number, Timer(job_id_of(number, 7), kind, fire_at, fire_at, 1, rule_id))
 
 
-def only_plan(entry: Entry, rules: Mapping[int, Rule], now_at: datetime = AT) -> timers.Plan:
+def only_plan(entry: Entry, rules: Mapping[int, Rule], now_at: datetime = AT) -> timers.FirePlan:
     [group] = plan_firing([entry], rules, to_us(now_at)).groups
     return group.plan
 
@@ -55,7 +55,7 @@ def test_jobs_that_fire_alike_are_planned_once(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_tick_runs_at_its_fire_time_and_the_timer_goes_to_the_next() -> None:
     plan = only_plan(entry(1), {1: rule()})
-    assert plan == timers.Plan("tick", AT, AT, 1, AT, "tick", AT + MINUTE, AT + MINUTE, "SKIP", 1, gaps=())
+    assert plan == timers.FirePlan("tick", AT, AT, 1, AT, "tick", AT + MINUTE, AT + MINUTE, "SKIP", 1, gaps=())
 
 
 def test_jitter_moves_the_due_time_of_each_job_and_never_the_fire_time() -> None:
@@ -89,7 +89,7 @@ def test_gaps_stand_with_the_plan_they_belong_to() -> None:
     planned = plan_firing([entry(1), entry(2), late], {1: rule(), 2: missed}, to_us(AT))
     on_time, behind = planned.groups
     assert on_time.plan.gaps == ()
-    assert behind.plan.gaps == (timers.Gap(AT - 5 * MINUTE, AT - MINUTE, 5, "missed"),)
+    assert behind.plan.gaps == (timers.PlannedGap(AT - 5 * MINUTE, AT - MINUTE, 5, "missed"),)
     assert (behind.plan.run_at, behind.entries) == (AT, [late])
 
 
@@ -113,7 +113,7 @@ def test_a_timer_that_is_not_due_by_our_clock_stays_where_it_is() -> None:
 def test_runs_that_stand_already_ask_nobody(kind: str) -> None:
     allow = rule("* * * * *", Policies(concurrent_policy=ConcurrentPolicy.ALLOW, max_concurrent=5))
     plan = only_plan(entry(1, kind=kind), {1: allow})
-    assert plan == timers.Plan(kind, AT, AT, 1, AT, None, None, None, "SKIP", 1)
+    assert plan == timers.FirePlan(kind, AT, AT, 1, AT, None, None, None, "SKIP", 1)
 
 
 def test_a_run_that_waits_its_turn_asks_by_its_rule() -> None:

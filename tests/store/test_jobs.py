@@ -9,7 +9,8 @@ import pytest
 from engine import AT, MINUTE, Holder, Planned, add_job, until_blocked
 from evertick.store import jobs, references, tenants
 from evertick.store.database import Pool, connect
-from evertick.store.jobs import NewJob, NumbersTaken, Refused
+from evertick.store.jobs import EditRefusal, NewJob, NumbersTaken
+from evertick.store.lanes import lane_id_of
 from evertick.store.references import LaneKey
 from evertick.store.statements import Statement
 
@@ -96,7 +97,7 @@ async def test_lanes_are_what_their_ids_say(connection: asyncpg.Connection) -> N
         await references.add_lanes(connection, 1, [LaneKey("mail", 255, 2)])
     queue_id = await connection.fetchval("SELECT queue_id FROM queues WHERE tenant_id = 1 AND name = 'mail'")
     (lane,) = await connection.fetch("SELECT lane_id, queue_id, partition, priority, head FROM lanes")
-    assert tuple(lane) == (queue_id << 10 | 255 << 2 | 2, queue_id, 255, 2, 0)
+    assert tuple(lane) == (lane_id_of(queue_id, 255, 2), queue_id, 255, 2, 0)
 
 
 async def test_the_id_of_a_queue_is_not_given_again_when_its_commit_was_lost(connection: asyncpg.Connection) -> None:
@@ -117,7 +118,7 @@ async def test_nothing_is_written_while_something_is_missing_that_it_refers_to(
     assert created == {1 << 8 | 7}
     await connection.execute(f"DELETE FROM {lost}")
     assert await jobs.create(connection, 1, AT, [new_job(2, "b")]) is None
-    assert await jobs.edit(connection, 1, new_job(1, "c"), 2, AT) is Refused.INCOMPLETE
+    assert await jobs.edit(connection, 1, new_job(1, "c"), 2, AT) is EditRefusal.INCOMPLETE
     for table in ("jobs", "job_versions", "timers"):
         assert await connection.fetchval(f"SELECT count(*) FROM {table}") == 1
     assert await connection.fetchval("SELECT name FROM jobs") == "a"

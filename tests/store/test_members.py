@@ -27,7 +27,7 @@ async def watcher(database_url: str) -> AsyncIterator[asyncpg.Connection]:
     await connection.close()
 
 
-async def beat(connection: asyncpg.Connection, node: str, region: str = "") -> members.Beat:
+async def beat(connection: asyncpg.Connection, node: str, region: str = "") -> members.HeartbeatReply:
     return await members.beat(connection, Member(node, region), "1.2", LIFETIME)
 
 

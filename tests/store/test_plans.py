@@ -76,10 +76,10 @@ _FILL = """
 INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, queue_id, spec_version, kind, partition, priority)
 SELECT n, now(), now() + n % 1000 * interval '1 s', 1, 1, 1, 1, 'tick', n & 255, 1 FROM generate_series(1, $1) AS n;
 INSERT INTO attempts (lane_id, seq, job_id, fire_at, due_at, spec_version, epoch, reason, attempt)
-SELECT (1 << 10) | ((n & 255) << 2) | 1, microseconds(now()) + n, n, now(), now(), 1, 1, 'tick', 1
+SELECT lane_id_of(1, n & 255, 1), microseconds(now()) + n, n, now(), now(), 1, 1, 'tick', 1
   FROM generate_series(1, $1) AS n;
 INSERT INTO outcomes (lane_id, seq, finished_at, result, is_final)
-SELECT (1 << 10) | ((n & 255) << 2) | 1, microseconds(now()) + n, now(), 'success', true
+SELECT lane_id_of(1, n & 255, 1), microseconds(now()) + n, now(), 'success', true
   FROM generate_series(1, $1) AS n;
 INSERT INTO jobs (job_id, tenant_id, created_at, updated_at, spec_version, name, queue)
 SELECT n, 1, now(), now(), 1, n::text, 'default' FROM generate_series(1, $1 / 10) AS n;
@@ -91,10 +91,10 @@ SELECT n, now(), 1 FROM generate_series(1, $1 / 10) AS n;
 INSERT INTO finished_jobs (job_id, finished_at) SELECT n, now() FROM generate_series(1, $1 / 10) AS n;
 INSERT INTO storage_changes (tenant_id, bytes) SELECT n % 100, 1 FROM generate_series(1, $1 / 10) AS n;
 INSERT INTO lanes (lane_id, queue_id, partition, priority)
-SELECT (1 << 10) | (n << 2) | 1, 1, n, 1 FROM generate_series(0, 255) AS n;
+SELECT lane_id_of(1, n, 1), 1, n, 1 FROM generate_series(0, 255) AS n;
 INSERT INTO queues (tenant_id, name) VALUES (1, 'default');
 INSERT INTO leases (lease_id, lane_id, first_seq, last_seq, expires_at, lease_seconds, partition, worker, handler)
-SELECT n, (1 << 10) | ((n & 255) << 2) | 1, n, n, now(), 30, n & 255, CASE WHEN n % 2 = 0 THEN n::text END, 'handle'
+SELECT n, lane_id_of(1, n & 255, 1), n, n, now(), 30, n & 255, CASE WHEN n % 2 = 0 THEN n::text END, 'handle'
   FROM generate_series(1, $1 / 100) AS n;
 INSERT INTO open_runs (job_id, fire_at, lane_id, seq) SELECT n, now(), 1, n FROM generate_series(1, $1 / 100) AS n;
 INSERT INTO gaps (job_id, first_at, last_at, ticks, spec_version, reason)

@@ -9,7 +9,7 @@ from engine import AT, LEASE, Holder, Planned, add_job, ending_of, lease, until,
 from evertick.store import lanes, outcomes
 from evertick.store.database import connect
 from evertick.store.lanes import Leased
-from evertick.store.outcomes import Lost
+from evertick.store.outcomes import LostAttempt
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ async def run_out(connection: asyncpg.Connection, worker: str) -> None:
 
 async def reap(
     connection: asyncpg.Connection, node: str = "reaper", partitions: Sequence[int] = (7,), most: int = 10
-) -> list[Lost]:
+) -> list[LostAttempt]:
     return await outcomes.reap(connection, node, partitions, lease_time=LEASE, most=most)
 
 

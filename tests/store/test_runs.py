@@ -7,10 +7,10 @@ import asyncpg
 from engine import AT, Holder, Planned, add_job, finish
 from evertick.domain.schedule.instants import to_us
 from evertick.store import dead_letters, runs
-from evertick.store.runs import RequestedRun, Stretch
+from evertick.store.runs import FireTimeRange, RequestedRun
 from evertick.store.statements import Statement
 
-ALL_TIME = Stretch(datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC), 0)
+ALL_TIME = FireTimeRange(datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC), 0)
 
 
 async def plan_of(connection: asyncpg.Connection, statement: Statement, **values: object) -> str:
@@ -100,6 +100,6 @@ async def test_the_first_who_ends_an_attempt_wins(connection: asyncpg.Connection
 
 
 async def test_dead_letters_are_read_by_tenant_and_age(connection: asyncpg.Connection) -> None:
-    wanted = dead_letters.Slice(*ALL_TIME[:2], 2**62, ALL_TIME.before_at, None, of_live_jobs=False)
+    wanted = dead_letters.LetterRange(*ALL_TIME[:2], 2**62, ALL_TIME.before_at, None, of_live_jobs=False)
     plan = await plan_of(connection, dead_letters._SQL["page"], tenant_id=1, most=20, **wanted._asdict())
     assert "dead_letters_of_tenant" in plan

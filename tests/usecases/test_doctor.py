@@ -11,7 +11,7 @@ from evertick.store.database import Pool, connect, open_pool
 from evertick.store.diagnostics import DeadTuples, OldestDueTimer, ReadyQueue, Snapshot, StuckLeases, Unserved
 from evertick.store.lanes import PutBack
 from evertick.usecases import diagnosis
-from evertick.usecases.diagnosis import Finding, Level
+from evertick.usecases.diagnosis import Diagnosis, Level
 from evertick.usecases.doctor import examine
 from evertick.version import __version__
 from roles.household import Household
@@ -33,7 +33,7 @@ async def scheduler(pool: Pool) -> None:
     await members.take(pool, "node-1", range(256), LIFETIME)
 
 
-async def found(pool: Pool) -> dict[str, Finding]:
+async def found(pool: Pool) -> dict[str, Diagnosis]:
     return {finding.name: finding for finding in await examine(pool, LIFETIME)}
 
 
@@ -197,8 +197,8 @@ async def test_dead_letters_want_to_be_looked_at(pool: Pool, house: Household, s
         (diagnosis.on_dead_tuples(DeadTuples(200_000, 300_000)), Level.OK),
         (diagnosis.on_dead_tuples(DeadTuples(300_000, 300_000)), Level.WARNING),
     ],
-    ids=lambda value: value.what if isinstance(value, Finding) else "",
+    ids=lambda value: value.what if isinstance(value, Diagnosis) else "",
 )
-def test_each_fact_is_judged_by_its_limits(finding: Finding, level: Level) -> None:
+def test_each_fact_is_judged_by_its_limits(finding: Diagnosis, level: Level) -> None:
     assert finding.level is level
     assert (finding.todo is None) == (level is Level.OK)

@@ -274,7 +274,7 @@ async def test_work_that_a_deadlock_undid_is_done_again(world: World, tenant: Te
         await jobs.lock(connection, 1, second)
 
     await asyncio.gather(
-        tenant.transact(lambda connection: lock(connection, *keys)),
-        tenant.transact(lambda connection: lock(connection, *reversed(keys))),
+        tenant.in_transaction(lambda connection: lock(connection, *keys)),
+        tenant.in_transaction(lambda connection: lock(connection, *reversed(keys))),
     )
     assert len(tries) >= 3  # more if it took its first row again before the other had it

@@ -291,7 +291,7 @@ class LongPolls:
 
     async def _look_at_queues(self, places: Sequence[tuple[int, str]]) -> None:
         for some in _parts(places):
-            for look in await pulling.look(self._pool, some):
+            for look in await pulling.queue_states(self._pool, some):
                 queue = self._queues.get((look.tenant_id, look.name))
                 if queue is not None:
                     queue.looked_at(look)

@@ -9,7 +9,7 @@ from evertick.cli.options import AsJson, DatabaseUrl, DataDir, settings_with
 from evertick.cli.output import print_json, print_rows
 from evertick.config import Settings
 from evertick.store.database import open_pool
-from evertick.usecases.diagnosis import Finding, Level
+from evertick.usecases.diagnosis import Diagnosis, Level
 from evertick.usecases.doctor import examine
 from evertick.wiring import database
 
@@ -36,12 +36,12 @@ def doctor(database_url: DatabaseUrl = None, data_dir: DataDir = None, as_json: 
         raise typer.Exit(Exit.FAILED)
 
 
-async def _examine(url: str, settings: Settings) -> list[Finding]:
+async def _examine(url: str, settings: Settings) -> list[Diagnosis]:
     async with await open_pool(url, max_size=1) as pool:
         return await examine(pool, settings.heartbeat_timeout, settings)
 
 
-def _show(findings: list[Finding], *, as_json: bool) -> None:
+def _show(findings: list[Diagnosis], *, as_json: bool) -> None:
     if as_json:
         print_json([finding._asdict() for finding in findings])
         return
@@ -49,5 +49,5 @@ def _show(findings: list[Finding], *, as_json: bool) -> None:
     print_rows(("", "", ""), rows, none="")
 
 
-def _words(finding: Finding) -> str:
+def _words(finding: Diagnosis) -> str:
     return finding.what if finding.todo is None else f"{finding.what}. To do: {finding.todo}."

@@ -90,7 +90,7 @@ class Listener:
         self._url = url
         self._heard = heard
         self._channels = channels
-        self._listener: wakeups.Listener | None = None
+        self._listener: wakeups.ListenConnection | None = None
         self._probed = 0.0
         self._loop = Loop("listen", self._listen)
 
@@ -111,7 +111,7 @@ class Listener:
         return LOOK_SECONDS
 
     async def _connect(self) -> None:
-        listener = wakeups.Listener(self._url, timeouts.LISTEN)
+        listener = wakeups.ListenConnection(self._url, timeouts.LISTEN)
         await listener.open(self._parse, self._channels)
         self._listener = listener
         self._probed = time.monotonic()

@@ -22,7 +22,7 @@ class LetterRow(NamedTuple):
     error: str | None
 
 
-class Slice(NamedTuple):
+class LetterRange(NamedTuple):
     """Which dead letters: those that died from `from_at` on and stand before (`before_at`, job, fire time)."""
 
     from_at: datetime
@@ -41,7 +41,7 @@ class Replay(NamedTuple):
     due_at: datetime
 
 
-class Pace(NamedTuple):
+class ReplayRate(NamedTuple):
     """When the replay of number 0 is due, and how many seconds each comes after the one before."""
 
     start_at: datetime
@@ -55,7 +55,7 @@ _LOCK_JOBS = _SQL["lock_jobs"].values(int)
 _REPLAY = _SQL["replay"].rows(Replay)
 
 
-async def page(connection: Connection, tenant_id: int, wanted: Slice, most: int) -> list[LetterRow]:
+async def page(connection: Connection, tenant_id: int, wanted: LetterRange, most: int) -> list[LetterRow]:
     """A tenant's dead letters, newest first."""
     return await _PAGE.all(connection, tenant_id=tenant_id, most=most, **wanted._asdict())
 
@@ -71,7 +71,7 @@ async def lock_jobs(connection: Connection, tenant_id: int, job_ids: Iterable[in
 
 
 async def replay(
-    connection: Connection, tenant_id: int, letters: Sequence[tuple[int, datetime, int]], pace: Pace
+    connection: Connection, tenant_id: int, letters: Sequence[tuple[int, datetime, int]], pace: ReplayRate
 ) -> list[Replay]:
     """Make runs of dead letters (job, fire time, number) of locked jobs. One whose instant is taken stays a letter."""
     return await _REPLAY.all(

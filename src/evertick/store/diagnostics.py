@@ -7,7 +7,7 @@ from evertick.store import statements
 from evertick.store.database import Pool
 
 
-class Server(NamedTuple):
+class ServerFacts(NamedTuple):
     """The server as such, by its own words."""
 
     version: str
@@ -62,7 +62,7 @@ class DeadTuples(NamedTuple):
 
 
 _SQL = statements.load("diagnostics")
-_SERVER = _SQL["server"].rows(Server)
+_SERVER = _SQL["server"].rows(ServerFacts)
 _OLDEST_SNAPSHOT = _SQL["oldest_snapshot"].rows(Snapshot)
 _LEASES = _SQL["leases"].values(int)
 _STUCK_LEASES = _SQL["stuck_leases"].rows(StuckLeases)
@@ -73,7 +73,7 @@ _DEAD_LETTERS = _SQL["dead_letters"].values(int)
 _DEAD_TUPLES = _SQL["dead_tuples"].rows(DeadTuples)
 
 
-async def server(pool: Pool) -> Server:
+async def server(pool: Pool) -> ServerFacts:
     return await _SERVER.one(pool)
 
 

@@ -1,4 +1,4 @@
-"""Answers that are kept for who asks twice. Called by the use cases, in the transaction of what they answer."""
+"""Stored answers to requests with an Idempotency-Key. Called by the use cases, in the transaction of the request."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -7,8 +7,8 @@ from evertick.store import statements
 from evertick.store.statements import Connection
 
 
-class Kept(NamedTuple):
-    """An answer, and the digest of what it answers; `headers` is JSON."""
+class StoredAnswer(NamedTuple):
+    """An answer, and the digest of its request; `headers` is JSON."""
 
     request: bytes
     status: int
@@ -16,27 +16,27 @@ class Kept(NamedTuple):
     body: bytes
 
 
-class _KeptRow(NamedTuple):
+class _AnswerRow(NamedTuple):
     key: str
-    kept: Kept
+    answer: StoredAnswer
 
 
 _SQL = statements.load("idempotency")
 _BEGIN = _SQL["begin"].values(str)
-_FIND = _SQL["find"].rows(_KeptRow)
+_FIND = _SQL["find"].rows(_AnswerRow)
 
 
 async def begin(connection: Connection, tenant_id: int, keys: Sequence[str]) -> set[str]:
-    """Claim keys until the transaction ends, and return those that nobody else is at."""
+    """Claim keys until the transaction ends, and return those that no other transaction has claimed."""
     return set(await _BEGIN.all(connection, tenant_id=tenant_id, keys=keys))
 
 
-async def find(connection: Connection, tenant_id: int, keys: Sequence[str]) -> dict[str, Kept]:
+async def find(connection: Connection, tenant_id: int, keys: Sequence[str]) -> dict[str, StoredAnswer]:
     """Answers by key, of those keys that have one."""
     return dict(await _FIND.all(connection, tenant_id=tenant_id, keys=keys))
 
 
-async def keep(connection: Connection, tenant_id: int, answers: Mapping[str, Kept]) -> None:
+async def store(connection: Connection, tenant_id: int, answers: Mapping[str, StoredAnswer]) -> None:
     names = ("requests", "statuses", "headers", "bodies")
     columns = dict(zip(names, zip(*answers.values(), strict=True), strict=True))
-    await _SQL["keep"].execute(connection, tenant_id=tenant_id, keys=list(answers), **columns)
+    await _SQL["store"].execute(connection, tenant_id=tenant_id, keys=list(answers), **columns)

@@ -54,7 +54,7 @@ class Referred(NamedTuple):
     queue_id: int
 
 
-class Refused(Enum):
+class EditRefusal(Enum):
     """Why the next version of a job was not written."""
 
     NAME_TAKEN = auto()  # another job has the name, and the transaction is lost
@@ -107,7 +107,7 @@ class TickTimer(NamedTuple):
     priority: int
 
 
-class Filter(NamedTuple):
+class JobFilter(NamedTuple):
     """Which jobs to list; None fits all."""
 
     status: str | None = None
@@ -116,7 +116,7 @@ class Filter(NamedTuple):
     queue: str | None = None
 
 
-class Found(NamedTuple):
+class JobsPage(NamedTuple):
     """Jobs that fit. `last_looked_at`: if they are fewer than was asked for, where to go on; None at the end."""
 
     job_ids: list[int]
@@ -231,7 +231,7 @@ async def view(connection: Connection, tenant_id: int, job_ids: Sequence[int]) -
     return await _VIEW.all(connection, tenant_id=tenant_id, job_ids=job_ids)
 
 
-async def page(connection: Connection, tenant_id: int, wanted: Filter, *, after: int, most: int) -> Found:
+async def page(connection: Connection, tenant_id: int, wanted: JobFilter, *, after: int, most: int) -> JobsPage:
     """Those of a tenant's next jobs that fit. Of a long list it looks at the beginning only."""
     job_ids = await _PAGE.all(
         connection, tenant_id=tenant_id, after=after, most=most, most_looked_at=MAX_LOOKED_AT, **wanted._asdict()
@@ -241,7 +241,7 @@ async def page(connection: Connection, tenant_id: int, wanted: Filter, *, after:
         last_looked_at = await _LAST_LOOKED_AT.one_or_none(
             connection, tenant_id=tenant_id, after=after, most_looked_at=MAX_LOOKED_AT
         )
-    return Found(job_ids, last_looked_at)
+    return JobsPage(job_ids, last_looked_at)
 
 
 async def named(connection: Connection, tenant_id: int, name: str) -> int | None:
@@ -275,7 +275,7 @@ async def has_payload(connection: Connection, job_id: int, spec_version: int, pa
 
 async def edit(
     connection: Connection, tenant_id: int, job: NewJob, spec_version: int, now_at: datetime
-) -> Referred | Refused:
+) -> Referred | EditRefusal:
     """Write the next version of a locked job."""
     values = job._asdict()
     del values["fire_at"], values["due_at"]
@@ -284,8 +284,8 @@ async def edit(
             connection, tenant_id=tenant_id, spec_version=spec_version, now_at=now_at, **values
         )
     except asyncpg.UniqueViolationError:
-        return Refused.NAME_TAKEN
-    return Refused.INCOMPLETE if referred is None else referred
+        return EditRefusal.NAME_TAKEN
+    return EditRefusal.INCOMPLETE if referred is None else referred
 
 
 async def move_timer(connection: Connection, job_id: int, timer: TickTimer) -> None:

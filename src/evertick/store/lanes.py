@@ -61,7 +61,7 @@ class PutBack(NamedTuple):
     deferrals: int = 0
 
 
-class Waiting(NamedTuple):
+class ReadyAttempts(NamedTuple):
     """Ready attempts of one queue that nobody has leased."""
 
     queue_id: int
@@ -97,7 +97,7 @@ _LEASED = _SQL["leased"].rows(Leased)
 _EXTEND = _SQL["extend"].values(int)
 _ENDED_ELSEWHERE = _SQL["ended_elsewhere"].rows(TokenRow)
 _CLOCK = _SQL["clock"].values(datetime)
-_READY = _SQL["ready"].rows(Waiting)
+_READY = _SQL["ready"].rows(ReadyAttempts)
 _IDLE_FLOOR = _SQL["idle_floor"].values(int)
 
 
@@ -106,8 +106,17 @@ def new_ids() -> int:
     return secrets.randbits(62)
 
 
+def lane_id_of(queue_id: int, partition: int, priority: int) -> int:
+    """A lane's id: its queue, its partition in 8 bits, its priority in 2. In SQL the function of the same name."""
+    return queue_id << 10 | partition << 2 | priority
+
+
 def queue_of(lane_id: int) -> int:
     return lane_id >> 10
+
+
+def partition_of(lane_id: int) -> int:
+    return (lane_id >> 2) & 255
 
 
 async def lease(  # noqa: PLR0913 - from where, how much and for whom
@@ -261,7 +270,7 @@ async def clock(connection: Connection) -> datetime:
     return await _CLOCK.one(connection)
 
 
-async def ready(connection: Connection, most_per_lane: int = 10_000) -> list[Waiting]:
+async def ready(connection: Connection, most_per_lane: int = 10_000) -> list[ReadyAttempts]:
     return await _READY.all(connection, most=most_per_lane)
 
 

@@ -16,14 +16,14 @@ _JANITOR_LOCK = int.from_bytes(b"janitor", "big")
 # `lifetime`: for so long after its last heartbeat a node counts as alive.
 
 
-class Beat(NamedTuple):
+class HeartbeatReply(NamedTuple):
     """What a heartbeat tells: the database's time, and the other members that are alive."""
 
     now_at: datetime
     others: tuple[Member, ...]
 
 
-class Node(NamedTuple):
+class NodeRow(NamedTuple):
     """A node as people want to see it."""
 
     node: str
@@ -51,17 +51,17 @@ _BEAT = _SQL["beat"].rows(_BeatRow)
 _HELD = _SQL["held"].rows(_Epoch)
 _TAKE = _SQL["take"].rows(_Epoch)
 _LAST_SEQ = _SQL["last_seq"].values(int)
-_MEMBERS = _SQL["members"].rows(Node)
+_MEMBERS = _SQL["members"].rows(NodeRow)
 _UNHELD = _SQL["unheld"].values(int)
 _LOCK_JANITOR = _SQL["lock_janitor"].values(bool)
 
 
-async def beat(connection: Connection, me: Member, version: str, lifetime: timedelta) -> Beat:
+async def beat(connection: Connection, me: Member, version: str, lifetime: timedelta) -> HeartbeatReply:
     row = await _BEAT.one(
         connection, node=me.node, region=me.region, version=version, timeout_seconds=lifetime.total_seconds()
     )
     others = zip(row.others, row.regions, strict=True)
-    return Beat(row.now_at, tuple(Member(node, region) for node, region in others))
+    return HeartbeatReply(row.now_at, tuple(Member(node, region) for node, region in others))
 
 
 async def held(connection: Connection, node: str) -> dict[int, int]:
@@ -93,7 +93,7 @@ async def forget(connection: Connection) -> None:
     await _SQL["forget"].execute(connection)
 
 
-async def members(connection: Connection, lifetime: timedelta) -> Sequence[Node]:
+async def members(connection: Connection, lifetime: timedelta) -> Sequence[NodeRow]:
     return await _MEMBERS.all(connection, timeout_seconds=lifetime.total_seconds())
 
 

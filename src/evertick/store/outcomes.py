@@ -81,7 +81,7 @@ class Recorded(NamedTuple):
     busy: set[Token]
 
 
-class Lost(NamedTuple):
+class LostAttempt(NamedTuple):
     """An open attempt in a lease that ran out; for a lease without any, `lane_id` and all after `deferrals` are None.
 
     `is_marked`: its start was noted. `handler`: '' for HTTP, None if its job is gone.
@@ -207,7 +207,7 @@ async def reap(  # noqa: PLR0913 - whose leases, for whom, how many
     lease_time: timedelta,
     most: int,
     latest_at: datetime | None = None,
-) -> list[Lost]:
+) -> list[LostAttempt]:
     """Take over leases that have run out, and return what is open in them.
 
     `latest_at`: the latest that it can be by the caller's reckoning, should the database's clock have been set forward.
@@ -233,6 +233,6 @@ async def reap(  # noqa: PLR0913 - whose leases, for whom, how many
     return [_lost(leases[attempt.lease_id], attempt) for attempt in attempts]
 
 
-def _lost(lease: _TakenLease, attempt: _OpenAttempt) -> Lost:
+def _lost(lease: _TakenLease, attempt: _OpenAttempt) -> LostAttempt:
     is_marked = attempt.seq in (lease.started or ())
-    return Lost(worker=lease.worker, is_marked=is_marked, deferrals=lease.deferrals, **attempt._asdict())
+    return LostAttempt(worker=lease.worker, is_marked=is_marked, deferrals=lease.deferrals, **attempt._asdict())

@@ -60,12 +60,12 @@ _CANCELLED = _SQL["cancelled"].rows(TokenRow)
 _LOST = _SQL["lost"].rows(TokenRow)
 
 
-async def queue(connection: Connection, tenant_id: int, name: str, key_id: int) -> QueueAccess:
+async def queue_access(connection: Connection, tenant_id: int, name: str, key_id: int) -> QueueAccess:
     """The tenant's queue, and whether the API key is valid."""
     return await _QUEUE.one(connection, tenant_id=tenant_id, name=name, key_id=key_id)
 
 
-async def look(connection: Connection, queues: Sequence[tuple[int, str]]) -> list[QueueState]:
+async def queue_states(connection: Connection, queues: Sequence[tuple[int, str]]) -> list[QueueState]:
     """What is there to lease in the queues of these tenants and names. Those that do not exist are left out."""
     tenant_ids, names = [tenant_id for tenant_id, _ in queues], [name for _, name in queues]
     return await _LOOK.all(connection, tenant_ids=tenant_ids, names=names)

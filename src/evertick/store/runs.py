@@ -50,7 +50,7 @@ class GapRow(NamedTuple):
     reason: str
 
 
-class Stretch(NamedTuple):
+class FireTimeRange(NamedTuple):
     """Fire times from `from_at` on and before `before_at`; attempts from `from_seq` on."""
 
     from_at: datetime
@@ -95,12 +95,14 @@ _CANCEL_ATTEMPT = _SQL["cancel_attempt"].values(bool)
 _WITHDRAW = _SQL["withdraw"].values(bool)
 
 
-async def of_job(connection: Connection, job_id: int, stretch: Stretch, most: int) -> list[RunRow]:
+async def of_job(connection: Connection, job_id: int, stretch: FireTimeRange, most: int) -> list[RunRow]:
     """A job's runs, newest first."""
     return await _OF_JOB.all(connection, job_id=job_id, most=most, **stretch._asdict())
 
 
-async def of_tenant(connection: Connection, tenant_id: int, stretch: Stretch, walk: Walk, most: int) -> list[PlacedRun]:
+async def of_tenant(
+    connection: Connection, tenant_id: int, stretch: FireTimeRange, walk: Walk, most: int
+) -> list[PlacedRun]:
     """The places that come next in a walk through a tenant's runs, newest first."""
     return await _OF_TENANT.all(connection, tenant_id=tenant_id, most=most, **walk._asdict(), **stretch._asdict())
 
@@ -110,7 +112,7 @@ async def attempts(connection: Connection, job_id: int, fire_at: datetime, from_
     return await _ATTEMPTS.all(connection, job_id=job_id, fire_at=fire_at, from_seq=from_seq)
 
 
-async def gaps(connection: Connection, job_id: int, stretch: Stretch, most: int) -> list[GapRow]:
+async def gaps(connection: Connection, job_id: int, stretch: FireTimeRange, most: int) -> list[GapRow]:
     """A job's gaps, newest first."""
     return await _GAPS.all(connection, job_id=job_id, from_at=stretch.from_at, before_at=stretch.before_at, most=most)
 

@@ -7,11 +7,15 @@ from typing import NamedTuple, TypeAlias
 
 import asyncpg
 
+from evertick.domain.ids import PARTITIONS
 from evertick.store import statements
 from evertick.store.statements import Connection
 
 _GAP_REASONS = {reason: number for number, reason in enumerate(("missed", "paused", "overlap", "calendar", "dst"), 1)}
 """By their places in the list that `fire` has of them."""
+
+_PARTITION = PARTITIONS - 1
+"""The bits of a job id that are its partition: `partition_of` without the call, for very many ids."""
 
 TimerKey: TypeAlias = tuple[int, str, datetime]
 
@@ -27,7 +31,7 @@ class Timer(NamedTuple):
     rule_id: int
 
 
-class Gap(NamedTuple):
+class PlannedGap(NamedTuple):
     """Ticks that do not run."""
 
     first_at: datetime
@@ -36,7 +40,7 @@ class Gap(NamedTuple):
     reason: str
 
 
-class Plan(NamedTuple):
+class FirePlan(NamedTuple):
     """What becomes of due timers that fire alike: that of one tick, of one run that stands already."""
 
     kind: str
@@ -49,12 +53,12 @@ class Plan(NamedTuple):
     next_due_at: datetime | None
     policy: str
     limit: int
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[PlannedGap, ...] = ()
     wait: timedelta = timedelta(seconds=1)
     """For so long it is put off if it finds no room."""
 
 
-Firing: TypeAlias = Sequence[tuple[Plan, Sequence[int]]]
+Firing: TypeAlias = Sequence[tuple[FirePlan, Sequence[int]]]
 """Plans, each with the ids of its jobs. The place of a timer counts from 1 through the jobs of all plans."""
 
 
@@ -114,7 +118,7 @@ async def next_due(connection: Connection) -> datetime | None:
 async def fire(connection: Connection, node: str, epochs: dict[int, int], last_seq: int, firing: Firing) -> Fired:
     """Fire, fenced by the epochs of the partitions in it."""
     job_ids = [job_id for _, jobs in firing for job_id in jobs]
-    held = sorted({job_id & 255 for job_id in job_ids} & epochs.keys())
+    held = sorted({job_id & _PARTITION for job_id in job_ids} & epochs.keys())
     fired = await _FIRE.one(
         connection,
         node=node,
@@ -138,7 +142,7 @@ async def _as_planned(
 ) -> set[int]:
     """Those of the refused that are as planned: it was only that someone else had them locked."""
     planned = [(plan, job_id) for plan, jobs in firing for job_id in jobs]
-    known = [(place, *planned[place - 1]) for place in places if planned[place - 1][1] & 255 in epochs]
+    known = [(place, *planned[place - 1]) for place in places if planned[place - 1][1] & _PARTITION in epochs]
     numbers = await _AS_PLANNED.all(
         connection,
         node=node,
@@ -148,7 +152,7 @@ async def _as_planned(
         fire_ats=[plan.fire_at for _, plan, _ in known],
         due_ats=[plan.due_at for _, plan, _ in known],
         rule_ids=[plan.rule_id for _, plan, _ in known],
-        epochs=[epochs[job_id & 255] for _, _, job_id in known],
+        epochs=[epochs[job_id & _PARTITION] for _, _, job_id in known],
     )
     return set(numbers)
 

@@ -22,7 +22,7 @@ async def notify(connection: Connection, wakeups: Mapping[str, str]) -> None:
     await _SQL["notify"].execute(connection, channels=list(wakeups), payloads=list(wakeups.values()))
 
 
-class Listener:
+class ListenConnection:
     """A connection that hears the channels until it is closed or lost."""
 
     def __init__(self, url: str, timeouts: Timeouts) -> None:

@@ -12,7 +12,7 @@ DEFAULT_PER_PAGE = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AuditEntry:
     """One change. `actor` is a key's id, the command line or the dispatcher, `subject` what the action changed."""
 
     changed_at: datetime
@@ -29,12 +29,12 @@ async def record(
     await audit.record(tenant.pool, AuditRecord(tenant.tenant_id, actor, action, subject, request_id))
 
 
-async def list_changes(tenant: Tenant, *, limit: int = DEFAULT_PER_PAGE, cursor: str | None = None) -> Page[Entry]:
+async def list_changes(tenant: Tenant, *, limit: int = DEFAULT_PER_PAGE, cursor: str | None = None) -> Page[AuditEntry]:
     """The tenant's changes, newest first."""
     most = checked_limit(limit)
     before = MAX_ID if cursor is None else checked_cursor(cursor, _read_position)
     rows = await audit.page(tenant.pool, tenant.tenant_id, before=before, most=most + 1)
-    entries = tuple(Entry(*row[1:]) for row in rows[:most])
+    entries = tuple(AuditEntry(*row[1:]) for row in rows[:most])
     return Page(entries, str(rows[most - 1].entry_id) if len(rows) > most else None)
 
 

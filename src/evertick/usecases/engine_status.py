@@ -10,7 +10,7 @@ from evertick.domain.ids import PARTITIONS
 from evertick.runtime.timeouts import STATUS_SECONDS
 from evertick.store import diagnostics, diagnostics as health, lanes, members, usage as quotas, usage as stats
 from evertick.store.database import Pool
-from evertick.store.members import Node
+from evertick.store.members import NodeRow
 from evertick.store.statements import Connection
 from evertick.usecases.diagnosis import MAX_LETTERS
 
@@ -24,7 +24,7 @@ MAX_PER_PARTITION = 10_000
 class EngineStatus:
     """The whole engine, as its hosts want to see it."""
 
-    nodes: list[Node]
+    nodes: list[NodeRow]
     partitions: int
     unheld: int
     lag_seconds: float

@@ -6,7 +6,7 @@ import msgspec
 
 from evertick.client import models
 from evertick.client.runs import Entry
-from evertick.usecases.jobs.create_many import Verdict
+from evertick.usecases.jobs.create_many import LineResult
 from evertick.usecases.jobs.views import Job
 from evertick.usecases.runs import views as history
 from evertick.usecases.runs.dead_letters import DeadLetter
@@ -31,6 +31,6 @@ def letter_model(letter: DeadLetter) -> models.DeadLetter:
     return msgspec.convert(letter, models.DeadLetter, from_attributes=True)
 
 
-def verdict_model(line: int, verdict: Verdict) -> models.Verdict:
+def verdict_model(line: int, verdict: LineResult) -> models.Verdict:
     errors = tuple(models.InputError(pointer, reason) for pointer, reason in verdict.faults)
     return models.Verdict(line=line, status=422 if errors else 201, job_id=verdict.job_id, errors=errors)

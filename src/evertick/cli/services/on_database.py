@@ -14,7 +14,7 @@ from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.create_many import create_many
 from evertick.usecases.jobs.lifecycle import Missed
 from evertick.usecases.runs import dead_letters, reading as runs, requests
-from evertick.usecases.runs.dead_letters import Chosen
+from evertick.usecases.runs.dead_letters import LetterSelection
 
 _T = TypeVar("_T")
 _M = TypeVar("_M")
@@ -107,7 +107,7 @@ class OnDatabase:
         return await requests.replay_letter(self._tenant, run_id)
 
     async def replay_letters(self, job: str | None) -> Replaying:
-        chosen = Chosen(job_id=None if job is None else await self._id(job))
+        chosen = LetterSelection(job_id=None if job is None else await self._id(job))
         done = await dead_letters.replay_letters(self._tenant, chosen, dead_letters.DEFAULT_RATE)
         ids = tuple(done.run_ids)
         return Replaying(replayed=len(ids), run_ids=ids, last_due_at=done.last_due_at, has_more=done.has_more)

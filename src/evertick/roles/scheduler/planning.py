@@ -15,7 +15,7 @@ from evertick.domain.schedule.budget import PLAN_STEPS, at_most
 from evertick.domain.schedule.instants import SECOND_US, duration_us, from_us, to_us
 from evertick.domain.schedule.schedule import SHORTEST_INTERVAL
 from evertick.roles.scheduler.agenda import Entry
-from evertick.store.timers import Firing, Gap, Plan, Timer
+from evertick.store.timers import FirePlan, Firing, PlannedGap, Timer
 
 _ZERO = timedelta(0)
 _UNASKED = ConcurrentPolicy.SKIP
@@ -33,7 +33,7 @@ FRESH_US = 5 * SECOND_US
 class Group(NamedTuple):
     """Due timers that fire alike."""
 
-    plan: Plan
+    plan: FirePlan
     entries: list[Entry]
 
     @property
@@ -86,7 +86,7 @@ class Planned:
 class Prepared(NamedTuple):
     """The plan of ticks that fire alike, or the reason why there is none, with the steps and the time of planning."""
 
-    plan: Plan | None
+    plan: FirePlan | None
     failure: str
     steps: int
     planned_us: int
@@ -205,13 +205,13 @@ def _failure(rule_id: int, error: Exception) -> str:
     return f"rule {rule_id} cannot be planned: {type(error).__name__}: {error}"
 
 
-def _plan_tick(likeness: Likeness, rule: Rule, now_us: int) -> Plan:
+def _plan_tick(likeness: Likeness, rule: Rule, now_us: int) -> FirePlan:
     """One fire of a job at a time: the next tick sees in the database what this one leaves open."""
     rule_id, fire_at, due_at, jitter = likeness
     decided = plan(rule, to_us(fire_at), now_us, jitter_us=duration_us(jitter), most_fires=1)
     fire = decided.fires[0] if decided.fires else None
     next_fire_at = None if decided.next_us is None else from_us(decided.next_us)
-    return Plan(
+    return FirePlan(
         kind="tick",
         fire_at=fire_at,
         due_at=due_at,
@@ -223,16 +223,16 @@ def _plan_tick(likeness: Likeness, rule: Rule, now_us: int) -> Plan:
         policy=rule.concurrent_policy.value,
         limit=rule.max_concurrent,
         gaps=tuple(
-            Gap(from_us(gap.first_us), from_us(gap.last_us), gap.count, gap.reason.value) for gap in decided.gaps
+            PlannedGap(from_us(gap.first_us), from_us(gap.last_us), gap.count, gap.reason.value) for gap in decided.gaps
         ),
         wait=_ZERO if fire is None else timedelta(microseconds=wait_us(fire.fire_us, decided.next_us)),
     )
 
 
-def _plan_waiting(timer: Timer, rule: Rule | None) -> Plan:
+def _plan_waiting(timer: Timer, rule: Rule | None) -> FirePlan:
     """A run that stands already: a retry, a manual run, a replay, or one that waits for the run before it."""
     fire_us = to_us(timer.fire_at)
-    return Plan(
+    return FirePlan(
         kind=timer.kind,
         fire_at=timer.fire_at,
         due_at=timer.due_at,

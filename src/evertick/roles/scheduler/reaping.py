@@ -23,7 +23,7 @@ from evertick.runtime.retry_decision import next_step
 from evertick.store import lanes, orphans as sweeps, outcomes
 from evertick.store.database import is_lock_timeout, is_transient, was_rolled_back, was_too_slow
 from evertick.store.lanes import PutBack
-from evertick.store.outcomes import Again, Dead, Ending, Lost, Recorded, Token
+from evertick.store.outcomes import Again, Dead, Ending, LostAttempt, Recorded, Token
 
 logger = logging.getLogger("evertick.scheduler")
 
@@ -90,7 +90,7 @@ class Reaping:
             most=LEASES_AT_ONCE,
             latest_at=self._grace.latest_at(),
         )
-        by_worker: dict[str, list[Lost]] = {}
+        by_worker: dict[str, list[LostAttempt]] = {}
         for each in found:
             by_worker.setdefault(each.worker, []).append(each)
         for worker, lost in by_worker.items():
@@ -110,8 +110,8 @@ class Reaping:
             self._sweep_due = self._monotonic() + ROUND_SECONDS  # should it fail: what it takes is not the reaper's
             self._sweep_due = self._monotonic() + await self._sweeping.sweep(self._grace.over())
 
-    async def _end(self, worker: str, found: list[Lost]) -> None:
-        unstarted: list[Lost] = []
+    async def _end(self, worker: str, found: list[LostAttempt]) -> None:
+        unstarted: list[LostAttempt] = []
         endings: list[Ending] = []
         for each in found:
             if each.lane_id is None:
@@ -125,7 +125,7 @@ class Reaping:
         await self._put_back(worker, unstarted)
         await self._record(worker, endings, list({each.lease_id for each in found}))
 
-    def _ending(self, lost: Lost, then: Again | Dead | None) -> Ending:
+    def _ending(self, lost: LostAttempt, then: Again | Dead | None) -> Ending:
         assert lost.lane_id is not None
         return Ending(
             lost.lane_id,
@@ -142,7 +142,7 @@ class Reaping:
             is_listed=lost.is_listed,
         )
 
-    async def _put_back(self, worker: str, lost: list[Lost]) -> None:
+    async def _put_back(self, worker: str, lost: list[LostAttempt]) -> None:
         back = [
             PutBack(each.lane_id, each.seq, each.handler, deferrals=each.deferrals)
             for each in lost

@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from evertick.store import orphans as sweeps
 from evertick.store.database import Pool
+from evertick.store.lanes import partition_of
 from evertick.store.orphans import CheckedLane
 
 logger = logging.getLogger("evertick.scheduler")
@@ -39,7 +40,7 @@ class Sweeping:
         if not partitions:
             return ROUND_SECONDS
         turn = self._turn(sorted(partitions))
-        places = {lane_id: seq for lane_id, seq in self._places.items() if (lane_id >> 2) & 255 in turn}
+        places = {lane_id: seq for lane_id, seq in self._places.items() if partition_of(lane_id) in turn}
         looked = await sweeps.check(self._pool, turn, places, most_per_lane=self._most_per_lane, age=self._age)
         if orphans := [(each.lane_id, seq) for each in looked for seq in each.orphans]:
             logger.error("%d attempts had neither outcome nor lease: they are taken as lost", len(orphans))

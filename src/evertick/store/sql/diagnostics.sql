@@ -39,10 +39,10 @@ SELECT count(*) AS leases, min(expires_at) AS oldest_at, clock_at() AS now_at
 -- Attempts that were put back and have been ready for long, by handler: nobody who has it leases them. Index: leases_free.
 SELECT tenant.name AS tenant, queue.name AS queue, waiting.handler, waiting.attempts, waiting.oldest_at,
        clock_at() AS now_at
-  FROM (SELECT (lane_id >> 10)::integer AS queue_id, handler, count(*) AS attempts, min(expires_at) AS oldest_at
+  FROM (SELECT lane_queue(lane_id)::integer AS queue_id, handler, count(*) AS attempts, min(expires_at) AS oldest_at
           FROM leases
          WHERE worker IS NULL AND expires_at < clock_at() - :seconds::float * interval '1 second'
-         GROUP BY lane_id >> 10, handler) AS waiting
+         GROUP BY lane_queue(lane_id), handler) AS waiting
   JOIN queues queue ON queue.queue_id = waiting.queue_id
   JOIN tenants tenant ON tenant.tenant_id = queue.tenant_id
  ORDER BY waiting.oldest_at;
@@ -82,10 +82,10 @@ SELECT tenant.name AS tenant, queue.name AS queue, sum(waiting.attempts)::bigint
                             LIMIT :most::integer) AS first
                ) AS fresh
          UNION ALL
-        SELECT (lane_id >> 10)::integer, count(*), min(expires_at)
+        SELECT lane_queue(lane_id)::integer, count(*), min(expires_at)
           FROM leases
          WHERE worker IS NULL AND expires_at <= clock_at()
-         GROUP BY lane_id >> 10) AS waiting
+         GROUP BY lane_queue(lane_id)) AS waiting
   JOIN queues queue ON queue.queue_id = waiting.queue_id
   JOIN tenants tenant ON tenant.tenant_id = queue.tenant_id
  WHERE waiting.attempts > 0

@@ -40,7 +40,7 @@ complete AS MATERIALIZED (
                    SELECT FROM needed
                     WHERE (SELECT lanes.lane_id FROM lanes
                             WHERE lanes.lane_id
-                                  = (needed.queue_id << 10) | (needed.partition::bigint << 2) | needed.priority)
+                                  = lane_id_of(needed.queue_id, needed.partition, needed.priority))
                           IS NULL) AS is_complete
 ),
 given AS (
@@ -204,7 +204,7 @@ WITH referred AS MATERIALIZED (
       JOIN queues queue
         ON queue.tenant_id = :tenant_id::bigint AND queue.name = :queue::text AND queue.unused_at IS NULL
       JOIN lanes lane
-        ON lane.lane_id = (queue.queue_id::bigint << 10) | ((:job_id::bigint & 255) << 2) | :priority::smallint
+        ON lane.lane_id = lane_id_of(queue.queue_id, :job_id::bigint & 255, :priority::smallint)
      WHERE rule.digest = :digest::bytea AND rule.unused_at IS NULL
 ),
 edited AS (

@@ -115,7 +115,7 @@ served AS MATERIALIZED (
     SELECT mine.queue_id, waiting.handler
       FROM mine
      CROSS JOIN LATERAL (
-               SELECT DISTINCT handler FROM leases WHERE worker IS NULL AND (lane_id >> 10) = mine.queue_id
+               SELECT DISTINCT handler FROM leases WHERE worker IS NULL AND lane_queue(lane_id) = mine.queue_id
            ) AS waiting
      WHERE :handlers::text[] IS NULL
 ),
@@ -132,7 +132,7 @@ ready AS MATERIALIZED (
      CROSS JOIN LATERAL (
                SELECT lease.lease_id, lease.expires_at
                  FROM leases lease
-                WHERE lease.worker IS NULL AND (lease.lane_id >> 10) = served.queue_id
+                WHERE lease.worker IS NULL AND lane_queue(lease.lane_id) = served.queue_id
                   AND lease.handler = served.handler AND lease.expires_at <= clock.now_at
                 ORDER BY lease.expires_at
                 LIMIT coalesce(asked.room, :most::integer)
@@ -267,7 +267,7 @@ SELECT attempt.lane_id, attempt.seq, range.lease_id, attempt.job_id, attempt.fir
               :deferrals::smallint[])
        AS range (lease_id, lane_id, first_seq, last_seq, deferrals)
  CROSS JOIN LATERAL (
-           SELECT tenant_id FROM queues WHERE queues.queue_id = (range.lane_id >> 10)::integer LIMIT 1
+           SELECT tenant_id FROM queues WHERE queues.queue_id = lane_queue(range.lane_id)::integer LIMIT 1
        ) AS queue
  -- Asked once for a range, which hardly ever has any.
  CROSS JOIN LATERAL (
@@ -334,10 +334,10 @@ SELECT waiting.queue_id, sum(waiting.count)::bigint AS attempts, min(waiting.old
                             LIMIT :most::integer) AS first
                ) AS fresh
          UNION ALL
-        SELECT (lane_id >> 10)::integer, count(*), min(expires_at)
+        SELECT lane_queue(lane_id)::integer, count(*), min(expires_at)
           FROM leases
          WHERE worker IS NULL AND expires_at <= clock_at()
-         GROUP BY lane_id >> 10) AS waiting
+         GROUP BY lane_queue(lane_id)) AS waiting
  WHERE waiting.count > 0
  GROUP BY waiting.queue_id;
 

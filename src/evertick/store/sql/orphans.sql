@@ -49,7 +49,7 @@ SELECT stretch.lane_id, stretch.partition, stretch.swept, stretch.after_seq,
 -- Gives attempts that are in nobody's hands a lease that has run out, for the reaper to take. Nobody knows whether they
 -- were started, so they count as if.
 INSERT INTO leases (lease_id, lane_id, first_seq, last_seq, expires_at, lease_seconds, partition, worker, started)
-SELECT :first_lease_id::bigint + row_number() OVER (), lane_id, seq, seq, clock_at(), 0, ((lane_id >> 2) & 255)::smallint,
+SELECT :first_lease_id::bigint + row_number() OVER (), lane_id, seq, seq, clock_at(), 0, lane_partition(lane_id),
        :worker::text, ARRAY[seq]
   FROM unnest(:lane_ids::bigint[], :seqs::bigint[]) AS orphan (lane_id, seq)
     ON CONFLICT DO NOTHING;

@@ -2,7 +2,7 @@
 
 Its number comes from a sequence and the time from the database before anything is written, so that the job, its version
 and its timer are one statement. A rule, queue or lane that is missing is committed before: nothing ever refers to one
-that was undone, and one that nothing refers to harms nobody.
+that was rolled back, and one that nothing refers to does no harm.
 """
 
 from datetime import datetime
@@ -14,11 +14,12 @@ from evertick.domain.job.timing import Timing, timing_of
 from evertick.domain.schedule.text import is_costly
 from evertick.store import jobs
 from evertick.store.jobs import NumbersTaken
-from evertick.usecases.context import Answer, Tenant, computed, forget_computed
+from evertick.usecases.context import Tenant
 from evertick.usecases.errors import NameTaken
 from evertick.usecases.jobs.drafting import Draft, Drafter, numbered, write
 from evertick.usecases.jobs.rows import as_spec
 from evertick.usecases.jobs.views import Job, JobStatus, in_force
+from evertick.usecases.transactions import Computed, compute_outside, forget_computed
 
 
 async def create(tenant: Tenant, job: object) -> Job:
@@ -48,7 +49,7 @@ async def _draft(tenant: Tenant, spec: JobSpec) -> tuple[datetime, Draft]:
     drafter = Drafter(tenant, now_at)
     if not is_costly(spec.schedule):
         return now_at, drafter.draft(spec, number)
-    return await computed(tenant, _key(spec), lambda: Answer((now_at, drafter.draft(spec, number))))
+    return await compute_outside(tenant.tenant_id, _key(spec), lambda: Computed((now_at, drafter.draft(spec, number))))
 
 
 def _key(spec: JobSpec) -> tuple[str, str | None, Timing]:

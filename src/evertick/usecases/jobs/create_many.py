@@ -1,4 +1,4 @@
-"""Creating jobs by the thousand, in one transaction. Those that cannot be created do not keep back the others.
+"""Creating jobs by the thousand, in one transaction. A job that cannot be created does not affect the others.
 
 1. Before the transaction, draft in the background thread what may take long: no lock should wait for that.
 2. In it, while the database writes one part of a batch the next is read, so that both are busy all the time.
@@ -19,9 +19,10 @@ from evertick.runtime.background import Steps
 from evertick.runtime.event_loop import Slices
 from evertick.store import jobs
 from evertick.store.database import Session
-from evertick.usecases.context import Tenant, again
+from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.drafting import Draft, Drafter, numbered, write
 from evertick.usecases.jobs.rows import as_spec
+from evertick.usecases.transactions import retry_transaction
 
 _PART = 1000
 BATCH_STEPS = 15_000_000
@@ -29,15 +30,15 @@ BATCH_STEPS = 15_000_000
 _TOO_COSTLY = (Fault("/schedule", "is too costly to compute after those before it: send fewer schedules at once"),)
 
 
-class Verdict(NamedTuple):
-    """What became of one job of a batch: it has an id, or faults."""
+class LineResult(NamedTuple):
+    """The result of one job of a batch: its id, or its faults."""
 
     job_id: str | None
     faults: tuple[Fault, ...] = ()
 
 
-class Ahead(NamedTuple):
-    """What was done before the transaction: the jobs are numbered, and some drafted or refused, by their place."""
+class DraftedBatch(NamedTuple):
+    """A batch before its transaction: the jobs are numbered, and the costly ones drafted or refused, by their index."""
 
     now_at: datetime
     numbers: Sequence[int]
@@ -45,36 +46,36 @@ class Ahead(NamedTuple):
     drafted: Mapping[int, Draft | tuple[Fault, ...]]
 
 
-async def draft_ahead(tenant: Tenant, batch: Sequence[object]) -> Ahead:
-    """Number a batch, and draft what may take long. For who opens a transaction around `create_many`."""
+async def draft_batch(tenant: Tenant, batch: Sequence[object]) -> DraftedBatch:
+    """Number a batch, and draft the costly jobs. For callers that open a transaction around `create_many`."""
     now_at, numbers = await jobs.numbers(tenant.pool, len(batch))
     drafter = Drafter(tenant, now_at)
-    costly = [place for place, job in enumerate(batch) if is_costly(_schedule_of(job))]
-    steps = _draft_each(drafter, [(place, batch[place], numbers[place]) for place in costly])
+    costly = [index for index, job in enumerate(batch) if is_costly(_schedule_of(job))]
+    steps = _draft_each(drafter, [(index, batch[index], numbers[index]) for index in costly])
     drafted = await background.run_steps(tenant.tenant_id, steps) if costly else {}
-    return Ahead(now_at, numbers, drafter, drafted)
+    return DraftedBatch(now_at, numbers, drafter, drafted)
 
 
 async def create_many(
-    tenant: Tenant, batch: Sequence[object], ahead: Ahead | None = None, lines: Sequence[int] | None = None
-) -> list[Verdict]:
-    """Create those of a batch, fields or specifications, that can be. Returns a verdict for each, in their order.
+    tenant: Tenant, batch: Sequence[object], drafted: DraftedBatch | None = None, lines: Sequence[int] | None = None
+) -> list[LineResult]:
+    """Create those of a batch, fields or specifications, that can be. Returns a result for each, in their order.
 
-    `lines` is what their author calls them; 1, 2, 3 … unless it is given.
+    `lines` are the numbers by which messages name them; 1, 2, 3 … unless given.
     """
     names = lines or range(1, len(batch) + 1)
-    given = [] if ahead is None else [ahead]
+    first = [] if drafted is None else [drafted]
 
     async def work() -> _Creation:
-        done = given.pop() if given else await draft_ahead(tenant, batch)
+        ready = first.pop() if first else await draft_batch(tenant, batch)
         # Again where two batches deadlock: each adds its rules part by part, and they may be the same ones.
-        return await again(
-            lambda: tenant.transact(lambda connection: _Creation(tenant, batch, done, names).run(connection))
+        return await retry_transaction(
+            lambda: tenant.in_transaction(lambda connection: _Creation(tenant, batch, ready, names).run(connection))
         )
 
     creation = await numbered(work)
     tenant.notify(creation.created)
-    return creation.verdicts()
+    return creation.results()
 
 
 def _schedule_of(job: object) -> str:
@@ -85,25 +86,25 @@ def _schedule_of(job: object) -> str:
 def _draft_each(
     drafter: Drafter, jobs: Sequence[tuple[int, object, int]]
 ) -> Steps[dict[int, Draft | tuple[Fault, ...]]]:
-    """What becomes of jobs, given with their place and number."""
+    """Drafts or faults of jobs, given with their index and number, by their index."""
     drafted: dict[int, Draft | tuple[Fault, ...]] = {}
     with metered() as meter:
-        for place, job, number in jobs:
+        for index, job, number in jobs:
             try:
-                drafted[place] = drafter.draft(as_spec(job), number) if meter.steps < BATCH_STEPS else _TOO_COSTLY
+                drafted[index] = drafter.draft(as_spec(job), number) if meter.steps < BATCH_STEPS else _TOO_COSTLY
             except InvalidFields as refused:
-                drafted[place] = refused.faults
+                drafted[index] = refused.faults
             yield
     return drafted
 
 
 class _Creation:
-    """One batch on its way into the database."""
+    """Writes one batch to the database."""
 
-    def __init__(self, tenant: Tenant, batch: Sequence[object], ahead: Ahead, lines: Sequence[int]) -> None:
+    def __init__(self, tenant: Tenant, batch: Sequence[object], drafted: DraftedBatch, lines: Sequence[int]) -> None:
         self._tenant = tenant
         self._batch = batch
-        self._ahead = ahead
+        self._drafted = drafted
         self._lines = lines
         self._names: dict[str, int] = {}
         self._faults: dict[int, tuple[Fault, ...]] = {}
@@ -119,43 +120,43 @@ class _Creation:
         await self._write(connection, drafts)
         return self
 
-    def verdicts(self) -> list[Verdict]:
-        return [self._verdict(place) for place in range(len(self._batch))]
+    def results(self) -> list[LineResult]:
+        return [self._result(index) for index in range(len(self._batch))]
 
     async def _read(self, part: range) -> list[Draft]:
         drafts: list[Draft] = []
-        for place in part:
+        for index in part:
             if self._slices.is_over:
                 await self._slices.pause()
             try:
-                new = self._draft(place)
+                new = self._draft(index)
             except InvalidFields as refused:
-                self._faults[place] = refused.faults
+                self._faults[index] = refused.faults
             else:
                 drafts.append(new)
-                self._job_ids[place] = new.job_id
+                self._job_ids[index] = new.job_id
         return drafts
 
-    def _draft(self, place: int) -> Draft:
-        new = self._ahead.drafted.get(place)
+    def _draft(self, index: int) -> Draft:
+        new = self._drafted.drafted.get(index)
         if new is None:
-            new = self._ahead.drafter.draft(as_spec(self._batch[place]), self._ahead.numbers[place])
+            new = self._drafted.drafter.draft(as_spec(self._batch[index]), self._drafted.numbers[index])
         if not isinstance(new, Draft):
             raise InvalidFields(new)
         name = str(new.spec.name)
-        first = self._names.setdefault(name, self._lines[place])
-        if first != self._lines[place]:
+        first = self._names.setdefault(name, self._lines[index])
+        if first != self._lines[index]:
             raise InvalidFields([Fault("/name", f"is taken by line {first} of this batch")])
         return new
 
     async def _write(self, connection: Session, drafts: Sequence[Draft]) -> None:
         if drafts:
-            self.created |= await write(connection, self._tenant, drafts, self._ahead.now_at)
+            self.created |= await write(connection, self._tenant, drafts, self._drafted.now_at)
 
-    def _verdict(self, place: int) -> Verdict:
-        job_id = self._job_ids.get(place)
+    def _result(self, index: int) -> LineResult:
+        job_id = self._job_ids.get(index)
         if job_id is None:
-            return Verdict(None, self._faults[place])
+            return LineResult(None, self._faults[index])
         if job_id not in self.created:
-            return Verdict(None, (Fault("/name", "is taken by another job"),))
-        return Verdict(format_id(Prefix.JOB, job_id))
+            return LineResult(None, (Fault("/name", "is taken by another job"),))
+        return LineResult(format_id(Prefix.JOB, job_id))

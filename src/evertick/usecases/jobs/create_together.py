@@ -1,14 +1,14 @@
-"""Creating the jobs of several requests in one transaction: each gets a verdict of its own, as if it had come alone.
+"""Creating the jobs of several requests in one transaction. Each request gets the result that it would get alone.
 
 1. Draft the jobs, before the transaction opens: a schedule's first tick may take long to find. A schedule that cannot
-   be used concerns its own request only.
-2. Claim the Idempotency-Keys. Whose key someone else holds is told so; whose request was answered before gets that
-   answer.
-3. Write what is left. So does a name that is taken.
-4. Note the new jobs in the audit log, keep the answers, commit: all of them are durable when the first one is told.
+   be used affects its own request only.
+2. Claim the Idempotency-Keys. A request whose key is held by another is in flight; one that was answered before gets
+   the same answer again.
+3. Write what is left. A name that is taken affects its own request only.
+4. Add the new jobs to the audit log, store the answers, commit: all jobs are durable before the first answer is sent.
 
-An error of the database undoes all of it. If it says so, each is tried alone, and only whose fault it was hears of it.
-If nobody knows what was done, all hear of it, as each would alone.
+An error of the database rolls back the whole transaction. If it says so, each request is tried alone, and only the one
+that causes the error gets it. If it is unknown what was done, all requests get the error, as each would alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,72 +28,72 @@ from evertick.store.jobs import NumbersTaken
 from evertick.usecases import idempotency
 from evertick.usecases.context import Tenant
 from evertick.usecases.errors import NameTaken
-from evertick.usecases.idempotency import Answer, Asked, InFlight, Verdict
+from evertick.usecases.idempotency import Answer, ClaimResult, InFlight, KeyedRequest
 from evertick.usecases.jobs.create import view
 from evertick.usecases.jobs.drafting import Draft, Drafter, numbered, write
 from evertick.usecases.jobs.views import Job
 from evertick.usecases.unit_of_work import unit_of_work
 
 
-class Wanted(NamedTuple):
-    """A job that a request wants. `answer` writes what is kept for who asks again."""
+class NewJobRequest(NamedTuple):
+    """A request to create a job. `answer` makes the answer that is stored for a repetition of the request."""
 
     spec: JobSpec
     actor: str
     action: str
     request_id: str
-    asked: Asked | None
+    keyed: KeyedRequest | None
     answer: Callable[[Job], Answer]
 
 
-Result: TypeAlias = Job | Verdict
+Result: TypeAlias = Job | ClaimResult
 
 
 class _Drafted(NamedTuple):
-    """A request with its draft, or why there can be none."""
+    """A request with its draft, or the reason why it has none."""
 
-    wanted: Wanted
+    request: NewJobRequest
     draft: Draft | InvalidFields
     now_at: datetime
 
 
-async def create_together(tenant: Tenant, wanted: Sequence[Wanted]) -> list[Result | Exception]:
-    """Create jobs. An exception in a result's place is that request's own."""
-    return await numbered(lambda: _create(tenant, wanted))
+async def create_together(tenant: Tenant, requests: Sequence[NewJobRequest]) -> list[Result | Exception]:
+    """Create jobs. An exception in the index of a result belongs to that request alone."""
+    return await numbered(lambda: _create(tenant, requests))
 
 
-async def _create(tenant: Tenant, wanted: Sequence[Wanted]) -> list[Result | Exception]:
-    drafted = await _draft(tenant, wanted)
+async def _create(tenant: Tenant, requests: Sequence[NewJobRequest]) -> list[Result | Exception]:
+    drafted = await _draft(tenant, requests)
     try:
         return await _in_one(tenant, drafted)
     except Exception as error:
-        if len(wanted) == 1 or is_transient(error) or isinstance(error, NumbersTaken):
+        if len(requests) == 1 or is_transient(error) or isinstance(error, NumbersTaken):
             raise
     return [await _alone(tenant, each) for each in drafted]
 
 
-async def _draft(tenant: Tenant, wanted: Sequence[Wanted]) -> list[_Drafted]:
-    now_at, numbers = await jobs.numbers(tenant.pool, len(wanted))
+async def _draft(tenant: Tenant, requests: Sequence[NewJobRequest]) -> list[_Drafted]:
+    now_at, numbers = await jobs.numbers(tenant.pool, len(requests))
     drafter, slices = Drafter(tenant, now_at), Slices()
     drafts: dict[int, Draft | InvalidFields] = {}
-    costly = [place for place, each in enumerate(wanted) if is_costly(each.spec.schedule)]
+    costly = [index for index, each in enumerate(requests) if is_costly(each.spec.schedule)]
     if costly:
-        drafts = await background.run_steps(tenant.tenant_id, _draft_costly(drafter, wanted, numbers, costly))
+        drafts = await background.run_steps(tenant.tenant_id, _draft_costly(drafter, requests, numbers, costly))
     drafted: list[_Drafted] = []
-    for place, (each, number) in enumerate(zip(wanted, numbers, strict=True)):
+    for index, (each, number) in enumerate(zip(requests, numbers, strict=True)):
         if slices.is_over:
             await slices.pause()
-        draft = drafts[place] if place in drafts else _drafted(drafter, each.spec, number)
+        draft = drafts[index] if index in drafts else _drafted(drafter, each.spec, number)
         drafted.append(_Drafted(each, draft, now_at))
     return drafted
 
 
 def _draft_costly(
-    drafter: Drafter, wanted: Sequence[Wanted], numbers: Sequence[int], places: Sequence[int]
+    drafter: Drafter, requests: Sequence[NewJobRequest], numbers: Sequence[int], indexs: Sequence[int]
 ) -> Steps[dict[int, Draft | InvalidFields]]:
     drafts = {}
-    for place in places:
-        drafts[place] = _drafted(drafter, wanted[place].spec, numbers[place])
+    for index in indexs:
+        drafts[index] = _drafted(drafter, requests[index].spec, numbers[index])
         yield
     return drafts
 
@@ -108,47 +108,47 @@ def _drafted(drafter: Drafter, spec: JobSpec, number: int) -> Draft | InvalidFie
 async def _alone(tenant: Tenant, drafted: _Drafted) -> Result | Exception:
     try:
         return (await _in_one(tenant, [drafted]))[0]
-    except Exception as error:  # noqa: BLE001 - told to the one whose request it is
+    except Exception as error:  # noqa: BLE001 - raised to the caller of this request
         return error
 
 
 async def _in_one(tenant: Tenant, drafted: Sequence[_Drafted]) -> list[Result | Exception]:
     async with unit_of_work(tenant) as inside:
-        results = await _answered(inside, [each.wanted for each in drafted])
-        left = {place: each for place, each in enumerate(drafted) if place not in results}
+        results = await _answered(inside, [each.request for each in drafted])
+        left = {index: each for index, each in enumerate(drafted) if index not in results}
         if left:
             results |= await _created(inside, left)
-    return [results[place] for place in range(len(drafted))]
+    return [results[index] for index in range(len(drafted))]
 
 
-async def _answered(tenant: Tenant, wanted: Sequence[Wanted]) -> dict[int, Result | Exception]:
-    """Those who are not to act: somebody else is at it, or has been."""
+async def _answered(tenant: Tenant, requests: Sequence[NewJobRequest]) -> dict[int, Result | Exception]:
+    """The results of requests that do nothing: another one is in flight, or was answered."""
     results: dict[int, Result | Exception] = {}
     first: dict[str, int] = {}
-    for number, each in enumerate(wanted):
-        if each.asked is not None and first.setdefault(each.asked.key, number) != number:
+    for number, each in enumerate(requests):
+        if each.keyed is not None and first.setdefault(each.keyed.key, number) != number:
             results[number] = InFlight()
-    asked = [each.asked for number, each in enumerate(wanted) if each.asked and number not in results]
-    if asked:
-        found = await idempotency.claim(tenant, asked)
-        results |= {first[key]: verdict for key, verdict in found.items()}
+    keyed = [each.keyed for number, each in enumerate(requests) if each.keyed and number not in results]
+    if keyed:
+        found = await idempotency.claim(tenant, keyed)
+        results |= {first[key]: result for key, result in found.items()}
     return results
 
 
 async def _created(tenant: Tenant, drafted: dict[int, _Drafted]) -> dict[int, Result | Exception]:
     results: dict[int, Result | Exception] = {}
     drafts: dict[int, Draft] = {}
-    for place, (_, draft, _) in drafted.items():
+    for index, (_, draft, _) in drafted.items():
         if isinstance(draft, InvalidFields):
-            results[place] = draft
+            results[index] = draft
         else:
-            drafts[place] = draft
+            drafts[index] = draft
     if not drafts:
         return results
     new = await _written(tenant, drafts, next(iter(drafted.values())).now_at)
-    for place, draft in drafts.items():
-        results[place] = new[place] if place in new else NameTaken(str(draft.spec.name))
-    await _noted(tenant, [(drafted[place].wanted, job) for place, job in new.items()])
+    for index, draft in drafts.items():
+        results[index] = new[index] if index in new else NameTaken(str(draft.spec.name))
+    await _noted(tenant, [(drafted[index].request, job) for index, job in new.items()])
     return results
 
 
@@ -156,16 +156,16 @@ async def _written(tenant: Tenant, drafts: dict[int, Draft], now_at: datetime) -
     news = list(drafts.values())
     created = await write(tenant.pool, tenant, news, now_at)
     tenant.notify(created)
-    return {place: view(draft, now_at) for place, draft in drafts.items() if draft.job_id in created}
+    return {index: view(draft, now_at) for index, draft in drafts.items() if draft.job_id in created}
 
 
-async def _noted(tenant: Tenant, made: Sequence[tuple[Wanted, Job]]) -> None:
-    """Beside each new job, its entry in the audit log and the answer for who asks again."""
+async def _noted(tenant: Tenant, made: Sequence[tuple[NewJobRequest, Job]]) -> None:
+    """Add each new job to the audit log, and store its answer for a repetition of the request."""
     if not made:
         return
     changes = [
         AuditRecord(tenant.tenant_id, each.actor, each.action, job.job_id, each.request_id) for each, job in made
     ]
     await audit.record_all(tenant.pool, changes)
-    answers = [(each.asked, each.answer(job)) for each, job in made if each.asked is not None]
-    await idempotency.keep(tenant, answers)
+    answers = [(each.keyed, each.answer(job)) for each, job in made if each.keyed is not None]
+    await idempotency.store(tenant, answers)

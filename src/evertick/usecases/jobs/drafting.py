@@ -70,7 +70,7 @@ async def write(connection: Connection, tenant: Tenant, drafts: Sequence[Draft],
     ]
     gaps = [(job_id, gap) for job_id, _, _, gaps in drafts for gap in gaps]
     rules = {made.digest: made.canonical for _, _, made, _ in drafts}
-    return await tenant.catalogue.write(
+    return await tenant.references.write(
         connection,
         References(tenant.tenant_id, rules, lane_keys(rows)),
         lambda: jobs.create(connection, tenant.tenant_id, now_at, rows, gaps),

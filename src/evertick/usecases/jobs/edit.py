@@ -20,16 +20,17 @@ from evertick.domain.schedule.instants import from_us
 from evertick.domain.schedule.text import is_costly
 from evertick.store import jobs
 from evertick.store.database import Session
-from evertick.store.jobs import LockedJob, NewJob, Referred, Refused, TickTimer, lane_keys
-from evertick.usecases.context import Answer, Tenant, computed, job_key
+from evertick.store.jobs import EditRefusal, LockedJob, NewJob, Referred, TickTimer, lane_keys
+from evertick.usecases.context import Tenant, job_key
 from evertick.usecases.errors import JobNotFound, NameTaken, VersionConflict
 from evertick.usecases.jobs import rows as writing
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.reading import seen
 from evertick.usecases.jobs.references import References
-from evertick.usecases.jobs.rescheduling import Change, change_of
+from evertick.usecases.jobs.rescheduling import Reschedule, reschedule
 from evertick.usecases.jobs.unfired_ticks import unfired
 from evertick.usecases.jobs.views import Job, stored_fields
+from evertick.usecases.transactions import Computed, compute_outside
 
 
 class Put(NamedTuple):
@@ -50,7 +51,7 @@ async def edit(
         spec = patched(read_spec(stored_fields(job.spec, job.payload)), fields)
         return await _replace(connection, tenant, job, spec)
 
-    edited = await tenant.transact(work)
+    edited = await tenant.in_transaction(work)
     tenant.notify([key])
     return edited
 
@@ -87,7 +88,7 @@ async def _put(tenant: Tenant, key: int, spec: JobSpec, expected_version: int | 
             raise JobNotFound(repr(spec.name))
         return await _replace(connection, tenant, job, spec)
 
-    replaced = await tenant.transact(work)
+    replaced = await tenant.in_transaction(work)
     tenant.notify([key])
     return replaced
 
@@ -135,7 +136,7 @@ async def _write(connection: Session, tenant: Tenant, job: LockedJob, spec: JobS
     change = await _change(tenant, job, spec)
     row = writing.job_row(job.job_id, spec, (change.digest, change.fire_at, change.due_at))
     version = job.spec_version + 1
-    referred = await tenant.catalogue.write(
+    referred = await tenant.references.write(
         connection,
         References(tenant.tenant_id, {change.digest: change.canonical}, lane_keys([row])),
         lambda: _write_version(connection, tenant, row, version, job.now_at),
@@ -147,32 +148,34 @@ async def _write(connection: Session, tenant: Tenant, job: LockedJob, spec: JobS
     await _set_timer(connection, tenant, job, change, (*referred, version, row.priority))
 
 
-async def _change(tenant: Tenant, job: LockedJob, spec: JobSpec) -> Change:
+async def _change(tenant: Tenant, job: LockedJob, spec: JobSpec) -> Reschedule:
     if not is_costly(spec.schedule):
-        return change_of(job, spec, tenant.shortest)
+        return reschedule(job, spec, tenant.shortest)
     before = timing_of(read_spec(stored_fields(job.spec, job.payload)))
     key = "edit", job.job_id, before, timing_of(spec), job.canonical, job.fire_at
-    return await computed(tenant, key, lambda: _answer(change_of(job, spec, tenant.shortest)), job.now_at)
+    return await compute_outside(
+        tenant.tenant_id, key, lambda: _answer(reschedule(job, spec, tenant.shortest)), job.now_at
+    )
 
 
-def _answer(change: Change) -> Answer[Change]:
+def _answer(change: Reschedule) -> Computed[Reschedule]:
     """A change holds as long as its first tick is to come, and whatever the clocks jump over before."""
     if not change.is_rescheduled or change.fire_at is None:
-        return Answer(change)
-    return Answer(change, min([change.fire_at, *(from_us(gap.first_us) for gap in change.gaps)]))
+        return Computed(change)
+    return Computed(change, min([change.fire_at, *(from_us(gap.first_us) for gap in change.gaps)]))
 
 
 async def _write_version(
     connection: Session, tenant: Tenant, row: NewJob, version: int, now_at: datetime
 ) -> Referred | None:
     written = await jobs.edit(connection, tenant.tenant_id, row, version, now_at)
-    if written is Refused.NAME_TAKEN:
+    if written is EditRefusal.NAME_TAKEN:
         raise NameTaken(row.name)
-    return None if written is Refused.INCOMPLETE else written
+    return None if written is EditRefusal.INCOMPLETE else written
 
 
 async def _set_timer(
-    connection: Session, tenant: Tenant, job: LockedJob, change: Change, belongs: tuple[int, int, int, int]
+    connection: Session, tenant: Tenant, job: LockedJob, change: Reschedule, belongs: tuple[int, int, int, int]
 ) -> None:
     if change.fire_at is None or change.due_at is None:
         if change.is_rescheduled:  # to manual

@@ -13,11 +13,12 @@ from evertick.domain.states import GapReason
 from evertick.store import jobs
 from evertick.store.database import Session
 from evertick.store.jobs import LockedJob
-from evertick.usecases.context import Answer, Tenant, computed, job_key
+from evertick.usecases.context import Tenant, job_key
 from evertick.usecases.jobs.edit import locked
 from evertick.usecases.jobs.reading import seen
 from evertick.usecases.jobs.unfired_ticks import jitter_us, rule_from, swallowed, unfired
 from evertick.usecases.jobs.views import Job, JobStatus, stored_fields
+from evertick.usecases.transactions import Computed, compute_outside
 
 MAX_CAUGHT_UP = 1000
 """Ticks of a pause that `run_all` runs at most, whatever the job's `max_missed`: each is a timer from the start."""
@@ -41,7 +42,7 @@ async def pause(tenant: Tenant, job_id: str, reason: str | None = None) -> Job:
             await jobs.pause(connection, key, reason)
         return await seen(connection, tenant, key)
 
-    return await tenant.transact(work)
+    return await tenant.in_transaction(work)
 
 
 async def resume(tenant: Tenant, job_id: str, missed: Missed = Missed.SKIP) -> Job:
@@ -55,10 +56,10 @@ async def resume(tenant: Tenant, job_id: str, missed: Missed = Missed.SKIP) -> J
             if job.fire_at is not None:
                 question = "resume", job.job_id, job.spec_version, job.canonical, job.fire_at
                 answer = partial(_settlement, job, job.fire_at, missed)
-                await _settle(connection, job, await computed(tenant, question, answer, job.now_at))
+                await _settle(connection, job, await compute_outside(tenant.tenant_id, question, answer, job.now_at))
         return await seen(connection, tenant, key)
 
-    resumed = await tenant.transact(work)
+    resumed = await tenant.in_transaction(work)
     tenant.notify([key])
     return resumed
 
@@ -73,10 +74,10 @@ async def delete(tenant: Tenant, job_id: str, *, expected_version: int | Collect
         await jobs.add_gaps(connection, key, job.spec_version, await unfired(tenant, job))
         await jobs.delete(connection, key, job.now_at)
 
-    await tenant.transact(work)
+    await tenant.in_transaction(work)
 
 
-class Settlement(NamedTuple):
+class ResumePlan(NamedTuple):
     """What a resume makes of ticks that have passed: some run, the others are gaps. A `next_at` of None: the end."""
 
     run_ats: tuple[datetime, ...]
@@ -85,12 +86,12 @@ class Settlement(NamedTuple):
     due_at: datetime | None
 
 
-def _settlement(job: LockedJob, fire_at: datetime, missed: Missed) -> Answer[Settlement]:
-    settlement = settlement_of(job, fire_at, missed)
-    return Answer(settlement, settlement.next_at)  # until its next tick has passed, too
+def _settlement(job: LockedJob, fire_at: datetime, missed: Missed) -> Computed[ResumePlan]:
+    settlement = plan_resume(job, fire_at, missed)
+    return Computed(settlement, settlement.next_at)  # until its next tick has passed, too
 
 
-def settlement_of(job: LockedJob, fire_at: datetime, missed: Missed) -> Settlement:
+def plan_resume(job: LockedJob, fire_at: datetime, missed: Missed) -> ResumePlan:
     """Settle a paused job whose timer stands at `fire_at`, the first tick that the pause can have swallowed.
 
     A tick has passed when its fire time has, though jitter would have made it due later.
@@ -100,7 +101,7 @@ def settlement_of(job: LockedJob, fire_at: datetime, missed: Missed) -> Settleme
     first_us, passed_us = to_us(fire_at), to_us(job.now_at)
     offset = timedelta(microseconds=jitter_us(job.job_id, rule))
     if first_us > passed_us:
-        return Settlement((), (), fire_at, fire_at + offset)
+        return ResumePlan((), (), fire_at, fire_at + offset)
     max_missed = min(stored_fields(job.spec, None)["max_missed"], MAX_CAUGHT_UP)
     settled = settle_missed(
         ticks,
@@ -113,7 +114,7 @@ def settlement_of(job: LockedJob, fire_at: datetime, missed: Missed) -> Settleme
     )
     next_us = ticks.next(passed_us)
     next_at = None if next_us is None else from_us(next_us)
-    return Settlement(
+    return ResumePlan(
         run_ats=tuple(from_us(fire.fire_us) for fire in settled.fires),
         gaps=(*settled.gaps, *swallowed(rule, first_us, next_us)),
         next_at=next_at,
@@ -121,7 +122,7 @@ def settlement_of(job: LockedJob, fire_at: datetime, missed: Missed) -> Settleme
     )
 
 
-async def _settle(connection: Session, job: LockedJob, settlement: Settlement) -> None:
+async def _settle(connection: Session, job: LockedJob, settlement: ResumePlan) -> None:
     await jobs.add_gaps(connection, job.job_id, job.spec_version, settlement.gaps)
     if settlement.run_ats:
         await jobs.catch_up(connection, job, settlement.run_ats)

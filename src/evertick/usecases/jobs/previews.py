@@ -23,7 +23,7 @@ from evertick.usecases.jobs.views import Job, JobStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class PreviewFields:
     """The fields that decide when; `after` is now unless it is given."""
 
     schedule: str
@@ -36,7 +36,7 @@ class Wanted:
     after: datetime | None
 
 
-async def preview(tenant: Tenant, wanted: Wanted, count: int) -> Preview:
+async def preview(tenant: Tenant, wanted: PreviewFields, count: int) -> Preview:
     """What a schedule would do. InvalidInput says why it cannot be used."""
     _check(wanted)
     after = wanted.after or await lanes.clock(tenant.pool)
@@ -101,7 +101,7 @@ def _instant(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)
 
 
-def _check(wanted: Wanted) -> None:
+def _check(wanted: PreviewFields) -> None:
     faults = []
     if len(wanted.schedule) > MAX_CHARACTERS:
         faults.append(Fault("/schedule", f"has at most {MAX_CHARACTERS} characters"))

@@ -19,7 +19,7 @@ from evertick.usecases.jobs.unfired_ticks import jitter_us, swallowed
 from evertick.usecases.jobs.views import stored_fields
 
 
-class Change(NamedTuple):
+class Reschedule(NamedTuple):
     """When the edited job fires: by which rule, and when next; a `fire_at` of None is not by itself.
 
     `is_rescheduled`: its ticks are others than before. `gaps` are those that the clocks jump over before the next.
@@ -33,26 +33,28 @@ class Change(NamedTuple):
     gaps: tuple[Gap, ...] = ()
 
 
-def change_of(job: LockedJob, spec: JobSpec, shortest: timedelta) -> Change:
+def reschedule(job: LockedJob, spec: JobSpec, shortest: timedelta) -> Reschedule:
     """Decide on a locked job. InvalidFields says why the new schedule cannot be used."""
     old, new = timing_of(read_spec(stored_fields(job.spec, job.payload))), timing_of(spec)
     if _ticks(old) == _ticks(new):
         # Not defined anew: its one-off may be past, its last tick fired, and neither is wrong now.
         settled = settle(new, format_id(Prefix.JOB, job.job_id), job.created_at)
         due = None if job.fire_at is None else due_at(job.fire_at, jitter_offset(job.job_id, settled.jitter))
-        return Change(settled.digest, settled.canonical, job.fire_at, due, is_rescheduled=False)
+        return Reschedule(settled.digest, settled.canonical, job.fire_at, due, is_rescheduled=False)
     # A delay counts from when it was asked for; all else keeps the phase that the job was created with.
     is_delay = _is_delay(new, job)
     made = define(spec, job.job_id, job.now_at if is_delay else job.created_at, job.now_at, shortest)
     if job.fire_at is not None and _says_the_same(made, job):
         due = job.fire_at + timedelta(microseconds=jitter_us(job.job_id, made.rule))
-        return Change(made.digest, made.canonical, job.fire_at, due, is_rescheduled=False)
+        return Reschedule(made.digest, made.canonical, job.fire_at, due, is_rescheduled=False)
     if made.first_fire_at is None:
-        return Change(made.digest, made.canonical, None, None, is_rescheduled=True)
+        return Reschedule(made.digest, made.canonical, None, None, is_rescheduled=True)
     if made.first_fire_at <= job.now_at and not is_delay:
         raise InvalidFields([Fault("/schedule", f"{spec.schedule!r} is past, and an edit is never retroactive")])
     gaps = swallowed(made.rule, to_us(job.now_at), to_us(made.first_fire_at))
-    return Change(made.digest, made.canonical, made.first_fire_at, made.first_due_at, is_rescheduled=True, gaps=gaps)
+    return Reschedule(
+        made.digest, made.canonical, made.first_fire_at, made.first_due_at, is_rescheduled=True, gaps=gaps
+    )
 
 
 def _is_delay(timing: Timing, job: LockedJob) -> bool:

@@ -11,7 +11,8 @@ from evertick.domain.schedule.instants import SECOND_US, duration_us, from_us, t
 from evertick.domain.schedule.ticks import END_US
 from evertick.domain.states import GapReason
 from evertick.store.jobs import LockedJob
-from evertick.usecases.context import Answer, Tenant, computed
+from evertick.usecases.context import Tenant
+from evertick.usecases.transactions import Computed, compute_outside
 
 rule_from = lru_cache(maxsize=1024)(from_canonical)
 
@@ -29,10 +30,10 @@ async def unfired(tenant: Tenant, job: LockedJob) -> tuple[Gap, ...]:
     if job.fire_at is None or job.fire_at > job.now_at:
         return ()
     key = "unfired", job.job_id, job.canonical, job.fire_at, job.status
-    return await computed(tenant, key, partial(_unfired, job, job.fire_at), job.now_at)
+    return await compute_outside(tenant.tenant_id, key, partial(_unfired, job, job.fire_at), job.now_at)
 
 
-def _unfired(job: LockedJob, fire_at: datetime) -> Answer[tuple[Gap, ...]]:
+def _unfired(job: LockedJob, fire_at: datetime) -> Computed[tuple[Gap, ...]]:
     reason = GapReason.PAUSED if job.status == "paused" else GapReason.MISSED
     fire_us, end_us = to_us(fire_at), to_us(job.now_at) + 1
     try:
@@ -46,8 +47,8 @@ def _unfired(job: LockedJob, fire_at: datetime) -> Answer[tuple[Gap, ...]]:
     except (ValueError, KeyError, TypeError):
         # Its zone is gone, it has become too costly, or the row is corrupt: it must be possible to mend the job, and
         # one tick is known.
-        return Answer((Gap(fire_us, fire_us, 1, reason),))
-    return Answer(gaps, from_us(min(following)))
+        return Computed((Gap(fire_us, fire_us, 1, reason),))
+    return Computed(gaps, from_us(min(following)))
 
 
 def swallowed(rule: Rule, after_us: int, next_us: int | None) -> tuple[Gap, ...]:

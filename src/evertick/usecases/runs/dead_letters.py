@@ -10,7 +10,7 @@ from evertick.domain.retry import GiveUpReason
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.store import dead_letters
 from evertick.store.database import Session
-from evertick.store.dead_letters import LetterRow, Pace, Replay, Slice
+from evertick.store.dead_letters import LetterRange, LetterRow, Replay, ReplayRate
 from evertick.usecases.context import Page, Tenant, checked_cursor, checked_limit, job_key
 from evertick.usecases.engine_status import clock
 from evertick.usecases.errors import LetterNotFound
@@ -40,7 +40,7 @@ class DeadLetter:
     error: str | None
 
 
-class Chosen(NamedTuple):
+class LetterSelection(NamedTuple):
     """Which dead letters to replay: a job's, those that died from an instant on, or before one."""
 
     job_id: str | None = None
@@ -79,13 +79,16 @@ async def list_letters(
     before = _Position(LATEST, MAX_ID, LATEST) if cursor is None else checked_cursor(cursor, _read_position)
     key = None if job_id is None else job_key(job_id)
     rows = await dead_letters.page(
-        tenant.pool, tenant.tenant_id, Slice(EARLIEST, *before, job_id=key, of_live_jobs=False), most + 1
+        tenant.pool, tenant.tenant_id, LetterRange(EARLIEST, *before, job_id=key, of_live_jobs=False), most + 1
     )
     return Page(tuple(map(_letter_of, rows[:most])), _write_position(rows[most - 1]) if len(rows) > most else None)
 
 
 async def replay_letters(
-    tenant: Tenant, chosen: Chosen, rate_per_second: float, admitted: Callable[[int], int] = lambda wanted: wanted
+    tenant: Tenant,
+    chosen: LetterSelection,
+    rate_per_second: float,
+    admitted: Callable[[int], int] = lambda wanted: wanted,
 ) -> Replayed:
     """Replay the dead letters of jobs that still exist, the newest first, so many each second.
 
@@ -95,19 +98,19 @@ async def replay_letters(
     """
     key = None if chosen.job_id is None else job_key(chosen.job_id)
     before = _Position(chosen.died_before or LATEST, -1, EARLIEST)
-    wanted = Slice(chosen.died_from or EARLIEST, *before, job_id=key, of_live_jobs=True)
-    pace = Pace(await clock(tenant.pool), 1 / rate_per_second)
+    wanted = LetterRange(chosen.died_from or EARLIEST, *before, job_id=key, of_live_jobs=True)
+    pace = ReplayRate(await clock(tenant.pool), 1 / rate_per_second)
 
     async def work(connection: Session) -> Replayed:
         return await _replay(connection, tenant.tenant_id, wanted, pace, admitted)
 
-    replayed = await tenant.transact(work)
+    replayed = await tenant.in_transaction(work)
     tenant.notify(sorted({each.job_id for each in replayed.runs}))
     return replayed
 
 
 async def _replay(
-    connection: Session, tenant_id: int, wanted: Slice, pace: Pace, admitted: Callable[[int], int]
+    connection: Session, tenant_id: int, wanted: LetterRange, pace: ReplayRate, admitted: Callable[[int], int]
 ) -> Replayed:
     """Portion by portion. What is replayed is not among the next ones; what could not be is, under another number."""
     done: list[Replay] = []

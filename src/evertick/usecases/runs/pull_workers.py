@@ -34,7 +34,7 @@ BUSY_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
 NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-class Given(NamedTuple):
+class LeasedAttempts(NamedTuple):
     """What a worker leased, and when by the database's clock."""
 
     attempts: list[Leased]
@@ -42,7 +42,7 @@ class Given(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class AttemptReport:
     """How an attempt ended, as its worker tells it."""
 
     token: str
@@ -55,7 +55,7 @@ class Report:
     output: Any = None
 
 
-class Recorded(NamedTuple):
+class RecordedOutcomes(NamedTuple):
     """How many outcomes count, and the tokens of those that came too late or were never the worker's."""
 
     recorded: int
@@ -70,14 +70,14 @@ def check_queue(queue: str) -> None:
         raise InvalidInput("queue", f"{HTTP_QUEUE!r} is for HTTP targets, which Evertick delivers itself")
 
 
-async def source(tenant: Tenant, queue: str, key_id: str) -> QueueAccess:
+async def queue_access(tenant: Tenant, queue: str, key_id: str) -> QueueAccess:
     """Where a request with this API key may lease from, by what is true right now."""
-    return await pulls.queue(tenant.pool, tenant.tenant_id, queue, parse_id(Prefix.API_KEY, key_id))
+    return await pulls.queue_access(tenant.pool, tenant.tenant_id, queue, parse_id(Prefix.API_KEY, key_id))
 
 
-async def look(pool: Pool, queues: Sequence[tuple[int, str]]) -> list[QueueState]:
+async def queue_states(pool: Pool, queues: Sequence[tuple[int, str]]) -> list[QueueState]:
     """What there is to lease in the queues of these tenants and names. Those that do not exist yet are left out."""
-    return await pulls.look(pool, queues)
+    return await pulls.queue_states(pool, queues)
 
 
 async def ended_keys(pool: Pool, keys: Collection[tuple[int, str]]) -> set[tuple[int, str]]:
@@ -99,7 +99,7 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
     lease_time: timedelta,
     *,
     handlers: Collection[str] | None = None,
-) -> Given:
+) -> LeasedAttempts:
     """Lease up to `most` attempts: what was put back, then a little of many lanes, then more of those that had it.
 
     Of these handlers only, if they are given: what is for others is put back for workers that have them.
@@ -132,9 +132,9 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
         taken += own
         width = len({each.lane_id for each in found})
     if not taken:
-        return Given([], NEVER)
+        return LeasedAttempts([], NEVER)
     given = await _mark_started(tenant, worker, [each for each in taken if not each.is_over])
-    return Given(given, await lanes.clock(tenant.pool))
+    return LeasedAttempts(given, await lanes.clock(tenant.pool))
 
 
 async def _lease_free(  # noqa: PLR0913 - as lease
@@ -169,7 +169,7 @@ async def _mark_started(tenant: Tenant, worker: str, leased: list[Leased]) -> li
     return [each for each in leased if (each.lane_id, each.seq) not in gone]
 
 
-async def hand_back(tenant: Tenant, worker_id: str, given: Given) -> None:
+async def hand_back(tenant: Tenant, worker_id: str, given: LeasedAttempts) -> None:
     """Let others have at once what a worker was given and will never hear of."""
     if given.attempts:
         await _put_back(tenant, _name(tenant, worker_id), given.attempts)
@@ -200,10 +200,10 @@ async def heartbeat(tenant: Tenant, worker_id: str, tokens: Sequence[str] | None
     return [format_token(*token) for token in sorted(stopped)]
 
 
-async def record(tenant: Tenant, worker_id: str, reports: Sequence[Report]) -> Recorded:
+async def record(tenant: Tenant, worker_id: str, reports: Sequence[AttemptReport]) -> RecordedOutcomes:
     """Record outcomes. The first one for an attempt counts, and only from the worker that holds it."""
     worker = _name(tenant, worker_id)
-    told: dict[Token, Report] = {}
+    told: dict[Token, AttemptReport] = {}
     seconds: list[str] = []
     for number, each in enumerate(reports):
         if told.setdefault(_token(each.token, f"/outcomes/{number}/token"), each) is not each:
@@ -217,7 +217,7 @@ async def record(tenant: Tenant, worker_id: str, reports: Sequence[Report]) -> R
     if again := [ending.job_id for ending in endings if isinstance(ending.then, Again)]:
         tenant.notify(again)
     lost = [report.token for token, report in told.items() if token not in held or token in stale]
-    return Recorded(len(told) - len(lost), lost + seconds)
+    return RecordedOutcomes(len(told) - len(lost), lost + seconds)
 
 
 async def _record(tenant: Tenant, worker_id: str, endings: Sequence[Ending]) -> set[Token]:
@@ -235,7 +235,7 @@ async def _record(tenant: Tenant, worker_id: str, endings: Sequence[Ending]) -> 
     return stale
 
 
-def shown_worker(tenant: Tenant, worker: str | None) -> str | None:
+def worker_name(tenant: Tenant, worker: str | None) -> str | None:
     """A worker's name as its tenant gave it."""
     return None if worker is None else worker.removeprefix(f"{tenant.tenant_id}/")
 
@@ -254,7 +254,7 @@ def _token(text: str, at: str) -> Token:
         raise InvalidFields([Fault(at, refused.reason)]) from None
 
 
-def _ending(held: Held, report: Report, now_at: datetime) -> Ending:
+def _ending(held: Held, report: AttemptReport, now_at: datetime) -> Ending:
     ended = Ended(report.result, held.attempt, report.retryable, report.retry_after)
     started_at, finished_at = _times(report, from_us(held.seq), now_at)
     return Ending(
@@ -273,7 +273,7 @@ def _ending(held: Held, report: Report, now_at: datetime) -> Ending:
     )
 
 
-def _times(report: Report, fired_at: datetime, now_at: datetime) -> tuple[datetime | None, datetime]:
+def _times(report: AttemptReport, fired_at: datetime, now_at: datetime) -> tuple[datetime | None, datetime]:
     """When an attempt began and ended. A worker whose clock is off is believed how long it took, and that it has ended.
 
     An attempt runs after it was fired (a `seq` is that instant) and before its end is told.

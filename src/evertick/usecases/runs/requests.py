@@ -41,7 +41,7 @@ async def trigger(tenant: Tenant, job_id: str, payload: "Json | JobsOwn" = JOBS_
         await _lock(connection, tenant, key)
         return await _request(connection, key, wanted)
 
-    run_id = await tenant.transact(work)
+    run_id = await tenant.in_transaction(work)
     tenant.notify([key])
     return run_id
 
@@ -61,7 +61,7 @@ async def replay(tenant: Tenant, run_id: str) -> str:
         await dead_letters.take(connection, tenant.tenant_id, key.job_id, from_us(key.fire_at_us))
         return await _repeat(connection, key, rows[-1].run.spec_version)
 
-    new_id = await tenant.transact(work)
+    new_id = await tenant.in_transaction(work)
     tenant.notify([key.job_id])
     return new_id
 
@@ -77,7 +77,7 @@ async def replay_letter(tenant: Tenant, run_id: str) -> str:
             raise LetterNotFound(run_id)
         return await _repeat(connection, key, spec_version)
 
-    new_id = await tenant.transact(work)
+    new_id = await tenant.in_transaction(work)
     tenant.notify([key.job_id])
     return new_id
 
@@ -105,7 +105,7 @@ async def cancel(tenant: Tenant, run_id: str) -> None:
             return await runs.cancel_attempt(connection, latest, _CANCELLED)
         return await runs.withdraw(connection, latest)
 
-    while not await tenant.transact(work):
+    while not await tenant.in_transaction(work):
         pass
     tenant.notify([key.job_id])  # another run may have waited behind this one
 

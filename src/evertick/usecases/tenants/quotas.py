@@ -25,7 +25,7 @@ from evertick.domain.admission import (
     full,
 )
 from evertick.runtime.cached import Cached
-from evertick.store import usage as quotas
+from evertick.store import usage
 from evertick.store.database import Pool
 from evertick.store.tenants import TenantRow
 from evertick.store.usage import Activity, Stored
@@ -103,8 +103,8 @@ class Quotas:
         if time.monotonic() > use.stored_until:
             await self._look_at_storage(tenant.tenant_id, use)
         ready = use.activity.ready + use.runs.count()
-        usage = Usage(use.jobs, use.activity.running, ready, use.allowance, *use.stored)
-        verdict = admit(quota, usage, request, _now_us())
+        used = Usage(use.jobs, use.activity.running, ready, use.allowance, *use.stored)
+        verdict = admit(quota, used, request, _now_us())
         if isinstance(verdict, Admitted):
             use.allowance = verdict.allowance
             use.jobs += request.jobs
@@ -118,8 +118,8 @@ class Quotas:
         drawn = None if use is None else draw(quota_of(tenant).submit, use.allowance, 1, _now_us())
         return Throttled(QuotaName.SUBMIT_RATE, drawn.retry_after) if isinstance(drawn, Wait) else None
 
-    def settle(self, tenant: TenantRow, reserved: int, created: int) -> None:
-        """Of the jobs that an admitted request reserved, so many exist now."""
+    def confirm(self, tenant: TenantRow, reserved: int, created: int) -> None:
+        """Replace the jobs that an admitted request reserved by those that it created."""
         use = self._uses[tenant.tenant_id]
         use.pending -= reserved
         use.created += created
@@ -139,18 +139,18 @@ class Quotas:
         return use
 
     async def _look_at_activity(self, tenant_id: int, use: _Use) -> None:
-        use.activity = await quotas.activity(self._pool, tenant_id, use.quota.ready + 1)
+        use.activity = await usage.activity(self._pool, tenant_id, use.quota.ready + 1)
         use.activity_until = time.monotonic() + ACTIVITY_SECONDS
 
     async def _look_at_storage(self, tenant_id: int, use: _Use) -> None:
         began = time.monotonic()
         use.stored_until = began + STORAGE_SECONDS  # the others need not look at the same time
-        use.stored = await quotas.stored(self._pool, tenant_id)
+        use.stored = await usage.stored(self._pool, tenant_id)
         use.stored_until = began + max(STORAGE_SECONDS, SHARE_OF_COUNTING * (time.monotonic() - began))
 
     async def _count_jobs(self, tenant_id: int, use: _Use) -> None:
         began, created = time.monotonic(), use.created
-        counted = await quotas.jobs(self._pool, tenant_id, use.quota.jobs + 1)
+        counted = await usage.jobs(self._pool, tenant_id, use.quota.jobs + 1)
         # What is pending, or was created since, may be in the count or not: better twice than not at all.
         use.jobs = counted + use.pending + use.created - created
         took = time.monotonic() - began

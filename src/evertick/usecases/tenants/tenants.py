@@ -17,17 +17,17 @@ from evertick.usecases.context import Page, checked_cursor, checked_limit
 from evertick.usecases.errors import TenantNameTaken, TenantNotFound
 
 DEFAULT_PER_PAGE = 50
-_MOST = 2**31 - 1
+_MAX_INTEGER = 2**31 - 1
 MAX_BYTES = 2**53
-"""So much any client can read as a number."""
+"""The largest integer that JSON clients read exactly."""
 LIMITS: Mapping[str, tuple[int, int]] = {
     "weight": (1, 1000),
     "fanout": (1, PARTITIONS),
-    "jobs_quota": (0, _MOST),
+    "jobs_quota": (0, _MAX_INTEGER),
     "submits_per_second": (1, 1_000_000),
-    "submit_burst": (1, _MOST),
-    "running_quota": (0, _MOST),
-    "ready_quota": (0, _MOST),
+    "submit_burst": (1, _MAX_INTEGER),
+    "running_quota": (0, _MAX_INTEGER),
+    "ready_quota": (0, _MAX_INTEGER),
     "shortest_interval_seconds": (0, 86_400),
     "http_timeout_max_seconds": (1, 3600),
     "storage_quota_bytes": (0, MAX_BYTES),
