@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from engine import AT, MINUTE, Holder, Planned, add_job, until_blocked
-from evertick.store import jobs, references, tenants
+from evertick.store import jobs, references, statements, tenants
 from evertick.store.database import Pool, connect
 from evertick.store.jobs import EditRefusal, NewJob, NumbersTaken
 from evertick.store.lanes import lane_id_of
@@ -159,7 +159,7 @@ async def test_only_jobs_whose_name_is_free_are_created_and_nothing_of_the_other
 async def test_a_statement_that_creates_thousands_does_not_compare_each_with_each(
     connection: asyncpg.Connection,
 ) -> None:
-    plan = await plan_of(connection, jobs._SQL["create"])
+    plan = await plan_of(connection, statements.load("jobs")["create"])
     assert "Nested Loop" not in plan
 
 
@@ -192,10 +192,10 @@ async def _standing(connection: asyncpg.Connection, job_id: int) -> jobs.LockedJ
 
 
 async def test_a_list_of_jobs_reads_the_index_of_its_tenant(connection: asyncpg.Connection) -> None:
-    plan = await plan_of(connection, jobs._SQL["page"])
+    plan = await plan_of(connection, statements.load("jobs")["page"])
     assert "jobs_of_tenant" in plan
     assert "Sort" not in plan
-    assert "jobs_by_name" in await plan_of(connection, jobs._SQL["named"])
+    assert "jobs_by_name" in await plan_of(connection, statements.load("jobs")["named"])
 
 
 async def test_tenants_are_added_once_and_found(connection: asyncpg.Connection) -> None:

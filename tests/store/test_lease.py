@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from itertools import pairwise
 
@@ -8,24 +8,10 @@ import pytest
 
 from engine import AT, LEASE, MINUTE, Holder, Job, Planned, add_job, add_timer, lease
 from evertick.store import lanes, usage as quotas
-from evertick.store.database import Pool, connect
+from evertick.store.database import Pool
 from evertick.store.lanes import Leased, PutBack
 
 JOBS = 8
-
-
-@pytest.fixture
-async def second(database_url: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await connect(database_url)
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-async def holder(connection: asyncpg.Connection) -> Holder:
-    holder = Holder(connection)
-    await holder.take(*range(256))
-    return holder
 
 
 async def one_lane(connection: asyncpg.Connection, jobs: Sequence[Job], rotation: int = 0) -> set[int]:

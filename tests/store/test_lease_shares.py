@@ -2,22 +2,12 @@
 
 from collections import Counter
 
-import asyncpg
-import pytest
-
 from engine import LEASE, Holder, Job, Planned, add_job
 from evertick.store import lanes
 from evertick.store.lanes import Leased, PutBack, queue_of
 from evertick.store.statements import Connection
 
 HIGH, NORMAL = 0, 1
-
-
-@pytest.fixture
-async def holder(connection: asyncpg.Connection) -> Holder:
-    holder = Holder(connection)
-    await holder.take(*range(256))
-    return holder
 
 
 async def lease(

@@ -1,5 +1,4 @@
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import asyncpg
@@ -20,39 +19,12 @@ from engine import (
     until_blocked,
 )
 from evertick.store import outcomes, statements
-from evertick.store.database import connect
 from evertick.store.lanes import Leased
 from evertick.store.outcomes import Again, Dead, Recorded
 
 HOUR = timedelta(hours=1)
 NONE = Recorded(set(), set())
 CANCEL = statements.load("runs")["cancel_attempt"].values(bool)
-
-
-@pytest.fixture
-async def second(database_url: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await connect(database_url)
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-async def watcher(database_url: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await connect(database_url)
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-async def holder(connection: asyncpg.Connection) -> Holder:
-    holder = Holder(connection)
-    await holder.take(7)
-    return holder
-
-
-@pytest.fixture
-async def job(connection: asyncpg.Connection) -> Job:
-    return await add_job(connection)
 
 
 async def running(holder: Holder, job: Job, policy: str = "ALLOW") -> Leased:

@@ -6,7 +6,7 @@ import asyncpg
 
 from engine import AT, Holder, Planned, add_job, finish
 from evertick.domain.schedule.instants import to_us
-from evertick.store import dead_letters, runs
+from evertick.store import dead_letters, runs, statements
 from evertick.store.runs import FireTimeRange, RequestedRun
 from evertick.store.statements import Statement
 
@@ -25,7 +25,7 @@ async def plan_of(connection: asyncpg.Connection, statement: Statement, **values
 async def test_a_history_reads_the_attempts_of_its_job_and_only_days_that_can_have_them(
     connection: asyncpg.Connection,
 ) -> None:
-    statement = runs._SQL["of_job"]
+    statement = statements.load("runs")["of_job"]
     all_days = await plan_of(connection, statement, job_id=7, most=20, **ALL_TIME._asdict())
     assert "job_id_fire_at_idx" in all_days
     assert "Subplans Removed" not in all_days.split("CTE waiting", maxsplit=1)[0]
@@ -43,7 +43,7 @@ async def test_a_tenants_runs_read_each_lane_from_its_end(connection: asyncpg.Co
     await holder.fire(Planned(job))
     plan = await plan_of(
         connection,
-        runs._SQL["of_tenant"],
+        statements.load("runs")["of_tenant"],
         tenant_id=1,
         before_seq=2**62,
         before_lane=0,
@@ -101,5 +101,5 @@ async def test_the_first_who_ends_an_attempt_wins(connection: asyncpg.Connection
 
 async def test_dead_letters_are_read_by_tenant_and_age(connection: asyncpg.Connection) -> None:
     wanted = dead_letters.LetterRange(*ALL_TIME[:2], 2**62, ALL_TIME.before_at, None, of_live_jobs=False)
-    plan = await plan_of(connection, dead_letters._SQL["page"], tenant_id=1, most=20, **wanted._asdict())
+    plan = await plan_of(connection, statements.load("dead_letters")["page"], tenant_id=1, most=20, **wanted._asdict())
     assert "dead_letters_of_tenant" in plan

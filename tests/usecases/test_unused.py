@@ -7,11 +7,11 @@ import asyncpg
 import pytest
 
 from engine import until
-from evertick.store import housekeeping, references, unused
+from evertick.store import references, unused
 from evertick.store.database import connect
 from evertick.usecases.context import Tenant
 from evertick.usecases.errors import QuotaReached
-from evertick.usecases.jobs import references as catalogue
+from evertick.usecases.jobs import references as job_references
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.edit import edit
 from evertick.usecases.jobs.lifecycle import delete
@@ -162,14 +162,14 @@ async def test_a_queue_is_kept_for_a_job_whose_creation_was_under_way(
 async def test_only_tenants_with_many_queues_are_swept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.minutely()
     assert await unused.crowded_tenants(world.pool) == []
-    monkeypatch.setattr(housekeeping, "QUEUES_KEPT", 0)
+    monkeypatch.setattr(unused, "QUEUES_KEPT", 0)
     assert await unused.crowded_tenants(world.pool) == [1]
 
 
 async def test_a_tenant_has_a_limited_number_of_queues(
     world: World, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalogue, "MAX_QUEUES", 2)
+    monkeypatch.setattr(job_references, "MAX_QUEUES", 2)
     await world.minutely()
     job = await world.minutely(target={**WORKER, "queue": "second"})
     with pytest.raises(QuotaReached, match="queues allows 2"):

@@ -42,8 +42,13 @@ def migrations() -> list[Migration]:
     return [Migration(file.name.removesuffix(".sql"), file.read_text(encoding="utf-8")) for file in named]
 
 
-async def migrate(connection: Session, applied: Callable[[str], None] = lambda _: None) -> int:
-    """Apply what is missing, all or nothing, and say how many. Others who migrate meanwhile wait and find it done."""
+async def migrate(
+    connection: Session, applied: Callable[[str], None] = lambda _: None, known: Sequence[Migration] | None = None
+) -> int:
+    """Apply what is missing, all or nothing, and say how many. Another process that migrates waits and finds it done.
+
+    `applied` is called with the name of each; `known` are the migrations to apply, all of this version unless given.
+    """
     await _refuse_old_server(connection)
     async with connection.transaction():
         await connection.execute("SET LOCAL lock_timeout = 0")
@@ -54,7 +59,7 @@ async def migrate(connection: Session, applied: Callable[[str], None] = lambda _
             "CREATE TABLE IF NOT EXISTS migrations (name text PRIMARY KEY, digest text NOT NULL,"
             " applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"
         )
-        waiting = pending(migrations(), await _applied(connection))
+        waiting = pending(known or migrations(), await _applied(connection))
         for migration in waiting:
             await connection.execute(migration.text, timeout=_MIGRATION_SECONDS)
             await connection.execute(
