@@ -111,7 +111,7 @@ async def refuse_misfit(url: str) -> None:
 
 
 async def first_key(url: str, tenant: str = "default") -> str | None:
-    """An admin's key for a tenant that never had any, to be shown to whoever starts Evertick for the first time."""
+    """An admin's key for a tenant that never had any, to print when Evertick starts for the first time."""
     connection = await connect(url)
     try:
         row = await tenants.named(connection, tenant)
@@ -126,7 +126,7 @@ async def first_key(url: str, tenant: str = "default") -> str | None:
 
 @asynccontextmanager
 async def acting_for(url: str, tenant: str) -> AsyncIterator[Tenant]:
-    """A tenant on whose behalf use cases act, once the schema fits; schedulers are told of what is due soon."""
+    """A tenant for use cases, once the schema fits; schedulers get wake-ups for what is due soon."""
     async with await open_pool(url, max_size=ACTING_CONNECTIONS) as pool:
         await check_schema(pool)
         row = await tenants.named(pool, tenant)

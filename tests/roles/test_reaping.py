@@ -255,7 +255,7 @@ async def test_a_sweep_that_fails_does_not_keep_leases_from_being_reaped(
     async def too_slow(*_: object, **__: object) -> None:
         raise asyncpg.QueryCanceledError
 
-    monkeypatch.setattr(sweeps, "look", too_slow)
+    monkeypatch.setattr(sweeps, "check", too_slow)
     world.reaping._sweep_due = world.seconds + (LEASE - timedelta(seconds=5)).total_seconds()
     await world.run(LEASE - timedelta(seconds=10))
     with pytest.raises(asyncpg.QueryCanceledError):

@@ -10,7 +10,7 @@ from evertick.usecases.errors import JobNotFound, RunNotFound
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.lifecycle import delete, pause, resume
 from evertick.usecases.jobs.views import Job
-from evertick.usecases.runs import reading as runs
+from evertick.usecases.runs import reading
 from evertick.usecases.runs.reading import get_run, job_runs, tenant_runs
 from evertick.usecases.runs.requests import cancel, trigger
 from evertick.usecases.runs.views import Entry, Run
@@ -103,8 +103,8 @@ async def test_a_rare_status_is_found_over_several_pages(
     world: World, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = await eventful(world, tenant)
-    monkeypatch.setattr(runs, "SLICE", 2)
-    monkeypatch.setattr(runs, "MAX_READ", 2)
+    monkeypatch.setattr(reading, "SLICE", 2)
+    monkeypatch.setattr(reading, "MAX_READ", 2)
     first = await job_runs(tenant, job.job_id, status=RunStatus.DEAD)
     assert (first.items, first.next is not None) == ((), True)
     second = await job_runs(tenant, job.job_id, status=RunStatus.DEAD, cursor=first.next)
@@ -239,13 +239,13 @@ async def test_what_is_not_the_tenants_is_not_there(world: World, tenant: Tenant
     assert (await tenant_runs(stranger)).items == ()
     with pytest.raises(RunNotFound):
         await get_run(tenant, run_id[:-1] + "7")
-    for reading in (
+    for read in (
         job_runs(tenant, job.job_id, cursor="x"),
         tenant_runs(tenant, cursor="x.y"),
         tenant_runs(tenant, cursor="1.2"),
     ):
         with pytest.raises(InvalidInput, match="cursor"):
-            await reading
+            await read
 
 
 async def test_a_cancelled_run_before_its_first_attempt_is_in_the_history(world: World, tenant: Tenant) -> None:

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from evertick.store import unused, usage, usage as quotas
+from evertick.store import unused, usage
 from evertick.store.database import connect
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.edit import edit
@@ -37,7 +37,7 @@ async def payloads(world: World, job: Job) -> dict[int, int]:
 
 
 async def stored(world: World) -> int:
-    return (await quotas.stored(world.pool, 1)).bytes
+    return (await usage.stored(world.pool, 1)).bytes
 
 
 async def test_versions_that_never_ran_keep_only_what_tells_their_ticks(world: World, tenant: Tenant) -> None:

@@ -11,7 +11,7 @@ from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.rule import from_canonical
 from evertick.domain.schedule.instants import to_us
 from evertick.roles.scheduler.agenda import Entry
-from evertick.store import lanes, outcomes, references as rules, timers
+from evertick.store import lanes, outcomes, references, timers
 from evertick.store.database import Pool
 from evertick.store.lanes import Leased
 from evertick.store.outcomes import Again, Dead, Ending
@@ -68,7 +68,7 @@ class World:
         for timer in due:
             if timer.due_at <= now_at:
                 first.setdefault(timer.job_id, timer)
-        texts = await rules.rules(self.connection, {timer.rule_id for timer in first.values()})
+        texts = await references.rules(self.connection, {timer.rule_id for timer in first.values()})
         known = {rule_id: from_canonical(text) for rule_id, text in texts.items()}
         return plan_firing([Entry(0, timer) for timer in first.values()], known, to_us(now_at)).firing
 

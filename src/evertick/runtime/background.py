@@ -1,4 +1,4 @@
-"""Work whose length depends on what a tenant asks, done in one thread beside the event loop, fair among tenants.
+"""Work whose length depends on a tenant's input, done in one thread beside the event loop, fair among tenants.
 
 1. Pending work is queued per tenant. The next slice of the thread goes to the tenant that has used least thread time.
 2. Thread time is the processor time of slices, measured. A tenant that comes, or comes back, starts where the tenant
@@ -52,7 +52,7 @@ class TooBusy(EvertickError):  # noqa: N818 - says what is wrong, not that it is
 
 
 class _Work:
-    """Work, and who waits for it. Its future gets a value or an error, and never an exception of its own.
+    """Work, and the future of its result. The future gets a value or an error, and never an exception of its own.
 
     The steps have a context of their own: what they set is not seen by other work that is done between them.
     """

@@ -63,7 +63,7 @@ class DatabaseClock:
         is_behind = bool(self._lows) and low_us < max(self._lows) - STEP_US
         if high_us is None and is_behind:
             if self._highs:
-                return  # slow, or set back: the next sample with a known round trip tells
+                return  # slow, or set back: the next sample with a known round trip decides
             self._lows.clear()
         step_us = self._step(low_us, high_us)
         if step_us:
@@ -77,7 +77,7 @@ class DatabaseClock:
             self._report(timedelta(microseconds=step_us))
 
     def _step(self, low_us: int, high_us: int | None) -> int:
-        """By how much the clock was set since the last samples; 0: as far as this sample can tell it was not."""
+        """By how much the clock was set since the last samples; 0: this sample proves no step."""
         is_ahead = bool(self._highs) and low_us > min(self._highs) + STEP_US
         is_back = bool(self._lows) and high_us is not None and high_us < max(self._lows) - STEP_US
         return low_us - max(self._lows) if is_ahead or is_back else 0

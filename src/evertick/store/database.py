@@ -1,7 +1,7 @@
-"""Connections: how Evertick reaches a database, the same for every role, and what it means when it does not.
+"""Connections to a database, the same for every role, and what the errors of a database mean.
 
-No statement relies on the state of a session, so a pooler in transaction mode works: `search_path` is asked for at
-connect time, and where a pooler drops that, the role's own setting, made by `migrate`, says the same.
+No statement relies on the state of a session, so a pooler in transaction mode works: `search_path` is set at connect
+time, and where a pooler drops that, the role's own setting, made by `migrate`, is the same.
 """
 
 import asyncio
@@ -145,7 +145,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def was_too_slow(error: BaseException) -> bool:
-    """Whether the server gave up what was asked, for it took too long or somebody asked it to."""
+    """Whether the server cancelled the statement, because it took too long or on request."""
     return isinstance(error, asyncpg.QueryCanceledError)
 
 
@@ -165,7 +165,7 @@ def was_conflict(error: BaseException) -> bool:
 
 
 def is_lock_timeout(error: BaseException) -> bool:
-    """Whether a lock that somebody else holds was not to be had in time; the statement was rolled back."""
+    """Whether the statement was rolled back because another session held a lock for too long."""
     return isinstance(error, asyncpg.LockNotAvailableError)
 
 

@@ -23,7 +23,7 @@ class LetterRow(NamedTuple):
 
 
 class LetterRange(NamedTuple):
-    """Which dead letters: those that died from `from_at` on and stand before (`before_at`, job, fire time)."""
+    """Which dead letters: those that died from `from_at` on and come before (`before_at`, job, fire time)."""
 
     from_at: datetime
     before_at: datetime

@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 from evertick.store import statements
 from evertick.store.database import Pool
+from evertick.store.statements import Connection
 
 
 class ServerFacts(NamedTuple):
-    """The server as such, by its own words."""
+    """What the server says about itself."""
 
     version: str
     clock_at: datetime
@@ -17,7 +18,7 @@ class ServerFacts(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """Who keeps vacuum from its work, for how long and for how many transactions. A slot's age in time is not known."""
+    """What keeps vacuum from removing rows: for how long, unless it is a slot, and for how many transactions."""
 
     pid: int | None
     what: str
@@ -46,7 +47,7 @@ class ReadyQueue(NamedTuple):
 
 
 class Unserved(NamedTuple):
-    """Attempts that were put back and wait for somebody who has their handler; '' for HTTP."""
+    """Attempts that were put back and wait for a worker with their handler; '' for HTTP."""
 
     tenant: str
     queue: str
@@ -95,8 +96,8 @@ async def oldest_due(pool: Pool) -> OldestDueTimer | None:
     return await _OLDEST_DUE.one_or_none(pool)
 
 
-async def ready_queues(pool: Pool, most_per_lane: int) -> list[ReadyQueue]:
-    return await _READY_QUEUES.all(pool, most=most_per_lane)
+async def ready_queues(connection: Connection, most_per_lane: int) -> list[ReadyQueue]:
+    return await _READY_QUEUES.all(connection, most=most_per_lane)
 
 
 async def unserved(pool: Pool, seconds: float) -> list[Unserved]:

@@ -117,7 +117,7 @@ class JobFilter(NamedTuple):
 
 
 class JobsPage(NamedTuple):
-    """Jobs that fit. `last_looked_at`: if they are fewer than was asked for, where to go on; None at the end."""
+    """Jobs that match. `last_looked_at`: if they are fewer than a page, where the next one begins; None at the end."""
 
     job_ids: list[int]
     last_looked_at: int | None
@@ -260,7 +260,7 @@ async def lock(connection: Connection, tenant_id: int, job_id: int, *, to_delete
 
 
 async def lock_available(connection: Session, job_ids: Sequence[int]) -> list[int]:
-    """Keep everybody else from changing these jobs; returns those that nobody was changing already."""
+    """Lock these jobs, and return those that no other transaction has locked."""
     return await _LOCK_AVAILABLE.all(connection, job_ids=job_ids)
 
 

@@ -1,4 +1,4 @@
-"""API keys: who may come in. Called by the use cases."""
+"""API keys. Called by the use cases."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -10,7 +10,7 @@ from evertick.store.tenants import TenantRow
 
 
 class KeyRow(NamedTuple):
-    """A key as people see it: without what would let anyone in."""
+    """A key as people see it, without its digest."""
 
     key_id: int
     tenant_id: int
@@ -35,7 +35,7 @@ class NewKey(NamedTuple):
 
 
 class ValidKey(NamedTuple):
-    """A key that may come in, and its tenant.
+    """A valid key, and its tenant.
 
     `seconds_left`: until it expires, if it does. `is_unseen`: its last use was not noted for a while.
     """
@@ -64,7 +64,7 @@ async def add(connection: Connection, key: NewKey) -> KeyRow:
 
 
 async def of_digests(connection: Connection, digests: Collection[bytes]) -> dict[bytes, ValidKey]:
-    """The keys of some digests. Those that are not there, or may not come in any more, are left out."""
+    """The keys of some digests. Those that do not exist or are not valid any more are left out."""
     return {key.digest: key for key in await _OF_DIGESTS.all(connection, digests=list(digests))}
 
 
@@ -86,12 +86,12 @@ async def revoke(connection: Connection, key_id: int) -> KeyRow | None:
 
 
 async def replace(connection: Connection, key_id: int, seconds: float) -> bool:
-    """Let a key end. False: it has ended already, or somebody else has replaced it."""
+    """End a key. False: it has ended already, or was replaced."""
     return await _REPLACE.one_or_none(connection, key_id=key_id, seconds=seconds) is not None
 
 
 async def lock_tenant(connection: Connection, tenant_id: int) -> None:
-    """Wait for whoever makes keys for the tenant, until the transaction ends."""
+    """Lock the making of keys for the tenant until the transaction ends."""
     await _SQL["lock_tenant"].execute(connection, tenant_id=tenant_id)
 
 

@@ -61,14 +61,6 @@ class PutBack(NamedTuple):
     deferrals: int = 0
 
 
-class ReadyAttempts(NamedTuple):
-    """Ready attempts of one queue that nobody has leased."""
-
-    queue_id: int
-    attempts: int
-    oldest_at: datetime
-
-
 MAX_DEFERRALS = 32_000
 """So many are counted, no more."""
 HEAD_SLACK = timedelta(hours=6)
@@ -97,7 +89,6 @@ _LEASED = _SQL["leased"].rows(Leased)
 _EXTEND = _SQL["extend"].values(int)
 _ENDED_ELSEWHERE = _SQL["ended_elsewhere"].rows(TokenRow)
 _CLOCK = _SQL["clock"].values(datetime)
-_READY = _SQL["ready"].rows(ReadyAttempts)
 _IDLE_FLOOR = _SQL["idle_floor"].values(int)
 
 
@@ -131,7 +122,7 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
     tenant_id: int | None,
     only: Collection[int] | None = None,
 ) -> list[Range]:
-    """Lease ranges of lanes of a tenant's queues, or of any tenant's. What is in them is for `read` to tell."""
+    """Lease ranges of lanes of a tenant's queues, or of any tenant's. `read` returns the attempts in them."""
     rows = await _LEASE.all(
         connection,
         queue_ids=queue_ids,
@@ -268,10 +259,6 @@ async def ended_elsewhere(connection: Connection, tokens: Sequence[Token]) -> Se
 async def clock(connection: Connection) -> datetime:
     """The database's time."""
     return await _CLOCK.one(connection)
-
-
-async def ready(connection: Connection, most_per_lane: int = 10_000) -> list[ReadyAttempts]:
-    return await _READY.all(connection, most=most_per_lane)
 
 
 async def idle_floor(connection: Connection) -> int:

@@ -39,7 +39,7 @@ async def missing_days(pool: Pool, ahead: int) -> list[date]:
 
 
 async def add_day(pool: Connection, day: date) -> bool:
-    """Add a day to the ledgers. False: not now, or somebody else did. Janitors add days ahead, schedulers at need."""
+    """Add a day to the ledgers. False: it is locked, or exists already. Janitors add days ahead, schedulers at need."""
     try:
         async with _hurrying(pool) as connection:
             return await _ADD_DAY.one(connection, day=day)

@@ -17,14 +17,14 @@ _JANITOR_LOCK = int.from_bytes(b"janitor", "big")
 
 
 class HeartbeatReply(NamedTuple):
-    """What a heartbeat tells: the database's time, and the other members that are alive."""
+    """What a heartbeat returns: the database's time, and the other members that are alive."""
 
     now_at: datetime
     others: tuple[Member, ...]
 
 
 class NodeRow(NamedTuple):
-    """A node as people want to see it."""
+    """A node, for people."""
 
     node: str
     region: str
@@ -70,7 +70,7 @@ async def held(connection: Connection, node: str) -> dict[int, int]:
 
 
 async def take(connection: Connection, node: str, partitions: Iterable[int], lifetime: timedelta) -> dict[int, int]:
-    """Take what nobody alive holds, and return the new epoch of each."""
+    """Take partitions that no live node holds, and return the new epoch of each."""
     rows = await _TAKE.all(
         connection, node=node, partitions=sorted(partitions), timeout_seconds=lifetime.total_seconds()
     )
@@ -98,7 +98,7 @@ async def members(connection: Connection, lifetime: timedelta) -> Sequence[NodeR
 
 
 async def unheld(connection: Connection, lifetime: timedelta) -> int:
-    """How many partitions nobody alive holds."""
+    """How many partitions no live node holds."""
     return await _UNHELD.one(connection, timeout_seconds=lifetime.total_seconds())
 
 

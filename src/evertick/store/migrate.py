@@ -116,4 +116,4 @@ async def _remember_search_path(connection: Session) -> None:
         async with connection.transaction():
             await connection.execute(f"ALTER ROLE CURRENT_USER IN DATABASE {database} SET search_path = {SCHEMA}")
     except asyncpg.InsufficientPrivilegeError:
-        pass  # only a pooler needs it, and then whoever manages the roles can set it
+        pass  # only a pooler needs it, and an administrator can set it

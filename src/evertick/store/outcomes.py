@@ -60,7 +60,7 @@ class Ending(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it succeeded and there is nothing else to tell."""
+        """Whether it succeeded and has nothing else to record."""
         return (
             self.result == _SUCCESS
             and self.then is None

@@ -52,7 +52,7 @@ class Trim(NamedTuple):
 
 
 class FinishedAhead(NamedTuple):
-    """A job whose last tick was settled while the clock was ahead."""
+    """A job that finished while the clock was ahead."""
 
     job_id: int
     finished_at: datetime

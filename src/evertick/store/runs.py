@@ -59,7 +59,7 @@ class FireTimeRange(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """Before which place to go on, and the seq from which the walk began, if it has."""
+    """The attempt before which a walk through runs goes on, and the seq from which it began, if it has."""
 
     before_seq: int
     before_lane: int
@@ -128,7 +128,7 @@ async def request(connection: Connection, job_id: int, wanted: RequestedRun) -> 
 
 
 async def lock(connection: Connection, job_id: int, fire_at: datetime) -> None:
-    """What a cancellation does first: from here on nothing of the job fires, and nobody edits it."""
+    """The first step of a cancellation: until its end the job does not fire, and cannot be edited."""
     await _SQL["lock_job"].execute(connection, job_id=job_id)
     await _SQL["lock_timers"].execute(connection, job_id=job_id, fire_at=fire_at)
 

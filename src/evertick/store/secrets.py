@@ -37,7 +37,7 @@ _RESEAL = _SQL["reseal"].values(int)
 async def ensure(
     connection: Connection, seal: Seal, tenant_ids: Collection[int], generate: Callable[[], bytes]
 ) -> dict[int, Sealed]:
-    """The secrets of tenants; who has none gets a first one."""
+    """The secrets of tenants; a tenant without one gets its first."""
     found = await _find(connection, tenant_ids)
     if missing := [tenant_id for tenant_id in tenant_ids if tenant_id not in found]:
         first = [seal.seal(generate(), tenant_id) for tenant_id in missing]

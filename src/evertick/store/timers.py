@@ -41,7 +41,7 @@ class PlannedGap(NamedTuple):
 
 
 class FirePlan(NamedTuple):
-    """What becomes of due timers that fire alike: that of one tick, of one run that stands already."""
+    """What becomes of due timers that fire alike: those of one tick, or of one run that exists already."""
 
     kind: str
     fire_at: datetime

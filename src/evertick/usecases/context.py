@@ -18,7 +18,7 @@ MAX_PER_PAGE = 200
 
 
 def _notify_nobody(_: Iterable[int]) -> None:
-    """Wake nobody: polling finds new timers too."""
+    """Send no wake-ups: polling finds new timers too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class Level(StrEnum):
     """How bad it is."""
 
     OK = "ok"
-    WARNING = "warning"  # works, but somebody should look
+    WARNING = "warning"  # it works, but needs attention
     PROBLEM = "problem"  # something does not work, or soon will not
 
 

@@ -8,7 +8,7 @@ from evertick.config import Settings
 from evertick.domain.ids import PARTITIONS
 from evertick.domain.schedule.instants import SECOND_US, to_us
 from evertick.roles.dispatcher.settings import egress_of
-from evertick.store import clock, diagnostics as health, ledgers, members, orphans as sweeps, tenants
+from evertick.store import clock, diagnostics, ledgers, members, orphans, tenants
 from evertick.store.database import Pool
 from evertick.store.diagnostics import ServerFacts
 from evertick.store.migrate import SchemaMismatch, check_schema
@@ -39,7 +39,7 @@ async def _examine(pool: Pool, lifetime: timedelta, settings: Settings) -> Async
     yield diagnosis.on_server(server.version)
     yield diagnosis.on_clock(skew_seconds)
     yield diagnosis.on_connections(server.connections, server.most_connections)
-    yield diagnosis.on_snapshot(await health.oldest_snapshot(pool))
+    yield diagnosis.on_snapshot(await diagnostics.oldest_snapshot(pool))
     try:
         await check_schema(pool)
     except SchemaMismatch as mismatch:
@@ -51,15 +51,15 @@ async def _examine(pool: Pool, lifetime: timedelta, settings: Settings) -> Async
     yield diagnosis.on_versions({node.version for node in alive})
     yield diagnosis.on_partitions(await members.unheld(pool, lifetime), [node.node for node in alive])
     yield diagnosis.on_days(await ledgers.missing_days(pool, DAYS_AHEAD), DAYS_AHEAD)
-    yield diagnosis.on_lag(await health.oldest_due(pool))
-    yield diagnosis.on_leases(await health.stuck_leases(pool, STUCK_SECONDS))
-    looked = await sweeps.check(pool, range(PARTITIONS), {}, most_per_lane=MAX_PER_LANE, age=ORPHAN_AGE)
+    yield diagnosis.on_lag(await diagnostics.oldest_due(pool))
+    yield diagnosis.on_leases(await diagnostics.stuck_leases(pool, STUCK_SECONDS))
+    looked = await orphans.check(pool, range(PARTITIONS), {}, most_per_lane=MAX_PER_LANE, age=ORPHAN_AGE)
     yield diagnosis.on_orphans([(each.lane_id, seq) for each in looked for seq in each.orphans])
-    yield diagnosis.on_ready(await health.ready_queues(pool, MAX_PER_LANE))
-    yield diagnosis.on_unserved(await health.unserved(pool, UNSERVED_SECONDS))
-    yield diagnosis.on_dead_letters(await health.dead_letters(pool, diagnosis.MAX_LETTERS))
+    yield diagnosis.on_ready(await diagnostics.ready_queues(pool, MAX_PER_LANE))
+    yield diagnosis.on_unserved(await diagnostics.unserved(pool, UNSERVED_SECONDS))
+    yield diagnosis.on_dead_letters(await diagnostics.dead_letters(pool, diagnosis.MAX_LETTERS))
     yield diagnosis.on_egress(egress_of(settings, await tenants.count(pool)).words)
-    yield diagnosis.on_dead_tuples(await health.dead_tuples(pool))
+    yield diagnosis.on_dead_tuples(await diagnostics.dead_tuples(pool))
 
 
 async def _look_at_clock(pool: Pool) -> tuple[ServerFacts, float]:
@@ -67,7 +67,7 @@ async def _look_at_clock(pool: Pool) -> tuple[ServerFacts, float]:
     looks: list[tuple[float, float, ServerFacts]] = []
     for _ in range(_LOOKS):
         before = time.time()
-        server = await health.server(pool)
+        server = await diagnostics.server(pool)
         after = time.time()
         looks.append((after - before, (before + after) / 2 - to_us(server.clock_at) / SECOND_US, server))
     _, skew_seconds, server = min(looks)

@@ -320,27 +320,6 @@ SELECT outcome.lane_id, outcome.seq
 -- The database's time.
 SELECT clock_at() AS now_at;
 
--- name: ready
--- How many attempts wait in the lanes of each queue, counted up to a limit per lane; those that were put back count when
--- they are ready. Indexes: attempts_pkey, leases_free.
-SELECT waiting.queue_id, sum(waiting.count)::bigint AS attempts, min(waiting.oldest_at) AS oldest_at
-  FROM (SELECT lane.queue_id, fresh.count, fresh.oldest_at
-          FROM lanes lane
-         CROSS JOIN LATERAL (
-                   SELECT count(*), min(due_at) AS oldest_at
-                     FROM (SELECT due_at FROM attempts
-                            WHERE attempts.lane_id = lane.lane_id AND attempts.seq > lane.head
-                            ORDER BY seq
-                            LIMIT :most::integer) AS first
-               ) AS fresh
-         UNION ALL
-        SELECT lane_queue(lane_id)::integer, count(*), min(expires_at)
-          FROM leases
-         WHERE worker IS NULL AND expires_at <= clock_at()
-         GROUP BY lane_queue(lane_id)) AS waiting
- WHERE waiting.count > 0
- GROUP BY waiting.queue_id;
-
 -- name: idle_floor
 -- A seq a day ago, by the time that is trusted: up to here heads of idle lanes may move on.
 SELECT microseconds(least(trusted_at, clock_at()) - interval '1 day') AS seq FROM clock_marks;

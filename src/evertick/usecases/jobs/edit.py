@@ -4,7 +4,7 @@
 2. The same specification again changes nothing.
 3. Same ticks as before: the timer keeps its place, whatever else changes. Otherwise it moves to the new schedule's
    first tick after now, and ticks whose fire time has passed and that have not fired are a gap.
-4. Runs that stand already keep their version.
+4. Runs that exist already keep their version.
 """
 
 from collections.abc import Collection, Mapping
@@ -112,7 +112,7 @@ async def locked(
     *,
     to_delete: bool = False,
 ) -> LockedJob:
-    """Lock a job and its tick's timer, and tell how it stands. Of several versions that are expected, one is enough."""
+    """Lock a job and its tick's timer, and return its state. Of several expected versions, one is enough."""
     if not await jobs.lock(connection, tenant.tenant_id, key, to_delete=to_delete):
         raise JobNotFound(format_id(Prefix.JOB, key))
     job = await jobs.locked(connection, key)
@@ -159,7 +159,7 @@ async def _change(tenant: Tenant, job: LockedJob, spec: JobSpec) -> Reschedule:
 
 
 def _answer(change: Reschedule) -> Computed[Reschedule]:
-    """A change holds as long as its first tick is to come, and whatever the clocks jump over before."""
+    """It is valid until its first tick, or the first one before that which the clocks jump over."""
     if not change.is_rescheduled or change.fire_at is None:
         return Computed(change)
     return Computed(change, min([change.fire_at, *(from_us(gap.first_us) for gap in change.gaps)]))

@@ -1,4 +1,4 @@
-"""Pausing, resuming and deleting jobs. Whatever has been fired goes on; from the commit on nothing new is."""
+"""Pausing, resuming and deleting jobs. Runs that were fired continue; after the commit nothing new fires."""
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
@@ -25,7 +25,7 @@ MAX_CAUGHT_UP = 1000
 
 
 class Missed(StrEnum):
-    """What a resume does with the ticks that its pause swallowed."""
+    """What a resume does with the ticks of its pause."""
 
     SKIP = "skip"  # they are a gap
     RUN_ONCE = "run_once"  # the newest runs, the others are a gap
@@ -46,7 +46,7 @@ async def pause(tenant: Tenant, job_id: str, reason: str | None = None) -> Job:
 
 
 async def resume(tenant: Tenant, job_id: str, missed: Missed = Missed.SKIP) -> Job:
-    """Let a paused job fire again, and settle the ticks that have passed. An active one stays as it is."""
+    """Let a paused job fire again, and decide about the ticks that have passed. An active one stays as it is."""
     key = job_key(job_id)
 
     async def work(connection: Session) -> Job:
@@ -54,9 +54,10 @@ async def resume(tenant: Tenant, job_id: str, missed: Missed = Missed.SKIP) -> J
         if job.status == JobStatus.PAUSED:
             await jobs.resume(connection, key, job.now_at)
             if job.fire_at is not None:
-                question = "resume", job.job_id, job.spec_version, job.canonical, job.fire_at
-                answer = partial(_settlement, job, job.fire_at, missed)
-                await _settle(connection, job, await compute_outside(tenant.tenant_id, question, answer, job.now_at))
+                plan_key = "resume", job.job_id, job.spec_version, job.canonical, job.fire_at
+                compute = partial(_computed_plan, job, job.fire_at, missed)
+                plan = await compute_outside(tenant.tenant_id, plan_key, compute, job.now_at)
+                await _apply(connection, job, plan)
         return await seen(connection, tenant, key)
 
     resumed = await tenant.in_transaction(work)
@@ -86,13 +87,13 @@ class ResumePlan(NamedTuple):
     due_at: datetime | None
 
 
-def _settlement(job: LockedJob, fire_at: datetime, missed: Missed) -> Computed[ResumePlan]:
-    settlement = plan_resume(job, fire_at, missed)
-    return Computed(settlement, settlement.next_at)  # until its next tick has passed, too
+def _computed_plan(job: LockedJob, fire_at: datetime, missed: Missed) -> Computed[ResumePlan]:
+    plan = plan_resume(job, fire_at, missed)
+    return Computed(plan, plan.next_at)  # until its next tick has passed, too
 
 
 def plan_resume(job: LockedJob, fire_at: datetime, missed: Missed) -> ResumePlan:
-    """Settle a paused job whose timer stands at `fire_at`, the first tick that the pause can have swallowed.
+    """Decide about the ticks of a pause. The job's timer is at `fire_at`, the first tick that was not fired.
 
     A tick has passed when its fire time has, though jitter would have made it due later.
     """
@@ -122,11 +123,11 @@ def plan_resume(job: LockedJob, fire_at: datetime, missed: Missed) -> ResumePlan
     )
 
 
-async def _settle(connection: Session, job: LockedJob, settlement: ResumePlan) -> None:
-    await jobs.add_gaps(connection, job.job_id, job.spec_version, settlement.gaps)
-    if settlement.run_ats:
-        await jobs.catch_up(connection, job, settlement.run_ats)
-    if settlement.next_at is None or settlement.due_at is None:
+async def _apply(connection: Session, job: LockedJob, plan: ResumePlan) -> None:
+    await jobs.add_gaps(connection, job.job_id, job.spec_version, plan.gaps)
+    if plan.run_ats:
+        await jobs.catch_up(connection, job, plan.run_ats)
+    if plan.next_at is None or plan.due_at is None:
         await jobs.drop_timer(connection, job.job_id, job.now_at, is_finished=True)
     else:
-        await jobs.set_due(connection, job.job_id, settlement.next_at, settlement.due_at)
+        await jobs.set_due(connection, job.job_id, plan.next_at, plan.due_at)

@@ -33,12 +33,12 @@ async def has_name(tenant: Tenant, name: str) -> bool:
 
 
 async def _key_of(tenant: Tenant, name: str) -> int | None:
-    # What the database cannot hold it cannot be asked for either.
+    # The database refuses a name that it cannot store.
     return None if UNSTORABLE.search(name) else await jobs.named(tenant.pool, tenant.tenant_id, name)
 
 
 async def seen(connection: Connection, tenant: Tenant, key: int) -> Job:
-    """The job as it stands in this transaction."""
+    """The job as this transaction sees it."""
     rows = await jobs.view(connection, tenant.tenant_id, [key])
     if not rows:
         raise JobNotFound(format_id(Prefix.JOB, key))

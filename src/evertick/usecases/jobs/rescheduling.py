@@ -20,7 +20,7 @@ from evertick.usecases.jobs.views import stored_fields
 
 
 class Reschedule(NamedTuple):
-    """When the edited job fires: by which rule, and when next; a `fire_at` of None is not by itself.
+    """When the edited job fires: by which rule, and when next; a `fire_at` of None: only triggers run it.
 
     `is_rescheduled`: its ticks are others than before. `gaps` are those that the clocks jump over before the next.
     """
@@ -41,7 +41,7 @@ def reschedule(job: LockedJob, spec: JobSpec, shortest: timedelta) -> Reschedule
         settled = settle(new, format_id(Prefix.JOB, job.job_id), job.created_at)
         due = None if job.fire_at is None else due_at(job.fire_at, jitter_offset(job.job_id, settled.jitter))
         return Reschedule(settled.digest, settled.canonical, job.fire_at, due, is_rescheduled=False)
-    # A delay counts from when it was asked for; all else keeps the phase that the job was created with.
+    # A delay counts from the edit; all other schedules keep the phase that the job was created with.
     is_delay = _is_delay(new, job)
     made = define(spec, job.job_id, job.now_at if is_delay else job.created_at, job.now_at, shortest)
     if job.fire_at is not None and _says_the_same(made, job):
@@ -69,7 +69,7 @@ def _ticks(timing: Timing) -> tuple[object, ...]:
 
 
 def _says_the_same(made: Definition, job: LockedJob) -> bool:
-    """Whether another text has the ticks that the timer stands for. All one-offs share a rule: their tick tells."""
+    """Whether another text has the same ticks as the timer. All one-offs share a rule, so their ticks are compared."""
     if isinstance(made.rule.spec, OneOff):
         return made.first_fire_at == job.fire_at
     return made.canonical == job.canonical

@@ -1,4 +1,4 @@
-"""Ticks of which nobody will make runs any more: what a pause swallowed, what an edit or a deletion cut off."""
+"""Ticks that will never become runs: those of a pause, and those that an edit or a deletion cuts off."""
 
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
@@ -23,7 +23,7 @@ def jitter_us(job_id: int, rule: Rule) -> int:
 
 
 async def unfired(tenant: Tenant, job: LockedJob) -> tuple[Gap, ...]:
-    """The ticks up to now that the job's timer still stood for, as the one gap that they become.
+    """The ticks up to now that the job's timer has not fired, as the one gap that they become.
 
     Their fire times decide, though jitter would have made some of them due later.
     """

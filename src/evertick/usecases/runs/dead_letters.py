@@ -118,7 +118,7 @@ async def _replay(
     while rows := await dead_letters.page(connection, tenant_id, wanted, PORTION):
         found = len(rows)
         del rows[admitted(found) if tried < MAX_REPLAYS else 0 :]
-        # In one statement after the other: who deletes a job at this moment ends first, and is seen.
+        # In one statement after the other: a deletion of a job at this moment ends first, and is visible.
         live = await dead_letters.lock_jobs(connection, tenant_id, {row.job_id for row in rows})
         letters = [(row.job_id, row.fire_at, number) for number, row in enumerate(rows, tried) if row.job_id in live]
         done += await dead_letters.replay(connection, tenant_id, letters, pace)

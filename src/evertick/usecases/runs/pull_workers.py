@@ -30,7 +30,7 @@ _QUEUE = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _WORKER = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
 MAX_ROUNDS = 4
 BUSY_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
-"""Seconds to wait before each further try to record what somebody has locked."""
+"""Seconds to wait before each further try to record outcomes of locked runs."""
 NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -43,7 +43,7 @@ class LeasedAttempts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AttemptReport:
-    """How an attempt ended, as its worker tells it."""
+    """How an attempt ended, as its worker reports it."""
 
     token: str
     result: Outcome
@@ -221,7 +221,7 @@ async def record(tenant: Tenant, worker_id: str, reports: Sequence[AttemptReport
 
 
 async def _record(tenant: Tenant, worker_id: str, endings: Sequence[Ending]) -> set[Token]:
-    """Record endings, those that somebody has locked a few times; returns the stale ones."""
+    """Record endings, those of locked runs several times; returns the stale ones."""
     stale, busy = await outcomes.record(tenant.pool, worker_id, endings, [])
     for pause in BUSY_PAUSES:
         if not busy:
@@ -274,7 +274,7 @@ def _ending(held: Held, report: AttemptReport, now_at: datetime) -> Ending:
 
 
 def _times(report: AttemptReport, fired_at: datetime, now_at: datetime) -> tuple[datetime | None, datetime]:
-    """When an attempt began and ended. A worker whose clock is off is believed how long it took, and that it has ended.
+    """When an attempt began and ended. Of a worker with a wrong clock only the duration counts.
 
     An attempt runs after it was fired (a `seq` is that instant) and before its end is told.
     """

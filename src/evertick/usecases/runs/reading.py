@@ -179,7 +179,7 @@ def _stretch(from_at: datetime | None, before_at: datetime) -> FireTimeRange:
 
 
 def _from_seq(fire_at_us: int) -> int:
-    # An attempt is never before its fire time. A run by hand may stand a little after the clock, though.
+    # An attempt is never before its fire time. A manual run may be a little after the clock, though.
     return max(0, fire_at_us - SECOND_US)
 
 

@@ -1,4 +1,4 @@
-"""API keys: making, listing, rotating and revoking them, and telling who comes with one."""
+"""API keys: making, listing, rotating and revoking them, and authenticating callers by them."""
 
 import hmac
 import secrets
@@ -23,7 +23,7 @@ from evertick.usecases.errors import KeyEnded, KeyNotFound, QuotaReached
 
 DEFAULT_PER_PAGE = 50
 TRUSTED_SECONDS = 5.0
-"""For so long a key is let in without another look: a revocation elsewhere is felt that late."""
+"""For so long a key is accepted without another look-up: a revocation in another process takes effect that late."""
 MAX_KNOWN = 10_000
 LONGEST_GRACE = timedelta(days=30)
 MAX_KEYS = 1000
@@ -46,7 +46,7 @@ class Key:
 
 
 class NewSecret(NamedTuple):
-    """A key and its secret, which nobody will see again, nor its repr show."""
+    """A key and its secret, which is never shown again, and not in the repr either."""
 
     key: Key
     secret: str
@@ -56,7 +56,7 @@ class NewSecret(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """Who comes with a key."""
+    """The holder of a key."""
 
     key_id: str
     role: KeyRole
@@ -145,9 +145,9 @@ class _Known(NamedTuple):
 
 
 class KeyRing:
-    """Tells who comes with a key, and trusts its own answer for some seconds.
+    """Authenticates callers by their keys, and caches the result for some seconds.
 
-    All look-ups that wait go in one statement: who comes with keys that do not exist costs next to nothing.
+    All look-ups that wait share one statement: keys that do not exist cost next to nothing.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -158,7 +158,7 @@ class KeyRing:
         self._look_ups = Batcher[None, bytes, ValidKey | None](self._look_up)
 
     async def caller(self, secret: str) -> Caller | None:
-        """Who has this secret. None: nobody, or not any more."""
+        """The holder of this secret. None: it is not valid, or not any more."""
         if not is_well_formed(secret):
             return None
         digest = digest_of(secret)
@@ -168,7 +168,7 @@ class KeyRing:
         return await self._asked(digest)
 
     def last_seen(self, secret: str) -> int | None:
-        """The tenant whose key this was at the last look, if that is remembered. It lets nobody in."""
+        """The tenant that had this key at the last look-up, if that is cached. It authenticates nothing."""
         known = self._known.get(digest_of(secret))
         return None if known is None else known.caller.tenant.tenant_id
 
@@ -183,7 +183,7 @@ class KeyRing:
     async def _asked(self, digest: bytes) -> Caller | None:
         generation = self._generation
         found = await self._look_ups.ask(None, digest)
-        # The index has compared it already, in a time that tells about digests at most. This one tells nothing.
+        # The index has compared it already, in a time that reveals digests at most. This takes the same time always.
         if found is None or not hmac.compare_digest(found.digest, digest):
             self._known.pop(digest, None)
             return None
@@ -193,7 +193,7 @@ class KeyRing:
         if len(self._known) >= MAX_KNOWN:
             self._known.clear()
         left = TRUSTED_SECONDS if found.seconds_left is None else min(TRUSTED_SECONDS, found.seconds_left)
-        # By what was true when it was asked: if that was changed since, the next one looks again.
+        # Of the generation before the look-up: after a change since then, the next call looks up again.
         self._known[digest] = _Known(caller, time.monotonic() + left, generation)
         return caller
 

@@ -1,8 +1,8 @@
 """Admission by quota: what this process knows of tenants' use, and whether a request may enter.
 
 Allowances are each process's own. Jobs and runs are counted now and then, and reserved in between, so with several
-processes a tenant may pass its quota by what the others admit in that time; who is about to have too many jobs is
-counted anew.
+processes a tenant may pass its quota by what the others admit in that time. A tenant that would pass its quota of jobs
+is counted anew.
 """
 
 import time
@@ -90,7 +90,7 @@ class Quotas:
         self._uses: dict[int, _Use] = {}
 
     async def admit(self, tenant: TenantRow, request: Request) -> Admitted | Throttled | Refused:
-        """Admit a request or say which quota stands in the way. The jobs of an admitted one are reserved."""
+        """Admit a request, or name the quota that refuses it. The jobs of an admitted one are reserved."""
         quota = quota_of(tenant)
         use = self._uses.get(tenant.tenant_id)
         if use is None:

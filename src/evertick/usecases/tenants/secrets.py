@@ -32,7 +32,7 @@ class Secrets:
 
 
 async def show(tenant: Tenant, seal: Seal) -> Secrets:
-    """The tenant's secrets; the first is made when it is first asked for."""
+    """The tenant's secrets; the first is made when it is first needed."""
     found = await secrets.ensure(tenant.pool, seal, [tenant.tenant_id], _generate)
     return _opened(found[tenant.tenant_id], seal)
 
@@ -64,8 +64,8 @@ class Resealed:
 async def reseal(pool: Pool | Session, seal: Seal, progress: Callable[[int, int], None]) -> Resealed:
     """Seal the secrets of all tenants with the first key.
 
-    `progress` is told how many are done, of how many. Whoever rotates a secret meanwhile goes first: what has changed
-    between the look and the write is looked at again, until nothing is left that another key has sealed.
+    `progress` is called with how many are done, of how many. A rotation at the same time wins: what has changed between
+    read and write is read again, until nothing is left that another key has sealed.
     """
     done = 0
     while total := await secrets.count_sealed_otherwise(pool, seal):
