@@ -33,7 +33,7 @@ INDEXES = {
         *("withdrawals_pkey", "partitions_pkey"),
     },
     "lanes.lease": {"lanes_of_queue", "lanes_pkey", "attempts_pkey", "queues_pkey"},
-    "lanes.lease_shares": {"lanes_of_queue", "lanes_pkey", "attempts_pkey"},
+    "lanes.lease_by_queue": {"lanes_of_queue", "lanes_pkey", "attempts_pkey"},
     "lanes.lease_free": {"queues_pkey", "leases_free", "leases_pkey"},
     "lanes.put_back": {"leases_of_worker", "leases_pkey", "outcomes_pkey"},
     "lanes.mark_started": {"leases_pkey", "leases_of_worker", "leases_of_attempt", "outcomes_pkey"},

@@ -22,7 +22,7 @@ from evertick.domain.access import KeyRole
 from evertick.domain.admission import Request
 from evertick.usecases.context import Tenant
 from evertick.usecases.idempotency import KeyedRequest
-from evertick.usecases.tenants.keys import Caller
+from evertick.usecases.tenants.authentication import Caller
 
 PREFIX = "/api/v1"
 _T = TypeVar("_T")

@@ -15,7 +15,7 @@ from evertick.store.sealing import ANSWERS, Seal
 from evertick.usecases import idempotency
 from evertick.usecases.context import Tenant
 from evertick.usecases.idempotency import KEY_MAX_LENGTH, InFlight, KeyedRequest, OtherRequest
-from evertick.usecases.tenants.keys import Caller
+from evertick.usecases.tenants.authentication import Caller
 from evertick.usecases.unit_of_work import single_connection
 
 Act: TypeAlias = Callable[[Tenant], Awaitable[Answer]]

@@ -21,7 +21,7 @@ from evertick.domain.admission import Admitted, Request
 from evertick.store.database import Pool
 from evertick.usecases import audit
 from evertick.usecases.context import Tenant
-from evertick.usecases.tenants.keys import Caller
+from evertick.usecases.tenants.authentication import Caller
 from evertick.usecases.transactions import retry_transaction
 from evertick.usecases.unit_of_work import unit_of_work
 

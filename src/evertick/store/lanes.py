@@ -81,7 +81,7 @@ class _FreeLease(NamedTuple):
 
 _SQL = statements.load("lanes")
 _LEASE = _SQL["lease"].rows(_LeasedRange)
-_LEASE_SHARES = _SQL["lease_shares"].rows(_LeasedRange)
+_LEASE_BY_QUEUE = _SQL["lease_by_queue"].rows(_LeasedRange)
 _LEASE_FREE = _SQL["lease_free"].rows(_FreeLease)
 _PUT_BACK = _SQL["put_back"].rows(TokenRow)
 _MARK_STARTED = _SQL["mark_started"].rows(TokenRow)
@@ -138,7 +138,7 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
     return [Range(*row, most=most_per_lane) for row in rows]
 
 
-async def lease_shares(  # noqa: PLR0913 - from where, how much and for whom
+async def lease_by_queue(  # noqa: PLR0913 - from where, how much and for whom
     connection: Connection,
     rooms: Mapping[int, int],
     worker: str,
@@ -151,7 +151,7 @@ async def lease_shares(  # noqa: PLR0913 - from where, how much and for whom
     only: Collection[int] | None = None,
 ) -> list[Range]:
     """Lease ranges of lanes of any tenants' queues, from each queue about as many attempts as it has room."""
-    rows = await _LEASE_SHARES.all(
+    rows = await _LEASE_BY_QUEUE.all(
         connection,
         queue_ids=list(rooms),
         rooms=list(rooms.values()),

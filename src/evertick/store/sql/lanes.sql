@@ -42,7 +42,7 @@ SELECT :first_lease_id::bigint + row_number() OVER (), lane_id, first_seq, last_
   FROM ranges
 RETURNING lease_id, lane_id, first_seq, last_seq;
 
--- name: lease_shares
+-- name: lease_by_queue
 -- As `lease`, for one who serves many tenants: each queue has room for so many attempts, and gives no more. The first
 -- lane of every queue comes before the second of any, so that no tenant's lanes or priorities keep others waiting.
 -- Indexes: lanes_of_queue, attempts_pkey.

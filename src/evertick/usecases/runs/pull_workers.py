@@ -1,5 +1,5 @@
-"""Workers that pull: lease attempts of a tenant's queue, keep them alive, record how they ended. Nothing is remembered
-between two calls, so any process may answer the next one.
+"""Workers that pull: lease attempts of a tenant's queue, extend their leases, record their outcomes. Nothing is kept
+between two calls, so any process may serve the next one.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 class LeasedAttempts(NamedTuple):
-    """What a worker leased, and when by the database's clock."""
+    """What a worker has leased, and when by the database's clock."""
 
     attempts: list[Leased]
     now_at: datetime
@@ -133,8 +133,8 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
         width = len({each.lane_id for each in found})
     if not taken:
         return LeasedAttempts([], NEVER)
-    given = await _mark_started(tenant, worker, [each for each in taken if not each.is_over])
-    return LeasedAttempts(given, await lanes.clock(tenant.pool))
+    started = await _mark_started(tenant, worker, [each for each in taken if not each.is_over])
+    return LeasedAttempts(started, await lanes.clock(tenant.pool))
 
 
 async def _lease_free(  # noqa: PLR0913 - as lease
@@ -160,7 +160,7 @@ async def _lease_free(  # noqa: PLR0913 - as lease
 
 
 async def _mark_started(tenant: Tenant, worker: str, leased: list[Leased]) -> list[Leased]:
-    """Whatever a worker is given counts as started; of attempts that are the last of their runs it has to be noted."""
+    """Attempts that a worker leases count as started. The last attempt of a run is marked in its lease."""
     last = [each for each in leased if is_last_try(each.retry, each.attempt)]
     if not last:
         return leased
@@ -169,10 +169,10 @@ async def _mark_started(tenant: Tenant, worker: str, leased: list[Leased]) -> li
     return [each for each in leased if (each.lane_id, each.seq) not in gone]
 
 
-async def hand_back(tenant: Tenant, worker_id: str, given: LeasedAttempts) -> None:
-    """Let others have at once what a worker was given and will never hear of."""
-    if given.attempts:
-        await _put_back(tenant, _name(tenant, worker_id), given.attempts)
+async def hand_back(tenant: Tenant, worker_id: str, leased: LeasedAttempts) -> None:
+    """Let others lease at once what a worker has leased when the answer to it is lost."""
+    if leased.attempts:
+        await _put_back(tenant, _name(tenant, worker_id), leased.attempts)
 
 
 async def _put_back(tenant: Tenant, worker: str, attempts: Sequence[Leased]) -> None:
@@ -184,9 +184,9 @@ async def _put_back(tenant: Tenant, worker: str, attempts: Sequence[Leased]) -> 
 async def heartbeat(tenant: Tenant, worker_id: str, tokens: Sequence[str] | None, lease_time: timedelta) -> list[str]:
     """Extend a worker's leases; returns the tokens of attempts that it should stop.
 
-    Those were cancelled, or, among the given ones, are not the worker's any more. Given all that the worker holds, only
-    that is extended: what it never heard of, for the answer got lost, has to run out. None: it does not say, and all is
-    extended, for as long as it may take.
+    Those were cancelled, or are among the given ones and not the worker's any more. With tokens, only their leases are
+    extended: a lease that the worker does not know of, because an answer was lost, must run out. None: all leases are
+    extended, for no longer than their attempts may take.
     """
     worker = _name(tenant, worker_id)
     holds = [_token(token, f"/tokens/{number}") for number, token in enumerate(tokens or ())]
@@ -203,21 +203,21 @@ async def heartbeat(tenant: Tenant, worker_id: str, tokens: Sequence[str] | None
 async def record(tenant: Tenant, worker_id: str, reports: Sequence[AttemptReport]) -> RecordedOutcomes:
     """Record outcomes. The first one for an attempt counts, and only from the worker that holds it."""
     worker = _name(tenant, worker_id)
-    told: dict[Token, AttemptReport] = {}
-    seconds: list[str] = []
+    first: dict[Token, AttemptReport] = {}
+    repeated: list[str] = []
     for number, each in enumerate(reports):
-        if told.setdefault(_token(each.token, f"/outcomes/{number}/token"), each) is not each:
-            seconds.append(each.token)
-    held = await pulls.held(tenant.pool, tenant.tenant_id, worker, list(told))
+        if first.setdefault(_token(each.token, f"/outcomes/{number}/token"), each) is not each:
+            repeated.append(each.token)
+    held = await pulls.held(tenant.pool, tenant.tenant_id, worker, list(first))
     now_at = await lanes.clock(tenant.pool) if held else NEVER
-    endings = [_ending(held[token], report, now_at) for token, report in told.items() if token in held]
+    endings = [_ending(held[token], report, now_at) for token, report in first.items() if token in held]
     stale = await _record(tenant, worker_id, endings)
     if held:
         await pulls.release(tenant.pool, worker, {lane_id for lane_id, _ in held})
     if again := [ending.job_id for ending in endings if isinstance(ending.then, Again)]:
         tenant.notify(again)
-    lost = [report.token for token, report in told.items() if token not in held or token in stale]
-    return RecordedOutcomes(len(told) - len(lost), lost + seconds)
+    lost = [report.token for token, report in first.items() if token not in held or token in stale]
+    return RecordedOutcomes(len(first) - len(lost), lost + repeated)
 
 
 async def _record(tenant: Tenant, worker_id: str, endings: Sequence[Ending]) -> set[Token]:

@@ -1,30 +1,23 @@
-"""API keys: making, listing, rotating and revoking them, and authenticating callers by them."""
+"""API keys: making, listing, rotating and revoking them."""
 
-import hmac
 import secrets
-import time
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from evertick.domain.access import KEYSPACE, SHOWN_LENGTH, KeyRole, digest_of, is_well_formed, write_key
+from evertick.domain.access import KEYSPACE, SHOWN_LENGTH, KeyRole, digest_of, write_key
 from evertick.domain.admission import QuotaName
 from evertick.domain.errors import Fault, InvalidFields, InvalidInput
 from evertick.domain.ids import Prefix, format_id, parse_id
 from evertick.domain.job.values import NAME_MAX_LENGTH, UNSTORABLE
-from evertick.runtime.batching import Batcher
 from evertick.store import keys, lanes
-from evertick.store.database import Pool, Session
-from evertick.store.keys import KeyRow, NewKey, ValidKey
+from evertick.store.database import Session
+from evertick.store.keys import KeyRow, NewKey
 from evertick.store.statements import Connection
-from evertick.store.tenants import TenantRow
 from evertick.usecases.context import Page, checked_cursor, checked_limit
 from evertick.usecases.errors import KeyEnded, KeyNotFound, QuotaReached
 
 DEFAULT_PER_PAGE = 50
-TRUSTED_SECONDS = 5.0
-"""For so long a key is accepted without another look-up: a revocation in another process takes effect that late."""
-MAX_KNOWN = 10_000
 LONGEST_GRACE = timedelta(days=30)
 MAX_KEYS = 1000
 """Of one tenant that have not ended. Rotating one of so many is allowed: the old one ends."""
@@ -53,14 +46,6 @@ class NewSecret(NamedTuple):
 
     def __repr__(self) -> str:
         return f"NewSecret({self.key!r}, ***)"
-
-
-class Caller(NamedTuple):
-    """The holder of a key."""
-
-    key_id: str
-    role: KeyRole
-    tenant: TenantRow
 
 
 async def create(
@@ -136,70 +121,6 @@ async def create_first(connection: Session, tenant_id: int) -> NewSecret | None:
 def shape_of(key: Key) -> dict[str, Any]:
     """The key as a document, without its secret."""
     return {**asdict(key), "role": str(key.role)}
-
-
-class _Known(NamedTuple):
-    caller: Caller
-    until: float
-    generation: int
-
-
-class KeyRing:
-    """Authenticates callers by their keys, and caches the result for some seconds.
-
-    All look-ups that wait share one statement: keys that do not exist cost next to nothing.
-    """
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self._known: dict[bytes, _Known] = {}
-        self._generation = 0
-        self._changed: dict[int, int] = {}  # in which generation a tenant's keys were changed
-        self._look_ups = Batcher[None, bytes, ValidKey | None](self._look_up)
-
-    async def caller(self, secret: str) -> Caller | None:
-        """The holder of this secret. None: it is not valid, or not any more."""
-        if not is_well_formed(secret):
-            return None
-        digest = digest_of(secret)
-        known = self._known.get(digest)
-        if known is not None and time.monotonic() < known.until and self._is_current(known):
-            return known.caller
-        return await self._asked(digest)
-
-    def last_seen(self, secret: str) -> int | None:
-        """The tenant that had this key at the last look-up, if that is cached. It authenticates nothing."""
-        known = self._known.get(digest_of(secret))
-        return None if known is None else known.caller.tenant.tenant_id
-
-    def forget(self, tenant_id: int) -> None:
-        """Trust nothing that is known of a tenant: its keys or its limits were changed here."""
-        self._generation += 1
-        self._changed[tenant_id] = self._generation
-
-    def _is_current(self, known: _Known) -> bool:
-        return known.generation >= self._changed.get(known.caller.tenant.tenant_id, 0)
-
-    async def _asked(self, digest: bytes) -> Caller | None:
-        generation = self._generation
-        found = await self._look_ups.ask(None, digest)
-        # The index has compared it already, in a time that reveals digests at most. This takes the same time always.
-        if found is None or not hmac.compare_digest(found.digest, digest):
-            self._known.pop(digest, None)
-            return None
-        if found.is_unseen:
-            await keys.touch(self._pool, found.key_id)
-        caller = Caller(format_id(Prefix.API_KEY, found.key_id), KeyRole(found.role), found.tenant)
-        if len(self._known) >= MAX_KNOWN:
-            self._known.clear()
-        left = TRUSTED_SECONDS if found.seconds_left is None else min(TRUSTED_SECONDS, found.seconds_left)
-        # Of the generation before the look-up: after a change since then, the next call looks up again.
-        self._known[digest] = _Known(caller, time.monotonic() + left, generation)
-        return caller
-
-    async def _look_up(self, _: None, digests: list[bytes]) -> list[ValidKey | Exception | None]:
-        found = await keys.of_digests(self._pool, digests)
-        return [found.get(digest) for digest in digests]
 
 
 async def _found(connection: Connection, tenant_id: int | None, key_id: str) -> KeyRow:

@@ -13,7 +13,7 @@ HIGH, NORMAL = 0, 1
 async def lease(
     connection: Connection, rooms: dict[int, int], width: int = 32, most: int = 100, depth: int = 100
 ) -> list[Leased]:
-    ranges = await lanes.lease_shares(
+    ranges = await lanes.lease_by_queue(
         connection, rooms, "w", lanes=width, most=most, most_per_lane=depth, rotation=0, lease_time=LEASE
     )
     return await lanes.read(connection, ranges)
@@ -58,7 +58,7 @@ async def test_within_a_tenant_high_priority_comes_first(holder: Holder) -> None
 
 async def test_only_named_lanes_are_looked_at(holder: Holder) -> None:
     named, other = [await ready(holder, 11, 1, partition=partition) for partition in (1, 2)]
-    ranges = await lanes.lease_shares(
+    ranges = await lanes.lease_by_queue(
         holder.connection,
         {named.queue_id: 9},
         "w",
