@@ -5,7 +5,7 @@ import uvloop
 
 from evertick.cli.failures import reported
 from evertick.cli.options import DatabaseUrl, DataDir, settings_with
-from evertick.wiring import bring_up_to_date, database, place_of
+from evertick.wiring import bring_up_to_date, database
 
 
 def migrate(database_url: DatabaseUrl = None, data_dir: DataDir = None) -> None:
@@ -23,4 +23,4 @@ def migrate(database_url: DatabaseUrl = None, data_dir: DataDir = None) -> None:
         # Told only now: before the commit none of them is there to stay.
         for name in applied:
             typer.echo(f"applied {name}")
-        typer.echo(f"The schema of {place_of(settings)} is up to date{'' if applied else ': nothing to do'}.")
+        typer.echo(f"The schema of {database_location(settings)} is up to date{'' if applied else ': nothing to do'}.")

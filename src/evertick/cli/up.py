@@ -14,7 +14,15 @@ from evertick.cli.options import DatabaseUrl, DataDir, LogLevel, settings_with
 from evertick.config import Settings
 from evertick.runtime.logs import DEFAULT_LEVEL, set_up_logs
 from evertick.runtime.process import expect_batches, raise_descriptor_limit, stop_signal
-from evertick.wiring import Role, bring_up_to_date, database, first_key, node_name, place_of, refuse_misfit, running
+from evertick.wiring import (
+    Role,
+    bring_up_to_date,
+    database,
+    first_key,
+    node_name,
+    refuse_misfit,
+    running,
+)
 
 logger = logging.getLogger("evertick")
 
@@ -116,7 +124,7 @@ async def _run(url: str, roles: set[Role], settings: Settings, prepare: Callable
 
 async def _greet(url: str, node: str, settings: Settings, address: str | None) -> None:
     """Say that all is ready. Scripts wait for these lines, so with the API they are those of the contract."""
-    where = f"node {node} on {place_of(settings)}. Stop it with Ctrl-C or SIGTERM."
+    where = f"node {node} on {database_location(settings)}. Stop it with Ctrl-C or SIGTERM."
     if address is None:
         typer.echo(f"Evertick is ready: {where}")
         return
