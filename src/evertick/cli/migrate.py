@@ -5,7 +5,7 @@ import uvloop
 
 from evertick.cli.failures import reported
 from evertick.cli.options import DatabaseUrl, DataDir, settings_with
-from evertick.wiring import bring_up_to_date, database
+from evertick.wiring import bring_up_to_date, database, database_location
 
 
 def migrate(database_url: DatabaseUrl = None, data_dir: DataDir = None) -> None:

@@ -18,6 +18,7 @@ from evertick.wiring import (
     Role,
     bring_up_to_date,
     database,
+    database_location,
     first_key,
     node_name,
     refuse_misfit,
