@@ -1,4 +1,4 @@
-"""The marks of the database's clock: what it showed, how far it is trusted, and what has to be planned anew."""
+"""The marks of the database's clock: its last times, the time that is trusted, and what has to be planned anew."""
 
 from datetime import datetime, timedelta
 from typing import NamedTuple

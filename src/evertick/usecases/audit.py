@@ -25,7 +25,7 @@ class AuditEntry:
 async def record(
     tenant: Tenant, actor: str, action: str, subject: str | None = None, request_id: str | None = None
 ) -> None:
-    """Note a change."""
+    """Record a change."""
     await audit.record(tenant.pool, AuditRecord(tenant.tenant_id, actor, action, subject, request_id))
 
 

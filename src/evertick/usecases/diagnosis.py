@@ -1,4 +1,4 @@
-"""What the doctor makes of each fact: pure judgements, one function each."""
+"""The diagnosis of each fact that the doctor reads: pure functions."""
 
 from collections.abc import Collection, Sequence
 from datetime import date, datetime, timedelta
@@ -13,22 +13,22 @@ from evertick.version import __version__
 
 HARMLESS_SKEW_SECONDS = 1.0
 UNTRUSTED = timedelta(days=1)
-"""So far the trusted time may lag behind the clock without a word."""
+"""So far the trusted time may lag behind the clock without a warning."""
 BUSY, FULL = 0.8, 0.95
-"""Shares of the connections in use."""
+"""Fractions of the connections in use."""
 LONG_SECONDS, TOO_LONG_SECONDS = 300.0, 3600.0
 """Of a transaction."""
 MANY_TRANSACTIONS = 1_000_000
 LATE, TOO_LATE = timedelta(seconds=10), timedelta(minutes=5)
-"""Of the oldest due timer; of the oldest ready attempt it is no more than worth a word."""
+"""Of the oldest due timer; of the oldest ready attempt the second is a warning."""
 MANY_DEAD_TUPLES = 100_000
 MAX_LETTERS = 10_000
-"""So many are counted, no more."""
+"""Dead letters are counted up to this."""
 _UNITS = (("days", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """The severity of a diagnosis."""
 
     OK = "ok"
     WARNING = "warning"  # it works, but needs attention
@@ -36,7 +36,7 @@ class Level(StrEnum):
 
 
 class Diagnosis(NamedTuple):
-    """One thing that was looked at: what it is like, and what to do; None where all is well."""
+    """The state of one part, and what to do about it; None where all is well."""
 
     name: str
     level: Level

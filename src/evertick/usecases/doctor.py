@@ -1,4 +1,4 @@
-"""The doctor: looks at a database as a whole and says of each thing whether it is well, and if not what to do."""
+"""The doctor: examines a database as a whole, and reports the state of each part and what to do about it."""
 
 import time
 from collections.abc import AsyncIterator
@@ -19,14 +19,14 @@ LIFETIME = timedelta(seconds=5)
 STUCK_SECONDS = 60.0
 UNSERVED_SECONDS = 60.0
 ORPHAN_AGE = timedelta(minutes=10)
-"""Twice the age from which on a scheduler looks for them by itself."""
+"""Twice the age at which schedulers look for them."""
 DAYS_AHEAD = 3
 MAX_PER_LANE = 1000
-_LOOKS = 3
+_CLOCK_SAMPLES = 3
 
 
 async def examine(pool: Pool, lifetime: timedelta = LIFETIME, settings: Settings | None = None) -> list[Diagnosis]:
-    """All findings, in the order in which one thing rests on another.
+    """All diagnoses, in the order in which one part depends on another.
 
     `lifetime`: for so long after its last heartbeat a scheduler counts as alive. `settings`: by which processes here
     would start.
@@ -35,7 +35,7 @@ async def examine(pool: Pool, lifetime: timedelta = LIFETIME, settings: Settings
 
 
 async def _examine(pool: Pool, lifetime: timedelta, settings: Settings) -> AsyncIterator[Diagnosis]:
-    server, skew_seconds = await _look_at_clock(pool)
+    server, skew_seconds = await _sample_clock(pool)
     yield diagnosis.on_server(server.version)
     yield diagnosis.on_clock(skew_seconds)
     yield diagnosis.on_connections(server.connections, server.most_connections)
@@ -44,7 +44,7 @@ async def _examine(pool: Pool, lifetime: timedelta, settings: Settings) -> Async
         await check_schema(pool)
     except SchemaMismatch as mismatch:
         yield diagnosis.on_schema(str(mismatch))
-        return  # the rest cannot be looked at
+        return  # the rest cannot be read
     yield diagnosis.on_schema(None)
     yield diagnosis.on_clock_steps(await clock.marks(pool))
     alive = [node for node in await members.members(pool, lifetime) if node.is_alive]
@@ -53,8 +53,8 @@ async def _examine(pool: Pool, lifetime: timedelta, settings: Settings) -> Async
     yield diagnosis.on_days(await ledgers.missing_days(pool, DAYS_AHEAD), DAYS_AHEAD)
     yield diagnosis.on_lag(await diagnostics.oldest_due(pool))
     yield diagnosis.on_leases(await diagnostics.stuck_leases(pool, STUCK_SECONDS))
-    looked = await orphans.check(pool, range(PARTITIONS), {}, most_per_lane=MAX_PER_LANE, age=ORPHAN_AGE)
-    yield diagnosis.on_orphans([(each.lane_id, seq) for each in looked for seq in each.orphans])
+    checked = await orphans.check(pool, range(PARTITIONS), {}, most_per_lane=MAX_PER_LANE, age=ORPHAN_AGE)
+    yield diagnosis.on_orphans([(each.lane_id, seq) for each in checked for seq in each.orphans])
     yield diagnosis.on_ready(await diagnostics.ready_queues(pool, MAX_PER_LANE))
     yield diagnosis.on_unserved(await diagnostics.unserved(pool, UNSERVED_SECONDS))
     yield diagnosis.on_dead_letters(await diagnostics.dead_letters(pool, diagnosis.MAX_LETTERS))
@@ -62,13 +62,13 @@ async def _examine(pool: Pool, lifetime: timedelta, settings: Settings) -> Async
     yield diagnosis.on_dead_tuples(await diagnostics.dead_tuples(pool))
 
 
-async def _look_at_clock(pool: Pool) -> tuple[ServerFacts, float]:
-    """The server, and how many seconds this machine's clock is ahead of it: by the look that took the least time."""
-    looks: list[tuple[float, float, ServerFacts]] = []
-    for _ in range(_LOOKS):
+async def _sample_clock(pool: Pool) -> tuple[ServerFacts, float]:
+    """The server, and how many seconds this machine's clock is ahead of it, by the fastest of several samples."""
+    samples: list[tuple[float, float, ServerFacts]] = []
+    for _ in range(_CLOCK_SAMPLES):
         before = time.time()
         server = await diagnostics.server(pool)
         after = time.time()
-        looks.append((after - before, (before + after) / 2 - to_us(server.clock_at) / SECOND_US, server))
-    _, skew_seconds, server = min(looks)
+        samples.append((after - before, (before + after) / 2 - to_us(server.clock_at) / SECOND_US, server))
+    _, skew_seconds, server = min(samples)
     return server, skew_seconds

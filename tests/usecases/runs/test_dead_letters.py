@@ -115,7 +115,7 @@ async def test_more_letters_than_one_transaction_takes_are_left_and_told(
 ) -> None:
     await bury(world, job_count=3)
     await world.set_clock(at(3, 10))
-    monkeypatch.setattr(dead_letters, "PORTION", 2)
+    monkeypatch.setattr(dead_letters, "BATCH_SIZE", 2)
     monkeypatch.setattr(dead_letters, "MAX_REPLAYS", 6)
     first = await replay_letters(tenant, LetterSelection(), 1)
     assert (len(first.runs), first.has_more, len({run.due_at for run in first.runs})) == (6, True, 6)

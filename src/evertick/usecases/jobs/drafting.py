@@ -46,7 +46,7 @@ class Drafter:
         return Draft(job_id, with_name(spec, job_id), *self._define(spec, job_id))
 
     def _define(self, spec: JobSpec, job_id: int) -> tuple[Definition, tuple[Gap, ...]]:
-        """When the job fires, and the ticks that the clocks jump over before it first does."""
+        """When the job fires, and the ticks before its first that the clocks jump over."""
         timing = timing_of(spec)
         found = self._shared.get(timing)
         if found is None:
@@ -56,7 +56,7 @@ class Drafter:
                 self._shared[timing] = found
         elif spec.jitter_seconds:
             made, gaps = found
-            found = made.for_job(job_id), gaps  # the one thing that is each job's own
+            found = made.for_job(job_id), gaps  # jitter is the one thing that differs between them
         return found
 
     def _swallowed(self, made: Definition) -> tuple[Gap, ...]:
@@ -78,7 +78,7 @@ async def write(connection: Connection, tenant: Tenant, drafts: Sequence[Draft],
 
 
 async def numbered(work: Callable[[], Awaitable[_T]]) -> _T:
-    """Do work that numbers jobs and writes them; from its start, with new numbers, if other jobs have these."""
+    """Do work that numbers jobs and writes them; again, with new numbers, if other jobs have these."""
     for _ in range(_TRIES - 1):
         try:
             return await work()

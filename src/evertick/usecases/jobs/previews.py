@@ -1,4 +1,4 @@
-"""Schedules before they happen: of a job that may be made, and of one that exists."""
+"""Previews of schedules: of fields that are not a job yet, and of a job that exists."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -45,7 +45,7 @@ def _unfired(job: LockedJob, fire_at: datetime) -> Computed[tuple[Gap, ...]]:
             *(gap.first_us for gap in swallowed(rule, end_us, next_us)),
         ]
     except (ValueError, KeyError, TypeError):
-        # Its zone is gone, it has become too costly, or the row is corrupt: it must be possible to mend the job, and
+        # Its zone is gone, it has become too costly, or the row is corrupt: it must be possible to repair the job, and
         # one tick is known.
         return Computed((Gap(fire_us, fire_us, 1, reason),))
     return Computed(gaps, from_us(min(following)))

@@ -1,4 +1,4 @@
-"""Dead letters: runs whose attempts are used up, until someone replays or dismisses them."""
+"""Dead letters: runs without attempts left, until they are replayed or dismissed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from evertick.usecases.errors import LetterNotFound
 from evertick.usecases.runs.reading import EARLIEST, LATEST, run_key
 
 DEFAULT_PER_PAGE = 50
-PORTION = 1000
+BATCH_SIZE = 1000
 """Letters in one statement."""
 DEFAULT_RATE = 100.0
 MAX_REPLAYS = 100_000
@@ -49,7 +49,7 @@ class LetterSelection(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """The runs that dead letters have become; `has_more`: so many that others have to wait for another request."""
+    """The runs that dead letters have become; `has_more`: others are left for another request."""
 
     runs: list[Replay]
     has_more: bool
@@ -92,9 +92,8 @@ async def replay_letters(
 ) -> Replayed:
     """Replay the dead letters of jobs that still exist, the newest first, so many each second.
 
-    Each stores a payload and becomes a run as if it were submitted: `admitted` tells how many more of so many may be.
-    All of it is decided at once, in one transaction: each run has its timer, due at its turn, and whoever fires timers
-    keeps to it.
+    Each stores a payload and becomes a run as if it were submitted: `admitted` returns how many more of so many may be.
+    All runs are made in one transaction: each has a timer that is due at its turn.
     """
     key = None if chosen.job_id is None else job_key(chosen.job_id)
     before = _Position(chosen.died_before or LATEST, -1, EARLIEST)
@@ -112,10 +111,10 @@ async def replay_letters(
 async def _replay(
     connection: Session, tenant_id: int, wanted: LetterRange, pace: ReplayRate, admitted: Callable[[int], int]
 ) -> Replayed:
-    """Portion by portion. What is replayed is not among the next ones; what could not be is, under another number."""
+    """In batches. A replayed letter is not in the next batch; one that could not be is, under another number."""
     done: list[Replay] = []
     tried = 0
-    while rows := await dead_letters.page(connection, tenant_id, wanted, PORTION):
+    while rows := await dead_letters.page(connection, tenant_id, wanted, BATCH_SIZE):
         found = len(rows)
         del rows[admitted(found) if tried < MAX_REPLAYS else 0 :]
         # In one statement after the other: a deletion of a job at this moment ends first, and is visible.

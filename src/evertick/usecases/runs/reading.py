@@ -1,7 +1,7 @@
 """Reading runs: a job's with its gaps, a tenant's, and one with its attempts.
 
-What the lists are filtered by, a run's status, follows from several tables. So a page reads on in slices until it is
-full or has read enough; then it is short, and its cursor goes on from there.
+The lists are filtered by a run's status, which follows from several tables. So a page reads slices until it is full or
+has read `MAX_READ` entries; then it is short, and its cursor continues from there.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,7 +22,7 @@ from evertick.usecases.runs.views import Entry, Run, RunDetail, attempt_of, gap_
 DEFAULT_PER_PAGE = 20
 SLICE = 500
 MAX_READ = 10_000
-"""Entries that one page reads at most on its way to those of a rare status."""
+"""The most entries that one page reads when it looks for a rare status."""
 
 EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
 LATEST = datetime(9999, 12, 31, tzinfo=UTC)
@@ -33,14 +33,14 @@ _E = TypeVar("_E", bound=Entry)
 
 
 class _Position(NamedTuple):
-    """A place in a job's history: of those at one instant the run comes first, then gaps by reason."""
+    """A position in a job's history: at one instant the run comes first, then gaps by reason."""
 
     at_us: int
     rank: int
 
 
-class _Place(NamedTuple):
-    """A place in a tenant's runs: an attempt's. The walk began at `walk_seq`, and passes over what came after."""
+class _AttemptPosition(NamedTuple):
+    """A position in a tenant's runs: an attempt's. The list began at `walk_seq`, and leaves out what came after."""
 
     lane_id: int
     seq: int
@@ -82,19 +82,19 @@ async def tenant_runs(  # noqa: PLR0913 - as many filters as there are
     to_at: datetime | None = None,
 ) -> Page[Run]:
     """Runs of all jobs of the tenant that were attempted, the latest attempted first."""
-    start = None if cursor is None else checked_cursor(cursor, _read_place)
+    start = None if cursor is None else checked_cursor(cursor, _read_attempt_position)
     stretch = _stretch(from_at, to_at or LATEST)
 
-    async def slice_of(after: _Place | None, most: int) -> list[tuple[_Place, Run | None]]:
+    async def slice_of(after: _AttemptPosition | None, most: int) -> list[tuple[_AttemptPosition, Run | None]]:
         walk = Walk(MAX_ID, 0, None) if after is None else Walk(after.seq, after.lane_id, after.walk_seq)
         found = await runs.of_tenant(tenant.pool, tenant.tenant_id, stretch, walk, most)
         began = found[0].place_seq if walk.walk_seq is None and found else walk.walk_seq or 0
         return [
-            (_Place(each.place_lane, each.place_seq, began), None if each.is_elsewhere else run_of(each.run))
+            (_AttemptPosition(each.place_lane, each.place_seq, began), None if each.is_elsewhere else run_of(each.run))
             for each in found
         ]
 
-    return await _filled(slice_of, start, _write_place, status, checked_limit(limit))
+    return await _filled(slice_of, start, _write_attempt_position, status, checked_limit(limit))
 
 
 async def get_run(tenant: Tenant, run_id: str) -> RunDetail:
@@ -128,7 +128,7 @@ async def _filled(
     status: RunStatus | GapStatus | None,
     limit: int,
 ) -> Page[_E]:
-    """A page out of as many slices as it takes; what is None in a slice is only a place."""
+    """A page out of as many slices as it takes; a None in a slice has a position and no entry."""
     most = limit + 1 if status is None else SLICE
     found: list[_E] = []
     for _ in range(0, MAX_READ, most):
@@ -193,11 +193,11 @@ def _read_position(text: str) -> _Position:
     return _Position(int(at_us), int(rank))
 
 
-def _write_place(at: _Place) -> str:
+def _write_attempt_position(at: _AttemptPosition) -> str:
     return f"{format_token(at.lane_id, at.seq)}.{at.walk_seq}"
 
 
-def _read_place(text: str) -> _Place:
+def _read_attempt_position(text: str) -> _AttemptPosition:
     token, _, walk_seq = text.rpartition(".")
     lane_id, seq = parse_token(token)
-    return _Place(lane_id, seq, parse_token(f"{lane_id}.{walk_seq}").seq)
+    return _AttemptPosition(lane_id, seq, parse_token(f"{lane_id}.{walk_seq}").seq)

@@ -1,4 +1,4 @@
-"""What people ask for by hand: a run of a job now, a finished run again, an end to a run."""
+"""Manual requests: run a job now, run a finished run again, cancel a run."""
 
 from typing import Final
 
@@ -47,7 +47,7 @@ async def trigger(tenant: Tenant, job_id: str, payload: "Json | JobsOwn" = JOBS_
 
 
 async def replay(tenant: Tenant, run_id: str) -> str:
-    """Run a finished run again: its payload, by the job's current version. Settles its dead letter, if it is one."""
+    """Run a finished run again: its payload, by the job's current version. Removes its dead letter, if it has one."""
     key = run_key(run_id)
 
     async def work(connection: Session) -> str:
@@ -67,7 +67,7 @@ async def replay(tenant: Tenant, run_id: str) -> str:
 
 
 async def replay_letter(tenant: Tenant, run_id: str) -> str:
-    """Run a dead letter's run again, and remove the letter. It knows enough, even when its attempts are pruned."""
+    """Run a dead letter's run again, and remove the letter. Its attempts may be pruned already."""
     key = run_key(run_id)
 
     async def work(connection: Session) -> str:
@@ -85,8 +85,8 @@ async def replay_letter(tenant: Tenant, run_id: str) -> str:
 async def cancel(tenant: Tenant, run_id: str) -> None:
     """End a run: an open attempt is cancelled, one that waits for its time is withdrawn. RunFinished if it is over.
 
-    Locks in the order job, timers, open_runs, outcomes: firing passes over what is locked here. Who records at this
-    moment may be first; each time that happens, the run is looked at again.
+    Locks in the order job, timers, open_runs, outcomes: firing passes over what is locked here. A worker may record an
+    outcome first; then the run is read again.
     """
     key = run_key(run_id)
     if not await jobs.owned(tenant.pool, tenant.tenant_id, key.job_id):
