@@ -58,7 +58,7 @@ class _Drafted(NamedTuple):
 
 
 async def create_together(tenant: Tenant, requests: Sequence[NewJobRequest]) -> list[Result | Exception]:
-    """Create jobs. An exception in the index of a result belongs to that request alone."""
+    """Create jobs. An exception in the place of a result belongs to that request alone."""
     return await numbered(lambda: _create(tenant, requests))
 
 
@@ -89,10 +89,10 @@ async def _draft(tenant: Tenant, requests: Sequence[NewJobRequest]) -> list[_Dra
 
 
 def _draft_costly(
-    drafter: Drafter, requests: Sequence[NewJobRequest], numbers: Sequence[int], indexs: Sequence[int]
+    drafter: Drafter, requests: Sequence[NewJobRequest], numbers: Sequence[int], indexes: Sequence[int]
 ) -> Steps[dict[int, Draft | InvalidFields]]:
     drafts = {}
-    for index in indexs:
+    for index in indexes:
         drafts[index] = _drafted(drafter, requests[index].spec, numbers[index])
         yield
     return drafts
@@ -148,7 +148,7 @@ async def _created(tenant: Tenant, drafted: dict[int, _Drafted]) -> dict[int, Re
     new = await _written(tenant, drafts, next(iter(drafted.values())).now_at)
     for index, draft in drafts.items():
         results[index] = new[index] if index in new else NameTaken(str(draft.spec.name))
-    await _noted(tenant, [(drafted[index].request, job) for index, job in new.items()])
+    await _audited(tenant, [(drafted[index].request, job) for index, job in new.items()])
     return results
 
 
@@ -159,7 +159,7 @@ async def _written(tenant: Tenant, drafts: dict[int, Draft], now_at: datetime) -
     return {index: view(draft, now_at) for index, draft in drafts.items() if draft.job_id in created}
 
 
-async def _noted(tenant: Tenant, made: Sequence[tuple[NewJobRequest, Job]]) -> None:
+async def _audited(tenant: Tenant, made: Sequence[tuple[NewJobRequest, Job]]) -> None:
     """Add each new job to the audit log, and store its answer for a repetition of the request."""
     if not made:
         return
