@@ -17,10 +17,10 @@ from evertick.roles.scheduler.planned_batch import PlannedBatch
 from evertick.roles.scheduler.planning import BatchPlanning
 from evertick.runtime.clock import Clock
 from evertick.store import lanes, members, outcomes, timers
-from evertick.store.lanes import Leased
+from evertick.store.lanes import Leased, lane_id_of
 from evertick.store.outcomes import Again, Dead, Ending
 from evertick.store.statements import Connection
-from evertick.store.timers import Fired, Firing, PlannedGap, FirePlan
+from evertick.store.timers import Fired, FirePlan, Firing, PlannedGap
 
 AT = datetime(2026, 6, 9, 12, tzinfo=UTC)
 """A fire time long past by the server's clock: whatever stands at it is due."""
@@ -51,7 +51,7 @@ WITH given AS (
       FROM given, rule
 ), lane AS (
     INSERT INTO lanes (lane_id, queue_id, partition, priority)
-    SELECT (queue_id::bigint << 10) | (partition << 2) | priority, queue_id, partition, priority FROM given, queue
+    SELECT lane_id_of(queue_id, partition, priority), queue_id, partition, priority FROM given, queue
         ON CONFLICT DO NOTHING
 ), timer AS (
     INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, queue_id, spec_version, kind, partition, priority)
@@ -78,7 +78,7 @@ class Job:
 
     @property
     def lane_id(self) -> int:
-        return self.queue_id << 10 | self.partition << 2 | self.priority
+        return lane_id_of(self.queue_id, self.partition, self.priority)
 
 
 async def add_job(

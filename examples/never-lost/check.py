@@ -7,10 +7,10 @@ from pathlib import Path
 
 from evertick import App
 from evertick.domain.states import FINAL_RUNS, RunStatus
-from evertick.usecases.jobs import reading as jobs
-from evertick.usecases.runs import reading as runs
 from evertick.usecases.context import MAX_PER_PAGE, Tenant
 from evertick.usecases.errors import RunNotFound
+from evertick.usecases.jobs.reading import reading as jobs
+from evertick.usecases.runs.reading import reading as runs
 from evertick.usecases.runs.views import Entry, Run, SkippedTicks
 
 SECOND = timedelta(seconds=1)

@@ -1,4 +1,4 @@
-"""Settings of a process: from the environment, else from a TOML file, else defaults. Every fault is told at once.
+"""Settings of a process: from the environment, else from a TOML file, else defaults. All faults are reported at once.
 
 The file is the one that `EVERTICK_CONFIG` names, or `evertick.toml` where the process starts. A key of the file is a
 field's name; a variable is the same in capitals after `EVERTICK_`.

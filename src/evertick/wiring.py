@@ -28,13 +28,13 @@ from evertick.store.database import connect, open_pool
 from evertick.store.embedded import EmbeddedServer, default_data_dir
 from evertick.store.migrate import check_schema, migrate
 from evertick.store.sealing import Seal
-from evertick.usecases import keys
 from evertick.usecases.context import Tenant
-from evertick.usecases.tenants import shortest_of
+from evertick.usecases.tenants import keys
+from evertick.usecases.tenants.tenants import shortest_of
 
 logger = logging.getLogger("evertick")
 
-NURSE_SECONDS = 1.0
+SUPERVISE_SECONDS = 1.0
 ACTING_CONNECTIONS = 2
 DELIVERY_GRACE = timedelta(seconds=20)
 
@@ -48,12 +48,12 @@ class Role(StrEnum):
 
     API = "api"  # answers over HTTP
     SCHEDULER = "scheduler"  # fires timers
-    JANITOR = "janitor"  # keeps house
+    JANITOR = "janitor"  # removes what is old or unused, repairs what was lost
     DISPATCHER = "dispatcher"  # delivers webhooks
 
 
 def node_name() -> str:
-    """A name that no other process has or had, and by which people find this one."""
+    """A unique name of this process, by which people find it: host, process id and random digits."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
@@ -62,7 +62,7 @@ def data_dir_of(settings: Settings) -> Path:
     return settings.data_dir or default_data_dir()
 
 
-def place_of(settings: Settings) -> str:
+def database_location(settings: Settings) -> str:
     """Where the database is, for people: without user and password."""
     if settings.database_url is None:
         return f"the embedded server in {data_dir_of(settings)}"
@@ -111,7 +111,7 @@ async def refuse_misfit(url: str) -> None:
 
 
 async def first_key(url: str, tenant: str = "default") -> str | None:
-    """An admin's key for a tenant that never had any, to be shown to whoever starts Evertick for the first time."""
+    """An admin's key for a tenant that never had any, to print when Evertick starts for the first time."""
     connection = await connect(url)
     try:
         row = await tenants.named(connection, tenant)
@@ -126,7 +126,7 @@ async def first_key(url: str, tenant: str = "default") -> str | None:
 
 @asynccontextmanager
 async def acting_for(url: str, tenant: str) -> AsyncIterator[Tenant]:
-    """A tenant on whose behalf use cases act, once the schema fits; schedulers are told of what is due soon."""
+    """A tenant for use cases, once the schema fits; schedulers get wake-ups for what is due soon."""
     async with await open_pool(url, max_size=ACTING_CONNECTIONS) as pool:
         await check_schema(pool)
         row = await tenants.named(pool, tenant)
@@ -144,13 +144,13 @@ async def acting_for(url: str, tenant: str) -> AsyncIterator[Tenant]:
 async def running(url: str, node: str, roles: Collection[Role], settings: Settings) -> AsyncIterator[str | None]:
     """Roles at work, and the address of the API if it is among them.
 
-    The janitor starts first, for the ledgers need a day to write to, and stops last. The API starts last, when all
-    that it promises is there, and stops first.
+    The janitor starts first, because the ledgers need a day to write to, and stops last. The API starts last, when all
+    that it depends on runs, and stops first.
     """
     seal = seal_of(settings) if Role.DISPATCHER in roles else None
     async with AsyncExitStack() as stack:
         if settings.database_url is None:
-            await stack.enter_async_context(_kept_alive(EmbeddedServer(data_dir_of(settings))))
+            await stack.enter_async_context(_supervised(EmbeddedServer(data_dir_of(settings))))
         if Role.JANITOR in roles:
             janitor = Janitor(await stack.enter_async_context(await janitor_pool(url)), history=settings.history)
             await janitor.maintain(full=False)
@@ -172,21 +172,21 @@ async def running(url: str, node: str, roles: Collection[Role], settings: Settin
 
 
 @asynccontextmanager
-async def _kept_alive(server: EmbeddedServer) -> AsyncIterator[None]:
-    """The embedded server is brought back whenever it dies: it has no other nurse."""
+async def _supervised(server: EmbeddedServer) -> AsyncIterator[None]:
+    """Start the embedded server again whenever it dies: no other process supervises it."""
 
-    async def look_after() -> float:
+    async def restart() -> float:
         if not server.is_running:
             logger.warning("the embedded server has died: starting it again")
             await asyncio.to_thread(server.start)
-        return NURSE_SECONDS
+        return SUPERVISE_SECONDS
 
-    nurse = Loop("nurse", look_after)
-    nurse.start()
+    supervisor = Loop("embedded server", restart)
+    supervisor.start()
     try:
         yield
     finally:
-        await nurse.stop()
+        await supervisor.stop()
         await asyncio.to_thread(server.stop)
 
 

@@ -10,7 +10,7 @@ from engine import until
 from evertick.domain.access import KeyRole
 from evertick.store import tenants
 from evertick.store.database import Pool
-from evertick.usecases import keys
+from evertick.usecases.tenants import keys
 
 TARGET = {"type": "worker", "queue": "billing", "handler": "send_invoice"}
 JOB: dict[str, Any] = {"schedule": "0 9 * * 1", "target": TARGET}

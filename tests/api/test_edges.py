@@ -9,7 +9,7 @@ import pytest
 from api.callers import JOB, Caller, is_problem
 from evertick.api import server as serving
 from evertick.api.server import ApiServer
-from evertick.usecases import jobs
+from evertick.usecases.jobs import reading as jobs
 
 
 async def test_a_path_that_is_encoded_in_another_way_names_the_same_job(admin: Caller) -> None:

@@ -11,7 +11,7 @@ from api.callers import Caller, Callers, is_problem
 from engine import until
 from evertick.api.server import ApiServer, CannotListen
 from evertick.runtime.cached import Cached
-from evertick.store import health, stats
+from evertick.store import diagnostics as health, usage as stats
 from evertick.store.database import Pool
 
 
@@ -85,7 +85,7 @@ async def test_many_who_scrape_at_once_cost_one_look(
     looks: list[Pool] = []
     oldest_due = health.oldest_due
 
-    async def counted(pool: Pool) -> health.OldestDue | None:
+    async def counted(pool: Pool) -> health.OldestDueTimer | None:
         looks.append(pool)
         return await oldest_due(pool)
 

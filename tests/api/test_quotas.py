@@ -7,9 +7,9 @@ import pytest
 from api.callers import JOB, Caller, Callers, is_problem
 from engine import until
 from evertick.domain.admission import AdmissionRequest, Admitted, Refused
-from evertick.store import quotas as stored, tenants
+from evertick.store import tenants, usage as stored
 from evertick.store.database import Pool
-from evertick.usecases.quotas import Quotas
+from evertick.usecases.tenants.quotas import Quotas
 
 
 async def _limited(callers: Callers, connection: asyncpg.Connection, **limits: int) -> Caller:
@@ -168,7 +168,7 @@ async def test_jobs_that_come_to_be_during_a_count_are_not_forgotten(
     third = asyncio.create_task(quotas.admit(tenant, AdmissionRequest(jobs=1)))
     await counted.wait()
     for _ in range(2):
-        quotas.settle(tenant, 1, 1)
+        quotas.confirm(tenant, 1, 1)
     goes_on.set()
     assert isinstance(await third, Refused)
 

@@ -9,12 +9,12 @@ import pytest
 from api.callers import JOB, Caller, Callers, is_problem
 from evertick.domain.admission import AdmissionRequest, Admitted, QuotaName, Refused, Throttled
 from evertick.roles.janitor import Janitor
-from evertick.store import jobs, quotas as stored, tenants
+from evertick.store import jobs, tenants, usage as stored
 from evertick.store.database import Pool
-from evertick.usecases import keys
 from evertick.usecases.context import Tenant
-from evertick.usecases.create import create
-from evertick.usecases.quotas import Quotas
+from evertick.usecases.jobs.create import create
+from evertick.usecases.tenants import keys
+from evertick.usecases.tenants.quotas import Quotas
 
 PAYLOAD = "x" * 48_000
 

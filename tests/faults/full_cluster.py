@@ -11,9 +11,9 @@ from typing import Any
 
 from evertick.domain.access import KeyRole
 from evertick.store import tenants
-from evertick.usecases.tenants import keys
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.create_many import create_many
+from evertick.usecases.tenants import keys
 from faults.cluster import Cluster
 from faults.processes import Process
 

@@ -4,8 +4,8 @@ import asyncio
 import random
 
 from evertick.domain.ids import Prefix, parse_id
-from evertick.usecases.jobs.edit import edit
 from evertick.usecases.errors import JobNotFound
+from evertick.usecases.jobs.edit import edit
 from evertick.usecases.jobs.lifecycle import Missed, delete, pause, resume
 from faults.cluster import Cluster
 

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 from aiohttp import web
 
-from evertick.runtime.loop_delay import LoopDelay
+from evertick.runtime.event_loop import LoopDelay
 from hostile.server import Server
 from hostile.verdicts import NO_TIME, Call, Delay, Tick
 

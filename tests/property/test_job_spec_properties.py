@@ -18,7 +18,7 @@ from evertick.domain.job.quick import read_at_once
 from evertick.domain.job.timing import settle_alone, timing_of
 from evertick.domain.policies import Backoff, ConcurrentPolicy, DstGap, DstOverlap, MissedWindow, Priority
 from evertick.domain.schedule.spec import Once
-from evertick.usecases.writing import write_spec
+from evertick.usecases.jobs.rows import write_spec
 from strategies import PATIENT, gaps, instants, overlaps, texts, zone_names
 
 TARGET = {"type": "worker", "handler": "h"}

@@ -9,6 +9,7 @@ import asyncpg
 from evertick.domain.job.definition import define
 from evertick.domain.job.fields import read_spec, spec_to_fields
 from evertick.domain.schedule.instants import to_us
+from evertick.store.lanes import lane_id_of
 
 QUEUE = "default"
 TARGET = {"type": "worker", "queue": QUEUE, "handler": "noop"}
@@ -71,7 +72,7 @@ class AgedTables:
             spec.name,
             json.dumps(spec_to_fields(spec)),
         )
-        lane_id = queue_id << 10 | 7 << 2 | 1
+        lane_id = lane_id_of(queue_id, 7, 1)
         await self.connection.execute(
             "INSERT INTO lanes (lane_id, queue_id, partition, priority) VALUES ($1, $2, 7, 1) ON CONFLICT DO NOTHING",
             lane_id,

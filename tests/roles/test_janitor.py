@@ -7,11 +7,9 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from evertick.store import members
-from evertick.store import ledgers
 from evertick.domain.errors import InvalidInput
 from evertick.roles.janitor import Janitor, JanitorReport, batch_size
-from evertick.store import housekeeping
+from evertick.store import ledgers, members
 from evertick.store.database import Pool, connect
 from roles.aged_tables import AgedTables, Job
 

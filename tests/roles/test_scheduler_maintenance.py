@@ -62,7 +62,7 @@ async def test_a_look_for_work_costs_no_more_after_months_than_on_the_first_day(
         queue_ids,
     )
     await connection.execute(
-        "INSERT INTO lanes (lane_id, queue_id, partition, priority, head) SELECT (queue_id << 10) | (n << 2) | 1,"
+        "INSERT INTO lanes (lane_id, queue_id, partition, priority, head) SELECT lane_id_of(queue_id, n, 1),"
         " queue_id, n, 1, $2 FROM unnest($1::integer[]) AS queue_id, generate_series(0, 255) AS n",
         queue_ids,
         to_us(await dial.now()),

@@ -23,13 +23,6 @@ from evertick.store.outcomes import Again
 HOUR_AHEAD = timedelta(hours=1)
 
 
-@pytest.fixture
-async def holder(connection: asyncpg.Connection) -> Holder:
-    holder = Holder(connection)
-    await holder.take(*range(256))
-    return holder
-
-
 async def ledger(connection: asyncpg.Connection) -> list[int]:
     """How much was written: attempts, open runs, gaps, timers that moved, jobs that finished."""
     row = await connection.fetchrow(

@@ -1,7 +1,6 @@
 """Who may fire: only the holder of a partition in its epoch, and never against whoever changes a job at this moment."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import asyncpg
@@ -10,23 +9,8 @@ import pytest
 from engine import AT, LIFETIME, MINUTE, Holder, Planned, add_job, runs_of, timers_of, until_blocked
 from evertick.domain.assignment import Member
 from evertick.store import members
-from evertick.store.database import connect
 
 NO_LIFETIME = timedelta(0)
-
-
-@pytest.fixture
-async def second(database_url: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await connect(database_url)
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-async def watcher(database_url: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await connect(database_url)
-    yield connection
-    await connection.close()
 
 
 @pytest.fixture

@@ -3,21 +3,8 @@
 from datetime import datetime
 
 import asyncpg
-import pytest
 
 from engine import AT, MINUTE, Holder, Job, Planned, add_job, add_timer, finish, gaps_of
-
-
-@pytest.fixture
-async def holder(connection: asyncpg.Connection) -> Holder:
-    holder = Holder(connection)
-    await holder.take(7)
-    return holder
-
-
-@pytest.fixture
-async def job(connection: asyncpg.Connection) -> Job:
-    return await add_job(connection)
 
 
 def at(minutes: int) -> datetime:

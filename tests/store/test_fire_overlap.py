@@ -24,18 +24,6 @@ from engine import (
 )
 
 
-@pytest.fixture
-async def holder(connection: asyncpg.Connection) -> Holder:
-    holder = Holder(connection)
-    await holder.take(7)
-    return holder
-
-
-@pytest.fixture
-async def job(connection: asyncpg.Connection) -> Job:
-    return await add_job(connection)
-
-
 def at(minutes: int) -> datetime:
     return AT + minutes * MINUTE
 

@@ -3,42 +3,12 @@
 The lock of a run's row in open_runs guards its outcome, and who records has it first. Firing does not wait for that.
 """
 
-from collections.abc import AsyncIterator
-
 import asyncpg
-import pytest
 
-from engine import AGAIN, AT, MINUTE, Holder, Job, Planned, add_job, ending_of, lease, timers_of
+from engine import AGAIN, AT, MINUTE, Holder, Job, Planned, ending_of, lease, timers_of
 from evertick.store import outcomes
-from evertick.store.database import connect
 from evertick.store.lanes import Leased
 from evertick.store.outcomes import Again
-
-
-@pytest.fixture
-async def worker(database_url: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await connect(database_url)
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-async def watcher(database_url: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await connect(database_url)
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-async def holder(connection: asyncpg.Connection) -> Holder:
-    holder = Holder(connection)
-    await holder.take(7)
-    return holder
-
-
-@pytest.fixture
-async def job(connection: asyncpg.Connection) -> Job:
-    return await add_job(connection)
 
 
 async def running(holder: Holder, job: Job) -> Leased:
@@ -51,9 +21,9 @@ def replacement(job: Job) -> Planned:
     return Planned(job, AT + MINUTE, policy="REPLACE")
 
 
-async def record(worker: asyncpg.Connection, leased: Leased, result: str, then: Again | None = None) -> None:
-    await worker.execute("SELECT FROM open_runs WHERE job_id = $1 FOR UPDATE", leased.job_id)
-    await outcomes.record(worker, "w", [ending_of(leased, result, then)], [leased.lease_id])
+async def record(second: asyncpg.Connection, leased: Leased, result: str, then: Again | None = None) -> None:
+    await second.execute("SELECT FROM open_runs WHERE job_id = $1 FOR UPDATE", leased.job_id)
+    await outcomes.record(second, "w", [ending_of(leased, result, then)], [leased.lease_id])
 
 
 async def open_runs(connection: asyncpg.Connection) -> list[object]:
@@ -61,11 +31,11 @@ async def open_runs(connection: asyncpg.Connection) -> list[object]:
 
 
 async def test_a_success_that_is_being_recorded_stands(
-    connection: asyncpg.Connection, worker: asyncpg.Connection, holder: Holder, job: Job
+    connection: asyncpg.Connection, second: asyncpg.Connection, holder: Holder, job: Job
 ) -> None:
     leased = await running(holder, job)
-    async with worker.transaction():
-        await record(worker, leased, "success")
+    async with second.transaction():
+        await record(second, leased, "success")
         assert list((await holder.fire(replacement(job))).busy) == [1]
     assert (await holder.fire(replacement(job))).runs == 1
     assert await connection.fetchval("SELECT result::text FROM outcomes") == "success"
@@ -73,11 +43,11 @@ async def test_a_success_that_is_being_recorded_stands(
 
 
 async def test_a_retry_that_is_being_recorded_is_replaced_when_it_stands(
-    connection: asyncpg.Connection, worker: asyncpg.Connection, holder: Holder, job: Job
+    connection: asyncpg.Connection, second: asyncpg.Connection, holder: Holder, job: Job
 ) -> None:
     leased = await running(holder, job)
-    async with worker.transaction():
-        await record(worker, leased, "failed", AGAIN)
+    async with second.transaction():
+        await record(second, leased, "failed", AGAIN)
         assert list((await holder.fire(replacement(job))).busy) == [1]
     assert await timers_of(connection, job) == [("tick", AT + MINUTE), ("retry", AT)]
     assert (await holder.fire(replacement(job))).runs == 1
@@ -86,13 +56,13 @@ async def test_a_retry_that_is_being_recorded_is_replaced_when_it_stands(
 
 
 async def test_a_worker_that_comes_while_its_run_is_being_replaced_is_stale(
-    connection: asyncpg.Connection, worker: asyncpg.Connection, watcher: asyncpg.Connection, holder: Holder, job: Job
+    connection: asyncpg.Connection, second: asyncpg.Connection, watcher: asyncpg.Connection, holder: Holder, job: Job
 ) -> None:
     leased = await running(holder, job)
     async with connection.transaction():
         await holder.fire(replacement(job))
-        assert (await outcomes.record(worker, "w", [ending_of(leased, "failed", AGAIN)], [])).busy
-    recorded = await outcomes.record(worker, "w", [ending_of(leased, "failed", AGAIN)], [])
+        assert (await outcomes.record(second, "w", [ending_of(leased, "failed", AGAIN)], [])).busy
+    recorded = await outcomes.record(second, "w", [ending_of(leased, "failed", AGAIN)], [])
     assert recorded.stale == {(leased.lane_id, leased.seq)}
     assert await timers_of(connection, job) == [("tick", AT + 2 * MINUTE)]
     assert await connection.fetchval("SELECT result::text FROM outcomes") == "cancelled"

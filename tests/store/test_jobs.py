@@ -7,14 +7,16 @@ import asyncpg
 import pytest
 
 from engine import AT, MINUTE, Holder, Planned, add_job, until_blocked
-from evertick.store import jobs, tenants
+from evertick.store import jobs, references, statements, tenants
 from evertick.store.database import Pool, connect
-from evertick.store.jobs import NewJob, NumbersTaken, Place, Refused
+from evertick.store.jobs import EditRefusal, NewJob, NumbersTaken
+from evertick.store.lanes import lane_id_of
+from evertick.store.references import LaneKey
 from evertick.store.statements import Statement
 
 HOUR = timedelta(hours=1)
 RULE = b"a rule's digest."
-PLACE = Place("default", 7, 1)
+PLACE = LaneKey("default", 7, 1)
 
 
 def new_job(number: int, name: str, **changes: object) -> NewJob:
@@ -55,22 +57,22 @@ async def test_numbers_are_never_given_twice(connection: asyncpg.Connection) -> 
 async def test_a_rule_is_added_once_whoever_adds_it(connection: asyncpg.Connection, pool: Pool) -> None:
     texts = {bytes([number]) * 16: f"rule {number}" for number in range(50)}
     turned = dict(reversed(texts.items()))
-    await asyncio.gather(*(jobs.add_rules(pool, each) for each in (texts, turned, texts, turned)))
+    await asyncio.gather(*(references.add_rules(pool, each) for each in (texts, turned, texts, turned)))
     assert await connection.fetchval("SELECT count(DISTINCT rule_id) FROM rules") == 50
 
 
 async def test_the_id_of_a_rule_is_the_first_63_bits_of_its_digest(connection: asyncpg.Connection) -> None:
     for digest in (bytes(range(1, 17)), b"\xff" * 16, b"\x00" * 15 + b"\x01"):
-        await jobs.add_rules(connection, {digest: "rule"})
+        await references.add_rules(connection, {digest: "rule"})
         rule_id = await connection.fetchval("SELECT rule_id FROM rules WHERE digest = $1", digest)
         assert rule_id == int.from_bytes(digest[:8]) >> 1
 
 
 async def test_a_rule_whose_id_another_one_has_is_missing_rather_than_wrong(connection: asyncpg.Connection) -> None:
-    await jobs.add_places(connection, 1, [PLACE])
-    await jobs.add_rules(connection, {RULE: "rule"})
+    await references.add_lanes(connection, 1, [PLACE])
+    await references.add_rules(connection, {RULE: "rule"})
     alike = RULE[:8] + b"elsewise"
-    await jobs.add_rules(connection, {alike: "another rule"})
+    await references.add_rules(connection, {alike: "another rule"})
     assert await jobs.create(connection, 1, AT, [new_job(1, "a", digest=alike)]) is None
     assert await connection.fetchval("SELECT count(*) FROM jobs") == 0
 
@@ -80,8 +82,8 @@ async def test_a_rule_that_someone_is_adding_is_waited_for(connection: asyncpg.C
     try:
         transaction = connection.transaction()
         await transaction.start()
-        await jobs.add_rules(connection, {b"x": "rule"})
-        adding = asyncio.create_task(jobs.add_rules(other, {b"x": "rule"}))
+        await references.add_rules(connection, {b"x": "rule"})
+        adding = asyncio.create_task(references.add_rules(other, {b"x": "rule"}))
         await until_blocked(connection, other)
         await transaction.commit()
         await adding
@@ -92,16 +94,16 @@ async def test_a_rule_that_someone_is_adding_is_waited_for(connection: asyncpg.C
 
 async def test_lanes_are_what_their_ids_say(connection: asyncpg.Connection) -> None:
     for _ in range(2):
-        await jobs.add_places(connection, 1, [Place("mail", 255, 2)])
+        await references.add_lanes(connection, 1, [LaneKey("mail", 255, 2)])
     queue_id = await connection.fetchval("SELECT queue_id FROM queues WHERE tenant_id = 1 AND name = 'mail'")
     (lane,) = await connection.fetch("SELECT lane_id, queue_id, partition, priority, head FROM lanes")
-    assert tuple(lane) == (queue_id << 10 | 255 << 2 | 2, queue_id, 255, 2, 0)
+    assert tuple(lane) == (lane_id_of(queue_id, 255, 2), queue_id, 255, 2, 0)
 
 
 async def test_the_id_of_a_queue_is_not_given_again_when_its_commit_was_lost(connection: asyncpg.Connection) -> None:
     ids = set()
     for number in range(20):
-        await jobs.add_places(connection, 1, [PLACE._replace(queue=f"queue-{number}")])
+        await references.add_lanes(connection, 1, [PLACE._replace(queue=f"queue-{number}")])
         ids.add(await connection.fetchval("DELETE FROM queues RETURNING queue_id"))
     assert len(ids) == 20
 
@@ -110,29 +112,29 @@ async def test_the_id_of_a_queue_is_not_given_again_when_its_commit_was_lost(con
 async def test_nothing_is_written_while_something_is_missing_that_it_refers_to(
     connection: asyncpg.Connection, lost: str
 ) -> None:
-    await jobs.add_rules(connection, {RULE: "rule"})
-    await jobs.add_places(connection, 1, [PLACE])
+    await references.add_rules(connection, {RULE: "rule"})
+    await references.add_lanes(connection, 1, [PLACE])
     created = await jobs.create(connection, 1, AT, [new_job(1, "a")])
     assert created == {1 << 8 | 7}
     await connection.execute(f"DELETE FROM {lost}")
     assert await jobs.create(connection, 1, AT, [new_job(2, "b")]) is None
-    assert await jobs.edit(connection, 1, new_job(1, "c"), 2, AT) is Refused.INCOMPLETE
+    assert await jobs.edit(connection, 1, new_job(1, "c"), 2, AT) is EditRefusal.INCOMPLETE
     for table in ("jobs", "job_versions", "timers"):
         assert await connection.fetchval(f"SELECT count(*) FROM {table}") == 1
     assert await connection.fetchval("SELECT name FROM jobs") == "a"
 
 
 async def test_a_queue_of_another_tenant_is_no_substitute(connection: asyncpg.Connection) -> None:
-    await jobs.add_rules(connection, {RULE: "rule"})
-    await jobs.add_places(connection, 2, [PLACE])
+    await references.add_rules(connection, {RULE: "rule"})
+    await references.add_lanes(connection, 2, [PLACE])
     assert await jobs.create(connection, 1, AT, [new_job(1, "a")]) is None
 
 
 async def test_a_number_that_another_job_has_is_not_taken_for_a_name_that_is_taken(
     connection: asyncpg.Connection,
 ) -> None:
-    await jobs.add_rules(connection, {RULE: "rule"})
-    await jobs.add_places(connection, 1, [PLACE])
+    await references.add_rules(connection, {RULE: "rule"})
+    await references.add_lanes(connection, 1, [PLACE])
     await jobs.create(connection, 1, AT, [new_job(1, "a")])
     with pytest.raises(NumbersTaken):
         await jobs.create(connection, 1, AT, [new_job(1, "b")])
@@ -141,8 +143,8 @@ async def test_a_number_that_another_job_has_is_not_taken_for_a_name_that_is_tak
 async def test_only_jobs_whose_name_is_free_are_created_and_nothing_of_the_others(
     connection: asyncpg.Connection,
 ) -> None:
-    await jobs.add_rules(connection, {RULE: "rule"})
-    await jobs.add_places(connection, 1, [PLACE])
+    await references.add_rules(connection, {RULE: "rule"})
+    await references.add_lanes(connection, 1, [PLACE])
     assert await jobs.create(connection, 1, AT, [new_job(1, "a")]) == {1 << 8 | 7}
     batch = [new_job(2, "a"), new_job(3, "b"), new_job(4, "b"), new_job(5, "c", fire_at=None, due_at=None)]
     assert await jobs.create(connection, 1, AT, batch) == {3 << 8 | 7, 5 << 8 | 7}
@@ -157,7 +159,7 @@ async def test_only_jobs_whose_name_is_free_are_created_and_nothing_of_the_other
 async def test_a_statement_that_creates_thousands_does_not_compare_each_with_each(
     connection: asyncpg.Connection,
 ) -> None:
-    plan = await plan_of(connection, jobs._SQL["create"])
+    plan = await plan_of(connection, statements.load("jobs")["create"])
     assert "Nested Loop" not in plan
 
 
@@ -183,17 +185,17 @@ async def test_how_a_job_stands_is_told_after_the_firing_that_was_waited_for(
     assert found.now_at > late
 
 
-async def _standing(connection: asyncpg.Connection, job_id: int) -> jobs.Standing:
+async def _standing(connection: asyncpg.Connection, job_id: int) -> jobs.LockedJob:
     async with connection.transaction():
         assert await jobs.lock(connection, 1, job_id)
-        return await jobs.standing(connection, job_id)
+        return await jobs.locked(connection, job_id)
 
 
 async def test_a_list_of_jobs_reads_the_index_of_its_tenant(connection: asyncpg.Connection) -> None:
-    plan = await plan_of(connection, jobs._SQL["page"])
+    plan = await plan_of(connection, statements.load("jobs")["page"])
     assert "jobs_of_tenant" in plan
     assert "Sort" not in plan
-    assert "jobs_by_name" in await plan_of(connection, jobs._SQL["named"])
+    assert "jobs_by_name" in await plan_of(connection, statements.load("jobs")["named"])
 
 
 async def test_tenants_are_added_once_and_found(connection: asyncpg.Connection) -> None:

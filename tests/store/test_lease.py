@@ -1,31 +1,17 @@
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from itertools import pairwise
 
 import asyncpg
 import pytest
 
 from engine import AT, LEASE, MINUTE, Holder, Job, Planned, add_job, add_timer, lease
-from evertick.store import lanes, quotas
-from evertick.store.database import Pool, connect
+from evertick.store import diagnostics, lanes, usage
+from evertick.store.database import Pool
 from evertick.store.lanes import Leased, PutBack
 
 JOBS = 8
-
-
-@pytest.fixture
-async def second(database_url: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await connect(database_url)
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-async def holder(connection: asyncpg.Connection) -> Holder:
-    holder = Holder(connection)
-    await holder.take(*range(256))
-    return holder
 
 
 async def one_lane(connection: asyncpg.Connection, jobs: Sequence[Job], rotation: int = 0) -> set[int]:
@@ -38,6 +24,11 @@ async def one_lane(connection: asyncpg.Connection, jobs: Sequence[Job], rotation
         ),
     )
     return {each.job_id for each in leased}
+
+
+async def ready(connection: asyncpg.Connection, most_per_lane: int = 100) -> list[tuple[str, int, datetime]]:
+    queues = await diagnostics.ready_queues(connection, most_per_lane)
+    return [(each.queue, each.attempts, each.oldest_at) for each in queues]
 
 
 def tokens(leased: Sequence[Leased]) -> list[tuple[int, int]]:
@@ -187,12 +178,12 @@ async def test_what_ended_elsewhere_is_told(connection: asyncpg.Connection, hold
 
 async def test_what_waits_in_each_queue_is_counted(connection: asyncpg.Connection, holder: Holder) -> None:
     jobs = [await add_job(connection, partition=partition) for partition in (3, 3, 9)]
-    assert await lanes.ready(connection) == []
+    assert await ready(connection) == []
     await holder.fire(*[Planned(job) for job in jobs])
-    assert await lanes.ready(connection) == [(jobs[0].queue_id, 3, AT)]
-    assert await lanes.ready(connection, most_per_lane=1) == [(jobs[0].queue_id, 2, AT)]
+    assert await ready(connection) == [("default", 3, AT)]
+    assert await ready(connection, most_per_lane=1) == [("default", 2, AT)]
     await lease(connection, *jobs, most=1)
-    assert await lanes.ready(connection) == [(jobs[0].queue_id, 1, AT)]
+    assert await ready(connection) == [("default", 1, AT)]
 
 
 async def test_what_is_fired_while_many_lease_is_leased_once_and_in_order(pool: Pool) -> None:
@@ -281,19 +272,17 @@ async def test_what_was_put_back_waits_in_its_queue_when_it_is_ready(
 ) -> None:
     jobs = [await add_job(connection) for _ in range(3)]
     await holder.fire(*[Planned(job) for job in jobs])
-    ready, later, _ = await lease(connection, *jobs)
+    now, later, _ = await lease(connection, *jobs)
     await lanes.put_back(
         connection,
         "w",
         [
-            PutBack(ready.lane_id, ready.seq, "handle"),
+            PutBack(now.lane_id, now.seq, "handle"),
             PutBack(later.lane_id, later.seq, "handle", timedelta(hours=1)),
         ],
     )
-    assert [(waiting.queue_id, waiting.attempts) for waiting in await lanes.ready(connection)] == [
-        (jobs[0].queue_id, 1)
-    ]
-    activity = await quotas.activity(connection, 1, 100)
+    assert [(queue, attempts) for queue, attempts, _ in await ready(connection)] == [("default", 1)]
+    activity = await usage.activity(connection, 1, 100)
     assert (activity.running, activity.ready) == (1, 2)
 
 
@@ -302,3 +291,13 @@ async def test_lease_ids_are_not_given_out_in_turn(connection: asyncpg.Connectio
     await holder.fire(*[Planned(job) for job in jobs])
     ids = [(await lease(connection, job, most=1))[0].lease_id for job in jobs]
     assert len({lease_id >> 20 for lease_id in ids}) == 3
+
+
+async def test_a_lane_has_one_id_in_sql_and_in_python(connection: asyncpg.Connection) -> None:
+    for address in ((1, 0, 0), (2**31 - 1, 255, 2)):
+        lane_id = lanes.lane_id_of(*address)
+        assert await connection.fetchval("SELECT lane_id_of($1, $2, $3)", *address) == lane_id
+        row = await connection.fetchrow("SELECT lane_queue($1), lane_partition($1), lane_priority($1)", lane_id)
+        assert row is not None
+        assert tuple(row) == address
+        assert (lanes.queue_of(lane_id), lanes.partition_of(lane_id)) == address[:2]

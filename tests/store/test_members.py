@@ -1,33 +1,16 @@
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import asyncpg
-import pytest
 
 from engine import LIFETIME, until_blocked
 from evertick.domain.assignment import Member
 from evertick.store import members
-from evertick.store.database import connect
 
 EVERYTHING = range(256)
 
 
-@pytest.fixture
-async def second(database_url: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await connect(database_url)
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-async def watcher(database_url: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await connect(database_url)
-    yield connection
-    await connection.close()
-
-
-async def beat(connection: asyncpg.Connection, node: str, region: str = "") -> members.Beat:
+async def beat(connection: asyncpg.Connection, node: str, region: str = "") -> members.HeartbeatReply:
     return await members.beat(connection, Member(node, region), "1.2", LIFETIME)
 
 

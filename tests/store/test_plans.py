@@ -33,7 +33,7 @@ INDEXES = {
         *("withdrawals_pkey", "partitions_pkey"),
     },
     "lanes.lease": {"lanes_of_queue", "lanes_pkey", "attempts_pkey", "queues_pkey"},
-    "lanes.lease_shares": {"lanes_of_queue", "lanes_pkey", "attempts_pkey"},
+    "lanes.lease_by_queue": {"lanes_of_queue", "lanes_pkey", "attempts_pkey"},
     "lanes.lease_free": {"queues_pkey", "leases_free", "leases_pkey"},
     "lanes.put_back": {"leases_of_worker", "leases_pkey", "outcomes_pkey"},
     "lanes.mark_started": {"leases_pkey", "leases_of_worker", "leases_of_attempt", "outcomes_pkey"},
@@ -50,24 +50,24 @@ INDEXES = {
     "pulls.look": {"queues_tenant_id_name_key", "lanes_of_queue", "attempts_pkey", "leases_free"},
     "pulls.ended_keys": {"api_keys_pkey", "api_keys_of_tenant"},
     "pulls.answered": {"idempotency_keys_pkey"},
-    "sweeps.look": {
+    "orphans.check": {
         *("lanes_of_partition", "attempts_pkey", "outcomes_pkey", "leases_expired", "leases_of_attempt"),
     },
-    "sweeps.move_on": {"lanes_pkey"},
+    "orphans.mark_swept": {"lanes_pkey"},
     "members.last_seq": {"lanes_of_partition", "attempts_pkey"},
-    "heads.advance": {"lanes_of_partition", "lanes_pkey", "attempts_pkey"},
+    "lanes.advance_heads": {"lanes_of_partition", "lanes_pkey", "attempts_pkey"},
     "replan.page": {
         *("timers_pkey", "requested_runs_pkey", "open_runs_pkey", "outcomes_pkey"),
         "requested_runs_by_age",  # by fire time: as good
     },
     "replan.move": {"timers_pkey", "job_versions_pkey"},
-    "health.oldest_due": {"timers_due"},
-    "quotas.stored": {"storage_sums_pkey", "storage_changes_of_tenant"},
-    "housekeeping.check_versions": {
+    "diagnostics.oldest_due": {"timers_due"},
+    "usage.stored": {"storage_sums_pkey", "storage_changes_of_tenant"},
+    "unused.check_versions": {
         *("superseded_versions_to_check", "superseded_versions_pkey", "jobs_pkey", "job_versions_pkey", "timers_pkey"),
         *("dead_letters_pkey", "attempts_of_run", "attempts_pkey", "outcomes_pkey", "open_runs_pkey"),
     },
-    "housekeeping.sweep_rules": {"rules_pkey", "job_versions_of_rule"},
+    "unused.sweep_rules": {"rules_pkey", "job_versions_of_rule"},
     "jobs.page": {"jobs_of_tenant", "finished_jobs_pkey"},
     "jobs.last_looked_at": {"jobs_of_tenant"},
 }
@@ -76,10 +76,10 @@ _FILL = """
 INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, queue_id, spec_version, kind, partition, priority)
 SELECT n, now(), now() + n % 1000 * interval '1 s', 1, 1, 1, 1, 'tick', n & 255, 1 FROM generate_series(1, $1) AS n;
 INSERT INTO attempts (lane_id, seq, job_id, fire_at, due_at, spec_version, epoch, reason, attempt)
-SELECT (1 << 10) | ((n & 255) << 2) | 1, microseconds(now()) + n, n, now(), now(), 1, 1, 'tick', 1
+SELECT lane_id_of(1, n & 255, 1), microseconds(now()) + n, n, now(), now(), 1, 1, 'tick', 1
   FROM generate_series(1, $1) AS n;
 INSERT INTO outcomes (lane_id, seq, finished_at, result, is_final)
-SELECT (1 << 10) | ((n & 255) << 2) | 1, microseconds(now()) + n, now(), 'success', true
+SELECT lane_id_of(1, n & 255, 1), microseconds(now()) + n, now(), 'success', true
   FROM generate_series(1, $1) AS n;
 INSERT INTO jobs (job_id, tenant_id, created_at, updated_at, spec_version, name, queue)
 SELECT n, 1, now(), now(), 1, n::text, 'default' FROM generate_series(1, $1 / 10) AS n;
@@ -91,10 +91,10 @@ SELECT n, now(), 1 FROM generate_series(1, $1 / 10) AS n;
 INSERT INTO finished_jobs (job_id, finished_at) SELECT n, now() FROM generate_series(1, $1 / 10) AS n;
 INSERT INTO storage_changes (tenant_id, bytes) SELECT n % 100, 1 FROM generate_series(1, $1 / 10) AS n;
 INSERT INTO lanes (lane_id, queue_id, partition, priority)
-SELECT (1 << 10) | (n << 2) | 1, 1, n, 1 FROM generate_series(0, 255) AS n;
+SELECT lane_id_of(1, n, 1), 1, n, 1 FROM generate_series(0, 255) AS n;
 INSERT INTO queues (tenant_id, name) VALUES (1, 'default');
 INSERT INTO leases (lease_id, lane_id, first_seq, last_seq, expires_at, lease_seconds, partition, worker, handler)
-SELECT n, (1 << 10) | ((n & 255) << 2) | 1, n, n, now(), 30, n & 255, CASE WHEN n % 2 = 0 THEN n::text END, 'handle'
+SELECT n, lane_id_of(1, n & 255, 1), n, n, now(), 30, n & 255, CASE WHEN n % 2 = 0 THEN n::text END, 'handle'
   FROM generate_series(1, $1 / 100) AS n;
 INSERT INTO open_runs (job_id, fire_at, lane_id, seq) SELECT n, now(), 1, n FROM generate_series(1, $1 / 100) AS n;
 INSERT INTO gaps (job_id, first_at, last_at, ticks, spec_version, reason)
@@ -188,7 +188,7 @@ async def test_a_list_of_runs_reads_no_ledger_whole(filled: asyncpg.Connection) 
     assert [scan for scan in ledgers if scan.index is None or leading[scan.index] not in scan.condition] == []
 
 
-@pytest.mark.parametrize("name", ["health.oldest_due", "stats.oldest_due"])
+@pytest.mark.parametrize("name", ["diagnostics.oldest_due", "usage.oldest_due"])
 async def test_a_look_for_the_oldest_due_timer_reads_none_that_are_not_due(
     filled: asyncpg.Connection, name: str
 ) -> None:

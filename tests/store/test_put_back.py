@@ -1,40 +1,17 @@
 """Attempts that were never started go back to be leased again, and leave nothing behind."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 import asyncpg
-import pytest
 
 from engine import LEASE, Holder, Planned, add_job, ending_of, lease, until_blocked
 from evertick.store import lanes, outcomes
-from evertick.store.database import connect
 from evertick.store.lanes import Leased, PutBack
 from evertick.store.outcomes import Token
 
 HOUR = timedelta(hours=1)
-
-
-@pytest.fixture
-async def second(database_url: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await connect(database_url)
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-async def watcher(database_url: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await connect(database_url)
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-async def holder(connection: asyncpg.Connection) -> Holder:
-    holder = Holder(connection)
-    await holder.take(7)
-    return holder
 
 
 async def leased_by(holder: Holder, worker: str = "w", count: int = 3, queue: str = "default") -> list[Leased]:

@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 import asyncpg
@@ -7,23 +7,8 @@ import pytest
 
 from engine import AT, LEASE, Holder, Planned, add_job, ending_of, lease, until, until_blocked
 from evertick.store import lanes, outcomes
-from evertick.store.database import connect
 from evertick.store.lanes import Leased
-from evertick.store.outcomes import Lost
-
-
-@pytest.fixture
-async def second(database_url: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await connect(database_url)
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-async def watcher(database_url: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await connect(database_url)
-    yield connection
-    await connection.close()
+from evertick.store.outcomes import LostAttempt
 
 
 @pytest.fixture
@@ -45,7 +30,7 @@ async def run_out(connection: asyncpg.Connection, worker: str) -> None:
 
 async def reap(
     connection: asyncpg.Connection, node: str = "reaper", partitions: Sequence[int] = (7,), most: int = 10
-) -> list[Lost]:
+) -> list[LostAttempt]:
     return await outcomes.reap(connection, node, partitions, lease_time=LEASE, most=most)
 
 

@@ -1,5 +1,4 @@
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import asyncpg
@@ -20,39 +19,12 @@ from engine import (
     until_blocked,
 )
 from evertick.store import outcomes, statements
-from evertick.store.database import connect
 from evertick.store.lanes import Leased
 from evertick.store.outcomes import Again, Dead, Recorded
 
 HOUR = timedelta(hours=1)
 NONE = Recorded(set(), set())
-CANCEL = statements.load("runs")["cancel_attempt"]
-
-
-@pytest.fixture
-async def second(database_url: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await connect(database_url)
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-async def watcher(database_url: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await connect(database_url)
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-async def holder(connection: asyncpg.Connection) -> Holder:
-    holder = Holder(connection)
-    await holder.take(7)
-    return holder
-
-
-@pytest.fixture
-async def job(connection: asyncpg.Connection) -> Job:
-    return await add_job(connection)
+CANCEL = statements.load("runs")["cancel_attempt"].values(bool)
 
 
 async def running(holder: Holder, job: Job, policy: str = "ALLOW") -> Leased:
@@ -198,7 +170,7 @@ async def test_a_user_who_cancels_and_a_worker_race_for_the_outcome(
 ) -> None:
     leased = await running(holder, job, "SKIP")
     async with second.transaction():
-        assert await CANCEL.fetchval(
+        assert await CANCEL.one(
             second,
             lane_id=leased.lane_id,
             seq=leased.seq,
@@ -282,7 +254,7 @@ async def test_who_cancels_a_listed_run_holds_up_its_own_attempt_only(
         await second.execute("SELECT FROM open_runs WHERE job_id = $1 FOR UPDATE", job.job_id)
         recorded = await outcomes.record(connection, "w", endings, leases)
         assert recorded == Recorded(set(), {(leased.lane_id, leased.seq)})
-        assert await CANCEL.fetchval(
+        assert await CANCEL.one(
             second,
             lane_id=leased.lane_id,
             seq=leased.seq,

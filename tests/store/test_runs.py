@@ -6,11 +6,11 @@ import asyncpg
 
 from engine import AT, Holder, Planned, add_job, finish
 from evertick.domain.schedule.instants import to_us
-from evertick.store import dead_letters, runs
-from evertick.store.runs import Request, Stretch
+from evertick.store import dead_letters, runs, statements
+from evertick.store.runs import FireTimeRange, RequestedRun
 from evertick.store.statements import Statement
 
-ALL_TIME = Stretch(datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC), 0)
+ALL_TIME = FireTimeRange(datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC), 0)
 
 
 async def plan_of(connection: asyncpg.Connection, statement: Statement, **values: object) -> str:
@@ -25,7 +25,7 @@ async def plan_of(connection: asyncpg.Connection, statement: Statement, **values
 async def test_a_history_reads_the_attempts_of_its_job_and_only_days_that_can_have_them(
     connection: asyncpg.Connection,
 ) -> None:
-    statement = runs._SQL["of_job"]
+    statement = statements.load("runs")["of_job"]
     all_days = await plan_of(connection, statement, job_id=7, most=20, **ALL_TIME._asdict())
     assert "job_id_fire_at_idx" in all_days
     assert "Subplans Removed" not in all_days.split("CTE waiting", maxsplit=1)[0]
@@ -43,7 +43,7 @@ async def test_a_tenants_runs_read_each_lane_from_its_end(connection: asyncpg.Co
     await holder.fire(Planned(job))
     plan = await plan_of(
         connection,
-        runs._SQL["of_tenant"],
+        statements.load("runs")["of_tenant"],
         tenant_id=1,
         before_seq=2**62,
         before_lane=0,
@@ -62,7 +62,7 @@ async def test_a_run_by_hand_finds_an_instant_that_nothing_else_of_its_job_has(c
     )
     now_at = await connection.fetchval("SELECT clock_at()")
     job = await add_job(connection, fire_at=now_at)
-    wanted = Request("manual", None, has_payload=False, payload=None)
+    wanted = RequestedRun("manual", None, has_payload=False, payload=None)
     found = [await runs.request(connection, job.job_id, wanted) for _ in range(3)]
     assert found == [now_at + timedelta(microseconds=number) for number in (1, 2, 3)]
     rows = await connection.fetch("SELECT fire_at, due_at FROM timers WHERE kind = 'manual' ORDER BY 1")
@@ -83,7 +83,7 @@ async def test_a_run_by_hand_waits_for_another_instant_when_all_are_taken(
         job.job_id,
         runs.FREE_INSTANT_TRIES,
     )
-    wanted = Request("manual", None, has_payload=False, payload=None)
+    wanted = RequestedRun("manual", None, has_payload=False, payload=None)
     assert await runs.request(connection, job.job_id, wanted) is None
 
 
@@ -100,6 +100,6 @@ async def test_the_first_who_ends_an_attempt_wins(connection: asyncpg.Connection
 
 
 async def test_dead_letters_are_read_by_tenant_and_age(connection: asyncpg.Connection) -> None:
-    wanted = dead_letters.Slice(*ALL_TIME[:2], 2**62, ALL_TIME.before_at, None, of_live_jobs=False)
-    plan = await plan_of(connection, dead_letters._SQL["page"], tenant_id=1, most=20, **wanted._asdict())
+    wanted = dead_letters.LetterRange(*ALL_TIME[:2], 2**62, ALL_TIME.before_at, None, of_live_jobs=False)
+    plan = await plan_of(connection, statements.load("dead_letters")["page"], tenant_id=1, most=20, **wanted._asdict())
     assert "dead_letters_of_tenant" in plan

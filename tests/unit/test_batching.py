@@ -117,4 +117,4 @@ async def test_nothing_is_kept_of_a_key_that_nobody_asks_under(desk: Desk) -> No
     desk.may_answer.set()
     await asyncio.gather(*first)
     await _all_have_run()
-    assert desk.batcher._pending == {}
+    assert len(desk.batcher) == 0

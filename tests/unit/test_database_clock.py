@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from evertick.domain.schedule.instants import from_us, to_us
-from evertick.runtime import clock
 from evertick.runtime.clock import DatabaseClock
 
 START_AT = datetime(2026, 6, 9, 12, tzinfo=UTC)
@@ -17,11 +16,10 @@ HOUR = timedelta(hours=1)
 class Link:
     """A database whose clock can be set, and a monotonic clock; each answer takes the time that it is given."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.monotonic_us = 77 * SECOND_US
         self.offset_us = to_us(START_AT) - self.monotonic_us
-        monkeypatch.setattr(clock, "monotonic_us", lambda: self.monotonic_us)
-        self.clock = DatabaseClock()
+        self.clock = DatabaseClock(lambda: self.monotonic_us)
         self.told: list[timedelta] = []
         self.clock.listeners.append(self.told.append)
 
@@ -41,8 +39,8 @@ class Link:
 
 
 @pytest.fixture
-def link(monkeypatch: pytest.MonkeyPatch) -> Link:
-    return Link(monkeypatch)
+def link() -> Link:
+    return Link()
 
 
 @pytest.mark.parametrize("step", [HOUR, -HOUR, timedelta(days=100), timedelta(days=-100), timedelta(seconds=2)])

@@ -8,10 +8,10 @@ from engine import Holder, Planned, add_job, lease
 from evertick.domain.assignment import Member
 from evertick.store import lanes, members
 from evertick.store.database import Pool, connect, open_pool
-from evertick.store.health import OldestDue, ReadyQueue, Snapshot, StuckLeases, Tuples, Unserved
+from evertick.store.diagnostics import DeadTuples, OldestDueTimer, ReadyQueue, Snapshot, StuckLeases, Unserved
 from evertick.store.lanes import PutBack
 from evertick.usecases import diagnosis
-from evertick.usecases.diagnosis import Finding, Level
+from evertick.usecases.diagnosis import Diagnosis, Level
 from evertick.usecases.doctor import examine
 from evertick.version import __version__
 from roles.aged_tables import AgedTables
@@ -33,7 +33,7 @@ async def scheduler(pool: Pool) -> None:
     await members.take(pool, "node-1", range(256), LIFETIME)
 
 
-async def found(pool: Pool) -> dict[str, Finding]:
+async def found(pool: Pool) -> dict[str, Diagnosis]:
     return {finding.name: finding for finding in await examine(pool, LIFETIME)}
 
 
@@ -179,9 +179,9 @@ async def test_dead_letters_want_to_be_looked_at(pool: Pool, aged: AgedTables, s
         (diagnosis.on_days([date(2026, 6, 9)], 3), Level.WARNING),
         (diagnosis.on_days([date(2026, 6, day) for day in (9, 10, 11, 12)], 3), Level.PROBLEM),
         (diagnosis.on_lag(None), Level.OK),
-        (diagnosis.on_lag(OldestDue(7, NOW - timedelta(seconds=9), NOW)), Level.OK),
-        (diagnosis.on_lag(OldestDue(7, NOW - timedelta(seconds=10), NOW)), Level.WARNING),
-        (diagnosis.on_lag(OldestDue(7, NOW - timedelta(minutes=5), NOW)), Level.PROBLEM),
+        (diagnosis.on_lag(OldestDueTimer(7, NOW - timedelta(seconds=9), NOW)), Level.OK),
+        (diagnosis.on_lag(OldestDueTimer(7, NOW - timedelta(seconds=10), NOW)), Level.WARNING),
+        (diagnosis.on_lag(OldestDueTimer(7, NOW - timedelta(minutes=5), NOW)), Level.PROBLEM),
         (diagnosis.on_leases(StuckLeases(0, None, NOW)), Level.OK),
         (diagnosis.on_leases(StuckLeases(1, NOW - DAY, NOW)), Level.PROBLEM),
         (diagnosis.on_orphans([]), Level.OK),
@@ -193,12 +193,12 @@ async def test_dead_letters_want_to_be_looked_at(pool: Pool, aged: AgedTables, s
         (diagnosis.on_ready([ReadyQueue("t", "q", 5, NOW - timedelta(minutes=5), NOW)]), Level.WARNING),
         (diagnosis.on_dead_letters(0), Level.OK),
         (diagnosis.on_dead_letters(10_000), Level.WARNING),
-        (diagnosis.on_dead_tuples(Tuples(99_999, 0)), Level.OK),
-        (diagnosis.on_dead_tuples(Tuples(200_000, 300_000)), Level.OK),
-        (diagnosis.on_dead_tuples(Tuples(300_000, 300_000)), Level.WARNING),
+        (diagnosis.on_dead_tuples(DeadTuples(99_999, 0)), Level.OK),
+        (diagnosis.on_dead_tuples(DeadTuples(200_000, 300_000)), Level.OK),
+        (diagnosis.on_dead_tuples(DeadTuples(300_000, 300_000)), Level.WARNING),
     ],
-    ids=lambda value: value.what if isinstance(value, Finding) else "",
+    ids=lambda value: value.what if isinstance(value, Diagnosis) else "",
 )
-def test_each_fact_is_judged_by_its_limits(finding: Finding, level: Level) -> None:
+def test_each_fact_is_judged_by_its_limits(finding: Diagnosis, level: Level) -> None:
     assert finding.level is level
     assert (finding.todo is None) == (level is Level.OK)

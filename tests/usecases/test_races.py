@@ -13,13 +13,13 @@ from evertick.store import jobs
 from evertick.store.database import Session, connect
 from evertick.store.outcomes import Again
 from evertick.usecases.context import Tenant
-from evertick.usecases.create import create
-from evertick.usecases.edit import edit, put
 from evertick.usecases.errors import JobNotFound, NameTaken, RunFinished
-from evertick.usecases.jobs import get
-from evertick.usecases.lifecycle import delete, pause
-from evertick.usecases.requests import cancel, trigger
-from evertick.usecases.runs import get_run, job_runs
+from evertick.usecases.jobs.create import create
+from evertick.usecases.jobs.edit import edit, put
+from evertick.usecases.jobs.lifecycle import delete, pause
+from evertick.usecases.jobs.reading import get
+from evertick.usecases.runs.reading import get_run, job_runs
+from evertick.usecases.runs.requests import cancel, trigger
 from usecases.world import WORKER, World, at, key_of
 
 LATER = Again(2, timedelta(hours=1))
@@ -274,7 +274,7 @@ async def test_work_that_a_deadlock_undid_is_done_again(world: World, tenant: Te
         await jobs.lock(connection, 1, second)
 
     await asyncio.gather(
-        tenant.transact(lambda connection: lock(connection, *keys)),
-        tenant.transact(lambda connection: lock(connection, *reversed(keys))),
+        tenant.in_transaction(lambda connection: lock(connection, *keys)),
+        tenant.in_transaction(lambda connection: lock(connection, *reversed(keys))),
     )
     assert len(tries) >= 3  # more if it took its first row again before the other had it

@@ -5,13 +5,13 @@ from evertick.api.operations import Call, Section, Shown
 from evertick.api.shapes import ChangesQuery
 from evertick.domain.access import KeyRole
 from evertick.usecases import audit
-from evertick.usecases.audit import Entry
+from evertick.usecases.audit import AuditEntry
 
 section = Section("Audit")
 
 
 @section.operation(
-    "GET", "/audit-log", KeyRole.ADMIN, answers={200: Shown(list[Entry], "The changes, newest first.", ("Link",))}
+    "GET", "/audit-log", KeyRole.ADMIN, answers={200: Shown(list[AuditEntry], "The changes, newest first.", ("Link",))}
 )
 async def list_changes(call: Call, query: ChangesQuery) -> Answer:
     """List changes: who did what to which, and when."""

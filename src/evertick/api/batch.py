@@ -12,8 +12,8 @@ from evertick.api.reading import JSON, NDJSON
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import Admitted
 from evertick.domain.errors import Fault
-from evertick.runtime.slices import Slices
-from evertick.usecases.create_many import Ahead, create_many, draft_ahead
+from evertick.runtime.event_loop import Slices
+from evertick.usecases.jobs.create_many import DraftedBatch, create_many, draft_batch
 
 section = Section("Jobs")
 
@@ -28,7 +28,7 @@ class _Prepared(NamedTuple):
 
     batch: Batch
     readable: Sequence[int]
-    ahead: Ahead
+    ahead: DraftedBatch
 
 
 async def _prepared(call: Call, text: BatchText) -> _Prepared:
@@ -38,7 +38,7 @@ async def _prepared(call: Call, text: BatchText) -> _Prepared:
     verdict = await call.services.quotas.admit(call.caller.tenant, await costs.of_decoded_batch(jobs))
     if not isinstance(verdict, Admitted):
         raise over_quota(verdict)
-    ahead = await call.while_waited_for(draft_ahead(call.tenant, jobs))
+    ahead = await call.while_waited_for(draft_batch(call.tenant, jobs))
     return _Prepared(batch, readable, ahead)
 
 

@@ -25,7 +25,7 @@ from evertick.api.reading import (
     too_large,
 )
 from evertick.domain.errors import Fault
-from evertick.runtime.slices import Slices
+from evertick.runtime.event_loop import Slices
 
 MAX_JOBS = 10_000
 MAX_LINES = 2 * MAX_JOBS

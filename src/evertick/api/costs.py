@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from evertick.domain.admission import AdmissionRequest
 from evertick.domain.job.at_once import runs_at_once
-from evertick.runtime.slices import Slices
+from evertick.runtime.event_loop import Slices
 
 
 def of_new_job(body: object) -> AdmissionRequest:

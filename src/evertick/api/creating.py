@@ -6,9 +6,9 @@ from evertick.api import repeating
 from evertick.api.answers import Answer
 from evertick.api.operations import Call
 from evertick.usecases import idempotency
-from evertick.usecases.create_together import Wanted
-from evertick.usecases.views import Job
-from evertick.usecases.writing import as_spec
+from evertick.usecases.jobs.create_together import NewJobRequest
+from evertick.usecases.jobs.rows import as_spec
+from evertick.usecases.jobs.views import Job
 
 
 async def create_shared(call: Call, body: object, action: str, answer: Callable[[Job], Answer]) -> Answer:
@@ -19,7 +19,7 @@ async def create_shared(call: Call, body: object, action: str, answer: Callable[
         made.append(answer(job))
         return repeating.kept(made[-1])
 
-    wanted = Wanted(as_spec(body), call.caller.key_id, action, call.request_id, call.asked, answer_kept)
+    wanted = NewJobRequest(as_spec(body), call.caller.key_id, action, call.request_id, call.asked, answer_kept)
     result = await call.services.creations.ask(call.tenant, wanted)
     if isinstance(result, Job):
         return made[-1] if made else answer(result)  # the last: what was undone before has another id

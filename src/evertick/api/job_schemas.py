@@ -12,7 +12,7 @@ from evertick.domain.job.url import URL_MAX_LENGTH
 from evertick.domain.job.values import NAME_MAX_LENGTH
 from evertick.domain.policies import Backoff, ConcurrentPolicy, DstGap, DstOverlap, MissedWindow, Priority
 from evertick.domain.rule import MAX_MISSED
-from evertick.usecases.views import JobStatus
+from evertick.usecases.jobs.views import JobStatus
 
 _PAYLOAD_TEXT = {"type": "string", "pattern": patterns.STORABLE}
 

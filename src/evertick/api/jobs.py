@@ -16,10 +16,11 @@ from evertick.api.shapes import JobsQuery, PauseRequest, ResumeRequest, TriggerR
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import AdmissionRequest
 from evertick.domain.job.spec import JobSpec
-from evertick.usecases import edit, jobs, lifecycle, requests
 from evertick.usecases.context import Page
 from evertick.usecases.errors import JobNotFound
-from evertick.usecases.views import Job
+from evertick.usecases.jobs import edit, lifecycle, reading as jobs
+from evertick.usecases.jobs.views import Job
+from evertick.usecases.runs import requests
 
 section = Section("Jobs")
 _FIELDS = JobSpec.__struct_fields__

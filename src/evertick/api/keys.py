@@ -11,8 +11,8 @@ from evertick.api.operations import Call, Section, Shown
 from evertick.api.problems import Kind, Problem
 from evertick.api.shapes import KeyRequest, KeysQuery, RotateRequest
 from evertick.domain.access import KeyRole
-from evertick.usecases import keys, tenants
-from evertick.usecases.keys import Key, NewSecret
+from evertick.usecases.tenants import keys, tenants
+from evertick.usecases.tenants.keys import Key, NewSecret
 
 section = Section("API keys")
 

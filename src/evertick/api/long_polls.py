@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 from evertick.runtime.loop import Loop
 from evertick.runtime.wakeups import Listener, queue_named
 from evertick.store.database import Pool
-from evertick.store.pulls import Look
+from evertick.store.pulls import QueueState
 from evertick.store.wakeups import READY
-from evertick.usecases import pulling
+from evertick.usecases.runs import pull_workers as pulling
 
 LOOK_SECONDS = 1.0
 """A lost wake-up costs at most that long."""
@@ -162,7 +162,7 @@ class _Queue:
         for group in self.groups.values():
             group.wake(1)
 
-    def looked_at(self, look: Look) -> None:
+    def looked_at(self, look: QueueState) -> None:
         """Give the turn to one of each group for which there is work."""
         self.is_called(look.queue_id)
         for handlers, group in self.groups.items():
@@ -291,7 +291,7 @@ class LongPolls:
 
     async def _look_at_queues(self, places: Sequence[tuple[int, str]]) -> None:
         for some in _parts(places):
-            for look in await pulling.look(self._pool, some):
+            for look in await pulling.queue_states(self._pool, some):
                 queue = self._queues.get((look.tenant_id, look.name))
                 if queue is not None:
                     queue.looked_at(look)

@@ -21,8 +21,8 @@ from evertick.api.services import Services
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import AdmissionRequest
 from evertick.usecases.context import Tenant
-from evertick.usecases.idempotency import Asked
-from evertick.usecases.keys import Caller
+from evertick.usecases.idempotency import KeyedRequest
+from evertick.usecases.tenants.authentication import Caller
 
 PREFIX = "/api/v1"
 _T = TypeVar("_T")
@@ -69,7 +69,7 @@ class Call(Visit):
     caller: Caller
     tenant: Tenant
     reservation: Reservation
-    asked: Asked | None = None
+    asked: KeyedRequest | None = None
     afterwards: list[Callable[[], None]] = field(default_factory=list)
 
     @property

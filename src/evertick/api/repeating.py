@@ -14,31 +14,31 @@ from evertick.api.problems import Kind, Problem
 from evertick.store.sealing import ANSWERS, Seal
 from evertick.usecases import idempotency
 from evertick.usecases.context import Tenant
-from evertick.usecases.idempotency import KEY_MAX_LENGTH, Asked, InFlight, OtherRequest
-from evertick.usecases.keys import Caller
+from evertick.usecases.idempotency import KEY_MAX_LENGTH, InFlight, KeyedRequest, OtherRequest
+from evertick.usecases.tenants.authentication import Caller
 from evertick.usecases.unit_of_work import single_connection
 
 Act: TypeAlias = Callable[[Tenant], Awaitable[Answer]]
 Try: TypeAlias = Callable[[Tenant], Awaitable[Answer | None]]
 
 
-def asked_of(operation: Operation, key: str | None, digest: bytes, caller: Caller, secret: str) -> Asked | None:
+def asked_of(operation: Operation, key: str | None, digest: bytes, caller: Caller, secret: str) -> KeyedRequest | None:
     """By what a request is known when it comes again. None: it says nothing about that."""
     if key is None or not operation.is_repeatable:
         return None
     if not 1 <= len(key) <= KEY_MAX_LENGTH or not key.isprintable() or not key.isascii():
         raise Problem(Kind.INVALID, f"Idempotency-Key has 1 to {KEY_MAX_LENGTH} visible ASCII characters")
     if operation.holds_secret:
-        return Asked(key, digest + caller.key_id.encode(), Seal(secret, ANSWERS))
-    return Asked(key, digest)
+        return KeyedRequest(key, digest + caller.key_id.encode(), Seal(secret, ANSWERS))
+    return KeyedRequest(key, digest)
 
 
-async def earlier(call: Call, asked: Asked) -> Answer | None:
+async def earlier(call: Call, asked: KeyedRequest) -> Answer | None:
     """The answer that was given already, if one was."""
     return again(await call.services.answers.ask(call.tenant, asked))
 
 
-async def once(tenant: Tenant, asked: Asked, act: Act) -> Answer:
+async def once(tenant: Tenant, asked: KeyedRequest, act: Act) -> Answer:
     """Act, unless the request was answered before."""
     answered = await _once(tenant, asked, act)
     if answered is None:
@@ -59,7 +59,7 @@ def in_flight() -> Problem:
     return Problem(Kind.IN_FLIGHT, "wait for the first request's answer", headers={"Retry-After": "1"})
 
 
-async def _once(tenant: Tenant, asked: Asked, attempt: Try) -> Answer | None:
+async def _once(tenant: Tenant, asked: KeyedRequest, attempt: Try) -> Answer | None:
     made: list[Answer] = []
 
     async def act(inside: Tenant) -> idempotency.Answer | None:
@@ -79,7 +79,7 @@ def kept(answered: Answer) -> idempotency.Answer:
     return idempotency.Answer(answered.status, headers, answered.body)
 
 
-def again(verdict: idempotency.Verdict | None) -> Answer | None:
+def again(verdict: idempotency.ClaimResult | None) -> Answer | None:
     """An answer that was kept; None: there is none yet."""
     match verdict:
         case None | InFlight():

@@ -10,10 +10,10 @@ from evertick.api.problems import Kind
 from evertick.api.shapes import JobRunsQuery, Nothing, RunsQuery
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import AdmissionRequest
-from evertick.usecases import requests, runs
 from evertick.usecases.context import Tenant
-from evertick.usecases.history import Attempt, Entry, Run, RunDetail
-from evertick.usecases.pulling import shown_worker
+from evertick.usecases.runs import reading as runs, requests
+from evertick.usecases.runs.pull_workers import worker_name
+from evertick.usecases.runs.views import Attempt, Entry, Run, RunDetail
 
 section = Section("Runs")
 
@@ -21,7 +21,7 @@ section = Section("Runs")
 def _shape(tenant: Tenant, entry: Entry) -> Entry:
     if not isinstance(entry, Run):
         return entry
-    return dataclasses.replace(entry, worker_id=shown_worker(tenant, entry.worker_id))
+    return dataclasses.replace(entry, worker_id=worker_name(tenant, entry.worker_id))
 
 
 def _detail(tenant: Tenant, detail: RunDetail) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def _detail(tenant: Tenant, detail: RunDetail) -> dict[str, Any]:
 
 def _attempt(tenant: Tenant, attempt: Attempt) -> dict[str, Any]:
     shown = dataclasses.asdict(attempt)
-    return {**shown, "result": attempt.result, "worker_id": shown_worker(tenant, attempt.worker_id)}
+    return {**shown, "result": attempt.result, "worker_id": worker_name(tenant, attempt.worker_id)}
 
 
 async def accepted(call: Call, run_id: str) -> Answer:

@@ -14,9 +14,9 @@ from evertick.domain.admission import AdmissionRequest
 from evertick.domain.job.spec import DEFAULT_TIMEZONE
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule.preview import Preview, PreviewRow
-from evertick.usecases import previews
 from evertick.usecases.context import Tenant
-from evertick.usecases.previews import Wanted
+from evertick.usecases.jobs import previews
+from evertick.usecases.jobs.previews import PreviewFields
 
 section = Section("Schedules")
 
@@ -91,7 +91,7 @@ async def preview_schedule(call: Call, body: PreviewRequest) -> Answer:
 
     Upcoming fire and due times, a description in plain English, what daylight saving does to it, warnings.
     """
-    wanted = Wanted(
+    wanted = PreviewFields(
         schedule=body.schedule,
         timezone=body.timezone or DEFAULT_TIMEZONE,
         dst_gap=body.dst_gap or DstGap.CATCH_UP,

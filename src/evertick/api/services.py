@@ -17,14 +17,14 @@ from evertick.runtime.wakeups import Notifier
 from evertick.store.database import Pool
 from evertick.store.tenants import TenantRow
 from evertick.usecases import idempotency
-from evertick.usecases.catalogue import Catalogue
 from evertick.usecases.context import Tenant
-from evertick.usecases.create_together import Result, Wanted, create_together
 from evertick.usecases.engine_status import EngineStatus, Stats, engine_status, tenant_stats
-from evertick.usecases.idempotency import Asked, OtherRequest
-from evertick.usecases.keys import KeyRing
-from evertick.usecases.quotas import Quotas
-from evertick.usecases.tenants import shortest_of
+from evertick.usecases.idempotency import KeyedRequest, OtherRequest
+from evertick.usecases.jobs.create_together import NewJobRequest, Result, create_together
+from evertick.usecases.jobs.references import ReferenceCache
+from evertick.usecases.tenants.authentication import KeyRing
+from evertick.usecases.tenants.quotas import Quotas
+from evertick.usecases.tenants.tenants import shortest_of
 
 KEPT_SECONDS = 1.0
 LEASE_CONNECTIONS = 6
@@ -40,7 +40,7 @@ MAX_TENANTS_KEPT = 1_000
 Known: TypeAlias = idempotency.Answer | OtherRequest | None
 
 
-async def _earlier(tenant: Tenant, asked: list[Asked]) -> list[Known | Exception]:
+async def _earlier(tenant: Tenant, asked: list[KeyedRequest]) -> list[Known | Exception]:
     return [*await idempotency.earlier(tenant, asked)]
 
 
@@ -75,11 +75,13 @@ class Services:
     limit: TenantLimit = field(init=False)
     lease_limit: TenantLimit = field(default_factory=lambda: TenantLimit(LEASES_PER_TENANT))
     report_limit: TenantLimit = field(default_factory=lambda: TenantLimit(REPORTS_PER_TENANT))
-    catalogue: Catalogue = field(init=False)
-    creations: Batcher[Tenant, Wanted, Result] = field(
-        default_factory=lambda: Batcher[Tenant, Wanted, Result](create_together)
+    catalogue: ReferenceCache = field(init=False)
+    creations: Batcher[Tenant, NewJobRequest, Result] = field(
+        default_factory=lambda: Batcher[Tenant, NewJobRequest, Result](create_together)
     )
-    answers: Batcher[Tenant, Asked, Known] = field(default_factory=lambda: Batcher[Tenant, Asked, Known](_earlier))
+    answers: Batcher[Tenant, KeyedRequest, Known] = field(
+        default_factory=lambda: Batcher[Tenant, KeyedRequest, Known](_earlier)
+    )
     readiness: Readiness = field(init=False)
     standing: Cached[EngineStatus] = field(init=False)
     figures: Cached[bytes] = field(init=False)
@@ -91,7 +93,7 @@ class Services:
         self.standing = Cached(lambda: engine_status(self.reserved, self.lifetime), KEPT_SECONDS)
         self.figures = Cached(self._figures, KEPT_SECONDS)
         self.readiness = Readiness(self.reserved)
-        self.catalogue = Catalogue(self.reserved)
+        self.catalogue = ReferenceCache(self.reserved)
 
     async def _figures(self) -> bytes:
         return self.metrics.show(await self.standing.get(), self.polls.count)

@@ -20,8 +20,9 @@ from evertick.domain.access import KeyRole, allows
 from evertick.domain.admission import AdmissionRequest, Admitted
 from evertick.store.database import Pool
 from evertick.usecases import audit
-from evertick.usecases.context import Tenant, again
-from evertick.usecases.keys import Caller
+from evertick.usecases.context import Tenant
+from evertick.usecases.tenants.authentication import Caller
+from evertick.usecases.transactions import retry_transaction
 from evertick.usecases.unit_of_work import unit_of_work
 
 _SCHEME = "bearer "
@@ -124,7 +125,7 @@ async def _admitted(operation: Operation, call: Call, given: Mapping[str, Any]) 
         created = done.created
     finally:
         if cost is not None and cost.jobs:
-            call.services.quotas.settle(call.caller.tenant, cost.jobs, created)
+            call.services.quotas.confirm(call.caller.tenant, cost.jobs, created)
     for follow in call.afterwards:
         follow()
     return done
@@ -177,7 +178,7 @@ async def _act(operation: Operation, call: Call, given: Mapping[str, Any]) -> An
 
     if operation.is_poll or operation.is_shared:
         return await operation.handler(call, **given)  # these see to their own transactions
-    return await again(once) if operation.is_change or call.asked is not None else await once()
+    return await retry_transaction(once) if operation.is_change or call.asked is not None else await once()
 
 
 async def _admit(call: Call, cost: AdmissionRequest) -> None:

@@ -16,10 +16,10 @@ from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule.preview import MAX_ROWS
 from evertick.domain.states import GapStatus, RunStatus
 from evertick.usecases.context import MAX_PER_PAGE
-from evertick.usecases.dead_letters import DEFAULT_RATE
-from evertick.usecases.keys import LONGEST_GRACE
-from evertick.usecases.lifecycle import Missed
-from evertick.usecases.views import JobStatus
+from evertick.usecases.jobs.lifecycle import Missed
+from evertick.usecases.jobs.views import JobStatus
+from evertick.usecases.runs.dead_letters import DEFAULT_RATE
+from evertick.usecases.tenants.keys import LONGEST_GRACE
 
 LONGEST_POLL_SECONDS = 30
 """Proxies that cut idle requests off do so later, as a rule after a minute."""

@@ -10,8 +10,8 @@ from evertick.api.operations import Call, Section, Shown
 from evertick.api.problems import Kind, Problem
 from evertick.api.shapes import TenantPatch, TenantRequest, TenantsQuery
 from evertick.domain.access import KeyRole
-from evertick.usecases import keys, tenants
-from evertick.usecases.tenants import TenantView
+from evertick.usecases.tenants import keys, tenants
+from evertick.usecases.tenants.tenants import TenantView
 
 section = Section("Tenants")
 

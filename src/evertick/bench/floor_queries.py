@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from evertick.store import statements
 from evertick.store.database import SCHEMA, Session
-from evertick.store.statements import Connection
+from evertick.store.statements import Connection, row_count
 
 _SQL = statements.load("floor", "evertick.bench")
 
@@ -95,7 +95,7 @@ async def move(connection: Connection, fired: Sequence[FloorAttempt], next_at: d
         lane_ids=[row.lane_id for row in fired],
         seqs=[row.seq for row in fired],
     )
-    return _count(status)
+    return row_count(status)
 
 
 async def fire(session: Session, rows: Sequence[FloorAttempt], next_at: datetime) -> int:
@@ -107,9 +107,4 @@ async def fire(session: Session, rows: Sequence[FloorAttempt], next_at: datetime
 
 async def _copy(connection: Connection, table: str, columns: Sequence[str], rows: Sequence[tuple[object, ...]]) -> int:
     status = await connection.copy_records_to_table(table, records=rows, columns=columns, schema_name=SCHEMA)
-    return _count(status)
-
-
-def _count(status: str) -> int:
-    """The number of rows in a command tag."""
-    return int(status.rpartition(" ")[2])
+    return row_count(status)

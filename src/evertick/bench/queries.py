@@ -4,13 +4,12 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from evertick.store import statements
 from evertick.store.database import Pool, connect, lacks_privilege
-from evertick.store.statements import Connection, Statement
+from evertick.store.statements import Connection, row_count
 
-_SQL = statements.load("measurements", "evertick.bench")
 _SLOW_SECONDS = 3600
 """Timeout of statements that read whole tables."""
 
@@ -69,74 +68,78 @@ class ServerInfo(NamedTuple):
     settings: dict[str, str]
 
 
+class _ServerRow(NamedTuple):
+    version: str
+    settings: str
+
+
+_SQL = statements.load("measurements", "evertick.bench")
+_COUNTERS = _SQL["counters"].rows(Counters)
+_LEASES = _SQL["leases"].rows(Leases)
+_IS_READY = _SQL["is_ready"].values(bool)
+_HELD = _SQL["held"].values(int)
+_RUNS = _SQL["runs"].rows(RunStatistics)
+_GAPS = _SQL["gaps"].values(int)
+_QUEUE_JOBS = _SQL["queue_jobs"].values(int)
+_SIZES = _SQL["sizes"].rows(Sizes)
+_FOOTPRINT = _SQL["footprint"].rows(Footprint)
+_TRANSACTIONS = _SQL["activity"].rows(TransactionCount)
+_SERVER = _SQL["server"].rows(_ServerRow)
+
+
 async def counters(connection: Connection) -> Counters:
-    row = await _SQL["counters"].fetchrow(connection)
-    assert row is not None
-    return Counters(**row)
+    return await _COUNTERS.one(connection)
 
 
 async def leases(connection: Connection) -> Leases:
-    row = await _SQL["leases"].fetchrow(connection)
-    assert row is not None
-    return Leases(**row)
+    return await _LEASES.one(connection)
 
 
 async def is_ready(connection: Connection) -> bool:
     """Whether any attempt waits to be leased."""
-    found: bool = await _SQL["is_ready"].fetchval(connection)
-    return found
+    return await _IS_READY.one(connection)
 
 
 async def held(connection: Connection) -> int:
     """How many partitions have a holder."""
-    count: int = await _SQL["held"].fetchval(connection)
-    return count
+    return await _HELD.one(connection)
 
 
 async def runs(pool: Pool, queue: str, from_at: datetime, until_at: datetime) -> RunStatistics:
     """The runs of a queue whose fire times are in [from_at, until_at)."""
-    return RunStatistics(**await _fetch_slowly(pool, _SQL["runs"], queue=queue, from_at=from_at, until_at=until_at))
+    return await _RUNS.one(pool, _SLOW_SECONDS, queue=queue, from_at=from_at, until_at=until_at)
 
 
 async def gaps(pool: Pool, from_at: datetime, until_at: datetime) -> int:
     """How many ticks in [from_at, until_at) did not run."""
-    count: int = (await _fetch_slowly(pool, _SQL["gaps"], from_at=from_at, until_at=until_at))["ticks"]
-    return count
+    return await _GAPS.one(pool, _SLOW_SECONDS, from_at=from_at, until_at=until_at)
 
 
 async def queue_jobs(pool: Pool, queue: str) -> int:
-    count: int = (await _fetch_slowly(pool, _SQL["queue_jobs"], queue=queue))["count"]
-    return count
+    return await _QUEUE_JOBS.one(pool, _SLOW_SECONDS, queue=queue)
 
 
 async def sizes(connection: Connection) -> Sizes:
-    row = await _SQL["sizes"].fetchrow(connection)
-    assert row is not None
-    return Sizes(**row)
+    return await _SIZES.one(connection)
 
 
 async def activity(connection: Connection) -> TransactionCount:
-    row = await _SQL["activity"].fetchrow(connection)
-    assert row is not None
-    return TransactionCount(**row)
+    return await _TRANSACTIONS.one(connection)
 
 
 async def server(connection: Connection) -> ServerInfo:
-    row = await _SQL["server"].fetchrow(connection)
-    assert row is not None
-    return ServerInfo(row["version"], json.loads(row["settings"]))
+    row = await _SERVER.one(connection)
+    return ServerInfo(row.version, json.loads(row.settings))
 
 
 async def make_due(connection: Connection, queue: str, partition: int, fire_at: datetime) -> int:
     """Make the jobs of a queue in a partition due at an instant. Returns how many there are."""
     status = await _SQL["make_due"].execute(connection, queue=queue, partition=partition, fire_at=fire_at)
-    return int(status.rpartition(" ")[2])
+    return row_count(status)
 
 
 async def footprint(connection: Connection) -> Footprint:
-    row = await _SQL["footprint"].fetchrow(connection)
-    assert row is not None
-    return Footprint(**row)
+    return await _FOOTPRINT.one(connection)
 
 
 @asynccontextmanager
@@ -159,9 +162,3 @@ async def vacuum_and_checkpoint(pool: Pool) -> None:
     except Exception as error:
         if not lacks_privilege(error):  # without the privilege, the server checkpoints on its own schedule
             raise
-
-
-async def _fetch_slowly(pool: Pool, statement: Statement, **values: Any) -> Any:
-    row = await pool.fetchrow(statement.text, *statement.arguments(values), timeout=_SLOW_SECONDS)
-    assert row is not None
-    return row

@@ -6,8 +6,8 @@ from typing import Any
 from evertick.client import models
 from evertick.client.runs import Entry
 from evertick.domain.job.spec import JobSpec
-from evertick.usecases import history
-from evertick.usecases.dead_letters import DeadLetter
+from evertick.usecases.runs import views as history
+from evertick.usecases.runs.dead_letters import DeadLetter
 
 
 def _names(kind: type[Any]) -> tuple[str, ...]:

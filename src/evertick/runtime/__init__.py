@@ -1,1 +1,1 @@
-"""What every role stands on: the database's clock, loops that survive errors, wake-ups and signals."""
+"""What every role is built on: the database's clock, loops that survive errors, wake-ups and signals."""

@@ -1,12 +1,12 @@
-"""Work whose length depends on what a tenant asks, done in one thread beside the event loop, fair among tenants.
+"""Work whose length depends on a tenant's input, done in one thread beside the event loop, fair among tenants.
 
 1. Pending work is queued per tenant. The next slice of the thread goes to the tenant that has used least thread time.
-2. Thread time is the processor time of slices, measured. A tenant that comes, or comes back, starts where the tenant
-   served last stands: it is before those that were served meanwhile, and has no credit for its idle time. What it used
-   beyond that is remembered until the others have used as much.
+2. Thread time is the measured processor time of slices. A tenant with new work starts at the thread time of the tenant
+   that was served last: it comes before those that were served meanwhile, and has no credit for its idle time. What it
+   used beyond that is remembered until the others have used as much.
 3. Long work is a generator: where it yields, its slice may end and another tenant be next. A step is not interrupted:
    the schedules' budget bounds it (decision 12).
-4. Work that nobody waits for any more leaves the queue at once. If it is under way, it ends where it next yields.
+4. Work whose caller was cancelled leaves the queue at once. If it is under way, it ends where it next yields.
 
 There is one thread, since two would only share the interpreter lock.
 """
@@ -52,7 +52,7 @@ class TooBusy(EvertickError):  # noqa: N818 - says what is wrong, not that it is
 
 
 class _Work:
-    """Work, and who waits for it. Its future gets a value or an error, and never an exception of its own.
+    """Work, and the future of its result. The future gets a value or an error, and never an exception of its own.
 
     The steps have a context of their own: what they set is not seen by other work that is done between them.
     """

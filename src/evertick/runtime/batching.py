@@ -29,6 +29,10 @@ class Batcher(Generic[_K, _T, _R]):
         self._pending: dict[_K, _Pending[_T, _R]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
+    def __len__(self) -> int:
+        """How many keys have calls."""
+        return len(self._pending)
+
     async def ask(self, key: _K, item: _T) -> _R:
         pending = self._pending.get(key)
         if pending is None:

@@ -1,4 +1,4 @@
-"""A result that is kept for a moment, because many ask for it."""
+"""A cache for one result that many callers need."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ _T = TypeVar("_T")
 
 
 class Cached(Generic[_T]):
-    """What `compute` returns or raises, kept for so many seconds. Whoever asks during a computation waits for it."""
+    """What `compute` returns or raises, cached for so many seconds. Calls during a computation wait for it."""
 
     def __init__(self, compute: Callable[[], Awaitable[_T]], seconds: float) -> None:
         self._compute = compute
@@ -21,7 +21,7 @@ class Cached(Generic[_T]):
         if self._task is None or (self._task.done() and time.monotonic() > self._until):
             self._task = asyncio.create_task(self._computed())
             self._task.add_done_callback(_look_at)
-        return await asyncio.shield(self._task)  # one of those who wait may leave
+        return await asyncio.shield(self._task)  # one of the callers may be cancelled
 
     async def _computed(self) -> _T:
         try:
@@ -31,6 +31,6 @@ class Cached(Generic[_T]):
 
 
 def _look_at(task: "asyncio.Task[_T]") -> None:
-    """An error that nobody waits for any more is not reported as unhandled."""
+    """Mark an error as retrieved, so that it is not reported as unhandled when all callers have gone."""
     if not task.cancelled():
         task.exception()

@@ -1,7 +1,8 @@
-"""The database's clock, estimated between two looks at it from a monotonic clock. A node's wall clock decides nothing.
+"""The database's clock, estimated from samples and a monotonic clock. A node's wall clock decides nothing.
 
-Due-ness is checked again by the statement that fires, on the real clock: a guess may be wrong without harm. Steps of
-the database's clock are noticed here, because the monotonic clock makes none.
+The statement that fires checks the due time again, on the real clock: a wrong estimate does no harm. Steps of the
+database's clock are detected here, because the monotonic clock makes none. The remote worker uses this module without
+the store.
 """
 
 import logging
@@ -23,7 +24,7 @@ Stepped = Callable[[timedelta], None]
 
 
 class Clock(Protocol):
-    """What time it is in the database. `steps` counts how often its clock was set; `listeners` are told by how much."""
+    """The time in the database. `steps` counts how often its clock was set; `listeners` are called with by how much."""
 
     steps: int
     listeners: list[Stepped]
@@ -45,23 +46,24 @@ class DatabaseClock:
     that was slow to arrive changes nothing. Only bounds that exclude each other prove a step.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic: Callable[[], int] | None = None) -> None:
         self.steps = 0
         self.listeners: list[Stepped] = []
+        self._monotonic_us = monotonic or monotonic_us
         self._lows: deque[int] = deque(maxlen=SAMPLES)
         self._highs: deque[int] = deque(maxlen=SAMPLES)
-        self._offset_us = time.time_ns() // 1000 - monotonic_us()  # until the first sample
+        self._offset_us = time.time_ns() // 1000 - self._monotonic_us()  # until the first sample
 
     def now_us(self) -> int:
-        return monotonic_us() + self._offset_us
+        return self._monotonic_us() + self._offset_us
 
     def observe(self, now_at: datetime, asked_us: int | None = None) -> None:
-        low_us = to_us(now_at) - monotonic_us()
+        low_us = to_us(now_at) - self._monotonic_us()
         high_us = None if asked_us is None else to_us(now_at) - asked_us
         is_behind = bool(self._lows) and low_us < max(self._lows) - STEP_US
         if high_us is None and is_behind:
             if self._highs:
-                return  # slow, or set back: the next sample with a known round trip tells
+                return  # slow, or set back: the next sample with a known round trip decides
             self._lows.clear()
         step_us = self._step(low_us, high_us)
         if step_us:
@@ -75,7 +77,7 @@ class DatabaseClock:
             self._report(timedelta(microseconds=step_us))
 
     def _step(self, low_us: int, high_us: int | None) -> int:
-        """By how much the clock was set since the last samples; 0: as far as this sample can tell it was not."""
+        """By how much the clock was set since the last samples; 0: this sample proves no step."""
         is_ahead = bool(self._highs) and low_us > min(self._highs) + STEP_US
         is_back = bool(self._lows) and high_us is not None and high_us < max(self._lows) - STEP_US
         return low_us - max(self._lows) if is_ahead or is_back else 0

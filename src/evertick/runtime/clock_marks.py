@@ -1,4 +1,4 @@
-"""Marks the database's clock, and says in one line what is wrong with it when it jumped or was set back."""
+"""Marks the database's clock, and logs a line when it jumped or was set back."""
 
 import logging
 from datetime import datetime, timedelta
@@ -14,7 +14,7 @@ JUMP = timedelta(hours=1)
 
 
 async def mark(connection: Connection) -> Marks:
-    """Note what time it is in the database, and warn if it is not a little later than at the last mark."""
+    """Record the time of the database, and warn if it is not a little later than at the last mark."""
     marks = await clock.mark(connection)
     went = marks.marked_at - marks.before_at
     if went > JUMP:

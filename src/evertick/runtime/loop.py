@@ -1,27 +1,29 @@
-"""Background work: one step again and again, through every error, until told to stop."""
+"""Background work: one step again and again, through every error, until it is stopped.
+
+The remote worker uses this module without the server's dependencies, so it does not import the store.
+"""
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Awaitable, Callable
-
-from evertick.store.database import is_transient, reason_of
 
 logger = logging.getLogger("evertick")
 
 FIRST_BACKOFF = 0.1
 LONGEST_BACKOFF = 2.0
-"""An outage ends for a role so much later at most than for the database."""
+"""The maximum delay between the end of an outage and the next try."""
 QUIET_SECONDS = 5.0
-"""Without an error for so long, an outage is over. A single step that went well may have had nothing to do."""
+"""An outage is over after so long without an error. A single step without one may have had nothing to do."""
 REPORT_SECONDS = 10.0
-"""The same error is told again so seldom while an outage lasts."""
+"""The interval at which the same error is logged again during an outage."""
 STOP_SECONDS = 5.0
-"""So long may the step under way take to its end when its loop is stopped. Then it waits for what does not answer."""
+"""For so long `stop` waits for the step under way. After that the step is cancelled."""
 
 
 class NotYet(float):
-    """A pause after a step that could not do its work yet: it neither failed nor shows that all is well again."""
+    """A pause after a step that could not do its work yet: it neither failed nor shows that an outage is over."""
 
     __slots__ = ()
 
@@ -77,10 +79,10 @@ class Loop:
 
 
 class Outage:
-    """The errors of one loop from the first to the last in a row: how long to pause, and what to say of them.
+    """The consecutive errors of one loop: how long to pause, and what to log.
 
-    A database that does not answer is told in one line with the reason, anything else with its traceback; the same
-    again only once in a while, and the end of it once.
+    An unavailable database is logged in one line with the reason, any other error with its traceback; the same error
+    again only every `REPORT_SECONDS`, and the end of the outage once.
     """
 
     def __init__(self, name: str, longest_backoff: float = LONGEST_BACKOFF) -> None:
@@ -89,17 +91,17 @@ class Outage:
         self._backoff = 0.0
         self._began = self._failed = self._reported = 0.0
         self._well_since: float | None = None
-        self._told: type[Exception] | None = None
-        self._is_transient = False
+        self._reported_type: type[Exception] | None = None
+        self._what: str | None = None
 
     def failed(self, error: Exception, began: float) -> float:
-        """A step that began then has failed: say so, unless it was said just now. Returns the pause before the next."""
+        """Log the failure of a step that began then, unless it was just logged; return the pause after it."""
         now = time.monotonic()
         if not self._backoff:
-            self._began, self._told = began, None
+            self._began, self._reported_type = began, None
         self._failed, self._well_since = now, None
         self._backoff = min(2 * self._backoff, self._longest) or min(FIRST_BACKOFF, self._longest)
-        if type(error) is not self._told or now - self._reported >= REPORT_SECONDS:
+        if type(error) is not self._reported_type or now - self._reported >= REPORT_SECONDS:
             self._report(error)
             self._reported = now
         return self._backoff
@@ -112,20 +114,31 @@ class Outage:
         if self._well_since is None:
             self._well_since = now
         if pause >= QUIET_SECONDS or now - self._failed >= max(QUIET_SECONDS, 2 * self._backoff):
-            what = "the database answers again" if self._is_transient else "works again"
-            logger.info("%s: %s after %.1f s", self._name, what, self._well_since - self._began)
+            end = f"{self._what} answers again" if self._what else "works again"
+            logger.info("%s: %s after %.1f s", self._name, end, self._well_since - self._began)
             self._backoff = 0.0
 
     def _report(self, error: Exception) -> None:
-        self._is_transient = is_transient(error)
-        if self._is_transient:
-            reason = reason_of(error)
-            logger.warning("%s: the database is unavailable: %s; next try in %.1f s", self._name, reason, self._backoff)
-        elif type(error) is self._told:
-            logger.error("%s still fails: %s; next try in %.1f s", self._name, reason_of(error), self._backoff)
+        self._what, reason = _explain(error)
+        if self._what is not None:
+            logger.warning(
+                "%s: %s is unavailable: %s; next try in %.1f s", self._name, self._what, reason, self._backoff
+            )
+        elif type(error) is self._reported_type:
+            logger.error("%s still fails: %s; next try in %.1f s", self._name, reason, self._backoff)
         else:
             logger.error("%s failed, next try in %.1f s", self._name, self._backoff, exc_info=error)
-        self._told = type(error)
+        self._reported_type = type(error)
+
+
+def _explain(error: Exception) -> tuple[str | None, str]:
+    """What is unavailable, None if the error is another one, and the reason in one line."""
+    database = sys.modules.get("evertick.store.database")  # not loaded: this process has no database
+    if database is not None:
+        return "the database" if database.is_transient(error) else None, database.reason_of(error)
+    said = str(error).partition("\n")[0]
+    reason = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    return "the server" if isinstance(error, OSError) else None, reason
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""A limit on what one tenant has under way at once, so that no tenant takes all that there is of something."""
+"""A limit on the concurrency of each tenant, so that no tenant takes all of a shared resource."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class LimitReached(Exception):  # noqa: N818 - says what happened
-    """So many of the tenant wait already, or it was not its turn in time."""
+    """Too many calls of the tenant wait already, or the wait took too long."""
 
 
 @dataclass(slots=True)
@@ -18,7 +18,7 @@ class _Use:
 
 
 class TenantLimit:
-    """At most `limit` at once of each tenant. Further ones wait in line behind those of their own tenant.
+    """At most `limit` calls at once of each tenant. Further ones wait in the order of their arrival.
 
     `max_waiting`: how many may wait. `wait_seconds`: for how long. None: without a limit.
     """
@@ -34,7 +34,7 @@ class TenantLimit:
         return len(self._uses)
 
     async def acquire(self, tenant_id: int) -> None:
-        """Wait for the turn; LimitReached if it does not come. Whoever has it releases it."""
+        """Wait for a slot; LimitReached if there is none in time. The caller releases it."""
         use = self._uses.setdefault(tenant_id, _Use(asyncio.Semaphore(self._limit)))
         if self._max_waiting is not None and use.waiting >= self._max_waiting:
             raise LimitReached

@@ -27,7 +27,7 @@ API = Timeouts(connection_seconds=5, command_seconds=10, lock_seconds=3)
 KEEP_HOUSE = Timeouts(connection_seconds=10, command_seconds=60, lock_seconds=20)
 """Reads and removes much at once, on a cold disk too. A batch that takes longer is tried again with fewer rows."""
 READINESS_SECONDS = 3.0
-"""Who asks has given up by then, as a rule."""
+"""Load balancers give up by then, as a rule."""
 STATUS_SECONDS = 5.0
 """For all statements of a look at the whole engine: scrapers wait for ten seconds, as a rule."""
 

@@ -1,4 +1,4 @@
-"""Sends and hears wake-ups: few statements a second and process, however much there is to tell."""
+"""Sends and receives wake-ups: a process sends few statements a second, however many wake-ups it has."""
 
 import asyncio
 import logging
@@ -16,20 +16,20 @@ logger = logging.getLogger("evertick")
 
 PACE_SECONDS = 0.005
 BURST = 20
-"""So many may go out at once after a pause, for who is alone with its news should not wait for a turn. In the long run
-there is one statement in each `PACE_SECONDS`."""
+"""So many may be sent at once after a pause, so that single wake-ups are not delayed. In the long run there is one
+statement in each `PACE_SECONDS`."""
 MAX_IDS = 300
-"""More ids than this do not fit a NOTIFY's 8,000 bytes: those who hear `*` look for themselves."""
+"""More ids than this do not fit a NOTIFY's 8,000 bytes: `*` is sent instead, and receivers poll."""
 RECHECK_SECONDS = 60.0
 LOOK_SECONDS = 1.0
 PROBE_SECONDS = 3.0
-"""Between two round trips of a listener: for so long and its time-out, a line may be silent unnoticed."""
+"""Between two round trips of a listener: a silent line is noticed after this and the time-out of a statement."""
 STOP_SECONDS = 2.0
-"""Nobody waits longer for the last hints to go out, or for a listener to hang up."""
+"""The longest wait for the last wake-ups to be sent, or for a listener to close."""
 
 
 class Notifier:
-    """Collects what other processes should know and sends it together."""
+    """Collects wake-ups for other processes and sends them together."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -90,7 +90,7 @@ class Listener:
         self._url = url
         self._heard = heard
         self._channels = channels
-        self._listener: wakeups.Listener | None = None
+        self._listener: wakeups.ListenConnection | None = None
         self._probed = 0.0
         self._loop = Loop("listen", self._listen)
 
@@ -111,16 +111,16 @@ class Listener:
         return LOOK_SECONDS
 
     async def _connect(self) -> None:
-        listener = wakeups.Listener(self._url, timeouts.LISTEN)
+        listener = wakeups.ListenConnection(self._url, timeouts.LISTEN)
         await listener.open(self._parse, self._channels)
         self._listener = listener
         self._probed = time.monotonic()
-        # Whatever was sent meanwhile went unheard.
+        # What was sent meanwhile was missed.
         for channel in self._channels:
             self._heard(channel, None)
 
     def _parse(self, channel: str, payload: str) -> None:
-        """Tell the ids, or None for "look for yourself"; what cannot be read is taken for that."""
+        """Pass on the ids, or None for "poll"; a payload that cannot be read means that too."""
         try:
             ids = None if payload == EVERYTHING else frozenset(int(text) for text in payload.split(",") if text)
         except ValueError:

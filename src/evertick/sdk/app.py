@@ -16,14 +16,14 @@ from evertick.config import Settings, read_settings
 from evertick.domain.job.payload import Json
 from evertick.roles.worker.worker import CONCURRENCY, THREADS, Worker
 from evertick.runtime.logs import set_up_logs
-from evertick.runtime.signals import stop_signal
+from evertick.runtime.process import stop_signal
 from evertick.sdk import declarations
 from evertick.sdk.declarations import Declarations, Function, queue_of, target_of, when_text
 from evertick.sdk.link import Database, Link, open_link
 from evertick.sdk.portal import Portal, refuse_on_loop
 from evertick.sdk.process import Shape, at_work
 from evertick.sdk.submitted import Submitted, submitted
-from evertick.usecases.create import create
+from evertick.usecases.jobs.create import create
 
 F = TypeVar("F", bound=Function)
 

@@ -11,7 +11,7 @@ from evertick.store.database import Pool, close_pool, connect, open_pool
 from evertick.store.embedded import EmbeddedServer, default_data_dir
 from evertick.store.migrate import check_schema, migrate
 from evertick.usecases.context import Tenant
-from evertick.usecases.tenants import shortest_of
+from evertick.usecases.tenants.tenants import shortest_of
 
 TENANT = "default"
 CONNECTIONS = 4

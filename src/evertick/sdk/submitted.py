@@ -8,9 +8,10 @@ from evertick.domain.ids import Prefix, format_run_id, parse_id
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import RunStatus
 from evertick.sdk.link import Link
-from evertick.usecases import jobs, runs
 from evertick.usecases.errors import RunNotFound
-from evertick.usecases.views import Job
+from evertick.usecases.jobs import reading as jobs
+from evertick.usecases.jobs.views import Job
+from evertick.usecases.runs import reading as runs
 
 
 @dataclass(frozen=True, slots=True)

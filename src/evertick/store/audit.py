@@ -7,11 +7,9 @@ from typing import NamedTuple
 from evertick.store import statements
 from evertick.store.statements import Connection
 
-_SQL = statements.load("audit")
 
-
-class Change(NamedTuple):
-    """One change: who made it, by which operation, of what."""
+class AuditRecord(NamedTuple):
+    """A change to record: who made it, by which operation, of what."""
 
     tenant_id: int
     actor: str
@@ -20,7 +18,7 @@ class Change(NamedTuple):
     request_id: str | None
 
 
-class ChangeRow(NamedTuple):
+class AuditRow(NamedTuple):
     entry_id: int
     changed_at: datetime
     actor: str
@@ -29,16 +27,19 @@ class ChangeRow(NamedTuple):
     request_id: str | None
 
 
-async def record(connection: Connection, change: Change) -> None:
+_SQL = statements.load("audit")
+_PAGE = _SQL["page"].rows(AuditRow)
+
+
+async def record(connection: Connection, change: AuditRecord) -> None:
     await _SQL["record"].execute(connection, **change._asdict())
 
 
-async def record_all(connection: Connection, changes: Sequence[Change]) -> None:
+async def record_all(connection: Connection, changes: Sequence[AuditRecord]) -> None:
     names = ("tenant_ids", "actors", "actions", "subjects", "request_ids")
     await _SQL["record_all"].execute(connection, **dict(zip(names, zip(*changes, strict=True), strict=True)))
 
 
-async def page(connection: Connection, tenant_id: int, *, before: int, most: int) -> list[ChangeRow]:
+async def page(connection: Connection, tenant_id: int, *, before: int, most: int) -> list[AuditRow]:
     """A tenant's changes, newest first."""
-    rows = await _SQL["page"].fetch(connection, tenant_id=tenant_id, before=before, most=most)
-    return [ChangeRow(*row) for row in rows]
+    return await _PAGE.all(connection, tenant_id=tenant_id, before=before, most=most)

@@ -1,12 +1,10 @@
-"""The marks of the database's clock: what it showed, how far it is trusted, and what has to be planned anew."""
+"""The marks of the database's clock: its last times, the time that is trusted, and what has to be planned anew."""
 
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from evertick.store import statements
 from evertick.store.statements import Connection
-
-_SQL = statements.load("clock")
 
 SPEED = 4
 """The trusted time makes up for a jump at so many times the pace of the clock. A laptop that is on for six hours a day
@@ -34,20 +32,23 @@ class Marks(NamedTuple):
     replan_after_at: datetime | None
 
 
+_SQL = statements.load("clock")
+_MARK = _SQL["mark"].rows(Marks)
+_MARKS = _SQL["marks"].rows(Marks)
+
+
 async def mark(connection: Connection) -> Marks:
     """Note what time it is. While another process does so, its mark is returned."""
-    row = await _SQL["mark"].fetchrow(
+    marked = await _MARK.one_or_none(
         connection,
         speed=SPEED,
         longest_seconds=LONGEST.total_seconds(),
         jump_seconds=JUMP.total_seconds(),
         tolerance_seconds=TOLERANCE.total_seconds(),
     )
-    return Marks(*row) if row is not None else await marks(connection)
+    return marked or await marks(connection)
 
 
 async def marks(connection: Connection) -> Marks:
     """The last mark beside the present time."""
-    row = await _SQL["marks"].fetchrow(connection)
-    assert row is not None
-    return Marks(*row)
+    return await _MARKS.one(connection)

@@ -1,12 +1,12 @@
-"""Connections: how Evertick reaches a database, the same for every role, and what it means when it does not.
+"""Connections to a database, the same for every role, and what the errors of a database mean.
 
-No statement relies on the state of a session, so a pooler in transaction mode works: `search_path` is asked for at
-connect time, and where a pooler drops that, the role's own setting, made by `migrate`, says the same.
+No statement relies on the state of a session, so a pooler in transaction mode works: `search_path` is set at connect
+time, and where a pooler drops that, the role's own setting, made by `migrate`, is the same.
 """
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, cast
 from urllib.parse import urlsplit
@@ -122,6 +122,14 @@ async def connect(url: str, *, pooler: bool = False, timeouts: Timeouts | None =
         return await _dial(url, **_options(timeouts, pooler=pooler), connection_class=LinkConnection)
 
 
+@asynccontextmanager
+async def transaction_without_timeout(pool: Pool) -> AsyncIterator[Session]:
+    """A transaction for a statement with a time-out of its own, which is longer than the server's for the others."""
+    async with pool.acquire() as connection, connection.transaction():
+        await connection.execute("SET LOCAL statement_timeout = 0")
+        yield connection
+
+
 async def close_pool(pool: Pool) -> None:
     """Close within seconds, whatever became of the connections."""
     await pool.close()
@@ -137,7 +145,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def was_too_slow(error: BaseException) -> bool:
-    """Whether the server gave up what was asked, for it took too long or somebody asked it to."""
+    """Whether the server cancelled the statement, because it took too long or on request."""
     return isinstance(error, asyncpg.QueryCanceledError)
 
 
@@ -157,7 +165,7 @@ def was_conflict(error: BaseException) -> bool:
 
 
 def is_lock_timeout(error: BaseException) -> bool:
-    """Whether a lock that somebody else holds was not to be had in time; the statement was rolled back."""
+    """Whether the statement was rolled back because another session held a lock for too long."""
     return isinstance(error, asyncpg.LockNotAvailableError)
 
 

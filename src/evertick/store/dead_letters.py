@@ -7,8 +7,6 @@ from typing import NamedTuple
 from evertick.store import statements
 from evertick.store.statements import Connection
 
-_SQL = statements.load("dead_letters")
-
 
 class LetterRow(NamedTuple):
     """A dead letter, with the error of the last attempt where the ledger still has it."""
@@ -24,8 +22,8 @@ class LetterRow(NamedTuple):
     error: str | None
 
 
-class Slice(NamedTuple):
-    """Which dead letters: those that died from `from_at` on and stand before (`before_at`, job, fire time)."""
+class LetterRange(NamedTuple):
+    """Which dead letters: those that died from `from_at` on and come before (`before_at`, job, fire time)."""
 
     from_at: datetime
     before_at: datetime
@@ -43,38 +41,40 @@ class Replay(NamedTuple):
     due_at: datetime
 
 
-class Pace(NamedTuple):
+class ReplayRate(NamedTuple):
     """When the replay of number 0 is due, and how many seconds each comes after the one before."""
 
     start_at: datetime
     seconds_apart: float
 
 
-async def page(connection: Connection, tenant_id: int, wanted: Slice, most: int) -> list[LetterRow]:
+_SQL = statements.load("dead_letters")
+_PAGE = _SQL["page"].rows(LetterRow)
+_TAKE = _SQL["take"].values(int)
+_LOCK_JOBS = _SQL["lock_jobs"].values(int)
+_REPLAY = _SQL["replay"].rows(Replay)
+
+
+async def page(connection: Connection, tenant_id: int, wanted: LetterRange, most: int) -> list[LetterRow]:
     """A tenant's dead letters, newest first."""
-    rows = await _SQL["page"].fetch(connection, tenant_id=tenant_id, most=most, **wanted._asdict())
-    return [LetterRow(*row) for row in rows]
+    return await _PAGE.all(connection, tenant_id=tenant_id, most=most, **wanted._asdict())
 
 
 async def take(connection: Connection, tenant_id: int, job_id: int, fire_at: datetime) -> int | None:
     """Remove a dead letter, and return its run's spec_version. None: there is none."""
-    spec_version: int | None = await _SQL["take"].fetchval(
-        connection, tenant_id=tenant_id, job_id=job_id, fire_at=fire_at
-    )
-    return spec_version
+    return await _TAKE.one_or_none(connection, tenant_id=tenant_id, job_id=job_id, fire_at=fire_at)
 
 
 async def lock_jobs(connection: Connection, tenant_id: int, job_ids: Iterable[int]) -> set[int]:
     """Lock jobs of the tenant, and return those that are not deleted."""
-    rows = await _SQL["lock_jobs"].fetch(connection, tenant_id=tenant_id, job_ids=list(job_ids))
-    return {row["job_id"] for row in rows}
+    return set(await _LOCK_JOBS.all(connection, tenant_id=tenant_id, job_ids=list(job_ids)))
 
 
 async def replay(
-    connection: Connection, tenant_id: int, letters: Sequence[tuple[int, datetime, int]], pace: Pace
+    connection: Connection, tenant_id: int, letters: Sequence[tuple[int, datetime, int]], pace: ReplayRate
 ) -> list[Replay]:
     """Make runs of dead letters (job, fire time, number) of locked jobs. One whose instant is taken stays a letter."""
-    rows = await _SQL["replay"].fetch(
+    return await _REPLAY.all(
         connection,
         tenant_id=tenant_id,
         job_ids=[job_id for job_id, _, _ in letters],
@@ -82,4 +82,3 @@ async def replay(
         numbers=[number for _, _, number in letters],
         **pace._asdict(),
     )
-    return [Replay(*row) for row in rows]

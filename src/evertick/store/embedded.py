@@ -80,7 +80,7 @@ class EmbeddedServer:
         return self.url
 
     def stop(self) -> None:
-        """Let go of the server, and stop it if nobody else uses it; even one that a killed process left behind."""
+        """Release the server, and stop it if no other process uses it; even one that a killed process left behind."""
         if not self.data_dir.exists():
             return
         with self._alone(), self._users or _open_private(self.data_dir / "users.lock") as users:
@@ -99,7 +99,7 @@ class EmbeddedServer:
         is_new = not self.data_dir.exists()
         self.data_dir.mkdir(parents=True, exist_ok=True)
         if is_new or (self.cluster.exists() and self.data_dir.stat().st_uid == os.geteuid()):
-            # Root's server runs as another user, who has to pass whatever the umask is.
+            # Root's server runs as another user, which must get in with any umask.
             self.data_dir.chmod(0o711 if os.geteuid() == 0 else 0o700)
 
     @contextmanager
@@ -118,7 +118,7 @@ class EmbeddedServer:
             self._init(programs)
         socket = ("-h", str(self.socket_dir), "-p", PORT)
         deadline = time.monotonic() + START_SECONDS
-        # Whoever was killed while starting or stopping the server may have left it on its way up or down.
+        # A process that was killed while it started or stopped the server may have left it starting or stopping.
         while programs.run("pg_isready", *socket, cwd=self.data_dir).code != 0:
             if not self.is_running:
                 self._launch(programs)
@@ -136,7 +136,7 @@ class EmbeddedServer:
         with tempfile.TemporaryDirectory(dir=self.data_dir, prefix="making-") as aside:
             programs.give(Path(aside))
             made = Path(aside) / "postgres"
-            # The socket's directory is the server's own. Whoever may enter it is let in, and nobody else.
+            # The socket's directory is the server's own. Access to it is access to the server, and there is no other.
             access = ("--auth-local=trust", "--auth-host=reject")
             options = ("-U", SUPERUSER, *access, "--encoding=UTF8", "--locale=C")
             programs.must("initdb", "-D", str(made), *options, cwd=self.data_dir)
@@ -172,7 +172,7 @@ class EmbeddedServer:
         programs.give(path)
 
     def _refuse_tcp(self) -> None:
-        """Clusters of earlier versions trust whoever reaches them over TCP, should somebody make them listen there."""
+        """Clusters of earlier versions trust every TCP client, if they are ever made to listen there."""
         path = self.cluster / "pg_hba.conf"
         given = path.read_text(encoding="utf-8")
         mended = _TRUSTED_TCP.sub(r"\1reject", given)
@@ -204,7 +204,7 @@ class EmbeddedServer:
 
 
 def default_data_dir() -> Path:
-    """Where the server lives unless told otherwise."""
+    """The default directory of the server."""
     if os.geteuid() == 0:
         return Path("/var/lib/evertick")
     home = os.environ.get("XDG_DATA_HOME")
@@ -212,7 +212,7 @@ def default_data_dir() -> Path:
 
 
 def _open_private(path: Path) -> IO[str]:
-    """A lock file that nobody else can open, and so not lock either."""
+    """A lock file that no other user can open, and so not lock either."""
     with suppress(FileNotFoundError):
         if path.stat().st_mode & 0o077:
             path.unlink()  # others may have it open, and keep it locked
@@ -221,7 +221,7 @@ def _open_private(path: Path) -> IO[str]:
 
 
 def _is_file_at(path: Path, opened: IO[str]) -> bool:
-    """Whether nobody has put another file there since."""
+    """Whether it is still the same file."""
     try:
         return os.path.samestat(path.stat(), os.fstat(opened.fileno()))
     except FileNotFoundError:

@@ -79,7 +79,7 @@ async def first_to_answer(hosts: Sequence[Host], dial: Callable[[Host], Awaitabl
                 host = dialled.pop(task)
                 try:
                     connection = task.result()
-                except Exception as error:  # noqa: BLE001 - told together, if no other host answers
+                except Exception as error:  # noqa: BLE001 - reported together, if no other host answers
                     failures[host] = error
                 else:
                     _answered[known] = host

@@ -1,4 +1,4 @@
-"""Answers that are kept for who asks twice. Called by the use cases, in the transaction of what they answer."""
+"""Stored answers to requests with an Idempotency-Key. Called by the use cases, in the transaction of the request."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -6,11 +6,9 @@ from typing import NamedTuple
 from evertick.store import statements
 from evertick.store.statements import Connection
 
-_SQL = statements.load("idempotency")
 
-
-class Kept(NamedTuple):
-    """An answer, and the digest of what it answers; `headers` is JSON."""
+class StoredAnswer(NamedTuple):
+    """An answer, and the digest of its request; `headers` is JSON."""
 
     request: bytes
     status: int
@@ -18,19 +16,27 @@ class Kept(NamedTuple):
     body: bytes
 
 
+class _AnswerRow(NamedTuple):
+    key: str
+    answer: StoredAnswer
+
+
+_SQL = statements.load("idempotency")
+_BEGIN = _SQL["begin"].values(str)
+_FIND = _SQL["find"].rows(_AnswerRow)
+
+
 async def begin(connection: Connection, tenant_id: int, keys: Sequence[str]) -> set[str]:
-    """Claim keys until the transaction ends, and return those that nobody else is at."""
-    rows = await _SQL["begin"].fetch(connection, tenant_id=tenant_id, keys=keys)
-    return {row["key"] for row in rows}
+    """Claim keys until the transaction ends, and return those that no other transaction has claimed."""
+    return set(await _BEGIN.all(connection, tenant_id=tenant_id, keys=keys))
 
 
-async def find(connection: Connection, tenant_id: int, keys: Sequence[str]) -> dict[str, Kept]:
+async def find(connection: Connection, tenant_id: int, keys: Sequence[str]) -> dict[str, StoredAnswer]:
     """Answers by key, of those keys that have one."""
-    rows = await _SQL["find"].fetch(connection, tenant_id=tenant_id, keys=keys)
-    return {row["key"]: Kept(*row[1:]) for row in rows}
+    return dict(await _FIND.all(connection, tenant_id=tenant_id, keys=keys))
 
 
-async def keep(connection: Connection, tenant_id: int, answers: Mapping[str, Kept]) -> None:
+async def store(connection: Connection, tenant_id: int, answers: Mapping[str, StoredAnswer]) -> None:
     names = ("requests", "statuses", "headers", "bodies")
     columns = dict(zip(names, zip(*answers.values(), strict=True), strict=True))
-    await _SQL["keep"].execute(connection, tenant_id=tenant_id, keys=list(answers), **columns)
+    await _SQL["store"].execute(connection, tenant_id=tenant_id, keys=list(answers), **columns)

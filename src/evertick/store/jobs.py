@@ -1,6 +1,6 @@
 """Jobs: creating, reading and changing them. Called by the use cases, which lock a job before they change it."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import Enum, auto
 from typing import Any, NamedTuple
@@ -12,10 +12,9 @@ from evertick.domain.ids import partition_of
 from evertick.domain.misfire import Gap
 from evertick.domain.schedule.instants import from_us
 from evertick.store import statements
-from evertick.store.statements import Connection
-
-_SQL = statements.load("jobs")
-
+from evertick.store.database import Session
+from evertick.store.references import LaneKey
+from evertick.store.statements import Connection, columns
 
 MAX_LOOKED_AT = 10_000
 """Jobs that one page looks at, so that a search for what hardly any job has costs no more than any other page."""
@@ -23,14 +22,6 @@ MAX_LOOKED_AT = 10_000
 
 class NumbersTaken(EvertickError):  # noqa: N818 - says what is wrong
     """Other jobs have the numbers that were drawn for new ones: a fail-over lost the draw and issued them again."""
-
-
-class Place(NamedTuple):
-    """Where a job's attempts go: a lane by the name of its queue."""
-
-    queue: str
-    partition: int
-    priority: int
 
 
 class NewJob(NamedTuple):
@@ -63,7 +54,7 @@ class Referred(NamedTuple):
     queue_id: int
 
 
-class Refused(Enum):
+class EditRefusal(Enum):
     """Why the next version of a job was not written."""
 
     NAME_TAKEN = auto()  # another job has the name, and the transaction is lost
@@ -87,8 +78,8 @@ class JobRow(NamedTuple):
     payload: str | None
 
 
-class Standing(NamedTuple):
-    """How a locked job stands. `fire_at` is its timer's, None where it has none."""
+class LockedJob(NamedTuple):
+    """The state of a locked job. `fire_at` is its timer's, None where it has none."""
 
     job_id: int
     created_at: datetime
@@ -116,7 +107,7 @@ class TickTimer(NamedTuple):
     priority: int
 
 
-class Filter(NamedTuple):
+class JobFilter(NamedTuple):
     """Which jobs to list; None fits all."""
 
     status: str | None = None
@@ -125,42 +116,48 @@ class Filter(NamedTuple):
     queue: str | None = None
 
 
-class Found(NamedTuple):
-    """Jobs that fit. `last_looked_at`: if they are fewer than was asked for, where to go on; None at the end."""
+class JobsPage(NamedTuple):
+    """Jobs that match. `last_looked_at`: if they are fewer than a page, where the next one begins; None at the end."""
 
     job_ids: list[int]
     last_looked_at: int | None
 
 
-async def numbers(connection: Connection, count: int) -> tuple[datetime, list[int]]:
+class Numbers(NamedTuple):
     """The database's time, and numbers for new jobs."""
-    row = await _SQL["numbers"].fetchrow(connection, count=count)
-    assert row is not None
-    return row["now_at"], row["numbers"]
+
+    now_at: datetime
+    numbers: list[int]
 
 
-async def add_rules(connection: Connection, canonicals: Mapping[bytes, str]) -> None:
-    await _SQL["add_rules"].execute(connection, digests=list(canonicals), canonicals=list(canonicals.values()))
+class _Created(NamedTuple):
+    is_complete: bool
+    job_ids: list[int]
 
 
-def places_of(jobs: Iterable[NewJob]) -> set[Place]:
+_SQL = statements.load("jobs")
+_NUMBERS = _SQL["numbers"].rows(Numbers)
+_CREATE = _SQL["create"].rows(_Created)
+_VIEW = _SQL["view"].rows(JobRow)
+_PAGE = _SQL["page"].values(int)
+_LAST_LOOKED_AT = _SQL["last_looked_at"].values(int)
+_NAMED = _SQL["named"].values(int)
+_OWNED = _SQL["owned"].values(bool)
+_LOCK = _SQL["lock"].values(int)
+_LOCK_TO_DELETE = _SQL["lock_to_delete"].values(int)
+_LOCK_AVAILABLE = _SQL["lock_available"].values(int)
+_LOCKED = _SQL["locked"].rows(LockedJob)
+_HAS_PAYLOAD = _SQL["has_payload"].values(bool)
+_EDIT = _SQL["edit"].rows(Referred)
+
+
+async def numbers(connection: Connection, count: int) -> Numbers:
+    return await _NUMBERS.one(connection, count=count)
+
+
+def lane_keys(jobs: Iterable[NewJob]) -> set[LaneKey]:
     found = {(job.queue, partition_of(job.job_id), job.priority) for job in jobs}
-    return {Place(*place) for place in found}
-
-
-async def queues_with(connection: Connection, tenant_id: int, names: Collection[str]) -> int:
-    """How many queues a tenant would have together with these."""
-    count: int = await _SQL["queues_with"].fetchval(connection, tenant_id=tenant_id, names=list(names))
-    return count
-
-
-async def add_places(connection: Connection, tenant_id: int, places: Collection[Place]) -> None:
-    """Add the queues and lanes that are not there yet."""
-    names = {place.queue for place in places}
-    await _SQL["add_queues"].execute(connection, tenant_id=tenant_id, names=list(names))
-    # A statement of its own: a queue that someone else has just added is there to be seen only now.
-    columns = _columns(("queues", "partitions", "priorities"), list(places))
-    await _SQL["add_lanes"].execute(connection, tenant_id=tenant_id, **columns)
+    return {LaneKey(*key) for key in found}
 
 
 async def create(
@@ -176,11 +173,11 @@ async def create(
     """
     kinds: dict[tuple[Any, ...], int] = {}
     own = [(*job[:_OWN], kinds.setdefault(job[_OWN:], len(kinds))) for job in jobs]
-    values = _columns(_OWN_PARAMETERS, own) | _columns(_KIND_PARAMETERS, list(kinds))
-    values |= _columns(_LANE_PARAMETERS, list(places_of(jobs)))
+    values = columns(_OWN_PARAMETERS, own) | columns(_KIND_PARAMETERS, list(kinds))
+    values |= columns(_LANE_PARAMETERS, list(lane_keys(jobs)))
     noted = {f"gap_{name}": column for name, column in _gap_columns([gap for _, gap in gaps]).items()}
     try:
-        row = await _SQL["create"].fetchrow(
+        created = await _CREATE.one(
             connection,
             tenant_id=tenant_id,
             now_at=now_at,
@@ -190,8 +187,7 @@ async def create(
         )
     except asyncpg.UniqueViolationError as error:
         raise NumbersTaken(str(error)) from error
-    assert row is not None
-    return set(row["job_ids"]) if row["is_complete"] else None
+    return set(created.job_ids) if created.is_complete else None
 
 
 _OWN_PARAMETERS = ("job_ids", "names", "payloads", "specs", "kinds")
@@ -210,11 +206,6 @@ _KIND_PARAMETERS = (
     "priorities",
 )
 _LANE_PARAMETERS = ("lane_queues", "lane_partitions", "lane_priorities")
-
-
-def _columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Sequence[Any]]:
-    columns = zip(*rows, strict=True) if rows else [()] * len(names)
-    return dict(zip(names, columns, strict=True))
 
 
 def _gap_columns(gaps: Sequence[Gap]) -> dict[str, list[Any]]:
@@ -237,66 +228,64 @@ async def forget_ahead(connection: Connection, job_id: int, now_at: datetime) ->
 
 async def view(connection: Connection, tenant_id: int, job_ids: Sequence[int]) -> list[JobRow]:
     """Those of these jobs that the tenant has, by id."""
-    return [JobRow(*row) for row in await _SQL["view"].fetch(connection, tenant_id=tenant_id, job_ids=job_ids)]
+    return await _VIEW.all(connection, tenant_id=tenant_id, job_ids=job_ids)
 
 
-async def page(connection: Connection, tenant_id: int, wanted: Filter, *, after: int, most: int) -> Found:
+async def page(connection: Connection, tenant_id: int, wanted: JobFilter, *, after: int, most: int) -> JobsPage:
     """Those of a tenant's next jobs that fit. Of a long list it looks at the beginning only."""
-    rows = await _SQL["page"].fetch(
+    job_ids = await _PAGE.all(
         connection, tenant_id=tenant_id, after=after, most=most, most_looked_at=MAX_LOOKED_AT, **wanted._asdict()
     )
     last_looked_at = None
-    if len(rows) < most:
-        last_looked_at = await _SQL["last_looked_at"].fetchval(
+    if len(job_ids) < most:
+        last_looked_at = await _LAST_LOOKED_AT.one_or_none(
             connection, tenant_id=tenant_id, after=after, most_looked_at=MAX_LOOKED_AT
         )
-    return Found([row["job_id"] for row in rows], last_looked_at)
+    return JobsPage(job_ids, last_looked_at)
 
 
 async def named(connection: Connection, tenant_id: int, name: str) -> int | None:
-    job_id: int | None = await _SQL["named"].fetchval(connection, tenant_id=tenant_id, name=name)
-    return job_id
+    return await _NAMED.one_or_none(connection, tenant_id=tenant_id, name=name)
 
 
 async def owned(connection: Connection, tenant_id: int, job_id: int) -> bool:
     """Whether the tenant has the job, or had it until it was deleted."""
-    is_owned: bool = await _SQL["owned"].fetchval(connection, tenant_id=tenant_id, job_id=job_id)
-    return is_owned
+    return await _OWNED.one(connection, tenant_id=tenant_id, job_id=job_id)
 
 
 async def lock(connection: Connection, tenant_id: int, job_id: int, *, to_delete: bool = False) -> bool:
     """Lock a job, if the tenant has it."""
-    statement = _SQL["lock_to_delete" if to_delete else "lock"]
-    return await statement.fetchval(connection, tenant_id=tenant_id, job_id=job_id) is not None
+    statement = _LOCK_TO_DELETE if to_delete else _LOCK
+    return await statement.one_or_none(connection, tenant_id=tenant_id, job_id=job_id) is not None
 
 
-async def standing(connection: Connection, job_id: int) -> Standing:
-    """How a locked job stands; its tick's timer is locked too."""
-    row = await _SQL["standing"].fetchrow(connection, job_id=job_id)
-    assert row is not None
-    return Standing(*row)
+async def lock_available(connection: Session, job_ids: Sequence[int]) -> list[int]:
+    """Lock these jobs, and return those that no other transaction has locked."""
+    return await _LOCK_AVAILABLE.all(connection, job_ids=job_ids)
+
+
+async def locked(connection: Connection, job_id: int) -> LockedJob:
+    """The state of a job after `lock`; its tick's timer is locked too."""
+    return await _LOCKED.one(connection, job_id=job_id)
 
 
 async def has_payload(connection: Connection, job_id: int, spec_version: int, payload: str | None) -> bool:
-    same: bool = await _SQL["has_payload"].fetchval(
-        connection, job_id=job_id, spec_version=spec_version, payload=payload
-    )
-    return same
+    return await _HAS_PAYLOAD.one(connection, job_id=job_id, spec_version=spec_version, payload=payload)
 
 
 async def edit(
     connection: Connection, tenant_id: int, job: NewJob, spec_version: int, now_at: datetime
-) -> Referred | Refused:
+) -> Referred | EditRefusal:
     """Write the next version of a locked job."""
     values = job._asdict()
     del values["fire_at"], values["due_at"]
     try:
-        row = await _SQL["edit"].fetchrow(
+        referred = await _EDIT.one_or_none(
             connection, tenant_id=tenant_id, spec_version=spec_version, now_at=now_at, **values
         )
     except asyncpg.UniqueViolationError:
-        return Refused.NAME_TAKEN
-    return Refused.INCOMPLETE if row is None else Referred(*row)
+        return EditRefusal.NAME_TAKEN
+    return EditRefusal.INCOMPLETE if referred is None else referred
 
 
 async def move_timer(connection: Connection, job_id: int, timer: TickTimer) -> None:
@@ -327,7 +316,7 @@ async def set_due(connection: Connection, job_id: int, fire_at: datetime, due_at
     await _SQL["set_due"].execute(connection, job_id=job_id, fire_at=fire_at, due_at=due_at)
 
 
-async def catch_up(connection: Connection, job: Standing, fire_ats: Sequence[datetime]) -> None:
+async def catch_up(connection: Connection, job: LockedJob, fire_ats: Sequence[datetime]) -> None:
     """Let ticks of a locked job run after all, in this order."""
     await _SQL["catch_up"].execute(
         connection,

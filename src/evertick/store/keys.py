@@ -1,4 +1,4 @@
-"""API keys: who may come in. Called by the use cases."""
+"""API keys. Called by the use cases."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -8,11 +8,9 @@ from evertick.store import statements
 from evertick.store.statements import Connection
 from evertick.store.tenants import TenantRow
 
-_SQL = statements.load("keys")
-
 
 class KeyRow(NamedTuple):
-    """A key as people see it: without what would let anyone in."""
+    """A key as people see it, without its digest."""
 
     key_id: int
     tenant_id: int
@@ -37,7 +35,7 @@ class NewKey(NamedTuple):
 
 
 class ValidKey(NamedTuple):
-    """A key that may come in, and its tenant.
+    """A valid key, and its tenant.
 
     `seconds_left`: until it expires, if it does. `is_unseen`: its last use was not noted for a while.
     """
@@ -50,20 +48,24 @@ class ValidKey(NamedTuple):
     tenant: TenantRow
 
 
+_SQL = statements.load("keys")
+_ADD = _SQL["add"].rows(KeyRow)
+_OF_DIGESTS = _SQL["of_digests"].rows(ValidKey)
+_PAGE = _SQL["page"].rows(KeyRow)
+_FIND = _SQL["find"].rows(KeyRow)
+_REVOKE = _SQL["revoke"].rows(KeyRow)
+_REPLACE = _SQL["replace"].values(int)
+_LIVE = _SQL["live"].values(int)
+_HAS_ANY = _SQL["has_any"].values(bool)
+
+
 async def add(connection: Connection, key: NewKey) -> KeyRow:
-    row = await _SQL["add"].fetchrow(connection, **key._asdict())
-    assert row is not None
-    return KeyRow(*row)
+    return await _ADD.one(connection, **key._asdict())
 
 
 async def of_digests(connection: Connection, digests: Collection[bytes]) -> dict[bytes, ValidKey]:
-    """The keys of some digests. Those that are not there, or may not come in any more, are left out."""
-    found = {}
-    for key_id, digest, role, seconds_left, is_unseen, *tenant in await _SQL["of_digests"].fetch(
-        connection, digests=list(digests)
-    ):
-        found[digest] = ValidKey(key_id, digest, role, seconds_left, is_unseen, TenantRow(*tenant))
-    return found
+    """The keys of some digests. Those that do not exist or are not valid any more are left out."""
+    return {key.digest: key for key in await _OF_DIGESTS.all(connection, digests=list(digests))}
 
 
 async def touch(connection: Connection, key_id: int) -> None:
@@ -72,37 +74,32 @@ async def touch(connection: Connection, key_id: int) -> None:
 
 async def page(connection: Connection, tenant_id: int, *, after: int, most: int) -> list[KeyRow]:
     """A tenant's keys, oldest first, those that ended included."""
-    rows = await _SQL["page"].fetch(connection, tenant_id=tenant_id, after=after, most=most)
-    return [KeyRow(*row) for row in rows]
+    return await _PAGE.all(connection, tenant_id=tenant_id, after=after, most=most)
 
 
 async def find(connection: Connection, key_id: int) -> KeyRow | None:
-    row = await _SQL["find"].fetchrow(connection, key_id=key_id)
-    return None if row is None else KeyRow(*row)
+    return await _FIND.one_or_none(connection, key_id=key_id)
 
 
 async def revoke(connection: Connection, key_id: int) -> KeyRow | None:
-    row = await _SQL["revoke"].fetchrow(connection, key_id=key_id)
-    return None if row is None else KeyRow(*row)
+    return await _REVOKE.one_or_none(connection, key_id=key_id)
 
 
 async def replace(connection: Connection, key_id: int, seconds: float) -> bool:
-    """Let a key end. False: it has ended already, or somebody else has replaced it."""
-    return await _SQL["replace"].fetchval(connection, key_id=key_id, seconds=seconds) is not None
+    """End a key. False: it has ended already, or was replaced."""
+    return await _REPLACE.one_or_none(connection, key_id=key_id, seconds=seconds) is not None
 
 
 async def lock_tenant(connection: Connection, tenant_id: int) -> None:
-    """Wait for whoever makes keys for the tenant, until the transaction ends."""
+    """Lock the making of keys for the tenant until the transaction ends."""
     await _SQL["lock_tenant"].execute(connection, tenant_id=tenant_id)
 
 
 async def live(connection: Connection, tenant_id: int, most: int) -> int:
     """How many keys of a tenant have not ended, counted up to a limit."""
-    count: int = await _SQL["live"].fetchval(connection, tenant_id=tenant_id, most=most)
-    return count
+    return await _LIVE.one(connection, tenant_id=tenant_id, most=most)
 
 
 async def has_any(connection: Connection, tenant_id: int) -> bool:
     """Whether a tenant has ever had a key."""
-    has: bool = await _SQL["has_any"].fetchval(connection, tenant_id=tenant_id)
-    return has
+    return await _HAS_ANY.one(connection, tenant_id=tenant_id)

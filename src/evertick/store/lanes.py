@@ -6,10 +6,8 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from evertick.store import statements
-from evertick.store.outcomes import Token
-from evertick.store.statements import Connection
-
-_SQL = statements.load("lanes")
+from evertick.store.outcomes import Token, TokenRow
+from evertick.store.statements import Connection, row_count
 
 
 class Leased(NamedTuple):
@@ -63,16 +61,35 @@ class PutBack(NamedTuple):
     deferrals: int = 0
 
 
-class Waiting(NamedTuple):
-    """Ready attempts of one queue that nobody has leased."""
-
-    queue_id: int
-    attempts: int
-    oldest_at: datetime
-
-
 MAX_DEFERRALS = 32_000
 """So many are counted, no more."""
+HEAD_SLACK = timedelta(hours=6)
+"""The head of an idle lane that is no further behind stays."""
+
+
+class _LeasedRange(NamedTuple):
+    lease_id: int
+    lane_id: int
+    first_seq: int
+    last_seq: int
+
+
+class _FreeLease(NamedTuple):
+    range: _LeasedRange
+    deferrals: int
+
+
+_SQL = statements.load("lanes")
+_LEASE = _SQL["lease"].rows(_LeasedRange)
+_LEASE_BY_QUEUE = _SQL["lease_by_queue"].rows(_LeasedRange)
+_LEASE_FREE = _SQL["lease_free"].rows(_FreeLease)
+_PUT_BACK = _SQL["put_back"].rows(TokenRow)
+_MARK_STARTED = _SQL["mark_started"].rows(TokenRow)
+_LEASED = _SQL["leased"].rows(Leased)
+_EXTEND = _SQL["extend"].values(int)
+_ENDED_ELSEWHERE = _SQL["ended_elsewhere"].rows(TokenRow)
+_CLOCK = _SQL["clock"].values(datetime)
+_IDLE_FLOOR = _SQL["idle_floor"].values(int)
 
 
 def new_ids() -> int:
@@ -80,8 +97,17 @@ def new_ids() -> int:
     return secrets.randbits(62)
 
 
+def lane_id_of(queue_id: int, partition: int, priority: int) -> int:
+    """A lane's id: its queue, its partition in 8 bits, its priority in 2. In SQL the function of the same name."""
+    return queue_id << 10 | partition << 2 | priority
+
+
 def queue_of(lane_id: int) -> int:
     return lane_id >> 10
+
+
+def partition_of(lane_id: int) -> int:
+    return (lane_id >> 2) & 255
 
 
 async def lease(  # noqa: PLR0913 - from where, how much and for whom
@@ -96,8 +122,8 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
     tenant_id: int | None,
     only: Collection[int] | None = None,
 ) -> list[Range]:
-    """Lease ranges of lanes of a tenant's queues, or of any tenant's. What is in them is for `read` to tell."""
-    rows = await _SQL["lease"].fetch(
+    """Lease ranges of lanes of a tenant's queues, or of any tenant's. `read` returns the attempts in them."""
+    rows = await _LEASE.all(
         connection,
         queue_ids=queue_ids,
         worker=worker,
@@ -109,10 +135,10 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
         tenant_id=tenant_id,
         first_lease_id=new_ids(),
     )
-    return [Range(row["lease_id"], row["lane_id"], row["first_seq"], row["last_seq"], most_per_lane) for row in rows]
+    return [Range(*row, most=most_per_lane) for row in rows]
 
 
-async def lease_shares(  # noqa: PLR0913 - from where, how much and for whom
+async def lease_by_queue(  # noqa: PLR0913 - from where, how much and for whom
     connection: Connection,
     rooms: Mapping[int, int],
     worker: str,
@@ -125,7 +151,7 @@ async def lease_shares(  # noqa: PLR0913 - from where, how much and for whom
     only: Collection[int] | None = None,
 ) -> list[Range]:
     """Lease ranges of lanes of any tenants' queues, from each queue about as many attempts as it has room."""
-    rows = await _SQL["lease_shares"].fetch(
+    rows = await _LEASE_BY_QUEUE.all(
         connection,
         queue_ids=list(rooms),
         rooms=list(rooms.values()),
@@ -139,7 +165,7 @@ async def lease_shares(  # noqa: PLR0913 - from where, how much and for whom
         lease_seconds=lease_time.total_seconds(),
         first_lease_id=new_ids(),
     )
-    return [Range(row["lease_id"], row["lane_id"], row["first_seq"], row["last_seq"], most_per_lane) for row in rows]
+    return [Range(*row, most=most_per_lane) for row in rows]
 
 
 async def lease_free(  # noqa: PLR0913 - from where, how much and for whom
@@ -157,7 +183,7 @@ async def lease_free(  # noqa: PLR0913 - from where, how much and for whom
 
     `rooms`: how many each of the queues may give.
     """
-    rows = await _SQL["lease_free"].fetch(
+    rows = await _LEASE_FREE.all(
         connection,
         queue_ids=queue_ids,
         rooms=rooms,
@@ -168,14 +194,12 @@ async def lease_free(  # noqa: PLR0913 - from where, how much and for whom
         tenant_id=tenant_id,
         first_lease_id=new_ids(),
     )
-    return [
-        Range(row["lease_id"], row["lane_id"], row["first_seq"], row["last_seq"], 1, row["deferrals"]) for row in rows
-    ]
+    return [Range(*row.range, most=1, deferrals=row.deferrals) for row in rows]
 
 
 async def put_back(connection: Connection, holder: str, attempts: Sequence[PutBack]) -> set[Token]:
     """Let others lease attempts that were never started. Returns those that are not the holder's, or are over."""
-    rows = await _SQL["put_back"].fetch(
+    rows = await _PUT_BACK.all(
         connection,
         holder=holder,
         lane_ids=[each.lane_id for each in attempts],
@@ -185,18 +209,18 @@ async def put_back(connection: Connection, holder: str, attempts: Sequence[PutBa
         deferrals=[min(each.deferrals, MAX_DEFERRALS) for each in attempts],
         first_lease_id=new_ids(),
     )
-    return {(row["lane_id"], row["seq"]) for row in rows}
+    return set(rows)
 
 
 async def mark_started(connection: Connection, worker: str, attempts: Sequence[tuple[int, int]]) -> set[Token]:
     """Note that these (lease, seq) are about to start. Only those that are returned (lane, seq) may be started."""
-    rows = await _SQL["mark_started"].fetch(
+    rows = await _MARK_STARTED.all(
         connection,
         worker=worker,
         lease_ids=[lease_id for lease_id, _ in attempts],
         seqs=[seq for _, seq in attempts],
     )
-    return {(row["lane_id"], row["seq"]) for row in rows}
+    return set(rows)
 
 
 async def read(connection: Connection, ranges: Sequence[Range]) -> list[Leased]:
@@ -204,7 +228,7 @@ async def read(connection: Connection, ranges: Sequence[Range]) -> list[Leased]:
     if not ranges:
         return []
     lease_ids, lane_ids, first_seqs, last_seqs, most, deferrals = zip(*ranges, strict=True)
-    rows = await _SQL["leased"].fetch(
+    return await _LEASED.all(
         connection,
         lease_ids=lease_ids,
         lane_ids=lane_ids,
@@ -213,34 +237,47 @@ async def read(connection: Connection, ranges: Sequence[Range]) -> list[Leased]:
         most_per_lane=max(most),
         deferrals=deferrals,
     )
-    return [Leased(*row) for row in rows]
 
 
 async def extend(
     connection: Connection, worker: str, lease_time: timedelta, lease_ids: Sequence[int] | None = None
 ) -> set[int]:
     """Extend those of these leases that are still the worker's, or all that are, and return which."""
-    rows = await _SQL["extend"].fetch(
+    extended = await _EXTEND.all(
         connection, worker=worker, lease_seconds=lease_time.total_seconds(), lease_ids=lease_ids
     )
-    return {row["lease_id"] for row in rows}
+    return set(extended)
 
 
-async def ended_elsewhere(connection: Connection, tokens: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+async def ended_elsewhere(connection: Connection, tokens: Sequence[Token]) -> Sequence[Token]:
     """Which of these running attempts (lane, seq) have an outcome already: cancelled, or lost to their worker."""
-    rows = await _SQL["ended_elsewhere"].fetch(
+    return await _ENDED_ELSEWHERE.all(
         connection, lane_ids=[lane_id for lane_id, _ in tokens], seqs=[seq for _, seq in tokens]
     )
-    return [(row["lane_id"], row["seq"]) for row in rows]
 
 
 async def clock(connection: Connection) -> datetime:
     """The database's time."""
-    row = await _SQL["clock"].fetchrow(connection)
-    assert row is not None
-    now_at: datetime = row["now_at"]
-    return now_at
+    return await _CLOCK.one(connection)
 
 
-async def ready(connection: Connection, most_per_lane: int = 10_000) -> list[Waiting]:
-    return [Waiting(*row) for row in await _SQL["ready"].fetch(connection, most=most_per_lane)]
+async def idle_floor(connection: Connection) -> int:
+    """The seq up to which the heads of idle lanes may advance: a day ago."""
+    return await _IDLE_FLOOR.one(connection)
+
+
+async def advance_heads(connection: Connection, node: str, epochs: Mapping[int, int], seq: int, most: int) -> int:
+    """Advance the heads of some idle lanes to a seq, so that a look for work stays cheap. Returns of how many.
+
+    For schedulers, in partitions that they hold.
+    """
+    tag = await _SQL["advance_heads"].execute(
+        connection,
+        node=node,
+        partitions=list(epochs),
+        epochs=list(epochs.values()),
+        seq=seq,
+        slack=HEAD_SLACK // timedelta(microseconds=1),
+        most=most,
+    )
+    return row_count(tag)

@@ -84,7 +84,7 @@ class LinkConnection(asyncpg.Connection):
 
 
 class LinkPool(asyncpg.Pool):
-    """A pool that lets nobody wait for a connection longer than `wait_seconds`: they get a TimeoutError."""
+    """A pool in which a wait for a connection ends with a TimeoutError after `wait_seconds`."""
 
     _holders: list[Any]
     wait_seconds: float
@@ -105,7 +105,7 @@ class LinkPool(asyncpg.Pool):
                 raise
 
     def drop_idle(self) -> None:
-        """Cut all connections that nobody uses; new ones are made as they are needed."""
+        """Cut all idle connections; new ones are made as they are needed."""
         for holder in self._holders:
             if holder.is_idle():
                 holder.terminate()

@@ -13,8 +13,8 @@ from evertick.store.database import SCHEMA, Session
 from evertick.store.statements import Connection
 
 OLDEST_POSTGRES = 15
-# A large table may take long, and so may the wait for another who migrates.
-_PATIENCE_SECONDS = 24 * 60 * 60
+# A large table may take long, and so may the wait for another process that migrates.
+_MIGRATION_SECONDS = 24 * 60 * 60
 _LOCK = int.from_bytes(b"evertick", "big")
 _FILE = re.compile(r"\d{4}_\w+\.sql")
 
@@ -42,21 +42,26 @@ def migrations() -> list[Migration]:
     return [Migration(file.name.removesuffix(".sql"), file.read_text(encoding="utf-8")) for file in named]
 
 
-async def migrate(connection: Session, applied: Callable[[str], None] = lambda _: None) -> int:
-    """Apply what is missing, all or nothing, and say how many. Others who migrate meanwhile wait and find it done."""
+async def migrate(
+    connection: Session, applied: Callable[[str], None] = lambda _: None, known: Sequence[Migration] | None = None
+) -> int:
+    """Apply what is missing, all or nothing, and say how many. Another process that migrates waits and finds it done.
+
+    `applied` is called with the name of each; `known` are the migrations to apply, all of this version unless given.
+    """
     await _refuse_old_server(connection)
     async with connection.transaction():
         await connection.execute("SET LOCAL lock_timeout = 0")
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK, timeout=_PATIENCE_SECONDS)
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK, timeout=_MIGRATION_SECONDS)
         await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
         await connection.execute(f"SET LOCAL search_path = {SCHEMA}")
         await connection.execute(
             "CREATE TABLE IF NOT EXISTS migrations (name text PRIMARY KEY, digest text NOT NULL,"
             " applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"
         )
-        waiting = pending(migrations(), await _applied(connection))
+        waiting = pending(known or migrations(), await _applied(connection))
         for migration in waiting:
-            await connection.execute(migration.text, timeout=_PATIENCE_SECONDS)
+            await connection.execute(migration.text, timeout=_MIGRATION_SECONDS)
             await connection.execute(
                 "INSERT INTO migrations (name, digest) VALUES ($1, $2)", migration.name, migration.digest
             )
@@ -111,4 +116,4 @@ async def _remember_search_path(connection: Session) -> None:
         async with connection.transaction():
             await connection.execute(f"ALTER ROLE CURRENT_USER IN DATABASE {database} SET search_path = {SCHEMA}")
     except asyncpg.InsufficientPrivilegeError:
-        pass  # only a pooler needs it, and then whoever manages the roles can set it
+        pass  # only a pooler needs it, and an administrator can set it

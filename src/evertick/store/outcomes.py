@@ -3,16 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import Outcome
 from evertick.store import statements
 from evertick.store.statements import Connection
 
-_SQL = statements.load("outcomes")
-
 Token: TypeAlias = tuple[int, int]  # lane_id, seq
+
+
+class TokenRow(NamedTuple):
+    """A token as statements return it."""
+
+    lane_id: int
+    seq: int
+
 
 _SUCCESS = Outcome.SUCCESS.value
 
@@ -54,7 +60,7 @@ class Ending(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it succeeded and there is nothing else to tell."""
+        """Whether it succeeded and has nothing else to record."""
         return (
             self.result == _SUCCESS
             and self.then is None
@@ -75,7 +81,7 @@ class Recorded(NamedTuple):
     busy: set[Token]
 
 
-class Lost(NamedTuple):
+class LostAttempt(NamedTuple):
     """An open attempt in a lease that ran out; for a lease without any, `lane_id` and all after `deferrals` are None.
 
     `is_marked`: its start was noted. `handler`: '' for HTTP, None if its job is gone.
@@ -97,6 +103,42 @@ class Lost(NamedTuple):
     is_listed: bool
 
 
+class _Unrecorded(NamedTuple):
+    lane_id: int
+    seq: int
+    is_busy: bool
+
+
+class _TakenLease(NamedTuple):
+    lease_id: int
+    lane_id: int
+    first_seq: int
+    last_seq: int
+    worker: str
+    started: list[int] | None
+    deferrals: int
+
+
+class _OpenAttempt(NamedTuple):
+    lease_id: int
+    lane_id: int | None
+    seq: int
+    job_id: int
+    fire_at: datetime
+    spec_version: int
+    reason: str
+    attempt: int
+    retry: str
+    handler: str | None
+    is_listed: bool
+
+
+_SQL = statements.load("outcomes")
+_RECORD = _SQL["record"].rows(_Unrecorded)
+_TAKE_OVER = _SQL["take_over"].rows(_TakenLease)
+_OPEN_IN = _SQL["open_in"].rows(_OpenAttempt)
+
+
 async def record(
     connection: Connection,
     worker: str,
@@ -110,7 +152,7 @@ async def record(
     plain = [ending for ending in endings if ending.is_plain] if told else endings
     listed = [ending for ending in endings if ending.is_listed]
     following = [ending for ending in told if ending.then is not None]
-    rows = await _SQL["record"].fetch(
+    rows = await _RECORD.all(
         connection,
         worker=worker,
         holder=holder or worker,
@@ -136,7 +178,7 @@ async def record(
     )
     recorded = Recorded(set(), set())
     for row in rows:
-        (recorded.busy if row["is_busy"] else recorded.stale).add((row["lane_id"], row["seq"]))
+        (recorded.busy if row.is_busy else recorded.stale).add((row.lane_id, row.seq))
     return recorded
 
 
@@ -165,12 +207,12 @@ async def reap(  # noqa: PLR0913 - whose leases, for whom, how many
     lease_time: timedelta,
     most: int,
     latest_at: datetime | None = None,
-) -> list[Lost]:
+) -> list[LostAttempt]:
     """Take over leases that have run out, and return what is open in them.
 
     `latest_at`: the latest that it can be by the caller's reckoning, should the database's clock have been set forward.
     """
-    taken = await _SQL["take_over"].fetch(
+    taken = await _TAKE_OVER.all(
         connection,
         node=node,
         partitions=partitions,
@@ -180,17 +222,17 @@ async def reap(  # noqa: PLR0913 - whose leases, for whom, how many
     )
     if not taken:
         return []
-    leases = {row["lease_id"]: row for row in taken}
-    rows = await _SQL["open_in"].fetch(
+    leases = {lease.lease_id: lease for lease in taken}
+    attempts = await _OPEN_IN.all(
         connection,
         lease_ids=list(leases),
-        lane_ids=[row["lane_id"] for row in taken],
-        first_seqs=[row["first_seq"] for row in taken],
-        last_seqs=[row["last_seq"] for row in taken],
+        lane_ids=[lease.lane_id for lease in taken],
+        first_seqs=[lease.first_seq for lease in taken],
+        last_seqs=[lease.last_seq for lease in taken],
     )
-    return [_lost(leases[row["lease_id"]], *row) for row in rows]
+    return [_lost(leases[attempt.lease_id], attempt) for attempt in attempts]
 
 
-def _lost(lease: Any, lease_id: int, lane_id: int | None, seq: int, *rest: Any) -> Lost:
-    is_marked = seq in (lease["started"] or ())
-    return Lost(lease_id, lease["worker"], is_marked, lease["deferrals"], lane_id, seq, *rest)
+def _lost(lease: _TakenLease, attempt: _OpenAttempt) -> LostAttempt:
+    is_marked = attempt.seq in (lease.started or ())
+    return LostAttempt(worker=lease.worker, is_marked=is_marked, deferrals=lease.deferrals, **attempt._asdict())

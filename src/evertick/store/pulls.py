@@ -5,10 +5,8 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from evertick.store import statements
-from evertick.store.outcomes import Token
+from evertick.store.outcomes import Token, TokenRow
 from evertick.store.statements import Connection
-
-_SQL = statements.load("pulls")
 
 
 class Held(NamedTuple):
@@ -24,14 +22,14 @@ class Held(NamedTuple):
     retry: str
 
 
-class Source(NamedTuple):
+class QueueAccess(NamedTuple):
     """Where a request may lease from. A queue that has had no job yet has no id."""
 
     queue_id: int | None
     is_valid: bool
 
 
-class Look(NamedTuple):
+class QueueState(NamedTuple):
     """What a queue has for those who wait. `handlers`: of attempts that were put back and are ready."""
 
     queue_id: int
@@ -41,37 +39,54 @@ class Look(NamedTuple):
     handlers: list[str]
 
 
-async def queue(connection: Connection, tenant_id: int, name: str, key_id: int) -> Source:
+class _TenantKey(NamedTuple):
+    tenant_id: int
+    key_id: int
+
+
+class _AnsweredKey(NamedTuple):
+    tenant_id: int
+    key: str
+
+
+_SQL = statements.load("pulls")
+_QUEUE = _SQL["queue"].rows(QueueAccess)
+_LOOK = _SQL["look"].rows(QueueState)
+_ENDED_KEYS = _SQL["ended_keys"].rows(_TenantKey)
+_ANSWERED = _SQL["answered"].rows(_AnsweredKey)
+_HELD = _SQL["held"].rows(Held)
+_LEASES = _SQL["leases"].values(int)
+_CANCELLED = _SQL["cancelled"].rows(TokenRow)
+_LOST = _SQL["lost"].rows(TokenRow)
+
+
+async def queue_access(connection: Connection, tenant_id: int, name: str, key_id: int) -> QueueAccess:
     """The tenant's queue, and whether the API key is valid."""
-    row = await _SQL["queue"].fetchrow(connection, tenant_id=tenant_id, name=name, key_id=key_id)
-    assert row is not None
-    return Source(*row)
+    return await _QUEUE.one(connection, tenant_id=tenant_id, name=name, key_id=key_id)
 
 
-async def look(connection: Connection, queues: Sequence[tuple[int, str]]) -> list[Look]:
+async def queue_states(connection: Connection, queues: Sequence[tuple[int, str]]) -> list[QueueState]:
     """What is there to lease in the queues of these tenants and names. Those that do not exist are left out."""
     tenant_ids, names = [tenant_id for tenant_id, _ in queues], [name for _, name in queues]
-    return [Look(*row) for row in await _SQL["look"].fetch(connection, tenant_ids=tenant_ids, names=names)]
+    return await _LOOK.all(connection, tenant_ids=tenant_ids, names=names)
 
 
 async def ended_keys(connection: Connection, keys: Sequence[tuple[int, int]]) -> set[tuple[int, int]]:
     """Those of these tenants' API keys that are not valid any more."""
     tenant_ids, key_ids = [tenant_id for tenant_id, _ in keys], [key_id for _, key_id in keys]
-    rows = await _SQL["ended_keys"].fetch(connection, tenant_ids=tenant_ids, key_ids=key_ids)
-    return {(row["tenant_id"], row["key_id"]) for row in rows}
+    return set(await _ENDED_KEYS.all(connection, tenant_ids=tenant_ids, key_ids=key_ids))
 
 
 async def answered(connection: Connection, keys: Sequence[tuple[int, str]]) -> set[tuple[int, str]]:
     """Those of these tenants' idempotency keys under which an answer is kept."""
     tenant_ids, texts = [tenant_id for tenant_id, _ in keys], [key for _, key in keys]
-    rows = await _SQL["answered"].fetch(connection, tenant_ids=tenant_ids, keys=texts)
-    return {(row["tenant_id"], row["key"]) for row in rows}
+    return set(await _ANSWERED.all(connection, tenant_ids=tenant_ids, keys=texts))
 
 
 async def held(connection: Connection, tenant_id: int, worker: str, tokens: Sequence[Token]) -> dict[Token, Held]:
     """Those of these attempts that the tenant's worker holds."""
-    rows = await _SQL["held"].fetch(connection, tenant_id=tenant_id, worker=worker, **_columns(tokens))
-    return {(row["lane_id"], row["seq"]): Held(*row) for row in rows}
+    rows = await _HELD.all(connection, tenant_id=tenant_id, worker=worker, **_columns(tokens))
+    return {(row.lane_id, row.seq): row for row in rows}
 
 
 async def release(connection: Connection, worker: str, lane_ids: Iterable[int]) -> None:
@@ -81,7 +96,7 @@ async def release(connection: Connection, worker: str, lane_ids: Iterable[int]) 
 
 async def leases(connection: Connection, worker: str, tokens: Sequence[Token]) -> list[int]:
     """The worker's leases that these attempts are in."""
-    return [row["lease_id"] for row in await _SQL["leases"].fetch(connection, worker=worker, **_columns(tokens))]
+    return await _LEASES.all(connection, worker=worker, **_columns(tokens))
 
 
 async def extend_all(connection: Connection, worker: str, lease_time: timedelta) -> None:
@@ -89,15 +104,14 @@ async def extend_all(connection: Connection, worker: str, lease_time: timedelta)
     await _SQL["extend_all"].execute(connection, worker=worker, lease_seconds=lease_time.total_seconds())
 
 
-async def cancelled(connection: Connection, worker: str) -> list[Token]:
+async def cancelled(connection: Connection, worker: str) -> Sequence[Token]:
     """Attempts in the worker's hands that were cancelled."""
-    return [(row["lane_id"], row["seq"]) for row in await _SQL["cancelled"].fetch(connection, worker=worker)]
+    return await _CANCELLED.all(connection, worker=worker)
 
 
-async def lost(connection: Connection, worker: str, tokens: Sequence[Token]) -> list[Token]:
+async def lost(connection: Connection, worker: str, tokens: Sequence[Token]) -> Sequence[Token]:
     """Those of these attempts that the worker does not hold, or not any more."""
-    rows = await _SQL["lost"].fetch(connection, worker=worker, **_columns(tokens))
-    return [(row["lane_id"], row["seq"]) for row in rows]
+    return await _LOST.all(connection, worker=worker, **_columns(tokens))
 
 
 def _columns(tokens: Sequence[Token]) -> dict[str, list[int]]:

@@ -6,11 +6,9 @@ from typing import NamedTuple
 
 from evertick.domain.ids import PARTITIONS
 from evertick.store import statements
-from evertick.store.database import Pool, Session
-from evertick.store.housekeeping import without_haste
+from evertick.store.database import Pool, Session, transaction_without_timeout
 from evertick.store.statements import Connection
 
-_SQL = statements.load("replan")
 _BEGINNING_AT = datetime(1, 1, 2, tzinfo=UTC)
 _NOTE_SECONDS = 60 * 60
 """Reading all attempts of the days ahead may take long."""
@@ -54,7 +52,7 @@ class Trim(NamedTuple):
 
 
 class FinishedAhead(NamedTuple):
-    """A job whose last tick was settled while the clock was ahead."""
+    """A job that finished while the clock was ahead."""
 
     job_id: int
     finished_at: datetime
@@ -70,15 +68,34 @@ FIRST_GAP = AheadGap(0, _BEGINNING_AT, _BEGINNING_AT, "", "")
 FIRST_FINISHED = FinishedAhead(0, _BEGINNING_AT, _BEGINNING_AT, "", "", has_run=False)
 
 
+class _Spec(NamedTuple):
+    job_id: int
+    spec: str
+
+
+class _Moved(NamedTuple):
+    job_id: int
+    kind: str
+
+
+_SQL = statements.load("replan")
+_PAGE = _SQL["page"].rows(AheadTimer)
+_SPECS_AHEAD = _SQL["specs_ahead"].rows(_Spec)
+_MOVE = _SQL["move"].rows(_Moved)
+_GAPS_OF_JOBS = _SQL["gaps_of_jobs"].rows(AheadGap)
+_GAPS_PAGE = _SQL["gaps_page"].rows(AheadGap)
+_FINISHED_PAGE = _SQL["finished_page"].rows(FinishedAhead)
+
+
 async def note_ran(pool: Pool, after_at: datetime) -> None:
     """Note which ticks after an instant may have run already, so that they do not run again."""
-    async with without_haste(pool) as connection:
+    async with transaction_without_timeout(pool) as connection:
         await connection.execute(_SQL["note_ran"].text, after_at, timeout=_NOTE_SECONDS)
 
 
 async def page(pool: Pool, partition: int, now_at: datetime, after: AheadTimer, most: int) -> list[AheadTimer]:
     """Some of a partition's timers that lie ahead of now, in the order of their jobs."""
-    rows = await _SQL["page"].fetch(
+    return await _PAGE.all(
         pool,
         partition=partition,
         now_at=now_at,
@@ -87,17 +104,15 @@ async def page(pool: Pool, partition: int, now_at: datetime, after: AheadTimer, 
         page_at=after.fire_at,
         most=most,
     )
-    return [AheadTimer(*row) for row in rows]
 
 
 async def specs_ahead(connection: Connection, job_ids: Sequence[int], now_at: datetime) -> dict[int, str]:
-    rows = await _SQL["specs_ahead"].fetch(connection, job_ids=job_ids, now_at=now_at)
-    return {row["job_id"]: row["spec"] for row in rows}
+    return dict(await _SPECS_AHEAD.all(connection, job_ids=job_ids, now_at=now_at))
 
 
-async def move(connection: Session, moves: Sequence[Move], after_at: datetime) -> list[tuple[int, str]]:
+async def move(connection: Session, moves: Sequence[Move], after_at: datetime) -> Sequence[tuple[int, str]]:
     """Move timers; returns jobs and kinds of those that were. The others changed, or are locked."""
-    rows = await _SQL["move"].fetch(
+    return await _MOVE.all(
         connection,
         after_at=after_at,
         job_ids=[move.timer.job_id for move in moves],
@@ -107,20 +122,17 @@ async def move(connection: Session, moves: Sequence[Move], after_at: datetime) -
         new_fire_ats=[move.fire_at for move in moves],
         new_due_ats=[move.due_at for move in moves],
     )
-    return [(row["job_id"], row["kind"]) for row in rows]
 
 
 async def gaps_of_jobs(connection: Session, job_ids: Sequence[int], after_at: datetime) -> list[AheadGap]:
-    rows = await _SQL["gaps_of_jobs"].fetch(connection, job_ids=job_ids, after_at=after_at)
-    return [AheadGap(*row) for row in rows]
+    return await _GAPS_OF_JOBS.all(connection, job_ids=job_ids, after_at=after_at)
 
 
 async def gaps_page(pool: Pool, after_at: datetime, after: AheadGap, most: int) -> list[AheadGap]:
     """Some gaps of any jobs, in the order of their ends."""
-    rows = await _SQL["gaps_page"].fetch(
+    return await _GAPS_PAGE.all(
         pool, after_at=after_at, page_at=after.last_at, page_id=after.job_id, page_first=after.first_at, most=most
     )
-    return [AheadGap(*row) for row in rows]
 
 
 async def trim(connection: Connection, trims: Sequence[Trim]) -> None:
@@ -136,10 +148,7 @@ async def trim(connection: Connection, trims: Sequence[Trim]) -> None:
 
 
 async def finished_page(pool: Pool, after_at: datetime, after: FinishedAhead, most: int) -> list[FinishedAhead]:
-    rows = await _SQL["finished_page"].fetch(
-        pool, after_at=after_at, page_at=after.finished_at, page_id=after.job_id, most=most
-    )
-    return [FinishedAhead(*row) for row in rows]
+    return await _FINISHED_PAGE.all(pool, after_at=after_at, page_at=after.finished_at, page_id=after.job_id, most=most)
 
 
 async def reopen(connection: Session, job_ids: Sequence[int]) -> None:

@@ -6,8 +6,6 @@ from typing import NamedTuple
 from evertick.store import statements
 from evertick.store.statements import Connection
 
-_SQL = statements.load("runs")
-
 FREE_INSTANT_TRIES = 1000
 """Microseconds from now within which a run by hand finds an instant of its own."""
 
@@ -52,7 +50,7 @@ class GapRow(NamedTuple):
     reason: str
 
 
-class Stretch(NamedTuple):
+class FireTimeRange(NamedTuple):
     """Fire times from `from_at` on and before `before_at`; attempts from `from_seq` on."""
 
     from_at: datetime
@@ -61,7 +59,7 @@ class Stretch(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """Before which place to go on, and the seq from which the walk began, if it has."""
+    """The attempt before which a walk through runs goes on, and the seq from which it began, if it has."""
 
     before_seq: int
     before_lane: int
@@ -77,43 +75,7 @@ class PlacedRun(NamedTuple):
     is_elsewhere: bool
 
 
-async def of_job(connection: Connection, job_id: int, stretch: Stretch, most: int) -> list[RunRow]:
-    """A job's runs, newest first."""
-    rows = await _SQL["of_job"].fetch(connection, job_id=job_id, most=most, **stretch._asdict())
-    return [RunRow(*row) for row in rows]
-
-
-async def of_tenant(connection: Connection, tenant_id: int, stretch: Stretch, walk: Walk, most: int) -> list[PlacedRun]:
-    """The places that come next in a walk through a tenant's runs, newest first."""
-    rows = await _SQL["of_tenant"].fetch(
-        connection, tenant_id=tenant_id, most=most, **walk._asdict(), **stretch._asdict()
-    )
-    return [PlacedRun(RunRow(*row[:-3]), *row[-3:]) for row in rows]
-
-
-async def attempts(connection: Connection, job_id: int, fire_at: datetime, from_seq: int) -> list[AttemptRow]:
-    """One run, attempt by attempt; empty if there is no such run."""
-    rows = await _SQL["attempts"].fetch(connection, job_id=job_id, fire_at=fire_at, from_seq=from_seq)
-    return [AttemptRow(RunRow(*row[:-2]), row["due_at"], row["excerpt"]) for row in rows]
-
-
-async def gaps(connection: Connection, job_id: int, stretch: Stretch, most: int) -> list[GapRow]:
-    """A job's gaps, newest first."""
-    rows = await _SQL["gaps"].fetch(
-        connection, job_id=job_id, from_at=stretch.from_at, before_at=stretch.before_at, most=most
-    )
-    return [GapRow(*row) for row in rows]
-
-
-async def payload(connection: Connection, job_id: int, fire_at: datetime, spec_version: int) -> str | None:
-    """What a run was given, as JSON."""
-    text: str | None = await _SQL["payload"].fetchval(
-        connection, job_id=job_id, fire_at=fire_at, spec_version=spec_version
-    )
-    return text
-
-
-class Request(NamedTuple):
+class RequestedRun(NamedTuple):
     """A run by hand: `kind` is manual or replay; `payload` counts if `has_payload`."""
 
     kind: str
@@ -122,29 +84,62 @@ class Request(NamedTuple):
     payload: str | None
 
 
-async def request(connection: Connection, job_id: int, wanted: Request) -> datetime | None:
+_SQL = statements.load("runs")
+_OF_JOB = _SQL["of_job"].rows(RunRow)
+_OF_TENANT = _SQL["of_tenant"].rows(PlacedRun)
+_ATTEMPTS = _SQL["attempts"].rows(AttemptRow)
+_GAPS = _SQL["gaps"].rows(GapRow)
+_PAYLOAD = _SQL["payload"].values(str)
+_REQUEST = _SQL["request"].values(datetime)
+_CANCEL_ATTEMPT = _SQL["cancel_attempt"].values(bool)
+_WITHDRAW = _SQL["withdraw"].values(bool)
+
+
+async def of_job(connection: Connection, job_id: int, stretch: FireTimeRange, most: int) -> list[RunRow]:
+    """A job's runs, newest first."""
+    return await _OF_JOB.all(connection, job_id=job_id, most=most, **stretch._asdict())
+
+
+async def of_tenant(
+    connection: Connection, tenant_id: int, stretch: FireTimeRange, walk: Walk, most: int
+) -> list[PlacedRun]:
+    """The places that come next in a walk through a tenant's runs, newest first."""
+    return await _OF_TENANT.all(connection, tenant_id=tenant_id, most=most, **walk._asdict(), **stretch._asdict())
+
+
+async def attempts(connection: Connection, job_id: int, fire_at: datetime, from_seq: int) -> list[AttemptRow]:
+    """One run, attempt by attempt; empty if there is no such run."""
+    return await _ATTEMPTS.all(connection, job_id=job_id, fire_at=fire_at, from_seq=from_seq)
+
+
+async def gaps(connection: Connection, job_id: int, stretch: FireTimeRange, most: int) -> list[GapRow]:
+    """A job's gaps, newest first."""
+    return await _GAPS.all(connection, job_id=job_id, from_at=stretch.from_at, before_at=stretch.before_at, most=most)
+
+
+async def payload(connection: Connection, job_id: int, fire_at: datetime, spec_version: int) -> str | None:
+    """What a run was given, as JSON."""
+    return await _PAYLOAD.one_or_none(connection, job_id=job_id, fire_at=fire_at, spec_version=spec_version)
+
+
+async def request(connection: Connection, job_id: int, wanted: RequestedRun) -> datetime | None:
     """Ask for a run of a locked job and return its fire time. None: there was no free instant, try again."""
-    fire_at: datetime | None = await _SQL["request"].fetchval(
-        connection, job_id=job_id, tries=FREE_INSTANT_TRIES, **wanted._asdict()
-    )
-    return fire_at
+    return await _REQUEST.one_or_none(connection, job_id=job_id, tries=FREE_INSTANT_TRIES, **wanted._asdict())
 
 
 async def lock(connection: Connection, job_id: int, fire_at: datetime) -> None:
-    """What a cancellation does first: from here on nothing of the job fires, and nobody edits it."""
+    """The first step of a cancellation: until its end the job does not fire, and cannot be edited."""
     await _SQL["lock_job"].execute(connection, job_id=job_id)
     await _SQL["lock_timers"].execute(connection, job_id=job_id, fire_at=fire_at)
 
 
 async def cancel_attempt(connection: Connection, run: RunRow, error: str) -> bool:
     """End an open attempt as cancelled. False: it has its outcome already."""
-    done: bool = await _SQL["cancel_attempt"].fetchval(
+    return await _CANCEL_ATTEMPT.one(
         connection, lane_id=run.lane_id, seq=run.seq, job_id=run.job_id, fire_at=run.fire_at, error=error
     )
-    return done
 
 
 async def withdraw(connection: Connection, run: RunRow) -> bool:
     """Cancel a run that waits for its timer. False: that is gone."""
-    done: bool = await _SQL["withdraw"].fetchval(connection, job_id=run.job_id, fire_at=run.fire_at)
-    return done
+    return await _WITHDRAW.one(connection, job_id=run.job_id, fire_at=run.fire_at)

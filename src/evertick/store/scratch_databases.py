@@ -1,4 +1,4 @@
-"""Databases that are made for a while: on whatever server, beside what is there, and dropped when they have served."""
+"""Temporary databases on any server, beside its others."""
 
 from urllib.parse import urlsplit
 
@@ -33,7 +33,7 @@ async def create(server_url: str, name: str) -> str:
 
 
 async def drop(server_url: str, name: str) -> None:
-    """Drop a database, whoever is connected to it."""
+    """Drop a database, and end its connections."""
     connection = await connect(server_url)
     try:
         await connection.execute(f"DROP DATABASE IF EXISTS {await _quoted(connection, name)} WITH (FORCE)")

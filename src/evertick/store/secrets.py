@@ -1,24 +1,24 @@
 """Webhook secrets: one for each tenant, two during a rotation. They are sealed here on their way in, and never kept."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from evertick.store import statements
 from evertick.store.sealing import Seal
 from evertick.store.statements import Connection
 
-_SQL = statements.load("secrets")
 
-
-@dataclass(frozen=True, slots=True)
-class Sealed:
+class Sealed(NamedTuple):
     """A tenant's secrets as they are stored."""
 
     tenant_id: int
-    current: bytes = field(repr=False)
-    previous: bytes | None = field(repr=False)
+    current: bytes
+    previous: bytes | None
     rotated_at: datetime
+
+    def __repr__(self) -> str:
+        return f"Sealed(tenant_id={self.tenant_id}, rotated_at={self.rotated_at})"
 
     def open(self, seal: Seal) -> tuple[bytes, ...]:
         """The keys that are valid, the newest first; CannotUnseal if the seal is another's."""
@@ -26,10 +26,18 @@ class Sealed:
         return tuple(seal.unseal(each, self.tenant_id) for each in found)
 
 
+_SQL = statements.load("secrets")
+_FIND = _SQL["find"].rows(Sealed)
+_ROTATE = _SQL["rotate"].rows(Sealed)
+_COUNT = _SQL["count"].values(int)
+_SEALED_OTHERWISE = _SQL["sealed_otherwise"].rows(Sealed)
+_RESEAL = _SQL["reseal"].values(int)
+
+
 async def ensure(
     connection: Connection, seal: Seal, tenant_ids: Collection[int], generate: Callable[[], bytes]
 ) -> dict[int, Sealed]:
-    """The secrets of tenants; who has none gets a first one."""
+    """The secrets of tenants; a tenant without one gets its first."""
     found = await _find(connection, tenant_ids)
     if missing := [tenant_id for tenant_id in tenant_ids if tenant_id not in found]:
         first = [seal.seal(generate(), tenant_id) for tenant_id in missing]
@@ -41,8 +49,7 @@ async def ensure(
 
 async def rotate(connection: Connection, seal: Seal, tenant_id: int, key: bytes) -> Sealed | None:
     """Sign with this key too. None: a rotation is under way, or the tenant has no secret yet."""
-    row = await _SQL["rotate"].fetchrow(connection, tenant_id=tenant_id, current=seal.seal(key, tenant_id))
-    return None if row is None else Sealed(*row)
+    return await _ROTATE.one_or_none(connection, tenant_id=tenant_id, current=seal.seal(key, tenant_id))
 
 
 async def drop_previous(connection: Connection, tenant_id: int) -> None:
@@ -51,21 +58,19 @@ async def drop_previous(connection: Connection, tenant_id: int) -> None:
 
 async def count_sealed_otherwise(connection: Connection, seal: Seal) -> int:
     """How many tenants have a secret that the seal's first key has not sealed."""
-    count: int = await _SQL["count"].fetchval(connection, stamp=seal.stamp)
-    return count
+    return await _COUNT.one(connection, stamp=seal.stamp)
 
 
 async def sealed_otherwise(connection: Connection, seal: Seal, *, after: int, most: int) -> list[Sealed]:
     """The next tenants of which one secret at least is not sealed with the seal's first key."""
-    rows = await _SQL["sealed_otherwise"].fetch(connection, stamp=seal.stamp, after=after, most=most)
-    return [Sealed(*row) for row in rows]
+    return await _SEALED_OTHERWISE.all(connection, stamp=seal.stamp, after=after, most=most)
 
 
 async def reseal(connection: Connection, seal: Seal, found: Sequence[Sealed]) -> int:
     """Seal the same secrets with the first key; how many tenants' have not changed since they were found."""
     opened = [(each.tenant_id, each.open(seal)) for each in found]
     anew = [[seal.seal(key, tenant_id) for key in keys] for tenant_id, keys in opened]
-    rows = await _SQL["reseal"].fetch(
+    resealed = await _RESEAL.all(
         connection,
         tenant_ids=[each.tenant_id for each in found],
         old_currents=[each.current for each in found],
@@ -73,9 +78,8 @@ async def reseal(connection: Connection, seal: Seal, found: Sequence[Sealed]) ->
         currents=[sealed[0] for sealed in anew],
         previouses=[sealed[1] if len(sealed) > 1 else None for sealed in anew],
     )
-    return len(rows)
+    return len(resealed)
 
 
 async def _find(connection: Connection, tenant_ids: Collection[int]) -> dict[int, Sealed]:
-    rows = await _SQL["find"].fetch(connection, tenant_ids=list(tenant_ids))
-    return {row["tenant_id"]: Sealed(*row) for row in rows}
+    return {row.tenant_id: row for row in await _FIND.all(connection, tenant_ids=list(tenant_ids))}

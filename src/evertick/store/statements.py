@@ -1,16 +1,22 @@
-"""Reads the statements in `sql/*.sql`: static text, named, with named parameters.
+"""Reads the statements in `sql/*.sql`: static text, named, with named parameters and declared rows.
 
 A statement begins with `-- name: verb` and runs to the next one. `:job_ids` in its text is the parameter `job_ids`,
 numbered by first appearance; nothing else is ever put into the text. Indentation is left out: the driver keeps no
 statement prepared that is longer than `LONGEST`, and would have it planned anew each time.
+
+A statement whose rows are read declares their type: `rows` a named tuple, `values` the type of its one column. A test
+prepares every statement and compares names, order and types of its columns with the declaration. So rows are mapped by
+name in effect, at the price of mapping them by position: `_make` takes the values of a record as they come. For 100,000
+attempts that takes 0.34 s, `Row(*record)` 0.44 s, and fetching the fields by their names 0.62 s.
 """
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any, TypeAlias
+from itertools import islice
+from typing import Any, Generic, TypeAlias, TypeVar, get_type_hints
 
 import asyncpg
 
@@ -19,8 +25,14 @@ from evertick.store.database import Pool, Session
 Connection: TypeAlias = Session | Pool
 """Whatever runs one statement."""
 
+_R = TypeVar("_R", bound=tuple[Any, ...])
+_V = TypeVar("_V")
+
 LONGEST = 15 * 1024
 """Characters: asyncpg's `max_cacheable_statement_size`."""
+
+DECLARED: dict[str, type] = {}
+"""The type of the rows of each statement that is read, or of its one value, by the statement's name."""
 
 _NAME = re.compile(r"^-- name:[ \t]*(\w+)[ \t]*$", re.MULTILINE)
 # What may hold a colon that is no parameter comes first, so that the scan passes over it whole.
@@ -44,14 +56,15 @@ class Statement:
     text: str
     parameters: tuple[str, ...]
 
-    async def fetch(self, connection: Connection, **values: Any) -> list[asyncpg.Record]:
-        return await connection.fetch(self.text, *self.arguments(values))
+    def rows(self, kind: type[_R]) -> "Rows[_R]":
+        """Declare that its columns are the fields of a named tuple, and of those in it, in their order."""
+        DECLARED[self.name] = kind
+        return Rows(self, _maker(kind))
 
-    async def fetchrow(self, connection: Connection, **values: Any) -> asyncpg.Record | None:
-        return await connection.fetchrow(self.text, *self.arguments(values))
-
-    async def fetchval(self, connection: Connection, **values: Any) -> Any:
-        return await connection.fetchval(self.text, *self.arguments(values))
+    def values(self, kind: type[_V]) -> "Values[_V]":
+        """Declare that it has one column of this type."""
+        DECLARED[self.name] = kind
+        return Values(self)
 
     async def execute(self, connection: Connection, **values: Any) -> str:
         return await connection.execute(self.text, *self.arguments(values))
@@ -61,6 +74,93 @@ class Statement:
         if values.keys() != set(self.parameters):
             raise TypeError(f"{self.name} takes {sorted(self.parameters)}, was given {sorted(values)}")
         return [values[name] for name in self.parameters]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows(Generic[_R]):
+    """A statement whose rows are named tuples."""
+
+    statement: Statement
+    make: Callable[[asyncpg.Record], _R]
+
+    async def all(self, connection: Connection, **values: Any) -> list[_R]:
+        records = await connection.fetch(self.statement.text, *self.statement.arguments(values))
+        return list(map(self.make, records))
+
+    async def one(self, connection: Connection, within_seconds: float | None = None, /, **values: Any) -> _R:
+        row = await self.one_or_none(connection, within_seconds, **values)
+        assert row is not None
+        return row
+
+    async def one_or_none(
+        self, connection: Connection, within_seconds: float | None = None, /, **values: Any
+    ) -> _R | None:
+        arguments = self.statement.arguments(values)
+        record = await connection.fetchrow(self.statement.text, *arguments, timeout=within_seconds)
+        return None if record is None else self.make(record)
+
+
+@dataclass(frozen=True, slots=True)
+class Values(Generic[_V]):
+    """A statement with one column."""
+
+    statement: Statement
+
+    async def all(self, connection: Connection, **values: Any) -> list[_V]:
+        return [value for (value,) in await connection.fetch(self.statement.text, *self.statement.arguments(values))]
+
+    async def one(self, connection: Connection, within_seconds: float | None = None, /, **values: Any) -> _V:
+        value = await self.one_or_none(connection, within_seconds, **values)
+        assert value is not None
+        return value
+
+    async def one_or_none(
+        self, connection: Connection, within_seconds: float | None = None, /, **values: Any
+    ) -> _V | None:
+        """The value; None: there is no row, or it is null."""
+        arguments = self.statement.arguments(values)
+        value: _V | None = await connection.fetchval(self.statement.text, *arguments, timeout=within_seconds)
+        return value
+
+
+def columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Sequence[Any]]:
+    """Rows as columns by the names of parameters, for statements that take arrays."""
+    values = zip(*rows, strict=True) if rows else [()] * len(names)
+    return dict(zip(names, values, strict=True))
+
+
+def row_count(tag: str) -> int:
+    """The number of rows in a command's tag, such as `DELETE 10`."""
+    return int(tag.rpartition(" ")[2])
+
+
+def columns_of(kind: type) -> Iterator[tuple[str, Any]]:
+    """The names and types of the columns that become a named tuple. Those of a tuple in it stand in its place."""
+    hints = get_type_hints(kind) if _fields(kind) else {}
+    for name in _fields(kind):
+        if _fields(hints[name]):
+            yield from columns_of(hints[name])
+        else:
+            yield name, hints[name]
+
+
+def _maker(kind: type[_R]) -> Callable[[asyncpg.Record], _R]:
+    hints = get_type_hints(kind)
+    if not any(_fields(hints[name]) for name in _fields(kind)):
+        make: Callable[[asyncpg.Record], _R] = kind._make  # type: ignore[attr-defined]
+        return make
+    parts = [(hints[name], len(list(columns_of(hints[name])))) for name in _fields(kind)]
+    return functools.partial(_nested, kind, parts)
+
+
+def _nested(kind: type[_R], parts: list[tuple[Any, int]], record: asyncpg.Record) -> _R:
+    values = iter(record)
+    return kind(*(part._make(islice(values, width)) if width else next(values) for part, width in parts))
+
+
+def _fields(kind: Any) -> tuple[str, ...]:
+    fields: tuple[str, ...] = getattr(kind, "_fields", ())
+    return fields
 
 
 @functools.cache

@@ -1,13 +1,11 @@
 """Tenants: owners of jobs, quota and fair share. Called by the use cases."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
 from evertick.store import statements
 from evertick.store.statements import Connection
-
-_SQL = statements.load("tenants")
 
 
 class TenantRow(NamedTuple):
@@ -46,22 +44,6 @@ EDITABLE = (
 )
 
 
-async def add(connection: Connection, name: str, *, weight: int, fanout: int) -> TenantRow | None:
-    """Add a tenant. None: the name is taken."""
-    row = await _SQL["add"].fetchrow(connection, name=name, weight=weight, fanout=fanout)
-    return None if row is None else TenantRow(*row)
-
-
-async def find(connection: Connection, tenant_id: int) -> TenantRow | None:
-    row = await _SQL["find"].fetchrow(connection, tenant_id=tenant_id)
-    return None if row is None else TenantRow(*row)
-
-
-async def named(connection: Connection, name: str) -> TenantRow | None:
-    row = await _SQL["named"].fetchrow(connection, name=name)
-    return None if row is None else TenantRow(*row)
-
-
 class TenantQueue(NamedTuple):
     """A tenant's queue, and how long one of its webhooks may take."""
 
@@ -70,27 +52,60 @@ class TenantQueue(NamedTuple):
     http_timeout_max_seconds: int
 
 
+class _Weight(NamedTuple):
+    tenant_id: int
+    weight: int
+
+
+_SQL = statements.load("tenants")
+_ADD = _SQL["add"].rows(TenantRow)
+_FIND = _SQL["find"].rows(TenantRow)
+_NAMED = _SQL["named"].rows(TenantRow)
+_COUNT = _SQL["count"].values(int)
+_OF_QUEUE = _SQL["of_queue"].rows(TenantQueue)
+_ALL = _SQL["all"].rows(TenantRow)
+_PAGE = _SQL["page"].rows(TenantRow)
+_EDIT = _SQL["edit"].rows(TenantRow)
+_WEIGHTS = _SQL["weights"].rows(_Weight)
+
+
+async def add(connection: Connection, name: str, *, weight: int, fanout: int) -> TenantRow | None:
+    """Add a tenant. None: the name is taken."""
+    return await _ADD.one_or_none(connection, name=name, weight=weight, fanout=fanout)
+
+
+async def find(connection: Connection, tenant_id: int) -> TenantRow | None:
+    return await _FIND.one_or_none(connection, tenant_id=tenant_id)
+
+
+async def named(connection: Connection, name: str) -> TenantRow | None:
+    return await _NAMED.one_or_none(connection, name=name)
+
+
 async def count(connection: Connection) -> int:
-    found: int = await _SQL["count"].fetchval(connection)
-    return found
+    return await _COUNT.one(connection)
+
+
+async def weights(connection: Connection, tenant_ids: Iterable[int]) -> dict[int, int]:
+    """The fair share of each tenant."""
+    return dict(await _WEIGHTS.all(connection, tenant_ids=list(tenant_ids)))
 
 
 async def of_queue(connection: Connection, name: str) -> list[TenantQueue]:
     """The queues of a name, of every tenant that has one."""
-    return [TenantQueue(*row) for row in await _SQL["of_queue"].fetch(connection, name=name)]
+    return await _OF_QUEUE.all(connection, name=name)
 
 
 async def all_tenants(connection: Connection) -> list[TenantRow]:
-    return [TenantRow(*row) for row in await _SQL["all"].fetch(connection)]
+    return await _ALL.all(connection)
 
 
 async def page(connection: Connection, *, only: int | None, after: int, most: int) -> list[TenantRow]:
     """Tenants in the order of their ids: all, or one alone."""
-    return [TenantRow(*row) for row in await _SQL["page"].fetch(connection, only=only, after=after, most=most)]
+    return await _PAGE.all(connection, only=only, after=after, most=most)
 
 
 async def edit(connection: Connection, tenant_id: int, changes: Mapping[str, float]) -> TenantRow | None:
     """Change the given fields, by their names here. None: there is no such tenant."""
     values = {name: changes.get(name) for name in EDITABLE}
-    row = await _SQL["edit"].fetchrow(connection, tenant_id=tenant_id, **values)
-    return None if row is None else TenantRow(*row)
+    return await _EDIT.one_or_none(connection, tenant_id=tenant_id, **values)

@@ -7,13 +7,15 @@ from typing import NamedTuple, TypeAlias
 
 import asyncpg
 
+from evertick.domain.ids import PARTITIONS
 from evertick.store import statements
 from evertick.store.statements import Connection
 
-_SQL = statements.load("timers")
-
 _GAP_REASONS = {reason: number for number, reason in enumerate(("missed", "paused", "overlap", "calendar", "dst"), 1)}
 """By their places in the list that `fire` has of them."""
+
+_PARTITION = PARTITIONS - 1
+"""The bits of a job id that are its partition: `partition_of` without the call, for very many ids."""
 
 TimerKey: TypeAlias = tuple[int, str, datetime]
 
@@ -29,7 +31,7 @@ class Timer(NamedTuple):
     rule_id: int
 
 
-class Gap(NamedTuple):
+class PlannedGap(NamedTuple):
     """Ticks that do not run."""
 
     first_at: datetime
@@ -38,8 +40,8 @@ class Gap(NamedTuple):
     reason: str
 
 
-class Plan(NamedTuple):
-    """What becomes of due timers that fire alike: that of one tick, of one run that stands already."""
+class FirePlan(NamedTuple):
+    """What becomes of due timers that fire alike: those of one tick, or of one run that exists already."""
 
     kind: str
     fire_at: datetime
@@ -51,12 +53,12 @@ class Plan(NamedTuple):
     next_due_at: datetime | None
     policy: str
     limit: int
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[PlannedGap, ...] = ()
     wait: timedelta = timedelta(seconds=1)
     """For so long it is put off if it finds no room."""
 
 
-Firing: TypeAlias = Sequence[tuple[Plan, Sequence[int]]]
+Firing: TypeAlias = Sequence[tuple[FirePlan, Sequence[int]]]
 """Plans, each with the ids of its jobs. The place of a timer counts from 1 through the jobs of all plans."""
 
 
@@ -68,13 +70,13 @@ class Fired(NamedTuple):
     """
 
     now_at: datetime
-    last_seq: int
     runs: int
+    lane_ids: Sequence[int]
+    last_seq: int
     refused: Sequence[int]
     waiting: Sequence[int]
     early: Sequence[int]
     busy: Sequence[int]
-    lane_ids: Sequence[int]
 
 
 class Quarantined(NamedTuple):
@@ -84,33 +86,40 @@ class Quarantined(NamedTuple):
     locked: frozenset[int]
 
 
+class _QuarantinedRow(NamedTuple):
+    paused: int
+    locked: list[int]
+
+
+_SQL = statements.load("timers")
+_LOAD = _SQL["load"].rows(Timer)
+_LOAD_JOBS = _SQL["load_jobs"].rows(Timer)
+_NEXT_DUE = _SQL["next_due"].values(datetime)
+_FIRE = _SQL["fire"].rows(Fired)
+_AS_PLANNED = _SQL["as_planned"].values(int)
+_QUARANTINE = _SQL["quarantine"].rows(_QuarantinedRow)
+
+
 async def load(
     connection: Connection, partitions: Sequence[int], from_ats: Sequence[datetime], before_at: datetime, most: int
 ) -> list[Timer]:
     """The earliest `most` timers of each partition that are due in [its from_at, before_at)."""
-    rows = await _SQL["load"].fetch(
-        connection, partitions=partitions, from_ats=from_ats, before_at=before_at, most=most
-    )
-    return [Timer(*row) for row in rows]
+    return await _LOAD.all(connection, partitions=partitions, from_ats=from_ats, before_at=before_at, most=most)
 
 
 async def load_jobs(connection: Connection, job_ids: Iterable[int], before_at: datetime) -> list[Timer]:
-    rows = await _SQL["load_jobs"].fetch(connection, job_ids=list(job_ids), before_at=before_at)
-    return [Timer(*row) for row in rows]
+    return await _LOAD_JOBS.all(connection, job_ids=list(job_ids), before_at=before_at)
 
 
 async def next_due(connection: Connection) -> datetime | None:
-    row = await _SQL["next_due"].fetchrow(connection)
-    assert row is not None
-    due_at: datetime | None = row["due_at"]
-    return due_at
+    return await _NEXT_DUE.one_or_none(connection)
 
 
 async def fire(connection: Connection, node: str, epochs: dict[int, int], last_seq: int, firing: Firing) -> Fired:
     """Fire, fenced by the epochs of the partitions in it."""
     job_ids = [job_id for _, jobs in firing for job_id in jobs]
-    held = sorted({job_id & 255 for job_id in job_ids} & epochs.keys())
-    row = await _SQL["fire"].fetchrow(
+    held = sorted({job_id & _PARTITION for job_id in job_ids} & epochs.keys())
+    fired = await _FIRE.one(
         connection,
         node=node,
         last_seq=last_seq,
@@ -119,28 +128,22 @@ async def fire(connection: Connection, node: str, epochs: dict[int, int], last_s
         job_ids=job_ids,
         **_columns(firing),
     )
-    assert row is not None
-    refused = row["refused"] or ()
-    locked = await _standing(connection, node, epochs, firing, refused) if refused else set()
-    return Fired(
-        row["now_at"],
-        row["last_seq"],
-        row["runs"],
-        [place for place in refused if place not in locked],
-        row["waiting"],
-        row["early"],
-        [*row["busy"], *locked],
-        row["lane_ids"] or (),
+    refused = fired.refused or ()
+    locked = await _as_planned(connection, node, epochs, firing, refused) if refused else set()
+    return fired._replace(
+        lane_ids=fired.lane_ids or (),
+        refused=[place for place in refused if place not in locked],
+        busy=[*fired.busy, *locked],
     )
 
 
-async def _standing(
+async def _as_planned(
     connection: Connection, node: str, epochs: dict[int, int], firing: Firing, places: Iterable[int]
 ) -> set[int]:
     """Those of the refused that are as planned: it was only that someone else had them locked."""
     planned = [(plan, job_id) for plan, jobs in firing for job_id in jobs]
-    known = [(place, *planned[place - 1]) for place in places if planned[place - 1][1] & 255 in epochs]
-    rows = await _SQL["standing"].fetch(
+    known = [(place, *planned[place - 1]) for place in places if planned[place - 1][1] & _PARTITION in epochs]
+    numbers = await _AS_PLANNED.all(
         connection,
         node=node,
         numbers=[place for place, _, _ in known],
@@ -149,9 +152,9 @@ async def _standing(
         fire_ats=[plan.fire_at for _, plan, _ in known],
         due_ats=[plan.due_at for _, plan, _ in known],
         rule_ids=[plan.rule_id for _, plan, _ in known],
-        epochs=[epochs[job_id & 255] for _, _, job_id in known],
+        epochs=[epochs[job_id & _PARTITION] for _, _, job_id in known],
     )
-    return {row["number"] for row in rows}
+    return set(numbers)
 
 
 def _columns(firing: Firing) -> dict[str, Sequence[object]]:
@@ -189,11 +192,10 @@ async def quarantine(
     connection: Connection, broken: Mapping[int, int], reason: str, *, is_missing: bool = False
 ) -> Quarantined:
     """Pause jobs that still have the given rule, which cannot be read or, if it was missing, still is."""
-    row = await _SQL["quarantine"].fetchrow(
+    row = await _QUARANTINE.one(
         connection, job_ids=list(broken), rule_ids=list(broken.values()), reason=reason, is_missing=is_missing
     )
-    assert row is not None
-    return Quarantined(row["paused"], frozenset(row["locked"]))
+    return Quarantined(row.paused, frozenset(row.locked))
 
 
 def lacks_day(error: BaseException) -> bool:

@@ -1,4 +1,4 @@
-"""Wake-ups by NOTIFY and LISTEN: hints between processes. Behind a pooler nobody can listen, and polling must do."""
+"""Wake-ups by NOTIFY and LISTEN: hints between processes. A pooler does not pass them on, so polling must suffice."""
 
 from collections.abc import Callable, Mapping
 
@@ -8,21 +8,22 @@ from evertick.store.links import LinkConnection
 from evertick.store.statements import Connection
 
 _SQL = statements.load("wakeups")
+_PROBE = _SQL["probe"].values(int)
 
 TIMERS = "evertick_timers"
 READY = "evertick_ready"
 MEMBERS = "evertick_members"
 EVERYTHING = "*"
-"""A payload that names no ids: those who hear it look for themselves."""
+"""A payload that names no ids: receivers poll."""
 
 
 async def notify(connection: Connection, wakeups: Mapping[str, str]) -> None:
     """Send one payload on each channel."""
-    await _SQL["notify"].fetch(connection, channels=list(wakeups), payloads=list(wakeups.values()))
+    await _SQL["notify"].execute(connection, channels=list(wakeups), payloads=list(wakeups.values()))
 
 
-class Listener:
-    """A connection that hears the channels until it is closed or lost."""
+class ListenConnection:
+    """A connection that receives the channels until it is closed or lost."""
 
     def __init__(self, url: str, timeouts: Timeouts) -> None:
         self._url = url
@@ -44,11 +45,11 @@ class Listener:
         self._connection = connection
 
     async def probe(self) -> None:
-        """Make sure that the line still carries something: a listener asks nothing, so nothing else would show it."""
+        """Do a round trip: a listener sends nothing else, so nothing else would show that the line is broken."""
         assert self._connection is not None
-        await _SQL["probe"].fetchval(self._connection)
+        await _PROBE.one(self._connection)
 
     def close(self) -> None:
-        """Hang up, without a goodbye that a broken line would never answer."""
+        """Close at once: on a broken line an orderly close would never be answered."""
         if self._connection is not None:
             self._connection.terminate()

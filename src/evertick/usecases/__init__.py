@@ -1,1 +1,1 @@
-"""What people and programs do with jobs and runs: one function per deed, shared by API, command line and App."""
+"""What people and programs do with jobs and runs: one function per operation, shared by API, command line and App."""

@@ -1,4 +1,4 @@
-"""What the doctor makes of each fact: pure judgements, one function each."""
+"""The diagnosis of each fact that the doctor reads: pure functions."""
 
 from collections.abc import Collection, Sequence
 from datetime import date, datetime, timedelta
@@ -8,35 +8,35 @@ from typing import NamedTuple
 from evertick import tzdb
 from evertick.domain.ids import PARTITIONS, Prefix, format_id, format_token
 from evertick.store.clock import Marks
-from evertick.store.health import OldestDue, ReadyQueue, Snapshot, StuckLeases, Tuples, Unserved
+from evertick.store.diagnostics import DeadTuples, OldestDueTimer, ReadyQueue, Snapshot, StuckLeases, Unserved
 from evertick.version import __version__
 
 HARMLESS_SKEW_SECONDS = 1.0
 UNTRUSTED = timedelta(days=1)
-"""So far the trusted time may lag behind the clock without a word."""
+"""So far the trusted time may lag behind the clock without a warning."""
 BUSY, FULL = 0.8, 0.95
-"""Shares of the connections in use."""
+"""Fractions of the connections in use."""
 LONG_SECONDS, TOO_LONG_SECONDS = 300.0, 3600.0
 """Of a transaction."""
 MANY_TRANSACTIONS = 1_000_000
 LATE, TOO_LATE = timedelta(seconds=10), timedelta(minutes=5)
-"""Of the oldest due timer; of the oldest ready attempt it is no more than worth a word."""
+"""Of the oldest due timer; of the oldest ready attempt the second is a warning."""
 MANY_DEAD_TUPLES = 100_000
 MAX_LETTERS = 10_000
-"""So many are counted, no more."""
+"""Dead letters are counted up to this."""
 _UNITS = (("days", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """The severity of a diagnosis."""
 
     OK = "ok"
-    WARNING = "warning"  # works, but somebody should look
+    WARNING = "warning"  # it works, but needs attention
     PROBLEM = "problem"  # something does not work, or soon will not
 
 
-class Finding(NamedTuple):
-    """One thing that was looked at: what it is like, and what to do; None where all is well."""
+class Diagnosis(NamedTuple):
+    """The state of one part, and what to do about it; None where all is well."""
 
     name: str
     level: Level
@@ -44,173 +44,173 @@ class Finding(NamedTuple):
     todo: str | None = None
 
 
-def on_server(version: str) -> Finding:
-    return Finding("server", Level.OK, f"PostgreSQL {version}")
+def on_server(version: str) -> Diagnosis:
+    return Diagnosis("server", Level.OK, f"PostgreSQL {version}")
 
 
-def on_clock(skew_seconds: float) -> Finding:
+def on_clock(skew_seconds: float) -> Diagnosis:
     ahead = "ahead of" if skew_seconds > 0 else "behind"
     what = f"this machine is {abs(skew_seconds):.3f} s {ahead} the database"
     if abs(skew_seconds) <= HARMLESS_SKEW_SECONDS:
-        return Finding("clock", Level.OK, what)
+        return Diagnosis("clock", Level.OK, what)
     todo = "harmless to Evertick, which goes by the database's clock; but logs will not match: check NTP on both"
-    return Finding("clock", Level.WARNING, what, todo)
+    return Diagnosis("clock", Level.WARNING, what, todo)
 
 
-def on_clock_steps(marks: Marks) -> Finding:
+def on_clock_steps(marks: Marks) -> Diagnosis:
     name = "clock steps"
     if marks.replan_from is not None:
         what = (
             f"the clock was set back: timers of {PARTITIONS - marks.replan_from} partitions are yet to be planned anew"
         )
         todo = "a janitor does it within minutes: start `evertick scheduler`, and look in its log if one runs"
-        return Finding(name, Level.WARNING, what, todo)
+        return Diagnosis(name, Level.WARNING, what, todo)
     behind = marks.marked_at - marks.trusted_at
     if behind > UNTRUSTED:
         what = (
             f"after a jump of the clock or an outage, what is kept for a time is kept by the time of"
             f" {marks.trusted_at:%Y-%m-%d %H:%M}, which is {_rough(behind.total_seconds())} behind and follows"
         )
-        return Finding(name, Level.WARNING, what, "check the clock of the database's server; if it is right, wait")
+        return Diagnosis(name, Level.WARNING, what, "check the clock of the database's server; if it is right, wait")
     ahead = marks.furthest_at - marks.marked_at
     if ahead > UNTRUSTED:
-        return Finding(name, Level.OK, f"the clock was once {_rough(ahead.total_seconds())} ahead of now")
-    return Finding(name, Level.OK, "none that matters")
+        return Diagnosis(name, Level.OK, f"the clock was once {_rough(ahead.total_seconds())} ahead of now")
+    return Diagnosis(name, Level.OK, "none that matters")
 
 
-def on_connections(used: int, most: int) -> Finding:
+def on_connections(used: int, most: int) -> Diagnosis:
     what = f"{used} of {most} in use"
     if used < BUSY * most:
-        return Finding("connections", Level.OK, what)
+        return Diagnosis("connections", Level.OK, what)
     level = Level.PROBLEM if used >= FULL * most else Level.WARNING
-    return Finding("connections", level, what, "raise max_connections, or put a pooler such as PgBouncer in between")
+    return Diagnosis("connections", level, what, "raise max_connections, or put a pooler such as PgBouncer in between")
 
 
-def on_snapshot(oldest: Snapshot | None) -> Finding:
+def on_snapshot(oldest: Snapshot | None) -> Diagnosis:
     name = "oldest snapshot"
     if oldest is None:
-        return Finding(name, Level.OK, "none but our own")
+        return Diagnosis(name, Level.OK, "none but our own")
     since = "" if oldest.seconds is None else f" for {_rough(oldest.seconds)}"
     holder = oldest.what if oldest.pid is None else f"pid {oldest.pid} ({oldest.what})"
     what = f"{holder} holds it{since}, {oldest.transactions:,} transactions back"
     seconds = oldest.seconds or 0.0
     if seconds < LONG_SECONDS and oldest.transactions < MANY_TRANSACTIONS:
-        return Finding(name, Level.OK, what)
+        return Diagnosis(name, Level.OK, what)
     end = "end it" if oldest.pid is None else f"end it, or SELECT pg_terminate_backend({oldest.pid})"
     level = Level.PROBLEM if seconds >= TOO_LONG_SECONDS else Level.WARNING
-    return Finding(name, level, what, f"vacuum can remove nothing newer, so that timers grow slow: {end}")
+    return Diagnosis(name, level, what, f"vacuum can remove nothing newer, so that timers grow slow: {end}")
 
 
-def on_schema(mismatch: str | None) -> Finding:
+def on_schema(mismatch: str | None) -> Diagnosis:
     if mismatch is None:
-        return Finding("schema", Level.OK, "fits this version")
+        return Diagnosis("schema", Level.OK, "fits this version")
     what, _, todo = mismatch.rpartition(": ")
-    return Finding("schema", Level.PROBLEM, what or mismatch, todo)
+    return Diagnosis("schema", Level.PROBLEM, what or mismatch, todo)
 
 
-def on_versions(running: Collection[str]) -> Finding:
+def on_versions(running: Collection[str]) -> Diagnosis:
     what = f"Evertick {__version__}, tz database {tzdb.VERSION}"
     others = sorted(set(running) - {__version__})
     if not others:
-        return Finding("versions", Level.OK, what)
+        return Diagnosis("versions", Level.OK, what)
     todo = "finish the upgrade: nodes should run one version before long"
-    return Finding("versions", Level.WARNING, f"{what}; schedulers run {', '.join(others)}", todo)
+    return Diagnosis("versions", Level.WARNING, f"{what}; schedulers run {', '.join(others)}", todo)
 
 
-def on_partitions(unheld: int, nodes: Sequence[str]) -> Finding:
+def on_partitions(unheld: int, nodes: Sequence[str]) -> Diagnosis:
     schedulers = f"{len(nodes)} scheduler{'' if len(nodes) == 1 else 's'}"
     if not unheld:
-        return Finding("partitions", Level.OK, f"all {PARTITIONS} held by {schedulers}")
+        return Diagnosis("partitions", Level.OK, f"all {PARTITIONS} held by {schedulers}")
     if not nodes:
         todo = "start `evertick scheduler`"
-        return Finding("partitions", Level.PROBLEM, "no scheduler is alive, so nothing fires", todo)
+        return Diagnosis("partitions", Level.PROBLEM, "no scheduler is alive, so nothing fires", todo)
     todo = "wait some seconds and look again: a scheduler that just came or went is the usual reason"
-    return Finding("partitions", Level.WARNING, f"{unheld} of {PARTITIONS} held by none of {schedulers}", todo)
+    return Diagnosis("partitions", Level.WARNING, f"{unheld} of {PARTITIONS} held by none of {schedulers}", todo)
 
 
-def on_days(missing: Sequence[date], ahead: int) -> Finding:
+def on_days(missing: Sequence[date], ahead: int) -> Diagnosis:
     if not missing:
-        return Finding("days ahead", Level.OK, f"ledgers have room for today and {ahead} more days")
+        return Diagnosis("days ahead", Level.OK, f"ledgers have room for today and {ahead} more days")
     what = f"the ledgers lack {', '.join(day.isoformat() for day in missing)}"
     todo = "a janitor adds them each minute: start `evertick scheduler`, and look in its log if one runs"
     # Without today nothing fires; one more day is missing each midnight until the janitor comes round.
     level = Level.PROBLEM if len(missing) > ahead else Level.WARNING
-    return Finding("days ahead", level, what, todo)
+    return Diagnosis("days ahead", level, what, todo)
 
 
-def on_lag(oldest: OldestDue | None) -> Finding:
+def on_lag(oldest: OldestDueTimer | None) -> Diagnosis:
     if oldest is None:
-        return Finding("lag", Level.OK, "no timer is overdue")
+        return Diagnosis("lag", Level.OK, "no timer is overdue")
     late = oldest.now_at - oldest.due_at
     what = f"the oldest due timer waits for {_rough(late.total_seconds())} ({format_id(Prefix.JOB, oldest.job_id)})"
     if late < LATE:
-        return Finding("lag", Level.OK, what)
+        return Diagnosis("lag", Level.OK, what)
     todo = "start schedulers or more of them; after an outage, give them time to catch up"
-    return Finding("lag", Level.PROBLEM if late >= TOO_LATE else Level.WARNING, what, todo)
+    return Diagnosis("lag", Level.PROBLEM if late >= TOO_LATE else Level.WARNING, what, todo)
 
 
-def on_leases(stuck: StuckLeases) -> Finding:
+def on_leases(stuck: StuckLeases) -> Diagnosis:
     if stuck.oldest_at is None:
-        return Finding("leases", Level.OK, "none is stuck")
+        return Diagnosis("leases", Level.OK, "none is stuck")
     what = f"{stuck.leases:,} ran out and were not reaped, the oldest {_ago(stuck.oldest_at, stuck.now_at)}"
     todo = "the scheduler that holds their partition reaps them: look whether one runs, and in its log"
-    return Finding("leases", Level.PROBLEM, what, todo)
+    return Diagnosis("leases", Level.PROBLEM, what, todo)
 
 
-def on_orphans(tokens: Sequence[tuple[int, int]]) -> Finding:
+def on_orphans(tokens: Sequence[tuple[int, int]]) -> Diagnosis:
     name = "attempts without a lease"
     if not tokens:
-        return Finding(name, Level.OK, "none")
+        return Diagnosis(name, Level.OK, "none")
     what = f"{len(tokens):,} were handed out and are in nobody's hands, such as {format_token(*tokens[0])}"
     todo = "the scheduler that holds their partition takes them as lost: look whether one runs, and report this fault"
-    return Finding(name, Level.PROBLEM, what, todo)
+    return Diagnosis(name, Level.PROBLEM, what, todo)
 
 
-def on_unserved(unserved: Sequence[Unserved]) -> Finding:
+def on_unserved(unserved: Sequence[Unserved]) -> Diagnosis:
     name = "handlers that nobody serves"
     if not unserved:
-        return Finding(name, Level.OK, "none")
+        return Diagnosis(name, Level.OK, "none")
     what = "; ".join(
         f"{each.handler or 'HTTP'} in {each.queue} of {each.tenant}: {each.attempts:,}, the oldest ready"
         f" {_ago(each.oldest_at, each.now_at)}"
         for each in unserved
     )
     todo = "start a worker that has these handlers, for HTTP a dispatcher, or cancel the runs"
-    return Finding(name, Level.WARNING, what, todo)
+    return Diagnosis(name, Level.WARNING, what, todo)
 
 
-def on_ready(queues: Sequence[ReadyQueue]) -> Finding:
+def on_ready(queues: Sequence[ReadyQueue]) -> Diagnosis:
     if not queues:
-        return Finding("ready work", Level.OK, "no attempt waits")
+        return Diagnosis("ready work", Level.OK, "no attempt waits")
     what = "; ".join(
         f"{queue.queue} of {queue.tenant}: {queue.attempts:,}, oldest due {_ago(queue.oldest_at, queue.now_at)}"
         for queue in queues
     )
     waits = max(queue.now_at - queue.oldest_at for queue in queues)
     if waits < TOO_LATE:
-        return Finding("ready work", Level.OK, what)
+        return Diagnosis("ready work", Level.OK, what)
     todo = "start workers for these queues, or more of them"
-    return Finding("ready work", Level.WARNING, what, todo)
+    return Diagnosis("ready work", Level.WARNING, what, todo)
 
 
-def on_dead_letters(letters: int) -> Finding:
+def on_dead_letters(letters: int) -> Diagnosis:
     if not letters:
-        return Finding("dead letters", Level.OK, "none")
+        return Diagnosis("dead letters", Level.OK, "none")
     what = f"{letters:,} or more" if letters >= MAX_LETTERS else f"{letters:,}"
     todo = "look at them with `evertick dead-letters list`, then replay or dismiss them"
-    return Finding("dead letters", Level.WARNING, what, todo)
+    return Diagnosis("dead letters", Level.WARNING, what, todo)
 
 
-def on_egress(words: str) -> Finding:
-    return Finding("webhooks", Level.OK, f"by the settings here, {words}")
+def on_egress(words: str) -> Diagnosis:
+    return Diagnosis("webhooks", Level.OK, f"by the settings here, {words}")
 
 
-def on_dead_tuples(tuples: Tuples) -> Finding:
+def on_dead_tuples(tuples: DeadTuples) -> Diagnosis:
     what = f"{tuples.dead:,} dead beside {tuples.live:,} live rows in timers"
     if tuples.dead < max(MANY_DEAD_TUPLES, tuples.live):
-        return Finding("dead tuples", Level.OK, what)
+        return Diagnosis("dead tuples", Level.OK, what)
     todo = "vacuum falls behind: look for the oldest snapshot above, and whether autovacuum is on"
-    return Finding("dead tuples", Level.WARNING, what, todo)
+    return Diagnosis("dead tuples", Level.WARNING, what, todo)
 
 
 def _ago(at: datetime, now_at: datetime) -> str:

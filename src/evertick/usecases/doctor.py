@@ -1,4 +1,4 @@
-"""The doctor: looks at a database as a whole and says of each thing whether it is well, and if not what to do."""
+"""The doctor: examines a database as a whole, and reports the state of each part and what to do about it."""
 
 import time
 from collections.abc import AsyncIterator
@@ -8,25 +8,25 @@ from evertick.config import Settings
 from evertick.domain.ids import PARTITIONS
 from evertick.domain.schedule.instants import SECOND_US, to_us
 from evertick.roles.dispatcher.settings import egress_of
-from evertick.store import clock, health, housekeeping, members, sweeps, tenants
+from evertick.store import clock, diagnostics, ledgers, members, orphans, tenants
 from evertick.store.database import Pool
-from evertick.store.health import Server
+from evertick.store.diagnostics import ServerFacts
 from evertick.store.migrate import SchemaMismatch, check_schema
 from evertick.usecases import diagnosis
-from evertick.usecases.diagnosis import Finding
+from evertick.usecases.diagnosis import Diagnosis
 
 LIFETIME = timedelta(seconds=5)
 STUCK_SECONDS = 60.0
 UNSERVED_SECONDS = 60.0
 ORPHAN_AGE = timedelta(minutes=10)
-"""Twice the age from which on a scheduler looks for them by itself."""
+"""Twice the age at which schedulers look for them."""
 DAYS_AHEAD = 3
 MAX_PER_LANE = 1000
-_LOOKS = 3
+_CLOCK_SAMPLES = 3
 
 
-async def examine(pool: Pool, lifetime: timedelta = LIFETIME, settings: Settings | None = None) -> list[Finding]:
-    """All findings, in the order in which one thing rests on another.
+async def examine(pool: Pool, lifetime: timedelta = LIFETIME, settings: Settings | None = None) -> list[Diagnosis]:
+    """All diagnoses, in the order in which one part depends on another.
 
     `lifetime`: for so long after its last heartbeat a scheduler counts as alive. `settings`: by which processes here
     would start.
@@ -34,41 +34,41 @@ async def examine(pool: Pool, lifetime: timedelta = LIFETIME, settings: Settings
     return [finding async for finding in _examine(pool, lifetime, settings or Settings())]
 
 
-async def _examine(pool: Pool, lifetime: timedelta, settings: Settings) -> AsyncIterator[Finding]:
-    server, skew_seconds = await _look_at_clock(pool)
+async def _examine(pool: Pool, lifetime: timedelta, settings: Settings) -> AsyncIterator[Diagnosis]:
+    server, skew_seconds = await _sample_clock(pool)
     yield diagnosis.on_server(server.version)
     yield diagnosis.on_clock(skew_seconds)
     yield diagnosis.on_connections(server.connections, server.most_connections)
-    yield diagnosis.on_snapshot(await health.oldest_snapshot(pool))
+    yield diagnosis.on_snapshot(await diagnostics.oldest_snapshot(pool))
     try:
         await check_schema(pool)
     except SchemaMismatch as mismatch:
         yield diagnosis.on_schema(str(mismatch))
-        return  # the rest cannot be looked at
+        return  # the rest cannot be read
     yield diagnosis.on_schema(None)
     yield diagnosis.on_clock_steps(await clock.marks(pool))
     alive = [node for node in await members.members(pool, lifetime) if node.is_alive]
     yield diagnosis.on_versions({node.version for node in alive})
     yield diagnosis.on_partitions(await members.unheld(pool, lifetime), [node.node for node in alive])
-    yield diagnosis.on_days(await housekeeping.missing_days(pool, DAYS_AHEAD), DAYS_AHEAD)
-    yield diagnosis.on_lag(await health.oldest_due(pool))
-    yield diagnosis.on_leases(await health.stuck_leases(pool, STUCK_SECONDS))
-    looked = await sweeps.look(pool, range(PARTITIONS), {}, most_per_lane=MAX_PER_LANE, age=ORPHAN_AGE)
-    yield diagnosis.on_orphans([(each.lane_id, seq) for each in looked for seq in each.orphans])
-    yield diagnosis.on_ready(await health.ready_queues(pool, MAX_PER_LANE))
-    yield diagnosis.on_unserved(await health.unserved(pool, UNSERVED_SECONDS))
-    yield diagnosis.on_dead_letters(await health.dead_letters(pool, diagnosis.MAX_LETTERS))
+    yield diagnosis.on_days(await ledgers.missing_days(pool, DAYS_AHEAD), DAYS_AHEAD)
+    yield diagnosis.on_lag(await diagnostics.oldest_due(pool))
+    yield diagnosis.on_leases(await diagnostics.stuck_leases(pool, STUCK_SECONDS))
+    checked = await orphans.check(pool, range(PARTITIONS), {}, most_per_lane=MAX_PER_LANE, age=ORPHAN_AGE)
+    yield diagnosis.on_orphans([(each.lane_id, seq) for each in checked for seq in each.orphans])
+    yield diagnosis.on_ready(await diagnostics.ready_queues(pool, MAX_PER_LANE))
+    yield diagnosis.on_unserved(await diagnostics.unserved(pool, UNSERVED_SECONDS))
+    yield diagnosis.on_dead_letters(await diagnostics.dead_letters(pool, diagnosis.MAX_LETTERS))
     yield diagnosis.on_egress(egress_of(settings, await tenants.count(pool)).words)
-    yield diagnosis.on_dead_tuples(await health.dead_tuples(pool))
+    yield diagnosis.on_dead_tuples(await diagnostics.dead_tuples(pool))
 
 
-async def _look_at_clock(pool: Pool) -> tuple[Server, float]:
-    """The server, and how many seconds this machine's clock is ahead of it: by the look that took the least time."""
-    looks: list[tuple[float, float, Server]] = []
-    for _ in range(_LOOKS):
+async def _sample_clock(pool: Pool) -> tuple[ServerFacts, float]:
+    """The server, and how many seconds this machine's clock is ahead of it, by the fastest of several samples."""
+    samples: list[tuple[float, float, ServerFacts]] = []
+    for _ in range(_CLOCK_SAMPLES):
         before = time.time()
-        server = await health.server(pool)
+        server = await diagnostics.server(pool)
         after = time.time()
-        looks.append((after - before, (before + after) / 2 - to_us(server.clock_at) / SECOND_US, server))
-    _, skew_seconds, server = min(looks)
+        samples.append((after - before, (before + after) / 2 - to_us(server.clock_at) / SECOND_US, server))
+    _, skew_seconds, server = min(samples)
     return server, skew_seconds

@@ -1,4 +1,4 @@
-"""How the engine stands: its nodes and partitions, how late it is, how much it does."""
+"""The status of the engine: its nodes and partitions, its lag, its throughput."""
 
 import asyncio
 import hashlib
@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from evertick import tzdb
 from evertick.domain.ids import PARTITIONS
 from evertick.runtime.timeouts import STATUS_SECONDS
-from evertick.store import health, lanes, members, quotas, stats
+from evertick.store import diagnostics, lanes, members, usage
 from evertick.store.database import Pool
-from evertick.store.members import Node
+from evertick.store.members import NodeRow
 from evertick.store.statements import Connection
 from evertick.usecases.diagnosis import MAX_LETTERS
 
@@ -22,9 +22,9 @@ MAX_PER_PARTITION = 10_000
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """The whole engine, as its hosts want to see it."""
+    """The whole engine, for its operators."""
 
-    nodes: list[Node]
+    nodes: list[NodeRow]
     partitions: int
     unheld: int
     lag_seconds: float
@@ -71,24 +71,24 @@ async def engine_status(pool: Pool, lifetime: timedelta) -> EngineStatus:
             nodes=list(await members.members(pool, lifetime)),
             partitions=PARTITIONS,
             unheld=await members.unheld(pool, lifetime),
-            lag_seconds=_late_seconds(await health.oldest_due(pool)),
-            ready=sum(waiting.attempts for waiting in await lanes.ready(pool)),
-            leases=await stats.leases(pool),
-            dead_letters=await health.dead_letters(pool, MAX_LETTERS),
+            lag_seconds=_late_seconds(await diagnostics.oldest_due(pool)),
+            ready=sum(queue.attempts for queue in await diagnostics.ready_queues(pool, MAX_PER_LANE)),
+            leases=await diagnostics.leases(pool),
+            dead_letters=await diagnostics.dead_letters(pool, MAX_LETTERS),
             tzdb=tzdb.VERSION,
         )
 
 
 def opaque_name(node: str) -> str:
-    """A name for a node that stays the same and tells nothing about its machine."""
+    """A stable name for a node that reveals nothing about its machine."""
     # A node's name has random digits, and this is too short to find out the rest by trying.
     return f"node-{hashlib.sha256(node.encode()).hexdigest()[:6]}"
 
 
 async def tenant_stats(pool: Pool, tenant_id: int) -> Stats:
-    recent = await stats.recent(pool, tenant_id, WINDOW_SECONDS, MAX_PER_LANE)
-    activity = await quotas.activity(pool, tenant_id, MAX_PER_LANE)
-    oldest = await stats.oldest_due(pool, tenant_id, MAX_PER_PARTITION)
+    recent = await usage.recent(pool, tenant_id, WINDOW_SECONDS, MAX_PER_LANE)
+    activity = await usage.activity(pool, tenant_id, MAX_PER_LANE)
+    oldest = await usage.oldest_due(pool, tenant_id, MAX_PER_PARTITION)
     return Stats(
         window_seconds=WINDOW_SECONDS,
         fired_per_second=recent.fired / WINDOW_SECONDS,
@@ -102,5 +102,5 @@ async def tenant_stats(pool: Pool, tenant_id: int) -> Stats:
     )
 
 
-def _late_seconds(oldest: health.OldestDue | stats.OldestDue | None) -> float:
+def _late_seconds(oldest: diagnostics.OldestDueTimer | usage.OldestDue | None) -> float:
     return 0.0 if oldest is None else (oldest.now_at - oldest.due_at).total_seconds()

@@ -1,4 +1,4 @@
-"""Why a use case was refused, beside what the domain says about its input.
+"""Why a use case was refused, beside the errors of its input, which are the domain's.
 
 EvertickError
 ├── NotFound

@@ -1,12 +1,12 @@
-"""Answering once, however often one asks: the answer is committed together with what it tells about.
+"""Idempotency-Keys: a request that is repeated gets its first answer, which is committed together with its changes.
 
-1. In one transaction, claim the key: who cannot is told that the first request is in flight. A killed process holds its
+1. In one transaction, claim the key. If another request holds it, that one is in flight. A killed process holds its
    claim no longer than its connection lives.
-2. An answer is there already: the same request gets it again, another one is refused.
-3. Otherwise act, keep the answer, commit. An error undoes everything, the claim included, so that it may be mended and
-   asked again.
+2. If an answer is stored, the same request gets it again, and a different one is refused.
+3. Otherwise act, store the answer, commit. An error rolls back everything, the claim included, so that the request can
+   be corrected and repeated.
 
-An answer that holds a secret is kept sealed, by a key that the database never sees.
+An answer that holds a secret is stored sealed, by a key that the database never sees.
 """
 
 import json
@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from evertick.store import idempotency
-from evertick.store.idempotency import Kept
+from evertick.store.idempotency import StoredAnswer
 from evertick.store.sealing import Seal
 from evertick.usecases.context import Tenant
 from evertick.usecases.unit_of_work import unit_of_work
@@ -22,10 +22,10 @@ from evertick.usecases.unit_of_work import unit_of_work
 KEY_MAX_LENGTH = 255
 
 
-class Asked(NamedTuple):
-    """A request that may come again: its key, a digest of all that it asks for, and what seals an answer with a secret.
+class KeyedRequest(NamedTuple):
+    """A request with an Idempotency-Key: the key, a digest of the request, and the seal of an answer with a secret.
 
-    What is sealed can be opened by its own seal alone, so the digest has to tell requests with other seals apart.
+    Only its own seal opens a sealed answer, so requests with different seals must have different digests.
     """
 
     key: str
@@ -34,7 +34,7 @@ class Asked(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What was answered, as far as it is worth repeating."""
+    """The parts of an answer that are repeated."""
 
     status: int
     headers: Mapping[str, str]
@@ -46,56 +46,56 @@ class InFlight(NamedTuple):
 
 
 class OtherRequest(NamedTuple):
-    """The key belongs to a request that asked for something else."""
+    """The key belongs to a different request."""
 
 
-Verdict: TypeAlias = Answer | InFlight | OtherRequest
+ClaimResult: TypeAlias = Answer | InFlight | OtherRequest
 
 
 async def answer_once(
-    tenant: Tenant, asked: Asked, act: Callable[[Tenant], Awaitable[Answer | None]]
-) -> Verdict | None:
-    """Act in one transaction, unless the request was answered before. None: it came to no answer yet; none is kept."""
+    tenant: Tenant, request: KeyedRequest, act: Callable[[Tenant], Awaitable[Answer | None]]
+) -> ClaimResult | None:
+    """Act in one transaction, unless the request was answered before. None: there is no answer yet, and none stored."""
     async with unit_of_work(tenant) as inside:
-        verdicts = await claim(inside, [asked])
-        if verdicts:
-            return verdicts[asked.key]
+        results = await claim(inside, [request])
+        if results:
+            return results[request.key]
         answer = await act(inside)
         if answer is not None:
-            await keep(inside, [(asked, answer)])
+            await store(inside, [(request, answer)])
         return answer
 
 
-async def claim(tenant: Tenant, asked: Sequence[Asked]) -> dict[str, Verdict]:
-    """Claim keys, each given once, in the tenant's transaction. Returns verdicts on those who are not to act."""
-    keys = [each.key for each in asked]
+async def claim(tenant: Tenant, requests: Sequence[KeyedRequest]) -> dict[str, ClaimResult]:
+    """Claim keys, each given once, in the tenant's transaction. Returns results for the requests that must not act."""
+    keys = [each.key for each in requests]
     claimed = await idempotency.begin(tenant.pool, tenant.tenant_id, keys)
-    # A statement of its own: what whoever held a key before has committed is there to be seen only now.
-    found = zip(keys, await earlier(tenant, asked), strict=True)
-    answered: dict[str, Verdict] = {key: verdict for key, verdict in found if verdict is not None}
+    # A statement of its own: what the former holder of a key has committed is visible only now.
+    found = zip(keys, await earlier(tenant, requests), strict=True)
+    answered: dict[str, ClaimResult] = {key: result for key, result in found if result is not None}
     return {key: InFlight() for key in keys if key not in claimed} | answered
 
 
-async def keep(tenant: Tenant, answers: Sequence[tuple[Asked, Answer]]) -> None:
-    """Keep the answers to requests whose keys were claimed in this transaction."""
+async def store(tenant: Tenant, answers: Sequence[tuple[KeyedRequest, Answer]]) -> None:
+    """Store the answers to requests whose keys were claimed in this transaction."""
     if answers:
-        kept = {asked.key: _kept(tenant.tenant_id, asked, answer) for asked, answer in answers}
-        await idempotency.keep(tenant.pool, tenant.tenant_id, kept)
+        stored = {request.key: _stored(tenant.tenant_id, request, answer) for request, answer in answers}
+        await idempotency.store(tenant.pool, tenant.tenant_id, stored)
 
 
-async def earlier(tenant: Tenant, asked: Sequence[Asked]) -> list[Answer | OtherRequest | None]:
-    """The answers that were given already, if any were. Cheaper than to act, and never over a quota."""
-    kept = await idempotency.find(tenant.pool, tenant.tenant_id, [each.key for each in asked])
-    return [_repeated(tenant, kept[each.key], each) if each.key in kept else None for each in asked]
+async def earlier(tenant: Tenant, requests: Sequence[KeyedRequest]) -> list[Answer | OtherRequest | None]:
+    """The stored answers, where there are any. Cheaper than to act, and never over a quota."""
+    stored = await idempotency.find(tenant.pool, tenant.tenant_id, [each.key for each in requests])
+    return [_repeated(tenant, stored[each.key], each) if each.key in stored else None for each in requests]
 
 
-def _kept(tenant_id: int, asked: Asked, answer: Answer) -> Kept:
-    body = answer.body if asked.seal is None else asked.seal.seal(answer.body, tenant_id)
-    return Kept(asked.digest, answer.status, json.dumps(dict(answer.headers)), body)
+def _stored(tenant_id: int, request: KeyedRequest, answer: Answer) -> StoredAnswer:
+    body = answer.body if request.seal is None else request.seal.seal(answer.body, tenant_id)
+    return StoredAnswer(request.digest, answer.status, json.dumps(dict(answer.headers)), body)
 
 
-def _repeated(tenant: Tenant, kept: Kept, asked: Asked) -> Answer | OtherRequest:
-    if kept.request != asked.digest:
+def _repeated(tenant: Tenant, stored: StoredAnswer, request: KeyedRequest) -> Answer | OtherRequest:
+    if stored.request != request.digest:
         return OtherRequest()
-    body = kept.body if asked.seal is None else asked.seal.unseal(kept.body, tenant.tenant_id)
-    return Answer(kept.status, json.loads(kept.headers), body)
+    body = stored.body if request.seal is None else request.seal.unseal(stored.body, tenant.tenant_id)
+    return Answer(stored.status, json.loads(stored.headers), body)

@@ -10,16 +10,16 @@ from evertick.usecases.context import Tenant
 
 @asynccontextmanager
 async def unit_of_work(tenant: Tenant) -> AsyncIterator[Tenant]:
-    """The tenant inside one transaction, which commits when the block ends well.
+    """The tenant inside one transaction, which commits when the block ends without an error.
 
-    What its use cases want told waits for that: until then it may yet be undone.
+    Notifications of its use cases are sent after the commit: until then the changes may be undone.
     """
-    told: list[int] = []
+    changed: list[int] = []
     assert isinstance(tenant.pool, Pool)
     async with tenant.pool.acquire() as session, session.transaction():
-        yield replace(tenant, pool=session, notify=told.extend)
-    if told:
-        tenant.notify(told)
+        yield replace(tenant, pool=session, notify=changed.extend)
+    if changed:
+        tenant.notify(changed)
 
 
 @asynccontextmanager

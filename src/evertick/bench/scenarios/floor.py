@@ -25,6 +25,7 @@ from evertick.domain.schedule.instants import to_us
 from evertick.roles.scheduler.firing import BATCH
 from evertick.roles.worker.recorder import MOST
 from evertick.store.database import Session, connect
+from evertick.store.lanes import lane_id_of
 
 QUEUE_ID = 1
 NORMAL = 1
@@ -86,7 +87,7 @@ class RunRows:
         return (number + 1) << 8 | self._partition(number)
 
     def _lane_id(self, number: int) -> int:
-        return QUEUE_ID << 10 | self._partition(number) << 2 | NORMAL
+        return lane_id_of(QUEUE_ID, self._partition(number), NORMAL)
 
 
 CHUNK = 24 * BATCH

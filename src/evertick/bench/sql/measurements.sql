@@ -31,7 +31,7 @@ WITH tried AS MATERIALIZED (
     SELECT attempt.job_id, attempt.fire_at, attempt.due_at, outcome.result, outcome.started_at, outcome.finished_at
       FROM queues queue
       JOIN attempts attempt
-        ON attempt.lane_id >= queue.queue_id::bigint << 10 AND attempt.lane_id < (queue.queue_id + 1)::bigint << 10
+        ON attempt.lane_id >= lane_id_of(queue.queue_id, 0, 0) AND attempt.lane_id < lane_id_of(queue.queue_id + 1, 0, 0)
       LEFT JOIN outcomes outcome ON outcome.lane_id = attempt.lane_id AND outcome.seq = attempt.seq
      WHERE queue.name = :queue::text AND attempt.seq >= microseconds(:from_at::timestamptz)
        AND attempt.fire_at >= :from_at::timestamptz AND attempt.fire_at < :until_at::timestamptz

@@ -8,13 +8,13 @@ from evertick.cli.backends.models import detail_model, entry_model, job_model, l
 from evertick.client.models import DeadLetter, Job, Replaying, RunDetail, Verdict
 from evertick.client.runs import Entry
 from evertick.domain.states import GapStatus
-from evertick.usecases.runs import dead_letters, requests, reading as runs
-from evertick.usecases.jobs import edit, reading as jobs, lifecycle
 from evertick.usecases.context import MAX_PER_PAGE, Page, Tenant
+from evertick.usecases.jobs import edit, lifecycle, reading as jobs
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.create_many import create_many
-from evertick.usecases.runs.dead_letters import LetterSelection
 from evertick.usecases.jobs.lifecycle import Missed
+from evertick.usecases.runs import dead_letters, reading as runs, requests
+from evertick.usecases.runs.dead_letters import LetterSelection
 
 _T = TypeVar("_T")
 _M = TypeVar("_M")

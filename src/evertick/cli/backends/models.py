@@ -6,10 +6,10 @@ import msgspec
 
 from evertick.client import models
 from evertick.client.runs import Entry
-from evertick.usecases.runs import views as history
 from evertick.usecases.jobs.create_many import LineResult
-from evertick.usecases.runs.dead_letters import DeadLetter
 from evertick.usecases.jobs.views import Job
+from evertick.usecases.runs import views as history
+from evertick.usecases.runs.dead_letters import DeadLetter
 
 
 def job_model(job: Job) -> models.Job:

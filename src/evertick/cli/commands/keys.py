@@ -13,8 +13,8 @@ from evertick.domain.access import KeyRole
 from evertick.domain.job.faults import Faults
 from evertick.domain.job.values import read_instant
 from evertick.usecases import audit
-from evertick.usecases.tenants import keys
 from evertick.usecases.context import MAX_PER_PAGE, Tenant
+from evertick.usecases.tenants import keys
 from evertick.usecases.tenants.keys import Key, NewSecret, shape_of
 from evertick.usecases.unit_of_work import unit_of_work
 

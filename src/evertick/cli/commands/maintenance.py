@@ -35,7 +35,7 @@ def migrate(options: DatabaseOptions) -> None:
         # Printed after the commit: before it, no migration is applied.
         for name in applied:
             typer.echo(f"applied {name}")
-        typer.echo(f"The schema of {place_of(settings)} is up to date{'' if applied else ': nothing to do'}.")
+        typer.echo(f"The schema of {database_location(settings)} is up to date{'' if applied else ': nothing to do'}.")
 
 
 @database_options

@@ -18,8 +18,8 @@ from evertick.cli.output import print_fields, print_json
 from evertick.domain.schedule.describe.english import counted
 from evertick.roles.dispatcher.settings import seal_of
 from evertick.usecases import audit
-from evertick.usecases.tenants import secrets
 from evertick.usecases.context import Tenant
+from evertick.usecases.tenants import secrets
 from evertick.usecases.tenants.secrets import Resealed, Secrets
 from evertick.usecases.tenants.tenants import public_id
 from evertick.usecases.unit_of_work import unit_of_work

@@ -9,8 +9,8 @@ from evertick.cli.options import AsJson, option_group
 from evertick.cli.output import print_fields, print_json, print_rows
 from evertick.domain.access import KeyRole
 from evertick.usecases import audit
-from evertick.usecases.tenants import keys, tenants
 from evertick.usecases.context import MAX_PER_PAGE, Tenant
+from evertick.usecases.tenants import keys, tenants
 from evertick.usecases.tenants.tenants import TenantView, shape_of
 from evertick.usecases.unit_of_work import unit_of_work
 

@@ -11,17 +11,15 @@ import uvloop
 from evertick.cli.errors import Exit, exit_on_error
 from evertick.cli.options import DatabaseUrl, DataDir, LogLevel, settings_with
 from evertick.config import Settings
-from evertick.runtime.process import raise_descriptor_limit
-from evertick.runtime.process import expect_batches
 from evertick.runtime.logs import DEFAULT_LEVEL, set_up_logs
-from evertick.runtime.process import stop_signal
+from evertick.runtime.process import expect_batches, raise_descriptor_limit, stop_signal
 from evertick.wiring import (
     Role,
     bring_up_to_date,
     database,
+    database_location,
     first_key,
     node_name,
-    database_location,
     refuse_misfit,
     running,
 )
@@ -126,7 +124,7 @@ async def _run(url: str, roles: set[Role], settings: Settings, prepare: Callable
 
 async def _print_ready(url: str, node: str, settings: Settings, address: str | None) -> None:
     """Print that the process is ready. Scripts wait for these lines: their text must not change."""
-    where = f"node {node} on {place_of(settings)}. Stop it with Ctrl-C or SIGTERM."
+    where = f"node {node} on {database_location(settings)}. Stop it with Ctrl-C or SIGTERM."
     if address is None:
         typer.echo(f"Evertick is ready: {where}")
         return

@@ -7,7 +7,7 @@ from collections import deque
 from evertick.domain.ids import Prefix, format_id
 from evertick.runtime.loop import Loop
 from evertick.store import audit, jobs
-from evertick.store.audit import Change
+from evertick.store.audit import AuditRecord
 from evertick.store.database import Pool
 from evertick.store.lanes import Leased
 
@@ -63,10 +63,10 @@ class Pausing:
         async with self._pool.acquire() as connection, connection.transaction():
             if not await jobs.lock(connection, tenant_id, leased.job_id):
                 return  # deleted
-            job = await jobs.standing(connection, leased.job_id)
+            job = await jobs.locked(connection, leased.job_id)
             # Who has edited the job since may have given it another target.
             if job.status == _ACTIVE and job.spec_version == leased.spec_version:
                 await jobs.pause(connection, leased.job_id, GONE)
                 subject = format_id(Prefix.JOB, leased.job_id)
-                await audit.record(connection, Change(tenant_id, ACTOR, ACTION, subject, None))
+                await audit.record(connection, AuditRecord(tenant_id, ACTOR, ACTION, subject, None))
                 logger.warning("%s is paused: %s", leased.name, GONE)

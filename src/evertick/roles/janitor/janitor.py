@@ -35,7 +35,7 @@ from evertick.roles.janitor.replanner import Replanner
 from evertick.runtime import timeouts
 from evertick.runtime.clock_marks import mark
 from evertick.runtime.loop import Loop
-from evertick.store import housekeeping, lanes, members
+from evertick.store import lanes, members
 from evertick.store.database import Pool, open_pool
 
 logger = logging.getLogger("evertick.janitor")

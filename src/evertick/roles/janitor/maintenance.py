@@ -11,15 +11,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from time import monotonic
 
-from evertick.store import usage
-from evertick.store import jobs
-from evertick.store import lost_timers
-from evertick.store import unused
-from evertick.store import ledgers
-from evertick.store import retention
 from evertick.roles.janitor.batch_size import BatchSize
 from evertick.roles.janitor.repair import repair_all
-from evertick.store import housekeeping
+from evertick.store import jobs, ledgers, lost_timers, retention, unused, usage
 from evertick.store.database import Pool, was_too_slow
 from evertick.store.lost_timers import Healed
 from evertick.store.retention import FinishedPosition
@@ -185,8 +179,8 @@ async def _repair_some(pool: Pool, job_ids: list[int], before_at: datetime) -> H
     async with pool.acquire() as connection, connection.transaction():
         locked = await jobs.lock_available(connection, job_ids)
         # Read again under the lock: they may have got a timer meanwhile.
-        jobs = await lost_timers.timerless(connection, locked, before_at)
-        return await lost_timers.heal(connection, repair_all(jobs))
+        found = await lost_timers.timerless(connection, locked, before_at)
+        return await lost_timers.heal(connection, repair_all(found))
 
 
 async def _in_batches(batch: Callable[[int], Awaitable[int]], size: BatchSize, sizes: BatchSizes) -> int:

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from evertick.store import jobs
-from evertick.store import lost_timers
 from evertick.domain.ids import PARTITIONS
 from evertick.roles.janitor.batch_size import BatchSize
 from evertick.roles.janitor.replanning import Correction, moves_of, reopened, trims_of
 from evertick.runtime import background
-from evertick.store import clock, housekeeping, replan, references as rules, wakeups
+from evertick.store import clock, jobs, lost_timers, references as rules, replan, wakeups
 from evertick.store.clock import Marks
 from evertick.store.database import Pool
 from evertick.store.replan import FIRST_FINISHED, FIRST_GAP, FIRST_TIMER, AheadTimer

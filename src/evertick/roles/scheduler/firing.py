@@ -17,8 +17,8 @@ from evertick.roles.scheduler.planned_batch import PlannedBatch
 from evertick.roles.scheduler.planning import LOOP_STEPS, BatchPlanning
 from evertick.roles.scheduler.sending import ASIDE_US, BUSY_US, Sending
 from evertick.roles.scheduler.state import State
-from evertick.runtime.loop import NotYet
 from evertick.runtime.event_loop import Slices
+from evertick.runtime.loop import NotYet
 from evertick.store import timers
 from evertick.store.database import was_too_slow
 from evertick.store.timers import Fired

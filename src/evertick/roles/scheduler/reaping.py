@@ -20,7 +20,7 @@ from evertick.roles.scheduler.state import State
 from evertick.roles.scheduler.sweeping import ROUND_SECONDS, Sweeping
 from evertick.runtime.clock import now_of
 from evertick.runtime.retry_decision import next_step
-from evertick.store import lanes, outcomes, orphans as sweeps
+from evertick.store import lanes, orphans as sweeps, outcomes
 from evertick.store.database import is_lock_timeout, is_transient, was_rolled_back, was_too_slow
 from evertick.store.lanes import PutBack
 from evertick.store.outcomes import Again, Dead, Ending, LostAttempt, Recorded, Token

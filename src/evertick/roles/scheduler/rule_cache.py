@@ -3,13 +3,12 @@
 import logging
 from collections.abc import Iterable, Mapping
 
-from evertick.store import tenants
 from evertick.domain.errors import ScheduleTooCostly
 from evertick.domain.rule import Rule, from_canonical
 from evertick.domain.schedule.budget import at_most
 from evertick.roles.scheduler.planning import LOOP_STEPS
 from evertick.runtime.event_loop import Slices
-from evertick.store import references as rules
+from evertick.store import references as rules, tenants
 from evertick.store.statements import Connection
 
 logger = logging.getLogger("evertick.scheduler")

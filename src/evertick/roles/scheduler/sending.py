@@ -7,11 +7,10 @@ timers that met it are found: the others fire, and those are tried again after a
 import logging
 from collections.abc import Callable
 
-from evertick.store import ledgers
 from evertick.domain.schedule.instants import SECOND_US, from_us
 from evertick.roles.scheduler.planned_batch import PlannedBatch
 from evertick.roles.scheduler.state import State
-from evertick.store import housekeeping, timers
+from evertick.store import ledgers, timers
 from evertick.store.database import is_lock_timeout, was_rolled_back
 from evertick.store.timers import Fired
 

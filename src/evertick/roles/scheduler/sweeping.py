@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from evertick.store import orphans as sweeps
 from evertick.store.database import Pool
+from evertick.store.lanes import partition_of
 from evertick.store.orphans import CheckedLane
 
 logger = logging.getLogger("evertick.scheduler")
@@ -39,7 +40,7 @@ class Sweeping:
         if not partitions:
             return ROUND_SECONDS
         turn = self._turn(sorted(partitions))
-        positions = {lane_id: seq for lane_id, seq in self._positions.items() if (lane_id >> 2) & 255 in turn}
+        positions = {lane_id: seq for lane_id, seq in self._positions.items() if partition_of(lane_id) in turn}
         looked = await sweeps.check(self._pool, turn, positions, most_per_lane=self._max_per_lane, age=self._age)
         if orphans := [(each.lane_id, seq) for each in looked for seq in each.orphans]:
             logger.error("%d attempts had neither outcome nor lease: they are taken as lost", len(orphans))

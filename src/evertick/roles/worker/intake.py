@@ -15,7 +15,7 @@ from evertick.roles.worker.pace import Batch, Pace
 from evertick.roles.worker.reading import Read, Reading
 from evertick.roles.worker.round_trip import RoundTrip
 from evertick.runtime.wakeups import queue_named
-from evertick.store import lanes, rules
+from evertick.store import lanes, references as rules
 from evertick.store.database import Pool
 from evertick.store.lanes import Leased, Range, queue_of
 
@@ -209,7 +209,7 @@ class Intake:
     ) -> list[Range]:
         rotation, self._rotation = self._rotation, (self._rotation + extent.width) % 256
         if rooms is not None:
-            return await lanes.lease_shares(
+            return await lanes.lease_by_queue(
                 self._pool,
                 rooms,
                 self._worker,

@@ -14,6 +14,17 @@ CREATE FUNCTION clock_at() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SA
 CREATE FUNCTION microseconds(at timestamptz) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS 'SELECT (extract(epoch FROM at) * 1000000)::bigint';
 
+-- A lane's id holds its queue, its partition in 8 bits and its priority in 2, so that it is computed and never looked up.
+-- This is the one place in SQL that knows the layout, `store/lanes.py` the one in Python. The planner inlines these.
+CREATE FUNCTION lane_id_of(queue_id bigint, partition bigint, priority bigint) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT (queue_id << 10) | (partition << 2) | priority';
+CREATE FUNCTION lane_queue(lane_id bigint) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT lane_id >> 10';
+CREATE FUNCTION lane_partition(lane_id bigint) RETURNS smallint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT ((lane_id >> 2) & 255)::smallint';
+CREATE FUNCTION lane_priority(lane_id bigint) RETURNS smallint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT (lane_id & 3)::smallint';
+
 -- An id is the time and a random number. So an id that a lost commit took away is not given to another tenant, and a
 -- process that still has it in memory reaches nobody's jobs.
 CREATE TABLE tenants (
@@ -174,8 +185,8 @@ CREATE TABLE requested_runs (
 );
 CREATE INDEX requested_runs_by_age ON requested_runs (fire_at);
 
--- lane_id = queue_id << 10 | partition << 2 | priority: computed, never looked up. `head`: the last seq leased out, or
--- for a lane that is idle a seq of about a day ago; no attempt at or below it waits to be leased for the first time.
+-- `head`: the last seq leased out, or for a lane that is idle a seq of about a day ago; no attempt at or below it waits to
+-- be leased for the first time.
 -- `swept`: every attempt up to here has an outcome; a sweep for attempts without a lease begins after it.
 CREATE TABLE lanes (
     lane_id     bigint   PRIMARY KEY,
@@ -239,6 +250,7 @@ CREATE TABLE leases (
 );
 CREATE INDEX leases_of_worker ON leases (worker);
 CREATE INDEX leases_expired ON leases (partition, expires_at) WHERE worker IS NOT NULL;
+-- By `lane_queue`, as the planner sees it.
 CREATE INDEX leases_free ON leases ((lane_id >> 10), handler, expires_at) WHERE worker IS NULL;
 CREATE UNIQUE INDEX leases_of_attempt ON leases (lane_id, first_seq) WHERE first_seq = last_seq;
 

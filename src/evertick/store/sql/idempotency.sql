@@ -12,7 +12,7 @@ SELECT key, request, status, headers::text AS headers, body
   FROM idempotency_keys
  WHERE tenant_id = :tenant_id::bigint AND key = ANY(:keys::text[]);
 
--- name: keep
+-- name: store
 -- Answers, for who asks again.
 WITH given AS MATERIALIZED (
     SELECT *

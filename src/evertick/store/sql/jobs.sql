@@ -8,48 +8,6 @@
 SELECT clock_at() AS now_at,
        ARRAY(SELECT nextval('job_numbers') FROM generate_series(1, :count::integer)) AS numbers;
 
--- name: add_rules
--- Rules that are not there yet, in an order that keeps two who add the same from a deadlock. A rule whose id another
--- one has already is not added, and who refers to it does not find it. One that the janitor wants to remove stays.
--- Index: rules_digest_key.
-WITH reused AS (
-    UPDATE rules SET unused_at = NULL WHERE digest = ANY(:digests::bytea[]) AND unused_at IS NOT NULL
-)
-INSERT INTO rules (digest, canonical)
-SELECT digest, canonical
-  FROM unnest(:digests::bytea[], :canonicals::text[]) AS given (digest, canonical)
- ORDER BY digest
-    ON CONFLICT DO NOTHING;
-
--- name: add_queues
--- Queues that are not there yet. One whose random id is taken is not added; the next try draws another. One that the
--- janitor wants to remove stays. Index: queues_tenant_id_name_key.
-WITH reused AS (
-    UPDATE queues
-       SET unused_at = NULL
-     WHERE tenant_id = :tenant_id::bigint AND name = ANY(:names::text[]) AND unused_at IS NOT NULL
-)
-INSERT INTO queues (tenant_id, name)
-SELECT :tenant_id::bigint, name
-  FROM unnest(:names::text[]) AS given (name)
- ORDER BY name
-    ON CONFLICT DO NOTHING;
-
--- name: queues_with
--- How many queues a tenant would have together with these. Index: queues_tenant_id_name_key.
-SELECT count(*)
-  FROM (SELECT name FROM queues WHERE tenant_id = :tenant_id::bigint UNION SELECT unnest(:names::text[])) AS together;
-
--- name: add_lanes
--- Lanes of queues that are there, if they are not there yet. Indexes: queues_tenant_id_name_key, lanes_pkey.
-INSERT INTO lanes (lane_id, queue_id, partition, priority)
-SELECT (queue.queue_id::bigint << 10) | (given.partition::bigint << 2) | given.priority, queue.queue_id,
-       given.partition, given.priority
-  FROM unnest(:queues::text[], :partitions::smallint[], :priorities::smallint[]) AS given (queue, partition, priority)
-  JOIN queues queue ON queue.tenant_id = :tenant_id::bigint AND queue.name = given.queue
- ORDER BY 1
-    ON CONFLICT DO NOTHING;
-
 -- name: create
 -- New jobs, each with its first version, its timer, and the ticks that the clocks will jump over before the first one;
 -- nothing for a name that is taken. Jobs that have much in common are of one kind, which is given once, numbered from
@@ -82,7 +40,7 @@ complete AS MATERIALIZED (
                    SELECT FROM needed
                     WHERE (SELECT lanes.lane_id FROM lanes
                             WHERE lanes.lane_id
-                                  = (needed.queue_id << 10) | (needed.partition::bigint << 2) | needed.priority)
+                                  = lane_id_of(needed.queue_id, needed.partition, needed.priority))
                           IS NULL) AS is_complete
 ),
 given AS (
@@ -213,7 +171,7 @@ SELECT job_id
  WHERE job_id = :job_id::bigint AND tenant_id = :tenant_id::bigint AND status <> 'deleted'
    FOR UPDATE;
 
--- name: standing
+-- name: locked
 -- How a locked job stands. Locks its tick's timer too: a firing that has it ends first, and is in what this tells.
 -- Indexes: *_pkey.
 WITH timer AS MATERIALIZED (
@@ -246,7 +204,7 @@ WITH referred AS MATERIALIZED (
       JOIN queues queue
         ON queue.tenant_id = :tenant_id::bigint AND queue.name = :queue::text AND queue.unused_at IS NULL
       JOIN lanes lane
-        ON lane.lane_id = (queue.queue_id::bigint << 10) | ((:job_id::bigint & 255) << 2) | :priority::smallint
+        ON lane.lane_id = lane_id_of(queue.queue_id, :job_id::bigint & 255, :priority::smallint)
      WHERE rule.digest = :digest::bytea AND rule.unused_at IS NULL
 ),
 edited AS (
@@ -399,3 +357,8 @@ closed AS (
      WHERE dropped.kind <> 'tick' AND open_runs.job_id = dropped.job_id AND open_runs.fire_at = dropped.fire_at
 )
 DELETE FROM finished_jobs WHERE job_id = :job_id::bigint;
+
+-- name: lock_available
+-- Whoever edits, triggers or deletes these waits until the transaction ends; those it is being done to are left out.
+-- What is decided about them is read by statements after this one, so that it is what the others left. Index: jobs_pkey.
+SELECT job_id FROM jobs WHERE job_id = ANY(:job_ids::bigint[]) ORDER BY job_id FOR UPDATE SKIP LOCKED;

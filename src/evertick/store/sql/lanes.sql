@@ -42,7 +42,7 @@ SELECT :first_lease_id::bigint + row_number() OVER (), lane_id, first_seq, last_
   FROM ranges
 RETURNING lease_id, lane_id, first_seq, last_seq;
 
--- name: lease_shares
+-- name: lease_by_queue
 -- As `lease`, for one who serves many tenants: each queue has room for so many attempts, and gives no more. The first
 -- lane of every queue comes before the second of any, so that no tenant's lanes or priorities keep others waiting.
 -- Indexes: lanes_of_queue, attempts_pkey.
@@ -115,7 +115,7 @@ served AS MATERIALIZED (
     SELECT mine.queue_id, waiting.handler
       FROM mine
      CROSS JOIN LATERAL (
-               SELECT DISTINCT handler FROM leases WHERE worker IS NULL AND (lane_id >> 10) = mine.queue_id
+               SELECT DISTINCT handler FROM leases WHERE worker IS NULL AND lane_queue(lane_id) = mine.queue_id
            ) AS waiting
      WHERE :handlers::text[] IS NULL
 ),
@@ -132,7 +132,7 @@ ready AS MATERIALIZED (
      CROSS JOIN LATERAL (
                SELECT lease.lease_id, lease.expires_at
                  FROM leases lease
-                WHERE lease.worker IS NULL AND (lease.lane_id >> 10) = served.queue_id
+                WHERE lease.worker IS NULL AND lane_queue(lease.lane_id) = served.queue_id
                   AND lease.handler = served.handler AND lease.expires_at <= clock.now_at
                 ORDER BY lease.expires_at
                 LIMIT coalesce(asked.room, :most::integer)
@@ -267,7 +267,7 @@ SELECT attempt.lane_id, attempt.seq, range.lease_id, attempt.job_id, attempt.fir
               :deferrals::smallint[])
        AS range (lease_id, lane_id, first_seq, last_seq, deferrals)
  CROSS JOIN LATERAL (
-           SELECT tenant_id FROM queues WHERE queues.queue_id = (range.lane_id >> 10)::integer LIMIT 1
+           SELECT tenant_id FROM queues WHERE queues.queue_id = lane_queue(range.lane_id)::integer LIMIT 1
        ) AS queue
  -- Asked once for a range, which hardly ever has any.
  CROSS JOIN LATERAL (
@@ -320,23 +320,33 @@ SELECT outcome.lane_id, outcome.seq
 -- The database's time.
 SELECT clock_at() AS now_at;
 
--- name: ready
--- How many attempts wait in the lanes of each queue, counted up to a limit per lane; those that were put back count when
--- they are ready. Indexes: attempts_pkey, leases_free.
-SELECT waiting.queue_id, sum(waiting.count)::bigint AS attempts, min(waiting.oldest_at) AS oldest_at
-  FROM (SELECT lane.queue_id, fresh.count, fresh.oldest_at
-          FROM lanes lane
-         CROSS JOIN LATERAL (
-                   SELECT count(*), min(due_at) AS oldest_at
-                     FROM (SELECT due_at FROM attempts
-                            WHERE attempts.lane_id = lane.lane_id AND attempts.seq > lane.head
-                            ORDER BY seq
-                            LIMIT :most::integer) AS first
-               ) AS fresh
-         UNION ALL
-        SELECT (lane_id >> 10)::integer, count(*), min(expires_at)
-          FROM leases
-         WHERE worker IS NULL AND expires_at <= clock_at()
-         GROUP BY lane_id >> 10) AS waiting
- WHERE waiting.count > 0
- GROUP BY waiting.queue_id;
+-- name: idle_floor
+-- A seq a day ago, by the time that is trusted: up to here heads of idle lanes may move on.
+SELECT microseconds(least(trusted_at, clock_at()) - interval '1 day') AS seq FROM clock_marks;
+
+-- name: advance_heads
+-- Lets the heads of lanes without waiting attempts move on to a seq, so that a look for work need not search the days
+-- before it. The caller fires nothing at or below that seq any more, and has nothing under way that does; who takes its
+-- partitions waits for this statement and then reads the heads. Lanes that someone leases from are left for later.
+-- Heads that are nearly there stay, so that each is written a few times a day. Indexes: lanes_of_partition,
+-- attempts_pkey.
+WITH fence AS (
+    SELECT held.partition
+      FROM unnest(:partitions::smallint[], :epochs::integer[]) AS mine (partition, epoch)
+      JOIN partitions held ON held.partition = mine.partition AND held.epoch = mine.epoch
+     WHERE held.holder = :node::text
+       FOR SHARE OF held
+),
+idle AS (
+    SELECT lane.lane_id
+      FROM fence
+      JOIN lanes lane ON lane.partition = fence.partition
+     WHERE lane.head < :seq::bigint - :slack::bigint
+       -- Not EXISTS, which may become a join that reads all attempts.
+       AND (SELECT true FROM attempts
+             WHERE attempts.lane_id = lane.lane_id AND attempts.seq > lane.head AND attempts.seq <= :seq::bigint
+             LIMIT 1) IS NULL
+     LIMIT :most::integer
+       FOR UPDATE OF lane SKIP LOCKED
+)
+UPDATE lanes SET head = :seq::bigint FROM idle WHERE lanes.lane_id = idle.lane_id;

@@ -89,3 +89,7 @@ SELECT count(*) AS partitions
            SELECT FROM nodes
             WHERE nodes.node = partitions.holder
               AND abs(extract(epoch FROM clock_at() - nodes.seen_at)) < :timeout_seconds::float);
+
+-- name: lock_janitor
+-- One janitor at a time. The lock goes with its transaction, which does nothing else and so holds up no vacuum.
+SELECT pg_try_advisory_xact_lock(:lock::bigint);

@@ -77,7 +77,7 @@ recorded AS (
  RETURNING lane_id, seq
 ),
 following AS MATERIALIZED (
-    SELECT follow.*, (follow.lane_id >> 10)::integer AS queue_id
+    SELECT follow.*, lane_queue(follow.lane_id)::integer AS queue_id
       FROM follow
      WHERE follow.is_locked AND ((follow.lane_id, follow.seq) IN (SELECT lane_id, seq FROM recorded)) IS TRUE
 ),
@@ -85,7 +85,7 @@ retried AS (
     INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, queue_id, spec_version, kind, reason, partition,
                         attempt, priority)
     SELECT job_id, fire_at, clock_at() + delay_seconds * interval '1 second', tenant_id, 0, queue_id, spec_version,
-           'retry', reason::run_reason, (job_id & 255)::smallint, attempt, (lane_id & 3)::smallint
+           'retry', reason::run_reason, (job_id & 255)::smallint, attempt, lane_priority(lane_id)
       FROM following
      WHERE dead_reason IS NULL AND NOT is_withdrawn
         ON CONFLICT DO NOTHING

@@ -20,7 +20,7 @@ SELECT attempt.lane_id, attempt.seq, attempt.job_id, attempt.fire_at, attempt.sp
                          AND own.first_seq = own.last_seq AND own.worker IS DISTINCT FROM :worker::text)
             LIMIT 1
        ) AS lease
-  JOIN queues queue ON queue.queue_id = given.lane_id >> 10 AND queue.tenant_id = :tenant_id::bigint
+  JOIN queues queue ON queue.queue_id = lane_queue(given.lane_id) AND queue.tenant_id = :tenant_id::bigint
   JOIN attempts attempt ON attempt.lane_id = given.lane_id AND attempt.seq = given.seq
   JOIN job_versions version ON version.job_id = attempt.job_id AND version.spec_version = attempt.spec_version;
 
@@ -134,8 +134,8 @@ put_back AS (
      CROSS JOIN LATERAL (
                SELECT handler
                  FROM leases
-                WHERE worker IS NULL AND (lane_id >> 10) = waited_for.queue_id::bigint
-                ORDER BY (lane_id >> 10), handler
+                WHERE worker IS NULL AND lane_queue(lane_id) = waited_for.queue_id::bigint
+                ORDER BY lane_queue(lane_id), handler
                 LIMIT 1
            ) AS first
      UNION ALL
@@ -144,8 +144,8 @@ put_back AS (
      CROSS JOIN LATERAL (
                SELECT handler
                  FROM leases
-                WHERE worker IS NULL AND (lane_id >> 10) = put_back.queue_id::bigint AND handler > put_back.handler
-                ORDER BY (lane_id >> 10), handler
+                WHERE worker IS NULL AND lane_queue(lane_id) = put_back.queue_id::bigint AND handler > put_back.handler
+                ORDER BY lane_queue(lane_id), handler
                 LIMIT 1
            ) AS next
 )
@@ -160,7 +160,7 @@ SELECT waited_for.queue_id, waited_for.tenant_id, waited_for.name,
               WHERE put_back.queue_id = waited_for.queue_id
                 AND (SELECT true
                        FROM leases lease
-                      WHERE lease.worker IS NULL AND (lease.lane_id >> 10) = waited_for.queue_id::bigint
+                      WHERE lease.worker IS NULL AND lane_queue(lease.lane_id) = waited_for.queue_id::bigint
                         AND lease.handler = put_back.handler AND lease.expires_at <= clock.now_at
                       LIMIT 1)) AS handlers
   FROM waited_for

@@ -149,7 +149,7 @@ SELECT finished.job_id, finished.finished_at, job.created_at, rule.canonical, ve
  LIMIT :most::integer;
 
 -- name: reopen
--- Jobs, locked by `lock_jobs`, are not finished after all: `heal` gives them their timers. Index: finished_jobs_pkey.
+-- Jobs, locked by `jobs.lock_available`, are not finished after all: `heal` gives them their timers. Index: finished_jobs_pkey.
 DELETE FROM finished_jobs WHERE job_id = ANY(:job_ids::bigint[]);
 
 -- name: advance

@@ -65,3 +65,7 @@ UPDATE tenants
  WHERE tenant_id = :tenant_id::bigint
 RETURNING tenant_id, name, weight, fanout, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
           ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes, is_host;
+
+-- name: weights
+-- The share of each tenant.
+SELECT tenant_id, weight FROM tenants WHERE tenant_id = ANY(:tenant_ids::bigint[]);

@@ -187,7 +187,7 @@ busy AS MATERIALIZED (
 ),
 standing AS MATERIALIZED (
     SELECT timer.*, clock.now_at, clock.seq + timer.number AS seq,
-           (timer.queue_id::bigint << 10) | (timer.partition::bigint << 2) | timer.priority AS lane_id,
+           lane_id_of(timer.queue_id, timer.partition, timer.priority) AS lane_id,
            CASE
                WHEN timer.run_at IS NULL OR timer.kind NOT IN ('tick', 'queued') THEN false
                WHEN timer.policy = 'REPLACE' AND timer.kind = 'tick' THEN false
@@ -407,7 +407,7 @@ SELECT clock.now_at, tally.runs, tally.lane_ids, coalesce(tally.last_seq, :last_
              FROM judged
        ) AS tally;
 
--- name: standing
+-- name: as_planned
 -- Which of some timers that `fire` refused are as planned, in partitions that are held as before: someone else has
 -- them locked, or had. Indexes: timers_pkey, partitions_pkey.
 SELECT planned.number

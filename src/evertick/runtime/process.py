@@ -1,0 +1,61 @@
+"""What a process of ours sets up at its start: stop signals, the limit of open files, the garbage collector."""
+
+import asyncio
+import gc
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+MAX_DESCRIPTORS = 65_536
+"""Enough for any process of ours. Some hard limits are a billion, and programs that a process starts may go through all
+descriptors up to the limit."""
+GC_THRESHOLD = 3_000
+"""New objects between two collections of the youngest, instead of 700: a batch of timers or attempts is tens of
+thousands. Not many more: an error that a handler keeps in a variable is a cycle, and may hold a payload."""
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextmanager
+def stop_signal() -> Iterator[asyncio.Event]:
+    """An event that the first SIGTERM or SIGINT sets; a second one has its usual effect and stops at once."""
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+
+    def stop() -> None:
+        stopping.set()
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stop)
+    try:
+        yield stopping
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+def raise_descriptor_limit() -> int:
+    """Raise the soft limit of open files, usually 1,024, as far as the system allows; returns the limit in force."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return descriptor_limit()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
+
+
+def descriptor_limit() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+
+
+def expect_batches() -> None:
+    """Collect garbage less often, and exclude all objects that exist now from collection.
+
+    In a process that runs roles objects come and go by the batch, and hardly any form cycles.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD, 5, 10)

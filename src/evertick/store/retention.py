@@ -1,0 +1,65 @@
+"""Rows that are older than they are kept: history, answers, deleted jobs, finished one-offs. Called by the janitor."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from evertick.store import statements
+from evertick.store.database import Pool, Session
+from evertick.store.statements import row_count
+
+AGEING = ("gaps", "withdrawals", "requested_runs", "audit_log", "api_keys")
+"""Tables whose rows go when they are older than history is kept."""
+
+
+class FinishedPosition(NamedTuple):
+    """A position in the list of finished jobs, which begins with the oldest."""
+
+    finished_at: datetime = datetime(1, 1, 2, tzinfo=UTC)
+    job_id: int = 0
+
+
+class FinishedPage(NamedTuple):
+    """Some finished jobs: those to remove, and where the next page begins; None after the last."""
+
+    removable: list[int]
+    next: FinishedPosition | None
+
+
+class _FinishedJob(NamedTuple):
+    job_id: int
+    finished_at: datetime
+    is_kept_enough: bool
+
+
+_SQL = statements.load("retention")
+_FINISHED_ONE_OFFS = _SQL["finished_one_offs"].rows(_FinishedJob)
+
+
+async def prune(pool: Pool, table: str, before_at: datetime, most: int) -> int:
+    """Remove some of the rows of one of `AGEING` that are older than an instant, and say how many."""
+    return row_count(await _SQL[f"prune_{table}"].execute(pool, before_at=before_at, most=most))
+
+
+async def prune_answers(pool: Pool, before_at: datetime, most: int) -> int:
+    """Remove some of the answers that were stored before an instant, and say how many."""
+    return row_count(await _SQL["prune_answers"].execute(pool, before_at=before_at, most=most))
+
+
+async def purge_jobs(pool: Pool, before_at: datetime, most: int) -> int:
+    """Remove what is left of some jobs that were deleted before an instant, and say of how many."""
+    return row_count(await _SQL["purge_jobs"].execute(pool, before_at=before_at, most=most))
+
+
+async def finished_one_offs(pool: Pool, now_at: datetime, after: FinishedPosition, most: int) -> FinishedPage:
+    """A page of finished jobs, and which of them have been kept for long enough by a time that is trusted."""
+    rows = await _FINISHED_ONE_OFFS.all(
+        pool, now_at=now_at, after_at=after.finished_at, after_id=after.job_id, most=most
+    )
+    removable = [row.job_id for row in rows if row.is_kept_enough]
+    return FinishedPage(removable, FinishedPosition(rows[-1].finished_at, rows[-1].job_id) if rows else None)
+
+
+async def remove_one_offs(connection: Session, job_ids: Sequence[int]) -> int:
+    """Delete those of the finished one-offs, locked by `jobs.lock_available`, of which nothing waits or runs."""
+    return row_count(await _SQL["remove_one_offs"].execute(connection, job_ids=job_ids))

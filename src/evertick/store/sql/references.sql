@@ -1,0 +1,53 @@
+-- Rules, queues and lanes: what jobs refer to. Read by roles, which remember them, and added by the use cases.
+
+-- name: rules
+-- The canonical texts of rules. Index: rules_pkey.
+SELECT rule_id, canonical FROM rules WHERE rule_id = ANY(:rule_ids::bigint[]);
+
+-- name: queues
+-- The queues of these names, of one tenant or of all. Index: queues_tenant_id_name_key.
+SELECT queue_id, tenant_id, name
+  FROM queues
+ WHERE name = ANY(:names::text[]) AND (:tenant_id::bigint IS NULL OR tenant_id = :tenant_id::bigint);
+
+-- name: add_rules
+-- Rules that are not there yet, in an order that keeps two who add the same from a deadlock. A rule whose id another
+-- one has already is not added, and who refers to it does not find it. One that the janitor wants to remove stays.
+-- Index: rules_digest_key.
+WITH reused AS (
+    UPDATE rules SET unused_at = NULL WHERE digest = ANY(:digests::bytea[]) AND unused_at IS NOT NULL
+)
+INSERT INTO rules (digest, canonical)
+SELECT digest, canonical
+  FROM unnest(:digests::bytea[], :canonicals::text[]) AS given (digest, canonical)
+ ORDER BY digest
+    ON CONFLICT DO NOTHING;
+
+-- name: queues_with
+-- How many queues a tenant would have together with these. Index: queues_tenant_id_name_key.
+SELECT count(*)
+  FROM (SELECT name FROM queues WHERE tenant_id = :tenant_id::bigint UNION SELECT unnest(:names::text[])) AS together;
+
+-- name: add_queues
+-- Queues that are not there yet. One whose random id is taken is not added; the next try draws another. One that the
+-- janitor wants to remove stays. Index: queues_tenant_id_name_key.
+WITH reused AS (
+    UPDATE queues
+       SET unused_at = NULL
+     WHERE tenant_id = :tenant_id::bigint AND name = ANY(:names::text[]) AND unused_at IS NOT NULL
+)
+INSERT INTO queues (tenant_id, name)
+SELECT :tenant_id::bigint, name
+  FROM unnest(:names::text[]) AS given (name)
+ ORDER BY name
+    ON CONFLICT DO NOTHING;
+
+-- name: add_lanes
+-- Lanes of queues that are there, if they are not there yet. Indexes: queues_tenant_id_name_key, lanes_pkey.
+INSERT INTO lanes (lane_id, queue_id, partition, priority)
+SELECT lane_id_of(queue.queue_id, given.partition, given.priority), queue.queue_id,
+       given.partition, given.priority
+  FROM unnest(:queues::text[], :partitions::smallint[], :priorities::smallint[]) AS given (queue, partition, priority)
+  JOIN queues queue ON queue.tenant_id = :tenant_id::bigint AND queue.name = given.queue
+ ORDER BY 1
+    ON CONFLICT DO NOTHING;

@@ -1,0 +1,189 @@
+"""Editing jobs: a new version from now on. Nothing of it is retroactive, and no tick of the version before is lost.
+
+1. Lock the job, then its tick's timer: a firing that has it ends first.
+2. The same specification again changes nothing.
+3. Same ticks as before: the timer keeps its place, whatever else changes. Otherwise it moves to the new schedule's
+   first tick after now, and ticks whose fire time has passed and that have not fired are a gap.
+4. Runs that exist already keep their version.
+"""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from evertick.domain.errors import Fault, InvalidFields
+from evertick.domain.ids import Prefix, format_id
+from evertick.domain.job.fields import patched, read_spec
+from evertick.domain.job.spec import JobSpec
+from evertick.domain.job.timing import timing_of
+from evertick.domain.schedule.instants import from_us
+from evertick.domain.schedule.text import is_costly
+from evertick.store import jobs
+from evertick.store.database import Session
+from evertick.store.jobs import EditRefusal, LockedJob, NewJob, Referred, TickTimer, lane_keys
+from evertick.usecases.context import Tenant, job_key
+from evertick.usecases.errors import JobNotFound, NameTaken, VersionConflict
+from evertick.usecases.jobs import rows as writing
+from evertick.usecases.jobs.create import create
+from evertick.usecases.jobs.reading import seen
+from evertick.usecases.jobs.references import References
+from evertick.usecases.jobs.rescheduling import Reschedule, reschedule
+from evertick.usecases.jobs.unfired_ticks import unfired
+from evertick.usecases.jobs.views import Job, stored_fields
+from evertick.usecases.transactions import Computed, compute_outside
+
+
+class Put(NamedTuple):
+    """The job that now has the name, and whether it is new."""
+
+    job: Job
+    is_new: bool
+
+
+async def edit(
+    tenant: Tenant, job_id: str, fields: object, *, expected_version: int | Collection[int] | None = None
+) -> Job:
+    """Change the given fields of a job; null resets one to its default."""
+    key = job_key(job_id)
+
+    async def work(connection: Session) -> Job:
+        job = await locked(connection, tenant, key, expected_version)
+        spec = patched(read_spec(stored_fields(job.spec, job.payload)), fields)
+        return await _replace(connection, tenant, job, spec)
+
+    edited = await tenant.in_transaction(work)
+    tenant.notify([key])
+    return edited
+
+
+async def put(
+    tenant: Tenant,
+    name: str,
+    fields: object,
+    *,
+    expected_version: int | Collection[int] | None = None,
+    must_exist: bool = False,
+) -> Put:
+    """Create the job of this name, or replace its whole specification. An equal one changes nothing.
+
+    JobNotFound: there is none, and it must exist or be of some version.
+    """
+    spec = read_spec(_with_name(name, fields))
+    while True:
+        key = await jobs.named(tenant.pool, tenant.tenant_id, name)
+        if key is None and (must_exist or expected_version is not None):
+            raise JobNotFound(repr(name))
+        try:
+            if key is None:
+                return Put(await create(tenant, spec), is_new=True)
+            return Put(await _put(tenant, key, spec, expected_version), is_new=False)
+        except (JobNotFound, NameTaken):
+            continue  # created, renamed or deleted since the look: look again
+
+
+async def _put(tenant: Tenant, key: int, spec: JobSpec, expected_version: int | Collection[int] | None) -> Job:
+    async def work(connection: Session) -> Job:
+        job = await locked(connection, tenant, key, expected_version)
+        if stored_fields(job.spec, job.payload)["name"] != spec.name:
+            raise JobNotFound(repr(spec.name))
+        return await _replace(connection, tenant, job, spec)
+
+    replaced = await tenant.in_transaction(work)
+    tenant.notify([key])
+    return replaced
+
+
+def _with_name(name: str, fields: object) -> object:
+    if not isinstance(fields, Mapping):
+        return fields  # which is refused where it is read
+    given = fields.get("name")
+    if not isinstance(given, str | None):
+        raise InvalidFields([Fault("/name", "must be a string")])
+    if given not in {None, name}:
+        raise InvalidFields([Fault("/name", f"must be {name!r}, the name that is put, or left out")])
+    return {**fields, "name": name}
+
+
+async def locked(
+    connection: Session,
+    tenant: Tenant,
+    key: int,
+    expected_version: int | Collection[int] | None = None,
+    *,
+    to_delete: bool = False,
+) -> LockedJob:
+    """Lock a job and its tick's timer, and return its state. Of several expected versions, one is enough."""
+    if not await jobs.lock(connection, tenant.tenant_id, key, to_delete=to_delete):
+        raise JobNotFound(format_id(Prefix.JOB, key))
+    job = await jobs.locked(connection, key)
+    expected = {expected_version} if isinstance(expected_version, int) else expected_version
+    if expected is not None and job.spec_version not in expected:
+        raise VersionConflict(max(expected, default=0), job.spec_version)
+    return job
+
+
+async def _replace(connection: Session, tenant: Tenant, job: LockedJob, spec: JobSpec) -> Job:
+    spec = writing.with_name(spec, job.job_id)
+    # Whether a default was written or left out makes no difference.
+    is_same = stored_fields(job.spec, None) == stored_fields(writing.write_spec(spec), None)
+    payload = writing.write_payload(spec.payload)
+    if not (is_same and await jobs.has_payload(connection, job.job_id, job.spec_version, payload)):
+        await _write(connection, tenant, job, spec)
+    return await seen(connection, tenant, job.job_id)
+
+
+async def _write(connection: Session, tenant: Tenant, job: LockedJob, spec: JobSpec) -> None:
+    change = await _change(tenant, job, spec)
+    row = writing.job_row(job.job_id, spec, (change.digest, change.fire_at, change.due_at))
+    version = job.spec_version + 1
+    referred = await tenant.references.write(
+        connection,
+        References(tenant.tenant_id, {change.digest: change.canonical}, lane_keys([row])),
+        lambda: _write_version(connection, tenant, row, version, job.now_at),
+    )
+    if change.is_rescheduled:
+        await jobs.forget_ahead(connection, job.job_id, job.now_at)
+        await jobs.add_gaps(connection, job.job_id, job.spec_version, await unfired(tenant, job))
+        await jobs.add_gaps(connection, job.job_id, version, change.gaps)
+    await _set_timer(connection, tenant, job, change, (*referred, version, row.priority))
+
+
+async def _change(tenant: Tenant, job: LockedJob, spec: JobSpec) -> Reschedule:
+    if not is_costly(spec.schedule):
+        return reschedule(job, spec, tenant.shortest)
+    before = timing_of(read_spec(stored_fields(job.spec, job.payload)))
+    key = "edit", job.job_id, before, timing_of(spec), job.canonical, job.fire_at
+    return await compute_outside(
+        tenant.tenant_id, key, lambda: _answer(reschedule(job, spec, tenant.shortest)), job.now_at
+    )
+
+
+def _answer(change: Reschedule) -> Computed[Reschedule]:
+    """It is valid until its first tick, or the first one before that which the clocks jump over."""
+    if not change.is_rescheduled or change.fire_at is None:
+        return Computed(change)
+    return Computed(change, min([change.fire_at, *(from_us(gap.first_us) for gap in change.gaps)]))
+
+
+async def _write_version(
+    connection: Session, tenant: Tenant, row: NewJob, version: int, now_at: datetime
+) -> Referred | None:
+    written = await jobs.edit(connection, tenant.tenant_id, row, version, now_at)
+    if written is EditRefusal.NAME_TAKEN:
+        raise NameTaken(row.name)
+    return None if written is EditRefusal.INCOMPLETE else written
+
+
+async def _set_timer(
+    connection: Session, tenant: Tenant, job: LockedJob, change: Reschedule, belongs: tuple[int, int, int, int]
+) -> None:
+    if change.fire_at is None or change.due_at is None:
+        if change.is_rescheduled:  # to manual
+            await jobs.drop_timer(connection, job.job_id, job.now_at, is_finished=False)
+            await jobs.unfinish(connection, job.job_id)
+        return
+    timer = TickTimer(change.fire_at, change.due_at, job.status == "paused", *belongs)
+    if job.fire_at is None:
+        await jobs.add_timer(connection, tenant.tenant_id, job.job_id, timer)
+    else:
+        await jobs.move_timer(connection, job.job_id, timer)

@@ -1,0 +1,113 @@
+"""Previews of schedules: of fields that are not a job yet, and of a job that exists."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from evertick.domain.errors import Fault, InvalidFields
+from evertick.domain.ids import Prefix, parse_id
+from evertick.domain.jitter import due_at, jitter_offset
+from evertick.domain.job.limits import LONGEST_WAIT_S, ZONE_NAME_MAX_LENGTH
+from evertick.domain.policies import DstGap, DstOverlap
+from evertick.domain.schedule import preview as ahead
+from evertick.domain.schedule.describe.english import local
+from evertick.domain.schedule.preview import Preview, PreviewRow
+from evertick.domain.schedule.rrule.text import MAX_CHARACTERS
+from evertick.domain.schedule.schedule import Schedule
+from evertick.domain.schedule.spec import Once
+from evertick.runtime import background
+from evertick.runtime.background import Steps
+from evertick.store import lanes
+from evertick.usecases.context import Tenant
+from evertick.usecases.jobs import reading
+from evertick.usecases.jobs.views import Job, JobStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewFields:
+    """The fields that decide when; `after` is now unless it is given."""
+
+    schedule: str
+    timezone: str
+    dst_gap: DstGap
+    dst_overlap: DstOverlap
+    start_at: datetime | None
+    end_at: datetime | None
+    jitter: timedelta
+    after: datetime | None
+
+
+async def preview(tenant: Tenant, wanted: PreviewFields, count: int) -> Preview:
+    """What a schedule would do. InvalidInput says why it cannot be used."""
+    _check(wanted)
+    after = wanted.after or await lanes.clock(tenant.pool)
+
+    def build(anchor_at: datetime | None) -> Schedule:
+        return Schedule(
+            wanted.schedule,
+            wanted.timezone,
+            wanted.dst_gap,
+            wanted.dst_overlap,
+            wanted.start_at,
+            wanted.end_at,
+            anchor_at=anchor_at,
+        )
+
+    def steps() -> Steps[Preview]:
+        schedule = ahead.as_new_job(build, after)
+        yield
+        return (yield from ahead.preview_in_steps(schedule, after, count, jitter=wanted.jitter))
+
+    try:
+        return await background.run_steps(tenant.tenant_id, steps())
+    except OverflowError:  # an instant in the text that its zone moves beyond the years 1 to 9999
+        raise InvalidFields([Fault("/schedule", "a date in it is beyond the calendar")]) from None
+
+
+async def upcoming(tenant: Tenant, job_id: str, count: int) -> tuple[PreviewRow, ...]:
+    """A job's next fire times, from its timer on; none if nothing is to come."""
+    job = await reading.get(tenant, job_id)
+    if job.status is not JobStatus.ACTIVE or job.next_run_at is None:
+        return ()
+    return await background.run_steps(tenant.tenant_id, _upcoming(job, job.next_run_at, count))
+
+
+def _upcoming(job: Job, next_run_at: datetime, count: int) -> Steps[tuple[PreviewRow, ...]]:
+    schedule = _schedule_of(job)
+    yield
+    number, jitter = parse_id(Prefix.JOB, job.job_id), timedelta(seconds=job.fields["jitter_seconds"])
+    if isinstance(schedule.spec, Once):  # a delay may have been counted from an edit
+        due = due_at(next_run_at, jitter_offset(number, jitter))
+        return (PreviewRow(next_run_at, due, local(next_run_at, schedule.zone), ()),)
+    after = next_run_at - timedelta(microseconds=1)
+    shown = yield from ahead.preview_in_steps(schedule, after, count, jitter=jitter, job_id=number)
+    return shown.rows
+
+
+def _schedule_of(job: Job) -> Schedule:
+    fields = job.fields
+    return Schedule(
+        fields["schedule"],
+        fields["timezone"],
+        fields["dst_gap"],
+        fields["dst_overlap"],
+        _instant(fields["start_at"]),
+        _instant(fields["end_at"]),
+        job.job_id,
+        anchor_at=job.created_at,
+    )
+
+
+def _instant(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def _check(wanted: PreviewFields) -> None:
+    faults = []
+    if len(wanted.schedule) > MAX_CHARACTERS:
+        faults.append(Fault("/schedule", f"has at most {MAX_CHARACTERS} characters"))
+    if len(wanted.timezone) > ZONE_NAME_MAX_LENGTH:
+        faults.append(Fault("/timezone", f"has at most {ZONE_NAME_MAX_LENGTH} characters"))
+    if wanted.jitter.total_seconds() > LONGEST_WAIT_S:
+        faults.append(Fault("/jitter_seconds", f"must be from 0 to {LONGEST_WAIT_S}"))
+    if faults:
+        raise InvalidFields(faults)

@@ -1,0 +1,87 @@
+"""From a specification to the rows that hold it."""
+
+import functools
+import json
+from datetime import datetime
+from typing import TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from evertick.domain.idempotency import DEFAULT_TEMPLATE
+from evertick.domain.ids import Prefix, format_id
+from evertick.domain.job.fields import read_spec
+from evertick.domain.job.payload import Json
+from evertick.domain.job.spec import JobSpec
+from evertick.domain.job.target import WorkerTarget
+from evertick.domain.policies import Backoff
+from evertick.store.jobs import NewJob
+from evertick.usecases.jobs.references import priority_number
+
+_json = msgspec.json.Encoder()
+_compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+When: TypeAlias = tuple[bytes, datetime | None, datetime | None]
+"""The digest of a job's rule, and its timer's fire and due time; None where it has no timer."""
+
+
+def as_spec(job: object) -> JobSpec:
+    """A specification, read if it comes as fields. InvalidFields says what is wrong with it."""
+    return job if isinstance(job, JobSpec) else read_spec(job)
+
+
+def with_name(spec: JobSpec, job_id: int) -> JobSpec:
+    """The specification with a name: its job's public id where its author gave none."""
+    return spec if spec.name is not None else replace(spec, name=format_id(Prefix.JOB, job_id))
+
+
+def write_payload(payload: Json) -> str | None:
+    if payload is None:
+        return None
+    try:
+        return _json.encode(payload).decode()
+    except OverflowError:
+        return _compact.encode(payload)  # an integer beyond 64 bits, which msgspec may not know
+
+
+def write_spec(spec: JobSpec) -> str:
+    """The specification as it is stored: JSON of all its fields but the payload, and those that have their default.
+
+    Defaults are part of the API's contract. A release that changes one writes the old one into what is stored.
+    """
+    return _json.encode(replace(spec, payload=msgspec.UNSET)).decode()
+
+
+def job_row(job_id: int, spec: JobSpec, when: When) -> NewJob:
+    digest, fire_at, due_at = when
+    target = spec.target
+    assert spec.name is not None
+    return NewJob(
+        job_id,
+        spec.name,
+        write_payload(spec.payload),
+        write_spec(spec),
+        target.queue_name,
+        _json.encode(spec.labels).decode() if spec.labels else "{}",
+        digest,
+        spec.timeout_seconds,
+        spec.timezone,
+        target.handler if isinstance(target, WorkerTarget) else None,
+        None if spec.idempotency_key_template == DEFAULT_TEMPLATE else spec.idempotency_key_template,
+        _retry(spec.max_retries, spec.retry_backoff, spec.retry_delay_seconds, spec.retry_max_delay_seconds),
+        fire_at,
+        due_at,
+        priority_number(spec.priority),
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _retry(max_retries: int, backoff: Backoff, delay_seconds: float, max_delay_seconds: float) -> str:
+    fields = {
+        "max_retries": max_retries,
+        "backoff": str(backoff),
+        "delay_seconds": delay_seconds,
+        "max_delay_seconds": max_delay_seconds,
+    }
+    return _json.encode(fields).decode()

@@ -1,0 +1,290 @@
+"""Workers that pull: lease attempts of a tenant's queue, extend their leases, record their outcomes. Nothing is kept
+between two calls, so any process may serve the next one.
+"""
+
+import asyncio
+import random
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from evertick.domain.errors import Fault, InvalidFields, InvalidInput
+from evertick.domain.ids import Prefix, format_token, parse_id, parse_token
+from evertick.domain.job.target import HTTP_QUEUE
+from evertick.domain.retry import Ended
+from evertick.domain.schedule.instants import from_us
+from evertick.domain.states import Outcome
+from evertick.roles.worker.endings import ERROR_BYTES, clean, excerpt_of
+from evertick.runtime.retry_decision import is_last_try, next_step
+from evertick.store import lanes, outcomes, pulls
+from evertick.store.database import Pool
+from evertick.store.lanes import Leased, PutBack
+from evertick.store.outcomes import Again, Ending, Token
+from evertick.store.pulls import Held, QueueAccess, QueueState
+from evertick.usecases.context import Tenant
+
+MAX_LANES = 32
+_QUEUE = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_WORKER = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
+MAX_ROUNDS = 4
+BUSY_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
+"""Seconds to wait before each further try to record outcomes of locked runs."""
+NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+class LeasedAttempts(NamedTuple):
+    """What a worker has leased, and when by the database's clock."""
+
+    attempts: list[Leased]
+    now_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptReport:
+    """How an attempt ended, as its worker reports it."""
+
+    token: str
+    result: Outcome
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    error: str | None = None
+    retryable: bool = True
+    retry_after: timedelta | None = None
+    output: Any = None
+
+
+class RecordedOutcomes(NamedTuple):
+    """How many outcomes count, and the tokens of those that came too late or were never the worker's."""
+
+    recorded: int
+    stale: list[str]
+
+
+def check_queue(queue: str) -> None:
+    """Refuse what names no queue that a worker may pull from."""
+    if not _QUEUE.fullmatch(queue):
+        raise InvalidInput("queue", "is no name of a queue")
+    if queue == HTTP_QUEUE:
+        raise InvalidInput("queue", f"{HTTP_QUEUE!r} is for HTTP targets, which Evertick delivers itself")
+
+
+async def queue_access(tenant: Tenant, queue: str, key_id: str) -> QueueAccess:
+    """Where a request with this API key may lease from, by what is true right now."""
+    return await pulls.queue_access(tenant.pool, tenant.tenant_id, queue, parse_id(Prefix.API_KEY, key_id))
+
+
+async def queue_states(pool: Pool, queues: Sequence[tuple[int, str]]) -> list[QueueState]:
+    """What there is to lease in the queues of these tenants and names. Those that do not exist yet are left out."""
+    return await pulls.queue_states(pool, queues)
+
+
+async def ended_keys(pool: Pool, keys: Collection[tuple[int, str]]) -> set[tuple[int, str]]:
+    """Those of these tenants' API keys that were revoked or have expired."""
+    numbers = {(tenant_id, parse_id(Prefix.API_KEY, key_id)): (tenant_id, key_id) for tenant_id, key_id in keys}
+    return {numbers[number] for number in await pulls.ended_keys(pool, list(numbers))}
+
+
+async def answered(pool: Pool, keys: Sequence[tuple[int, str]]) -> set[tuple[int, str]]:
+    """Those of these tenants' idempotency keys under which an answer is kept by now."""
+    return await pulls.answered(pool, keys)
+
+
+async def lease(  # noqa: PLR0913 - from where, how much and for whom
+    tenant: Tenant,
+    queue_id: int,
+    worker_id: str,
+    most: int,
+    lease_time: timedelta,
+    *,
+    handlers: Collection[str] | None = None,
+) -> LeasedAttempts:
+    """Lease up to `most` attempts: what was put back, then a little of many lanes, then more of those that had it.
+
+    Of these handlers only, if they are given: what is for others is put back for workers that have them.
+    """
+    worker = _name(tenant, worker_id)
+    taken = await _lease_free(tenant, queue_id, worker, most, lease_time, handlers=handlers)
+    width = MAX_LANES
+    for _ in range(MAX_ROUNDS):
+        room = most - len(taken)
+        width = min(width, room)
+        if room <= 0:
+            break
+        ranges = await lanes.lease(
+            tenant.pool,
+            [queue_id],
+            worker,
+            lanes=width,
+            most_per_lane=room // width,
+            rotation=random.randrange(256),  # noqa: S311 - so that no lane is always last
+            lease_time=lease_time,
+            tenant_id=tenant.tenant_id,
+        )
+        found = await lanes.read(tenant.pool, ranges)
+        if not found:
+            break
+        own = found if handlers is None else [each for each in found if each.is_over or each.handler in handlers]
+        if len(own) < len(found):
+            kept = {(each.lane_id, each.seq) for each in own}
+            await _put_back(tenant, worker, [each for each in found if (each.lane_id, each.seq) not in kept])
+        taken += own
+        width = len({each.lane_id for each in found})
+    if not taken:
+        return LeasedAttempts([], NEVER)
+    started = await _mark_started(tenant, worker, [each for each in taken if not each.is_over])
+    return LeasedAttempts(started, await lanes.clock(tenant.pool))
+
+
+async def _lease_free(  # noqa: PLR0913 - as lease
+    tenant: Tenant,
+    queue_id: int,
+    worker: str,
+    most: int,
+    lease_time: timedelta,
+    *,
+    handlers: Collection[str] | None,
+) -> list[Leased]:
+    """What was put back and is ready; of any handler, if the worker does not say which ones it has."""
+    ranges = await lanes.lease_free(
+        tenant.pool,
+        [queue_id],
+        None if handlers is None else list(handlers),
+        worker,
+        most=most,
+        lease_time=lease_time,
+        tenant_id=tenant.tenant_id,
+    )
+    return await lanes.read(tenant.pool, ranges)
+
+
+async def _mark_started(tenant: Tenant, worker: str, leased: list[Leased]) -> list[Leased]:
+    """Attempts that a worker leases count as started. The last attempt of a run is marked in its lease."""
+    last = [each for each in leased if is_last_try(each.retry, each.attempt)]
+    if not last:
+        return leased
+    kept = await lanes.mark_started(tenant.pool, worker, [(each.lease_id, each.seq) for each in last])
+    gone = {(each.lane_id, each.seq) for each in last} - kept
+    return [each for each in leased if (each.lane_id, each.seq) not in gone]
+
+
+async def hand_back(tenant: Tenant, worker_id: str, leased: LeasedAttempts) -> None:
+    """Let others lease at once what a worker has leased when the answer to it is lost."""
+    if leased.attempts:
+        await _put_back(tenant, _name(tenant, worker_id), leased.attempts)
+
+
+async def _put_back(tenant: Tenant, worker: str, attempts: Sequence[Leased]) -> None:
+    back = [PutBack(each.lane_id, each.seq, each.handler or "", deferrals=each.deferrals) for each in attempts]
+    await lanes.put_back(tenant.pool, worker, back)
+    await pulls.release(tenant.pool, worker, {each.lane_id for each in back})
+
+
+async def heartbeat(tenant: Tenant, worker_id: str, tokens: Sequence[str] | None, lease_time: timedelta) -> list[str]:
+    """Extend a worker's leases; returns the tokens of attempts that it should stop.
+
+    Those were cancelled, or are among the given ones and not the worker's any more. With tokens, only their leases are
+    extended: a lease that the worker does not know of, because an answer was lost, must run out. None: all leases are
+    extended, for no longer than their attempts may take.
+    """
+    worker = _name(tenant, worker_id)
+    holds = [_token(token, f"/tokens/{number}") for number, token in enumerate(tokens or ())]
+    if tokens is None:
+        await pulls.extend_all(tenant.pool, worker, lease_time)
+    elif lease_ids := await pulls.leases(tenant.pool, worker, holds):
+        await lanes.extend(tenant.pool, worker, lease_time, lease_ids)
+    stopped = set(await pulls.cancelled(tenant.pool, worker))
+    if holds:
+        stopped |= set(await pulls.lost(tenant.pool, worker, holds))
+    return [format_token(*token) for token in sorted(stopped)]
+
+
+async def record(tenant: Tenant, worker_id: str, reports: Sequence[AttemptReport]) -> RecordedOutcomes:
+    """Record outcomes. The first one for an attempt counts, and only from the worker that holds it."""
+    worker = _name(tenant, worker_id)
+    first: dict[Token, AttemptReport] = {}
+    repeated: list[str] = []
+    for number, each in enumerate(reports):
+        if first.setdefault(_token(each.token, f"/outcomes/{number}/token"), each) is not each:
+            repeated.append(each.token)
+    held = await pulls.held(tenant.pool, tenant.tenant_id, worker, list(first))
+    now_at = await lanes.clock(tenant.pool) if held else NEVER
+    endings = [_ending(held[token], report, now_at) for token, report in first.items() if token in held]
+    stale = await _record(tenant, worker_id, endings)
+    if held:
+        await pulls.release(tenant.pool, worker, {lane_id for lane_id, _ in held})
+    if again := [ending.job_id for ending in endings if isinstance(ending.then, Again)]:
+        tenant.notify(again)
+    lost = [report.token for token, report in first.items() if token not in held or token in stale]
+    return RecordedOutcomes(len(first) - len(lost), lost + repeated)
+
+
+async def _record(tenant: Tenant, worker_id: str, endings: Sequence[Ending]) -> set[Token]:
+    """Record endings, those of locked runs several times; returns the stale ones."""
+    stale, busy = await outcomes.record(tenant.pool, worker_id, endings, [])
+    for pause in BUSY_PAUSES:
+        if not busy:
+            return stale
+        await asyncio.sleep(pause)
+        rest = [ending for ending in endings if (ending.lane_id, ending.seq) in busy]
+        more, busy = await outcomes.record(tenant.pool, worker_id, rest, [])
+        stale |= more
+    if busy:
+        raise TimeoutError("others have locked the runs of these attempts")
+    return stale
+
+
+def worker_name(tenant: Tenant, worker: str | None) -> str | None:
+    """A worker's name as its tenant gave it."""
+    return None if worker is None else worker.removeprefix(f"{tenant.tenant_id}/")
+
+
+def _name(tenant: Tenant, worker_id: str) -> str:
+    """What the leases of a tenant's worker are held under: two tenants may choose the same name."""
+    if not _WORKER.fullmatch(worker_id):
+        raise InvalidInput("worker_id", "must be 1 to 128 letters, digits and . _ : @ -")
+    return f"{tenant.tenant_id}/{worker_id}"
+
+
+def _token(text: str, at: str) -> Token:
+    try:
+        return parse_token(text)
+    except InvalidInput as refused:
+        raise InvalidFields([Fault(at, refused.reason)]) from None
+
+
+def _ending(held: Held, report: AttemptReport, now_at: datetime) -> Ending:
+    ended = Ended(report.result, held.attempt, report.retryable, report.retry_after)
+    started_at, finished_at = _times(report, from_us(held.seq), now_at)
+    return Ending(
+        held.lane_id,
+        held.seq,
+        held.job_id,
+        held.fire_at,
+        held.spec_version,
+        held.reason,
+        report.result.value,
+        started_at,
+        finished_at,
+        error=None if report.error is None else _cut(report.error),
+        excerpt=None if report.output is None else excerpt_of(report.output),
+        then=next_step(held.retry, held.job_id, held.fire_at, ended),
+    )
+
+
+def _times(report: AttemptReport, fired_at: datetime, now_at: datetime) -> tuple[datetime | None, datetime]:
+    """When an attempt began and ended. Of a worker with a wrong clock only the duration counts.
+
+    An attempt runs after it was fired (a `seq` is that instant) and before its end is told.
+    """
+    began, ended = report.started_at, report.finished_at or now_at
+    longest = max(now_at - fired_at, timedelta(0))
+    took = timedelta(0) if began is None else min(max(ended - began, timedelta(0)), longest)
+    if ended > now_at or min(began or ended, ended) < fired_at:
+        ended = now_at
+    return None if began is None else max(min(fired_at, ended), ended - took), ended
+
+
+def _cut(error: str) -> str:
+    return clean(error).encode()[:ERROR_BYTES].decode(errors="ignore")

@@ -1,0 +1,130 @@
+"""Manual requests: run a job now, run a finished run again, cancel a run."""
+
+from typing import Final
+
+from evertick.domain.ids import Prefix, RunKey, format_id, format_run_id
+from evertick.domain.job.faults import Faults
+from evertick.domain.job.payload import Json, read_payload
+from evertick.domain.schedule.instants import from_us, to_us
+from evertick.domain.states import FINAL_RUNS, RunReason
+from evertick.store import dead_letters, jobs, runs
+from evertick.store.database import Session
+from evertick.store.runs import RequestedRun
+from evertick.usecases.context import Tenant, job_key
+from evertick.usecases.errors import JobNotFound, LetterNotFound, RunFinished, RunNotFound, RunUnfinished
+from evertick.usecases.jobs.rows import write_payload
+from evertick.usecases.runs.reading import run_key, run_rows
+from evertick.usecases.runs.views import status_of
+
+
+class JobsOwn:
+    """No payload was given: the run gets its job's."""
+
+
+JOBS_OWN: Final = JobsOwn()
+
+_CANCELLED = "cancelled by request"
+
+
+async def trigger(tenant: Tenant, job_id: str, payload: "Json | JobsOwn" = JOBS_OWN) -> str:
+    """Run a job now, paused or not, and return the id of a run of its own. No tick is consumed."""
+    key = job_key(job_id)
+    if isinstance(payload, JobsOwn):
+        wanted = RequestedRun(RunReason.MANUAL, None, has_payload=False, payload=None)
+    else:
+        faults = Faults()
+        checked = read_payload(payload, "/payload", faults)
+        faults.raise_any()
+        wanted = RequestedRun(RunReason.MANUAL, None, has_payload=True, payload=write_payload(checked))
+
+    async def work(connection: Session) -> str:
+        await _lock(connection, tenant, key)
+        return await _request(connection, key, wanted)
+
+    run_id = await tenant.in_transaction(work)
+    tenant.notify([key])
+    return run_id
+
+
+async def replay(tenant: Tenant, run_id: str) -> str:
+    """Run a finished run again: its payload, by the job's current version. Removes its dead letter, if it has one."""
+    key = run_key(run_id)
+
+    async def work(connection: Session) -> str:
+        await _lock(connection, tenant, key.job_id)
+        rows = await run_rows(connection, key)
+        if not rows:
+            raise RunNotFound(run_id)
+        status = status_of(rows[-1].run)
+        if status not in FINAL_RUNS:
+            raise RunUnfinished(run_id, status)
+        await dead_letters.take(connection, tenant.tenant_id, key.job_id, from_us(key.fire_at_us))
+        return await _repeat(connection, key, rows[-1].run.spec_version)
+
+    new_id = await tenant.in_transaction(work)
+    tenant.notify([key.job_id])
+    return new_id
+
+
+async def replay_letter(tenant: Tenant, run_id: str) -> str:
+    """Run a dead letter's run again, and remove the letter. Its attempts may be pruned already."""
+    key = run_key(run_id)
+
+    async def work(connection: Session) -> str:
+        await _lock(connection, tenant, key.job_id)
+        spec_version = await dead_letters.take(connection, tenant.tenant_id, key.job_id, from_us(key.fire_at_us))
+        if spec_version is None:
+            raise LetterNotFound(run_id)
+        return await _repeat(connection, key, spec_version)
+
+    new_id = await tenant.in_transaction(work)
+    tenant.notify([key.job_id])
+    return new_id
+
+
+async def cancel(tenant: Tenant, run_id: str) -> None:
+    """End a run: an open attempt is cancelled, one that waits for its time is withdrawn. RunFinished if it is over.
+
+    Locks in the order job, timers, open_runs, outcomes: firing passes over what is locked here. A worker may record an
+    outcome first; then the run is read again.
+    """
+    key = run_key(run_id)
+    if not await jobs.owned(tenant.pool, tenant.tenant_id, key.job_id):
+        raise RunNotFound(run_id)
+
+    async def work(connection: Session) -> bool:
+        await runs.lock(connection, key.job_id, from_us(key.fire_at_us))
+        rows = await run_rows(connection, key)
+        if not rows:
+            raise RunNotFound(run_id)
+        latest = rows[-1].run
+        status = status_of(latest)
+        if status in FINAL_RUNS:
+            raise RunFinished(run_id, status)
+        if latest.seq is not None and latest.result is None:
+            return await runs.cancel_attempt(connection, latest, _CANCELLED)
+        return await runs.withdraw(connection, latest)
+
+    while not await tenant.in_transaction(work):
+        pass
+    tenant.notify([key.job_id])  # another run may have waited behind this one
+
+
+async def _lock(connection: Session, tenant: Tenant, key: int) -> None:
+    if not await jobs.lock(connection, tenant.tenant_id, key):
+        raise JobNotFound(format_id(Prefix.JOB, key))
+
+
+async def _repeat(connection: Session, key: RunKey, spec_version: int) -> str:
+    fire_at = from_us(key.fire_at_us)
+    payload = await runs.payload(connection, key.job_id, fire_at, spec_version)
+    return await _request(
+        connection, key.job_id, RequestedRun(RunReason.REPLAY, fire_at, has_payload=True, payload=payload)
+    )
+
+
+async def _request(connection: Session, key: int, wanted: RequestedRun) -> str:
+    fire_at = None
+    while fire_at is None:  # a thousand runs by hand within a millisecond: the next one has room
+        fire_at = await runs.request(connection, key, wanted)
+    return format_run_id(key, to_us(fire_at))

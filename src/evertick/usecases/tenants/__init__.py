@@ -1,0 +1,1 @@
+"""Tenants with their API keys, webhook secrets and quotas."""

@@ -1,0 +1,160 @@
+"""Admission by quota: what this process knows of tenants' use, and whether a request may enter.
+
+Allowances are each process's own. Jobs and runs are counted now and then, and reserved in between, so with several
+processes a tenant may pass its quota by what the others admit in that time. A tenant that would pass its quota of jobs
+is counted anew.
+"""
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from evertick.domain.admission import (
+    Admitted,
+    Allowance,
+    Quota,
+    QuotaName,
+    Refused,
+    Throttled,
+    Usage,
+    Wait,
+    admit,
+    draw,
+    draw_up_to,
+    full,
+)
+from evertick.runtime.cached import Cached
+from evertick.store import usage
+from evertick.store.database import Pool
+from evertick.store.tenants import TenantRow
+from evertick.store.usage import Activity, Stored
+from evertick.usecases.tenants.tenants import quota_of
+
+COUNT_SECONDS = 10.0
+SHARE_OF_COUNTING = 100
+"""A count that took a second is good for so many: counting must not become the load."""
+ACTIVITY_SECONDS = 1.0
+STORAGE_SECONDS = 1.0
+"""Storage is summed up in the database, so looking costs little; a tenant may pass its quota by a second's writes."""
+_IDLE = Activity(0, 0)
+_NOTHING = Stored(0, 0)
+
+
+class _Recent:
+    """Runs that were admitted so recently that they may not have come to a queue, where they are counted."""
+
+    def __init__(self) -> None:
+        self._admitted: deque[tuple[float, int]] = deque()
+        self._total = 0
+
+    def add(self, runs: int) -> None:
+        if runs:
+            self._admitted.append((time.monotonic(), runs))
+            self._total += runs
+
+    def count(self) -> int:
+        while self._admitted and self._admitted[0][0] < time.monotonic() - ACTIVITY_SECONDS:
+            self._total -= self._admitted.popleft()[1]
+        return self._total
+
+
+@dataclass(slots=True)
+class _Use:
+    """What is known of one tenant. `pending` jobs are reserved, and created or not; `created` are all that ever were.
+
+    Times are monotonic. A look at jobs or runs under way is for all who want one meanwhile: a tenant that is over its
+    quota would otherwise have its jobs counted by as many statements as it sends requests.
+    """
+
+    quota: Quota
+    allowance: Allowance
+    jobs: int = 0
+    pending: int = 0
+    created: int = 0
+    runs: _Recent = field(default_factory=_Recent)
+    jobs_until: float = 0.0
+    activity: Activity = _IDLE
+    activity_until: float = 0.0
+    stored: Stored = _NOTHING
+    stored_until: float = 0.0
+    counting: Cached[None] = field(init=False)
+    looking: Cached[None] = field(init=False)
+
+
+class Quotas:
+    """Admits requests, tenant by tenant."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._uses: dict[int, _Use] = {}
+
+    async def admit(self, tenant: TenantRow, request: AdmissionRequest) -> Admitted | Throttled | Refused:
+        """Admit a request, or name the quota that refuses it. The jobs of an admitted one are reserved."""
+        quota = quota_of(tenant)
+        use = self._uses.get(tenant.tenant_id)
+        if use is None:
+            use = self._new_use(tenant.tenant_id, quota)
+        use.quota = quota
+        if request.jobs and (time.monotonic() > use.jobs_until or use.jobs + request.jobs > quota.jobs):
+            await use.counting.get()
+        if request.runs and time.monotonic() > use.activity_until:
+            await use.looking.get()
+        if time.monotonic() > use.stored_until:
+            await self._look_at_storage(tenant.tenant_id, use)
+        ready = use.activity.ready + use.runs.count()
+        used = Usage(use.jobs, use.activity.running, ready, use.allowance, *use.stored)
+        verdict = admit(quota, used, request, _now_us())
+        if isinstance(verdict, Admitted):
+            use.allowance = verdict.allowance
+            use.jobs += request.jobs
+            use.pending += request.jobs
+            use.runs.add(request.runs)
+        return verdict
+
+    def throttled(self, tenant: TenantRow) -> Throttled | None:
+        """Whether the rate admits nothing at all now: known at once, for requests that are costly to look at."""
+        use = self._uses.get(tenant.tenant_id)
+        drawn = None if use is None else draw(quota_of(tenant).submit, use.allowance, 1, _now_us())
+        return Throttled(QuotaName.SUBMIT_RATE, drawn.retry_after) if isinstance(drawn, Wait) else None
+
+    def confirm(self, tenant: TenantRow, reserved: int, created: int) -> None:
+        """Replace the jobs that an admitted request reserved by those that it created."""
+        use = self._uses[tenant.tenant_id]
+        use.pending -= reserved
+        use.created += created
+        use.jobs = max(0, use.jobs - (reserved - created))
+
+    def draw_up_to(self, tenant: TenantRow, submits: int) -> int:
+        """Draw as much of this as the rate admits now, for a request that finds out only later how much it does."""
+        quota = quota_of(tenant)
+        use = self._uses.get(tenant.tenant_id) or self._new_use(tenant.tenant_id, quota)
+        drawn, use.allowance = draw_up_to(quota.submit, use.allowance, submits, _now_us())
+        return drawn
+
+    def _new_use(self, tenant_id: int, quota: Quota) -> _Use:
+        use = self._uses[tenant_id] = _Use(quota, full(quota.submit, _now_us()))
+        use.counting = Cached(lambda: self._count_jobs(tenant_id, use), 0.0)
+        use.looking = Cached(lambda: self._look_at_activity(tenant_id, use), 0.0)
+        return use
+
+    async def _look_at_activity(self, tenant_id: int, use: _Use) -> None:
+        use.activity = await usage.activity(self._pool, tenant_id, use.quota.ready + 1)
+        use.activity_until = time.monotonic() + ACTIVITY_SECONDS
+
+    async def _look_at_storage(self, tenant_id: int, use: _Use) -> None:
+        began = time.monotonic()
+        use.stored_until = began + STORAGE_SECONDS  # the others need not look at the same time
+        use.stored = await usage.stored(self._pool, tenant_id)
+        use.stored_until = began + max(STORAGE_SECONDS, SHARE_OF_COUNTING * (time.monotonic() - began))
+
+    async def _count_jobs(self, tenant_id: int, use: _Use) -> None:
+        began, created = time.monotonic(), use.created
+        counted = await usage.jobs(self._pool, tenant_id, use.quota.jobs + 1)
+        # What is pending, or was created since, may be in the count or not: better twice than not at all.
+        use.jobs = counted + use.pending + use.created - created
+        took = time.monotonic() - began
+        use.jobs_until = began + max(COUNT_SECONDS, SHARE_OF_COUNTING * took)
+
+
+def _now_us() -> int:
+    return time.monotonic_ns() // 1000

@@ -1,0 +1,160 @@
+"""Tenants: making, listing and changing them, and what they may have and do."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from evertick.domain.admission import Quota, Rate
+from evertick.domain.errors import Fault, InvalidFields, InvalidInput
+from evertick.domain.ids import PARTITIONS, Prefix, format_id, parse_id
+from evertick.domain.job.faults import Faults
+from evertick.domain.job.values import read_name
+from evertick.store import tenants
+from evertick.store.statements import Connection
+from evertick.store.tenants import TenantRow
+from evertick.usecases.context import Page, checked_cursor, checked_limit
+from evertick.usecases.errors import TenantNameTaken, TenantNotFound
+
+DEFAULT_PER_PAGE = 50
+_MAX_INTEGER = 2**31 - 1
+MAX_BYTES = 2**53
+"""The largest integer that JSON clients read exactly."""
+LIMITS: Mapping[str, tuple[int, int]] = {
+    "weight": (1, 1000),
+    "fanout": (1, PARTITIONS),
+    "jobs_quota": (0, _MAX_INTEGER),
+    "submits_per_second": (1, 1_000_000),
+    "submit_burst": (1, _MAX_INTEGER),
+    "running_quota": (0, _MAX_INTEGER),
+    "ready_quota": (0, _MAX_INTEGER),
+    "shortest_interval_seconds": (0, 86_400),
+    "http_timeout_max_seconds": (1, 3600),
+    "storage_quota_bytes": (0, MAX_BYTES),
+}
+"""Of what can be changed, the least and the most."""
+
+
+@dataclass(frozen=True, slots=True)
+class TenantView:
+    """A tenant as admins see it."""
+
+    tenant_id: str
+    name: str
+    created_at: datetime
+    weight: int
+    fanout: int
+    jobs_quota: int
+    submits_per_second: int
+    submit_burst: int
+    running_quota: int
+    ready_quota: int
+    shortest_interval_seconds: float
+    http_timeout_max_seconds: int
+    storage_quota_bytes: int
+
+
+async def create(connection: Connection, name: str, changes: Mapping[str, float]) -> TenantView:
+    """Make a tenant; what is not given has its default. TenantNameTaken: there is one of that name."""
+    faults = Faults()
+    read_name(name, "/name", faults)
+    faults.raise_any()
+    _check(changes)
+    row = await tenants.add(connection, name, weight=1, fanout=1)
+    if row is None:
+        raise TenantNameTaken(name)
+    return view_of(await _edited(connection, row.tenant_id, changes))
+
+
+async def get(connection: Connection, only: int | None, tenant_id: str) -> TenantView:
+    """A tenant by its id; `only`: no other may be seen."""
+    row = await tenants.find(connection, tenant_key(only, tenant_id))
+    if row is None:
+        raise TenantNotFound(tenant_id)
+    return view_of(row)
+
+
+async def list_tenants(
+    connection: Connection, only: int | None, *, limit: int = DEFAULT_PER_PAGE, cursor: str | None = None
+) -> Page[TenantView]:
+    """All tenants in the order of their ids, or `only` one."""
+    most = checked_limit(limit)
+    after = -1 if cursor is None else checked_cursor(cursor, lambda text: parse_id(Prefix.TENANT, text))
+    rows = await tenants.page(connection, only=only, after=after, most=most + 1)
+    page = tuple(map(view_of, rows[:most]))
+    return Page(page, page[-1].tenant_id if len(rows) > most else None)
+
+
+async def edit(connection: Connection, tenant_id: str, changes: Mapping[str, float]) -> TenantView:
+    """Change what is given."""
+    _check(changes)
+    return view_of(await _edited(connection, tenant_key(None, tenant_id), changes))
+
+
+def tenant_key(only: int | None, tenant_id: str) -> int:
+    """The number in a public tenant id; one that cannot be an id names no tenant, nor does one that may not be seen."""
+    try:
+        key = parse_id(Prefix.TENANT, tenant_id)
+    except InvalidInput:
+        raise TenantNotFound(tenant_id) from None
+    if only not in {None, key}:
+        raise TenantNotFound(tenant_id)
+    return key
+
+
+def public_id(tenant_id: int) -> str:
+    return format_id(Prefix.TENANT, tenant_id)
+
+
+def shape_of(tenant: TenantView) -> dict[str, Any]:
+    """The tenant as a document."""
+    return asdict(tenant)
+
+
+def quota_of(row: TenantRow) -> Quota:
+    return Quota(
+        jobs=row.jobs_quota,
+        submit=Rate(row.submits_per_second, row.submit_burst),
+        running=row.running_quota,
+        ready=row.ready_quota,
+        storage_bytes=row.storage_quota_bytes,
+    )
+
+
+def shortest_of(row: TenantRow) -> timedelta:
+    return timedelta(seconds=row.shortest_interval_seconds)
+
+
+def view_of(row: TenantRow) -> TenantView:
+    return TenantView(
+        tenant_id=format_id(Prefix.TENANT, row.tenant_id),
+        name=row.name,
+        created_at=row.created_at,
+        weight=row.weight,
+        fanout=row.fanout,
+        jobs_quota=row.jobs_quota,
+        submits_per_second=row.submits_per_second,
+        submit_burst=row.submit_burst,
+        running_quota=row.running_quota,
+        ready_quota=row.ready_quota,
+        shortest_interval_seconds=row.shortest_interval_seconds,
+        http_timeout_max_seconds=row.http_timeout_max_seconds,
+        storage_quota_bytes=row.storage_quota_bytes,
+    )
+
+
+async def _edited(connection: Connection, key: int, changes: Mapping[str, float]) -> TenantRow:
+    row = await tenants.edit(connection, key, changes)
+    if row is None:
+        raise TenantNotFound(format_id(Prefix.TENANT, key))
+    return row
+
+
+def _check(changes: Mapping[str, float]) -> None:
+    faults = [
+        Fault(f"/{name}", f"must be from {least} to {most}")
+        for name, (least, most) in LIMITS.items()
+        if name in changes and not least <= changes[name] <= most
+    ]
+    if faults:
+        raise InvalidFields(faults)
