@@ -10,7 +10,7 @@ from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.schedule.schedule import SHORTEST_INTERVAL
 from evertick.store.database import Pool, Session
 from evertick.usecases.errors import JobNotFound
-from evertick.usecases.jobs.references import ReferenceCache
+from evertick.usecases.references import ReferenceCache
 from evertick.usecases.transactions import retry_transaction
 
 _T = TypeVar("_T")

@@ -14,9 +14,9 @@ from evertick.store import jobs
 from evertick.store.jobs import NumbersTaken, lane_keys
 from evertick.store.statements import Connection
 from evertick.usecases.context import Tenant
-from evertick.usecases.jobs.references import References
 from evertick.usecases.jobs.rows import job_row, with_name
 from evertick.usecases.jobs.unfired_ticks import swallowed
+from evertick.usecases.references import References
 
 _T = TypeVar("_T")
 _TRIES = 5

@@ -26,10 +26,10 @@ from evertick.usecases.errors import JobNotFound, NameTaken, VersionConflict
 from evertick.usecases.jobs import rows as writing
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.reading import seen
-from evertick.usecases.jobs.references import References
 from evertick.usecases.jobs.rescheduling import Reschedule, reschedule
 from evertick.usecases.jobs.unfired_ticks import unfired
 from evertick.usecases.jobs.views import Job, stored_fields
+from evertick.usecases.references import References
 from evertick.usecases.transactions import Computed, compute_outside
 
 

@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from evertick.domain.admission import (
+    AdmissionRequest,
     Admitted,
     Allowance,
     Quota,

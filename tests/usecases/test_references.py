@@ -9,9 +9,9 @@ import pytest
 from engine import until
 from evertick.store import references, unused
 from evertick.store.database import connect
+from evertick.usecases import references as job_references
 from evertick.usecases.context import Tenant
 from evertick.usecases.errors import QuotaReached
-from evertick.usecases.jobs import references as job_references
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.edit import edit
 from evertick.usecases.jobs.lifecycle import delete
