@@ -9,10 +9,10 @@ import asyncpg
 import pytest
 
 from engine import AGAIN, AT, MINUTE, Holder, Job, Planned, add_job, ending_of, lease, timers_of
+from evertick.domain.retry import Retry
 from evertick.store import outcomes
 from evertick.store.database import connect
 from evertick.store.lanes import Leased
-from evertick.store.outcomes import Again
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def replacement(job: Job) -> Planned:
     return Planned(job, AT + MINUTE, policy="REPLACE")
 
 
-async def record(worker: asyncpg.Connection, leased: Leased, result: str, then: Again | None = None) -> None:
+async def record(worker: asyncpg.Connection, leased: Leased, result: str, then: Retry | None = None) -> None:
     await worker.execute("SELECT FROM open_runs WHERE job_id = $1 FOR UPDATE", leased.job_id)
     await outcomes.record(worker, "w", [ending_of(leased, result, then)], [leased.lease_id])
 

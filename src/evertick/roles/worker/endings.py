@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from evertick.domain.retry import Ended
+from evertick.domain.retry import Ended, GiveUp
 from evertick.domain.states import Outcome
 from evertick.roles.worker.run import DoNotRetry, RetryLater
 from evertick.runtime.retry_decision import next_step
 from evertick.store.lanes import Leased
-from evertick.store.outcomes import Dead, Ending
+from evertick.store.outcomes import Ending
 
 EXCERPT_BYTES = 1024
 ERROR_BYTES = 4096
@@ -66,7 +66,7 @@ def refused(leased: Leased, finished_at: datetime, why: str, wait: timedelta) ->
 def unstorable(leased: Leased, ending: Ending, error: BaseException) -> Ending:
     """What is recorded in place of an ending that the database cannot store: a failure that says so."""
     text = _cut(clean(f"its outcome, {ending.result}, could not be stored: {_text(error)}"), ERROR_BYTES)
-    ended = Ended(Outcome.FAILED, leased.attempt, retryable=not isinstance(ending.then, Dead))
+    ended = Ended(Outcome.FAILED, leased.attempt, retryable=not isinstance(ending.then, GiveUp))
     return _ending(leased, ended, ending.started_at, ending.finished_at, text)
 
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from enum import Enum, auto
 
+from evertick.domain.retry import Retry
 from evertick.roles.worker.endings import unstorable
 from evertick.roles.worker.figures import Figures
 from evertick.roles.worker.retry_queue import Entry, RetryQueue
@@ -22,7 +23,7 @@ from evertick.runtime.loop import Loop
 from evertick.store import outcomes
 from evertick.store.database import Pool, is_transient, was_conflict
 from evertick.store.lanes import Leased
-from evertick.store.outcomes import Again, Ending, Recorded, Token
+from evertick.store.outcomes import Ending, Recorded, Token
 
 logger = logging.getLogger("evertick.worker")
 
@@ -211,7 +212,7 @@ class Recorder:
             logger.info("%d outcomes came too late: others had ended those attempts", len(recorded.stale))
         left: set[Token] = recorded.busy
         due = [
-            leased.job_id for leased, ending in batch if isinstance(ending.then, Again) and token_of(leased) not in left
+            leased.job_id for leased, ending in batch if isinstance(ending.then, Retry) and token_of(leased) not in left
         ]
         if due:
             self._following(due)
