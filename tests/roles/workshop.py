@@ -11,8 +11,8 @@ import asyncpg
 
 from engine import AT, MINUTE, RETRIES, Holder, Job, Planned, add_job, until
 from evertick.domain.retry import Retry
-from evertick.roles.worker.handlers import Handlers
-from evertick.roles.worker.worker import Worker
+from evertick.executor.handlers.registry import Handlers
+from evertick.roles.worker import Worker
 from evertick.store import outcomes
 from evertick.store.outcomes import Ending
 

@@ -8,10 +8,10 @@ import asyncpg
 import pytest
 
 from engine import LEASE, Holder, Planned, add_job, ending_of, lease, until_blocked
+from evertick.domain.attempt import Token
 from evertick.store import lanes, outcomes
 from evertick.store.database import connect
 from evertick.store.lanes import Leased, PutBack
-from evertick.store.outcomes import Token
 
 HOUR = timedelta(hours=1)
 

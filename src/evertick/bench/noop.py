@@ -1,7 +1,7 @@
 """The app of the bench's workers: a handler that does nothing, so that all that is measured is Evertick's own."""
 
 from evertick.bench.workload import HANDLER, QUEUE
-from evertick.roles.worker.run import Run
+from evertick.executor.handlers.run import Run
 from evertick.sdk.app import App
 
 app = App(name="bench", queue=QUEUE)

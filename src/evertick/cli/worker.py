@@ -72,8 +72,10 @@ def worker(
     # Outside of what is reported: what the app's own code raises is best told by its traceback.
     loaded = load_app(app)
     raise_descriptor_limit()
-    shape = loaded.shape
-    loaded.shape = replace(shape, queue=queue or shape.queue, concurrency=concurrency or shape.concurrency)
+    options = loaded.worker_options
+    loaded.worker_options = replace(
+        options, queue=queue or options.queue, concurrency=concurrency or options.concurrency
+    )
     with reported():
         if url is not None or _is_remote(loaded):
             _work_remotely(loaded, url)
@@ -110,5 +112,5 @@ async def _work(app: App) -> None:
     with stop_signal() as stopping:
         async with app.running(schedules=False):
             expect_batches()
-            typer.echo(f"Evertick is ready: a worker of {app.name} on queue {app.shape.queue}. {_HOW_TO_STOP}")
+            typer.echo(f"Evertick is ready: a worker of {app.name} on queue {app.worker_options.queue}. {_HOW_TO_STOP}")
             await stopping.wait()

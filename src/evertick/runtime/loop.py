@@ -4,8 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-
-from evertick.store.database import is_transient, reason_of
+from typing import NamedTuple, TypeAlias
 
 logger = logging.getLogger("evertick")
 
@@ -18,6 +17,25 @@ REPORT_SECONDS = 10.0
 """The same error is told again so seldom while an outage lasts."""
 STOP_SECONDS = 5.0
 """So long may the step under way take to its end when its loop is stopped. Then it waits for what does not answer."""
+
+
+class Unavailable(NamedTuple):
+    """What a loop depends on cannot be reached for the moment; it asked to be left alone for `wait_seconds`."""
+
+    what: str
+    reason: str
+    wait_seconds: float = 0.0
+
+
+Diagnose: TypeAlias = Callable[[BaseException], Unavailable | None]
+"""Tells an outage, which ends by itself, from a surprise (None)."""
+
+
+def diagnose_database(error: BaseException) -> Unavailable | None:
+    # Imported here because loops of clients run where there is no database driver.
+    from evertick.store.database import is_transient, reason_of  # noqa: PLC0415
+
+    return Unavailable("the database", reason_of(error)) if is_transient(error) else None
 
 
 class NotYet(float):
@@ -33,12 +51,17 @@ class Loop:
     """
 
     def __init__(
-        self, name: str, step: Callable[[], Awaitable[float]], *, longest_backoff: float = LONGEST_BACKOFF
+        self,
+        name: str,
+        step: Callable[[], Awaitable[float]],
+        *,
+        longest_backoff: float = LONGEST_BACKOFF,
+        diagnose: Diagnose = diagnose_database,
     ) -> None:
         self.name = name
         self.errors = 0
         self._step = step
-        self._outage = Outage(name, longest_backoff)
+        self._outage = Outage(name, longest_backoff, diagnose)
         self._woken = asyncio.Event()
         self._stopped = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -79,18 +102,21 @@ class Loop:
 class Outage:
     """The errors of one loop from the first to the last in a row: how long to pause, and what to say of them.
 
-    A database that does not answer is told in one line with the reason, anything else with its traceback; the same
+    Something that does not answer is logged in one line with the reason, anything else with its traceback; the same
     again only once in a while, and the end of it once.
     """
 
-    def __init__(self, name: str, longest_backoff: float = LONGEST_BACKOFF) -> None:
+    def __init__(
+        self, name: str, longest_backoff: float = LONGEST_BACKOFF, diagnose: Diagnose = diagnose_database
+    ) -> None:
         self._name = name
         self._longest = longest_backoff
+        self._diagnose = diagnose
         self._backoff = 0.0
         self._began = self._failed = self._reported = 0.0
         self._well_since: float | None = None
         self._told: type[Exception] | None = None
-        self._is_transient = False
+        self._unavailable: Unavailable | None = None
 
     def failed(self, error: Exception, began: float) -> float:
         """A step that began then has failed: say so, unless it was said just now. Returns the pause before the next."""
@@ -99,10 +125,11 @@ class Outage:
             self._began, self._told = began, None
         self._failed, self._well_since = now, None
         self._backoff = min(2 * self._backoff, self._longest) or min(FIRST_BACKOFF, self._longest)
+        self._unavailable = self._diagnose(error)
         if type(error) is not self._told or now - self._reported >= REPORT_SECONDS:
             self._report(error)
             self._reported = now
-        return self._backoff
+        return self._backoff + (self._unavailable.wait_seconds if self._unavailable else 0.0)
 
     def went_well(self, pause: float) -> None:
         """A step ended without an error. The outage is over when that lasts."""
@@ -112,17 +139,17 @@ class Outage:
         if self._well_since is None:
             self._well_since = now
         if pause >= QUIET_SECONDS or now - self._failed >= max(QUIET_SECONDS, 2 * self._backoff):
-            what = "the database answers again" if self._is_transient else "works again"
+            what = f"{self._unavailable.what} answers again" if self._unavailable else "works again"
             logger.info("%s: %s after %.1f s", self._name, what, self._well_since - self._began)
             self._backoff = 0.0
 
     def _report(self, error: Exception) -> None:
-        self._is_transient = is_transient(error)
-        if self._is_transient:
-            reason = reason_of(error)
-            logger.warning("%s: the database is unavailable: %s; next try in %.1f s", self._name, reason, self._backoff)
+        if self._unavailable is not None:
+            what, reason, _ = self._unavailable
+            logger.warning("%s: %s is unavailable: %s; next try in %.1f s", self._name, what, reason, self._backoff)
         elif type(error) is self._told:
-            logger.error("%s still fails: %s; next try in %.1f s", self._name, reason_of(error), self._backoff)
+            reason = f"{type(error).__name__}: {error}"
+            logger.error("%s still fails: %s; next try in %.1f s", self._name, reason, self._backoff)
         else:
             logger.error("%s failed, next try in %.1f s", self._name, self._backoff, exc_info=error)
         self._told = type(error)

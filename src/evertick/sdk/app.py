@@ -14,14 +14,15 @@ import uvloop
 
 from evertick.config import Settings, read_settings
 from evertick.domain.job.payload import Json
-from evertick.roles.worker.worker import CONCURRENCY, THREADS, Worker
+from evertick.executor.executor import CONCURRENCY, THREADS
+from evertick.roles.worker import Worker
 from evertick.runtime.logs import set_up_logs
 from evertick.runtime.signals import stop_signal
 from evertick.sdk import declarations
-from evertick.sdk.declarations import Declarations, Function, queue_of, target_of, when_text
+from evertick.sdk.declarations import Declarations, Function, WorkerOptions, queue_of, target_of, when_text
 from evertick.sdk.link import Database, Link, open_link
 from evertick.sdk.portal import Portal, refuse_on_loop
-from evertick.sdk.process import Shape, at_work
+from evertick.sdk.process import at_work
 from evertick.sdk.submitted import Submitted, submitted
 from evertick.usecases.create import create
 
@@ -51,7 +52,7 @@ class App:
         self.declarations = Declarations(name, queue)
         self._database_url = database_url
         self._data_dir = None if data_dir is None else Path(data_dir)
-        self.shape = Shape(name, queue, concurrency, threads)
+        self.worker_options = WorkerOptions(name, queue, concurrency, threads)
         self._database: Database | None = None
         self._links: dict[asyncio.AbstractEventLoop, asyncio.Task[Link]] = {}
         self._portal: Portal | None = None
@@ -130,7 +131,7 @@ class App:
         settings = self.settings()
         link = await self.link(with_migrations=schedules)
         try:
-            async with at_work(link, settings, self.shape, self.declarations, schedules=schedules) as worker:
+            async with at_work(link, settings, self.worker_options, self.declarations, schedules=schedules) as worker:
                 yield worker
         finally:
             await self.close()

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
+from evertick.domain.attempt import Token
 from evertick.domain.retry import GiveUp, NextStep, Retry
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import Outcome
@@ -11,8 +12,6 @@ from evertick.store import statements
 from evertick.store.statements import Connection
 
 _SQL = statements.load("outcomes")
-
-Token: TypeAlias = tuple[int, int]  # lane_id, seq
 
 _SUCCESS = Outcome.SUCCESS.value
 

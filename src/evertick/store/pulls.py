@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from evertick.domain.attempt import Token
 from evertick.store import statements
-from evertick.store.outcomes import Token
 from evertick.store.statements import Connection
 
 _SQL = statements.load("pulls")

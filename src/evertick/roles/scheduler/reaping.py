@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
+from evertick.domain.attempt import Token
 from evertick.domain.retry import Ended, GiveUp, NextStep
 from evertick.domain.states import Outcome
 from evertick.roles.scheduler.grace import Grace
@@ -23,7 +24,7 @@ from evertick.runtime.retry_decision import next_step
 from evertick.store import lanes, outcomes, sweeps
 from evertick.store.database import is_lock_timeout, is_transient, was_rolled_back, was_too_slow
 from evertick.store.lanes import PutBack
-from evertick.store.outcomes import Ending, Lost, Recorded, Token
+from evertick.store.outcomes import Ending, Lost, Recorded
 
 logger = logging.getLogger("evertick.scheduler")
 
