@@ -82,7 +82,7 @@ class Consumer(Protocol):
         """Let go of a lease that turned out to be empty."""
 
     def beat_now(self) -> None:
-        """Leases last for another time than before: the pause until the next heartbeat may be too long."""
+        """Do not wait with the next heartbeat."""
 
 
 class Source(Protocol):

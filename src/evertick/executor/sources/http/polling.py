@@ -8,7 +8,6 @@ from evertick.client import AsyncClient
 from evertick.client.models_operations import Lease
 from evertick.runtime.loop import Diagnose, Loop
 
-WAIT_SECONDS = 20.0
 MAX_ATTEMPTS = 1000
 FULL_SECONDS = 1.0
 EARLY_SECONDS = 1.0
@@ -17,7 +16,9 @@ HANG_UP_SECONDS = 1.0
 
 
 class LongPoll:
-    """`room` says how many attempts may come now; `taken` gets what came, and when it was asked for."""
+    """`room` says how many attempts may come now, and `wait_seconds` for how long to wait; `taken` gets what came, and
+    when it was asked for.
+    """
 
     def __init__(  # noqa: PLR0913 - from where, for whom and how much
         self,
@@ -27,6 +28,7 @@ class LongPoll:
         *,
         handlers: Sequence[str],
         room: Callable[[], int],
+        wait_seconds: Callable[[], float],
         taken: Callable[[Lease, float], None],
         longest_backoff: float,
         diagnose: Diagnose,
@@ -36,6 +38,7 @@ class LongPoll:
         self._worker_id = worker_id
         self._handlers = handlers
         self._room = room
+        self._wait_seconds = wait_seconds
         self._taken = taken
         self._is_full = False
         self._is_stopping = False
@@ -59,7 +62,7 @@ class LongPoll:
             self._request.cancel()
         await stopping
 
-    async def lease(self, most: int, wait_seconds: float = WAIT_SECONDS) -> int:
+    async def lease(self, most: int, wait_seconds: float) -> int:
         """Poll once; returns how many attempts came."""
         asked = time.monotonic()
         poll = self._client.workers.lease(
@@ -84,7 +87,7 @@ class LongPoll:
         if self._is_full:
             return FULL_SECONDS
         asked = time.monotonic()
-        if await self.lease(most):
+        if await self.lease(most, self._wait_seconds()):
             return 0
         # A server that stops answers its polls early: they must not all come back at once.
         return max(0.0, EARLY_SECONDS - (time.monotonic() - asked))

@@ -13,6 +13,7 @@ answer got lost is not among that, and has to run out.
 import asyncio
 import itertools
 import random
+import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -36,6 +37,7 @@ from evertick.runtime.loop import Loop, Unavailable
 
 MAX_OUTCOMES = 100
 """In one call: with the longest errors, still well within what the server reads."""
+MAX_POLL_SECONDS = 20.0
 MAX_TOKENS = 10_000
 MAX_REMEMBERED_DEFERRALS = 10_000
 MAX_HEARTBEAT_SECONDS = 5.0
@@ -113,6 +115,7 @@ class HttpSource:
                 consumer.name,
                 handlers=consumer.handler_names,
                 room=self._room,
+                wait_seconds=self._poll_seconds,
                 taken=self._taken,
                 longest_backoff=LONGEST_BACKOFF,
                 diagnose=diagnose_server,
@@ -197,6 +200,10 @@ class HttpSource:
         if client is not None:
             await client.close()
 
+    def _poll_seconds(self) -> float:
+        """A lease counts from when it was asked for: a poll that waits leaves at least half of it."""
+        return min(MAX_POLL_SECONDS, self._lease_seconds / 2)
+
     def _room(self) -> int:
         consumer = self._consumer
         free = consumer.slots - consumer.held - consumer.written_off
@@ -209,13 +216,15 @@ class HttpSource:
         for given in lease.attempts:
             if given.timeout_seconds is not None:
                 consumer.clock.observe(given.deadline - timedelta(seconds=given.timeout_seconds))
-        if lease.lease_seconds != self._lease_seconds:
-            self._lease_seconds = consumer.held_leases.seconds = lease.lease_seconds
-            consumer.beat_now()
+        is_new = lease.lease_seconds != self._lease_seconds
+        self._lease_seconds = consumer.held_leases.seconds = lease.lease_seconds
         now_at = now_of(consumer.clock)
         attempts = [self._attempt_of(given, now_at) for given in lease.attempts]
         self._tokens |= {each.lease_id: each.token for each in attempts}
         consumer.held_leases.add(attempts, asked)
+        # The pause until the next heartbeat may be too long, or much of the lease went by while the poll waited.
+        if is_new or time.monotonic() - asked > self.heartbeat_seconds:
+            consumer.beat_now()
         consumer.take(attempts)
 
     def _attempt_of(self, given: LeasedAttempt, now_at: datetime) -> RemoteAttempt:
