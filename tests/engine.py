@@ -13,14 +13,14 @@ from evertick.domain.retry import NextStep, Retry
 from evertick.domain.rule import Policies, Rule, rule_of
 from evertick.domain.schedule.schedule import Schedule
 from evertick.roles.scheduler import Scheduler, planning
-from evertick.roles.scheduler.agenda import Entry
+from evertick.roles.scheduler.pending_timers import PendingTimer
 from evertick.roles.scheduler.planning import BatchPlanning
 from evertick.runtime.clock import Clock
 from evertick.store import lanes, members, outcomes, timers
 from evertick.store.lanes import Leased
 from evertick.store.outcomes import Ending
 from evertick.store.statements import Connection
-from evertick.store.timers import Fired, Firing, Gap, Plan
+from evertick.store.timers import Fired, Firing, PlannedGap, FirePlan
 
 AT = datetime(2026, 6, 9, 12, tzinfo=UTC)
 """A fire time long past by the server's clock: whatever stands at it is due."""
@@ -135,9 +135,9 @@ def firing_of(planned: Sequence[Planned]) -> Firing:
     return [(_plan_of(each), [each.job.job_id]) for each in planned]
 
 
-def _plan_of(each: Planned) -> Plan:
+def _plan_of(each: Planned) -> FirePlan:
     next_at = None if each.is_last or each.kind != "tick" else each.fire_at + MINUTE
-    return Plan(
+    return FirePlan(
         kind=each.kind,
         fire_at=each.fire_at,
         due_at=each.due_at or each.fire_at,
@@ -148,11 +148,11 @@ def _plan_of(each: Planned) -> Plan:
         next_due_at=next_at,
         policy=each.policy,
         limit=each.limit,
-        gaps=tuple(Gap(*gap) for gap in each.gaps),
+        gaps=tuple(PlannedGap(*gap) for gap in each.gaps),
     )
 
 
-def plan_firing(entries: Iterable[Entry], rules: Mapping[int, Rule], now_us: int) -> planning.Planned:
+def plan_firing(entries: Iterable[PendingTimer], rules: Mapping[int, Rule], now_us: int) -> planning.Planned:
     """Plan due timers as one batch, whatever it takes."""
     batch = BatchPlanning(rules, now_us)
     for _ in batch.run(entries):

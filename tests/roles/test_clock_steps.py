@@ -17,7 +17,7 @@ from engine import AT, MINUTE, Job, add_job, add_timer, finish, gaps_of, runs_of
 from evertick.domain.policies import ConcurrentPolicy, MissedWindow
 from evertick.domain.retry import Retry
 from evertick.domain.rule import Policies
-from evertick.roles.janitor import Janitor, pace, replanner
+from evertick.roles.janitor import Janitor, batch_size, replanner
 from evertick.roles.scheduler import Scheduler
 from evertick.runtime.clock import VirtualClock
 from evertick.runtime.clock_marks import mark
@@ -295,7 +295,7 @@ async def test_a_janitor_that_dies_in_between_leaves_the_rest_to_the_next(
 async def test_many_timers_return_in_batches(
     connection: asyncpg.Connection, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pace, "MOST", 3)
+    monkeypatch.setattr(batch_size, "MOST", 3)
     jobs = [await add_job(connection, "* * * * *", fire_at=AT + MINUTE) for _ in range(10)]
     await world.step(jobs[0], 100 * DAY)
     await world.hands.set(AT)

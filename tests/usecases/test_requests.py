@@ -9,12 +9,12 @@ from evertick.domain.errors import InvalidFields
 from evertick.domain.ids import parse_run_id
 from evertick.domain.retry import GiveUp, GiveUpReason, Retry
 from evertick.usecases.context import Tenant
-from evertick.usecases.create import create
-from evertick.usecases.edit import edit
+from evertick.usecases.jobs.create import create
+from evertick.usecases.jobs.edit import edit
 from evertick.usecases.errors import JobNotFound, RunFinished, RunNotFound, RunUnfinished
-from evertick.usecases.lifecycle import delete, pause
-from evertick.usecases.requests import cancel, replay, trigger
-from evertick.usecases.runs import get_run, job_runs
+from evertick.usecases.jobs.lifecycle import delete, pause
+from evertick.usecases.runs.requests import cancel, replay, trigger
+from evertick.usecases.runs.reading import get_run, job_runs
 from usecases.world import WORKER, World, at, key_of
 
 

@@ -5,15 +5,15 @@ import pytest
 from evertick.domain.errors import InvalidInput
 from evertick.domain.retry import GiveUp, GiveUpReason, Retry
 from evertick.domain.states import GapStatus, RunStatus
-from evertick.usecases import runs
+from evertick.usecases.runs import reading as runs
 from evertick.usecases.context import Tenant
-from evertick.usecases.create import create
+from evertick.usecases.jobs.create import create
 from evertick.usecases.errors import JobNotFound, RunNotFound
-from evertick.usecases.history import Entry, Run
-from evertick.usecases.lifecycle import delete, pause, resume
-from evertick.usecases.requests import cancel, trigger
-from evertick.usecases.runs import get_run, job_runs, tenant_runs
-from evertick.usecases.views import Job
+from evertick.usecases.runs.views import Entry, Run
+from evertick.usecases.jobs.lifecycle import delete, pause, resume
+from evertick.usecases.runs.requests import cancel, trigger
+from evertick.usecases.runs.reading import get_run, job_runs, tenant_runs
+from evertick.usecases.jobs.views import Job
 from usecases.world import MINUTE, WORKER, World, at
 
 

@@ -16,18 +16,18 @@ from evertick.domain.access import KeyRole
 from evertick.domain.admission import QuotaName
 from evertick.domain.states import Outcome
 from evertick.executor.handlers.run import Run
-from evertick.usecases import pulling
+from evertick.usecases.runs import pull_workers as pulling
 from evertick.usecases.context import Tenant
-from evertick.usecases.pulling import Given, Report
+from evertick.usecases.runs.pull_workers import LeasedAttempts, AttemptReport
 
 section = Section("Workers")
 
 RETRY_SECONDS = 5
 """Over the limit: polls end within half a minute, so some have ended by then."""
-NOTHING = Given([], pulling.NEVER)
+NOTHING = LeasedAttempts([], pulling.NEVER)
 
 
-def _shape(given: Given) -> list[dict[str, Any]]:
+def _shape(given: LeasedAttempts) -> list[dict[str, Any]]:
     return [
         {
             "token": run.fencing_token,
@@ -108,7 +108,7 @@ async def _tried(
 
     async def attempt(tenant: Tenant) -> Answer | None:
         nonlocal given
-        source = await pulling.source(tenant, poll.request.queue, call.caller.key_id)
+        source = await pulling.queue_access(tenant, poll.request.queue, call.caller.key_id)
         if not source.is_valid:
             poll.pass_on()
             raise key_ended()
@@ -132,7 +132,7 @@ async def _tried(
     return answered
 
 
-def _answer(call: Call, given: Given) -> Answer:
+def _answer(call: Call, given: LeasedAttempts) -> Answer:
     seconds = call.services.lease_time.total_seconds()
     return ok({"lease_seconds": int(seconds) if seconds.is_integer() else seconds, "attempts": _shape(given)})
 
@@ -171,9 +171,9 @@ async def record_outcomes(call: Call, body: OutcomesRequest) -> Answer:
     return ok({"recorded": recorded.recorded, "stale": recorded.stale})
 
 
-def _report(given: OutcomeReport) -> Report:
+def _report(given: OutcomeReport) -> AttemptReport:
     wait = given.retry_after_seconds
-    return Report(
+    return AttemptReport(
         token=given.token,
         result=Outcome(given.result),
         started_at=given.started_at,

@@ -7,19 +7,19 @@ from typing import Annotated
 import typer
 import uvloop
 
-from evertick.cli.exit_codes import Exit
-from evertick.cli.failures import reported
-from evertick.cli.loading import load_app
+from evertick.cli.errors import Exit
+from evertick.cli.errors import exit_on_error
+from evertick.cli.commands.worker import load_app
 from evertick.cli.options import DatabaseUrl, DataDir, LogLevel
-from evertick.cli.output import say
-from evertick.cli.servers import server_at
+from evertick.cli.output import print_line
+from evertick.cli.servers import server_with_key
 from evertick.client import Unreachable
 from evertick.client.transport import DEFAULT_URL
 from evertick.config import read_settings
-from evertick.runtime.descriptors import raise_descriptor_limit
-from evertick.runtime.garbage import expect_batches
+from evertick.runtime.process import raise_descriptor_limit
+from evertick.runtime.process import expect_batches
 from evertick.runtime.logs import DEFAULT_LEVEL, set_up_logs
-from evertick.runtime.signals import stop_signal
+from evertick.runtime.process import stop_signal
 from evertick.sdk.app import App
 from evertick.sdk.remote import Worker
 
@@ -69,14 +69,14 @@ def worker(
     elif data_dir is not None:
         os.environ.pop("EVERTICK_DATABASE_URL", None)
         os.environ["EVERTICK_DATA_DIR"] = str(data_dir)
-    # Outside of what is reported: what the app's own code raises is best told by its traceback.
+    # Outside of what is exit_on_error: what the app's own code raises is best told by its traceback.
     loaded = load_app(app)
     raise_descriptor_limit()
     options = loaded.worker_options
     loaded.worker_options = replace(
         options, queue=queue or options.queue, concurrency=concurrency or options.concurrency
     )
-    with reported():
+    with exit_on_error():
         if url is not None or _is_remote(loaded):
             _work_remotely(loaded, url)
         else:
@@ -92,10 +92,10 @@ def _is_remote(app: App) -> bool:
 def _work_remotely(app: App, url: str | None) -> None:
     settings = read_settings()
     try:
-        server = server_at(url or settings.url or DEFAULT_URL, None, settings)
+        server = server_with_key(url or settings.url or DEFAULT_URL, None, settings)
         uvloop.run(_pull(app, Worker(app, server.url, server.api_key)))
     except Unreachable as error:
-        say(f"Error: {error.detail}", err=True)
+        print_line(f"Error: {error.detail}", err=True)
         raise typer.Exit(Exit.UNREACHABLE) from None
 
 

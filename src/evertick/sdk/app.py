@@ -17,7 +17,7 @@ from evertick.domain.job.payload import Json
 from evertick.executor.executor import CONCURRENCY, THREADS
 from evertick.runtime.extras import server_extra
 from evertick.runtime.logs import set_up_logs
-from evertick.runtime.signals import stop_signal
+from evertick.runtime.process import stop_signal
 from evertick.sdk import declarations
 from evertick.sdk.declarations import Declarations, Function, WorkerOptions, queue_of, target_of, when_text
 from evertick.sdk.portal import Portal, refuse_on_loop

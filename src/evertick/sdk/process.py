@@ -15,8 +15,8 @@ from evertick.roles.worker import Worker
 from evertick.sdk.declarations import APP_LABEL, Declarations, WorkerOptions
 from evertick.sdk.link import Link
 from evertick.usecases.context import MAX_PER_PAGE, Tenant
-from evertick.usecases.edit import put
-from evertick.usecases.jobs import list_jobs
+from evertick.usecases.jobs.edit import put
+from evertick.usecases.jobs.reading import list_jobs
 
 logger = logging.getLogger("evertick.app")
 

@@ -9,8 +9,9 @@ from evertick.domain.ids import Prefix, format_run_id, parse_id
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import RunStatus
 from evertick.sdk.link import Link
-from evertick.usecases import jobs, runs
-from evertick.usecases.create import create
+from evertick.usecases.jobs import reading as jobs
+from evertick.usecases.runs import reading as runs
+from evertick.usecases.jobs.create import create
 from evertick.usecases.errors import RunNotFound
 
 

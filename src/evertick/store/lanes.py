@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from evertick import tzdb
 from evertick.domain.attempt import Token
-from evertick.domain.idempotency import DEFAULT_TEMPLATE, Subject, parse_template, render
+from evertick.domain.idempotency import DEFAULT_TEMPLATE, KeySubject, parse_template, render
 from evertick.domain.ids import Prefix, format_id
 from evertick.store import statements
 from evertick.store.statements import Connection
@@ -53,7 +53,7 @@ class Leased(NamedTuple):
     @property
     def idempotency_key(self) -> str:
         """Equal in all attempts of the run, and in a replay of it."""
-        subject = Subject(format_id(Prefix.JOB, self.job_id), self.name, tzdb.load(self.timezone))
+        subject = KeySubject(format_id(Prefix.JOB, self.job_id), self.name, tzdb.load(self.timezone))
         return render(_template(self.key_template or DEFAULT_TEMPLATE), subject, self.replays_at or self.fire_at)
 
 

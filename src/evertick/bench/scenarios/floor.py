@@ -15,11 +15,11 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from evertick.bench import floor_queries
-from evertick.bench.figures import rated
+from evertick.bench.results import rated
 from evertick.bench.floor_queries import AttemptRow, OutcomeRow, TimerRow
-from evertick.bench.measuring import Scenario
-from evertick.bench.preparing import tidy
-from evertick.bench.stage import Stage
+from evertick.bench.scenario import Scenario
+from evertick.bench.preparation import tidy
+from evertick.bench.testbed import Testbed
 from evertick.domain.ids import PARTITIONS
 from evertick.domain.schedule.instants import to_us
 from evertick.executor.sources.database.source import MAX_OUTCOMES
@@ -113,7 +113,7 @@ class Written:
     seconds: float
 
 
-async def run(stage: Stage, settings: Settings) -> dict[str, Any]:
+async def run(stage: Testbed, settings: Settings) -> dict[str, Any]:
     await floor_queries.make_tables(stage.pool)
     rows = RunRows(await stage.now(), settings.seed)
     stage.progress.begin("making timers")
@@ -173,7 +173,7 @@ async def _connected(url: str) -> AsyncIterator[Session]:
         await connection.close()
 
 
-async def _measure(stage: Stage, runs: int, name: str, writes: Pass) -> Written:
+async def _measure(stage: Testbed, runs: int, name: str, writes: Pass) -> Written:
     """One pass over all runs, into empty ledgers."""
     await floor_queries.empty_tables(stage.pool)
     await tidy(stage)

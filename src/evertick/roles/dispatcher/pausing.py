@@ -8,7 +8,7 @@ from evertick.domain.attempt import Attempt
 from evertick.domain.ids import Prefix, format_id
 from evertick.runtime.loop import Loop
 from evertick.store import audit, jobs
-from evertick.store.audit import Change
+from evertick.store.audit import AuditRecord
 from evertick.store.database import Pool
 
 logger = logging.getLogger("evertick.dispatcher")
@@ -68,10 +68,10 @@ class Pausing:
         async with self._pool.acquire() as connection, connection.transaction():
             if not await jobs.lock(connection, tenant_id, attempt.job_id):
                 return  # deleted
-            job = await jobs.standing(connection, attempt.job_id)
+            job = await jobs.locked(connection, attempt.job_id)
             # An edit since then may have given the job another target.
             if job.status == _ACTIVE and job.spec_version == attempt.spec_version:
                 await jobs.pause(connection, attempt.job_id, GONE)
                 subject = format_id(Prefix.JOB, attempt.job_id)
-                await audit.record(connection, Change(tenant_id, ACTOR, ACTION, subject, None))
+                await audit.record(connection, AuditRecord(tenant_id, ACTOR, ACTION, subject, None))
                 logger.warning("%s is paused: %s", attempt.name, GONE)

@@ -16,15 +16,15 @@ from typing import NamedTuple
 from evertick.domain.attempt import Token
 from evertick.domain.retry import Ended, GiveUp, NextStep
 from evertick.domain.states import Outcome
-from evertick.roles.scheduler.grace import Grace
+from evertick.roles.scheduler.lease_grace import LeaseGrace
 from evertick.roles.scheduler.state import State
 from evertick.roles.scheduler.sweeping import ROUND_SECONDS, Sweeping
 from evertick.runtime.clock import now_of
 from evertick.runtime.retry_decision import next_step
-from evertick.store import lanes, outcomes, sweeps
+from evertick.store import lanes, outcomes, orphans as sweeps
 from evertick.store.database import is_lock_timeout, is_transient, was_rolled_back, was_too_slow
 from evertick.store.lanes import PutBack
-from evertick.store.outcomes import Ending, Lost, Recorded
+from evertick.store.outcomes import Ending, LostAttempt, Recorded
 
 logger = logging.getLogger("evertick.scheduler")
 
@@ -58,7 +58,7 @@ class Reaping:
         self._lease_time = lease_time
         self._woken = woken
         self._monotonic = monotonic
-        self._grace = Grace(lease_time / 2, monotonic)
+        self._grace = LeaseGrace(lease_time / 2, monotonic)
         self._sweeping = Sweeping(state.pool)
         self._rebase_due = self._sweep_due = 0.0
         self._busy: list[_Busy] = []
@@ -91,7 +91,7 @@ class Reaping:
             most=LEASES_AT_ONCE,
             latest_at=self._grace.latest_at(),
         )
-        by_worker: dict[str, list[Lost]] = {}
+        by_worker: dict[str, list[LostAttempt]] = {}
         for each in found:
             by_worker.setdefault(each.worker, []).append(each)
         for worker, lost in by_worker.items():
@@ -111,8 +111,8 @@ class Reaping:
             self._sweep_due = self._monotonic() + ROUND_SECONDS  # should it fail: what it takes is not the reaper's
             self._sweep_due = self._monotonic() + await self._sweeping.sweep(self._grace.over())
 
-    async def _end(self, worker: str, found: list[Lost]) -> None:
-        unstarted: list[Lost] = []
+    async def _end(self, worker: str, found: list[LostAttempt]) -> None:
+        unstarted: list[LostAttempt] = []
         endings: list[Ending] = []
         for each in found:
             if each.lane_id is None:
@@ -126,7 +126,7 @@ class Reaping:
         await self._put_back(worker, unstarted)
         await self._record(worker, endings, list({each.lease_id for each in found}))
 
-    def _ending(self, lost: Lost, then: NextStep) -> Ending:
+    def _ending(self, lost: LostAttempt, then: NextStep) -> Ending:
         assert lost.lane_id is not None
         return Ending(
             lost.lane_id,
@@ -143,7 +143,7 @@ class Reaping:
             is_listed=lost.is_listed,
         )
 
-    async def _put_back(self, worker: str, lost: list[Lost]) -> None:
+    async def _put_back(self, worker: str, lost: list[LostAttempt]) -> None:
         back = [
             PutBack(each.lane_id, each.seq, each.handler, deferrals=each.deferrals)
             for each in lost

@@ -216,7 +216,7 @@ class Leasing:
     ) -> list[Range]:
         rotation, self._rotation = self._rotation, (self._rotation + extent.width) % 256
         if rooms is not None:
-            return await lanes.lease_shares(
+            return await lanes.lease_by_queue(
                 self._pool,
                 rooms,
                 self._consumer.name,

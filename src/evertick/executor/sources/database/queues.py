@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from evertick.store import rules
+from evertick.store import references as rules
 from evertick.store.database import Pool
 
 LOOK_SECONDS = 1.0
