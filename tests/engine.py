@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 
 from evertick.domain.assignment import Member
+from evertick.domain.retry import NextStep, Retry
 from evertick.domain.rule import Policies, Rule, rule_of
 from evertick.domain.schedule.schedule import Schedule
 from evertick.roles.scheduler import Scheduler
@@ -18,7 +19,7 @@ from evertick.roles.scheduler.planning import BatchPlanning
 from evertick.runtime.clock import Clock
 from evertick.store import lanes, members, outcomes, timers
 from evertick.store.lanes import Leased, lane_id_of
-from evertick.store.outcomes import Again, Dead, Ending
+from evertick.store.outcomes import Ending
 from evertick.store.statements import Connection
 from evertick.store.timers import Fired, FirePlan, Firing, PlannedGap
 
@@ -202,7 +203,7 @@ async def lease(connection: Connection, *jobs: Job, worker: str = "w", most: int
     )
 
 
-def ending_of(leased: Leased, result: str = "success", then: Again | Dead | None = None) -> Ending:
+def ending_of(leased: Leased, result: str = "success", then: NextStep = None) -> Ending:
     return Ending(
         leased.lane_id,
         leased.seq,
@@ -217,10 +218,10 @@ def ending_of(leased: Leased, result: str = "success", then: Again | Dead | None
     )
 
 
-AGAIN = Again(2, timedelta(0))
+AGAIN = Retry(2, timedelta(0))
 
 
-async def finish(connection: Connection, job: Job, result: str = "success", then: Again | Dead | None = None) -> int:
+async def finish(connection: Connection, job: Job, result: str = "success", then: NextStep = None) -> int:
     """Lease and end whatever is ready in a job's queue; how many attempts that was."""
     leased = await lease(connection, job)
     done = sorted({each.lease_id for each in leased})

@@ -9,7 +9,7 @@ from evertick.version import __version__
 
 if TYPE_CHECKING:
     from evertick.client import ApiError, AsyncClient, Client
-    from evertick.roles.worker.run import DoNotRetry, RetryLater, Run
+    from evertick.executor.handlers.run import DoNotRetry, RetryLater, Run
     from evertick.sdk.app import App
     from evertick.sdk.remote import Worker
 
@@ -35,9 +35,9 @@ _LATER = {
     "App": "evertick.sdk.app",
     "AsyncClient": "evertick.client",
     "Client": "evertick.client",
-    "DoNotRetry": "evertick.roles.worker.run",
-    "RetryLater": "evertick.roles.worker.run",
-    "Run": "evertick.roles.worker.run",
+    "DoNotRetry": "evertick.executor.handlers.run",
+    "RetryLater": "evertick.executor.handlers.run",
+    "Run": "evertick.executor.handlers.run",
     "Worker": "evertick.sdk.remote",
 }
 

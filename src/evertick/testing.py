@@ -19,7 +19,7 @@ from pathlib import Path
 from evertick.domain.errors import EvertickError, InvalidInput
 from evertick.domain.states import RunReason, RunStatus
 from evertick.roles.scheduler import Scheduler
-from evertick.roles.worker.worker import Worker
+from evertick.roles.worker import Worker
 from evertick.runtime.clock import VirtualClock
 from evertick.sdk.app import App
 from evertick.sdk.process import register
@@ -174,8 +174,8 @@ async def _running(app: App, url: str, session: Session, start: datetime) -> Asy
         app.declarations.handlers,
         queues=(app.queue,),
         tenant_id=tenant.tenant_id,
-        concurrency=app.shape.concurrency,
-        threads=app.shape.threads,
+        concurrency=app.worker_options.concurrency,
+        threads=app.worker_options.threads,
         lease_time=LEASE_TIME,
         clock=clock,
     )

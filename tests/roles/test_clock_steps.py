@@ -17,6 +17,7 @@ import pytest
 
 from engine import AT, MINUTE, Job, add_job, add_timer, finish, gaps_of, runs_of, scheduler, timers_of
 from evertick.domain.policies import ConcurrentPolicy, MissedWindow
+from evertick.domain.retry import Retry
 from evertick.domain.rule import Policies
 from evertick.roles.janitor import Janitor, batch_size, replanner
 from evertick.roles.scheduler import Scheduler
@@ -24,7 +25,6 @@ from evertick.runtime.clock import VirtualClock
 from evertick.runtime.clock_marks import mark
 from evertick.store import clock
 from evertick.store.database import Pool, connect
-from evertick.store.outcomes import Again
 from hooked_pool import Run, hooked
 
 HOUR = timedelta(hours=1)
@@ -231,7 +231,7 @@ async def test_a_retry_of_the_time_ahead_waits_for_its_delay_and_one_from_before
 ) -> None:
     before, ahead = [await add_job(connection, "now", partition=number) for number in (7, 8)]
     await world.node.fire_due()
-    assert await finish(connection, before, "failed", Again(2, HOUR)) == 2
+    assert await finish(connection, before, "failed", Retry(2, HOUR)) == 2
     # `finish` ends attempts at AT; the second one's ended while the clock was ahead.
     await connection.execute("UPDATE outcomes SET finished_at = $1 WHERE lane_id = $2", AT + 100 * DAY, ahead.lane_id)
     await connection.execute(

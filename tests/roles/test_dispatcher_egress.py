@@ -9,11 +9,11 @@ import pytest
 from cli.processes import evertick
 from engine import until
 from evertick.config import Settings
+from evertick.domain.attempt import Failed, Succeeded
 from evertick.roles.dispatcher import Dispatcher
 from evertick.roles.dispatcher.settings import LOOPBACK, egress_of
 from evertick.store.database import Pool
 from evertick.targets.http.guard import EgressPolicy
-from evertick.targets.http.verdict import Delivered, Failed
 from evertick.usecases.doctor import examine
 from roles.dispatching import SEAL, PostOffice, Receiver
 from targets.receivers import LONG, Log, attempt, delivering, serving
@@ -81,11 +81,11 @@ async def test_a_second_tenant_closes_this_machine_to_all_at_once(
 async def test_a_kept_connection_does_not_outlive_the_policy_it_was_made_under() -> None:
     async with serving(log := Log()) as port, delivering() as delivery:
         url = f"http://inside.test:{port}/"
-        assert isinstance(await delivery.deliver(attempt(url), LONG), Delivered)
+        assert isinstance(await delivery.deliver(attempt(url), LONG), Succeeded)
         delivery.permit(EgressPolicy(allow_http=True))
-        verdict = await delivery.deliver(attempt(url), LONG)
-    assert isinstance(verdict, Failed)
-    assert "EVERTICK_EGRESS_ALLOW" in verdict.error
+        outcome = await delivery.deliver(attempt(url), LONG)
+    assert isinstance(outcome, Failed)
+    assert "EVERTICK_EGRESS_ALLOW" in outcome.error
     assert len(log.received) == 1
 
 

@@ -60,13 +60,13 @@ class Siege:
         """Wait until the hostile tenants have all places that they may have, and nothing else is held for them."""
 
         async def is_quiet() -> bool:
-            places, queue = self.dispatcher._places, self.dispatcher._waiting.queue
-            return not any(places.may_take(each) or queue.waiting(each) for each in self.hostile) and not len(
-                self.dispatcher._returns
+            slots, queue = self.dispatcher.slots, self.dispatcher.waiting.queue
+            return not any(slots.may_take(each) or queue.waiting(each) for each in self.hostile) and not len(
+                self.dispatcher.executor.put_backs
             )
 
         await until(is_quiet)
-        return self.dispatcher.figures.handed_back
+        return self.dispatcher.counters.handed_back
 
 
 @pytest.fixture
@@ -88,8 +88,8 @@ async def test_two_tenants_whose_targets_hang_for_a_day_cost_a_third_nothing(
     for _ in range(3):
         job = await office.posted(receiver.url, tenant_id=victim, count=60)
         assert [each.result for each in await office.until_ended(job, 60)] == ["success"] * 60
-    assert siege.dispatcher.figures.handed_back == put_back, "neither was any put back, nor leased to be put back"
-    assert siege.dispatcher._places.held(1) > 60, "idle places are lent"
+    assert siege.dispatcher.counters.handed_back == put_back, "neither was any put back, nor leased to be put back"
+    assert siege.dispatcher.slots.held(1) > 60, "idle places are lent"
 
 
 async def test_fifty_tenants_whose_targets_hang_cost_the_next_nothing(
@@ -103,7 +103,7 @@ async def test_fifty_tenants_whose_targets_hang_cost_the_next_nothing(
     for _ in range(3):
         job = await office.posted(receiver.url, tenant_id=victim, count=20)
         assert [each.result for each in await office.until_ended(job, 20)] == ["success"] * 20
-    assert siege.dispatcher.figures.handed_back == put_back
+    assert siege.dispatcher.counters.handed_back == put_back
 
 
 async def test_hostile_tenants_that_come_after_the_victim_has_begun_do_not_push_it_out(
@@ -133,10 +133,10 @@ async def test_calls_of_one_tenant_that_hang_keep_no_other_from_their_host(
         return len(await office.put_back()) == 40 - PER_HOST
 
     await until(are_deferred)
-    put_back = dispatcher.figures.handed_back
+    put_back = dispatcher.counters.handed_back
     job = await office.posted(receiver.url, tenant_id=other, count=PER_HOST)
     assert [each.result for each in await office.until_ended(job, PER_HOST)] == ["success"] * PER_HOST
-    assert dispatcher.figures.handed_back == put_back
+    assert dispatcher.counters.handed_back == put_back
     await dispatcher.stop(NO_GRACE)
 
 
@@ -150,7 +150,7 @@ async def test_what_finds_no_place_in_one_dispatcher_finds_it_in_the_next(
     await first.start()
 
     async def has_its_places() -> bool:
-        return len(black_hole.received) == first._places.held(1) and not first._places.may_take(1)
+        return len(black_hole.received) == first.slots.held(1) and not first.slots.may_take(1)
 
     await until(has_its_places)
     of_first = len(black_hole.received)

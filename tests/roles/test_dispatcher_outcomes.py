@@ -42,7 +42,7 @@ async def test_a_success_is_recorded_with_its_code_and_the_beginning_of_the_answ
     outcome = await office.outcome(job)
     assert (outcome.result, outcome.is_final, outcome.error, outcome.excerpt) == ("success", True, None, "queued as 17")
     assert await office.code(job) == 202
-    assert (await office.leases(), dispatcher.figures.succeeded) == (0, 1)
+    assert (await office.leases(), dispatcher.counters.succeeded) == (0, 1)
     (received,) = receiver.received
     assert json.loads(received.body) == {"report": "weekly"}
     assert received.headers["x-team"] == "billing"
@@ -103,7 +103,7 @@ async def test_a_pause_that_cannot_be_noted_is_not_made(office: PostOffice, rece
     await dispatcher.start()
 
     async def has_failed() -> bool:
-        return bool(dispatcher._pausing._loop.errors)
+        return bool(dispatcher.pausing.errors)
 
     await until(has_failed)
     assert (await status_of(office, job))[0] == "active"
@@ -216,8 +216,7 @@ async def test_a_host_that_hangs_does_not_keep_its_neighbours_waiting(
         assert await office.results(hanging) == [], "it hangs still"
         await dispatcher.stop(timedelta(0))
     assert len(receiver.received) == 1
-    assert "not tried: its tenant had no slot free for this host" in caplog.text
-    assert "not tried: others of its tenant have just waited for its host in vain" in caplog.text
+    assert "deferred: host busy" in caplog.text
 
 
 async def test_runs_to_a_host_that_hangs_wait_longer_each_time_and_leave_nothing_behind(

@@ -95,7 +95,7 @@ async def test_a_tenant_whose_secrets_cannot_be_read_keeps_its_attempts(
     theirs = await office.posted(receiver.url, tenant_id=stranger)
 
     async def has_looked() -> bool:
-        return stranger in dispatcher._keyring.unreadable
+        return stranger in dispatcher.keyring.unreadable
 
     await until(has_looked)
     await office.until_ended(await office.posted(receiver.url))
@@ -116,7 +116,7 @@ async def test_no_secret_payload_or_url_gets_into_the_log(
     await dispatcher.start()
     await office.until_ended(job, 2)
     await dispatcher.stop()
-    shown = "\n".join((caplog.text, repr(rotated), repr(dispatcher._keyring.__dict__)))
+    shown = "\n".join((caplog.text, repr(rotated), repr(dispatcher.keyring.__dict__)))
     assert "answered 500" in shown
     for secret in (rotated.current, rotated.previous, "t0ken", "pa55word"):
         assert secret is not None

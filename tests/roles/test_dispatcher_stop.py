@@ -70,7 +70,7 @@ async def test_a_run_that_is_cancelled_meanwhile_is_broken_off(office: PostOffic
     await within_patience(slow.began)
     await office.end_elsewhere(job)
     async with asyncio.timeout(20):
-        await dispatcher._execution.idle.wait()
+        await dispatcher.executor.finish()
     slow.release.set()
     await dispatcher.stop()
     assert await office.results(job) == ["cancelled"]

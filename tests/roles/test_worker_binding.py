@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evertick.domain.errors import InvalidInput
-from evertick.roles.worker.handlers import Handler, Handlers
-from evertick.roles.worker.run import DoNotRetry, Run
+from evertick.executor.handlers.registry import FunctionHandler, Handlers
+from evertick.executor.handlers.run import DoNotRetry, Run
 from evertick.store.lanes import Leased
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def called(function: Callable[..., Any], payload: str | None = None) -> Any:
     leased = Leased(
         1, 2, 3, 4, AT, AT, 1, "tick", 1, "job", "handle", "UTC", None, 60, "{}", payload, None, None, False
     )
-    return Handler("handle", function).call_sync(leased, Run(leased, AT))
+    return FunctionHandler("handle", function).call(leased, AT)
 
 
 def test_the_run_and_the_fields_of_the_payload_come_by_name() -> None:
@@ -111,9 +111,9 @@ def test_what_kind_of_function_it_is_shows_through_partials_and_objects() -> Non
     class Worker:
         async def __call__(self, run: Run) -> None: ...
 
-    assert Handler("a", partial(work)).is_async
-    assert Handler("b", Worker()).is_async
-    assert not Handler("c", print_nothing).is_async
+    assert FunctionHandler("a", partial(work)).is_async
+    assert FunctionHandler("b", Worker()).is_async
+    assert not FunctionHandler("c", print_nothing).is_async
 
 
 def print_nothing() -> None: ...
@@ -139,7 +139,7 @@ def by_position(customer: str, /) -> None: ...
 )
 def test_functions_that_cannot_be_handlers_are_refused(function: Callable[..., Any], why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
-        Handler("odd", function)
+        FunctionHandler("odd", function)
 
 
 def test_two_handlers_of_one_name_are_refused() -> None:

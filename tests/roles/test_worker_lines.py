@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -10,9 +11,8 @@ import asyncpg
 import pytest
 
 from engine import AT, MINUTE, Holder, Planned, add_job, until
-from evertick.roles.worker import worker as worker_module
-from evertick.roles.worker.handlers import Handlers
-from evertick.roles.worker.worker import Worker
+from evertick.executor.handlers.registry import Handlers
+from evertick.roles.worker import Worker
 from evertick.store import lanes
 from faults.proxy import Proxy
 from roles.workshop import Workshop, within_patience
@@ -75,7 +75,7 @@ def job_tick(number: int) -> Any:
 async def test_a_worker_asked_to_stop_while_the_database_is_silent_ends(
     workshop: Workshop, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_module, "LAST_WORDS_SECONDS", 1.0)
+    monkeypatch.setattr("evertick.executor.executor.LAST_REQUESTS_SECONDS", 1.0)
     began, release = asyncio.Event(), asyncio.Event()
 
     async def handle() -> None:
@@ -105,20 +105,20 @@ async def test_outcomes_of_an_outage_are_recorded_when_it_is_over(workshop: Work
     await within_patience(began)
     proxy.refuse()
     proxy.cut()
-    lease = worker._holdings.snapshot()[0]
+    lease = worker.held_leases.snapshot()[0]
 
     async def has_run_out() -> bool:
-        return lease.expires < worker._monotonic()
+        return lease.expires < time.monotonic()
 
     await until(has_run_out)
     release.set()
 
     async def is_recorded() -> bool:
-        return worker.figures.succeeded == 1
+        return worker.counters.succeeded == 1
 
     await until(is_recorded)
     proxy.heal()
     await workshop.until_ended(job)
     await worker.stop(NO_GRACE)
     assert await workshop.results(job) == ["success"]
-    assert (worker.figures.lost, worker.figures.stale, await workshop.leases()) == (0, 0, 0)
+    assert (worker.counters.lost, worker.counters.stale, await workshop.leases()) == (0, 0, 0)

@@ -10,7 +10,7 @@ import pytest
 from engine import AT
 from evertick.domain.ids import format_run_id, parse_token
 from evertick.domain.schedule.instants import to_us
-from evertick.roles.worker.run import DoNotRetry, RetryLater, Run
+from evertick.executor.handlers.run import DoNotRetry, RetryLater, Run
 from roles.workshop import Workshop
 
 ONE_TRY = '{"max_retries": 0, "backoff": "fixed", "delay_seconds": 10, "max_delay_seconds": 10}'
@@ -23,7 +23,7 @@ async def test_a_handler_that_returns_is_a_success(workshop: Workshop) -> None:
     job = await workshop.ready()
     worker = await workshop.work_off({"handle": handle})
     assert await workshop.outcomes(job) == [(1, "success", True, None, '{"sent":3}')]
-    assert (worker.figures.leased, worker.figures.executed, await workshop.leases()) == (1, 1, 0)
+    assert (worker.counters.leased, worker.counters.executed, await workshop.leases()) == (1, 1, 0)
 
 
 async def test_a_handler_that_is_not_async_runs_in_a_thread(workshop: Workshop) -> None:

@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+from collections.abc import Collection, Sequence
 
 import pytest
 
 from engine import Job, until
-from evertick.roles.worker.run import Run
+from evertick.domain.attempt import Attempt, Token
+from evertick.executor.handlers.run import Run
 from roles.workshop import Workshop, within_patience
 
 ONE_TRY = '{"max_retries": 0, "backoff": "fixed", "delay_seconds": 10, "max_delay_seconds": 10}'
@@ -39,7 +41,7 @@ async def test_a_worker_does_not_lease_again_what_it_has_no_handler_for(workshop
     async with workshop.opened({"mail": nothing}) as worker:
         assert await worker.work_off() == 5
         assert await worker.work_off() == 0
-    assert worker.figures.handed_back == 5
+    assert worker.counters.handed_back == 5
 
 
 async def test_a_handler_that_is_not_here_is_warned_of_once(
@@ -98,12 +100,12 @@ async def test_a_last_try_that_was_lost_meanwhile_is_not_started(workshop: Works
     calls: list[int] = []
     job = await workshop.ready(retry=ONE_TRY)
     async with workshop.opened({"handle": lambda: calls.append(1)}) as worker:
-        mark = worker._execution._marking._mark  # type: ignore[union-attr]
+        mark = worker._execution._marks._mark
 
-        async def late(attempts: list[object]) -> object:
+        async def late(attempts: Sequence[Attempt]) -> Collection[Token]:
             await workshop.connection.execute("UPDATE leases SET worker = 'another'")
-            return await mark(attempts)  # type: ignore[arg-type]
+            return await mark(attempts)
 
-        worker._execution._marking._mark = late  # type: ignore[union-attr]
+        worker._execution._marks._mark = late
         await worker.work_off()
     assert (calls, await workshop.results(job)) == ([], [])

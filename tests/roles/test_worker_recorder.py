@@ -1,4 +1,4 @@
-"""How endings get recorded while somebody else is in the way, and when one of them cannot be stored."""
+"""How outcomes get recorded while somebody else is in the way, and when one of them cannot be stored."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -10,8 +10,9 @@ import asyncpg
 import pytest
 
 from engine import Job, until
-from evertick.roles.worker.recorder import MOST, STALLED_SECONDS
-from evertick.roles.worker.worker import Worker
+from evertick.executor.recorder import STALLED_SECONDS
+from evertick.executor.sources.database.source import MAX_OUTCOMES
+from evertick.roles.worker import Worker
 from evertick.store import outcomes
 from evertick.store.database import connect
 from evertick.store.outcomes import Ending, Recorded
@@ -79,7 +80,7 @@ async def test_what_somebody_has_locked_waits_alone(workshop: Workshop, hold: An
         await until(workshop.has_no_leases)
         await other.execute("BEGIN")
     assert await workshop.results(held) == [result]
-    assert worker.figures.stale == 0
+    assert worker.counters.stale == 0
 
 
 class Gate:
@@ -103,7 +104,7 @@ def gated(handler: Any) -> Any:
 
 async def until_leased(worker: Worker, count: int) -> None:
     async def is_leased() -> bool:
-        return worker.figures.leased == count
+        return worker.counters.leased == count
 
     await until(is_leased)
 
@@ -150,8 +151,8 @@ async def test_batches_shrink_when_they_take_too_long_and_grow_again(
         await until(workshop.has_no_leases)
     assert await workshop.results(job) == ["success"] * 40
     assert sizes[:3] == [40, 20, 10]
-    assert worker._recorder._most > 10
-    assert worker.figures.stale == 0
+    assert worker.recorder.batch_size > 10
+    assert worker.counters.stale == 0
 
 
 async def test_nothing_is_leased_while_nothing_could_be_recorded_for_seconds(
@@ -171,18 +172,18 @@ async def test_nothing_is_leased_while_nothing_could_be_recorded_for_seconds(
     async with workshop.started({"handle": succeed}, monotonic=lambda: now) as worker:
         async with asyncio.timeout(20):
             await away.wait()
-        assert worker._room(100, 0) == 100
+        assert worker.may_lease
         now += STALLED_SECONDS + 1
-        assert worker._room(100, 0) == 0
+        assert not worker.may_lease
         answers.set()
         await workshop.until_ended(job)
 
         async def has_room() -> bool:
-            return worker._room(100, 0) == 100
+            return worker.may_lease
 
         await until(has_room)
-    assert len(worker._recorder) == 0
-    assert worker._recorder._most == MOST
+    assert len(worker.recorder) == 0
+    assert worker.recorder.batch_size == MAX_OUTCOMES
 
 
 async def test_one_that_is_locked_for_long_does_not_keep_the_worker_from_leasing(workshop: Workshop) -> None:
@@ -197,7 +198,7 @@ async def test_one_that_is_locked_for_long_does_not_keep_the_worker_from_leasing
         Gate.opened.set()
 
         async def is_apart() -> bool:
-            return len(worker._recorder._apart) == 1
+            return worker.recorder.apart == 1
 
         await until(is_apart)
         now += STALLED_SECONDS + 1
@@ -209,7 +210,7 @@ async def test_one_that_is_locked_for_long_does_not_keep_the_worker_from_leasing
         await other.execute("BEGIN")
 
 
-async def test_the_lease_of_an_ending_that_waits_is_kept(workshop: Workshop) -> None:
+async def test_the_lease_of_an_outcome_that_waits_is_kept(workshop: Workshop) -> None:
     """Else a reaper would have its attempt as soon as the lock is gone, and what was done would be done again."""
     held = await workshop.ready()
     async with (
@@ -221,7 +222,7 @@ async def test_the_lease_of_an_ending_that_waits_is_kept(workshop: Workshop) -> 
         Gate.opened.set()
 
         async def is_apart() -> bool:
-            return len(worker._recorder._apart) == 1
+            return worker.recorder.apart == 1
 
         await until(is_apart)
         runs_out = "SELECT expires_at FROM leases"

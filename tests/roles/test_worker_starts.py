@@ -78,7 +78,7 @@ async def test_what_waited_past_its_lease_starts_when_the_database_has_confirmed
         await within_patience(turns.began)
 
         async def has_leased_both() -> bool:
-            return worker.figures.leased == 2
+            return worker.counters.leased == 2
 
         await until(has_leased_both)
         async with leases_locked(workshop):
@@ -86,7 +86,7 @@ async def test_what_waited_past_its_lease_starts_when_the_database_has_confirmed
             turns.release.set()
 
             async def waits() -> bool:
-                return worker._execution.waits_for_leases
+                return worker.waits_for_leases
 
             await until(waits)
             assert turns.calls == 1
@@ -114,7 +114,7 @@ async def test_what_waited_past_its_lease_is_dropped_when_others_have_it(worksho
         await within_patience(turns.began)
 
         async def has_leased_both() -> bool:
-            return worker.figures.leased == 2
+            return worker.counters.leased == 2
 
         await until(has_leased_both)
         async with leases_locked(workshop) as other:
@@ -122,13 +122,13 @@ async def test_what_waited_past_its_lease_is_dropped_when_others_have_it(worksho
             turns.release.set()
 
             async def waits() -> bool:
-                return worker._execution.waits_for_leases
+                return worker.waits_for_leases
 
             await until(waits)
             await other.execute("UPDATE leases SET worker = 'another'")
 
         async def is_dropped() -> bool:
-            return worker.figures.lost == 1
+            return worker.counters.lost == 1
 
         await until(is_dropped)
         assert turns.calls == 1
@@ -152,10 +152,10 @@ async def test_what_an_answer_brings_that_was_under_way_for_too_long_is_not_star
     monkeypatch.setattr(lanes, statement, late)
     await workshop.ready()
     async with workshop.opened({"handle": lambda: calls.append(1)}, lease_time=LEASE, monotonic=hands) as worker:
-        assert await worker._intake.lease(1) == 1
+        assert await worker.source.lease(1) == 1
 
         async def waits() -> bool:
-            return worker._execution.waits_for_leases
+            return worker.waits_for_leases
 
         await until(waits)
     assert calls == []
@@ -170,10 +170,10 @@ async def test_a_thread_that_stood_still_before_the_call_does_not_make_it(worksh
 
     await workshop.ready()
     async with workshop.opened({"handle": lambda: calls.append(1)}, lease_time=LEASE, monotonic=monotonic) as worker:
-        assert await worker._intake.lease(1) == 1
+        assert await worker.source.lease(1) == 1
 
         async def waits() -> bool:
-            return worker._execution.waits_for_leases
+            return worker.waits_for_leases
 
         await until(waits)
     assert calls == []
@@ -210,12 +210,12 @@ async def test_handlers_go_on_while_their_lease_cannot_be_extended(workshop: Wor
         await within_patience(turns.began)
         async with leases_locked(workshop):
             hands.stand_still()
-            worker._sweep()
-            assert worker.figures.lost == 0
+            worker.sweep()
+            assert worker.counters.lost == 0
         turns.release.set()
         await workshop.until_ended(job)
     assert await workshop.results(job) == ["success"]
-    assert worker.figures.stale == 0
+    assert worker.counters.stale == 0
 
 
 async def test_a_range_that_was_lost_before_it_was_read_is_left_alone(
@@ -228,11 +228,11 @@ async def test_a_range_that_was_lost_before_it_was_read_is_left_alone(
 
         async def late(pool: Any, ranges: list[Range]) -> Any:
             attempts = await read(pool, ranges)
-            worker._holdings.extended(worker._holdings.snapshot(), set(), 0.0)
-            worker._sweep()
+            worker.held_leases.extended(worker.held_leases.snapshot(), set(), 0.0)
+            worker.sweep()
             return attempts
 
         monkeypatch.setattr(lanes, "read", late)
-        await worker._intake.lease(1)
-        assert worker._execution.idle.is_set()
+        await worker.source.lease(1)
+        assert worker.held == 0
     assert calls == []

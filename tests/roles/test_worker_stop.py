@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from engine import PATIENCE_SECONDS, until
-from evertick.roles.worker.run import Run
+from evertick.executor.handlers.run import Run
 from evertick.store import lanes
 from evertick.store.lanes import Leased
 from roles.workshop import Workshop, within_patience
@@ -29,7 +29,7 @@ async def test_what_was_not_started_is_put_back_and_what_runs_may_finish(worksho
     await within_patience(began)
 
     async def has_leased_all() -> bool:
-        return worker.figures.leased == 3
+        return worker.counters.leased == 3
 
     await until(has_leased_all)
     stopping = asyncio.create_task(worker.stop())
@@ -65,7 +65,7 @@ async def test_what_was_leased_and_could_not_be_read_is_put_back(
     monkeypatch.setattr(lanes, "read", read)
     await stopping
     assert (await workshop.results(job), await workshop.free()) == ([], ["handle"] * 3)
-    assert worker.figures.executed == 0
+    assert worker.counters.executed == 0
 
 
 async def test_what_outlasts_the_grace_is_cancelled_and_handed_back(workshop: Workshop) -> None:
@@ -86,7 +86,7 @@ async def test_what_outlasts_the_grace_is_cancelled_and_handed_back(workshop: Wo
     assert attempt == 1
     assert due_in <= 0
     assert (await workshop.leases(), await workshop.dead_letters(job)) == (0, [])
-    assert worker.figures.handed_back == 1
+    assert worker.counters.handed_back == 1
 
 
 async def test_a_thread_that_does_not_end_does_not_keep_the_worker(workshop: Workshop) -> None:

@@ -9,8 +9,8 @@ from typing import NoReturn
 import pytest
 
 from engine import PATIENCE_SECONDS, lease, until
-from evertick.roles.worker import execution
-from evertick.roles.worker.run import Run
+from evertick.executor import execution
+from evertick.executor.handlers.run import Run
 from evertick.runtime import timeouts
 from evertick.store import lanes
 from evertick.store.database import connect
@@ -45,7 +45,7 @@ async def test_an_async_handler_is_cancelled_at_its_deadline(workshop: Workshop)
     assert handler.cancelled.is_set()
     assert (outcome.result, outcome.error) == ("timed_out", "not finished after 0 s, the job's timeout")
     assert [attempt for attempt, _ in await workshop.retries(job)] == [2]
-    assert worker.figures.timed_out == 1
+    assert worker.counters.timed_out == 1
 
 
 async def test_what_a_thread_returns_after_its_deadline_is_ignored(workshop: Workshop) -> None:
@@ -107,7 +107,7 @@ async def test_the_outcome_of_a_lost_attempt_comes_too_late(workshop: Workshop) 
         handler.release.set()
         await working
     assert await workshop.results(job) == ["lost"]
-    assert (worker.figures.succeeded, worker.figures.stale) == (1, 1)
+    assert (worker.counters.succeeded, worker.counters.stale) == (1, 1)
     assert [attempt for attempt, _ in await workshop.retries(job)] == [2]
 
 
@@ -119,7 +119,7 @@ async def test_handlers_are_cancelled_when_their_lease_is_lost(workshop: Worksho
         await workshop.reap(job)
         await within_patience(handler.cancelled)
     assert await workshop.results(job) == ["lost"]
-    assert worker.figures.lost == 1
+    assert worker.counters.lost == 1
 
 
 async def test_a_handler_that_blocks_the_event_loop_keeps_its_lease(workshop: Workshop) -> None:
@@ -153,7 +153,7 @@ async def test_a_handler_that_blocks_the_event_loop_keeps_its_lease(workshop: Wo
 async def test_a_loop_that_hangs_for_longer_than_any_handler_may_loses_its_leases(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evertick.roles.worker.heartbeat.MARGIN_SECONDS", 0.1)
+    monkeypatch.setattr("evertick.executor.heartbeat.MARGIN_SECONDS", 0.1)
     job = await workshop.ready(timeout_seconds=0)
     reaped = threading.Event()
 
@@ -188,7 +188,7 @@ async def test_an_outcome_is_recorded_though_the_connection_dies_meanwhile(works
         await until(workshop.has_no_leases)
     await other.close()
     assert await workshop.outcomes(job) == [(1, "success", True, None, '"released"')]
-    assert (worker.figures.succeeded, worker.figures.stale) == (1, 0)
+    assert (worker.counters.succeeded, worker.counters.stale) == (1, 0)
 
 
 async def _kill_recorder(workshop: Workshop) -> bool:
@@ -207,7 +207,7 @@ async def test_many_failures_at_once_are_all_recorded(workshop: Workshop) -> Non
     worker = await workshop.work_off({"handle": fail})
     assert await workshop.results(job) == ["failed"] * 200
     assert len(await workshop.retries(job)) == 200
-    assert worker.figures.failed == 200
+    assert worker.counters.failed == 200
 
 
 async def test_a_heartbeat_waits_for_what_its_worker_commits(workshop: Workshop) -> None:

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from engine import AT, MINUTE, RETRIES, Holder, Job, Planned, add_job, until
-from evertick.roles.worker.handlers import Handlers
-from evertick.roles.worker.worker import Worker
+from evertick.domain.retry import Retry
+from evertick.executor.handlers.registry import Handlers
+from evertick.roles.worker import Worker
 from evertick.store import outcomes
-from evertick.store.outcomes import Again, Ending
+from evertick.store.outcomes import Ending
 
 PARTITION = 7
 
@@ -150,7 +151,7 @@ class Workshop:
 async def reap(connection: asyncpg.Connection, job: Job) -> int:
     lost = await outcomes.reap(connection, "reaper", [job.partition], lease_time=MINUTE, most=100)
     endings = [
-        Ending(each.lane_id, *each[5:10], "lost", None, AT, then=Again(each.attempt + 1, MINUTE))
+        Ending(each.lane_id, *each[5:10], "lost", None, AT, then=Retry(each.attempt + 1, MINUTE))
         for each in lost
         if each.lane_id is not None
     ]

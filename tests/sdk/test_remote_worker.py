@@ -43,7 +43,7 @@ async def test_a_remote_worker_runs_the_same_handlers_as_the_app(house: Served, 
     assert run.idempotency_key.startswith(detail.job_id)
     assert detail.started_at is not None
     assert detail.started_at >= detail.scheduled_at, "by the database's clock"
-    assert worker.figures.executed == worker.figures.leased == 2
+    assert worker.counters.executed == worker.counters.leased == 2
 
 
 async def test_a_worker_for_which_the_server_has_no_room_asks_again_until_it_has(database_url: str) -> None:
@@ -98,7 +98,7 @@ async def test_a_worker_draws_from_all_its_queues_as_much_as_it_can_run(house: S
         await client.jobs.create_many(jobs)
 
         async def all_done() -> bool:
-            return worker.figures.succeeded == len(jobs)
+            return worker.counters.succeeded == len(jobs)
 
         await until(all_done)
     assert most <= 7

@@ -89,7 +89,7 @@ async def test_a_handler_that_blocks_the_loop_for_longer_than_its_lease_keeps_it
     over.set()
     await working
     assert [attempt.result for attempt in detail.attempts] == ["success"]
-    assert worker.figures.lost == 0
+    assert worker.counters.lost == 0
 
 
 async def test_a_cancelled_run_is_stopped(house: Served, client: AsyncClient) -> None:
@@ -108,7 +108,7 @@ async def test_a_cancelled_run_is_stopped(house: Served, client: AsyncClient) ->
         await client.runs.cancel(run_id)
         await within_patience(cancelled)
         assert (await client.runs.get(run_id)).status == "cancelled"
-        assert worker.figures.lost == 1
+        assert worker.counters.lost == 1
 
 
 async def test_a_stopping_worker_hands_back_what_it_does_not_finish(house: Served, client: AsyncClient) -> None:

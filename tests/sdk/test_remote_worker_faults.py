@@ -121,7 +121,7 @@ async def test_a_worker_outlives_an_outage_and_tells_its_outcome_once(house: Ser
         assert [attempt.result for attempt in detail.attempts] == ["success"]
         again = await client.jobs.trigger(job.job_id)
         await house.until_run(client, again.run_id, "success")
-    assert (worker.figures.succeeded, worker.figures.stale) == (2, 0)
+    assert (worker.counters.succeeded, worker.counters.stale) == (2, 0)
 
 
 async def test_what_was_leased_in_an_answer_that_got_lost_is_redelivered_while_the_worker_lives(
@@ -170,7 +170,7 @@ async def test_a_worker_that_was_cut_off_for_too_long_stops_what_is_not_its_own(
         gate.open()
         detail = await house.until_run(client, run.run_id, "dead")
     assert [attempt.result for attempt in detail.attempts] == ["lost"]
-    assert worker.figures.lost == 1
+    assert worker.counters.lost == 1
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from engine import (
     runs_of,
     timers_of,
 )
+from evertick.domain.retry import Retry
 from evertick.store import timers
-from evertick.store.outcomes import Again
 
 HOUR_AHEAD = timedelta(hours=1)
 
@@ -158,9 +158,9 @@ async def test_a_tick_with_nothing_left_to_run_only_leaves_its_gap(
 async def test_a_retry_keeps_its_runs_fire_time_and_reason(connection: asyncpg.Connection, holder: Holder) -> None:
     job = await add_job(connection)
     await holder.fire(Planned(job, reason="late"))
-    await finish(connection, job, "failed", Again(2, timedelta(0)))
+    await finish(connection, job, "failed", Retry(2, timedelta(0)))
     await holder.fire(await retry_timer(connection, job))
-    await finish(connection, job, "failed", Again(3, timedelta(0)))
+    await finish(connection, job, "failed", Retry(3, timedelta(0)))
     await holder.fire(await retry_timer(connection, job))
     assert await runs_of(connection, job) == [(AT, "late", 1), (AT, "late", 2), (AT, "late", 3)]
     assert await timers_of(connection, job) == [("tick", AT + MINUTE)]

@@ -6,9 +6,9 @@ The lock of a run's row in open_runs guards its outcome, and who records has it 
 import asyncpg
 
 from engine import AGAIN, AT, MINUTE, Holder, Job, Planned, ending_of, lease, timers_of
+from evertick.domain.retry import Retry
 from evertick.store import outcomes
 from evertick.store.lanes import Leased
-from evertick.store.outcomes import Again
 
 
 async def running(holder: Holder, job: Job) -> Leased:
@@ -21,7 +21,7 @@ def replacement(job: Job) -> Planned:
     return Planned(job, AT + MINUTE, policy="REPLACE")
 
 
-async def record(second: asyncpg.Connection, leased: Leased, result: str, then: Again | None = None) -> None:
+async def record(second: asyncpg.Connection, leased: Leased, result: str, then: Retry | None = None) -> None:
     await second.execute("SELECT FROM open_runs WHERE job_id = $1 FOR UPDATE", leased.job_id)
     await outcomes.record(second, "w", [ending_of(leased, result, then)], [leased.lease_id])
 

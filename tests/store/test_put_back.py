@@ -7,9 +7,9 @@ from datetime import timedelta
 import asyncpg
 
 from engine import LEASE, Holder, Planned, add_job, ending_of, lease, until_blocked
+from evertick.domain.attempt import Token
 from evertick.store import lanes, outcomes
 from evertick.store.lanes import Leased, PutBack
-from evertick.store.outcomes import Token
 
 HOUR = timedelta(hours=1)
 

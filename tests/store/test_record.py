@@ -18,9 +18,10 @@ from engine import (
     timers_of,
     until_blocked,
 )
+from evertick.domain.retry import GiveUp, GiveUpReason, Retry
 from evertick.store import outcomes, statements
 from evertick.store.lanes import Leased
-from evertick.store.outcomes import Again, Dead, Recorded
+from evertick.store.outcomes import Recorded
 
 HOUR = timedelta(hours=1)
 NONE = Recorded(set(), set())
@@ -70,7 +71,7 @@ async def test_a_failure_with_attempts_left_leaves_a_retry_timer_and_an_open_run
     leased = await running(holder, job, "SKIP")
     assert await count(connection, "open_runs") == 0  # the tick's timer speaks for it
     before_at = await connection.fetchval("SELECT clock_at()")
-    await outcomes.record(connection, "w", [ending_of(leased, "failed", Again(2, HOUR))], [leased.lease_id])
+    await outcomes.record(connection, "w", [ending_of(leased, "failed", Retry(2, HOUR))], [leased.lease_id])
     timer = await connection.fetchrow("SELECT * FROM timers WHERE kind = 'retry'")
     assert timer is not None
     assert (timer["job_id"], timer["fire_at"], timer["attempt"], timer["reason"]) == (job.job_id, AT, 2, "tick")
@@ -86,7 +87,7 @@ async def test_a_deferred_attempt_comes_again_under_its_number(
     connection: asyncpg.Connection, holder: Holder, job: Job
 ) -> None:
     await holder.fire(Planned(job))
-    await finish(connection, job, "deferred", Again(1, timedelta(0)))
+    await finish(connection, job, "deferred", Retry(1, timedelta(0)))
     await holder.fire(await retry_timer(connection, job))
     rows = await connection.fetch("SELECT attempt FROM attempts ORDER BY seq")
     assert [row["attempt"] for row in rows] == [1, 1]
@@ -96,7 +97,7 @@ async def test_a_failure_without_attempts_left_is_a_dead_letter(
     connection: asyncpg.Connection, holder: Holder, job: Job
 ) -> None:
     leased = await running(holder, job)
-    await outcomes.record(connection, "w", [ending_of(leased, "failed", Dead(4, "exhausted"))], [])
+    await outcomes.record(connection, "w", [ending_of(leased, "failed", GiveUp(4, GiveUpReason.EXHAUSTED))], [])
     row = await connection.fetchrow(
         "SELECT job_id, fire_at, tenant_id, lane_id, seq, attempt, reason FROM dead_letters"
     )
@@ -130,7 +131,7 @@ async def test_the_second_to_record_is_stale_and_nothing_follows(
     assert await connection.fetchval("SELECT worker FROM outcomes WHERE seq = $1", leased.seq) == "w"
 
 
-@pytest.mark.parametrize("then", [AGAIN, Dead(1, "exhausted")], ids=["retry", "dead"])
+@pytest.mark.parametrize("then", [AGAIN, GiveUp(1, GiveUpReason.EXHAUSTED)], ids=["retry", "dead"])
 async def test_of_two_who_record_at_once_the_first_wins(
     connection: asyncpg.Connection,
     second: asyncpg.Connection,
@@ -138,7 +139,7 @@ async def test_of_two_who_record_at_once_the_first_wins(
     holder: Holder,
     job: Job,
     *,
-    then: Again | Dead,
+    then: Retry | GiveUp,
 ) -> None:
     leased = await running(holder, job, "SKIP")
     async with connection.transaction():
@@ -211,9 +212,9 @@ async def test_nothing_follows_in_a_deleted_job_but_its_run_is_withdrawn(
     assert await count(connection, "open_runs") == await count(connection, "leases") == 0
 
 
-@pytest.mark.parametrize("then", [AGAIN, Dead(1, "exhausted")], ids=["retry", "dead"])
+@pytest.mark.parametrize("then", [AGAIN, GiveUp(1, GiveUpReason.EXHAUSTED)], ids=["retry", "dead"])
 async def test_a_job_that_is_being_deleted_holds_up_its_own_attempts_only(
-    connection: asyncpg.Connection, second: asyncpg.Connection, holder: Holder, job: Job, *, then: Again | Dead
+    connection: asyncpg.Connection, second: asyncpg.Connection, holder: Holder, job: Job, *, then: Retry | GiveUp
 ) -> None:
     leased = await running(holder, job, "SKIP")
     neighbour = await running(holder, await add_job(connection), "SKIP")
@@ -245,7 +246,7 @@ async def test_a_job_that_is_being_edited_holds_up_nothing(
 
 @pytest.mark.parametrize("then", [None, AGAIN], ids=["success", "retry"])
 async def test_who_cancels_a_listed_run_holds_up_its_own_attempt_only(
-    connection: asyncpg.Connection, second: asyncpg.Connection, holder: Holder, job: Job, *, then: Again | None
+    connection: asyncpg.Connection, second: asyncpg.Connection, holder: Holder, job: Job, *, then: Retry | None
 ) -> None:
     leased, neighbour = await running(holder, job), await running(holder, await add_job(connection))
     endings = [ending_of(leased, "failed" if then else "success", then), ending_of(neighbour)]
@@ -279,10 +280,10 @@ async def test_a_lease_is_let_go_by_its_holder_only(connection: asyncpg.Connecti
     assert await count(connection, "leases") == 0
 
 
-@pytest.mark.parametrize("then", [AGAIN, Dead(1, "exhausted")], ids=["retry", "dead"])
+@pytest.mark.parametrize("then", [AGAIN, GiveUp(1, GiveUpReason.EXHAUSTED)], ids=["retry", "dead"])
 @pytest.mark.parametrize("lost", ["attempt", "place"])
 async def test_nothing_follows_an_attempt_that_a_failover_lost(
-    connection: asyncpg.Connection, holder: Holder, job: Job, *, then: Again | Dead, lost: str
+    connection: asyncpg.Connection, holder: Holder, job: Job, *, then: Retry | GiveUp, lost: str
 ) -> None:
     leased = await running(holder, job)
     ending = ending_of(leased, "failed", then)

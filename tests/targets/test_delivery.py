@@ -5,14 +5,14 @@ from asyncio import StreamReader as Reader, StreamWriter as Writer
 
 import pytest
 
-from evertick.targets.http.verdict import Delivered, Failed, NotTried
+from evertick.domain.attempt import Failed, NotStarted, Succeeded
 from targets.receivers import LONG, OK, Log, attempt, delivering, read_request, serving
 
 
 async def test_connections_are_used_again() -> None:
     async with serving(receiver := Log()) as port, delivering() as delivery:
         for _ in range(5):
-            assert await delivery.deliver(attempt(f"http://receiver.test:{port}/"), LONG) == Delivered(200, "ok")
+            assert await delivery.deliver(attempt(f"http://receiver.test:{port}/"), LONG) == Succeeded("ok", 200)
     assert (receiver.connections, len(receiver.received)) == (1, 5)
 
 
@@ -47,15 +47,15 @@ async def test_a_kept_connection_that_closes_under_us_burns_no_attempt(method: s
     async with serving(receiver := Closing(1)) as port, delivering() as delivery:
         sent = attempt(f"http://receiver.test:{port}/", method=method)
         for _ in range(2):
-            assert isinstance(await delivery.deliver(sent, LONG), Delivered)
+            assert isinstance(await delivery.deliver(sent, LONG), Succeeded)
     assert (receiver.connections, receiver.requests) == (2, 3)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "GET"])
 async def test_a_new_connection_that_closes_is_a_failure_and_is_not_tried_twice(method: str) -> None:
     async with serving(receiver := Closing(0)) as port, delivering() as delivery:
-        verdict = await delivery.deliver(attempt(f"http://receiver.test:{port}/", method=method), LONG)
-    assert verdict == Failed("the connection was closed before an answer came")
+        outcome = await delivery.deliver(attempt(f"http://receiver.test:{port}/", method=method), LONG)
+    assert outcome == Failed("the connection was closed before an answer came")
     assert (receiver.connections, receiver.requests) == (1, 1)
 
 
@@ -109,8 +109,8 @@ async def test_a_host_gets_so_many_deliveries_at_once_and_the_others_take_turns(
         for _ in range(3):
             await gate.arrived.acquire()
         gate.opened.set()
-        verdicts = [await each for each in deliveries]
-    assert verdicts == [Delivered(200, "ok")] * 10
+        outcomes = [await each for each in deliveries]
+    assert outcomes == [Succeeded("ok", 200)] * 10
     assert gate.most == 3
     assert len(delivery._slots) == 0
 
@@ -127,9 +127,9 @@ async def test_who_gets_no_turn_is_not_tried_and_others_are_unaffected() -> None
         third = tasks.create_task(delivery.deliver(attempt(f"http://free.test:{port}/"), LONG))
         await gate.arrived.acquire()
         gate.opened.set()
-    assert isinstance(second, NotTried)
-    assert isinstance(await first, Delivered)
-    assert isinstance(await third, Delivered)
+    assert isinstance(second, NotStarted)
+    assert isinstance(await first, Succeeded)
+    assert isinstance(await third, Succeeded)
 
 
 async def test_a_cancelled_delivery_gives_back_its_slot_and_closes_its_connection() -> None:
@@ -141,13 +141,13 @@ async def test_a_cancelled_delivery_gives_back_its_slot_and_closes_its_connectio
         await asyncio.gather(stopped, return_exceptions=True)
         assert len(delivery._slots) == 0
         gate.opened.set()
-        assert isinstance(await delivery.deliver(attempt(url), LONG), Delivered)
+        assert isinstance(await delivery.deliver(attempt(url), LONG), Succeeded)
         assert delivery.connections.open == 1
 
 
 async def test_a_refusing_answer_is_kept_in_part() -> None:
     answer = b"HTTP/1.1 422 Unprocessable\r\nContent-Length: 8\r\n\r\nno\x00thank"
     async with serving(Log(answer)) as port, delivering() as delivery:
-        verdict = await delivery.deliver(attempt(f"http://receiver.test:{port}/"), LONG)
-    assert isinstance(verdict, Failed)
-    assert (verdict.code, verdict.excerpt, verdict.retryable) == (422, "no\ufffdthank", False)
+        outcome = await delivery.deliver(attempt(f"http://receiver.test:{port}/"), LONG)
+    assert isinstance(outcome, Failed)
+    assert (outcome.code, outcome.excerpt, outcome.retryable) == (422, "no\ufffdthank", False)

@@ -6,11 +6,11 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
+from evertick.domain.attempt import Failed, Succeeded
 from evertick.targets.http.connections import Connections
 from evertick.targets.http.exchange import Exchange, current
 from evertick.targets.http.guard import EgressPolicy, Guard, Refused
 from evertick.targets.http.resolution import Resolve
-from evertick.targets.http.verdict import Delivered, Failed
 from targets.receivers import LONG, LOOPBACK, OK, Log, attempt, delivering, serving
 
 OPEN = EgressPolicy(allow_http=True)
@@ -133,11 +133,11 @@ async def test_metadata_is_refused_where_private_targets_are_allowed() -> None:
 async def test_a_delivery_to_a_refused_name_fails_for_good_and_touches_nothing() -> None:
     receiver = Log()
     async with serving(receiver) as port, delivering(OPEN) as delivery:
-        verdict = await delivery.deliver(attempt(f"http://internal.test:{port}/"), LONG)
-    assert isinstance(verdict, Failed)
-    assert not verdict.retryable
-    assert verdict.error.startswith("not called: ")
-    assert "127.0.0.1" not in verdict.error
+        outcome = await delivery.deliver(attempt(f"http://internal.test:{port}/"), LONG)
+    assert isinstance(outcome, Failed)
+    assert not outcome.retryable
+    assert outcome.error.startswith("not called: ")
+    assert "127.0.0.1" not in outcome.error
     assert receiver.connections == 0
 
 
@@ -163,7 +163,7 @@ async def test_a_kept_connection_stays_with_the_address_that_was_checked() -> No
     receiver = Log()
     async with serving(receiver) as port, delivering(LOOPBACK, answering(["127.0.0.1"])) as delivery:
         for _ in range(3):
-            assert isinstance(await delivery.deliver(attempt(f"http://rebinding.test:{port}/"), LONG), Delivered)
+            assert isinstance(await delivery.deliver(attempt(f"http://rebinding.test:{port}/"), LONG), Succeeded)
     assert (receiver.connections, len(receiver.received)) == (1, 3)
     assert receiver.received[0].headers["host"] == f"rebinding.test:{port}"
 
@@ -183,9 +183,9 @@ async def test_redirects_are_answers_and_lead_nowhere() -> None:
     async with serving(inside) as inner_port:
         redirect = f"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:{inner_port}/\r\nContent-Length: 0\r\n\r\n"
         async with serving(Log(redirect.encode())) as port, delivering() as delivery:
-            verdict = await delivery.deliver(attempt(f"http://receiver.test:{port}/"), LONG)
-    assert isinstance(verdict, Failed)
-    assert (verdict.code, verdict.retryable) == (302, False)
+            outcome = await delivery.deliver(attempt(f"http://receiver.test:{port}/"), LONG)
+    assert isinstance(outcome, Failed)
+    assert (outcome.code, outcome.retryable) == (302, False)
     assert inside.connections == 0
 
 

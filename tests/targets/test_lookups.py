@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
+from evertick.domain.attempt import NotStarted, Succeeded
 from evertick.targets.http.lookups import MAX_PER_TENANT, Lookups, TooManyLookups
-from evertick.targets.http.verdict import Delivered, NotTried
 from targets.receivers import LONG, OK, Log, attempt, delivering, serving
 
 MINE, THEIRS = 1, 2
@@ -108,10 +108,10 @@ async def test_a_tenant_with_500_names_that_hang_delays_no_other_tenant() -> Non
         await turn()
         began = asyncio.get_running_loop().time()
         theirs = await delivery.deliver(attempt(f"http://fast.test:{port}/", tenant_id=THEIRS), LONG)
-        assert theirs == Delivered(200, "ok")
+        assert theirs == Succeeded("ok", 200)
         assert asyncio.get_running_loop().time() - began < 1
         assert len(server.asked) == MAX_PER_TENANT + 1
         done, _ = await asyncio.wait(stuck, return_when=asyncio.FIRST_COMPLETED)
-        assert {type(task.result()) for task in done} == {NotTried}
+        assert {type(task.result()) for task in done} == {NotStarted}
         server.released.set()
-        assert Delivered(200, "ok") in await asyncio.gather(*stuck)
+        assert Succeeded("ok", 200) in await asyncio.gather(*stuck)

@@ -11,9 +11,9 @@ from itertools import count
 
 import pytest
 
+from evertick.domain.attempt import AttemptOutcome, Failed, Succeeded
 from evertick.domain.states import Outcome
 from evertick.targets.http.delivery import READ_BYTES
-from evertick.targets.http.verdict import Delivered, Failed, Verdict
 from targets.receivers import LONG, OK, Log, attempt, deliver_to, delivering, read_request, serving
 
 SOON = 0.3
@@ -22,8 +22,8 @@ FLAT_BYTES = 8_000_000
 HEAD = b"HTTP/1.1 200 OK\r\n"
 
 
-def is_timeout(verdict: Verdict) -> bool:
-    return isinstance(verdict, Failed) and verdict.outcome is Outcome.TIMED_OUT and verdict.retryable
+def is_timeout(outcome: AttemptOutcome) -> bool:
+    return isinstance(outcome, Failed) and outcome.result is Outcome.TIMED_OUT and outcome.retryable
 
 
 async def forever() -> None:
@@ -71,10 +71,10 @@ async def test_a_receiver_that_never_accepts_is_given_up_at_the_deadline() -> No
                 async with asyncio.timeout(0.2):
                     await loop.sock_connect(caller, server.getsockname())
         async with delivering() as delivery, asyncio.timeout(LONG):
-            verdict = await delivery.deliver(attempt(f"http://127.0.0.1:{server.getsockname()[1]}/"), SOON)
+            outcome = await delivery.deliver(attempt(f"http://127.0.0.1:{server.getsockname()[1]}/"), SOON)
         for caller in callers:
             caller.close()
-    assert is_timeout(verdict)
+    assert is_timeout(outcome)
 
 
 async def test_a_name_server_that_hangs_is_given_up_at_the_deadline() -> None:
@@ -97,7 +97,7 @@ async def test_dripping_bytes_do_not_move_the_deadline(beginning: bytes) -> None
     assert is_timeout(await deliver_to(drip, SOON))
 
 
-async def _deliver_measured(head: bytes, piece: bytes, deadline_seconds: float) -> tuple[Verdict, int]:
+async def _deliver_measured(head: bytes, piece: bytes, deadline_seconds: float) -> tuple[AttemptOutcome, int]:
     async def handle(reader: Reader, writer: Writer) -> None:
         await read_request(reader)
         writer.write(head)
@@ -105,11 +105,11 @@ async def _deliver_measured(head: bytes, piece: bytes, deadline_seconds: float) 
 
     tracemalloc.start()
     try:
-        verdict = await deliver_to(handle, deadline_seconds)
+        outcome = await deliver_to(handle, deadline_seconds)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    return verdict, peak
+    return outcome, peak
 
 
 @pytest.mark.parametrize(
@@ -123,30 +123,30 @@ async def _deliver_measured(head: bytes, piece: bytes, deadline_seconds: float) 
     ],
 )
 async def test_endless_headers_are_cut_off(head: bytes, piece: bytes) -> None:
-    verdict, peak = await _deliver_measured(head, piece, LONG)
-    assert isinstance(verdict, Failed)
-    assert verdict.outcome is Outcome.FAILED
-    assert verdict.retryable
+    outcome, peak = await _deliver_measured(head, piece, LONG)
+    assert isinstance(outcome, Failed)
+    assert outcome.result is Outcome.FAILED
+    assert outcome.retryable
     assert peak < FLAT_BYTES
 
 
 async def test_endless_interim_answers_end_at_the_deadline() -> None:
-    verdict, peak = await _deliver_measured(b"", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 20, SOON)
-    assert is_timeout(verdict)
+    outcome, peak = await _deliver_measured(b"", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 20, SOON)
+    assert is_timeout(outcome)
     assert peak < FLAT_BYTES
 
 
 async def test_endless_trailers_are_cut_off() -> None:
     head = HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n"
-    verdict, peak = await _deliver_measured(head, b"X-More: and more\r\n" * 50, SOON)
-    assert isinstance(verdict, Failed)
+    outcome, peak = await _deliver_measured(head, b"X-More: and more\r\n" * 50, SOON)
+    assert isinstance(outcome, Failed)
     assert peak < FLAT_BYTES
 
 
 @pytest.mark.parametrize("head", [b"Content-Length: 1073741824\r\n\r\n", b"\r\n"])
 async def test_of_a_gigabyte_only_the_beginning_is_read(head: bytes) -> None:
-    verdict, peak = await _deliver_measured(HEAD + head, b"a" * 65_536, LONG)
-    assert verdict == Delivered(200, "a" * 1024)
+    outcome, peak = await _deliver_measured(HEAD + head, b"a" * 65_536, LONG)
+    assert outcome == Succeeded("a" * 1024, 200)
     assert peak < FLAT_BYTES
 
 
@@ -169,16 +169,16 @@ async def test_an_answer_as_long_as_we_read_is_kept_whole() -> None:
     answer = HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
     async with serving(receiver := Log(answer)) as port, delivering() as delivery:
         for _ in range(2):
-            assert isinstance(await delivery.deliver(attempt(f"http://receiver.test:{port}/"), LONG), Delivered)
+            assert isinstance(await delivery.deliver(attempt(f"http://receiver.test:{port}/"), LONG), Succeeded)
     assert receiver.connections == 1
 
 
 async def test_a_gzip_bomb_is_not_unpacked() -> None:
     bomb = gzip.compress(bytes(50_000_000), mtime=0)
     head = HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb)
-    verdict, peak = await _deliver_measured(head, bomb, LONG)
-    assert isinstance(verdict, Delivered)
-    assert verdict.excerpt.startswith("\x1f\ufffd\x08")
+    outcome, peak = await _deliver_measured(head, bomb, LONG)
+    assert isinstance(outcome, Succeeded)
+    assert (outcome.excerpt or "").startswith("\x1f\ufffd\x08")
     assert peak < FLAT_BYTES
 
 
@@ -206,9 +206,9 @@ async def test_broken_answers_are_failures_that_may_pass(answer: bytes) -> None:
         writer.close()
         await writer.wait_closed()
 
-    verdict = await deliver_to(handle)
-    assert isinstance(verdict, Failed)
-    assert verdict.retryable
+    outcome = await deliver_to(handle)
+    assert isinstance(outcome, Failed)
+    assert outcome.retryable
 
 
 @pytest.mark.parametrize("after", [b"", HEAD, HEAD + b"Content-Length: 10\r\n\r\nhal"])
@@ -220,18 +220,18 @@ async def test_a_reset_is_a_failure_that_may_pass(after: bytes) -> None:
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         writer.transport.abort()
 
-    verdict = await deliver_to(reset)
-    assert isinstance(verdict, Failed)
-    assert verdict.retryable
-    assert "127.0.0.1" not in verdict.error
+    outcome = await deliver_to(reset)
+    assert isinstance(outcome, Failed)
+    assert outcome.retryable
+    assert "127.0.0.1" not in outcome.error
 
 
 async def test_nobody_at_home_is_a_failure_that_may_pass() -> None:
     async with serving(Log()) as port:
         pass
     async with delivering() as delivery:
-        verdict = await delivery.deliver(attempt(f"http://127.0.0.1:{port}/"), LONG)
-    assert verdict == Failed("the connection was refused")
+        outcome = await delivery.deliver(attempt(f"http://127.0.0.1:{port}/"), LONG)
+    assert outcome == Failed("the connection was refused")
 
 
 async def test_a_name_that_is_unknown_is_a_failure_that_may_pass() -> None:
@@ -262,9 +262,9 @@ async def test_many_slow_hosts_do_not_delay_a_fast_one() -> None:
         stuck = [asyncio.create_task(delivery.deliver(attempt(url), LONG)) for url in urls]
         for _ in range(100):
             await arrived.acquire()
-        verdicts = [await delivery.deliver(attempt(f"http://fast.test:{fast}/"), LONG) for _ in range(20)]
+        outcomes = [await delivery.deliver(attempt(f"http://fast.test:{fast}/"), LONG) for _ in range(20)]
         assert not any(task.done() for task in stuck)
         for task in stuck:
             task.cancel()
         await asyncio.gather(*stuck, return_exceptions=True)
-    assert all(isinstance(verdict, Delivered) for verdict in verdicts)
+    assert all(isinstance(outcome, Succeeded) for outcome in outcomes)

@@ -11,9 +11,9 @@ import pytest
 from cloudevents.core.bindings.http import HTTPMessage, from_binary_event
 from hypothesis import given, strategies as st
 
+from evertick.domain.attempt import Failed, Succeeded
 from evertick.targets.http.request import body_of, header_text, headers_of, traceparent
 from evertick.targets.http.signing import Secret, is_signed
-from evertick.targets.http.verdict import Delivered, Failed
 from evertick.version import __version__
 from targets.receivers import ATTEMPT, LONG, NOW, SECRET, Log, attempt, delivering, serving
 
@@ -132,7 +132,7 @@ async def test_what_arrives_is_what_was_made_and_nothing_else(method: str) -> No
     async with serving(receiver) as port, delivering() as delivery:
         url = f"http://receiver.test:{port}/a%2Fb?c=%20"
         sent = attempt(url, method=method, headers={"X-Team": "growth"}, job_name="café")
-        assert isinstance(await delivery.deliver(sent, LONG), Delivered)
+        assert isinstance(await delivery.deliver(sent, LONG), Succeeded)
     (got,) = receiver.received
     expected = {name.lower(): value for name, value in headers_of(sent, NOW).items()}
     if method != "GET":
@@ -154,7 +154,7 @@ async def test_what_arrives_is_what_was_made_and_nothing_else(method: str) -> No
 async def test_headers_that_are_not_a_jobs_to_set_are_refused_here_too(headers: dict[str, str]) -> None:
     receiver = Log()
     async with serving(receiver) as port, delivering() as delivery:
-        verdict = await delivery.deliver(attempt(f"http://receiver.test:{port}/", headers=headers), LONG)
-    assert isinstance(verdict, Failed)
-    assert not verdict.retryable
+        outcome = await delivery.deliver(attempt(f"http://receiver.test:{port}/", headers=headers), LONG)
+    assert isinstance(outcome, Failed)
+    assert not outcome.retryable
     assert receiver.connections == 0

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from evertick.domain.attempt import Failed, Succeeded
 from evertick.domain.states import Outcome
-from evertick.targets.http.verdict import Delivered, Failed
 from targets.receivers import LONG, OK, Log, attempt, delivering, serving
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="NOT TESTED: no openssl to make certificates")
@@ -42,8 +42,8 @@ def certified(tmp_path_factory: pytest.TempPathFactory) -> Certified:
 async def test_a_trusted_receiver_is_reached_under_its_name(certified: Certified) -> None:
     async with serving(receiver := Log(), tls=certified.server) as port, delivering(tls=certified.client) as delivery:
         for _ in range(2):
-            verdict = await delivery.deliver(attempt(f"https://receiver.test:{port}/"), LONG)
-            assert isinstance(verdict, Delivered)
+            outcome = await delivery.deliver(attempt(f"https://receiver.test:{port}/"), LONG)
+            assert isinstance(outcome, Succeeded)
     assert certified.asked_for[-1] == "receiver.test"
     assert receiver.received[0].headers["host"] == f"receiver.test:{port}"
     assert receiver.connections == 1
@@ -51,18 +51,18 @@ async def test_a_trusted_receiver_is_reached_under_its_name(certified: Certified
 
 async def test_a_self_signed_certificate_is_refused(certified: Certified) -> None:
     async with serving(receiver := Log(), tls=certified.server) as port, delivering() as delivery:
-        verdict = await delivery.deliver(attempt(f"https://receiver.test:{port}/"), LONG)
-    assert isinstance(verdict, Failed)
-    assert verdict.error.startswith("TLS failed: self")
-    assert verdict.retryable
+        outcome = await delivery.deliver(attempt(f"https://receiver.test:{port}/"), LONG)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.startswith("TLS failed: self")
+    assert outcome.retryable
     assert receiver.received == []
 
 
 async def test_a_certificate_for_another_name_is_refused(certified: Certified) -> None:
     async with serving(receiver := Log(), tls=certified.server) as port, delivering(tls=certified.client) as delivery:
-        verdict = await delivery.deliver(attempt(f"https://other.test:{port}/"), LONG)
-    assert isinstance(verdict, Failed)
-    assert "other.test" in verdict.error
+        outcome = await delivery.deliver(attempt(f"https://other.test:{port}/"), LONG)
+    assert isinstance(outcome, Failed)
+    assert "other.test" in outcome.error
     assert receiver.received == []
 
 
@@ -72,8 +72,8 @@ async def test_a_receiver_without_tls_is_a_failure() -> None:
         await writer.drain()
 
     async with serving(answer_at_once) as port, delivering() as delivery:
-        verdict = await delivery.deliver(attempt(f"https://receiver.test:{port}/"), LONG)
-    assert verdict == Failed("TLS failed: the handshake broke off")
+        outcome = await delivery.deliver(attempt(f"https://receiver.test:{port}/"), LONG)
+    assert outcome == Failed("TLS failed: the handshake broke off")
 
 
 async def test_a_handshake_that_hangs_is_given_up_at_the_deadline() -> None:
@@ -81,6 +81,6 @@ async def test_a_handshake_that_hangs_is_given_up_at_the_deadline() -> None:
         await asyncio.Event().wait()
 
     async with serving(hang) as port, delivering() as delivery, asyncio.timeout(LONG):
-        verdict = await delivery.deliver(attempt(f"https://receiver.test:{port}/"), 0.3)
-    assert isinstance(verdict, Failed)
-    assert verdict.outcome is Outcome.TIMED_OUT
+        outcome = await delivery.deliver(attempt(f"https://receiver.test:{port}/"), 0.3)
+    assert isinstance(outcome, Failed)
+    assert outcome.result is Outcome.TIMED_OUT

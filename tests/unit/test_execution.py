@@ -3,46 +3,54 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
-from evertick.roles.worker.execution import Execution
-from evertick.roles.worker.handlers import Handlers
-from evertick.roles.worker.holdings import Holdings
+from evertick.domain.attempt import Attempt, Token
+from evertick.executor.execution import Execution
+from evertick.executor.handlers.registry import Handlers
+from evertick.executor.held_leases import HeldLeases
+from evertick.executor.source import EndedAttempt
+from evertick.executor.sources.database.queues import NamedQueues
+from evertick.executor.sources.database.source import DatabaseSource
 from evertick.runtime.clock import DatabaseClock
-from evertick.store.lanes import Leased, Range
-from evertick.store.outcomes import Ending, Token
+from evertick.store.lanes import Leased
 
 AT = datetime(2026, 6, 9, 12, tzinfo=UTC)
 LAST_TRY = '{"max_retries": 0, "backoff": "fixed", "delay_seconds": 1, "max_delay_seconds": 1}'
 
 
+class OneLeaseIsOurs(DatabaseSource):
+    """A source that confirms the start of attempts under the second lease alone."""
+
+    async def mark_started(self, attempts: Sequence[Attempt]) -> set[Token]:
+        return {each.token for each in attempts if each.lease_id == 2}
+
+
 async def test_an_attempt_that_was_leased_again_while_its_first_lease_waited_for_its_mark_ends_twice() -> None:
-    handlers, holdings, clock = Handlers(), Holdings(timedelta(seconds=30)), DatabaseClock()
+    handlers, held_leases, clock = Handlers(), HeldLeases(30.0), DatabaseClock()
     ran, ended = list[str](), list[int]()
 
     async def handle() -> None:
         ran.append("once")
 
-    async def mark(attempts: Sequence[Leased]) -> set[Token]:
-        return {(each.lane_id, each.seq) for each in attempts if each.lease_id == 2}
-
-    def end(leased: Leased, ending: Ending | None) -> None:
-        ended.append(leased.lease_id)
-        assert (ending is not None) == (leased.lease_id == 2)
+    def end(attempt: Attempt, outcome: EndedAttempt | None) -> None:
+        ended.append(attempt.lease_id)
+        assert (outcome is not None) == (attempt.lease_id == 2)
 
     handlers.add("handle", handle)
     clock.observe(AT)
+    source = OneLeaseIsOurs("postgresql://nowhere", NamedQueues(["default"], None))
     execution = Execution(
-        handlers, clock, holdings, ended=end, refused=lambda _: None, mark=mark, concurrency=4, threads=0
+        source, handlers, clock, held_leases, ended=end, refused=lambda _: None, concurrency=4, threads=0
     )
-    holdings.hold([Range(lease_id, 1, 5, 5, 1) for lease_id in (1, 2)], time.monotonic())
+    held_leases.hold([1, 2], time.monotonic())
     attempts = [
         Leased(
             1, 5, lease_id, 4, AT, AT, 1, "tick", 1, "job", "handle", "UTC", None, 60, LAST_TRY, None, None, None, False
         )
         for lease_id in (1, 2)
     ]
-    holdings.add(attempts, time.monotonic())
+    held_leases.add(attempts, time.monotonic())
     execution.add(attempts)
     async with asyncio.timeout(5):
         await execution.idle.wait()

@@ -7,8 +7,6 @@ from evertick.domain.ids import RunKey
 from evertick.domain.policies import Backoff
 from evertick.domain.retry import (
     RETRY_AFTER_MAX,
-    Defer,
-    Done,
     Ended,
     GiveUp,
     GiveUpReason,
@@ -31,7 +29,7 @@ def seconds(value: float) -> timedelta:
 
 @pytest.mark.parametrize("outcome", [Outcome.SUCCESS, Outcome.CANCELLED])
 def test_success_and_cancel_end_the_run(outcome: Outcome) -> None:
-    assert decide(POLICY, RUN, Ended(outcome, attempt=1)) == Done()
+    assert decide(POLICY, RUN, Ended(outcome, attempt=1)) is None
 
 
 @pytest.mark.parametrize("outcome", FAILURES)
@@ -43,26 +41,26 @@ def test_a_failure_with_retries_left_is_retried_as_the_next_attempt(outcome: Out
 
 @pytest.mark.parametrize("outcome", FAILURES)
 def test_the_last_failure_is_given_up(outcome: Outcome) -> None:
-    assert decide(POLICY, RUN, Ended(outcome, attempt=4)) == GiveUp(GiveUpReason.EXHAUSTED)
+    assert decide(POLICY, RUN, Ended(outcome, attempt=4)) == GiveUp(4, GiveUpReason.EXHAUSTED)
 
 
 def test_without_retries_the_first_failure_is_the_last() -> None:
     decision = decide(RetryPolicy(max_retries=0), RUN, Ended(Outcome.FAILED, attempt=1))
-    assert decision == GiveUp(GiveUpReason.EXHAUSTED)
+    assert decision == GiveUp(1, GiveUpReason.EXHAUSTED)
 
 
 def test_a_failure_that_cannot_be_cured_is_given_up_at_once() -> None:
     ended = Ended(Outcome.FAILED, attempt=1, retryable=False, wait=seconds(5))
-    assert decide(POLICY, RUN, ended) == GiveUp(GiveUpReason.NOT_RETRYABLE)
+    assert decide(POLICY, RUN, ended) == GiveUp(1, GiveUpReason.NOT_RETRYABLE)
 
 
 def test_a_handed_back_attempt_is_due_now_under_the_same_number() -> None:
-    assert decide(POLICY, RUN, Ended(Outcome.DEFERRED, attempt=2)) == Defer(2, seconds(0))
+    assert decide(POLICY, RUN, Ended(Outcome.DEFERRED, attempt=2)) == Retry(2, seconds(0))
 
 
 def test_a_deferral_is_never_exhausted() -> None:
     decision = decide(RetryPolicy(max_retries=0), RUN, Ended(Outcome.DEFERRED, attempt=1, wait=seconds(30)))
-    assert isinstance(decision, Defer)
+    assert isinstance(decision, Retry)
     assert decision.attempt == 1
     assert seconds(30) <= decision.delay <= seconds(33)
 
@@ -112,7 +110,7 @@ def test_no_retry_is_a_microsecond_early() -> None:
 
 
 def test_a_wait_that_has_passed_already_is_no_wait() -> None:
-    assert decide(POLICY, RUN, Ended(Outcome.DEFERRED, attempt=1, wait=seconds(-60))) == Defer(1, seconds(0))
+    assert decide(POLICY, RUN, Ended(Outcome.DEFERRED, attempt=1, wait=seconds(-60))) == Retry(1, seconds(0))
 
 
 def test_no_delay_means_at_once() -> None:

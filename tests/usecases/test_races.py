@@ -9,9 +9,9 @@ import asyncpg
 import pytest
 
 from engine import until
+from evertick.domain.retry import Retry
 from evertick.store import jobs
 from evertick.store.database import Session, connect
-from evertick.store.outcomes import Again
 from evertick.usecases.context import Tenant
 from evertick.usecases.errors import JobNotFound, NameTaken, RunFinished
 from evertick.usecases.jobs.create import create
@@ -22,7 +22,7 @@ from evertick.usecases.runs.reading import get_run, job_runs
 from evertick.usecases.runs.requests import cancel, trigger
 from usecases.world import WORKER, World, at, key_of
 
-LATER = Again(2, timedelta(hours=1))
+LATER = Retry(2, timedelta(hours=1))
 
 
 @asynccontextmanager

@@ -8,13 +8,14 @@ import asyncpg
 
 from engine import Holder, plan_firing
 from evertick.domain.ids import Prefix, parse_id
+from evertick.domain.retry import NextStep
 from evertick.domain.rule import from_canonical
 from evertick.domain.schedule.instants import to_us
 from evertick.roles.scheduler.pending_timers import PendingTimer
 from evertick.store import lanes, outcomes, references, timers
 from evertick.store.database import Pool
 from evertick.store.lanes import Leased
-from evertick.store.outcomes import Again, Dead, Ending
+from evertick.store.outcomes import Ending
 from evertick.store.timers import Firing, Timer
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.create import create
@@ -101,7 +102,7 @@ class World:
         self,
         leased: Iterable[Leased],
         result: str = "success",
-        then: Again | Dead | None = None,
+        then: NextStep = None,
         code: int | None = None,
     ) -> int:
         """End attempts; how many were not ended already."""

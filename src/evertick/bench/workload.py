@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
-from evertick.roles.worker.run import Run
+from evertick.executor.handlers.run import Run
 from evertick.sdk.app import App
 
 Fields: TypeAlias = dict[str, Any]

@@ -35,15 +35,7 @@ class GiveUpReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Attempt number `attempt` is due after `delay`."""
-
-    attempt: int
-    delay: timedelta
-
-
-@dataclass(frozen=True, slots=True)
-class Defer:
-    """The same attempt number is due again after `delay`."""
+    """The run goes on: attempt number `attempt` is due after `delay`. A deferred attempt keeps its number."""
 
     attempt: int
     delay: timedelta
@@ -51,17 +43,14 @@ class Defer:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """The run is dead: it becomes a dead letter."""
+    """The run is over and becomes a dead letter; `attempt` was its last."""
 
+    attempt: int
     reason: GiveUpReason
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The run is finished: it succeeded or was cancelled."""
-
-
-Decision: TypeAlias = Retry | Defer | GiveUp | Done
+NextStep: TypeAlias = Retry | GiveUp | None
+"""What follows an attempt. None: the run is finished, because it succeeded or was cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +88,13 @@ class Ended:
     wait: timedelta | None = None
 
 
-def decide(policy: RetryPolicy, run: RunKey, ended: Ended) -> Decision:
+def decide(policy: RetryPolicy, run: RunKey, ended: Ended) -> NextStep:
     """Decide what follows. Equal arguments always give an equal answer, jitter included."""
     match ended.outcome:
         case Outcome.SUCCESS | Outcome.CANCELLED:
-            return Done()
+            return None
         case Outcome.DEFERRED:
-            return Defer(ended.attempt, _spread_wait(run, ended))
+            return Retry(ended.attempt, _spread_wait(run, ended))
         case Outcome.FAILED | Outcome.TIMED_OUT | Outcome.LOST:
             return _after_failure(policy, run, ended)
         case _:
@@ -114,9 +103,9 @@ def decide(policy: RetryPolicy, run: RunKey, ended: Ended) -> Decision:
 
 def _after_failure(policy: RetryPolicy, run: RunKey, ended: Ended) -> Retry | GiveUp:
     if not ended.retryable:
-        return GiveUp(GiveUpReason.NOT_RETRYABLE)
+        return GiveUp(ended.attempt, GiveUpReason.NOT_RETRYABLE)
     if policy.is_last_try(ended.attempt):
-        return GiveUp(GiveUpReason.EXHAUSTED)
+        return GiveUp(ended.attempt, GiveUpReason.EXHAUSTED)
     delay = max(backoff_delay(policy, run, ended.attempt), _spread_wait(run, ended))
     return Retry(ended.attempt + 1, delay)
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
 _SECONDS = re.compile(r"\d+", re.ASCII)
-_SECONDS_MAX_DIGITS = 12  # still fits a timedelta; whoever sends more means "very long"
+_SECONDS_MAX_DIGITS = 12  # still fits a timedelta; more digits mean "very long"
 _DATE_MAX_LENGTH = 40
 
 

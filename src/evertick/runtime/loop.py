@@ -8,6 +8,7 @@ import logging
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeAlias
 
 logger = logging.getLogger("evertick")
 
@@ -20,6 +21,26 @@ REPORT_SECONDS = 10.0
 """The interval at which the same error is logged again during an outage."""
 STOP_SECONDS = 5.0
 """For so long `stop` waits for the step under way. After that the step is cancelled."""
+
+
+class Unavailable(NamedTuple):
+    """What a loop depends on cannot be reached for the moment; it asked to be left alone for `wait_seconds`."""
+
+    what: str
+    reason: str
+    wait_seconds: float = 0.0
+
+
+Diagnose: TypeAlias = Callable[[BaseException], Unavailable | None]
+"""Tells an outage, which ends by itself, from a surprise (None)."""
+
+
+def diagnose_database(error: BaseException) -> Unavailable | None:
+    """For loops of roles. A process that has not loaded the store has no database."""
+    database = sys.modules.get("evertick.store.database")
+    if database is None or not database.is_transient(error):
+        return None
+    return Unavailable("the database", database.reason_of(error))
 
 
 class NotYet(float):
@@ -35,12 +56,17 @@ class Loop:
     """
 
     def __init__(
-        self, name: str, step: Callable[[], Awaitable[float]], *, longest_backoff: float = LONGEST_BACKOFF
+        self,
+        name: str,
+        step: Callable[[], Awaitable[float]],
+        *,
+        longest_backoff: float = LONGEST_BACKOFF,
+        diagnose: Diagnose = diagnose_database,
     ) -> None:
         self.name = name
         self.errors = 0
         self._step = step
-        self._outage = Outage(name, longest_backoff)
+        self._outage = Outage(name, longest_backoff, diagnose)
         self._woken = asyncio.Event()
         self._stopped = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -81,18 +107,21 @@ class Loop:
 class Outage:
     """The consecutive errors of one loop: how long to pause, and what to log.
 
-    An unavailable database is logged in one line with the reason, any other error with its traceback; the same error
-    again only every `REPORT_SECONDS`, and the end of the outage once.
+    An outage is logged in one line with the reason, any other error with its traceback; the same error again only every
+    `REPORT_SECONDS`, and the end of the outage once.
     """
 
-    def __init__(self, name: str, longest_backoff: float = LONGEST_BACKOFF) -> None:
+    def __init__(
+        self, name: str, longest_backoff: float = LONGEST_BACKOFF, diagnose: Diagnose = diagnose_database
+    ) -> None:
         self._name = name
         self._longest = longest_backoff
+        self._diagnose = diagnose
         self._backoff = 0.0
         self._began = self._failed = self._reported = 0.0
         self._well_since: float | None = None
         self._reported_type: type[Exception] | None = None
-        self._what: str | None = None
+        self._unavailable: Unavailable | None = None
 
     def failed(self, error: Exception, began: float) -> float:
         """Log the failure of a step that began then, unless it was just logged; return the pause after it."""
@@ -101,10 +130,11 @@ class Outage:
             self._began, self._reported_type = began, None
         self._failed, self._well_since = now, None
         self._backoff = min(2 * self._backoff, self._longest) or min(FIRST_BACKOFF, self._longest)
+        self._unavailable = self._diagnose(error)
         if type(error) is not self._reported_type or now - self._reported >= REPORT_SECONDS:
             self._report(error)
             self._reported = now
-        return self._backoff
+        return self._backoff + (self._unavailable.wait_seconds if self._unavailable else 0.0)
 
     def went_well(self, pause: float) -> None:
         """A step ended without an error. The outage is over when that lasts."""
@@ -114,31 +144,20 @@ class Outage:
         if self._well_since is None:
             self._well_since = now
         if pause >= QUIET_SECONDS or now - self._failed >= max(QUIET_SECONDS, 2 * self._backoff):
-            end = f"{self._what} answers again" if self._what else "works again"
-            logger.info("%s: %s after %.1f s", self._name, end, self._well_since - self._began)
+            what = f"{self._unavailable.what} answers again" if self._unavailable else "works again"
+            logger.info("%s: %s after %.1f s", self._name, what, self._well_since - self._began)
             self._backoff = 0.0
 
     def _report(self, error: Exception) -> None:
-        self._what, reason = _explain(error)
-        if self._what is not None:
-            logger.warning(
-                "%s: %s is unavailable: %s; next try in %.1f s", self._name, self._what, reason, self._backoff
-            )
+        if self._unavailable is not None:
+            what, reason, _ = self._unavailable
+            logger.warning("%s: %s is unavailable: %s; next try in %.1f s", self._name, what, reason, self._backoff)
         elif type(error) is self._reported_type:
+            reason = f"{type(error).__name__}: {error}"
             logger.error("%s still fails: %s; next try in %.1f s", self._name, reason, self._backoff)
         else:
             logger.error("%s failed, next try in %.1f s", self._name, self._backoff, exc_info=error)
         self._reported_type = type(error)
-
-
-def _explain(error: Exception) -> tuple[str | None, str]:
-    """What is unavailable, None if the error is another one, and the reason in one line."""
-    database = sys.modules.get("evertick.store.database")  # not loaded: this process has no database
-    if database is not None:
-        return "the database" if database.is_transient(error) else None, database.reason_of(error)
-    said = str(error).partition("\n")[0]
-    reason = f"{type(error).__name__}: {said}" if said else type(error).__name__
-    return "the server" if isinstance(error, OSError) else None, reason
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

@@ -3,32 +3,21 @@
 import functools
 import logging
 from datetime import datetime, timedelta
-from typing import assert_never
 
 import msgspec
 
 from evertick.domain.errors import InvalidInput
 from evertick.domain.ids import RunKey
 from evertick.domain.policies import Backoff
-from evertick.domain.retry import Defer, Done, Ended, GiveUp, Retry, RetryPolicy, decide
+from evertick.domain.retry import Ended, NextStep, RetryPolicy, decide
 from evertick.domain.schedule.instants import to_us
-from evertick.store.outcomes import Again, Dead
 
 logger = logging.getLogger("evertick")
 
 
-def next_step(retry: str, job_id: int, fire_at: datetime, ended: Ended) -> Again | Dead | None:
-    """What follows in a run whose job has this policy, given as JSON. None: nothing, the run is over."""
-    decision = decide(_policy(retry), RunKey(job_id, to_us(fire_at)), ended)
-    match decision:
-        case Retry(attempt, delay) | Defer(attempt, delay):
-            return Again(attempt, delay)
-        case GiveUp(reason):
-            return Dead(ended.attempt, reason.value)
-        case Done():
-            return None
-        case _:
-            assert_never(decision)
+def next_step(retry: str, job_id: int, fire_at: datetime, ended: Ended) -> NextStep:
+    """What follows in a run whose job has this policy, given as JSON."""
+    return decide(_policy(retry), RunKey(job_id, to_us(fire_at)), ended)
 
 
 def is_last_try(retry: str, attempt: int) -> bool:

@@ -8,22 +8,24 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import uvloop
 
 from evertick.config import Settings, read_settings
 from evertick.domain.job.payload import Json
-from evertick.roles.worker.worker import CONCURRENCY, THREADS, Worker
+from evertick.executor.executor import CONCURRENCY, THREADS
+from evertick.runtime.extras import server_extra
 from evertick.runtime.logs import set_up_logs
 from evertick.runtime.process import stop_signal
 from evertick.sdk import declarations
-from evertick.sdk.declarations import Declarations, Function, queue_of, target_of, when_text
-from evertick.sdk.link import Database, Link, open_link
+from evertick.sdk.declarations import Declarations, Function, WorkerOptions, queue_of, target_of, when_text
 from evertick.sdk.portal import Portal, refuse_on_loop
-from evertick.sdk.process import Shape, at_work
-from evertick.sdk.submitted import Submitted, submitted
-from evertick.usecases.jobs.create import create
+
+if TYPE_CHECKING:
+    from evertick.roles.worker import Worker
+    from evertick.sdk.link import Database, Link
+    from evertick.sdk.submitted import Submitted
 
 F = TypeVar("F", bound=Function)
 
@@ -51,7 +53,7 @@ class App:
         self.declarations = Declarations(name, queue)
         self._database_url = database_url
         self._data_dir = None if data_dir is None else Path(data_dir)
-        self.shape = Shape(name, queue, concurrency, threads)
+        self.worker_options = WorkerOptions(name, queue, concurrency, threads)
         self._database: Database | None = None
         self._links: dict[asyncio.AbstractEventLoop, asyncio.Task[Link]] = {}
         self._portal: Portal | None = None
@@ -95,14 +97,15 @@ class App:
         at: datetime | None = None,
         queue: str | None = None,
         **fields: Any,
-    ) -> Submitted:
+    ) -> "Submitted":
         """Run a handler once: now, after a delay (`3d`), or at an instant. Any field of a job may follow."""
+        with server_extra("App.submit"):
+            from evertick.sdk.submitted import submit  # noqa: PLC0415 - as in `link`
         target = target_of(self.declarations.handler_of(handler), queue or self.queue)
         job = {**fields, "schedule": when_text(delay, at), "target": target, "payload": payload}
-        tenant = (await self.link()).tenant
-        return submitted(await create(tenant, job), self.link)
+        return await submit(job, self.link)
 
-    def submit_sync(self, handler: str | Function, payload: Json = None, **fields: Any) -> Submitted:
+    def submit_sync(self, handler: str | Function, payload: Json = None, **fields: Any) -> "Submitted":
         """`submit` for code that is not async, such as handlers in threads. Takes the same."""
         refuse_on_loop("use `await app.submit(...)`")
         if self._portal is None:
@@ -125,12 +128,14 @@ class App:
                 await stopping.wait()
 
     @asynccontextmanager
-    async def running(self, *, schedules: bool = True) -> AsyncIterator[Worker]:
+    async def running(self, *, schedules: bool = True) -> AsyncIterator["Worker"]:
         """The app at work, for as long as the block lasts."""
-        settings = self.settings()
         link = await self.link(with_migrations=schedules)
+        settings = self.settings()
+        from evertick.sdk.process import at_work  # noqa: PLC0415 - as in `link`
+
         try:
-            async with at_work(link, settings, self.shape, self.declarations, schedules=schedules) as worker:
+            async with at_work(link, settings, self.worker_options, self.declarations, schedules=schedules) as worker:
                 yield worker
         finally:
             await self.close()
@@ -184,8 +189,11 @@ class App:
             return replace(settings, database_url=None, data_dir=self._data_dir)
         return settings
 
-    async def link(self, *, with_migrations: bool = False) -> Link:
+    async def link(self, *, with_migrations: bool = False) -> "Link":
         """The connection of this event loop, made when first needed."""
+        # Imported here because a remote worker of the app does without a database, and so without its driver.
+        with server_extra("an App that is not run by a remote worker"):
+            from evertick.sdk.link import Database, open_link  # noqa: PLC0415
         loop = asyncio.get_running_loop()
         if loop not in self._links:
             if self._database is None:

@@ -11,7 +11,7 @@ from evertick.domain.job.fields import read_spec
 from evertick.domain.job.spec import JobSpec
 from evertick.domain.job.target_fields import read_queue
 from evertick.domain.job.timing import text_faults
-from evertick.roles.worker.handlers import Handlers
+from evertick.executor.handlers.registry import Handlers
 
 Function = Callable[..., Any]
 
@@ -24,6 +24,16 @@ class Declared:
 
     name: str
     fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """How the worker of an app works: from which queue, and how much at once."""
+
+    name: str
+    queue: str
+    concurrency: int
+    threads: int
 
 
 class Declarations:

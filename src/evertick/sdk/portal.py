@@ -26,7 +26,7 @@ class Portal:
 
 
 def refuse_on_loop(instead: str) -> None:
-    """A loop that waits for itself would wait for ever."""
+    """A loop that waits for itself never ends."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -7,13 +7,12 @@ import secrets
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 
 from evertick.config import Settings
 from evertick.roles.janitor import Janitor, janitor_pool
 from evertick.roles.scheduler import Scheduler
-from evertick.roles.worker.worker import Worker
-from evertick.sdk.declarations import APP_LABEL, Declarations
+from evertick.roles.worker import Worker
+from evertick.sdk.declarations import APP_LABEL, Declarations, WorkerOptions
 from evertick.sdk.link import Link
 from evertick.usecases.context import MAX_PER_PAGE, Tenant
 from evertick.usecases.jobs.edit import put
@@ -24,16 +23,6 @@ logger = logging.getLogger("evertick.app")
 COLLECT_AFTER = 10_000
 """New objects between two garbage collections. A busy worker makes 700, Python's default, in a few milliseconds, and
 loses a seventh of its time to looking at them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How an app's process works: from which queue, and how much at once."""
-
-    name: str
-    queue: str
-    concurrency: int
-    threads: int
 
 
 async def register(tenant: Tenant, app: str, declarations: Declarations) -> None:
@@ -62,9 +51,11 @@ async def _labelled(tenant: Tenant, app: str) -> list[str]:
 
 @asynccontextmanager
 async def at_work(
-    link: Link, settings: Settings, shape: Shape, declarations: Declarations, *, schedules: bool
+    link: Link, settings: Settings, options: WorkerOptions, declarations: Declarations, *, schedules: bool
 ) -> AsyncIterator[Worker]:
-    """The roles at work. The ledgers get their days first; the worker stops first, and hands back while others live."""
+    """The roles at work. The tables get their partitions for the day first. The worker stops first, and puts back
+    while the others still run.
+    """
     _collect_less_often()
     async with AsyncExitStack() as stack:
         if schedules:
@@ -72,7 +63,7 @@ async def at_work(
             await janitor.maintain(full=False)
             janitor.start()
             stack.push_async_callback(janitor.stop)
-        await register(link.tenant, shape.name, declarations)
+        await register(link.tenant, options.name, declarations)
         if schedules:
             scheduler = _scheduler(link.url, settings)
             await scheduler.start()
@@ -80,10 +71,10 @@ async def at_work(
         worker = Worker(
             link.url,
             declarations.handlers,
-            queues=(shape.queue,),
+            queues=(options.queue,),
             tenant_id=link.tenant.tenant_id,
-            concurrency=shape.concurrency,
-            threads=shape.threads,
+            concurrency=options.concurrency,
+            threads=options.threads,
             lease_time=settings.lease_time,
         )
         await worker.start()

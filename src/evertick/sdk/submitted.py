@@ -1,8 +1,9 @@
 """What `submit` returns: the names of a one-off's job and run, and a way to ask what became of it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from evertick.domain.ids import Prefix, format_run_id, parse_id
 from evertick.domain.schedule.instants import to_us
@@ -10,7 +11,7 @@ from evertick.domain.states import RunStatus
 from evertick.sdk.link import Link
 from evertick.usecases.errors import RunNotFound
 from evertick.usecases.jobs import reading as jobs
-from evertick.usecases.jobs.views import Job
+from evertick.usecases.jobs.create import create
 from evertick.usecases.runs import reading as runs
 
 
@@ -33,7 +34,9 @@ class Submitted:
             return RunStatus.PENDING
 
 
-def submitted(job: Job, link: Callable[[], Awaitable[Link]]) -> Submitted:
+async def submit(fields: Mapping[str, Any], link: Callable[[], Awaitable[Link]]) -> Submitted:
+    """Create the job of a one-off."""
+    job = await create((await link()).tenant, fields)
     assert job.next_run_at is not None, "a one-off has one"
     run_id = format_run_id(parse_id(Prefix.JOB, job.job_id), to_us(job.next_run_at))
     return Submitted(job.job_id, run_id, job.next_run_at, link)

@@ -130,7 +130,7 @@ class Receiver:
     def verify(self, headers: Headers, body: bytes) -> ReceivedRun:
         """Check signatures, time, idempotency key and fencing token, in this order. Call `done` after acting on it.
 
-        An attempt passes once, done or not: whoever sends the same one again gets no second go at it.
+        An attempt passes once, done or not: the same one sent again is refused.
         """
         given = _by_lower_name(headers)
         self._check_signature(given, body)

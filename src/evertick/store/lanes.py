@@ -1,13 +1,20 @@
 """Lanes and leases: how ready attempts reach workers and dispatchers."""
 
+import functools
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from evertick import tzdb
+from evertick.domain.attempt import Token
+from evertick.domain.idempotency import DEFAULT_TEMPLATE, KeySubject, parse_template, render
+from evertick.domain.ids import Prefix, format_id
 from evertick.store import statements
-from evertick.store.outcomes import Token, TokenRow
+from evertick.store.outcomes import TokenRow
 from evertick.store.statements import Connection, row_count
+
+_template = functools.lru_cache(maxsize=1024)(parse_template)
 
 
 class Leased(NamedTuple):
@@ -38,6 +45,16 @@ class Leased(NamedTuple):
     is_listed: bool = True
     tenant_id: int = 0
     deferrals: int = 0
+
+    @property
+    def token(self) -> Token:
+        return self.lane_id, self.seq
+
+    @property
+    def idempotency_key(self) -> str:
+        """Equal in all attempts of the run, and in a replay of it."""
+        subject = KeySubject(format_id(Prefix.JOB, self.job_id), self.name, tzdb.load(self.timezone))
+        return render(_template(self.key_template or DEFAULT_TEMPLATE), subject, self.replays_at or self.fire_at)
 
 
 class Range(NamedTuple):

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
+from evertick.domain.attempt import Token
 from evertick.store import statements
 from evertick.store.lanes import new_ids
-from evertick.store.outcomes import Token
 from evertick.store.statements import Connection
 
 NOBODY = "nobody"

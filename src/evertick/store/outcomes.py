@@ -1,16 +1,15 @@
 """Outcomes: how attempts end, and what follows. Called by workers, dispatchers and the reaper."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
+from evertick.domain.attempt import Token
+from evertick.domain.retry import GiveUp, NextStep, Retry
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import Outcome
 from evertick.store import statements
 from evertick.store.statements import Connection
-
-Token: TypeAlias = tuple[int, int]  # lane_id, seq
 
 
 class TokenRow(NamedTuple):
@@ -23,24 +22,8 @@ class TokenRow(NamedTuple):
 _SUCCESS = Outcome.SUCCESS.value
 
 
-@dataclass(frozen=True, slots=True)
-class Again:
-    """The run goes on: attempt number `attempt` is due after `delay`."""
-
-    attempt: int
-    delay: timedelta
-
-
-@dataclass(frozen=True, slots=True)
-class Dead:
-    """The run is over and becomes a dead letter."""
-
-    attempt: int
-    reason: str
-
-
 class Ending(NamedTuple):
-    """How one attempt ended. `then` is None when the run is over and all is well, or cancelled."""
+    """How one attempt ended. `then` says what follows."""
 
     lane_id: int
     seq: int
@@ -54,7 +37,7 @@ class Ending(NamedTuple):
     code: int | None = None
     error: str | None = None
     excerpt: str | None = None
-    then: Again | Dead | None = None
+    then: NextStep = None
     is_listed: bool = True
     """False: the run is known to have no row in open_runs."""
 
@@ -166,7 +149,7 @@ async def record(
         finished_ats=[ending.finished_at for ending in told],
         results=[ending.result for ending in told],
         codes=[ending.code for ending in told],
-        finals=[not isinstance(ending.then, Again) for ending in told],
+        finals=[not isinstance(ending.then, Retry) for ending in told],
         errors=[ending.error for ending in told],
         excerpts=[ending.excerpt for ending in told],
         listed_lane_ids=[ending.lane_id for ending in listed],
@@ -193,9 +176,9 @@ def _following(endings: Sequence[Ending]) -> dict[str, Sequence[object]]:
         "next_reasons": [ending.reason for ending in endings],
         "next_attempts": [ending.then.attempt for ending in endings if ending.then],
         "next_delays": [
-            ending.then.delay.total_seconds() if isinstance(ending.then, Again) else None for ending in endings
+            ending.then.delay.total_seconds() if isinstance(ending.then, Retry) else None for ending in endings
         ],
-        "dead_reasons": [ending.then.reason if isinstance(ending.then, Dead) else None for ending in endings],
+        "dead_reasons": [ending.then.reason.value if isinstance(ending.then, GiveUp) else None for ending in endings],
     }
 
 

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from evertick.domain.attempt import Token
 from evertick.store import statements
-from evertick.store.outcomes import Token, TokenRow
+from evertick.store.outcomes import TokenRow
 from evertick.store.statements import Connection
 
 

@@ -1,1 +1,4 @@
-"""How runs reach what they are for: one package for each kind of target, none knowing another."""
+"""Where a dispatcher delivers. A target is a class with one method, `async deliver(attempt) -> AttemptOutcome`.
+
+It keeps the attempt's timeout itself, answers `NotStarted` if nothing was sent, and raises nothing for what may happen.
+"""

@@ -7,7 +7,7 @@ import pytest
 
 from evertick.domain.errors import InvalidFields
 from evertick.domain.ids import parse_run_id
-from evertick.store.outcomes import Again, Dead
+from evertick.domain.retry import GiveUp, GiveUpReason, Retry
 from evertick.usecases.context import Tenant
 from evertick.usecases.errors import JobNotFound, RunFinished, RunNotFound, RunUnfinished
 from evertick.usecases.jobs.create import create
@@ -103,7 +103,7 @@ async def test_a_replay_of_a_dead_run_settles_its_letter(world: World, tenant: T
     job = await world.minutely()
     await world.set_clock(at(1))
     await world.fire()
-    await world.record(await world.lease(), "failed", Dead(1, "exhausted"))
+    await world.record(await world.lease(), "failed", GiveUp(1, GiveUpReason.EXHAUSTED))
     (dead,) = (await job_runs(tenant, job.job_id)).items
     assert dead.status == "dead"
     await replay(tenant, str(dead.run_id))
@@ -145,7 +145,7 @@ async def test_a_cancelled_retry_never_comes(world: World, tenant: Tenant) -> No
     job = await world.minutely()
     await world.set_clock(at(1))
     await world.fire()
-    await world.record(await world.lease(), "failed", Again(2, timedelta(seconds=30)))
+    await world.record(await world.lease(), "failed", Retry(2, timedelta(seconds=30)))
     (retrying,) = (await job_runs(tenant, job.job_id)).items
     assert retrying.status == "retrying"
     await cancel(tenant, str(retrying.run_id))

@@ -22,8 +22,8 @@ from evertick.bench.scenario import MAX_COUNT, Option, Scenario, Seed
 from evertick.bench.testbed import Testbed
 from evertick.domain.ids import PARTITIONS
 from evertick.domain.schedule.instants import to_us
+from evertick.executor.sources.database.source import MAX_OUTCOMES
 from evertick.roles.scheduler.firing import BATCH
-from evertick.roles.worker.recorder import MOST
 from evertick.store.database import Session, connect
 from evertick.store.lanes import lane_id_of
 
@@ -146,10 +146,12 @@ def _passes(firing: Session, recording: Session, rows: RunRows) -> dict[str, Pas
         return _write(partial(floor_queries.copy_attempts, firing), _batches(rows.attempts(numbers), BATCH))
 
     def outcomes(numbers: range) -> Coroutine[Any, Any, int]:
-        return _write(partial(floor_queries.copy_outcomes, recording), _batches(rows.outcomes(numbers), MOST))
+        return _write(partial(floor_queries.copy_outcomes, recording), _batches(rows.outcomes(numbers), MAX_OUTCOMES))
 
     def everything(numbers: range) -> Coroutine[Any, Any, int]:
-        recorded = _write(partial(floor_queries.copy_outcomes, recording), _batches(later.outcomes(numbers), MOST))
+        recorded = _write(
+            partial(floor_queries.copy_outcomes, recording), _batches(later.outcomes(numbers), MAX_OUTCOMES)
+        )
         return _concurrently(_write(fire, _batches(later.attempts(numbers), BATCH)), recorded)
 
     return {

@@ -73,8 +73,10 @@ def worker(
     # Not inside `exit_on_error`: an exception in the app's own code is shown with its traceback.
     loaded = load_app(app)
     raise_descriptor_limit()
-    shape = loaded.shape
-    loaded.shape = replace(shape, queue=queue or shape.queue, concurrency=concurrency or shape.concurrency)
+    options = loaded.worker_options
+    loaded.worker_options = replace(
+        options, queue=queue or options.queue, concurrency=concurrency or options.concurrency
+    )
     with exit_on_error():
         if url is not None or _is_remote(loaded):
             _work_remotely(loaded, url)
@@ -111,7 +113,7 @@ async def _work(app: App) -> None:
     with stop_signal() as stopping:
         async with app.running(schedules=False):
             expect_batches()
-            typer.echo(f"Evertick is ready: a worker of {app.name} on queue {app.shape.queue}. {_HOW_TO_STOP}")
+            typer.echo(f"Evertick is ready: a worker of {app.name} on queue {app.worker_options.queue}. {_HOW_TO_STOP}")
             await stopping.wait()
 
 

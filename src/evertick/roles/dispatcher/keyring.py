@@ -8,7 +8,6 @@ import logging
 from evertick.domain.fair_slots import Tenants
 from evertick.domain.job.target import HTTP_QUEUE
 from evertick.store import secrets, tenants
-from evertick.store.lanes import Leased
 from evertick.store.sealing import CannotUnseal, Seal
 from evertick.store.secrets import Sealed
 from evertick.store.statements import Connection
@@ -48,12 +47,12 @@ class Keyring:
         self.queues = {queue.queue_id: queue.tenant_id for queue in queues if queue.tenant_id not in self.unreadable}
 
     def sharing(self) -> Tenants:
-        """Among how many tenants places are shared."""
+        """Among how many tenants slots are shared."""
         return Tenants(len(self._timeouts), max(self.tenants - len(self._timeouts), 0))
 
-    def secrets_of(self, leased: Leased) -> tuple[Secret, ...] | None:
-        """The secrets of the attempt's tenant, as the database names it. None: they are not here."""
-        return self._secrets.get(leased.tenant_id)
+    def secrets_of(self, tenant_id: int) -> tuple[Secret, ...] | None:
+        """The secrets of a tenant. None: they are not here."""
+        return self._secrets.get(tenant_id)
 
     def timeout_max(self, tenant_id: int) -> int:
         """How many seconds a delivery of the tenant may take, whatever its job says."""

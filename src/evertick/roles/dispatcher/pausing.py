@@ -4,12 +4,12 @@ import asyncio
 import logging
 from collections import deque
 
+from evertick.domain.attempt import Attempt
 from evertick.domain.ids import Prefix, format_id
 from evertick.runtime.loop import Loop
 from evertick.store import audit, jobs
 from evertick.store.audit import AuditRecord
 from evertick.store.database import Pool
-from evertick.store.lanes import Leased
 
 logger = logging.getLogger("evertick.dispatcher")
 
@@ -17,7 +17,7 @@ GONE = "its target answered 410 Gone"
 ACTOR, ACTION = "dispatcher", "pause_job"
 """What the audit log says of it: the operation is the one by which people pause a job."""
 RECHECK_SECONDS = 60.0
-LAST_WORDS_SECONDS = 5.0
+LAST_REQUESTS_SECONDS = 5.0
 _ACTIVE = "active"
 
 
@@ -26,7 +26,7 @@ class Pausing:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._waiting: deque[Leased] = deque()
+        self._waiting: deque[Attempt] = deque()
         self._loop = Loop("pause", self._step)
 
     def start(self) -> None:
@@ -36,16 +36,21 @@ class Pausing:
         """Pause what is left, unless the database is away."""
         await self._loop.stop()
         try:
-            async with asyncio.timeout(LAST_WORDS_SECONDS):
+            async with asyncio.timeout(LAST_REQUESTS_SECONDS):
                 await self._step()
         except Exception:  # noqa: BLE001 - the end of the role, and nothing is lost
-            logger.warning("%d jobs are not paused: their targets will have to say again that they are gone", len(self))
+            logger.warning("%d jobs are not paused: their next delivery will be answered alike", len(self))
+
+    @property
+    def errors(self) -> int:
+        """How often pausing has failed."""
+        return self._loop.errors
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, leased: Leased) -> None:
-        self._waiting.append(leased)
+    def add(self, attempt: Attempt) -> None:
+        self._waiting.append(attempt)
         self._loop.wake()
 
     async def _step(self) -> float:
@@ -58,15 +63,15 @@ class Pausing:
                 raise
         return RECHECK_SECONDS
 
-    async def _pause(self, leased: Leased) -> None:
-        tenant_id = leased.tenant_id
+    async def _pause(self, attempt: Attempt) -> None:
+        tenant_id = attempt.tenant_id
         async with self._pool.acquire() as connection, connection.transaction():
-            if not await jobs.lock(connection, tenant_id, leased.job_id):
+            if not await jobs.lock(connection, tenant_id, attempt.job_id):
                 return  # deleted
-            job = await jobs.locked(connection, leased.job_id)
-            # Who has edited the job since may have given it another target.
-            if job.status == _ACTIVE and job.spec_version == leased.spec_version:
-                await jobs.pause(connection, leased.job_id, GONE)
-                subject = format_id(Prefix.JOB, leased.job_id)
+            job = await jobs.locked(connection, attempt.job_id)
+            # An edit since then may have given the job another target.
+            if job.status == _ACTIVE and job.spec_version == attempt.spec_version:
+                await jobs.pause(connection, attempt.job_id, GONE)
+                subject = format_id(Prefix.JOB, attempt.job_id)
                 await audit.record(connection, AuditRecord(tenant_id, ACTOR, ACTION, subject, None))
-                logger.warning("%s is paused: %s", leased.name, GONE)
+                logger.warning("%s is paused: %s", attempt.name, GONE)

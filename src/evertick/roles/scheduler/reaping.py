@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
-from evertick.domain.retry import Ended
+from evertick.domain.attempt import Token
+from evertick.domain.retry import Ended, GiveUp, NextStep
 from evertick.domain.states import Outcome
 from evertick.roles.scheduler.lease_grace import LeaseGrace
 from evertick.roles.scheduler.state import State
@@ -23,7 +24,7 @@ from evertick.runtime.retry_decision import next_step
 from evertick.store import lanes, orphans as sweeps, outcomes
 from evertick.store.database import is_lock_timeout, is_transient, was_rolled_back, was_too_slow
 from evertick.store.lanes import PutBack
-from evertick.store.outcomes import Again, Dead, Ending, LostAttempt, Recorded, Token
+from evertick.store.outcomes import Ending, LostAttempt, Recorded
 
 logger = logging.getLogger("evertick.scheduler")
 
@@ -118,14 +119,14 @@ class Reaping:
                 continue
             then = next_step(each.retry, each.job_id, each.fire_at, Ended(Outcome.LOST, each.attempt))
             # Its loss would end its run although it was never started; its job is still there.
-            if isinstance(then, Dead) and not each.is_marked and each.handler is not None:
+            if isinstance(then, GiveUp) and not each.is_marked and each.handler is not None:
                 unstarted.append(each)
             else:
                 endings.append(self._ending(each, then))
         await self._put_back(worker, unstarted)
         await self._record(worker, endings, list({each.lease_id for each in found}))
 
-    def _ending(self, lost: LostAttempt, then: Again | Dead | None) -> Ending:
+    def _ending(self, lost: LostAttempt, then: NextStep) -> Ending:
         assert lost.lane_id is not None
         return Ending(
             lost.lane_id,

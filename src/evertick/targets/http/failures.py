@@ -1,12 +1,12 @@
-"""From what went wrong on the way to a target to words for its owner, which name no address of our network."""
+"""Describes what went wrong on the way to a target, for its owner, without naming an address of our network."""
 
 import aiohttp
 
+from evertick.domain.attempt import Failed
 from evertick.domain.states import Outcome
 from evertick.targets.http.guard import Refused
-from evertick.targets.http.verdict import Failed
 
-TROUBLES = (aiohttp.ClientError, OSError, Refused)
+FAILURES = (aiohttp.ClientError, OSError, Refused)
 """All that calling a target raises, timeouts included."""
 
 
@@ -16,20 +16,20 @@ def refused(error: Refused) -> Failed:
 
 
 def timed_out(seconds: float) -> Failed:
-    return Failed(f"no complete answer within {seconds:g} s", outcome=Outcome.TIMED_OUT)
+    return Failed(f"no complete answer within {seconds:g} s", result=Outcome.TIMED_OUT)
 
 
 def failure_of(error: BaseException) -> Failed:
-    """Any of TROUBLES but running out of time."""
-    return refused(error) if isinstance(error, Refused) else Failed(_words(error))
+    """Any of FAILURES but running out of time."""
+    return refused(error) if isinstance(error, Refused) else Failed(_description(error))
 
 
-def _words(error: BaseException) -> str:
+def _description(error: BaseException) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return f"TLS failed: {_certificate(error.certificate_error)}"
     if isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, ConnectionRefusedError):
         return "the connection was refused"
-    return next(words for kind, words in _WORDS if isinstance(error, kind))
+    return next(text for kind, text in _DESCRIPTIONS if isinstance(error, kind))
 
 
 def _certificate(error: Exception) -> str:
@@ -37,7 +37,7 @@ def _certificate(error: Exception) -> str:
     return str(getattr(error, "verify_message", "")) or "the certificate cannot be trusted"
 
 
-_WORDS: tuple[tuple[type[BaseException], str], ...] = (
+_DESCRIPTIONS: tuple[tuple[type[BaseException], str], ...] = (
     (aiohttp.ClientConnectorDNSError, "the host's name cannot be resolved"),
     (aiohttp.ClientConnectorSSLError, "TLS failed: the handshake broke off"),
     (aiohttp.ClientConnectorError, "no connection could be made"),

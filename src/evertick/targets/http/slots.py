@@ -17,10 +17,10 @@ class Busy(Exception):  # noqa: N818 - says what happened
 
 
 class _Resource:
-    __slots__ = ("places", "waiting")
+    __slots__ = ("slots", "waiting")
 
-    def __init__(self, places: FairSlots) -> None:
-        self.places = places
+    def __init__(self, slots: FairSlots) -> None:
+        self.slots = slots
         self.waiting: dict[asyncio.Future[None], int] = {}  # whose each is, in the order of asking
 
 
@@ -52,23 +52,23 @@ class Slots(Generic[_K]):
         tenants = self._tenants()
         if resource is None:
             resource = self._resources[key] = _Resource(FairSlots(self._total, self._most_each, tenants))
-        elif resource.places.tenants != tenants:
-            resource.places.share(tenants)
-        if resource.places.may_take(tenant_id):
-            resource.places.take(tenant_id)
+        elif resource.slots.tenants != tenants:
+            resource.slots.share(tenants)
+        if resource.slots.may_take(tenant_id):
+            resource.slots.take(tenant_id)
         else:
             await self._wait(key, resource, tenant_id)
 
     def give_back(self, key: _K, tenant_id: int) -> None:
         """Give it to the first that waits and may take it."""
         resource = self._resources[key]
-        resource.places.give_back(tenant_id)
+        resource.slots.give_back(tenant_id)
         for turn, waiting_id in list(resource.waiting.items()):
-            if not resource.places.free:
+            if not resource.slots.free:
                 return
-            if not turn.done() and resource.places.may_take(waiting_id):
+            if not turn.done() and resource.slots.may_take(waiting_id):
                 del resource.waiting[turn]
-                resource.places.take(waiting_id)
+                resource.slots.take(waiting_id)
                 turn.set_result(None)
         self._forget_if_unused(key, resource)
 
@@ -91,7 +91,7 @@ class Slots(Generic[_K]):
             giving_up.cancel()
 
     def _forget_if_unused(self, key: _K, resource: _Resource) -> None:
-        if not resource.places and not resource.waiting and self._resources.get(key) is resource:
+        if not resource.slots and not resource.waiting and self._resources.get(key) is resource:
             del self._resources[key]
 
 

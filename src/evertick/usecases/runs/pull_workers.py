@@ -10,18 +10,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from evertick.domain.attempt import Token
 from evertick.domain.errors import Fault, InvalidFields, InvalidInput
 from evertick.domain.ids import Prefix, format_token, parse_id, parse_token
 from evertick.domain.job.target import HTTP_QUEUE
-from evertick.domain.retry import Ended
+from evertick.domain.retry import Ended, Retry
 from evertick.domain.schedule.instants import from_us
 from evertick.domain.states import Outcome
-from evertick.roles.worker.endings import ERROR_BYTES, clean, excerpt_of
+from evertick.executor.handlers.results import ERROR_BYTES, clean, excerpt_of
 from evertick.runtime.retry_decision import is_last_try, next_step
 from evertick.store import lanes, outcomes, pulls
 from evertick.store.database import Pool
 from evertick.store.lanes import Leased, PutBack
-from evertick.store.outcomes import Again, Ending, Token
+from evertick.store.outcomes import Ending
 from evertick.store.pulls import Held, QueueAccess, QueueState
 from evertick.usecases.context import Tenant
 
@@ -214,7 +215,7 @@ async def record(tenant: Tenant, worker_id: str, reports: Sequence[AttemptReport
     stale = await _record(tenant, worker_id, endings)
     if held:
         await pulls.release(tenant.pool, worker, {lane_id for lane_id, _ in held})
-    if again := [ending.job_id for ending in endings if isinstance(ending.then, Again)]:
+    if again := [ending.job_id for ending in endings if isinstance(ending.then, Retry)]:
         tenant.notify(again)
     lost = [report.token for token, report in first.items() if token not in held or token in stale]
     return RecordedOutcomes(len(first) - len(lost), lost + repeated)

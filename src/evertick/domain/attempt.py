@@ -1,0 +1,92 @@
+"""An attempt as it is executed, and how it can end: what sources hand out, and what handlers and targets return."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol, TypeAlias
+
+from evertick.domain.states import Outcome
+
+Token: TypeAlias = tuple[int, int]
+"""Lane and seq: what names an attempt, and fences it off from later ones of its job."""
+
+
+class Attempt(Protocol):
+    """One attempt with all that running it needs. `payload` and `spec`, the job's definition, are JSON texts.
+
+    `lease_id` is the lease that it was handed out under; `deferrals` counts how often it was put back before.
+    """
+
+    @property
+    def token(self) -> Token: ...
+    @property
+    def lease_id(self) -> int: ...
+    @property
+    def tenant_id(self) -> int: ...
+    @property
+    def job_id(self) -> int: ...
+    @property
+    def spec_version(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def fire_at(self) -> datetime: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def deferrals(self) -> int: ...
+    @property
+    def handler(self) -> str | None: ...
+    @property
+    def payload(self) -> str | None: ...
+    @property
+    def spec(self) -> str | None: ...
+    @property
+    def timeout_seconds(self) -> int: ...
+    @property
+    def idempotency_key(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """The work is done."""
+
+    excerpt: str | None = None
+    code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The work is not done. `wait` is the least time until the next try, `retryable` whether one can help.
+
+    `is_target_gone`: the target said that it will never accept the job again.
+    """
+
+    error: str
+    result: Outcome = Outcome.FAILED  # or TIMED_OUT
+    code: int | None = None
+    excerpt: str | None = None
+    retryable: bool = True
+    wait: timedelta | None = None
+    is_target_gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """It was started and then stopped with its worker. It counts as no try and comes again at once."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotStarted:
+    """Nothing of it was done: it is put back and leaves no outcome. `is_host_busy`: its host had no slot free."""
+
+    error: str
+    is_host_busy: bool = False
+
+
+AttemptOutcome: TypeAlias = Succeeded | Failed | Deferred | NotStarted
+
+SUCCEEDED = Succeeded()

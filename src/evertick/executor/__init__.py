@@ -1,0 +1,1 @@
+"""Executes attempts: leases them from a source, runs their handlers in this process, records how they ended."""

@@ -1,0 +1,320 @@
+"""Executes attempts: async handlers as tasks, the others in threads, each within its time.
+
+A handler is called only under a lease that has not run out by the monotonic clock at that moment. An attempt whose
+lease has waits until the heartbeat has had it confirmed; if it is lost the attempt is dropped.
+"""
+
+import asyncio
+import contextvars
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from evertick.domain.attempt import Attempt, AttemptOutcome, Token
+from evertick.domain.schedule.instants import from_us
+from evertick.executor.handlers.registry import Registry
+from evertick.executor.handlers.run import DoNotRetry, RetryLater
+from evertick.executor.held_leases import HeldLeases, Lease
+from evertick.executor.running import Running, Stop
+from evertick.executor.source import EndedAttempt, Source
+from evertick.executor.start_marks import StartMarks
+from evertick.executor.thread_pool import Returned, ThreadPool
+from evertick.executor.waiting import Order, Waiting
+from evertick.runtime.clock import Clock
+
+logger = logging.getLogger("evertick.worker")
+
+FRESH_US = 500
+"""Attempts that begin or end within half a millisecond share their time: making it costs more than a small handler."""
+CANCEL_SECONDS = 5.0
+"""For so long a cancelled handler may clean up before it is left to itself."""
+
+
+class Execution:
+    """What waits here to be started, and what runs. `ended` gets each attempt once, with its outcome if any.
+
+    `refused` gets those that no handler is here for.
+    """
+
+    def __init__(  # noqa: PLR0913 - what it runs, and where it goes then
+        self,
+        source: Source,
+        handlers: Registry,
+        clock: Clock,
+        held_leases: HeldLeases,
+        *,
+        ended: Callable[[Attempt, EndedAttempt | None], None],
+        refused: Callable[[list[Attempt]], None],
+        concurrency: int,
+        threads: int,
+        waiting: Waiting | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._handlers = handlers
+        self._clock = clock
+        self._held_leases = held_leases
+        self._monotonic = monotonic
+        self._noted_us = clock.now_us()
+        self._noted_at = from_us(self._noted_us)
+        self._ended = ended
+        self._refused = refused
+        self._is_last_try = source.is_last_try if source.marks_starts else None
+        self._marks = StartMarks(source.mark_started, self._marked)
+        self._concurrency = concurrency
+        self._tasks = 0
+        self._threads = ThreadPool(threads)
+        self._waiting = Waiting() if waiting is None else waiting
+        self._running: set[Running] = set()
+        self._is_stopping = False
+        self.held = 0
+        self._leaving: set[asyncio.Task[None]] = set()
+        self.idle = asyncio.Event()
+        self.idle.set()
+        # No handler sees what another one leaves in context variables.
+        self._context = contextvars.copy_context()
+
+    @property
+    def written_off(self) -> int:
+        return self._threads.written_off
+
+    def add(self, attempts: Iterable[Attempt]) -> None:
+        """Start these as soon as there is room. Those whose lease was lost meanwhile are left out."""
+        unknown: list[Attempt] = []
+        find, is_last_try = self._handlers.find, self._is_last_try
+        for attempt in attempts:
+            handler = find(attempt.handler)
+            lease = self._held_leases.find(attempt.lease_id)
+            if handler is None:
+                unknown.append(attempt)
+            elif lease is not None:
+                self.held += 1
+                self._waiting.add((attempt, handler, lease, is_last_try is not None and is_last_try(attempt)))
+        if self.held:
+            self.idle.clear()
+        if unknown:
+            self._refused(unknown)
+        self._refill(self._now_at())
+
+    def sweep(self) -> None:
+        """Stop what is over its time, and let go of what does not stop."""
+        now = self._monotonic()
+        for running in list(self._running):
+            if running.stop is None:
+                if now - running.started > running.handler.deadline_seconds(running.attempt):
+                    self._halt(running, Stop.TIMED_OUT)
+            elif now - running.stopped > CANCEL_SECONDS:
+                self._abandon(running)
+        self._waiting.retry_leases(now)
+        self._refill(self._now_at())
+
+    def older_than(self, seconds: float) -> list[Running]:
+        """What has been running for longer."""
+        before = self._monotonic() - seconds
+        return [running for running in self._running if running.started < before]
+
+    def halt(self, doomed: Iterable[Running], stop: Stop) -> None:
+        for running in doomed:
+            if running.stop is None and not running.is_over:
+                self._halt(running, stop)
+        self._refill(self._now_at())
+
+    def halt_all(self, stop: Stop) -> None:
+        self.halt(list(self._running), stop)
+
+    def drop(self, lease_ids: Collection[int]) -> int:
+        """Forget the attempts of leases that are lost, and say how many there were."""
+        running = [each for each in self._running if each.attempt.lease_id in lease_ids]
+        waiting = self._take(lambda attempt: attempt.lease_id in lease_ids)
+        self.halt(running, Stop.LOST)
+        return len(waiting) + len(running)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether every thread there may be is lost to a handler that never ends."""
+        return self._threads.size > 0 and self._threads.written_off >= 2 * self._threads.size
+
+    @property
+    def waits_for_leases(self) -> bool:
+        """Whether anything may not be started until its lease is confirmed."""
+        return bool(self._waiting.for_leases)
+
+    def waiting_tokens(self) -> set[Token]:
+        return {order[0].token for order in self._waiting}
+
+    def take_over(self, tokens: Collection[Token]) -> list[Attempt]:
+        """Give up those of these that have not been started: someone else has ended them."""
+        return self._take(lambda attempt: attempt.token in tokens)
+
+    def take_stranded(self) -> list[Attempt]:
+        """Give up what will not be started: all when the worker stops, else what waits for a thread if none is left."""
+        if self._is_stopping:
+            return self.take_waiting()
+        if not self.is_stuck or not self._waiting.for_threads:
+            return []
+        return self.take_over({order[0].token for order in self._waiting.for_threads})
+
+    def take_waiting(self) -> list[Attempt]:
+        """Give up what has not been started."""
+        return self._take(lambda _: True)
+
+    def start_no_more(self) -> None:
+        """Whatever waits, and whatever comes, waits until it is taken."""
+        self._is_stopping = True
+
+    def close(self) -> None:
+        self._marks.close()
+        self._threads.close()
+
+    def _now_at(self) -> datetime:
+        now_us = self._clock.now_us()
+        if not 0 <= now_us - self._noted_us < FRESH_US:
+            self._noted_us, self._noted_at = now_us, from_us(now_us)
+        return self._noted_at
+
+    def _take(self, is_meant: Callable[[Attempt], bool]) -> list[Attempt]:
+        taken = self._waiting.take(is_meant)
+        self.held -= len(taken)
+        self._note_idleness()
+        return taken
+
+    def _refill(self, now_at: datetime) -> None:
+        waiting = self._waiting
+        if self._is_stopping:
+            return
+        while waiting.for_tasks and self._tasks + len(waiting.for_marks) < self._concurrency:
+            order = waiting.for_tasks.popleft()
+            if order[3]:
+                self._mark(order)
+            else:
+                self._start_task(order, now_at)
+        while waiting.for_threads and self._threads.free > len(waiting.for_marks):
+            order = waiting.for_threads.popleft()
+            if order[3]:
+                self._mark(order)
+            else:
+                self._start_thread(order, now_at)
+
+    def _note_idleness(self) -> None:
+        if not self.held:
+            self.idle.set()
+
+    def _mark(self, order: Order) -> None:
+        token = order[0].token
+        earlier = self._waiting.for_marks.get(token)
+        self._waiting.for_marks[token] = order
+        if earlier is not None:  # leased again before its first lease was found lost
+            self.held -= 1
+            self._ended(earlier[0], None)
+        self._marks.begin(self._waiting)
+
+    def _marked(self, asked: Mapping[Token, Order], mine: Collection[Token]) -> None:
+        for attempt in self._waiting.marked(asked, mine):
+            self.held -= 1
+            self._ended(attempt, None)
+        self._note_idleness()
+        self._refill(self._now_at())
+
+    def _start_task(self, order: Order, now_at: datetime) -> None:
+        running = self._start(order, now_at)
+        self._tasks += 1
+        work = self._execute(running, order)
+        running.task = asyncio.get_running_loop().create_task(work, context=self._context.copy())
+
+    def _start_thread(self, order: Order, now_at: datetime) -> None:
+        running = self._start(order, now_at)
+        attempt, handler, lease, _ = order
+        call = partial(handler.call, attempt, now_at)
+        self._threads.submit(
+            partial(self._may_start, running, lease),
+            partial(self._context.copy().run, call),
+            partial(self._returned, running, order),
+        )
+
+    def _start(self, order: Order, now_at: datetime) -> Running:
+        running = Running(order[0], order[1], now_at)
+        self._running.add(running)
+        return running
+
+    def _may_start(self, running: Running, lease: Lease) -> bool:
+        """Asked right before the call, in the thread that makes it."""
+        now = self._monotonic()
+        if running.is_over or lease.expires <= now:
+            return False
+        running.started = now
+        return True
+
+    async def _execute(self, running: Running, order: Order) -> None:
+        attempt, handler, lease, _ = order
+        if not self._may_start(running, lease):
+            self._tasks -= 1
+            self._wait_for_lease(running, order)
+            return
+        try:
+            value = await handler.call(attempt, running.started_at)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - even SystemExit ends an attempt only
+            self._finish(running, None, error)
+        else:
+            self._finish(running, value, None)
+
+    def _returned(self, running: Running, order: Order, returned: Returned) -> None:
+        self._threads.returned(was_written_off=running.is_over)
+        if returned.was_made or running.is_over:
+            self._finish(running, returned.value, returned.error)
+        else:
+            self._wait_for_lease(running, order)
+
+    def _wait_for_lease(self, running: Running, order: Order) -> None:
+        """Its lease ran out before its handler was called: the next sweep looks whether it was extended."""
+        running.is_over = True
+        self._running.discard(running)
+        self._waiting.for_leases.append(order)
+        self._refill(self._now_at())
+
+    def _finish(self, running: Running, value: Any, error: BaseException | None) -> None:
+        now_at = self._now_at()
+        if not running.is_over:
+            if error is not None and running.stop is None:
+                _report(running.attempt, error)
+            self._end(running, running.outcome(value, error), now_at)
+        self._refill(now_at)
+
+    def _end(self, running: Running, outcome: AttemptOutcome | None, now_at: datetime) -> None:
+        running.is_over = True
+        self.held -= 1
+        self._running.discard(running)
+        if running.task is not None:
+            self._tasks -= 1
+        attempt = running.attempt
+        self._ended(attempt, None if outcome is None else (attempt, outcome, running.started_at, now_at))
+        self._note_idleness()
+
+    def _halt(self, running: Running, stop: Stop) -> None:
+        running.stop = stop
+        running.stopped = self._monotonic()
+        if running.task is None:
+            self._abandon(running)  # a thread cannot be cancelled
+        else:
+            # A task that was cancelled before its first step never comes to our own lines in it.
+            running.task.add_done_callback(lambda _: self._finish(running, None, None))
+            running.task.cancel()
+
+    def _abandon(self, running: Running) -> None:
+        """Count on a handler no more that does not stop; whatever it comes to is ignored."""
+        if running.task is None:
+            self._threads.write_off()
+        else:
+            self._leaving.add(running.task)
+            running.task.add_done_callback(self._leaving.discard)
+        self._end(running, running.outcome(None, None), self._now_at())
+
+
+def _report(attempt: Attempt, error: BaseException) -> None:
+    # A handler that raises one of ours has said all there is to say.
+    trace = None if isinstance(error, DoNotRetry | RetryLater) else error
+    name = type(error).__name__
+    logger.warning("%s failed in attempt %d: %s: %s", attempt.name, attempt.attempt, name, error, exc_info=trace)

@@ -1,0 +1,353 @@
+"""The executor: leases ready attempts from a source, runs their handlers in this process, records how they ended.
+
+Duty: an attempt that was leased is run once, within its timeout, and its outcome recorded soon after; or it is put back
+before anything of it was done.
+
+Invariants: a handler is only called under a lease that has not run out by the monotonic clock at that moment. An
+outcome stays here until the source has answered for it. A lease is let go in the request that records its last open
+attempt, never before. What was not started leaves no outcome and counts as no try.
+
+Steps, each a loop of its own:
+1. lease (the source's): whenever there is room.
+2. execute: async handlers as tasks on this loop, the others in threads; the sweep stops those over their time, and all
+   whose lease is lost. An attempt whose loss would mean a dead letter has its start marked first.
+3. record: all outcomes that arrived meanwhile, in one request. What somebody has locked, or what cannot be stored, is
+   tried apart and holds up nothing else.
+4. put back: what has no handler here, what its handler did not begin, and what was not started when the worker stops.
+5. heartbeat: extends the leases from a thread with its own connection, so that a handler which blocks the loop keeps
+   its lease; but not for longer than that handler's timeout.
+6. watch: each second asks which of the longer attempts were ended by others (cancelled), and stops them.
+
+Crash: the leases run out, the reaper records their open attempts as lost, and they are retried. Slow source: outcomes
+form larger batches, and leasing waits while too many are unrecorded. Source away: recording is tried again until it
+works, and nothing is leased once that has lasted for two seconds. Handlers go on past the end of their lease, unless
+the source says that the attempt is lost then, but none is started after it until a heartbeat is answered: what is still
+ours goes on, what is not is stopped. Lost lease (the process stood still, the reaper took it): its handlers are
+cancelled and what they come to is not recorded, for others have the attempt; what had ended before is recorded by the
+first writer. Stop: leasing ends, what was not started is put back at once, and what still runs after the grace is
+handed back; neither counts as a try. With the source away it ends all the same, after the grace and
+`LAST_REQUESTS_SECONDS`.
+"""
+
+import asyncio
+import logging
+import os
+import re
+import secrets
+import socket
+import time
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from datetime import timedelta
+from itertools import groupby
+from typing import Any
+
+from evertick.domain.attempt import Attempt, AttemptOutcome, NotStarted
+from evertick.domain.ids import RunKey
+from evertick.domain.retry import deferral_delay
+from evertick.domain.schedule.instants import to_us
+from evertick.executor.counters import Counters
+from evertick.executor.execution import Execution
+from evertick.executor.handlers.registry import Registry
+from evertick.executor.heartbeat import Heartbeat
+from evertick.executor.held_leases import HeldLeases
+from evertick.executor.put_back import PutBacks
+from evertick.executor.recorder import Recorder
+from evertick.executor.running import STOPPED, Stop
+from evertick.executor.source import EndedAttempt, Source, UnstartedAttempt
+from evertick.executor.waiting import Waiting
+from evertick.runtime.clock import Clock, DatabaseClock
+
+logger = logging.getLogger("evertick.worker")
+
+CONCURRENCY = 100
+THREADS = min(32, (os.cpu_count() or 1) + 4)
+GRACE = timedelta(seconds=30)
+MAX_UNRECORDED_BATCHES = 2
+"""With more outcomes than that waiting to be recorded, nothing is leased."""
+WORK_OFF_SIZE = 8192
+SWEEP_SECONDS = 0.25
+WATCH_SECONDS = 1.0
+STOP_SECONDS = 2.0
+"""For so long the executor's end waits for a request that is under way."""
+LAST_REQUESTS_SECONDS = 30.0
+"""For so long a stopping executor tries to reach a source that is away. After that its leases run out by themselves."""
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._:@-]")
+
+OnEnded = Callable[[Attempt, AttemptOutcome | None], None]
+
+
+class Executor:
+    """Runs the attempts of one source with the handlers that are here.
+
+    `waiting` decides in which order attempts start; `on_ended` gets each attempt that leaves, with its outcome if any.
+    """
+
+    def __init__(  # noqa: PLR0913 - what it runs, where and how much
+        self,
+        source: Source,
+        handlers: Registry,
+        *,
+        name: str | None = None,
+        concurrency: int = CONCURRENCY,
+        threads: int = THREADS,
+        waiting: Waiting | None = None,
+        on_ended: OnEnded | None = None,
+        clock: Clock | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = unique_name(name or socket.gethostname())
+        self.counters = Counters()
+        self.clock: Clock = clock or DatabaseClock()
+        self.held_leases = HeldLeases()
+        self.slots = _slots(handlers, concurrency, threads)
+        self.ended = 0
+        self._source = source
+        self._handlers = handlers
+        self._monotonic = monotonic
+        self._on_ended = on_ended
+        self._waiting = Waiting() if waiting is None else waiting
+        self._warned: set[str | None] = set()
+        self._execution = Execution(
+            source,
+            handlers,
+            self.clock,
+            self.held_leases,
+            ended=self._ended,
+            refused=self._refused,
+            concurrency=concurrency,
+            threads=threads,
+            waiting=self._waiting,
+            monotonic=monotonic,
+        )
+        self._heartbeat = Heartbeat(source, self.held_leases, monotonic)
+
+    async def open(self) -> None:
+        """Connect, and put the parts together; nothing runs yet."""
+        self.recorder = Recorder(self._source, self.counters, self._monotonic)
+        self.put_backs = PutBacks(self._source, self._was_put_back)
+        self._sweep_loop = self._source.loop("sweep", self._step_sweep)
+        self._watch_loop = self._source.loop("watch", self._watch)
+        await self._source.open(self)
+
+    async def close(self) -> None:
+        self._execution.close()
+        await self._source.close()
+
+    async def start(self) -> None:
+        """Work until `stop`."""
+        await self.open()
+        self.run()
+
+    def run(self) -> None:
+        """Work, once it is open, until `drain`."""
+        self._heartbeat.start()
+        self.recorder.start()
+        self.put_backs.start()
+        self._sweep_loop.start()
+        self._watch_loop.start()
+        if self.slots:
+            self._source.start()
+
+    async def stop(self, grace: timedelta = GRACE) -> None:
+        """`drain` and `close`."""
+        await self.drain(grace)
+        await self.close()
+
+    async def drain(self, grace: timedelta = GRACE) -> None:
+        """Lease no more, let what runs finish within the grace, give back the rest, and record everything.
+
+        With the source away no request is waited for longer than `STOP_SECONDS`, and all of them together no longer
+        than `LAST_REQUESTS_SECONDS`.
+        """
+        self._execution.start_no_more()
+        await self._briefly(self._source.stop_leasing())
+        await self._let_go(grace)
+        await self._finish_requests()
+        parts = (self.recorder, self.put_backs, self._sweep_loop, self._watch_loop)
+        await self._briefly(*(part.stop(STOP_SECONDS) for part in parts))
+        await self._heartbeat.stop()
+
+    async def work_off(self) -> int:
+        """Lease, run and record until nothing is ready, without loops of its own; returns how many were leased."""
+        leased = 0
+        while self.slots and (count := await self._source.lease(WORK_OFF_SIZE)):
+            leased += count
+            await self.finish()
+            await self.put_backs.flush()
+            await self.recorder.flush()
+        return leased
+
+    async def finish(self) -> None:
+        """Return when nothing is here any more."""
+        while not await _set_within(self._execution.idle, SWEEP_SECONDS):
+            self.sweep()
+
+    @property
+    def handler_names(self) -> Sequence[str]:
+        return self._handlers.names
+
+    @property
+    def held(self) -> int:
+        return self._execution.held
+
+    @property
+    def written_off(self) -> int:
+        return self._execution.written_off
+
+    @property
+    def waits_for_leases(self) -> bool:
+        """Whether anything may not be started until its lease is extended."""
+        return self._execution.waits_for_leases
+
+    @property
+    def may_lease(self) -> bool:
+        unrecorded = len(self.recorder) + len(self.put_backs)
+        limit = MAX_UNRECORDED_BATCHES * self._source.max_outcomes
+        return unrecorded <= limit and not self.recorder.is_stalled and not self._execution.is_stuck
+
+    def take(self, attempts: Sequence[Attempt]) -> None:
+        self.counters.leased += len(attempts)
+        self._execution.add(attempts)
+
+    def drop(self, attempt: Attempt) -> None:
+        self.counters.leased += 1
+        self._ended(attempt, None)
+
+    def release(self, lease_id: int) -> None:
+        self.recorder.release(lease_id)
+
+    def beat_now(self) -> None:
+        self._heartbeat.hurry()
+
+    def sweep(self) -> None:
+        """Stop what is over its time or not ours any more, and put back what will not be started here."""
+        self._heartbeat.alive()
+        self.held_leases.keep(self.recorder.stalled_leases)
+        if lost := self.held_leases.drop_lost(self._monotonic() if self._source.drops_expired else None):
+            count = self._execution.drop(lost)
+            self._source.forget(lost)
+            self.counters.lost += count
+            if count:
+                logger.warning("%d attempts of %s were lost with their leases or cancelled", count, self.name)
+        self._execution.sweep()
+        if self._execution.waits_for_leases:
+            self._heartbeat.hurry()
+        self._put_back_all(self._execution.take_stranded())
+        if stalled := self._waiting.stalled():
+            self._put_back_all(self._execution.take_over(stalled))
+
+    def _refused(self, attempts: list[Attempt]) -> None:
+        """Put back what no handler is here for: at once, but after a growing while should it come here again."""
+        for attempt in attempts:
+            delay = deferral_of(attempt) if attempt.deferrals else timedelta(0)
+            reason = f"this worker has no handler {attempt.handler!r}"
+            self._put_back(UnstartedAttempt(attempt, reason, delay, is_deferral=True))
+        self._warn_of_unknown(attempts)
+
+    def _warn_of_unknown(self, attempts: Sequence[Attempt]) -> None:
+        """Warn of the handlers that these attempts need, once of each."""
+        news = sorted((each for each in attempts if each.handler not in self._warned), key=_handler)
+        for handler, group in groupby(news, key=lambda each: each.handler):
+            self._warned.add(handler)
+            text = "no handler %r on queue %r: %d attempts wait for a worker that has it"
+            waiting = list(group)
+            logger.warning(text, handler, self._source.queue_name(waiting[0]), len(waiting))
+
+    def _put_back_all(self, attempts: Iterable[Attempt]) -> None:
+        for attempt in attempts:
+            self._put_back(UnstartedAttempt(attempt, STOPPED))
+
+    def _put_back(self, unstarted: UnstartedAttempt) -> None:
+        self.counters.handed_back += 1
+        self.put_backs.add(unstarted)
+        self._source.freed(self._execution.held)
+
+    def _was_put_back(self, attempt: Attempt) -> None:
+        """The lease that it came with has one attempt less."""
+        if (done_lease := self.held_leases.end(attempt.lease_id)) is not None:
+            self.recorder.release(done_lease)
+
+    def _ended(self, attempt: Attempt, ended: EndedAttempt | None) -> None:
+        if self._on_ended is not None:
+            self._on_ended(attempt, None if ended is None else ended[1])
+        if ended is not None and type(ended[1]) is NotStarted:
+            self._put_back(UnstartedAttempt(attempt, ended[1].error, deferral_of(attempt), is_deferral=True))
+            return
+        self.ended += 1
+        done_lease = self.held_leases.end(attempt.lease_id)
+        if ended is not None:
+            self.counters.count(ended[1])
+            self.recorder.add(ended, done_lease)
+        elif done_lease is not None:
+            self.recorder.release(done_lease)
+        self._source.freed(self._execution.held)
+
+    async def _step_sweep(self) -> float:
+        self.sweep()
+        return SWEEP_SECONDS
+
+    async def _watch(self) -> float:
+        running = {each.attempt.token: each for each in self._execution.older_than(WATCH_SECONDS)}
+        waiting = self._execution.waiting_tokens()
+        over = await self._source.ended_elsewhere(running.keys() | waiting)
+        if over:
+            self._execution.halt([running[token] for token in over if token in running], Stop.LOST)
+            for attempt in self._execution.take_over(over):
+                self._ended(attempt, None)
+        return WATCH_SECONDS
+
+    async def _let_go(self, grace: timedelta) -> None:
+        self._put_back_all(self._execution.take_waiting())
+        if not await _set_within(self._execution.idle, grace.total_seconds()):
+            self._execution.halt_all(Stop.HANDED_BACK)
+            await self._execution.idle.wait()  # the sweep sees to it
+
+    async def _finish_requests(self) -> None:
+        try:
+            async with asyncio.timeout(LAST_REQUESTS_SECONDS):
+                await self._source.hand_over_rest()
+                self._put_back_all(self._execution.take_waiting())
+                await self.put_backs.drain()
+                await self.recorder.drain()
+        except TimeoutError:
+            unrecorded = len(self.recorder) + len(self.put_backs)
+            logger.error("%d outcomes could not be recorded; their attempts will be lost", unrecorded)  # noqa: TRY400 - how it came to that was logged
+
+    async def _briefly(self, *ends: Coroutine[Any, Any, None]) -> None:
+        """Wait for these, but not for long: what does not come to its end is cancelled."""
+        tasks = [asyncio.create_task(end) for end in ends]
+        _, late = await asyncio.wait(tasks, timeout=3 * STOP_SECONDS)
+        for task in late:
+            task.cancel()
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, Exception):
+                logger.warning("%s stops in spite of this: %r", self.name, result)
+
+
+def unique_name(base: str) -> str:
+    """Unlike any other there ever was: what an earlier process of this name has leased must run out."""
+    return f"{_NOT_IN_NAMES.sub('-', base)[:80]}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def deferral_of(attempt: Attempt) -> timedelta:
+    """How long an attempt waits that could not be started, by how often that was so before."""
+    return deferral_delay(RunKey(attempt.job_id, to_us(attempt.fire_at)), attempt.deferrals)
+
+
+def _slots(handlers: Registry, concurrency: int, threads: int) -> int:
+    """How many attempts can run at once, given what kinds of handlers there are; without any, none is leased."""
+    kinds = handlers.kinds()
+    return (concurrency if True in kinds else 0) + (threads if False in kinds else 0)
+
+
+def _handler(attempt: Attempt) -> str:
+    return attempt.handler or ""
+
+
+async def _set_within(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

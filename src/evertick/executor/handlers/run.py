@@ -1,0 +1,107 @@
+"""What a handler is told about the run it executes, and the two ways in which it can say how to go on."""
+
+import logging
+from collections.abc import MutableMapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from evertick.domain.attempt import Attempt
+from evertick.domain.errors import EvertickError
+from evertick.domain.ids import Prefix, format_id, format_run_id, format_token
+from evertick.domain.schedule.instants import to_us
+
+
+class DoNotRetry(EvertickError):  # noqa: N818 - an instruction
+    """Raised by a handler: this attempt failed, and trying again cannot help. The run becomes a dead letter."""
+
+
+class RetryLater(EvertickError):  # noqa: N818 - as DoNotRetry
+    """Raised by a handler: this attempt failed, and the next one must not come before so long. It counts as a try."""
+
+    def __init__(self, after: timedelta | float, message: str = "") -> None:
+        self.after = after if isinstance(after, timedelta) else timedelta(seconds=after)
+        super().__init__(message or f"try again after {self.after}")
+
+
+class RunLogger(logging.LoggerAdapter[logging.Logger]):
+    """Puts the run in front of each message, and its fields on each record."""
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        fields = self.extra or {}
+        kwargs["extra"] = {**fields, **kwargs.get("extra", {})}
+        return f"{fields.get('job_name')} {fields.get('run_id')}: {msg}", kwargs
+
+
+class Run:
+    """One attempt of a run. What costs anything is worked out when it is asked for: most handlers need little of it."""
+
+    __slots__ = ("_attempt", "_logger", "_payload", "started_at")
+
+    def __init__(self, attempt: Attempt, started_at: datetime) -> None:
+        self._attempt = attempt
+        self._logger: RunLogger | None = None
+        self._payload: Any = msgspec.UNSET
+        self.started_at = started_at
+
+    def __repr__(self) -> str:
+        return f"<Run {self.name} {self.run_id} attempt {self.attempt}>"
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self._attempt.name
+
+    @property
+    def job_id(self) -> str:
+        return format_id(Prefix.JOB, self._attempt.job_id)
+
+    @property
+    def run_id(self) -> str:
+        return format_run_id(self._attempt.job_id, to_us(self._attempt.fire_at))
+
+    @property
+    def fire_at(self) -> datetime:
+        """The nominal fire time, in UTC; it is the same in all attempts."""
+        return self._attempt.fire_at
+
+    @property
+    def attempt(self) -> int:
+        """Which try of this run it is, from 1."""
+        return self._attempt.attempt
+
+    @property
+    def reason(self) -> str:
+        """Why the run exists: tick, late, catch_up, manual or replay."""
+        return self._attempt.reason
+
+    @property
+    def payload(self) -> Any:
+        if self._payload is msgspec.UNSET:
+            text = self._attempt.payload
+            self._payload = None if text is None else msgspec.json.decode(text)
+        return self._payload
+
+    @property
+    def idempotency_key(self) -> str:
+        """Equal in all attempts of the run, and in a replay of it: a receiver that has seen it need not act again."""
+        return self._attempt.idempotency_key
+
+    @property
+    def fencing_token(self) -> str:
+        """`lane.seq`. The second number grows with every attempt of the job: refuse one smaller than you have seen."""
+        return format_token(*self._attempt.token)
+
+    @property
+    def deadline(self) -> datetime:
+        """When the attempt is given up as timed out, by the database's clock."""
+        return self.started_at + timedelta(seconds=self._attempt.timeout_seconds)
+
+    @property
+    def logger(self) -> RunLogger:
+        """Logs to `evertick.run` with the run's name and id."""
+        if self._logger is None:
+            fields = {"job_name": self.name, "run_id": self.run_id, "attempt": self.attempt}
+            self._logger = RunLogger(logging.getLogger("evertick.run"), fields)
+        return self._logger

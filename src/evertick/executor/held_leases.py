@@ -1,0 +1,104 @@
+"""The leases that an executor holds. Its loop and the heartbeat's thread share them, by single assignments."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from evertick.domain.attempt import Attempt
+
+
+class Lease:
+    """One range. `expires` is by the monotonic clock, and never later than the other side's own moment.
+
+    Past that moment nothing is started under it, for others may have been given its attempts. What runs goes on until
+    the other side has said whose the lease is.
+    """
+
+    __slots__ = ("done", "expires", "is_lost", "lease_id", "longest", "open")
+
+    def __init__(self, lease_id: int, expires: float) -> None:
+        self.lease_id = lease_id
+        self.expires = expires
+        self.open = 0
+        self.longest = 0
+        self.is_lost = False
+        self.done: Callable[[], None] | None = None
+
+
+class HeldLeases:
+    """Counts down each lease's attempts; the last one's outcome takes the lease with it. A lease lasts `seconds`."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+        self._leases: dict[int, Lease] = {}
+        self._unrecorded: list[Lease] = []
+
+    def hold(self, lease_ids: Iterable[int], asked: float) -> None:
+        """Take in leases that a request gave which was sent at `asked`. Until they are read, each counts as open."""
+        leases = {lease_id: Lease(lease_id, asked + self.seconds) for lease_id in lease_ids}
+        for lease in leases.values():
+            lease.open = 1
+        self._leases |= leases
+
+    def add(self, attempts: Sequence[Attempt], asked: float) -> list[Lease]:
+        """Take in attempts: of leases that are held, or else of new ones that were asked for at `asked`."""
+        leases: dict[int, Lease] = {}
+        for attempt in attempts:
+            lease = leases.get(attempt.lease_id)
+            if lease is None:
+                held = self._leases.get(attempt.lease_id)
+                lease = leases[attempt.lease_id] = held or Lease(attempt.lease_id, asked + self.seconds)
+            lease.open += 1
+            lease.longest = max(lease.longest, attempt.timeout_seconds)
+        self._leases |= leases
+        return list(leases.values())
+
+    def find(self, lease_id: int) -> Lease | None:
+        return self._leases.get(lease_id)
+
+    def end(self, lease_id: int) -> int | None:
+        """One attempt of the lease is over; returns the lease if that was its last."""
+        lease = self._leases.get(lease_id)
+        if lease is None:
+            return None
+        lease.open -= 1
+        if lease.open:
+            return None
+        del self._leases[lease_id]
+        if lease.done is not None:
+            lease.done()
+        return lease_id
+
+    def forget(self, lease_ids: Iterable[int]) -> None:
+        """Extend these no more: they run out, and their attempts come back."""
+        for lease_id in lease_ids:
+            self._leases.pop(lease_id, None)
+
+    def keep(self, lease_ids: Collection[int]) -> None:
+        """These have an outcome that could not be recorded yet: they are extended, even with nothing open in them."""
+        if lease_ids or self._unrecorded:
+            self._unrecorded = [Lease(lease_id, 0) for lease_id in lease_ids if lease_id not in self._leases]
+
+    def snapshot(self) -> list[Lease]:
+        """The leases as of now, and those that are kept; safe from any thread."""
+        return [*self._leases.values(), *self._unrecorded]
+
+    def extended(self, leases: Sequence[Lease], kept: Collection[int], asked: float) -> None:
+        """Of these leases the `kept` were extended, by a request sent at `asked`; safe from any thread."""
+        for lease in leases:
+            if lease.lease_id in kept:
+                lease.expires = asked + self.seconds
+            else:
+                lease.is_lost = True
+
+    def drop_lost(self, now: float | None = None) -> set[int]:
+        """Forget the leases that are not ours any more, by what the other side said, and return them.
+
+        One that only could not be extended in time stays, since the other side may be away for everyone; unless `now`
+        is given: then those are lost as well whose time has passed.
+        """
+        lost = {
+            lease.lease_id
+            for lease in self._leases.values()
+            if lease.is_lost or (now is not None and lease.expires < now)
+        }
+        self.forget(lost)
+        return lost

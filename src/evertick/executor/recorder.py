@@ -1,0 +1,199 @@
+"""Records outcomes in batches: outcomes that arrive while one batch is under way form the next.
+
+Nothing is dropped. An outcome stays until the source has answered for it; after a lost connection the same is sent
+again, and what was recorded the first time is simply there.
+
+Nothing is held up by another either. A batch that fails is made smaller, down to the one outcome that is the cause.
+That one is tried apart from the others, as are those that the source answers to be busy: someone else has locked their
+run or job. What cannot be stored is replaced by a failure that says so.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from evertick.executor.counters import Counters
+from evertick.executor.handlers.results import unstorable
+from evertick.executor.retry_queue import RetryQueue
+from evertick.executor.source import EndedAttempt, Failure, Recorded, Source
+
+logger = logging.getLogger("evertick.worker")
+
+GROWTH = 4
+"""A batch is halved when it fails, and so many times as large as the last one that did not."""
+RECHECK_SECONDS = 60.0
+STALLED_SECONDS = 2.0
+"""If nothing could be recorded for so long, nothing more is leased."""
+
+
+class Recorder:
+    """Collects outcomes and leases that are done, and records them one batch after the other."""
+
+    def __init__(self, source: Source, counters: Counters, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._source = source
+        self._counters = counters
+        self._monotonic = monotonic
+        self._waiting: list[EndedAttempt] = []
+        self._number = 0  # of the outcome that was added last
+        self._done: list[tuple[int, int]] = []  # leases, each with the number of its last outcome
+        self._most = source.max_outcomes
+        self._since: float | None = None  # when the request began that has not been answered well since
+        self._doubtful = 0  # the number of the last outcome that may have been recorded without an answer
+        self._apart = RetryQueue(monotonic)
+        self._most_apart = source.max_outcomes
+        self._loop = source.loop("record", self._step)
+        self._apart_loop = source.loop("record apart", self._step_apart)
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._apart)
+
+    @property
+    def apart(self) -> int:
+        """How many outcomes are tried apart from the others."""
+        return len(self._apart)
+
+    @property
+    def batch_size(self) -> int:
+        """How many outcomes the next batch may have."""
+        return self._most
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether requests have been under way or failing for so long that nothing more should be leased."""
+        return self._since is not None and self._monotonic() - self._since > STALLED_SECONDS
+
+    @property
+    def stalled_leases(self) -> set[int]:
+        """The leases of outcomes that have been waiting for long: a reaper would call their attempts lost."""
+        waiting = {ended[0].lease_id for ended in self._waiting} if self.is_stalled else set()
+        return waiting | self._apart.leases
+
+    def start(self) -> None:
+        self._loop.start()
+        self._apart_loop.start()
+
+    def add(self, ended: EndedAttempt, done_lease: int | None) -> None:
+        self._waiting.append(ended)
+        self._number += 1
+        if done_lease is not None:
+            self._done.append((self._number, done_lease))
+        if len(self._waiting) == 1:  # else the loop is at it
+            self._wake()
+
+    def release(self, done_lease: int) -> None:
+        """Let go of a lease, once its outcomes are recorded."""
+        self._done.append((self._number, done_lease))
+        self._wake()
+
+    async def drain(self) -> None:
+        """Return when everything is recorded."""
+        await self._empty.wait()
+
+    async def stop(self, within_seconds: float) -> None:
+        await asyncio.gather(self._loop.stop(within_seconds), self._apart_loop.stop(within_seconds))
+
+    async def flush(self) -> None:
+        """Record all that is there, without a loop, and try once what is apart."""
+        await self._step()
+        if self._apart:
+            await self._record_apart(self._apart.ready(self._most_apart))
+            await self._step()
+
+    def _wake(self) -> None:
+        self._empty.clear()
+        self._loop.wake()
+
+    async def _step(self) -> float:
+        while self._waiting or self._releasable(self._number):
+            await self._record()
+        if not self._apart:
+            self._empty.set()
+        return RECHECK_SECONDS
+
+    async def _step_apart(self) -> float:
+        while batch := self._apart.ready(self._most_apart):
+            await self._record_apart(batch)
+        self._loop.wake()  # which lets go of their leases
+        return self._apart.pause(RECHECK_SECONDS)
+
+    def _releasable(self, number: int) -> list[int]:
+        """The leases of which no outcome waits apart, nor behind this number."""
+        return [lease_id for last, lease_id in self._done if last <= number and not self._apart.holds(lease_id)]
+
+    async def _record(self) -> None:
+        batch = self._waiting[: self._most]
+        number = self._number - len(self._waiting) + len(batch)
+        leases = self._releasable(number)
+        self._since = self._monotonic() if self._since is None else self._since
+        try:
+            recorded = await self._source.record(batch, leases)
+        except Exception as error:  # noqa: BLE001 - what it means is decided there
+            self._fail(batch, number, error)
+            return
+        self._since = None
+        self._most = min(GROWTH * self._most, self._source.max_outcomes)
+        del self._waiting[: len(batch)]
+        is_doubtful = number - len(batch) < self._doubtful
+        self._set_apart([ended for ended in batch if ended[0].token in recorded.busy] if recorded.busy else ())
+        self._release(leases)
+        self._count(recorded, is_doubtful=is_doubtful)
+
+    def _release(self, leases: list[int]) -> None:
+        """These are let go of, but for those with an outcome that turned out to be busy."""
+        gone = {lease_id for lease_id in leases if not self._apart.holds(lease_id)}
+        if gone:
+            self._done = [done for done in self._done if done[1] not in gone]
+
+    def _fail(self, batch: list[EndedAttempt], number: int, error: Exception) -> None:
+        """Make the next batch smaller. From a batch of one it is clear which outcome is the cause."""
+        failure = self._source.failure_of(error)
+        self._most = max(1, len(batch) // 2)
+        if failure is Failure.UNKNOWN:
+            self._doubtful = number
+        # Without an answer the other side may be away: then setting it apart helps only if others wait.
+        if len(batch) == 1 and (failure is not Failure.UNKNOWN or len(self._waiting) > 1):
+            del self._waiting[:1]
+            self._set_apart([_mended(batch[0], failure, error)])
+            if not self._waiting:
+                self._since = None  # none of the others fails
+        if not batch or failure is Failure.UNKNOWN or (failure is Failure.REFUSED and len(batch) == 1):
+            raise error
+
+    def _set_apart(self, outcomes: Iterable[EndedAttempt]) -> None:
+        for ended in outcomes:
+            self._apart.add(ended)
+            self._apart_loop.wake()
+
+    async def _record_apart(self, batch: list[EndedAttempt]) -> None:
+        try:
+            recorded = await self._source.record(batch, [])
+        except Exception as error:
+            failure = self._source.failure_of(error)
+            self._most_apart = max(1, len(batch) // 2)
+            if len(batch) == 1:
+                self._apart.add(_mended(batch[0], failure, error))
+            if failure is Failure.UNKNOWN or (failure is Failure.REFUSED and len(batch) == 1):
+                raise
+            return
+        self._most_apart = min(GROWTH * self._most_apart, self._source.max_outcomes)
+        self._apart.remove([ended for ended in batch if ended[0].token not in recorded.busy])
+        self._set_apart(ended for ended in batch if ended[0].token in recorded.busy)
+        self._count(recorded, is_doubtful=True)
+
+    def _count(self, recorded: Recorded, *, is_doubtful: bool) -> None:
+        # In doubt it may be we ourselves who had ended them before.
+        if recorded.stale and not is_doubtful:
+            self._counters.stale += len(recorded.stale)
+            logger.info("%d outcomes came too late: others had ended those attempts", len(recorded.stale))
+
+
+def _mended(ended: EndedAttempt, failure: Failure, error: Exception) -> EndedAttempt:
+    """The outcome to try next time: the same, or one that can be stored in its place."""
+    if failure is not Failure.UNSTORABLE:
+        return ended
+    attempt, outcome, started_at, finished_at = ended
+    logger.error("%s: the outcome of attempt %d cannot be stored: %s", attempt.name, attempt.attempt, error)
+    return attempt, unstorable(outcome, error), started_at, finished_at

@@ -1,0 +1,150 @@
+"""The port between the executor and the place where attempts come from and their outcomes go.
+
+A source leases attempts at its own pace and hands them to its `Consumer`, the executor. The executor runs them and
+gives them back: recorded with an outcome, or put back if they were never started.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from datetime import datetime, timedelta
+from enum import Enum, auto
+from typing import NamedTuple, Protocol, TypeAlias
+
+from evertick.domain.attempt import Attempt, AttemptOutcome, Token
+from evertick.executor.counters import Counters
+from evertick.executor.held_leases import HeldLeases, Lease
+from evertick.runtime.clock import Clock
+from evertick.runtime.loop import Loop
+
+EndedAttempt: TypeAlias = tuple[Attempt, AttemptOutcome, datetime | None, datetime]
+"""An attempt, how it ended, when it was started and when it was finished. Plain: one is made for each attempt."""
+
+
+class UnstartedAttempt(NamedTuple):
+    """An attempt to put back: others may lease it after `delay`. A deferral is counted; the next one waits longer."""
+
+    attempt: Attempt
+    reason: str
+    delay: timedelta = timedelta(0)
+    is_deferral: bool = False
+
+
+class Recorded(NamedTuple):
+    """What was not recorded. `stale`: others had ended those attempts. `busy`: locked for the moment, so try again."""
+
+    stale: Collection[Token] = frozenset()
+    busy: Collection[Token] = frozenset()
+
+
+class Failure(Enum):
+    """Why recording failed."""
+
+    UNKNOWN = auto()  # no answer: it may have been done
+    LOCKED = auto()  # rolled back because of others
+    UNSTORABLE = auto()  # something in it cannot be stored
+    REFUSED = auto()  # the other side's own error
+
+
+class Consumer(Protocol):
+    """The executor as its source sees it. Asked for `slots`: how many attempts can run at once."""
+
+    name: str
+    slots: int
+    clock: Clock
+    counters: Counters
+    held_leases: HeldLeases
+
+    @property
+    def handler_names(self) -> Sequence[str]: ...
+
+    @property
+    def held(self) -> int:
+        """How many attempts are here, waiting or running."""
+
+    @property
+    def written_off(self) -> int:
+        """How many threads are lost to handlers that do not end."""
+
+    @property
+    def ended(self) -> int:
+        """How many attempts have ended here so far."""
+
+    @property
+    def may_lease(self) -> bool:
+        """Whether outcomes get through and handlers end, so that more may come."""
+
+    def take(self, attempts: Sequence[Attempt]) -> None:
+        """Run these. Their leases are among the held ones already."""
+
+    def drop(self, attempt: Attempt) -> None:
+        """This one was over before it came."""
+
+    def release(self, lease_id: int) -> None:
+        """Let go of a lease that turned out to be empty."""
+
+    def beat_now(self) -> None:
+        """Do not wait with the next heartbeat."""
+
+
+class Source(Protocol):
+    """Where attempts come from. `extend` and `hang_up` are called on the heartbeat's own event loop."""
+
+    max_outcomes: int
+    """How many outcomes one call of `record` may bring."""
+    marks_starts: bool
+    """Whether the start of a last try must be marked before its handler is called."""
+
+    @property
+    def heartbeat_seconds(self) -> float: ...
+
+    @property
+    def drops_expired(self) -> bool:
+        """Whether an attempt is lost once its lease ran out here, without word from the other side."""
+
+    def loop(self, name: str, step: Callable[[], Awaitable[float]]) -> Loop:
+        """A loop that knows what an outage of the other side looks like."""
+
+    async def open(self, consumer: Consumer) -> None: ...
+
+    def start(self) -> None:
+        """Lease until `stop_leasing`."""
+
+    async def lease(self, most: int) -> int:
+        """Lease up to so many attempts now, without a loop; returns how many came."""
+
+    def freed(self, held: int) -> None:
+        """An attempt has left; so many are still here."""
+
+    async def stop_leasing(self) -> None: ...
+
+    async def hand_over_rest(self) -> None:
+        """Hand over what was leased and could not be read yet."""
+
+    async def close(self) -> None: ...
+
+    def queue_name(self, attempt: Attempt) -> str:
+        """Where the attempt came from, for people to read."""
+
+    def is_last_try(self, attempt: Attempt) -> bool:
+        """Whether the loss of the attempt would end its run."""
+
+    async def mark_started(self, attempts: Sequence[Attempt]) -> Collection[Token]:
+        """Note that these are about to start. Only those that are returned may be started."""
+
+    async def record(self, ended: Sequence[EndedAttempt], done_leases: Sequence[int]) -> Recorded:
+        """Record outcomes, and let go of leases in which nothing is open."""
+
+    def failure_of(self, error: Exception) -> Failure: ...
+
+    async def put_back(self, unstarted: Sequence[UnstartedAttempt]) -> None: ...
+
+    async def ended_elsewhere(self, tokens: Collection[Token]) -> Collection[Token]:
+        """Which of these attempts others have ended, for example a user who cancelled their run."""
+
+    def forget(self, lease_ids: Collection[int]) -> None:
+        """These leases are lost: nothing of them will be recorded."""
+
+    async def extend(self, leases: Sequence[Lease]) -> Collection[int]:
+        """Extend these leases; returns those that are still ours."""
+
+    async def hang_up(self) -> None:
+        """Close the heartbeat's connection; the next `extend` makes a new one."""

@@ -1,0 +1,295 @@
+"""Leases attempts: how many, from which lanes, and when to look again."""
+
+import asyncio
+import logging
+import math
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from evertick.executor.source import Consumer
+from evertick.executor.sources.database.pace import Batch, Pace
+from evertick.executor.sources.database.queues import QueueSelection
+from evertick.executor.sources.database.reading import Read, Reading
+from evertick.executor.sources.database.round_trip import CompletionRate, RoundTrip
+from evertick.runtime.wakeups import queue_named
+from evertick.store import lanes
+from evertick.store.database import Pool
+from evertick.store.lanes import Leased, Range, queue_of
+
+logger = logging.getLogger("evertick.worker")
+
+MAX_LANES = 32
+ALL_LANES = 256
+"""So many are asked at once over a slow line, where each further statement would cost more than they do."""
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 1.0
+FREE_SECONDS = 0.25
+"""How often at most to look for attempts that were put back, unless a wake-up says that there are some."""
+UNREAD_SECONDS = 60.0
+"""What cannot be read for so long is left to others."""
+
+
+class _Extent(NamedTuple):
+    """How many lanes to ask, and for how many attempts each."""
+
+    width: int
+    depth: int
+
+
+class Leasing:
+    """Leases for a consumer, as much as it has room for. Attempts that were put back come along, if their handler is
+    here.
+    """
+
+    def __init__(  # noqa: PLR0913 - from where, how much and for whom
+        self,
+        pool: Pool,
+        queues: QueueSelection,
+        consumer: Consumer,
+        *,
+        lease_time: timedelta,
+        pace: Pace,
+        round_trip: RoundTrip,
+        rate: CompletionRate,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pool = pool
+        self._queues = queues
+        self._consumer = consumer
+        self._held_leases = consumer.held_leases
+        self._lease_time = lease_time
+        self._pace = pace
+        self._round_trip = round_trip
+        self._rate = rate
+        self._monotonic = monotonic
+        self._reading = Reading(pool, lambda: round_trip.seconds)
+        self._unread_since: float | None = None
+        self._asked_queues: frozenset[int] = frozenset()
+        self._named: set[int] = set()
+        self._clear_until = -math.inf  # until then no lane but those that are named has any work, as far as is known
+        self._free_from = -math.inf  # from then on to look for attempts that were put back
+        self._under_way = 0
+        self._is_flowing = False
+        self._is_cut = False
+        self._pause = FIRST_PAUSE
+        self._lanes = MAX_LANES
+        self._rotation = random.randrange(256)  # noqa: S311 - so that workers begin at different lanes
+
+    def hear(self, lane_ids: frozenset[int] | None) -> bool:
+        """Note what has ready work, as `runtime.wakeups` names it; None: unknown. Says whether it may be ours."""
+        if lane_ids is None or not self._queues.ids:
+            self._clear_until = self._free_from = -math.inf
+            return True
+        ours = {number for number in lane_ids if queue_named(number) in self._queues.ids}
+        named = {number for number in ours if number > 0}
+        self._named |= named
+        if len(named) < len(ours):
+            self._free_from = -math.inf  # attempts were put back
+        return bool(ours)
+
+    def look_again(self) -> None:
+        """Do not wait for a queue that was not there at the last look, nor for attempts that were put back."""
+        self._free_from = -math.inf
+        self._queues.refresh_soon()
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether anything was leased and could not be read yet."""
+        return bool(self._reading.unread)
+
+    async def step(self) -> float:
+        self._note_rooms()
+        await self.read_again()
+        most = self._room()
+        if most <= 0:
+            return LONGEST_PAUSE  # woken before, as soon as there is room
+        named, self._named = self._named, set()
+        if 0 < len(named) <= MAX_LANES and self._monotonic() < self._clear_until:
+            # If no lane had more, that was all: whatever nobody named, the next look at all lanes finds.
+            return 0 if await self.lease(most, named) and self._is_cut else FIRST_PAUSE
+        self._clear_until = -math.inf
+        asked = self._monotonic()
+        if await self.lease(most):
+            self._pause = FIRST_PAUSE
+            return 0
+        self._clear_until = asked + LONGEST_PAUSE
+        pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
+        return pause
+
+    async def step_ahead(self) -> float:
+        """Lease while other leases are under way: over a slow line, of lanes that had work, if there is room for it."""
+        if not self._round_trip.is_slow or not self._is_flowing or not self._under_way or self._reading.unread:
+            return LONGEST_PAUSE
+        most = self._room()
+        if most <= 0:
+            return LONGEST_PAUSE
+        return 0 if await self.lease(most) else LONGEST_PAUSE
+
+    async def lease(self, most: int, named: Collection[int] | None = None) -> int:
+        """Lease about so many attempts, from all lanes or from those named, and say how many there were."""
+        await self._queues.refresh(self._pool, self._monotonic())
+        if not self._queues.ids:
+            return 0
+        self._under_way += most
+        try:
+            count = await self._lease(most, named)
+        finally:
+            self._under_way -= most
+        self._is_flowing = count > 0
+        return count
+
+    async def read_again(self) -> None:
+        """Read what was leased and could not be read; if that goes on for long, leave it to others."""
+        if not self._reading.unread:
+            return
+        if self._unread_since is None:
+            self._unread_since = self._monotonic()
+        try:
+            read = await self._reading.read_again()
+        finally:
+            if self._monotonic() - self._unread_since > UNREAD_SECONDS:
+                self._give_up_unread()
+            elif not self._reading.unread:
+                self._unread_since = None
+        self._take(read)
+
+    def _room(self) -> int:
+        """How many attempts to lease now: to fill half-empty hands, or else each free slot.
+
+        What is under way counts as held. Over a slow line hands count as full only with what ends before more arrives.
+        What could start at once is leased however much waits, for that may be another tenant's.
+        """
+        consumer = self._consumer
+        self._rate.look(consumer.ended)
+        if not consumer.may_lease:
+            return 0
+        size, ahead = self._pace.size, self._rate.per_lease
+        held = consumer.held + self._under_way
+        room = size + ahead if held <= size // 2 + ahead else consumer.slots - consumer.written_off
+        return max(room - held, self._queues.can_start() - self._under_way)
+
+    def _note_rooms(self) -> None:
+        rooms = self._queues.rooms(self._pace.size, self._consumer.held)
+        if rooms is not None:
+            asked = frozenset(rooms)
+            if not asked <= self._asked_queues:
+                # A tenant has room again: what it has ready was in no lane that was looked at.
+                self._clear_until = self._free_from = -math.inf
+            self._asked_queues = asked
+
+    async def _lease(self, most: int, named: Collection[int] | None) -> int:
+        rooms = self._queues.rooms(self._pace.size, self._consumer.held)
+        if rooms is not None:
+            rooms = {queue_id: min(room, most) for queue_id, room in rooms.items()}
+            if not rooms:
+                return 0
+        extent = self._extent(most, named)
+        asked = self._monotonic()
+        asking: list[Coroutine[Any, Any, list[Range]]] = [self._lease_lanes(extent, named, most, rooms)]
+        if asked >= self._free_from:
+            self._free_from = asked + FREE_SECONDS
+            asking.append(self._lease_free(most, rooms))
+        answers = await asyncio.gather(*asking, return_exceptions=True)
+        ranges = [each for answer in answers if isinstance(answer, list) for each in answer]
+        self._held_leases.hold([each.lease_id for each in ranges], asked)
+        read = await self._reading.read(ranges)
+        if named is None:
+            self._lanes = len({each.lane_id for each in ranges}) or MAX_LANES
+        self._take(read, extent, rooms)
+        for error in answers:
+            if isinstance(error, BaseException):
+                raise error
+        return len(read.attempts)
+
+    def _extent(self, most: int, named: Collection[int] | None) -> _Extent:
+        """About as many lanes as had work the last time, and deep into each; twice as many, to find out about more."""
+        likely = self._lanes if named is None else len(named)
+        width = min(ALL_LANES, most) if self._round_trip.is_slow else min(MAX_LANES, most, 2 * likely)
+        return _Extent(width, math.ceil(most / min(width, likely)))
+
+    async def _lease_lanes(
+        self, extent: _Extent, named: Collection[int] | None, most: int, rooms: Mapping[int, int] | None
+    ) -> list[Range]:
+        rotation, self._rotation = self._rotation, (self._rotation + extent.width) % 256
+        if rooms is not None:
+            return await lanes.lease_by_queue(
+                self._pool,
+                rooms,
+                self._consumer.name,
+                lanes=extent.width,
+                most=most,
+                most_per_lane=extent.depth,
+                rotation=rotation,
+                lease_time=self._lease_time,
+                only=named,
+            )
+        return await lanes.lease(
+            self._pool,
+            list(self._queues.ids),
+            self._consumer.name,
+            lanes=extent.width,
+            most_per_lane=extent.depth,
+            rotation=rotation,
+            lease_time=self._lease_time,
+            tenant_id=self._queues.tenant_id,
+            only=named,
+        )
+
+    async def _lease_free(self, most: int, rooms: Mapping[int, int] | None) -> list[Range]:
+        """Attempts that were put back, for which there is a handler here."""
+        ranges = await lanes.lease_free(
+            self._pool,
+            list(self._queues.ids if rooms is None else rooms),
+            self._consumer.handler_names,
+            self._consumer.name,
+            most=most,
+            lease_time=self._lease_time,
+            tenant_id=self._queues.tenant_id,
+            rooms=None if rooms is None else list(rooms.values()),
+        )
+        if len(ranges) >= most:
+            self._free_from = -math.inf  # there are more
+        return ranges
+
+    def _take(self, read: Read, extent: _Extent | None = None, rooms: Mapping[int, int] | None = None) -> None:
+        """Hand on what was read, but for what was lost meanwhile."""
+        held = {each.lease_id for each in read.ranges if self._held_leases.find(each.lease_id) is not None}
+        attempts = read.attempts
+        if len(held) < len(read.ranges):
+            attempts = [attempt for attempt in attempts if attempt.lease_id in held]
+        if attempts:
+            leases = self._held_leases.add(attempts, self._monotonic())
+            if extent is not None:
+                is_deep = max(lease.open for lease in leases) > extent.depth  # one more while it is being read
+                self._is_cut = is_deep or len(leases) >= extent.width or _is_full(attempts, rooms)
+            batch = Batch(self._pace, len(leases), is_cut=self._is_cut)
+            for lease in leases:
+                lease.done = batch.lease_done
+            self._hand_over(attempts)
+        for lease_id in held:
+            if self._held_leases.end(lease_id) is not None:
+                self._consumer.release(lease_id)
+
+    def _hand_over(self, attempts: Sequence[Leased]) -> None:
+        over = [attempt for attempt in attempts if attempt.is_over]
+        for attempt in over:
+            self._consumer.drop(attempt)
+        self._consumer.take([attempt for attempt in attempts if not attempt.is_over] if over else attempts)
+
+    def _give_up_unread(self) -> None:
+        unread, self._reading.unread, self._unread_since = self._reading.unread, [], None
+        if unread:
+            logger.error("%d ranges could not be read for long: they come back when their leases run out", len(unread))
+            self._held_leases.forget(each.lease_id for each in unread)
+
+
+def _is_full(attempts: Sequence[Leased], rooms: Mapping[int, int] | None) -> bool:
+    """Whether a queue gave as much as it was asked for."""
+    if rooms is None:
+        return False
+    counts = Counter(queue_of(leased.lane_id) for leased in attempts)
+    return any(count >= rooms.get(queue_id, count) for queue_id, count in counts.items())

@@ -1,0 +1,71 @@
+"""Which queues a database source leases from, and how much of each."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from evertick.store import references as rules
+from evertick.store.database import Pool
+
+LOOK_SECONDS = 1.0
+"""How often to look for queues that are not there yet; one comes to be with its first job."""
+LOOK_AGAIN_SECONDS = 10.0
+"""How often to look whether the queues that were found are still there."""
+
+
+class QueueSelection(Protocol):
+    """`ids` are the queues that there are, of one tenant, or of any if `tenant_id` is None."""
+
+    ids: frozenset[int]
+    tenant_id: int | None
+
+    async def refresh(self, pool: Pool, now: float) -> None:
+        """Look for the queues, unless that was done just now."""
+
+    def refresh_soon(self) -> None:
+        """Do not wait for a queue that was not there at the last look."""
+
+    def rooms(self, size: int, held: int) -> Mapping[int, int] | None:
+        """How many attempts each queue may give, at a lease size and with so many attempts here already.
+
+        A queue that is left out is not asked. None: any may give all there is room for.
+        """
+
+    def can_start(self) -> int:
+        """How many attempts could start at once, however many wait here."""
+
+    def name_of(self, queue_id: int) -> str: ...
+
+
+class NamedQueues:
+    """Queues by name, of one tenant or of all."""
+
+    def __init__(self, names: Sequence[str], tenant_id: int | None) -> None:
+        self.ids: frozenset[int] = frozenset()
+        self.tenant_id = tenant_id
+        self._names = names
+        self._names_by_id: dict[int, str] = {}
+        self._looked = -math.inf
+
+    async def refresh(self, pool: Pool, now: float) -> None:
+        """Queues come and go: the janitor removes those that nothing refers to."""
+        are_missing = len(self.ids) < len(self._names)
+        if now - self._looked < (LOOK_SECONDS if are_missing else LOOK_AGAIN_SECONDS):
+            return
+        found = await rules.queues(pool, self._names, self.tenant_id)
+        self.ids = frozenset(queue.queue_id for queue in found)
+        self._names_by_id = {queue.queue_id: queue.name for queue in found}
+        self._looked = now
+
+    def refresh_soon(self) -> None:
+        if len(self.ids) < len(self._names):
+            self._looked = -math.inf
+
+    def rooms(self, size: int, held: int) -> None:  # noqa: ARG002 - any queue may give all
+        return None
+
+    def can_start(self) -> int:
+        return 0
+
+    def name_of(self, queue_id: int) -> str:
+        return self._names_by_id.get(queue_id, ", ".join(self._names))

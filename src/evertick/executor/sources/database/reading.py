@@ -1,0 +1,76 @@
+"""Reads what is in ranges that were leased, and reads again what could not be read."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import NamedTuple
+
+from evertick.store import lanes
+from evertick.store.database import Pool, is_transient
+from evertick.store.lanes import Leased, Range
+
+logger = logging.getLogger("evertick.worker")
+
+SLOW_SECONDS = 0.003
+SLOW_EACH_SECONDS = 0.0001
+"""A read that takes longer than the first, and so much for each attempt, waits for the disk."""
+READERS = 4
+"""So many connections read what was leased then."""
+
+
+class Read(NamedTuple):
+    """Ranges that were read, and all attempts in them."""
+
+    ranges: list[Range]
+    attempts: list[Leased]
+
+
+class Reading:
+    """`unread` are ranges that are leased and could not be read: their attempts have not been started."""
+
+    def __init__(self, pool: Pool, round_trip: Callable[[], float]) -> None:
+        self._pool = pool
+        self._round_trip = round_trip
+        self._readers = 1
+        self.unread: list[Range] = []
+
+    async def read(self, ranges: Sequence[Range]) -> Read:
+        """What is in ranges, by several readers while each would wait for the disk."""
+        size = max(1, math.ceil(len(ranges) / self._readers))
+        parts = [ranges[start : start + size] for start in range(0, len(ranges), size)]
+        began = monotonic()
+        read = await self._read(parts)
+        if read.attempts:
+            beyond = monotonic() - began - SLOW_SECONDS - self._round_trip()
+            alone = beyond * len(parts)  # what one reader would have taken, about
+            self._readers = READERS if alone > SLOW_EACH_SECONDS * len(read.attempts) else 1
+        return read
+
+    async def read_again(self) -> Read:
+        """Try the unread ones: together, or each alone if the database answers with an error."""
+        ranges, self.unread = self.unread, []
+        try:
+            return Read(ranges, await lanes.read(self._pool, ranges))
+        except BaseException as error:
+            if not isinstance(error, Exception) or is_transient(error):
+                self.unread += ranges  # beside what could not be read meanwhile
+                raise
+        return await self._read([[each] for each in ranges])
+
+    async def _read(self, parts: Sequence[Sequence[Range]]) -> Read:
+        try:
+            found = await asyncio.gather(*(lanes.read(self._pool, part) for part in parts), return_exceptions=True)
+        except asyncio.CancelledError:
+            self.unread += [each for part in parts for each in part]
+            raise
+        read = Read([], [])
+        for part, attempts in zip(parts, found, strict=True):
+            if isinstance(attempts, BaseException):
+                logger.warning("%d ranges are leased and could not be read yet: %r", len(part), attempts)
+                self.unread += part
+            else:
+                read.ranges.extend(part)
+                read.attempts.extend(attempts)
+        return read

@@ -1,0 +1,292 @@
+"""The source of workers and dispatchers: attempts from the lanes of the database, outcomes into its tables.
+
+Leasing is a loop of its own (`leasing`): as much as is done in about a second; over a slow line so much more as ends
+during its round trips, with several leases under way. Outcomes are recorded with the retries that follow, in one
+statement for thousands of them, on connections that leasing does not use.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from typing import Any, TypeAlias, assert_never
+
+from evertick.domain.attempt import (
+    SUCCEEDED,
+    Attempt,
+    AttemptOutcome,
+    Deferred,
+    Failed,
+    NotStarted,
+    Succeeded,
+    Token,
+)
+from evertick.domain.retry import Ended, NextStep, Retry
+from evertick.domain.states import Outcome
+from evertick.executor.held_leases import Lease
+from evertick.executor.source import Consumer, EndedAttempt, Failure, Recorded, UnstartedAttempt
+from evertick.executor.sources.database.leasing import Leasing
+from evertick.executor.sources.database.pace import Pace
+from evertick.executor.sources.database.queues import QueueSelection
+from evertick.executor.sources.database.round_trip import CompletionRate, RoundTrip
+from evertick.runtime import timeouts
+from evertick.runtime.loop import Loop
+from evertick.runtime.retry_decision import is_last_try, next_step
+from evertick.runtime.wakeups import Listener, Notifier
+from evertick.store import lanes, outcomes
+from evertick.store.database import (
+    Pool,
+    Session,
+    Timeouts,
+    close_pool,
+    connect,
+    is_transient,
+    open_pool,
+    reason_of,
+    was_conflict,
+)
+from evertick.store.lanes import Leased, PutBack, queue_of
+from evertick.store.outcomes import Ending
+from evertick.store.wakeups import READY
+
+logger = logging.getLogger("evertick.worker")
+
+LEASE_TIME = timedelta(seconds=30)
+MAX_OUTCOMES = 8192
+"""In one statement."""
+CONNECTIONS = 8
+RECORDING_CONNECTIONS = 2  # whatever leasing waits for, outcomes get through
+LEASES_AHEAD = 2
+"""So many more leases may be under way over a slow line."""
+STOP_SECONDS = 2.0
+"""For so long the end of leasing waits for a statement that is under way."""
+UNREAD_PAUSE_SECONDS = 0.25
+_Columns: TypeAlias = tuple[str, int | None, str | None, str | None, NextStep]
+"""Result, code, error, excerpt, and what follows."""
+_PLAIN_SUCCESS: _Columns = (Outcome.SUCCESS.value, None, None, None, None)
+_AT_ONCE = timedelta(0)
+_DATA_CLASSES = frozenset({"22", "23", "54"})
+"""Of SQLSTATEs: data exceptions, constraint violations, limits of the server."""
+
+
+class DatabaseSource:
+    """Leases from the selected queues, on a pool of its own. `pooler`: there is a PgBouncer in between."""
+
+    max_outcomes = MAX_OUTCOMES
+    marks_starts = True
+    drops_expired = False  # the database may be away for everyone
+
+    def __init__(
+        self,
+        url: str,
+        queues: QueueSelection,
+        *,
+        lease_time: timedelta = LEASE_TIME,
+        pooler: bool = False,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._url = url
+        self._queues = queues
+        self._lease_time = lease_time
+        self._pooler = pooler
+        self._monotonic = monotonic
+        self._round_trip = RoundTrip()
+        self._listener: Listener | None = None
+        self._heartbeat_session: Session | None = None
+        self._is_started = False
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        return self._lease_time.total_seconds() / 3
+
+    def loop(self, name: str, step: Callable[[], Awaitable[float]]) -> Loop:
+        return Loop(name, step)
+
+    async def open(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._worker = consumer.name
+        self._slots = consumer.slots
+        consumer.held_leases.seconds = self._lease_time.total_seconds()
+        async with AsyncExitStack() as undo:
+            self.pool = await self._open_pool(undo, CONNECTIONS, timeouts.LEASE)
+            self._recording = await self._open_pool(undo, RECORDING_CONNECTIONS, timeouts.record(self._lease_time))
+            await self._observe_clock()
+            undo.pop_all()
+        self._notifier = Notifier(self.pool)
+        self._pace = Pace(self._slots)
+        self._leasing = Leasing(
+            self.pool,
+            self._queues,
+            consumer,
+            lease_time=self._lease_time,
+            pace=self._pace,
+            round_trip=self._round_trip,
+            rate=CompletionRate(self._round_trip, self._monotonic),
+            monotonic=self._monotonic,
+        )
+        self._lease_loop = Loop("lease", self._leasing.step)
+        self._ahead_loops = [Loop(f"lease ahead {n}", self._leasing.step_ahead) for n in range(LEASES_AHEAD)]
+
+    def start(self) -> None:
+        self._is_started = True
+        self._notifier.start()
+        for loop in (self._lease_loop, *self._ahead_loops):
+            loop.start()
+        if not self._pooler:
+            self._listener = Listener(self._url, self._heard, READY)
+            self._listener.start()
+
+    async def lease(self, most: int) -> int:
+        self._leasing.look_again()
+        return await self._leasing.lease(most)
+
+    def freed(self, held: int) -> None:
+        if held < self._slots or 2 * held <= self._pace.size:
+            self._lease_loop.wake()
+            if self._round_trip.is_slow:
+                for loop in self._ahead_loops:
+                    loop.wake()
+
+    async def stop_leasing(self) -> None:
+        if self._listener is not None:
+            await self._listener.stop()
+        await asyncio.gather(*(loop.stop(STOP_SECONDS) for loop in (self._lease_loop, *self._ahead_loops)))
+
+    async def hand_over_rest(self) -> None:
+        """What was leased and could not be read yet can be put back when it is known what it is."""
+        while self._leasing.has_unread:
+            try:
+                await self._leasing.read_again()
+            except Exception as error:  # noqa: BLE001 - there is time for more tries
+                logger.info("what was leased last could not be read: %s", reason_of(error))
+                await asyncio.sleep(UNREAD_PAUSE_SECONDS)
+
+    async def close(self) -> None:
+        if self._is_started:
+            await self._notifier.stop()
+        await asyncio.gather(close_pool(self.pool), close_pool(self._recording))
+
+    def queue_name(self, attempt: Attempt) -> str:
+        return self._queues.name_of(queue_of(attempt.token[0]))
+
+    def is_last_try(self, attempt: Attempt) -> bool:
+        leased: Any = attempt  # a `Leased`: this source handed it out
+        return is_last_try(leased.retry, leased.attempt)
+
+    async def mark_started(self, attempts: Sequence[Attempt]) -> set[Token]:
+        return await lanes.mark_started(self.pool, self._worker, [(each.lease_id, each.token[1]) for each in attempts])
+
+    async def record(self, ended: Sequence[EndedAttempt], done_leases: Sequence[int]) -> Recorded:
+        endings = [_ending_of(each) for each in ended]
+        recorded = await outcomes.record(self._recording, self._worker, endings, done_leases)
+        if due := [
+            each.job_id
+            for each in endings
+            if type(each.then) is Retry and (each.lane_id, each.seq) not in recorded.busy
+        ]:
+            self._notifier.timers(due)
+        return Recorded(recorded.stale, recorded.busy)
+
+    def failure_of(self, error: Exception) -> Failure:
+        if was_conflict(error):
+            return Failure.LOCKED
+        if is_transient(error):
+            return Failure.UNKNOWN
+        sqlstate = getattr(error, "sqlstate", None)
+        if isinstance(sqlstate, str):
+            return Failure.UNSTORABLE if sqlstate[:2] in _DATA_CLASSES else Failure.REFUSED
+        # The driver could not even send it.
+        return Failure.UNSTORABLE if isinstance(error, ValueError | OverflowError) else Failure.UNKNOWN
+
+    async def put_back(self, unstarted: Sequence[UnstartedAttempt]) -> None:
+        gone = await lanes.put_back(self.pool, self._worker, [_put_back_of(each) for each in unstarted])
+        if gone:
+            logger.info("%d attempts that were to be put back belong to others already", len(gone))
+        if at_once := {queue_of(each.attempt.token[0]) for each in unstarted if each.delay <= _AT_ONCE}:
+            self._notifier.put_back(at_once)
+
+    async def ended_elsewhere(self, tokens: Collection[Token]) -> set[Token]:
+        await self._observe_clock()
+        return set(await lanes.ended_elsewhere(self.pool, sorted(tokens))) if tokens else set()
+
+    def forget(self, lease_ids: Collection[int]) -> None:
+        """The database knows."""
+
+    async def extend(self, leases: Sequence[Lease]) -> set[int]:
+        if self._heartbeat_session is None or self._heartbeat_session.is_closed():
+            waits = timeouts.heartbeat(self._lease_time)
+            self._heartbeat_session = await connect(self._url, pooler=self._pooler, timeouts=waits)
+        mine = [lease.lease_id for lease in leases]
+        return await lanes.extend(self._heartbeat_session, self._worker, self._lease_time, mine)
+
+    async def hang_up(self) -> None:
+        session, self._heartbeat_session = self._heartbeat_session, None
+        if session is not None and not session.is_closed():
+            session.terminate()
+
+    async def _open_pool(self, undo: AsyncExitStack, connections: int, waits: Timeouts) -> Pool:
+        pool = await open_pool(self._url, max_size=connections, pooler=self._pooler, timeouts=waits)
+        undo.callback(pool.terminate)
+        return pool
+
+    async def _observe_clock(self) -> None:
+        asked = time.monotonic()
+        self._consumer.clock.observe(await lanes.clock(self.pool))
+        self._round_trip.note(time.monotonic() - asked)
+
+    def _heard(self, _: str, lane_ids: frozenset[int] | None) -> None:
+        if self._leasing.hear(lane_ids):
+            self._lease_loop.wake()
+
+
+def _ending_of(ended: EndedAttempt) -> Ending:
+    """The row of an outcome, with what follows by the job's policy."""
+    attempt, outcome, started_at, finished_at = ended
+    leased: Any = attempt  # a `Leased`: this source handed it out
+    if outcome is SUCCEEDED:
+        result, code, error, excerpt, then = _PLAIN_SUCCESS
+    else:
+        result, code, error, excerpt, then = _columns_of(leased, outcome)
+    return Ending(
+        leased.lane_id,
+        leased.seq,
+        leased.job_id,
+        leased.fire_at,
+        leased.spec_version,
+        leased.reason,
+        result,
+        started_at,
+        finished_at,
+        code,
+        error,
+        excerpt,
+        then,
+        leased.is_listed,
+    )
+
+
+def _columns_of(leased: Leased, outcome: AttemptOutcome) -> _Columns:
+    match outcome:
+        case Succeeded(excerpt, code):
+            return Outcome.SUCCESS.value, code, None, excerpt, None
+        case Failed(error, result, code, excerpt, retryable, wait):
+            then = next_step(
+                leased.retry, leased.job_id, leased.fire_at, Ended(result, leased.attempt, retryable, wait)
+            )
+            return result.value, code, error, excerpt, then
+        case Deferred(error):
+            deferred = Ended(Outcome.DEFERRED, leased.attempt)
+            then = next_step(leased.retry, leased.job_id, leased.fire_at, deferred)
+            return Outcome.DEFERRED.value, None, error, None, then
+        case NotStarted():
+            raise AssertionError("what was not started is put back, not recorded")
+        case _:
+            assert_never(outcome)
+
+
+def _put_back_of(unstarted: UnstartedAttempt) -> PutBack:
+    attempt = unstarted.attempt
+    deferrals = attempt.deferrals + unstarted.is_deferral
+    return PutBack(*attempt.token, attempt.handler or "", unstarted.delay, deferrals)

@@ -1,0 +1,324 @@
+"""The source of remote workers: attempts by long polls of the HTTP API, outcomes to it. It needs no database.
+
+Each attempt is a lease of its own here, for each may be lost alone. The server decides what follows an outcome, by the
+job's policy, and marks the start of last tries when it leases them.
+
+Server away: polls, heartbeats and outcomes are tried again with growing pauses, and a handler is stopped when its lease
+has run out here. While the server answers that its database is away (503) handlers go on past that, since nobody can be
+given their attempts, but none is started. A lease is counted from before the request that gave it, so it never ends
+later here than there. The heartbeat names all that is held, even what has ended and is not recorded yet: a lease whose
+answer got lost is not among that, and has to run out.
+"""
+
+import asyncio
+import itertools
+import random
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, assert_never
+
+import msgspec
+
+from evertick.client import ApiError, AsyncClient, Invalid
+from evertick.client.models_operations import Lease as LeaseAnswer, LeasedAttempt
+from evertick.client.request import encode
+from evertick.client.workers import OutcomeReport
+from evertick.domain.attempt import Attempt, Deferred, Failed, NotStarted, Succeeded, Token
+from evertick.domain.ids import Prefix, RunKey, format_token, parse_id, parse_token
+from evertick.domain.schedule.instants import to_us
+from evertick.domain.states import Outcome
+from evertick.executor.held_leases import Lease
+from evertick.executor.source import Consumer, EndedAttempt, Failure, Recorded, UnstartedAttempt
+from evertick.executor.sources.http.polling import LongPoll
+from evertick.runtime.clock import now_of
+from evertick.runtime.loop import Loop, Unavailable
+
+MAX_OUTCOMES = 100
+"""In one call: with the longest errors, still well within what the server reads."""
+MAX_POLL_SECONDS = 20.0
+MAX_TOKENS = 10_000
+MAX_REMEMBERED_DEFERRALS = 10_000
+MAX_HEARTBEAT_SECONDS = 5.0
+"""A cancelled run goes on for at most that long."""
+MIN_HEARTBEAT_SECONDS = 0.05
+HEARTBEAT_TIMEOUT_SECONDS = 10.0
+LONGEST_BACKOFF = 15.0
+LONGEST_WAIT = timedelta(days=1)
+_UNAVAILABLE = 503
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteAttempt:
+    """An attempt as the server gave it."""
+
+    token: Token
+    lease_id: int
+    job_id: int
+    name: str
+    fire_at: datetime
+    reason: str
+    attempt: int
+    deferrals: int
+    handler: str | None
+    payload: str | None
+    timeout_seconds: int
+    idempotency_key: str
+    tenant_id: int = 0
+    spec_version: int = 0
+    spec: str | None = None
+
+
+class HttpSource:
+    """Leases from queues by name. `make_client` gives a client with a time-out; each event loop gets one of its own."""
+
+    max_outcomes = MAX_OUTCOMES
+    marks_starts = False
+
+    def __init__(self, make_client: Callable[[float | None], AsyncClient], queues: Sequence[str]) -> None:
+        self._make_client = make_client
+        self._queues = queues
+        self._lease_seconds = 3 * MAX_HEARTBEAT_SECONDS  # until the server says
+        self._is_database_away = False
+        self._tokens: dict[int, Token] = {}  # of all that is held or not recorded yet, by lease
+        self._numbers = itertools.count(1)
+        self._deferrals: dict[RunKey, int] = {}
+        self._polls: list[LongPoll] = []
+        self._heartbeat_client: AsyncClient | None = None
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        return max(MIN_HEARTBEAT_SECONDS, min(MAX_HEARTBEAT_SECONDS, self._lease_seconds / 3))
+
+    @property
+    def drops_expired(self) -> bool:
+        return not self._is_database_away
+
+    def loop(self, name: str, step: Callable[[], Awaitable[float]]) -> Loop:
+        return Loop(name, step, longest_backoff=LONGEST_BACKOFF, diagnose=diagnose_server)
+
+    async def open(self, consumer: Consumer) -> None:
+        """ApiError: the server cannot be reached, or does not take the key."""
+        self._consumer = consumer
+        consumer.held_leases.seconds = self._lease_seconds
+        self.client = self._make_client(None)
+        try:
+            await self.client.workers.heartbeat(consumer.name)
+        except BaseException:
+            await self.client.close()
+            raise
+        self._polls = [
+            LongPoll(
+                self.client,
+                queue,
+                consumer.name,
+                handlers=consumer.handler_names,
+                room=self._room,
+                wait_seconds=self._poll_seconds,
+                taken=self._taken,
+                longest_backoff=LONGEST_BACKOFF,
+                diagnose=diagnose_server,
+            )
+            for queue in self._queues
+        ]
+
+    def start(self) -> None:
+        for poll in self._polls:
+            poll.start()
+
+    async def lease(self, most: int) -> int:
+        return sum([await poll.lease(min(most, MAX_OUTCOMES), wait_seconds=0) for poll in self._polls])
+
+    def freed(self, held: int) -> None:  # noqa: ARG002 - each free slot is worth a poll
+        for poll in self._polls:
+            poll.wake()
+
+    async def stop_leasing(self) -> None:
+        await asyncio.gather(*(poll.stop() for poll in self._polls))
+
+    async def hand_over_rest(self) -> None:
+        """What a poll brings is handed over at once."""
+
+    async def close(self) -> None:
+        await self.client.close()
+
+    def queue_name(self, attempt: Attempt) -> str:  # noqa: ARG002 - the server does not say
+        return ", ".join(self._queues)
+
+    def is_last_try(self, attempt: Attempt) -> bool:  # noqa: ARG002 - the server has marked it
+        return False
+
+    async def mark_started(self, attempts: Sequence[Attempt]) -> set[Token]:
+        return {each.token for each in attempts}
+
+    async def record(self, ended: Sequence[EndedAttempt], done_leases: Sequence[int]) -> Recorded:  # noqa: ARG002 - the server lets go of them
+        if not ended:
+            return Recorded()
+        recorded = await self._record([_report_of(each) for each in ended])
+        for attempt, *_ in ended:
+            self._tokens.pop(attempt.lease_id, None)
+        return recorded
+
+    def failure_of(self, error: Exception) -> Failure:
+        return Failure.UNSTORABLE if isinstance(error, Invalid) else Failure.UNKNOWN
+
+    async def put_back(self, unstarted: Sequence[UnstartedAttempt]) -> None:
+        for first in range(0, len(unstarted), MAX_OUTCOMES):
+            batch = unstarted[first : first + MAX_OUTCOMES]
+            await self._record([self._deferral_of(each) for each in batch])
+            for each in batch:
+                self._tokens.pop(each.attempt.lease_id, None)
+                if each.is_deferral:
+                    self._count_deferral(_run_of(each.attempt))
+
+    async def ended_elsewhere(self, tokens: Collection[Token]) -> set[Token]:  # noqa: ARG002 - heartbeats are answered so
+        return set()
+
+    def forget(self, lease_ids: Collection[int]) -> None:
+        for lease_id in lease_ids:
+            self._tokens.pop(lease_id, None)
+
+    async def extend(self, leases: Sequence[Lease]) -> set[int]:
+        if self._heartbeat_client is None:
+            self._heartbeat_client = self._make_client(HEARTBEAT_TIMEOUT_SECONDS)
+        held = {format_token(*token): lease_id for lease_id, token in self._tokens.copy().items()}
+        names = list(held)
+        stop: set[str] = set()
+        try:
+            for first in range(0, len(names), MAX_TOKENS):
+                named = names[first : first + MAX_TOKENS]
+                stop.update((await self._heartbeat_client.workers.heartbeat(self._consumer.name, named)).cancel)
+        except ApiError as error:
+            self._is_database_away = error.status == _UNAVAILABLE
+            raise
+        self._is_database_away = False
+        return {lease.lease_id for lease in leases} - {held[token] for token in stop if token in held}
+
+    async def hang_up(self) -> None:
+        client, self._heartbeat_client = self._heartbeat_client, None
+        if client is not None:
+            await client.close()
+
+    def _poll_seconds(self) -> float:
+        """A lease counts from when it was asked for: a poll that waits leaves at least half of it."""
+        return min(MAX_POLL_SECONDS, self._lease_seconds / 2)
+
+    def _room(self) -> int:
+        consumer = self._consumer
+        free = consumer.slots - consumer.held - consumer.written_off
+        if not consumer.may_lease or free <= 0:
+            return 0
+        return max(1, free // len(self._queues))
+
+    def _taken(self, lease: LeaseAnswer, asked: float) -> None:
+        consumer = self._consumer
+        for given in lease.attempts:
+            if given.timeout_seconds is not None:
+                consumer.clock.observe(given.deadline - timedelta(seconds=given.timeout_seconds))
+        is_new = lease.lease_seconds != self._lease_seconds
+        self._lease_seconds = consumer.held_leases.seconds = lease.lease_seconds
+        now_at = now_of(consumer.clock)
+        attempts = [self._attempt_of(given, now_at) for given in lease.attempts]
+        self._tokens |= {each.lease_id: each.token for each in attempts}
+        consumer.held_leases.add(attempts, asked)
+        # The pause until the next heartbeat may be too long, or much of the lease went by while the poll waited.
+        if is_new or time.monotonic() - asked > self.heartbeat_seconds:
+            consumer.beat_now()
+        consumer.take(attempts)
+
+    def _attempt_of(self, given: LeasedAttempt, now_at: datetime) -> RemoteAttempt:
+        job_id = parse_id(Prefix.JOB, given.job_id)
+        seconds = given.timeout_seconds or (given.deadline - now_at).total_seconds()
+        return RemoteAttempt(
+            token=parse_token(given.token),
+            lease_id=next(self._numbers),
+            job_id=job_id,
+            name=given.name,
+            fire_at=given.scheduled_at,
+            reason=given.reason,
+            attempt=given.attempt,
+            deferrals=self._deferrals.get(RunKey(job_id, to_us(given.scheduled_at)), 0),
+            handler=given.handler,
+            payload=None if given.payload is None else encode(given.payload).decode(),
+            timeout_seconds=max(1, round(seconds)),
+            idempotency_key=given.idempotency_key,
+        )
+
+    async def _record(self, reports: Sequence[OutcomeReport]) -> Recorded:
+        answer = await self.client.workers.record(self._consumer.name, reports)
+        return Recorded({parse_token(token) for token in answer.stale})
+
+    def _deferral_of(self, unstarted: UnstartedAttempt) -> OutcomeReport:
+        return OutcomeReport(
+            token=format_token(*unstarted.attempt.token),
+            result=Outcome.DEFERRED.value,
+            finished_at=now_of(self._consumer.clock),
+            error=unstarted.reason,
+            retry_after_seconds=unstarted.delay.total_seconds() or None,
+        )
+
+    def _count_deferral(self, run: RunKey) -> None:
+        if len(self._deferrals) >= MAX_REMEMBERED_DEFERRALS:
+            self._deferrals.clear()
+        self._deferrals[run] = self._deferrals.get(run, 0) + 1
+
+
+def diagnose_server(error: BaseException) -> Unavailable | None:
+    """Whatever the API answers is tried again, after as long as the server asks for; spread, so that workers do not
+    come back together.
+    """
+    if not isinstance(error, ApiError | TimeoutError):
+        return None
+    asked = (error.retry_after or 0.0) if isinstance(error, ApiError) else 0.0
+    reason = str(error) or "no answer in time"
+    return Unavailable("the server", reason, min(asked, LONGEST_BACKOFF) + random.uniform(0.0, 0.2))  # noqa: S311 - no secret
+
+
+def _run_of(attempt: Attempt) -> RunKey:
+    return RunKey(attempt.job_id, to_us(attempt.fire_at))
+
+
+def _report_of(ended: EndedAttempt) -> OutcomeReport:
+    attempt, outcome, started_at, finished_at = ended
+    token = format_token(*attempt.token)
+    match outcome:
+        case Succeeded(excerpt):
+            return OutcomeReport(
+                token=token,
+                result=Outcome.SUCCESS.value,
+                started_at=started_at,
+                finished_at=finished_at,
+                output=None if excerpt is None else _output(excerpt),
+            )
+        case Failed(error, result, _, _, retryable, wait):
+            seconds = 0.0 if wait is None else min(max(wait, timedelta(0)), LONGEST_WAIT).total_seconds()
+            return OutcomeReport(
+                token=token,
+                result=result.value,
+                started_at=started_at,
+                finished_at=finished_at,
+                error=error,
+                retryable=retryable,
+                retry_after_seconds=seconds or None,
+            )
+        case Deferred(error):
+            return OutcomeReport(
+                token=token,
+                result=Outcome.DEFERRED.value,
+                started_at=started_at,
+                finished_at=finished_at,
+                error=error,
+            )
+        case NotStarted():
+            raise AssertionError("what was not started is put back, not recorded")
+        case _:
+            assert_never(outcome)
+
+
+def _output(excerpt: str) -> Any:
+    """The result that an excerpt shows; if it was cut or never was JSON, the text."""
+    try:
+        return msgspec.json.decode(excerpt)
+    except msgspec.DecodeError:
+        return excerpt

@@ -1,0 +1,72 @@
+"""Attempts that were leased and have not been started."""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import chain
+from typing import TypeAlias
+
+from evertick.domain.attempt import Attempt, Token
+from evertick.executor.handlers.registry import Handler
+from evertick.executor.held_leases import Lease
+
+Order: TypeAlias = tuple[Attempt, Handler, Lease, bool]
+"""What to call, under which lease, and whether its start must be marked first. Plain: one is made for each attempt."""
+
+
+class Waiting:
+    """Orders by what they wait for: a slot among the tasks, a thread, their mark, or the extension of their lease."""
+
+    def __init__(self) -> None:
+        self.for_tasks: deque[Order] = deque()
+        self.for_threads: deque[Order] = deque()
+        self.for_marks: dict[Token, Order] = {}
+        self.for_leases: list[Order] = []
+
+    def __len__(self) -> int:
+        return len(self.for_tasks) + len(self.for_threads) + len(self.for_marks) + len(self.for_leases)
+
+    def __iter__(self) -> Iterator[Order]:
+        return chain(self.for_tasks, self.for_threads, self.for_marks.values(), self.for_leases)
+
+    def add(self, order: Order) -> None:
+        (self.for_tasks if order[1].is_async else self.for_threads).append(order)
+
+    def add_first(self, order: Order) -> None:
+        (self.for_tasks if order[1].is_async else self.for_threads).appendleft(order)
+
+    def take(self, is_meant: Callable[[Attempt], bool]) -> list[Attempt]:
+        """Remove the attempts that are meant, and return them."""
+        taken = [order[0] for order in self if is_meant(order[0])]
+        if taken:
+            self._remove_from_tasks(is_meant)
+            self.for_threads = deque(order for order in self.for_threads if not is_meant(order[0]))
+            self.for_marks = {token: order for token, order in self.for_marks.items() if not is_meant(order[0])}
+            self.for_leases = [order for order in self.for_leases if not is_meant(order[0])]
+        return taken
+
+    def _remove_from_tasks(self, is_meant: Callable[[Attempt], bool]) -> None:
+        self.for_tasks = deque(order for order in self.for_tasks if not is_meant(order[0]))
+
+    def stalled(self) -> Collection[Token]:
+        """What has waited for so long that others may be faster."""
+        return ()
+
+    def marked(self, asked: Mapping[Token, Order], mine: Collection[Token]) -> list[Attempt]:
+        """The answer for marks that were asked for: what is ours is next to start, the rest is returned."""
+        # Those that wait no more were taken meanwhile.
+        orders = [(token, order) for token, order in asked.items() if self.for_marks.get(token) is order]
+        for token, (attempt, handler, lease, _) in reversed(orders):
+            del self.for_marks[token]
+            if token in mine:
+                self.add_first((attempt, handler, lease, False))
+        return [order[0] for token, order in orders if token not in mine]
+
+    def retry_leases(self, now: float) -> None:
+        """What waited for its lease is next to start, if the lease was extended meanwhile."""
+        waiting, self.for_leases = self.for_leases, []
+        for order in reversed(waiting):
+            if order[2].expires > now:
+                self.add_first(order)
+            else:
+                self.for_leases.append(order)
+        self.for_leases.reverse()

@@ -1,0 +1,152 @@
+"""Attempts that were leased and wait for a slot, by tenant: each tenant's next starts as soon as it may have one.
+
+An attempt has its slot from when it is taken out of the queue until it ends, or is given up. One that comes back
+without having ended, because its start was marked or its lease had to be confirmed, has kept its slot.
+
+Slots are told apart by lease: a process that stood still may lease an attempt again before it knows that the first
+lease is lost.
+"""
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+
+from evertick.domain.attempt import Attempt, Token
+from evertick.domain.fair_slots import FairSlots
+from evertick.executor.waiting import Order, Waiting
+
+
+class _TenantLine:
+    """What waits of one tenant. `since`: when it last got a slot, or began to wait."""
+
+    __slots__ = ("orders", "since")
+
+    def __init__(self, since: float) -> None:
+        self.orders: deque[Order] = deque()
+        self.since = since
+
+
+class SlotQueue:
+    """A queue that seems empty while no tenant in it may take a slot. Tenants take turns."""
+
+    def __init__(self, slots: FairSlots, monotonic: Callable[[], float]) -> None:
+        self._slots = slots
+        self._monotonic = monotonic
+        self._with_slot: deque[Order] = deque()
+        self._owners: dict[tuple[int, Token], int] = {}  # by lease and token
+        self._lines: dict[int, _TenantLine] = {}
+        self._turns: deque[int] = deque()
+
+    def __len__(self) -> int:
+        return len(self._with_slot) + sum(len(line.orders) for line in self._lines.values())
+
+    def __bool__(self) -> bool:
+        """Whether an attempt may start now; its tenant is the next in turn then."""
+        if self._with_slot:
+            return True
+        for _ in range(len(self._turns)):
+            if self._slots.may_take(self._turns[0]):
+                return True
+            self._turns.rotate(-1)
+        return False
+
+    def __iter__(self) -> Iterator[Order]:
+        yield from self._with_slot
+        for line in self._lines.values():
+            yield from line.orders
+
+    def append(self, order: Order) -> None:
+        tenant_id = order[0].tenant_id
+        line = self._lines.get(tenant_id)
+        if line is None:
+            line = self._lines[tenant_id] = _TenantLine(self._monotonic())
+            self._turns.append(tenant_id)
+        line.orders.append(order)
+
+    def appendleft(self, order: Order) -> None:
+        """Take back one that was taken out and has its slot."""
+        self._with_slot.appendleft(order)
+
+    def popleft(self) -> Order:
+        """The next that may start; only while the queue is true."""
+        if self._with_slot:
+            return self._with_slot.popleft()
+        tenant_id = self._turns.popleft()
+        line = self._lines[tenant_id]
+        order = line.orders.popleft()
+        if line.orders:
+            line.since = self._monotonic()
+            self._turns.append(tenant_id)
+        else:
+            del self._lines[tenant_id]
+        self._slots.take(tenant_id)
+        self._owners[order[0].lease_id, order[0].token] = tenant_id
+        return order
+
+    def waiting(self, tenant_id: int) -> int:
+        line = self._lines.get(tenant_id)
+        return 0 if line is None else len(line.orders)
+
+    def tenants(self) -> set[int]:
+        """The tenants whose attempts wait."""
+        return set(self._lines)
+
+    def leave(self, attempt: Attempt) -> None:
+        """Give back the attempt's slot, if it has one."""
+        tenant_id = self._owners.pop((attempt.lease_id, attempt.token), None)
+        if tenant_id is not None:
+            self._slots.give_back(tenant_id)
+
+    def remove(self, is_meant: Callable[[Attempt], bool]) -> None:
+        self._with_slot = deque(order for order in self._with_slot if not is_meant(order[0]))
+        for line in self._lines.values():
+            line.orders = deque(order for order in line.orders if not is_meant(order[0]))
+        self._lines = {tenant_id: line for tenant_id, line in self._lines.items() if line.orders}
+        self._turns = deque(tenant_id for tenant_id in self._turns if tenant_id in self._lines)
+
+    def stalled(self, seconds: float) -> Iterable[Order]:
+        """What waits of tenants that got no slot for so long."""
+        before = self._monotonic() - seconds
+        return (order for line in self._lines.values() if line.since <= before for order in line.orders)
+
+
+class Progress:
+    """How many deliveries of each tenant came to an end in this second and the one before."""
+
+    def __init__(self) -> None:
+        self._now: Counter[int] = Counter()
+        self._before: Counter[int] = Counter()
+
+    def count(self, tenant_id: int) -> None:
+        self._now[tenant_id] += 1
+
+    def turn(self) -> None:
+        """A second has passed."""
+        self._before, self._now = self._now, Counter()
+
+    def recent(self, tenant_id: int) -> int:
+        return self._now[tenant_id] + self._before[tenant_id]
+
+
+class WaitingForSlots(Waiting):
+    """Orders of all tenants, which wait for slots of their tenants. What gets none for `longest_seconds` is stalled."""
+
+    def __init__(
+        self, slots: FairSlots, longest_seconds: float, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__()
+        self._longest_seconds = longest_seconds
+        self.queue = SlotQueue(slots, monotonic)
+        self.for_tasks = self.queue  # type: ignore[assignment] # has all of a deque that is used
+
+    def take(self, is_meant: Callable[[Attempt], bool]) -> list[Attempt]:
+        taken = super().take(is_meant)
+        for attempt in taken:
+            self.queue.leave(attempt)
+        return taken
+
+    def stalled(self) -> set[Token]:
+        return {order[0].token for order in self.queue.stalled(self._longest_seconds)}
+
+    def _remove_from_tasks(self, is_meant: Callable[[Attempt], bool]) -> None:
+        self.queue.remove(is_meant)

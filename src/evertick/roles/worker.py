@@ -1,0 +1,59 @@
+"""The worker: an executor that runs users' functions in this process, on attempts straight from the database.
+
+Duty, invariants and steps are the executor's (`evertick.executor.executor`); leasing is the database source's
+(`evertick.executor.sources.database`).
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from evertick.domain.job.target import DEFAULT_QUEUE
+from evertick.executor.executor import CONCURRENCY, GRACE, THREADS, Executor
+from evertick.executor.handlers.registry import Handlers
+from evertick.executor.sources.database.queues import NamedQueues
+from evertick.executor.sources.database.source import LEASE_TIME, DatabaseSource
+from evertick.runtime.clock import Clock
+
+logger = logging.getLogger("evertick.worker")
+
+
+class Worker(Executor):
+    """One process's worker. `queues` of one tenant, or of all if none is named."""
+
+    def __init__(  # noqa: PLR0913 - where it works and how much
+        self,
+        url: str,
+        handlers: Handlers,
+        *,
+        queues: Sequence[str] = (DEFAULT_QUEUE,),
+        tenant_id: int | None = None,
+        name: str | None = None,
+        concurrency: int = CONCURRENCY,
+        threads: int = THREADS,
+        lease_time: timedelta = LEASE_TIME,
+        pooler: bool = False,
+        clock: Clock | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.queues = queues
+        selection = NamedQueues(queues, tenant_id)
+        self.source = DatabaseSource(url, selection, lease_time=lease_time, pooler=pooler, monotonic=monotonic)
+        super().__init__(
+            self.source,
+            handlers,
+            name=name,
+            concurrency=concurrency,
+            threads=threads,
+            clock=clock,
+            monotonic=monotonic,
+        )
+
+    async def start(self) -> None:
+        await super().start()
+        logger.info("worker %s started on %s", self.name, ", ".join(self.queues))
+
+    async def stop(self, grace: timedelta = GRACE) -> None:
+        await super().stop(grace)
+        logger.info("worker %s stopped", self.name)

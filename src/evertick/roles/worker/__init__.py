@@ -1,1 +1,0 @@
-"""Runs users' functions: leases attempts, executes them in this process, records how they ended."""

@@ -1,0 +1,25 @@
+"""The parts of Evertick that pip installs only when asked for, and what to say where they are missing."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from evertick.domain.errors import EvertickError
+
+SERVER_PACKAGES = frozenset(
+    {"aiohttp", "asyncpg", "cryptography", "httptools", "litestar", "prometheus_client", "uvicorn", "yarl"}
+)
+
+
+class MissingExtra(EvertickError, ImportError):  # noqa: N818 - says what is missing
+    """A part of Evertick is not installed."""
+
+
+@contextmanager
+def server_extra(what: str) -> Iterator[None]:
+    """Around imports that need the server's packages: says how to install them where they are missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in SERVER_PACKAGES:
+            raise
+        raise MissingExtra(f"{what} needs the server's packages: pip install 'evertick[server]'") from error

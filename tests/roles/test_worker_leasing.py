@@ -1,0 +1,350 @@
+"""What a worker leases: from all lanes now and then, and at once from those that a wake-up names."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+
+import asyncpg
+import pytest
+
+from engine import AT, Holder, Job, Planned, add_job, lease
+from evertick.domain.attempt import Attempt
+from evertick.executor.counters import Counters
+from evertick.executor.held_leases import HeldLeases
+from evertick.executor.sources.database import reading
+from evertick.executor.sources.database.leasing import FIRST_PAUSE, LONGEST_PAUSE, MAX_LANES, UNREAD_SECONDS, Leasing
+from evertick.executor.sources.database.pace import Pace
+from evertick.executor.sources.database.queues import LOOK_SECONDS, NamedQueues
+from evertick.executor.sources.database.reading import READERS
+from evertick.executor.sources.database.round_trip import CompletionRate, RoundTrip
+from evertick.runtime.clock import Clock, DatabaseClock
+from evertick.store import lanes
+from evertick.store.database import Pool, close_pool, open_pool
+from evertick.store.lanes import Leased, PutBack, Range
+
+LEASE = timedelta(minutes=1)
+
+
+class Bench:
+    """Leasing that has looked at all lanes a moment ago, for a consumer that keeps what comes of it."""
+
+    name = "w"
+    handler_names = ("handle",)
+    written_off = held = ended = 0
+    may_lease = True
+
+    def __init__(self, pool: Pool, connection: asyncpg.Connection) -> None:
+        self.now = 1000.0
+        self.clock: Clock = DatabaseClock()
+        self.counters = Counters()
+        self.pace = Pace(100)
+        self.slots = 100
+        self.taken: list[Attempt] = []
+        self.held_leases = HeldLeases(LEASE.total_seconds())
+        self.round_trip = RoundTrip()
+        self.queues = ["default"]
+        self.leasing = Leasing(
+            pool,
+            NamedQueues(self.queues, None),
+            self,
+            lease_time=LEASE,
+            pace=self.pace,
+            round_trip=self.round_trip,
+            rate=CompletionRate(self.round_trip, lambda: self.now),
+            monotonic=lambda: self.now,
+        )
+        self._holder = Holder(connection)
+
+    async def ready(self, job: Job, count: int = 1) -> None:
+        if not self._holder.epochs:
+            await self._holder.take(*range(256))
+        await self._holder.fire_ticks(Planned(job, policy="ALLOW", limit=1000), count)
+
+    def give_room(self, attempts: int) -> None:
+        self.pace.size = self.slots = attempts
+
+    def take(self, attempts: Sequence[Attempt]) -> None:
+        self.taken.extend(attempts)
+
+    def drop(self, attempt: Attempt) -> None:
+        """Nothing is over before it comes."""
+
+    def release(self, lease_id: int) -> None:
+        """No lease is empty."""
+
+    def beat_now(self) -> None:
+        """The lease time never changes."""
+
+    @property
+    def jobs(self) -> list[int]:
+        return [each.job_id for each in self.taken]
+
+
+@pytest.fixture
+async def bench(connection: asyncpg.Connection, database_url: str) -> AsyncIterator[Bench]:
+    await add_job(connection, fire_at=AT + timedelta(days=1))
+    pool = await open_pool(database_url, min_size=1, max_size=READERS)
+    bench = Bench(pool, connection)
+    assert await bench.leasing.step() == FIRST_PAUSE
+    yield bench
+    await close_pool(pool)
+
+
+async def test_only_lanes_that_a_wake_up_names_are_asked_at_once(connection: asyncpg.Connection, bench: Bench) -> None:
+    named, unheard = await add_job(connection, partition=3), await add_job(connection, partition=4)
+    await bench.ready(named)
+    await bench.ready(unheard)
+    assert bench.leasing.hear(frozenset({named.lane_id}))
+    assert await bench.leasing.step() == FIRST_PAUSE  # there was no more in it
+    assert bench.jobs == [named.job_id]
+    assert await bench.leasing.step() == 0  # a look at all of them
+    assert bench.jobs == [named.job_id, unheard.job_id]
+
+
+async def test_what_nobody_named_is_found_though_wake_ups_never_end(
+    connection: asyncpg.Connection, bench: Bench
+) -> None:
+    unheard = await add_job(connection, partition=4)
+    await bench.ready(unheard)
+    bench.now += LONGEST_PAUSE
+    bench.leasing.hear(frozenset({unheard.lane_id + 4}))
+    await bench.leasing.step()
+    assert bench.jobs == [unheard.job_id]
+
+
+async def test_a_named_lane_with_more_than_there_was_room_for_is_gone_on_with(
+    connection: asyncpg.Connection, bench: Bench
+) -> None:
+    job = await add_job(connection, partition=3)
+    await bench.ready(job, count=5)
+    bench.give_room(2)
+    bench.leasing.hear(frozenset({job.lane_id}))
+    steps = [await bench.leasing.step() for _ in range(3)]
+    assert steps == [0, 0, 0]
+    assert len(bench.taken) == 5
+
+
+async def test_a_wake_up_does_not_put_off_the_lanes_that_a_look_has_not_come_to(
+    connection: asyncpg.Connection, bench: Bench
+) -> None:
+    jobs = [await add_job(connection, partition=partition) for partition in range(MAX_LANES + 10)]
+    for job in jobs:
+        await bench.ready(job)
+    bench.leasing.hear(None)
+    assert await bench.leasing.step() == 0
+    assert len(bench.taken) == MAX_LANES
+    bench.leasing.hear(frozenset({jobs[0].lane_id}))
+    assert await bench.leasing.step() == 0
+    assert len(bench.taken) == len(jobs)
+
+
+async def test_a_queue_that_comes_later_is_found_within_a_second(connection: asyncpg.Connection, bench: Bench) -> None:
+    bench.queues.append("second")
+    await bench.ready(await add_job(connection, partition=3, queue="second"))
+    bench.now += LOOK_SECONDS
+    await bench.leasing.step()
+    assert len(bench.taken) == 1
+
+
+async def test_a_name_is_kept_while_there_is_no_room(connection: asyncpg.Connection, bench: Bench) -> None:
+    named, unheard = await add_job(connection, partition=3), await add_job(connection, partition=4)
+    await bench.ready(named)
+    await bench.ready(unheard)
+    bench.give_room(0)
+    bench.leasing.hear(frozenset({named.lane_id}))
+    await bench.leasing.step()
+    bench.give_room(100)
+    await bench.leasing.step()
+    assert bench.jobs == [named.job_id]
+
+
+@pytest.mark.parametrize("lanes", [None, frozenset(range(1, MAX_LANES + 2))], ids=["unknown", "too many"])
+async def test_a_wake_up_that_names_none_or_too_many_is_for_all(
+    connection: asyncpg.Connection, bench: Bench, lanes: frozenset[int] | None
+) -> None:
+    job = await add_job(connection, partition=3)
+    await bench.ready(job)
+    bench.leasing.hear(lanes and frozenset(job.queue_id << 10 | number << 2 for number in lanes))
+    assert await bench.leasing.step() == 0
+    assert bench.jobs == [job.job_id]
+
+
+async def test_the_lanes_of_others_are_none_of_its_business(bench: Bench) -> None:
+    assert not bench.leasing.hear(frozenset({999 << 10}))
+
+
+async def test_what_was_put_back_is_leased_when_a_wake_up_says_so(connection: asyncpg.Connection, bench: Bench) -> None:
+    job = await add_job(connection, partition=3)
+    await bench.ready(job)
+    (leased,) = await lease(connection, job, worker="another")
+    await bench.leasing.step()  # it has just looked, and found nothing
+    await lanes.put_back(connection, "another", [PutBack(leased.lane_id, leased.seq, "handle")])
+    assert not bench.leasing.hear(frozenset({-999}))
+    assert bench.leasing.hear(frozenset({-job.queue_id}))
+    assert await bench.leasing.step() == 0
+    assert bench.jobs == [job.job_id]
+
+
+async def test_what_was_put_back_for_another_handler_is_left(connection: asyncpg.Connection, bench: Bench) -> None:
+    job = await add_job(connection, partition=3)
+    await bench.ready(job)
+    (leased,) = await lease(connection, job, worker="another")
+    await lanes.put_back(connection, "another", [PutBack(leased.lane_id, leased.seq, "other")])
+    bench.leasing.hear(frozenset({-job.queue_id}))
+    assert await bench.leasing.step() > 0
+    assert bench.jobs == []
+
+
+async def test_what_was_leased_is_read_by_several_at_once_while_the_disk_is_slow(
+    connection: asyncpg.Connection, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers = []
+    for slow_seconds in (-60.0, -60.0, 60.0, 60.0):  # as if it were slow, then as if it were not
+        monkeypatch.setattr(reading, "SLOW_SECONDS", slow_seconds)
+        readers.append(bench.leasing._reading._readers)
+        jobs = [await add_job(connection, partition=partition) for partition in range(10)]
+        for job in jobs:
+            await bench.ready(job)
+        bench.leasing.hear(None)
+        bench.taken.clear()
+        await bench.leasing.step()
+        assert sorted(bench.jobs) == sorted(job.job_id for job in jobs)
+    assert readers == [1, READERS, READERS, 1]
+
+
+async def test_what_cannot_be_read_is_held_and_read_again(
+    connection: asyncpg.Connection, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [await add_job(connection, partition=partition) for partition in range(8)]
+    for job in jobs:
+        await bench.ready(job)
+    read, calls = lanes.read, 0
+
+    async def failing_once(pool: Pool, ranges: Sequence[Range]) -> list[Leased]:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise ConnectionResetError
+        return await read(pool, ranges)
+
+    monkeypatch.setattr(lanes, "read", failing_once)
+    bench.leasing._reading._readers = READERS
+    bench.leasing.hear(None)
+    await bench.leasing.step()
+    assert (calls, len(bench.jobs)) == (READERS, 6)
+    assert len(bench.held_leases.snapshot()) == 8, "the heartbeat extends those that were not read as well"
+    await bench.leasing.step()
+    assert sorted(bench.jobs) == sorted(job.job_id for job in jobs)
+
+
+async def test_nothing_more_is_leased_while_what_was_leased_cannot_be_read(
+    connection: asyncpg.Connection, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.ready(await add_job(connection, partition=3))
+
+    async def failing(*_: object) -> list[Leased]:
+        raise ConnectionResetError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(lanes, "read", failing)
+        bench.leasing.hear(None)
+        await bench.leasing.step()
+        await bench.ready(await add_job(connection, partition=4))
+        with pytest.raises(ConnectionResetError):
+            await bench.leasing.step()
+    assert await connection.fetchval("SELECT count(*) FROM leases") == 1
+    await bench.leasing.step()
+    assert len(bench.taken) == 2
+
+
+async def test_a_range_that_the_database_cannot_read_does_not_keep_back_the_others(
+    connection: asyncpg.Connection, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [await add_job(connection, partition=partition) for partition in range(3)]
+    for job in jobs:
+        await bench.ready(job)
+    read, broken = lanes.read, jobs[1].lane_id
+
+    async def corrupt(pool: Pool, ranges: Sequence[Range]) -> list[Leased]:
+        if any(each.lane_id == broken for each in ranges):
+            raise asyncpg.DataCorruptedError
+        return await read(pool, ranges)
+
+    monkeypatch.setattr(lanes, "read", corrupt)
+    bench.leasing.hear(None)
+    await bench.leasing.step()
+    await bench.leasing.step()
+    assert sorted(bench.jobs) == [jobs[0].job_id, jobs[2].job_id]
+    bench.now += UNREAD_SECONDS + 1
+    await bench.leasing.step()
+    assert broken not in {each.lane_id for each in bench.leasing._reading.unread}
+    assert len(bench.held_leases.snapshot()) == 2, "it is left to run out"
+
+
+async def test_over_a_slow_line_all_lanes_are_asked_at_once(connection: asyncpg.Connection, bench: Bench) -> None:
+    bench.round_trip.note(0.3)
+    bench.give_room(1000)
+    for partition in range(3 * MAX_LANES):
+        await bench.ready(await add_job(connection, partition=partition))
+    bench.leasing.hear(None)
+    await bench.leasing.step()
+    assert len(bench.taken) == 3 * MAX_LANES
+
+
+async def test_over_a_slow_line_a_lease_does_not_wait_for_the_one_before(
+    connection: asyncpg.Connection, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = await add_job(connection, partition=3), await add_job(connection, partition=4)
+    await bench.ready(first, count=2)
+    bench.give_room(1)
+    bench.leasing.hear(frozenset({first.lane_id}))
+    assert await bench.leasing.step() == 0
+    read, is_asked, may_answer = lanes.read, asyncio.Event(), asyncio.Event()
+
+    async def slow(pool: Pool, ranges: Sequence[Range]) -> list[Leased]:
+        if not is_asked.is_set():
+            is_asked.set()
+            await may_answer.wait()
+        return await read(pool, ranges)
+
+    monkeypatch.setattr(lanes, "read", slow)
+    step = asyncio.create_task(bench.leasing.step())
+    await is_asked.wait()
+    await bench.ready(second)
+    bench.give_room(10)
+    assert await bench.leasing.step_ahead() == LONGEST_PAUSE, "over a fast line there is no need"
+    bench.round_trip.note(0.3)
+    bench.give_room(1)
+    assert await bench.leasing.step_ahead() == LONGEST_PAUSE, "what is under way takes up room"
+    bench.give_room(10)
+    assert await bench.leasing.step_ahead() == 0
+    assert bench.jobs == [first.job_id, second.job_id]
+    may_answer.set()
+    await step
+    assert bench.jobs == [first.job_id, second.job_id, first.job_id]
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError(), asyncpg.DataError()])
+async def test_what_others_cannot_read_is_not_forgotten_while_something_is_read_again(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Over a slow line several leases are under way: a range that nobody reads would be held until the worker ends."""
+    earlier, later = [Range(lease_id, 1 << 10, lease_id, lease_id, 1) for lease_id in (1, 2)]
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    async def fail(_: object, ranges: Sequence[Range]) -> list[Leased]:
+        if earlier in ranges:
+            asked.set()
+            await answered.wait()
+        raise error
+
+    monkeypatch.setattr(lanes, "read", fail)
+    own = reading.Reading(pool, lambda: 0.0)
+    own.unread = [earlier]
+    again = asyncio.create_task(own.read_again())
+    await asked.wait()
+    await own.read([later])
+    answered.set()
+    await asyncio.wait([again])
+    assert sorted(own.unread) == [earlier, later]
+    assert again.exception() is (error if isinstance(error, OSError) else None)
