@@ -13,7 +13,7 @@ from typing import Any
 
 import uvloop
 
-from evertick.api import app, serving
+from evertick.api import app, pipeline as serving
 from evertick.api.server import ApiServer
 
 TESTS = Path(__file__).parents[1]

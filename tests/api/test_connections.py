@@ -13,8 +13,8 @@ import pytest
 
 from api.callers import JOB, Caller, Callers, is_problem
 from engine import PATIENCE_SECONDS, until
-from evertick.api import connection_limits, connections, unread_answers
-from evertick.api.server import ApiServer
+from evertick.api.bodies import unread_responses as unread_answers
+from evertick.api.server import ApiServer, connection_limits, connections
 
 MAX_READ = 1_048_576
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"

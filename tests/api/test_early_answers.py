@@ -9,9 +9,9 @@ import pytest
 
 from api.callers import Caller
 from engine import PATIENCE_SECONDS
-from evertick.api import draining
-from evertick.api.batch_reading import MAX_BATCH_BYTES
-from evertick.api.reading import MAX_BYTES
+from evertick.api.bodies import request_body as draining
+from evertick.api.bodies.batches import MAX_BATCH_BYTES
+from evertick.api.bodies.reading import MAX_BYTES
 from evertick.api.server import ApiServer
 
 FINAL_CHUNK = b"0\r\n\r\n"

@@ -7,8 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from api.callers import JOB, Caller, is_problem
-from evertick.api import server as serving
-from evertick.api.server import ApiServer
+from evertick.api.server import ApiServer, server as serving
 from evertick.usecases import jobs
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from api.processes import ServerProcess, served
 from engine import PATIENCE_SECONDS, until
-from evertick.api.connections import HEAD_BYTES, MAX_PIPELINED
+from evertick.api.server.connections import HEAD_BYTES, MAX_PIPELINED
 
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 MEGABYTE = 1_000_000

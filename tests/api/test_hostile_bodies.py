@@ -17,11 +17,11 @@ import pytest
 from api.callers import JOB, TARGET, Caller, Callers, is_problem
 from api.processes import served
 from engine import PATIENCE_SECONDS, until
-from evertick.api import body_limits
-from evertick.api.batch import FAULT_BYTES_PER_BYTE, FAULT_BYTES_PER_LINE
-from evertick.api.batch_reading import MAX_BATCH_BYTES, MAX_MALFORMED
-from evertick.api.body_limits import BodyLimits
-from evertick.api.reading import JSON, MAX_BYTES, NDJSON
+from evertick.api.bodies import body_limits
+from evertick.api.bodies.batches import MAX_BATCH_BYTES, MAX_MALFORMED
+from evertick.api.bodies.body_limits import BodyLimits
+from evertick.api.bodies.reading import JSON, MAX_BYTES, NDJSON
+from evertick.api.routes.batch import FAULT_BYTES_PER_BYTE, FAULT_BYTES_PER_LINE
 from evertick.api.server import ApiServer
 
 MEBIBYTE = 1_048_576

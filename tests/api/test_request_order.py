@@ -6,8 +6,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from api.callers import Caller, Callers
-from evertick.api import request_queue
-from evertick.api.server import ApiServer
+from evertick.api.server import ApiServer, request_queue
 
 CROWD = 400
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from evertick.api import batch_reading
-from evertick.api.batch_reading import decode_batch, read_batch
-from evertick.api.body_limits import BodyLimits
+from evertick.api.bodies import batches as batch_reading
+from evertick.api.bodies.batches import decode_batch, read_batch
+from evertick.api.bodies.body_limits import BodyLimits
+from evertick.api.bodies.reading import JSON, NDJSON, IncomingBody
 from evertick.api.problems import Kind, Problem
-from evertick.api.reading import JSON, NDJSON, IncomingBody
 
 _TEXTS = st.text(st.sampled_from('}],{["\\ é:0'), max_size=6)
 _VALUES = st.recursive(

@@ -14,7 +14,14 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-from evertick.api import (
+from evertick.api.bodies.request_body import RequestBody
+from evertick.api.bodies.unread_responses import LARGE_BYTES
+from evertick.api.openapi import describe
+from evertick.api.operations import Operation, Visit
+from evertick.api.pipeline import answer
+from evertick.api.problems import MEDIA_TYPE, Kind, Problem, problem_of, stopping
+from evertick.api.responses import EVERY_ANSWER, Answer
+from evertick.api.routes import (
     audit,
     batch,
     cluster,
@@ -27,14 +34,7 @@ from evertick.api import (
     tenants,
     workers,
 )
-from evertick.api.answers import EVERY_ANSWER, Answer
-from evertick.api.draining import RequestBody
-from evertick.api.openapi import describe
-from evertick.api.operations import Operation, Visit
-from evertick.api.problems import MEDIA_TYPE, Kind, Problem, problem_of, stopping
 from evertick.api.services import Services
-from evertick.api.serving import answer
-from evertick.api.unread_answers import LARGE_BYTES
 
 SECTIONS = (jobs, batch, schedules, runs, dead_letters, workers, cluster, tenants, keys, audit, probes)
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from evertick.api import repeating
-from evertick.api.answers import Answer
+from evertick.api import idempotency as repeating
 from evertick.api.operations import Call
+from evertick.api.responses import Answer
 from evertick.usecases import idempotency
 from evertick.usecases.create_together import Wanted
 from evertick.usecases.views import Job

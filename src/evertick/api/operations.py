@@ -13,10 +13,10 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from evertick.api.answers import Answer, expected_versions
-from evertick.api.body_limits import Reservation
+from evertick.api.bodies.body_limits import Reservation
+from evertick.api.bodies.reading import JSON, IncomingBody, check_media_type, decode, read_document
 from evertick.api.problems import ClientDisconnected, Kind
-from evertick.api.reading import JSON, IncomingBody, check_media_type, decode, read_document
+from evertick.api.responses import Answer, expected_versions
 from evertick.api.services import Services
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import Request

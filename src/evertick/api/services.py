@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypeAlias
 
-from evertick.api.body_limits import BodyLimits
+from evertick.api.bodies.body_limits import BodyLimits
+from evertick.api.bodies.unread_responses import UnreadAnswers
 from evertick.api.long_polls import LongPolls
 from evertick.api.metrics import Metrics
 from evertick.api.readiness import Readiness
-from evertick.api.unread_answers import UnreadAnswers
 from evertick.domain.access import KeyRole
 from evertick.runtime.batching import Batcher
 from evertick.runtime.cached import Cached

@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from evertick.api.batch import FAULT_BYTES_PER_BYTE, FAULT_BYTES_PER_LINE
+from evertick.api.routes.batch import FAULT_BYTES_PER_BYTE, FAULT_BYTES_PER_LINE
 from hostile.attacks import bodies, connections, holding, schedules, storage
 from hostile.attacks.scene import Scene
 from hostile.verdicts import MEMORY_MB

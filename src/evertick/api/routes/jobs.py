@@ -5,13 +5,13 @@ from urllib.parse import unquote
 
 from msgspec import UNSET
 
-from evertick.api import costs
-from evertick.api.answers import Answer, etag, nothing, ok, page, path_to
 from evertick.api.creating import create_shared
 from evertick.api.documents import IF_MATCH, JOB, JOB_LINKS, JOBS, RUN_ACCEPTED
 from evertick.api.operations import PREFIX, Call, Section, Shown
 from evertick.api.problems import Kind, Problem
-from evertick.api.runs import accepted
+from evertick.api.responses import Answer, etag, nothing, ok, page, path_to
+from evertick.api.routes import costs
+from evertick.api.routes.runs import accepted
 from evertick.api.shapes import JobsQuery, PauseRequest, ResumeRequest, TriggerRequest
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import Request

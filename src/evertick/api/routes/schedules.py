@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from evertick.api.answers import Answer, ok
+from evertick.api.idempotency import in_flight, one_try
 from evertick.api.operations import Call, Section, Shown
 from evertick.api.problems import Kind
-from evertick.api.repeating import in_flight, one_try
+from evertick.api.responses import Answer, ok
 from evertick.api.shapes import PreviewRequest, UpcomingQuery
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import Request

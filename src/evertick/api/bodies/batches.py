@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from evertick.api.body_limits import Reservation, count_values
-from evertick.api.problems import Kind, Problem
-from evertick.api.reading import (
+from evertick.api.bodies.body_limits import Reservation, count_values
+from evertick.api.bodies.reading import (
     JSON,
     MAX_BYTES,
     MAX_VALUES,
@@ -24,6 +23,7 @@ from evertick.api.reading import (
     decode,
     too_large,
 )
+from evertick.api.problems import Kind, Problem
 from evertick.domain.errors import Fault
 from evertick.runtime.slices import Slices
 

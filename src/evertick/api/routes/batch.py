@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from evertick.api import costs
-from evertick.api.answers import Answer, encode
-from evertick.api.batch_reading import Batch, BatchText, decode_batch, read_batch
+from evertick.api.bodies.batches import Batch, BatchText, decode_batch, read_batch
+from evertick.api.bodies.reading import JSON, NDJSON
 from evertick.api.operations import Body, Call, Section, Shown
 from evertick.api.problems import over_quota
-from evertick.api.reading import JSON, NDJSON
+from evertick.api.responses import Answer, encode
+from evertick.api.routes import costs
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import Admitted
 from evertick.domain.errors import Fault

@@ -15,10 +15,10 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from evertick.api.answers import EVERY_ANSWER
-from evertick.api.connection_limits import ConnectionLimits, origin_of
 from evertick.api.problems import MEDIA_TYPE, Kind, Problem, too_many_connections
-from evertick.api.request_queue import RequestQueue
+from evertick.api.responses import EVERY_ANSWER
+from evertick.api.server.connection_limits import ConnectionLimits, origin_of
+from evertick.api.server.request_queue import RequestQueue
 
 logger = logging.getLogger("evertick.api")
 

@@ -7,10 +7,10 @@ reads the database cannot read it, and whoever asks again needs the same API key
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from evertick.api.answers import Answer
 from evertick.api.documents import REPEATED
 from evertick.api.operations import Call, Operation
 from evertick.api.problems import Kind, Problem
+from evertick.api.responses import Answer
 from evertick.store.sealing import ANSWERS, Seal
 from evertick.usecases import idempotency
 from evertick.usecases.context import Tenant

@@ -1,7 +1,7 @@
 """How the engine stands: nodes and partitions, figures of a tenant."""
 
-from evertick.api.answers import Answer, ok
 from evertick.api.operations import Call, Section, Shown
+from evertick.api.responses import Answer, ok
 from evertick.domain.access import KeyRole
 from evertick.usecases import engine_status
 from evertick.usecases.engine_status import Stats

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from evertick.api.answers import Answer, ok
+from evertick.api.idempotency import in_flight, one_try
 from evertick.api.long_polls import Poll, Request, TooManyPolls
 from evertick.api.operations import Call, Section, Shown
 from evertick.api.problems import key_ended, over_limit
-from evertick.api.repeating import in_flight, one_try
+from evertick.api.responses import Answer, ok
 from evertick.api.shapes import HeartbeatRequest, LeaseRequest, OutcomeReport, OutcomesRequest
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import QuotaName

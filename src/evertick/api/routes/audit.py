@@ -1,7 +1,7 @@
 """The audit log, for admins."""
 
-from evertick.api.answers import Answer, page
 from evertick.api.operations import Call, Section, Shown
+from evertick.api.responses import Answer, page
 from evertick.api.shapes import ChangesQuery
 from evertick.domain.access import KeyRole
 from evertick.usecases import audit

@@ -13,9 +13,9 @@ from typing import cast
 
 from litestar.types import HTTPReceiveMessage, Receive, Scope
 
-from evertick.api.batch_reading import MAX_BATCH_BYTES
+from evertick.api.bodies.batches import MAX_BATCH_BYTES
+from evertick.api.bodies.reading import MAX_BYTES
 from evertick.api.problems import ClientDisconnected
-from evertick.api.reading import MAX_BYTES
 
 DRAIN_BYTES = 2 * MAX_BATCH_BYTES
 STRANGER_DRAIN_BYTES = MAX_BYTES

@@ -9,15 +9,15 @@ from datetime import timedelta
 
 import uvicorn
 
-from evertick.api import connections
 from evertick.api.app import create_app
-from evertick.api.body_limits import BodyLimits
-from evertick.api.connection_limits import ConnectionLimits
+from evertick.api.bodies.body_limits import BodyLimits
 from evertick.api.long_polls import LongPolls
 from evertick.api.metrics import Metrics
-from evertick.api.request_queue import RequestQueue
+from evertick.api.pipeline import secret_in
+from evertick.api.server import connections
+from evertick.api.server.connection_limits import ConnectionLimits
+from evertick.api.server.request_queue import RequestQueue
 from evertick.api.services import LEASE_CONNECTIONS, REPORT_CONNECTIONS, Services
-from evertick.api.serving import secret_in
 from evertick.config import DEFAULTS, is_loopback
 from evertick.domain.errors import EvertickError
 from evertick.runtime import timeouts

@@ -2,11 +2,11 @@
 reach.
 """
 
-from evertick.api.answers import Answer, ok
 from evertick.api.metrics import MEDIA_TYPE
 from evertick.api.operations import Section, Shown, Visit
+from evertick.api.pipeline import caller_of
 from evertick.api.problems import Kind, Problem
-from evertick.api.serving import caller_of
+from evertick.api.responses import Answer, ok
 from evertick.domain.access import KeyRole
 
 section = Section("Probes", prefix="")

@@ -9,12 +9,12 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
-from evertick.api import repeating
-from evertick.api.answers import Answer
-from evertick.api.body_limits import Reservation
+from evertick.api import idempotency as repeating
+from evertick.api.bodies.body_limits import Reservation
+from evertick.api.bodies.reading import IncomingBody, read_query
 from evertick.api.operations import Call, Operation, Visit
 from evertick.api.problems import Kind, Problem, key_ended, over_quota, unauthenticated
-from evertick.api.reading import IncomingBody, read_query
+from evertick.api.responses import Answer
 from evertick.api.shapes import Nothing
 from evertick.domain.access import KeyRole, allows
 from evertick.domain.admission import Admitted, Request

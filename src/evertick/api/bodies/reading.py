@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from evertick.api.body_limits import Reservation, count_values
+from evertick.api.bodies.body_limits import Reservation, count_values
 from evertick.api.instants import beyond_the_calendar
 from evertick.api.problems import Kind, Problem
 from evertick.domain.errors import Fault

@@ -3,10 +3,10 @@
 import dataclasses
 from typing import Any
 
-from evertick.api.answers import Answer, ok, page, path_to
 from evertick.api.documents import RUN_ACCEPTED, RUN_DETAIL, RUN_LINKS
 from evertick.api.operations import Call, Section, Shown
 from evertick.api.problems import Kind
+from evertick.api.responses import Answer, ok, page, path_to
 from evertick.api.shapes import JobRunsQuery, Nothing, RunsQuery
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import Request

@@ -2,11 +2,11 @@
 
 from functools import partial
 
-from evertick.api.answers import Answer, nothing, ok, page
 from evertick.api.documents import RUN_ACCEPTED
 from evertick.api.operations import Call, Section, Shown
 from evertick.api.problems import Kind
-from evertick.api.runs import accepted
+from evertick.api.responses import Answer, nothing, ok, page
+from evertick.api.routes.runs import accepted
 from evertick.api.shapes import LettersQuery, Nothing, ReplayRequest
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import Request

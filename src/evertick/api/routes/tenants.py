@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from evertick.api.answers import Answer, ok, page, path_to
 from evertick.api.operations import Call, Section, Shown
 from evertick.api.problems import Kind, Problem
+from evertick.api.responses import Answer, ok, page, path_to
 from evertick.api.shapes import TenantPatch, TenantRequest, TenantsQuery
 from evertick.domain.access import KeyRole
 from evertick.usecases import keys, tenants
