@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import re
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
@@ -461,6 +462,23 @@ def test_this_machine_has_no_limit_of_its_own() -> None:
 )
 def test_an_ipv6_network_counts_as_one_address(host: str | None, origin: str) -> None:
     assert connection_limits.origin_of(host) == origin
+
+
+async def test_requests_that_wait_for_their_turn_count_what_was_answered_meanwhile(
+    server: ApiServer, admin: Caller
+) -> None:
+    """All came when nothing was to be read yet; those under way by then, on half of the connections, may add theirs."""
+    made = await admin.post("/jobs:batch", json=[{**JOB, "payload": "x" * 65_000}] * 200)
+    assert made.status_code == 200
+    listing = _with_key(b"GET /api/v1/jobs?limit=200 HTTP/1.1\r\nHost: x\r\n\r\n", admin)
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connected(server)) for _ in range(16)]
+        for client in clients:
+            await client.send(listing)
+        answers = Counter([await client.reader.readexactly(12) for client in clients])
+    answered = answers.pop(b"HTTP/1.1 200")
+    assert answers.keys() == {b"HTTP/1.1 429"}
+    assert answered * 200 * 65_000 <= unread_answers.PER_TENANT_BYTES + 4 * 200 * 65_100
 
 
 async def test_a_tenant_that_does_not_read_its_answers_gets_no_more_of_them(

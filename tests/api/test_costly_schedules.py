@@ -211,7 +211,7 @@ async def test_a_tenant_is_served_before_anothers_many_costly_questions(callers:
 async def test_no_connection_of_the_database_waits_for_a_computation(callers: Callers) -> None:
     hostile_id = await callers.tenant()
     hostile, other = await callers.make("editor", hostile_id), await callers.make("viewer", await callers.tenant())
-    paused, edited = [(await hostile.create())["job_id"] for _ in range(2)]
+    paused, edited, shown = [(await hostile.create())["job_id"] for _ in range(3)]
     await hostile.post(f"/jobs/{paused}/pause")
     async with held_thread():
         asking = [
@@ -224,6 +224,7 @@ async def test_no_connection_of_the_database_waits_for_a_computation(callers: Ca
                     "/schedules/preview", json={"schedule": "@daily"}, headers={"Idempotency-Key": f"{number}"}
                 ),
                 hostile.post(f"/jobs/{paused}/resume"),
+                hostile.get(f"/jobs/{shown}/upcoming"),
             )
         ]
         await until_waiting(hostile_id, len(asking))

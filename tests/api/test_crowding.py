@@ -13,6 +13,7 @@ from evertick.api.problems import Kind, problem_of
 from evertick.api.server import ApiServer
 from evertick.runtime import timeouts
 from evertick.store.database import Pool, Timeouts
+from evertick.usecases import context
 from evertick.usecases.context import Tenant
 from evertick.usecases.create import create
 from evertick.usecases.unit_of_work import unit_of_work
@@ -69,6 +70,67 @@ async def test_who_waits_too_long_behind_its_own_tenants_requests_is_told_why(
             await waiting
     finally:
         await server.stop()
+
+
+async def test_who_waited_long_for_its_turn_is_tried_again_when_it_is_undone_because_of_others(
+    database_url: str, admin: Caller, connection: asyncpg.Connection, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hot = await admin.create(name="hot")
+    await pool.execute(
+        """
+        CREATE SEQUENCE tries;
+        CREATE FUNCTION undone_once() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            IF NEW.action = 'create_key' AND nextval('tries') = 1 THEN
+                RAISE EXCEPTION 'deadlock detected' USING ERRCODE = 'deadlock_detected';
+            END IF;
+            RETURN NEW;
+        END $$;
+        CREATE TRIGGER undone_once BEFORE INSERT ON audit_log FOR EACH ROW EXECUTE FUNCTION undone_once();
+        """
+    )
+    monkeypatch.setattr(context, "_LONG_SECONDS", 1.0)
+    server = ApiServer(database_url, port=0, connections=2)
+    await server.start()
+    try:
+        async with Caller(server.address, admin.key) as caller:
+            async with connection.transaction():
+                await connection.execute("SELECT FROM jobs WHERE name = 'hot' FOR UPDATE")
+                first = asyncio.create_task(caller.patch(f"/jobs/{hot['job_id']}", json={"max_retries": 1}))
+                await until(lambda: pool.fetchval(f"SELECT ({_WAITING}) = 1"))
+                second = asyncio.create_task(caller.post("/api-keys", json={"role": "viewer"}))
+                began = time.monotonic()
+
+                async def has_waited_long() -> bool:
+                    return time.monotonic() - began > 1.3
+
+                await until(has_waited_long)
+            assert (await first).status_code == 200
+            assert (await second).status_code == 201
+        assert await pool.fetchval("SELECT last_value FROM tries") == 2
+    finally:
+        await server.stop()
+
+
+async def test_previews_of_one_tenant_leave_the_connections_of_workers_alone(
+    callers: Callers, connection: asyncpg.Connection, pool: Pool
+) -> None:
+    viewer, others = await callers.make("viewer", await callers.tenant()), await callers.tenant()
+    worker, other = await callers.make("worker", others), await callers.make("viewer", others)
+    async with connection.transaction():
+        await connection.execute("LOCK TABLE idempotency_keys IN SHARE MODE")  # what is previewed cannot be kept
+        previews = [
+            asyncio.create_task(
+                viewer.post("/schedules/preview", json={"schedule": "@daily"}, headers={"Idempotency-Key": f"{number}"})
+            )
+            for number in range(12)
+        ]
+        await until(lambda: pool.fetchval(f"SELECT ({_WAITING}) >= 4"))
+        async with asyncio.timeout(3):
+            assert await worker.lease(wait_seconds=0) == []
+            assert (await other.post("/schedules/preview", json={"schedule": "@daily"})).status_code == 200
+        assert await pool.fetchval(_WAITING) == 4, "half of the connections that all share"
+    assert {answer.status_code for answer in await asyncio.gather(*previews)} == {200}
 
 
 async def test_a_tenant_does_not_wait_for_another_that_brings_the_same_new_schedule(

@@ -121,7 +121,8 @@ class Operation:
     `replaces` tells whether it would change a job that is there rather than create one. `prepare` makes of an admitted
     body what the handler gets: work that takes long, before a transaction is opened. A change is one transaction, with
     its entry in the audit log. A poll has transactions of its own, one for each try. What is shared goes into one
-    transaction with other requests of its kind, which its handler sees to.
+    transaction with other requests of its kind, which its handler sees to. What is computed needs a connection only
+    before and after that, and its handler takes the slots for it.
     """
 
     method: str
@@ -137,6 +138,7 @@ class Operation:
     is_change: bool
     is_poll: bool
     is_shared: bool
+    is_computed: bool
     holds_secret: bool
     cost: Callable[[Any], Request] | None
     replaces: Callable[[Call], Awaitable[bool]] | None
@@ -186,6 +188,7 @@ class Section:
         is_change: bool = True,
         is_poll: bool = False,
         is_shared: bool = False,
+        is_computed: bool = False,
         holds_secret: bool = False,
         cost: Callable[[Any], Request] | None = None,
         replaces: Callable[[Call], Awaitable[bool]] | None = None,
@@ -211,6 +214,7 @@ class Section:
                     is_change=is_change and method != "GET",
                     is_poll=is_poll,
                     is_shared=is_shared,
+                    is_computed=is_computed,
                     holds_secret=holds_secret,
                     cost=cost,
                     replaces=replaces,

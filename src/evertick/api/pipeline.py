@@ -5,7 +5,6 @@ Bodies are read, admitted, and only then decoded: what is refused must cost litt
 """
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +19,7 @@ from evertick.domain.access import KeyRole, allows
 from evertick.domain.admission import Admitted, Request
 from evertick.store.database import Pool
 from evertick.usecases import audit
-from evertick.usecases.context import Tenant, again
+from evertick.usecases.context import Tenant, computing, despite_others
 from evertick.usecases.keys import Caller
 from evertick.usecases.unit_of_work import unit_of_work
 
@@ -130,15 +129,6 @@ async def _admitted(operation: Operation, call: Call, given: Mapping[str, Any]) 
     return done
 
 
-def _slot(operation: Operation, call: Call) -> AbstractAsyncContextManager[None]:
-    """The right to use a connection. A preview mostly computes, and is limited by that."""
-    if operation.role is KeyRole.WORKER:
-        return call.services.report_limit.slot(call.tenant.tenant_id)
-    if operation.method == "POST" and not operation.is_change:
-        return nullcontext()
-    return call.services.limit.slot(call.tenant.tenant_id)
-
-
 def _cost_of(operation: Operation, call: Call, body: Any) -> Request | None:
     """What a request draws from the quotas: at least its entry in the audit log, and its answer if that is kept.
 
@@ -165,19 +155,23 @@ async def _act(operation: Operation, call: Call, given: Mapping[str, Any]) -> An
                 await audit.record(concerned, call.caller.key_id, operation.name, answered.subject, call.request_id)
         return answered
 
-    async def once() -> Answer:
-        # For each try: what is computed between two tries needs no connection.
-        async with _slot(operation, call):
-            if call.asked is not None:
-                return await repeating.once(call.tenant, call.asked, act)
-            if not operation.is_change:
-                return await act(call.tenant)
-            async with unit_of_work(call.tenant) as tenant:
-                return await act(tenant)
+    async def transact() -> Answer:
+        if call.asked is not None:
+            return await repeating.once(call.tenant, call.asked, act)
+        async with unit_of_work(call.tenant) as tenant:
+            return await act(tenant)
 
-    if operation.is_poll or operation.is_shared:
+    async def once() -> Answer:
+        # What is computed between two tries needs no connection; and who waited for one has waited for nobody's lock.
+        async with call.services.slot_for(operation.role, call.tenant.tenant_id):
+            return await despite_others(transact)
+
+    if operation.is_poll or operation.is_shared or operation.is_computed:
         return await operation.handler(call, **given)  # these see to their own transactions
-    return await again(once) if operation.is_change or call.asked is not None else await once()
+    if operation.is_change or call.asked is not None:
+        return await computing(once)
+    async with call.services.slot_for(operation.role, call.tenant.tenant_id):
+        return await act(call.tenant)
 
 
 async def _admit(call: Call, cost: Request) -> None:

@@ -1,5 +1,7 @@
 """What all requests of one process share."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypeAlias
@@ -110,6 +112,17 @@ class Services:
         if is_poll:
             return self.leases
         return self.reports if role is KeyRole.WORKER else self.pool
+
+    @asynccontextmanager
+    async def slot_for(self, role: KeyRole | None, tenant_id: int) -> AsyncIterator[None]:
+        """The right to use one of these connections, for a tenant that has read its answers.
+
+        Looked at once the slot is held: those that wait for one have nothing to read yet.
+        """
+        limit = self.report_limit if role is KeyRole.WORKER else self.limit
+        async with limit.slot(tenant_id):
+            self.unread.check(tenant_id)
+            yield
 
     def acting_for(self, tenant: TenantRow, pool: Pool) -> Tenant:
         return Tenant(pool, tenant.tenant_id, tenant.fanout, shortest_of(tenant), self.notifier.timers, self.catalogue)

@@ -76,14 +76,19 @@ async def again(work: Callable[[], Awaitable[_T]]) -> _T:
 
     Not for who has waited long for others. One within another leaves computing to that one.
     """
+    return await computing(lambda: despite_others(work))
+
+
+async def computing(work: Callable[[], Awaitable[_T]]) -> _T:
+    """Do work: again when something was computed that it needs. Whatever it holds it gives back meanwhile."""
     if _answers.get() is not None:
-        return await _despite_others(work)
+        return await work()
     answers: dict[Hashable, Answer[Any]] = {}
     token = _answers.set(answers)
     try:
         for _ in range(_COMPUTATIONS):
             try:
-                return await _despite_others(work)
+                return await work()
             except NotComputed as needed:
                 answers[needed.key] = await background.run(needed.tenant_id, needed.work)
         raise background.TooBusy  # what it depends on changes faster than it can be computed
@@ -91,7 +96,8 @@ async def again(work: Callable[[], Awaitable[_T]]) -> _T:
         _answers.reset(token)
 
 
-async def _despite_others(work: Callable[[], Awaitable[_T]]) -> _T:
+async def despite_others(work: Callable[[], Awaitable[_T]]) -> _T:
+    """Do a transaction: again when the server undid it because of others, unless it has waited long for them."""
     began = time.monotonic()
     for _ in range(_TRIES - 1):
         try:

@@ -14,8 +14,9 @@ from evertick.domain.admission import Request
 from evertick.domain.job.spec import DEFAULT_TIMEZONE
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule.preview import Preview, Row
-from evertick.usecases import previews
+from evertick.usecases import jobs, previews
 from evertick.usecases.context import Tenant
+from evertick.usecases.engine_status import clock
 from evertick.usecases.previews import Wanted
 
 section = Section("Schedules")
@@ -69,10 +70,13 @@ def _shape(preview: Preview) -> dict[str, Any]:
     KeyRole.VIEWER,
     answers={200: Shown("Upcoming", "The next fire times; none while it is paused or after its last.")},
     problems=(Kind.NOT_FOUND, Kind.OVER_QUOTA),
+    is_computed=True,
 )
 async def list_upcoming(call: Call, job_id: str, query: UpcomingQuery) -> Answer:
     """List a job's next fire times."""
-    found = await call.while_waited_for(previews.upcoming(call.tenant, job_id, query.count))
+    async with call.services.slot_for(KeyRole.VIEWER, call.tenant.tenant_id):
+        job = await jobs.get(call.tenant, job_id)
+    found = await call.while_waited_for(previews.upcoming(call.tenant, job, query.count))
     return ok(_rows(found))
 
 
@@ -83,7 +87,7 @@ async def list_upcoming(call: Call, job_id: str, query: UpcomingQuery) -> Answer
     answers={200: Shown("Preview", "What the schedule would do.")},
     body="PreviewRequest",
     is_change=False,
-    is_poll=True,
+    is_computed=True,
     cost=lambda _: Request(),
 )
 async def preview_schedule(call: Call, body: PreviewRequest) -> Answer:
@@ -99,7 +103,7 @@ async def preview_schedule(call: Call, body: PreviewRequest) -> Answer:
         start_at=body.start_at,
         end_at=body.end_at,
         jitter=timedelta(seconds=body.jitter_seconds or 0),
-        after=body.after,
+        after=body.after or await _now(call),
     )
     found = previews.preview(call.tenant, wanted, body.count or DEFAULT_COUNT)
     answered = ok(_shape(await call.while_waited_for(found)))
@@ -107,8 +111,16 @@ async def preview_schedule(call: Call, body: PreviewRequest) -> Answer:
     async def told(_: Tenant) -> Answer:
         return answered
 
+    if call.asked is None:
+        return answered
     # Only now: a key that comes with the request is claimed in a transaction, whose connection must not wait.
-    kept = await one_try(call, told)
+    async with call.services.slot_for(KeyRole.VIEWER, call.tenant.tenant_id):
+        kept = await one_try(call, told)
     if kept is None:
         raise in_flight()
     return kept
+
+
+async def _now(call: Call) -> datetime:
+    async with call.services.slot_for(KeyRole.VIEWER, call.tenant.tenant_id):
+        return await clock(call.tenant.pool)
