@@ -9,9 +9,9 @@ import pytest
 
 from api.callers import Caller
 from engine import PATIENCE_SECONDS
-from evertick.api.bodies import request_body as draining
+from evertick.api.bodies import request_body
 from evertick.api.bodies.batches import MAX_BATCH_BYTES
-from evertick.api.bodies.reading import MAX_BYTES
+from evertick.api.bodies.incoming import MAX_BYTES
 from evertick.api.server import ApiServer
 
 FINAL_CHUNK = b"0\r\n\r\n"
@@ -63,7 +63,7 @@ async def test_who_has_no_key_is_told_so_whatever_was_sent_along(server: ApiServ
 async def test_a_body_without_end_and_key_is_not_read_much_longer_than_a_job(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(draining, "DRAIN_SECONDS", 2 * PATIENCE_SECONDS)
+    monkeypatch.setattr(request_body, "DRAIN_SECONDS", 2 * PATIENCE_SECONDS)
     place = urlsplit(server.address)
     reader, writer = await asyncio.open_connection(place.hostname, place.port)
     writer.write(_head("/jobs", f"Content-Length: {2**40}"))
@@ -76,13 +76,13 @@ async def test_a_body_without_end_and_key_is_not_read_much_longer_than_a_job(
                 await writer.drain()
                 sent += 65536
     writer.close()
-    assert sent < draining.DRAIN_BYTES // 2  # more than is drained waits in buffers
+    assert sent < request_body.DRAIN_BYTES // 2  # more than is drained waits in buffers
 
 
 async def test_a_body_that_does_not_go_on_does_not_hold_its_connection(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(draining, "DRAIN_SECONDS", 0.1)
+    monkeypatch.setattr(request_body, "DRAIN_SECONDS", 0.1)
     place = urlsplit(server.address)
     reader, writer = await asyncio.open_connection(place.hostname, place.port)
     writer.write(_head("/jobs", "Content-Length: 100"))

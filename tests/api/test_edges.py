@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from api.callers import JOB, Caller, is_problem
-from evertick.api.server import ApiServer, server as serving
+from evertick.api.server import ApiServer, server as api_server
 from evertick.usecases import jobs
 
 
@@ -64,7 +64,7 @@ async def test_the_request_id_of_an_error_of_ours_finds_it_in_the_log(
 async def test_an_upload_that_a_stop_cuts_off_may_be_tried_again(
     database_url: str, admin: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "GRACE_SECONDS", 1)
+    monkeypatch.setattr(api_server, "GRACE_SECONDS", 1)
     server = ApiServer(database_url, port=0)
     await server.start()
     place = urlsplit(server.address)

@@ -20,7 +20,7 @@ from engine import PATIENCE_SECONDS, until
 from evertick.api.bodies import body_limits
 from evertick.api.bodies.batches import MAX_BATCH_BYTES, MAX_MALFORMED
 from evertick.api.bodies.body_limits import BodyLimits
-from evertick.api.bodies.reading import JSON, MAX_BYTES, NDJSON
+from evertick.api.bodies.incoming import JSON, MAX_BYTES, NDJSON
 from evertick.api.routes.batch import FAULT_BYTES_PER_BYTE, FAULT_BYTES_PER_LINE
 from evertick.api.server import ApiServer
 

@@ -12,7 +12,7 @@ import pytest
 from api.callers import TARGET, Caller, Callers, is_problem
 from engine import until
 from evertick.api import long_polls
-from evertick.api.long_polls import LongPolls, Request
+from evertick.api.long_polls import LongPolls, PollSpec
 from evertick.api.server import ApiServer
 from evertick.runtime.tenant_limit import TenantLimit
 from evertick.store.database import Pool
@@ -231,13 +231,13 @@ async def test_work_is_offered_to_the_next_when_the_first_has_lost_its_key(
 async def test_a_turn_that_a_poll_had_when_it_was_dismissed_goes_to_another(database_url: str, pool: Pool) -> None:
     polls = LongPolls(database_url, pool, per_tenant=2, in_total=2)
     gone = asyncio.get_running_loop().create_future()
-    with polls.joined(Request(1, "q", None, "k")) as first, polls.joined(Request(1, "q", None, "k")) as second:
+    with polls.joined(PollSpec(1, "q", None, "k")) as first, polls.joined(PollSpec(1, "q", None, "k")) as second:
         assert first.has_turn
         second.use_turn()
         waiting = asyncio.create_task(second.wait(gone, WAIT_SECONDS))
         await asyncio.sleep(0)
         assert not second.has_turn
-        with polls.joined(Request(2, "q", None, "k")):
+        with polls.joined(PollSpec(2, "q", None, "k")):
             assert first.is_dismissed
             assert second.has_turn
         await waiting

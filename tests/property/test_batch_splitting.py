@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from evertick.api.bodies import batches as batch_reading
+from evertick.api.bodies import batches
 from evertick.api.bodies.batches import decode_batch, read_batch
 from evertick.api.bodies.body_limits import BodyLimits
-from evertick.api.bodies.reading import JSON, NDJSON, IncomingBody
+from evertick.api.bodies.incoming import JSON, NDJSON, IncomingBody
 from evertick.api.problems import Kind, Problem
 
 _TEXTS = st.text(st.sampled_from('}],{["\\ é:0'), max_size=6)
@@ -42,8 +42,8 @@ async def _read(media_type: str, text: bytes, size: int) -> list[object]:
 @pytest.fixture(params=[16, 64])
 def window(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows as short as the batches of a test."""
-    monkeypatch.setattr(batch_reading, "_WINDOW", request.param)
-    monkeypatch.setattr(batch_reading, "MAX_VALUES", 10**6)
+    monkeypatch.setattr(batches, "_WINDOW", request.param)
+    monkeypatch.setattr(batches, "MAX_VALUES", 10**6)
 
 
 @pytest.mark.usefixtures("window")

@@ -48,7 +48,7 @@ class TooManyPolls(Exception):  # noqa: N818 - says what is wrong
         self.limit = limit
 
 
-class Request(NamedTuple):
+class PollSpec(NamedTuple):
     """What a poll waits for, and who waits. `repeat_key` is its Idempotency-Key."""
 
     tenant_id: int
@@ -64,8 +64,8 @@ class Poll:
     `is_refused`: its API key has ended. `is_dismissed`: it should be answered with nothing now.
     """
 
-    def __init__(self, request: Request, queue: "_Queue", group: "_Group") -> None:
-        self.request = request
+    def __init__(self, spec: PollSpec, queue: "_Queue", group: "_Group") -> None:
+        self.spec = spec
         self.is_refused = False
         self.is_dismissed = False
         self._queue = queue
@@ -207,17 +207,17 @@ class LongPolls:
         return sum(map(len, self._tenants.values()))
 
     @contextmanager
-    def joined(self, request: Request) -> Iterator[Poll]:
+    def joined(self, spec: PollSpec) -> Iterator[Poll]:
         """Wait among the others. Raises TooManyPolls where there is no room."""
-        self._make_room(request.tenant_id)
-        place = request.tenant_id, request.queue
+        self._make_room(spec.tenant_id)
+        place = spec.tenant_id, spec.queue
         queue = self._queues.setdefault(place, _Queue(self._by_id))
-        group = queue.groups.setdefault(request.handlers, _Group())
-        poll = Poll(request, queue, group)
+        group = queue.groups.setdefault(spec.handlers, _Group())
+        poll = Poll(spec, queue, group)
         if not group.waiting and len(group.members) < MAX_TRYING:
             poll.wake()
         group.members.add(poll)
-        self._tenants.setdefault(request.tenant_id, {})[poll] = None
+        self._tenants.setdefault(spec.tenant_id, {})[poll] = None
         if self.is_stopping.is_set():
             self._dismiss(poll)
         try:
@@ -229,7 +229,7 @@ class LongPolls:
             if poll.has_turn and not (poll.is_refused or poll.is_dismissed):  # it has not used it
                 group.wake(1)
             if not group.members:
-                del queue.groups[request.handlers]
+                del queue.groups[spec.handlers]
             if not queue.groups:
                 queue.is_called(None)
                 del self._queues[place]
@@ -252,10 +252,10 @@ class LongPolls:
 
     def _uncount(self, poll: Poll) -> None:
         """It takes no place any more, though it may yet have to be answered."""
-        polls = self._tenants.get(poll.request.tenant_id, {})
+        polls = self._tenants.get(poll.spec.tenant_id, {})
         polls.pop(poll, None)
         if not polls:
-            self._tenants.pop(poll.request.tenant_id, None)
+            self._tenants.pop(poll.spec.tenant_id, None)
 
     def _polls(self) -> Iterator[Poll]:
         return (poll for polls in self._tenants.values() for poll in polls)
@@ -299,7 +299,7 @@ class LongPolls:
     async def _look_at_keys(self) -> None:
         users: dict[tuple[int, str], list[Poll]] = {}
         for poll in self._polls():
-            users.setdefault((poll.request.tenant_id, poll.request.key_id), []).append(poll)
+            users.setdefault((poll.spec.tenant_id, poll.spec.key_id), []).append(poll)
         for some in _parts(list(users)):
             for key in await pulling.ended_keys(self._pool, some):
                 for poll in users[key]:
@@ -310,8 +310,8 @@ class LongPolls:
         """A request that came again waits for the answer to the first, which another process may have given."""
         repeated: dict[tuple[int, str], list[Poll]] = {}
         for poll in self._polls():
-            if poll.request.repeat_key is not None:
-                repeated.setdefault((poll.request.tenant_id, poll.request.repeat_key), []).append(poll)
+            if poll.spec.repeat_key is not None:
+                repeated.setdefault((poll.spec.tenant_id, poll.spec.repeat_key), []).append(poll)
         for some in _parts(list(repeated)):
             for key in await pulling.answered(self._pool, some):
                 for poll in repeated[key]:

@@ -1,180 +1,149 @@
-"""From a request to its answer: who comes, may they, what do they bring; then the handler, in a transaction if it
-changes anything, with its entry in the audit log.
+"""The steps of a request: authenticate, authorise, parse, idempotency, quota, transaction, audit, response.
 
-Bodies are read, admitted, and only then decoded: what is refused must cost little.
+A body is read, then admitted, and only then decoded: what is refused must cost little. Every refusal is raised.
 """
 
-from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from evertick.api import idempotency as repeating
+from evertick.api import idempotency
+from evertick.api.authentication import authenticate, authorise
 from evertick.api.bodies.body_limits import Reservation
-from evertick.api.bodies.reading import IncomingBody, read_query
-from evertick.api.operations import Call, Operation, Visit
-from evertick.api.problems import Kind, Problem, key_ended, over_quota, unauthenticated
-from evertick.api.responses import Answer
+from evertick.api.bodies.incoming import IncomingBody
+from evertick.api.operations import Execution, Operation
+from evertick.api.problems import over_quota
+from evertick.api.query import parse_query
+from evertick.api.requests import AuthenticatedRequest, HttpRequest
+from evertick.api.responses import Response
 from evertick.api.shapes import Nothing
-from evertick.domain.access import KeyRole, allows
-from evertick.domain.admission import Admitted, Request
-from evertick.store.database import Pool
+from evertick.domain.admission import Request
 from evertick.usecases import audit
 from evertick.usecases.context import Tenant, computing, despite_others
 from evertick.usecases.keys import Caller
 from evertick.usecases.unit_of_work import unit_of_work
 
-_SCHEME = "bearer "
 
-
-async def answer(
-    operation: Operation, visit: Visit, parameters: Mapping[str, str], query: bytes, stream: AsyncIterator[bytes]
-) -> Answer:
-    """Answer one request. Whatever is wrong with it is raised."""
+async def respond(operation: Operation, http_request: HttpRequest) -> Response:
+    """Do what a request asks for."""
     if operation.role is None:
-        read_query(query, operation.query or Nothing)
-        return await operation.handler(visit)
-    secret = _secret_of(visit)
-    caller = await _identified(visit, secret, operation.role)
-    given: dict[str, Any] = dict(parameters)
-    asked = read_query(query, operation.query or Nothing)
+        parse_query(http_request.query_string, operation.query or Nothing)
+        return await operation.handler(http_request)
+
+    caller = await authenticate(http_request)
+    authorise(caller, operation.role)
+    arguments: dict[str, Any] = dict(http_request.path_parameters)
+    query = parse_query(http_request.query_string, operation.query or Nothing)
     if operation.query is not None:
-        given["query"] = asked
-    with visit.services.bodies.of(caller.tenant.tenant_id) as reservation:
-        body = IncomingBody(visit.headers, stream, reservation)
-        body.digest.update(f"{operation.method} {visit.path}\n".encode())
+        arguments["query"] = query
+
+    with http_request.services.bodies.of(caller.tenant.tenant_id) as reservation:
+        body = IncomingBody(http_request.headers, http_request.body.parts(), reservation)
+        body.digest.update(f"{operation.method} {http_request.path}\n".encode())
         text = await operation.body.read(body) if operation.body is not None else None
-        pool = visit.services.pool_for(operation.role, is_poll=operation.is_poll)
-        call = _call_of(visit, caller, reservation, pool)
-        key = visit.headers.get("idempotency-key")
-        call.asked = repeating.asked_of(operation, key, body.digest.digest(), caller, secret)
-        if call.asked is not None:
-            visit.services.unread.check(caller.tenant.tenant_id)
-            earlier = await repeating.earlier(call, call.asked)
-            if earlier is not None:
-                return _held(visit, caller, earlier)
-        if operation.cost is not None and (throttled := visit.services.quotas.throttled(caller.tenant)):
-            raise over_quota(throttled)  # before it costs anything more
-        if operation.body is not None:
-            given["body"] = operation.body.decode(text)
-        return _held(visit, caller, await _admitted(operation, call, given))
+
+        request = _authenticated(operation, http_request, caller, reservation)
+        request.idempotency = idempotency.identify(operation, request, body.digest.digest())
+        response = await idempotency.earlier_response(request)
+        if response is None:
+            _check_rate(operation, request)
+            if operation.body is not None:
+                arguments["body"] = operation.body.decode(text)
+            response = await _admit_and_act(operation, request, arguments)
+
+    response.on_sent = request.services.unread.hold(caller.tenant.tenant_id, len(response.body))
+    return response
 
 
-def _held(visit: Visit, caller: Caller, answered: Answer) -> Answer:
-    """The answer, whose memory counts until it is sent."""
-    visit.release = visit.services.unread.hold(caller.tenant.tenant_id, len(answered.body))
-    return answered
+async def _admit_and_act(operation: Operation, request: AuthenticatedRequest, arguments: dict[str, Any]) -> Response:
+    cost = await _cost_of(operation, request, arguments.get("body"))
+    if cost is not None:
+        await request.admit(cost)
+    created = 0
+    try:
+        if operation.body is not None and operation.body.prepare is not None:
+            arguments["body"] = await operation.body.prepare(request, arguments["body"])
+        request.services.unread.check(request.tenant.tenant_id)
+        response = await _act(operation, request, arguments)
+        created = response.created
+    finally:
+        if cost is not None and cost.jobs:
+            request.services.quotas.settle(request.caller.tenant, cost.jobs, created)
+    for follow in request.after_commit:
+        follow()
+    return response
 
 
-def secret_in(header: str) -> str | None:
-    """The key in an `Authorization` header."""
-    is_bearer = header[: len(_SCHEME)].lower() == _SCHEME
-    return header[len(_SCHEME) :].strip() if is_bearer else None
+async def _act(operation: Operation, request: AuthenticatedRequest, arguments: dict[str, Any]) -> Response:
+    """Call the handler; if it changes anything, in one transaction with the audit log and the kept response."""
+
+    async def act(tenant: Tenant) -> Response:
+        request.after_commit.clear()  # of a try that was undone
+        response = await operation.handler(replace(request, tenant=tenant), **arguments)
+        if operation.execution.is_change:
+            await _audit(operation, request, response, tenant)
+        return response
+
+    async def transact() -> Response:
+        if request.idempotency is not None:
+            return await idempotency.act_once(request.tenant, request.idempotency, act)
+        async with unit_of_work(request.tenant) as tenant:
+            return await act(tenant)
+
+    async def transact_in_slot() -> Response:
+        # What is computed between two tries needs no connection, and waiting for a slot is not waiting for a lock.
+        async with request.services.slot_for(operation.role, request.tenant.tenant_id):
+            return await despite_others(transact)
+
+    if operation.execution.is_own:
+        return await operation.handler(request, **arguments)
+    if operation.execution.is_change or request.idempotency is not None:
+        return await computing(transact_in_slot)
+    async with request.services.slot_for(operation.role, request.tenant.tenant_id):
+        return await act(request.tenant)
 
 
-def _secret_of(visit: Visit) -> str:
-    secret = secret_in(visit.headers.get("authorization", ""))
-    if secret is None:
-        raise unauthenticated("send `Authorization: Bearer evt_…`")
-    return secret
+async def _audit(operation: Operation, request: AuthenticatedRequest, response: Response, tenant: Tenant) -> None:
+    # A tenant that the host has changed reads it in its own log, too.
+    for tenant_id in {tenant.tenant_id, response.affected_tenant or tenant.tenant_id}:
+        log = replace(tenant, tenant_id=tenant_id)
+        await audit.record(log, request.caller.key_id, operation.name, response.subject, request.request_id)
 
 
-async def caller_of(visit: Visit, role: KeyRole) -> Caller:
-    """Who comes, with a key that allows what needs this role."""
-    return await _identified(visit, _secret_of(visit), role)
-
-
-async def _identified(visit: Visit, secret: str, role: KeyRole) -> Caller:
-    caller = await visit.services.keys.caller(secret)
-    if caller is None:
-        raise key_ended()
-    visit.is_known = True
-    if not allows(caller.role, role):
-        raise Problem(Kind.FORBIDDEN, f"this needs the role {role}, and the key's is {caller.role}")
-    return caller
-
-
-def _call_of(visit: Visit, caller: Caller, reservation: Reservation, pool: Pool) -> Call:
-    return Call(
-        services=visit.services,
-        request_id=visit.request_id,
-        path=visit.path,
-        raw_path=visit.raw_path,
-        headers=visit.headers,
-        gone=visit.gone,
+def _authenticated(
+    operation: Operation, request: HttpRequest, caller: Caller, reservation: Reservation
+) -> AuthenticatedRequest:
+    services = request.services
+    pool = services.pool_for(operation.role, is_poll=operation.execution is Execution.POLL)
+    return AuthenticatedRequest(
+        services=services,
+        request_id=request.request_id,
+        path=request.path,
+        raw_path=request.raw_path,
+        path_parameters=request.path_parameters,
+        query_string=request.query_string,
+        headers=request.headers,
+        body=request.body,
         caller=caller,
-        tenant=visit.services.acting_for(caller.tenant, pool),
+        tenant=services.tenant_on(caller.tenant, pool),
         reservation=reservation,
     )
 
 
-async def _admitted(operation: Operation, call: Call, given: Mapping[str, Any]) -> Answer:
-    """Act within the quotas."""
-    cost = _cost_of(operation, call, given.get("body"))
-    if cost is not None:
-        if operation.replaces is not None and await operation.replaces(call):
-            cost = replace(cost, jobs=0)
-        await _admit(call, cost)
-    created = 0
-    try:
-        if operation.prepare is not None:
-            given = {**given, "body": await operation.prepare(call, given["body"])}
-        call.services.unread.check(call.tenant.tenant_id)
-        done = await _act(operation, call, given)
-        created = done.created
-    finally:
-        if cost is not None and cost.jobs:
-            call.services.quotas.settle(call.caller.tenant, cost.jobs, created)
-    for follow in call.afterwards:
-        follow()
-    return done
+def _check_rate(operation: Operation, request: AuthenticatedRequest) -> None:
+    """Refuse early what the tenant's rate does not admit: before the request costs anything more."""
+    if operation.cost is not None and (throttled := request.services.quotas.throttled(request.caller.tenant)):
+        raise over_quota(throttled)
 
 
-def _cost_of(operation: Operation, call: Call, body: Any) -> Request | None:
-    """What a request draws from the quotas: at least its entry in the audit log, and its answer if that is kept.
+async def _cost_of(operation: Operation, request: AuthenticatedRequest, body: Any) -> Request | None:
+    """What a request draws from the quotas: at least its entry in the audit log, and its response if that is kept.
 
     A deletion makes room, and draws nothing.
     """
-    keeps_answer = call.asked is not None
+    keeps_answer = request.idempotency is not None
     if operation.cost is not None:
-        return replace(operation.cost(body), is_stored=operation.is_change, keeps_answer=keeps_answer)
-    if operation.is_change and operation.method != "DELETE":
+        cost = await operation.cost(request, body)
+        return replace(cost, is_stored=operation.execution.is_change, keeps_answer=keeps_answer)
+    if operation.execution.is_change and operation.method != "DELETE":
         return Request(is_stored=False, keeps_answer=keeps_answer)
     return Request(submits=0, is_stored=False, keeps_answer=True) if keeps_answer else None
-
-
-async def _act(operation: Operation, call: Call, given: Mapping[str, Any]) -> Answer:
-    """Act; if that changes anything, in one transaction with the audit log and the answer for who asks again."""
-
-    async def act(tenant: Tenant) -> Answer:
-        call.afterwards.clear()  # of a try that was undone
-        answered = await operation.handler(replace(call, tenant=tenant), **given)
-        if operation.is_change:
-            # Who is acted upon by the host reads it in their own log, too.
-            for tenant_id in {tenant.tenant_id, answered.concerns or tenant.tenant_id}:
-                concerned = replace(tenant, tenant_id=tenant_id)
-                await audit.record(concerned, call.caller.key_id, operation.name, answered.subject, call.request_id)
-        return answered
-
-    async def transact() -> Answer:
-        if call.asked is not None:
-            return await repeating.once(call.tenant, call.asked, act)
-        async with unit_of_work(call.tenant) as tenant:
-            return await act(tenant)
-
-    async def once() -> Answer:
-        # What is computed between two tries needs no connection; and who waited for one has waited for nobody's lock.
-        async with call.services.slot_for(operation.role, call.tenant.tenant_id):
-            return await despite_others(transact)
-
-    if operation.is_poll or operation.is_shared or operation.is_computed:
-        return await operation.handler(call, **given)  # these see to their own transactions
-    if operation.is_change or call.asked is not None:
-        return await computing(once)
-    async with call.services.slot_for(operation.role, call.tenant.tenant_id):
-        return await act(call.tenant)
-
-
-async def _admit(call: Call, cost: Request) -> None:
-    verdict = await call.services.quotas.admit(call.caller.tenant, cost)
-    if not isinstance(verdict, Admitted):
-        raise over_quota(verdict)

@@ -1,4 +1,4 @@
-"""Writes what requests are answered with: JSON, pages with their links, versions as ETags."""
+"""Responses: JSON, pages with their links, versions as ETags."""
 
 import json
 import re
@@ -15,7 +15,8 @@ from evertick.api.problems import Kind, Problem
 from evertick.usecases.context import Page
 
 JSON = "application/json"
-EVERY_ANSWER = (
+IF_MATCH = "If-Match"
+SECURITY_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-store"),
@@ -29,10 +30,11 @@ _encoder = msgspec.json.Encoder()
 
 
 @dataclass(slots=True)
-class Answer:
-    """An answer, and for the audit log and the quotas what it tells about: the subject, how many jobs are new.
+class Response:
+    """A response, and what the audit log and the quotas need: the subject, how many jobs are new.
 
-    `concerns` is the tenant to which it was done, if that is not the caller's own.
+    `affected_tenant` is the tenant that was changed, if that is not the caller's own. `on_sent` is called when the
+    response is sent, or cannot be.
     """
 
     status: int
@@ -41,7 +43,8 @@ class Answer:
     media_type: str = JSON
     subject: str | None = None
     created: int = 0
-    concerns: int | None = None
+    affected_tenant: int | None = None
+    on_sent: Callable[[], None] | None = None
 
 
 def encode(value: Any) -> bytes:
@@ -58,23 +61,23 @@ def _plain(value: Any) -> Any:
     return msgspec.to_builtins(value)
 
 
-def ok(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None, **told: Any) -> Answer:
-    return Answer(status, encode(value), dict(headers or {}), **told)
+def ok(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None, **details: Any) -> Response:
+    return Response(status, encode(value), dict(headers or {}), **details)
 
 
-def nothing(**told: Any) -> Answer:
-    """204: done, and nothing to say about it."""
-    return Answer(204, **told)
+def no_content(**details: Any) -> Response:
+    """204."""
+    return Response(204, **details)
 
 
-def page(found: Page[_T], path: str, query: Any, shape: Callable[[_T], Any] = lambda item: item) -> Answer:
+def page(found: Page[_T], path: str, query: Any, shape: Callable[[_T], Any] = lambda item: item) -> Response:
     """A page; a Link leads to the next one, with the same filters."""
-    answer = ok([shape(item) for item in found.items])
+    response = ok([shape(item) for item in found.items])
     if found.next is not None:
-        given = {name: value for name, value in msgspec.to_builtins(query).items() if value not in (None, [])}
-        target = urlencode({**given, "cursor": found.next}, doseq=True)
-        answer.headers["Link"] = f'<{path}?{target}>; rel="next"'
-    return answer
+        filters = {name: value for name, value in msgspec.to_builtins(query).items() if value not in (None, [])}
+        target = urlencode({**filters, "cursor": found.next}, doseq=True)
+        response.headers["Link"] = f'<{path}?{target}>; rel="next"'
+    return response
 
 
 def etag(version: int) -> str:

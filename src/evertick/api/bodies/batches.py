@@ -12,7 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 from evertick.api.bodies.body_limits import Reservation, count_values
-from evertick.api.bodies.reading import (
+from evertick.api.bodies.decoding import decode
+from evertick.api.bodies.incoming import (
     JSON,
     MAX_BYTES,
     MAX_VALUES,
@@ -20,7 +21,6 @@ from evertick.api.bodies.reading import (
     TOO_MANY_VALUES,
     IncomingBody,
     check_media_type,
-    decode,
     too_large,
 )
 from evertick.api.problems import Kind, Problem

@@ -20,7 +20,7 @@ LARGE_BYTES = 65_536
 _RETRY_SECONDS = 2
 
 
-class UnreadAnswers:
+class UnreadResponses:
     """What all clients of one process have not read."""
 
     def __init__(self, per_tenant: int = PER_TENANT_BYTES, total: int = TOTAL_BYTES) -> None:

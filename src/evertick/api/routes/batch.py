@@ -4,18 +4,17 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from evertick.api.bodies.batches import Batch, BatchText, decode_batch, read_batch
-from evertick.api.bodies.reading import JSON, NDJSON
-from evertick.api.operations import Body, Call, Section, Shown
-from evertick.api.problems import over_quota
-from evertick.api.responses import Answer, encode
+from evertick.api.bodies.incoming import JSON, NDJSON
+from evertick.api.operations import BodySpec, ResponseSpec, Routes
+from evertick.api.requests import AuthenticatedRequest
+from evertick.api.responses import Response, encode
 from evertick.api.routes import costs
 from evertick.domain.access import KeyRole
-from evertick.domain.admission import Admitted
 from evertick.domain.errors import Fault
 from evertick.runtime.slices import Slices
 from evertick.usecases.create_many import Ahead, create_many, draft_ahead
 
-section = Section("Jobs")
+routes = Routes("Jobs")
 
 MAX_FAULTS_PER_LINE = 20
 FAULT_BYTES_PER_LINE = 256
@@ -31,27 +30,26 @@ class _Prepared(NamedTuple):
     ahead: Ahead
 
 
-async def _prepared(call: Call, text: BatchText) -> _Prepared:
-    batch = await decode_batch(text, call.reservation)
+async def _prepared(request: AuthenticatedRequest, text: BatchText) -> _Prepared:
+    batch = await decode_batch(text, request.reservation)
     readable = [place for place in range(len(batch.lines)) if place not in batch.unreadable]
     jobs = [batch.lines[place] for place in readable]
-    verdict = await call.services.quotas.admit(call.caller.tenant, await costs.of_decoded_batch(jobs))
-    if not isinstance(verdict, Admitted):
-        raise over_quota(verdict)
-    ahead = await call.while_waited_for(draft_ahead(call.tenant, jobs))
+    await request.admit(await costs.of_decoded_batch(jobs))
+    ahead = await request.cancel_on_disconnect(draft_ahead(request.tenant, jobs))
     return _Prepared(batch, readable, ahead)
 
 
-@section.operation(
+@routes.operation(
     "POST",
     "/jobs:batch",
     KeyRole.EDITOR,
-    answers={200: Shown("Verdicts", "One verdict for each job, in their order.", also={NDJSON: "VerdictLines"})},
-    body=Body("Batch", read_batch, is_required=True, also={NDJSON: "BatchLines"}),
-    cost=lambda text: costs.of_batch(len(text.numbers)),
-    prepare=_prepared,
+    responses={
+        200: ResponseSpec("Verdicts", "One verdict for each job, in their order.", also={NDJSON: "VerdictLines"})
+    },
+    body=BodySpec("Batch", read_batch, is_required=True, prepare=_prepared, also={NDJSON: "BatchLines"}),
+    cost=costs.of_batch,
 )
-async def create_jobs(call: Call, body: _Prepared) -> Answer:
+async def create_jobs(request: AuthenticatedRequest, body: _Prepared) -> Response:
     """Create many jobs at once.
 
     Those that can be are created, whatever becomes of the others. As `application/x-ndjson` it is one job on each
@@ -59,7 +57,7 @@ async def create_jobs(call: Call, body: _Prepared) -> Answer:
     """
     batch, readable, ahead = body
     jobs, lines = [batch.lines[place] for place in readable], [batch.numbers[place] for place in readable]
-    made = dict(zip(readable, await create_many(call.tenant, jobs, ahead, lines), strict=True))
+    made = dict(zip(readable, await create_many(request.tenant, jobs, ahead, lines), strict=True))
     created, slices = 0, Slices()
     verdicts, writer = [], _VerdictWriter(batch)
     for place, line in enumerate(batch.numbers):
@@ -75,7 +73,7 @@ async def create_jobs(call: Call, body: _Prepared) -> Answer:
             verdicts.append(encode({"line": line, "status": 201, "job_id": made[place].job_id}))
     is_array = batch.media_type == JSON
     text = b"[" + b",".join(verdicts) + b"]" if is_array else b"".join(verdict + b"\n" for verdict in verdicts)
-    return Answer(200, text, media_type=batch.media_type, created=created, subject=f"{created} jobs")
+    return Response(200, text, media_type=batch.media_type, created=created, subject=f"{created} jobs")
 
 
 class _VerdictWriter:

@@ -1,24 +1,27 @@
 """How the engine stands: nodes and partitions, figures of a tenant."""
 
-from evertick.api.operations import Call, Section, Shown
-from evertick.api.responses import Answer, ok
+from evertick.api.operations import ResponseSpec, Routes
+from evertick.api.requests import AuthenticatedRequest
+from evertick.api.responses import Response, ok
 from evertick.domain.access import KeyRole
 from evertick.usecases import engine_status
 from evertick.usecases.engine_status import Stats
 from evertick.version import __version__
 
-section = Section("Operations")
+routes = Routes("Operations")
 
 
-@section.operation("GET", "/cluster", KeyRole.VIEWER, answers={200: Shown("Cluster", "Nodes, partitions and lag.")})
-async def get_cluster(call: Call) -> Answer:
+@routes.operation(
+    "GET", "/cluster", KeyRole.VIEWER, responses={200: ResponseSpec("Cluster", "Nodes, partitions and lag.")}
+)
+async def get_cluster(request: AuthenticatedRequest) -> Response:
     """Look at the cluster.
 
     A node's name tells its machine and process, which is for admins of the hosting tenant alone. Others see a name that
     stands for it.
     """
-    found = await call.services.standing.get()
-    sees_names = call.caller.tenant.is_host and call.caller.role is KeyRole.ADMIN
+    found = await request.services.engine_status.get()
+    sees_names = request.caller.tenant.is_host and request.caller.role is KeyRole.ADMIN
     return ok(
         {
             "version": __version__,
@@ -33,7 +36,7 @@ async def get_cluster(call: Call) -> Answer:
     )
 
 
-@section.operation("GET", "/stats", KeyRole.VIEWER, answers={200: Shown(Stats, "Rates, lag and depth.")})
-async def get_stats(call: Call) -> Answer:
+@routes.operation("GET", "/stats", KeyRole.VIEWER, responses={200: ResponseSpec(Stats, "Rates, lag and depth.")})
+async def get_stats(request: AuthenticatedRequest) -> Response:
     """Look at figures of the last minute."""
-    return ok(await call.services.stats(call.caller.tenant.tenant_id))
+    return ok(await request.services.stats(request.caller.tenant.tenant_id))

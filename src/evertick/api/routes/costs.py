@@ -3,21 +3,32 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from evertick.api.bodies.batches import BatchText
+from evertick.api.requests import AuthenticatedRequest
 from evertick.domain.admission import Request
 from evertick.domain.job.at_once import runs_at_once
 from evertick.runtime.slices import Slices
 
 
-def of_new_job(body: object) -> Request:
+async def of_submission(_: AuthenticatedRequest, body: object) -> Request:  # noqa: ARG001 - whatever it says
+    return Request()
+
+
+async def of_run(_: AuthenticatedRequest, body: object) -> Request:  # noqa: ARG001 - whatever it says
+    return Request(runs=1)
+
+
+async def of_new_job(_: AuthenticatedRequest, body: object) -> Request:
     return Request(jobs=1, runs=_runs(body))
 
 
-def of_edit(body: object) -> Request:
+async def of_edit(_: AuthenticatedRequest, body: object) -> Request:
     return Request(runs=_runs(body))
 
 
-def of_batch(jobs: int) -> Request:
+async def of_batch(_: AuthenticatedRequest, text: BatchText) -> Request:
     """What is known of a batch before it is decoded."""
+    jobs = len(text.numbers)
     return Request(submits=max(1, jobs), jobs=jobs)
 
 

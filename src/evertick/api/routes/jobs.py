@@ -1,27 +1,41 @@
 """Jobs: making, reading, changing and running them."""
 
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
 from msgspec import UNSET
 
-from evertick.api.creating import create_shared
-from evertick.api.documents import IF_MATCH, JOB, JOB_LINKS, JOBS, RUN_ACCEPTED
-from evertick.api.operations import PREFIX, Call, Section, Shown
+from evertick.api.idempotency import in_flight, kept, replayed
+from evertick.api.operations import PREFIX, Execution, ResponseSpec, Routes
 from evertick.api.problems import Kind, Problem
-from evertick.api.responses import Answer, etag, nothing, ok, page, path_to
+from evertick.api.requests import AuthenticatedRequest
+from evertick.api.responses import IF_MATCH, Response, etag, no_content, ok, page, path_to
 from evertick.api.routes import costs
-from evertick.api.routes.runs import accepted
+from evertick.api.routes.runs import RUN_ACCEPTED, accepted
 from evertick.api.shapes import JobsQuery, PauseRequest, ResumeRequest, TriggerRequest
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import Request
 from evertick.domain.job.spec import JobSpec
-from evertick.usecases import edit, jobs, lifecycle, requests
+from evertick.usecases import edit, idempotency, jobs, lifecycle, requests
 from evertick.usecases.context import Page
+from evertick.usecases.create_together import Wanted
 from evertick.usecases.errors import JobNotFound
 from evertick.usecases.views import Job
+from evertick.usecases.writing import as_spec
 
-section = Section("Jobs")
+routes = Routes("Jobs")
+_JOB_ID = {"job_id": "$response.body#/job_id"}
+_LINKS = {
+    "get": ("get_job", _JOB_ID),
+    "edit": ("edit_job", _JOB_ID),
+    "pause": ("pause_job", _JOB_ID),
+    "resume": ("resume_job", _JOB_ID),
+    "trigger": ("trigger_job", _JOB_ID),
+    "upcoming": ("list_upcoming", _JOB_ID),
+    "runs": ("list_job_runs", _JOB_ID),
+    "delete": ("delete_job", _JOB_ID),
+}
 _FIELDS = JobSpec.__struct_fields__
 _BEFORE_NAME = f"{PREFIX}/jobs/by-name/".count("/")
 
@@ -42,7 +56,7 @@ def shape(job: Job) -> dict[str, Any]:
     }
 
 
-def _answer(job: Job, *, is_new: bool = False) -> Answer:
+def _answer(job: Job, *, is_new: bool = False) -> Response:
     headers = {"ETag": etag(job.spec_version)}
     if not is_new:
         return ok(shape(job), headers=headers, subject=job.job_id)
@@ -50,29 +64,46 @@ def _answer(job: Job, *, is_new: bool = False) -> Answer:
     return ok(shape(job), status=201, headers=headers, subject=job.job_id, created=1)
 
 
-@section.operation(
+@routes.operation(
     "POST",
     "/jobs",
     KeyRole.EDITOR,
-    answers={201: Shown(JOB, "The new job.", ("Location", "ETag"), JOB_LINKS)},
+    responses={201: ResponseSpec("Job", "The new job.", ("Location", "ETag"), _LINKS)},
     problems=(Kind.NAME_TAKEN,),
     body="JobRequest",
     cost=costs.of_new_job,
-    is_shared=True,
+    execution=Execution.SHARED_CHANGE,
 )
-async def create_job(call: Call, body: object) -> Answer:
+async def create_job(request: AuthenticatedRequest, body: object) -> Response:
     """Create a job."""
-    return await create_shared(call, body, create_job.__name__, lambda job: _answer(job, is_new=True))
+    made: list[Response] = []
+
+    def respond(job: Job) -> idempotency.Answer:
+        made.append(_answer(job, is_new=True))
+        return kept(made[-1])
+
+    wanted = Wanted(
+        as_spec(body), request.caller.key_id, create_job.__name__, request.request_id, request.idempotency, respond
+    )
+    result = await request.services.creations.ask(request.tenant, wanted)
+    if isinstance(result, Job):
+        return made[-1] if made else _answer(result, is_new=True)  # the last: what was undone before has another id
+    response = replayed(result)
+    if response is None:
+        raise in_flight()
+    return response
 
 
-@section.operation("GET", "/jobs", KeyRole.VIEWER, answers={200: Shown(JOBS, "The jobs, oldest first.", ("Link",))})
-async def list_jobs(call: Call, query: JobsQuery) -> Answer:
+@routes.operation(
+    "GET", "/jobs", KeyRole.VIEWER, responses={200: ResponseSpec("Jobs", "The jobs, oldest first.", ("Link",))}
+)
+async def list_jobs(request: AuthenticatedRequest, query: JobsQuery) -> Response:
     """List jobs."""
     labels = _labels(query.label)
     if labels is None:
-        return page(Page((), None), call.path, query, shape)
+        return page(Page((), None), request.path, query, shape)
     found = await jobs.list_jobs(
-        call.tenant,
+        request.tenant,
         status=query.status,
         labels=labels,
         name_prefix=query.name_prefix,
@@ -80,7 +111,7 @@ async def list_jobs(call: Call, query: JobsQuery) -> Answer:
         limit=query.limit,
         cursor=query.cursor,
     )
-    return page(found, call.path, query, shape)
+    return page(found, request.path, query, shape)
 
 
 def _labels(texts: list[str]) -> dict[str, str] | None:
@@ -90,149 +121,149 @@ def _labels(texts: list[str]) -> dict[str, str] | None:
     return labels if len(labels) == len(pairs) else None
 
 
-@section.operation(
+@routes.operation(
     "GET",
     "/jobs/{job_id}",
     KeyRole.VIEWER,
-    answers={200: Shown(JOB, "The job.", ("ETag",), JOB_LINKS)},
+    responses={200: ResponseSpec("Job", "The job.", ("ETag",), _LINKS)},
     problems=(Kind.NOT_FOUND,),
 )
-async def get_job(call: Call, job_id: str) -> Answer:
+async def get_job(request: AuthenticatedRequest, job_id: str) -> Response:
     """Get a job."""
-    return _answer(await jobs.get(call.tenant, job_id))
+    return _answer(await jobs.get(request.tenant, job_id))
 
 
-@section.operation(
+@routes.operation(
     "PATCH",
     "/jobs/{job_id}",
     KeyRole.EDITOR,
-    answers={200: Shown(JOB, "The job as it is now.", ("ETag",), JOB_LINKS)},
+    responses={200: ResponseSpec("Job", "The job as it is now.", ("ETag",), _LINKS)},
     problems=(Kind.NOT_FOUND, Kind.NAME_TAKEN, Kind.VERSION_CONFLICT),
     headers=(IF_MATCH,),
     body="JobPatch",
     cost=costs.of_edit,
 )
-async def edit_job(call: Call, job_id: str, body: object) -> Answer:
+async def edit_job(request: AuthenticatedRequest, job_id: str, body: object) -> Response:
     """Change fields of a job.
 
     Fields that are left out stay; null resets one to its default. Runs that stand already keep their version.
     """
-    return _answer(await edit.edit(call.tenant, job_id, body, expected_version=call.expected_versions))
+    return _answer(await edit.edit(request.tenant, job_id, body, expected_version=request.expected_versions))
 
 
-@section.operation(
+@routes.operation(
     "DELETE",
     "/jobs/{job_id}",
     KeyRole.EDITOR,
-    answers={204: Shown(None, "It is deleted.")},
+    responses={204: ResponseSpec(None, "It is deleted.")},
     problems=(Kind.NOT_FOUND, Kind.VERSION_CONFLICT, Kind.OVER_QUOTA),
     headers=(IF_MATCH,),
 )
-async def delete_job(call: Call, job_id: str) -> Answer:
+async def delete_job(request: AuthenticatedRequest, job_id: str) -> Response:
     """Delete a job.
 
     Attempts in flight finish, nothing new fires, the history stays.
     """
-    await lifecycle.delete(call.tenant, job_id, expected_version=call.expected_versions)
-    return nothing(subject=job_id)
+    await lifecycle.delete(request.tenant, job_id, expected_version=request.expected_versions)
+    return no_content(subject=job_id)
 
 
-def _named(call: Call, otherwise: Kind = Kind.MALFORMED) -> str:
+def _named(request: AuthenticatedRequest, otherwise: Kind = Kind.MALFORMED) -> str:
     """The name in the path, as it was sent: decoded, a slash in a name looks like one between parts."""
     try:
-        return unquote(call.raw_path.split(b"/", _BEFORE_NAME)[-1].decode("ascii"), errors="strict")
+        return unquote(request.raw_path.split(b"/", _BEFORE_NAME)[-1].decode("ascii"), errors="strict")
     except UnicodeDecodeError:
         raise Problem(otherwise, "the name in the path is not UTF-8") from None
 
 
-@section.operation(
+@routes.operation(
     "GET",
     "/jobs/by-name/{name}",
     KeyRole.VIEWER,
-    answers={200: Shown(JOB, "The job.", ("ETag",), JOB_LINKS)},
+    responses={200: ResponseSpec("Job", "The job.", ("ETag",), _LINKS)},
     problems=(Kind.NOT_FOUND,),
 )
-async def get_job_by_name(call: Call, name: str) -> Answer:  # noqa: ARG001 - see `_named`
+async def get_job_by_name(request: AuthenticatedRequest, name: str) -> Response:  # noqa: ARG001 - see `_named`
     """Get a job by its name."""
-    return _answer(await jobs.get_by_name(call.tenant, _named(call, Kind.NOT_FOUND)))
+    return _answer(await jobs.get_by_name(request.tenant, _named(request, Kind.NOT_FOUND)))
 
 
-async def _exists(call: Call) -> bool:
-    return await jobs.has_name(call.tenant, _named(call))
+async def _cost_of_put(request: AuthenticatedRequest, body: object) -> Request:
+    cost = await costs.of_new_job(request, body)
+    return replace(cost, jobs=0) if await jobs.has_name(request.tenant, _named(request)) else cost
 
 
-@section.operation(
+@routes.operation(
     "PUT",
     "/jobs/by-name/{name}",
     KeyRole.EDITOR,
-    answers={
-        200: Shown(JOB, "The job of this name, replaced or unchanged.", ("ETag",), JOB_LINKS),
-        201: Shown(JOB, "The new job.", ("Location", "ETag"), JOB_LINKS),
+    responses={
+        200: ResponseSpec("Job", "The job of this name, replaced or unchanged.", ("ETag",), _LINKS),
+        201: ResponseSpec("Job", "The new job.", ("Location", "ETag"), _LINKS),
     },
     problems=(Kind.VERSION_CONFLICT,),
     headers=(IF_MATCH,),
     body="JobReplacement",
-    cost=costs.of_new_job,
-    replaces=_exists,
+    cost=_cost_of_put,
 )
-async def put_job(call: Call, name: str, body: object) -> Answer:  # noqa: ARG001 - see `_named`
+async def put_job(request: AuthenticatedRequest, name: str, body: object) -> Response:  # noqa: ARG001 - see `_named`
     """Create a job, or replace it by its name.
 
     An equal specification changes nothing. A name in the body must be the one in the path.
     """
     try:
         put = await edit.put(
-            call.tenant,
-            _named(call),
+            request.tenant,
+            _named(request),
             body,
-            expected_version=call.expected_versions,
-            must_exist=call.headers.get("if-match") == "*",
+            expected_version=request.expected_versions,
+            must_exist=request.headers.get("if-match") == "*",
         )
     except JobNotFound as missing:
         raise Problem(Kind.VERSION_CONFLICT, f"{missing}, so no version of it can match") from None
     return _answer(put.job, is_new=put.is_new)
 
 
-@section.operation(
+@routes.operation(
     "POST",
     "/jobs/{job_id}/pause",
     KeyRole.OPERATOR,
-    answers={200: Shown(JOB, "The paused job.", ("ETag",), JOB_LINKS)},
+    responses={200: ResponseSpec("Job", "The paused job.", ("ETag",), _LINKS)},
     problems=(Kind.NOT_FOUND,),
 )
-async def pause_job(call: Call, job_id: str, body: PauseRequest) -> Answer:
+async def pause_job(request: AuthenticatedRequest, job_id: str, body: PauseRequest) -> Response:
     """Pause a job.
 
     No tick of it fires until it is resumed; what runs already goes on.
     """
-    return _answer(await lifecycle.pause(call.tenant, job_id, body.reason))
+    return _answer(await lifecycle.pause(request.tenant, job_id, body.reason))
 
 
-@section.operation(
+@routes.operation(
     "POST",
     "/jobs/{job_id}/resume",
     KeyRole.OPERATOR,
-    answers={200: Shown(JOB, "The active job.", ("ETag",), JOB_LINKS)},
+    responses={200: ResponseSpec("Job", "The active job.", ("ETag",), _LINKS)},
     problems=(Kind.NOT_FOUND,),
 )
-async def resume_job(call: Call, job_id: str, body: ResumeRequest) -> Answer:
+async def resume_job(request: AuthenticatedRequest, job_id: str, body: ResumeRequest) -> Response:
     """Resume a paused job."""
-    return _answer(await lifecycle.resume(call.tenant, job_id, body.missed))
+    return _answer(await lifecycle.resume(request.tenant, job_id, body.missed))
 
 
-@section.operation(
+@routes.operation(
     "POST",
     "/jobs/{job_id}/trigger",
     KeyRole.OPERATOR,
-    answers={202: RUN_ACCEPTED},
+    responses={202: RUN_ACCEPTED},
     problems=(Kind.NOT_FOUND,),
     body="TriggerRequest",
-    cost=lambda _: Request(runs=1),
+    cost=costs.of_run,
 )
-async def trigger_job(call: Call, job_id: str, body: TriggerRequest) -> Answer:
+async def trigger_job(request: AuthenticatedRequest, job_id: str, body: TriggerRequest) -> Response:
     """Run a job now.
 
     The run has a fire time of its own and never consumes a scheduled tick.
     """
     payload = body.payload if body.payload is not UNSET else requests.JOBS_OWN
-    return await accepted(call, await requests.trigger(call.tenant, job_id, payload))
+    return await accepted(request, await requests.trigger(request.tenant, job_id, payload))

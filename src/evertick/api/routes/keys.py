@@ -6,15 +6,16 @@ from typing import Any
 
 import msgspec
 
-from evertick.api.operations import Call, Section, Shown
+from evertick.api.operations import ResponseSpec, Routes
 from evertick.api.problems import Kind, Problem
-from evertick.api.responses import Answer, nothing, ok, page, path_to
+from evertick.api.requests import AuthenticatedRequest
+from evertick.api.responses import Response, no_content, ok, page, path_to
 from evertick.api.shapes import KeyRequest, KeysQuery, RotateRequest
 from evertick.domain.access import KeyRole
 from evertick.usecases import keys, tenants
 from evertick.usecases.keys import Key, NewSecret
 
-section = Section("API keys")
+routes = Routes("API keys")
 
 OWN_GRACE_SECONDS = 3600
 """Of the key in use: should the answer with its successor be lost, nobody is locked out."""
@@ -32,92 +33,94 @@ def _owner(key: Key) -> int:
     return tenants.tenant_key(None, key.tenant_id)
 
 
-async def _tenant_key(call: Call, tenant_id: str | None) -> int:
+async def _tenant_key(request: AuthenticatedRequest, tenant_id: str | None) -> int:
     """The tenant that is meant: the caller's own, unless another one is named that the caller may see."""
     if tenant_id is None:
-        return call.caller.tenant.tenant_id
-    await tenants.get(call.tenant.pool, call.sees_only, tenant_id)
-    return tenants.tenant_key(call.sees_only, tenant_id)
+        return request.caller.tenant.tenant_id
+    await tenants.get(request.tenant.pool, request.visible_tenant, tenant_id)
+    return tenants.tenant_key(request.visible_tenant, tenant_id)
 
 
-@section.operation(
+@routes.operation(
     "POST",
     "/api-keys",
     KeyRole.ADMIN,
-    answers={201: Shown("NewKey", "The key, shown this once.", ("Location",), _LINKS)},
+    responses={201: ResponseSpec("NewKey", "The key, shown this once.", ("Location",), _LINKS, holds_secret=True)},
     problems=(Kind.NOT_FOUND,),
     body="KeyRequest",
-    holds_secret=True,
 )
-async def create_key(call: Call, body: KeyRequest) -> Answer:
+async def create_key(request: AuthenticatedRequest, body: KeyRequest) -> Response:
     """Create an API key."""
-    tenant_key = await _tenant_key(call, body.tenant_id)
-    new = await keys.create(call.tenant.pool, tenant_key, body.role, body.name, body.expires_at)
+    tenant_key = await _tenant_key(request, body.tenant_id)
+    new = await keys.create(request.tenant.pool, tenant_key, body.role, body.name, body.expires_at)
     location = {"Location": path_to("api-keys", new.key.key_id)}
-    return ok(_shape(new), status=201, headers=location, subject=new.key.key_id, concerns=tenant_key)
+    return ok(_shape(new), status=201, headers=location, subject=new.key.key_id, affected_tenant=tenant_key)
 
 
-@section.operation(
+@routes.operation(
     "GET",
     "/api-keys",
     KeyRole.ADMIN,
-    answers={200: Shown(list[Key], "The keys, oldest first.", ("Link",))},
+    responses={200: ResponseSpec(list[Key], "The keys, oldest first.", ("Link",))},
     problems=(Kind.NOT_FOUND,),
 )
-async def list_keys(call: Call, query: KeysQuery) -> Answer:
+async def list_keys(request: AuthenticatedRequest, query: KeysQuery) -> Response:
     """List API keys."""
-    tenant_key = await _tenant_key(call, query.tenant_id)
-    found = await keys.list_keys(call.tenant.pool, tenant_key, limit=query.limit, cursor=query.cursor)
-    return page(found, call.path, query)
+    tenant_key = await _tenant_key(request, query.tenant_id)
+    found = await keys.list_keys(request.tenant.pool, tenant_key, limit=query.limit, cursor=query.cursor)
+    return page(found, request.path, query)
 
 
-@section.operation(
+@routes.operation(
     "GET",
     "/api-keys/{key_id}",
     KeyRole.ADMIN,
-    answers={200: Shown(Key, "The key, without its secret.")},
+    responses={200: ResponseSpec(Key, "The key, without its secret.")},
     problems=(Kind.NOT_FOUND,),
 )
-async def get_key(call: Call, key_id: str) -> Answer:
+async def get_key(request: AuthenticatedRequest, key_id: str) -> Response:
     """Get an API key."""
-    return ok(await keys.get(call.tenant.pool, call.sees_only, key_id))
+    return ok(await keys.get(request.tenant.pool, request.visible_tenant, key_id))
 
 
-@section.operation(
+@routes.operation(
     "POST",
     "/api-keys/{key_id}/rotate",
     KeyRole.ADMIN,
-    answers={201: Shown("NewKey", "The key that takes its place, shown this once.", ("Location",), _LINKS)},
+    responses={
+        201: ResponseSpec(
+            "NewKey", "The key that takes its place, shown this once.", ("Location",), _LINKS, holds_secret=True
+        )
+    },
     problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
-    holds_secret=True,
 )
-async def rotate_key(call: Call, key_id: str, body: RotateRequest) -> Answer:
+async def rotate_key(request: AuthenticatedRequest, key_id: str, body: RotateRequest) -> Response:
     """Replace an API key.
 
     The old one stays valid for the grace, so that its holders can change over.
     """
     grace = timedelta(seconds=body.grace_seconds)
-    if key_id == call.caller.key_id and grace < OWN_GRACE:
+    if key_id == request.caller.key_id and grace < OWN_GRACE:
         raise Problem(
             Kind.WRONG_STATE, f"this is the key in use: give it a grace of {OWN_GRACE_SECONDS} seconds or more"
         )
-    new = await keys.rotate(call.tenant.pool, call.sees_only, key_id, grace)
-    call.afterwards.append(partial(call.services.keys.forget, _owner(new.key)))
+    new = await keys.rotate(request.tenant.pool, request.visible_tenant, key_id, grace)
+    request.after_commit.append(partial(request.services.keys.forget, _owner(new.key)))
     location = {"Location": path_to("api-keys", new.key.key_id)}
-    return ok(_shape(new), status=201, headers=location, subject=key_id, concerns=_owner(new.key))
+    return ok(_shape(new), status=201, headers=location, subject=key_id, affected_tenant=_owner(new.key))
 
 
-@section.operation(
+@routes.operation(
     "DELETE",
     "/api-keys/{key_id}",
     KeyRole.ADMIN,
-    answers={204: Shown(None, "It lets nobody in any more.")},
+    responses={204: ResponseSpec(None, "It lets nobody in any more.")},
     problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
 )
-async def revoke_key(call: Call, key_id: str) -> Answer:
+async def revoke_key(request: AuthenticatedRequest, key_id: str) -> Response:
     """Revoke an API key."""
-    if key_id == call.caller.key_id:
+    if key_id == request.caller.key_id:
         raise Problem(Kind.WRONG_STATE, "this is the key in use: revoke it with another one, or rotate it")
-    revoked = await keys.revoke(call.tenant.pool, call.sees_only, key_id)
-    call.afterwards.append(partial(call.services.keys.forget, _owner(revoked)))
-    return nothing(subject=key_id, concerns=_owner(revoked))
+    revoked = await keys.revoke(request.tenant.pool, request.visible_tenant, key_id)
+    request.after_commit.append(partial(request.services.keys.forget, _owner(revoked)))
+    return no_content(subject=key_id, affected_tenant=_owner(revoked))

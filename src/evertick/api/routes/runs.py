@@ -3,19 +3,23 @@
 import dataclasses
 from typing import Any
 
-from evertick.api.documents import RUN_ACCEPTED, RUN_DETAIL, RUN_LINKS
-from evertick.api.operations import Call, Section, Shown
+from evertick.api.operations import ResponseSpec, Routes
 from evertick.api.problems import Kind
-from evertick.api.responses import Answer, ok, page, path_to
+from evertick.api.requests import AuthenticatedRequest
+from evertick.api.responses import Response, ok, page, path_to
+from evertick.api.routes import costs
 from evertick.api.shapes import JobRunsQuery, Nothing, RunsQuery
 from evertick.domain.access import KeyRole
-from evertick.domain.admission import Request
 from evertick.usecases import requests, runs
 from evertick.usecases.context import Tenant
 from evertick.usecases.history import Attempt, Entry, Run, RunDetail
 from evertick.usecases.pulling import shown_worker
 
-section = Section("Runs")
+routes = Routes("Runs")
+
+_RUN_ID = {"run_id": "$response.body#/run_id"}
+_LINKS = {"get": ("get_run", _RUN_ID), "cancel": ("cancel_run", _RUN_ID), "replay": ("replay_run", _RUN_ID)}
+RUN_ACCEPTED = ResponseSpec("Run", "The run, which waits for a worker.", ("Location",), _LINKS)
 
 
 def _shape(tenant: Tenant, entry: Entry) -> Entry:
@@ -34,27 +38,27 @@ def _attempt(tenant: Tenant, attempt: Attempt) -> dict[str, Any]:
     return {**shown, "result": attempt.result, "worker_id": shown_worker(tenant, attempt.worker_id)}
 
 
-async def accepted(call: Call, run_id: str) -> Answer:
+async def accepted(request: AuthenticatedRequest, run_id: str) -> Response:
     """202: a run was asked for."""
-    detail = await runs.get_run(call.tenant, run_id)
+    detail = await runs.get_run(request.tenant, run_id)
     location = {"Location": path_to("runs", run_id)}
-    return ok(_shape(call.tenant, detail.run), status=202, headers=location, subject=run_id)
+    return ok(_shape(request.tenant, detail.run), status=202, headers=location, subject=run_id)
 
 
-@section.operation(
+@routes.operation(
     "GET",
     "/jobs/{job_id}/runs",
     KeyRole.VIEWER,
-    answers={200: Shown("RunsAndGaps", "The runs and gaps, newest first.", ("Link",))},
+    responses={200: ResponseSpec("RunsAndGaps", "The runs and gaps, newest first.", ("Link",))},
     problems=(Kind.NOT_FOUND,),
 )
-async def list_job_runs(call: Call, job_id: str, query: JobRunsQuery) -> Answer:
+async def list_job_runs(request: AuthenticatedRequest, job_id: str, query: JobRunsQuery) -> Response:
     """List a job's runs.
 
     Gaps stand in the list where their ticks would, without a run id.
     """
     found = await runs.job_runs(
-        call.tenant,
+        request.tenant,
         job_id,
         limit=query.limit,
         cursor=query.cursor,
@@ -62,64 +66,67 @@ async def list_job_runs(call: Call, job_id: str, query: JobRunsQuery) -> Answer:
         from_at=query.from_at,
         to_at=query.to_at,
     )
-    return page(found, call.path, query, lambda entry: _shape(call.tenant, entry))
+    return page(found, request.path, query, lambda entry: _shape(request.tenant, entry))
 
 
-@section.operation(
-    "GET", "/runs", KeyRole.VIEWER, answers={200: Shown("Runs", "The runs, latest attempted first.", ("Link",))}
+@routes.operation(
+    "GET",
+    "/runs",
+    KeyRole.VIEWER,
+    responses={200: ResponseSpec("Runs", "The runs, latest attempted first.", ("Link",))},
 )
-async def list_runs(call: Call, query: RunsQuery) -> Answer:
+async def list_runs(request: AuthenticatedRequest, query: RunsQuery) -> Response:
     """List the runs of all jobs."""
     found = await runs.tenant_runs(
-        call.tenant,
+        request.tenant,
         limit=query.limit,
         cursor=query.cursor,
         status=query.status,
         from_at=query.from_at,
         to_at=query.to_at,
     )
-    return page(found, call.path, query, lambda entry: _shape(call.tenant, entry))
+    return page(found, request.path, query, lambda entry: _shape(request.tenant, entry))
 
 
-@section.operation(
+@routes.operation(
     "GET",
     "/runs/{run_id}",
     KeyRole.VIEWER,
-    answers={200: Shown(RUN_DETAIL, "The run with its attempts.", links=RUN_LINKS)},
+    responses={200: ResponseSpec("RunDetail", "The run with its attempts.", links=_LINKS)},
     problems=(Kind.NOT_FOUND,),
 )
-async def get_run(call: Call, run_id: str) -> Answer:
+async def get_run(request: AuthenticatedRequest, run_id: str) -> Response:
     """Get a run."""
-    return ok(_detail(call.tenant, await runs.get_run(call.tenant, run_id)))
+    return ok(_detail(request.tenant, await runs.get_run(request.tenant, run_id)))
 
 
-@section.operation(
+@routes.operation(
     "POST",
     "/runs/{run_id}/cancel",
     KeyRole.OPERATOR,
-    answers={200: Shown(RUN_DETAIL, "The cancelled run.", links=RUN_LINKS)},
+    responses={200: ResponseSpec("RunDetail", "The cancelled run.", links=_LINKS)},
     problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
 )
-async def cancel_run(call: Call, run_id: str, body: Nothing) -> Answer:  # noqa: ARG001 - it has to be empty
+async def cancel_run(request: AuthenticatedRequest, run_id: str, body: Nothing) -> Response:  # noqa: ARG001 - it has to be empty
     """Cancel a run.
 
     An attempt that a worker has ends as cancelled, whatever the worker comes to.
     """
-    await requests.cancel(call.tenant, run_id)
-    return ok(_detail(call.tenant, await runs.get_run(call.tenant, run_id)), subject=run_id)
+    await requests.cancel(request.tenant, run_id)
+    return ok(_detail(request.tenant, await runs.get_run(request.tenant, run_id)), subject=run_id)
 
 
-@section.operation(
+@routes.operation(
     "POST",
     "/runs/{run_id}/replay",
     KeyRole.OPERATOR,
-    answers={202: RUN_ACCEPTED},
+    responses={202: RUN_ACCEPTED},
     problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
-    cost=lambda _: Request(runs=1),
+    cost=costs.of_run,
 )
-async def replay_run(call: Call, run_id: str, body: Nothing) -> Answer:  # noqa: ARG001 - it has to be empty
+async def replay_run(request: AuthenticatedRequest, run_id: str, body: Nothing) -> Response:  # noqa: ARG001 - it has to be empty
     """Run a finished run again.
 
     A new run with the same payload; the old one stays as it is.
     """
-    return await accepted(call, await requests.replay(call.tenant, run_id))
+    return await accepted(request, await requests.replay(request.tenant, run_id))

@@ -4,13 +4,14 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from evertick.api.idempotency import in_flight, one_try
-from evertick.api.operations import Call, Section, Shown
+from evertick.api.idempotency import in_flight, try_once
+from evertick.api.operations import Execution, ResponseSpec, Routes
 from evertick.api.problems import Kind
-from evertick.api.responses import Answer, ok
+from evertick.api.requests import AuthenticatedRequest
+from evertick.api.responses import Response, ok
+from evertick.api.routes import costs
 from evertick.api.shapes import PreviewRequest, UpcomingQuery
 from evertick.domain.access import KeyRole
-from evertick.domain.admission import Request
 from evertick.domain.job.spec import DEFAULT_TIMEZONE
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule.preview import Preview, Row
@@ -19,7 +20,7 @@ from evertick.usecases.context import Tenant
 from evertick.usecases.engine_status import clock
 from evertick.usecases.previews import Wanted
 
-section = Section("Schedules")
+routes = Routes("Schedules")
 
 DEFAULT_COUNT = 10
 
@@ -64,33 +65,32 @@ def _shape(preview: Preview) -> dict[str, Any]:
     }
 
 
-@section.operation(
+@routes.operation(
     "GET",
     "/jobs/{job_id}/upcoming",
     KeyRole.VIEWER,
-    answers={200: Shown("Upcoming", "The next fire times; none while it is paused or after its last.")},
+    responses={200: ResponseSpec("Upcoming", "The next fire times; none while it is paused or after its last.")},
     problems=(Kind.NOT_FOUND, Kind.OVER_QUOTA),
-    is_computed=True,
+    execution=Execution.COMPUTATION,
 )
-async def list_upcoming(call: Call, job_id: str, query: UpcomingQuery) -> Answer:
+async def list_upcoming(request: AuthenticatedRequest, job_id: str, query: UpcomingQuery) -> Response:
     """List a job's next fire times."""
-    async with call.services.slot_for(KeyRole.VIEWER, call.tenant.tenant_id):
-        job = await jobs.get(call.tenant, job_id)
-    found = await call.while_waited_for(previews.upcoming(call.tenant, job, query.count))
+    async with request.services.slot_for(KeyRole.VIEWER, request.tenant.tenant_id):
+        job = await jobs.get(request.tenant, job_id)
+    found = await request.cancel_on_disconnect(previews.upcoming(request.tenant, job, query.count))
     return ok(_rows(found))
 
 
-@section.operation(
+@routes.operation(
     "POST",
     "/schedules/preview",
     KeyRole.VIEWER,
-    answers={200: Shown("Preview", "What the schedule would do.")},
+    responses={200: ResponseSpec("Preview", "What the schedule would do.")},
     body="PreviewRequest",
-    is_change=False,
-    is_computed=True,
-    cost=lambda _: Request(),
+    execution=Execution.COMPUTATION,
+    cost=costs.of_submission,
 )
-async def preview_schedule(call: Call, body: PreviewRequest) -> Answer:
+async def preview_schedule(request: AuthenticatedRequest, body: PreviewRequest) -> Response:
     """Preview a schedule.
 
     Upcoming fire and due times, a description in plain English, what daylight saving does to it, warnings.
@@ -103,24 +103,24 @@ async def preview_schedule(call: Call, body: PreviewRequest) -> Answer:
         start_at=body.start_at,
         end_at=body.end_at,
         jitter=timedelta(seconds=body.jitter_seconds or 0),
-        after=body.after or await _now(call),
+        after=body.after or await _now(request),
     )
-    found = previews.preview(call.tenant, wanted, body.count or DEFAULT_COUNT)
-    answered = ok(_shape(await call.while_waited_for(found)))
+    found = previews.preview(request.tenant, wanted, body.count or DEFAULT_COUNT)
+    answered = ok(_shape(await request.cancel_on_disconnect(found)))
 
-    async def told(_: Tenant) -> Answer:
+    async def told(_: Tenant) -> Response:
         return answered
 
-    if call.asked is None:
+    if request.idempotency is None:
         return answered
     # Only now: a key that comes with the request is claimed in a transaction, whose connection must not wait.
-    async with call.services.slot_for(KeyRole.VIEWER, call.tenant.tenant_id):
-        kept = await one_try(call, told)
+    async with request.services.slot_for(KeyRole.VIEWER, request.tenant.tenant_id):
+        kept = await try_once(request, told)
     if kept is None:
         raise in_flight()
     return kept
 
 
-async def _now(call: Call) -> datetime:
-    async with call.services.slot_for(KeyRole.VIEWER, call.tenant.tenant_id):
-        return await clock(call.tenant.pool)
+async def _now(request: AuthenticatedRequest) -> datetime:
+    async with request.services.slot_for(KeyRole.VIEWER, request.tenant.tenant_id):
+        return await clock(request.tenant.pool)

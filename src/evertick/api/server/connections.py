@@ -16,7 +16,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from evertick.api.problems import MEDIA_TYPE, Kind, Problem, too_many_connections
-from evertick.api.responses import EVERY_ANSWER
+from evertick.api.responses import SECURITY_HEADERS
 from evertick.api.server.connection_limits import ConnectionLimits, origin_of
 from evertick.api.server.request_queue import RequestQueue
 
@@ -320,7 +320,7 @@ class HttpConnection(HttpToolsProtocol):
         body = problem.body(path.decode("ascii", "replace"), request_id)
         headers = [
             *self.server_state.default_headers,
-            *EVERY_ANSWER,
+            *SECURITY_HEADERS,
             *((name.lower().encode(), value.encode()) for name, value in problem.headers.items()),
             (b"x-request-id", request_id.encode()),
             (b"content-type", MEDIA_TYPE.encode()),

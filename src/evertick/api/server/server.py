@@ -9,11 +9,11 @@ from datetime import timedelta
 
 import uvicorn
 
-from evertick.api.app import create_app
+from evertick.api.app import App
+from evertick.api.authentication import parse_bearer
 from evertick.api.bodies.body_limits import BodyLimits
 from evertick.api.long_polls import LongPolls
 from evertick.api.metrics import Metrics
-from evertick.api.pipeline import secret_in
 from evertick.api.server import connections
 from evertick.api.server.connection_limits import ConnectionLimits
 from evertick.api.server.request_queue import RequestQueue
@@ -96,7 +96,7 @@ class ApiServer:
         self._port = listener.getsockname()[1]
         services = await self._services()
         config = uvicorn.Config(
-            create_app(services),
+            App(services),
             http=functools.partial(  # type: ignore[arg-type]
                 connections.HttpConnection,
                 limits=self._limits(services),
@@ -194,7 +194,7 @@ class _Server(uvicorn.Server):
 
 
 def _tenant_of(keys: KeyRing, header: str) -> int | None:
-    secret = secret_in(header)
+    secret = parse_bearer(header)
     return None if secret is None else keys.last_seen(secret)
 
 
