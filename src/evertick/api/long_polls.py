@@ -1,14 +1,15 @@
-"""Long polls: requests that wait for work of a queue. This module decides who may try to lease, and when.
+"""Long polls: requests that wait for work of a queue. This module decides which of them may try to lease, and when.
 
-1. A request joins the group that waits for the same work: one tenant's queue, the same handlers. It tries at once,
-   unless others of its group wait already, or some try right now: then it queues up behind them.
-2. A wake-up for a queue gives the turn to the first of each of its groups. Who gets work gives the turn to two more,
-   who finds none waits again: as many try as there is work, however many wait.
-3. Once a second, few statements look on behalf of all who wait: which queues have work that no wake-up told of, which
+1. A request is added to the group that waits for the same work: one tenant's queue, the same handlers. It tries at
+   once, unless others of its group wait already, or some try right now: then it waits behind them.
+2. A wake-up for a queue gives the turn to the first of each of its groups. A poll that gets work gives the turn to two
+   more, and one that finds none waits again in its old place: as many try as there is work, however many wait. Polls
+   that try at the same time race for the work, so among those the order is open.
+3. Once a second, a few statements check on behalf of all polls: which queues have work that no wake-up announced, which
    API keys have ended, and which repeated requests were answered elsewhere.
 
-The number of polls is limited, for each tenant and in total. When the total is reached, a newcomer takes the place of
-the oldest poll of the tenant with the most, which is answered with nothing.
+The number of polls is limited, for each tenant and in total. When the total is reached, a new poll takes the place of
+the oldest one of the tenant with the most, which ends without work.
 """
 
 import asyncio
@@ -27,14 +28,14 @@ from evertick.store.pulls import Look
 from evertick.store.wakeups import READY
 from evertick.usecases import pulling
 
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 """A lost wake-up costs at most that long."""
-SOONEST_LOOK_SECONDS = 0.1
-"""The shortest time between two looks, however many wake-ups arrive."""
+MIN_CHECK_SECONDS = 0.1
+"""The shortest time between two checks, however many wake-ups arrive."""
 MAX_PER_STATEMENT = 500
-"""Queues or keys that one statement looks at: it is over in milliseconds."""
+"""Queues or keys that one statement checks: it is over in milliseconds."""
 MAX_TRYING = 4
-"""Newcomers of one group that try before any of them has found out whether there is work."""
+"""New polls of one group that try before any of them has found out whether there is work."""
 _NEXT_AFTER_SUCCESS = 2
 _numbers = count()
 _number = attrgetter("number")
@@ -49,7 +50,7 @@ class TooManyPolls(Exception):  # noqa: N818 - says what is wrong
 
 
 class PollSpec(NamedTuple):
-    """What a poll waits for, and who waits. `repeat_key` is its Idempotency-Key."""
+    """What a poll waits for, and for which API key. `repeat_key` is its Idempotency-Key."""
 
     tenant_id: int
     queue: str
@@ -61,13 +62,13 @@ class PollSpec(NamedTuple):
 class Poll:
     """One request that waits. It may try to lease while it has the turn.
 
-    `is_refused`: its API key has ended. `is_dismissed`: it should be answered with nothing now.
+    `is_key_ended`: its API key has ended. `is_ended`: it should end now, without work.
     """
 
     def __init__(self, spec: PollSpec, queue: "_Queue", group: "_Group") -> None:
         self.spec = spec
-        self.is_refused = False
-        self.is_dismissed = False
+        self.is_key_ended = False
+        self.is_ended = False
         self._queue = queue
         self._group = group
         self._woken = asyncio.Event()
@@ -81,33 +82,33 @@ class Poll:
         """Its try begins. A wake-up from now on is for the next one."""
         self._woken.clear()
 
-    def found(self, queue_id: int | None) -> None:
+    def found_queue(self, queue_id: int | None) -> None:
         """Its queue has this id."""
-        self._queue.is_called(queue_id)
+        self._queue.set_id(queue_id)
 
     def succeeded(self) -> None:
         """Its try got work: there may be more."""
         self._group.wake(_NEXT_AFTER_SUCCESS)
 
-    def pass_on(self) -> None:
-        """The turn that it had was of no use to it, and there may be work: let another one have it."""
+    def pass_turn(self) -> None:
+        """It cannot use the turn that it had, and there may be work: give the turn to another one."""
         self._group.wake(1)
 
     def wake(self) -> None:
-        self._group.leave_line(self)
+        self._group.dequeue(self)
         self._woken.set()
 
     def end(self) -> None:
         """It waits no longer, and is not to try."""
         if self.has_turn:
-            self.pass_on()
+            self.pass_turn()
         self.wake()
 
-    async def wait(self, gone: "asyncio.Future[None]", seconds: float) -> None:
-        """Return when it has the turn, is to end, or the client has hung up; or after so many seconds."""
-        self._group.line_up(self)
+    async def wait(self, disconnected: "asyncio.Future[None]", seconds: float) -> None:
+        """Return when it has the turn, is to end, or the client has disconnected; or after so many seconds."""
+        self._group.enqueue(self)
         woken: asyncio.Future[Any] = asyncio.ensure_future(self._woken.wait())
-        ends: set[asyncio.Future[Any]] = {woken, gone}
+        ends: set[asyncio.Future[Any]] = {woken, disconnected}
         try:
             await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -115,42 +116,42 @@ class Poll:
 
 
 class _Group:
-    """Polls that wait for the same work, the first come first."""
+    """Polls that wait for the same work, the oldest first."""
 
     def __init__(self) -> None:
         self.members: set[Poll] = set()
-        self.waiting: list[Poll] = []  # by number, so that who tried in vain does not lose its place
-        self._is_missed = False
+        self.waiting: list[Poll] = []  # by number: a poll that found no work keeps its place
+        self._has_missed_turn = False
 
-    def line_up(self, poll: Poll) -> None:
+    def enqueue(self, poll: Poll) -> None:
         """Wait for the turn; it is there already if work was announced while all polls of the group were trying."""
-        if self._is_missed:
-            self._is_missed = False
+        if self._has_missed_turn:
+            self._has_missed_turn = False
             poll.wake()
         elif not poll.has_turn:
-            self.leave_line(poll)
+            self.dequeue(poll)
             insort(self.waiting, poll, key=_number)
 
-    def leave_line(self, poll: Poll) -> None:
+    def dequeue(self, poll: Poll) -> None:
         place = bisect_left(self.waiting, poll.number, key=_number)
         if self.waiting[place : place + 1] == [poll]:
             del self.waiting[place]
 
-    def wake(self, most: int) -> None:
-        self._is_missed = not self.waiting
-        for poll in self.waiting[:most]:
+    def wake(self, count: int) -> None:
+        self._has_missed_turn = not self.waiting
+        for poll in self.waiting[:count]:
             poll.wake()
 
 
 class _Queue:
-    """One tenant's queue and who waits for it. Its id is a hint, None as long as it has had no job."""
+    """One tenant's queue and the polls that wait for it. Its id is a hint, None as long as it has had no job."""
 
     def __init__(self, index: dict[int, "_Queue"]) -> None:
         self.groups: dict[frozenset[str] | None, _Group] = {}
         self.queue_id: int | None = None
         self._index = index
 
-    def is_called(self, queue_id: int | None) -> None:
+    def set_id(self, queue_id: int | None) -> None:
         """Wake-ups name the queue by this id."""
         if self.queue_id is not None and self._index.get(self.queue_id) is self:
             del self._index[self.queue_id]
@@ -162,9 +163,9 @@ class _Queue:
         for group in self.groups.values():
             group.wake(1)
 
-    def looked_at(self, look: Look) -> None:
+    def checked(self, look: Look) -> None:
         """Give the turn to one of each group for which there is work."""
-        self.is_called(look.queue_id)
+        self.set_id(look.queue_id)
         for handlers, group in self.groups.items():
             if look.is_ready or (look.handlers if handlers is None else handlers.intersection(look.handlers)):
                 group.wake(1)
@@ -181,9 +182,9 @@ class LongPolls:
         self._queues: dict[tuple[int, str], _Queue] = {}
         self._by_id: dict[int, _Queue] = {}
         self._listener = Listener(url, self._heard, READY)
-        self._loop = Loop("long polls", self._look)
-        self._look_at = 0.0  # monotonic: when the next look at all queues is due
-        self._soonest = 0.0
+        self._loop = Loop("long polls", self._check)
+        self._check_at = 0.0  # monotonic: when the next check of all queues is due
+        self._earliest_at = 0.0
         self.is_stopping = asyncio.Event()
 
     def start(self) -> None:
@@ -191,24 +192,24 @@ class LongPolls:
         self._loop.start()
 
     async def stop(self) -> None:
-        """Answer all polls with nothing, and stop listening."""
-        self.dismiss()
+        """End all polls, and stop listening."""
+        self.end_all()
         await self._loop.stop()
         await self._listener.stop()
 
-    def dismiss(self) -> None:
+    def end_all(self) -> None:
         """Let no poll wait any longer."""
         self.is_stopping.set()
         for poll in list(self._polls()):
-            self._dismiss(poll)
+            self._end(poll)
 
     @property
     def count(self) -> int:
         return sum(map(len, self._tenants.values()))
 
     @contextmanager
-    def joined(self, spec: PollSpec) -> Iterator[Poll]:
-        """Wait among the others. Raises TooManyPolls where there is no room."""
+    def added(self, spec: PollSpec) -> Iterator[Poll]:
+        """A poll among the others. Raises TooManyPolls where there is no room."""
         self._make_room(spec.tenant_id)
         place = spec.tenant_id, spec.queue
         queue = self._queues.setdefault(place, _Queue(self._by_id))
@@ -219,19 +220,19 @@ class LongPolls:
         group.members.add(poll)
         self._tenants.setdefault(spec.tenant_id, {})[poll] = None
         if self.is_stopping.is_set():
-            self._dismiss(poll)
+            self._end(poll)
         try:
             yield poll
         finally:
             self._uncount(poll)
             group.members.discard(poll)
-            group.leave_line(poll)
-            if poll.has_turn and not (poll.is_refused or poll.is_dismissed):  # it has not used it
+            group.dequeue(poll)
+            if poll.has_turn and not (poll.is_key_ended or poll.is_ended):  # it has not used it
                 group.wake(1)
             if not group.members:
                 del queue.groups[spec.handlers]
             if not queue.groups:
-                queue.is_called(None)
+                queue.set_id(None)
                 del self._queues[place]
 
     def _make_room(self, tenant_id: int) -> None:
@@ -243,15 +244,15 @@ class LongPolls:
         largest = max(self._tenants.values(), key=len)
         if len(largest) <= own + 1:
             raise TooManyPolls(self._in_total)
-        self._dismiss(next(iter(largest)))
+        self._end(next(iter(largest)))
 
-    def _dismiss(self, poll: Poll) -> None:
+    def _end(self, poll: Poll) -> None:
         self._uncount(poll)
-        poll.is_dismissed = True
+        poll.is_ended = True
         poll.end()
 
     def _uncount(self, poll: Poll) -> None:
-        """It takes no place any more, though it may yet have to be answered."""
+        """It counts no longer, though it may still have to be answered."""
         polls = self._tenants.get(poll.spec.tenant_id, {})
         polls.pop(poll, None)
         if not polls:
@@ -262,52 +263,52 @@ class LongPolls:
 
     def _heard(self, _: str, lane_ids: Collection[int] | None) -> None:
         if lane_ids is None:
-            self._look_at = 0.0
+            self._check_at = 0.0
             self._loop.wake()
             return
-        called = {queue_named(number) for number in lane_ids}
-        known = [self._by_id[queue_id] for queue_id in called if queue_id in self._by_id]
+        queue_ids = {queue_named(number) for number in lane_ids}
+        known = [self._by_id[queue_id] for queue_id in queue_ids if queue_id in self._by_id]
         for queue in known:
             queue.wake()
         # A wake-up with an unknown id may be of a queue that was just created.
-        if len(known) < len(called) and len(self._by_id) < len(self._queues):
+        if len(known) < len(queue_ids) and len(self._by_id) < len(self._queues):
             self._loop.wake()
 
-    async def _look(self) -> float:
-        """Look on behalf of all polls, or of those alone whose queues are not known yet if it is not time for all."""
-        await asyncio.sleep(self._soonest - time.monotonic())
+    async def _check(self) -> float:
+        """Check on behalf of all polls, or if it is not time for that, of those whose queues are not known yet."""
+        await asyncio.sleep(self._earliest_at - time.monotonic())
         began = time.monotonic()
-        is_full = began >= self._look_at
-        await self._look_at_queues([place for place, each in self._queues.items() if is_full or each.queue_id is None])
+        is_full = began >= self._check_at
+        await self._check_queues([place for place, each in self._queues.items() if is_full or each.queue_id is None])
         if is_full:
-            await self._look_at_keys()
-            await self._look_at_answers()
+            await self._check_keys()
+            await self._check_answers()
         ended = time.monotonic()
-        # At least as long as the look took, so that it never keeps the database busy all the time.
-        self._soonest = ended + max(SOONEST_LOOK_SECONDS, ended - began)
+        # At least as long as the check took, so that it never keeps the database busy all the time.
+        self._earliest_at = ended + max(MIN_CHECK_SECONDS, ended - began)
         if is_full:
-            self._look_at = max(began + LOOK_SECONDS, self._soonest)
-        return max(0.0, self._look_at - time.monotonic())
+            self._check_at = max(began + CHECK_SECONDS, self._earliest_at)
+        return max(0.0, self._check_at - time.monotonic())
 
-    async def _look_at_queues(self, places: Sequence[tuple[int, str]]) -> None:
+    async def _check_queues(self, places: Sequence[tuple[int, str]]) -> None:
         for some in _parts(places):
             for look in await pulling.look(self._pool, some):
                 queue = self._queues.get((look.tenant_id, look.name))
                 if queue is not None:
-                    queue.looked_at(look)
+                    queue.checked(look)
 
-    async def _look_at_keys(self) -> None:
-        users: dict[tuple[int, str], list[Poll]] = {}
+    async def _check_keys(self) -> None:
+        polls_of: dict[tuple[int, str], list[Poll]] = {}
         for poll in self._polls():
-            users.setdefault((poll.spec.tenant_id, poll.spec.key_id), []).append(poll)
-        for some in _parts(list(users)):
+            polls_of.setdefault((poll.spec.tenant_id, poll.spec.key_id), []).append(poll)
+        for some in _parts(list(polls_of)):
             for key in await pulling.ended_keys(self._pool, some):
-                for poll in users[key]:
-                    poll.is_refused = True
+                for poll in polls_of[key]:
+                    poll.is_key_ended = True
                     poll.end()
 
-    async def _look_at_answers(self) -> None:
-        """A request that came again waits for the answer to the first, which another process may have given."""
+    async def _check_answers(self) -> None:
+        """A repeated request waits for the answer to the first, which another process may have given."""
         repeated: dict[tuple[int, str], list[Poll]] = {}
         for poll in self._polls():
             if poll.spec.repeat_key is not None:

@@ -1,4 +1,4 @@
-"""What `/metrics` tells: how this process answers, and how the engine stands at the moment of the look."""
+"""The metrics for Prometheus: how this process answers, and the current status of the engine."""
 
 from typing import TYPE_CHECKING
 

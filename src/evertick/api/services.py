@@ -1,4 +1,4 @@
-"""What all requests of one process share."""
+"""What all requests of one process share: connections, limits, caches."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -101,7 +101,7 @@ class Services:
         return self.metrics.page(await self.engine_status.get(), self.polls.count)
 
     async def stats(self, tenant_id: int) -> Stats:
-        """What a tenant's jobs did lately."""
+        """What a tenant's jobs did lately, computed at most once a second."""
         kept = self._stats.get(tenant_id)
         if kept is None:
             if len(self._stats) >= MAX_TENANTS_KEPT:
@@ -117,9 +117,9 @@ class Services:
 
     @asynccontextmanager
     async def slot_for(self, role: KeyRole | None, tenant_id: int) -> AsyncIterator[None]:
-        """The right to use one of these connections, for a tenant that has read its answers.
+        """The right to use one of these connections, for a tenant that has read its responses.
 
-        Looked at once the slot is held: those that wait for one have nothing to read yet.
+        That is checked once the slot is held: responses to requests before it in the queue count.
         """
         limit = self.report_limit if role is KeyRole.WORKER else self.limit
         async with limit.slot(tenant_id):
@@ -127,4 +127,5 @@ class Services:
             yield
 
     def tenant_on(self, tenant: TenantRow, pool: Pool) -> Tenant:
+        """A tenant as use cases take it, on these connections."""
         return Tenant(pool, tenant.tenant_id, tenant.fanout, shortest_of(tenant), self.notifier.timers, self.catalogue)

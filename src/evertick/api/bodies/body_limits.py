@@ -2,7 +2,7 @@
 the process. A body counts what has arrived of it, and once it is decoded its values, too.
 
 The bound of the process is shared by a dynamic threshold: a tenant may hold no more than is free. So n tenants that
-take all they can hold 1/(n + 1) of it each, and as much stays free for whoever comes next.
+take all they can hold 1/(n + 1) of it each, and as much stays free for the next one.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ MAX_BATCHES_PER_TENANT = 2
 MAX_WAITING_PER_TENANT = 32
 BATCH_WAIT_SECONDS = 10.0
 _RETRY_SECONDS = 2
-_WHAT_HELPS = "wait for the answers to earlier ones"
+_ADVICE = "wait for the answers to earlier ones"
 
 _MARKS = b",[{"
 
@@ -65,7 +65,7 @@ class BodyLimits:
         held = self._held[tenant_id] + size
         if held > self._per_tenant:
             detail = f"the bodies of one tenant's requests hold at most {self._per_tenant} bytes at once"
-            raise over_limit(QuotaName.BODY_BYTES, f"{detail}: {_WHAT_HELPS}", _RETRY_SECONDS)
+            raise over_limit(QuotaName.BODY_BYTES, f"{detail}: {_ADVICE}", _RETRY_SECONDS)
         if held > self._free:
             detail = "this server has no memory for the body now"
             raise Problem(Kind.UNAVAILABLE, detail, headers={"Retry-After": str(_RETRY_SECONDS)})
@@ -82,14 +82,14 @@ class BodyLimits:
             await self._batches.acquire(tenant_id)
         except LimitReached:
             detail = f"at most {MAX_BATCHES_PER_TENANT} large batches of one tenant are processed at once"
-            raise over_limit(QuotaName.BATCHES, f"{detail}: {_WHAT_HELPS}", _RETRY_SECONDS) from None
+            raise over_limit(QuotaName.BATCHES, f"{detail}: {_ADVICE}", _RETRY_SECONDS) from None
 
     def end_batch(self, tenant_id: int) -> None:
         self._batches.release(tenant_id)
 
 
 class Reservation:
-    """What one request's body holds. Whatever does not fit raises a Problem."""
+    """What one request's body holds. What does not fit raises a Problem."""
 
     def __init__(self, limits: BodyLimits, tenant_id: int) -> None:
         self._limits = limits

@@ -28,7 +28,7 @@ def decode(data: bytes) -> Any:
 
 
 def decode_document(data: bytes, kind: type[_T]) -> _T:
-    """JSON of one shape; an empty body is an empty object, so that who has nothing to say need not say it."""
+    """JSON of one type. An empty body counts as an empty object."""
     found = _document(data or b"{}", kind)
     if faults := beyond_the_calendar(found):
         raise Problem(Kind.INVALID, f"{faults[0].pointer} {faults[0].reason}", faults)
@@ -42,7 +42,7 @@ def _document(data: bytes, kind: type[_T]) -> _T:
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # JSON does not tell 120.0 from 120: once more with whole numbers written as such, or the fault is told.
+        # JSON does not distinguish 120.0 from 120: once more with whole floats as integers, or raise the fault.
         found: Any = _wholes(_decoded(data, Any))
     try:
         return msgspec.convert(found, kind)

@@ -1,5 +1,7 @@
-"""Memory for answers that clients have not read yet. What is done is answered, whatever it takes; but who has much to
-read gets no further requests done, tenant by tenant and, when all of it is much, by the same share as with bodies.
+"""Memory for responses that clients have not read yet, bounded for each tenant and for the process.
+
+A request that was done is answered in any case. A tenant with too many unread bytes gets no further requests done; the
+bound of the process is shared among tenants as that of bodies is.
 """
 
 from collections import Counter
@@ -11,17 +13,17 @@ from evertick.domain.admission import QuotaName
 
 MEBIBYTE = 1_048_576
 PER_TENANT_BYTES = 32 * MEBIBYTE
-"""When a tenant has more to read, it waits: requests that are under way by then may add as many again."""
+"""With more than that, requests are refused; those that are under way by then may add as many again."""
 TOTAL_BYTES = 256 * MEBIBYTE
 ALWAYS_BYTES = MEBIBYTE
-"""So much every tenant may have to read, whatever others have."""
+"""Every tenant may have so much unread, whatever others have."""
 LARGE_BYTES = 65_536
-"""What is shorter is not counted: a connection has one of them at a time."""
+"""Shorter responses are not counted: a connection has one of them at a time."""
 _RETRY_SECONDS = 2
 
 
 class UnreadResponses:
-    """What all clients of one process have not read."""
+    """The unread responses of one process."""
 
     def __init__(self, per_tenant: int = PER_TENANT_BYTES, total: int = TOTAL_BYTES) -> None:
         self._per_tenant = per_tenant
@@ -29,14 +31,14 @@ class UnreadResponses:
         self._free = total
 
     def check(self, tenant_id: int) -> None:
-        """Refuse to do more for a tenant that has too much to read."""
+        """Refuse to do more for a tenant that has too much unread."""
         held = self._held.get(tenant_id, 0)
         if held > min(self._per_tenant, max(self._free, ALWAYS_BYTES)):
             detail = f"{held} bytes of answers to earlier requests are not read yet"
             raise over_limit(QuotaName.UNREAD_ANSWERS, detail, _RETRY_SECONDS)
 
     def hold(self, tenant_id: int, size: int) -> Callable[[], None] | None:
-        """Count an answer, if it is large, until what is returned is called."""
+        """Count a response, if it is large, until the returned function is called."""
         if size <= LARGE_BYTES:
             return None
         self._add(tenant_id, size)

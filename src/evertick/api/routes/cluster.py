@@ -1,4 +1,4 @@
-"""How the engine stands: nodes and partitions, figures of a tenant."""
+"""The status of the engine, and a tenant's statistics."""
 
 from evertick.api.operations import ResponseSpec, Routes
 from evertick.api.requests import AuthenticatedRequest

@@ -56,7 +56,7 @@ def shape(job: Job) -> dict[str, Any]:
     }
 
 
-def _answer(job: Job, *, is_new: bool = False) -> Response:
+def _response(job: Job, *, is_new: bool = False) -> Response:
     headers = {"ETag": etag(job.spec_version)}
     if not is_new:
         return ok(shape(job), headers=headers, subject=job.job_id)
@@ -79,7 +79,7 @@ async def create_job(request: AuthenticatedRequest, body: object) -> Response:
     made: list[Response] = []
 
     def respond(job: Job) -> idempotency.Answer:
-        made.append(_answer(job, is_new=True))
+        made.append(_response(job, is_new=True))
         return kept(made[-1])
 
     wanted = Wanted(
@@ -87,7 +87,7 @@ async def create_job(request: AuthenticatedRequest, body: object) -> Response:
     )
     result = await request.services.creations.ask(request.tenant, wanted)
     if isinstance(result, Job):
-        return made[-1] if made else _answer(result, is_new=True)  # the last: what was undone before has another id
+        return made[-1] if made else _response(result, is_new=True)  # the last: what was undone before has another id
     response = replayed(result)
     if response is None:
         raise in_flight()
@@ -130,7 +130,7 @@ def _labels(texts: list[str]) -> dict[str, str] | None:
 )
 async def get_job(request: AuthenticatedRequest, job_id: str) -> Response:
     """Get a job."""
-    return _answer(await jobs.get(request.tenant, job_id))
+    return _response(await jobs.get(request.tenant, job_id))
 
 
 @routes.operation(
@@ -148,7 +148,7 @@ async def edit_job(request: AuthenticatedRequest, job_id: str, body: object) -> 
 
     Fields that are left out stay; null resets one to its default. Runs that stand already keep their version.
     """
-    return _answer(await edit.edit(request.tenant, job_id, body, expected_version=request.expected_versions))
+    return _response(await edit.edit(request.tenant, job_id, body, expected_version=request.expected_versions))
 
 
 @routes.operation(
@@ -168,7 +168,7 @@ async def delete_job(request: AuthenticatedRequest, job_id: str) -> Response:
     return no_content(subject=job_id)
 
 
-def _named(request: AuthenticatedRequest, otherwise: Kind = Kind.MALFORMED) -> str:
+def _name_of(request: AuthenticatedRequest, otherwise: Kind = Kind.MALFORMED) -> str:
     """The name in the path, as it was sent: decoded, a slash in a name looks like one between parts."""
     try:
         return unquote(request.raw_path.split(b"/", _BEFORE_NAME)[-1].decode("ascii"), errors="strict")
@@ -183,14 +183,14 @@ def _named(request: AuthenticatedRequest, otherwise: Kind = Kind.MALFORMED) -> s
     responses={200: ResponseSpec("Job", "The job.", ("ETag",), _LINKS)},
     problems=(Kind.NOT_FOUND,),
 )
-async def get_job_by_name(request: AuthenticatedRequest, name: str) -> Response:  # noqa: ARG001 - see `_named`
+async def get_job_by_name(request: AuthenticatedRequest, name: str) -> Response:  # noqa: ARG001 - see `_name_of`
     """Get a job by its name."""
-    return _answer(await jobs.get_by_name(request.tenant, _named(request, Kind.NOT_FOUND)))
+    return _response(await jobs.get_by_name(request.tenant, _name_of(request, Kind.NOT_FOUND)))
 
 
 async def _cost_of_put(request: AuthenticatedRequest, body: object) -> Request:
     cost = await costs.of_new_job(request, body)
-    return replace(cost, jobs=0) if await jobs.has_name(request.tenant, _named(request)) else cost
+    return replace(cost, jobs=0) if await jobs.has_name(request.tenant, _name_of(request)) else cost
 
 
 @routes.operation(
@@ -206,7 +206,7 @@ async def _cost_of_put(request: AuthenticatedRequest, body: object) -> Request:
     body="JobReplacement",
     cost=_cost_of_put,
 )
-async def put_job(request: AuthenticatedRequest, name: str, body: object) -> Response:  # noqa: ARG001 - see `_named`
+async def put_job(request: AuthenticatedRequest, name: str, body: object) -> Response:  # noqa: ARG001 - see `_name_of`
     """Create a job, or replace it by its name.
 
     An equal specification changes nothing. A name in the body must be the one in the path.
@@ -214,14 +214,14 @@ async def put_job(request: AuthenticatedRequest, name: str, body: object) -> Res
     try:
         put = await edit.put(
             request.tenant,
-            _named(request),
+            _name_of(request),
             body,
             expected_version=request.expected_versions,
             must_exist=request.headers.get("if-match") == "*",
         )
     except JobNotFound as missing:
         raise Problem(Kind.VERSION_CONFLICT, f"{missing}, so no version of it can match") from None
-    return _answer(put.job, is_new=put.is_new)
+    return _response(put.job, is_new=put.is_new)
 
 
 @routes.operation(
@@ -236,7 +236,7 @@ async def pause_job(request: AuthenticatedRequest, job_id: str, body: PauseReque
 
     No tick of it fires until it is resumed; what runs already goes on.
     """
-    return _answer(await lifecycle.pause(request.tenant, job_id, body.reason))
+    return _response(await lifecycle.pause(request.tenant, job_id, body.reason))
 
 
 @routes.operation(
@@ -248,7 +248,7 @@ async def pause_job(request: AuthenticatedRequest, job_id: str, body: PauseReque
 )
 async def resume_job(request: AuthenticatedRequest, job_id: str, body: ResumeRequest) -> Response:
     """Resume a paused job."""
-    return _answer(await lifecycle.resume(request.tenant, job_id, body.missed))
+    return _response(await lifecycle.resume(request.tenant, job_id, body.missed))
 
 
 @routes.operation(

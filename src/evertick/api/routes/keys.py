@@ -33,7 +33,7 @@ def _owner(key: Key) -> int:
     return tenants.tenant_key(None, key.tenant_id)
 
 
-async def _tenant_key(request: AuthenticatedRequest, tenant_id: str | None) -> int:
+async def _tenant_of(request: AuthenticatedRequest, tenant_id: str | None) -> int:
     """The tenant that is meant: the caller's own, unless another one is named that the caller may see."""
     if tenant_id is None:
         return request.caller.tenant.tenant_id
@@ -51,7 +51,7 @@ async def _tenant_key(request: AuthenticatedRequest, tenant_id: str | None) -> i
 )
 async def create_key(request: AuthenticatedRequest, body: KeyRequest) -> Response:
     """Create an API key."""
-    tenant_key = await _tenant_key(request, body.tenant_id)
+    tenant_key = await _tenant_of(request, body.tenant_id)
     new = await keys.create(request.tenant.pool, tenant_key, body.role, body.name, body.expires_at)
     location = {"Location": path_to("api-keys", new.key.key_id)}
     return ok(_shape(new), status=201, headers=location, subject=new.key.key_id, affected_tenant=tenant_key)
@@ -66,7 +66,7 @@ async def create_key(request: AuthenticatedRequest, body: KeyRequest) -> Respons
 )
 async def list_keys(request: AuthenticatedRequest, query: KeysQuery) -> Response:
     """List API keys."""
-    tenant_key = await _tenant_key(request, query.tenant_id)
+    tenant_key = await _tenant_of(request, query.tenant_id)
     found = await keys.list_keys(request.tenant.pool, tenant_key, limit=query.limit, cursor=query.cursor)
     return page(found, request.path, query)
 

@@ -14,7 +14,7 @@ routes = Routes("Probes", prefix="")
 
 
 @routes.operation("GET", "/livez", None, responses={200: ResponseSpec("Alive", "The process answers.")})
-async def livez(request: HttpRequest) -> Response:  # noqa: ARG001 - it is enough to be here
+async def livez(request: HttpRequest) -> Response:  # noqa: ARG001 - it needs nothing
     """Is it alive?"""
     return ok({"status": "alive"})
 

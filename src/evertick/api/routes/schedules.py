@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from evertick.api.idempotency import in_flight, try_once
+from evertick.api.idempotency import act_once
 from evertick.api.operations import Execution, ResponseSpec, Routes
 from evertick.api.problems import Kind
 from evertick.api.requests import AuthenticatedRequest
@@ -106,19 +106,16 @@ async def preview_schedule(request: AuthenticatedRequest, body: PreviewRequest) 
         after=body.after or await _now(request),
     )
     found = previews.preview(request.tenant, wanted, body.count or DEFAULT_COUNT)
-    answered = ok(_shape(await request.cancel_on_disconnect(found)))
+    response = ok(_shape(await request.cancel_on_disconnect(found)))
 
-    async def told(_: Tenant) -> Response:
-        return answered
+    async def keep(_: Tenant) -> Response:
+        return response
 
     if request.idempotency is None:
-        return answered
-    # Only now: a key that comes with the request is claimed in a transaction, whose connection must not wait.
+        return response
+    # Only now: its key is claimed in a transaction, and no connection may wait while something is computed.
     async with request.services.slot_for(KeyRole.VIEWER, request.tenant.tenant_id):
-        kept = await try_once(request, told)
-    if kept is None:
-        raise in_flight()
-    return kept
+        return await act_once(request.tenant, request.idempotency, keep)
 
 
 async def _now(request: AuthenticatedRequest) -> datetime:

@@ -66,45 +66,50 @@ async def lease(request: AuthenticatedRequest, queue: str, body: LeaseRequest) -
     handlers = None if body.handlers is None else frozenset(body.handlers)
     repeat_key = None if request.idempotency is None else request.idempotency.key
     spec = PollSpec(request.tenant.tenant_id, queue, handlers, request.caller.key_id, repeat_key)
-    gone = asyncio.ensure_future(request.body.disconnected())
+    disconnected = asyncio.ensure_future(request.body.disconnected())
     try:
-        with request.services.polls.joined(spec) as poll:
-            return await _polled(request, body, poll, gone)
+        with request.services.polls.added(spec) as poll:
+            return await _wait_and_lease(request, body, poll, disconnected)
     except TooManyPolls as full:
         detail = f"{full}: wait with fewer, or ask for more attempts at once"
         raise over_limit(QuotaName.LONG_POLLS, detail, RETRY_SECONDS) from None
     finally:
-        gone.cancel()
+        disconnected.cancel()
 
 
-async def _polled(
-    request: AuthenticatedRequest, body: LeaseRequest, poll: Poll, gone: "asyncio.Future[None]"
+async def _wait_and_lease(
+    request: AuthenticatedRequest, body: LeaseRequest, poll: Poll, disconnected: "asyncio.Future[None]"
 ) -> Response:
     clock = asyncio.get_running_loop().time
     until = clock() + body.wait_seconds
-    while not (gone.done() or poll.is_dismissed):
-        if poll.is_refused:
+    while not (disconnected.done() or poll.is_ended):
+        if poll.is_key_ended:
             raise key_ended()
         left = until - clock()
-        # A poll that waited in vain does not try again, unless its answer is kept for a repeated request.
+        # A poll that got no turn does not try again, unless its response is kept for a repeated request.
         if left <= 0 and not poll.has_turn and body.wait_seconds and request.idempotency is None:
             break
         if left > 0 and not poll.has_turn:
-            await poll.wait(gone, left)
+            await poll.wait(disconnected, left)
             continue
-        answered = await _tried(request, body, poll, gone, is_last=left <= 0)
-        if answered is not None:
-            return answered
+        response = await _try_lease(request, body, poll, disconnected, is_last=left <= 0)
+        if response is not None:
+            return response
         if left <= 0:
             raise in_flight()
     # Not kept: a repeated request should lease anew.
-    return _answer(request, NOTHING)
+    return _lease_response(request, NOTHING)
 
 
-async def _tried(
-    request: AuthenticatedRequest, body: LeaseRequest, poll: Poll, gone: "asyncio.Future[None]", *, is_last: bool
+async def _try_lease(
+    request: AuthenticatedRequest,
+    body: LeaseRequest,
+    poll: Poll,
+    disconnected: "asyncio.Future[None]",
+    *,
+    is_last: bool,
 ) -> Response | None:
-    """A try to lease, which comes to an answer if there is work, and the last time in any case."""
+    """One try to lease. It ends in a response if there is work, and the last one in any case."""
     lease_time = request.services.lease_time
     given = NOTHING
 
@@ -112,29 +117,30 @@ async def _tried(
         nonlocal given
         source = await pulling.source(tenant, poll.spec.queue, request.caller.key_id)
         if not source.is_valid:
-            poll.pass_on()
+            poll.pass_turn()
             raise key_ended()
-        poll.found(source.queue_id)
+        poll.found_queue(source.queue_id)
         if source.queue_id is not None:
             given = await pulling.lease(
                 tenant, source.queue_id, body.worker_id, body.max, lease_time, handlers=body.handlers
             )
-        return _answer(request, given) if given.attempts or is_last else None
+        return _lease_response(request, given) if given.attempts or is_last else None
 
     async with request.services.lease_limit.slot(request.tenant.tenant_id):
         request.services.unread.check(request.tenant.tenant_id)
         poll.use_turn()
-        answered = await try_once(request, attempt)
-        if answered is not None and gone.done() and request.idempotency is None:  # with a key, who asks again is told
+        response = await try_once(request, attempt)
+        # With an Idempotency-Key, a repeated request gets them.
+        if response is not None and disconnected.done() and request.idempotency is None:
             await pulling.hand_back(request.tenant, body.worker_id, given)
     if given.attempts:
         poll.succeeded()
-    elif answered is not None and not is_last:  # an earlier request's answer: what is ready now is for others
-        poll.pass_on()
-    return answered
+    elif response is not None and not is_last:  # an earlier response: what is ready now is for others
+        poll.pass_turn()
+    return response
 
 
-def _answer(request: AuthenticatedRequest, given: Given) -> Response:
+def _lease_response(request: AuthenticatedRequest, given: Given) -> Response:
     seconds = request.services.lease_time.total_seconds()
     return ok({"lease_seconds": int(seconds) if seconds.is_integer() else seconds, "attempts": _shape(given)})
 

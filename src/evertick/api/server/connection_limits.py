@@ -1,7 +1,7 @@
 """How many clients may be connected at once, in all and from one address, and which connection is closed for another.
 
-A connection without a request under way is closed for a new one, the longest waiting first. So connections that do
-nothing shut nobody out. Only when every connection has a request under way is a new one turned away.
+A connection without a request under way is closed for a new one, the longest idle first. So idle connections keep no
+client out. Only when every connection has a request under way is a new one turned away.
 """
 
 from collections.abc import Callable

@@ -46,10 +46,10 @@ LINGER_SECONDS = 2.0
 """After a refusal, for the client to read it: closing a connection with unread bytes resets it, answer and all."""
 
 
-class _Pace:
-    """How fast a body arrives or an answer is read. Asked in each sweep in which the server waits for the client.
+class _TransferRate:
+    """How fast a body arrives or a response is read. Checked in each sweep in which the server waits for the client.
 
-    Sweeps are counted, not time: when this process stands still, that is not the client's fault.
+    Sweeps are counted, not time: a pause of this process does not count against the client.
     """
 
     __slots__ = ("_done", "_seconds", "_stalled")
@@ -69,17 +69,17 @@ class _Pace:
 
 
 class HttpConnection(HttpToolsProtocol):
-    """Reads requests within limits. `tenant_of` tells whose key a header holds, if that is known without a look."""
+    """Reads requests within limits. `tenant_of` names the tenant of a key in a header, if it is known already."""
 
     def __init__(
         self,
-        *given: Any,
+        *arguments: Any,
         limits: ConnectionLimits,
         requests: RequestQueue,
         tenant_of: Callable[[str], int | None],
         **named: Any,
     ) -> None:
-        super().__init__(*given, **named)
+        super().__init__(*arguments, **named)
         self.origin = ""
         self._limits = limits
         self._requests = requests
@@ -95,8 +95,8 @@ class HttpConnection(HttpToolsProtocol):
         self._body_bytes = 0
         self._bytes_without_body = 0
         self._trailers = 0
-        self._reading = _Pace()
-        self._writing = _Pace()
+        self._reading = _TransferRate()
+        self._writing = _TransferRate()
         self._sent = self._unsent = 0
 
     # What the transport calls.
@@ -111,7 +111,7 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         if self._running is not None and not self._running.response_complete:
-            # Uvicorn tells only the newest request that the client is gone.
+            # Uvicorn tells only the newest request that the client has disconnected.
             self._running.disconnected = True
             self._running.message_event.set()
 
@@ -157,7 +157,7 @@ class HttpConnection(HttpToolsProtocol):
     def _head_without_upgrade(self) -> bytes:
         """The head once more, for a new parser: one that was asked for an upgrade takes the body for another protocol.
 
-        A server may ignore such a wish. Some clients (Java's) send it with every first request.
+        A server may ignore an upgrade. Some clients (Java's) ask for one with every first request.
         """
         self._is_upgrade = False
         line = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
@@ -219,13 +219,13 @@ class HttpConnection(HttpToolsProtocol):
         self._requests.start(partial(self._begin, cycle, app), partial(self._client_of, cycle))
 
     def _begin(self, cycle: Any, app: Any) -> None:
-        if not cycle.disconnected:  # its client may have hung up while it waited
+        if not cycle.disconnected:  # its client may have disconnected while it waited
             super()._start_asgi_task(cycle, app)
 
     def _client_of(self, cycle: Any) -> Hashable:
-        """Who is to wait in line for a request: its tenant; where nobody knows that, the address.
+        """Whose requests it waits behind: its tenant's; if the tenant is not known, its address's.
 
-        Who brings a key that is not known does not keep those waiting who need none.
+        Requests with an unknown key do not delay those of the same address that need none.
         """
         header = next((value for name, value in cycle.scope["headers"] if name == b"authorization"), None)
         if header is None:

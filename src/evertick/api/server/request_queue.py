@@ -1,7 +1,7 @@
-"""In which order requests begin: a few in each turn of the event loop, in turn among clients.
+"""The order in which requests begin: a few in each turn of the event loop, round-robin among clients.
 
 Without it, all requests that arrive together begin together, and each step of one waits for a step of all the others:
-a thousand refusals at once hold up every other answer, and the probes, for seconds.
+a thousand refusals at once delay every other response, and the probes, for seconds.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ class RequestQueue:
         self._is_turn_due = False
 
     def start(self, begin: Callable[[], None], client: Callable[[], Hashable]) -> None:
-        """Begin a request now, or when it is its client's turn. Who that is, is asked only if it has to wait."""
+        """Begin a request now, or when it is its client's turn. `client` is called only if the request has to wait."""
         if self._left:
             self._left -= 1
             begin()

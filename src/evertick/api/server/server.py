@@ -53,7 +53,7 @@ class ApiServer:
     `is_metrics_open` whether `/metrics` needs no key: None, as long as no other machine can reach it.
     """
 
-    def __init__(  # noqa: PLR0913 - where, and by whose clocks
+    def __init__(  # noqa: PLR0913 - its address, its limits and its times, by name
         self,
         url: str,
         host: str = DEFAULTS.host,
@@ -174,7 +174,7 @@ class ApiServer:
     @staticmethod
     async def _end(server: "_Server", serving: "asyncio.Task[None]", services: Services) -> None:
         server.should_exit = True
-        services.polls.dismiss()
+        services.polls.end_all()
         await serving
 
 
