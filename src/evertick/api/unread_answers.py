@@ -11,7 +11,7 @@ from evertick.domain.admission import QuotaName
 
 MEBIBYTE = 1_048_576
 PER_TENANT_BYTES = 32 * MEBIBYTE
-"""When a tenant has more to read, it waits: requests that are under way by then may add as many again."""
+"""When a tenant has more to read, it waits: requests that hold a slot by then add theirs."""
 TOTAL_BYTES = 256 * MEBIBYTE
 ALWAYS_BYTES = MEBIBYTE
 """So much every tenant may have to read, whatever others have."""
