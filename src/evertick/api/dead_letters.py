@@ -62,7 +62,9 @@ async def replay_dead_letters(call: Call, body: ReplayRequest) -> Answer:
     """
     chosen = Chosen(body.filter.job_id, body.filter.died_from, body.filter.died_before)
     admitted = partial(call.services.quotas.draw_up_to, call.caller.tenant)
-    replayed = await dead_letters.replay_letters(call.tenant, chosen, body.rate_per_second, admitted)
+    given_back = partial(call.services.quotas.give_back, call.caller.tenant)
+    replayed = await dead_letters.replay_letters(call.tenant, chosen, body.rate_per_second, admitted, given_back)
+    call.when_undone.append(partial(given_back, replayed.admitted))
     shown = {
         "replayed": len(replayed.runs),
         "run_ids": replayed.run_ids[:MOST_SHOWN],

@@ -63,7 +63,7 @@ class Call(Visit):
     """A request with a key. `tenant` acts for the caller; in a change, all in one transaction.
 
     `reservation` is the memory that its body holds. `asked` is by what the request is known when it comes again, if it
-    may.
+    may. `afterwards` follows the commit, `when_undone` follows each try that is not committed.
     """
 
     caller: Caller
@@ -71,6 +71,7 @@ class Call(Visit):
     reservation: Reservation
     asked: Asked | None = None
     afterwards: list[Callable[[], None]] = field(default_factory=list)
+    when_undone: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def expected_versions(self) -> frozenset[int] | None:

@@ -4,7 +4,8 @@ changes anything, with its entry in the audit log.
 Bodies are read, admitted, and only then decoded: what is refused must cost little.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -156,10 +157,11 @@ async def _act(operation: Operation, call: Call, given: Mapping[str, Any]) -> An
         return answered
 
     async def transact() -> Answer:
-        if call.asked is not None:
-            return await repeating.once(call.tenant, call.asked, act)
-        async with joined(call.tenant) as tenant:
-            return await act(tenant)
+        with _undoing(call):
+            if call.asked is not None:
+                return await repeating.once(call.tenant, call.asked, act)
+            async with joined(call.tenant) as tenant:
+                return await act(tenant)
 
     async def once() -> Answer:
         # What is computed between two tries needs no connection; and who waited for one has waited for nobody's lock.
@@ -172,6 +174,18 @@ async def _act(operation: Operation, call: Call, given: Mapping[str, Any]) -> An
         return await computing(once)
     async with call.services.slot_for(operation.role, call.tenant.tenant_id):
         return await act(call.tenant)
+
+
+@contextmanager
+def _undoing(call: Call) -> Iterator[None]:
+    """One try; if it is not committed, what follows from that."""
+    call.when_undone.clear()
+    try:
+        yield
+    except BaseException:
+        for undo in call.when_undone:
+            undo()
+        raise
 
 
 async def _admit(call: Call, cost: Request) -> None:
