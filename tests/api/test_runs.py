@@ -164,6 +164,32 @@ async def test_a_replay_of_many_draws_from_the_rate_at_which_its_tenant_may_subm
     assert len((await operator.get("/dead-letters")).json()) == 2
 
 
+@pytest.mark.parametrize("table", ["timers", "audit_log"])
+async def test_a_replay_that_was_undone_because_of_others_draws_from_the_rate_once(
+    table: str, admin: Caller, callers: Callers, connection: asyncpg.Connection
+) -> None:
+    for number in range(4):
+        await _dead(admin, name=f"job {number}")
+    await connection.execute("UPDATE tenants SET submits_per_second = 1, submit_burst = 3 WHERE tenant_id = 1")
+    operator = await callers.make("operator")
+    await connection.execute(
+        f"""
+        CREATE SEQUENCE tries;
+        CREATE FUNCTION undone_once() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            IF nextval('tries') = 1 THEN
+                RAISE EXCEPTION 'deadlock detected' USING ERRCODE = 'deadlock_detected';
+            END IF;
+            RETURN NEW;
+        END $$;
+        CREATE TRIGGER undone_once BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION undone_once();
+        """
+    )
+    answer = (await operator.post("/dead-letters:replay", json={})).json()
+    assert (answer["replayed"], answer["has_more"]) == (2, True)
+    assert await connection.fetchval("SELECT last_value FROM tries") > 1
+
+
 async def test_pages_of_runs_follow_their_links(admin: Caller) -> None:
     job = await admin.create(schedule="manual")
     made = []

@@ -3,6 +3,8 @@
 A body is read, then admitted, and only then decoded: what is refused must cost little. Every refusal is raised.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -84,10 +86,11 @@ async def _act(operation: Operation, request: AuthenticatedRequest, arguments: d
         return response
 
     async def transact() -> Response:
-        if request.idempotency is not None:
-            return await idempotency.act_once(request.tenant, request.idempotency, act)
-        async with unit_of_work(request.tenant) as tenant:
-            return await act(tenant)
+        with _rollback(request):
+            if request.idempotency is not None:
+                return await idempotency.act_once(request.tenant, request.idempotency, act)
+            async with unit_of_work(request.tenant) as tenant:
+                return await act(tenant)
 
     async def transact_in_slot() -> Response:
         # What is computed between two tries needs no connection, and waiting for a slot is not waiting for a lock.
@@ -100,6 +103,18 @@ async def _act(operation: Operation, request: AuthenticatedRequest, arguments: d
         return await computing(transact_in_slot)
     async with request.services.slot_for(operation.role, request.tenant.tenant_id):
         return await act(request.tenant)
+
+
+@contextmanager
+def _rollback(request: AuthenticatedRequest) -> Iterator[None]:
+    """One try of a transaction; if it is undone, what the handler wants done then."""
+    request.on_rollback.clear()
+    try:
+        yield
+    except BaseException:
+        for undo in request.on_rollback:
+            undo()
+        raise
 
 
 async def _audit(operation: Operation, request: AuthenticatedRequest, response: Response, tenant: Tenant) -> None:

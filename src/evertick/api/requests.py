@@ -50,7 +50,8 @@ class AuthenticatedRequest(HttpRequest):
     """A request with a valid key. `tenant` acts for the caller; in a change, everything in one transaction.
 
     `reservation` is the memory that its body takes. `idempotency` identifies the request when it is repeated; None: it
-    has no Idempotency-Key. `after_commit` is called when the request has succeeded.
+    has no Idempotency-Key. `after_commit` is called when the request has succeeded, `on_rollback` after each try of its
+    transaction that was undone.
     """
 
     caller: Caller
@@ -58,6 +59,7 @@ class AuthenticatedRequest(HttpRequest):
     reservation: Reservation
     idempotency: Asked | None = None
     after_commit: list[Callable[[], None]] = field(default_factory=list)
+    on_rollback: list[Callable[[], None]] = field(default_factory=list)
 
     async def admit(self, cost: Request) -> None:
         """Draw from the tenant's quotas. What they do not admit is raised."""

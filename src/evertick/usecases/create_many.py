@@ -1,7 +1,8 @@
 """Creating jobs by the thousand, in one transaction. Those that cannot be created do not keep back the others.
 
 1. Before the transaction, draft in the background thread what may take long: no lock should wait for that.
-2. In it, while the database writes one part of a batch the next is read, so that both are busy all the time.
+2. In it, while the database writes one part of a batch the next is read, so that both are busy all the time; unless
+   rules and queues are added in the same transaction, see `_Creation.run`.
 """
 
 import asyncio
@@ -19,8 +20,8 @@ from evertick.runtime.background import Steps
 from evertick.runtime.slices import Slices
 from evertick.store import jobs
 from evertick.store.database import Session
-from evertick.usecases.context import Tenant, again
-from evertick.usecases.drafting import Draft, Drafter, numbered, write
+from evertick.usecases.context import Tenant
+from evertick.usecases.drafting import Draft, Drafter, add_references, numbered, write
 from evertick.usecases.writing import as_spec
 
 _PART = 1000
@@ -67,10 +68,7 @@ async def create_many(
 
     async def work() -> _Creation:
         done = given.pop() if given else await draft_ahead(tenant, batch)
-        # Again where two batches deadlock: each adds its rules part by part, and they may be the same ones.
-        return await again(
-            lambda: tenant.transact(lambda connection: _Creation(tenant, batch, done, names).run(connection))
-        )
+        return await tenant.transact(lambda connection: _Creation(tenant, batch, done, names).run(connection))
 
     creation = await numbered(work)
     tenant.notify(creation.created)
@@ -112,12 +110,22 @@ class _Creation:
         self.created: set[int] = set()
 
     async def run(self, connection: Session) -> "_Creation":
+        parts = [range(start, min(start + _PART, len(self._batch))) for start in range(0, len(self._batch), _PART)]
+        if self._tenant.catalogue.is_committed_apart:
+            await self._write_while_reading(connection, parts)
+        else:
+            # What it refers to stays locked to its end, so all of that has to come first, in one order.
+            read = [await self._read(part) for part in parts]
+            await add_references(connection, self._tenant, [draft for drafts in read for draft in drafts])
+            for drafts in read:
+                await self._write(connection, drafts)
+        return self
+
+    async def _write_while_reading(self, connection: Session, parts: Sequence[range]) -> None:
         drafts: Sequence[Draft] = ()
-        for start in range(0, len(self._batch), _PART):
-            part = range(start, min(start + _PART, len(self._batch)))
+        for part in parts:
             _, drafts = await asyncio.gather(self._write(connection, drafts), self._read(part))
         await self._write(connection, drafts)
-        return self
 
     def verdicts(self) -> list[Verdict]:
         return [self._verdict(place) for place in range(len(self._batch))]

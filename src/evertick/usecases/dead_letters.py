@@ -49,10 +49,14 @@ class Chosen(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """The runs that dead letters have become; `has_more`: so many that others have to wait for another request."""
+    """The runs that dead letters have become; `has_more`: so many that others have to wait for another request.
+
+    `admitted` is how many were allowed to: some of them may have lost their jobs.
+    """
 
     runs: list[Replay]
     has_more: bool
+    admitted: int
 
     @property
     def run_ids(self) -> list[str]:
@@ -85,11 +89,16 @@ async def list_letters(
 
 
 async def replay_letters(
-    tenant: Tenant, chosen: Chosen, rate_per_second: float, admitted: Callable[[int], int] = lambda wanted: wanted
+    tenant: Tenant,
+    chosen: Chosen,
+    rate_per_second: float,
+    admitted: Callable[[int], int] = lambda wanted: wanted,
+    given_back: Callable[[int], None] = lambda _: None,
 ) -> Replayed:
     """Replay the dead letters of jobs that still exist, the newest first, so many each second.
 
-    Each stores a payload and becomes a run as if it were submitted: `admitted` tells how many more of so many may be.
+    Each stores a payload and becomes a run as if it were submitted: `admitted` tells how many more of so many may be,
+    and `given_back` hears of those whose transaction was undone.
     All of it is decided at once, in one transaction: each run has its timer, due at its turn, and whoever fires timers
     keeps to it.
     """
@@ -99,7 +108,18 @@ async def replay_letters(
     pace = Pace(await clock(tenant.pool), 1 / rate_per_second)
 
     async def work(connection: Session) -> Replayed:
-        return await _replay(connection, tenant.tenant_id, wanted, pace, admitted)
+        total = 0
+
+        def drawn(count: int) -> int:
+            nonlocal total
+            total += (more := admitted(count))
+            return more
+
+        try:
+            return await _replay(connection, tenant.tenant_id, wanted, pace, drawn)
+        except BaseException:
+            given_back(total)
+            raise
 
     replayed = await tenant.transact(work)
     tenant.notify(sorted({each.job_id for each in replayed.runs}))
@@ -121,8 +141,8 @@ async def _replay(
         done += await dead_letters.replay(connection, tenant_id, letters, pace)
         tried += len(rows)
         if len(rows) < found:
-            return Replayed(done, has_more=True)
-    return Replayed(done, has_more=False)
+            return Replayed(done, has_more=True, admitted=tried)
+    return Replayed(done, has_more=False, admitted=tried)
 
 
 async def dismiss(tenant: Tenant, run_id: str) -> None:

@@ -13,7 +13,7 @@ from evertick.domain.admission import QuotaName
 
 MEBIBYTE = 1_048_576
 PER_TENANT_BYTES = 32 * MEBIBYTE
-"""With more than that, requests are refused; those that are under way by then may add as many again."""
+"""With more than that, requests are refused, except for those that hold a slot by then."""
 TOTAL_BYTES = 256 * MEBIBYTE
 ALWAYS_BYTES = MEBIBYTE
 """Every tenant may have so much unread, whatever others have."""

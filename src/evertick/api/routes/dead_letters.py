@@ -62,7 +62,9 @@ async def replay_dead_letters(request: AuthenticatedRequest, body: ReplayRequest
     """
     chosen = Chosen(body.filter.job_id, body.filter.died_from, body.filter.died_before)
     admitted = partial(request.services.quotas.draw_up_to, request.caller.tenant)
-    replayed = await dead_letters.replay_letters(request.tenant, chosen, body.rate_per_second, admitted)
+    give_back = partial(request.services.quotas.give_back, request.caller.tenant)
+    replayed = await dead_letters.replay_letters(request.tenant, chosen, body.rate_per_second, admitted, give_back)
+    request.on_rollback.append(partial(give_back, replayed.admitted))
     shown = {
         "replayed": len(replayed.runs),
         "run_ids": replayed.run_ids[:MAX_SHOWN],
