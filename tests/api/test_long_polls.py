@@ -16,24 +16,9 @@ from evertick.api.long_polls import LongPolls, PollSpec
 from evertick.api.server import ApiServer
 from evertick.runtime.tenant_limit import TenantLimit
 from evertick.store.database import Pool
-from evertick.store.statements import Statement
 
 WAIT_SECONDS = 30
 TRIES = ("lanes.lease", "lanes.lease_free", "pulls.queue")
-
-
-@pytest.fixture
-def statements(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each statement was run in this process, which is the server's too."""
-    counts: Counter[str] = Counter()
-    arguments = Statement.arguments
-
-    def counted(self: Statement, values: dict[str, Any]) -> list[Any]:
-        counts[self.name] += 1
-        return arguments(self, values)
-
-    monkeypatch.setattr(Statement, "arguments", counted)
-    return counts
 
 
 @asynccontextmanager

@@ -4,11 +4,11 @@ import asyncio
 import logging
 from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
 
 from api.callers import JOB, Caller, is_problem
 from evertick.api.server import ApiServer, server as api_server
-from evertick.usecases import jobs
 
 
 async def test_a_path_that_is_encoded_in_another_way_names_the_same_job(admin: Caller) -> None:
@@ -48,17 +48,14 @@ async def test_further_parameters_of_a_media_type_do_not_matter(admin: Caller, m
     assert answer.status_code == status
 
 
-async def test_the_request_id_of_an_error_of_ours_finds_it_in_the_log(
-    admin: Caller, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_the_request_id_of_an_unexpected_error_finds_it_in_the_log(
+    admin: Caller, connection: asyncpg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def broken(*_: object, **__: object) -> None:
-        raise RuntimeError("a bug")
-
-    monkeypatch.setattr(jobs, "list_jobs", broken)
+    await connection.execute("ALTER TABLE jobs RENAME TO jobs_renamed")
     with caplog.at_level(logging.ERROR, "evertick.api"):
         problem = is_problem(await admin.get("/jobs"), 500, "internal")
     assert problem["request_id"] in caplog.text
-    assert "a bug" in caplog.text
+    assert 'relation "jobs" does not exist' in caplog.text
 
 
 async def test_an_upload_that_a_stop_cuts_off_may_be_tried_again(
