@@ -12,7 +12,8 @@ import pytest
 from api.callers import TARGET, Caller, Callers, is_problem
 from engine import until
 from evertick.api import long_polls
-from evertick.api.long_polls import LongPolls, PollSpec
+from evertick.api.long_polls import LongPolls
+from evertick.api.poll_turns import PollSpec
 from evertick.api.server import ApiServer
 from evertick.runtime.tenant_limit import TenantLimit
 from evertick.store.database import Pool

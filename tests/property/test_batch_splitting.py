@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from evertick.api.bodies import batches
+from evertick.api.bodies import batch_splitting, batches
 from evertick.api.bodies.batches import decode_batch, read_batch
 from evertick.api.bodies.body_limits import BodyLimits
 from evertick.api.bodies.incoming import JSON, NDJSON, IncomingBody
@@ -42,7 +42,7 @@ async def _read(media_type: str, text: bytes, size: int) -> list[object]:
 @pytest.fixture(params=[16, 64])
 def window(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows as short as the batches of a test."""
-    monkeypatch.setattr(batches, "_WINDOW", request.param)
+    monkeypatch.setattr(batch_splitting, "WINDOW", request.param)
     monkeypatch.setattr(batches, "MAX_VALUES", 10**6)
 
 

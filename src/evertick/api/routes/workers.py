@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from evertick.api.idempotency import in_flight, try_once
-from evertick.api.long_polls import Poll, PollSpec, TooManyPolls
+from evertick.api.long_polls import TooManyPolls
 from evertick.api.operations import Execution, ResponseSpec, Routes
+from evertick.api.poll_turns import Poll, PollSpec
 from evertick.api.problems import key_ended, over_limit
 from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import Response, ok
