@@ -45,7 +45,7 @@ def operations() -> list[Operation]:
     return [operation for resource in RESOURCES for operation in resource.routes.operations]
 
 
-class App:
+class AsgiApp:
     """Answers the requests of one process with these services."""
 
     def __init__(self, services: Services) -> None:

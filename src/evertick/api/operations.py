@@ -29,7 +29,7 @@ Cost: TypeAlias = Callable[[AuthenticatedRequest, Any], Awaitable[Request]]
 """What a request draws from its tenant's quotas, given its body as far as that is decoded."""
 
 
-class Execution(Enum):
+class HandlerMode(Enum):
     """How the pipeline runs a handler: in which transaction, on which connections."""
 
     READ = auto()  # without a transaction
@@ -41,12 +41,12 @@ class Execution(Enum):
 
     @property
     def is_change(self) -> bool:
-        return self in {Execution.CHANGE, Execution.SHARED_CHANGE}
+        return self in {HandlerMode.CHANGE, HandlerMode.SHARED_CHANGE}
 
     @property
-    def is_own(self) -> bool:
-        """Whether the handler sees to its transactions itself."""
-        return self in {Execution.SHARED_CHANGE, Execution.POLL, Execution.COMPUTATION}
+    def has_own_transactions(self) -> bool:
+        """Whether the handler opens its transactions itself."""
+        return self in {HandlerMode.SHARED_CHANGE, HandlerMode.POLL, HandlerMode.COMPUTATION}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Operation:
     headers: tuple[str, ...]
     query: type[Any] | None
     body: BodySpec | None
-    execution: Execution
+    mode: HandlerMode
     cost: Cost | None
 
     @property
@@ -144,7 +144,7 @@ class Routes:
         problems: tuple[Kind, ...] = (),
         headers: tuple[str, ...] = (),
         body: BodySpec | str | None = None,
-        execution: Execution | None = None,
+        mode: HandlerMode | None = None,
         cost: Cost | None = None,
     ) -> Callable[[_H], _H]:
         """Declare an operation. `body` may name the schema of one, where its annotation does not say enough."""
@@ -163,7 +163,7 @@ class Routes:
                     headers=headers,
                     query=types.get("query"),
                     body=body if isinstance(body, BodySpec) else _body_spec(body, types.get("body")),
-                    execution=execution or (Execution.READ if method == "GET" else Execution.CHANGE),
+                    mode=mode or (HandlerMode.READ if method == "GET" else HandlerMode.CHANGE),
                     cost=cost,
                 )
             )

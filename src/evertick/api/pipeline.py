@@ -1,6 +1,7 @@
 """The steps of a request: authenticate, authorise, parse, idempotency, quota, transaction, audit, response.
 
-A body is read, then admitted, and only then decoded: what is refused must cost little. Every refusal is raised.
+A body is read, then admitted, and only then decoded: what is refused must cost little. Every refusal is
+raised, and becomes a problem in `app`.
 """
 
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from evertick.api import idempotency
 from evertick.api.authentication import authenticate, authorise
 from evertick.api.bodies.body_limits import Reservation
 from evertick.api.bodies.incoming import IncomingBody
-from evertick.api.operations import Execution, Operation
+from evertick.api.operations import HandlerMode, Operation
 from evertick.api.problems import over_quota
 from evertick.api.query import parse_query
 from evertick.api.requests import AuthenticatedRequest, HttpRequest
@@ -33,6 +34,7 @@ async def respond(operation: Operation, http_request: HttpRequest) -> Response:
 
     caller = await authenticate(http_request)
     authorise(caller, operation.role)
+
     arguments: dict[str, Any] = dict(http_request.path_parameters)
     query = parse_query(http_request.query_string, operation.query or Nothing)
     if operation.query is not None:
@@ -81,7 +83,7 @@ async def _act(operation: Operation, request: AuthenticatedRequest, arguments: d
     async def act(tenant: Tenant) -> Response:
         request.after_commit.clear()  # of a try that was undone
         response = await operation.handler(replace(request, tenant=tenant), **arguments)
-        if operation.execution.is_change:
+        if operation.mode.is_change:
             await _audit(operation, request, response, tenant)
         return response
 
@@ -97,9 +99,9 @@ async def _act(operation: Operation, request: AuthenticatedRequest, arguments: d
         async with request.services.slot_for(operation.role, request.tenant.tenant_id):
             return await despite_others(transact)
 
-    if operation.execution.is_own:
+    if operation.mode.has_own_transactions:
         return await operation.handler(request, **arguments)
-    if operation.execution.is_change or request.idempotency is not None:
+    if operation.mode.is_change or request.idempotency is not None:
         return await computing(transact_in_slot)
     async with request.services.slot_for(operation.role, request.tenant.tenant_id):
         return await act(request.tenant)
@@ -128,7 +130,7 @@ def _authenticated(
     operation: Operation, request: HttpRequest, caller: Caller, reservation: Reservation
 ) -> AuthenticatedRequest:
     services = request.services
-    pool = services.pool_for(operation.role, is_poll=operation.execution is Execution.POLL)
+    pool = services.pool_for(operation.role, is_poll=operation.mode is HandlerMode.POLL)
     return AuthenticatedRequest(
         services=services,
         request_id=request.request_id,
@@ -158,7 +160,7 @@ async def _cost_of(operation: Operation, request: AuthenticatedRequest, body: An
     keeps_answer = request.idempotency is not None
     if operation.cost is not None:
         cost = await operation.cost(request, body)
-        return replace(cost, is_stored=operation.execution.is_change, keeps_answer=keeps_answer)
-    if operation.execution.is_change and operation.method != "DELETE":
+        return replace(cost, is_stored=operation.mode.is_change, keeps_answer=keeps_answer)
+    if operation.mode.is_change and operation.method != "DELETE":
         return Request(is_stored=False, keeps_answer=keeps_answer)
     return Request(submits=0, is_stored=False, keeps_answer=True) if keeps_answer else None

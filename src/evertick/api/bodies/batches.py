@@ -45,7 +45,7 @@ class BatchText:
     size: int
 
 
-class Unreadable(NamedTuple):
+class UnreadableLine(NamedTuple):
     """Why a line cannot be read as a job, and the status of its verdict."""
 
     status: int
@@ -53,13 +53,13 @@ class Unreadable(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class DecodedBatch:
     """The jobs of a batch, and why some cannot be read, by their places."""
 
     media_type: str
     lines: Sequence[object]
     numbers: Sequence[int]
-    unreadable: dict[int, Unreadable]
+    unreadable: dict[int, UnreadableLine]
     size: int
 
 
@@ -77,7 +77,7 @@ async def read_batch(body: IncomingBody) -> BatchText:
     return BatchText(media_type, splitter.parts, splitter.numbers, size)
 
 
-async def decode_batch(text: BatchText, reservation: Reservation) -> Batch:
+async def decode_batch(text: BatchText, reservation: Reservation) -> DecodedBatch:
     """Decode a batch that was admitted, in slices."""
     slices = Slices()
     values = 0
@@ -94,21 +94,21 @@ async def decode_batch(text: BatchText, reservation: Reservation) -> Batch:
         decoded.add(part)
         if slices.is_over:
             await slices.pause()
-    return Batch(text.media_type, decoded.lines, text.numbers, decoded.unreadable, text.size)
+    return DecodedBatch(text.media_type, decoded.lines, text.numbers, decoded.unreadable, text.size)
 
 
 class _DecodedArrays:
     def __init__(self) -> None:
         self.lines: list[object] = []
-        self.unreadable: dict[int, Unreadable] = {}
+        self.unreadable: dict[int, UnreadableLine] = {}
 
     def add(self, part: bytes) -> None:
         if _has_too_many_values(part):
-            self._refuse(Unreadable(Kind.INVALID.status, TOO_MANY_VALUES))  # longer than a window, so it is one job
+            self._refuse(UnreadableLine(Kind.INVALID.status, TOO_MANY_VALUES))  # longer than a window, so it is one job
         else:
             self.lines += decode(part)
 
-    def _refuse(self, unreadable: Unreadable) -> None:
+    def _refuse(self, unreadable: UnreadableLine) -> None:
         self.unreadable[len(self.lines)] = unreadable
         self.lines.append(None)
 
@@ -117,7 +117,7 @@ class _DecodedLines(_DecodedArrays):
     def add(self, part: bytes) -> None:
         try:
             if _has_too_many_values(part):
-                self._refuse(Unreadable(Kind.INVALID.status, TOO_MANY_VALUES))
+                self._refuse(UnreadableLine(Kind.INVALID.status, TOO_MANY_VALUES))
             else:
                 self.lines.append(_decoder.decode(part))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -126,7 +126,7 @@ class _DecodedLines(_DecodedArrays):
             self._refuse_malformed("the line is nested too deeply")
 
     def _refuse_malformed(self, reason: str) -> None:
-        self._refuse(Unreadable(Kind.MALFORMED.status, reason))
+        self._refuse(UnreadableLine(Kind.MALFORMED.status, reason))
         if len(self.unreadable) > MAX_MALFORMED:
             detail = f"more than {MAX_MALFORMED} lines cannot be read, so no job is created; the last one: {reason}"
             raise Problem(Kind.MALFORMED, detail)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from evertick.api.bodies.batches import Batch, BatchText, decode_batch, read_batch
+from evertick.api.bodies.batches import BatchText, DecodedBatch, decode_batch, read_batch
 from evertick.api.bodies.incoming import JSON, NDJSON
 from evertick.api.operations import BodySpec, ResponseSpec, Routes
 from evertick.api.requests import AuthenticatedRequest
@@ -25,7 +25,7 @@ FAULT_BYTES_PER_BYTE = 2
 class _Prepared(NamedTuple):
     """A batch, with what was done before the transaction for those of its jobs that can be read."""
 
-    batch: Batch
+    batch: DecodedBatch
     readable: Sequence[int]
     ahead: Ahead
 
@@ -81,7 +81,7 @@ class _VerdictWriter:
     others have room or are counted.
     """
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: DecodedBatch) -> None:
         self._room = FAULT_BYTES_PER_LINE * len(batch.numbers) + FAULT_BYTES_PER_BYTE * batch.size
 
     def refused(self, line: int, faults: Sequence[Fault], status: int) -> bytes:

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 from msgspec import UNSET
 
 from evertick.api.idempotency import in_flight, kept, replayed
-from evertick.api.operations import PREFIX, Execution, ResponseSpec, Routes
+from evertick.api.operations import PREFIX, HandlerMode, ResponseSpec, Routes
 from evertick.api.problems import Kind, Problem
 from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import IF_MATCH, Response, etag, no_content, ok, page, path_to
@@ -72,7 +72,7 @@ def _response(job: Job, *, is_new: bool = False) -> Response:
     problems=(Kind.NAME_TAKEN,),
     body="JobRequest",
     cost=costs.of_new_job,
-    execution=Execution.SHARED_CHANGE,
+    mode=HandlerMode.SHARED_CHANGE,
 )
 async def create_job(request: AuthenticatedRequest, body: object) -> Response:
     """Create a job."""

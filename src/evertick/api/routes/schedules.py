@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from evertick.api.idempotency import act_once
-from evertick.api.operations import Execution, ResponseSpec, Routes
+from evertick.api.operations import HandlerMode, ResponseSpec, Routes
 from evertick.api.problems import Kind
 from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import Response, ok
@@ -71,7 +71,7 @@ def _shape(preview: Preview) -> dict[str, Any]:
     KeyRole.VIEWER,
     responses={200: ResponseSpec("Upcoming", "The next fire times; none while it is paused or after its last.")},
     problems=(Kind.NOT_FOUND, Kind.OVER_QUOTA),
-    execution=Execution.COMPUTATION,
+    mode=HandlerMode.COMPUTATION,
 )
 async def list_upcoming(request: AuthenticatedRequest, job_id: str, query: UpcomingQuery) -> Response:
     """List a job's next fire times."""
@@ -87,7 +87,7 @@ async def list_upcoming(request: AuthenticatedRequest, job_id: str, query: Upcom
     KeyRole.VIEWER,
     responses={200: ResponseSpec("Preview", "What the schedule would do.")},
     body="PreviewRequest",
-    execution=Execution.COMPUTATION,
+    mode=HandlerMode.COMPUTATION,
     cost=costs.of_submission,
 )
 async def preview_schedule(request: AuthenticatedRequest, body: PreviewRequest) -> Response:

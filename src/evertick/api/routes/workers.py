@@ -8,7 +8,7 @@ import msgspec
 
 from evertick.api.idempotency import in_flight, try_once
 from evertick.api.long_polls import TooManyPolls
-from evertick.api.operations import Execution, ResponseSpec, Routes
+from evertick.api.operations import HandlerMode, ResponseSpec, Routes
 from evertick.api.poll_turns import Poll, PollSpec
 from evertick.api.problems import key_ended, over_limit
 from evertick.api.requests import AuthenticatedRequest
@@ -55,7 +55,7 @@ def _shape(given: Given) -> list[dict[str, Any]]:
     "/queues/{queue}/lease",
     KeyRole.WORKER,
     responses={200: ResponseSpec("Lease", "What was ready, none if nothing was in time.")},
-    execution=Execution.POLL,
+    mode=HandlerMode.POLL,
 )
 async def lease(request: AuthenticatedRequest, queue: str, body: LeaseRequest) -> Response:
     """Lease attempts.
@@ -151,7 +151,7 @@ def _lease_response(request: AuthenticatedRequest, given: Given) -> Response:
     "/workers/{worker_id}/heartbeat",
     KeyRole.WORKER,
     responses={200: ResponseSpec("Heartbeat", "What the worker should stop.")},
-    execution=Execution.REPORT,
+    mode=HandlerMode.REPORT,
 )
 async def heartbeat(request: AuthenticatedRequest, worker_id: str, body: HeartbeatRequest) -> Response:
     """Keep a worker's leases alive.
@@ -169,7 +169,7 @@ async def heartbeat(request: AuthenticatedRequest, worker_id: str, body: Heartbe
     KeyRole.WORKER,
     responses={200: ResponseSpec("Recorded", "How many count; the others came too late, or were never this worker's.")},
     body="OutcomesRequest",
-    execution=Execution.REPORT,
+    mode=HandlerMode.REPORT,
 )
 async def record_outcomes(request: AuthenticatedRequest, body: OutcomesRequest) -> Response:
     """Record how attempts ended.

@@ -15,7 +15,7 @@ MAX_TURNED_AWAY = 128
 LOCAL = "local"
 
 
-class Connection(Protocol):
+class LimitedConnection(Protocol):
     """What the limits need of a connection. `origin` is the client's address, or the network that counts as one."""
 
     origin: str
@@ -27,7 +27,7 @@ class Connection(Protocol):
         """Close if a deadline has passed. Called once per sweep."""
 
 
-_Ordered: TypeAlias = dict[Connection, None]
+_Ordered: TypeAlias = dict[LimitedConnection, None]
 
 
 @dataclass(slots=True)
@@ -43,12 +43,12 @@ class ConnectionLimits:
         self._total = total
         self._per_address = per_address
         self.refused = refused
-        self._open: set[Connection] = set()
+        self._open: set[LimitedConnection] = set()
         self._origins: dict[str, _Origin] = {}
         self._waiting: _Ordered = {}
         self._turned_away: _Ordered = {}
 
-    def admit(self, connection: Connection) -> bool:
+    def admit(self, connection: LimitedConnection) -> bool:
         """Count a new connection, or return False if there is no room for it."""
         origin = self._origins.setdefault(connection.origin, _Origin())
         if origin.count >= self._per_address and connection.origin != LOCAL:
@@ -65,19 +65,19 @@ class ConnectionLimits:
         self.wait(connection)
         return True
 
-    def wait(self, connection: Connection) -> None:
+    def wait(self, connection: LimitedConnection) -> None:
         """It has no request under way."""
         if connection in self._open and connection not in self._waiting:
             self._waiting[connection] = None
             self._origins[connection.origin].waiting[connection] = None
 
-    def work(self, connection: Connection) -> None:
+    def work(self, connection: LimitedConnection) -> None:
         """It has a request under way."""
         if connection in self._waiting:
             del self._waiting[connection]
             del self._origins[connection.origin].waiting[connection]
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: LimitedConnection) -> None:
         self._turned_away.pop(connection, None)
         if connection not in self._open:
             return
@@ -102,7 +102,7 @@ class ConnectionLimits:
         longest.abort()
         return True
 
-    def _turn_away(self, connection: Connection) -> None:
+    def _turn_away(self, connection: LimitedConnection) -> None:
         self.refused("full")
         if not self._origins[connection.origin].count:
             del self._origins[connection.origin]

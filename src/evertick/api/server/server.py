@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import uvicorn
 
-from evertick.api.app import App
+from evertick.api.app import AsgiApp
 from evertick.api.authentication import parse_bearer
 from evertick.api.bodies.body_limits import BodyLimits
 from evertick.api.long_polls import LongPolls
@@ -96,7 +96,7 @@ class ApiServer:
         self._port = listener.getsockname()[1]
         services = await self._services()
         config = uvicorn.Config(
-            App(services),
+            AsgiApp(services),
             http=functools.partial(  # type: ignore[arg-type]
                 connections.HttpConnection,
                 limits=self._limits(services),
