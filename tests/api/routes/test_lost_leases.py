@@ -1,7 +1,6 @@
 """Leases that somebody lost, never heard of, or let go: what becomes of the attempts in them."""
 
 import asyncio
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -11,8 +10,8 @@ import pytest
 from api.callers import Caller
 from engine import until
 from evertick.store import lanes
-from evertick.store.database import connect
-from evertick.store.lanes import Leased, PutBack, Range
+from evertick.store.database import Pool, connect
+from evertick.store.lanes import PutBack
 
 pytestmark = pytest.mark.usefixtures("scheduler")
 
@@ -58,24 +57,16 @@ async def test_a_lease_that_its_worker_never_heard_of_is_not_kept_for_ever(
 
 
 async def test_hanging_up_while_a_lease_is_granted_burns_no_attempt(
-    admin: Caller, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+    admin: Caller, connection: asyncpg.Connection, pool: Pool
 ) -> None:
-    granted, goes_on, read = asyncio.Event(), asyncio.Event(), lanes.read
-
-    async def slow(connection: Any, ranges: Sequence[Range]) -> list[Leased]:
-        if ranges:
-            granted.set()
-            await goes_on.wait()
-        return await read(connection, ranges)
-
-    monkeypatch.setattr(lanes, "read", slow)
-    polling = asyncio.create_task(admin.lease(worker="hasty"))
     await admin.create(schedule="now")
-    await granted.wait()
-    polling.cancel()
-    await asyncio.wait([polling])
-    monkeypatch.undo()
-    goes_on.set()
+    await until(lambda: connection.fetchval("SELECT count(*) = 1 FROM attempts"))
+    async with connection.transaction():
+        await connection.execute("LOCK TABLE job_versions")  # an attempt is leased, and its job cannot be read
+        polling = asyncio.create_task(admin.lease(worker="hasty"))
+        await until(lambda: pool.fetchval("SELECT count(*) = 1 FROM leases"))
+        assert polling.cancel()
+        await asyncio.wait([polling])
     (attempt,) = await admin.lease(worker="next")
     assert attempt["attempt"] == 1
     assert await connection.fetchval("SELECT count(*) FROM attempts") == 1
