@@ -28,9 +28,9 @@ from evertick.store.database import connect, open_pool
 from evertick.store.embedded import EmbeddedServer, default_data_dir
 from evertick.store.migrate import check_schema, migrate
 from evertick.store.sealing import Seal
-from evertick.usecases import keys
+from evertick.usecases.tenants import keys
 from evertick.usecases.context import Tenant
-from evertick.usecases.tenants import shortest_of
+from evertick.usecases.tenants.tenants import shortest_of
 
 logger = logging.getLogger("evertick")
 

@@ -12,15 +12,16 @@ from engine import until
 from evertick.store import jobs
 from evertick.store.database import Session, connect
 from evertick.store.outcomes import Again
-from evertick.usecases import context, create_many
+from evertick.usecases import context
+from evertick.usecases.jobs import create_many
 from evertick.usecases.context import Tenant
-from evertick.usecases.create import create
-from evertick.usecases.edit import edit, put
+from evertick.usecases.jobs.create import create
+from evertick.usecases.jobs.edit import edit, put
 from evertick.usecases.errors import JobNotFound, NameTaken, RunFinished
-from evertick.usecases.jobs import get
-from evertick.usecases.lifecycle import delete, pause
-from evertick.usecases.requests import cancel, trigger
-from evertick.usecases.runs import get_run, job_runs
+from evertick.usecases.jobs.reading import get
+from evertick.usecases.jobs.lifecycle import delete, pause
+from evertick.usecases.runs.requests import cancel, trigger
+from evertick.usecases.runs.reading import get_run, job_runs
 from usecases.world import WORKER, World, at, key_of
 
 LATER = Again(2, timedelta(hours=1))

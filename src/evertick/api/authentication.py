@@ -3,7 +3,7 @@
 from evertick.api.problems import Kind, Problem, key_ended, unauthenticated
 from evertick.api.requests import HttpRequest
 from evertick.domain.access import KeyRole, allows
-from evertick.usecases.keys import Caller
+from evertick.usecases.tenants.authentication import Caller
 
 _SCHEME = "bearer "
 

@@ -15,7 +15,7 @@ from evertick.api.responses import Response
 from evertick.store.sealing import ANSWERS, Seal
 from evertick.usecases import idempotency
 from evertick.usecases.context import Tenant
-from evertick.usecases.idempotency import KEY_MAX_LENGTH, Asked, InFlight, OtherRequest
+from evertick.usecases.idempotency import KEY_MAX_LENGTH, KeyedRequest, InFlight, OtherRequest
 from evertick.usecases.unit_of_work import single_connection
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
@@ -25,7 +25,7 @@ Act: TypeAlias = Callable[[Tenant], Awaitable[Response]]
 Try: TypeAlias = Callable[[Tenant], Awaitable[Response | None]]
 
 
-def identify(operation: Operation, request: AuthenticatedRequest, digest: bytes) -> Asked | None:
+def identify(operation: Operation, request: AuthenticatedRequest, digest: bytes) -> KeyedRequest | None:
     """What identifies a request when it is repeated. None: it has no Idempotency-Key."""
     key = request.headers.get("idempotency-key")
     if key is None or not operation.is_repeatable:
@@ -33,8 +33,8 @@ def identify(operation: Operation, request: AuthenticatedRequest, digest: bytes)
     if not 1 <= len(key) <= KEY_MAX_LENGTH or not key.isprintable() or not key.isascii():
         raise Problem(Kind.INVALID, f"Idempotency-Key has 1 to {KEY_MAX_LENGTH} visible ASCII characters")
     if operation.holds_secret:
-        return Asked(key, digest + request.caller.key_id.encode(), Seal(bearer_key(request), ANSWERS))
-    return Asked(key, digest)
+        return KeyedRequest(key, digest + request.caller.key_id.encode(), Seal(bearer_key(request), ANSWERS))
+    return KeyedRequest(key, digest)
 
 
 async def earlier_response(request: AuthenticatedRequest) -> Response | None:
@@ -45,7 +45,7 @@ async def earlier_response(request: AuthenticatedRequest) -> Response | None:
     return replayed(await request.services.earlier_responses.ask(request.tenant, request.idempotency))
 
 
-async def act_once(tenant: Tenant, identity: Asked, act: Act) -> Response:
+async def act_once(tenant: Tenant, identity: KeyedRequest, act: Act) -> Response:
     """Act in one transaction, unless the request was answered before."""
     response = await _act_once(tenant, identity, act)
     if response is None:
@@ -66,7 +66,7 @@ def in_flight() -> Problem:
     return Problem(Kind.IN_FLIGHT, "wait for the first request's answer", headers={"Retry-After": "1"})
 
 
-async def _act_once(tenant: Tenant, identity: Asked, attempt: Try) -> Response | None:
+async def _act_once(tenant: Tenant, identity: KeyedRequest, attempt: Try) -> Response | None:
     made: list[Response] = []
 
     async def act(inside: Tenant) -> idempotency.Answer | None:
@@ -86,7 +86,7 @@ def kept(response: Response) -> idempotency.Answer:
     return idempotency.Answer(response.status, headers, response.body)
 
 
-def replayed(found: idempotency.Verdict | None) -> Response | None:
+def replayed(found: idempotency.ClaimResult | None) -> Response | None:
     """A response that was kept; None: there is none yet."""
     match found:
         case None | InFlight():

@@ -22,7 +22,7 @@ from evertick.runtime.loop import Loop
 from evertick.runtime.wakeups import Listener, queue_named
 from evertick.store.database import Pool
 from evertick.store.wakeups import READY
-from evertick.usecases import pulling
+from evertick.usecases.runs import pull_workers as pulling
 
 CHECK_SECONDS = 1.0
 """A lost wake-up costs at most that long."""
@@ -163,7 +163,7 @@ class LongPolls:
 
     async def _check_queues(self, places: Sequence[tuple[int, str]]) -> None:
         for some in _parts(places):
-            for look in await pulling.look(self._pool, some):
+            for look in await pulling.queue_states(self._pool, some):
                 queue = self._queues.get((look.tenant_id, look.name))
                 if queue is not None:
                     queue.checked(look)

@@ -13,10 +13,10 @@ from evertick.api.parameters import parameters_of
 from evertick.api.problems import MEDIA_TYPE, Kind
 from evertick.api.request_schemas import request_schemas
 from evertick.api.schemas import Schema, ref, text
-from evertick.usecases.dead_letters import DeadLetter
-from evertick.usecases.history import Run, SkippedTicks
-from evertick.usecases.keys import Key
-from evertick.usecases.tenants import TenantView
+from evertick.usecases.runs.dead_letters import DeadLetter
+from evertick.usecases.runs.views import Run, SkippedTicks
+from evertick.usecases.tenants.keys import Key
+from evertick.usecases.tenants.tenants import TenantView
 from evertick.version import __version__
 
 _KNOWN = (Run, SkippedTicks, DeadLetter, Key, TenantView)

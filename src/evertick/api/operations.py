@@ -19,13 +19,13 @@ from evertick.api.problems import Kind
 from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import Response
 from evertick.domain.access import KeyRole
-from evertick.domain.admission import Request
+from evertick.domain.admission import AdmissionRequest
 
 PREFIX = "/api/v1"
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 Handler: TypeAlias = Callable[..., Awaitable[Response]]
-Cost: TypeAlias = Callable[[AuthenticatedRequest, Any], Awaitable[Request]]
+Cost: TypeAlias = Callable[[AuthenticatedRequest, Any], Awaitable[AdmissionRequest]]
 """What a request draws from its tenant's quotas, given its body as far as that is decoded."""
 
 

@@ -9,7 +9,7 @@ from itertools import count
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from evertick.store.pulls import Look
+from evertick.store.pulls import QueueState
 
 _NEXT_AFTER_SUCCESS = 2
 _numbers = count()
@@ -130,7 +130,7 @@ class PollQueue:
         for group in self.groups.values():
             group.wake(1)
 
-    def checked(self, look: Look) -> None:
+    def checked(self, look: QueueState) -> None:
         """Give the turn to one of each group for which there is work."""
         self.set_id(look.queue_id)
         for handlers, group in self.groups.items():

@@ -10,10 +10,10 @@ from evertick.api.bodies.request_body import RequestBody
 from evertick.api.problems import ClientDisconnected, over_quota
 from evertick.api.responses import expected_versions
 from evertick.api.services import Services
-from evertick.domain.admission import Admitted, Request
+from evertick.domain.admission import Admitted, AdmissionRequest
 from evertick.usecases.context import Tenant
-from evertick.usecases.idempotency import Asked
-from evertick.usecases.keys import Caller
+from evertick.usecases.idempotency import KeyedRequest
+from evertick.usecases.tenants.authentication import Caller
 
 _T = TypeVar("_T")
 
@@ -57,11 +57,11 @@ class AuthenticatedRequest(HttpRequest):
     caller: Caller
     tenant: Tenant
     reservation: Reservation
-    idempotency: Asked | None = None
+    idempotency: KeyedRequest | None = None
     after_commit: list[Callable[[], None]] = field(default_factory=list)
     on_rollback: list[Callable[[], None]] = field(default_factory=list)
 
-    async def admit(self, cost: Request) -> None:
+    async def admit(self, cost: AdmissionRequest) -> None:
         """Draw from the tenant's quotas. What they do not admit is raised."""
         verdict = await self.services.quotas.admit(self.caller.tenant, cost)
         if not isinstance(verdict, Admitted):

@@ -8,12 +8,13 @@ digest and by name, and writes nothing if something is missing.
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import NamedTuple, TypeVar
 
+from evertick.store import references
 from evertick.domain.admission import QuotaName
 from evertick.domain.errors import EvertickError
 from evertick.domain.policies import Priority
 from evertick.store import jobs
 from evertick.store.database import Pool
-from evertick.store.jobs import Place
+from evertick.store.references import LaneKey
 from evertick.store.statements import Connection
 from evertick.usecases.errors import QuotaReached
 
@@ -34,7 +35,7 @@ class References(NamedTuple):
 
     tenant_id: int
     canonicals: Mapping[bytes, str]
-    places: Collection[Place]
+    places: Collection[LaneKey]
 
 
 def priority_number(priority: Priority) -> int:
@@ -53,7 +54,7 @@ class Catalogue:
         self._pool = pool
         self.is_committed_apart = pool is not None
         self._digests: set[bytes] = set()
-        self._places: set[tuple[int, Place]] = set()
+        self._places: set[tuple[int, LaneKey]] = set()
 
     async def write(
         self, connection: Connection, wanted: References, statement: Callable[[], Awaitable[_T | None]]
@@ -80,10 +81,10 @@ class Catalogue:
         canonicals = {digest: text for digest, text in wanted.canonicals.items() if digest not in self._digests}
         places = [place for place in wanted.places if (wanted.tenant_id, place) not in self._places]
         if canonicals:
-            await jobs.add_rules(connection, canonicals)
+            await references.add_rules(connection, canonicals)
         if places:
             await self._check_room(connection, wanted.tenant_id, {place.queue for place in places})
-            await jobs.add_places(connection, wanted.tenant_id, places)
+            await references.add_lanes(connection, wanted.tenant_id, places)
         if len(self._digests) + len(self._places) > _MOST:
             self._digests.clear()
             self._places.clear()
@@ -91,7 +92,7 @@ class Catalogue:
         self._places.update((wanted.tenant_id, place) for place in places)
 
     async def _check_room(self, connection: Connection, tenant_id: int, names: Collection[str]) -> None:
-        if await jobs.queues_with(connection, tenant_id, names) > MAX_QUEUES:
+        if await references.queues_with(connection, tenant_id, names) > MAX_QUEUES:
             raise QuotaReached(QuotaName.QUEUES, MAX_QUEUES)
 
     def _forget(self, wanted: References) -> None:

@@ -12,7 +12,7 @@ from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.schedule.schedule import SHORTEST_INTERVAL
 from evertick.runtime import background
 from evertick.store.database import Pool, Session, was_conflict
-from evertick.usecases.catalogue import Catalogue
+from evertick.usecases.references import ReferenceCache
 from evertick.usecases.errors import JobNotFound
 
 _T = TypeVar("_T")
@@ -122,7 +122,7 @@ class Tenant:
     fanout: int = 1
     shortest: timedelta = SHORTEST_INTERVAL
     notify: Callable[[Iterable[int]], None] = _nobody
-    catalogue: Catalogue = field(default_factory=Catalogue)
+    catalogue: ReferenceCache = field(default_factory=ReferenceCache)
 
     async def transact(self, work: Callable[[Session], Awaitable[_T]]) -> _T:
         """Do work in one transaction; again from the start when the server undid it because of others."""

@@ -17,12 +17,12 @@ from evertick.domain.schedule.budget import metered
 from evertick.domain.schedule.text import is_costly
 from evertick.runtime import background
 from evertick.runtime.background import Steps
-from evertick.runtime.slices import Slices
+from evertick.runtime.event_loop import Slices
 from evertick.store import jobs
 from evertick.store.database import Session
 from evertick.usecases.context import Tenant
-from evertick.usecases.drafting import Draft, Drafter, add_references, numbered, write
-from evertick.usecases.writing import as_spec
+from evertick.usecases.jobs.drafting import Draft, Drafter, add_references, numbered, write
+from evertick.usecases.jobs.rows import as_spec
 
 _PART = 1000
 BATCH_STEPS = 15_000_000

@@ -4,16 +4,17 @@ import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
+from evertick.store import ledgers
 from evertick.config import Settings
 from evertick.domain.ids import PARTITIONS
 from evertick.domain.schedule.instants import SECOND_US, to_us
 from evertick.roles.dispatcher.settings import egress_of
-from evertick.store import clock, health, housekeeping, members, sweeps, tenants
+from evertick.store import clock, diagnostics as health, housekeeping, members, orphans as sweeps, tenants
 from evertick.store.database import Pool
-from evertick.store.health import Server
+from evertick.store.diagnostics import ServerFacts
 from evertick.store.migrate import SchemaMismatch, check_schema
 from evertick.usecases import diagnosis
-from evertick.usecases.diagnosis import Finding
+from evertick.usecases.diagnosis import Diagnosis
 
 LIFETIME = timedelta(seconds=5)
 STUCK_SECONDS = 60.0
@@ -25,7 +26,7 @@ MAX_PER_LANE = 1000
 _LOOKS = 3
 
 
-async def examine(pool: Pool, lifetime: timedelta = LIFETIME, settings: Settings | None = None) -> list[Finding]:
+async def examine(pool: Pool, lifetime: timedelta = LIFETIME, settings: Settings | None = None) -> list[Diagnosis]:
     """All findings, in the order in which one thing rests on another.
 
     `lifetime`: for so long after its last heartbeat a scheduler counts as alive. `settings`: by which processes here
@@ -34,7 +35,7 @@ async def examine(pool: Pool, lifetime: timedelta = LIFETIME, settings: Settings
     return [finding async for finding in _examine(pool, lifetime, settings or Settings())]
 
 
-async def _examine(pool: Pool, lifetime: timedelta, settings: Settings) -> AsyncIterator[Finding]:
+async def _examine(pool: Pool, lifetime: timedelta, settings: Settings) -> AsyncIterator[Diagnosis]:
     server, skew_seconds = await _look_at_clock(pool)
     yield diagnosis.on_server(server.version)
     yield diagnosis.on_clock(skew_seconds)
@@ -50,10 +51,10 @@ async def _examine(pool: Pool, lifetime: timedelta, settings: Settings) -> Async
     alive = [node for node in await members.members(pool, lifetime) if node.is_alive]
     yield diagnosis.on_versions({node.version for node in alive})
     yield diagnosis.on_partitions(await members.unheld(pool, lifetime), [node.node for node in alive])
-    yield diagnosis.on_days(await housekeeping.missing_days(pool, DAYS_AHEAD), DAYS_AHEAD)
+    yield diagnosis.on_days(await ledgers.missing_days(pool, DAYS_AHEAD), DAYS_AHEAD)
     yield diagnosis.on_lag(await health.oldest_due(pool))
     yield diagnosis.on_leases(await health.stuck_leases(pool, STUCK_SECONDS))
-    looked = await sweeps.look(pool, range(PARTITIONS), {}, most_per_lane=MAX_PER_LANE, age=ORPHAN_AGE)
+    looked = await sweeps.check(pool, range(PARTITIONS), {}, most_per_lane=MAX_PER_LANE, age=ORPHAN_AGE)
     yield diagnosis.on_orphans([(each.lane_id, seq) for each in looked for seq in each.orphans])
     yield diagnosis.on_ready(await health.ready_queues(pool, MAX_PER_LANE))
     yield diagnosis.on_unserved(await health.unserved(pool, UNSERVED_SECONDS))
@@ -63,9 +64,9 @@ async def _examine(pool: Pool, lifetime: timedelta, settings: Settings) -> Async
     yield diagnosis.on_dead_tuples(await health.dead_tuples(pool))
 
 
-async def _look_at_clock(pool: Pool) -> tuple[Server, float]:
+async def _look_at_clock(pool: Pool) -> tuple[ServerFacts, float]:
     """The server, and how many seconds this machine's clock is ahead of it: by the look that took the least time."""
-    looks: list[tuple[float, float, Server]] = []
+    looks: list[tuple[float, float, ServerFacts]] = []
     for _ in range(_LOOKS):
         before = time.time()
         server = await health.server(pool)

@@ -11,12 +11,12 @@ from evertick.domain.job.timing import Binding, Timing, binding_of, timing_of
 from evertick.domain.misfire import Gap
 from evertick.domain.schedule.instants import to_us
 from evertick.store import jobs
-from evertick.store.jobs import NewJob, NumbersTaken, places_of
+from evertick.store.jobs import NewJob, NumbersTaken, lane_keys
 from evertick.store.statements import Connection
-from evertick.usecases.catalogue import References
+from evertick.usecases.references import References
 from evertick.usecases.context import Tenant
-from evertick.usecases.unfired_ticks import swallowed
-from evertick.usecases.writing import job_row, with_name
+from evertick.usecases.jobs.unfired_ticks import swallowed
+from evertick.usecases.jobs.rows import job_row, with_name
 
 _T = TypeVar("_T")
 _TRIES = 5
@@ -86,7 +86,7 @@ def _rows(drafts: Sequence[Draft]) -> list[NewJob]:
 
 
 def _references(tenant: Tenant, drafts: Sequence[Draft], rows: Sequence[NewJob]) -> References:
-    return References(tenant.tenant_id, {made.digest: made.canonical for _, _, made, _ in drafts}, places_of(rows))
+    return References(tenant.tenant_id, {made.digest: made.canonical for _, _, made, _ in drafts}, lane_keys(rows))
 
 
 async def numbered(work: Callable[[], Awaitable[_T]]) -> _T:

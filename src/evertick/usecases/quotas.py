@@ -9,28 +9,13 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from evertick.domain.admission import (
-    Admitted,
-    Allowance,
-    Quota,
-    QuotaName,
-    Refused,
-    Request,
-    Throttled,
-    Usage,
-    Wait,
-    admit,
-    draw,
-    draw_up_to,
-    full,
-    give_back,
-)
+from evertick.domain.admission import Admitted, Allowance, Quota, QuotaName, Refused, AdmissionRequest, Throttled, Usage, Wait, admit, draw, draw_up_to, full, give_back
 from evertick.runtime.cached import Cached
-from evertick.store import quotas
+from evertick.store import usage as quotas
 from evertick.store.database import Pool
-from evertick.store.quotas import Activity, Stored
+from evertick.store.usage import Activity, Stored
 from evertick.store.tenants import TenantRow
-from evertick.usecases.tenants import quota_of
+from evertick.usecases.tenants.tenants import quota_of
 
 COUNT_SECONDS = 10.0
 SHARE_OF_COUNTING = 100
@@ -90,7 +75,7 @@ class Quotas:
         self._pool = pool
         self._uses: dict[int, _Use] = {}
 
-    async def admit(self, tenant: TenantRow, request: Request) -> Admitted | Throttled | Refused:
+    async def admit(self, tenant: TenantRow, request: AdmissionRequest) -> Admitted | Throttled | Refused:
         """Admit a request or say which quota stands in the way. The jobs of an admitted one are reserved."""
         quota = quota_of(tenant)
         use = self._uses.get(tenant.tenant_id)

@@ -15,7 +15,7 @@ from evertick.runtime import timeouts
 from evertick.store.database import Pool, Timeouts
 from evertick.usecases import context
 from evertick.usecases.context import Tenant
-from evertick.usecases.create import create
+from evertick.usecases.jobs.create import create
 from evertick.usecases.unit_of_work import unit_of_work
 from faults.proxy import Proxy
 

@@ -6,10 +6,10 @@ import pytest
 
 from api.callers import JOB, Caller, Callers, is_problem
 from engine import until
-from evertick.domain.admission import Admitted, Refused, Request
-from evertick.store import quotas as stored, tenants
+from evertick.domain.admission import Admitted, Refused, AdmissionRequest
+from evertick.store import usage as stored, tenants
 from evertick.store.database import Pool
-from evertick.usecases.quotas import Quotas
+from evertick.usecases.tenants.quotas import Quotas
 
 
 async def _limited(callers: Callers, connection: asyncpg.Connection, **limits: int) -> Caller:
@@ -163,9 +163,9 @@ async def test_jobs_that_come_to_be_during_a_count_are_not_forgotten(
         return found
 
     for _ in range(2):
-        assert isinstance(await quotas.admit(tenant, Request(jobs=1)), Admitted)
+        assert isinstance(await quotas.admit(tenant, AdmissionRequest(jobs=1)), Admitted)
     monkeypatch.setattr(stored, "jobs", slow)
-    third = asyncio.create_task(quotas.admit(tenant, Request(jobs=1)))
+    third = asyncio.create_task(quotas.admit(tenant, AdmissionRequest(jobs=1)))
     await counted.wait()
     for _ in range(2):
         quotas.settle(tenant, 1, 1)

@@ -7,14 +7,14 @@ import asyncpg
 import pytest
 
 from api.callers import JOB, Caller, Callers, is_problem
-from evertick.domain.admission import Admitted, QuotaName, Refused, Request, Throttled
+from evertick.domain.admission import Admitted, QuotaName, Refused, AdmissionRequest, Throttled
 from evertick.roles.janitor import Janitor
-from evertick.store import jobs, quotas as stored, tenants
+from evertick.store import jobs, usage as stored, tenants
 from evertick.store.database import Pool
-from evertick.usecases import keys
+from evertick.usecases.tenants import keys
 from evertick.usecases.context import Tenant
-from evertick.usecases.create import create
-from evertick.usecases.quotas import Quotas
+from evertick.usecases.jobs.create import create
+from evertick.usecases.tenants.quotas import Quotas
 
 PAYLOAD = "x" * 48_000
 
@@ -89,14 +89,14 @@ async def test_storage_that_is_used_up_by_others_than_this_process_is_noticed(
     tenant_id = await _tenant(callers, connection, quota=1000, stored=1000, answers=1000)
     tenant = await tenants.find(pool, tenant_id)
     assert tenant is not None
-    assert await Quotas(pool).admit(tenant, Request(jobs=1)) == Refused(QuotaName.STORAGE, 1000)
-    kept = await Quotas(pool).admit(tenant, Request(is_stored=False, keeps_answer=True))
+    assert await Quotas(pool).admit(tenant, AdmissionRequest(jobs=1)) == Refused(QuotaName.STORAGE, 1000)
+    kept = await Quotas(pool).admit(tenant, AdmissionRequest(is_stored=False, keeps_answer=True))
     assert isinstance(kept, Throttled)
-    assert isinstance(await Quotas(pool).admit(tenant, Request(is_stored=False)), Admitted)
+    assert isinstance(await Quotas(pool).admit(tenant, AdmissionRequest(is_stored=False)), Admitted)
     await connection.execute("INSERT INTO storage_changes VALUES ($1, 1001)", tenant_id)
-    assert await Quotas(pool).admit(tenant, Request(is_stored=False)) == Refused(QuotaName.STORAGE, 1000)
+    assert await Quotas(pool).admit(tenant, AdmissionRequest(is_stored=False)) == Refused(QuotaName.STORAGE, 1000)
     await connection.execute("INSERT INTO storage_changes VALUES ($1, -2001, -1)", tenant_id)
-    assert isinstance(await Quotas(pool).admit(tenant, Request(jobs=1, keeps_answer=True)), Admitted)
+    assert isinstance(await Quotas(pool).admit(tenant, AdmissionRequest(jobs=1, keeps_answer=True)), Admitted)
 
 
 async def test_every_change_draws_from_the_rate_and_no_deletion_does(

@@ -16,7 +16,7 @@ from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.zoned import ZonedTicks
 from evertick.runtime import background
 from evertick.runtime.background import MAX_PENDING_PER_TENANT
-from evertick.usecases import create_many
+from evertick.usecases.jobs import create_many
 
 CONNECTIONS = 8
 """Of the server in these tests."""

@@ -11,8 +11,8 @@ from engine import PATIENCE_SECONDS, until
 from evertick.domain.access import KEYSPACE, digest_of, is_well_formed, write_key
 from evertick.store import keys as stored
 from evertick.store.database import Pool
-from evertick.usecases import keys
-from evertick.usecases.keys import KeyRing
+from evertick.usecases.tenants import keys
+from evertick.usecases.tenants.authentication import KeyRing
 
 
 async def test_the_host_makes_a_tenant_whose_first_key_is_shown_once(admin: Caller, callers: Callers) -> None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from cli.processes import evertick
 from evertick.cli.main import app
-from evertick.usecases.keys import create_first
+from evertick.usecases.tenants.keys import create_first
 
 
 async def test_up_says_where_it_is_and_shows_the_key_once(data_dir: Path) -> None:

@@ -22,7 +22,7 @@ from evertick.api.bodies.incoming import (
 )
 from evertick.api.problems import Kind, Problem
 from evertick.domain.errors import Fault
-from evertick.runtime.slices import Slices
+from evertick.runtime.event_loop import Slices
 
 MAX_BATCH_BYTES = 33_554_432
 MAX_BATCH_VALUES = 1_000_000

@@ -6,7 +6,7 @@ from evertick.api.responses import Response, page
 from evertick.api.shapes import ChangesQuery
 from evertick.domain.access import KeyRole
 from evertick.usecases import audit
-from evertick.usecases.audit import Entry
+from evertick.usecases.audit import AuditEntry
 
 routes = Routes("Audit")
 
@@ -15,7 +15,7 @@ routes = Routes("Audit")
     "GET",
     "/audit-log",
     KeyRole.ADMIN,
-    responses={200: ResponseSpec(list[Entry], "The changes, newest first.", ("Link",))},
+    responses={200: ResponseSpec(list[AuditEntry], "The changes, newest first.", ("Link",))},
 )
 async def list_changes(request: AuthenticatedRequest, query: ChangesQuery) -> Response:
     """List changes: who did what to which, and when."""

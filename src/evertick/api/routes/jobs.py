@@ -15,14 +15,16 @@ from evertick.api.routes import costs
 from evertick.api.routes.runs import RUN_ACCEPTED, accepted
 from evertick.api.shapes import JobsQuery, PauseRequest, ResumeRequest, TriggerRequest
 from evertick.domain.access import KeyRole
-from evertick.domain.admission import Request
+from evertick.domain.admission import AdmissionRequest
 from evertick.domain.job.spec import JobSpec
-from evertick.usecases import edit, idempotency, jobs, lifecycle, requests
+from evertick.usecases.jobs import edit, reading as jobs, lifecycle
+from evertick.usecases import idempotency
+from evertick.usecases.runs import requests
 from evertick.usecases.context import Page
-from evertick.usecases.create_together import Wanted
+from evertick.usecases.jobs.create_together import NewJobRequest
 from evertick.usecases.errors import JobNotFound
-from evertick.usecases.views import Job
-from evertick.usecases.writing import as_spec
+from evertick.usecases.jobs.views import Job
+from evertick.usecases.jobs.rows import as_spec
 
 routes = Routes("Jobs")
 _JOB_ID = {"job_id": "$response.body#/job_id"}
@@ -82,7 +84,7 @@ async def create_job(request: AuthenticatedRequest, body: object) -> Response:
         made.append(_response(job, is_new=True))
         return kept(made[-1])
 
-    wanted = Wanted(
+    wanted = NewJobRequest(
         as_spec(body), request.caller.key_id, create_job.__name__, request.request_id, request.idempotency, respond
     )
     result = await request.services.creations.ask(request.tenant, wanted)
@@ -188,7 +190,7 @@ async def get_job_by_name(request: AuthenticatedRequest, name: str) -> Response:
     return _response(await jobs.get_by_name(request.tenant, _name_of(request, Kind.NOT_FOUND)))
 
 
-async def _cost_of_put(request: AuthenticatedRequest, body: object) -> Request:
+async def _cost_of_put(request: AuthenticatedRequest, body: object) -> AdmissionRequest:
     cost = await costs.of_new_job(request, body)
     return replace(cost, jobs=0) if await jobs.has_name(request.tenant, _name_of(request)) else cost
 

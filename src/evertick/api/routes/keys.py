@@ -12,8 +12,8 @@ from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import Response, no_content, ok, page, path_to
 from evertick.api.shapes import KeyRequest, KeysQuery, RotateRequest
 from evertick.domain.access import KeyRole
-from evertick.usecases import keys, tenants
-from evertick.usecases.keys import Key, NewSecret
+from evertick.usecases.tenants import keys, tenants
+from evertick.usecases.tenants.keys import Key, NewSecret
 
 routes = Routes("API keys")
 

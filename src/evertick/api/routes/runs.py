@@ -10,10 +10,10 @@ from evertick.api.responses import Response, ok, page, path_to
 from evertick.api.routes import costs
 from evertick.api.shapes import JobRunsQuery, Nothing, RunsQuery
 from evertick.domain.access import KeyRole
-from evertick.usecases import requests, runs
+from evertick.usecases.runs import requests, reading as runs
 from evertick.usecases.context import Tenant
-from evertick.usecases.history import Attempt, Entry, Run, RunDetail
-from evertick.usecases.pulling import shown_worker
+from evertick.usecases.runs.views import Attempt, Entry, Run, RunDetail
+from evertick.usecases.runs.pull_workers import worker_name
 
 routes = Routes("Runs")
 
@@ -25,7 +25,7 @@ RUN_ACCEPTED = ResponseSpec("Run", "The run, which waits for a worker.", ("Locat
 def _shape(tenant: Tenant, entry: Entry) -> Entry:
     if not isinstance(entry, Run):
         return entry
-    return dataclasses.replace(entry, worker_id=shown_worker(tenant, entry.worker_id))
+    return dataclasses.replace(entry, worker_id=worker_name(tenant, entry.worker_id))
 
 
 def _detail(tenant: Tenant, detail: RunDetail) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def _detail(tenant: Tenant, detail: RunDetail) -> dict[str, Any]:
 
 def _attempt(tenant: Tenant, attempt: Attempt) -> dict[str, Any]:
     shown = dataclasses.asdict(attempt)
-    return {**shown, "result": attempt.result, "worker_id": shown_worker(tenant, attempt.worker_id)}
+    return {**shown, "result": attempt.result, "worker_id": worker_name(tenant, attempt.worker_id)}
 
 
 async def accepted(request: AuthenticatedRequest, run_id: str) -> Response:

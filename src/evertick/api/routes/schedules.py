@@ -14,11 +14,11 @@ from evertick.api.shapes import PreviewRequest, UpcomingQuery
 from evertick.domain.access import KeyRole
 from evertick.domain.job.spec import DEFAULT_TIMEZONE
 from evertick.domain.policies import DstGap, DstOverlap
-from evertick.domain.schedule.preview import Preview, Row
-from evertick.usecases import jobs, previews
+from evertick.domain.schedule.preview import Preview, PreviewRow
+from evertick.usecases.jobs import reading as jobs, previews
 from evertick.usecases.context import Tenant
 from evertick.usecases.engine_status import clock
-from evertick.usecases.previews import Wanted
+from evertick.usecases.jobs.previews import PreviewFields
 
 routes = Routes("Schedules")
 
@@ -29,7 +29,7 @@ def _utc(at: datetime) -> datetime:
     return at.astimezone(UTC)
 
 
-def _rows(rows: Iterable[Row]) -> list[dict[str, Any]]:
+def _rows(rows: Iterable[PreviewRow]) -> list[dict[str, Any]]:
     return [
         {
             "fire_at": _utc(row.fire_at),
@@ -95,7 +95,7 @@ async def preview_schedule(request: AuthenticatedRequest, body: PreviewRequest) 
 
     Upcoming fire and due times, a description in plain English, what daylight saving does to it, warnings.
     """
-    wanted = Wanted(
+    wanted = PreviewFields(
         schedule=body.schedule,
         timezone=body.timezone or DEFAULT_TIMEZONE,
         dst_gap=body.dst_gap or DstGap.CATCH_UP,

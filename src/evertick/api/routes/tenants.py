@@ -11,8 +11,8 @@ from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import Response, ok, page, path_to
 from evertick.api.shapes import TenantPatch, TenantRequest, TenantsQuery
 from evertick.domain.access import KeyRole
-from evertick.usecases import keys, tenants
-from evertick.usecases.tenants import TenantView
+from evertick.usecases.tenants import keys, tenants
+from evertick.usecases.tenants.tenants import TenantView
 
 routes = Routes("Tenants")
 

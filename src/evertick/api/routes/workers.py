@@ -18,18 +18,18 @@ from evertick.domain.access import KeyRole
 from evertick.domain.admission import QuotaName
 from evertick.domain.states import Outcome
 from evertick.roles.worker.run import Run
-from evertick.usecases import pulling
+from evertick.usecases.runs import pull_workers as pulling
 from evertick.usecases.context import Tenant
-from evertick.usecases.pulling import Given, Report
+from evertick.usecases.runs.pull_workers import LeasedAttempts, AttemptReport
 
 routes = Routes("Workers")
 
 RETRY_SECONDS = 5
 """Over the limit: polls end within half a minute, so some have ended by then."""
-NOTHING = Given([], pulling.NEVER)
+NOTHING = LeasedAttempts([], pulling.NEVER)
 
 
-def _shape(given: Given) -> list[dict[str, Any]]:
+def _shape(given: LeasedAttempts) -> list[dict[str, Any]]:
     return [
         {
             "token": run.fencing_token,
@@ -116,7 +116,7 @@ async def _try_lease(
 
     async def attempt(tenant: Tenant) -> Response | None:
         nonlocal given
-        source = await pulling.source(tenant, poll.spec.queue, request.caller.key_id)
+        source = await pulling.queue_access(tenant, poll.spec.queue, request.caller.key_id)
         if not source.is_valid:
             poll.pass_turn()
             raise key_ended()
@@ -141,7 +141,7 @@ async def _try_lease(
     return response
 
 
-def _lease_response(request: AuthenticatedRequest, given: Given) -> Response:
+def _lease_response(request: AuthenticatedRequest, given: LeasedAttempts) -> Response:
     seconds = request.services.lease_time.total_seconds()
     return ok({"lease_seconds": int(seconds) if seconds.is_integer() else seconds, "attempts": _shape(given)})
 
@@ -180,9 +180,9 @@ async def record_outcomes(request: AuthenticatedRequest, body: OutcomesRequest) 
     return ok({"recorded": recorded.recorded, "stale": recorded.stale})
 
 
-def _report(given: OutcomeReport) -> Report:
+def _report(given: OutcomeReport) -> AttemptReport:
     wait = given.retry_after_seconds
-    return Report(
+    return AttemptReport(
         token=given.token,
         result=Outcome(given.result),
         started_at=given.started_at,

@@ -21,13 +21,13 @@ from evertick.api.services import LEASE_CONNECTIONS, REPORT_CONNECTIONS, Service
 from evertick.config import DEFAULTS, is_loopback
 from evertick.domain.errors import EvertickError
 from evertick.runtime import timeouts
-from evertick.runtime.descriptors import descriptor_limit
+from evertick.runtime.process import descriptor_limit
 from evertick.runtime.loop import Loop
-from evertick.runtime.loop_delay import LoopDelay
+from evertick.runtime.event_loop import LoopDelay
 from evertick.runtime.wakeups import Notifier
 from evertick.store.database import Pool, close_pool, open_pool
-from evertick.usecases.keys import KeyRing
-from evertick.usecases.quotas import Quotas
+from evertick.usecases.tenants.authentication import KeyRing
+from evertick.usecases.tenants.quotas import Quotas
 
 logger = logging.getLogger("evertick.api")
 
