@@ -27,6 +27,8 @@ DEFAULT_FILE = "evertick.toml"
 HIDDEN = "***"
 _CHOOSING = frozenset({FILE_VARIABLE, PROFILE_VARIABLE})
 SECRET_KEY_LENGTH = 32
+NO_NETWORKS = "none"
+"""In place of a list of networks: an empty variable counts as one that is not set."""
 
 Network: TypeAlias = IPv4Network | IPv6Network
 
@@ -70,9 +72,11 @@ def _secret_keys(value: Any) -> tuple[str, ...]:
 
 
 def _networks(value: Any) -> tuple[Network, ...]:
+    if isinstance(value, str) and value.strip().lower() == NO_NETWORKS:
+        return ()
     texts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
-        raise ValueError("must be networks, by commas, as in 10.0.0.0/8,fd12:3456::/32")
+    if not isinstance(texts, list) or not all(isinstance(each, str) and each.strip() for each in texts):
+        raise ValueError(f"must be networks, by commas, as in 10.0.0.0/8,fd12:3456::/32, or {NO_NETWORKS}")
     return tuple(ip_network(each.strip()) for each in texts)
 
 

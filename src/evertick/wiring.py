@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from evertick.api.body_limits import MEBIBYTE, BodyLimits
+from evertick.api.bodies.body_limits import MEBIBYTE, BodyLimits
 from evertick.api.server import ApiServer
 from evertick.config import Settings
 from evertick.domain.errors import EvertickError, InvalidInput
@@ -161,7 +161,7 @@ async def running(url: str, node: str, roles: Collection[Role], settings: Settin
             await scheduler.start()
             stack.push_async_callback(scheduler.stop)
         if seal is not None:
-            dispatcher = _dispatcher(url, seal, settings)
+            dispatcher = _dispatcher(url, seal, settings, runs_api=Role.API in roles)
             await dispatcher.start()
             stack.push_async_callback(dispatcher.stop, DELIVERY_GRACE)
         api = _api(url, settings) if Role.API in roles else None
@@ -220,5 +220,6 @@ def _api(url: str, settings: Settings) -> ApiServer:
     )
 
 
-def _dispatcher(url: str, seal: Seal, settings: Settings) -> Dispatcher:
-    return Dispatcher(url, seal, partial(egress_of, settings), lease_time=settings.lease_time)
+def _dispatcher(url: str, seal: Seal, settings: Settings, *, runs_api: bool) -> Dispatcher:
+    egress = partial(egress_of, settings, runs_api=runs_api)
+    return Dispatcher(url, seal, egress, lease_time=settings.lease_time)

@@ -1,7 +1,9 @@
 """A real server on a free port for each test, and clients with keys."""
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -9,6 +11,7 @@ from api.callers import Caller, Callers
 from evertick.api.server import ApiServer
 from evertick.roles.scheduler import Scheduler
 from evertick.store import database
+from evertick.store.statements import Statement
 
 
 @pytest.fixture
@@ -31,6 +34,20 @@ async def callers(server: ApiServer, pool: database.Pool) -> AsyncIterator[Calle
 async def admin(callers: Callers) -> Caller:
     """An admin of the hosting tenant."""
     return await callers.make("admin")
+
+
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each statement was run in this process, which is the server's too."""
+    counts: Counter[str] = Counter()
+    arguments = Statement.arguments
+
+    def counted(self: Statement, values: dict[str, Any]) -> list[Any]:
+        counts[self.name] += 1
+        return arguments(self, values)
+
+    monkeypatch.setattr(Statement, "arguments", counted)
+    return counts
 
 
 @pytest.fixture

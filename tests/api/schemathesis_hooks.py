@@ -13,8 +13,8 @@ import msgspec
 import schemathesis
 from hypothesis import strategies
 
+from evertick.api.bodies.incoming import NDJSON
 from evertick.api.patterns import IDEMPOTENCY_KEY, IF_MATCH
-from evertick.api.reading import NDJSON
 from evertick.api.shapes import LONGEST_POLL_SECONDS
 from evertick.domain.ids import Prefix, format_id
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import asyncpg
@@ -12,28 +12,14 @@ import pytest
 from api.callers import TARGET, Caller, Callers, is_problem
 from engine import until
 from evertick.api import long_polls
-from evertick.api.long_polls import LongPolls, Request
+from evertick.api.long_polls import LongPolls
+from evertick.api.poll_turns import PollSpec
 from evertick.api.server import ApiServer
 from evertick.runtime.tenant_limit import TenantLimit
 from evertick.store.database import Pool
-from evertick.store.statements import Statement
 
 WAIT_SECONDS = 30
 TRIES = ("lanes.lease", "lanes.lease_free", "pulls.queue")
-
-
-@pytest.fixture
-def statements(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each statement was run in this process, which is the server's too."""
-    counts: Counter[str] = Counter()
-    arguments = Statement.arguments
-
-    def counted(self: Statement, values: dict[str, Any]) -> list[Any]:
-        counts[self.name] += 1
-        return arguments(self, values)
-
-    monkeypatch.setattr(Statement, "arguments", counted)
-    return counts
 
 
 @asynccontextmanager
@@ -94,18 +80,22 @@ async def test_a_crowd_that_comes_at_once_to_an_empty_queue_tries_a_few_times(
     await _end(*polls)
 
 
-@pytest.mark.usefixtures("scheduler")
-async def test_who_waits_longest_is_served_first(admin: Caller) -> None:
-    await admin.create()
-    polls = []
-    for number in range(4):
-        polls.append(_poll(admin, f"w{number}"))
-        await admin.until_polls(number + 1)
-    for number in range(4):
-        await admin.create(schedule="now")
-        await polls[number]
-        assert [poll.done() for poll in polls] == [True] * (number + 1) + [False] * (3 - number)
-        assert len(polls[number].result().json()["attempts"]) == 1
+async def test_the_poll_that_has_waited_longest_gets_the_turn_though_it_came_back_last(
+    database_url: str, pool: Pool
+) -> None:
+    """Over HTTP the order is open: polls that try at the same time race for the work."""
+    polls = LongPolls(database_url, pool, per_tenant=4, in_total=4)
+    disconnected = asyncio.get_running_loop().create_future()
+    with ExitStack() as stack:
+        oldest_first = [stack.enter_context(polls.added(PollSpec(1, "q", None, "k"))) for _ in range(4)]
+        for poll in oldest_first:
+            poll.use_turn()
+        waiting = [asyncio.create_task(poll.wait(disconnected, WAIT_SECONDS)) for poll in reversed(oldest_first)]
+        await asyncio.sleep(0)
+        for served in range(1, 5):
+            oldest_first[-1].pass_turn()
+            assert [poll.has_turn for poll in oldest_first] == [True] * served + [False] * (4 - served)
+        await asyncio.gather(*waiting)
 
 
 @pytest.mark.usefixtures("scheduler")
@@ -220,7 +210,7 @@ async def test_work_is_offered_to_the_next_when_the_first_has_lost_its_key(
     await admin.until_polls(1)
     second = _poll(admin)
     await admin.until_polls(2)
-    monkeypatch.setattr(long_polls, "LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(long_polls, "CHECK_SECONDS", 3600.0)
     await _until_all(statements, "pulls.ended_keys", 1)  # the last look that helps
     await connection.execute("UPDATE api_keys SET revoked_at = clock_at() WHERE role = 'worker'")
     await admin.create(schedule="now")
@@ -231,14 +221,14 @@ async def test_work_is_offered_to_the_next_when_the_first_has_lost_its_key(
 async def test_a_turn_that_a_poll_had_when_it_was_dismissed_goes_to_another(database_url: str, pool: Pool) -> None:
     polls = LongPolls(database_url, pool, per_tenant=2, in_total=2)
     gone = asyncio.get_running_loop().create_future()
-    with polls.joined(Request(1, "q", None, "k")) as first, polls.joined(Request(1, "q", None, "k")) as second:
+    with polls.added(PollSpec(1, "q", None, "k")) as first, polls.added(PollSpec(1, "q", None, "k")) as second:
         assert first.has_turn
         second.use_turn()
         waiting = asyncio.create_task(second.wait(gone, WAIT_SECONDS))
         await asyncio.sleep(0)
         assert not second.has_turn
-        with polls.joined(Request(2, "q", None, "k")):
-            assert first.is_dismissed
+        with polls.added(PollSpec(2, "q", None, "k")):
+            assert first.is_ended
             assert second.has_turn
         await waiting
 

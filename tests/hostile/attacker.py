@@ -13,11 +13,11 @@ import threading
 import uvloop
 
 from hostile.attacks import ATTACKS
-from hostile.attacks.scene import Scene
+from hostile.attacks.scene import HANGING, Scene
 
 NICE = 5
 LONGER = 3
-"""On a busy machine an attack may go on for so many times its length until something came of it."""
+"""On a busy machine an attack may go on for so many times its length until what is to come of it did."""
 GRACE_SECONDS = 0.5
 
 
@@ -29,10 +29,11 @@ def _end(scene: Scene) -> None:
 
 
 async def _attack(name: str, seconds: float, scene: Scene) -> None:
-    attacking = asyncio.create_task(ATTACKS[name].work(scene))
+    attack = ATTACKS[name]
+    attacking = asyncio.create_task(attack.work(scene))
     for _ in range(LONGER):
         done, _ = await asyncio.wait([attacking], timeout=seconds)
-        if done or scene.seen:
+        if done or not attack.lacking({HANGING: float("inf"), **scene.seen}):
             break
     if attacking.done():
         attacking.result()

@@ -75,11 +75,11 @@ class Server:
 
 
 def worst_delay(before: Buckets, after: Buckets) -> float | None:
-    """The least bound that holds for all delays between two looks."""
+    """The greatest bound that some delay between two looks was over; 0 if none was over any."""
     if not after:
         return None
     everything = after[float("inf")] - before.get(float("inf"), 0.0)
-    return min(bound for bound, count in after.items() if count - before.get(bound, 0.0) >= everything)
+    return max((bound for bound, count in after.items() if count - before.get(bound, 0.0) < everything), default=0.0)
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ import httpx
 from evertick.store import database
 from hostile import victim as victims
 from hostile.attacks import ATTACKS
-from hostile.attacks.scene import ATTACKER
+from hostile.attacks.scene import ATTACKER, HANGING
 from hostile.machine import parent_of, usage
 from hostile.server import LOOPBACK_OPEN, Buckets, Server, scheduler, up, worst_delay
 from hostile.verdicts import LAG_CONSTANT_SECONDS, LAG_FACTOR, MEMORY_MB, Observation, Spread, Verdict, judge
@@ -66,11 +66,14 @@ class Stage:
         }
         seconds = attack.heavy_seconds if is_heavy else attack.seconds
         self.victim.released.clear()
+        self.victim.hanging = 0
         attacked, seen = await self._observe(lambda: _attacker(name, seconds, scene))
         self.victim.released.set()
+        if self.victim.hanging:
+            seen[HANGING] = self.victim.hanging
         verdict = judge(name, self.calmness, attacked, memory_mb=attack.memory_mb, seen=seen)
         told = attack.fault(seen)
-        faults = [*verdict.faults, *([told] if told else []), *await self._aftermath(attacked)]
+        faults = [*verdict.faults, *([told] if told else []), *attack.lacking(seen), *await self._aftermath(attacked)]
         verdict = replace(verdict, faults=tuple(faults))
         self.verdicts.append(verdict)
         sys.stdout.write(f"{row_of(self.calmness, verdict)}\n")
@@ -175,7 +178,7 @@ HEADER = (
 
 
 def row_of(calm: Observation, verdict: Verdict) -> str:
-    delay = "?" if verdict.server_delay_seconds is None else f"≤ {verdict.server_delay_seconds:g} s"
+    delay = "?" if verdict.server_delay_seconds is None else f"over {verdict.server_delay_seconds:g} s"
     saw = ", ".join(f"{name} {count:g}" for name, count in sorted(verdict.seen.items()))
     judged = "held" if verdict.ok else "; ".join([*verdict.faults[-3:], f"{len(verdict.faults)} faults"])
     cells = [

@@ -1,20 +1,22 @@
 """What a tenant can leave behind in the database: each request of it a little, or none."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import asyncpg
 import pytest
 
+from hostile.attacks.storage import ACCEPTED_LATE, LARGE
 from hostile.stage import row_of, staged
 
 QUOTA_BYTES = 1_048_576
-STORED_BYTES = 3 * QUOTA_BYTES
-"""What the tables may grow by before a limit speaks: indexes and dead rows do not count towards the quota."""
-LATE_BYTES = 33_554_432
-"""What may be written in the second before a quota is noticed."""
 BYTES_PER_REQUEST = 8192
-"""Below this, what requests leave behind is not what they carry: entries of logs, which age."""
+"""Below this, what accepted requests leave behind is not what they carry: entries of logs, which age."""
+MOST_PER_REQUEST = 3 * len(LARGE["text"])
+"""What they carry, with its indexes and dead rows, which do not count towards the quota."""
+MOST_LATE = 16
+"""Requests that are accepted after one was refused: those under way by then."""
 LARGEST = ("kept_answers", "versions")
 EVERYTHING = (*LARGEST, "queues_and_rules", "api_keys")
 _SIZES = """
@@ -38,16 +40,41 @@ async def _fill(names: tuple[str, ...], url: str, folder: Path, connection: asyn
             before = await _sizes(connection)
             verdict = await stage.attack(name, is_heavy=heavy, storage_quota_bytes=QUOTA_BYTES)
             grown = {table: size - before.get(table, 0) for table, size in (await _sizes(connection)).items()}
-            requests = sum(count for what, count in verdict.seen.items() if what.startswith("answers "))
             total = sum(grown.values())
-            left = total / max(1, requests)
             largest = sorted(grown.items(), key=lambda item: -item[1])[:3]
-            sys.stdout.write(f"  {requests:.0f} requests, {total} bytes left, {left:.0f} by each; {largest}\n")
-            faults += [f"{name}: {fault}" for fault in verdict.faults]
-            is_limited = "answers 429" in verdict.seen
-            if left > BYTES_PER_REQUEST and total > STORED_BYTES + LATE_BYTES * is_limited:
-                faults.append(f"{name}: each of {requests:.0f} requests left {left:.0f} bytes behind: {largest}")
+            sys.stdout.write(f"  {total} bytes left; {largest}\n")
+            faults += [f"{name}: {fault}" for fault in [*verdict.faults, *_left_behind(verdict.seen, total)]]
         assert faults == [], [row_of(stage.calmness, verdict) for verdict in stage.verdicts]
+
+
+def _left_behind(seen: Mapping[str, float], total: int) -> list[str]:
+    """What is wrong with the bytes that an attack left behind."""
+    accepted = sum(count for what, count in seen.items() if what.startswith("answers 2"))
+    left = total / max(1, accepted)
+    late = seen.get(ACCEPTED_LATE, 0)
+    faults = []
+    if left > MOST_PER_REQUEST:
+        faults.append(f"each of {accepted:.0f} accepted requests left {left:.0f} bytes behind")
+    if left > BYTES_PER_REQUEST and "answers 429" not in seen:
+        faults.append(f"no quota stopped {accepted:.0f} requests that left {left:.0f} bytes each")
+    if left > BYTES_PER_REQUEST and late > MOST_LATE:
+        faults.append(f"{late:.0f} requests were accepted after the quota had spoken")
+    return faults
+
+
+@pytest.mark.parametrize(
+    ("seen", "total", "words"),
+    [
+        ({"answers 200": 150, "answers 429": 1300, ACCEPTED_LATE: 3}, 8_300_000, None),
+        ({"answers 201": 5000}, 5000 * 500, None),
+        ({"answers 200": 150, "answers 429": 1300}, 30_000_000, "left 200000 bytes"),
+        ({"answers 200": 150}, 8_300_000, "no quota stopped"),
+        ({"answers 200": 150, "answers 429": 9, ACCEPTED_LATE: 99}, 8_300_000, "after the quota had spoken"),
+    ],
+)
+def test_what_is_left_behind_is_judged(seen: Mapping[str, float], total: int, words: str | None) -> None:
+    faults = _left_behind(seen, total)
+    assert (words in faults[0]) if words else not faults
 
 
 async def test_a_tenant_cannot_fill_the_database(

@@ -6,9 +6,21 @@ from dataclasses import replace
 
 import pytest
 
+from hostile.attacks import ATTACKS
 from hostile.machine import Usage, usage
 from hostile.server import worst_delay
-from hostile.verdicts import LAG_CONSTANT_SECONDS, MEMORY_MB, Call, Delay, Observation, Spread, Tick, Verdict, judge
+from hostile.verdicts import (
+    LAG_CONSTANT_SECONDS,
+    LOOP_SECONDS,
+    MEMORY_MB,
+    Call,
+    Delay,
+    Observation,
+    Spread,
+    Tick,
+    Verdict,
+    judge,
+)
 
 BEGAN = 1000.5
 SECONDS = range(1001, 1011)
@@ -22,6 +34,7 @@ GOOD = Observation(
     delays=[Delay(BEGAN + number / 50, 0.001) for number in range(500)],
     memory_mb=100.0,
     peak_mb=120.0,
+    server_delay_seconds=0.01,
 )
 LATE = Tick("webhook", 1004, 1004 + LAG_CONSTANT_SECONDS + 0.5, "webhook-1004")
 
@@ -50,6 +63,8 @@ SPOILED: dict[str, Callable[[Observation], Observation]] = {
     "p99 of latency": lambda good: with_call(good, Call("list", 1003.0, LAG_CONSTANT_SECONDS + 0.5)),
     "answered 500": lambda good: with_call(good, Call("create", 1003.0, 0.01, "answered 500")),
     "no call": lambda good: replace(good, calls=[]),
+    "loop stood still": lambda good: replace(good, server_delay_seconds=LOOP_SECONDS),
+    "does not tell": lambda good: replace(good, server_delay_seconds=None),
     "memory grew": lambda good: replace(good, peak_mb=good.memory_mb + MEMORY_MB + 1),
 }
 
@@ -81,6 +96,7 @@ def test_a_standstill_of_the_harness_elsewhere_excuses_nothing() -> None:
 
 def test_a_machine_that_others_use_is_given_more_time() -> None:
     assert verdict(replace(with_tick(GOOD, LATE), slowdown=2.0)).ok
+    assert verdict(replace(GOOD, server_delay_seconds=LOOP_SECONDS, slowdown=2.0)).ok
 
 
 def test_others_slow_us_down_by_the_share_that_they_leave() -> None:
@@ -111,6 +127,14 @@ def test_percentiles_are_by_the_nearest_rank() -> None:
 def test_the_servers_own_delay_is_that_between_two_looks() -> None:
     before = {0.01: 90.0, 0.1: 95.0, 1.0: 99.0, float("inf"): 100.0}
     after = {0.01: 190.0, 0.1: 196.0, 1.0: 200.0, float("inf"): 201.0}
-    assert worst_delay(before, after) == 0.1
-    assert worst_delay(before, {**after, float("inf"): 202.0}) == float("inf")
+    assert worst_delay(before, after) == 0.01
+    assert worst_delay(before, {**after, float("inf"): 202.0}) == 1.0
+    assert worst_delay(before, dict.fromkeys(before, 200.0) | {0.01: 190.0}) == 0.0
     assert worst_delay({}, {}) is None
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_that_is_refused_for_its_form_is_none(name: str) -> None:
+    attack = ATTACKS[name]
+    assert attack.lacking({"answers 404": 1000, "connections refused": 1000, "sent MB": 1000})
+    assert not attack.lacking(attack.effects)

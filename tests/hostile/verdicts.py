@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 LAG_FACTOR = 2.0
 LAG_CONSTANT_SECONDS = 1.0
 """Under attack a victim's p99 may be twice its calm p99, and this much more."""
+LOOP_SECONDS = 0.5
+"""For so long the server's loop may stand still, times the slowdown by others. Calm it is a few milliseconds."""
 MEMORY_MB = 300.0
 """What an attack may add to the server's memory at its peak, unless it states a bound of its own."""
 NO_TIME = -1.0
@@ -62,7 +64,7 @@ class Observation:
     slowdown: float = 1.0
     """By what others did on the machine."""
     server_delay_seconds: float | None = None
-    """The longest time for which the server's loop stood still, as its metrics tell."""
+    """For longer than this the server's loop stood still once, as its metrics tell. None: they do not."""
 
     def explained(self, began: float, ended: float) -> float:
         """How long the harness itself stood still at most between two moments."""
@@ -143,6 +145,7 @@ def judge(
         *too_slow("lag", calm.lags(), attacked.lags(), constant_seconds),
         *too_slow("latency of calls", calm.latencies(), attacked.latencies(), constant_seconds),
         *too_much_memory(attacked, memory_mb),
+        *stood_still(attacked),
     ]
     return Verdict(
         name,
@@ -192,3 +195,12 @@ def too_slow(what: str, calm: Sequence[float], attacked: Sequence[float], consta
 def too_much_memory(attacked: Observation, most_mb: float) -> list[str]:
     grown = attacked.peak_mb - attacked.memory_mb
     return [f"memory grew by {grown:.0f} MB, over {most_mb:.0f} MB"] if grown > most_mb else []
+
+
+def stood_still(attacked: Observation) -> list[str]:
+    """The server's own loop was never late for long."""
+    if attacked.server_delay_seconds is None:
+        return ["the server does not tell how late its loop was"]
+    allowed = LOOP_SECONDS * attacked.slowdown
+    found = attacked.server_delay_seconds
+    return [f"the server's loop stood still for over {found:g} s, not {allowed:.2f} s"] if found >= allowed else []

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from evertick.api import batch_reading
-from evertick.api.batch_reading import decode_batch, read_batch
-from evertick.api.body_limits import BodyLimits
+from evertick.api.bodies import batch_splitting, batches
+from evertick.api.bodies.batches import decode_batch, read_batch
+from evertick.api.bodies.body_limits import BodyLimits
+from evertick.api.bodies.incoming import JSON, NDJSON, IncomingBody
 from evertick.api.problems import Kind, Problem
-from evertick.api.reading import JSON, NDJSON, IncomingBody
 
 _TEXTS = st.text(st.sampled_from('}],{["\\ é:0'), max_size=6)
 _VALUES = st.recursive(
@@ -42,8 +42,8 @@ async def _read(media_type: str, text: bytes, size: int) -> list[object]:
 @pytest.fixture(params=[16, 64])
 def window(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows as short as the batches of a test."""
-    monkeypatch.setattr(batch_reading, "_WINDOW", request.param)
-    monkeypatch.setattr(batch_reading, "MAX_VALUES", 10**6)
+    monkeypatch.setattr(batch_splitting, "WINDOW", request.param)
+    monkeypatch.setattr(batches, "MAX_VALUES", 10**6)
 
 
 @pytest.mark.usefixtures("window")

@@ -2,13 +2,14 @@
 
 import logging
 from functools import partial
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
 
 from cli.processes import evertick
 from engine import until
-from evertick.config import Settings
+from evertick.config import ConfigInvalid, Settings, read_settings
 from evertick.domain.attempt import Failed, Succeeded
 from evertick.roles.dispatcher import Dispatcher
 from evertick.roles.dispatcher.settings import LOOPBACK, egress_of
@@ -34,7 +35,7 @@ ELSEWHERE = "postgresql://db/evertick"
 def test_this_machine_is_open_only_while_all_three_hold(
     host: str, *, is_local: bool, database_url: str | None, tenants: int
 ) -> None:
-    egress = egress_of(Settings(host=host, database_url=database_url), tenants)
+    egress = egress_of(Settings(host=host, database_url=database_url), tenants, runs_api=True)
     is_open = is_local and database_url is None and tenants == 1
     assert egress.policy == (OPEN if is_open else CLOSED)
     assert ("this machine (loopback) and over plain http, as long as" in egress.words) == is_open
@@ -45,20 +46,42 @@ def test_this_machine_is_open_only_while_all_three_hold(
 
 def test_what_is_set_holds_whatever_else_does() -> None:
     for tenants in (1, 2):
-        strict = egress_of(Settings(egress_allow=()), tenants)
+        strict = egress_of(Settings(egress_allow=()), tenants, runs_api=True)
         assert strict.policy == CLOSED
-        opened = egress_of(Settings(host="0.0.0.0", egress_allow=LOOPBACK, egress_allow_http=True), tenants)
+        settings = Settings(host="0.0.0.0", egress_allow=LOOPBACK, egress_allow_http=True)
+        opened = egress_of(settings, tenants, runs_api=False)
         assert opened.policy == OPEN
         assert "127.0.0.0/8" in opened.words
-    public = egress_of(Settings(database_url=ELSEWHERE, egress_allow_http=True), 1)
+    public = egress_of(Settings(database_url=ELSEWHERE, egress_allow_http=True), 1, runs_api=True)
     assert public.policy == EgressPolicy(allow_http=True)
+
+
+def test_a_process_that_does_not_run_the_api_cannot_know_that_it_listens_on_loopback() -> None:
+    egress = egress_of(Settings(), 1, runs_api=False)
+    assert egress.policy == CLOSED
+    assert "because this process does not run the API" in egress.words
+
+
+@pytest.mark.parametrize("word", ["none", " None "])
+def test_this_machine_can_be_closed_by_a_word(word: str, tmp_path: Path) -> None:
+    by_variable = read_settings({"EVERTICK_EGRESS_ALLOW": word}, tmp_path)
+    (tmp_path / "evertick.toml").write_text(f'egress_allow = "{word}"', encoding="utf-8")
+    by_file = read_settings({}, tmp_path)
+    for settings in (by_variable, by_file):
+        assert egress_of(settings, 1, runs_api=True).policy == CLOSED
+    assert read_settings({"EVERTICK_EGRESS_ALLOW": "10.2.0.0/16"}, tmp_path).egress_allow == (
+        ip_network("10.2.0.0/16"),
+    )
+    for empty in (" ", ","):
+        with pytest.raises(ConfigInvalid, match="or none"):
+            read_settings({"EVERTICK_EGRESS_ALLOW": empty}, tmp_path)
 
 
 async def test_a_second_tenant_closes_this_machine_to_all_at_once(
     office: PostOffice, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "evertick.dispatcher")
-    dispatcher = Dispatcher(office.url, SEAL, partial(egress_of, Settings()))
+    dispatcher = Dispatcher(office.url, SEAL, partial(egress_of, Settings(), runs_api=True))
     await dispatcher.start()
     first = await office.posted(receiver.url)
     assert (await office.until_ended(first))[0].result == "success"
@@ -103,4 +126,10 @@ async def test_up_for_everybody_closes_this_machine_and_says_so(data_dir: Path) 
     async with evertick("up", "--data-dir", str(data_dir), "--host", "0.0.0.0") as up:
         assert "because the API listens on 0.0.0.0" in await up.logged("webhooks may go to")
         await up.ready()
+        assert await up.stop() == 0
+
+
+async def test_a_dispatcher_without_the_api_leaves_this_machine_closed_and_says_so(data_dir: Path) -> None:
+    async with evertick("up", "--data-dir", str(data_dir), "--roles", "scheduler,dispatcher,janitor") as up:
+        assert "because this process does not run the API" in await up.logged("webhooks may go to")
         assert await up.stop() == 0

@@ -5,8 +5,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from evertick.api import body_limits
-from evertick.api.body_limits import VALUE_BYTES, BodyLimits, Reservation
+from evertick.api.bodies import body_limits
+from evertick.api.bodies.body_limits import VALUE_BYTES, BodyLimits, Reservation
 from evertick.api.problems import Kind, Problem
 
 

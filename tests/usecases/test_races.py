@@ -12,8 +12,10 @@ from engine import until
 from evertick.domain.retry import Retry
 from evertick.store import jobs
 from evertick.store.database import Session, connect
+from evertick.usecases import context
 from evertick.usecases.context import Tenant
 from evertick.usecases.errors import JobNotFound, NameTaken, RunFinished
+from evertick.usecases.jobs import create_many
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.edit import edit, put
 from evertick.usecases.jobs.lifecycle import delete, pause
@@ -278,3 +280,36 @@ async def test_work_that_a_deadlock_undid_is_done_again(world: World, tenant: Te
         tenant.in_transaction(lambda connection: lock(connection, *reversed(keys))),
     )
     assert len(tries) >= 3  # more if it took its first row again before the other had it
+
+
+async def test_batches_that_bring_the_same_rules_in_another_order_do_not_deadlock(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(create_many, "_PART", 1)
+    monkeypatch.setattr(context, "_LONG_SECONDS", -1.0)  # a deadlock would be told
+    await world.connection.execute(
+        """
+        CREATE FUNCTION wait_for_test() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            PERFORM pg_advisory_xact_lock_shared(4711);
+            RETURN NULL;
+        END $$;
+        CREATE TRIGGER wait_for_test AFTER INSERT ON rules FOR EACH ROW EXECUTE FUNCTION wait_for_test();
+        """
+    )
+    schedules = ["1 2 * * *", "3 4 * * *"]
+    await world.connection.execute("SELECT pg_advisory_lock(4711)")
+    creating = [
+        asyncio.create_task(
+            create_many.create_many(world.tenant(), [{"schedule": each, "target": WORKER} for each in order])
+        )
+        for order in (schedules, schedules[::-1])
+    ]
+    await until(
+        lambda: world.connection.fetchval(
+            "SELECT count(*) = 2 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        )
+    )
+    await world.connection.execute("SELECT pg_advisory_unlock(4711)")
+    for verdicts in await asyncio.gather(*creating):
+        assert all(verdict.job_id for verdict in verdicts)

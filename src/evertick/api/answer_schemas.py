@@ -1,7 +1,7 @@
 """JSON Schemas of answers that are put together by hand."""
 
 from evertick.api import patterns
-from evertick.api.reading import NDJSON
+from evertick.api.bodies.incoming import NDJSON
 from evertick.api.schemas import Schema, array, instant, or_null, record, ref, text
 from evertick.domain.admission import QuotaName
 from evertick.domain.states import OpenAttempt, Outcome

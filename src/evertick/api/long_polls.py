@@ -1,43 +1,37 @@
-"""Long polls: requests that wait for work of a queue. This module decides who may try to lease, and when.
+"""Long polls: requests that wait for work of a queue. This module decides which of them may try to lease, and when.
 
-1. A request joins the group that waits for the same work: one tenant's queue, the same handlers. It tries at once,
-   unless others of its group wait already, or some try right now: then it queues up behind them.
-2. A wake-up for a queue gives the turn to the first of each of its groups. Who gets work gives the turn to two more,
-   who finds none waits again: as many try as there is work, however many wait.
-3. Once a second, few statements look on behalf of all who wait: which queues have work that no wake-up told of, which
+1. A request is added to the group that waits for the same work: one tenant's queue, the same handlers. It tries at
+   once, unless others of its group wait already, or some try right now: then it waits behind them.
+2. A wake-up for a queue gives the turn to the first of each of its groups. A poll that gets work gives the turn to two
+   more, and one that finds none waits again in its old place: as many try as there is work, however many wait. Polls
+   that try at the same time race for the work, so among those the order is open.
+3. Once a second, a few statements check on behalf of all polls: which queues have work that no wake-up announced, which
    API keys have ended, and which repeated requests were answered elsewhere.
 
-The number of polls is limited, for each tenant and in total. When the total is reached, a newcomer takes the place of
-the oldest poll of the tenant with the most, which is answered with nothing.
+The number of polls is limited, for each tenant and in total. When the total is reached, a new poll takes the place of
+the oldest one of the tenant with the most, which ends without work.
 """
 
 import asyncio
 import time
-from bisect import bisect_left, insort
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import count
-from operator import attrgetter
-from typing import Any, NamedTuple
 
+from evertick.api.poll_turns import Poll, PollGroup, PollQueue, PollSpec
 from evertick.runtime.loop import Loop
 from evertick.runtime.wakeups import Listener, queue_named
 from evertick.store.database import Pool
-from evertick.store.pulls import QueueState
 from evertick.store.wakeups import READY
 from evertick.usecases.runs import pull_workers as pulling
 
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 """A lost wake-up costs at most that long."""
-SOONEST_LOOK_SECONDS = 0.1
-"""The shortest time between two looks, however many wake-ups arrive."""
+MIN_CHECK_SECONDS = 0.1
+"""The shortest time between two checks, however many wake-ups arrive."""
 MAX_PER_STATEMENT = 500
-"""Queues or keys that one statement looks at: it is over in milliseconds."""
+"""Queues or keys that one statement checks: it is over in milliseconds."""
 MAX_TRYING = 4
-"""Newcomers of one group that try before any of them has found out whether there is work."""
-_NEXT_AFTER_SUCCESS = 2
-_numbers = count()
-_number = attrgetter("number")
+"""New polls of one group that try before any of them has found out whether there is work."""
 
 
 class TooManyPolls(Exception):  # noqa: N818 - says what is wrong
@@ -48,128 +42,6 @@ class TooManyPolls(Exception):  # noqa: N818 - says what is wrong
         self.limit = limit
 
 
-class Request(NamedTuple):
-    """What a poll waits for, and who waits. `repeat_key` is its Idempotency-Key."""
-
-    tenant_id: int
-    queue: str
-    handlers: frozenset[str] | None
-    key_id: str
-    repeat_key: str | None = None
-
-
-class Poll:
-    """One request that waits. It may try to lease while it has the turn.
-
-    `is_refused`: its API key has ended. `is_dismissed`: it should be answered with nothing now.
-    """
-
-    def __init__(self, request: Request, queue: "_Queue", group: "_Group") -> None:
-        self.request = request
-        self.is_refused = False
-        self.is_dismissed = False
-        self._queue = queue
-        self._group = group
-        self._woken = asyncio.Event()
-        self.number = next(_numbers)
-
-    @property
-    def has_turn(self) -> bool:
-        return self._woken.is_set()
-
-    def use_turn(self) -> None:
-        """Its try begins. A wake-up from now on is for the next one."""
-        self._woken.clear()
-
-    def found(self, queue_id: int | None) -> None:
-        """Its queue has this id."""
-        self._queue.is_called(queue_id)
-
-    def succeeded(self) -> None:
-        """Its try got work: there may be more."""
-        self._group.wake(_NEXT_AFTER_SUCCESS)
-
-    def pass_on(self) -> None:
-        """The turn that it had was of no use to it, and there may be work: let another one have it."""
-        self._group.wake(1)
-
-    def wake(self) -> None:
-        self._group.leave_line(self)
-        self._woken.set()
-
-    def end(self) -> None:
-        """It waits no longer, and is not to try."""
-        if self.has_turn:
-            self.pass_on()
-        self.wake()
-
-    async def wait(self, gone: "asyncio.Future[None]", seconds: float) -> None:
-        """Return when it has the turn, is to end, or the client has hung up; or after so many seconds."""
-        self._group.line_up(self)
-        woken: asyncio.Future[Any] = asyncio.ensure_future(self._woken.wait())
-        ends: set[asyncio.Future[Any]] = {woken, gone}
-        try:
-            await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            woken.cancel()
-
-
-class _Group:
-    """Polls that wait for the same work, the first come first."""
-
-    def __init__(self) -> None:
-        self.members: set[Poll] = set()
-        self.waiting: list[Poll] = []  # by number, so that who tried in vain does not lose its place
-        self._is_missed = False
-
-    def line_up(self, poll: Poll) -> None:
-        """Wait for the turn; it is there already if work was announced while all polls of the group were trying."""
-        if self._is_missed:
-            self._is_missed = False
-            poll.wake()
-        elif not poll.has_turn:
-            self.leave_line(poll)
-            insort(self.waiting, poll, key=_number)
-
-    def leave_line(self, poll: Poll) -> None:
-        place = bisect_left(self.waiting, poll.number, key=_number)
-        if self.waiting[place : place + 1] == [poll]:
-            del self.waiting[place]
-
-    def wake(self, most: int) -> None:
-        self._is_missed = not self.waiting
-        for poll in self.waiting[:most]:
-            poll.wake()
-
-
-class _Queue:
-    """One tenant's queue and who waits for it. Its id is a hint, None as long as it has had no job."""
-
-    def __init__(self, index: dict[int, "_Queue"]) -> None:
-        self.groups: dict[frozenset[str] | None, _Group] = {}
-        self.queue_id: int | None = None
-        self._index = index
-
-    def is_called(self, queue_id: int | None) -> None:
-        """Wake-ups name the queue by this id."""
-        if self.queue_id is not None and self._index.get(self.queue_id) is self:
-            del self._index[self.queue_id]
-        self.queue_id = queue_id
-        if queue_id is not None:
-            self._index[queue_id] = self
-
-    def wake(self) -> None:
-        for group in self.groups.values():
-            group.wake(1)
-
-    def looked_at(self, look: QueueState) -> None:
-        """Give the turn to one of each group for which there is work."""
-        self.is_called(look.queue_id)
-        for handlers, group in self.groups.items():
-            if look.is_ready or (look.handlers if handlers is None else handlers.intersection(look.handlers)):
-                group.wake(1)
-
-
 class LongPolls:
     """All long polls of one process."""
 
@@ -178,12 +50,12 @@ class LongPolls:
         self._per_tenant = per_tenant
         self._in_total = in_total
         self._tenants: dict[int, dict[Poll, None]] = {}
-        self._queues: dict[tuple[int, str], _Queue] = {}
-        self._by_id: dict[int, _Queue] = {}
+        self._queues: dict[tuple[int, str], PollQueue] = {}
+        self._by_id: dict[int, PollQueue] = {}
         self._listener = Listener(url, self._heard, READY)
-        self._loop = Loop("long polls", self._look)
-        self._look_at = 0.0  # monotonic: when the next look at all queues is due
-        self._soonest = 0.0
+        self._loop = Loop("long polls", self._check)
+        self._check_at = 0.0  # monotonic: when the next check of all queues is due
+        self._earliest_at = 0.0
         self.is_stopping = asyncio.Event()
 
     def start(self) -> None:
@@ -191,47 +63,47 @@ class LongPolls:
         self._loop.start()
 
     async def stop(self) -> None:
-        """Answer all polls with nothing, and stop listening."""
-        self.dismiss()
+        """End all polls, and stop listening."""
+        self.end_all()
         await self._loop.stop()
         await self._listener.stop()
 
-    def dismiss(self) -> None:
+    def end_all(self) -> None:
         """Let no poll wait any longer."""
         self.is_stopping.set()
         for poll in list(self._polls()):
-            self._dismiss(poll)
+            self._end(poll)
 
     @property
     def count(self) -> int:
         return sum(map(len, self._tenants.values()))
 
     @contextmanager
-    def joined(self, request: Request) -> Iterator[Poll]:
-        """Wait among the others. Raises TooManyPolls where there is no room."""
-        self._make_room(request.tenant_id)
-        place = request.tenant_id, request.queue
-        queue = self._queues.setdefault(place, _Queue(self._by_id))
-        group = queue.groups.setdefault(request.handlers, _Group())
-        poll = Poll(request, queue, group)
+    def added(self, spec: PollSpec) -> Iterator[Poll]:
+        """A poll among the others. Raises TooManyPolls where there is no room."""
+        self._make_room(spec.tenant_id)
+        place = spec.tenant_id, spec.queue
+        queue = self._queues.setdefault(place, PollQueue(self._by_id))
+        group = queue.groups.setdefault(spec.handlers, PollGroup())
+        poll = Poll(spec, queue, group)
         if not group.waiting and len(group.members) < MAX_TRYING:
             poll.wake()
         group.members.add(poll)
-        self._tenants.setdefault(request.tenant_id, {})[poll] = None
+        self._tenants.setdefault(spec.tenant_id, {})[poll] = None
         if self.is_stopping.is_set():
-            self._dismiss(poll)
+            self._end(poll)
         try:
             yield poll
         finally:
             self._uncount(poll)
             group.members.discard(poll)
-            group.leave_line(poll)
-            if poll.has_turn and not (poll.is_refused or poll.is_dismissed):  # it has not used it
+            group.dequeue(poll)
+            if poll.has_turn and not (poll.is_key_ended or poll.is_ended):  # it has not used it
                 group.wake(1)
             if not group.members:
-                del queue.groups[request.handlers]
+                del queue.groups[spec.handlers]
             if not queue.groups:
-                queue.is_called(None)
+                queue.set_id(None)
                 del self._queues[place]
 
     def _make_room(self, tenant_id: int) -> None:
@@ -243,75 +115,75 @@ class LongPolls:
         largest = max(self._tenants.values(), key=len)
         if len(largest) <= own + 1:
             raise TooManyPolls(self._in_total)
-        self._dismiss(next(iter(largest)))
+        self._end(next(iter(largest)))
 
-    def _dismiss(self, poll: Poll) -> None:
+    def _end(self, poll: Poll) -> None:
         self._uncount(poll)
-        poll.is_dismissed = True
+        poll.is_ended = True
         poll.end()
 
     def _uncount(self, poll: Poll) -> None:
-        """It takes no place any more, though it may yet have to be answered."""
-        polls = self._tenants.get(poll.request.tenant_id, {})
+        """It counts no longer, though it may still have to be answered."""
+        polls = self._tenants.get(poll.spec.tenant_id, {})
         polls.pop(poll, None)
         if not polls:
-            self._tenants.pop(poll.request.tenant_id, None)
+            self._tenants.pop(poll.spec.tenant_id, None)
 
     def _polls(self) -> Iterator[Poll]:
         return (poll for polls in self._tenants.values() for poll in polls)
 
     def _heard(self, _: str, lane_ids: Collection[int] | None) -> None:
         if lane_ids is None:
-            self._look_at = 0.0
+            self._check_at = 0.0
             self._loop.wake()
             return
-        called = {queue_named(number) for number in lane_ids}
-        known = [self._by_id[queue_id] for queue_id in called if queue_id in self._by_id]
+        queue_ids = {queue_named(number) for number in lane_ids}
+        known = [self._by_id[queue_id] for queue_id in queue_ids if queue_id in self._by_id]
         for queue in known:
             queue.wake()
         # A wake-up with an unknown id may be of a queue that was just created.
-        if len(known) < len(called) and len(self._by_id) < len(self._queues):
+        if len(known) < len(queue_ids) and len(self._by_id) < len(self._queues):
             self._loop.wake()
 
-    async def _look(self) -> float:
-        """Look on behalf of all polls, or of those alone whose queues are not known yet if it is not time for all."""
-        await asyncio.sleep(self._soonest - time.monotonic())
+    async def _check(self) -> float:
+        """Check on behalf of all polls, or if it is not time for that, of those whose queues are not known yet."""
+        await asyncio.sleep(self._earliest_at - time.monotonic())
         began = time.monotonic()
-        is_full = began >= self._look_at
-        await self._look_at_queues([place for place, each in self._queues.items() if is_full or each.queue_id is None])
+        is_full = began >= self._check_at
+        await self._check_queues([place for place, each in self._queues.items() if is_full or each.queue_id is None])
         if is_full:
-            await self._look_at_keys()
-            await self._look_at_answers()
+            await self._check_keys()
+            await self._check_answers()
         ended = time.monotonic()
-        # At least as long as the look took, so that it never keeps the database busy all the time.
-        self._soonest = ended + max(SOONEST_LOOK_SECONDS, ended - began)
+        # At least as long as the check took, so that it never keeps the database busy all the time.
+        self._earliest_at = ended + max(MIN_CHECK_SECONDS, ended - began)
         if is_full:
-            self._look_at = max(began + LOOK_SECONDS, self._soonest)
-        return max(0.0, self._look_at - time.monotonic())
+            self._check_at = max(began + CHECK_SECONDS, self._earliest_at)
+        return max(0.0, self._check_at - time.monotonic())
 
-    async def _look_at_queues(self, places: Sequence[tuple[int, str]]) -> None:
+    async def _check_queues(self, places: Sequence[tuple[int, str]]) -> None:
         for some in _parts(places):
             for look in await pulling.queue_states(self._pool, some):
                 queue = self._queues.get((look.tenant_id, look.name))
                 if queue is not None:
-                    queue.looked_at(look)
+                    queue.checked(look)
 
-    async def _look_at_keys(self) -> None:
-        users: dict[tuple[int, str], list[Poll]] = {}
+    async def _check_keys(self) -> None:
+        polls_of: dict[tuple[int, str], list[Poll]] = {}
         for poll in self._polls():
-            users.setdefault((poll.request.tenant_id, poll.request.key_id), []).append(poll)
-        for some in _parts(list(users)):
+            polls_of.setdefault((poll.spec.tenant_id, poll.spec.key_id), []).append(poll)
+        for some in _parts(list(polls_of)):
             for key in await pulling.ended_keys(self._pool, some):
-                for poll in users[key]:
-                    poll.is_refused = True
+                for poll in polls_of[key]:
+                    poll.is_key_ended = True
                     poll.end()
 
-    async def _look_at_answers(self) -> None:
-        """A request that came again waits for the answer to the first, which another process may have given."""
+    async def _check_answers(self) -> None:
+        """A repeated request waits for the answer to the first, which another process may have given."""
         repeated: dict[tuple[int, str], list[Poll]] = {}
         for poll in self._polls():
-            if poll.request.repeat_key is not None:
-                repeated.setdefault((poll.request.tenant_id, poll.request.repeat_key), []).append(poll)
+            if poll.spec.repeat_key is not None:
+                repeated.setdefault((poll.spec.tenant_id, poll.spec.repeat_key), []).append(poll)
         for some in _parts(list(repeated)):
             for key in await pulling.answered(self._pool, some):
                 for poll in repeated[key]:

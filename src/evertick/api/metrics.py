@@ -1,4 +1,4 @@
-"""What `/metrics` tells: how this process answers, and how the engine stands at the moment of the look."""
+"""The metrics for Prometheus: how this process answers, and the current status of the engine."""
 
 from typing import TYPE_CHECKING
 
@@ -60,14 +60,14 @@ class Metrics:
     def observe_loop_delay(self, seconds: float) -> None:
         self._loop_delay.observe(seconds)
 
-    def show(self, standing: "EngineStatus", polls: int) -> bytes:
+    def page(self, status: "EngineStatus", polls: int) -> bytes:
         self._polls.set(polls)
-        self._ready.set(standing.ready)
-        self._leased.set(standing.leases)
-        self._dead_letters.set(standing.dead_letters)
-        self._lag.set(standing.lag_seconds)
-        self._nodes.set(sum(node.is_alive for node in standing.nodes))
-        self._unheld.set(standing.unheld)
+        self._ready.set(status.ready)
+        self._leased.set(status.leases)
+        self._dead_letters.set(status.dead_letters)
+        self._lag.set(status.lag_seconds)
+        self._nodes.set(sum(node.is_alive for node in status.nodes))
+        self._unheld.set(status.unheld)
         return generate_latest(self._registry)
 
     def _gauge(self, name: str, text: str) -> Gauge:

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 
 from evertick.api.answer_schemas import answer_schemas
-from evertick.api.documents import REPEATED
+from evertick.api.idempotency import REPLAYED
 from evertick.api.job_schemas import job_schemas
-from evertick.api.operations import Body, Operation, Shown
+from evertick.api.operations import BodySpec, Operation, ResponseSpec
 from evertick.api.parameters import parameters_of
 from evertick.api.problems import MEDIA_TYPE, Kind
 from evertick.api.request_schemas import request_schemas
@@ -28,7 +28,7 @@ _ANSWER_HEADERS: dict[str, tuple[str, Schema]] = {
     "Link": ("The next page, if there is one.", text()),
     "Retry-After": ("After so many seconds it may work.", text("^[0-9]+$")),
     "WWW-Authenticate": ("How to identify oneself.", text()),
-    REPEATED: ("`true` if this is an earlier answer again.", {"const": "true"}),
+    REPLAYED: ("`true` if this is an earlier answer again.", {"const": "true"}),
 }
 _NEEDED = {"ETag", "Location", "Retry-After", "WWW-Authenticate"}
 _OF_CONNECTIONS = (Kind.TOO_SLOW, Kind.URL_TOO_LONG, Kind.HEAD_TOO_LARGE, Kind.UNAVAILABLE)
@@ -74,7 +74,7 @@ def _shapes(operations: Iterable[Operation]) -> list[Any]:
     for operation in operations:
         found += [operation.query] if operation.query is not None else []
         found += [operation.body.shape] if operation.body is not None else []
-        found += [shown.shape for shown in operation.answers.values()]
+        found += [shown.shape for shown in operation.responses.values()]
     return list(dict.fromkeys(shape for shape in found if shape is not None and not isinstance(shape, str)))
 
 
@@ -103,11 +103,11 @@ def _operation(operation: Operation, components: dict[str, Schema]) -> dict[str,
 
 
 def _answers(operation: Operation) -> dict[str, Any]:
-    more = (REPEATED,) if operation.is_repeatable else ()
-    return {str(status): _answer(shown, (*shown.headers, *more)) for status, shown in operation.answers.items()}
+    more = (REPLAYED,) if operation.is_repeatable else ()
+    return {str(status): _answer(shown, (*shown.headers, *more)) for status, shown in operation.responses.items()}
 
 
-def _answer(shown: Shown, headers: tuple[str, ...]) -> dict[str, Any]:
+def _answer(shown: ResponseSpec, headers: tuple[str, ...]) -> dict[str, Any]:
     entry: dict[str, Any] = {"description": shown.text}
     if shown.shape is not None:
         entry["content"] = _content(shown)
@@ -121,7 +121,7 @@ def _answer(shown: Shown, headers: tuple[str, ...]) -> dict[str, Any]:
     return entry
 
 
-def _content(told: Shown | Body) -> dict[str, Any]:
+def _content(told: ResponseSpec | BodySpec) -> dict[str, Any]:
     shapes = dict.fromkeys(told.media_types, told.shape) | dict(told.also)
     return {media_type: {"schema": _schema(shape)} for media_type, shape in shapes.items()}
 
@@ -148,7 +148,7 @@ def _problems(operation: Operation) -> dict[str, Any]:
     found: dict[int, list[Kind]] = {}
     for kind in dict.fromkeys(kinds):
         found.setdefault(kind.status, []).append(kind)
-    return {str(status): _problem(found[status]) for status in sorted(found) if status not in operation.answers}
+    return {str(status): _problem(found[status]) for status in sorted(found) if status not in operation.responses}
 
 
 def _problem(kinds: list[Kind]) -> dict[str, Any]:

@@ -1,97 +1,59 @@
 """Operations: what the API can do, each declared once with all that routing, access, documentation and audit need.
 
-A handler takes the call, then what it reads: `query` and `body`, each of the shape that its annotation says, and the
-parameters of its path by their names.
+A handler takes the request, then what is parsed from it: `query` and `body`, each of the type that its annotation says,
+and the parameters of its path by their names. Its docstring is its documentation.
 """
 
-import asyncio
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from evertick.api.answers import Answer, expected_versions
-from evertick.api.body_limits import Reservation
-from evertick.api.problems import ClientDisconnected, Kind
-from evertick.api.reading import JSON, IncomingBody, check_media_type, decode, read_document
-from evertick.api.services import Services
+from evertick.api.bodies.decoding import decode, decode_document
+from evertick.api.bodies.incoming import JSON, IncomingBody, check_media_type
+from evertick.api.problems import Kind
+from evertick.api.requests import AuthenticatedRequest
+from evertick.api.responses import Response
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import AdmissionRequest
-from evertick.usecases.context import Tenant
-from evertick.usecases.idempotency import KeyedRequest
-from evertick.usecases.tenants.authentication import Caller
 
 PREFIX = "/api/v1"
-_T = TypeVar("_T")
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
-
-@dataclass(slots=True)
-class Visit:
-    """One request, of whomever it is. `gone` returns when the client has hung up. `is_known`: its key is valid.
-
-    `release` frees the memory of its answer, once that is sent.
-    """
-
-    services: Services
-    request_id: str
-    path: str
-    raw_path: bytes
-    headers: Mapping[str, str]
-    gone: Callable[[], Awaitable[None]]
-    is_known: bool = field(default=False, kw_only=True)
-    release: Callable[[], None] | None = field(default=None, kw_only=True)
-
-    async def while_waited_for(self, work: Awaitable[_T]) -> _T:
-        """Do work that only matters to the client: it is cancelled when the client hangs up."""
-        doing, gone = asyncio.ensure_future(work), asyncio.ensure_future(self.gone())
-        try:
-            await asyncio.wait({doing, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not doing.done():
-                raise ClientDisconnected
-            return doing.result()
-        finally:
-            doing.cancel()
-            gone.cancel()
+Handler: TypeAlias = Callable[..., Awaitable[Response]]
+Cost: TypeAlias = Callable[[AuthenticatedRequest, Any], Awaitable[AdmissionRequest]]
+"""What a request draws from its tenant's quotas, given its body as far as that is decoded."""
 
 
-@dataclass(slots=True)
-class Call(Visit):
-    """A request with a key. `tenant` acts for the caller; in a change, all in one transaction.
+class HandlerMode(Enum):
+    """How the pipeline runs a handler: in which transaction, on which connections."""
 
-    `reservation` is the memory that its body holds. `asked` is by what the request is known when it comes again, if it
-    may.
-    """
-
-    caller: Caller
-    tenant: Tenant
-    reservation: Reservation
-    asked: KeyedRequest | None = None
-    afterwards: list[Callable[[], None]] = field(default_factory=list)
+    READ = auto()  # without a transaction
+    CHANGE = auto()  # in one transaction, with its entry in the audit log
+    SHARED_CHANGE = auto()  # as CHANGE, but the handler shares the transaction with other requests of its kind
+    REPORT = auto()  # of a worker: without a transaction, on connections for reports
+    POLL = auto()  # the handler opens a transaction for each try, on connections for leases
+    COMPUTATION = auto()  # the handler takes a slot for a connection before and after it computes
 
     @property
-    def expected_versions(self) -> frozenset[int] | None:
-        return expected_versions(self.headers.get("if-match"))
+    def is_change(self) -> bool:
+        return self in {HandlerMode.CHANGE, HandlerMode.SHARED_CHANGE}
 
     @property
-    def sees_only(self) -> int | None:
-        """The one tenant that the caller may look at; None: all of them."""
-        return None if self.caller.tenant.is_host else self.caller.tenant.tenant_id
-
-
-Handler: TypeAlias = Callable[..., Awaitable[Answer]]
-Reader: TypeAlias = Callable[[IncomingBody], Awaitable[Any]]
-"""Gives a body's text, or what it was cut into."""
+    def has_own_transactions(self) -> bool:
+        """Whether the handler opens its transactions itself."""
+        return self in {HandlerMode.SHARED_CHANGE, HandlerMode.POLL, HandlerMode.COMPUTATION}
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """How an answer is documented: a type that msgspec knows or the name of a schema, headers, links to go on with.
+class ResponseSpec:
+    """How a response is documented: a type that msgspec knows or the name of a schema, headers, links to go on with.
 
-    `also` are other shapes of the same, by their media types.
+    `also` has the types of the same in other media types. A response that `holds_secret` is kept sealed.
     """
 
     shape: Any
@@ -100,47 +62,42 @@ class Shown:
     links: Mapping[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
     media_types: tuple[str, ...] = (JSON,)
     also: Mapping[str, str] = field(default_factory=dict)
+    holds_secret: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
-    """How an operation's body is read, decoded once the request is admitted, and documented, `also` as above."""
+class BodySpec:
+    """How a body is read within its limits, decoded once the request may cost more, and documented.
+
+    `prepare` makes of the body of an admitted request what the handler gets: work that takes long, before a transaction
+    is opened.
+    """
 
     shape: Any
-    read: Reader
+    read: Callable[[IncomingBody], Awaitable[Any]]
     is_required: bool
     decode: Callable[[Any], Any] = lambda text: text
+    prepare: Callable[[AuthenticatedRequest, Any], Awaitable[Any]] | None = None
     media_types: tuple[str, ...] = (JSON,)
     also: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One thing that the API can do. `cost` is what it draws from the quotas, given the body as it was read.
-
-    `replaces` tells whether it would change a job that is there rather than create one. `prepare` makes of an admitted
-    body what the handler gets: work that takes long, before a transaction is opened. A change is one transaction, with
-    its entry in the audit log. A poll has transactions of its own, one for each try. What is shared goes into one
-    transaction with other requests of its kind, which its handler sees to.
-    """
+    """One thing that the API can do. Without a role it needs no key."""
 
     method: str
     path: str
     handler: Handler
     role: KeyRole | None
     tag: str
-    answers: Mapping[int, Shown]
+    responses: Mapping[int, ResponseSpec]
     problems: tuple[Kind, ...]
     headers: tuple[str, ...]
     query: type[Any] | None
-    body: Body | None
-    is_change: bool
-    is_poll: bool
-    is_shared: bool
-    holds_secret: bool
-    cost: Callable[[Any], AdmissionRequest] | None
-    replaces: Callable[[Call], Awaitable[bool]] | None
-    prepare: Callable[[Call, Any], Awaitable[Any]] | None
+    body: BodySpec | None
+    mode: HandlerMode
+    cost: Cost | None
 
     @property
     def name(self) -> str:
@@ -150,6 +107,10 @@ class Operation:
     def is_repeatable(self) -> bool:
         """Whether an Idempotency-Key is honoured."""
         return self.method == "POST"
+
+    @property
+    def holds_secret(self) -> bool:
+        return any(response.holds_secret for response in self.responses.values())
 
     @property
     def parameters(self) -> list[str]:
@@ -165,37 +126,31 @@ class Operation:
 _H = TypeVar("_H", bound=Handler)
 
 
-class Section:
-    """The operations of one subject, in the order in which they are declared."""
+class Routes:
+    """The operations of one resource, in the order in which they are declared."""
 
     def __init__(self, tag: str, prefix: str = PREFIX) -> None:
         self.tag = tag
         self.prefix = prefix
         self.operations: list[Operation] = []
 
-    def operation(  # noqa: PLR0913 - all that there is to say about one, by name
+    def operation(  # noqa: PLR0913 - the first four for every operation, the others for a few, by name
         self,
         method: str,
         path: str,
         role: KeyRole | None,
+        responses: Mapping[int, ResponseSpec],
         *,
-        answers: Mapping[int, Shown],
         problems: tuple[Kind, ...] = (),
         headers: tuple[str, ...] = (),
-        body: Body | str | None = None,
-        is_change: bool = True,
-        is_poll: bool = False,
-        is_shared: bool = False,
-        holds_secret: bool = False,
-        cost: Callable[[Any], AdmissionRequest] | None = None,
-        replaces: Callable[[Call], Awaitable[bool]] | None = None,
-        prepare: Callable[[Call, Any], Awaitable[Any]] | None = None,
+        body: BodySpec | str | None = None,
+        mode: HandlerMode | None = None,
+        cost: Cost | None = None,
     ) -> Callable[[_H], _H]:
         """Declare an operation. `body` may name the schema of one, where its annotation does not say enough."""
 
         def declare(handler: _H) -> _H:
-            hints = {name: each.annotation for name, each in inspect.signature(handler).parameters.items()}
-            shown = body if isinstance(body, Body) else _body_of(body, hints.get("body"))
+            types = {name: each.annotation for name, each in inspect.signature(handler).parameters.items()}
             self.operations.append(
                 Operation(
                     method=method,
@@ -203,18 +158,13 @@ class Section:
                     handler=handler,
                     role=role,
                     tag=self.tag,
-                    answers=answers,
+                    responses=responses,
                     problems=problems,
                     headers=headers,
-                    query=hints.get("query"),
-                    body=shown,
-                    is_change=is_change and method != "GET",
-                    is_poll=is_poll,
-                    is_shared=is_shared,
-                    holds_secret=holds_secret,
+                    query=types.get("query"),
+                    body=body if isinstance(body, BodySpec) else _body_spec(body, types.get("body")),
+                    mode=mode or (HandlerMode.READ if method == "GET" else HandlerMode.CHANGE),
                     cost=cost,
-                    replaces=replaces,
-                    prepare=prepare,
                 )
             )
             return handler
@@ -222,17 +172,17 @@ class Section:
         return declare
 
 
-def _body_of(name: str | None, shape: Any) -> Body | None:
+def _body_spec(name: str | None, shape: Any) -> BodySpec | None:
     if shape is None:
         return None
     if shape is object:
-        return Body(name, _read_required, is_required=True, decode=decode)
+        return BodySpec(name, _read_required, is_required=True, decode=decode)
 
     def decode_shape(data: bytes) -> Any:
-        return read_document(data, shape)
+        return decode_document(data, shape)
 
     is_required = any(each.required for each in msgspec.structs.fields(shape))
-    return Body(name or shape, _read, is_required, decode=decode_shape)
+    return BodySpec(name or shape, _read, is_required, decode=decode_shape)
 
 
 async def _read_required(body: IncomingBody) -> bytes:

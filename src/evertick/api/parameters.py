@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from evertick.api import patterns
-from evertick.api.documents import IDEMPOTENCY_KEY, IF_MATCH
+from evertick.api.idempotency import IDEMPOTENCY_KEY
 from evertick.api.operations import Operation
+from evertick.api.responses import IF_MATCH
 from evertick.api.schemas import Schema, text
 from evertick.usecases.idempotency import KEY_MAX_LENGTH
 

@@ -27,7 +27,7 @@ logger = logging.getLogger("evertick.api")
 
 MEDIA_TYPE = "application/problem+json"
 _REFUSED_SECONDS = 60
-"""Waiting alone does not help who is over a quota for good: a guess at when somebody may have made room."""
+"""Waiting alone does not help against these quotas: a guess at when somebody may have made room."""
 _UNAVAILABLE_SECONDS = 2
 _BUSY_SECONDS = 1
 """The background thread does about a hundred ordinary computations of one tenant in that time."""
@@ -101,7 +101,7 @@ class Problem(Exception):  # noqa: N818 - the word of RFC 9457
 
 
 class ClientDisconnected(Exception):  # noqa: N818 - says what happened
-    """The client hung up before its request was answered: nobody is there to be told."""
+    """The client disconnected before its request was answered."""
 
 
 def unauthenticated(detail: str) -> Problem:
@@ -113,13 +113,13 @@ def key_ended() -> Problem:
 
 
 def over_quota(verdict: Throttled | Refused) -> Problem:
-    """Names the quota that stood in the way, and when to try again."""
+    """Names the quota that was reached, and when to try again."""
     if isinstance(verdict, Throttled):
         seconds = max(1, verdict.retry_after_seconds)
         detail = f"the quota {verdict.quota} is used up for now"
     else:
         seconds = _REFUSED_SECONDS
-        detail = f"the quota {verdict.quota} allows {verdict.limit}" + _what_helps(verdict.quota)
+        detail = f"the quota {verdict.quota} allows {verdict.limit}" + _advice(verdict.quota)
     return over_limit(verdict.quota, detail, seconds)
 
 
@@ -127,7 +127,7 @@ def over_limit(quota: QuotaName, detail: str, retry_seconds: int) -> Problem:
     return Problem(Kind.OVER_QUOTA, detail, headers={"Retry-After": str(retry_seconds)}, more={"quota": str(quota)})
 
 
-def _what_helps(quota: QuotaName) -> str:
+def _advice(quota: QuotaName) -> str:
     return ": send fewer at once" if quota is QuotaName.SUBMIT_BURST else ": make room, or ask for more"
 
 
@@ -141,7 +141,7 @@ def too_many_connections() -> Problem:
 
 
 def problem_of(error: Exception, request_id: str) -> Problem:  # noqa: C901, PLR0911 - one for each kind
-    """What an exception becomes. A surprise is logged here, and told to nobody outside."""
+    """What an exception becomes. An unexpected one is logged here, and not shown to the client."""
     match error:
         case Problem():
             return error

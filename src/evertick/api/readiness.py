@@ -11,24 +11,24 @@ from evertick.usecases.engine_status import clock
 
 TRUSTED_SECONDS = 1.0
 SANE_SKEW = timedelta(days=1)
-"""The database's clock decides, and a machine may be minutes off. A day is no slip: one of them was never set."""
+"""The database's clock decides, and a machine may be minutes off. With a day between them, one was never set."""
 
 
 class Readiness:
-    """Looks at most once a second, however many ask."""
+    """Checks at most once a second."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._faults = Cached(self._look, TRUSTED_SECONDS)
+        self._faults = Cached(self._check, TRUSTED_SECONDS)
 
     async def faults(self) -> list[str]:
-        """What keeps it from being ready; empty if nothing does. Those who ask during a look share its result."""
+        """What keeps it from being ready; empty if nothing does. Calls during a check share its result."""
         return await self._faults.get()
 
-    async def _look(self) -> list[str]:
+    async def _check(self) -> list[str]:
         try:
             async with asyncio.timeout(READINESS_SECONDS):
-                return await self._judged()
+                return await self._find_faults()
         except SchemaMismatch as mismatch:
             return [str(mismatch)]
         except Exception as error:
@@ -37,7 +37,7 @@ class Readiness:
                 raise
             return ["the database does not answer"]
 
-    async def _judged(self) -> list[str]:
+    async def _find_faults(self) -> list[str]:
         await check_schema(self._pool)
         skew = abs(await clock(self._pool) - datetime.now(UTC))
         if skew > SANE_SKEW:

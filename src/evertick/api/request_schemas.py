@@ -3,8 +3,8 @@
 import json
 
 from evertick.api import patterns
+from evertick.api.bodies.incoming import NDJSON
 from evertick.api.job_schemas import EXAMPLE_JOB, schedule, timing
-from evertick.api.reading import NDJSON
 from evertick.api.schemas import Schema, array, instant, or_null, ref, seconds, text, whole
 from evertick.domain.access import KeyRole
 from evertick.domain.job.limits import LONGEST_WAIT_S

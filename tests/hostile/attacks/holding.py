@@ -4,14 +4,20 @@ import asyncio
 from functools import partial
 from typing import Any
 
-from hostile.attacks.scene import WORKER_TARGET, Scene, again_and_again, lines_of, rest_of, status_of
+from hostile.attacks.scene import WORKER_TARGET, Scene, again_and_again, held_for, lines_of, rest_of, status_of
 
 LONGEST_TIMEOUT = 86_400
 
 
 async def hanging_targets(scene: Scene) -> None:
     """Two tenants whose targets accept and never answer, each on a host of its own."""
-    server = await asyncio.start_server(_hang, "0.0.0.0", 0, backlog=1024)
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        scene.seen["calls held"] += 1
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(hang, "0.0.0.0", 0, backlog=1024)
     port = server.sockets[0].getsockname()[1]
     for key, count, net in zip(scene.keys, (280, 120), (1, 2), strict=True):
         urls = [f"http://127.{net}.{number // 250}.{number % 250 + 1}:{port}/" for number in range(count)]
@@ -23,11 +29,6 @@ async def hanging_at_the_victims_host(scene: Scene) -> None:
     """All slots of a host that others use, too."""
     await _call_now(scene, scene.keys[0], [f"{scene.hook_url}/hang"] * 60)
     await asyncio.Event().wait()
-
-
-async def _hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    await reader.read()
-    writer.close()
 
 
 async def _call_now(scene: Scene, key: str, urls: list[str]) -> None:
@@ -55,7 +56,10 @@ async def long_polls(scene: Scene) -> None:
             while True:
                 writer.write(head + body)
                 scene.seen["asked"] += 1
-                status = await status_of(reader)
+                answering = asyncio.ensure_future(status_of(reader))
+                is_held = await held_for(answering, 1)
+                scene.seen["polls held"] += is_held
+                status = await answering
                 scene.seen[status] += 1
                 if status == "hung up":
                     return

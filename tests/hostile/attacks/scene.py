@@ -12,7 +12,10 @@ from urllib.parse import urlsplit
 import httpx
 
 ATTACKER = "127.0.0.2"
-"""Where attacks come from: the server can tell them from its other clients as it would on a network."""
+"""Where attacks come from, so that their connections can be told from others in the kernel's tables. To the server all
+of 127.0.0.0/8 is the machine itself (`local`), which has no limit of its own."""
+HANGING = "hanging at the victim's host"
+"""Counted by the victim, not by the attacker."""
 NEW_YORK = {"timezone": "America/New_York", "dst_gap": "skip"}
 WORKER_TARGET = {"type": "worker", "queue": "attack", "handler": "none"}
 BROKEN = (OSError, httpx.HTTPError, asyncio.IncompleteReadError, RuntimeError)
@@ -89,6 +92,12 @@ class Scene:
             lines.append(f"Authorization: Bearer {key}")
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         return "\r\n".join(lines).encode() + b"\r\n\r\n"
+
+
+async def held_for(reading: "asyncio.Future[Any]", seconds: float) -> bool:
+    """Whether nothing came to read for so long."""
+    done, _ = await asyncio.wait([reading], timeout=seconds)
+    return not done
 
 
 async def status_of(reader: asyncio.StreamReader) -> str:

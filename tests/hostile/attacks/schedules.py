@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hostile.attacks.scene import NEW_YORK, WORKER_TARGET, Scene, again_and_again, all_of
+from hostile.attacks.scene import NEW_YORK, WORKER_TARGET, Scene, again_and_again, all_of, held_for, status_of
 
 GAP_CRON = "{second} 0 2 * 3 0#2"
 """Each tick lies in the hour that New York skips."""
@@ -61,10 +61,12 @@ async def gap_crons(scene: Scene) -> None:
 
         async def one_by_one() -> None:
             for job in jobs[: scene.size(4, 25)]:
-                scene.count(await client.post("/jobs", json=job))
+                answer = scene.count(await client.post("/jobs", json=job))
+                scene.seen["searched in vain"] += "never fires again" in answer.text
 
         async def together() -> None:
-            scene.count(await client.post("/jobs:batch", json=jobs[: scene.size(4, 25)]))
+            answer = scene.count(await client.post("/jobs:batch", json=jobs[: scene.size(4, 25)]))
+            scene.seen["lines searched in vain"] += answer.text.count("never fires again")
 
         await asyncio.gather(again_and_again(one_by_one), again_and_again(together))
 
@@ -77,11 +79,15 @@ async def abandoned_previews(scene: Scene) -> None:
         schedule = rare_recurrence(number, datetime.now(UTC) + SOON)
         body = json.dumps({"schedule": schedule, **NEW_YORK, "count": 100}).encode()
         head = scene.head("POST", "/api/v1/schedules/preview", key, Content_Length=len(body))
-        async with scene.connection() as (_, writer):
+        async with scene.connection() as (reader, writer):
             writer.write(head + body)
             await writer.drain()
-            await asyncio.sleep(0.1)
-            scene.seen["hung up on"] += 1
+            answering = asyncio.ensure_future(status_of(reader))
+            if await held_for(answering, 0.1):
+                answering.cancel()
+                scene.seen["hung up on"] += 1
+            else:
+                scene.seen[answering.result()] += 1
 
     await all_of(ask(number) for number in range(scene.size(100, 300)))
     await asyncio.Event().wait()

@@ -37,8 +37,8 @@ class Egress:
     words: str
 
 
-def egress_of(settings: Settings, tenants: int) -> Egress:
-    """Where webhooks may go, now that there are so many tenants.
+def egress_of(settings: Settings, tenants: int, *, runs_api: bool) -> Egress:
+    """Where the webhooks of a process may go, now that there are so many tenants. `runs_api`: it runs the API, too.
 
     Who tries things out alone on one machine may call it. Anybody else could read there what only the machine itself
     may, so beyond that it has to be set.
@@ -47,12 +47,12 @@ def egress_of(settings: Settings, tenants: int) -> Egress:
         opened = "".join(f", {network}" for network in settings.egress_allow)
         policy = EgressPolicy(settings.egress_allow, allow_http=settings.egress_allow_http)
         return Egress(policy, f"webhooks may go to public addresses{opened}, {_schemes(policy)}, as the settings say")
-    closed_by = list(_closed_by(settings, tenants))
+    closed_by = list(_closed_by(settings, tenants, runs_api=runs_api))
     if not closed_by:
         return Egress(
             EgressPolicy(LOOPBACK, allow_http=True),
             "webhooks may go to this machine (loopback) and over plain http, as long as the API listens on loopback,"
-            " the server is the embedded one and there is one tenant; EVERTICK_EGRESS_ALLOW says otherwise",
+            " the server is the embedded one and there is one tenant; EVERTICK_EGRESS_ALLOW=none closes it",
         )
     policy = EgressPolicy(allow_http=settings.egress_allow_http)
     words = (
@@ -62,8 +62,10 @@ def egress_of(settings: Settings, tenants: int) -> Egress:
     return Egress(policy, words)
 
 
-def _closed_by(settings: Settings, tenants: int) -> Iterator[str]:
-    if not is_loopback(settings.host):
+def _closed_by(settings: Settings, tenants: int, *, runs_api: bool) -> Iterator[str]:
+    if not runs_api:  # so nobody knows here where it listens
+        yield "this process does not run the API"
+    elif not is_loopback(settings.host):
         yield f"the API listens on {settings.host}"
     if settings.database_url is not None:
         yield "the server is not the embedded one"

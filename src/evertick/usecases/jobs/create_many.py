@@ -1,7 +1,8 @@
 """Creating jobs by the thousand, in one transaction. A job that cannot be created does not affect the others.
 
 1. Before the transaction, draft in the background thread what may take long: no lock should wait for that.
-2. In it, while the database writes one part of a batch the next is read, so that both are busy all the time.
+2. In it, while the database writes one part of a batch the next is read, so that both are busy all the time; unless
+   rules and queues are added in the same transaction, see `_Creation.run`.
 """
 
 import asyncio
@@ -20,9 +21,8 @@ from evertick.runtime.event_loop import Slices
 from evertick.store import jobs
 from evertick.store.database import Session
 from evertick.usecases.context import Tenant
-from evertick.usecases.jobs.drafting import Draft, Drafter, numbered, write
+from evertick.usecases.jobs.drafting import Draft, Drafter, add_references, numbered, write
 from evertick.usecases.jobs.rows import as_spec
-from evertick.usecases.transactions import retry_transaction
 
 _PART = 1000
 BATCH_STEPS = 15_000_000
@@ -68,10 +68,7 @@ async def create_many(
 
     async def work() -> _Creation:
         ready = first.pop() if first else await draft_batch(tenant, batch)
-        # Again where two batches deadlock: each adds its rules part by part, and they may be the same ones.
-        return await retry_transaction(
-            lambda: tenant.in_transaction(lambda connection: _Creation(tenant, batch, ready, names).run(connection))
-        )
+        return await tenant.in_transaction(lambda connection: _Creation(tenant, batch, ready, names).run(connection))
 
     creation = await numbered(work)
     tenant.notify(creation.created)
@@ -113,12 +110,22 @@ class _Creation:
         self.created: set[int] = set()
 
     async def run(self, connection: Session) -> "_Creation":
+        parts = [range(start, min(start + _PART, len(self._batch))) for start in range(0, len(self._batch), _PART)]
+        if self._tenant.references.is_committed_apart:
+            await self._write_while_reading(connection, parts)
+        else:
+            # What it refers to stays locked to its end, so all of that has to come first, in one order.
+            read = [await self._read(part) for part in parts]
+            await add_references(connection, self._tenant, [draft for drafts in read for draft in drafts])
+            for drafts in read:
+                await self._write(connection, drafts)
+        return self
+
+    async def _write_while_reading(self, connection: Session, parts: Sequence[range]) -> None:
         drafts: Sequence[Draft] = ()
-        for start in range(0, len(self._batch), _PART):
-            part = range(start, min(start + _PART, len(self._batch)))
+        for part in parts:
             _, drafts = await asyncio.gather(self._write(connection, drafts), self._read(part))
         await self._write(connection, drafts)
-        return self
 
     def results(self) -> list[LineResult]:
         return [self._result(index) for index in range(len(self._batch))]

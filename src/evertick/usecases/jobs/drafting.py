@@ -11,7 +11,7 @@ from evertick.domain.job.timing import Binding, Timing, binding_of, timing_of
 from evertick.domain.misfire import Gap
 from evertick.domain.schedule.instants import to_us
 from evertick.store import jobs
-from evertick.store.jobs import NumbersTaken, lane_keys
+from evertick.store.jobs import NewJob, NumbersTaken, lane_keys
 from evertick.store.statements import Connection
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.rows import job_row, with_name
@@ -65,16 +65,28 @@ class Drafter:
 
 async def write(connection: Connection, tenant: Tenant, drafts: Sequence[Draft], now_at: datetime) -> set[int]:
     """Write drafts, and return the ids of those whose name was free."""
-    rows = [
-        job_row(job_id, spec, (made.digest, made.first_fire_at, made.first_due_at)) for job_id, spec, made, _ in drafts
-    ]
+    rows = _rows(drafts)
     gaps = [(job_id, gap) for job_id, _, _, gaps in drafts for gap in gaps]
-    rules = {made.digest: made.canonical for _, _, made, _ in drafts}
     return await tenant.references.write(
         connection,
-        References(tenant.tenant_id, rules, lane_keys(rows)),
+        _references(tenant, drafts, rows),
         lambda: jobs.create(connection, tenant.tenant_id, now_at, rows, gaps),
     )
+
+
+async def add_references(connection: Connection, tenant: Tenant, drafts: Sequence[Draft]) -> None:
+    """Add all that drafts refer to, before they are written part by part."""
+    await tenant.references.add_all(connection, _references(tenant, drafts, _rows(drafts)))
+
+
+def _rows(drafts: Sequence[Draft]) -> list[NewJob]:
+    return [
+        job_row(job_id, spec, (made.digest, made.first_fire_at, made.first_due_at)) for job_id, spec, made, _ in drafts
+    ]
+
+
+def _references(tenant: Tenant, drafts: Sequence[Draft], rows: Sequence[NewJob]) -> References:
+    return References(tenant.tenant_id, {made.digest: made.canonical for _, _, made, _ in drafts}, lane_keys(rows))
 
 
 async def numbered(work: Callable[[], Awaitable[_T]]) -> _T:

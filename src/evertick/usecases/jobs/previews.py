@@ -18,7 +18,6 @@ from evertick.runtime import background
 from evertick.runtime.background import Steps
 from evertick.store import lanes
 from evertick.usecases.context import Tenant
-from evertick.usecases.jobs import reading
 from evertick.usecases.jobs.views import Job, JobStatus
 
 
@@ -63,9 +62,8 @@ async def preview(tenant: Tenant, wanted: PreviewFields, count: int) -> Preview:
         raise InvalidFields([Fault("/schedule", "a date in it is beyond the calendar")]) from None
 
 
-async def upcoming(tenant: Tenant, job_id: str, count: int) -> tuple[PreviewRow, ...]:
+async def upcoming(tenant: Tenant, job: Job, count: int) -> tuple[PreviewRow, ...]:
     """A job's next fire times, from its timer on; none if nothing is to come."""
-    job = await reading.get(tenant, job_id)
     if job.status is not JobStatus.ACTIVE or job.next_run_at is None:
         return ()
     return await background.run_steps(tenant.tenant_id, _upcoming(job, job.next_run_at, count))

@@ -49,10 +49,14 @@ class LetterSelection(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """The runs that dead letters have become; `has_more`: others are left for another request."""
+    """The runs that dead letters have become; `has_more`: others are left for another request.
+
+    `admitted` is how many were allowed to: some of them may have lost their jobs.
+    """
 
     runs: list[Replay]
     has_more: bool
+    admitted: int
 
     @property
     def run_ids(self) -> list[str]:
@@ -89,10 +93,12 @@ async def replay_letters(
     chosen: LetterSelection,
     rate_per_second: float,
     admitted: Callable[[int], int] = lambda wanted: wanted,
+    given_back: Callable[[int], None] = lambda _: None,
 ) -> Replayed:
     """Replay the dead letters of jobs that still exist, the newest first, so many each second.
 
-    Each stores a payload and becomes a run as if it were submitted: `admitted` returns how many more of so many may be.
+    Each stores a payload and becomes a run as if it were submitted: `admitted` returns how many more of so many may be,
+    and `given_back` is called with those of a transaction that was undone.
     All runs are made in one transaction: each has a timer that is due at its turn.
     """
     key = None if chosen.job_id is None else job_key(chosen.job_id)
@@ -101,7 +107,18 @@ async def replay_letters(
     pace = ReplayRate(await clock(tenant.pool), 1 / rate_per_second)
 
     async def work(connection: Session) -> Replayed:
-        return await _replay(connection, tenant.tenant_id, wanted, pace, admitted)
+        total = 0
+
+        def drawn(count: int) -> int:
+            nonlocal total
+            total += (more := admitted(count))
+            return more
+
+        try:
+            return await _replay(connection, tenant.tenant_id, wanted, pace, drawn)
+        except BaseException:
+            given_back(total)
+            raise
 
     replayed = await tenant.in_transaction(work)
     tenant.notify(sorted({each.job_id for each in replayed.runs}))
@@ -123,8 +140,8 @@ async def _replay(
         done += await dead_letters.replay(connection, tenant_id, letters, pace)
         tried += len(rows)
         if len(rows) < found:
-            return Replayed(done, has_more=True)
-    return Replayed(done, has_more=False)
+            return Replayed(done, has_more=True, admitted=tried)
+    return Replayed(done, has_more=False, admitted=tried)
 
 
 async def dismiss(tenant: Tenant, run_id: str) -> None:

@@ -23,6 +23,7 @@ from evertick.domain.admission import (
     draw,
     draw_up_to,
     full,
+    give_back,
 )
 from evertick.runtime.cached import Cached
 from evertick.store import usage
@@ -131,6 +132,12 @@ class Quotas:
         use = self._uses.get(tenant.tenant_id) or self._new_use(tenant.tenant_id, quota)
         drawn, use.allowance = draw_up_to(quota.submit, use.allowance, submits, _now_us())
         return drawn
+
+    def give_back(self, tenant: TenantRow, submits: int) -> None:
+        """Return what was drawn for something that was undone."""
+        use = self._uses.get(tenant.tenant_id)
+        if use is not None and submits:
+            use.allowance = give_back(quota_of(tenant).submit, use.allowance, submits)
 
     def _new_use(self, tenant_id: int, quota: Quota) -> _Use:
         use = self._uses[tenant_id] = _Use(quota, full(quota.submit, _now_us()))

@@ -1,0 +1,1 @@
+"""Bodies: how they are read and decoded, and how much memory they may take."""

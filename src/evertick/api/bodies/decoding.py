@@ -1,0 +1,129 @@
+"""Decodes JSON bodies into any value or one type. What does not fit raises a Problem that says where and why."""
+
+import functools
+import re
+from collections.abc import Hashable, Iterator
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from evertick.api.instants import beyond_the_calendar
+from evertick.api.problems import Kind, Problem
+from evertick.domain.errors import Fault
+from evertick.domain.job.faults import echo
+
+_T = TypeVar("_T")
+_LONG_BYTES = 65_536
+"""In longer documents the lengths of lists are checked before their items, and 120.0 is not taken for 120."""
+_raws = msgspec.json.Decoder(list[msgspec.Raw])
+_PLACE = re.compile(r" - at `(?:key in )?\$(.*)`$")
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
+
+
+def decode(data: bytes) -> Any:
+    """JSON of any shape."""
+    return _decoded(data, Any)
+
+
+def decode_document(data: bytes, kind: type[_T]) -> _T:
+    """JSON of one type. An empty body counts as an empty object."""
+    found = _document(data or b"{}", kind)
+    if faults := beyond_the_calendar(found):
+        raise Problem(Kind.INVALID, f"{faults[0].pointer} {faults[0].reason}", faults)
+    return found
+
+
+def _document(data: bytes, kind: type[_T]) -> _T:
+    if len(data) > _LONG_BYTES:
+        _check_lengths(data, kind)
+        return cast("_T", _decoded(data, kind))
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # JSON does not distinguish 120.0 from 120: once more with whole floats as integers, or raise the fault.
+        found: Any = _wholes(_decoded(data, Any))
+    try:
+        return msgspec.convert(found, kind)
+    except msgspec.ValidationError as error:
+        fault = fault_of(error)
+        raise Problem(Kind.INVALID, f"{fault.pointer or 'the body'} {fault.reason}", [fault]) from None
+
+
+def _check_lengths(data: bytes, kind: type[Any]) -> None:
+    """Refuse lists that are too long before their items are looked at: to match a pattern takes a microsecond each."""
+    most = _longest_lists(cast("Hashable", kind))
+    members = _decoded(data, dict[str, msgspec.Raw]) if most else {}
+    for name, longest in most.items():
+        if name in members and _length(members[name]) > longest:
+            fault = Fault(f"/{name}", f"has at most {longest} items")
+            raise Problem(Kind.INVALID, f"{fault.pointer} {fault.reason}", [fault])
+
+
+def _length(text: msgspec.Raw) -> int:
+    try:
+        return len(_raws.decode(text))
+    except msgspec.ValidationError:
+        return 0  # not a list: decoding says so
+
+
+@functools.cache
+def _longest_lists(kind: Any) -> dict[str, int]:
+    """How many items the lists of a shape may have, by the names that callers know."""
+    shape = msgspec.inspect.type_info(kind)
+    assert isinstance(shape, msgspec.inspect.StructType)
+    return {
+        field.encode_name: choice.max_length
+        for field in shape.fields
+        for choice in _choices(field.type)
+        if isinstance(choice, msgspec.inspect.ListType) and choice.max_length is not None
+    }
+
+
+def _choices(kind: msgspec.inspect.Type) -> Iterator[msgspec.inspect.Type]:
+    match kind:
+        case msgspec.inspect.Metadata():
+            yield from _choices(kind.type)
+        case msgspec.inspect.UnionType():
+            for choice in kind.types:
+                yield from _choices(choice)
+        case _:
+            yield kind
+
+
+def _wholes(value: Any) -> Any:
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case dict():
+            return {name: _wholes(item) for name, item in value.items()}
+        case list():
+            return [_wholes(item) for item in value]
+        case _:
+            return value
+
+
+def _decoded(data: bytes, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        fault = fault_of(error)
+        raise Problem(Kind.INVALID, f"{fault.pointer or 'the body'} {fault.reason}", [fault]) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Problem(Kind.MALFORMED, f"the body is not JSON in UTF-8: {error}") from None
+    except RecursionError:
+        raise Problem(Kind.MALFORMED, "the body is nested too deeply") from None
+
+
+def fault_of(error: msgspec.ValidationError) -> Fault:
+    """Where and what, from a message such as "Expected `int`, got `str` - at `$.outcomes[0].token`"."""
+    text = str(error)
+    place = _PLACE.search(text)
+    pointer = "" if place is None else "".join(f"/{name or index}" for name, index in _STEP.findall(place[1]))
+    reason = _PLACE.sub("", text)
+    if unknown := _UNKNOWN.fullmatch(reason):
+        return Fault(f"{pointer}/{echo(unknown[1])}", "is not a known field")
+    if missing := _MISSING.fullmatch(reason):
+        return Fault(f"{pointer}/{missing[1]}", "is required")
+    return Fault(pointer, f"is wrong: {reason[:1].lower()}{reason[1:]}")

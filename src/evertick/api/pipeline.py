@@ -1,0 +1,167 @@
+"""The steps of a request: authenticate, authorise, parse, idempotency, quota, transaction, audit, response.
+
+A body is read, then admitted, and only then decoded: what is refused must cost little. Every refusal is
+raised, and becomes a problem in `app`.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from evertick.api import idempotency
+from evertick.api.authentication import authenticate, authorise
+from evertick.api.bodies.body_limits import Reservation
+from evertick.api.bodies.incoming import IncomingBody
+from evertick.api.operations import HandlerMode, Operation
+from evertick.api.problems import over_quota
+from evertick.api.query import parse_query
+from evertick.api.requests import AuthenticatedRequest, HttpRequest
+from evertick.api.responses import Response
+from evertick.api.shapes import Nothing
+from evertick.domain.admission import AdmissionRequest
+from evertick.usecases import audit
+from evertick.usecases.context import Tenant
+from evertick.usecases.tenants.authentication import Caller
+from evertick.usecases.transactions import retry_conflicts, retry_with_results
+from evertick.usecases.unit_of_work import unit_of_work
+
+
+async def respond(operation: Operation, http_request: HttpRequest) -> Response:
+    """Do what a request asks for."""
+    if operation.role is None:
+        parse_query(http_request.query_string, operation.query or Nothing)
+        return await operation.handler(http_request)
+
+    caller = await authenticate(http_request)
+    authorise(caller, operation.role)
+
+    arguments: dict[str, Any] = dict(http_request.path_parameters)
+    query = parse_query(http_request.query_string, operation.query or Nothing)
+    if operation.query is not None:
+        arguments["query"] = query
+
+    with http_request.services.bodies.of(caller.tenant.tenant_id) as reservation:
+        body = IncomingBody(http_request.headers, http_request.body.parts(), reservation)
+        body.digest.update(f"{operation.method} {http_request.path}\n".encode())
+        text = await operation.body.read(body) if operation.body is not None else None
+
+        request = _authenticated(operation, http_request, caller, reservation)
+        request.idempotency = idempotency.identify(operation, request, body.digest.digest())
+        response = await idempotency.earlier_response(request)
+        if response is None:
+            _check_rate(operation, request)
+            if operation.body is not None:
+                arguments["body"] = operation.body.decode(text)
+            response = await _admit_and_act(operation, request, arguments)
+
+    response.on_sent = request.services.unread.hold(caller.tenant.tenant_id, len(response.body))
+    return response
+
+
+async def _admit_and_act(operation: Operation, request: AuthenticatedRequest, arguments: dict[str, Any]) -> Response:
+    cost = await _cost_of(operation, request, arguments.get("body"))
+    if cost is not None:
+        await request.admit(cost)
+    created = 0
+    try:
+        if operation.body is not None and operation.body.prepare is not None:
+            arguments["body"] = await operation.body.prepare(request, arguments["body"])
+        request.services.unread.check(request.tenant.tenant_id)
+        response = await _act(operation, request, arguments)
+        created = response.created
+    finally:
+        if cost is not None and cost.jobs:
+            request.services.quotas.confirm(request.caller.tenant, cost.jobs, created)
+    for follow in request.after_commit:
+        follow()
+    return response
+
+
+async def _act(operation: Operation, request: AuthenticatedRequest, arguments: dict[str, Any]) -> Response:
+    """Call the handler; if it changes anything, in one transaction with the audit log and the kept response."""
+
+    async def act(tenant: Tenant) -> Response:
+        request.after_commit.clear()  # of a try that was undone
+        response = await operation.handler(replace(request, tenant=tenant), **arguments)
+        if operation.mode.is_change:
+            await _audit(operation, request, response, tenant)
+        return response
+
+    async def transact() -> Response:
+        with _rollback(request):
+            if request.idempotency is not None:
+                return await idempotency.act_once(request.tenant, request.idempotency, act)
+            async with unit_of_work(request.tenant) as tenant:
+                return await act(tenant)
+
+    async def transact_in_slot() -> Response:
+        # What is computed between two tries needs no connection, and waiting for a slot is not waiting for a lock.
+        async with request.services.slot_for(operation.role, request.tenant.tenant_id):
+            return await retry_conflicts(transact)
+
+    if operation.mode.has_own_transactions:
+        return await operation.handler(request, **arguments)
+    if operation.mode.is_change or request.idempotency is not None:
+        return await retry_with_results(transact_in_slot)
+    async with request.services.slot_for(operation.role, request.tenant.tenant_id):
+        return await act(request.tenant)
+
+
+@contextmanager
+def _rollback(request: AuthenticatedRequest) -> Iterator[None]:
+    """One try of a transaction; if it is undone, what the handler wants done then."""
+    request.on_rollback.clear()
+    try:
+        yield
+    except BaseException:
+        for undo in request.on_rollback:
+            undo()
+        raise
+
+
+async def _audit(operation: Operation, request: AuthenticatedRequest, response: Response, tenant: Tenant) -> None:
+    # A tenant that the host has changed reads it in its own log, too.
+    for tenant_id in {tenant.tenant_id, response.affected_tenant or tenant.tenant_id}:
+        log = replace(tenant, tenant_id=tenant_id)
+        await audit.record(log, request.caller.key_id, operation.name, response.subject, request.request_id)
+
+
+def _authenticated(
+    operation: Operation, request: HttpRequest, caller: Caller, reservation: Reservation
+) -> AuthenticatedRequest:
+    services = request.services
+    pool = services.pool_for(operation.role, is_poll=operation.mode is HandlerMode.POLL)
+    return AuthenticatedRequest(
+        services=services,
+        request_id=request.request_id,
+        path=request.path,
+        raw_path=request.raw_path,
+        path_parameters=request.path_parameters,
+        query_string=request.query_string,
+        headers=request.headers,
+        body=request.body,
+        caller=caller,
+        tenant=services.tenant_on(caller.tenant, pool),
+        reservation=reservation,
+    )
+
+
+def _check_rate(operation: Operation, request: AuthenticatedRequest) -> None:
+    """Refuse early what the tenant's rate does not admit: before the request costs anything more."""
+    if operation.cost is not None and (throttled := request.services.quotas.throttled(request.caller.tenant)):
+        raise over_quota(throttled)
+
+
+async def _cost_of(operation: Operation, request: AuthenticatedRequest, body: Any) -> AdmissionRequest | None:
+    """What a request draws from the quotas: at least its entry in the audit log, and its response if that is kept.
+
+    A deletion makes room, and draws nothing.
+    """
+    keeps_answer = request.idempotency is not None
+    if operation.cost is not None:
+        cost = await operation.cost(request, body)
+        return replace(cost, is_stored=operation.mode.is_change, keeps_answer=keeps_answer)
+    if operation.mode.is_change and operation.method != "DELETE":
+        return AdmissionRequest(is_stored=False, keeps_answer=keeps_answer)
+    return AdmissionRequest(submits=0, is_stored=False, keeps_answer=True) if keeps_answer else None

@@ -1,0 +1,101 @@
+"""Creating jobs by the thousand: a JSON array or one job on each line, and a verdict on each."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from evertick.api.bodies.batches import BatchText, DecodedBatch, decode_batch, read_batch
+from evertick.api.bodies.incoming import JSON, NDJSON
+from evertick.api.operations import BodySpec, ResponseSpec, Routes
+from evertick.api.requests import AuthenticatedRequest
+from evertick.api.responses import Response, encode
+from evertick.api.routes import costs
+from evertick.domain.access import KeyRole
+from evertick.domain.errors import Fault
+from evertick.runtime.event_loop import Slices
+from evertick.usecases.jobs.create_many import DraftedBatch, create_many, draft_batch
+
+routes = Routes("Jobs")
+
+MAX_FAULTS_PER_LINE = 20
+FAULT_BYTES_PER_LINE = 256
+FAULT_BYTES_PER_BYTE = 2
+"""All faults but the first of each line have this much room for each line and each byte of the batch."""
+
+
+class _Prepared(NamedTuple):
+    """A batch, with what was done before the transaction for those of its jobs that can be read."""
+
+    batch: DecodedBatch
+    readable: Sequence[int]
+    ahead: DraftedBatch
+
+
+async def _prepared(request: AuthenticatedRequest, text: BatchText) -> _Prepared:
+    batch = await decode_batch(text, request.reservation)
+    readable = [place for place in range(len(batch.lines)) if place not in batch.unreadable]
+    jobs = [batch.lines[place] for place in readable]
+    await request.admit(await costs.of_decoded_batch(jobs))
+    ahead = await request.cancel_on_disconnect(draft_batch(request.tenant, jobs))
+    return _Prepared(batch, readable, ahead)
+
+
+@routes.operation(
+    "POST",
+    "/jobs:batch",
+    KeyRole.EDITOR,
+    responses={
+        200: ResponseSpec("Verdicts", "One verdict for each job, in their order.", also={NDJSON: "VerdictLines"})
+    },
+    body=BodySpec("Batch", read_batch, is_required=True, prepare=_prepared, also={NDJSON: "BatchLines"}),
+    cost=costs.of_batch,
+)
+async def create_jobs(request: AuthenticatedRequest, body: _Prepared) -> Response:
+    """Create many jobs at once.
+
+    Those that can be are created, whatever becomes of the others. As `application/x-ndjson` it is one job on each
+    line, and one verdict on each. A job has at most 1 MiB, as alone; all of them 32 MiB and 1,000,000 values.
+    """
+    batch, readable, ahead = body
+    jobs, lines = [batch.lines[place] for place in readable], [batch.numbers[place] for place in readable]
+    made = dict(zip(readable, await create_many(request.tenant, jobs, ahead, lines), strict=True))
+    created, slices = 0, Slices()
+    verdicts, writer = [], _VerdictWriter(batch)
+    for place, line in enumerate(batch.numbers):
+        if slices.is_over:
+            await slices.pause()
+        if place in batch.unreadable:
+            status, reason = batch.unreadable[place]
+            verdicts.append(writer.refused(line, [Fault("", reason)], status))
+        elif made[place].job_id is None:
+            verdicts.append(writer.refused(line, made[place].faults, 422))
+        else:
+            created += 1
+            verdicts.append(encode({"line": line, "status": 201, "job_id": made[place].job_id}))
+    is_array = batch.media_type == JSON
+    text = b"[" + b",".join(verdicts) + b"]" if is_array else b"".join(verdict + b"\n" for verdict in verdicts)
+    return Response(200, text, media_type=batch.media_type, created=created, subject=f"{created} jobs")
+
+
+class _VerdictWriter:
+    """Writes verdicts, of which all together are not much longer than the batch: each has its first fault, and the
+    others have room or are counted.
+    """
+
+    def __init__(self, batch: DecodedBatch) -> None:
+        self._room = FAULT_BYTES_PER_LINE * len(batch.numbers) + FAULT_BYTES_PER_BYTE * batch.size
+
+    def refused(self, line: int, faults: Sequence[Fault], status: int) -> bytes:
+        first, *others = [{"pointer": pointer, "detail": reason} for pointer, reason in faults[:MAX_FAULTS_PER_LINE]]
+        errors = [first]
+        for error in others:
+            self._room -= len(error["pointer"]) + len(error["detail"]) + len(_MEMBERS)
+            if self._room < 0:
+                break
+            errors.append(error)
+        verdict: dict[str, Any] = {"line": line, "status": status, "errors": errors}
+        if len(errors) < len(faults):
+            errors.append({"pointer": "", "detail": f"and {len(faults) - len(errors)} more faults"})
+        return encode(verdict)
+
+
+_MEMBERS = '{"pointer":"","detail":""},'

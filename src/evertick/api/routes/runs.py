@@ -1,0 +1,132 @@
+"""Runs: a job's, a tenant's, one with its attempts; cancelling and replaying them."""
+
+import dataclasses
+from typing import Any
+
+from evertick.api.operations import ResponseSpec, Routes
+from evertick.api.problems import Kind
+from evertick.api.requests import AuthenticatedRequest
+from evertick.api.responses import Response, ok, page, path_to
+from evertick.api.routes import costs
+from evertick.api.shapes import JobRunsQuery, Nothing, RunsQuery
+from evertick.domain.access import KeyRole
+from evertick.usecases.context import Tenant
+from evertick.usecases.runs import reading as runs, requests
+from evertick.usecases.runs.pull_workers import worker_name
+from evertick.usecases.runs.views import Attempt, Entry, Run, RunDetail
+
+routes = Routes("Runs")
+
+_RUN_ID = {"run_id": "$response.body#/run_id"}
+_LINKS = {"get": ("get_run", _RUN_ID), "cancel": ("cancel_run", _RUN_ID), "replay": ("replay_run", _RUN_ID)}
+RUN_ACCEPTED = ResponseSpec("Run", "The run, which waits for a worker.", ("Location",), _LINKS)
+
+
+def _shape(tenant: Tenant, entry: Entry) -> Entry:
+    if not isinstance(entry, Run):
+        return entry
+    return dataclasses.replace(entry, worker_id=worker_name(tenant, entry.worker_id))
+
+
+def _detail(tenant: Tenant, detail: RunDetail) -> dict[str, Any]:
+    attempts = [_attempt(tenant, attempt) for attempt in detail.attempts]
+    return {**dataclasses.asdict(_shape(tenant, detail.run)), "attempts": attempts}
+
+
+def _attempt(tenant: Tenant, attempt: Attempt) -> dict[str, Any]:
+    shown = dataclasses.asdict(attempt)
+    return {**shown, "result": attempt.result, "worker_id": worker_name(tenant, attempt.worker_id)}
+
+
+async def accepted(request: AuthenticatedRequest, run_id: str) -> Response:
+    """202: a run was asked for."""
+    detail = await runs.get_run(request.tenant, run_id)
+    location = {"Location": path_to("runs", run_id)}
+    return ok(_shape(request.tenant, detail.run), status=202, headers=location, subject=run_id)
+
+
+@routes.operation(
+    "GET",
+    "/jobs/{job_id}/runs",
+    KeyRole.VIEWER,
+    responses={200: ResponseSpec("RunsAndGaps", "The runs and gaps, newest first.", ("Link",))},
+    problems=(Kind.NOT_FOUND,),
+)
+async def list_job_runs(request: AuthenticatedRequest, job_id: str, query: JobRunsQuery) -> Response:
+    """List a job's runs.
+
+    Gaps stand in the list where their ticks would, without a run id.
+    """
+    found = await runs.job_runs(
+        request.tenant,
+        job_id,
+        limit=query.limit,
+        cursor=query.cursor,
+        status=None if query.status is None else query.status.meant,
+        from_at=query.from_at,
+        to_at=query.to_at,
+    )
+    return page(found, request.path, query, lambda entry: _shape(request.tenant, entry))
+
+
+@routes.operation(
+    "GET",
+    "/runs",
+    KeyRole.VIEWER,
+    responses={200: ResponseSpec("Runs", "The runs, latest attempted first.", ("Link",))},
+)
+async def list_runs(request: AuthenticatedRequest, query: RunsQuery) -> Response:
+    """List the runs of all jobs."""
+    found = await runs.tenant_runs(
+        request.tenant,
+        limit=query.limit,
+        cursor=query.cursor,
+        status=query.status,
+        from_at=query.from_at,
+        to_at=query.to_at,
+    )
+    return page(found, request.path, query, lambda entry: _shape(request.tenant, entry))
+
+
+@routes.operation(
+    "GET",
+    "/runs/{run_id}",
+    KeyRole.VIEWER,
+    responses={200: ResponseSpec("RunDetail", "The run with its attempts.", links=_LINKS)},
+    problems=(Kind.NOT_FOUND,),
+)
+async def get_run(request: AuthenticatedRequest, run_id: str) -> Response:
+    """Get a run."""
+    return ok(_detail(request.tenant, await runs.get_run(request.tenant, run_id)))
+
+
+@routes.operation(
+    "POST",
+    "/runs/{run_id}/cancel",
+    KeyRole.OPERATOR,
+    responses={200: ResponseSpec("RunDetail", "The cancelled run.", links=_LINKS)},
+    problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
+)
+async def cancel_run(request: AuthenticatedRequest, run_id: str, body: Nothing) -> Response:  # noqa: ARG001 - it has to be empty
+    """Cancel a run.
+
+    An attempt that a worker has ends as cancelled, whatever the worker comes to.
+    """
+    await requests.cancel(request.tenant, run_id)
+    return ok(_detail(request.tenant, await runs.get_run(request.tenant, run_id)), subject=run_id)
+
+
+@routes.operation(
+    "POST",
+    "/runs/{run_id}/replay",
+    KeyRole.OPERATOR,
+    responses={202: RUN_ACCEPTED},
+    problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
+    cost=costs.of_run,
+)
+async def replay_run(request: AuthenticatedRequest, run_id: str, body: Nothing) -> Response:  # noqa: ARG001 - it has to be empty
+    """Run a finished run again.
+
+    A new run with the same payload; the old one stays as it is.
+    """
+    return await accepted(request, await requests.replay(request.tenant, run_id))

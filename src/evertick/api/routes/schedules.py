@@ -1,0 +1,123 @@
+"""Schedules before they happen: previews of any, upcoming fire times of a job's."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from evertick.api.idempotency import act_once
+from evertick.api.operations import HandlerMode, ResponseSpec, Routes
+from evertick.api.problems import Kind
+from evertick.api.requests import AuthenticatedRequest
+from evertick.api.responses import Response, ok
+from evertick.api.routes import costs
+from evertick.api.shapes import PreviewRequest, UpcomingQuery
+from evertick.domain.access import KeyRole
+from evertick.domain.job.spec import DEFAULT_TIMEZONE
+from evertick.domain.policies import DstGap, DstOverlap
+from evertick.domain.schedule.preview import Preview, PreviewRow
+from evertick.usecases.context import Tenant
+from evertick.usecases.engine_status import clock
+from evertick.usecases.jobs import previews, reading as jobs
+from evertick.usecases.jobs.previews import PreviewFields
+
+routes = Routes("Schedules")
+
+DEFAULT_COUNT = 10
+
+
+def _utc(at: datetime) -> datetime:
+    return at.astimezone(UTC)
+
+
+def _rows(rows: Iterable[PreviewRow]) -> list[dict[str, Any]]:
+    return [
+        {
+            "fire_at": _utc(row.fire_at),
+            "due_at": _utc(row.due_at),
+            "local": row.local.isoformat(),
+            "notes": list(row.notes),
+        }
+        for row in rows
+    ]
+
+
+def _shape(preview: Preview) -> dict[str, Any]:
+    return {
+        "schedule": preview.schedule.text,
+        "timezone": preview.schedule.timezone,
+        "tzdb": preview.tzdb_version,
+        "description": preview.description,
+        "upcoming": _rows(preview.rows),
+        "dst_notes": [
+            {
+                "at": _utc(lost.at),
+                "ticks": lost.ticks,
+                "first_local": lost.first_local.isoformat(),
+                "last_local": lost.last_local.isoformat(),
+                "note": lost.note,
+            }
+            for lost in preview.lost
+        ],
+        "warnings": [
+            {"code": finding.code, "severity": finding.severity, "message": finding.message}
+            for finding in preview.findings
+        ],
+    }
+
+
+@routes.operation(
+    "GET",
+    "/jobs/{job_id}/upcoming",
+    KeyRole.VIEWER,
+    responses={200: ResponseSpec("Upcoming", "The next fire times; none while it is paused or after its last.")},
+    problems=(Kind.NOT_FOUND, Kind.OVER_QUOTA),
+    mode=HandlerMode.COMPUTATION,
+)
+async def list_upcoming(request: AuthenticatedRequest, job_id: str, query: UpcomingQuery) -> Response:
+    """List a job's next fire times."""
+    async with request.services.slot_for(KeyRole.VIEWER, request.tenant.tenant_id):
+        job = await jobs.get(request.tenant, job_id)
+    found = await request.cancel_on_disconnect(previews.upcoming(request.tenant, job, query.count))
+    return ok(_rows(found))
+
+
+@routes.operation(
+    "POST",
+    "/schedules/preview",
+    KeyRole.VIEWER,
+    responses={200: ResponseSpec("Preview", "What the schedule would do.")},
+    body="PreviewRequest",
+    mode=HandlerMode.COMPUTATION,
+    cost=costs.of_submission,
+)
+async def preview_schedule(request: AuthenticatedRequest, body: PreviewRequest) -> Response:
+    """Preview a schedule.
+
+    Upcoming fire and due times, a description in plain English, what daylight saving does to it, warnings.
+    """
+    wanted = PreviewFields(
+        schedule=body.schedule,
+        timezone=body.timezone or DEFAULT_TIMEZONE,
+        dst_gap=body.dst_gap or DstGap.CATCH_UP,
+        dst_overlap=body.dst_overlap or DstOverlap.FIRST,
+        start_at=body.start_at,
+        end_at=body.end_at,
+        jitter=timedelta(seconds=body.jitter_seconds or 0),
+        after=body.after or await _now(request),
+    )
+    found = previews.preview(request.tenant, wanted, body.count or DEFAULT_COUNT)
+    response = ok(_shape(await request.cancel_on_disconnect(found)))
+
+    async def keep(_: Tenant) -> Response:
+        return response
+
+    if request.idempotency is None:
+        return response
+    # Only now: its key is claimed in a transaction, and no connection may wait while something is computed.
+    async with request.services.slot_for(KeyRole.VIEWER, request.tenant.tenant_id):
+        return await act_once(request.tenant, request.idempotency, keep)
+
+
+async def _now(request: AuthenticatedRequest) -> datetime:
+    async with request.services.slot_for(KeyRole.VIEWER, request.tenant.tenant_id):
+        return await clock(request.tenant.pool)

@@ -1,0 +1,194 @@
+"""Workers that pull: lease by long poll, heartbeat, outcomes."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from evertick.api.idempotency import in_flight, try_once
+from evertick.api.long_polls import TooManyPolls
+from evertick.api.operations import HandlerMode, ResponseSpec, Routes
+from evertick.api.poll_turns import Poll, PollSpec
+from evertick.api.problems import key_ended, over_limit
+from evertick.api.requests import AuthenticatedRequest
+from evertick.api.responses import Response, ok
+from evertick.api.shapes import HeartbeatRequest, LeaseRequest, OutcomeReport, OutcomesRequest
+from evertick.domain.access import KeyRole
+from evertick.domain.admission import QuotaName
+from evertick.domain.states import Outcome
+from evertick.executor.handlers.run import Run
+from evertick.usecases.context import Tenant
+from evertick.usecases.runs import pull_workers as pulling
+from evertick.usecases.runs.pull_workers import AttemptReport, LeasedAttempts
+
+routes = Routes("Workers")
+
+RETRY_SECONDS = 5
+"""Over the limit: polls end within half a minute, so some have ended by then."""
+NOTHING = LeasedAttempts([], pulling.NEVER)
+
+
+def _shape(given: LeasedAttempts) -> list[dict[str, Any]]:
+    return [
+        {
+            "token": run.fencing_token,
+            "run_id": run.run_id,
+            "job_id": run.job_id,
+            "name": leased.name,
+            "handler": leased.handler,
+            "payload": msgspec.Raw(b"null" if leased.payload is None else leased.payload.encode()),
+            "scheduled_at": leased.fire_at,
+            "attempt": leased.attempt,
+            "reason": leased.reason,
+            "idempotency_key": run.idempotency_key,
+            "timeout_seconds": leased.timeout_seconds,
+            "deadline": run.deadline,
+        }
+        for leased in given.attempts
+        for run in [Run(leased, given.now_at)]
+    ]
+
+
+@routes.operation(
+    "POST",
+    "/queues/{queue}/lease",
+    KeyRole.WORKER,
+    responses={200: ResponseSpec("Lease", "What was ready, none if nothing was in time.")},
+    mode=HandlerMode.POLL,
+)
+async def lease(request: AuthenticatedRequest, queue: str, body: LeaseRequest) -> Response:
+    """Lease attempts.
+
+    Waits until there are some, for as long as is asked; then it answers with none. What is not recorded or kept alive
+    by a heartbeat within `lease_seconds` is given to others.
+    """
+    pulling.check_queue(queue)
+    handlers = None if body.handlers is None else frozenset(body.handlers)
+    repeat_key = None if request.idempotency is None else request.idempotency.key
+    spec = PollSpec(request.tenant.tenant_id, queue, handlers, request.caller.key_id, repeat_key)
+    disconnected = asyncio.ensure_future(request.body.disconnected())
+    try:
+        with request.services.polls.added(spec) as poll:
+            return await _wait_and_lease(request, body, poll, disconnected)
+    except TooManyPolls as full:
+        detail = f"{full}: wait with fewer, or ask for more attempts at once"
+        raise over_limit(QuotaName.LONG_POLLS, detail, RETRY_SECONDS) from None
+    finally:
+        disconnected.cancel()
+
+
+async def _wait_and_lease(
+    request: AuthenticatedRequest, body: LeaseRequest, poll: Poll, disconnected: "asyncio.Future[None]"
+) -> Response:
+    clock = asyncio.get_running_loop().time
+    until = clock() + body.wait_seconds
+    while not (disconnected.done() or poll.is_ended):
+        if poll.is_key_ended:
+            raise key_ended()
+        left = until - clock()
+        # A poll that got no turn does not try again, unless its response is kept for a repeated request.
+        if left <= 0 and not poll.has_turn and body.wait_seconds and request.idempotency is None:
+            break
+        if left > 0 and not poll.has_turn:
+            await poll.wait(disconnected, left)
+            continue
+        response = await _try_lease(request, body, poll, disconnected, is_last=left <= 0)
+        if response is not None:
+            return response
+        if left <= 0:
+            raise in_flight()
+    # Not kept: a repeated request should lease anew.
+    return _lease_response(request, NOTHING)
+
+
+async def _try_lease(
+    request: AuthenticatedRequest,
+    body: LeaseRequest,
+    poll: Poll,
+    disconnected: "asyncio.Future[None]",
+    *,
+    is_last: bool,
+) -> Response | None:
+    """One try to lease. It ends in a response if there is work, and the last one in any case."""
+    lease_time = request.services.lease_time
+    given = NOTHING
+
+    async def attempt(tenant: Tenant) -> Response | None:
+        nonlocal given
+        source = await pulling.queue_access(tenant, poll.spec.queue, request.caller.key_id)
+        if not source.is_valid:
+            poll.pass_turn()
+            raise key_ended()
+        poll.found_queue(source.queue_id)
+        if source.queue_id is not None:
+            given = await pulling.lease(
+                tenant, source.queue_id, body.worker_id, body.max, lease_time, handlers=body.handlers
+            )
+        return _lease_response(request, given) if given.attempts or is_last else None
+
+    async with request.services.lease_limit.slot(request.tenant.tenant_id):
+        request.services.unread.check(request.tenant.tenant_id)
+        poll.use_turn()
+        response = await try_once(request, attempt)
+        # With an Idempotency-Key, a repeated request gets them.
+        if response is not None and disconnected.done() and request.idempotency is None:
+            await pulling.hand_back(request.tenant, body.worker_id, given)
+    if given.attempts:
+        poll.succeeded()
+    elif response is not None and not is_last:  # an earlier response: what is ready now is for others
+        poll.pass_turn()
+    return response
+
+
+def _lease_response(request: AuthenticatedRequest, given: LeasedAttempts) -> Response:
+    seconds = request.services.lease_time.total_seconds()
+    return ok({"lease_seconds": int(seconds) if seconds.is_integer() else seconds, "attempts": _shape(given)})
+
+
+@routes.operation(
+    "POST",
+    "/workers/{worker_id}/heartbeat",
+    KeyRole.WORKER,
+    responses={200: ResponseSpec("Heartbeat", "What the worker should stop.")},
+    mode=HandlerMode.REPORT,
+)
+async def heartbeat(request: AuthenticatedRequest, worker_id: str, body: HeartbeatRequest) -> Response:
+    """Keep a worker's leases alive.
+
+    A worker may name the tokens of all that it holds: only these are kept, and those that it has lost are among those
+    to stop. Without a word about it, all of its leases are kept, even one whose answer never arrived.
+    """
+    stopped = await pulling.heartbeat(request.tenant, worker_id, body.tokens, request.services.lease_time)
+    return ok({"cancel": stopped})
+
+
+@routes.operation(
+    "POST",
+    "/outcomes",
+    KeyRole.WORKER,
+    responses={200: ResponseSpec("Recorded", "How many count; the others came too late, or were never this worker's.")},
+    body="OutcomesRequest",
+    mode=HandlerMode.REPORT,
+)
+async def record_outcomes(request: AuthenticatedRequest, body: OutcomesRequest) -> Response:
+    """Record how attempts ended.
+
+    The first outcome of an attempt counts, whoever it is from.
+    """
+    recorded = await pulling.record(request.tenant, body.worker_id, [_report(each) for each in body.outcomes])
+    return ok({"recorded": recorded.recorded, "stale": recorded.stale})
+
+
+def _report(given: OutcomeReport) -> AttemptReport:
+    wait = given.retry_after_seconds
+    return AttemptReport(
+        token=given.token,
+        result=Outcome(given.result),
+        started_at=given.started_at,
+        finished_at=given.finished_at,
+        error=given.error,
+        retryable=given.retryable is not False,
+        retry_after=None if wait is None else timedelta(seconds=wait),
+        output=given.output,
+    )

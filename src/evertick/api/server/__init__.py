@@ -1,0 +1,5 @@
+"""The server: its connections and their limits, and the API as a role of a process."""
+
+from evertick.api.server.server import ApiServer, CannotListen
+
+__all__ = ["ApiServer", "CannotListen"]

@@ -1,0 +1,126 @@
+"""How many clients may be connected at once, in all and from one address, and which connection is closed for another.
+
+A connection without a request under way is closed for a new one, the longest idle first. So idle connections keep no
+client out. Only when every connection has a request under way is a new one turned away.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address
+from typing import Protocol, TypeAlias
+
+MAX_TURNED_AWAY = 128
+"""Connections over the limit that are kept for a moment, so that their clients can read why."""
+LOCAL = "local"
+
+
+class LimitedConnection(Protocol):
+    """What the limits need of a connection. `origin` is the client's address, or the network that counts as one."""
+
+    origin: str
+
+    def abort(self) -> None:
+        """Close at once."""
+
+    def sweep(self) -> None:
+        """Close if a deadline has passed. Called once per sweep."""
+
+
+_Ordered: TypeAlias = dict[LimitedConnection, None]
+
+
+@dataclass(slots=True)
+class _Origin:
+    count: int = 0
+    waiting: _Ordered = field(default_factory=dict)
+
+
+class ConnectionLimits:
+    """The open connections of one server. `refused` is called with a reason for each one that is closed for a limit."""
+
+    def __init__(self, total: int, per_address: int, refused: Callable[[str], None]) -> None:
+        self._total = total
+        self._per_address = per_address
+        self.refused = refused
+        self._open: set[LimitedConnection] = set()
+        self._origins: dict[str, _Origin] = {}
+        self._waiting: _Ordered = {}
+        self._turned_away: _Ordered = {}
+
+    def admit(self, connection: LimitedConnection) -> bool:
+        """Count a new connection, or return False if there is no room for it."""
+        origin = self._origins.setdefault(connection.origin, _Origin())
+        if origin.count >= self._per_address and connection.origin != LOCAL:
+            has_room = self._evict(origin.waiting)
+        else:
+            has_room = len(self._open) < self._total or self._evict(self._waiting)
+        if not has_room:
+            self._turn_away(connection)
+            return False
+        # Looked up again: the evicted one may have been the last of this origin.
+        origin = self._origins.setdefault(connection.origin, origin)
+        origin.count += 1
+        self._open.add(connection)
+        self.wait(connection)
+        return True
+
+    def wait(self, connection: LimitedConnection) -> None:
+        """It has no request under way."""
+        if connection in self._open and connection not in self._waiting:
+            self._waiting[connection] = None
+            self._origins[connection.origin].waiting[connection] = None
+
+    def work(self, connection: LimitedConnection) -> None:
+        """It has a request under way."""
+        if connection in self._waiting:
+            del self._waiting[connection]
+            del self._origins[connection.origin].waiting[connection]
+
+    def remove(self, connection: LimitedConnection) -> None:
+        self._turned_away.pop(connection, None)
+        if connection not in self._open:
+            return
+        self.work(connection)
+        self._open.remove(connection)
+        origin = self._origins[connection.origin]
+        origin.count -= 1
+        if not origin.count:
+            del self._origins[connection.origin]
+
+    def sweep(self) -> None:
+        """Let every connection look at its deadlines."""
+        for connection in (*self._open, *self._turned_away):
+            connection.sweep()
+
+    def _evict(self, waiting: _Ordered) -> bool:
+        longest = next(iter(waiting), None)
+        if longest is None:
+            return False
+        self.refused("evicted")
+        self.remove(longest)
+        longest.abort()
+        return True
+
+    def _turn_away(self, connection: LimitedConnection) -> None:
+        self.refused("full")
+        if not self._origins[connection.origin].count:
+            del self._origins[connection.origin]
+        if len(self._turned_away) >= MAX_TURNED_AWAY:
+            oldest = next(iter(self._turned_away))
+            del self._turned_away[oldest]
+            oldest.abort()
+        self._turned_away[connection] = None
+
+
+@lru_cache(maxsize=4096)
+def origin_of(host: str | None) -> str:
+    """What counts as one address: an IPv4 address, an IPv6 network of 64 bits, or this machine."""
+    if host is None:
+        return LOCAL
+    address = ip_address(host)
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is None:
+            return LOCAL if address.is_loopback else str(IPv6Address(int(address) >> 64 << 64))
+        address = address.ipv4_mapped
+    return LOCAL if address.is_loopback else str(address)

@@ -1,0 +1,216 @@
+"""The API as a role of a process: a server that starts and stops with the others and leaves signals to them."""
+
+import asyncio
+import functools
+import logging
+import socket
+from contextlib import AsyncExitStack
+from datetime import timedelta
+
+import uvicorn
+
+from evertick.api.app import AsgiApp
+from evertick.api.authentication import parse_bearer
+from evertick.api.bodies.body_limits import BodyLimits
+from evertick.api.long_polls import LongPolls
+from evertick.api.metrics import Metrics
+from evertick.api.server import connections
+from evertick.api.server.connection_limits import ConnectionLimits
+from evertick.api.server.request_queue import RequestQueue
+from evertick.api.services import LEASE_CONNECTIONS, REPORT_CONNECTIONS, Services
+from evertick.config import DEFAULTS, is_loopback
+from evertick.domain.errors import EvertickError
+from evertick.runtime import timeouts
+from evertick.runtime.event_loop import LoopDelay
+from evertick.runtime.loop import Loop
+from evertick.runtime.process import descriptor_limit
+from evertick.runtime.wakeups import Notifier
+from evertick.store.database import Pool, close_pool, open_pool
+from evertick.usecases.tenants.authentication import KeyRing
+from evertick.usecases.tenants.quotas import Quotas
+
+logger = logging.getLogger("evertick.api")
+
+CONNECTIONS = 16
+RESERVED_CONNECTIONS = 4
+"""For keys and for probes: they are answered whatever requests and workers wait for."""
+GRACE_SECONDS = 10
+BACKLOG = 1024
+"""Connections that the kernel keeps until they are accepted; all of them may be accepted before one is counted."""
+
+
+class CannotListen(EvertickError):  # noqa: N818 - says what is wrong
+    """The address is taken, or not ours."""
+
+
+class ApiServer:
+    """Serves the API on one address.
+
+    `max_connections` counts clients; half of the descriptors that the process may open are left for all else. Addresses
+    other than this machine's have at most `max_connections_per_address` of them each.
+
+    `lease_time` is that of pull workers, `lifetime` for how long after its last heartbeat a scheduler counts as alive,
+    `is_metrics_open` whether `/metrics` needs no key: None, as long as no other machine can reach it.
+    """
+
+    def __init__(  # noqa: PLR0913 - its address, its limits and its times, by name
+        self,
+        url: str,
+        host: str = DEFAULTS.host,
+        port: int = DEFAULTS.port,
+        *,
+        connections: int = CONNECTIONS,
+        lease_time: timedelta = DEFAULTS.lease_time,
+        lifetime: timedelta = DEFAULTS.heartbeat_timeout,
+        max_connections: int = DEFAULTS.max_connections,
+        max_connections_per_address: int = DEFAULTS.max_connections_per_address,
+        bodies: BodyLimits | None = None,
+        max_long_polls: int = DEFAULTS.max_long_polls,
+        max_long_polls_per_tenant: int = DEFAULTS.max_long_polls_per_tenant,
+        is_metrics_open: bool | None = None,
+    ) -> None:
+        self._url = url
+        self._host = host
+        self._port = port
+        self._connections = connections
+        self._lease_time = lease_time
+        self._lifetime = lifetime
+        self._max_connections = max_connections
+        self._max_per_address = max_connections_per_address
+        self._bodies = BodyLimits() if bodies is None else bodies
+        self._max_long_polls = max_long_polls
+        self._max_long_polls_per_tenant = max_long_polls_per_tenant
+        self._is_metrics_open = is_loopback(host) if is_metrics_open is None else is_metrics_open
+        self._stack = AsyncExitStack()
+
+    @property
+    def address(self) -> str:
+        """Where it is, once it was started; with a port of 0, a free one was chosen."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self._port}"
+
+    async def start(self) -> None:
+        """Listen. When this returns, requests are answered."""
+        listener = _listen(self._host, self._port)
+        self._stack.callback(listener.close)
+        self._port = listener.getsockname()[1]
+        services = await self._services()
+        config = uvicorn.Config(
+            AsgiApp(services),
+            http=functools.partial(  # type: ignore[arg-type]
+                connections.HttpConnection,
+                limits=self._limits(services),
+                requests=RequestQueue(),
+                tenant_of=functools.partial(_tenant_of, services.keys),
+            ),
+            backlog=BACKLOG,
+            proxy_headers=False,  # nothing depends on the address of a client behind a proxy
+            timeout_keep_alive=connections.KEEP_ALIVE_SECONDS,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            timeout_graceful_shutdown=GRACE_SECONDS,
+        )
+        server = _Server(config)
+        serving = asyncio.create_task(server.serve(sockets=[listener]), name="api")
+        self._stack.push_async_callback(self._end, server, serving, services)
+        await server.is_up.wait()
+
+    async def stop(self) -> None:
+        """Answer requests under way, end long polls, and close."""
+        await self._stack.aclose()
+
+    async def _services(self) -> Services:
+        pool = await self._pool(self._connections)
+        leases = await self._pool(LEASE_CONNECTIONS)
+        reports = await self._pool(REPORT_CONNECTIONS)
+        reserved = await self._pool(RESERVED_CONNECTIONS)
+        notifier = Notifier(pool)
+        notifier.start()
+        self._stack.push_async_callback(notifier.stop)
+        polls = LongPolls(self._url, leases, per_tenant=self._max_long_polls_per_tenant, in_total=self._max_long_polls)
+        polls.start()
+        self._stack.push_async_callback(polls.stop)
+        services = Services(
+            pool=pool,
+            leases=leases,
+            reports=reports,
+            reserved=reserved,
+            notifier=notifier,
+            polls=polls,
+            keys=KeyRing(reserved),
+            quotas=Quotas(pool),
+            metrics=Metrics(),
+            lease_time=self._lease_time,
+            lifetime=self._lifetime,
+            bodies=self._bodies,
+            is_metrics_open=self._is_metrics_open,
+        )
+        delay = LoopDelay(services.metrics.observe_loop_delay)
+        delay.start()
+        self._stack.push_async_callback(delay.stop)
+        return services
+
+    def _limits(self, services: Services) -> ConnectionLimits:
+        most = min(self._max_connections, descriptor_limit() // 2)
+        if most < self._max_connections:
+            logger.warning(
+                "the API accepts %d connections instead of %d: the process may not open more files (ulimit -n)",
+                most,
+                self._max_connections,
+            )
+        limits = ConnectionLimits(most, self._max_per_address, services.metrics.refuse_connection)
+        sweeping = Loop("connections", lambda: _sweep(limits))
+        sweeping.start()
+        self._stack.push_async_callback(sweeping.stop)
+        return limits
+
+    async def _pool(self, connections: int) -> Pool:
+        pool = await open_pool(self._url, min_size=1, max_size=connections, timeouts=timeouts.API)
+        self._stack.push_async_callback(close_pool, pool)
+        return pool
+
+    @staticmethod
+    async def _end(server: "_Server", serving: "asyncio.Task[None]", services: Services) -> None:
+        server.should_exit = True
+        services.polls.end_all()
+        await serving
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn without signal handlers of its own: they are the process's."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.is_up.set()
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._serve(sockets)
+
+
+def _tenant_of(keys: KeyRing, header: str) -> int | None:
+    secret = parse_bearer(header)
+    return None if secret is None else keys.last_seen(secret)
+
+
+async def _sweep(limits: ConnectionLimits) -> float:
+    limits.sweep()
+    return connections.SWEEP_SECONDS
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise CannotListen(f"cannot listen on {host} port {port}: {error.strerror}") from error
+    listener.setblocking(False)
+    return listener

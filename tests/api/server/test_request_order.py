@@ -1,0 +1,40 @@
+"""Whose request is answered first, when one tenant sends hundreds at once."""
+
+import asyncio
+from urllib.parse import urlsplit
+
+import pytest
+
+from api.callers import Caller, Callers
+from evertick.api.server import ApiServer, request_queue
+
+CROWD = 400
+
+
+async def test_a_request_does_not_wait_for_hundreds_that_another_tenant_sent_before(
+    server: ApiServer, callers: Callers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So that a turn or two by which the kernel hands it over late does not matter.
+    monkeypatch.setattr(request_queue, "STARTS_PER_TURN", 1)
+    crowd, other = await callers.make("viewer"), await callers.make("viewer", await callers.tenant())
+    place = urlsplit(server.address)
+    connections = [await asyncio.open_connection(place.hostname, place.port) for _ in range(CROWD + 1)]
+    answered: list[int] = []
+
+    async def ask(number: int, caller: Caller) -> None:
+        reader, writer = connections[number]
+        writer.write(f"GET /api/v1/cluster HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {caller.key}\r\n\r\n".encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        await reader.readexactly(int(head.partition(b"content-length: ")[2].split()[0]))
+        answered.append(number)
+
+    try:
+        # Known keys, as of clients that come often.
+        await asyncio.gather(ask(0, crowd), ask(CROWD, other))
+        answered.clear()
+        await asyncio.gather(*(ask(number, crowd) for number in range(1, CROWD)), ask(CROWD, other))
+    finally:
+        for _, writer in connections:
+            writer.transport.abort()
+    assert answered.index(CROWD) < CROWD / 2
