@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from engine import AT
+from evertick.contract.job import timing_of
+from evertick.contract.job_reading import read_spec
 from evertick.domain.job.definition import define
-from evertick.domain.job.fields import read_spec
 from evertick.roles.scheduler import rulebook
 from evertick.roles.scheduler.rulebook import Rulebook
 from evertick.store import rules
@@ -18,7 +19,7 @@ NOWHERE: Any = None
 
 def canonical() -> str:
     spec = read_spec({"schedule": "@hourly", "target": {"type": "worker", "handler": "h"}})
-    return define(spec, 1, AT, AT).canonical
+    return define(timing_of(spec), 1, AT, AT).canonical
 
 
 async def test_what_is_asked_for_is_known_though_somebody_else_let_go_of_it_meanwhile(

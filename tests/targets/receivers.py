@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from ipaddress import ip_network
 from typing import Any
 
-from evertick.domain.job.target import HttpTarget
+from evertick.contract.target import HttpTarget
 from evertick.runtime.clock import VirtualClock
 from evertick.targets.http.delivery import DeliverySettings, HttpDelivery
 from evertick.targets.http.guard import EgressPolicy, Guard

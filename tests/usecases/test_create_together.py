@@ -7,8 +7,9 @@ import asyncpg
 import pytest
 
 from engine import until
+from evertick.contract.job import Job
+from evertick.contract.job_reading import read_spec
 from evertick.domain.errors import InvalidFields
-from evertick.domain.job.fields import read_spec
 from evertick.store.database import Pool, is_transient
 from evertick.usecases.context import Tenant
 from evertick.usecases.create import create
@@ -16,7 +17,6 @@ from evertick.usecases.create_together import Wanted, create_together
 from evertick.usecases.errors import NameTaken
 from evertick.usecases.idempotency import Answer, Asked, InFlight, OtherRequest
 from evertick.usecases.jobs import get, list_jobs
-from evertick.usecases.views import Job
 from usecases.world import WORKER, World, key_of
 
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from evertick.contract.job import Job
 from evertick.domain.errors import InvalidInput
 from evertick.domain.job.payload import Json
 from evertick.store.outcomes import Dead
@@ -15,7 +16,6 @@ from evertick.usecases.errors import JobNotFound, LetterNotFound
 from evertick.usecases.lifecycle import delete
 from evertick.usecases.requests import JOBS_OWN, replay_letter, trigger
 from evertick.usecases.runs import get_run
-from evertick.usecases.views import Job
 from usecases.world import World, at, key_of
 
 

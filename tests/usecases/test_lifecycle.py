@@ -4,12 +4,13 @@ from datetime import timedelta
 
 import pytest
 
+from evertick.contract.jobs import Missed
 from evertick.store.outcomes import Again
 from evertick.usecases.context import Tenant
 from evertick.usecases.create import create
 from evertick.usecases.errors import JobNotFound, VersionConflict
 from evertick.usecases.jobs import get, get_by_name
-from evertick.usecases.lifecycle import Missed, delete, pause, resume
+from evertick.usecases.lifecycle import delete, pause, resume
 from evertick.usecases.requests import trigger
 from evertick.usecases.runs import get_run, job_runs
 from usecases.world import WORKER, World, at, key_of

@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from evertick.contract.job import Job
 from evertick.store import housekeeping, quotas
 from evertick.store.database import connect
 from evertick.usecases.context import Tenant
@@ -11,7 +12,6 @@ from evertick.usecases.edit import edit
 from evertick.usecases.lifecycle import delete, pause, resume
 from evertick.usecases.requests import replay, trigger
 from evertick.usecases.runs import job_runs
-from evertick.usecases.views import Job
 from usecases.world import World, at, key_of
 
 LARGE = "x" * 40_000

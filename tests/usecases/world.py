@@ -7,6 +7,7 @@ from datetime import UTC, datetime, time, timedelta
 import asyncpg
 
 from engine import Holder, plan_firing
+from evertick.contract.job import Job
 from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.rule import from_canonical
 from evertick.domain.schedule.instants import to_us
@@ -18,7 +19,6 @@ from evertick.store.outcomes import Again, Dead, Ending
 from evertick.store.timers import Firing, Timer
 from evertick.usecases.context import Tenant
 from evertick.usecases.create import create
-from evertick.usecases.views import Job
 
 MINUTE = timedelta(minutes=1)
 LOOK = timedelta(milliseconds=20)

@@ -11,6 +11,7 @@ from evertick.api.bodies.unread_responses import UnreadResponses
 from evertick.api.long_polls import LongPolls
 from evertick.api.metrics import Metrics
 from evertick.api.readiness import Readiness
+from evertick.contract.engine import Stats
 from evertick.domain.access import KeyRole
 from evertick.runtime.batching import Batcher
 from evertick.runtime.cached import Cached
@@ -22,7 +23,7 @@ from evertick.usecases import idempotency
 from evertick.usecases.catalogue import Catalogue
 from evertick.usecases.context import Tenant
 from evertick.usecases.create_together import Result, Wanted, create_together
-from evertick.usecases.engine_status import EngineStatus, Stats, engine_status, tenant_stats
+from evertick.usecases.engine_status import EngineStatus, engine_status, tenant_stats
 from evertick.usecases.idempotency import Asked, OtherRequest
 from evertick.usecases.keys import KeyRing
 from evertick.usecases.quotas import Quotas

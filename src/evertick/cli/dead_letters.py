@@ -8,8 +8,7 @@ from evertick.cli.options import AsJson, Limit, mention_more
 from evertick.cli.output import print_json, print_rows
 from evertick.cli.place import Place, ask, placed
 from evertick.cli.service import Service
-from evertick.cli.shapes import letter_shape
-from evertick.client.models import Replaying
+from evertick.contract.dead_letters import Replaying
 
 app = typer.Typer(no_args_is_help=True, help="List, replay and dismiss dead letters.", rich_markup_mode="rich")
 
@@ -28,7 +27,7 @@ def list_letters(place: Place, *, job: JobOption = None, limit: Limit = 50, as_j
     """
     found, is_more = ask(place, lambda service: service.list_letters(job, limit))
     if as_json:
-        print_json([letter_shape(letter) for letter in found])
+        print_json(found)
     else:
         rows = [(each.died_at, each.run_id, each.name, each.attempt, each.reason, each.error) for each in found]
         columns = ("died (UTC)", "run", "job", "attempts", "reason", "error")
@@ -63,7 +62,7 @@ def replay(
         if every:
             return await service.replay_letters(job)
         replayed = tuple([await service.replay_letter(run) for run in runs or ()])
-        return Replaying(replayed=len(replayed), run_ids=replayed)
+        return Replaying(replayed=len(replayed), run_ids=replayed, last_due_at=None, has_more=False)
 
     done = ask(place, work)
     if as_json:

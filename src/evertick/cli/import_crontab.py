@@ -15,7 +15,7 @@ from evertick.cli.options import AsJson
 from evertick.cli.output import print_json, print_rows, say
 from evertick.cli.place import Place, ask, placed
 from evertick.cli.service import Service
-from evertick.client.models import Job
+from evertick.contract.job import Job
 from evertick.domain.crontab import Crontab, Entry, Remark, job_names, read_crontab
 from evertick.domain.errors import EvertickError, InvalidFields
 from evertick.domain.schedule.english import counted

@@ -13,7 +13,7 @@ from evertick.cli.options import AsJson
 from evertick.cli.output import print_json, print_rows, say
 from evertick.cli.place import Place, ask, placed
 from evertick.cli.service import Service
-from evertick.client.models import Verdict
+from evertick.contract.jobs import Verdict
 from evertick.domain.schedule.english import counted
 
 BATCH = 250

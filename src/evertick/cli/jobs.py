@@ -3,6 +3,7 @@
 from typing import Annotated
 
 import typer
+from msgspec.structs import asdict
 
 from evertick.cli.given import read_json, read_pairs
 from evertick.cli.jobs_add import add
@@ -11,10 +12,8 @@ from evertick.cli.options import AsJson, Limit, mention_more
 from evertick.cli.output import print_facts, print_json, print_rows, say
 from evertick.cli.place import Place, ask, placed
 from evertick.cli.service import JOBS_OWN_PAYLOAD, JobFilter
-from evertick.cli.shapes import job_shape
-from evertick.client.models import Job
-from evertick.usecases.lifecycle import Missed
-from evertick.usecases.views import JobStatus
+from evertick.contract.job import Job, JobStatus
+from evertick.contract.jobs import Missed
 
 app = typer.Typer(no_args_is_help=True, help="List, show, add, edit and steer jobs.", rich_markup_mode="rich")
 app.command("add")(add)
@@ -46,7 +45,7 @@ def list_jobs(
     wanted = JobFilter(status, read_pairs("--label", label or (), ":"), name_prefix, queue)
     found, is_more = ask(place, lambda service: service.list_jobs(wanted, limit))
     if as_json:
-        print_json([job_shape(job) for job in found])
+        print_json(found)
     else:
         rows = [(job.job_id, job.name, job.status, job.schedule, job.next_run_at) for job in found]
         print_rows(("id", "name", "status", "schedule", "next run (UTC)"), rows, none="No jobs.")
@@ -62,7 +61,7 @@ def show(place: Place, job: JobName, *, as_json: AsJson = False) -> None:
 
       evertick jobs show send-weekly-report
     """
-    shape = job_shape(ask(place, lambda service: service.get_job(job)))
+    shape = asdict(ask(place, lambda service: service.get_job(job)))
     if as_json:
         print_json(shape)
     else:
@@ -146,6 +145,6 @@ def delete(place: Place, job: JobName, *, as_json: AsJson = False) -> None:
 
 def _say(job: Job, words: str, *, as_json: bool) -> None:
     if as_json:
-        print_json(job_shape(job))
+        print_json(job)
     else:
         say(f"{job.name} {words}.")

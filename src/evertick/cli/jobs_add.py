@@ -9,8 +9,7 @@ from evertick.cli.options import AsJson
 from evertick.cli.output import print_json, say, utc
 from evertick.cli.place import Place, ask, placed
 from evertick.cli.service import Service
-from evertick.cli.shapes import job_shape
-from evertick.client.models import Job
+from evertick.contract.job import Job
 
 
 @placed
@@ -59,7 +58,7 @@ def add(
 
     job = ask(place, work)
     if as_json:
-        print_json(job_shape(job))
+        print_json(job)
     else:
         first = f"first run at {utc(job.next_run_at)}" if job.next_run_at else "runs when it is triggered"
         say(f"{job.name} is {job.job_id}: {first}.")

@@ -8,7 +8,6 @@ from evertick.cli.given import read_fields, read_json, read_pairs
 from evertick.cli.options import AsJson
 from evertick.cli.output import print_json, say, utc
 from evertick.cli.place import Place, ask, placed
-from evertick.cli.shapes import job_shape
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Its id or its name.")]
 
@@ -49,7 +48,7 @@ def edit(
         raise typer.BadParameter("there is nothing to change: say --schedule, --set or another field")
     edited = ask(place, lambda service: service.edit_job(job, changed))
     if as_json:
-        print_json(job_shape(edited))
+        print_json(edited)
     else:
         following = f"next run at {utc(edited.next_run_at)}" if edited.next_run_at else "no run is scheduled"
         say(f"{edited.name} is at version {edited.spec_version}: {following}.")

@@ -9,12 +9,13 @@ from evertick.cli.acting import DEFAULT_TENANT, TenantName, Where, act
 from evertick.cli.options import AsJson, DatabaseUrl, DataDir
 from evertick.cli.output import print_facts, print_json, print_rows
 from evertick.cli.tenants import ACTOR
+from evertick.contract.access import ApiKey
+from evertick.contract.reading import read_instant
 from evertick.domain.access import KeyRole
 from evertick.domain.job.faults import Faults
-from evertick.domain.job.values import read_instant
 from evertick.usecases import audit, keys
 from evertick.usecases.context import MAX_PER_PAGE, Tenant
-from evertick.usecases.keys import Key, NewSecret, shape_of
+from evertick.usecases.keys import NewSecret, shape_of
 from evertick.usecases.unit_of_work import unit_of_work
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, rotate and revoke API keys.", rich_markup_mode="rich")
@@ -132,8 +133,8 @@ def revoke(
     typer.echo(f"Revoked {key_id}.")
 
 
-async def _all(acting: Tenant) -> list[Key]:
-    found: list[Key] = []
+async def _all(acting: Tenant) -> list[ApiKey]:
+    found: list[ApiKey] = []
     cursor: str | None = None
     while True:
         page = await keys.list_keys(acting.pool, acting.tenant_id, limit=MAX_PER_PAGE, cursor=cursor)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import typer
 from rich import box
 from rich.console import Console
@@ -90,4 +91,6 @@ def _cell(value: object) -> Text:
 def _plain(value: object) -> object:
     if isinstance(value, datetime):
         return utc(value)
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.asdict(value)
     raise TypeError(f"{type(value).__name__} has no JSON")

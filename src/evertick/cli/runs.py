@@ -3,6 +3,7 @@
 from typing import Annotated
 
 import typer
+from msgspec.structs import asdict
 
 from evertick.cli.given import EXAMPLE_INSTANT, read_instant
 from evertick.cli.options import AsJson, Limit, mention_more
@@ -11,7 +12,6 @@ from evertick.cli.place import Place, ask, placed
 from evertick.cli.runs_rows import RUN_COLUMNS, duration, run_row
 from evertick.cli.runs_tail import tail
 from evertick.cli.service import RunFilter
-from evertick.cli.shapes import detail_shape, run_shape
 from evertick.domain.states import GapStatus, RunStatus
 
 app = typer.Typer(no_args_is_help=True, help="List, follow, show, cancel and replay runs.", rich_markup_mode="rich")
@@ -56,7 +56,7 @@ def list_runs(
     wanted = RunFilter(job, only, read_instant("--from", from_at), read_instant("--to", to_at))
     found, is_more = ask(place, lambda service: service.list_runs(wanted, limit))
     if as_json:
-        print_json([run_shape(entry) for entry in found])
+        print_json(found)
     else:
         print_rows(RUN_COLUMNS, map(run_row, found), none="No runs.")
     mention_more(is_more=is_more)
@@ -73,9 +73,9 @@ def show(place: Place, run: RunId, *, as_json: AsJson = False) -> None:
     """
     detail = ask(place, lambda service: service.get_run(run))
     if as_json:
-        print_json(detail_shape(detail))
+        print_json(detail)
         return
-    print_facts(run_shape(detail).items())
+    print_facts(asdict(detail.run).items())
     typer.echo()
     rows = [
         (each.attempt, each.status, each.started_at, duration(each.duration_ms), each.worker_id, each.error)
@@ -96,7 +96,7 @@ def cancel(place: Place, run: RunId, *, as_json: AsJson = False) -> None:
     """
     detail = ask(place, lambda service: service.cancel_run(run))
     if as_json:
-        print_json(detail_shape(detail))
+        print_json(detail)
     else:
         typer.echo(f"{run} is cancelled.")
 

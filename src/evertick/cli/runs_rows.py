@@ -1,13 +1,12 @@
 """Runs as lines of a table."""
 
-from evertick.client.models import Gap
-from evertick.client.runs import Entry
+from evertick.contract.runs import Gap, RunOrGap
 from evertick.domain.schedule.english import counted
 
 RUN_COLUMNS = ("scheduled (UTC)", "run", "status", "reason", "attempt", "took", "error")
 
 
-def run_row(entry: Entry) -> tuple[object, ...]:
+def run_row(entry: RunOrGap) -> tuple[object, ...]:
     """A run, or a gap in its place."""
     if isinstance(entry, Gap):
         return entry.scheduled_at, counted(entry.count, "tick"), entry.status, entry.reason, None, None, None

@@ -16,9 +16,7 @@ from evertick.cli.output import STYLES, print_json
 from evertick.cli.place import Place, ask, placed
 from evertick.cli.runs_rows import run_row
 from evertick.cli.service import RunFilter, Service
-from evertick.cli.shapes import run_shape
-from evertick.client.models import Gap
-from evertick.client.runs import Entry
+from evertick.contract.runs import Gap, RunOrGap
 from evertick.runtime.signals import stop_signal
 from evertick.runtime.terminal_text import terminal_safe
 
@@ -66,11 +64,11 @@ class Following:
         self._last: int | None = last
         self._told: dict[tuple[object, ...], tuple[object, ...]] = {}
 
-    def is_burst(self, entries: list[Entry]) -> bool:
+    def is_burst(self, entries: list[RunOrGap]) -> bool:
         """Whether there may be news before the oldest of these: nothing of it is known, although something is."""
         return self._last is None and bool(entries) and not any(_key(entry) in self._told for entry in entries)
 
-    def news(self, entries: list[Entry]) -> list[Entry]:
+    def news(self, entries: list[RunOrGap]) -> list[RunOrGap]:
         """Those of the newest entries that are new or have changed, the oldest first. At the first look, the last."""
         seen = {_key(entry): _state(entry) for entry in entries}
         fresh = [entry for entry in entries if self._told.get(_key(entry)) != _state(entry)]
@@ -82,25 +80,25 @@ class Following:
         return fresh[::-1]
 
 
-def _key(entry: Entry) -> tuple[object, ...]:
+def _key(entry: RunOrGap) -> tuple[object, ...]:
     return (entry.scheduled_at, entry.reason) if isinstance(entry, Gap) else (entry.run_id,)
 
 
-def _state(entry: Entry) -> tuple[object, ...]:
+def _state(entry: RunOrGap) -> tuple[object, ...]:
     return (entry.until, entry.count) if isinstance(entry, Gap) else (entry.status, entry.attempt)
 
 
-async def _newest(service: Service, wanted: RunFilter, following: Following) -> list[Entry]:
+async def _newest(service: Service, wanted: RunFilter, following: Following) -> list[RunOrGap]:
     found, is_more = await service.list_runs(wanted, WINDOW)
     if is_more and following.is_burst(found):
         found, _ = await service.list_runs(wanted, MOST)
     return found
 
 
-def show(entry: Entry, *, as_json: bool) -> None:
+def show(entry: RunOrGap, *, as_json: bool) -> None:
     """A run, or a gap in its place, in one line."""
     if as_json:
-        print_json(run_shape(entry), indent=None)
+        print_json(entry, indent=None)
         return
     scheduled_at, name, status, reason, attempt, took, error = run_row(entry)
     line = Text(f"{scheduled_at:%Y-%m-%d %H:%M:%S}  {name}  ")

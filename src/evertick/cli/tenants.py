@@ -8,10 +8,11 @@ from evertick.cli.acting import DEFAULT_TENANT, Where, act
 from evertick.cli.grouped import grouped
 from evertick.cli.options import AsJson, DatabaseUrl, DataDir
 from evertick.cli.output import print_facts, print_json, print_rows
+from evertick.contract import access
 from evertick.domain.access import KeyRole
 from evertick.usecases import audit, keys, tenants
 from evertick.usecases.context import MAX_PER_PAGE, Tenant
-from evertick.usecases.tenants import TenantView, shape_of
+from evertick.usecases.tenants import shape_of
 from evertick.usecases.unit_of_work import unit_of_work
 
 app = typer.Typer(no_args_is_help=True, help="Create, list and change tenants.", rich_markup_mode="rich")
@@ -129,8 +130,8 @@ def edit(
     _print(act(Where(database_url, data_dir, name), work), as_json=as_json)
 
 
-async def all_tenants(acting: Tenant) -> list[TenantView]:
-    found: list[TenantView] = []
+async def all_tenants(acting: Tenant) -> list[access.Tenant]:
+    found: list[access.Tenant] = []
     cursor: str | None = None
     while True:
         page = await tenants.list_tenants(acting.pool, None, limit=MAX_PER_PAGE, cursor=cursor)

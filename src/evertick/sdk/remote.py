@@ -30,10 +30,10 @@ from datetime import timedelta
 import uvloop
 
 from evertick.client import AsyncClient, Client
-from evertick.client.models_operations import Lease
 from evertick.client.transport import TIMEOUT_SECONDS, place_of
+from evertick.contract.target import DEFAULT_QUEUE
+from evertick.contract.workers import Lease
 from evertick.domain.ids import RunKey
-from evertick.domain.job.target import DEFAULT_QUEUE
 from evertick.domain.retry import deferral_delay
 from evertick.domain.schedule.instants import to_us
 from evertick.roles.worker import endings

@@ -4,13 +4,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from evertick.contract.job import Job
 from evertick.domain.ids import Prefix, format_run_id, parse_id
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import RunStatus
 from evertick.sdk.link import Link
 from evertick.usecases import jobs, runs
 from evertick.usecases.errors import RunNotFound
-from evertick.usecases.views import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Submitted:
         """How the run stands now; JobNotFound when it was deleted before its time came."""
         tenant = (await self._link()).tenant
         try:
-            return (await runs.get_run(tenant, self.run_id)).run.status
+            return RunStatus((await runs.get_run(tenant, self.run_id)).status)
         except RunNotFound:
             await jobs.get(tenant, self.job_id)
             return RunStatus.PENDING

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
+from evertick.contract.job import Job, JobSpec
 from evertick.domain.errors import InvalidFields
-from evertick.domain.job.spec import JobSpec
 from evertick.domain.schedule.text import is_costly
 from evertick.runtime import background
 from evertick.runtime.background import Steps
@@ -32,7 +32,6 @@ from evertick.usecases.drafting import Draft, Drafter, numbered, write
 from evertick.usecases.errors import NameTaken
 from evertick.usecases.idempotency import Answer, Asked, InFlight, Verdict
 from evertick.usecases.unit_of_work import unit_of_work
-from evertick.usecases.views import Job
 
 
 class Wanted(NamedTuple):

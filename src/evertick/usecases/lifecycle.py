@@ -2,10 +2,11 @@
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
-from enum import StrEnum
 from functools import partial
 from typing import NamedTuple
 
+from evertick.contract.job import Job, JobStatus
+from evertick.contract.jobs import Missed
 from evertick.domain.misfire import Gap, settle_missed
 from evertick.domain.policies import MissedWindow
 from evertick.domain.schedule.instants import from_us, to_us
@@ -17,18 +18,10 @@ from evertick.usecases.context import Answer, Tenant, computed, job_key
 from evertick.usecases.edit import locked
 from evertick.usecases.jobs import seen
 from evertick.usecases.unfired_ticks import jitter_us, rule_from, swallowed, unfired
-from evertick.usecases.views import Job, JobStatus, stored_fields
+from evertick.usecases.views import read_stored
 
 MAX_CAUGHT_UP = 1000
 """Ticks of a pause that `run_all` runs at most, whatever the job's `max_missed`: each is a timer from the start."""
-
-
-class Missed(StrEnum):
-    """What a resume does with the ticks that its pause swallowed."""
-
-    SKIP = "skip"  # they are a gap
-    RUN_ONCE = "run_once"  # the newest runs, the others are a gap
-    RUN_ALL = "run_all"  # the newest `max_missed` run, oldest first; older ones are a gap
 
 
 async def pause(tenant: Tenant, job_id: str, reason: str | None = None) -> Job:
@@ -101,7 +94,7 @@ def settlement_of(job: Standing, fire_at: datetime, missed: Missed) -> Settlemen
     offset = timedelta(microseconds=jitter_us(job.job_id, rule))
     if first_us > passed_us:
         return Settlement((), (), fire_at, fire_at + offset)
-    max_missed = min(stored_fields(job.spec, None)["max_missed"], MAX_CAUGHT_UP)
+    max_missed = min(read_stored(job.spec).max_missed, MAX_CAUGHT_UP)
     settled = settle_missed(
         ticks,
         first_us,

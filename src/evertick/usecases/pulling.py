@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from evertick.contract.target import HTTP_QUEUE
+from evertick.contract.workers import Recorded
 from evertick.domain.errors import Fault, InvalidFields, InvalidInput
 from evertick.domain.ids import Prefix, format_token, parse_id, parse_token
-from evertick.domain.job.target import HTTP_QUEUE
 from evertick.domain.retry import Ended
 from evertick.domain.schedule.instants import from_us
 from evertick.domain.states import Outcome
@@ -53,13 +54,6 @@ class Report:
     retryable: bool = True
     retry_after: timedelta | None = None
     output: Any = None
-
-
-class Recorded(NamedTuple):
-    """How many outcomes count, and the tokens of those that came too late or were never the worker's."""
-
-    recorded: int
-    stale: list[str]
 
 
 def check_queue(queue: str) -> None:
@@ -217,7 +211,7 @@ async def record(tenant: Tenant, worker_id: str, reports: Sequence[Report]) -> R
     if again := [ending.job_id for ending in endings if isinstance(ending.then, Again)]:
         tenant.notify(again)
     lost = [report.token for token, report in told.items() if token not in held or token in stale]
-    return Recorded(len(told) - len(lost), lost + seconds)
+    return Recorded(len(told) - len(lost), tuple(lost + seconds))
 
 
 async def _record(tenant: Tenant, worker_id: str, endings: Sequence[Ending]) -> set[Token]:

@@ -3,10 +3,9 @@
 from evertick.api.operations import ResponseSpec, Routes
 from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import Response, page
-from evertick.api.shapes import ChangesQuery
+from evertick.contract.access import AuditEntry, ChangesQuery
 from evertick.domain.access import KeyRole
 from evertick.usecases import audit
-from evertick.usecases.audit import Entry
 
 routes = Routes("Audit")
 
@@ -15,7 +14,7 @@ routes = Routes("Audit")
     "GET",
     "/audit-log",
     KeyRole.ADMIN,
-    responses={200: ResponseSpec(list[Entry], "The changes, newest first.", ("Link",))},
+    responses={200: ResponseSpec(list[AuditEntry], "The changes, newest first.", ("Link",))},
 )
 async def list_changes(request: AuthenticatedRequest, query: ChangesQuery) -> Response:
     """List changes: who did what to which, and when."""

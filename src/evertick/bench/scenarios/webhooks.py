@@ -14,7 +14,7 @@ from evertick.bench.preparing import seconds_to_load, seconds_to_warm_up
 from evertick.bench.processes import Process
 from evertick.bench.stage import Stage
 from evertick.bench.watching import until_held
-from evertick.domain.job.target import HTTP_QUEUE
+from evertick.contract.target import HTTP_QUEUE
 
 LOADED_PER_SECOND = 2_000
 """Slower than any machine: there is no crowd here that tells how fast it is."""

@@ -4,19 +4,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from evertick.cli.service import JOBS_OWN_PAYLOAD, Found, JobFilter, RunFilter, is_job_id
-from evertick.cli.services.models import detail_model, entry_model, job_model, letter_model, verdict_model
-from evertick.client.models import DeadLetter, Job, Replaying, RunDetail, Verdict
-from evertick.client.runs import Entry
+from evertick.contract.dead_letters import DEFAULT_RATE, DeadLetter, Replaying
+from evertick.contract.job import Job
+from evertick.contract.jobs import Missed, Verdict
+from evertick.contract.problem import InputError
+from evertick.contract.runs import RunDetail, RunOrGap
 from evertick.domain.states import GapStatus
-from evertick.usecases import dead_letters, edit, jobs, lifecycle, requests, runs
+from evertick.usecases import create_many, dead_letters, edit, jobs, lifecycle, requests, runs
 from evertick.usecases.context import MAX_PER_PAGE, Page, Tenant
 from evertick.usecases.create import create
-from evertick.usecases.create_many import create_many
 from evertick.usecases.dead_letters import Chosen
-from evertick.usecases.lifecycle import Missed
 
 _T = TypeVar("_T")
-_M = TypeVar("_M")
 
 
 class OnDatabase:
@@ -26,34 +25,33 @@ class OnDatabase:
         self._tenant = tenant
 
     async def add_job(self, fields: Mapping[str, Any]) -> Job:
-        return job_model(await create(self._tenant, fields))
+        return await create(self._tenant, fields)
 
     async def put_job(self, name: str, fields: Mapping[str, Any]) -> Job:
-        return job_model((await edit.put(self._tenant, name, fields)).job)
+        return (await edit.put(self._tenant, name, fields)).job
 
     async def add_jobs(self, batch: Sequence[object]) -> list[Verdict]:
-        verdicts = await create_many(self._tenant, batch)
-        return [verdict_model(line, verdict) for line, verdict in enumerate(verdicts, 1)]
+        verdicts = await create_many.create_many(self._tenant, batch)
+        return [_verdict(line, verdict) for line, verdict in enumerate(verdicts, 1)]
 
     async def get_job(self, job: str) -> Job:
         find = jobs.get if is_job_id(job) else jobs.get_by_name
-        return job_model(await find(self._tenant, job))
+        return await find(self._tenant, job)
 
     async def list_jobs(self, wanted: JobFilter, limit: int) -> Found[Job]:
         return await _first(
             limit,
             lambda most, cursor: jobs.list_jobs(self._tenant, **wanted._asdict(), limit=most, cursor=cursor),
-            job_model,
         )
 
     async def edit_job(self, job: str, fields: Mapping[str, Any]) -> Job:
-        return job_model(await edit.edit(self._tenant, await self._id(job), fields))
+        return await edit.edit(self._tenant, await self._id(job), fields)
 
     async def pause_job(self, job: str, reason: str | None) -> Job:
-        return job_model(await lifecycle.pause(self._tenant, await self._id(job), reason))
+        return await lifecycle.pause(self._tenant, await self._id(job), reason)
 
     async def resume_job(self, job: str, missed: Missed) -> Job:
-        return job_model(await lifecycle.resume(self._tenant, await self._id(job), missed))
+        return await lifecycle.resume(self._tenant, await self._id(job), missed)
 
     async def delete_job(self, job: str) -> str:
         job_id = await self._id(job)
@@ -64,7 +62,7 @@ class OnDatabase:
         given = requests.JOBS_OWN if payload is JOBS_OWN_PAYLOAD else payload
         return await requests.trigger(self._tenant, await self._id(job), given)
 
-    async def list_runs(self, wanted: RunFilter, limit: int) -> Found[Entry]:
+    async def list_runs(self, wanted: RunFilter, limit: int) -> Found[RunOrGap]:
         job, status, since, until = wanted
         if job is not None:
             job_id = await self._id(job)
@@ -73,19 +71,18 @@ class OnDatabase:
                 lambda most, cursor: runs.job_runs(
                     self._tenant, job_id, limit=most, cursor=cursor, status=status, from_at=since, to_at=until
                 ),
-                entry_model,
             )
         assert not isinstance(status, GapStatus)
-        return await _first(
+        found = await _first(
             limit,
             lambda most, cursor: runs.tenant_runs(
                 self._tenant, limit=most, cursor=cursor, status=status, from_at=since, to_at=until
             ),
-            entry_model,
         )
+        return Found(list(found.items), found.is_more)
 
     async def get_run(self, run_id: str) -> RunDetail:
-        return detail_model(await runs.get_run(self._tenant, run_id))
+        return await runs.get_run(self._tenant, run_id)
 
     async def cancel_run(self, run_id: str) -> RunDetail:
         await requests.cancel(self._tenant, run_id)
@@ -99,7 +96,6 @@ class OnDatabase:
         return await _first(
             limit,
             lambda most, cursor: dead_letters.list_letters(self._tenant, job_id=job_id, limit=most, cursor=cursor),
-            letter_model,
         )
 
     async def replay_letter(self, run_id: str) -> str:
@@ -107,9 +103,8 @@ class OnDatabase:
 
     async def replay_letters(self, job: str | None) -> Replaying:
         chosen = Chosen(job_id=None if job is None else await self._id(job))
-        done = await dead_letters.replay_letters(self._tenant, chosen, dead_letters.DEFAULT_RATE)
-        ids = tuple(done.run_ids)
-        return Replaying(replayed=len(ids), run_ids=ids, last_due_at=done.last_due_at, has_more=done.has_more)
+        done = await dead_letters.replay_letters(self._tenant, chosen, DEFAULT_RATE)
+        return done.replaying(len(done.runs))
 
     async def dismiss_letter(self, run_id: str) -> None:
         await dead_letters.dismiss(self._tenant, run_id)
@@ -118,15 +113,18 @@ class OnDatabase:
         return job if is_job_id(job) else (await jobs.get_by_name(self._tenant, job)).job_id
 
 
-async def _first(
-    limit: int, page: Callable[[int, str | None], Awaitable[Page[_T]]], model: Callable[[_T], _M]
-) -> Found[_M]:
+def _verdict(line: int, verdict: create_many.Verdict) -> Verdict:
+    errors = tuple(InputError(pointer, reason) for pointer, reason in verdict.faults)
+    return Verdict(line=line, status=422 if errors else 201, job_id=verdict.job_id, errors=errors)
+
+
+async def _first(limit: int, page: Callable[[int, str | None], Awaitable[Page[_T]]]) -> Found[_T]:
     """The first of a list, page by page."""
-    found: list[_M] = []
+    found: list[_T] = []
     cursor: str | None = None
     while len(found) < limit:
         part = await page(min(limit - len(found), MAX_PER_PAGE), cursor)
-        found += map(model, part.items)
+        found += part.items
         cursor = part.next
         if cursor is None:
             break

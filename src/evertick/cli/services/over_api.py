@@ -5,12 +5,12 @@ from typing import Any, TypeVar, cast
 
 from evertick.cli.service import Found, JobFilter, RunFilter, is_job_id
 from evertick.client import AsyncClient
-from evertick.client.fields import JobFields
-from evertick.client.models import DeadLetter, Job, Replaying, RunDetail, Verdict
-from evertick.client.runs import Entry
+from evertick.contract.dead_letters import DeadLetter, Replaying
+from evertick.contract.job import Job, JobFields
+from evertick.contract.jobs import Missed, Verdict
+from evertick.contract.runs import RunDetail, RunOrGap
 from evertick.domain.errors import Fault, InvalidFields
 from evertick.usecases.context import MAX_PER_PAGE
-from evertick.usecases.lifecycle import Missed
 
 _T = TypeVar("_T")
 
@@ -58,7 +58,7 @@ class OverApi:
     async def trigger_job(self, job: str, payload: Any) -> str:
         return (await self._client.jobs.trigger(await self._id(job), payload)).run_id
 
-    async def list_runs(self, wanted: RunFilter, limit: int) -> Found[Entry]:
+    async def list_runs(self, wanted: RunFilter, limit: int) -> Found[RunOrGap]:
         _, *filters = RunFilter._fields
         options = {name: getattr(wanted, name) for name in filters} | {"page_size": _page(limit)}
         if wanted.job is None:

@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-from evertick.domain.job.target import DEFAULT_METHOD, HTTP_QUEUE, HttpTarget
+from evertick.contract.target import DEFAULT_METHOD, HTTP_QUEUE, HttpTarget
 from evertick.domain.states import Outcome
 from evertick.roles.dispatcher.backoff import HostBackoff, TenantHost, host_of
 from evertick.roles.dispatcher.keyring import Keyring

@@ -32,8 +32,8 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
+from evertick.contract.target import HTTP_QUEUE
 from evertick.domain.fair_slots import FairSlots
-from evertick.domain.job.target import HTTP_QUEUE
 from evertick.roles.dispatcher.deliveries import Deliveries, with_backstop
 from evertick.roles.dispatcher.endings import ending_of
 from evertick.roles.dispatcher.intake import Rooms, TenantIntake

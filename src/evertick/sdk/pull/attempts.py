@@ -5,9 +5,8 @@ from typing import Any
 
 import msgspec
 
-from evertick.client.models_operations import LeasedAttempt
 from evertick.client.request import encode
-from evertick.client.workers import OutcomeReport
+from evertick.contract.workers import LeasedAttempt, OutcomeReport
 from evertick.domain.ids import Prefix, format_token, parse_id, parse_token
 from evertick.roles.worker.handlers import Handler, Handlers
 from evertick.roles.worker.run import Run
@@ -78,9 +77,9 @@ def leased_of(given: LeasedAttempt, number: int, now_at: datetime) -> Leased:
     )
 
 
-def leased_at(given: LeasedAttempt) -> datetime | None:
+def leased_at(given: LeasedAttempt) -> datetime:
     """What the database's clock showed when the attempt was leased."""
-    return None if given.timeout_seconds is None else given.deadline - timedelta(seconds=given.timeout_seconds)
+    return given.deadline - timedelta(seconds=given.timeout_seconds)
 
 
 def report_of(ending: Ending) -> OutcomeReport:

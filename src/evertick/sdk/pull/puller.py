@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from evertick.client import ApiError, AsyncClient
-from evertick.client.models_operations import Lease
+from evertick.contract.workers import Lease
 from evertick.runtime.loop import Loop
 from evertick.sdk.pull.patience import Patience
 

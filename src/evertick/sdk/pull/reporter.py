@@ -8,7 +8,7 @@ import asyncio
 import logging
 
 from evertick.client import ApiError, AsyncClient, Invalid
-from evertick.client.workers import OutcomeReport
+from evertick.contract.workers import OutcomeReport
 from evertick.roles.worker.figures import Figures
 from evertick.runtime.loop import Loop
 from evertick.sdk.pull.patience import Patience
