@@ -28,8 +28,8 @@ from evertick.store.database import SCHEMA, Session, connect
 from evertick.store.embedded import DATABASE, EmbeddedServer
 from evertick.store.migrate import migrate
 from evertick.usecases.context import MAX_PER_PAGE, Tenant
-from evertick.usecases.jobs import get as get_job
-from evertick.usecases.runs import tenant_runs
+from evertick.usecases.jobs.reading import get as get_job
+from evertick.usecases.runs.reading import tenant_runs
 
 __all__ = ["ClockRefused", "Ran", "VirtualTime", "virtual"]
 

@@ -5,9 +5,9 @@ import random
 
 from evertick.contract.jobs import Missed
 from evertick.domain.ids import Prefix, parse_id
-from evertick.usecases.edit import edit
+from evertick.usecases.jobs.edit import edit
 from evertick.usecases.errors import JobNotFound
-from evertick.usecases.lifecycle import delete, pause, resume
+from evertick.usecases.jobs.lifecycle import delete, pause, resume
 from faults.cluster import Cluster
 
 ROUNDS = 150

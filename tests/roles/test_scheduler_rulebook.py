@@ -12,7 +12,7 @@ from evertick.contract.job_reading import read_spec
 from evertick.domain.job.definition import define
 from evertick.roles.scheduler import rulebook
 from evertick.roles.scheduler.rulebook import Rulebook
-from evertick.store import rules
+from evertick.store import references as rules
 
 NOWHERE: Any = None
 

@@ -15,7 +15,7 @@ from evertick.roles.janitor import Janitor
 from evertick.roles.scheduler import Scheduler
 from evertick.sdk.remote import Worker
 from evertick.store.database import Pool, open_pool
-from evertick.usecases import keys
+from evertick.usecases.tenants import keys
 
 HOST_TENANT = 1
 

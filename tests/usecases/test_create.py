@@ -12,11 +12,11 @@ from evertick.domain.errors import InvalidFields
 from evertick.domain.ids import partition_of
 from evertick.domain.jitter import jitter_offset
 from evertick.usecases.context import Tenant
-from evertick.usecases.create import create
-from evertick.usecases.create_many import Verdict, create_many
-from evertick.usecases.edit import edit
+from evertick.usecases.jobs.create import create
+from evertick.usecases.jobs.create_many import LineResult, create_many
+from evertick.usecases.jobs.edit import edit
 from evertick.usecases.errors import NameTaken
-from evertick.usecases.jobs import get, get_by_name
+from evertick.usecases.jobs.reading import get, get_by_name
 from usecases.world import WORKER, World, at, key_of
 
 HOURLY = {"schedule": "@hourly", "target": WORKER}
@@ -186,7 +186,7 @@ async def test_a_name_that_races_into_a_batch_costs_that_line_only(world: World,
             lambda: world.pool.fetchval("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'transactionid'")
         )
     first, second = await batch
-    assert first == Verdict(None, first.faults)
+    assert first == LineResult(None, first.faults)
     assert first.faults[0].pointer == "/name"
     assert second.job_id is not None
 

@@ -12,21 +12,21 @@ from evertick.contract.job_reading import read_spec
 from evertick.domain.errors import InvalidFields
 from evertick.store.database import Pool, is_transient
 from evertick.usecases.context import Tenant
-from evertick.usecases.create import create
-from evertick.usecases.create_together import Wanted, create_together
+from evertick.usecases.jobs.create import create
+from evertick.usecases.jobs.create_together import NewJobRequest, create_together
 from evertick.usecases.errors import NameTaken
-from evertick.usecases.idempotency import Answer, Asked, InFlight, OtherRequest
-from evertick.usecases.jobs import get, list_jobs
+from evertick.usecases.idempotency import Answer, KeyedRequest, InFlight, OtherRequest
+from evertick.usecases.jobs.reading import get, list_jobs
 from usecases.world import WORKER, World, key_of
 
 
-def wants(name: str, schedule: str = "@hourly", key: str | None = None, digest: bytes = b"1") -> Wanted:
-    return Wanted(
+def wants(name: str, schedule: str = "@hourly", key: str | None = None, digest: bytes = b"1") -> NewJobRequest:
+    return NewJobRequest(
         read_spec({"name": name, "schedule": schedule, "target": WORKER}),
         actor="key_1",
         action="create_job",
         request_id=f"request for {name}",
-        asked=None if key is None else Asked(key, digest),
+        asked=None if key is None else KeyedRequest(key, digest),
         answer=lambda job: Answer(201, {"Location": job.job_id}, job.name.encode()),
     )
 

@@ -9,11 +9,11 @@ from evertick.contract.job import JobDocument
 from evertick.domain.errors import InvalidFields
 from evertick.store.outcomes import Again
 from evertick.usecases.context import Tenant
-from evertick.usecases.create import create
-from evertick.usecases.edit import edit, put
+from evertick.usecases.jobs.create import create
+from evertick.usecases.jobs.edit import edit, put
 from evertick.usecases.errors import JobNotFound, NameTaken, VersionConflict
-from evertick.usecases.jobs import get, get_by_name
-from evertick.usecases.lifecycle import pause
+from evertick.usecases.jobs.reading import get, get_by_name
+from evertick.usecases.jobs.lifecycle import pause
 from usecases.world import WORKER, World, at, key_of
 
 

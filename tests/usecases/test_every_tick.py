@@ -12,11 +12,11 @@ from evertick.contract.jobs import Missed
 from evertick.domain.schedule.instants import to_us
 from evertick.store import lanes
 from evertick.usecases.context import Tenant
-from evertick.usecases.create import create
-from evertick.usecases.edit import edit
+from evertick.usecases.jobs.create import create
+from evertick.usecases.jobs.edit import edit
 from evertick.usecases.errors import JobNotFound
-from evertick.usecases.lifecycle import delete, pause, resume
-from evertick.usecases.requests import trigger
+from evertick.usecases.jobs.lifecycle import delete, pause, resume
+from evertick.usecases.runs.requests import trigger
 from faults.checkers import check_all
 from faults.ledger import read_ledger
 from usecases.world import LOOK, WORKER, World, at

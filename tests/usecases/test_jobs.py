@@ -5,10 +5,10 @@ import pytest
 from evertick.contract.job import JobStatus
 from evertick.domain.errors import InvalidInput
 from evertick.usecases.context import Tenant
-from evertick.usecases.create import create
+from evertick.usecases.jobs.create import create
 from evertick.usecases.errors import JobNotFound
-from evertick.usecases.jobs import get, get_by_name, list_jobs
-from evertick.usecases.lifecycle import delete, pause
+from evertick.usecases.jobs.reading import get, get_by_name, list_jobs
+from evertick.usecases.jobs.lifecycle import delete, pause
 from usecases.world import World, at
 
 

@@ -7,12 +7,12 @@ import pytest
 from evertick.contract.jobs import Missed
 from evertick.store.outcomes import Again
 from evertick.usecases.context import Tenant
-from evertick.usecases.create import create
+from evertick.usecases.jobs.create import create
 from evertick.usecases.errors import JobNotFound, VersionConflict
-from evertick.usecases.jobs import get, get_by_name
-from evertick.usecases.lifecycle import delete, pause, resume
-from evertick.usecases.requests import trigger
-from evertick.usecases.runs import get_run, job_runs
+from evertick.usecases.jobs.reading import get, get_by_name
+from evertick.usecases.jobs.lifecycle import delete, pause, resume
+from evertick.usecases.runs.requests import trigger
+from evertick.usecases.runs.reading import get_run, job_runs
 from usecases.world import WORKER, World, at, key_of
 
 

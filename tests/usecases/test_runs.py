@@ -7,13 +7,13 @@ from evertick.contract.runs import Run, RunOrGap
 from evertick.domain.errors import InvalidInput
 from evertick.domain.states import GapStatus, RunStatus
 from evertick.store.outcomes import Again, Dead
-from evertick.usecases import runs
+from evertick.usecases.runs import reading as runs
 from evertick.usecases.context import Tenant
-from evertick.usecases.create import create
+from evertick.usecases.jobs.create import create
 from evertick.usecases.errors import JobNotFound, RunNotFound
-from evertick.usecases.lifecycle import delete, pause, resume
-from evertick.usecases.requests import cancel, trigger
-from evertick.usecases.runs import get_run, job_runs, tenant_runs
+from evertick.usecases.jobs.lifecycle import delete, pause, resume
+from evertick.usecases.runs.requests import cancel, trigger
+from evertick.usecases.runs.reading import get_run, job_runs, tenant_runs
 from usecases.world import MINUTE, WORKER, World, at
 
 

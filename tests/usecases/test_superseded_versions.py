@@ -4,14 +4,16 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from evertick.store import usage
+from evertick.store import unused
 from evertick.contract.job import Job
-from evertick.store import housekeeping, quotas
+from evertick.store import housekeeping, usage as quotas
 from evertick.store.database import connect
 from evertick.usecases.context import Tenant
-from evertick.usecases.edit import edit
-from evertick.usecases.lifecycle import delete, pause, resume
-from evertick.usecases.requests import replay, trigger
-from evertick.usecases.runs import job_runs
+from evertick.usecases.jobs.edit import edit
+from evertick.usecases.jobs.lifecycle import delete, pause, resume
+from evertick.usecases.runs.requests import replay, trigger
+from evertick.usecases.runs.reading import job_runs
 from usecases.world import World, at, key_of
 
 LARGE = "x" * 40_000
@@ -23,8 +25,8 @@ SELECT (SELECT coalesce(sum(version_bytes(payload::text, spec::text)), 0) FROM j
 """
 
 
-async def check(world: World, now_at: datetime | None = None) -> housekeeping.CheckedVersions:
-    return await housekeeping.check_versions(world.pool, now_at or at(30), HISTORY, 1000)
+async def check(world: World, now_at: datetime | None = None) -> unused.CheckedVersions:
+    return await unused.check_versions(world.pool, now_at or at(30), HISTORY, 1000)
 
 
 async def payloads(world: World, job: Job) -> dict[int, int]:
@@ -146,6 +148,6 @@ async def test_two_janitors_at_once_take_each_version_once(world: World, tenant:
         assert (await check(world)).checked == 0
     await other.close()
     assert (await check(world)).emptied == 1
-    while await housekeeping.sum_storage(world.pool, 2):
+    while await usage.sum_storage(world.pool, 2):
         pass
     assert await stored(world) == await world.connection.fetchval(COUNTED)

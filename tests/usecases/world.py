@@ -12,13 +12,13 @@ from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.rule import from_canonical
 from evertick.domain.schedule.instants import to_us
 from evertick.roles.scheduler.agenda import Entry
-from evertick.store import lanes, outcomes, rules, timers
+from evertick.store import lanes, outcomes, references as rules, timers
 from evertick.store.database import Pool
 from evertick.store.lanes import Leased
 from evertick.store.outcomes import Again, Dead, Ending
 from evertick.store.timers import Firing, Timer
 from evertick.usecases.context import Tenant
-from evertick.usecases.create import create
+from evertick.usecases.jobs.create import create
 
 MINUTE = timedelta(minutes=1)
 LOOK = timedelta(milliseconds=20)

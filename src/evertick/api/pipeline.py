@@ -19,7 +19,7 @@ from evertick.contract.jobs import Nothing
 from evertick.domain.admission import Request
 from evertick.usecases import audit
 from evertick.usecases.context import Tenant, computing, despite_others
-from evertick.usecases.keys import Caller
+from evertick.usecases.tenants.authentication import Caller
 from evertick.usecases.unit_of_work import unit_of_work
 
 

@@ -20,14 +20,14 @@ from evertick.runtime.wakeups import Notifier
 from evertick.store.database import Pool
 from evertick.store.tenants import TenantRow
 from evertick.usecases import idempotency
-from evertick.usecases.catalogue import Catalogue
+from evertick.usecases.references import ReferenceCache
 from evertick.usecases.context import Tenant
-from evertick.usecases.create_together import Result, Wanted, create_together
+from evertick.usecases.jobs.create_together import Result, NewJobRequest, create_together
 from evertick.usecases.engine_status import EngineStatus, engine_status, tenant_stats
-from evertick.usecases.idempotency import Asked, OtherRequest
-from evertick.usecases.keys import KeyRing
-from evertick.usecases.quotas import Quotas
-from evertick.usecases.tenants import shortest_of
+from evertick.usecases.idempotency import KeyedRequest, OtherRequest
+from evertick.usecases.tenants.authentication import KeyRing
+from evertick.usecases.tenants.quotas import Quotas
+from evertick.usecases.tenants.tenants import shortest_of
 
 KEPT_SECONDS = 1.0
 LEASE_CONNECTIONS = 6
@@ -43,7 +43,7 @@ MAX_TENANTS_KEPT = 1_000
 EarlierResponse: TypeAlias = idempotency.Answer | OtherRequest | None
 
 
-async def _earlier_responses(tenant: Tenant, asked: list[Asked]) -> list[EarlierResponse | Exception]:
+async def _earlier_responses(tenant: Tenant, asked: list[KeyedRequest]) -> list[EarlierResponse | Exception]:
     return [*await idempotency.earlier(tenant, asked)]
 
 
@@ -78,12 +78,12 @@ class Services:
     limit: TenantLimit = field(init=False)
     lease_limit: TenantLimit = field(default_factory=lambda: TenantLimit(LEASES_PER_TENANT))
     report_limit: TenantLimit = field(default_factory=lambda: TenantLimit(REPORTS_PER_TENANT))
-    catalogue: Catalogue = field(init=False)
-    creations: Batcher[Tenant, Wanted, Result] = field(
-        default_factory=lambda: Batcher[Tenant, Wanted, Result](create_together)
+    catalogue: ReferenceCache = field(init=False)
+    creations: Batcher[Tenant, NewJobRequest, Result] = field(
+        default_factory=lambda: Batcher[Tenant, NewJobRequest, Result](create_together)
     )
-    earlier_responses: Batcher[Tenant, Asked, EarlierResponse] = field(
-        default_factory=lambda: Batcher[Tenant, Asked, EarlierResponse](_earlier_responses)
+    earlier_responses: Batcher[Tenant, KeyedRequest, EarlierResponse] = field(
+        default_factory=lambda: Batcher[Tenant, KeyedRequest, EarlierResponse](_earlier_responses)
     )
     readiness: Readiness = field(init=False)
     engine_status: Cached[EngineStatus] = field(init=False)
@@ -96,7 +96,7 @@ class Services:
         self.engine_status = Cached(lambda: engine_status(self.reserved, self.lifetime), KEPT_SECONDS)
         self.metrics_page = Cached(self._metrics_page, KEPT_SECONDS)
         self.readiness = Readiness(self.reserved)
-        self.catalogue = Catalogue(self.reserved)
+        self.catalogue = ReferenceCache(self.reserved)
 
     async def _metrics_page(self) -> bytes:
         return self.metrics.page(await self.engine_status.get(), self.polls.count)

@@ -17,7 +17,7 @@ from evertick.cli.place import Place, ask, placed
 from evertick.cli.runs_rows import run_row
 from evertick.cli.service import RunFilter, Service
 from evertick.contract.runs import Gap, RunOrGap
-from evertick.runtime.signals import stop_signal
+from evertick.runtime.process import stop_signal
 from evertick.runtime.terminal_text import terminal_safe
 
 WINDOW = 200

@@ -10,9 +10,10 @@ from evertick.cli.options import AsJson, DatabaseUrl, DataDir
 from evertick.cli.output import print_facts, print_json, print_rows
 from evertick.contract import access
 from evertick.domain.access import KeyRole
-from evertick.usecases import audit, keys, tenants
+from evertick.usecases import audit
+from evertick.usecases.tenants import keys, tenants
 from evertick.usecases.context import MAX_PER_PAGE, Tenant
-from evertick.usecases.tenants import shape_of
+from evertick.usecases.tenants.tenants import shape_of
 from evertick.usecases.unit_of_work import unit_of_work
 
 app = typer.Typer(no_args_is_help=True, help="Create, list and change tenants.", rich_markup_mode="rich")

@@ -46,7 +46,7 @@ from evertick.roles.worker.worker import CONCURRENCY, GRACE, LAST_WORDS_SECONDS,
 from evertick.runtime.clock import DatabaseClock, now_of
 from evertick.runtime.logs import set_up_logs
 from evertick.runtime.loop import Loop
-from evertick.runtime.signals import stop_signal
+from evertick.runtime.process import stop_signal
 from evertick.sdk.app import App
 from evertick.sdk.pull.attempts import RemoteHandlers, leased_at, leased_of, report_of
 from evertick.sdk.pull.beginning import Given, handlers_of, register, worker_name

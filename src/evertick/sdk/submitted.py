@@ -9,7 +9,8 @@ from evertick.domain.ids import Prefix, format_run_id, parse_id
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import RunStatus
 from evertick.sdk.link import Link
-from evertick.usecases import jobs, runs
+from evertick.usecases.jobs import reading as jobs
+from evertick.usecases.runs import reading as runs
 from evertick.usecases.errors import RunNotFound
 
 

@@ -3,13 +3,13 @@
 from evertick.contract.access import AuditEntry
 from evertick.domain.ids import MAX_ID
 from evertick.store import audit
-from evertick.store.audit import Change, ChangeRow
+from evertick.store.audit import AuditRecord, AuditRow
 from evertick.usecases.context import Page, Tenant, checked_cursor, checked_limit
 
 DEFAULT_PER_PAGE = 50
 
 
-def _entry_of(row: ChangeRow) -> AuditEntry:
+def _entry_of(row: AuditRow) -> AuditEntry:
     return AuditEntry(
         changed_at=row.changed_at,
         actor=row.actor,
@@ -23,7 +23,7 @@ async def record(
     tenant: Tenant, actor: str, action: str, subject: str | None = None, request_id: str | None = None
 ) -> None:
     """Note a change."""
-    await audit.record(tenant.pool, Change(tenant.tenant_id, actor, action, subject, request_id))
+    await audit.record(tenant.pool, AuditRecord(tenant.tenant_id, actor, action, subject, request_id))
 
 
 async def list_changes(tenant: Tenant, *, limit: int = DEFAULT_PER_PAGE, cursor: str | None = None) -> Page[AuditEntry]:

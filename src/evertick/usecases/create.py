@@ -13,11 +13,12 @@ from evertick.domain.job.timing import Timing
 from evertick.domain.schedule.text import is_costly
 from evertick.store import jobs
 from evertick.store.jobs import NumbersTaken
-from evertick.usecases.context import Answer, Tenant, computed, forget_computed
-from evertick.usecases.drafting import Draft, Drafter, numbered, write
+from evertick.usecases.transactions import Computed, compute_outside, forget_computed
+from evertick.usecases.context import Tenant
+from evertick.usecases.jobs.drafting import Draft, Drafter, numbered, write
 from evertick.usecases.errors import NameTaken
-from evertick.usecases.views import fields_in_force
-from evertick.usecases.writing import as_spec
+from evertick.usecases.jobs.views import fields_in_force
+from evertick.usecases.jobs.rows import as_spec
 
 
 async def create(tenant: Tenant, job: object) -> Job:
@@ -47,7 +48,7 @@ async def _draft(tenant: Tenant, spec: JobSpec) -> tuple[datetime, Draft]:
     drafter = Drafter(tenant, now_at)
     if not is_costly(spec.schedule):
         return now_at, drafter.draft(spec, number)
-    return await computed(tenant, _key(spec), lambda: Answer((now_at, drafter.draft(spec, number))))
+    return await compute_outside(tenant, _key(spec), lambda: Computed((now_at, drafter.draft(spec, number))))
 
 
 def _key(spec: JobSpec) -> tuple[str, str | None, Timing]:

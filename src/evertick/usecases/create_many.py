@@ -16,12 +16,13 @@ from evertick.domain.schedule.budget import metered
 from evertick.domain.schedule.text import is_costly
 from evertick.runtime import background
 from evertick.runtime.background import Steps
-from evertick.runtime.slices import Slices
+from evertick.runtime.event_loop import Slices
 from evertick.store import jobs
 from evertick.store.database import Session
-from evertick.usecases.context import Tenant, again
-from evertick.usecases.drafting import Draft, Drafter, numbered, write
-from evertick.usecases.writing import as_spec
+from evertick.usecases.context import Tenant
+from evertick.usecases.transactions import retry_transaction
+from evertick.usecases.jobs.drafting import Draft, Drafter, numbered, write
+from evertick.usecases.jobs.rows import as_spec
 
 _PART = 1000
 BATCH_STEPS = 15_000_000
@@ -68,7 +69,7 @@ async def create_many(
     async def work() -> _Creation:
         done = given.pop() if given else await draft_ahead(tenant, batch)
         # Again where two batches deadlock: each adds its rules part by part, and they may be the same ones.
-        return await again(
+        return await retry_transaction(
             lambda: tenant.transact(lambda connection: _Creation(tenant, batch, done, names).run(connection))
         )
 

@@ -20,17 +20,17 @@ from evertick.domain.errors import InvalidFields
 from evertick.domain.schedule.text import is_costly
 from evertick.runtime import background
 from evertick.runtime.background import Steps
-from evertick.runtime.slices import Slices
+from evertick.runtime.event_loop import Slices
 from evertick.store import audit, jobs
-from evertick.store.audit import Change
+from evertick.store.audit import AuditRecord
 from evertick.store.database import is_transient
 from evertick.store.jobs import NumbersTaken
 from evertick.usecases import idempotency
 from evertick.usecases.context import Tenant
-from evertick.usecases.create import view
-from evertick.usecases.drafting import Draft, Drafter, numbered, write
+from evertick.usecases.jobs.create import view
+from evertick.usecases.jobs.drafting import Draft, Drafter, numbered, write
 from evertick.usecases.errors import NameTaken
-from evertick.usecases.idempotency import Answer, Asked, InFlight, Verdict
+from evertick.usecases.idempotency import Answer, KeyedRequest, InFlight, ClaimResult
 from evertick.usecases.unit_of_work import unit_of_work
 
 
@@ -41,11 +41,11 @@ class Wanted(NamedTuple):
     actor: str
     action: str
     request_id: str
-    asked: Asked | None
+    asked: KeyedRequest | None
     answer: Callable[[Job], Answer]
 
 
-Result: TypeAlias = Job | Verdict
+Result: TypeAlias = Job | ClaimResult
 
 
 class _Drafted(NamedTuple):
@@ -162,7 +162,7 @@ async def _noted(tenant: Tenant, made: Sequence[tuple[Wanted, Job]]) -> None:
     """Beside each new job, its entry in the audit log and the answer for who asks again."""
     if not made:
         return
-    changes = [Change(tenant.tenant_id, each.actor, each.action, job.job_id, each.request_id) for each, job in made]
+    changes = [AuditRecord(tenant.tenant_id, each.actor, each.action, job.job_id, each.request_id) for each, job in made]
     await audit.record_all(tenant.pool, changes)
     answers = [(each.asked, each.answer(job)) for each, job in made if each.asked is not None]
-    await idempotency.keep(tenant, answers)
+    await idempotency.store(tenant, answers)

@@ -10,11 +10,11 @@ from evertick.domain.retry import GiveUpReason
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.store import dead_letters
 from evertick.store.database import Session
-from evertick.store.dead_letters import LetterRow, Pace, Replay, Slice
+from evertick.store.dead_letters import LetterRow, ReplayRate, Replay, LetterRange
 from evertick.usecases.context import Page, Tenant, checked_cursor, checked_limit, job_key
 from evertick.usecases.engine_status import clock
 from evertick.usecases.errors import LetterNotFound
-from evertick.usecases.runs import EARLIEST, LATEST, run_key
+from evertick.usecases.runs.reading import EARLIEST, LATEST, run_key
 
 DEFAULT_PER_PAGE = 50
 PORTION = 1000
@@ -72,7 +72,7 @@ async def list_letters(
     before = _Position(LATEST, MAX_ID, LATEST) if cursor is None else checked_cursor(cursor, _read_position)
     key = None if job_id is None else job_key(job_id)
     rows = await dead_letters.page(
-        tenant.pool, tenant.tenant_id, Slice(EARLIEST, *before, job_id=key, of_live_jobs=False), most + 1
+        tenant.pool, tenant.tenant_id, LetterRange(EARLIEST, *before, job_id=key, of_live_jobs=False), most + 1
     )
     return Page(tuple(map(_letter_of, rows[:most])), _write_position(rows[most - 1]) if len(rows) > most else None)
 
@@ -88,8 +88,8 @@ async def replay_letters(
     """
     key = None if chosen.job_id is None else job_key(chosen.job_id)
     before = _Position(chosen.died_before or LATEST, -1, EARLIEST)
-    wanted = Slice(chosen.died_from or EARLIEST, *before, job_id=key, of_live_jobs=True)
-    pace = Pace(await clock(tenant.pool), 1 / rate_per_second)
+    wanted = LetterRange(chosen.died_from or EARLIEST, *before, job_id=key, of_live_jobs=True)
+    pace = ReplayRate(await clock(tenant.pool), 1 / rate_per_second)
 
     async def work(connection: Session) -> Replayed:
         return await _replay(connection, tenant.tenant_id, wanted, pace, admitted)
@@ -100,7 +100,7 @@ async def replay_letters(
 
 
 async def _replay(
-    connection: Session, tenant_id: int, wanted: Slice, pace: Pace, admitted: Callable[[int], int]
+    connection: Session, tenant_id: int, wanted: LetterRange, pace: ReplayRate, admitted: Callable[[int], int]
 ) -> Replayed:
     """Portion by portion. What is replayed is not among the next ones; what could not be is, under another number."""
     done: list[Replay] = []

@@ -11,12 +11,12 @@ from evertick.domain.job.timing import Binding, Timing, binding_of
 from evertick.domain.misfire import Gap
 from evertick.domain.schedule.instants import to_us
 from evertick.store import jobs
-from evertick.store.jobs import NumbersTaken, places_of
+from evertick.store.jobs import NumbersTaken, lane_keys
 from evertick.store.statements import Connection
-from evertick.usecases.catalogue import References
+from evertick.usecases.references import References
 from evertick.usecases.context import Tenant
-from evertick.usecases.unfired_ticks import swallowed
-from evertick.usecases.writing import job_row, with_name
+from evertick.usecases.jobs.unfired_ticks import swallowed
+from evertick.usecases.jobs.rows import job_row, with_name
 
 _T = TypeVar("_T")
 _TRIES = 5
@@ -72,7 +72,7 @@ async def write(connection: Connection, tenant: Tenant, drafts: Sequence[Draft],
     rules = {made.digest: made.canonical for _, _, made, _ in drafts}
     return await tenant.catalogue.write(
         connection,
-        References(tenant.tenant_id, rules, places_of(rows)),
+        References(tenant.tenant_id, rules, lane_keys(rows)),
         lambda: jobs.create(connection, tenant.tenant_id, now_at, rows, gaps),
     )
 

@@ -19,16 +19,17 @@ from evertick.domain.schedule.instants import from_us
 from evertick.domain.schedule.text import is_costly
 from evertick.store import jobs
 from evertick.store.database import Session
-from evertick.store.jobs import NewJob, Referred, Refused, Standing, TickTimer, places_of
-from evertick.usecases import writing
-from evertick.usecases.catalogue import References
-from evertick.usecases.context import Answer, Tenant, computed, job_key
-from evertick.usecases.create import create
+from evertick.store.jobs import NewJob, Referred, EditRefusal, LockedJob, TickTimer, lane_keys
+from evertick.usecases.jobs import rows as writing
+from evertick.usecases.references import References
+from evertick.usecases.transactions import Computed, compute_outside
+from evertick.usecases.context import Tenant, job_key
+from evertick.usecases.jobs.create import create
 from evertick.usecases.errors import JobNotFound, NameTaken, VersionConflict
-from evertick.usecases.jobs import seen
-from evertick.usecases.rescheduling import Change, change_of
-from evertick.usecases.unfired_ticks import unfired
-from evertick.usecases.views import read_stored, stored_spec
+from evertick.usecases.jobs.reading import seen
+from evertick.usecases.jobs.rescheduling import Reschedule, reschedule
+from evertick.usecases.jobs.unfired_ticks import unfired
+from evertick.usecases.jobs.views import read_stored, stored_spec
 
 
 class Put(NamedTuple):
@@ -109,18 +110,18 @@ async def locked(
     expected_version: int | Collection[int] | None = None,
     *,
     to_delete: bool = False,
-) -> Standing:
+) -> LockedJob:
     """Lock a job and its tick's timer, and tell how it stands. Of several versions that are expected, one is enough."""
     if not await jobs.lock(connection, tenant.tenant_id, key, to_delete=to_delete):
         raise JobNotFound(format_id(Prefix.JOB, key))
-    job = await jobs.standing(connection, key)
+    job = await jobs.locked(connection, key)
     expected = {expected_version} if isinstance(expected_version, int) else expected_version
     if expected is not None and job.spec_version not in expected:
         raise VersionConflict(max(expected, default=0), job.spec_version)
     return job
 
 
-async def _replace(connection: Session, tenant: Tenant, job: Standing, spec: JobSpec) -> Job:
+async def _replace(connection: Session, tenant: Tenant, job: LockedJob, spec: JobSpec) -> Job:
     spec = writing.with_name(spec, job.job_id)
     # Whether a default was written or left out makes no difference.
     is_same = read_stored(job.spec) == read_stored(writing.write_spec(spec))
@@ -130,13 +131,13 @@ async def _replace(connection: Session, tenant: Tenant, job: Standing, spec: Job
     return await seen(connection, tenant, job.job_id)
 
 
-async def _write(connection: Session, tenant: Tenant, job: Standing, spec: JobSpec) -> None:
+async def _write(connection: Session, tenant: Tenant, job: LockedJob, spec: JobSpec) -> None:
     change = await _change(tenant, job, spec)
     row = writing.job_row(job.job_id, spec, (change.digest, change.fire_at, change.due_at))
     version = job.spec_version + 1
     referred = await tenant.catalogue.write(
         connection,
-        References(tenant.tenant_id, {change.digest: change.canonical}, places_of([row])),
+        References(tenant.tenant_id, {change.digest: change.canonical}, lane_keys([row])),
         lambda: _write_version(connection, tenant, row, version, job.now_at),
     )
     if change.is_rescheduled:
@@ -146,32 +147,32 @@ async def _write(connection: Session, tenant: Tenant, job: Standing, spec: JobSp
     await _set_timer(connection, tenant, job, change, (*referred, version, row.priority))
 
 
-async def _change(tenant: Tenant, job: Standing, spec: JobSpec) -> Change:
+async def _change(tenant: Tenant, job: LockedJob, spec: JobSpec) -> Reschedule:
     if not is_costly(spec.schedule):
-        return change_of(job, spec, tenant.shortest)
+        return reschedule(job, spec, tenant.shortest)
     before = timing_of(stored_spec(job.spec, None))
     key = "edit", job.job_id, before, timing_of(spec), job.canonical, job.fire_at
-    return await computed(tenant, key, lambda: _answer(change_of(job, spec, tenant.shortest)), job.now_at)
+    return await compute_outside(tenant, key, lambda: _answer(reschedule(job, spec, tenant.shortest)), job.now_at)
 
 
-def _answer(change: Change) -> Answer[Change]:
+def _answer(change: Reschedule) -> Computed[Reschedule]:
     """A change holds as long as its first tick is to come, and whatever the clocks jump over before."""
     if not change.is_rescheduled or change.fire_at is None:
-        return Answer(change)
-    return Answer(change, min([change.fire_at, *(from_us(gap.first_us) for gap in change.gaps)]))
+        return Computed(change)
+    return Computed(change, min([change.fire_at, *(from_us(gap.first_us) for gap in change.gaps)]))
 
 
 async def _write_version(
     connection: Session, tenant: Tenant, row: NewJob, version: int, now_at: datetime
 ) -> Referred | None:
     written = await jobs.edit(connection, tenant.tenant_id, row, version, now_at)
-    if written is Refused.NAME_TAKEN:
+    if written is EditRefusal.NAME_TAKEN:
         raise NameTaken(row.name)
-    return None if written is Refused.INCOMPLETE else written
+    return None if written is EditRefusal.INCOMPLETE else written
 
 
 async def _set_timer(
-    connection: Session, tenant: Tenant, job: Standing, change: Change, belongs: tuple[int, int, int, int]
+    connection: Session, tenant: Tenant, job: LockedJob, change: Reschedule, belongs: tuple[int, int, int, int]
 ) -> None:
     if change.fire_at is None or change.due_at is None:
         if change.is_rescheduled:  # to manual

@@ -5,13 +5,14 @@ import hashlib
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from evertick.store import diagnostics
 from evertick import tzdb
 from evertick.contract.engine import Lag, Stats
 from evertick.domain.ids import PARTITIONS
 from evertick.runtime.timeouts import STATUS_SECONDS
-from evertick.store import health, lanes, members, quotas, stats
+from evertick.store import diagnostics as health, lanes, members, usage as quotas, usage as stats
 from evertick.store.database import Pool
-from evertick.store.members import Node
+from evertick.store.members import NodeRow
 from evertick.store.statements import Connection
 from evertick.usecases.diagnosis import MAX_LETTERS
 
@@ -25,7 +26,7 @@ MAX_PER_PARTITION = 10_000
 class EngineStatus:
     """The whole engine, as its hosts want to see it."""
 
-    nodes: list[Node]
+    nodes: list[NodeRow]
     partitions: int
     unheld: int
     lag_seconds: float
@@ -49,7 +50,7 @@ async def engine_status(pool: Pool, lifetime: timedelta) -> EngineStatus:
             unheld=await members.unheld(pool, lifetime),
             lag_seconds=_late_seconds(await health.oldest_due(pool)),
             ready=sum(waiting.attempts for waiting in await lanes.ready(pool)),
-            leases=await stats.leases(pool),
+            leases=await diagnostics.leases(pool),
             dead_letters=await health.dead_letters(pool, MAX_LETTERS),
             tzdb=tzdb.VERSION,
         )
@@ -78,5 +79,5 @@ async def tenant_stats(pool: Pool, tenant_id: int) -> Stats:
     )
 
 
-def _late_seconds(oldest: health.OldestDue | stats.OldestDue | None) -> float:
+def _late_seconds(oldest: health.OldestDueTimer | stats.OldestDue | None) -> float:
     return 0.0 if oldest is None else (oldest.now_at - oldest.due_at).total_seconds()

@@ -13,12 +13,13 @@ from evertick.domain.schedule.instants import from_us, to_us
 from evertick.domain.states import GapReason
 from evertick.store import jobs
 from evertick.store.database import Session
-from evertick.store.jobs import Standing
-from evertick.usecases.context import Answer, Tenant, computed, job_key
-from evertick.usecases.edit import locked
-from evertick.usecases.jobs import seen
-from evertick.usecases.unfired_ticks import jitter_us, rule_from, swallowed, unfired
-from evertick.usecases.views import read_stored
+from evertick.store.jobs import LockedJob
+from evertick.usecases.transactions import Computed, compute_outside
+from evertick.usecases.context import Tenant, job_key
+from evertick.usecases.jobs.edit import locked
+from evertick.usecases.jobs.reading import seen
+from evertick.usecases.jobs.unfired_ticks import jitter_us, rule_from, swallowed, unfired
+from evertick.usecases.jobs.views import read_stored
 
 MAX_CAUGHT_UP = 1000
 """Ticks of a pause that `run_all` runs at most, whatever the job's `max_missed`: each is a timer from the start."""
@@ -48,7 +49,7 @@ async def resume(tenant: Tenant, job_id: str, missed: Missed = Missed.SKIP) -> J
             if job.fire_at is not None:
                 question = "resume", job.job_id, job.spec_version, job.canonical, job.fire_at
                 answer = partial(_settlement, job, job.fire_at, missed)
-                await _settle(connection, job, await computed(tenant, question, answer, job.now_at))
+                await _settle(connection, job, await compute_outside(tenant, question, answer, job.now_at))
         return await seen(connection, tenant, key)
 
     resumed = await tenant.transact(work)
@@ -78,12 +79,12 @@ class Settlement(NamedTuple):
     due_at: datetime | None
 
 
-def _settlement(job: Standing, fire_at: datetime, missed: Missed) -> Answer[Settlement]:
+def _settlement(job: LockedJob, fire_at: datetime, missed: Missed) -> Computed[Settlement]:
     settlement = settlement_of(job, fire_at, missed)
-    return Answer(settlement, settlement.next_at)  # until its next tick has passed, too
+    return Computed(settlement, settlement.next_at)  # until its next tick has passed, too
 
 
-def settlement_of(job: Standing, fire_at: datetime, missed: Missed) -> Settlement:
+def settlement_of(job: LockedJob, fire_at: datetime, missed: Missed) -> Settlement:
     """Settle a paused job whose timer stands at `fire_at`, the first tick that the pause can have swallowed.
 
     A tick has passed when its fire time has, though jitter would have made it due later.
@@ -114,7 +115,7 @@ def settlement_of(job: Standing, fire_at: datetime, missed: Missed) -> Settlemen
     )
 
 
-async def _settle(connection: Session, job: Standing, settlement: Settlement) -> None:
+async def _settle(connection: Session, job: LockedJob, settlement: Settlement) -> None:
     await jobs.add_gaps(connection, job.job_id, job.spec_version, settlement.gaps)
     if settlement.run_ats:
         await jobs.catch_up(connection, job, settlement.run_ats)

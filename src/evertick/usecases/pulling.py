@@ -23,7 +23,7 @@ from evertick.store import lanes, outcomes, pulls
 from evertick.store.database import Pool
 from evertick.store.lanes import Leased, PutBack
 from evertick.store.outcomes import Again, Ending, Token
-from evertick.store.pulls import Held, Look, Source
+from evertick.store.pulls import Held, QueueState, QueueAccess
 from evertick.usecases.context import Tenant
 
 MAX_LANES = 32
@@ -64,14 +64,14 @@ def check_queue(queue: str) -> None:
         raise InvalidInput("queue", f"{HTTP_QUEUE!r} is for HTTP targets, which Evertick delivers itself")
 
 
-async def source(tenant: Tenant, queue: str, key_id: str) -> Source:
+async def source(tenant: Tenant, queue: str, key_id: str) -> QueueAccess:
     """Where a request with this API key may lease from, by what is true right now."""
-    return await pulls.queue(tenant.pool, tenant.tenant_id, queue, parse_id(Prefix.API_KEY, key_id))
+    return await pulls.queue_access(tenant.pool, tenant.tenant_id, queue, parse_id(Prefix.API_KEY, key_id))
 
 
-async def look(pool: Pool, queues: Sequence[tuple[int, str]]) -> list[Look]:
+async def look(pool: Pool, queues: Sequence[tuple[int, str]]) -> list[QueueState]:
     """What there is to lease in the queues of these tenants and names. Those that do not exist yet are left out."""
-    return await pulls.look(pool, queues)
+    return await pulls.queue_states(pool, queues)
 
 
 async def ended_keys(pool: Pool, keys: Collection[tuple[int, str]]) -> set[tuple[int, str]]:

@@ -9,12 +9,12 @@ from evertick.domain.schedule.instants import from_us, to_us
 from evertick.domain.states import FINAL_RUNS, RunReason
 from evertick.store import dead_letters, jobs, runs
 from evertick.store.database import Session
-from evertick.store.runs import Request
+from evertick.store.runs import RequestedRun
 from evertick.usecases.context import Tenant, job_key
 from evertick.usecases.errors import JobNotFound, LetterNotFound, RunFinished, RunNotFound, RunUnfinished
-from evertick.usecases.history import status_of
-from evertick.usecases.runs import run_key, run_rows
-from evertick.usecases.writing import write_payload
+from evertick.usecases.runs.views import status_of
+from evertick.usecases.runs.reading import run_key, run_rows
+from evertick.usecases.jobs.rows import write_payload
 
 
 class JobsOwn:
@@ -30,12 +30,12 @@ async def trigger(tenant: Tenant, job_id: str, payload: "Json | JobsOwn" = JOBS_
     """Run a job now, paused or not, and return the id of a run of its own. No tick is consumed."""
     key = job_key(job_id)
     if isinstance(payload, JobsOwn):
-        wanted = Request(RunReason.MANUAL, None, has_payload=False, payload=None)
+        wanted = RequestedRun(RunReason.MANUAL, None, has_payload=False, payload=None)
     else:
         faults = Faults()
         check_payload(payload, "/payload", faults)
         faults.raise_any()
-        wanted = Request(RunReason.MANUAL, None, has_payload=True, payload=write_payload(payload))
+        wanted = RequestedRun(RunReason.MANUAL, None, has_payload=True, payload=write_payload(payload))
 
     async def work(connection: Session) -> str:
         await _lock(connection, tenant, key)
@@ -118,10 +118,10 @@ async def _lock(connection: Session, tenant: Tenant, key: int) -> None:
 async def _repeat(connection: Session, key: RunKey, spec_version: int) -> str:
     fire_at = from_us(key.fire_at_us)
     payload = await runs.payload(connection, key.job_id, fire_at, spec_version)
-    return await _request(connection, key.job_id, Request(RunReason.REPLAY, fire_at, has_payload=True, payload=payload))
+    return await _request(connection, key.job_id, RequestedRun(RunReason.REPLAY, fire_at, has_payload=True, payload=payload))
 
 
-async def _request(connection: Session, key: int, wanted: Request) -> str:
+async def _request(connection: Session, key: int, wanted: RequestedRun) -> str:
     fire_at = None
     while fire_at is None:  # a thousand runs by hand within a millisecond: the next one has room
         fire_at = await runs.request(connection, key, wanted)

@@ -13,9 +13,9 @@ from evertick.domain.misfire import Gap
 from evertick.domain.rule import OneOff
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.schedule.spec import Soon
-from evertick.store.jobs import Standing
-from evertick.usecases.unfired_ticks import jitter_us, swallowed
-from evertick.usecases.views import read_stored
+from evertick.store.jobs import LockedJob
+from evertick.usecases.jobs.unfired_ticks import jitter_us, swallowed
+from evertick.usecases.jobs.views import read_stored
 
 
 class Change(NamedTuple):
@@ -32,7 +32,7 @@ class Change(NamedTuple):
     gaps: tuple[Gap, ...] = ()
 
 
-def change_of(job: Standing, spec: JobSpec, shortest: timedelta) -> Change:
+def change_of(job: LockedJob, spec: JobSpec, shortest: timedelta) -> Change:
     """Decide on a locked job. InvalidFields says why the new schedule cannot be used."""
     old, new = timing_of(read_stored(job.spec)), timing_of(spec)
     if _ticks(old) == _ticks(new):
@@ -54,7 +54,7 @@ def change_of(job: Standing, spec: JobSpec, shortest: timedelta) -> Change:
     return Change(made.digest, made.canonical, made.first_fire_at, made.first_due_at, is_rescheduled=True, gaps=gaps)
 
 
-def _is_delay(timing: Timing, job: Standing) -> bool:
+def _is_delay(timing: Timing, job: LockedJob) -> bool:
     try:
         return isinstance(resolve(timing, "", job.created_at).schedule.spec, Soon)
     except InvalidInput:
@@ -65,7 +65,7 @@ def _ticks(timing: Timing) -> tuple[object, ...]:
     return timing[:6]  # schedule, zone, what it makes of changes of the clocks, and the window
 
 
-def _says_the_same(made: Definition, job: Standing) -> bool:
+def _says_the_same(made: Definition, job: LockedJob) -> bool:
     """Whether another text has the ticks that the timer stands for. All one-offs share a rule: their tick tells."""
     if isinstance(made.rule.spec, OneOff):
         return made.first_fire_at == job.fire_at

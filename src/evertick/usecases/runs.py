@@ -16,11 +16,11 @@ from evertick.domain.ids import MAX_ID, RunKey, format_token, parse_run_id, pars
 from evertick.domain.schedule.instants import SECOND_US, from_us, to_us
 from evertick.domain.states import GapReason, GapStatus, RunStatus
 from evertick.store import jobs, runs
-from evertick.store.runs import Stretch, Walk
+from evertick.store.runs import FireTimeRange, Walk
 from evertick.store.statements import Connection
 from evertick.usecases.context import Page, Tenant, checked_cursor, checked_limit, job_key
 from evertick.usecases.errors import JobNotFound, RunNotFound
-from evertick.usecases.history import attempt_of, gap_of, run_of
+from evertick.usecases.runs.views import attempt_of, gap_of, run_of
 
 DEFAULT_PER_PAGE = 20
 SLICE = 500
@@ -177,8 +177,8 @@ async def _gaps(  # noqa: PLR0913, PLR0917 - as _runs
     return [(at, gap) for at, gap in found if after is None or at.at_us < after.at_us or at.rank > after.rank]
 
 
-def _stretch(from_at: datetime | None, before_at: datetime) -> Stretch:
-    return Stretch(from_at or EARLIEST, before_at, 0 if from_at is None else _from_seq(to_us(from_at)))
+def _stretch(from_at: datetime | None, before_at: datetime) -> FireTimeRange:
+    return FireTimeRange(from_at or EARLIEST, before_at, 0 if from_at is None else _from_seq(to_us(from_at)))
 
 
 def _from_seq(fire_at_us: int) -> int:

@@ -16,7 +16,7 @@ from evertick.domain.ids import Prefix, format_id
 from evertick.domain.job.payload import Json
 from evertick.domain.policies import Backoff
 from evertick.store.jobs import NewJob
-from evertick.usecases.catalogue import priority_number
+from evertick.usecases.references import priority_number
 
 _json = msgspec.json.Encoder()
 _compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))

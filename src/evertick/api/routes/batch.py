@@ -12,8 +12,8 @@ from evertick.api.routes import costs
 from evertick.contract.jobs import Verdict
 from evertick.domain.access import KeyRole
 from evertick.domain.errors import Fault
-from evertick.runtime.slices import Slices
-from evertick.usecases.create_many import Ahead, create_many, draft_ahead
+from evertick.runtime.event_loop import Slices
+from evertick.usecases.jobs.create_many import DraftedBatch, create_many, draft_batch
 
 routes = Routes("Jobs")
 
@@ -28,7 +28,7 @@ class _Prepared(NamedTuple):
 
     batch: Batch
     readable: Sequence[int]
-    ahead: Ahead
+    ahead: DraftedBatch
 
 
 async def _prepared(request: AuthenticatedRequest, text: BatchText) -> _Prepared:
@@ -36,7 +36,7 @@ async def _prepared(request: AuthenticatedRequest, text: BatchText) -> _Prepared
     readable = [place for place in range(len(batch.lines)) if place not in batch.unreadable]
     jobs = [batch.lines[place] for place in readable]
     await request.admit(await costs.of_decoded_batch(jobs))
-    ahead = await request.cancel_on_disconnect(draft_ahead(request.tenant, jobs))
+    ahead = await request.cancel_on_disconnect(draft_batch(request.tenant, jobs))
     return _Prepared(batch, readable, ahead)
 
 

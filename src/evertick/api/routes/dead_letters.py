@@ -11,8 +11,8 @@ from evertick.api.routes.runs import RUN_ACCEPTED, accepted
 from evertick.contract.dead_letters import DeadLetter, LettersQuery, Replaying, ReplayRequest
 from evertick.contract.jobs import Nothing
 from evertick.domain.access import KeyRole
-from evertick.usecases import dead_letters, requests
-from evertick.usecases.dead_letters import Chosen
+from evertick.usecases.runs import dead_letters, requests
+from evertick.usecases.runs.dead_letters import LetterSelection
 
 routes = Routes("Dead letters")
 
@@ -59,7 +59,7 @@ async def replay_dead_letters(request: AuthenticatedRequest, body: ReplayRequest
     Each becomes a run right away, due at its turn, whatever becomes of the server meanwhile; until then it can be
     cancelled like any other. Each counts as a submission: where the tenant's rate admits no more, `has_more` is true.
     """
-    chosen = Chosen(body.filter.job_id, body.filter.died_from, body.filter.died_before)
+    chosen = LetterSelection(body.filter.job_id, body.filter.died_from, body.filter.died_before)
     admitted = partial(request.services.quotas.draw_up_to, request.caller.tenant)
     replayed = await dead_letters.replay_letters(request.tenant, chosen, body.rate_per_second, admitted)
     return ok(replayed.replaying(), status=202)

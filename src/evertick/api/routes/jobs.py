@@ -16,11 +16,13 @@ from evertick.contract.job import Job
 from evertick.contract.jobs import JobsQuery, PauseRequest, ResumeRequest, TriggerRequest
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import Request
-from evertick.usecases import edit, idempotency, jobs, lifecycle, requests
+from evertick.usecases.jobs import edit, reading as jobs, lifecycle
+from evertick.usecases import idempotency
+from evertick.usecases.runs import requests
 from evertick.usecases.context import Page
-from evertick.usecases.create_together import Wanted
+from evertick.usecases.jobs.create_together import NewJobRequest
 from evertick.usecases.errors import JobNotFound
-from evertick.usecases.writing import as_spec
+from evertick.usecases.jobs.rows import as_spec
 
 routes = Routes("Jobs")
 _JOB_ID = {"job_id": "$response.body#/job_id"}
@@ -63,7 +65,7 @@ async def create_job(request: AuthenticatedRequest, body: object) -> Response:
         made.append(_answer(job, is_new=True))
         return kept(made[-1])
 
-    wanted = Wanted(
+    wanted = NewJobRequest(
         as_spec(body), request.caller.key_id, create_job.__name__, request.request_id, request.idempotency, respond
     )
     result = await request.services.creations.ask(request.tenant, wanted)

@@ -9,7 +9,7 @@ from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import Response, no_content, ok, page, path_to
 from evertick.contract.access import ApiKey, KeyRequest, KeysQuery, NewApiKey, RotateRequest
 from evertick.domain.access import KeyRole
-from evertick.usecases import keys, tenants
+from evertick.usecases.tenants import keys, tenants
 
 routes = Routes("API keys")
 

@@ -12,9 +12,9 @@ from evertick.api.routes import costs
 from evertick.contract.jobs import Nothing
 from evertick.contract.runs import Gap, JobRunsQuery, Run, RunDetail, RunsQuery
 from evertick.domain.access import KeyRole
-from evertick.usecases import requests, runs
+from evertick.usecases.runs import requests, reading as runs
 from evertick.usecases.context import Tenant
-from evertick.usecases.pulling import shown_worker
+from evertick.usecases.runs.pull_workers import worker_name
 
 routes = Routes("Runs")
 _R = TypeVar("_R", bound=Run | Gap)
@@ -26,11 +26,11 @@ RUN_ACCEPTED = ResponseSpec(Run, "The run, which waits for a worker.", ("Locatio
 
 def _shown(tenant: Tenant, entry: _R) -> _R:
     """The run with its worker's name as the tenant knows it."""
-    return replace(entry, worker_id=shown_worker(tenant, entry.worker_id)) if isinstance(entry, Run) else entry
+    return replace(entry, worker_id=worker_name(tenant, entry.worker_id)) if isinstance(entry, Run) else entry
 
 
 def _detail(tenant: Tenant, detail: RunDetail) -> RunDetail:
-    attempts = [replace(each, worker_id=shown_worker(tenant, each.worker_id)) for each in detail.attempts]
+    attempts = [replace(each, worker_id=worker_name(tenant, each.worker_id)) for each in detail.attempts]
     return replace(_shown(tenant, detail), attempts=tuple(attempts))
 
 

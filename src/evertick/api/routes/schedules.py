@@ -15,10 +15,10 @@ from evertick.domain.access import KeyRole
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule import preview as ahead
 from evertick.domain.schedule.preview import Row
-from evertick.usecases import jobs, previews
+from evertick.usecases.jobs import reading as jobs, previews
 from evertick.usecases.context import Tenant
 from evertick.usecases.engine_status import clock
-from evertick.usecases.previews import Wanted
+from evertick.usecases.jobs.previews import PreviewFields
 
 routes = Routes("Schedules")
 
@@ -87,7 +87,7 @@ async def preview_schedule(request: AuthenticatedRequest, body: PreviewRequest) 
 
     Upcoming fire and due times, a description in plain English, what daylight saving does to it, warnings.
     """
-    wanted = Wanted(
+    wanted = PreviewFields(
         schedule=body.schedule,
         timezone=body.timezone or DEFAULT_TIMEZONE,
         dst_gap=body.dst_gap or DstGap.CATCH_UP,

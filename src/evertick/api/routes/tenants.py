@@ -11,7 +11,7 @@ from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import Response, ok, page, path_to
 from evertick.contract.access import NewTenant, Tenant, TenantPatch, TenantRequest, TenantsQuery
 from evertick.domain.access import KeyRole
-from evertick.usecases import keys, tenants
+from evertick.usecases.tenants import keys, tenants
 
 routes = Routes("Tenants")
 

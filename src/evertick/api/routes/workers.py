@@ -25,18 +25,18 @@ from evertick.domain.access import KeyRole
 from evertick.domain.admission import QuotaName
 from evertick.domain.states import Outcome
 from evertick.roles.worker.run import Run
-from evertick.usecases import pulling
+from evertick.usecases.runs import pull_workers as pulling
 from evertick.usecases.context import Tenant
-from evertick.usecases.pulling import Given, Report
+from evertick.usecases.runs.pull_workers import LeasedAttempts, AttemptReport
 
 routes = Routes("Workers")
 
 RETRY_SECONDS = 5
 """Over the limit: polls end within half a minute, so some have ended by then."""
-NOTHING = Given([], pulling.NEVER)
+NOTHING = LeasedAttempts([], pulling.NEVER)
 
 
-def _attempts(given: Given) -> tuple[LeasedAttempt, ...]:
+def _attempts(given: LeasedAttempts) -> tuple[LeasedAttempt, ...]:
     return tuple(
         LeasedAttempt(
             token=run.fencing_token,
@@ -118,7 +118,7 @@ async def _tried(
 
     async def attempt(tenant: Tenant) -> Response | None:
         nonlocal given
-        source = await pulling.source(tenant, poll.spec.queue, request.caller.key_id)
+        source = await pulling.queue_access(tenant, poll.spec.queue, request.caller.key_id)
         if not source.is_valid:
             poll.pass_on()
             raise key_ended()
@@ -142,7 +142,7 @@ async def _tried(
     return answered
 
 
-def _answer(request: AuthenticatedRequest, given: Given) -> Response:
+def _answer(request: AuthenticatedRequest, given: LeasedAttempts) -> Response:
     seconds = request.services.lease_time.total_seconds()
     return ok(Lease(lease_seconds=int(seconds) if seconds.is_integer() else seconds, attempts=_attempts(given)))
 
@@ -180,9 +180,9 @@ async def record_outcomes(request: AuthenticatedRequest, body: OutcomesRequest) 
     return ok(recorded)
 
 
-def _report(given: OutcomeReport) -> Report:
+def _report(given: OutcomeReport) -> AttemptReport:
     wait = given.retry_after_seconds
-    return Report(
+    return AttemptReport(
         token=given.token,
         result=Outcome(given.result),
         started_at=given.started_at,

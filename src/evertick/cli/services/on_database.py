@@ -10,10 +10,11 @@ from evertick.contract.jobs import Missed, Verdict
 from evertick.contract.problem import InputError
 from evertick.contract.runs import RunDetail, RunOrGap
 from evertick.domain.states import GapStatus
-from evertick.usecases import create_many, dead_letters, edit, jobs, lifecycle, requests, runs
+from evertick.usecases.jobs import create_many, edit, reading as jobs, lifecycle
+from evertick.usecases.runs import dead_letters, requests, reading as runs
 from evertick.usecases.context import MAX_PER_PAGE, Page, Tenant
-from evertick.usecases.create import create
-from evertick.usecases.dead_letters import Chosen
+from evertick.usecases.jobs.create import create
+from evertick.usecases.runs.dead_letters import LetterSelection
 
 _T = TypeVar("_T")
 
@@ -102,7 +103,7 @@ class OnDatabase:
         return await requests.replay_letter(self._tenant, run_id)
 
     async def replay_letters(self, job: str | None) -> Replaying:
-        chosen = Chosen(job_id=None if job is None else await self._id(job))
+        chosen = LetterSelection(job_id=None if job is None else await self._id(job))
         done = await dead_letters.replay_letters(self._tenant, chosen, DEFAULT_RATE)
         return done.replaying(len(done.runs))
 
@@ -113,7 +114,7 @@ class OnDatabase:
         return job if is_job_id(job) else (await jobs.get_by_name(self._tenant, job)).job_id
 
 
-def _verdict(line: int, verdict: create_many.Verdict) -> Verdict:
+def _verdict(line: int, verdict: create_many.LineResult) -> Verdict:
     errors = tuple(InputError(pointer, reason) for pointer, reason in verdict.faults)
     return Verdict(line=line, status=422 if errors else 201, job_id=verdict.job_id, errors=errors)
 

@@ -13,7 +13,7 @@ from evertick.domain.jitter import due_at, jitter_offset
 from evertick.domain.job.timing import resolve_alone
 from evertick.domain.rule import OneOff, from_canonical
 from evertick.domain.schedule.instants import EPOCH_AT, from_us, to_us
-from evertick.store.housekeeping import Healing, Timerless
+from evertick.store.lost_timers import Healing, Timerless
 
 logger = logging.getLogger("evertick.janitor")
 
