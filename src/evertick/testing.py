@@ -19,7 +19,7 @@ from pathlib import Path
 from evertick.domain.errors import EvertickError, InvalidInput
 from evertick.domain.states import RunReason, RunStatus
 from evertick.roles.scheduler import Scheduler
-from evertick.roles.worker.worker import Worker
+from evertick.roles.worker import Worker
 from evertick.runtime.clock import VirtualClock
 from evertick.sdk.app import App
 from evertick.sdk.process import register

@@ -8,7 +8,7 @@ import pytest
 
 from cli.commands import Cli
 from cli.processes import evertick
-from evertick.cli.runs_tail import Following, show
+from evertick.cli.commands.runs import ChangeTracker, print_entry
 from evertick.contract.runs import Gap, Run, RunOrGap
 
 AT = datetime(2026, 6, 1, tzinfo=UTC)
@@ -40,11 +40,11 @@ def gap(count: int) -> Gap:
 
 
 def test_the_first_look_tells_the_last_ones_and_the_oldest_first() -> None:
-    assert Following(2).news([run("c"), run("b"), run("a")]) == [run("b"), run("c")]
+    assert ChangeTracker(2).news([run("c"), run("b"), run("a")]) == [run("b"), run("c")]
 
 
 def test_later_looks_tell_what_is_new_or_has_changed() -> None:
-    following = Following(0)
+    following = ChangeTracker(0)
     first: list[RunOrGap] = [run("b", "running"), run("a", "pending", 0), gap(1)]
     assert following.news(first) == []
     newest: list[RunOrGap] = [run("c"), run("b"), run("a", "pending", 0), gap(2)]
@@ -54,7 +54,7 @@ def test_later_looks_tell_what_is_new_or_has_changed() -> None:
 
 
 def test_a_look_of_which_nothing_is_known_may_have_missed_some() -> None:
-    following = Following(5)
+    following = ChangeTracker(5)
     assert not following.is_burst([run("b")]), "at first nothing is"
     following.news([run("b"), run("a")])
     assert not following.is_burst([run("c"), run("b")])
@@ -63,8 +63,8 @@ def test_a_look_of_which_nothing_is_known_may_have_missed_some() -> None:
 
 def test_an_error_that_is_followed_does_nothing_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     failed = run("a", "dead", error="\x1b[2J\x9bboom")
-    show(failed, as_json=False)
-    show(failed, as_json=True)
+    print_entry(failed, as_json=False)
+    print_entry(failed, as_json=True)
     plain, as_json = capsys.readouterr().out.splitlines()
     assert plain.endswith(r"\x1b[2J\x9bboom")
     assert "\x9b" not in as_json

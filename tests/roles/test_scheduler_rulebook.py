@@ -10,8 +10,8 @@ from engine import AT
 from evertick.contract.job import timing_of
 from evertick.contract.job_reading import read_spec
 from evertick.domain.job.definition import define
-from evertick.roles.scheduler import rulebook
-from evertick.roles.scheduler.rulebook import Rulebook
+from evertick.roles.scheduler import rule_cache
+from evertick.roles.scheduler.rule_cache import RuleCache
 from evertick.store import references as rules
 
 NOWHERE: Any = None
@@ -25,7 +25,7 @@ def canonical() -> str:
 async def test_what_is_asked_for_is_known_though_somebody_else_let_go_of_it_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rulebook, "MOST", 3)
+    monkeypatch.setattr(rule_cache, "MOST", 3)
     first_asked, go_on = asyncio.Event(), asyncio.Event()
 
     async def read(_: object, rule_ids: Iterable[int]) -> dict[int, str]:
@@ -36,7 +36,7 @@ async def test_what_is_asked_for_is_known_though_somebody_else_let_go_of_it_mean
         return found
 
     monkeypatch.setattr(rules, "rules", read)
-    book = Rulebook()
+    book = RuleCache()
     await book.learn(NOWHERE, {1})
     learning = asyncio.create_task(book.learn(NOWHERE, {1, 2}))
     await first_asked.wait()

@@ -16,7 +16,7 @@ from evertick.targets.http.guard import EgressPolicy, Guard
 from evertick.targets.http.request import DeliveryRequest
 from evertick.targets.http.resolution import Resolve
 from evertick.targets.http.signing import Secret
-from evertick.targets.http.verdict import Verdict
+from evertick.domain.attempt import AttemptOutcome
 
 NOW = datetime(2026, 6, 8, 13, 0, 5, tzinfo=UTC)
 SECRET = Secret(b"a secret of more than 24 bytes..")
@@ -122,7 +122,7 @@ async def delivering(
         yield delivery
 
 
-async def deliver_to(handler: Handler, deadline_seconds: float = LONG, **changes: Any) -> Verdict:
+async def deliver_to(handler: Handler, deadline_seconds: float = LONG, **changes: Any) -> AttemptOutcome:
     """Deliver one attempt to a receiver of its own, and fail if that takes much longer than its deadline."""
     async with serving(handler) as port, delivering() as delivery, asyncio.timeout(LONG + 1):
         return await delivery.deliver(attempt(f"http://receiver.test:{port}/hook", **changes), deadline_seconds)

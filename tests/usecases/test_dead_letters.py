@@ -7,7 +7,7 @@ import pytest
 from evertick.contract.job import Job
 from evertick.domain.errors import InvalidInput
 from evertick.domain.job.payload import Json
-from evertick.store.outcomes import Dead
+from evertick.domain.retry import GiveUp
 from evertick.usecases.runs import dead_letters
 from evertick.usecases.context import Tenant
 from evertick.usecases.runs.dead_letters import LetterSelection, dismiss, list_letters, replay_letters
@@ -25,7 +25,7 @@ async def bury(world: World, job_count: int = 1, ticks: int = 3) -> list[Job]:
     for minute in range(1, ticks + 1):
         await world.set_clock(at(minute))
         await world.fire()
-        await world.record(await world.lease(), "failed", Dead(1, "exhausted"), code=503)
+        await world.record(await world.lease(), "failed", GiveUp(1, "exhausted"), code=503)
     return jobs
 
 
@@ -102,7 +102,7 @@ async def test_a_replayed_letter_has_the_payload_of_its_run(world: World, tenant
     for payload in (own, JOBS_OWN):
         await trigger(tenant, job.job_id, payload)
         await world.fire()
-        await world.record(await world.lease(), "failed", Dead(1, "exhausted"))
+        await world.record(await world.lease(), "failed", GiveUp(1, "exhausted"))
     await edit(tenant, job.job_id, {"payload": {"of": "a later version"}})
     await replay_letters(tenant, LetterSelection(), 1000)
     await world.set_clock(at(0, 40))

@@ -7,7 +7,7 @@ import pytest
 
 from evertick.contract.job import JobDocument
 from evertick.domain.errors import InvalidFields
-from evertick.store.outcomes import Again
+from evertick.domain.retry import Retry
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.edit import edit, put
@@ -188,7 +188,7 @@ async def test_a_run_keeps_the_version_that_it_began_with(world: World, tenant: 
     job = await world.minutely(payload="old")
     await world.set_clock(at(1))
     await world.fire()
-    await world.record(await world.lease(), "failed", Again(2, timedelta(0)))
+    await world.record(await world.lease(), "failed", Retry(2, timedelta(0)))
     await edit(tenant, job.job_id, {"payload": "new", "schedule": "@daily"})
     await world.fire()
     (retried,) = await world.lease()

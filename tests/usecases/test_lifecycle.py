@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from evertick.contract.jobs import Missed
-from evertick.store.outcomes import Again
+from evertick.domain.retry import Retry
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.create import create
 from evertick.usecases.errors import JobNotFound, VersionConflict
@@ -187,7 +187,7 @@ async def test_runs_that_wait_are_cancelled_with_their_job_and_open_ones_finish(
     job = await world.minutely()
     await world.set_clock(at(1))
     await world.fire()
-    await world.record(await world.lease(), "failed", Again(2, timedelta(hours=1)))
+    await world.record(await world.lease(), "failed", Retry(2, timedelta(hours=1)))
     running = await trigger(tenant, job.job_id)
     await world.fire()
     leased = await world.lease()

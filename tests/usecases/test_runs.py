@@ -6,7 +6,7 @@ from evertick.contract.job import Job
 from evertick.contract.runs import Run, RunOrGap
 from evertick.domain.errors import InvalidInput
 from evertick.domain.states import GapStatus, RunStatus
-from evertick.store.outcomes import Again, Dead
+from evertick.domain.retry import Retry, GiveUp
 from evertick.usecases.runs import reading as runs
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.create import create
@@ -24,13 +24,13 @@ async def eventful(world: World, tenant: Tenant) -> Job:
     await world.run_all()
     await world.set_clock(at(2))
     await world.fire()
-    await world.record(await world.lease(), "failed", Dead(1, "not_retryable"), code=500)
+    await world.record(await world.lease(), "failed", GiveUp(1, "not_retryable"), code=500)
     await pause(tenant, job.job_id)
     await world.set_clock(at(4, 30))
     await resume(tenant, job.job_id)
     await world.set_clock(at(5))
     await world.fire()
-    await world.record(await world.lease(), "timed_out", Again(2, MINUTE))
+    await world.record(await world.lease(), "timed_out", Retry(2, MINUTE))
     await world.set_clock(at(6))
     await world.fire()
     await world.fire()
@@ -157,13 +157,13 @@ async def test_the_states_of_a_run(world: World, tenant: Tenant) -> None:
     await world.fire()
     queued = (await job_runs(tenant, job.job_id)).items[0]
     assert (queued.status, queued.scheduled_at, queued.attempt) == ("pending", at(2), 0)  # type: ignore[union-attr]
-    await world.record(leased, "deferred", Again(1, MINUTE))
+    await world.record(leased, "deferred", Retry(1, MINUTE))
     assert (await get_run(tenant, run_id)).run.status == "pending"
     await world.set_clock(at(3))
     await world.connection.execute("DELETE FROM timers WHERE kind = 'tick'")
     await world.connection.execute("UPDATE timers SET due_at = 'infinity' WHERE kind = 'queued'")
     await world.fire()
-    await world.record(await world.lease(), "lost", Again(2, MINUTE))
+    await world.record(await world.lease(), "lost", Retry(2, MINUTE))
     retrying = (await get_run(tenant, run_id)).run
     assert (retrying.status, retrying.finished_at, retrying.error) == ("retrying", None, "it broke")
 
@@ -207,7 +207,7 @@ async def test_a_run_that_is_retried_during_a_walk_is_neither_missed_nor_told_tw
         run_ids.append(await trigger(tenant, job.job_id))
         await world.fire()
     leased = sorted(await world.lease(), key=lambda each: each.seq)
-    await world.record(leased[:2], "failed", Again(2, MINUTE))
+    await world.record(leased[:2], "failed", Retry(2, MINUTE))
     first = await tenant_runs(tenant, limit=1)
     assert first.next is not None
     await world.set_clock(at(3))

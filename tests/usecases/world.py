@@ -11,11 +11,12 @@ from evertick.contract.job import Job
 from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.rule import from_canonical
 from evertick.domain.schedule.instants import to_us
-from evertick.roles.scheduler.agenda import Entry
+from evertick.roles.scheduler.pending_timers import PendingTimer
 from evertick.store import lanes, outcomes, references as rules, timers
 from evertick.store.database import Pool
 from evertick.store.lanes import Leased
-from evertick.store.outcomes import Again, Dead, Ending
+from evertick.domain.retry import Retry, GiveUp
+from evertick.store.outcomes import Ending
 from evertick.store.timers import Firing, Timer
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.create import create
@@ -70,7 +71,7 @@ class World:
                 first.setdefault(timer.job_id, timer)
         texts = await rules.rules(self.connection, {timer.rule_id for timer in first.values()})
         known = {rule_id: from_canonical(text) for rule_id, text in texts.items()}
-        return plan_firing([Entry(0, timer) for timer in first.values()], known, to_us(now_at)).firing
+        return plan_firing([PendingTimer(0, timer) for timer in first.values()], known, to_us(now_at)).firing
 
     async def fire(self, firing: Firing | None = None) -> int:
         """One round of firing; how many runs it began."""
@@ -101,7 +102,7 @@ class World:
         self,
         leased: Iterable[Leased],
         result: str = "success",
-        then: Again | Dead | None = None,
+        then: Retry | GiveUp | None = None,
         code: int | None = None,
     ) -> int:
         """End attempts; how many were not ended already."""

@@ -16,7 +16,7 @@ from evertick.api.query import parse_query
 from evertick.api.requests import AuthenticatedRequest, HttpRequest
 from evertick.api.responses import Response
 from evertick.contract.jobs import Nothing
-from evertick.domain.admission import Request
+from evertick.domain.admission import AdmissionRequest
 from evertick.usecases import audit
 from evertick.usecases.context import Tenant, computing, despite_others
 from evertick.usecases.tenants.authentication import Caller
@@ -135,7 +135,7 @@ def _check_rate(operation: Operation, request: AuthenticatedRequest) -> None:
         raise over_quota(throttled)
 
 
-async def _cost_of(operation: Operation, request: AuthenticatedRequest, body: Any) -> Request | None:
+async def _cost_of(operation: Operation, request: AuthenticatedRequest, body: Any) -> AdmissionRequest | None:
     """What a request draws from the quotas: at least its entry in the audit log, and its response if that is kept.
 
     A deletion makes room, and draws nothing.
@@ -145,5 +145,5 @@ async def _cost_of(operation: Operation, request: AuthenticatedRequest, body: An
         cost = await operation.cost(request, body)
         return replace(cost, is_stored=operation.execution.is_change, keeps_answer=keeps_answer)
     if operation.execution.is_change and operation.method != "DELETE":
-        return Request(is_stored=False, keeps_answer=keeps_answer)
-    return Request(submits=0, is_stored=False, keeps_answer=True) if keeps_answer else None
+        return AdmissionRequest(is_stored=False, keeps_answer=keeps_answer)
+    return AdmissionRequest(submits=0, is_stored=False, keeps_answer=True) if keeps_answer else None

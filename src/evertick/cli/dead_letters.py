@@ -4,10 +4,11 @@ from typing import Annotated
 
 import typer
 
-from evertick.cli.options import AsJson, Limit, mention_more
+from evertick.cli.options import AsJson, Limit
+from evertick.cli.output import mention_more
 from evertick.cli.output import print_json, print_rows
-from evertick.cli.place import Place, ask, placed
-from evertick.cli.service import Service
+from evertick.cli.connection import ConnectionOptions, call, connection_options
+from evertick.cli.backend import Backend
 from evertick.contract.dead_letters import Replaying
 
 app = typer.Typer(no_args_is_help=True, help="List, replay and dismiss dead letters.", rich_markup_mode="rich")
@@ -17,15 +18,15 @@ RunIds = Annotated[list[str] | None, typer.Argument(metavar="RUN...", help="Ids,
 
 
 @app.command("list")
-@placed
-def list_letters(place: Place, *, job: JobOption = None, limit: Limit = 50, as_json: AsJson = False) -> None:
+@connection_options
+def list_letters(place: ConnectionOptions, *, job: JobOption = None, limit: Limit = 50, as_json: AsJson = False) -> None:
     """List dead letters, those that died last first.
 
     [bold]Example[/bold]
 
       evertick dead-letters list --job send-weekly-report
     """
-    found, is_more = ask(place, lambda service: service.list_letters(job, limit))
+    found, is_more = call(place, lambda service: service.list_letters(job, limit))
     if as_json:
         print_json(found)
     else:
@@ -36,9 +37,9 @@ def list_letters(place: Place, *, job: JobOption = None, limit: Limit = 50, as_j
 
 
 @app.command()
-@placed
+@connection_options
 def replay(
-    place: Place,
+    place: ConnectionOptions,
     runs: RunIds = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="All of them, or with --job all of one job.")] = False,
@@ -58,13 +59,13 @@ def replay(
     if bool(runs) == every:
         raise typer.BadParameter("name runs, or say --all")
 
-    async def work(service: Service) -> Replaying:
+    async def work(service: Backend) -> Replaying:
         if every:
             return await service.replay_letters(job)
         replayed = tuple([await service.replay_letter(run) for run in runs or ()])
         return Replaying(replayed=len(replayed), run_ids=replayed, last_due_at=None, has_more=False)
 
-    done = ask(place, work)
+    done = call(place, work)
     if as_json:
         print_json([{"run_id": run_id} for run_id in done.run_ids])
     else:
@@ -74,9 +75,9 @@ def replay(
 
 
 @app.command()
-@placed
+@connection_options
 def dismiss(
-    place: Place,
+    place: ConnectionOptions,
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Ids, as `dead-letters list` shows them.")],
     *,
     as_json: AsJson = False,
@@ -88,11 +89,11 @@ def dismiss(
       evertick dead-letters dismiss run_…
     """
 
-    async def work(service: Service) -> None:
+    async def work(service: Backend) -> None:
         for run in runs:
             await service.dismiss_letter(run)
 
-    ask(place, work)
+    call(place, work)
     if as_json:
         print_json([{"run_id": run_id} for run_id in runs])
     else:

@@ -6,19 +6,19 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from evertick.cli.exit_codes import Exit
-from evertick.cli.failures import REFUSALS, lines_of
-from evertick.cli.given import read_fields
-from evertick.cli.import_progress import progress
-from evertick.cli.jobs_add import target_of
+from evertick.cli.errors import Exit
+from evertick.cli.errors import REJECTIONS, error_lines
+from evertick.cli.parsing import parse_fields
+from evertick.cli.output import progress_bar
+from evertick.cli.parsing import target_of
 from evertick.cli.options import AsJson
-from evertick.cli.output import print_json, print_rows, say
-from evertick.cli.place import Place, ask, placed
-from evertick.cli.service import Service
+from evertick.cli.output import print_json, print_rows, print_line
+from evertick.cli.connection import ConnectionOptions, call, connection_options
+from evertick.cli.backend import Backend
 from evertick.contract.job import Job
-from evertick.domain.crontab import Crontab, Entry, Remark, job_names, read_crontab
+from evertick.domain.crontab import Crontab, CrontabEntry, Remark, job_names, read_crontab
 from evertick.domain.errors import EvertickError, InvalidFields
-from evertick.domain.schedule.english import counted
+from evertick.domain.schedule.describe.english import counted
 from evertick.sdk.declarations import check
 
 _SYSTEM_FILE, _SYSTEM_FOLDER = Path("/etc/crontab"), Path("/etc/cron.d")
@@ -27,7 +27,7 @@ _SYSTEM_FILE, _SYSTEM_FOLDER = Path("/etc/crontab"), Path("/etc/cron.d")
 class Wanted(NamedTuple):
     """A job to make, and the entry that it comes from."""
 
-    entry: Entry
+    entry: CrontabEntry
     fields: dict[str, Any]
 
 
@@ -39,9 +39,9 @@ class Imported(NamedTuple):
     fault: str | None = None
 
 
-@placed
+@connection_options
 def crontab(
-    place: Place,
+    place: ConnectionOptions,
     file: Annotated[typer.FileText, typer.Argument(metavar="FILE", encoding="utf-8", help="A crontab; - is stdin.")],
     *,
     handler: Annotated[str | None, typer.Option(metavar="NAME", help="Which handler runs the commands.")] = None,
@@ -77,14 +77,14 @@ def crontab(
     has_users = _is_system(path) if system is None else system
     read = read_crontab(_text_of(file), has_users=has_users, timezone=timezone or "UTC")
     target = target_of(handler, queue, target_url)
-    given = read_fields("--set", fields or ())
+    given = parse_fields("--set", fields or ())
     stem = "crontab" if file.name == "<stdin>" else path.stem
     named = zip(job_names(stem, read.entries), read.entries, strict=True)
     wanted = [Wanted(entry, {**_fields(entry, name), "target": target, **given}) for name, entry in named]
     if dry_run:
         imported = [_checked(each) for each in wanted]
     else:
-        imported = ask(place, lambda service: _make(service, wanted, replace=replace))
+        imported = call(place, lambda service: _make(service, wanted, replace=replace))
     faults = sorted([*read.faults, *(Remark(each.wanted.entry.line, each.fault) for each in imported if each.fault)])
     made = [each for each in imported if each.fault is None]
     (_print_json if as_json else _print)(made, faults, _losses(read, timezone))
@@ -103,7 +103,7 @@ def _is_system(path: Path) -> bool:
     return path.absolute() == _SYSTEM_FILE or path.absolute().parent == _SYSTEM_FOLDER
 
 
-def _fields(entry: Entry, name: str) -> dict[str, Any]:
+def _fields(entry: CrontabEntry, name: str) -> dict[str, Any]:
     payload = {"command": entry.command, "stdin": entry.stdin, "env": dict(entry.environment)}
     if entry.user is not None:
         payload["user"] = entry.user
@@ -118,33 +118,33 @@ def _checked(wanted: Wanted) -> Imported:
     return Imported(wanted)
 
 
-async def _make(service: Service, wanted: Sequence[Wanted], *, replace: bool) -> list[Imported]:
+async def _make(service: Backend, wanted: Sequence[Wanted], *, replace: bool) -> list[Imported]:
     imported: list[Imported] = []
-    with progress(len(wanted)) as advance:
+    with progress_bar(len(wanted)) as advance:
         for each in wanted:
             imported.append(await _make_one(service, each, replace=replace))
             advance(1)
     return imported
 
 
-async def _make_one(service: Service, wanted: Wanted, *, replace: bool) -> Imported:
+async def _make_one(service: Backend, wanted: Wanted, *, replace: bool) -> Imported:
     fields = wanted.fields
     try:
         job = await (service.put_job(fields["name"], fields) if replace else service.add_job(fields))
-    except REFUSALS as refused:
+    except REJECTIONS as refused:
         return Imported(wanted, fault=_why(refused))
     return Imported(wanted, job)
 
 
 def _why(refused: EvertickError) -> str:
-    return "; ".join(lines_of(refused))
+    return "; ".join(error_lines(refused))
 
 
 def _losses(read: Crontab, timezone: str | None) -> list[Remark]:
     unzoned = [entry.line for entry in read.entries if timezone is None and entry.timezone == "UTC"]
     if not unzoned:
         return read.losses
-    reason = "times are in UTC: cron took its machine's zone, which the file does not say; --timezone names it"
+    reason = "times are in UTC: cron took its machine's zone, which the file does not print_line; --timezone names it"
     return [*read.losses, Remark(unzoned[0], reason)]
 
 
@@ -158,7 +158,7 @@ def _print(imported: Sequence[Imported], faults: Sequence[Remark], losses: Seque
         typer.echo()
         print_rows(("line", "not carried over"), losses, none="")
     for line, reason in faults:
-        say(f"Error: line {line}: {reason}", err=True)
+        print_line(f"Error: line {line}: {reason}", err=True)
     if faults:
         typer.echo(f"{counted(len(faults), 'line')} could not be imported.", err=True)
 

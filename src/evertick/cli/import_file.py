@@ -6,15 +6,15 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import typer
 
-from evertick.cli.exit_codes import Exit
-from evertick.cli.failures import REFUSALS, fault_lines, lines_of
-from evertick.cli.import_progress import progress
+from evertick.cli.errors import Exit
+from evertick.cli.errors import REJECTIONS, fault_lines, error_lines
+from evertick.cli.output import progress_bar
 from evertick.cli.options import AsJson
-from evertick.cli.output import print_json, print_rows, say
-from evertick.cli.place import Place, ask, placed
-from evertick.cli.service import Service
+from evertick.cli.output import print_json, print_rows, print_line
+from evertick.cli.connection import ConnectionOptions, call, connection_options
+from evertick.cli.backend import Backend
 from evertick.contract.jobs import Verdict
-from evertick.domain.schedule.english import counted
+from evertick.domain.schedule.describe.english import counted
 
 BATCH = 250
 """Jobs in one request: few enough for the largest payloads, and for a bar that moves."""
@@ -41,12 +41,12 @@ class Imported(NamedTuple):
         return self.line.job.get("name") if isinstance(self.line.job, Mapping) else None
 
 
-Way: TypeAlias = Callable[[Service, Sequence[Line]], AsyncIterator[list[Imported]]]
+Way: TypeAlias = Callable[[Backend, Sequence[Line]], AsyncIterator[list[Imported]]]
 
 
-@placed
+@connection_options
 def import_file(
-    place: Place,
+    place: ConnectionOptions,
     file: Annotated[
         typer.FileText, typer.Argument(metavar="FILE", encoding="utf-8", help="NDJSON or a JSON array; - is stdin.")
     ],
@@ -72,18 +72,18 @@ def import_file(
     _report(sorted(imported, key=lambda each: each.line.number), as_json=as_json)
 
 
-def _bring_in(place: Place, lines: Sequence[Line], way: Way) -> list[Imported]:
+def _bring_in(place: ConnectionOptions, lines: Sequence[Line], way: Way) -> list[Imported]:
     """What became of the lines. If it breaks off, how far it came is told: to start anew might make jobs twice."""
     imported: list[Imported] = []
 
-    async def work(service: Service) -> None:
-        with progress(len(lines)) as advance:
+    async def work(service: Backend) -> None:
+        with progress_bar(len(lines)) as advance:
             async for some in way(service, lines):
                 imported.extend(some)
                 advance(len(some))
 
     try:
-        ask(place, work)
+        call(place, work)
     except typer.Exit:
         made = [each for each in imported if each.fault is None]
         where = f", the last from line {made[-1].line.number}" if made else ""
@@ -110,7 +110,7 @@ def _read_line(number: int, text: str) -> Line:
         return Line(number, None, f"is no JSON: {error}")
 
 
-async def _add_batches(service: Service, lines: Sequence[Line]) -> AsyncIterator[list[Imported]]:
+async def _add_batches(service: Backend, lines: Sequence[Line]) -> AsyncIterator[list[Imported]]:
     for start in range(0, len(lines), BATCH):
         part = lines[start : start + BATCH]
         verdicts = await service.add_jobs([line.job for line in part])
@@ -122,19 +122,19 @@ def _judged(line: Line, verdict: Verdict) -> Imported:
     return Imported(line, verdict.job_id, "; ".join(faults) or None)
 
 
-async def _replace_each(service: Service, lines: Sequence[Line]) -> AsyncIterator[list[Imported]]:
+async def _replace_each(service: Backend, lines: Sequence[Line]) -> AsyncIterator[list[Imported]]:
     for line in lines:
         yield [await _replace_one(service, line)]
 
 
-async def _replace_one(service: Service, line: Line) -> Imported:
+async def _replace_one(service: Backend, line: Line) -> Imported:
     fields: Any = line.job
     if not isinstance(fields, dict) or not isinstance(fields.get("name"), str) or not fields["name"]:
         return Imported(line, fault="name: is needed to replace a job")
     try:
         return Imported(line, (await service.put_job(fields["name"], fields)).job_id)
-    except REFUSALS as refused:
-        return Imported(line, fault="; ".join(lines_of(refused)))
+    except REJECTIONS as refused:
+        return Imported(line, fault="; ".join(error_lines(refused)))
 
 
 def _text_of(file: typer.FileText) -> str:
@@ -158,7 +158,7 @@ def _report(imported: Sequence[Imported], *, as_json: bool) -> None:
         rows = [(each.line.number, each.name, each.job_id) for each in made]
         print_rows(("line", "name", "id"), rows, none="No jobs.")
         for each in failed:
-            say(f"Error: line {each.line.number}: {each.fault}", err=True)
+            print_line(f"Error: line {each.line.number}: {each.fault}", err=True)
         if failed:
             typer.echo(f"{counted(len(failed), 'line')} could not be imported.", err=True)
     if failed:

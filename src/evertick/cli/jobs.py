@@ -5,13 +5,14 @@ from typing import Annotated
 import typer
 from msgspec.structs import asdict
 
-from evertick.cli.given import read_json, read_pairs
-from evertick.cli.jobs_add import add
-from evertick.cli.jobs_edit import JobName, edit
-from evertick.cli.options import AsJson, Limit, mention_more
-from evertick.cli.output import print_facts, print_json, print_rows, say
-from evertick.cli.place import Place, ask, placed
-from evertick.cli.service import JOBS_OWN_PAYLOAD, JobFilter
+from evertick.cli.parsing import parse_json, parse_pairs
+from evertick.cli.commands.jobs import add
+from evertick.cli.commands.jobs import JobName, edit
+from evertick.cli.options import AsJson, Limit
+from evertick.cli.output import mention_more
+from evertick.cli.output import print_fields, print_json, print_rows, print_line
+from evertick.cli.connection import ConnectionOptions, call, connection_options
+from evertick.cli.backend import JOB_PAYLOAD, JobFilter
 from evertick.contract.job import Job, JobStatus
 from evertick.contract.jobs import Missed
 
@@ -21,9 +22,9 @@ app.command("edit")(edit)
 
 
 @app.command("list")
-@placed
+@connection_options
 def list_jobs(
-    place: Place,
+    place: ConnectionOptions,
     *,
     status: Annotated[JobStatus | None, typer.Option(help="Only those that stand so.")] = None,
     label: Annotated[list[str] | None, typer.Option(metavar="NAME:VALUE", help="Only those with this label.")] = None,
@@ -42,8 +43,8 @@ def list_jobs(
 
       evertick jobs list --url https://evertick.example.com --api-key-file ~/.evertick-key
     """
-    wanted = JobFilter(status, read_pairs("--label", label or (), ":"), name_prefix, queue)
-    found, is_more = ask(place, lambda service: service.list_jobs(wanted, limit))
+    wanted = JobFilter(status, parse_pairs("--label", label or (), ":"), name_prefix, queue)
+    found, is_more = call(place, lambda service: service.list_jobs(wanted, limit))
     if as_json:
         print_json(found)
     else:
@@ -53,25 +54,25 @@ def list_jobs(
 
 
 @app.command()
-@placed
-def show(place: Place, job: JobName, *, as_json: AsJson = False) -> None:
+@connection_options
+def show(place: ConnectionOptions, job: JobName, *, as_json: AsJson = False) -> None:
     """Show a job with every field's value in force.
 
     [bold]Example[/bold]
 
       evertick jobs show send-weekly-report
     """
-    shape = asdict(ask(place, lambda service: service.get_job(job)))
+    shape = asdict(call(place, lambda service: service.get_job(job)))
     if as_json:
         print_json(shape)
     else:
-        print_facts(shape.items())
+        print_fields(shape.items())
 
 
 @app.command()
-@placed
+@connection_options
 def pause(
-    place: Place,
+    place: ConnectionOptions,
     job: JobName,
     *,
     reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for others to read.")] = None,
@@ -83,13 +84,13 @@ def pause(
 
       evertick jobs pause send-weekly-report --reason "provider is down"
     """
-    _say(ask(place, lambda service: service.pause_job(job, reason)), "is paused", as_json=as_json)
+    _say(call(place, lambda service: service.pause_job(job, reason)), "is paused", as_json=as_json)
 
 
 @app.command()
-@placed
+@connection_options
 def resume(
-    place: Place,
+    place: ConnectionOptions,
     job: JobName,
     *,
     missed: Annotated[Missed, typer.Option(help="What becomes of the ticks that the pause swallowed.")] = Missed.SKIP,
@@ -101,13 +102,13 @@ def resume(
 
       evertick jobs resume send-weekly-report --missed run_once
     """
-    _say(ask(place, lambda service: service.resume_job(job, missed)), "is active again", as_json=as_json)
+    _say(call(place, lambda service: service.resume_job(job, missed)), "is active again", as_json=as_json)
 
 
 @app.command()
-@placed
+@connection_options
 def trigger(
-    place: Place,
+    place: ConnectionOptions,
     job: JobName,
     *,
     payload: Annotated[str | None, typer.Option(metavar="JSON", help="Instead of the job's own.")] = None,
@@ -119,8 +120,8 @@ def trigger(
 
       evertick jobs trigger send-weekly-report --payload '{"report_type": "trial"}'
     """
-    given = JOBS_OWN_PAYLOAD if payload is None else read_json("--payload", payload)
-    run_id = ask(place, lambda service: service.trigger_job(job, given))
+    given = JOB_PAYLOAD if payload is None else parse_json("--payload", payload)
+    run_id = call(place, lambda service: service.trigger_job(job, given))
     if as_json:
         print_json({"run_id": run_id})
     else:
@@ -128,23 +129,23 @@ def trigger(
 
 
 @app.command()
-@placed
-def delete(place: Place, job: JobName, *, as_json: AsJson = False) -> None:
+@connection_options
+def delete(place: ConnectionOptions, job: JobName, *, as_json: AsJson = False) -> None:
     """Delete a job: nothing of it fires any more; what runs goes on to its end, and its history stays.
 
     [bold]Example[/bold]
 
       evertick jobs delete send-weekly-report
     """
-    job_id = ask(place, lambda service: service.delete_job(job))
+    job_id = call(place, lambda service: service.delete_job(job))
     if as_json:
         print_json({"job_id": job_id})
     else:
-        say(f"{job} is deleted.")
+        print_line(f"{job} is deleted.")
 
 
 def _say(job: Job, words: str, *, as_json: bool) -> None:
     if as_json:
         print_json(job)
     else:
-        say(f"{job.name} {words}.")
+        print_line(f"{job.name} {words}.")

@@ -4,17 +4,17 @@ from typing import Annotated, Any
 
 import typer
 
-from evertick.cli.given import read_fields, read_json, read_pairs
+from evertick.cli.parsing import parse_fields, parse_json, parse_pairs
 from evertick.cli.options import AsJson
-from evertick.cli.output import print_json, say, utc
-from evertick.cli.place import Place, ask, placed
-from evertick.cli.service import Service
+from evertick.cli.output import print_json, print_line, utc
+from evertick.cli.connection import ConnectionOptions, call, connection_options
+from evertick.cli.backend import Backend
 from evertick.contract.job import Job
 
 
-@placed
+@connection_options
 def add(
-    place: Place,
+    place: ConnectionOptions,
     name: Annotated[str, typer.Argument(help="Unique among the tenant's jobs.")],
     schedule: Annotated[
         str, typer.Argument(help="Cron, @daily, 'every 5m', RRULE:…, an instant, now, 'in 90s' or manual.")
@@ -48,20 +48,20 @@ def add(
     if timezone is not None:
         wanted["timezone"] = timezone
     if payload is not None:
-        wanted["payload"] = read_json("--payload", payload)
+        wanted["payload"] = parse_json("--payload", payload)
     if label:
-        wanted["labels"] = read_pairs("--label", label, ":")
-    wanted |= read_fields("--set", fields or ())
+        wanted["labels"] = parse_pairs("--label", label, ":")
+    wanted |= parse_fields("--set", fields or ())
 
-    async def work(service: Service) -> Job:
+    async def work(service: Backend) -> Job:
         return await (service.put_job(name, wanted) if replace else service.add_job(wanted))
 
-    job = ask(place, work)
+    job = call(place, work)
     if as_json:
         print_json(job)
     else:
         first = f"first run at {utc(job.next_run_at)}" if job.next_run_at else "runs when it is triggered"
-        say(f"{job.name} is {job.job_id}: {first}.")
+        print_line(f"{job.name} is {job.job_id}: {first}.")
 
 
 def target_of(handler: str | None, queue: str | None, url: str | None) -> dict[str, str]:

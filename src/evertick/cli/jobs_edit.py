@@ -4,17 +4,17 @@ from typing import Annotated, Any
 
 import typer
 
-from evertick.cli.given import read_fields, read_json, read_pairs
+from evertick.cli.parsing import parse_fields, parse_json, parse_pairs
 from evertick.cli.options import AsJson
-from evertick.cli.output import print_json, say, utc
-from evertick.cli.place import Place, ask, placed
+from evertick.cli.output import print_json, print_line, utc
+from evertick.cli.connection import ConnectionOptions, call, connection_options
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Its id or its name.")]
 
 
-@placed
+@connection_options
 def edit(
-    place: Place,
+    place: ConnectionOptions,
     job: JobName,
     *,
     schedule: Annotated[str | None, typer.Option(metavar="SCHEDULE", help="When it runs, from now on.")] = None,
@@ -40,15 +40,15 @@ def edit(
     changed: dict[str, Any] = {"schedule": schedule, "timezone": timezone}
     changed = {name: value for name, value in changed.items() if value is not None}
     if payload is not None:
-        changed["payload"] = read_json("--payload", payload)
+        changed["payload"] = parse_json("--payload", payload)
     if label:
-        changed["labels"] = read_pairs("--label", label, ":")
-    changed |= read_fields("--set", fields or ())
+        changed["labels"] = parse_pairs("--label", label, ":")
+    changed |= parse_fields("--set", fields or ())
     if not changed:
-        raise typer.BadParameter("there is nothing to change: say --schedule, --set or another field")
-    edited = ask(place, lambda service: service.edit_job(job, changed))
+        raise typer.BadParameter("there is nothing to change: print_line --schedule, --set or another field")
+    edited = call(place, lambda service: service.edit_job(job, changed))
     if as_json:
         print_json(edited)
     else:
         following = f"next run at {utc(edited.next_run_at)}" if edited.next_run_at else "no run is scheduled"
-        say(f"{edited.name} is at version {edited.spec_version}: {following}.")
+        print_line(f"{edited.name} is at version {edited.spec_version}: {following}.")

@@ -5,10 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from evertick.cli.acting import DEFAULT_TENANT, TenantName, Where, act
+from evertick.cli.connection import DEFAULT_TENANT, TenantName, call_database
+from evertick.cli.acting import Where
 from evertick.cli.options import AsJson, DatabaseUrl, DataDir
-from evertick.cli.output import print_facts, print_json, print_rows
-from evertick.cli.tenants import ACTOR
+from evertick.cli.output import print_fields, print_json, print_rows
+from evertick.cli.commands.tenants import ACTOR
 from evertick.contract.access import ApiKey
 from evertick.contract.reading import read_instant
 from evertick.domain.access import KeyRole
@@ -53,7 +54,7 @@ def create(
             await audit.record(inside, ACTOR, "create_key", new.key.key_id)
             return new
 
-    _print_new(act(Where(database_url, data_dir, tenant), work), as_json=as_json)
+    _print_new(call_database(Where(database_url, data_dir, tenant), work), as_json=as_json)
 
 
 @app.command("list")
@@ -70,7 +71,7 @@ def list_keys(
 
       evertick keys list --tenant acme
     """
-    found = act(Where(database_url, data_dir, tenant), _all)
+    found = call_database(Where(database_url, data_dir, tenant), _all)
     if as_json:
         print_json([shape_of(key) for key in found])
         return
@@ -107,7 +108,7 @@ def rotate(
             await audit.record(inside, ACTOR, "rotate_key", key_id)
             return new
 
-    _print_new(act(Where(database_url, data_dir, tenant), work), as_json=as_json)
+    _print_new(call_database(Where(database_url, data_dir, tenant), work), as_json=as_json)
 
 
 @app.command()
@@ -130,7 +131,7 @@ def revoke(
             await keys.revoke(inside.pool, acting.tenant_id, key_id)
             await audit.record(inside, ACTOR, "revoke_key", key_id)
 
-    act(Where(database_url, data_dir, tenant), work)
+    call_database(Where(database_url, data_dir, tenant), work)
     typer.echo(f"Revoked {key_id}.")
 
 
@@ -159,4 +160,4 @@ def _print_new(new: NewSecret, *, as_json: bool) -> None:
     if as_json:
         print_json(shown)
     else:
-        print_facts([("api_key", new.secret), ("key_id", new.key.key_id), ("role", str(new.key.role))])
+        print_fields([("api_key", new.secret), ("key_id", new.key.key_id), ("role", str(new.key.role))])

@@ -5,13 +5,14 @@ from typing import Annotated
 import typer
 from msgspec.structs import asdict
 
-from evertick.cli.given import EXAMPLE_INSTANT, read_instant
-from evertick.cli.options import AsJson, Limit, mention_more
-from evertick.cli.output import print_facts, print_json, print_rows
-from evertick.cli.place import Place, ask, placed
-from evertick.cli.runs_rows import RUN_COLUMNS, duration, run_row
-from evertick.cli.runs_tail import tail
-from evertick.cli.service import RunFilter
+from evertick.cli.parsing import EXAMPLE_INSTANT, parse_instant
+from evertick.cli.options import AsJson, Limit
+from evertick.cli.output import mention_more
+from evertick.cli.output import print_fields, print_json, print_rows
+from evertick.cli.connection import ConnectionOptions, call, connection_options
+from evertick.cli.commands.runs import RUN_COLUMNS, duration, run_row
+from evertick.cli.commands.runs import tail
+from evertick.cli.backend import RunFilter
 from evertick.domain.states import GapStatus, RunStatus
 
 app = typer.Typer(no_args_is_help=True, help="List, follow, show, cancel and replay runs.", rich_markup_mode="rich")
@@ -29,9 +30,9 @@ def _status(value: str | None) -> str | None:
 
 
 @app.command("list")
-@placed
+@connection_options
 def list_runs(
-    place: Place,
+    place: ConnectionOptions,
     *,
     job: Annotated[str | None, typer.Option("--job", metavar="JOB", help="Of this job, with its gaps.")] = None,
     status: Annotated[str | None, typer.Option(callback=_status, help=f"Only these: {', '.join(_STATUSES)}.")] = None,
@@ -53,8 +54,8 @@ def list_runs(
     only = None if status is None else _STATUSES[status]
     if job is None and isinstance(only, GapStatus):
         raise typer.BadParameter("ticks that did not run are listed by --job")
-    wanted = RunFilter(job, only, read_instant("--from", from_at), read_instant("--to", to_at))
-    found, is_more = ask(place, lambda service: service.list_runs(wanted, limit))
+    wanted = RunFilter(job, only, parse_instant("--from", from_at), parse_instant("--to", to_at))
+    found, is_more = call(place, lambda service: service.list_runs(wanted, limit))
     if as_json:
         print_json(found)
     else:
@@ -63,19 +64,19 @@ def list_runs(
 
 
 @app.command()
-@placed
-def show(place: Place, run: RunId, *, as_json: AsJson = False) -> None:
+@connection_options
+def show(place: ConnectionOptions, run: RunId, *, as_json: AsJson = False) -> None:
     """Show a run with all its attempts.
 
     [bold]Example[/bold]
 
       evertick runs show run_…
     """
-    detail = ask(place, lambda service: service.get_run(run))
+    detail = call(place, lambda service: service.get_run(run))
     if as_json:
         print_json(detail)
         return
-    print_facts(asdict(detail.run).items())
+    print_fields(asdict(detail.run).items())
     typer.echo()
     rows = [
         (each.attempt, each.status, each.started_at, duration(each.duration_ms), each.worker_id, each.error)
@@ -86,15 +87,15 @@ def show(place: Place, run: RunId, *, as_json: AsJson = False) -> None:
 
 
 @app.command()
-@placed
-def cancel(place: Place, run: RunId, *, as_json: AsJson = False) -> None:
+@connection_options
+def cancel(place: ConnectionOptions, run: RunId, *, as_json: AsJson = False) -> None:
     """End a run: a handler at work is told to stop, and no attempt follows.
 
     [bold]Example[/bold]
 
       evertick runs cancel run_…
     """
-    detail = ask(place, lambda service: service.cancel_run(run))
+    detail = call(place, lambda service: service.cancel_run(run))
     if as_json:
         print_json(detail)
     else:
@@ -102,15 +103,15 @@ def cancel(place: Place, run: RunId, *, as_json: AsJson = False) -> None:
 
 
 @app.command()
-@placed
-def replay(place: Place, run: RunId, *, as_json: AsJson = False) -> None:
+@connection_options
+def replay(place: ConnectionOptions, run: RunId, *, as_json: AsJson = False) -> None:
     """Run a finished run again, as a new run with the same payload.
 
     [bold]Example[/bold]
 
       evertick runs replay run_…
     """
-    run_id = ask(place, lambda service: service.replay_run(run))
+    run_id = call(place, lambda service: service.replay_run(run))
     if as_json:
         print_json({"run_id": run_id})
     else:

@@ -1,7 +1,7 @@
 """Runs as lines of a table."""
 
 from evertick.contract.runs import Gap, RunOrGap
-from evertick.domain.schedule.english import counted
+from evertick.domain.schedule.describe.english import counted
 
 RUN_COLUMNS = ("scheduled (UTC)", "run", "status", "reason", "attempt", "took", "error")
 

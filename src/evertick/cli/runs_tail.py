@@ -13,9 +13,9 @@ from rich.text import Text
 
 from evertick.cli.options import AsJson
 from evertick.cli.output import STYLES, print_json
-from evertick.cli.place import Place, ask, placed
-from evertick.cli.runs_rows import run_row
-from evertick.cli.service import RunFilter, Service
+from evertick.cli.connection import ConnectionOptions, call, connection_options
+from evertick.cli.commands.runs import run_row
+from evertick.cli.backend import RunFilter, Backend
 from evertick.contract.runs import Gap, RunOrGap
 from evertick.runtime.process import stop_signal
 from evertick.runtime.terminal_text import terminal_safe
@@ -24,9 +24,9 @@ WINDOW = 200
 MOST = 5_000
 
 
-@placed
+@connection_options
 def tail(
-    place: Place,
+    place: ConnectionOptions,
     *,
     job: Annotated[str | None, typer.Option("--job", metavar="JOB", help="Of this job, with its gaps.")] = None,
     last: Annotated[int, typer.Option("--last", "-n", min=0, max=WINDOW, help="Begin with so many of before.")] = 10,
@@ -42,7 +42,7 @@ def tail(
       evertick runs tail --json | jq -r 'select(.status == "dead") | .run_id'
     """
 
-    async def work(service: Service) -> None:
+    async def work(service: Backend) -> None:
         following = Following(last)
         wanted = RunFilter(None if job is None else (await service.get_job(job)).job_id)
         with stop_signal() as stopping:
@@ -54,7 +54,7 @@ def tail(
                 except TimeoutError:
                     continue
 
-    ask(place, work)
+    call(place, work)
 
 
 class Following:
@@ -88,7 +88,7 @@ def _state(entry: RunOrGap) -> tuple[object, ...]:
     return (entry.until, entry.count) if isinstance(entry, Gap) else (entry.status, entry.attempt)
 
 
-async def _newest(service: Service, wanted: RunFilter, following: Following) -> list[RunOrGap]:
+async def _newest(service: Backend, wanted: RunFilter, following: Following) -> list[RunOrGap]:
     found, is_more = await service.list_runs(wanted, WINDOW)
     if is_more and following.is_burst(found):
         found, _ = await service.list_runs(wanted, MOST)

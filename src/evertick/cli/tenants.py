@@ -4,10 +4,11 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from evertick.cli.acting import DEFAULT_TENANT, Where, act
-from evertick.cli.grouped import grouped
+from evertick.cli.connection import DEFAULT_TENANT, call_database
+from evertick.cli.acting import Where
+from evertick.cli.options import option_group
 from evertick.cli.options import AsJson, DatabaseUrl, DataDir
-from evertick.cli.output import print_facts, print_json, print_rows
+from evertick.cli.output import print_fields, print_json, print_rows
 from evertick.contract import access
 from evertick.domain.access import KeyRole
 from evertick.usecases import audit
@@ -50,7 +51,7 @@ class Limits(NamedTuple):
         return {name: value for name, value in self._asdict().items() if value is not None}
 
 
-limited = grouped(Limits)
+limited = option_group(Limits)
 
 
 @app.command()
@@ -77,7 +78,7 @@ def create(
             await audit.record(inside, ACTOR, "create_tenant", made.tenant_id)
             return {**shape_of(made), "api_key": key.secret}
 
-    _print(act(Where(database_url, data_dir, DEFAULT_TENANT), work), as_json=as_json)
+    _print(call_database(Where(database_url, data_dir, DEFAULT_TENANT), work), as_json=as_json)
 
 
 @app.command("list")
@@ -93,7 +94,7 @@ def list_tenants(
 
       evertick tenants list
     """
-    found = act(Where(database_url, data_dir, DEFAULT_TENANT), all_tenants)
+    found = call_database(Where(database_url, data_dir, DEFAULT_TENANT), all_tenants)
     if as_json:
         print_json([shape_of(tenant) for tenant in found])
         return
@@ -128,7 +129,7 @@ def edit(
             await audit.record(inside, ACTOR, "edit_tenant", edited.tenant_id)
             return shape_of(edited)
 
-    _print(act(Where(database_url, data_dir, name), work), as_json=as_json)
+    _print(call_database(Where(database_url, data_dir, name), work), as_json=as_json)
 
 
 async def all_tenants(acting: Tenant) -> list[access.Tenant]:
@@ -146,4 +147,4 @@ def _print(shown: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(shown)
     else:
-        print_facts(shown.items())
+        print_fields(shown.items())

@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from evertick.contract import patterns
 from evertick.domain.job.texts import NAME_MAX_LENGTH, Check, check_instant, check_text
-from evertick.domain.schedule.rrule_text import MAX_CHARACTERS
+from evertick.domain.schedule.rrule.text import MAX_CHARACTERS
 
 MAX_PER_PAGE = 200
 ZONE_NAME_MAX_LENGTH = 255

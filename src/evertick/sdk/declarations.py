@@ -11,7 +11,7 @@ from evertick.contract.target import check_queue
 from evertick.domain.errors import InvalidFields, InvalidInput
 from evertick.domain.job.faults import Faults
 from evertick.domain.job.timing import parse_text
-from evertick.roles.worker.handlers import Handlers
+from evertick.executor.handlers.registry import Handlers
 
 Function = Callable[..., Any]
 

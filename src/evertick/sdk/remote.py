@@ -36,13 +36,14 @@ from evertick.contract.workers import Lease
 from evertick.domain.ids import RunKey
 from evertick.domain.retry import deferral_delay
 from evertick.domain.schedule.instants import to_us
-from evertick.roles.worker import endings
-from evertick.roles.worker.execution import Execution
-from evertick.roles.worker.figures import Figures
-from evertick.roles.worker.holdings import Holdings
-from evertick.roles.worker.running import Stop
+from evertick.executor.handlers import results
+from evertick.executor.execution import Execution
+from evertick.executor.counters import Counters
+from evertick.executor.held_leases import HeldLeases
+from evertick.executor.running import Stop
 from evertick.roles.worker.unknown import warn_of_unknown
-from evertick.roles.worker.worker import CONCURRENCY, GRACE, LAST_WORDS_SECONDS, SWEEP_SECONDS, THREADS
+from evertick.roles.worker.worker import CONCURRENCY, GRACE, SWEEP_SECONDS, THREADS
+from evertick.executor.executor import LAST_REQUESTS_SECONDS
 from evertick.runtime.clock import DatabaseClock, now_of
 from evertick.runtime.logs import set_up_logs
 from evertick.runtime.loop import Loop
@@ -51,7 +52,7 @@ from evertick.sdk.app import App
 from evertick.sdk.pull.attempts import RemoteHandlers, leased_at, leased_of, report_of
 from evertick.sdk.pull.beginning import Given, handlers_of, register, worker_name
 from evertick.sdk.pull.heartbeat import ANSWER_SECONDS, Heartbeat
-from evertick.sdk.pull.puller import Puller
+from evertick.executor.sources.http.polling import LongPoll
 from evertick.sdk.pull.reporter import Reporter
 from evertick.store.lanes import Leased
 from evertick.store.outcomes import Ending
@@ -82,7 +83,7 @@ class Worker:
         app = app_or_handlers if isinstance(app_or_handlers, App) else None
         handlers = handlers_of(app_or_handlers)
         self.name = worker_name(name or socket.gethostname())
-        self.figures = Figures()
+        self.figures = Counters()
         self.queues = tuple(queues or (app.shape.queue if app else DEFAULT_QUEUE,))
         self._app = app
         self._place = place_of(url, api_key, TIMEOUT_SECONDS, retries=0)
@@ -91,7 +92,7 @@ class Worker:
         kinds = {handler.is_async for handler in handlers.values()}
         self._slots = (tasks if True in kinds else 0) + (crew if False in kinds else 0)
         self._clock = DatabaseClock()
-        self._holdings = Holdings(timedelta(0))
+        self._holdings = HeldLeases(timedelta(0))
         self._tokens: dict[int, str] = {}
         self._numbers = itertools.count(1)
         self._warned: set[str | None] = set()
@@ -144,7 +145,7 @@ class Worker:
         self._heartbeat = Heartbeat(self._beating, self.name, self._holdings, self._tokens, self._reporter.tokens)
         self._sweep_loop = Loop("sweep", self._sweep)
         self._pullers = [
-            Puller(self._client, queue, self.name, handlers=self._names, room=self._room, taken=self._taken)
+            LongPoll(self._client, queue, self.name, handlers=self._names, room=self._room, taken=self._taken)
             for queue in self.queues
             if self._slots
         ]
@@ -161,7 +162,7 @@ class Worker:
         await asyncio.gather(*(puller.stop() for puller in self._pullers))
         await self._let_go(grace)
         try:
-            async with asyncio.timeout(LAST_WORDS_SECONDS):
+            async with asyncio.timeout(LAST_REQUESTS_SECONDS):
                 await self._reporter.drain()
         except TimeoutError:
             logger.error("%d outcomes could not be told; their attempts will be lost", len(self._reporter))  # noqa: TRY400 - how it came to that was logged
@@ -210,7 +211,7 @@ class Worker:
             if len(self._refusals) >= REMEMBERED_REFUSALS:
                 self._refusals.clear()
             self._refusals[run] = self._refusals.get(run, 0) + 1
-            self._ended(leased, endings.refused(leased, now_at, self._handlers.unknown(leased.handler), wait))
+            self._ended(leased, results.refused(leased, now_at, self._handlers.unknown(leased.handler), wait))
         warn_of_unknown(attempts, self._warned, lambda _: ", ".join(self.queues))
 
     async def _sweep(self) -> float:
@@ -228,7 +229,7 @@ class Worker:
         """Hand back what was not started."""
         now_at = now_of(self._clock)
         for leased in attempts:
-            self._ended(leased, endings.handed_back(leased, None, now_at))
+            self._ended(leased, results.handed_back(leased, None, now_at))
 
     async def _let_go(self, grace: timedelta) -> None:
         self._hand_back(self._execution.take_waiting())

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from evertick.contract.job import Job, JobStatus
 from evertick.contract.jobs import Missed
-from evertick.domain.misfire import Gap, settle_missed
+from evertick.domain.misfire import Gap, apply_missed_window
 from evertick.domain.policies import MissedWindow
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.domain.states import GapReason
@@ -96,7 +96,7 @@ def settlement_of(job: LockedJob, fire_at: datetime, missed: Missed) -> Settleme
     if first_us > passed_us:
         return Settlement((), (), fire_at, fire_at + offset)
     max_missed = min(read_stored(job.spec).max_missed, MAX_CAUGHT_UP)
-    settled = settle_missed(
+    settled = apply_missed_window(
         ticks,
         first_us,
         passed_us + 1,

@@ -10,9 +10,9 @@ from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.jitter import due_at, jitter_offset
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule import preview as ahead
-from evertick.domain.schedule.english import local
-from evertick.domain.schedule.preview import Preview, Row
-from evertick.domain.schedule.rrule_text import MAX_CHARACTERS
+from evertick.domain.schedule.describe.english import local
+from evertick.domain.schedule.preview import Preview, PreviewRow
+from evertick.domain.schedule.rrule.text import MAX_CHARACTERS
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.spec import Once
 from evertick.runtime import background
@@ -62,20 +62,20 @@ async def preview(tenant: Tenant, wanted: Wanted, count: int) -> Preview:
         raise InvalidFields([Fault("/schedule", "a date in it is beyond the calendar")]) from None
 
 
-async def upcoming(tenant: Tenant, job: Job, count: int) -> tuple[Row, ...]:
+async def upcoming(tenant: Tenant, job: Job, count: int) -> tuple[PreviewRow, ...]:
     """A job's next fire times, from its timer on; none if nothing is to come."""
     if job.status is not JobStatus.ACTIVE or job.next_run_at is None:
         return ()
     return await background.run_steps(tenant.tenant_id, _upcoming(job, job.next_run_at, count))
 
 
-def _upcoming(job: Job, next_run_at: datetime, count: int) -> Steps[tuple[Row, ...]]:
+def _upcoming(job: Job, next_run_at: datetime, count: int) -> Steps[tuple[PreviewRow, ...]]:
     schedule = _schedule_of(job)
     yield
     number, jitter = parse_id(Prefix.JOB, job.job_id), timedelta(seconds=job.jitter_seconds)
     if isinstance(schedule.spec, Once):  # a delay may have been counted from an edit
         due = due_at(next_run_at, jitter_offset(number, jitter))
-        return (Row(next_run_at, due, local(next_run_at, schedule.zone), ()),)
+        return (PreviewRow(next_run_at, due, local(next_run_at, schedule.zone), ()),)
     after = next_run_at - timedelta(microseconds=1)
     shown = yield from ahead.preview_in_steps(schedule, after, count, jitter=jitter, job_id=number)
     return shown.rows

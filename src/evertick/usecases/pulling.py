@@ -17,12 +17,14 @@ from evertick.domain.ids import Prefix, format_token, parse_id, parse_token
 from evertick.domain.retry import Ended
 from evertick.domain.schedule.instants import from_us
 from evertick.domain.states import Outcome
-from evertick.roles.worker.endings import ERROR_BYTES, clean, excerpt_of
+from evertick.executor.handlers.results import ERROR_BYTES, clean, excerpt_of
 from evertick.runtime.retry_decision import is_last_try, next_step
 from evertick.store import lanes, outcomes, pulls
 from evertick.store.database import Pool
 from evertick.store.lanes import Leased, PutBack
-from evertick.store.outcomes import Again, Ending, Token
+from evertick.domain.retry import Retry
+from evertick.store.outcomes import Ending
+from evertick.domain.attempt import Token
 from evertick.store.pulls import Held, QueueState, QueueAccess
 from evertick.usecases.context import Tenant
 
@@ -208,7 +210,7 @@ async def record(tenant: Tenant, worker_id: str, reports: Sequence[Report]) -> R
     stale = await _record(tenant, worker_id, endings)
     if held:
         await pulls.release(tenant.pool, worker, {lane_id for lane_id, _ in held})
-    if again := [ending.job_id for ending in endings if isinstance(ending.then, Again)]:
+    if again := [ending.job_id for ending in endings if isinstance(ending.then, Retry)]:
         tenant.notify(again)
     lost = [report.token for token, report in told.items() if token not in held or token in stale]
     return Recorded(len(told) - len(lost), tuple(lost + seconds))

@@ -6,34 +6,34 @@ from datetime import UTC, datetime
 from evertick.api.bodies.batches import BatchText
 from evertick.api.requests import AuthenticatedRequest
 from evertick.contract.annotations import DEFAULT_TIMEZONE
-from evertick.domain.admission import Request
+from evertick.domain.admission import AdmissionRequest
 from evertick.domain.job.timing import fires_at_once
 from evertick.runtime.event_loop import Slices
 
 
-async def of_submission(_: AuthenticatedRequest, body: object) -> Request:  # noqa: ARG001 - whatever it says
-    return Request()
+async def of_submission(_: AuthenticatedRequest, body: object) -> AdmissionRequest:  # noqa: ARG001 - whatever it says
+    return AdmissionRequest()
 
 
-async def of_run(_: AuthenticatedRequest, body: object) -> Request:  # noqa: ARG001 - whatever it says
-    return Request(runs=1)
+async def of_run(_: AuthenticatedRequest, body: object) -> AdmissionRequest:  # noqa: ARG001 - whatever it says
+    return AdmissionRequest(runs=1)
 
 
-async def of_new_job(_: AuthenticatedRequest, body: object) -> Request:
-    return Request(jobs=1, runs=_runs(body))
+async def of_new_job(_: AuthenticatedRequest, body: object) -> AdmissionRequest:
+    return AdmissionRequest(jobs=1, runs=_runs(body))
 
 
-async def of_edit(_: AuthenticatedRequest, body: object) -> Request:
-    return Request(runs=_runs(body))
+async def of_edit(_: AuthenticatedRequest, body: object) -> AdmissionRequest:
+    return AdmissionRequest(runs=_runs(body))
 
 
-async def of_batch(_: AuthenticatedRequest, text: BatchText) -> Request:
+async def of_batch(_: AuthenticatedRequest, text: BatchText) -> AdmissionRequest:
     """What is known of a batch before it is decoded."""
     jobs = len(text.numbers)
-    return Request(submits=max(1, jobs), jobs=jobs)
+    return AdmissionRequest(submits=max(1, jobs), jobs=jobs)
 
 
-async def of_decoded_batch(lines: Sequence[object]) -> Request:
+async def of_decoded_batch(lines: Sequence[object]) -> AdmissionRequest:
     """What a batch draws in addition to that."""
     now, slices = _now(), Slices()
     runs = 0
@@ -41,7 +41,7 @@ async def of_decoded_batch(lines: Sequence[object]) -> Request:
         runs += _fires_at_once(line, now)
         if slices.is_over:
             await slices.pause()
-    return Request(submits=0, runs=runs)
+    return AdmissionRequest(submits=0, runs=runs)
 
 
 def _runs(job: object) -> int:

@@ -15,7 +15,7 @@ from evertick.api.routes.runs import RUN_ACCEPTED, accepted
 from evertick.contract.job import Job
 from evertick.contract.jobs import JobsQuery, PauseRequest, ResumeRequest, TriggerRequest
 from evertick.domain.access import KeyRole
-from evertick.domain.admission import Request
+from evertick.domain.admission import AdmissionRequest
 from evertick.usecases.jobs import edit, reading as jobs, lifecycle
 from evertick.usecases import idempotency
 from evertick.usecases.runs import requests
@@ -171,7 +171,7 @@ async def get_job_by_name(request: AuthenticatedRequest, name: str) -> Response:
     return _answer(await jobs.get_by_name(request.tenant, _named(request, Kind.NOT_FOUND)))
 
 
-async def _cost_of_put(request: AuthenticatedRequest, body: object) -> Request:
+async def _cost_of_put(request: AuthenticatedRequest, body: object) -> AdmissionRequest:
     cost = await costs.of_new_job(request, body)
     return replace(cost, jobs=0) if await jobs.has_name(request.tenant, _named(request)) else cost
 

@@ -14,7 +14,7 @@ from evertick.contract.schedules import DEFAULT_ROWS, DstNote, Preview, PreviewR
 from evertick.domain.access import KeyRole
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule import preview as ahead
-from evertick.domain.schedule.preview import Row
+from evertick.domain.schedule.preview import PreviewRow
 from evertick.usecases.jobs import reading as jobs, previews
 from evertick.usecases.context import Tenant
 from evertick.usecases.engine_status import clock
@@ -27,7 +27,7 @@ def _utc(at: datetime) -> datetime:
     return at.astimezone(UTC)
 
 
-def _rows(rows: Iterable[Row]) -> tuple[Upcoming, ...]:
+def _rows(rows: Iterable[PreviewRow]) -> tuple[Upcoming, ...]:
     return tuple(
         Upcoming(fire_at=_utc(row.fire_at), due_at=_utc(row.due_at), local=row.local.isoformat(), notes=row.notes)
         for row in rows

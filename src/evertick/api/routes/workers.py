@@ -24,7 +24,7 @@ from evertick.contract.workers import (
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import QuotaName
 from evertick.domain.states import Outcome
-from evertick.roles.worker.run import Run
+from evertick.executor.handlers.run import Run
 from evertick.usecases.runs import pull_workers as pulling
 from evertick.usecases.context import Tenant
 from evertick.usecases.runs.pull_workers import LeasedAttempts, AttemptReport

@@ -8,12 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from evertick.bench import workload
-from evertick.bench.measuring import Scenario
-from evertick.bench.one_instant import Due, measure_from, prepare
-from evertick.bench.preparing import seconds_to_load, seconds_to_warm_up
+from evertick.bench.scenario import Scenario
+from evertick.bench.burst import Due, measure_from, prepare
+from evertick.bench.preparation import seconds_to_load, seconds_to_warm_up
 from evertick.bench.processes import Process
-from evertick.bench.stage import Stage
-from evertick.bench.watching import until_held
+from evertick.bench.testbed import Testbed
+from evertick.bench.waiting import until_held
 from evertick.contract.target import HTTP_QUEUE
 
 LOADED_PER_SECOND = 2_000
@@ -31,7 +31,7 @@ class Settings:
     seed: int = 1
 
 
-async def run(stage: Stage, settings: Settings) -> dict[str, Any]:
+async def run(stage: Testbed, settings: Settings) -> dict[str, Any]:
     receiver = await stage.fleet.start("receiver", "evertick.bench.receiver", str(settings.hosts))
     urls = json.loads(await receiver.line())
     payload = workload.payload(settings.payload_bytes, settings.seed)

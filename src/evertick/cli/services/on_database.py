@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from evertick.cli.service import JOBS_OWN_PAYLOAD, Found, JobFilter, RunFilter, is_job_id
+from evertick.cli.backend import JOB_PAYLOAD, Listing, JobFilter, RunFilter, is_job_id
 from evertick.contract.dead_letters import DEFAULT_RATE, DeadLetter, Replaying
 from evertick.contract.job import Job
 from evertick.contract.jobs import Missed, Verdict
@@ -39,7 +39,7 @@ class OnDatabase:
         find = jobs.get if is_job_id(job) else jobs.get_by_name
         return await find(self._tenant, job)
 
-    async def list_jobs(self, wanted: JobFilter, limit: int) -> Found[Job]:
+    async def list_jobs(self, wanted: JobFilter, limit: int) -> Listing[Job]:
         return await _first(
             limit,
             lambda most, cursor: jobs.list_jobs(self._tenant, **wanted._asdict(), limit=most, cursor=cursor),
@@ -60,10 +60,10 @@ class OnDatabase:
         return job_id
 
     async def trigger_job(self, job: str, payload: Any) -> str:
-        given = requests.JOBS_OWN if payload is JOBS_OWN_PAYLOAD else payload
+        given = requests.JOBS_OWN if payload is JOB_PAYLOAD else payload
         return await requests.trigger(self._tenant, await self._id(job), given)
 
-    async def list_runs(self, wanted: RunFilter, limit: int) -> Found[RunOrGap]:
+    async def list_runs(self, wanted: RunFilter, limit: int) -> Listing[RunOrGap]:
         job, status, since, until = wanted
         if job is not None:
             job_id = await self._id(job)
@@ -80,7 +80,7 @@ class OnDatabase:
                 self._tenant, limit=most, cursor=cursor, status=status, from_at=since, to_at=until
             ),
         )
-        return Found(list(found.items), found.is_more)
+        return Listing(list(found.items), found.is_more)
 
     async def get_run(self, run_id: str) -> RunDetail:
         return await runs.get_run(self._tenant, run_id)
@@ -92,7 +92,7 @@ class OnDatabase:
     async def replay_run(self, run_id: str) -> str:
         return await requests.replay(self._tenant, run_id)
 
-    async def list_letters(self, job: str | None, limit: int) -> Found[DeadLetter]:
+    async def list_letters(self, job: str | None, limit: int) -> Listing[DeadLetter]:
         job_id = None if job is None else await self._id(job)
         return await _first(
             limit,
@@ -119,7 +119,7 @@ def _verdict(line: int, verdict: create_many.LineResult) -> Verdict:
     return Verdict(line=line, status=422 if errors else 201, job_id=verdict.job_id, errors=errors)
 
 
-async def _first(limit: int, page: Callable[[int, str | None], Awaitable[Page[_T]]]) -> Found[_T]:
+async def _first(limit: int, page: Callable[[int, str | None], Awaitable[Page[_T]]]) -> Listing[_T]:
     """The first of a list, page by page."""
     found: list[_T] = []
     cursor: str | None = None
@@ -129,4 +129,4 @@ async def _first(limit: int, page: Callable[[int, str | None], Awaitable[Page[_T
         cursor = part.next
         if cursor is None:
             break
-    return Found(found, is_more=cursor is not None)
+    return Listing(found, is_more=cursor is not None)

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from evertick.cli.service import Found, JobFilter, RunFilter, is_job_id
+from evertick.cli.backend import Listing, JobFilter, RunFilter, is_job_id
 from evertick.client import AsyncClient
 from evertick.contract.dead_letters import DeadLetter, Replaying
 from evertick.contract.job import Job, JobFields
@@ -38,7 +38,7 @@ class OverApi:
             return await self._client.jobs.get(job)
         return await self._client.jobs.get_by_name(job)
 
-    async def list_jobs(self, wanted: JobFilter, limit: int) -> Found[Job]:
+    async def list_jobs(self, wanted: JobFilter, limit: int) -> Listing[Job]:
         return await _first(limit, self._client.jobs.list(**wanted._asdict(), page_size=_page(limit)))
 
     async def edit_job(self, job: str, fields: Mapping[str, Any]) -> Job:
@@ -58,12 +58,12 @@ class OverApi:
     async def trigger_job(self, job: str, payload: Any) -> str:
         return (await self._client.jobs.trigger(await self._id(job), payload)).run_id
 
-    async def list_runs(self, wanted: RunFilter, limit: int) -> Found[RunOrGap]:
+    async def list_runs(self, wanted: RunFilter, limit: int) -> Listing[RunOrGap]:
         _, *filters = RunFilter._fields
         options = {name: getattr(wanted, name) for name in filters} | {"page_size": _page(limit)}
         if wanted.job is None:
             found = await _first(limit, self._client.runs.list(**options))
-            return Found(list(found.items), found.is_more)
+            return Listing(list(found.items), found.is_more)
         return await _first(limit, self._client.jobs.runs(await self._id(wanted.job), **options))
 
     async def get_run(self, run_id: str) -> RunDetail:
@@ -75,7 +75,7 @@ class OverApi:
     async def replay_run(self, run_id: str) -> str:
         return (await self._client.runs.replay(run_id)).run_id
 
-    async def list_letters(self, job: str | None, limit: int) -> Found[DeadLetter]:
+    async def list_letters(self, job: str | None, limit: int) -> Listing[DeadLetter]:
         job_id = None if job is None else await self._id(job)
         return await _first(limit, self._client.dead_letters.list(job_id=job_id, page_size=_page(limit)))
 
@@ -104,10 +104,10 @@ def _page(limit: int) -> int:
     return min(limit + 1, MAX_PER_PAGE)
 
 
-async def _first(limit: int, found: AsyncIterator[_T]) -> Found[_T]:
+async def _first(limit: int, found: AsyncIterator[_T]) -> Listing[_T]:
     items: list[_T] = []
     async for item in found:
         if len(items) == limit:
-            return Found(items, is_more=True)
+            return Listing(items, is_more=True)
         items.append(item)
-    return Found(items, is_more=False)
+    return Listing(items, is_more=False)

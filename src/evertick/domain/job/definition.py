@@ -20,7 +20,7 @@ from evertick.domain.misfire import ON_TIME_US
 from evertick.domain.rule import Rule
 from evertick.domain.schedule.acceptance import check_new
 from evertick.domain.schedule.instants import from_us, to_us
-from evertick.domain.schedule.rrule_spec import RRule
+from evertick.domain.schedule.rrule.spec import RRule
 from evertick.domain.schedule.schedule import SHORTEST_INTERVAL, Schedule
 from evertick.domain.schedule.spec import Manual, Once, Soon
 from evertick.domain.schedule.ticks import END_US

@@ -17,7 +17,7 @@ from evertick.domain.rule import Policies, Rule, default_grace, rule_of
 from evertick.domain.schedule.cron import Cron
 from evertick.domain.schedule.instants import SECOND_US, to_us
 from evertick.domain.schedule.interval import Every
-from evertick.domain.schedule.rrule_spec import RRule
+from evertick.domain.schedule.rrule.spec import RRule
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.spec import Once, Soon, Spec
 from evertick.domain.schedule.text import Setting, is_one_off, parse, split_zone

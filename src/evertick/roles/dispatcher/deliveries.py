@@ -9,16 +9,17 @@ import msgspec
 
 from evertick.contract.target import DEFAULT_METHOD, HTTP_QUEUE, HttpTarget
 from evertick.domain.states import Outcome
-from evertick.roles.dispatcher.backoff import HostBackoff, TenantHost, host_of
+from evertick.targets.http.host_backoff import HostBackoff, TenantHost, host_of
 from evertick.roles.dispatcher.keyring import Keyring
-from evertick.roles.worker.handlers import Handler, Handlers
-from evertick.roles.worker.run import Run
+from evertick.executor.handlers.registry import Handler, Handlers
+from evertick.executor.handlers.run import Run
 from evertick.store.lanes import Leased
-from evertick.store.outcomes import Token
+from evertick.domain.attempt import Token
 from evertick.targets.http.delivery import HttpDelivery
 from evertick.targets.http.request import DeliveryRequest
 from evertick.targets.http.signing import Secret
-from evertick.targets.http.verdict import Failed, NotTried, Verdict
+from evertick.targets.http.response import Failed
+from evertick.domain.attempt import NotStarted, AttemptOutcome
 
 BACKSTOP_SECONDS = 30
 """The worker's own deadline comes so much later: waiting for a slot of the host is not the target's time."""
@@ -46,7 +47,7 @@ class Deliveries(Handlers):
         self._handlers[HTTP_QUEUE] = _Delivering(self._deliver)
         self._keyring = keyring
         self._backoff = HostBackoff()
-        self._verdicts: dict[Token, Verdict] = {}
+        self._verdicts: dict[Token, AttemptOutcome] = {}
         self._delivery: HttpDelivery | None = None
 
     def open(self, delivery: HttpDelivery) -> None:
@@ -59,17 +60,17 @@ class Deliveries(Handlers):
     def find(self, name: str | None) -> Handler | None:  # noqa: ARG002 - the worker's
         return self._handlers[HTTP_QUEUE]
 
-    def take(self, leased: Leased) -> Verdict | None:
+    def take(self, leased: Leased) -> AttemptOutcome | None:
         """How the attempt's delivery ended. None: it was stopped before."""
         return self._verdicts.pop((leased.lane_id, leased.seq), None)
 
     async def _deliver(self, leased: Leased, run: Run) -> None:
         self._verdicts[leased.lane_id, leased.seq] = await self._judged(leased, run)
 
-    async def _judged(self, leased: Leased, run: Run) -> Verdict:
+    async def _judged(self, leased: Leased, run: Run) -> AttemptOutcome:
         secrets = self._keyring.secrets_of(leased)
         if secrets is None:
-            return NotTried("not tried: the secrets of its tenant are not known here")
+            return NotStarted("not tried: the secrets of its tenant are not known here")
         request = request_of(leased, run, secrets)
         if request is None:
             return Failed("not called: the job's target cannot be read", retryable=False)
@@ -79,13 +80,13 @@ class Deliveries(Handlers):
             return replace(verdict, error=f"{verdict.error}, which is the tenant's http_timeout_max_seconds")
         return verdict
 
-    async def _send(self, request: DeliveryRequest, seconds: float) -> Verdict:
+    async def _send(self, request: DeliveryRequest, seconds: float) -> AttemptOutcome:
         wanted = TenantHost(request.tenant_id, host_of(request.target.url))
         if self._backoff.holds(wanted):
-            return NotTried("not tried: others of its tenant have just waited for its host in vain")
+            return NotStarted("not tried: others of its tenant have just waited for its host in vain")
         assert self._delivery is not None
         verdict = await self._delivery.deliver(request, seconds)
-        if not isinstance(verdict, NotTried):
+        if not isinstance(verdict, NotStarted):
             self._backoff.end(wanted)
         elif verdict.is_host_busy:
             self._backoff.begin(wanted)
@@ -110,7 +111,7 @@ def with_backstop(leased: Leased, most_seconds: int) -> Leased:
     return leased._replace(timeout_seconds=min(leased.timeout_seconds, most_seconds) + BACKSTOP_SECONDS)
 
 
-def _is_timeout(verdict: Verdict) -> TypeGuard[Failed]:
+def _is_timeout(verdict: AttemptOutcome) -> TypeGuard[Failed]:
     return isinstance(verdict, Failed) and verdict.outcome is Outcome.TIMED_OUT
 
 

@@ -34,16 +34,20 @@ from datetime import timedelta
 
 from evertick.contract.target import HTTP_QUEUE
 from evertick.domain.fair_slots import FairSlots
-from evertick.roles.dispatcher.deliveries import Deliveries, with_backstop
+from evertick.targets.http.webhooks import Deliveries, with_backstop
 from evertick.roles.dispatcher.endings import ending_of
-from evertick.roles.dispatcher.intake import Rooms, TenantIntake
+from evertick.roles.dispatcher.intake import Rooms
+from evertick.roles.dispatcher.tenant_queues import TenantQueues
 from evertick.roles.dispatcher.keyring import Keyring
 from evertick.roles.dispatcher.pausing import Pausing
 from evertick.roles.dispatcher.settings import Egress
-from evertick.roles.dispatcher.waiting import Progress, WaitingForPlaces
-from evertick.roles.worker.intake import Intake
-from evertick.roles.worker.waiting import token_of
-from evertick.roles.worker.worker import LEASE_TIME, Worker, deferral_of
+from evertick.roles.dispatcher.waiting import Progress
+from evertick.roles.dispatcher.slots import WaitingForSlots
+from evertick.executor.sources.database.leasing import Leasing
+from evertick.executor.waiting import token_of
+from evertick.executor.sources.database.source import LEASE_TIME
+from evertick.roles.worker import Worker
+from evertick.roles.worker.worker import deferral_of
 from evertick.runtime.clock import Clock
 from evertick.store.database import Pool
 from evertick.store.lanes import Leased
@@ -52,7 +56,8 @@ from evertick.store.sealing import Seal
 from evertick.targets.http.delivery import DeliverySettings, HttpDelivery
 from evertick.targets.http.guard import EgressPolicy, Guard
 from evertick.targets.http.resolution import Resolve, SystemResolver
-from evertick.targets.http.verdict import Delivered, Failed, NotTried
+from evertick.targets.http.response import Delivered, Failed
+from evertick.domain.attempt import NotStarted
 
 logger = logging.getLogger("evertick.dispatcher")
 
@@ -87,7 +92,7 @@ class Dispatcher(Worker):
         self._deliveries = Deliveries(self._keyring)
         self._places = FairSlots(concurrency)
         self._progress = Progress()
-        self._waiting = WaitingForPlaces(self._places)
+        self._waiting = WaitingForSlots(self._places)
         super().__init__(
             url,
             self._deliveries,
@@ -124,9 +129,9 @@ class Dispatcher(Worker):
         self._deliveries.open(self._delivery)
         self._pausing = Pausing(pool)
 
-    def _make_intake(self, pool: Pool) -> Intake:
+    def _make_intake(self, pool: Pool) -> Leasing:
         options = {**self._intake_options(), "handlers": [NO_HANDLER], "look": self._look, "rooms": self._rooms}
-        self._tenant_intake = TenantIntake(pool, self.name, self._queues, self._tenant_id, **options)
+        self._tenant_intake = TenantQueues(pool, self.name, self._queues, self._tenant_id, **options)
         return self._tenant_intake
 
     async def _look(self) -> frozenset[int]:
@@ -186,7 +191,7 @@ class Dispatcher(Worker):
         if ending is not None and verdict is not None:
             if not isinstance(verdict, Delivered):
                 logger.debug("%s, attempt %d: %s", leased.name, leased.attempt, verdict.error)
-            if isinstance(verdict, NotTried):
+            if isinstance(verdict, NotStarted):
                 self._put_back(leased, deferral_of(leased), is_deferral=True)
                 return
             ending = ending_of(leased, verdict, ending.started_at, ending.finished_at)

@@ -8,10 +8,11 @@ import msgspec
 from evertick.client.request import encode
 from evertick.contract.workers import LeasedAttempt, OutcomeReport
 from evertick.domain.ids import Prefix, format_token, parse_id, parse_token
-from evertick.roles.worker.handlers import Handler, Handlers
-from evertick.roles.worker.run import Run
+from evertick.executor.handlers.registry import Handler, Handlers
+from evertick.executor.handlers.run import Run
 from evertick.store.lanes import Leased
-from evertick.store.outcomes import Again, Dead, Ending
+from evertick.domain.retry import Retry, GiveUp
+from evertick.store.outcomes import Ending
 
 LONGEST_WAIT_SECONDS = 86_400.0
 # The server knows the job's policy. By this one, an ending tells apart what cannot be retried and what has to wait.
@@ -84,14 +85,14 @@ def leased_at(given: LeasedAttempt) -> datetime:
 
 def report_of(ending: Ending) -> OutcomeReport:
     """An ending as the API takes it."""
-    wait = ending.then.delay.total_seconds() if isinstance(ending.then, Again) else 0.0
+    wait = ending.then.delay.total_seconds() if isinstance(ending.then, Retry) else 0.0
     return OutcomeReport(
         token=format_token(ending.lane_id, ending.seq),
         result=ending.result,
         started_at=ending.started_at,
         finished_at=ending.finished_at,
         error=ending.error,
-        retryable=not isinstance(ending.then, Dead),
+        retryable=not isinstance(ending.then, GiveUp),
         retry_after_seconds=min(wait, LONGEST_WAIT_SECONDS) or None,
         output=None if ending.excerpt is None else _output(ending.excerpt),
     )

@@ -9,7 +9,7 @@ import logging
 
 from evertick.client import ApiError, AsyncClient, Invalid
 from evertick.contract.workers import OutcomeReport
-from evertick.roles.worker.figures import Figures
+from evertick.executor.counters import Counters
 from evertick.runtime.loop import Loop
 from evertick.sdk.pull.patience import Patience
 
@@ -23,7 +23,7 @@ RECHECK_SECONDS = 60.0
 class Reporter:
     """Gathers outcomes, and sends them one batch after the other."""
 
-    def __init__(self, client: AsyncClient, worker_id: str, figures: Figures) -> None:
+    def __init__(self, client: AsyncClient, worker_id: str, figures: Counters) -> None:
         self._client = client
         self._worker_id = worker_id
         self._figures = figures

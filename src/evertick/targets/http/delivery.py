@@ -1,11 +1,11 @@
 """Delivers one attempt to an HTTP target and says how it ended.
 
-Duty: send one request, read at most the beginning of its answer, judge it. No database, no retries of its own.
+Duty: send one request, read at most the beginning of its answer, outcome_of it. No database, no retries of its own.
 
 Invariants: one deadline spans resolving, connecting, TLS, headers and body; an answer costs a bounded amount of memory
 whatever its size; nothing goes to an address that the guard has not let pass; a redirect is an answer like any other.
 
-Steps: judge the URL, wait for one of its tenant's slots for the host, sign, send, read, judge the answer. A kept
+Steps: outcome_of the URL, wait for one of its tenant's slots for the host, sign, send, read, outcome_of the answer. A kept
 connection may have been closed by the other side just as we used it. Then the request is sent once more over a new one,
 with the same `Idempotency-Key`, which tells a receiver that did act what it is looking at.
 
@@ -34,7 +34,8 @@ from evertick.targets.http.lookups import MAX_PER_TENANT, TooManyLookups
 from evertick.targets.http.request import SOURCE, DeliveryRequest, body_of, headers_of
 from evertick.targets.http.sending import Disconnected, send
 from evertick.targets.http.slots import Busy, Slots, one_tenant
-from evertick.targets.http.verdict import EXCERPT_BYTES, Answer, NotTried, Verdict, judge
+from evertick.targets.http.response import EXCERPT_BYTES, TargetResponse, outcome_of
+from evertick.domain.attempt import NotStarted, AttemptOutcome
 
 READ_BYTES = 65_536
 """No more of a body is read; a longer one costs its sender the connection."""
@@ -90,7 +91,7 @@ class HttpDelivery:
             self._guard.policy = policy
             self.connections.renew()
 
-    async def deliver(self, attempt: DeliveryRequest, deadline_seconds: float) -> Verdict:
+    async def deliver(self, attempt: DeliveryRequest, deadline_seconds: float) -> AttemptOutcome:
         """Deliver, within the deadline once the host has a slot free."""
         try:
             _check_headers(tuple(attempt.target.headers.items()))
@@ -100,25 +101,25 @@ class HttpDelivery:
         try:
             await self._slots.take(destination.origin, attempt.tenant_id)
         except Busy:
-            return NotTried("not tried: its tenant had no slot free for this host", is_host_busy=True)
+            return NotStarted("not tried: its tenant had no slot free for this host", is_host_busy=True)
         try:
             return await self._within(attempt, destination, deadline_seconds)
         finally:
             self._slots.give_back(destination.origin, attempt.tenant_id)
 
-    async def _within(self, attempt: DeliveryRequest, destination: Destination, deadline_seconds: float) -> Verdict:
+    async def _within(self, attempt: DeliveryRequest, destination: Destination, deadline_seconds: float) -> AttemptOutcome:
         try:
             async with asyncio.timeout(deadline_seconds):
                 answer = await self._call(attempt, destination)
         except TimeoutError:
             return timed_out(deadline_seconds)
         except TooManyLookups:
-            return NotTried(f"not tried: {MAX_PER_TENANT} names of its tenant's targets were being looked up")
+            return NotStarted(f"not tried: {MAX_PER_TENANT} names of its tenant's targets were being looked up")
         except TROUBLES as error:
             return failure_of(error)
-        return judge(answer, now_of(self._clock))
+        return outcome_of(answer, now_of(self._clock))
 
-    async def _call(self, attempt: DeliveryRequest, destination: Destination) -> Answer:
+    async def _call(self, attempt: DeliveryRequest, destination: Destination) -> TargetResponse:
         exchange = Exchange(attempt.tenant_id, destination.origin)
         try:
             return await self._exchange(attempt, destination, exchange)
@@ -129,13 +130,13 @@ class HttpDelivery:
 
     async def _exchange(
         self, attempt: DeliveryRequest, destination: Destination, exchange: Exchange, *, fresh: bool = False
-    ) -> Answer:
+    ) -> TargetResponse:
         session = self.connections.begin(exchange, fresh=fresh)
         try:
             headers = headers_of(attempt, now_of(self._clock), self._settings.source)
             response = await send(session, attempt.target.method, destination.url, headers, body_of(attempt))
             try:
-                return Answer(response.status, response.headers, await _beginning(response.content))
+                return TargetResponse(response.status, response.headers, await _beginning(response.content))
             finally:
                 response.close()  # no more than a farewell if all was read: the connection is back in the pool by then
         finally:
