@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from evertick import App
+from evertick.contract.runs import Gap, Run, RunOrGap
 from evertick.domain.states import FINAL_RUNS, RunStatus
 from evertick.usecases.context import MAX_PER_PAGE, Tenant
 from evertick.usecases.errors import RunNotFound
-from evertick.usecases.jobs.reading import reading as jobs
-from evertick.usecases.runs.reading import reading as runs
-from evertick.usecases.runs.views import Entry, Run, SkippedTicks
+from evertick.usecases.jobs import reading as jobs
+from evertick.usecases.runs import reading as runs
 
 SECOND = timedelta(seconds=1)
 
@@ -27,7 +27,7 @@ async def _check(app: App, ran: list[str], promised: list[list[str]]) -> int:
         entries = await history(tenant, "tick")
         one_offs = [await state_of(tenant, run_id, job_id) for run_id, _, job_id, *_ in promised]
     ticks = [entry for entry in entries if isinstance(entry, Run)]
-    gaps = [entry for entry in entries if isinstance(entry, SkippedTicks)]
+    gaps = [entry for entry in entries if isinstance(entry, Gap)]
     if not ticks:
         print("Nothing has run yet.")
         return 0
@@ -54,10 +54,10 @@ def lines(log: Path) -> list[list[str]]:
     return [line.split() for line in log.read_text(encoding="utf-8").splitlines()] if log.exists() else []
 
 
-async def history(tenant: Tenant, name: str) -> list[Entry]:
+async def history(tenant: Tenant, name: str) -> list[RunOrGap]:
     """All runs and gaps of a job, the newest first."""
     job = await jobs.get_by_name(tenant, name)
-    found: list[Entry] = []
+    found: list[RunOrGap] = []
     cursor: str | None = None
     while True:
         page = await runs.job_runs(tenant, job.job_id, limit=MAX_PER_PAGE, cursor=cursor)
@@ -76,7 +76,7 @@ async def state_of(tenant: Tenant, run_id: str, job_id: str) -> Run | RunStatus 
         return RunStatus.PENDING if job.next_run_at else None
 
 
-def unaccounted(ticks: list[Run], gaps: list[SkippedTicks]) -> list[datetime]:
+def unaccounted(ticks: list[Run], gaps: list[Gap]) -> list[datetime]:
     """The seconds from the first tick to the last for which there is neither a run nor a gap."""
     known = {run.scheduled_at for run in ticks}
     known |= {gap.scheduled_at + n * SECOND for gap in gaps for n in range(gap.count)}

@@ -129,9 +129,9 @@ class VirtualTime:
                         run.run_id,
                         run.scheduled_at,
                         run.started_at,
-                        run.status,
+                        RunStatus(run.status),
                         run.attempt,
-                        run.reason,
+                        RunReason(run.reason),
                         run.error,
                     )
                 )

@@ -14,8 +14,8 @@ import schemathesis
 from hypothesis import strategies
 
 from evertick.api.bodies.incoming import NDJSON
-from evertick.api.patterns import IDEMPOTENCY_KEY, IF_MATCH
-from evertick.api.shapes import LONGEST_POLL_SECONDS
+from evertick.contract.patterns import IDEMPOTENCY_KEY, IF_MATCH
+from evertick.contract.workers import LONGEST_POLL_SECONDS
 from evertick.domain.ids import Prefix, format_id
 
 _KEY = "Idempotency-Key"

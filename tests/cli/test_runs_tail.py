@@ -9,19 +9,34 @@ import pytest
 from cli.commands import Cli
 from cli.processes import evertick
 from evertick.cli.commands.runs import ChangeTracker, print_entry
-from evertick.client.models import Gap, Run
-from evertick.client.runs import Entry
+from evertick.contract.runs import Gap, Run, RunOrGap
 
 AT = datetime(2026, 6, 1, tzinfo=UTC)
 
 
-def run(name: str, status: str = "success", attempt: int = 1) -> Run:
-    return Run(run_id=name, job_id="job_1", scheduled_at=AT, status=status, attempt=attempt, reason="tick")
+def run(name: str, status: str = "success", attempt: int = 1, error: str | None = None) -> Run:
+    return Run(
+        run_id=name,
+        job_id="job_1",
+        scheduled_at=AT,
+        started_at=None,
+        finished_at=None,
+        duration_ms=None,
+        status=status,
+        attempt=attempt,
+        reason="tick",
+        spec_version=1,
+        worker_id=None,
+        result_code=None,
+        error=error,
+    )
 
 
 def gap(count: int) -> Gap:
     until = AT + timedelta(minutes=count)
-    return Gap(status="missed", reason="missed", scheduled_at=AT, until=until, count=count)
+    return Gap(
+        job_id="job_1", status="missed", reason="missed", scheduled_at=AT, until=until, count=count, spec_version=1
+    )
 
 
 def test_the_first_page_shows_the_last_runs_oldest_first() -> None:
@@ -30,9 +45,9 @@ def test_the_first_page_shows_the_last_runs_oldest_first() -> None:
 
 def test_later_pages_show_new_and_changed_runs() -> None:
     tracker = ChangeTracker(0)
-    first: list[Entry] = [run("b", "running"), run("a", "pending", 0), gap(1)]
+    first: list[RunOrGap] = [run("b", "running"), run("a", "pending", 0), gap(1)]
     assert tracker.changes(first) == []
-    newest: list[Entry] = [run("c"), run("b"), run("a", "pending", 0), gap(2)]
+    newest: list[RunOrGap] = [run("c"), run("b"), run("a", "pending", 0), gap(2)]
     assert tracker.changes(newest) == [gap(2), run("b"), run("c")]
     assert tracker.changes(newest) == []
     assert tracker.changes([run("a", "running"), *newest[:2], newest[3]]) == [run("a", "running")]
@@ -47,9 +62,7 @@ def test_a_page_without_known_runs_is_a_burst() -> None:
 
 
 def test_an_error_that_is_followed_does_nothing_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    failed = Run(
-        run_id="a", job_id="job_1", scheduled_at=AT, status="dead", attempt=1, reason="tick", error="\x1b[2J\x9bboom"
-    )
+    failed = run("a", "dead", error="\x1b[2J\x9bboom")
     print_entry(failed, as_json=False)
     print_entry(failed, as_json=True)
     plain, as_json = capsys.readouterr().out.splitlines()

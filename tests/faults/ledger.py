@@ -9,11 +9,12 @@ from pathlib import Path
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
+from evertick.contract.job import JobSpec
 from evertick.domain.ids import Prefix, format_id, parse_run_id, parse_token
-from evertick.domain.job.fields import with_defaults
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.states import GapReason, Outcome, RunReason
+from evertick.usecases.jobs.views import read_stored
 from faults.checkers import (
     AttemptRecord,
     Delivery,
@@ -110,7 +111,7 @@ def _ticks(versions: list[asyncpg.Record]) -> dict[int, list[int]]:
         job_id, effective_at, spec, created_at, until_at = version
         if following is not None and following["job_id"] == job_id:
             until_at = min(until_at, following["effective_at"] + _INSTANT)
-        schedule = _schedule(job_id, with_defaults(json.loads(spec)), created_at)
+        schedule = _schedule(job_id, read_stored(spec), created_at)
         # A job fires strictly after it is there, unless it says `now`.
         after = effective_at if schedule.text == "now" else effective_at + _INSTANT
         fires = schedule.between(after, until_at) if after < until_at else []
@@ -118,11 +119,9 @@ def _ticks(versions: list[asyncpg.Record]) -> dict[int, list[int]]:
     return ticks
 
 
-def _schedule(job_id: int, spec: dict[str, str], created_at: datetime) -> Schedule:
+def _schedule(job_id: int, spec: JobSpec, created_at: datetime) -> Schedule:
     key = format_id(Prefix.JOB, job_id)
-    return Schedule(
-        spec["schedule"], spec["timezone"], spec["dst_gap"], spec["dst_overlap"], key=key, anchor_at=created_at
-    )
+    return Schedule(spec.schedule, spec.timezone, spec.dst_gap, spec.dst_overlap, key=key, anchor_at=created_at)
 
 
 def _runs(attempts: list[asyncpg.Record], withdrawals: list[asyncpg.Record]) -> dict[int, list[RunRecord]]:

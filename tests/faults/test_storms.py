@@ -3,10 +3,11 @@
 import asyncio
 import random
 
+from evertick.contract.jobs import Missed
 from evertick.domain.ids import Prefix, parse_id
 from evertick.usecases.errors import JobNotFound
 from evertick.usecases.jobs.edit import edit
-from evertick.usecases.jobs.lifecycle import Missed, delete, pause, resume
+from evertick.usecases.jobs.lifecycle import delete, pause, resume
 from faults.cluster import Cluster
 
 ROUNDS = 150

@@ -6,19 +6,21 @@ import json
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+import msgspec
+import pytest
 from hypothesis import event, example, given, settings, strategies as st
 from msgspec.structs import replace
 
+from evertick.contract.job import JobSpec, job_fields, timing_of
+from evertick.contract.job_reading import patched, read_spec
 from evertick.domain.errors import Fault, InvalidFields
 from evertick.domain.ids import Prefix, format_id
-from evertick.domain.job import fields as fields_module
 from evertick.domain.job.definition import Definition, define
-from evertick.domain.job.fields import patched, read_spec, spec_to_fields, with_defaults
-from evertick.domain.job.quick import read_at_once
-from evertick.domain.job.timing import settle_alone, timing_of
+from evertick.domain.job.timing import resolve_alone
 from evertick.domain.policies import Backoff, ConcurrentPolicy, DstGap, DstOverlap, MissedWindow, Priority
 from evertick.domain.schedule.spec import Once
 from evertick.usecases.jobs.rows import write_spec
+from evertick.usecases.jobs.views import read_stored
 from strategies import PATIENT, gaps, instants, overlaps, texts, zone_names
 
 TARGET = {"type": "worker", "handler": "h"}
@@ -84,6 +86,12 @@ field_names = st.sampled_from(["schedule", "target", *FIELDS]) | any_text
 junk_documents = st.dictionaries(field_names, junk | http_junk | st.sampled_from(["H/0 * * * *", "RRULE:", "in"]))
 
 
+def spec_to_fields(spec: JobSpec) -> dict[str, Any]:
+    """Every field as JSON has it."""
+    fields = {"name": spec.name, **job_fields(spec), "payload": None}
+    return {**msgspec.to_builtins(fields), "payload": spec.payload}
+
+
 @PATIENT
 @given(documents)
 def test_a_job_reads_back_from_what_it_is_written_as(fields: dict[str, Any]) -> None:
@@ -98,7 +106,7 @@ def test_a_job_reads_back_from_what_it_is_written_as(fields: dict[str, Any]) -> 
 def test_what_is_stored_without_its_defaults_is_shown_with_them(fields: dict[str, Any]) -> None:
     spec = read_spec(fields)
     shown = spec_to_fields(spec)
-    assert with_defaults(json.loads(write_spec(spec))) | {"payload": spec.payload} == shown
+    assert spec_to_fields(read_stored(write_spec(spec))) | {"payload": spec.payload} == shown
     assert read_spec(json.loads(write_spec(spec))) == replace(spec, payload=None)
 
 
@@ -121,7 +129,7 @@ def test_junk_is_refused_with_faults_that_can_be_answered(fields: object) -> Non
     assert all(fault.reason and fault.pointer[:1] in {"", "/"} for fault in faults)
 
 
-# Few fields at a time: with all of them, one is always of a kind that is not read at once.
+# Few fields at a time: with all of them, one is always of a kind that is not converted at once.
 few = st.sets(st.sampled_from(sorted(FIELDS)), max_size=2).flatmap(
     lambda names: st.fixed_dictionaries(
         {"schedule": texts, "target": http_targets | worker_targets | http_junk}
@@ -146,14 +154,22 @@ few = st.sets(st.sampled_from(sorted(FIELDS)), max_size=2).flatmap(
 @example({"schedule": "@daily", "target": TARGET, "start_at": "2026-01-01T00:00:00Z", "end_at": "2025-01-01T00:00:00Z"})
 @example({"schedule": "@daily", "target": TARGET, "start_at": "2026-01-01 00:00:00.1234567Z"})
 @example({"schedule": "@daily", "target": {"type": "worker", "handler": "h", "queue": "http"}})
-def test_what_is_read_at_once_is_read_alike_field_by_field(fields: dict[str, Any]) -> None:
-    found = read_at_once(fields)
-    event(f"at once: {found is not None}")
-    if found is not None:
-        alone = fields_module._read_with_faults(fields)
-        assert found == alone
+def test_a_null_for_a_default_changes_nothing_though_the_job_is_then_read_member_by_member(
+    fields: dict[str, Any],
+) -> None:
+    unnamed = next(name for name in FIELDS if name not in fields)
+    try:
+        spec = read_spec(fields)
+    except InvalidFields as refused:
+        event("refused")
+        with pytest.raises(InvalidFields) as refused_again:
+            read_spec({**fields, unnamed: None})
+        assert set(refused_again.value.faults) == set(refused.faults)  # noqa: PT017 - both ways refuse alike
+    else:
+        alone = read_spec({**fields, unnamed: None})
+        assert spec == alone
         # Equal numbers may be written in two ways.
-        assert json.dumps(spec_to_fields(found)) == json.dumps(spec_to_fields(alone))
+        assert json.dumps(spec_to_fields(spec)) == json.dumps(spec_to_fields(alone))
 
 
 @PATIENT
@@ -173,10 +189,10 @@ def test_one_field_of_junk_is_kept_or_blamed_alone(fields: dict[str, Any], name:
 
 def afresh(fields: dict[str, Any], job_id: int, created_at: datetime, now: datetime) -> Definition:
     """The definition without anything shared: the schedule is made for this job alone."""
-    settled = settle_alone(timing_of(read_spec(fields)), format_id(Prefix.JOB, job_id), created_at)
-    spec = settled.schedule.spec
-    fire_at = settled.schedule.next(datetime.min.replace(tzinfo=now.tzinfo, year=4) if isinstance(spec, Once) else now)
-    return Definition(settled.rule, settled.rule.canonical(), settled.rule.digest(), fire_at, fire_at)
+    resolved = resolve_alone(timing_of(read_spec(fields)), format_id(Prefix.JOB, job_id), created_at)
+    spec = resolved.schedule.spec
+    fire_at = resolved.schedule.next(datetime.min.replace(tzinfo=now.tzinfo, year=4) if isinstance(spec, Once) else now)
+    return Definition(resolved.rule, resolved.rule.canonical(), resolved.rule.digest(), fire_at, fire_at)
 
 
 delays = st.builds("in {} {}".format, st.integers(0, 400), st.sampled_from(["s", "h", "hours", "d"])) | st.just("now")
@@ -204,7 +220,7 @@ def test_what_jobs_share_changes_nothing_for_any_of_them(
     for job_id, created_at, age in jobs:
         now = created_at + age
         try:
-            found = define(read_spec(fields), job_id, created_at, now)
+            found = define(timing_of(read_spec(fields)), job_id, created_at, now)
         except InvalidFields as refused:
             assert all(fault.pointer == "/schedule" for fault in refused.faults)  # noqa: PT017 - any zone is known
             continue

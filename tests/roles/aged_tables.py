@@ -1,15 +1,16 @@
 """Jobs, runs and days as rows, in whatever state a janitor may find them."""
 
-import json
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 import asyncpg
 
+from evertick.contract.job import timing_of
+from evertick.contract.job_reading import read_spec
 from evertick.domain.job.definition import define
-from evertick.domain.job.fields import read_spec, spec_to_fields
 from evertick.domain.schedule.instants import to_us
 from evertick.store.lanes import lane_id_of
+from evertick.usecases.jobs.rows import write_spec
 
 QUEUE = "default"
 TARGET = {"type": "worker", "queue": QUEUE, "handler": "noop"}
@@ -45,7 +46,7 @@ class AgedTables:
         created_at = await self.now() - age
         job_id = next(self._numbers) << 8 | 7
         spec = read_spec({"name": f"job {job_id}", "schedule": schedule, "target": TARGET, **fields})
-        definition = define(spec, job_id, created_at, created_at)
+        definition = define(timing_of(spec), job_id, created_at, created_at)
         rule_id = await self.connection.fetchval(
             "INSERT INTO rules (digest, canonical) VALUES ($1, $2)"
             " ON CONFLICT (digest) DO UPDATE SET canonical = excluded.canonical RETURNING rule_id",
@@ -70,7 +71,7 @@ class AgedTables:
             rule_id,
             created_at,
             spec.name,
-            json.dumps(spec_to_fields(spec)),
+            write_spec(spec),
         )
         lane_id = lane_id_of(queue_id, 7, 1)
         await self.connection.execute(

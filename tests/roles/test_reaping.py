@@ -257,7 +257,7 @@ async def test_a_sweep_that_fails_does_not_keep_leases_from_being_reaped(world: 
     async def too_slow(*_: object) -> None:
         raise asyncpg.QueryCanceledError
 
-    with world.hooked("sweeps.look", too_slow):
+    with world.hooked("orphans.check", too_slow):
         world.reaping = world.reaper()
     await world.run(timedelta(seconds=ROUND_SECONDS - 5))
     await world.leased(await add_job(world.connection))

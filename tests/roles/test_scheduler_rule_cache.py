@@ -27,7 +27,7 @@ async def test_what_is_loaded_is_known_though_the_cache_was_cleared_meanwhile(
             await go_on.wait()
         return await read()
 
-    slow = hooked(pool, "rules.rules", wait_for_the_second)
+    slow = hooked(pool, "references.rules", wait_for_the_second)
     cache = RuleCache()
     await cache.load(slow, {first})
     loading = asyncio.create_task(cache.load(slow, {first, second}))

@@ -9,7 +9,7 @@ from engine import until
 from evertick import App
 from evertick.api.server import ApiServer
 from evertick.client import AsyncClient, Client
-from evertick.client.models import RunDetail
+from evertick.contract.runs import RunDetail
 from evertick.domain.access import KeyRole
 from evertick.roles.janitor import Janitor
 from evertick.roles.scheduler import Scheduler

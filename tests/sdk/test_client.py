@@ -9,8 +9,8 @@ import pytest
 
 from evertick.api.app import operations
 from evertick.client import AsyncClient, Client, Conflict, Forbidden, Invalid, NotFound, Unauthorized
-from evertick.client.models import Gap, Run
-from evertick.client.workers import OutcomeReport
+from evertick.contract.runs import Gap, Run
+from evertick.contract.workers import OutcomeReport
 from evertick.domain.access import KeyRole
 from evertick.domain.errors import InvalidInput
 from sdk.served import Served, worker_target

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from evertick.client import ApiError, Client, Invalid, ServerError, TooManyRequests, Unreachable
-from evertick.client.models_operations import Stats
 from evertick.client.request import path_of
+from evertick.contract.engine import Stats
 from evertick.domain.errors import InvalidInput
 from sdk.proxies import DroppingProxy
 from sdk.served import Served, worker_target
@@ -23,6 +23,8 @@ STATS = {
     "ready": 0,
     "running": 0,
     "from_a_newer_server": {"unknown": True},
+    "oldest_due_at": None,
+    "oldest_due_seconds": 0.0,
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 from engine import PATIENCE_SECONDS
 from evertick import DoNotRetry, RetryLater, Run
 from evertick.client import AsyncClient
-from evertick.client.models import RunDetail
+from evertick.contract.runs import RunDetail
 from sdk.served import Served, submitted, worker_of
 
 NO_GRACE = timedelta(0)

@@ -10,7 +10,7 @@ from cli.processes import Evertick, evertick
 from engine import PATIENCE_SECONDS, until
 from evertick import Run
 from evertick.client import AsyncClient
-from evertick.client.workers import OutcomeReport
+from evertick.contract.workers import OutcomeReport
 from evertick.domain.access import KeyRole
 from evertick.sdk.remote import Worker
 from sdk.proxies import Gate

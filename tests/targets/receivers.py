@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from ipaddress import ip_network
 from typing import Any
 
+from evertick.contract.target import HttpTarget
 from evertick.domain.attempt import AttemptOutcome
-from evertick.domain.job.target import HttpTarget
 from evertick.runtime.clock import VirtualClock
 from evertick.targets.http.delivery import DeliverySettings, HttpDelivery
 from evertick.targets.http.guard import EgressPolicy, Guard

@@ -4,13 +4,13 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
+from evertick.contract.job import JobSpec, job_fields
+from evertick.contract.job_reading import patched, read_spec
+from evertick.contract.target import HttpTarget, WorkerTarget
 from evertick.domain.errors import InvalidFields
-from evertick.domain.job.fields import patched, read_spec, spec_to_fields
-from evertick.domain.job.quick import read_at_once
-from evertick.domain.job.spec import JobSpec
-from evertick.domain.job.target import HttpTarget, WorkerTarget
 from evertick.domain.policies import Backoff, DstGap, MissedWindow, Priority
 
 WORKER = {"type": "worker", "handler": "send_invoice"}
@@ -28,6 +28,12 @@ DOCUMENTED = json.loads("""{
   "missed_window": "RUN_ONCE",
   "timeout_seconds": 120
 }""")
+
+
+def spec_to_fields(spec: JobSpec) -> dict[str, Any]:
+    """Every field as JSON has it."""
+    written: dict[str, Any] = msgspec.to_builtins({"name": spec.name, **job_fields(spec)})
+    return written
 
 
 def reads(**fields: Any) -> JobSpec:
@@ -161,10 +167,3 @@ def test_a_longest_delay_that_nobody_chose_follows_the_delay() -> None:
     with pytest.raises(InvalidFields, match="must be at least retry_delay_seconds"):
         patched(chosen, {"retry_delay_seconds": 7200})
     assert patched(reads(retry_delay_seconds=7200), {"retry_delay_seconds": None}).retry_max_delay_seconds == 3600
-
-
-@pytest.mark.parametrize(
-    "fields", [LEAST, DOCUMENTED, {**DOCUMENTED, "schedule": "DTSTART:20260101T000000Z\nRRULE:FREQ=DAILY"}]
-)
-def test_a_job_with_nothing_wrong_is_read_in_one_step(fields: dict[str, Any]) -> None:
-    assert read_at_once(fields) == read_spec(fields)

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from evertick.contract.job import JobSpec, timing_of
+from evertick.contract.job_reading import read_spec
 from evertick.domain.errors import InvalidFields
 from evertick.domain.ids import Prefix, format_id
 from evertick.domain.jitter import jitter_offset
 from evertick.domain.job.definition import Definition, define
-from evertick.domain.job.fields import read_spec
-from evertick.domain.job.spec import JobSpec
 from evertick.domain.policies import ConcurrentPolicy, MissedWindow
 from evertick.domain.rule import from_canonical
 from evertick.domain.schedule.schedule import Schedule
@@ -28,7 +28,7 @@ def job(schedule: str, **fields: Any) -> JobSpec:
 def defined(
     schedule: str, *, job_id: int = JOB, created_at: datetime = CREATED, now: datetime | None = None, **fields: Any
 ) -> Definition:
-    return define(job(schedule, **fields), job_id, created_at, now or created_at)
+    return define(timing_of(job(schedule, **fields)), job_id, created_at, now or created_at)
 
 
 def faults(schedule: str, **options: Any) -> dict[str, str]:
@@ -167,10 +167,10 @@ def test_what_can_never_fire_is_refused() -> None:
 
 @pytest.mark.parametrize("text", ["every 30s", "*/30 * * * * *", "RRULE:FREQ=SECONDLY;INTERVAL=30"])
 def test_the_tenants_shortest_interval_holds_for_each_tenant(text: str) -> None:
-    assert define(job(text), JOB, CREATED, CREATED).first_fire_at
+    assert define(timing_of(job(text)), JOB, CREATED, CREATED).first_fire_at
     with pytest.raises(InvalidFields, match="/schedule: fires every 0:00:30, more often than the allowed 0:01:00"):
-        define(job(text), JOB, CREATED, CREATED, shortest=MINUTE)
-    assert define(job(text), JOB, CREATED, CREATED, shortest=30 * SECOND).first_fire_at
+        define(timing_of(job(text)), JOB, CREATED, CREATED, shortest=MINUTE)
+    assert define(timing_of(job(text)), JOB, CREATED, CREATED, shortest=30 * SECOND).first_fire_at
 
 
 def test_a_count_that_would_get_too_costly_in_the_life_of_the_job_is_refused() -> None:

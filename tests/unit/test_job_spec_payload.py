@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from evertick.contract.job import JobSpec
+from evertick.contract.job_reading import read_spec
 from evertick.domain.errors import InvalidFields
-from evertick.domain.job.fields import read_spec
-from evertick.domain.job.spec import JobSpec
 
 LEAST = {"schedule": "@daily", "target": {"type": "worker", "handler": "send_invoice"}}
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from evertick.contract.job_reading import read_spec
+from evertick.contract.target import HTTP_QUEUE, HttpTarget, Target, WorkerTarget
 from evertick.domain.errors import InvalidFields
-from evertick.domain.job.fields import read_spec
-from evertick.domain.job.target import HTTP_QUEUE, HttpTarget, Target, WorkerTarget
 
 URL = "https://example.com/hooks"
 

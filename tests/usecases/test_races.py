@@ -12,7 +12,7 @@ from engine import until
 from evertick.domain.retry import Retry
 from evertick.store import jobs
 from evertick.store.database import Session, connect
-from evertick.usecases import context
+from evertick.usecases import transactions
 from evertick.usecases.context import Tenant
 from evertick.usecases.errors import JobNotFound, NameTaken, RunFinished
 from evertick.usecases.jobs import create_many
@@ -286,7 +286,7 @@ async def test_batches_that_bring_the_same_rules_in_another_order_do_not_deadloc
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(create_many, "_PART", 1)
-    monkeypatch.setattr(context, "_LONG_SECONDS", -1.0)  # a deadlock would be told
+    monkeypatch.setattr(transactions, "_LONG_SECONDS", -1.0)  # a deadlock would be told
     await world.connection.execute(
         """
         CREATE FUNCTION wait_for_test() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, time, timedelta
 import asyncpg
 
 from engine import Holder, plan_firing
+from evertick.contract.job import Job
 from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.retry import NextStep
 from evertick.domain.rule import from_canonical
@@ -19,7 +20,6 @@ from evertick.store.outcomes import Ending
 from evertick.store.timers import Firing, Timer
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.create import create
-from evertick.usecases.jobs.views import Job
 
 MINUTE = timedelta(minutes=1)
 LOOK = timedelta(milliseconds=20)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from evertick.api.asgi import Receive, Scope, Send
 from evertick.api.bodies.request_body import DRAIN_BYTES, UNAUTHENTICATED_DRAIN_BYTES, RequestBody
 from evertick.api.bodies.unread_responses import LARGE_BYTES
-from evertick.api.openapi import describe
+from evertick.api.openapi.document import describe
 from evertick.api.operations import Operation
 from evertick.api.pipeline import respond
 from evertick.api.problems import MEDIA_TYPE, Kind, Problem, problem_of, stopping

@@ -18,7 +18,7 @@ from evertick.api.problems import over_quota
 from evertick.api.query import parse_query
 from evertick.api.requests import AuthenticatedRequest, HttpRequest
 from evertick.api.responses import Response
-from evertick.api.shapes import Nothing
+from evertick.contract.jobs import Nothing
 from evertick.domain.admission import AdmissionRequest
 from evertick.usecases import audit
 from evertick.usecases.context import Tenant

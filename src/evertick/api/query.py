@@ -9,16 +9,16 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from evertick.api.bodies.decoding import fault_of
-from evertick.api.instants import beyond_the_calendar
 from evertick.api.problems import Kind, Problem
+from evertick.contract.reading import faults_in
 from evertick.domain.job.faults import Faults
 
 MAX_PARAMETERS = 100
 
-_T = TypeVar("_T")
+_S = TypeVar("_S", bound=msgspec.Struct)
 
 
-def parse_query(raw: bytes, kind: type[_T]) -> _T:
+def parse_query(raw: bytes, kind: type[_S]) -> _S:
     """Query parameters of one shape. Lists collect what is given several times; all else may be given once."""
     try:
         pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_PARAMETERS, errors="strict")
@@ -34,7 +34,7 @@ def parse_query(raw: bytes, kind: type[_T]) -> _T:
             faults.add_unknown("", name, fields)
     found = {fields[name].name: _read_parameter(name, values, fields[name], faults) for name, values in texts.items()}
     read = kind(**found) if not faults else None
-    wrong = faults.found if read is None else beyond_the_calendar(read)
+    wrong = faults.found if read is None else faults_in(read)
     if read is not None and not wrong:
         return read
     detail = "; ".join(f"query parameter {pointer[1:]} {reason}" for pointer, reason in wrong)

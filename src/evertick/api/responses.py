@@ -10,8 +10,8 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from evertick.api import patterns
 from evertick.api.problems import Kind, Problem
+from evertick.contract import patterns
 from evertick.usecases.context import Page
 
 JSON = "application/json"

@@ -11,6 +11,7 @@ from evertick.api.bodies.unread_responses import UnreadResponses
 from evertick.api.long_polls import LongPolls
 from evertick.api.metrics import Metrics
 from evertick.api.readiness import Readiness
+from evertick.contract.engine import Stats
 from evertick.domain.access import KeyRole
 from evertick.runtime.batching import Batcher
 from evertick.runtime.cached import Cached
@@ -20,7 +21,7 @@ from evertick.store.database import Pool
 from evertick.store.tenants import TenantRow
 from evertick.usecases import idempotency
 from evertick.usecases.context import Tenant
-from evertick.usecases.engine_status import EngineStatus, Stats, engine_status, tenant_stats
+from evertick.usecases.engine_status import EngineStatus, engine_status, tenant_stats
 from evertick.usecases.idempotency import KeyedRequest, OtherRequest
 from evertick.usecases.jobs.create_together import NewJobRequest, Result, create_together
 from evertick.usecases.references import ReferenceCache

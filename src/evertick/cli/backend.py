@@ -6,13 +6,13 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from evertick.client.models import DeadLetter, Job, Replaying, RunDetail, Verdict
-from evertick.client.runs import Entry
+from evertick.contract.dead_letters import DeadLetter, Replaying
+from evertick.contract.job import Job, JobStatus
+from evertick.contract.jobs import Missed, Verdict
+from evertick.contract.runs import RunDetail, RunOrGap
 from evertick.domain.errors import InvalidInput
 from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.states import GapStatus, RunStatus
-from evertick.usecases.jobs.lifecycle import Missed
-from evertick.usecases.jobs.views import JobStatus
 
 _T = TypeVar("_T")
 
@@ -71,7 +71,7 @@ class Backend(Protocol):
         """Returns the new run's id. The payload may be JOB_PAYLOAD."""
         ...
 
-    async def list_runs(self, filters: RunFilter, limit: int) -> Listing[Entry]: ...
+    async def list_runs(self, filters: RunFilter, limit: int) -> Listing[RunOrGap]: ...
     async def get_run(self, run_id: str) -> RunDetail: ...
     async def cancel_run(self, run_id: str) -> RunDetail: ...
     async def replay_run(self, run_id: str) -> str:

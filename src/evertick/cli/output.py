@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import typer
 from rich import box
 from rich.console import Console
@@ -111,4 +112,6 @@ def _cell(value: object) -> Text:
 def _encode(value: object) -> object:
     if isinstance(value, datetime):
         return utc(value)
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.asdict(value)
     raise TypeError(f"{type(value).__name__} has no JSON form")

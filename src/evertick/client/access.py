@@ -3,9 +3,9 @@
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from evertick.client.models_operations import ApiKey, Change, NewApiKey, NewTenant, Tenant
 from evertick.client.request import Request, change, look, nothing, path_of, post, shaped
 from evertick.client.sections import Listed, Section, Sent, W
+from evertick.contract.access import ApiKey, AuditEntry, NewApiKey, NewTenant, Tenant
 
 _read_tenant = shaped(Tenant)
 _read_tenants = shaped(list[Tenant])
@@ -13,11 +13,11 @@ _read_new_tenant = shaped(NewTenant)
 _read_key = shaped(ApiKey)
 _read_keys = shaped(list[ApiKey])
 _read_new_key = shaped(NewApiKey)
-_read_changes = shaped(list[Change])
+_read_changes = shaped(list[AuditEntry])
 
 TenantPage: TypeAlias = list[Tenant]
 KeyPage: TypeAlias = list[ApiKey]
-ChangePage: TypeAlias = list[Change]
+ChangePage: TypeAlias = list[AuditEntry]
 
 
 class Tenants(Section[W]):
@@ -40,7 +40,7 @@ class Tenants(Section[W]):
 
     @Sent
     def update(self, tenant_id: str, /, **quotas: Any) -> Request[Tenant]:
-        """Change a tenant's quotas or share."""
+        """AuditEntry a tenant's quotas or share."""
         return change("PATCH", path_of("tenants", tenant_id), _read_tenant, quotas)
 
 

@@ -3,7 +3,6 @@
 from types import TracebackType
 from typing import Any, Self
 
-from evertick.client import models, models_operations as operations
 from evertick.client.access import ApiKeys, AuditLog, Tenants
 from evertick.client.dead_letters import DeadLetters
 from evertick.client.jobs import Jobs
@@ -13,10 +12,12 @@ from evertick.client.runs import Runs
 from evertick.client.sections import Section, Sent, W
 from evertick.client.transport import TIMEOUT_SECONDS, AsyncTransport, SyncTransport, place_of
 from evertick.client.workers import Workers
+from evertick.contract.engine import Cluster, Stats
+from evertick.contract.schedules import Preview
 
-_read_preview = shaped(models.Preview)
-_read_cluster = shaped(operations.Cluster)
-_read_stats = shaped(operations.Stats)
+_read_preview = shaped(Preview)
+_read_cluster = shaped(Cluster)
+_read_stats = shaped(Stats)
 
 
 class Api(Section[W]):
@@ -36,17 +37,17 @@ class Api(Section[W]):
         return f"<{type(self).__name__} {self._transport.place.url}>"
 
     @Sent
-    def preview(self, schedule: str, /, **options: Any) -> Request[models.Preview]:
+    def preview(self, schedule: str, /, **options: Any) -> Request[Preview]:
         """What a schedule would do. Options as in the API: `timezone`, `count`, `after`, `jitter_seconds`, …"""
         return post(path_of("schedules", "preview"), _read_preview, {"schedule": schedule, **options}, is_change=False)
 
     @Sent
-    def cluster(self) -> Request[operations.Cluster]:
+    def cluster(self) -> Request[Cluster]:
         """The nodes and partitions, and how late they are."""
         return look(path_of("cluster"), _read_cluster)
 
     @Sent
-    def stats(self) -> Request[operations.Stats]:
+    def stats(self) -> Request[Stats]:
         """What the tenant's jobs did in the last minute."""
         return look(path_of("stats"), _read_stats)
 

@@ -3,9 +3,10 @@
 from datetime import datetime
 from typing import TypeAlias
 
-from evertick.client.models import DeadLetter, Replaying, Run
 from evertick.client.request import PREFIX, Request, change, look, nothing, path_of, post, shaped
 from evertick.client.sections import Listed, Section, Sent, W
+from evertick.contract.dead_letters import DeadLetter, Replaying
+from evertick.contract.runs import Run
 
 _SECTION = "dead-letters"
 _read_letters = shaped(list[DeadLetter])

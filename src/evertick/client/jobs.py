@@ -7,11 +7,13 @@ from typing import Any, Literal, TypeAlias, Unpack
 
 import msgspec
 
-from evertick.client.fields import JobFields
-from evertick.client.models import Job, Run, Upcoming, Verdict
 from evertick.client.request import PREFIX, Request, change, look, nothing, path_of, post, shaped
-from evertick.client.runs import Entry, read_entries
+from evertick.client.runs import read_entries
 from evertick.client.sections import Listed, Section, Sent, W
+from evertick.contract.job import Job, JobFields
+from evertick.contract.jobs import Verdict
+from evertick.contract.runs import Run, RunOrGap
+from evertick.contract.schedules import Upcoming
 
 _read_job = shaped(Job)
 _read_jobs = shaped(list[Job])
@@ -19,7 +21,7 @@ _read_run = shaped(Run)
 _read_upcoming = shaped(list[Upcoming])
 _read_verdicts = shaped(list[Verdict])
 
-Entries: TypeAlias = list[Entry]
+Entries: TypeAlias = list[RunOrGap]
 Verdicts: TypeAlias = list[Verdict]
 UpcomingTimes: TypeAlias = list[Upcoming]
 JobPage: TypeAlias = list[Job]
@@ -66,7 +68,7 @@ class Jobs(Section[W]):
 
     @Sent
     def update(self, job_id: str, /, *, if_match: int | None = None, **fields: Unpack[JobFields]) -> Request[Job]:
-        """Change fields of a job; None resets one. `if_match`: only if its `spec_version` is still this."""
+        """AuditEntry fields of a job; None resets one. `if_match`: only if its `spec_version` is still this."""
         return change("PATCH", path_of("jobs", job_id), _read_job, fields, if_match=if_match)
 
     @Sent

@@ -18,6 +18,8 @@ from evertick.client.errors import (
     Unauthorized,
     Unreachable,
 )
+from evertick.contract import problem
+from evertick.contract.derived import lenient
 from evertick.domain.errors import Fault
 from evertick.domain.retry_after import parse_retry_after
 
@@ -36,28 +38,16 @@ _KINDS: dict[int, type[ApiError]] = {
 }
 
 
-class _SaidFault(msgspec.Struct):
-    pointer: str = ""
-    detail: str = ""
-
-
-class _Said(msgspec.Struct):
-    type: str = "about:blank"
-    title: str = ""
-    detail: str = ""
-    instance: str | None = None
-    request_id: str | None = None
-    errors: tuple[_SaidFault, ...] = ()
-    quota: str | None = None
+_decoder = msgspec.json.Decoder(lenient(problem.Problem))
 
 
 def error_of(method: str, path: str, response: httpx.Response) -> ApiError:
     """The exception for an answer that is no success; whatever stands between us and the server may have written it."""
     status = response.status_code
     try:
-        said = msgspec.json.decode(response.content, type=_Said)
+        said = _decoder.decode(response.content)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        said = _Said(title=HTTPStatus(status).phrase if status in set(HTTPStatus) else "")
+        said = problem.Problem(title=HTTPStatus(status).phrase if status in set(HTTPStatus) else "")
     kind = _KINDS.get(status, ServerError if status >= 500 else ApiError)
     return kind(
         Problem(
@@ -67,11 +57,11 @@ def error_of(method: str, path: str, response: httpx.Response) -> ApiError:
             type=said.type,
             title=said.title,
             detail=said.detail,
-            instance=said.instance,
+            instance=said.instance or None,
             request_id=said.request_id or response.headers.get("x-request-id"),
             errors=tuple(Fault(fault.pointer, fault.detail) for fault in said.errors),
             retry_after=_retry_after(response),
-            quota=said.quota,
+            quota=said.quota or None,
         )
     )
 

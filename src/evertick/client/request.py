@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 import httpx
 import msgspec
 
+from evertick.contract.derived import lenient
 from evertick.domain.errors import InvalidInput
 
 PREFIX = "/api/v1"
@@ -58,8 +59,8 @@ def path_of(*parts: str) -> str:
 
 
 def shaped(shape: type[T]) -> Callable[[bytes], T]:
-    """Reads JSON of one shape. Fields that it does not know are passed over: a newer server may have more."""
-    return msgspec.json.Decoder(shape).decode
+    """Reads JSON of one shape, also from a newer server, which may know more fields and words."""
+    return msgspec.json.Decoder(lenient(shape)).decode
 
 
 def nothing(_: bytes) -> None:

@@ -5,11 +5,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from evertick.client.models import Gap, Run, RunDetail
 from evertick.client.request import Request, look, path_of, post, shaped
 from evertick.client.sections import Listed, Section, Sent, W
+from evertick.contract.runs import Gap, Run, RunDetail, RunOrGap
 
-Entry: TypeAlias = Run | Gap
 RunPage: TypeAlias = list[Run]
 
 _read_run = shaped(Run)
@@ -26,7 +25,7 @@ _read_raw = shaped(list[msgspec.Raw])
 _read_identity = shaped(_Identity)
 
 
-def read_entries(data: bytes) -> list[Entry]:
+def read_entries(data: bytes) -> list[RunOrGap]:
     """Runs, and gaps, which have no run id."""
     return [_read_gap(raw) if _read_identity(raw).run_id is None else _read_run(raw) for raw in _read_raw(data)]
 

@@ -2,31 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
-import msgspec
-
-from evertick.client.models_operations import Beat, Lease, Recorded
 from evertick.client.request import Request, change, path_of, post, shaped
 from evertick.client.sections import Section, Sent, W
+from evertick.contract.workers import Heartbeat, Lease, OutcomeReport, Recorded
 
 _read_lease = shaped(Lease)
-_read_beat = shaped(Beat)
+_read_beat = shaped(Heartbeat)
 _read_recorded = shaped(Recorded)
-
-
-class OutcomeReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How an attempt ended: success, failed, timed_out, or deferred if nothing of it was done."""
-
-    token: str
-    result: str
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-    error: str | None = None
-    retryable: bool = True
-    retry_after_seconds: float | None = None
-    output: Any = None
 
 
 class Workers(Section[W]):
@@ -56,7 +40,7 @@ class Workers(Section[W]):
         return replace(post(path, _read_lease, body, key=idempotency_key), may_take=wait_seconds)
 
     @Sent
-    def heartbeat(self, worker_id: str, tokens: Sequence[str] | None = None) -> Request[Beat]:
+    def heartbeat(self, worker_id: str, tokens: Sequence[str] | None = None) -> Request[Heartbeat]:
         """Keep what the worker has leased: of these attempts, or all of it.
 
         Of the tokens, those that it has lost come back among those to stop.

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from evertick.domain.job.target import DEFAULT_QUEUE
+from evertick.contract.target import DEFAULT_QUEUE
 from evertick.executor.executor import CONCURRENCY, GRACE, THREADS, Executor
 from evertick.executor.handlers.registry import Handlers
 from evertick.executor.sources.database.queues import NamedQueues

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from evertick.contract.job import JobSpec
+from evertick.contract.job_reading import read_spec
+from evertick.contract.target import check_queue
 from evertick.domain.errors import InvalidFields, InvalidInput
 from evertick.domain.job.faults import Faults
-from evertick.domain.job.fields import read_spec
-from evertick.domain.job.spec import JobSpec
-from evertick.domain.job.target_fields import read_queue
-from evertick.domain.job.timing import text_faults
+from evertick.domain.job.timing import parse_text
 from evertick.executor.handlers.registry import Handlers
 
 Function = Callable[..., Any]
@@ -77,7 +77,7 @@ class Declarations:
 def queue_of(app: str, queue: str | None) -> str:
     """The queue of an app: the one that it is given, else that of its own name."""
     name, faults = app if queue is None else queue, Faults()
-    read_queue(name, "", faults)
+    check_queue(name, "", faults)
     for fault in faults.found:
         if queue is None:
             raise InvalidInput("name", f"names the app's queue too, which {fault.reason}: give that by queue=")
@@ -99,7 +99,7 @@ def target_of(handler: str, queue: str) -> dict[str, str]:
 def check(fields: Mapping[str, Any]) -> JobSpec:
     """Refuse a job that cannot be, as far as its text alone tells."""
     spec = read_spec(fields)
-    faults = tuple(text_faults(spec.schedule, spec.timezone, spec.dst_gap, spec.dst_overlap))
+    faults = parse_text(spec.schedule, spec.timezone, spec.dst_gap, spec.dst_overlap).faults
     if faults:
         raise InvalidFields(faults)
     return spec

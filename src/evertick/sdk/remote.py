@@ -14,7 +14,7 @@ import uvloop
 
 from evertick.client import AsyncClient, Forbidden
 from evertick.client.transport import TIMEOUT_SECONDS, place_of
-from evertick.domain.job.target import DEFAULT_QUEUE
+from evertick.contract.target import DEFAULT_QUEUE
 from evertick.executor.counters import Counters
 from evertick.executor.executor import CONCURRENCY, GRACE, THREADS, Executor
 from evertick.executor.handlers.registry import Handlers

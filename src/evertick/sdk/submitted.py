@@ -28,7 +28,7 @@ class Submitted:
         """How the run stands now; JobNotFound when it was deleted before its time came."""
         tenant = (await self._link()).tenant
         try:
-            return (await runs.get_run(tenant, self.run_id)).run.status
+            return RunStatus((await runs.get_run(tenant, self.run_id)).status)
         except RunNotFound:
             await jobs.get(tenant, self.job_id)
             return RunStatus.PENDING

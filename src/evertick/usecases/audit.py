@@ -1,25 +1,22 @@
 """The audit log: who changed what, and when. Written in the transaction of the change, read by admins."""
 
-from dataclasses import dataclass
-from datetime import datetime
-
+from evertick.contract.access import AuditEntry
 from evertick.domain.ids import MAX_ID
 from evertick.store import audit
-from evertick.store.audit import AuditRecord
+from evertick.store.audit import AuditRecord, AuditRow
 from evertick.usecases.context import Page, Tenant, checked_cursor, checked_limit
 
 DEFAULT_PER_PAGE = 50
 
 
-@dataclass(frozen=True, slots=True)
-class AuditEntry:
-    """One change. `actor` is a key's id, the command line or the dispatcher, `subject` what the action changed."""
-
-    changed_at: datetime
-    actor: str
-    action: str
-    subject: str | None
-    request_id: str | None
+def _entry_of(row: AuditRow) -> AuditEntry:
+    return AuditEntry(
+        changed_at=row.changed_at,
+        actor=row.actor,
+        action=row.action,
+        subject=row.subject,
+        request_id=row.request_id,
+    )
 
 
 async def record(
@@ -34,7 +31,7 @@ async def list_changes(tenant: Tenant, *, limit: int = DEFAULT_PER_PAGE, cursor:
     most = checked_limit(limit)
     before = MAX_ID if cursor is None else checked_cursor(cursor, _read_position)
     rows = await audit.page(tenant.pool, tenant.tenant_id, before=before, most=most + 1)
-    entries = tuple(AuditEntry(*row[1:]) for row in rows[:most])
+    entries = tuple(_entry_of(row) for row in rows[:most])
     return Page(entries, str(rows[most - 1].entry_id) if len(rows) > most else None)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from evertick import tzdb
+from evertick.contract.engine import Lag, Stats
 from evertick.domain.ids import PARTITIONS
 from evertick.runtime.timeouts import STATUS_SECONDS
 from evertick.store import diagnostics, lanes, members, usage
@@ -32,31 +33,6 @@ class EngineStatus:
     leases: int
     dead_letters: int
     tzdb: str
-
-
-@dataclass(frozen=True, slots=True)
-class Lag:
-    """Milliseconds from due time to firing."""
-
-    p50: float
-    p95: float
-    p99: float
-    max: float
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """What a tenant's jobs did lately. `oldest_due_at` is of its timer that should have been fired first, if any."""
-
-    window_seconds: float
-    fired_per_second: float
-    finished_per_second: float
-    succeeded_per_second: float
-    lag_ms: Lag
-    ready: int
-    running: int
-    oldest_due_at: datetime | None
-    oldest_due_seconds: float
 
 
 async def clock(connection: Connection) -> datetime:

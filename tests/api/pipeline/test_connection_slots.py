@@ -13,7 +13,7 @@ from evertick.api.problems import Kind, problem_of
 from evertick.api.server import ApiServer
 from evertick.runtime import timeouts
 from evertick.store.database import Pool, Timeouts
-from evertick.usecases import context
+from evertick.usecases import transactions
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.create import create
 from evertick.usecases.unit_of_work import unit_of_work
@@ -89,7 +89,7 @@ async def test_who_waited_long_for_its_turn_is_tried_again_when_it_is_undone_bec
         CREATE TRIGGER undone_once BEFORE INSERT ON audit_log FOR EACH ROW EXECUTE FUNCTION undone_once();
         """
     )
-    monkeypatch.setattr(context, "_LONG_SECONDS", 1.0)
+    monkeypatch.setattr(transactions, "_LONG_SECONDS", 1.0)
     server = ApiServer(database_url, port=0, connections=2)
     await server.start()
     try:

@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 
 from engine import until
+from evertick.contract.job_reading import read_spec
 from evertick.domain.errors import InvalidFields
 from evertick.domain.ids import partition_of
 from evertick.domain.jitter import jitter_offset
-from evertick.domain.job.fields import read_spec
 from evertick.usecases.context import Tenant
 from evertick.usecases.errors import NameTaken
 from evertick.usecases.jobs.create import create
@@ -26,7 +26,7 @@ async def test_a_job_is_created_with_its_version_and_its_first_timer(world: Worl
     job = await create(tenant, {**HOURLY, "name": "report", "payload": {"n": [1, 2.5, None]}, "labels": {"a": "b"}})
     assert (job.name, job.status, job.spec_version) == ("report", "active", 1)
     assert (job.next_run_at, job.created_at) == (at(60), at(0, 30))
-    assert job.fields["misfire_grace_seconds"] == 3600
+    assert job.misfire_grace_seconds == 3600
     assert await get(tenant, job.job_id) == job
     version = await world.connection.fetchrow("SELECT * FROM job_versions")
     assert version is not None
@@ -66,7 +66,7 @@ async def test_a_specification_is_as_good_as_fields(tenant: Tenant) -> None:
 
 async def test_a_manual_job_has_no_timer(world: World, tenant: Tenant) -> None:
     job = await create(tenant, {"schedule": "manual", "target": WORKER})
-    assert (job.status, job.next_run_at, job.fields["misfire_grace_seconds"]) == ("active", None, None)
+    assert (job.status, job.next_run_at, job.misfire_grace_seconds) == ("active", None, None)
     assert await world.timers_of(job) == []
 
 

@@ -7,8 +7,9 @@ import asyncpg
 import pytest
 
 from engine import until
+from evertick.contract.job import Job
+from evertick.contract.job_reading import read_spec
 from evertick.domain.errors import InvalidFields
-from evertick.domain.job.fields import read_spec
 from evertick.store.database import Pool, is_transient
 from evertick.usecases.context import Tenant
 from evertick.usecases.errors import NameTaken
@@ -16,7 +17,6 @@ from evertick.usecases.idempotency import Answer, InFlight, KeyedRequest, OtherR
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.create_together import NewJobRequest, create_together
 from evertick.usecases.jobs.reading import get, list_jobs
-from evertick.usecases.jobs.views import Job
 from usecases.world import WORKER, World, key_of
 
 

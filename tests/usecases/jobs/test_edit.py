@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from evertick.contract.job import JobDocument
 from evertick.domain.errors import InvalidFields
 from evertick.domain.retry import Retry
 from evertick.usecases.context import Tenant
@@ -20,9 +21,9 @@ async def test_an_edit_is_a_new_version_from_now_on(world: World, tenant: Tenant
     job = await world.minutely(name="a", labels={"x": "y"}, max_retries=7)
     await world.set_clock(at(0, 40))
     edited = await edit(tenant, job.job_id, {"schedule": "*/5 * * * *", "payload": 5, "max_retries": None})
-    assert (edited.spec_version, edited.next_run_at, edited.fields["payload"]) == (2, at(5), 5)
+    assert (edited.spec_version, edited.next_run_at, edited.payload) == (2, at(5), 5)
     assert (edited.created_at, edited.updated_at) == (at(0, 30), at(0, 40))
-    assert (edited.fields["max_retries"], edited.fields["labels"]) == (3, {"x": "y"})
+    assert (edited.max_retries, edited.labels) == (3, {"x": "y"})
     assert await get(tenant, job.job_id) == edited
     assert await world.timers_of(job) == [("tick", at(5), True)]
     assert await world.gaps_of(job) == []
@@ -225,7 +226,7 @@ async def test_put_creates_then_replaces_then_does_nothing(world: World, tenant:
     same = await put(tenant, "nightly", {**fields, "name": "nightly"})
     assert (same.is_new, same.job) == (False, first.job)
     second = await put(tenant, "nightly", {"schedule": "*/5 * * * *", "target": WORKER}, expected_version=1)
-    assert (second.is_new, second.job.spec_version, second.job.fields["labels"]) == (False, 2, {})
+    assert (second.is_new, second.job.spec_version, second.job.labels) == (False, 2, {})
     assert second.job == await get_by_name(tenant, "nightly")
     assert second.job.job_id == first.job.job_id
 
@@ -249,7 +250,7 @@ async def test_put_refuses_another_name_a_missed_edit_and_nonsense(world: World,
 
 async def test_a_default_that_is_written_out_is_no_change(tenant: Tenant) -> None:
     job = await create(tenant, {"schedule": "@hourly", "target": WORKER, "name": "plain"})
-    whole = {name: value for name, value in job.fields.items() if name != "misfire_grace_seconds"}
+    whole = {name: getattr(job, name) for name in JobDocument.__struct_fields__ if name != "misfire_grace_seconds"}
     # As texts of their own, as they come from JSON.
     written = json.loads(json.dumps(whole | {"timeout_seconds": 300, "retain_seconds": 86_400}))
     assert (await put(tenant, "plain", written)).job.spec_version == 1

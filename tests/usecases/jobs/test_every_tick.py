@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from evertick.contract.jobs import Missed
 from evertick.domain.schedule.instants import to_us
 from evertick.store import lanes
 from evertick.usecases.context import Tenant
 from evertick.usecases.errors import JobNotFound
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.edit import edit
-from evertick.usecases.jobs.lifecycle import Missed, delete, pause, resume
+from evertick.usecases.jobs.lifecycle import delete, pause, resume
 from evertick.usecases.runs.requests import trigger
 from faults.checkers import check_all
 from faults.ledger import read_ledger

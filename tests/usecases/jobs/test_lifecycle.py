@@ -4,11 +4,12 @@ from datetime import timedelta
 
 import pytest
 
+from evertick.contract.jobs import Missed
 from evertick.domain.retry import Retry
 from evertick.usecases.context import Tenant
 from evertick.usecases.errors import JobNotFound, VersionConflict
 from evertick.usecases.jobs.create import create
-from evertick.usecases.jobs.lifecycle import Missed, delete, pause, resume
+from evertick.usecases.jobs.lifecycle import delete, pause, resume
 from evertick.usecases.jobs.reading import get, get_by_name
 from evertick.usecases.runs.reading import get_run, job_runs
 from evertick.usecases.runs.requests import trigger

@@ -2,13 +2,13 @@
 
 import pytest
 
+from evertick.contract.job import JobStatus
 from evertick.domain.errors import InvalidInput
 from evertick.usecases.context import Tenant
 from evertick.usecases.errors import JobNotFound
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.lifecycle import delete, pause
 from evertick.usecases.jobs.reading import get, get_by_name, list_jobs
-from evertick.usecases.jobs.views import JobStatus
 from usecases.world import World, at
 
 
@@ -56,8 +56,8 @@ async def test_lists_are_filtered(world: World, tenant: Tenant) -> None:
 async def test_an_http_job_is_shown_whole(tenant: Tenant) -> None:
     target = {"type": "http", "url": "https://a.example/x", "method": "PUT", "headers": {"X-Team": "growth"}}
     job = await create(tenant, {"schedule": "@daily", "target": target, "payload": 10**30})
-    assert (await get(tenant, job.job_id)).fields == job.fields
-    assert (job.fields["target"], job.fields["payload"]) == (target, 10**30)
+    assert await get(tenant, job.job_id) == job
+    assert (job.target, job.payload) == (target, 10**30)
 
 
 async def test_a_page_has_a_size_and_a_cursor_is_a_pages(tenant: Tenant) -> None:

@@ -4,12 +4,12 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from evertick.contract.job import Job
 from evertick.store import unused, usage
 from evertick.store.database import connect
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.edit import edit
 from evertick.usecases.jobs.lifecycle import delete, pause, resume
-from evertick.usecases.jobs.views import Job
 from evertick.usecases.runs.reading import job_runs
 from evertick.usecases.runs.requests import replay, trigger
 from usecases.world import World, at, key_of

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from evertick.contract.job import Job
 from evertick.domain.errors import InvalidInput
 from evertick.domain.job.payload import Json
 from evertick.domain.retry import GiveUp, GiveUpReason
@@ -11,7 +12,6 @@ from evertick.usecases.context import Tenant
 from evertick.usecases.errors import JobNotFound, LetterNotFound
 from evertick.usecases.jobs.edit import edit
 from evertick.usecases.jobs.lifecycle import delete
-from evertick.usecases.jobs.views import Job
 from evertick.usecases.runs import dead_letters
 from evertick.usecases.runs.dead_letters import LetterSelection, dismiss, list_letters, replay_letters
 from evertick.usecases.runs.reading import get_run

@@ -2,6 +2,8 @@
 
 import pytest
 
+from evertick.contract.job import Job
+from evertick.contract.runs import Run, RunOrGap
 from evertick.domain.errors import InvalidInput
 from evertick.domain.retry import GiveUp, GiveUpReason, Retry
 from evertick.domain.states import GapStatus, RunStatus
@@ -9,11 +11,9 @@ from evertick.usecases.context import Tenant
 from evertick.usecases.errors import JobNotFound, RunNotFound
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.lifecycle import delete, pause, resume
-from evertick.usecases.jobs.views import Job
 from evertick.usecases.runs import reading
 from evertick.usecases.runs.reading import get_run, job_runs, tenant_runs
 from evertick.usecases.runs.requests import cancel, trigger
-from evertick.usecases.runs.views import Entry, Run
 from usecases.world import MINUTE, WORKER, World, at
 
 
@@ -40,7 +40,7 @@ async def eventful(world: World, tenant: Tenant) -> Job:
     return job
 
 
-def told(entries: tuple[Entry, ...]) -> list[tuple[str, str, float]]:
+def told(entries: tuple[RunOrGap, ...]) -> list[tuple[str, str, float]]:
     return [(str(entry.status), str(entry.reason), (entry.scheduled_at - at(0)) / MINUTE) for entry in entries]
 
 
@@ -70,7 +70,7 @@ async def test_a_history_has_runs_and_gaps_in_their_places(world: World, tenant:
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 6])
 async def test_pages_of_any_size_make_the_same_history(world: World, tenant: Tenant, limit: int) -> None:
     job = await eventful(world, tenant)
-    found: list[Entry] = []
+    found: list[RunOrGap] = []
     cursor = None
     while True:
         page = await job_runs(tenant, job.job_id, limit=limit, cursor=cursor)

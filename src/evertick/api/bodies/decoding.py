@@ -7,12 +7,13 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from evertick.api.instants import beyond_the_calendar
 from evertick.api.problems import Kind, Problem
+from evertick.contract.reading import faults_in
 from evertick.domain.errors import Fault
 from evertick.domain.job.faults import echo
 
 _T = TypeVar("_T")
+_S = TypeVar("_S", bound=msgspec.Struct)
 _LONG_BYTES = 65_536
 """In longer documents the lengths of lists are checked before their items, and 120.0 is not taken for 120."""
 _raws = msgspec.json.Decoder(list[msgspec.Raw])
@@ -27,10 +28,10 @@ def decode(data: bytes) -> Any:
     return _decoded(data, Any)
 
 
-def decode_document(data: bytes, kind: type[_T]) -> _T:
+def decode_document(data: bytes, kind: type[_S]) -> _S:
     """JSON of one type. An empty body counts as an empty object."""
     found = _document(data or b"{}", kind)
-    if faults := beyond_the_calendar(found):
+    if faults := faults_in(found):
         raise Problem(Kind.INVALID, f"{faults[0].pointer} {faults[0].reason}", faults)
     return found
 

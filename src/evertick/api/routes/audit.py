@@ -3,10 +3,9 @@
 from evertick.api.operations import ResponseSpec, Routes
 from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import Response, page
-from evertick.api.shapes import ChangesQuery
+from evertick.contract.access import AuditEntry, ChangesQuery
 from evertick.domain.access import KeyRole
 from evertick.usecases import audit
-from evertick.usecases.audit import AuditEntry
 
 routes = Routes("Audit")
 

@@ -9,6 +9,7 @@ from evertick.api.operations import BodySpec, ResponseSpec, Routes
 from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import Response, encode
 from evertick.api.routes import costs
+from evertick.contract.jobs import Verdict
 from evertick.domain.access import KeyRole
 from evertick.domain.errors import Fault
 from evertick.runtime.event_loop import Slices
@@ -44,7 +45,7 @@ async def _prepared(request: AuthenticatedRequest, text: BatchText) -> _Prepared
     "/jobs:batch",
     KeyRole.EDITOR,
     responses={
-        200: ResponseSpec("Verdicts", "One verdict for each job, in their order.", also={NDJSON: "VerdictLines"})
+        200: ResponseSpec(list[Verdict], "One verdict for each job, in their order.", also={NDJSON: "VerdictLines"})
     },
     body=BodySpec("Batch", read_batch, is_required=True, prepare=_prepared, also={NDJSON: "BatchLines"}),
     cost=costs.of_batch,

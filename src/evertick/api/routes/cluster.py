@@ -3,16 +3,16 @@
 from evertick.api.operations import ResponseSpec, Routes
 from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import Response, ok
+from evertick.contract.engine import Cluster, Node, Partitions, Stats
 from evertick.domain.access import KeyRole
 from evertick.usecases import engine_status
-from evertick.usecases.engine_status import Stats
 from evertick.version import __version__
 
 routes = Routes("Operations")
 
 
 @routes.operation(
-    "GET", "/cluster", KeyRole.VIEWER, responses={200: ResponseSpec("Cluster", "Nodes, partitions and lag.")}
+    "GET", "/cluster", KeyRole.VIEWER, responses={200: ResponseSpec(Cluster, "Nodes, partitions and lag.")}
 )
 async def get_cluster(request: AuthenticatedRequest) -> Response:
     """Look at the cluster.
@@ -23,16 +23,16 @@ async def get_cluster(request: AuthenticatedRequest) -> Response:
     found = await request.services.engine_status.get()
     sees_names = request.caller.tenant.is_host and request.caller.role is KeyRole.ADMIN
     return ok(
-        {
-            "version": __version__,
-            "tzdb": found.tzdb,
-            "nodes": [
-                node._asdict() | ({} if sees_names else {"node": engine_status.opaque_name(node.node)})
+        Cluster(
+            version=__version__,
+            tzdb=found.tzdb,
+            nodes=tuple(
+                Node(**node._asdict() | ({} if sees_names else {"node": engine_status.opaque_name(node.node)}))
                 for node in found.nodes
-            ],
-            "partitions": {"total": found.partitions, "unheld": found.unheld},
-            "lag_seconds": found.lag_seconds,
-        }
+            ),
+            partitions=Partitions(found.partitions, found.unheld),
+            lag_seconds=found.lag_seconds,
+        )
     )
 
 

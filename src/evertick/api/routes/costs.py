@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 
 from evertick.api.bodies.batches import BatchText
 from evertick.api.requests import AuthenticatedRequest
+from evertick.contract.annotations import DEFAULT_TIMEZONE
 from evertick.domain.admission import AdmissionRequest
-from evertick.domain.job.at_once import runs_at_once
+from evertick.domain.job.timing import fires_at_once
 from evertick.runtime.event_loop import Slices
 
 
@@ -37,14 +38,22 @@ async def of_decoded_batch(lines: Sequence[object]) -> AdmissionRequest:
     now, slices = _now(), Slices()
     runs = 0
     for line in lines:
-        runs += runs_at_once(line, now)
+        runs += _fires_at_once(line, now)
         if slices.is_over:
             await slices.pause()
     return AdmissionRequest(submits=0, runs=runs)
 
 
 def _runs(job: object) -> int:
-    return runs_at_once(job, _now())
+    return int(_fires_at_once(job, _now()))
+
+
+def _fires_at_once(job: object, now: datetime) -> bool:
+    """Whether a job, as its author wrote it, has a run within a second: only such runs can overload the workers."""
+    if not isinstance(job, dict):
+        return False
+    schedule, timezone = job.get("schedule"), job.get("timezone") or DEFAULT_TIMEZONE
+    return isinstance(schedule, str) and isinstance(timezone, str) and fires_at_once(schedule, timezone, now)
 
 
 def _now() -> datetime:

@@ -8,21 +8,20 @@ from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import Response, no_content, ok, page
 from evertick.api.routes import costs
 from evertick.api.routes.runs import RUN_ACCEPTED, accepted
-from evertick.api.shapes import LettersQuery, Nothing, ReplayRequest
+from evertick.contract.dead_letters import DeadLetter, LettersQuery, Replaying, ReplayRequest
+from evertick.contract.jobs import Nothing
 from evertick.domain.access import KeyRole
 from evertick.usecases.runs import dead_letters, requests
 from evertick.usecases.runs.dead_letters import LetterSelection
 
 routes = Routes("Dead letters")
 
-MAX_SHOWN = 1000
-
 
 @routes.operation(
     "GET",
     "/dead-letters",
     KeyRole.VIEWER,
-    responses={200: ResponseSpec("DeadLetters", "The dead letters, those that died last first.", ("Link",))},
+    responses={200: ResponseSpec(list[DeadLetter], "The dead letters, those that died last first.", ("Link",))},
 )
 async def list_dead_letters(request: AuthenticatedRequest, query: LettersQuery) -> Response:
     """List dead letters.
@@ -50,7 +49,7 @@ async def replay_dead_letter(request: AuthenticatedRequest, run_id: str, body: N
     "POST",
     "/dead-letters:replay",
     KeyRole.OPERATOR,
-    responses={202: ResponseSpec("Replaying", "What is replayed, at once or in its turn.")},
+    responses={202: ResponseSpec(Replaying, "What is replayed, at once or in its turn.")},
     problems=(Kind.NOT_FOUND,),
     cost=costs.of_submission,
 )
@@ -65,13 +64,7 @@ async def replay_dead_letters(request: AuthenticatedRequest, body: ReplayRequest
     give_back = partial(request.services.quotas.give_back, request.caller.tenant)
     replayed = await dead_letters.replay_letters(request.tenant, chosen, body.rate_per_second, admitted, give_back)
     request.on_rollback.append(partial(give_back, replayed.admitted))
-    shown = {
-        "replayed": len(replayed.runs),
-        "run_ids": replayed.run_ids[:MAX_SHOWN],
-        "last_due_at": replayed.last_due_at,
-        "has_more": replayed.has_more,
-    }
-    return ok(shown, status=202)
+    return ok(replayed.replaying(), status=202)
 
 
 @routes.operation(

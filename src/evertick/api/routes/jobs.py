@@ -1,7 +1,6 @@
 """Jobs: making, reading, changing and running them."""
 
 from dataclasses import replace
-from typing import Any
 from urllib.parse import unquote
 
 from msgspec import UNSET
@@ -13,17 +12,16 @@ from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import IF_MATCH, Response, etag, no_content, ok, page, path_to
 from evertick.api.routes import costs
 from evertick.api.routes.runs import RUN_ACCEPTED, accepted
-from evertick.api.shapes import JobsQuery, PauseRequest, ResumeRequest, TriggerRequest
+from evertick.contract.job import Job
+from evertick.contract.jobs import JobsQuery, PauseRequest, ResumeRequest, TriggerRequest
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import AdmissionRequest
-from evertick.domain.job.spec import JobSpec
 from evertick.usecases import idempotency
 from evertick.usecases.context import Page
 from evertick.usecases.errors import JobNotFound
 from evertick.usecases.jobs import edit, lifecycle, reading as jobs
 from evertick.usecases.jobs.create_together import NewJobRequest
 from evertick.usecases.jobs.rows import as_spec
-from evertick.usecases.jobs.views import Job
 from evertick.usecases.runs import requests
 
 routes = Routes("Jobs")
@@ -38,39 +36,22 @@ _LINKS = {
     "runs": ("list_job_runs", _JOB_ID),
     "delete": ("delete_job", _JOB_ID),
 }
-_FIELDS = JobSpec.__struct_fields__
 _BEFORE_NAME = f"{PREFIX}/jobs/by-name/".count("/")
-
-
-def shape(job: Job) -> dict[str, Any]:
-    return {
-        "job_id": job.job_id,
-        "name": job.name,
-        "status": job.status,
-        "next_run_at": job.next_run_at,
-        "spec_version": job.spec_version,
-        "created_at": job.created_at,
-        "updated_at": job.updated_at,
-        "paused_at": job.paused_at,
-        "pause_reason": job.pause_reason,
-        # In the order of the contract: the database keeps none.
-        **{name: job.fields[name] for name in _FIELDS},
-    }
 
 
 def _response(job: Job, *, is_new: bool = False) -> Response:
     headers = {"ETag": etag(job.spec_version)}
     if not is_new:
-        return ok(shape(job), headers=headers, subject=job.job_id)
+        return ok(job, headers=headers, subject=job.job_id)
     headers["Location"] = path_to("jobs", job.job_id)
-    return ok(shape(job), status=201, headers=headers, subject=job.job_id, created=1)
+    return ok(job, status=201, headers=headers, subject=job.job_id, created=1)
 
 
 @routes.operation(
     "POST",
     "/jobs",
     KeyRole.EDITOR,
-    responses={201: ResponseSpec("Job", "The new job.", ("Location", "ETag"), _LINKS)},
+    responses={201: ResponseSpec(Job, "The new job.", ("Location", "ETag"), _LINKS)},
     problems=(Kind.NAME_TAKEN,),
     body="JobRequest",
     cost=costs.of_new_job,
@@ -97,13 +78,13 @@ async def create_job(request: AuthenticatedRequest, body: object) -> Response:
 
 
 @routes.operation(
-    "GET", "/jobs", KeyRole.VIEWER, responses={200: ResponseSpec("Jobs", "The jobs, oldest first.", ("Link",))}
+    "GET", "/jobs", KeyRole.VIEWER, responses={200: ResponseSpec(list[Job], "The jobs, oldest first.", ("Link",))}
 )
 async def list_jobs(request: AuthenticatedRequest, query: JobsQuery) -> Response:
     """List jobs."""
     labels = _labels(query.label)
     if labels is None:
-        return page(Page((), None), request.path, query, shape)
+        return page(Page((), None), request.path, query)
     found = await jobs.list_jobs(
         request.tenant,
         status=query.status,
@@ -113,7 +94,7 @@ async def list_jobs(request: AuthenticatedRequest, query: JobsQuery) -> Response
         limit=query.limit,
         cursor=query.cursor,
     )
-    return page(found, request.path, query, shape)
+    return page(found, request.path, query)
 
 
 def _labels(texts: list[str]) -> dict[str, str] | None:
@@ -127,7 +108,7 @@ def _labels(texts: list[str]) -> dict[str, str] | None:
     "GET",
     "/jobs/{job_id}",
     KeyRole.VIEWER,
-    responses={200: ResponseSpec("Job", "The job.", ("ETag",), _LINKS)},
+    responses={200: ResponseSpec(Job, "The job.", ("ETag",), _LINKS)},
     problems=(Kind.NOT_FOUND,),
 )
 async def get_job(request: AuthenticatedRequest, job_id: str) -> Response:
@@ -139,7 +120,7 @@ async def get_job(request: AuthenticatedRequest, job_id: str) -> Response:
     "PATCH",
     "/jobs/{job_id}",
     KeyRole.EDITOR,
-    responses={200: ResponseSpec("Job", "The job as it is now.", ("ETag",), _LINKS)},
+    responses={200: ResponseSpec(Job, "The job as it is now.", ("ETag",), _LINKS)},
     problems=(Kind.NOT_FOUND, Kind.NAME_TAKEN, Kind.VERSION_CONFLICT),
     headers=(IF_MATCH,),
     body="JobPatch",
@@ -182,7 +163,7 @@ def _name_of(request: AuthenticatedRequest, otherwise: Kind = Kind.MALFORMED) ->
     "GET",
     "/jobs/by-name/{name}",
     KeyRole.VIEWER,
-    responses={200: ResponseSpec("Job", "The job.", ("ETag",), _LINKS)},
+    responses={200: ResponseSpec(Job, "The job.", ("ETag",), _LINKS)},
     problems=(Kind.NOT_FOUND,),
 )
 async def get_job_by_name(request: AuthenticatedRequest, name: str) -> Response:  # noqa: ARG001 - see `_name_of`
@@ -200,8 +181,8 @@ async def _cost_of_put(request: AuthenticatedRequest, body: object) -> Admission
     "/jobs/by-name/{name}",
     KeyRole.EDITOR,
     responses={
-        200: ResponseSpec("Job", "The job of this name, replaced or unchanged.", ("ETag",), _LINKS),
-        201: ResponseSpec("Job", "The new job.", ("Location", "ETag"), _LINKS),
+        200: ResponseSpec(Job, "The job of this name, replaced or unchanged.", ("ETag",), _LINKS),
+        201: ResponseSpec(Job, "The new job.", ("Location", "ETag"), _LINKS),
     },
     problems=(Kind.VERSION_CONFLICT,),
     headers=(IF_MATCH,),
@@ -230,7 +211,7 @@ async def put_job(request: AuthenticatedRequest, name: str, body: object) -> Res
     "POST",
     "/jobs/{job_id}/pause",
     KeyRole.OPERATOR,
-    responses={200: ResponseSpec("Job", "The paused job.", ("ETag",), _LINKS)},
+    responses={200: ResponseSpec(Job, "The paused job.", ("ETag",), _LINKS)},
     problems=(Kind.NOT_FOUND,),
 )
 async def pause_job(request: AuthenticatedRequest, job_id: str, body: PauseRequest) -> Response:
@@ -245,7 +226,7 @@ async def pause_job(request: AuthenticatedRequest, job_id: str, body: PauseReque
     "POST",
     "/jobs/{job_id}/resume",
     KeyRole.OPERATOR,
-    responses={200: ResponseSpec("Job", "The active job.", ("ETag",), _LINKS)},
+    responses={200: ResponseSpec(Job, "The active job.", ("ETag",), _LINKS)},
     problems=(Kind.NOT_FOUND,),
 )
 async def resume_job(request: AuthenticatedRequest, job_id: str, body: ResumeRequest) -> Response:
@@ -259,7 +240,6 @@ async def resume_job(request: AuthenticatedRequest, job_id: str, body: ResumeReq
     KeyRole.OPERATOR,
     responses={202: RUN_ACCEPTED},
     problems=(Kind.NOT_FOUND,),
-    body="TriggerRequest",
     cost=costs.of_run,
 )
 async def trigger_job(request: AuthenticatedRequest, job_id: str, body: TriggerRequest) -> Response:

@@ -2,18 +2,14 @@
 
 from datetime import timedelta
 from functools import partial
-from typing import Any
-
-import msgspec
 
 from evertick.api.operations import ResponseSpec, Routes
 from evertick.api.problems import Kind, Problem
 from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import Response, no_content, ok, page, path_to
-from evertick.api.shapes import KeyRequest, KeysQuery, RotateRequest
+from evertick.contract.access import ApiKey, KeyRequest, KeysQuery, NewApiKey, RotateRequest
 from evertick.domain.access import KeyRole
 from evertick.usecases.tenants import keys, tenants
-from evertick.usecases.tenants.keys import Key, NewSecret
 
 routes = Routes("API keys")
 
@@ -25,11 +21,7 @@ _KEY_ID = {"key_id": "$response.body#/key_id"}
 _LINKS = {"get": ("get_key", _KEY_ID), "rotate": ("rotate_key", _KEY_ID), "revoke": ("revoke_key", _KEY_ID)}
 
 
-def _shape(new: NewSecret) -> dict[str, Any]:
-    return {**msgspec.to_builtins(new.key), "api_key": new.secret}
-
-
-def _owner(key: Key) -> int:
+def _owner(key: ApiKey) -> int:
     return tenants.tenant_key(None, key.tenant_id)
 
 
@@ -45,23 +37,22 @@ async def _tenant_of(request: AuthenticatedRequest, tenant_id: str | None) -> in
     "POST",
     "/api-keys",
     KeyRole.ADMIN,
-    responses={201: ResponseSpec("NewKey", "The key, shown this once.", ("Location",), _LINKS, holds_secret=True)},
+    responses={201: ResponseSpec(NewApiKey, "The key, shown this once.", ("Location",), _LINKS, holds_secret=True)},
     problems=(Kind.NOT_FOUND,),
-    body="KeyRequest",
 )
 async def create_key(request: AuthenticatedRequest, body: KeyRequest) -> Response:
     """Create an API key."""
     tenant_key = await _tenant_of(request, body.tenant_id)
     new = await keys.create(request.tenant.pool, tenant_key, body.role, body.name, body.expires_at)
     location = {"Location": path_to("api-keys", new.key.key_id)}
-    return ok(_shape(new), status=201, headers=location, subject=new.key.key_id, affected_tenant=tenant_key)
+    return ok(new.shown(), status=201, headers=location, subject=new.key.key_id, affected_tenant=tenant_key)
 
 
 @routes.operation(
     "GET",
     "/api-keys",
     KeyRole.ADMIN,
-    responses={200: ResponseSpec(list[Key], "The keys, oldest first.", ("Link",))},
+    responses={200: ResponseSpec(list[ApiKey], "The keys, oldest first.", ("Link",))},
     problems=(Kind.NOT_FOUND,),
 )
 async def list_keys(request: AuthenticatedRequest, query: KeysQuery) -> Response:
@@ -75,7 +66,7 @@ async def list_keys(request: AuthenticatedRequest, query: KeysQuery) -> Response
     "GET",
     "/api-keys/{key_id}",
     KeyRole.ADMIN,
-    responses={200: ResponseSpec(Key, "The key, without its secret.")},
+    responses={200: ResponseSpec(ApiKey, "The key, without its secret.")},
     problems=(Kind.NOT_FOUND,),
 )
 async def get_key(request: AuthenticatedRequest, key_id: str) -> Response:
@@ -89,7 +80,7 @@ async def get_key(request: AuthenticatedRequest, key_id: str) -> Response:
     KeyRole.ADMIN,
     responses={
         201: ResponseSpec(
-            "NewKey", "The key that takes its place, shown this once.", ("Location",), _LINKS, holds_secret=True
+            NewApiKey, "The key that takes its place, shown this once.", ("Location",), _LINKS, holds_secret=True
         )
     },
     problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
@@ -107,7 +98,7 @@ async def rotate_key(request: AuthenticatedRequest, key_id: str, body: RotateReq
     new = await keys.rotate(request.tenant.pool, request.visible_tenant, key_id, grace)
     request.after_commit.append(partial(request.services.keys.forget, _owner(new.key)))
     location = {"Location": path_to("api-keys", new.key.key_id)}
-    return ok(_shape(new), status=201, headers=location, subject=key_id, affected_tenant=_owner(new.key))
+    return ok(new.shown(), status=201, headers=location, subject=key_id, affected_tenant=_owner(new.key))
 
 
 @routes.operation(

@@ -8,15 +8,16 @@ from evertick.api.operations import ResponseSpec, Routes
 from evertick.api.problems import Kind, Problem
 from evertick.api.requests import HttpRequest
 from evertick.api.responses import Response, ok
+from evertick.contract.engine import Alive, Ready
 from evertick.domain.access import KeyRole
 
 routes = Routes("Probes", prefix="")
 
 
-@routes.operation("GET", "/livez", None, responses={200: ResponseSpec("Alive", "The process answers.")})
+@routes.operation("GET", "/livez", None, responses={200: ResponseSpec(Alive, "The process answers.")})
 async def livez(request: HttpRequest) -> Response:  # noqa: ARG001 - it needs nothing
     """Is it alive?"""
-    return ok({"status": "alive"})
+    return ok(Alive("alive"))
 
 
 @routes.operation(
@@ -24,14 +25,14 @@ async def livez(request: HttpRequest) -> Response:  # noqa: ARG001 - it needs no
     "/readyz",
     None,
     responses={
-        200: ResponseSpec("Ready", "The schema fits and the clock is sane."),
-        503: ResponseSpec("Ready", "Not ready, and why."),
+        200: ResponseSpec(Ready, "The schema fits and the clock is sane."),
+        503: ResponseSpec(Ready, "Not ready, and why."),
     },
 )
 async def readyz(request: HttpRequest) -> Response:
     """Is it ready?"""
     faults = await request.services.readiness.faults()
-    return ok({"ready": not faults, "faults": faults}, status=503 if faults else 200)
+    return ok(Ready(ready=not faults, faults=faults), status=503 if faults else 200)
 
 
 @routes.operation(

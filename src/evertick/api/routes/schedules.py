@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from evertick.api.idempotency import act_once
 from evertick.api.operations import HandlerMode, ResponseSpec, Routes
@@ -10,11 +9,12 @@ from evertick.api.problems import Kind
 from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import Response, ok
 from evertick.api.routes import costs
-from evertick.api.shapes import PreviewRequest, UpcomingQuery
+from evertick.contract.annotations import DEFAULT_TIMEZONE
+from evertick.contract.schedules import DEFAULT_ROWS, DstNote, Preview, PreviewRequest, Upcoming, UpcomingQuery, Warned
 from evertick.domain.access import KeyRole
-from evertick.domain.job.spec import DEFAULT_TIMEZONE
 from evertick.domain.policies import DstGap, DstOverlap
-from evertick.domain.schedule.preview import Preview, PreviewRow
+from evertick.domain.schedule import preview as ahead
+from evertick.domain.schedule.preview import PreviewRow
 from evertick.usecases.context import Tenant
 from evertick.usecases.engine_status import clock
 from evertick.usecases.jobs import previews, reading as jobs
@@ -22,54 +22,47 @@ from evertick.usecases.jobs.previews import PreviewFields
 
 routes = Routes("Schedules")
 
-DEFAULT_COUNT = 10
-
 
 def _utc(at: datetime) -> datetime:
     return at.astimezone(UTC)
 
 
-def _rows(rows: Iterable[PreviewRow]) -> list[dict[str, Any]]:
-    return [
-        {
-            "fire_at": _utc(row.fire_at),
-            "due_at": _utc(row.due_at),
-            "local": row.local.isoformat(),
-            "notes": list(row.notes),
-        }
+def _rows(rows: Iterable[PreviewRow]) -> tuple[Upcoming, ...]:
+    return tuple(
+        Upcoming(fire_at=_utc(row.fire_at), due_at=_utc(row.due_at), local=row.local.isoformat(), notes=row.notes)
         for row in rows
-    ]
+    )
 
 
-def _shape(preview: Preview) -> dict[str, Any]:
-    return {
-        "schedule": preview.schedule.text,
-        "timezone": preview.schedule.timezone,
-        "tzdb": preview.tzdb_version,
-        "description": preview.description,
-        "upcoming": _rows(preview.rows),
-        "dst_notes": [
-            {
-                "at": _utc(lost.at),
-                "ticks": lost.ticks,
-                "first_local": lost.first_local.isoformat(),
-                "last_local": lost.last_local.isoformat(),
-                "note": lost.note,
-            }
+def _shown(preview: ahead.Preview) -> Preview:
+    return Preview(
+        schedule=preview.schedule.text,
+        timezone=preview.schedule.timezone,
+        tzdb=preview.tzdb_version,
+        description=preview.description,
+        upcoming=_rows(preview.rows),
+        dst_notes=tuple(
+            DstNote(
+                at=_utc(lost.at),
+                ticks=lost.ticks,
+                first_local=lost.first_local.isoformat(),
+                last_local=lost.last_local.isoformat(),
+                note=lost.note,
+            )
             for lost in preview.lost
-        ],
-        "warnings": [
-            {"code": finding.code, "severity": finding.severity, "message": finding.message}
+        ),
+        warnings=tuple(
+            Warned(code=finding.code, severity=finding.severity, message=finding.message)
             for finding in preview.findings
-        ],
-    }
+        ),
+    )
 
 
 @routes.operation(
     "GET",
     "/jobs/{job_id}/upcoming",
     KeyRole.VIEWER,
-    responses={200: ResponseSpec("Upcoming", "The next fire times; none while it is paused or after its last.")},
+    responses={200: ResponseSpec(list[Upcoming], "The next fire times; none while it is paused or after its last.")},
     problems=(Kind.NOT_FOUND, Kind.OVER_QUOTA),
     mode=HandlerMode.COMPUTATION,
 )
@@ -85,8 +78,7 @@ async def list_upcoming(request: AuthenticatedRequest, job_id: str, query: Upcom
     "POST",
     "/schedules/preview",
     KeyRole.VIEWER,
-    responses={200: ResponseSpec("Preview", "What the schedule would do.")},
-    body="PreviewRequest",
+    responses={200: ResponseSpec(Preview, "What the schedule would do.")},
     mode=HandlerMode.COMPUTATION,
     cost=costs.of_submission,
 )
@@ -105,8 +97,8 @@ async def preview_schedule(request: AuthenticatedRequest, body: PreviewRequest) 
         jitter=timedelta(seconds=body.jitter_seconds or 0),
         after=body.after or await _now(request),
     )
-    found = previews.preview(request.tenant, wanted, body.count or DEFAULT_COUNT)
-    response = ok(_shape(await request.cancel_on_disconnect(found)))
+    found = previews.preview(request.tenant, wanted, body.count or DEFAULT_ROWS)
+    response = ok(_shown(await request.cancel_on_disconnect(found)))
 
     async def keep(_: Tenant) -> Response:
         return response

@@ -9,10 +9,9 @@ from evertick.api.operations import ResponseSpec, Routes
 from evertick.api.problems import Kind, Problem
 from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import Response, ok, page, path_to
-from evertick.api.shapes import TenantPatch, TenantRequest, TenantsQuery
+from evertick.contract.access import NewTenant, Tenant, TenantPatch, TenantRequest, TenantsQuery
 from evertick.domain.access import KeyRole
 from evertick.usecases.tenants import keys, tenants
-from evertick.usecases.tenants.tenants import TenantView
 
 routes = Routes("Tenants")
 
@@ -21,7 +20,7 @@ _LINKS = {"get": ("get_tenant", {"tenant_id": "$response.body#/tenant_id"})}
 
 def _changes(body: TenantRequest | TenantPatch) -> dict[str, Any]:
     given = msgspec.to_builtins(body)
-    return {name: value for name, value in given.items() if name in tenants.LIMITS and value is not None}
+    return {name: value for name, value in given.items() if name in TenantPatch.__struct_fields__ and value is not None}
 
 
 def _require_host(request: AuthenticatedRequest) -> None:
@@ -35,7 +34,7 @@ def _require_host(request: AuthenticatedRequest) -> None:
     KeyRole.ADMIN,
     responses={
         201: ResponseSpec(
-            "NewTenant", "The tenant, and its first key, shown this once.", ("Location",), _LINKS, holds_secret=True
+            NewTenant, "The tenant, and its first key, shown this once.", ("Location",), _LINKS, holds_secret=True
         )
     },
     problems=(Kind.NAME_TAKEN,),
@@ -46,7 +45,7 @@ async def create_tenant(request: AuthenticatedRequest, body: TenantRequest) -> R
     made = await tenants.create(request.tenant.pool, body.name, _changes(body))
     key = tenants.tenant_key(None, made.tenant_id)
     first = await keys.create(request.tenant.pool, key, KeyRole.ADMIN, "first")
-    shown = {**msgspec.to_builtins(made), "api_key": first.secret}
+    shown = NewTenant(**msgspec.structs.asdict(made), api_key=first.secret)
     location = {"Location": path_to("tenants", made.tenant_id)}
     return ok(shown, status=201, headers=location, subject=made.tenant_id, affected_tenant=key)
 
@@ -55,7 +54,7 @@ async def create_tenant(request: AuthenticatedRequest, body: TenantRequest) -> R
     "GET",
     "/tenants",
     KeyRole.ADMIN,
-    responses={200: ResponseSpec(list[TenantView], "The tenants, oldest first.", ("Link",))},
+    responses={200: ResponseSpec(list[Tenant], "The tenants, oldest first.", ("Link",))},
 )
 async def list_tenants(request: AuthenticatedRequest, query: TenantsQuery) -> Response:
     """List the tenants that one may see."""
@@ -69,7 +68,7 @@ async def list_tenants(request: AuthenticatedRequest, query: TenantsQuery) -> Re
     "GET",
     "/tenants/{tenant_id}",
     KeyRole.ADMIN,
-    responses={200: ResponseSpec(TenantView, "The tenant.")},
+    responses={200: ResponseSpec(Tenant, "The tenant.")},
     problems=(Kind.NOT_FOUND,),
 )
 async def get_tenant(request: AuthenticatedRequest, tenant_id: str) -> Response:
@@ -81,7 +80,7 @@ async def get_tenant(request: AuthenticatedRequest, tenant_id: str) -> Response:
     "PATCH",
     "/tenants/{tenant_id}",
     KeyRole.ADMIN,
-    responses={200: ResponseSpec(TenantView, "The tenant as it is now.")},
+    responses={200: ResponseSpec(Tenant, "The tenant as it is now.")},
     problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
 )
 async def edit_tenant(request: AuthenticatedRequest, tenant_id: str, body: TenantPatch) -> Response:

@@ -2,7 +2,6 @@
 
 import asyncio
 from datetime import timedelta
-from typing import Any
 
 import msgspec
 
@@ -13,7 +12,16 @@ from evertick.api.poll_turns import Poll, PollSpec
 from evertick.api.problems import key_ended, over_limit
 from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import Response, ok
-from evertick.api.shapes import HeartbeatRequest, LeaseRequest, OutcomeReport, OutcomesRequest
+from evertick.contract.workers import (
+    Heartbeat,
+    HeartbeatRequest,
+    Lease,
+    LeasedAttempt,
+    LeaseRequest,
+    OutcomeReport,
+    OutcomesRequest,
+    Recorded,
+)
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import QuotaName
 from evertick.domain.states import Outcome
@@ -29,32 +37,32 @@ RETRY_SECONDS = 5
 NOTHING = LeasedAttempts([], pulling.NEVER)
 
 
-def _shape(given: LeasedAttempts) -> list[dict[str, Any]]:
-    return [
-        {
-            "token": run.fencing_token,
-            "run_id": run.run_id,
-            "job_id": run.job_id,
-            "name": leased.name,
-            "handler": leased.handler,
-            "payload": msgspec.Raw(b"null" if leased.payload is None else leased.payload.encode()),
-            "scheduled_at": leased.fire_at,
-            "attempt": leased.attempt,
-            "reason": leased.reason,
-            "idempotency_key": run.idempotency_key,
-            "timeout_seconds": leased.timeout_seconds,
-            "deadline": run.deadline,
-        }
+def _attempts(given: LeasedAttempts) -> tuple[LeasedAttempt, ...]:
+    return tuple(
+        LeasedAttempt(
+            token=run.fencing_token,
+            run_id=run.run_id,
+            job_id=run.job_id,
+            name=leased.name,
+            handler=leased.handler,
+            payload=msgspec.Raw(b"null" if leased.payload is None else leased.payload.encode()),
+            scheduled_at=leased.fire_at,
+            attempt=leased.attempt,
+            reason=leased.reason,
+            idempotency_key=run.idempotency_key,
+            timeout_seconds=leased.timeout_seconds,
+            deadline=run.deadline,
+        )
         for leased in given.attempts
         for run in [Run(leased, given.now_at)]
-    ]
+    )
 
 
 @routes.operation(
     "POST",
     "/queues/{queue}/lease",
     KeyRole.WORKER,
-    responses={200: ResponseSpec("Lease", "What was ready, none if nothing was in time.")},
+    responses={200: ResponseSpec(Lease, "What was ready, none if nothing was in time.")},
     mode=HandlerMode.POLL,
 )
 async def lease(request: AuthenticatedRequest, queue: str, body: LeaseRequest) -> Response:
@@ -143,14 +151,14 @@ async def _try_lease(
 
 def _lease_response(request: AuthenticatedRequest, given: LeasedAttempts) -> Response:
     seconds = request.services.lease_time.total_seconds()
-    return ok({"lease_seconds": int(seconds) if seconds.is_integer() else seconds, "attempts": _shape(given)})
+    return ok(Lease(lease_seconds=int(seconds) if seconds.is_integer() else seconds, attempts=_attempts(given)))
 
 
 @routes.operation(
     "POST",
     "/workers/{worker_id}/heartbeat",
     KeyRole.WORKER,
-    responses={200: ResponseSpec("Heartbeat", "What the worker should stop.")},
+    responses={200: ResponseSpec(Heartbeat, "What the worker should stop.")},
     mode=HandlerMode.REPORT,
 )
 async def heartbeat(request: AuthenticatedRequest, worker_id: str, body: HeartbeatRequest) -> Response:
@@ -160,15 +168,14 @@ async def heartbeat(request: AuthenticatedRequest, worker_id: str, body: Heartbe
     to stop. Without a word about it, all of its leases are kept, even one whose answer never arrived.
     """
     stopped = await pulling.heartbeat(request.tenant, worker_id, body.tokens, request.services.lease_time)
-    return ok({"cancel": stopped})
+    return ok(Heartbeat(tuple(stopped)))
 
 
 @routes.operation(
     "POST",
     "/outcomes",
     KeyRole.WORKER,
-    responses={200: ResponseSpec("Recorded", "How many count; the others came too late, or were never this worker's.")},
-    body="OutcomesRequest",
+    responses={200: ResponseSpec(Recorded, "How many count; the others came too late, or were never this worker's.")},
     mode=HandlerMode.REPORT,
 )
 async def record_outcomes(request: AuthenticatedRequest, body: OutcomesRequest) -> Response:
@@ -177,7 +184,7 @@ async def record_outcomes(request: AuthenticatedRequest, body: OutcomesRequest) 
     The first outcome of an attempt counts, whoever it is from.
     """
     recorded = await pulling.record(request.tenant, body.worker_id, [_report(each) for each in body.outcomes])
-    return ok({"recorded": recorded.recorded, "stale": recorded.stale})
+    return ok(recorded)
 
 
 def _report(given: OutcomeReport) -> AttemptReport:

@@ -14,7 +14,7 @@ from evertick.bench.processes import Process
 from evertick.bench.scenario import Option, PayloadBytes, Scenario, Seed
 from evertick.bench.testbed import Testbed
 from evertick.bench.waiting import wait_for_ownership
-from evertick.domain.job.target import HTTP_QUEUE
+from evertick.contract.target import HTTP_QUEUE
 
 LOADED_PER_SECOND = 2_000
 """Slower than any machine. This scenario has no background jobs to estimate the rate from."""

@@ -5,12 +5,12 @@ from typing import Any, TypeVar, cast
 
 from evertick.cli.backend import JobFilter, Listing, RunFilter, is_job_id
 from evertick.client import AsyncClient
-from evertick.client.fields import JobFields
-from evertick.client.models import DeadLetter, Job, Replaying, RunDetail, Verdict
-from evertick.client.runs import Entry
+from evertick.contract.dead_letters import DeadLetter, Replaying
+from evertick.contract.job import Job, JobFields
+from evertick.contract.jobs import Missed, Verdict
+from evertick.contract.runs import RunDetail, RunOrGap
 from evertick.domain.errors import Fault, InvalidFields
 from evertick.usecases.context import MAX_PER_PAGE
-from evertick.usecases.jobs.lifecycle import Missed
 
 _T = TypeVar("_T")
 
@@ -58,7 +58,7 @@ class ApiBackend:
     async def trigger_job(self, job: str, payload: Any) -> str:
         return (await self._client.jobs.trigger(await self._id(job), payload)).run_id
 
-    async def list_runs(self, filters: RunFilter, limit: int) -> Listing[Entry]:
+    async def list_runs(self, filters: RunFilter, limit: int) -> Listing[RunOrGap]:
         job, status, from_at, to_at = filters
         options: Any = {"status": status, "from_at": from_at, "to_at": to_at, "page_size": _page(limit)}
         if job is None:

@@ -4,20 +4,20 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from evertick.cli.backend import JOB_PAYLOAD, JobFilter, Listing, RunFilter, is_job_id
-from evertick.cli.backends.models import detail_model, entry_model, job_model, letter_model, verdict_model
-from evertick.client.models import DeadLetter, Job, Replaying, RunDetail, Verdict
-from evertick.client.runs import Entry
+from evertick.contract.dead_letters import DEFAULT_RATE, DeadLetter, Replaying
+from evertick.contract.job import Job
+from evertick.contract.jobs import Missed, Verdict
+from evertick.contract.problem import InputError
+from evertick.contract.runs import RunDetail, RunOrGap
 from evertick.domain.states import GapStatus
 from evertick.usecases.context import MAX_PER_PAGE, Page, Tenant
 from evertick.usecases.jobs import edit, lifecycle, reading as jobs
 from evertick.usecases.jobs.create import create
-from evertick.usecases.jobs.create_many import create_many
-from evertick.usecases.jobs.lifecycle import Missed
+from evertick.usecases.jobs.create_many import LineResult, create_many
 from evertick.usecases.runs import dead_letters, reading as runs, requests
 from evertick.usecases.runs.dead_letters import LetterSelection
 
 _T = TypeVar("_T")
-_M = TypeVar("_M")
 
 
 class DatabaseBackend:
@@ -27,34 +27,33 @@ class DatabaseBackend:
         self._tenant = tenant
 
     async def add_job(self, fields: Mapping[str, Any]) -> Job:
-        return job_model(await create(self._tenant, fields))
+        return await create(self._tenant, fields)
 
     async def put_job(self, name: str, fields: Mapping[str, Any]) -> Job:
-        return job_model((await edit.put(self._tenant, name, fields)).job)
+        return (await edit.put(self._tenant, name, fields)).job
 
     async def add_jobs(self, batch: Sequence[object]) -> list[Verdict]:
-        verdicts = await create_many(self._tenant, batch)
-        return [verdict_model(line, verdict) for line, verdict in enumerate(verdicts, 1)]
+        results = await create_many(self._tenant, batch)
+        return [_verdict(line, result) for line, result in enumerate(results, 1)]
 
     async def get_job(self, job: str) -> Job:
         find = jobs.get if is_job_id(job) else jobs.get_by_name
-        return job_model(await find(self._tenant, job))
+        return await find(self._tenant, job)
 
     async def list_jobs(self, filters: JobFilter, limit: int) -> Listing[Job]:
         return await _listing(
             limit,
             lambda size, cursor: jobs.list_jobs(self._tenant, **filters._asdict(), limit=size, cursor=cursor),
-            job_model,
         )
 
     async def edit_job(self, job: str, fields: Mapping[str, Any]) -> Job:
-        return job_model(await edit.edit(self._tenant, await self._id(job), fields))
+        return await edit.edit(self._tenant, await self._id(job), fields)
 
     async def pause_job(self, job: str, reason: str | None) -> Job:
-        return job_model(await lifecycle.pause(self._tenant, await self._id(job), reason))
+        return await lifecycle.pause(self._tenant, await self._id(job), reason)
 
     async def resume_job(self, job: str, missed: Missed) -> Job:
-        return job_model(await lifecycle.resume(self._tenant, await self._id(job), missed))
+        return await lifecycle.resume(self._tenant, await self._id(job), missed)
 
     async def delete_job(self, job: str) -> str:
         job_id = await self._id(job)
@@ -65,7 +64,7 @@ class DatabaseBackend:
         own = requests.JOBS_OWN if payload is JOB_PAYLOAD else payload
         return await requests.trigger(self._tenant, await self._id(job), own)
 
-    async def list_runs(self, filters: RunFilter, limit: int) -> Listing[Entry]:
+    async def list_runs(self, filters: RunFilter, limit: int) -> Listing[RunOrGap]:
         job, status, since, until = filters
         if job is not None:
             job_id = await self._id(job)
@@ -74,19 +73,18 @@ class DatabaseBackend:
                 lambda size, cursor: runs.job_runs(
                     self._tenant, job_id, limit=size, cursor=cursor, status=status, from_at=since, to_at=until
                 ),
-                entry_model,
             )
         assert not isinstance(status, GapStatus)
-        return await _listing(
+        found = await _listing(
             limit,
             lambda size, cursor: runs.tenant_runs(
                 self._tenant, limit=size, cursor=cursor, status=status, from_at=since, to_at=until
             ),
-            entry_model,
         )
+        return Listing(list(found.items), found.has_more)
 
     async def get_run(self, run_id: str) -> RunDetail:
-        return detail_model(await runs.get_run(self._tenant, run_id))
+        return await runs.get_run(self._tenant, run_id)
 
     async def cancel_run(self, run_id: str) -> RunDetail:
         await requests.cancel(self._tenant, run_id)
@@ -100,7 +98,6 @@ class DatabaseBackend:
         return await _listing(
             limit,
             lambda size, cursor: dead_letters.list_letters(self._tenant, job_id=job_id, limit=size, cursor=cursor),
-            letter_model,
         )
 
     async def replay_dead_letter(self, run_id: str) -> str:
@@ -108,9 +105,8 @@ class DatabaseBackend:
 
     async def replay_dead_letters(self, job: str | None) -> Replaying:
         chosen = LetterSelection(job_id=None if job is None else await self._id(job))
-        done = await dead_letters.replay_letters(self._tenant, chosen, dead_letters.DEFAULT_RATE)
-        ids = tuple(done.run_ids)
-        return Replaying(replayed=len(ids), run_ids=ids, last_due_at=done.last_due_at, has_more=done.has_more)
+        done = await dead_letters.replay_letters(self._tenant, chosen, DEFAULT_RATE)
+        return done.replaying(len(done.runs))
 
     async def dismiss_dead_letter(self, run_id: str) -> None:
         await dead_letters.dismiss(self._tenant, run_id)
@@ -119,15 +115,18 @@ class DatabaseBackend:
         return job if is_job_id(job) else (await jobs.get_by_name(self._tenant, job)).job_id
 
 
-async def _listing(
-    limit: int, page: Callable[[int, str | None], Awaitable[Page[_T]]], model: Callable[[_T], _M]
-) -> Listing[_M]:
+def _verdict(line: int, result: LineResult) -> Verdict:
+    errors = tuple(InputError(pointer, reason) for pointer, reason in result.faults)
+    return Verdict(line=line, status=422 if errors else 201, job_id=result.job_id, errors=errors)
+
+
+async def _listing(limit: int, page: Callable[[int, str | None], Awaitable[Page[_T]]]) -> Listing[_T]:
     """The first items of a list, read page by page."""
-    found: list[_M] = []
+    found: list[_T] = []
     cursor: str | None = None
     while len(found) < limit:
         part = await page(min(limit - len(found), MAX_PER_PAGE), cursor)
-        found += map(model, part.items)
+        found += part.items
         cursor = part.next
         if cursor is None:
             break

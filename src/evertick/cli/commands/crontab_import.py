@@ -13,7 +13,7 @@ from evertick.cli.errors import REJECTIONS, Exit, error_lines
 from evertick.cli.options import AsJson
 from evertick.cli.output import print_json, print_rows, progress_bar
 from evertick.cli.parsing import parse_fields, read_text, target_of
-from evertick.client.models import Job
+from evertick.contract.job import Job
 from evertick.domain.crontab import Crontab, CrontabEntry, Remark, job_names, read_crontab
 from evertick.domain.errors import EvertickError, InvalidFields
 from evertick.sdk.declarations import check

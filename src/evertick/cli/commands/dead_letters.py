@@ -8,8 +8,7 @@ from evertick.cli.backend import Backend
 from evertick.cli.connection import ConnectionOptions, call, connection_options
 from evertick.cli.options import AsJson, Limit
 from evertick.cli.output import mention_more, print_json, print_rows
-from evertick.cli.shapes import letter_shape
-from evertick.client.models import Replaying
+from evertick.contract.dead_letters import Replaying
 
 app = typer.Typer(no_args_is_help=True, help="List, replay and dismiss dead letters.", rich_markup_mode="rich")
 
@@ -30,7 +29,7 @@ def list_dead_letters(
     """
     letters, has_more = call(connection, lambda backend: backend.list_dead_letters(job, limit))
     if as_json:
-        print_json([letter_shape(letter) for letter in letters])
+        print_json(letters)
     else:
         rows = [(each.died_at, each.run_id, each.name, each.attempt, each.reason, each.error) for each in letters]
         columns = ("died (UTC)", "run", "job", "attempts", "reason", "error")
@@ -65,7 +64,7 @@ def replay(
         if every:
             return await backend.replay_dead_letters(job)
         replayed = tuple([await backend.replay_dead_letter(run) for run in runs or ()])
-        return Replaying(replayed=len(replayed), run_ids=replayed)
+        return Replaying(replayed=len(replayed), run_ids=replayed, last_due_at=None, has_more=False)
 
     result = call(connection, work)
     if as_json:

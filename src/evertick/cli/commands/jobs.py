@@ -3,6 +3,7 @@
 from typing import Annotated, Any
 
 import typer
+from msgspec.structs import asdict
 
 from evertick.cli.backend import JOB_PAYLOAD, Backend, JobFilter
 from evertick.cli.commands import crontab_import, jobs_import
@@ -10,10 +11,8 @@ from evertick.cli.connection import ConnectionOptions, call, connection_options
 from evertick.cli.options import AsJson, Limit
 from evertick.cli.output import mention_more, print_fields, print_json, print_line, print_rows, utc
 from evertick.cli.parsing import parse_fields, parse_json, parse_pairs, target_of
-from evertick.cli.shapes import job_shape
-from evertick.client.models import Job
-from evertick.usecases.jobs.lifecycle import Missed
-from evertick.usecases.jobs.views import JobStatus
+from evertick.contract.job import Job, JobStatus
+from evertick.contract.jobs import Missed
 
 app = typer.Typer(
     no_args_is_help=True, help="List, show, add, edit, pause, trigger and delete jobs.", rich_markup_mode="rich"
@@ -70,7 +69,7 @@ def add(
 
     job = call(connection, work)
     if as_json:
-        print_json(job_shape(job))
+        print_json(job)
     else:
         first = f"first run at {utc(job.next_run_at)}" if job.next_run_at else "runs when it is triggered"
         print_line(f"{job.name} is {job.job_id}: {first}.")
@@ -107,7 +106,7 @@ def edit(
         raise typer.BadParameter("there is nothing to change: use --schedule, --set or another option")
     edited = call(connection, lambda backend: backend.edit_job(job, changes))
     if as_json:
-        print_json(job_shape(edited))
+        print_json(edited)
     else:
         following = f"next run at {utc(edited.next_run_at)}" if edited.next_run_at else "no run is scheduled"
         print_line(f"{edited.name} is at version {edited.spec_version}: {following}.")
@@ -158,7 +157,7 @@ def list_jobs(
     filters = JobFilter(status, parse_pairs("--label", label or (), ":"), name_prefix, queue)
     jobs, has_more = call(connection, lambda backend: backend.list_jobs(filters, limit))
     if as_json:
-        print_json([job_shape(job) for job in jobs])
+        print_json(jobs)
     else:
         rows = [(job.job_id, job.name, job.status, job.schedule, job.next_run_at) for job in jobs]
         print_rows(("id", "name", "status", "schedule", "next run (UTC)"), rows, empty="No jobs.")
@@ -174,7 +173,7 @@ def show(connection: ConnectionOptions, job: JobName, *, as_json: AsJson = False
 
       evertick jobs show send-weekly-report
     """
-    shape = job_shape(call(connection, lambda backend: backend.get_job(job)))
+    shape = asdict(call(connection, lambda backend: backend.get_job(job)))
     if as_json:
         print_json(shape)
     else:
@@ -258,6 +257,6 @@ def delete(connection: ConnectionOptions, job: JobName, *, as_json: AsJson = Fal
 
 def _print_change(job: Job, change: str, *, as_json: bool) -> None:
     if as_json:
-        print_json(job_shape(job))
+        print_json(job)
     else:
         print_line(f"{job.name} {change}.")

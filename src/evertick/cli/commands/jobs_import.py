@@ -13,7 +13,7 @@ from evertick.cli.errors import REJECTIONS, Exit, error_lines, fault_lines
 from evertick.cli.options import AsJson
 from evertick.cli.output import print_json, print_line, print_rows, progress_bar
 from evertick.cli.parsing import read_text
-from evertick.client.models import Verdict
+from evertick.contract.jobs import Verdict
 from evertick.domain.schedule.describe.english import counted
 
 BATCH = 250

@@ -9,13 +9,14 @@ from evertick.cli.commands.tenants import ACTOR
 from evertick.cli.connection import TenantOptions, call_database, tenant_options
 from evertick.cli.options import AsJson
 from evertick.cli.output import print_fields, print_json, print_rows
+from evertick.contract.access import ApiKey
+from evertick.contract.reading import read_instant
 from evertick.domain.access import KeyRole
 from evertick.domain.job.faults import Faults
-from evertick.domain.job.values import read_instant
 from evertick.usecases import audit
 from evertick.usecases.context import MAX_PER_PAGE, Tenant
 from evertick.usecases.tenants import keys
-from evertick.usecases.tenants.keys import Key, NewSecret, shape_of
+from evertick.usecases.tenants.keys import NewSecret, shape_of
 from evertick.usecases.unit_of_work import unit_of_work
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, rotate and revoke API keys.", rich_markup_mode="rich")
@@ -121,8 +122,8 @@ def revoke(options: TenantOptions, key_id: KeyId) -> None:
     typer.echo(f"Revoked {key_id}.")
 
 
-async def _all_keys(tenant: Tenant) -> list[Key]:
-    found: list[Key] = []
+async def _all_keys(tenant: Tenant) -> list[ApiKey]:
+    found: list[ApiKey] = []
     cursor: str | None = None
     while True:
         page = await keys.list_keys(tenant.pool, tenant.tenant_id, limit=MAX_PER_PAGE, cursor=cursor)

@@ -4,6 +4,7 @@ import asyncio
 from typing import Annotated
 
 import typer
+from msgspec.structs import asdict
 from rich.console import Console
 from rich.text import Text
 
@@ -12,9 +13,7 @@ from evertick.cli.connection import ConnectionOptions, call, connection_options
 from evertick.cli.options import AsJson, Limit
 from evertick.cli.output import STYLES, mention_more, print_fields, print_json, print_rows
 from evertick.cli.parsing import EXAMPLE_INSTANT, parse_instant
-from evertick.cli.shapes import detail_shape, run_shape
-from evertick.client.models import Gap
-from evertick.client.runs import Entry
+from evertick.contract.runs import Gap, RunOrGap
 from evertick.domain.schedule.describe.english import counted
 from evertick.domain.states import GapStatus, RunStatus
 from evertick.runtime.process import stop_signal
@@ -104,7 +103,7 @@ def list_runs(
     filters = RunFilter(job, chosen, parse_instant("--from", from_at), parse_instant("--to", to_at))
     entries, has_more = call(connection, lambda backend: backend.list_runs(filters, limit))
     if as_json:
-        print_json([run_shape(entry) for entry in entries])
+        print_json(entries)
     else:
         print_rows(RUN_COLUMNS, map(_row, entries), empty="No runs.")
     mention_more(has_more=has_more)
@@ -121,9 +120,9 @@ def show(connection: ConnectionOptions, run: RunId, *, as_json: AsJson = False) 
     """
     detail = call(connection, lambda backend: backend.get_run(run))
     if as_json:
-        print_json(detail_shape(detail))
+        print_json(detail)
         return
-    print_fields(run_shape(detail).items())
+    print_fields(asdict(detail.run).items())
     typer.echo()
     rows = [
         (each.attempt, each.status, each.started_at, _duration(each.duration_ms), each.worker_id, each.error)
@@ -144,7 +143,7 @@ def cancel(connection: ConnectionOptions, run: RunId, *, as_json: AsJson = False
     """
     detail = call(connection, lambda backend: backend.cancel_run(run))
     if as_json:
-        print_json(detail_shape(detail))
+        print_json(detail)
     else:
         typer.echo(f"{run} is cancelled.")
 
@@ -172,11 +171,11 @@ class ChangeTracker:
         self._last: int | None = last
         self._known: dict[tuple[object, ...], tuple[object, ...]] = {}
 
-    def is_burst(self, entries: list[Entry]) -> bool:
+    def is_burst(self, entries: list[RunOrGap]) -> bool:
         """Whether all entries of a page are new, so that there may be older new ones. Not for the first page."""
         return self._last is None and bool(entries) and not any(_key(entry) in self._known for entry in entries)
 
-    def changes(self, entries: list[Entry]) -> list[Entry]:
+    def changes(self, entries: list[RunOrGap]) -> list[RunOrGap]:
         """The new and changed ones among the newest entries, the oldest first. Of the first page, the last few."""
         current = {_key(entry): _state(entry) for entry in entries}
         changed = [entry for entry in entries if self._known.get(_key(entry)) != _state(entry)]
@@ -188,25 +187,25 @@ class ChangeTracker:
         return changed[::-1]
 
 
-def _key(entry: Entry) -> tuple[object, ...]:
+def _key(entry: RunOrGap) -> tuple[object, ...]:
     return (entry.scheduled_at, entry.reason) if isinstance(entry, Gap) else (entry.run_id,)
 
 
-def _state(entry: Entry) -> tuple[object, ...]:
+def _state(entry: RunOrGap) -> tuple[object, ...]:
     return (entry.until, entry.count) if isinstance(entry, Gap) else (entry.status, entry.attempt)
 
 
-async def _newest(backend: Backend, filters: RunFilter, tracker: ChangeTracker) -> list[Entry]:
+async def _newest(backend: Backend, filters: RunFilter, tracker: ChangeTracker) -> list[RunOrGap]:
     entries, has_more = await backend.list_runs(filters, TAIL_PAGE)
     if has_more and tracker.is_burst(entries):
         entries, _ = await backend.list_runs(filters, MAX_BURST)
     return entries
 
 
-def print_entry(entry: Entry, *, as_json: bool) -> None:
+def print_entry(entry: RunOrGap, *, as_json: bool) -> None:
     """A run or a gap in one line."""
     if as_json:
-        print_json(run_shape(entry), indent=None)
+        print_json(entry, indent=None)
         return
     scheduled_at, name, status, reason, attempt, took, error = _row(entry)
     line = Text(f"{scheduled_at:%Y-%m-%d %H:%M:%S}  {name}  ")
@@ -216,7 +215,7 @@ def print_entry(entry: Entry, *, as_json: bool) -> None:
     Console(highlight=False).print(line, soft_wrap=True)
 
 
-def _row(entry: Entry) -> tuple[object, ...]:
+def _row(entry: RunOrGap) -> tuple[object, ...]:
     """The columns of a run or a gap."""
     if isinstance(entry, Gap):
         return entry.scheduled_at, counted(entry.count, "tick"), entry.status, entry.reason, None, None, None

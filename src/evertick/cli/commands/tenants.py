@@ -7,11 +7,12 @@ import typer
 from evertick.cli.connection import DEFAULT_TENANT, DatabaseOptions, call_database, database_options
 from evertick.cli.options import AsJson, option_group
 from evertick.cli.output import print_fields, print_json, print_rows
+from evertick.contract import access
 from evertick.domain.access import KeyRole
 from evertick.usecases import audit
 from evertick.usecases.context import MAX_PER_PAGE, Tenant
 from evertick.usecases.tenants import keys, tenants
-from evertick.usecases.tenants.tenants import TenantView, shape_of
+from evertick.usecases.tenants.tenants import shape_of
 from evertick.usecases.unit_of_work import unit_of_work
 
 app = typer.Typer(no_args_is_help=True, help="Create, list and change tenants.", rich_markup_mode="rich")
@@ -127,8 +128,8 @@ def edit(
     _print(call_database(database, name, work), as_json=as_json)
 
 
-async def all_tenants(operator: Tenant) -> list[TenantView]:
-    found: list[TenantView] = []
+async def all_tenants(operator: Tenant) -> list[access.Tenant]:
+    found: list[access.Tenant] = []
     cursor: str | None = None
     while True:
         page = await tenants.list_tenants(operator.pool, None, limit=MAX_PER_PAGE, cursor=cursor)

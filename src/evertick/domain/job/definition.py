@@ -1,4 +1,4 @@
-"""From a job's specification to what is written with it: its rule, and the first tick of its timer."""
+"""From the fields of a job that decide when to its rule and the first tick of its timer."""
 
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -6,17 +6,15 @@ from typing import NamedTuple
 from evertick.domain.errors import InvalidFields, InvalidInput
 from evertick.domain.ids import Prefix, format_id
 from evertick.domain.jitter import due_at, jitter_offset
-from evertick.domain.job.spec import JobSpec
 from evertick.domain.job.timing import (
-    Settled,
+    ResolvedTiming,
     Timing,
     fault_of,
     one_off_at,
-    settle,
-    settle_alone,
-    settle_one_off,
-    text_faults,
-    timing_of,
+    parse_text,
+    resolve,
+    resolve_alone,
+    resolve_one_off,
 )
 from evertick.domain.misfire import ON_TIME_US
 from evertick.domain.rule import Rule
@@ -46,21 +44,20 @@ class Definition(NamedTuple):
 
 
 def define(
-    spec: JobSpec, job_id: int, created_at: datetime, now: datetime, shortest: timedelta = SHORTEST_INTERVAL
+    timing: Timing, job_id: int, created_at: datetime, now: datetime, shortest: timedelta = SHORTEST_INTERVAL
 ) -> Definition:
     """Define a new job, or an edited one: given its original `created_at`, an interval keeps its phase.
 
     The first fire is strictly after `now`; that of a one-off is its instant, which may be past by its grace.
     InvalidFields says why the schedule cannot be used. `shortest` is the tenant's limit for intervals.
     """
-    timing = timing_of(spec)
     try:
-        settled, fire_at = _first_fire(timing, format_id(Prefix.JOB, job_id), created_at, now, shortest)
+        resolved, fire_at = _first_fire(timing, format_id(Prefix.JOB, job_id), created_at, now, shortest)
     except InvalidInput as refused:
-        faults = tuple(text_faults(*timing[:4])) or (fault_of(refused),)
+        faults = parse_text(*timing[:4]).faults or (fault_of(refused),)
         raise InvalidFields(faults) from refused
-    first_due_at = _first_due(fire_at, job_id, settled.jitter)
-    return Definition(settled.rule, settled.canonical, settled.digest, fire_at, first_due_at)
+    first_due_at = _first_due(fire_at, job_id, resolved.jitter)
+    return Definition(resolved.rule, resolved.canonical, resolved.digest, fire_at, first_due_at)
 
 
 def _first_due(fire_at: datetime | None, job_id: int, jitter: timedelta) -> datetime | None:
@@ -69,37 +66,37 @@ def _first_due(fire_at: datetime | None, job_id: int, jitter: timedelta) -> date
 
 def _first_fire(
     timing: Timing, key: str, created_at: datetime, now: datetime, shortest: timedelta
-) -> tuple[Settled, datetime | None]:
+) -> tuple[ResolvedTiming, datetime | None]:
     at = one_off_at(timing)
     if at is not None and at >= now:
-        return settle_one_off(timing), at
-    settled = settle(timing, key, created_at)
-    if isinstance(settled.schedule.spec, Soon):
-        fire_at = _after_delay(settled, settled.schedule.spec, created_at, now)
+        return resolve_one_off(timing), at
+    resolved = resolve(timing, key, created_at)
+    if isinstance(resolved.schedule.spec, Soon):
+        fire_at = _after_delay(resolved, resolved.schedule.spec, created_at, now)
         if fire_at is not None:
-            return settled, fire_at
+            return resolved, fire_at
         # As a one-off of its own it is accepted, or refused with the reason.
-        settled = settle_alone(timing, key, created_at)
-    return settled, _accepted_fire_at(settled, now, shortest)
+        resolved = resolve_alone(timing, key, created_at)
+    return resolved, _accepted_fire_at(resolved, now, shortest)
 
 
-def _after_delay(settled: Settled, delay: Soon, created_at: datetime, now: datetime) -> datetime | None:
+def _after_delay(resolved: ResolvedTiming, delay: Soon, created_at: datetime, now: datetime) -> datetime | None:
     """The instant a delay leads to, or None where a closer look is needed: it may be past or outside of its window."""
     at_us = to_us(created_at) + delay.delay_us
-    start_us, end_us = settled.schedule.window_us
+    start_us, end_us = resolved.schedule.window_us
     if start_us is not None:
         at_us = max(at_us, start_us)
     if at_us >= END_US or (end_us is not None and at_us > end_us):
         return None
     fire_at = from_us(at_us)
-    return fire_at if fire_at >= now - settled.grace else None
+    return fire_at if fire_at >= now - resolved.grace else None
 
 
-def _accepted_fire_at(settled: Settled, now: datetime, shortest: timedelta) -> datetime | None:
+def _accepted_fire_at(resolved: ResolvedTiming, now: datetime, shortest: timedelta) -> datetime | None:
     """The first fire time of a schedule that is acceptable now."""
-    schedule = settled.schedule
+    schedule = resolved.schedule
     # What is late only by the machine's slowness is not past, even without any grace.
-    grace = max(settled.grace, _ON_TIME)
+    grace = max(resolved.grace, _ON_TIME)
     match schedule.spec:
         case Manual():
             return None
@@ -108,7 +105,7 @@ def _accepted_fire_at(settled: Settled, now: datetime, shortest: timedelta) -> d
             return from_us(at_us)
     fire_at = schedule.next(now)
     # The interval was found once for all jobs alike; the whole check only has to say why one is refused.
-    too_often = settled.shortest_interval is not None and settled.shortest_interval < shortest
+    too_often = resolved.shortest_interval is not None and resolved.shortest_interval < shortest
     if fire_at is None or too_often or _grows(schedule):
         check_new(schedule, now, grace, shortest)
     return fire_at

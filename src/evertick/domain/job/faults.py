@@ -2,7 +2,7 @@
 
 import difflib
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import NoneType
 from typing import Any, TypeAlias
 
@@ -20,10 +20,11 @@ _MAX_ECHOED = 60
 class Faults:
     """The faults found so far."""
 
+    _suggestions = MAX_SUGGESTIONS
+    _are_names_listed = False
+
     def __init__(self) -> None:
         self.found: list[Fault] = []
-        self._suggestions = MAX_SUGGESTIONS
-        self._are_names_told = False
 
     def __bool__(self) -> bool:
         return bool(self.found)
@@ -46,9 +47,9 @@ class Faults:
             self._suggestions -= 1
             if near := _nearest(name, known):
                 return f": did you mean {near!r}?"
-        if self._are_names_told:
+        if self._are_names_listed:
             return ""
-        self._are_names_told = True
+        self._are_names_listed = True
         return f": known are {', '.join(known)}"
 
     def raise_any(self) -> None:
@@ -61,8 +62,31 @@ def _nearest(name: str, known: tuple[str, ...]) -> str | None:
     return next(iter(difflib.get_close_matches(name, known, n=1)), None)
 
 
-Reader: TypeAlias = Callable[[Any, str, Faults], Any]
-"""Reads one decoded JSON value at a pointer. Adds faults and returns None when it cannot be used."""
+_Check: TypeAlias = Callable[[Mapping[Any, Any], str, Faults], None]
+_MAX_CACHED_MEMBERS = 16
+
+
+def accepted_once(check: _Check) -> _Check:
+    """Cache which small mappings pass a check: jobs that are created together mostly have the same ones."""
+
+    @functools.lru_cache(maxsize=4096)
+    def passes(items: tuple[tuple[Any, Any], ...]) -> bool:
+        faults = Faults()
+        check(dict(items), "", faults)
+        return not faults
+
+    @functools.wraps(check)
+    def cached(value: Mapping[Any, Any], at: str, faults: Faults) -> None:
+        if not value:
+            return
+        try:
+            if len(value) <= _MAX_CACHED_MEMBERS and passes(tuple(value.items())):
+                return
+        except TypeError:
+            pass  # a member that cannot be hashed, which is no string
+        check(value, at, faults)
+
+    return cached
 
 
 def below(parent: str, name: object) -> str:

@@ -1,9 +1,10 @@
-"""Reads the headers that a job's author adds to its requests: well formed, few, and none that Evertick sets itself."""
+"""Checks the headers that a job's author adds to its requests: well formed, few, and none that Evertick sets itself."""
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
-from evertick.domain.job.faults import Faults, below, kind_of
+from evertick.domain.job.faults import Faults, accepted_once, below, kind_of
 
 MAX_HEADERS = 50
 MAX_BYTES = 8192
@@ -26,24 +27,22 @@ _OURS = {"content-length", "host", "idempotency-key", "traceparent", "user-agent
 _OUR_PREFIXES = ("ce-", "evertick-", "webhook-")
 
 
-def read_headers(value: object, at: str, faults: Faults) -> dict[str, str] | None:
-    if not isinstance(value, Mapping):
-        faults.add(at, f"must be an object, not {kind_of(value)}")
-        return None
-    if len(value) > MAX_HEADERS:
-        faults.add(at, f"has at most {MAX_HEADERS} headers, not {len(value)}")
-        return None
-    found: dict[str, str] = {}
+@accepted_once
+def check_headers(headers: Mapping[Any, Any], at: str, faults: Faults) -> None:
+    """Refuse headers that a request may not have, and values that are no strings."""
+    if len(headers) > MAX_HEADERS:
+        faults.add(at, f"has at most {MAX_HEADERS} headers, not {len(headers)}")
+        return
+    size = 0
     seen: set[str] = set()
-    for name, text in value.items():
+    for name, text in headers.items():
         reason = _fault_in_name(name, seen) or _fault_in_value(text)
         if reason is None:
-            found[name] = text
+            size += len(name) + len(text)
         else:
             faults.add(below(at, name), reason)
-    if sum(len(name) + len(text) for name, text in found.items()) > MAX_BYTES:
+    if size > MAX_BYTES:
         faults.add(at, f"has more than {MAX_BYTES} bytes of names and values")
-    return found
 
 
 def _fault_in_name(name: object, seen: set[str]) -> str | None:

@@ -1,16 +1,16 @@
-"""Reads payloads and labels: JSON that PostgreSQL can hold and give back unchanged."""
+"""Checks payloads and labels: JSON that PostgreSQL can hold and give back unchanged."""
 
 import json
 import re
 from collections.abc import Mapping
 from functools import reduce
 from math import isfinite
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias
 
 import msgspec
 
-from evertick.domain.job.faults import Faults, below, kind_of
-from evertick.domain.job.values import UNSTORABLE, WHY_UNSTORABLE
+from evertick.domain.job.faults import Faults, accepted_once, below, kind_of
+from evertick.domain.job.texts import UNSTORABLE, WHY_UNSTORABLE
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
@@ -32,38 +32,43 @@ _decoder = msgspec.json.Decoder()
 _compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-def is_plain(value: object) -> bool:
-    """Whether the value is certain to fit, found out in C; what is not plain may fit too, but takes a closer look.
+def _is_plain(value: object) -> bool:
+    """Whether the value certainly fits, decided in C. Other values may fit too: `_PayloadWalk` decides.
 
     Text that reads back as the value is JSON and nothing else: no tuple, no number as a name, no NaN.
     """
     try:
         text = _encoder.encode(value)
         # Python writes some numbers longer, but never twice as long.
-        if len(text) > MAX_PAYLOAD_BYTES // 2 or b"\\u" in text or _MANY_DIGITS.search(text):
+        if len(text) > MAX_PAYLOAD_BYTES // 2 or b"\\u" in text:
             return False
-        return text.count(b"{") + text.count(b"[") <= MAX_DEPTH and bool(_decoder.decode(text) == value)
+        if len(text) > MAX_DEPTH and text.count(b"{") + text.count(b"[") > MAX_DEPTH:
+            return False
+        if len(text) > MAX_DIGITS and _MANY_DIGITS.search(text):
+            return False
+        return bool(_decoder.decode(text) == value)
     except (ValueError, TypeError, OverflowError, RecursionError):
         return False
 
 
-def read_payload(value: object, at: str, faults: Faults) -> Json:
-    """Any JSON that fits."""
+def check_payload(value: Json, at: str, faults: Faults) -> None:
+    """Refuse a payload that is no JSON, or is too large or nested too deep."""
+    if value is None or _is_plain(value):
+        return
     before = len(faults.found)
-    checking = _Checking(at, faults)
-    checking.check(value)
-    if checking.left < 0:
+    walk = _PayloadWalk(at, faults)
+    walk.check(value)
+    if walk.left < 0:
         faults.add(at, f"has at most {MAX_PAYLOAD_BYTES} bytes as compact JSON: it has too many values")
     if len(faults.found) > before:
-        return None
+        return
     size = len(_compact.encode(value).encode())
     if size > MAX_PAYLOAD_BYTES:
         faults.add(at, f"has at most {MAX_PAYLOAD_BYTES} bytes as compact JSON, not {size}")
-    return cast("Json", value)
 
 
-class _Checking:
-    """A look at a value and all in it, at so many that they may fit."""
+class _PayloadWalk:
+    """Checks a value and all values in it, up to as many as may fit."""
 
     def __init__(self, at: str, faults: Faults) -> None:
         self.left = MAX_PAYLOAD_VALUES
@@ -114,14 +119,13 @@ def _pointer(path: list[object]) -> str:
     return reduce(below, names, str(at))
 
 
-def read_labels(value: object, at: str, faults: Faults) -> dict[str, str] | None:
-    if not isinstance(value, Mapping):
-        faults.add(at, f"must be an object, not {kind_of(value)}")
-        return None
-    if len(value) > MAX_LABELS:
-        faults.add(at, f"has at most {MAX_LABELS} labels, not {len(value)}")
-        return None
-    for name, text in value.items():
+@accepted_once
+def check_labels(labels: Mapping[Any, Any], at: str, faults: Faults) -> None:
+    """Refuse labels that cannot be stored or filtered by, and values that are no strings."""
+    if len(labels) > MAX_LABELS:
+        faults.add(at, f"has at most {MAX_LABELS} labels, not {len(labels)}")
+        return
+    for name, text in labels.items():
         if not isinstance(name, str) or not _LABEL_KEY.fullmatch(name):
             reason = "must be 1 to 63 characters of A-Z, a-z, 0-9, '.', '_', '/' and '-', the first a letter or digit"
             faults.add(below(at, name), f"its name {reason}")
@@ -131,4 +135,3 @@ def read_labels(value: object, at: str, faults: Faults) -> dict[str, str] | None
             faults.add(below(at, name), f"has at most {LABEL_VALUE_MAX_LENGTH} characters, not {len(text)}")
         elif UNSTORABLE.search(text):
             faults.add(below(at, name), WHY_UNSTORABLE)
-    return dict(value)

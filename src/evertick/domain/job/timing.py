@@ -1,34 +1,35 @@
-"""What a job's schedule and policies make of it, worked out once for all jobs that were given the same.
+"""What a job's schedule and policies mean, worked out once for all jobs that were given the same.
 
 Most texts mean the same to every job. Some depend on the job's creation (`every 5m`, an RRULE without DTSTART), and
-cron's `H` depends on the job's id: `binding_of` tells which.
+cron's `H` depends on the job's id: the `Binding` of a parsed text tells which.
 """
 
 import functools
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
-from operator import attrgetter
 from typing import NamedTuple, assert_never
 
 from evertick.domain.errors import Fault, InvalidInput, InvalidSchedule
-from evertick.domain.job.spec import DEFAULT_TIMEZONE, JobSpec
 from evertick.domain.policies import ConcurrentPolicy, DstGap, DstOverlap, MissedWindow
 from evertick.domain.rule import Policies, Rule, default_grace, rule_of
 from evertick.domain.schedule.cron import Cron
+from evertick.domain.schedule.instants import SECOND_US, to_us
 from evertick.domain.schedule.interval import Every
 from evertick.domain.schedule.rrule.spec import RRule
 from evertick.domain.schedule.schedule import Schedule
-from evertick.domain.schedule.text import Setting, parse, split_zone
+from evertick.domain.schedule.spec import Once, Soon, Spec
+from evertick.domain.schedule.text import Setting, is_one_off, parse, split_zone
 from evertick.domain.schedule.zone import zone
 
-_KEPT = 4096
+_CACHE_SIZE = 4096
 _INSTANT = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
-"""An instant as most programs write it. There are other ways, and they all cost more to read."""
+"""An instant as most programs write it. Other forms are allowed, and cost more to read."""
 _SOME_INSTANT = "2000-01-01T00:00:00Z"
 _HASHED = re.compile(r"(?:^|[\s,])H(?![A-Z])", re.IGNORECASE)
+_UTC = "UTC"
+SOON = timedelta(seconds=1)
 
 
 class Binding(Enum):
@@ -40,7 +41,7 @@ class Binding(Enum):
 
 
 class Timing(NamedTuple):
-    """The fields that decide when, as a key: jobs that agree in them are settled once."""
+    """The fields that decide when, as a key: for jobs that agree in them, the rule is worked out once."""
 
     schedule: str
     timezone: str
@@ -68,15 +69,74 @@ class Timing(NamedTuple):
         )
 
 
-_timing_fields = attrgetter(*Timing._fields)
+class ParsedText(NamedTuple):
+    """What a schedule's text says, whatever the job, its creation and its window. The spec is None if it has faults."""
+
+    spec: Spec | None
+    binding: Binding
+    faults: tuple[Fault, ...] = ()
 
 
-def timing_of(spec: JobSpec) -> Timing:
-    return Timing._make(_timing_fields(spec))
+@functools.lru_cache(maxsize=_CACHE_SIZE)
+def parse_text(schedule: str, timezone: str, gap: DstGap, overlap: DstOverlap) -> ParsedText:
+    """Parse a text in its zone. What cannot be parsed has faults, unless another job's `H` may make it usable."""
+    faults: list[Fault] = []
+    bare, name = split_zone(schedule, timezone)
+    try:
+        setting = Setting(zone(name), gap, overlap)
+    except InvalidSchedule as refused:
+        faults.append(fault_of(refused))
+        bare, name = split_zone(schedule, _UTC)
+        if name != _UTC:  # the text brings its own zone, and cannot be read without it
+            return ParsedText(None, Binding.JOB, tuple(faults))
+        setting = Setting(zone(name), gap, overlap)
+    try:
+        spec = parse(bare, setting)
+    except InvalidSchedule as refused:
+        # `0 0 30 H *` is a date for some jobs only.
+        faults += [] if _HASHED.search(bare) else [fault_of(refused)]
+        return ParsedText(None, Binding.JOB, tuple(faults))
+    except OverflowError:  # leaves the calendar; making the whole schedule tells why
+        return ParsedText(None, Binding.JOB, tuple(faults))
+    if faults:
+        return ParsedText(None, Binding.JOB, tuple(faults))
+    return ParsedText(spec, _binding(spec, bare))
+
+
+def _binding(spec: Spec, bare: str) -> Binding:
+    match spec:
+        case Cron() if _HASHED.search(bare):
+            return Binding.JOB
+        case Every(from_anchor=False) | RRule(first=None):
+            return Binding.CREATION
+        case _:
+            return Binding.NOTHING
+
+
+def binding_of(timing: Timing) -> Binding:
+    return Binding.NOTHING if _INSTANT.fullmatch(timing.schedule) else parse_text(*timing[:4]).binding
+
+
+def fires_at_once(schedule: str, timezone: str, now: datetime) -> bool:
+    """Whether a job has a run within a second from now. A text that cannot be used has none."""
+    try:
+        if _INSTANT.fullmatch(schedule):
+            return datetime.fromisoformat(schedule) <= now + SOON
+        if not is_one_off(schedule):
+            return False
+        match parse_text(schedule, timezone, DstGap.CATCH_UP, DstOverlap.FIRST).spec:
+            case Soon(delay_us, _):
+                return delay_us <= SOON.total_seconds() * SECOND_US
+            case Once(at_us):
+                return at_us <= to_us(now + SOON)
+            case _:
+                return False
+    except (InvalidSchedule, ValueError, OverflowError):
+        return False
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class ResolvedTiming:
     """A schedule and all that is worked out from it."""
 
     schedule: Schedule
@@ -88,23 +148,19 @@ class Settled:
     jitter: timedelta
 
 
-def settle(timing: Timing, key: str, created_at: datetime) -> Settled:
-    """Settle for one job; a delay stays one (`Soon`), since all jobs with it share everything but the instant."""
-    binding = binding_of(timing.schedule, timing.timezone, timing.dst_gap, timing.dst_overlap)
+def resolve(timing: Timing, key: str, created_at: datetime) -> ResolvedTiming:
+    """Resolve for one job. A delay stays one (`Soon`): all jobs with it share everything but the instant."""
+    binding = binding_of(timing)
     match binding:
         case Binding.NOTHING:
-            return _settle_shared(timing, None)
+            return _resolve_shared(timing, None)
         case Binding.CREATION:
             second = created_at.replace(microsecond=0) if timing.start_at is None else None
-            return _settle_shared(timing, second)
+            return _resolve_shared(timing, second)
         case Binding.JOB:
-            return settle_alone(timing, key, created_at)
+            return resolve_alone(timing, key, created_at)
         case _:
             assert_never(binding)
-
-
-def is_plain_instant(schedule: str) -> bool:
-    return _INSTANT.fullmatch(schedule) is not None
 
 
 def one_off_at(timing: Timing) -> datetime | None:
@@ -117,13 +173,13 @@ def one_off_at(timing: Timing) -> datetime | None:
         return None
 
 
-def settle_one_off(timing: Timing) -> Settled:
-    """Settle a one-off but for its instant, which is no part of its rule: they come by the thousand, all different."""
-    return _settle_shared(Timing(_SOME_INSTANT, *timing[1:]), None)
+def resolve_one_off(timing: Timing) -> ResolvedTiming:
+    """Resolve a one-off but for its instant, which is no part of its rule: most have an instant of their own."""
+    return _resolve_shared(Timing(_SOME_INSTANT, *timing[1:]), None)
 
 
-def settle_alone(timing: Timing, key: str, created_at: datetime | None) -> Settled:
-    """Settle for one job, or for all whose meaning needs no key, without a look at what is known already."""
+def resolve_alone(timing: Timing, key: str, created_at: datetime | None) -> ResolvedTiming:
+    """Resolve for one job, or for all jobs if the text needs no key, without the cache."""
     schedule = Schedule(*timing[:6], key, anchor_at=created_at)
     policies, shortest = timing.policies, schedule.shortest_interval()
     if policies.misfire_grace is None:
@@ -131,56 +187,17 @@ def settle_alone(timing: Timing, key: str, created_at: datetime | None) -> Settl
     rule = rule_of(schedule, policies)
     canonical, digest = _written(rule)
     grace = timedelta(microseconds=rule.grace_us)
-    return Settled(schedule, rule, canonical, digest, shortest, grace, policies.jitter)
+    return ResolvedTiming(schedule, rule, canonical, digest, shortest, grace, policies.jitter)
 
 
-@functools.lru_cache(maxsize=_KEPT)
-def _settle_shared(timing: Timing, created_at: datetime | None) -> Settled:
-    return settle_alone(timing, "", created_at)
+@functools.lru_cache(maxsize=_CACHE_SIZE)
+def _resolve_shared(timing: Timing, created_at: datetime | None) -> ResolvedTiming:
+    return resolve_alone(timing, "", created_at)
 
 
-@functools.lru_cache(maxsize=_KEPT)
+@functools.lru_cache(maxsize=_CACHE_SIZE)
 def _written(rule: Rule) -> tuple[str, bytes]:
     return rule.canonical(), rule.digest()
-
-
-@functools.lru_cache(maxsize=_KEPT)
-def binding_of(schedule: str, timezone: str, gap: DstGap, overlap: DstOverlap) -> Binding:
-    if _INSTANT.fullmatch(schedule):
-        return Binding.NOTHING
-    try:
-        bare, name = split_zone(schedule, timezone)
-        spec = parse(bare, Setting(zone(name), gap, overlap))
-    except (InvalidSchedule, OverflowError):
-        return Binding.JOB  # refused for this job alone: another `H` may make a date of `0 0 30 H *`
-    match spec:
-        case Cron() if _HASHED.search(bare):
-            return Binding.JOB
-        case Every(from_anchor=False) | RRule(first=None):
-            return Binding.CREATION
-        case _:
-            return Binding.NOTHING
-
-
-def text_faults(schedule: str, timezone: str, gap: DstGap, overlap: DstOverlap) -> Iterator[Fault]:
-    """What is wrong with the texts alone, whatever the job, its creation and its window."""
-    try:
-        bare, name = split_zone(schedule, timezone)
-        setting = Setting(zone(name), gap, overlap)
-    except InvalidSchedule as refused:
-        yield fault_of(refused)
-        bare, name = split_zone(schedule, DEFAULT_TIMEZONE)
-        if name != DEFAULT_TIMEZONE:
-            return  # the text brings its own zone, and cannot be read without it
-        setting = Setting(zone(name), gap, overlap)
-    if _HASHED.search(bare):
-        return  # `0 0 30 H *` is a date for some jobs only
-    try:
-        parse(bare, setting)
-    except InvalidSchedule as refused:
-        yield fault_of(refused)
-    except OverflowError:
-        return  # leaves the calendar; said where the whole schedule is made
 
 
 def fault_of(refused: InvalidInput) -> Fault:

@@ -1,9 +1,10 @@
 """Whether a text is a URL that a job may call, by its form alone; where it leads is judged at delivery."""
 
+import functools
 import re
 from ipaddress import AddressValueError, IPv6Address
 
-from evertick.domain.job.faults import Faults, kind_of
+from evertick.domain.job.faults import Faults
 
 URL_MAX_LENGTH = 2048
 
@@ -13,17 +14,13 @@ _ABSOLUTE = re.compile(r"https?://([^/?#]*)(?:[/?#].*)?", re.IGNORECASE)
 _AUTHORITY = re.compile(r"(?:\[([0-9a-f:.]+)\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?", re.IGNORECASE)
 
 
-def read_url(value: object, at: str, faults: Faults) -> str | None:
-    if not isinstance(value, str):
-        faults.add(at, f"must be a string, not {kind_of(value)}")
-        return None
-    reason = fault_in_url(value)
+def check_url(url: str, at: str, faults: Faults) -> None:
+    reason = fault_in_url(url)
     if reason is not None:
         faults.add(at, reason)
-        return None
-    return value
 
 
+@functools.lru_cache(maxsize=4096)
 def fault_in_url(url: str) -> str | None:
     """What is wrong with it, without repeating it: it may hold a secret."""
     if len(url) > URL_MAX_LENGTH:

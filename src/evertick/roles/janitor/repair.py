@@ -6,10 +6,11 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from evertick.contract.job import timing_of
+from evertick.contract.job_reading import read_spec
 from evertick.domain.ids import Prefix, format_id
 from evertick.domain.jitter import due_at, jitter_offset
-from evertick.domain.job.fields import read_spec
-from evertick.domain.job.timing import settle_alone, timing_of
+from evertick.domain.job.timing import resolve_alone
 from evertick.domain.rule import OneOff, from_canonical
 from evertick.domain.schedule.instants import EPOCH_AT, from_us, to_us
 from evertick.store.lost_timers import Healing, Timerless
@@ -48,5 +49,5 @@ def repair(job: Timerless) -> Healing:
 def only_tick(job_id: int, spec: str, created_at: datetime) -> datetime | None:
     """A one-off's instant is in its timer alone, and has to be read from its text again."""
     timing = timing_of(read_spec(msgspec.json.decode(spec)))
-    settled = settle_alone(timing, format_id(Prefix.JOB, job_id), created_at)
-    return settled.schedule.next(EPOCH_AT)
+    resolved = resolve_alone(timing, format_id(Prefix.JOB, job_id), created_at)
+    return resolved.schedule.next(EPOCH_AT)

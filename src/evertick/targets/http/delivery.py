@@ -26,7 +26,7 @@ import aiohttp
 from evertick.domain.attempt import AttemptOutcome, NotStarted
 from evertick.domain.fair_slots import Tenants
 from evertick.domain.job.faults import Faults
-from evertick.domain.job.headers import read_headers
+from evertick.domain.job.headers import check_headers
 from evertick.runtime.clock import Clock, now_of
 from evertick.targets.http.connections import Connections
 from evertick.targets.http.exchange import Exchange
@@ -159,6 +159,6 @@ async def _beginning(content: aiohttp.StreamReader) -> bytes:
 def _check_headers(given: tuple[tuple[str, str], ...]) -> None:
     """Refuse headers that the API refuses too, should any have come in by another way."""
     faults = Faults()
-    read_headers(dict(given), "", faults)
+    check_headers(dict(given), "", faults)
     if faults:
         raise Refused(f"the header {faults.found[0].pointer.removeprefix('/')} {faults.found[0].reason}")

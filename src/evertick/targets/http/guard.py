@@ -13,8 +13,7 @@ from yarl import URL
 
 from evertick.domain.errors import EvertickError
 from evertick.domain.fair_slots import Tenants
-from evertick.domain.job.faults import Faults
-from evertick.domain.job.url import read_url
+from evertick.domain.job.url import fault_in_url
 from evertick.targets.http.addresses import Address, Network, is_callable
 from evertick.targets.http.host import read_host
 from evertick.targets.http.lookups import Lookups
@@ -70,9 +69,9 @@ class Guard:
 
     def _destination(self, url: str) -> Destination:
         """Judge a URL; an address in it is checked here, because no resolver will see it."""
-        faults = Faults()
-        if read_url(url, "", faults) is None:
-            raise Refused(f"the URL {faults.found[0].reason}")
+        reason = fault_in_url(url)
+        if reason is not None:
+            raise Refused(f"the URL {reason}")
         parsed = URL(url, encoded=True)
         if parsed.scheme != "https" and not self.policy.allow_http:
             raise Refused(

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from urllib.parse import quote
 
-from evertick.domain.job.target import HttpTarget
+from evertick.contract.target import HttpTarget
 from evertick.domain.stable_hash import stable_int
 from evertick.targets.http import run_headers
 from evertick.targets.http.signing import Secret, sign, sign_message

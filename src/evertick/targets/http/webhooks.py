@@ -7,9 +7,9 @@ from typing import TypeGuard
 
 import msgspec
 
+from evertick.contract.target import DEFAULT_METHOD, HttpTarget
 from evertick.domain.attempt import Attempt, AttemptOutcome, Failed, NotStarted
 from evertick.domain.ids import Prefix, format_id, format_run_id
-from evertick.domain.job.target import DEFAULT_METHOD, HttpTarget
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import Outcome
 from evertick.targets.http.delivery import HttpDelivery

@@ -7,10 +7,9 @@ that was rolled back, and one that nothing refers to does no harm.
 
 from datetime import datetime
 
+from evertick.contract.job import Job, JobSpec, JobStatus, timing_of
 from evertick.domain.ids import Prefix, format_id
-from evertick.domain.job.fields import spec_to_fields
-from evertick.domain.job.spec import JobSpec
-from evertick.domain.job.timing import Timing, timing_of
+from evertick.domain.job.timing import Timing
 from evertick.domain.schedule.text import is_costly
 from evertick.store import jobs
 from evertick.store.jobs import NumbersTaken
@@ -18,7 +17,7 @@ from evertick.usecases.context import Tenant
 from evertick.usecases.errors import NameTaken
 from evertick.usecases.jobs.drafting import Draft, Drafter, numbered, write
 from evertick.usecases.jobs.rows import as_spec
-from evertick.usecases.jobs.views import Job, JobStatus, in_force
+from evertick.usecases.jobs.views import fields_in_force
 from evertick.usecases.transactions import Computed, compute_outside, forget_computed
 
 
@@ -60,6 +59,7 @@ def view(new: Draft, now_at: datetime) -> Job:
     """A new job as its owner sees it."""
     return Job(
         job_id=format_id(Prefix.JOB, new.job_id),
+        name=str(new.spec.name),
         status=JobStatus.ACTIVE,
         next_run_at=new.made.first_fire_at,
         spec_version=1,
@@ -67,5 +67,5 @@ def view(new: Draft, now_at: datetime) -> Job:
         updated_at=now_at,
         paused_at=None,
         pause_reason=None,
-        fields=in_force(spec_to_fields(new.spec), new.made.rule.grace_us),
+        **fields_in_force(new.spec, new.made.rule.grace_us),
     )

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from evertick.contract.job import JobSpec
 from evertick.domain.errors import Fault, InvalidFields
 from evertick.domain.ids import Prefix, format_id
-from evertick.domain.job.spec import JobSpec
 from evertick.domain.schedule.budget import metered
 from evertick.domain.schedule.text import is_costly
 from evertick.runtime import background

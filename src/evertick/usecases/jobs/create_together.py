@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
+from evertick.contract.job import Job, JobSpec
 from evertick.domain.errors import InvalidFields
-from evertick.domain.job.spec import JobSpec
 from evertick.domain.schedule.text import is_costly
 from evertick.runtime import background
 from evertick.runtime.background import Steps
@@ -31,7 +31,6 @@ from evertick.usecases.errors import NameTaken
 from evertick.usecases.idempotency import Answer, ClaimResult, InFlight, KeyedRequest
 from evertick.usecases.jobs.create import view
 from evertick.usecases.jobs.drafting import Draft, Drafter, numbered, write
-from evertick.usecases.jobs.views import Job
 from evertick.usecases.unit_of_work import unit_of_work
 
 

@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple, TypeVar
 
+from evertick.contract.job import JobSpec, timing_of
 from evertick.domain.ids import job_id_of, partition_for
 from evertick.domain.job.definition import Definition, define
-from evertick.domain.job.spec import JobSpec
-from evertick.domain.job.timing import Binding, Timing, binding_of, timing_of
+from evertick.domain.job.timing import Binding, Timing, binding_of
 from evertick.domain.misfire import Gap
 from evertick.domain.schedule.instants import to_us
 from evertick.store import jobs
@@ -50,9 +50,9 @@ class Drafter:
         timing = timing_of(spec)
         found = self._shared.get(timing)
         if found is None:
-            made = define(spec, job_id, self._now_at, self._now_at, self._tenant.shortest)
+            made = define(timing, job_id, self._now_at, self._now_at, self._tenant.shortest)
             found = made, self._swallowed(made)
-            if binding_of(*timing[:4]) is not Binding.JOB:
+            if binding_of(timing) is not Binding.JOB:
                 self._shared[timing] = found
         elif spec.jitter_seconds:
             made, gaps = found

@@ -11,11 +11,10 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
+from evertick.contract.job import Job, JobSpec, timing_of
+from evertick.contract.job_reading import patched, read_spec
 from evertick.domain.errors import Fault, InvalidFields
 from evertick.domain.ids import Prefix, format_id
-from evertick.domain.job.fields import patched, read_spec
-from evertick.domain.job.spec import JobSpec
-from evertick.domain.job.timing import timing_of
 from evertick.domain.schedule.instants import from_us
 from evertick.domain.schedule.text import is_costly
 from evertick.store import jobs
@@ -28,7 +27,7 @@ from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.reading import seen
 from evertick.usecases.jobs.rescheduling import Reschedule, reschedule
 from evertick.usecases.jobs.unfired_ticks import unfired
-from evertick.usecases.jobs.views import Job, stored_fields
+from evertick.usecases.jobs.views import read_stored, stored_spec
 from evertick.usecases.references import References
 from evertick.usecases.transactions import Computed, compute_outside
 
@@ -48,7 +47,7 @@ async def edit(
 
     async def work(connection: Session) -> Job:
         job = await locked(connection, tenant, key, expected_version)
-        spec = patched(read_spec(stored_fields(job.spec, job.payload)), fields)
+        spec = patched(stored_spec(job.spec, job.payload), fields)
         return await _replace(connection, tenant, job, spec)
 
     edited = await tenant.in_transaction(work)
@@ -84,7 +83,7 @@ async def put(
 async def _put(tenant: Tenant, key: int, spec: JobSpec, expected_version: int | Collection[int] | None) -> Job:
     async def work(connection: Session) -> Job:
         job = await locked(connection, tenant, key, expected_version)
-        if stored_fields(job.spec, job.payload)["name"] != spec.name:
+        if read_stored(job.spec).name != spec.name:
             raise JobNotFound(repr(spec.name))
         return await _replace(connection, tenant, job, spec)
 
@@ -125,7 +124,7 @@ async def locked(
 async def _replace(connection: Session, tenant: Tenant, job: LockedJob, spec: JobSpec) -> Job:
     spec = writing.with_name(spec, job.job_id)
     # Whether a default was written or left out makes no difference.
-    is_same = stored_fields(job.spec, None) == stored_fields(writing.write_spec(spec), None)
+    is_same = read_stored(job.spec) == read_stored(writing.write_spec(spec))
     payload = writing.write_payload(spec.payload)
     if not (is_same and await jobs.has_payload(connection, job.job_id, job.spec_version, payload)):
         await _write(connection, tenant, job, spec)
@@ -151,7 +150,7 @@ async def _write(connection: Session, tenant: Tenant, job: LockedJob, spec: JobS
 async def _change(tenant: Tenant, job: LockedJob, spec: JobSpec) -> Reschedule:
     if not is_costly(spec.schedule):
         return reschedule(job, spec, tenant.shortest)
-    before = timing_of(read_spec(stored_fields(job.spec, job.payload)))
+    before = timing_of(stored_spec(job.spec, None))
     key = "edit", job.job_id, before, timing_of(spec), job.canonical, job.fire_at
     return await compute_outside(
         tenant.tenant_id, key, lambda: _answer(reschedule(job, spec, tenant.shortest)), job.now_at

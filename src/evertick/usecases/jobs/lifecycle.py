@@ -2,10 +2,11 @@
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
-from enum import StrEnum
 from functools import partial
 from typing import NamedTuple
 
+from evertick.contract.job import Job, JobStatus
+from evertick.contract.jobs import Missed
 from evertick.domain.misfire import Gap, apply_missed_window
 from evertick.domain.policies import MissedWindow
 from evertick.domain.schedule.instants import from_us, to_us
@@ -17,19 +18,11 @@ from evertick.usecases.context import Tenant, job_key
 from evertick.usecases.jobs.edit import locked
 from evertick.usecases.jobs.reading import seen
 from evertick.usecases.jobs.unfired_ticks import jitter_us, rule_from, swallowed, unfired
-from evertick.usecases.jobs.views import Job, JobStatus, stored_fields
+from evertick.usecases.jobs.views import read_stored
 from evertick.usecases.transactions import Computed, compute_outside
 
 MAX_CAUGHT_UP = 1000
 """Ticks of a pause that `run_all` runs at most, whatever the job's `max_missed`: each is a timer from the start."""
-
-
-class Missed(StrEnum):
-    """What a resume does with the ticks of its pause."""
-
-    SKIP = "skip"  # they are a gap
-    RUN_ONCE = "run_once"  # the newest runs, the others are a gap
-    RUN_ALL = "run_all"  # the newest `max_missed` run, oldest first; older ones are a gap
 
 
 async def pause(tenant: Tenant, job_id: str, reason: str | None = None) -> Job:
@@ -103,7 +96,7 @@ def plan_resume(job: LockedJob, fire_at: datetime, missed: Missed) -> ResumePlan
     offset = timedelta(microseconds=jitter_us(job.job_id, rule))
     if first_us > passed_us:
         return ResumePlan((), (), fire_at, fire_at + offset)
-    max_missed = min(stored_fields(job.spec, None)["max_missed"], MAX_CAUGHT_UP)
+    max_missed = min(read_stored(job.spec).max_missed, MAX_CAUGHT_UP)
     settled = apply_missed_window(
         ticks,
         first_us,

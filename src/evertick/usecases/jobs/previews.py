@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from evertick.contract.annotations import LONGEST_WAIT_S, ZONE_NAME_MAX_LENGTH
+from evertick.contract.job import Job, JobStatus
 from evertick.domain.errors import Fault, InvalidFields
 from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.jitter import due_at, jitter_offset
-from evertick.domain.job.limits import LONGEST_WAIT_S, ZONE_NAME_MAX_LENGTH
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule import preview as ahead
 from evertick.domain.schedule.describe.english import local
@@ -18,7 +19,6 @@ from evertick.runtime import background
 from evertick.runtime.background import Steps
 from evertick.store import lanes
 from evertick.usecases.context import Tenant
-from evertick.usecases.jobs.views import Job, JobStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ async def upcoming(tenant: Tenant, job: Job, count: int) -> tuple[PreviewRow, ..
 def _upcoming(job: Job, next_run_at: datetime, count: int) -> Steps[tuple[PreviewRow, ...]]:
     schedule = _schedule_of(job)
     yield
-    number, jitter = parse_id(Prefix.JOB, job.job_id), timedelta(seconds=job.fields["jitter_seconds"])
+    number, jitter = parse_id(Prefix.JOB, job.job_id), timedelta(seconds=job.jitter_seconds)
     if isinstance(schedule.spec, Once):  # a delay may have been counted from an edit
         due = due_at(next_run_at, jitter_offset(number, jitter))
         return (PreviewRow(next_run_at, due, local(next_run_at, schedule.zone), ()),)
@@ -82,21 +82,16 @@ def _upcoming(job: Job, next_run_at: datetime, count: int) -> Steps[tuple[Previe
 
 
 def _schedule_of(job: Job) -> Schedule:
-    fields = job.fields
     return Schedule(
-        fields["schedule"],
-        fields["timezone"],
-        fields["dst_gap"],
-        fields["dst_overlap"],
-        _instant(fields["start_at"]),
-        _instant(fields["end_at"]),
+        job.schedule,
+        job.timezone,
+        job.dst_gap,
+        job.dst_overlap,
+        job.start_at,
+        job.end_at,
         job.job_id,
         anchor_at=job.created_at,
     )
-
-
-def _instant(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
 
 
 def _check(wanted: PreviewFields) -> None:

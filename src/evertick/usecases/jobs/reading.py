@@ -3,13 +3,14 @@
 import json
 from collections.abc import Mapping
 
+from evertick.contract.job import Job, JobStatus
 from evertick.domain.ids import Prefix, format_id, parse_id
-from evertick.domain.job.values import UNSTORABLE
+from evertick.domain.job.texts import UNSTORABLE
 from evertick.store import jobs
 from evertick.store.statements import Connection
 from evertick.usecases.context import Page, Tenant, checked_cursor, checked_limit, job_key
 from evertick.usecases.errors import JobNotFound
-from evertick.usecases.jobs.views import Job, JobStatus, job_of
+from evertick.usecases.jobs.views import job_of
 
 DEFAULT_PER_PAGE = 50
 

@@ -3,20 +3,19 @@
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from evertick.contract.job import JobSpec, timing_of
 from evertick.domain.errors import Fault, InvalidFields, InvalidInput
 from evertick.domain.ids import Prefix, format_id
 from evertick.domain.jitter import due_at, jitter_offset
 from evertick.domain.job.definition import Definition, define
-from evertick.domain.job.fields import read_spec
-from evertick.domain.job.spec import JobSpec
-from evertick.domain.job.timing import Timing, settle, timing_of
+from evertick.domain.job.timing import Timing, resolve
 from evertick.domain.misfire import Gap
 from evertick.domain.rule import OneOff
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.schedule.spec import Soon
 from evertick.store.jobs import LockedJob
 from evertick.usecases.jobs.unfired_ticks import jitter_us, swallowed
-from evertick.usecases.jobs.views import stored_fields
+from evertick.usecases.jobs.views import read_stored
 
 
 class Reschedule(NamedTuple):
@@ -35,15 +34,15 @@ class Reschedule(NamedTuple):
 
 def reschedule(job: LockedJob, spec: JobSpec, shortest: timedelta) -> Reschedule:
     """Decide on a locked job. InvalidFields says why the new schedule cannot be used."""
-    old, new = timing_of(read_spec(stored_fields(job.spec, job.payload))), timing_of(spec)
+    old, new = timing_of(read_stored(job.spec)), timing_of(spec)
     if _ticks(old) == _ticks(new):
         # Not defined anew: its one-off may be past, its last tick fired, and neither is wrong now.
-        settled = settle(new, format_id(Prefix.JOB, job.job_id), job.created_at)
-        due = None if job.fire_at is None else due_at(job.fire_at, jitter_offset(job.job_id, settled.jitter))
-        return Reschedule(settled.digest, settled.canonical, job.fire_at, due, is_rescheduled=False)
+        resolved = resolve(new, format_id(Prefix.JOB, job.job_id), job.created_at)
+        due = None if job.fire_at is None else due_at(job.fire_at, jitter_offset(job.job_id, resolved.jitter))
+        return Reschedule(resolved.digest, resolved.canonical, job.fire_at, due, is_rescheduled=False)
     # A delay counts from the edit; all other schedules keep the phase that the job was created with.
     is_delay = _is_delay(new, job)
-    made = define(spec, job.job_id, job.now_at if is_delay else job.created_at, job.now_at, shortest)
+    made = define(new, job.job_id, job.now_at if is_delay else job.created_at, job.now_at, shortest)
     if job.fire_at is not None and _says_the_same(made, job):
         due = job.fire_at + timedelta(microseconds=jitter_us(job.job_id, made.rule))
         return Reschedule(made.digest, made.canonical, job.fire_at, due, is_rescheduled=False)
@@ -59,7 +58,7 @@ def reschedule(job: LockedJob, spec: JobSpec, shortest: timedelta) -> Reschedule
 
 def _is_delay(timing: Timing, job: LockedJob) -> bool:
     try:
-        return isinstance(settle(timing, "", job.created_at).schedule.spec, Soon)
+        return isinstance(resolve(timing, "", job.created_at).schedule.spec, Soon)
     except InvalidInput:
         return False  # defining it says what is wrong
 

@@ -8,12 +8,12 @@ from typing import TypeAlias
 import msgspec
 from msgspec.structs import replace
 
+from evertick.contract.job import JobSpec
+from evertick.contract.job_reading import read_spec
+from evertick.contract.target import WorkerTarget
 from evertick.domain.idempotency import DEFAULT_TEMPLATE
 from evertick.domain.ids import Prefix, format_id
-from evertick.domain.job.fields import read_spec
 from evertick.domain.job.payload import Json
-from evertick.domain.job.spec import JobSpec
-from evertick.domain.job.target import WorkerTarget
 from evertick.domain.policies import Backoff
 from evertick.store.jobs import NewJob
 from evertick.usecases.references import priority_number

@@ -1,49 +1,26 @@
-"""Jobs as their owners see them. Times are aware datetimes; what JSON makes of them is for the API to say."""
+"""Jobs as their owners see them."""
 
 import json
-from dataclasses import dataclass
-from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
+import msgspec
+
+from evertick.contract.derived import lenient
+from evertick.contract.job import Job, JobSpec, JobStatus, job_fields
+from evertick.contract.job_reading import read_spec
 from evertick.domain.ids import Prefix, format_id
-from evertick.domain.job.fields import with_defaults
 from evertick.domain.schedule.instants import SECOND_US
 from evertick.store.jobs import JobRow
 
-
-class JobStatus(StrEnum):
-    """How a job stands; a deleted one is not there."""
-
-    ACTIVE = "active"  # it fires, or waits for triggers
-    PAUSED = "paused"  # by a person, or because its rule or target cannot be used
-    FINISHED = "finished"  # its last tick has passed
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A job. `fields` has every field of its specification by the API's name, with the value in force."""
-
-    job_id: str
-    status: JobStatus
-    next_run_at: datetime | None
-    spec_version: int
-    created_at: datetime
-    updated_at: datetime
-    paused_at: datetime | None
-    pause_reason: str | None
-    fields: dict[str, Any]
-
-    @property
-    def name(self) -> str:
-        name: str = self.fields["name"]
-        return name
+_stored = msgspec.json.Decoder(lenient(JobSpec))
 
 
 def job_of(row: JobRow) -> Job:
     is_paused = row.status == JobStatus.PAUSED
+    spec = read_stored(row.spec)
     return Job(
         job_id=format_id(Prefix.JOB, row.job_id),
+        name=str(spec.name),
         status=JobStatus.PAUSED if is_paused else JobStatus.FINISHED if row.is_finished else JobStatus.ACTIVE,
         next_run_at=None if is_paused else row.fire_at,
         spec_version=row.spec_version,
@@ -51,20 +28,24 @@ def job_of(row: JobRow) -> Job:
         updated_at=row.updated_at,
         paused_at=row.paused_at,
         pause_reason=row.pause_reason,
-        fields=in_force(stored_fields(row.spec, row.payload), row.grace_us),
+        **fields_in_force(spec, row.grace_us) | {"payload": None if row.payload is None else json.loads(row.payload)},
     )
 
 
-def stored_fields(spec: str, payload: str | None) -> dict[str, Any]:
-    """The fields of a stored specification."""
-    fields = with_defaults(json.loads(spec))
-    fields["payload"] = None if payload is None else json.loads(payload)
-    return fields
+def read_stored(spec: str) -> JobSpec:
+    """A stored specification, without its payload, whatever release wrote it. Its target is a mapping."""
+    return _stored.decode(spec)
 
 
-def in_force(fields: dict[str, Any], grace_us: int) -> dict[str, Any]:
-    """The fields with the grace that was worked out where the author chose none."""
-    if fields["misfire_grace_seconds"] is None and fields["schedule"] != "manual":
+def stored_spec(spec: str, payload: str | None) -> JobSpec:
+    """A stored specification, checked as a new one is."""
+    return read_spec({**json.loads(spec), "payload": None if payload is None else json.loads(payload)})
+
+
+def fields_in_force(spec: JobSpec, grace_us: int) -> dict[str, Any]:
+    """The fields of a specification, with the grace that was worked out where the author chose none."""
+    fields = job_fields(spec)
+    if spec.misfire_grace_seconds is None and spec.schedule != "manual":
         grace = grace_us / SECOND_US
-        return {**fields, "misfire_grace_seconds": int(grace) if grace.is_integer() else grace}
+        fields["misfire_grace_seconds"] = int(grace) if grace.is_integer() else grace
     return fields

@@ -1,10 +1,10 @@
 """Dead letters: runs without attempts left, until they are replayed or dismissed."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
+from evertick.contract.dead_letters import DeadLetter, Replaying
 from evertick.domain.ids import MAX_ID, Prefix, format_id, format_run_id, parse_run_id
 from evertick.domain.retry import GiveUpReason
 from evertick.domain.schedule.instants import from_us, to_us
@@ -19,25 +19,9 @@ from evertick.usecases.runs.reading import EARLIEST, LATEST, run_key
 DEFAULT_PER_PAGE = 50
 BATCH_SIZE = 1000
 """Letters in one statement."""
-DEFAULT_RATE = 100.0
+MAX_SHOWN = 1000
 MAX_REPLAYS = 100_000
 """Runs in one transaction."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """A run that failed for good. `result_code` and `error` are its last attempt's."""
-
-    run_id: str
-    job_id: str
-    name: str
-    scheduled_at: datetime
-    died_at: datetime
-    attempt: int
-    reason: GiveUpReason
-    spec_version: int
-    result_code: int | None
-    error: str | None
 
 
 class LetterSelection(NamedTuple):
@@ -67,6 +51,15 @@ class Replayed(NamedTuple):
     @property
     def last_due_at(self) -> datetime | None:
         return max((run.due_at for run in self.runs), default=None)
+
+    def replaying(self, most: int = MAX_SHOWN) -> Replaying:
+        """The same as the API answers it, with the ids of the first runs."""
+        return Replaying(
+            replayed=len(self.runs),
+            run_ids=tuple(self.run_ids[:most]),
+            last_due_at=self.last_due_at,
+            has_more=self.has_more,
+        )
 
 
 class _Position(NamedTuple):

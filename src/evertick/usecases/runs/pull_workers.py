@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from evertick.contract.target import HTTP_QUEUE
+from evertick.contract.workers import Recorded
 from evertick.domain.attempt import Token
 from evertick.domain.errors import Fault, InvalidFields, InvalidInput
 from evertick.domain.ids import Prefix, format_token, parse_id, parse_token
-from evertick.domain.job.target import HTTP_QUEUE
 from evertick.domain.retry import Ended, Retry
 from evertick.domain.schedule.instants import from_us
 from evertick.domain.states import Outcome
@@ -54,13 +55,6 @@ class AttemptReport:
     retryable: bool = True
     retry_after: timedelta | None = None
     output: Any = None
-
-
-class RecordedOutcomes(NamedTuple):
-    """How many outcomes count, and the tokens of those that came too late or were never the worker's."""
-
-    recorded: int
-    stale: list[str]
 
 
 def check_queue(queue: str) -> None:
@@ -201,7 +195,7 @@ async def heartbeat(tenant: Tenant, worker_id: str, tokens: Sequence[str] | None
     return [format_token(*token) for token in sorted(stopped)]
 
 
-async def record(tenant: Tenant, worker_id: str, reports: Sequence[AttemptReport]) -> RecordedOutcomes:
+async def record(tenant: Tenant, worker_id: str, reports: Sequence[AttemptReport]) -> Recorded:
     """Record outcomes. The first one for an attempt counts, and only from the worker that holds it."""
     worker = _name(tenant, worker_id)
     first: dict[Token, AttemptReport] = {}
@@ -218,7 +212,7 @@ async def record(tenant: Tenant, worker_id: str, reports: Sequence[AttemptReport
     if again := [ending.job_id for ending in endings if isinstance(ending.then, Retry)]:
         tenant.notify(again)
     lost = [report.token for token, report in first.items() if token not in held or token in stale]
-    return RecordedOutcomes(len(first) - len(lost), lost + repeated)
+    return Recorded(len(first) - len(lost), tuple(lost + repeated))
 
 
 async def _record(tenant: Tenant, worker_id: str, endings: Sequence[Ending]) -> set[Token]:

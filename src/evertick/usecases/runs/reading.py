@@ -8,6 +8,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 
+from msgspec.structs import asdict
+
+from evertick.contract.runs import Run, RunDetail, RunOrGap
 from evertick.domain.errors import InvalidInput
 from evertick.domain.ids import MAX_ID, RunKey, format_token, parse_run_id, parse_token
 from evertick.domain.schedule.instants import SECOND_US, from_us, to_us
@@ -17,7 +20,7 @@ from evertick.store.runs import FireTimeRange, Walk
 from evertick.store.statements import Connection
 from evertick.usecases.context import Page, Tenant, checked_cursor, checked_limit, job_key
 from evertick.usecases.errors import JobNotFound, RunNotFound
-from evertick.usecases.runs.views import Entry, Run, RunDetail, attempt_of, gap_of, run_of
+from evertick.usecases.runs.views import attempt_of, gap_of, run_of
 
 DEFAULT_PER_PAGE = 20
 SLICE = 500
@@ -29,7 +32,7 @@ LATEST = datetime(9999, 12, 31, tzinfo=UTC)
 
 _RANKS = {reason: rank for rank, reason in enumerate(GapReason, start=1)}
 _P = TypeVar("_P")
-_E = TypeVar("_E", bound=Entry)
+_E = TypeVar("_E", bound=RunOrGap)
 
 
 class _Position(NamedTuple):
@@ -56,14 +59,14 @@ async def job_runs(  # noqa: PLR0913 - as many filters as there are
     status: RunStatus | GapStatus | None = None,
     from_at: datetime | None = None,
     to_at: datetime | None = None,
-) -> Page[Entry]:
+) -> Page[RunOrGap]:
     """A job's runs and gaps, newest first, of the fire times from `from_at` on and before `to_at`."""
     key = job_key(job_id)
     after = None if cursor is None else checked_cursor(cursor, _read_position)
     if not await jobs.owned(tenant.pool, tenant.tenant_id, key):
         raise JobNotFound(job_id)
 
-    async def slice_of(after: _Position | None, most: int) -> list[tuple[_Position, Entry]]:
+    async def slice_of(after: _Position | None, most: int) -> list[tuple[_Position, RunOrGap]]:
         found = [] if isinstance(status, GapStatus) else await _runs(tenant.pool, key, after, from_at, to_at, most)
         if not isinstance(status, RunStatus):
             found += await _gaps(tenant.pool, key, after, from_at, to_at, most)
@@ -106,7 +109,7 @@ async def get_run(tenant: Tenant, run_id: str) -> RunDetail:
     if not rows:
         raise RunNotFound(run_id)
     attempts = tuple(attempt_of(row) for row in rows if row.run.seq is not None)
-    return RunDetail(run_of(rows[-1].run), attempts)
+    return RunDetail(**asdict(run_of(rows[-1].run)), attempts=attempts)
 
 
 def run_key(run_id: str) -> RunKey:
@@ -153,7 +156,7 @@ async def _runs(  # noqa: PLR0913, PLR0917 - of what, from where, how many
     from_at: datetime | None,
     to_at: datetime | None,
     most: int,
-) -> list[tuple[_Position, Entry]]:
+) -> list[tuple[_Position, RunOrGap]]:
     before_at = _earlier(to_at, None if after is None else from_us(after.at_us))
     rows = await runs.of_job(connection, job_id, _stretch(from_at, before_at), most)
     return [(_Position(to_us(row.fire_at), 0), run_of(row)) for row in rows]
@@ -166,7 +169,7 @@ async def _gaps(  # noqa: PLR0913, PLR0917 - as _runs
     from_at: datetime | None,
     to_at: datetime | None,
     most: int,
-) -> list[tuple[_Position, Entry]]:
+) -> list[tuple[_Position, RunOrGap]]:
     # Others of the instant where the page before ended may be left.
     before_at = _earlier(to_at, None if after is None else from_us(after.at_us + 1))
     rows = await runs.gaps(connection, job_id, _stretch(from_at, before_at), most + len(_RANKS))

@@ -4,7 +4,7 @@ from typing import Final
 
 from evertick.domain.ids import Prefix, RunKey, format_id, format_run_id
 from evertick.domain.job.faults import Faults
-from evertick.domain.job.payload import Json, read_payload
+from evertick.domain.job.payload import Json, check_payload
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.domain.states import FINAL_RUNS, RunReason
 from evertick.store import dead_letters, jobs, runs
@@ -33,9 +33,9 @@ async def trigger(tenant: Tenant, job_id: str, payload: "Json | JobsOwn" = JOBS_
         wanted = RequestedRun(RunReason.MANUAL, None, has_payload=False, payload=None)
     else:
         faults = Faults()
-        checked = read_payload(payload, "/payload", faults)
+        check_payload(payload, "/payload", faults)
         faults.raise_any()
-        wanted = RequestedRun(RunReason.MANUAL, None, has_payload=True, payload=write_payload(checked))
+        wanted = RequestedRun(RunReason.MANUAL, None, has_payload=True, payload=write_payload(payload))
 
     async def work(connection: Session) -> str:
         await _lock(connection, tenant, key)

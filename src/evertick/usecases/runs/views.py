@@ -1,16 +1,14 @@
 """Runs and gaps as their owners see them."""
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TypeAlias
 
+from evertick.contract.runs import Attempt, Gap, Run
 from evertick.domain.ids import Prefix, format_id, format_run_id, format_token
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import (
     FINAL_RUNS,
     AttemptStatus,
     GapReason,
-    GapStatus,
     OpenAttempt,
     Outcome,
     RunReason,
@@ -21,71 +19,6 @@ from evertick.domain.states import (
 from evertick.store.runs import AttemptRow, GapRow, RunRow
 
 _MILLISECOND = timedelta(milliseconds=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A run by its latest attempt. `attempt` is 0 before the first; times and the rest are the latest one's."""
-
-    run_id: str
-    job_id: str
-    scheduled_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-    duration_ms: int | None
-    status: RunStatus
-    attempt: int
-    reason: RunReason
-    spec_version: int
-    worker_id: str | None
-    result_code: int | None
-    error: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class SkippedTicks:
-    """A gap: it stands in a list of runs where its ticks would."""
-
-    job_id: str
-    status: GapStatus
-    reason: GapReason
-    scheduled_at: datetime
-    until: datetime
-    count: int
-    spec_version: int
-    run_id: None = None
-
-
-Entry: TypeAlias = Run | SkippedTicks
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One attempt of a run. `result` is None while it is open."""
-
-    token: str
-    attempt: int
-    status: AttemptStatus
-    due_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-    duration_ms: int | None
-    worker_id: str | None
-    result_code: int | None
-    error: str | None
-    excerpt: str | None
-
-    @property
-    def result(self) -> Outcome | None:
-        return self.status if isinstance(self.status, Outcome) else None
-
-
-@dataclass(frozen=True, slots=True)
-class RunDetail:
-    """A run with all its attempts, the first one first."""
-
-    run: Run
-    attempts: tuple[Attempt, ...]
 
 
 def run_of(row: RunRow) -> Run:
@@ -114,9 +47,9 @@ def status_of(row: RunRow) -> RunStatus:
     return run_status(_attempt_status(row), timer_pending=row.has_timer, withdrawn=row.is_withdrawn)
 
 
-def gap_of(row: GapRow) -> SkippedTicks:
+def gap_of(row: GapRow) -> Gap:
     reason = GapReason(row.reason)
-    return SkippedTicks(
+    return Gap(
         job_id=format_id(Prefix.JOB, row.job_id),
         status=gap_status(reason),
         reason=reason,
@@ -147,6 +80,7 @@ def attempt_of(row: AttemptRow) -> Attempt:
         result_code=run.code,
         error=run.error,
         excerpt=row.excerpt,
+        result=status if isinstance(status, Outcome) else None,
     )
 
 

@@ -1,15 +1,17 @@
 """API keys: making, listing, rotating and revoking them."""
 
 import secrets
-from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from msgspec.structs import asdict
+
+from evertick.contract.access import LONGEST_GRACE_SECONDS, ApiKey, NewApiKey
 from evertick.domain.access import KEYSPACE, SHOWN_LENGTH, KeyRole, digest_of, write_key
 from evertick.domain.admission import QuotaName
 from evertick.domain.errors import Fault, InvalidFields, InvalidInput
 from evertick.domain.ids import Prefix, format_id, parse_id
-from evertick.domain.job.values import NAME_MAX_LENGTH, UNSTORABLE
+from evertick.domain.job.texts import NAME_MAX_LENGTH, UNSTORABLE
 from evertick.store import keys, lanes
 from evertick.store.database import Session
 from evertick.store.keys import KeyRow, NewKey
@@ -18,34 +20,23 @@ from evertick.usecases.context import Page, checked_cursor, checked_limit
 from evertick.usecases.errors import KeyEnded, KeyNotFound, QuotaReached
 
 DEFAULT_PER_PAGE = 50
-LONGEST_GRACE = timedelta(days=30)
+LONGEST_GRACE = timedelta(seconds=LONGEST_GRACE_SECONDS)
 MAX_KEYS = 1000
 """Of one tenant that have not ended. Rotating one of so many is allowed: the old one ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """A key, without the secret."""
-
-    key_id: str
-    tenant_id: str
-    name: str
-    role: KeyRole
-    prefix: str
-    created_at: datetime
-    expires_at: datetime | None
-    revoked_at: datetime | None
-    last_used_at: datetime | None
 
 
 class NewSecret(NamedTuple):
     """A key and its secret, which is never shown again, and not in the repr either."""
 
-    key: Key
+    key: ApiKey
     secret: str
 
     def __repr__(self) -> str:
         return f"NewSecret({self.key!r}, ***)"
+
+    def shown(self) -> NewApiKey:
+        """The key with its secret, for the one who asked for it."""
+        return NewApiKey(**asdict(self.key), api_key=self.secret)
 
 
 async def create(
@@ -75,7 +66,7 @@ async def _create(
 
 async def list_keys(
     connection: Connection, tenant_id: int, *, limit: int = DEFAULT_PER_PAGE, cursor: str | None = None
-) -> Page[Key]:
+) -> Page[ApiKey]:
     """A tenant's keys, oldest first; those that ended are among them."""
     most = checked_limit(limit)
     after = -1 if cursor is None else checked_cursor(cursor, lambda text: parse_id(Prefix.API_KEY, text))
@@ -84,12 +75,12 @@ async def list_keys(
     return Page(page, page[-1].key_id if len(rows) > most else None)
 
 
-async def get(connection: Connection, tenant_id: int | None, key_id: str) -> Key:
+async def get(connection: Connection, tenant_id: int | None, key_id: str) -> ApiKey:
     """A tenant's key; any tenant's if none is given. One that was revoked is only in the list."""
     return _key_of(await _found(connection, tenant_id, key_id))
 
 
-async def revoke(connection: Connection, tenant_id: int | None, key_id: str) -> Key:
+async def revoke(connection: Connection, tenant_id: int | None, key_id: str) -> ApiKey:
     """End a key at once."""
     found = await _found(connection, tenant_id, key_id)
     revoked = await keys.revoke(connection, found.key_id)
@@ -118,7 +109,7 @@ async def create_first(connection: Session, tenant_id: int) -> NewSecret | None:
     return await create(connection, tenant_id, KeyRole.ADMIN, "first")
 
 
-def shape_of(key: Key) -> dict[str, Any]:
+def shape_of(key: ApiKey) -> dict[str, Any]:
     """The key as a document, without its secret."""
     return {**asdict(key), "role": str(key.role)}
 
@@ -138,8 +129,8 @@ def _check_name(name: str) -> None:
         raise InvalidFields([Fault("/name", f"must have at most {NAME_MAX_LENGTH} characters, none of them NUL")])
 
 
-def _key_of(row: KeyRow) -> Key:
-    return Key(
+def _key_of(row: KeyRow) -> ApiKey:
+    return ApiKey(
         key_id=format_id(Prefix.API_KEY, row.key_id),
         tenant_id=format_id(Prefix.TENANT, row.tenant_id),
         name=row.name,

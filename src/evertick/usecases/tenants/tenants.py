@@ -1,15 +1,18 @@
 """Tenants: making, listing and changing them, and what they may have and do."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
+from msgspec.structs import asdict
+
+from evertick.contract.access import Tenant, TenantPatch
+from evertick.contract.reading import read_members
 from evertick.domain.admission import Quota, Rate
-from evertick.domain.errors import Fault, InvalidFields, InvalidInput
-from evertick.domain.ids import PARTITIONS, Prefix, format_id, parse_id
+from evertick.domain.errors import InvalidInput
+from evertick.domain.ids import Prefix, format_id, parse_id
 from evertick.domain.job.faults import Faults
-from evertick.domain.job.values import read_name
+from evertick.domain.job.texts import check_name
 from evertick.store import tenants
 from evertick.store.statements import Connection
 from evertick.store.tenants import TenantRow
@@ -17,47 +20,12 @@ from evertick.usecases.context import Page, checked_cursor, checked_limit
 from evertick.usecases.errors import TenantNameTaken, TenantNotFound
 
 DEFAULT_PER_PAGE = 50
-_MAX_INTEGER = 2**31 - 1
-MAX_BYTES = 2**53
-"""The largest integer that JSON clients read exactly."""
-LIMITS: Mapping[str, tuple[int, int]] = {
-    "weight": (1, 1000),
-    "fanout": (1, PARTITIONS),
-    "jobs_quota": (0, _MAX_INTEGER),
-    "submits_per_second": (1, 1_000_000),
-    "submit_burst": (1, _MAX_INTEGER),
-    "running_quota": (0, _MAX_INTEGER),
-    "ready_quota": (0, _MAX_INTEGER),
-    "shortest_interval_seconds": (0, 86_400),
-    "http_timeout_max_seconds": (1, 3600),
-    "storage_quota_bytes": (0, MAX_BYTES),
-}
-"""Of what can be changed, the least and the most."""
 
 
-@dataclass(frozen=True, slots=True)
-class TenantView:
-    """A tenant as admins see it."""
-
-    tenant_id: str
-    name: str
-    created_at: datetime
-    weight: int
-    fanout: int
-    jobs_quota: int
-    submits_per_second: int
-    submit_burst: int
-    running_quota: int
-    ready_quota: int
-    shortest_interval_seconds: float
-    http_timeout_max_seconds: int
-    storage_quota_bytes: int
-
-
-async def create(connection: Connection, name: str, changes: Mapping[str, float]) -> TenantView:
+async def create(connection: Connection, name: str, changes: Mapping[str, float]) -> Tenant:
     """Make a tenant; what is not given has its default. TenantNameTaken: there is one of that name."""
     faults = Faults()
-    read_name(name, "/name", faults)
+    check_name(name, "/name", faults)
     faults.raise_any()
     _check(changes)
     row = await tenants.add(connection, name, weight=1, fanout=1)
@@ -66,7 +34,7 @@ async def create(connection: Connection, name: str, changes: Mapping[str, float]
     return view_of(await _edited(connection, row.tenant_id, changes))
 
 
-async def get(connection: Connection, only: int | None, tenant_id: str) -> TenantView:
+async def get(connection: Connection, only: int | None, tenant_id: str) -> Tenant:
     """A tenant by its id; `only`: no other may be seen."""
     row = await tenants.find(connection, tenant_key(only, tenant_id))
     if row is None:
@@ -76,7 +44,7 @@ async def get(connection: Connection, only: int | None, tenant_id: str) -> Tenan
 
 async def list_tenants(
     connection: Connection, only: int | None, *, limit: int = DEFAULT_PER_PAGE, cursor: str | None = None
-) -> Page[TenantView]:
+) -> Page[Tenant]:
     """All tenants in the order of their ids, or `only` one."""
     most = checked_limit(limit)
     after = -1 if cursor is None else checked_cursor(cursor, lambda text: parse_id(Prefix.TENANT, text))
@@ -85,7 +53,7 @@ async def list_tenants(
     return Page(page, page[-1].tenant_id if len(rows) > most else None)
 
 
-async def edit(connection: Connection, tenant_id: str, changes: Mapping[str, float]) -> TenantView:
+async def edit(connection: Connection, tenant_id: str, changes: Mapping[str, float]) -> Tenant:
     """Change what is given."""
     _check(changes)
     return view_of(await _edited(connection, tenant_key(None, tenant_id), changes))
@@ -106,7 +74,7 @@ def public_id(tenant_id: int) -> str:
     return format_id(Prefix.TENANT, tenant_id)
 
 
-def shape_of(tenant: TenantView) -> dict[str, Any]:
+def shape_of(tenant: Tenant) -> dict[str, Any]:
     """The tenant as a document."""
     return asdict(tenant)
 
@@ -125,8 +93,8 @@ def shortest_of(row: TenantRow) -> timedelta:
     return timedelta(seconds=row.shortest_interval_seconds)
 
 
-def view_of(row: TenantRow) -> TenantView:
-    return TenantView(
+def view_of(row: TenantRow) -> Tenant:
+    return Tenant(
         tenant_id=format_id(Prefix.TENANT, row.tenant_id),
         name=row.name,
         created_at=row.created_at,
@@ -151,10 +119,6 @@ async def _edited(connection: Connection, key: int, changes: Mapping[str, float]
 
 
 def _check(changes: Mapping[str, float]) -> None:
-    faults = [
-        Fault(f"/{name}", f"must be from {least} to {most}")
-        for name, (least, most) in LIMITS.items()
-        if name in changes and not least <= changes[name] <= most
-    ]
-    if faults:
-        raise InvalidFields(faults)
+    faults = Faults()
+    read_members(changes, TenantPatch, faults)
+    faults.raise_any()

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from evertick.client import AsyncClient
-from evertick.client.models_operations import Lease
+from evertick.contract.workers import Lease
 from evertick.runtime.loop import Diagnose, Loop
 
 MAX_ATTEMPTS = 1000

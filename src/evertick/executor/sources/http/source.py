@@ -22,9 +22,8 @@ from typing import Any, assert_never
 import msgspec
 
 from evertick.client import ApiError, AsyncClient, Invalid
-from evertick.client.models_operations import Lease as LeaseAnswer, LeasedAttempt
 from evertick.client.request import encode
-from evertick.client.workers import OutcomeReport
+from evertick.contract.workers import Lease as LeaseAnswer, LeasedAttempt, OutcomeReport
 from evertick.domain.attempt import Attempt, Deferred, Failed, NotStarted, Succeeded, Token
 from evertick.domain.ids import Prefix, RunKey, format_token, parse_id, parse_token
 from evertick.domain.schedule.instants import to_us
@@ -214,8 +213,7 @@ class HttpSource:
     def _taken(self, lease: LeaseAnswer, asked: float) -> None:
         consumer = self._consumer
         for given in lease.attempts:
-            if given.timeout_seconds is not None:
-                consumer.clock.observe(given.deadline - timedelta(seconds=given.timeout_seconds))
+            consumer.clock.observe(given.deadline - timedelta(seconds=given.timeout_seconds))
         is_new = lease.lease_seconds != self._lease_seconds
         self._lease_seconds = consumer.held_leases.seconds = lease.lease_seconds
         now_at = now_of(consumer.clock)

@@ -1,33 +1,25 @@
-"""The published description of the API: OpenAPI 3.1, made from the operations as they are declared."""
+"""The document: paths with their requests, answers and problems, made from the operations as they are declared."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-from evertick.api.answer_schemas import answer_schemas
 from evertick.api.idempotency import REPLAYED
-from evertick.api.job_schemas import job_schemas
+from evertick.api.openapi.components import components_of, schema_of
+from evertick.api.openapi.parameters import parameters_of
 from evertick.api.operations import BodySpec, Operation, ResponseSpec
-from evertick.api.parameters import parameters_of
 from evertick.api.problems import MEDIA_TYPE, Kind
-from evertick.api.request_schemas import request_schemas
-from evertick.api.schemas import Schema, ref, text
-from evertick.usecases.runs.dead_letters import DeadLetter
-from evertick.usecases.runs.views import Run, SkippedTicks
-from evertick.usecases.tenants.keys import Key
-from evertick.usecases.tenants.tenants import TenantView
+from evertick.contract.annotations import Schema, ref
 from evertick.version import __version__
 
-_KNOWN = (Run, SkippedTicks, DeadLetter, Key, TenantView)
-_REFS = "#/components/schemas/{name}"
-
+_TEXT: Schema = {"type": "string"}
 _ANSWER_HEADERS: dict[str, tuple[str, Schema]] = {
-    "ETag": ("The version.", text(r'^"[1-9][0-9]*"$')),
-    "Location": ("Where it is.", text(format="uri-reference")),
-    "Link": ("The next page, if there is one.", text()),
-    "Retry-After": ("After so many seconds it may work.", text("^[0-9]+$")),
-    "WWW-Authenticate": ("How to identify oneself.", text()),
+    "ETag": ("The version.", {"type": "string", "pattern": r'^"[1-9][0-9]*"$'}),
+    "Location": ("Where it is.", {"type": "string", "format": "uri-reference"}),
+    "Link": ("The next page, if there is one.", _TEXT),
+    "Retry-After": ("After so many seconds it may work.", {"type": "string", "pattern": "^[0-9]+$"}),
+    "WWW-Authenticate": ("How to identify oneself.", _TEXT),
     REPLAYED: ("`true` if this is an earlier answer again.", {"const": "true"}),
 }
 _NEEDED = {"ETag", "Location", "Retry-After", "WWW-Authenticate"}
@@ -43,8 +35,7 @@ _PROBLEM_HEADERS = {
 
 def describe(operations: Sequence[Operation]) -> bytes:
     """The description as JSON."""
-    shapes = _shapes(operations)
-    components = _components(shapes)
+    components = components_of(_shapes(operations))
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
         entry = paths.setdefault(operation.path, {})
@@ -70,17 +61,12 @@ def describe(operations: Sequence[Operation]) -> bytes:
 
 def _shapes(operations: Iterable[Operation]) -> list[Any]:
     """The types that are read and answered."""
-    found: list[Any] = list(_KNOWN)
+    found: list[Any] = []
     for operation in operations:
         found += [operation.query] if operation.query is not None else []
         found += [operation.body.shape] if operation.body is not None else []
         found += [shown.shape for shown in operation.responses.values()]
-    return list(dict.fromkeys(shape for shape in found if shape is not None and not isinstance(shape, str)))
-
-
-def _components(shapes: list[Any]) -> dict[str, Schema]:
-    _, components = msgspec.json.schema_components(shapes, ref_template=_REFS)
-    return {**components, **job_schemas(), **request_schemas(), **answer_schemas()}
+    return [shape for shape in found if shape is not None and not isinstance(shape, str)]
 
 
 def _operation(operation: Operation, components: dict[str, Schema]) -> dict[str, Any]:
@@ -123,7 +109,7 @@ def _answer(shown: ResponseSpec, headers: tuple[str, ...]) -> dict[str, Any]:
 
 def _content(told: ResponseSpec | BodySpec) -> dict[str, Any]:
     shapes = dict.fromkeys(told.media_types, told.shape) | dict(told.also)
-    return {media_type: {"schema": _schema(shape)} for media_type, shape in shapes.items()}
+    return {media_type: {"schema": schema_of(shape)} for media_type, shape in shapes.items()}
 
 
 def _answer_headers(names: Iterable[str], needed: set[str]) -> dict[str, Any]:
@@ -162,10 +148,3 @@ def _problem(kinds: list[Kind]) -> dict[str, Any]:
         always = {name for name in _PROBLEM_HEADERS.get(kinds[0], ()) if len(kinds) == 1} - {"ETag"}
         entry["headers"] = _answer_headers(headers, always)
     return entry
-
-
-def _schema(shape: Any) -> Schema:
-    if isinstance(shape, str):
-        return ref(shape)
-    (schema,), _ = msgspec.json.schema_components([shape], ref_template=_REFS)
-    return schema

@@ -3,30 +3,36 @@
 from collections.abc import Iterable
 from typing import Any
 
-from evertick.api import patterns
 from evertick.api.idempotency import IDEMPOTENCY_KEY
 from evertick.api.operations import Operation
 from evertick.api.responses import IF_MATCH
-from evertick.api.schemas import Schema, text
+from evertick.contract import patterns
+from evertick.contract.annotations import Schema
+from evertick.contract.target import HTTP_QUEUE
 from evertick.usecases.idempotency import KEY_MAX_LENGTH
 
+
+def _text(pattern: str, **more: Any) -> Schema:
+    return {"type": "string", "pattern": pattern, **more}
+
+
 _PATH = {
-    "job_id": text(patterns.JOB_ID),
-    "run_id": text(patterns.RUN_ID),
-    "key_id": text(patterns.KEY_ID),
-    "tenant_id": text(patterns.TENANT_ID),
-    "queue": text(patterns.QUEUE, **{"not": {"const": "http"}}),
-    "worker_id": text(patterns.WORKER_ID),
-    "name": text(patterns.NAME, maxLength=255),
+    "job_id": _text(patterns.JOB_ID),
+    "run_id": _text(patterns.RUN_ID),
+    "key_id": _text(patterns.KEY_ID),
+    "tenant_id": _text(patterns.TENANT_ID),
+    "queue": _text(patterns.QUEUE, **{"not": {"const": HTTP_QUEUE}}),
+    "worker_id": _text(patterns.WORKER_ID),
+    "name": _text(patterns.NAME, maxLength=255),
 }
 _REQUEST_HEADERS: dict[str, tuple[str, Schema]] = {
     IF_MATCH: (
         "An `ETag`: only that version is acted on; otherwise the answer is 412.",
-        text(patterns.IF_MATCH, format="entity-tag", examples=['"3"']),
+        _text(patterns.IF_MATCH, format="entity-tag", examples=['"3"']),
     ),
     IDEMPOTENCY_KEY: (
         "The same key and body get the first answer again, for a day; another body 422, and while it is in flight 409.",
-        text(patterns.IDEMPOTENCY_KEY, maxLength=KEY_MAX_LENGTH, examples=["invoice-4711"]),
+        _text(patterns.IDEMPOTENCY_KEY, maxLength=KEY_MAX_LENGTH, examples=["invoice-4711"]),
     ),
 }
 

@@ -1,0 +1,248 @@
+"""A job's fields, each once, with its default, bounds and documentation. Requests and answers are built on them."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+from operator import attrgetter
+from typing import Annotated, Any, ClassVar, Literal, TypedDict
+
+from msgspec import Meta, Struct
+
+from evertick.contract import patterns
+from evertick.contract.annotations import (
+    DEFAULT_TIMEZONE,
+    LONGEST_WAIT_S,
+    EndAt,
+    JobId,
+    Ordinal,
+    ScheduleText,
+    Schema,
+    StartAt,
+    Time,
+    Wait,
+    ZoneName,
+    accepted,
+    checked,
+    ref,
+    words,
+)
+from evertick.contract.derived import request_of
+from evertick.contract.target import Target, target_fields
+from evertick.domain.idempotency import DEFAULT_TEMPLATE, TEMPLATE_MAX_LENGTH, Template
+from evertick.domain.job.payload import LABEL_VALUE_MAX_LENGTH, MAX_LABELS, check_labels, check_payload
+from evertick.domain.job.texts import NAME_MAX_LENGTH, cached_template, check_name, check_template
+from evertick.domain.job.timing import Timing
+from evertick.domain.policies import Backoff, ConcurrentPolicy, DstGap, DstOverlap, MissedWindow, Priority
+from evertick.domain.rule import DEFAULT_MAX_MISSED, MAX_MISSED
+
+DEFAULT_RETRY_MAX_DELAY_SECONDS = 3600
+_timing_fields = attrgetter(*Timing._fields)
+
+JobName = Annotated[
+    str,
+    Meta(
+        max_length=NAME_MAX_LENGTH,
+        description="Unique; generated if left out.",
+        extra_json_schema={"pattern": patterns.NAME},
+    ),
+    checked(check_name),
+]
+LabelValue = Annotated[str, Meta(extra_json_schema={"maxLength": LABEL_VALUE_MAX_LENGTH, "pattern": patterns.STORABLE})]
+Payload = Annotated[Any, Meta(extra_json_schema=ref("Payload")), checked(check_payload)]
+
+
+class JobDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the author of a job decides, apart from its name."""
+
+    schedule: ScheduleText
+    timezone: ZoneName = DEFAULT_TIMEZONE
+    dst_gap: Annotated[str, words(DstGap)] = DstGap.CATCH_UP
+    dst_overlap: Annotated[str, words(DstOverlap)] = DstOverlap.FIRST
+    start_at: StartAt | None = None
+    end_at: EndAt | None = None
+    target: Annotated[Any, accepted(oneOf=[ref("HttpTarget"), ref("WorkerTarget")])]
+    payload: Payload = None
+    idempotency_key_template: Annotated[
+        str,
+        Meta(max_length=TEMPLATE_MAX_LENGTH),
+        accepted(pattern=patterns.KEY_TEMPLATE),
+        checked(check_template),
+    ] = DEFAULT_TEMPLATE
+    max_retries: Annotated[int, Meta(ge=0, le=1000)] = 3
+    retry_backoff: Annotated[str, words(Backoff)] = Backoff.EXPONENTIAL
+    retry_delay_seconds: Wait = 10
+    retry_max_delay_seconds: Wait = DEFAULT_RETRY_MAX_DELAY_SECONDS
+    timeout_seconds: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=86_400,
+            description="A webhook takes no longer than the tenant's `http_timeout_max_seconds` either: 300 unless it"
+            " was changed.",
+        ),
+    ] = 300
+    missed_window: Annotated[str, words(MissedWindow)] = MissedWindow.RUN_ONCE
+    misfire_grace_seconds: Annotated[
+        Wait | None, Meta(description="As long as the interval, an hour at most, unless given.")
+    ] = None
+    max_missed: Annotated[int, Meta(ge=1, le=MAX_MISSED)] = DEFAULT_MAX_MISSED
+    concurrent_policy: Annotated[str, words(ConcurrentPolicy)] = ConcurrentPolicy.SKIP
+    max_concurrent: Annotated[int, Meta(ge=1, le=10_000)] = 1
+    jitter_seconds: Wait = 0
+    priority: Annotated[str, words(Priority)] = Priority.NORMAL
+    labels: Annotated[
+        Mapping[str, LabelValue],
+        Meta(extra_json_schema={"propertyNames": {"pattern": patterns.LABEL_KEY}, "maxProperties": MAX_LABELS}),
+        checked(check_labels),
+    ] = {}
+    retain_seconds: Annotated[int, Meta(ge=0, le=10 * LONGEST_WAIT_S)] = 86_400
+
+
+class JobSpec(JobDocument, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A job's fields, read and checked: words are members of their enums. `job_reading.read_spec` makes them.
+
+    A name of None is generated when the job is made. A grace of None is as long as the interval, an hour at most.
+    """
+
+    name: JobName | None = None
+    target: Target
+    dst_gap: DstGap = DstGap.CATCH_UP
+    dst_overlap: DstOverlap = DstOverlap.FIRST
+    retry_backoff: Backoff = Backoff.EXPONENTIAL
+    missed_window: MissedWindow = MissedWindow.RUN_ONCE
+    concurrent_policy: ConcurrentPolicy = ConcurrentPolicy.SKIP
+    priority: Priority = Priority.NORMAL
+
+    @property
+    def template(self) -> Template:
+        return cached_template(self.idempotency_key_template)
+
+    @property
+    def timeout(self) -> timedelta:
+        return timedelta(seconds=self.timeout_seconds)
+
+
+def job_fields(spec: JobSpec) -> dict[str, Any]:
+    """The fields of a specification but its name, each with its value, as an answer has them."""
+    return {name: getattr(spec, name) for name in JobDocument.__struct_fields__} | {
+        "target": target_fields(spec.target)
+    }
+
+
+def timing_of(spec: JobSpec) -> Timing:
+    return Timing._make(_timing_fields(spec))
+
+
+class JobStatus(StrEnum):
+    """Whether a job fires. A deleted one is not there."""
+
+    ACTIVE = "active"  # it fires, or waits for triggers
+    PAUSED = "paused"  # by a person, or because its rule or target cannot be used
+    FINISHED = "finished"  # its last tick has passed
+
+
+class Job(JobDocument, frozen=True, kw_only=False, omit_defaults=False):
+    """A job, every field with its value in force. `spec_version` is what `If-Match` takes."""
+
+    job_id: JobId
+    name: str
+    status: Annotated[str, words(JobStatus)]
+    next_run_at: Time | None
+    spec_version: Ordinal
+    created_at: Time
+    updated_at: Time
+    paused_at: Time | None
+    pause_reason: str | None
+    json_schema: ClassVar[Schema] = {"required": [*JobDocument.__struct_fields__]}
+
+
+EXAMPLE_JOB: Schema = {
+    "name": "send-weekly-report",
+    "schedule": "0 9 * * 1",
+    "timezone": "America/New_York",
+    "target": {
+        "type": "http",
+        "url": "https://hooks.example.invalid/report",
+        "method": "POST",
+        "headers": {"X-Team": "growth"},
+    },
+    "payload": {"report_type": "weekly"},
+    "idempotency_key_template": "report-{{week}}",
+    "max_retries": 3,
+    "retry_backoff": "exponential",
+    "missed_window": "RUN_ONCE",
+    "timeout_seconds": 120,
+}
+
+
+def _delays_in_order(*steps: int) -> Schema:
+    """That the longest retry delay is none, or at least the delay, as far as JSON Schema can compare: by steps."""
+    delay, longest = "retry_delay_seconds", "retry_max_delay_seconds"
+    ordered = [{"properties": {delay: {"maximum": step}, longest: {"minimum": step}}} for step in steps]
+    return {"anyOf": [{"properties": {longest: {"type": "null"}}}, *ordered]}
+
+
+_DELAYS_IN_ORDER = _delays_in_order(10, 60, 3600, 86_400, LONGEST_WAIT_S)
+_NAME: dict[str, tuple[Any, Any]] = {"name": (JobName | None, None)}
+
+JobRequest = request_of(
+    "JobRequest",
+    JobDocument,
+    "A job to create.",
+    first=_NAME,
+    json_schema={**_DELAYS_IN_ORDER, "examples": [EXAMPLE_JOB]},
+)
+JobReplacement = request_of(
+    "JobReplacement",
+    JobDocument,
+    "A job to create or to replace; its name is in the path.",
+    json_schema={
+        **_DELAYS_IN_ORDER,
+        "examples": [{name: value for name, value in EXAMPLE_JOB.items() if name != "name"}],
+    },
+)
+JobPatch = request_of(
+    "JobPatch",
+    JobDocument,
+    "Fields of a job to change.",
+    first=_NAME,
+    is_partial=True,
+    json_schema={
+        **_DELAYS_IN_ORDER,
+        # No schema can see the fields that are not given: the job has them.
+        "dependentRequired": {
+            "retry_delay_seconds": ["retry_max_delay_seconds"],
+            "retry_max_delay_seconds": ["retry_delay_seconds"],
+        },
+        "examples": [{"schedule": "0 10 * * 1", "max_retries": 5}],
+    },
+)
+
+
+class JobFields(TypedDict, total=False):
+    """The fields of a job for type checkers. The server checks their values. None stands for a field's default."""
+
+    name: str | None
+    schedule: str
+    target: Mapping[str, Any]
+    timezone: str | None
+    dst_gap: Literal["catch_up", "skip", "shift"] | None
+    dst_overlap: Literal["first", "second", "both"] | None
+    start_at: datetime | str | None
+    end_at: datetime | str | None
+    payload: Any
+    idempotency_key_template: str | None
+    max_retries: int | None
+    retry_backoff: Literal["fixed", "linear", "exponential"] | None
+    retry_delay_seconds: float | None
+    retry_max_delay_seconds: float | None
+    timeout_seconds: int | None
+    missed_window: Literal["SKIP", "RUN_ONCE", "RUN_ALL"] | None
+    misfire_grace_seconds: float | None
+    max_missed: int | None
+    concurrent_policy: Literal["SKIP", "ALLOW", "QUEUE", "REPLACE"] | None
+    max_concurrent: int | None
+    jitter_seconds: float | None
+    priority: Literal["high", "normal", "low"] | None
+    labels: Mapping[str, str] | None
+    retain_seconds: int | None

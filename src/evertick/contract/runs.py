@@ -1,0 +1,105 @@
+"""Runs and gaps, and what may be asked about them."""
+
+from enum import StrEnum
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta, Struct
+
+from evertick.contract import patterns
+from evertick.contract.annotations import CURSOR, Count, Instant, JobId, Limit, Ordinal, RunId, Time, Token, words
+from evertick.domain.states import GapReason, GapStatus, OpenAttempt, Outcome, RunReason, RunStatus
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """A run by its latest attempt. `attempt` is 0 before the first; times and the rest are the latest one's."""
+
+    run_id: RunId
+    job_id: JobId
+    scheduled_at: Time
+    started_at: Time | None
+    finished_at: Time | None
+    duration_ms: int | None
+    status: Annotated[str, words(RunStatus)]
+    attempt: Count
+    reason: Annotated[str, words(RunReason)]
+    spec_version: Ordinal
+    worker_id: str | None
+    result_code: int | None
+    error: str | None
+
+
+class Gap(Struct, frozen=True, kw_only=True):
+    """Ticks that did not run, from `scheduled_at` to `until`. It stands in a list of runs where they would."""
+
+    job_id: JobId
+    status: Annotated[str, words(GapStatus)]
+    reason: Annotated[str, words(GapReason)]
+    scheduled_at: Time
+    until: Time
+    count: Ordinal
+    spec_version: Ordinal
+    run_id: None = None
+
+
+RunOrGap: TypeAlias = Run | Gap
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
+    """One attempt of a run. `result` is null while it is open."""
+
+    token: Token
+    attempt: Ordinal
+    status: Annotated[str, words(OpenAttempt, Outcome)]
+    due_at: Time
+    started_at: Time | None
+    finished_at: Time | None
+    duration_ms: int | None
+    worker_id: str | None
+    result_code: int | None
+    error: str | None
+    excerpt: Annotated[str, Meta(description="The beginning of what came back.")] | None
+    result: Annotated[str, words(Outcome)] | None
+
+
+class RunDetail(Run, frozen=True, kw_only=True):
+    """A run with all its attempts, the first one first."""
+
+    attempts: tuple[Attempt, ...]
+
+    @property
+    def run(self) -> Run:
+        """The run alone."""
+        return Run(**{name: getattr(self, name) for name in Run.__struct_fields__})
+
+
+class HistoryStatus(StrEnum):
+    """The status of a run, or of a gap in its place."""
+
+    PENDING = RunStatus.PENDING
+    RUNNING = RunStatus.RUNNING
+    RETRYING = RunStatus.RETRYING
+    SUCCESS = RunStatus.SUCCESS
+    DEAD = RunStatus.DEAD
+    CANCELLED = RunStatus.CANCELLED
+    SKIPPED = GapStatus.SKIPPED
+    MISSED = GapStatus.MISSED
+
+    @property
+    def meant(self) -> RunStatus | GapStatus:
+        return GapStatus(self.value) if self.value in set(GapStatus) else RunStatus(self.value)
+
+
+class JobRunsQuery(Struct, forbid_unknown_fields=True, rename={"from_at": "from", "to_at": "to"}):
+    status: HistoryStatus | None = None
+    from_at: Instant | None = None
+    to_at: Instant | None = None
+    limit: Limit = 20
+    cursor: Annotated[str, Meta(pattern=patterns.HISTORY), CURSOR] | None = None
+
+
+class RunsQuery(Struct, forbid_unknown_fields=True, rename={"from_at": "from", "to_at": "to"}):
+    status: RunStatus | None = None
+    from_at: Instant | None = None
+    to_at: Instant | None = None
+    limit: Limit = 20
+    cursor: Annotated[str, Meta(pattern=patterns.RUNS), CURSOR] | None = None

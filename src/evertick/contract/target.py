@@ -1,0 +1,98 @@
+"""What a run of a job is delivered to: an HTTP endpoint, or a handler of the workers that lease from a queue."""
+
+import functools
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeAlias
+
+from msgspec import Meta, Struct
+from msgspec.structs import asdict
+
+from evertick.contract import patterns
+from evertick.contract.annotations import accepted, checked
+from evertick.domain.job.faults import Faults
+from evertick.domain.job.headers import MAX_HEADERS, check_headers
+from evertick.domain.job.url import URL_MAX_LENGTH, check_url
+
+HTTP_QUEUE = "http"
+"""Where the runs of HTTP jobs wait. Reserved: no worker target may name it."""
+
+DEFAULT_QUEUE = "default"
+HANDLER_MAX_LENGTH = 255
+DEFAULT_METHOD = "POST"
+METHODS = ("POST", "PUT", "PATCH", "GET", "DELETE")
+
+_is_queue_name = functools.lru_cache(maxsize=1024)(re.compile(patterns.QUEUE).fullmatch)
+
+
+def check_method(method: str, at: str, faults: Faults) -> None:
+    if method not in METHODS:
+        faults.add(at, f"must be one of {', '.join(METHODS)}")
+
+
+def check_queue(name: str, at: str, faults: Faults) -> None:
+    if name == HTTP_QUEUE:
+        faults.add(at, f"{HTTP_QUEUE!r} is reserved for HTTP targets")
+    elif not _is_queue_name(name):
+        faults.add(at, "must be 1 to 63 characters of a-z, 0-9, '.', '_' and '-', the first a letter or digit")
+
+
+def check_handler(name: str, at: str, faults: Faults) -> None:
+    if not 1 <= len(name) <= HANDLER_MAX_LENGTH or " " in name or not name.isprintable():
+        faults.add(at, f"must be 1 to {HANDLER_MAX_LENGTH} visible characters")
+
+
+Queue = Annotated[
+    str,
+    Meta(extra_json_schema={"pattern": patterns.QUEUE, "not": {"const": HTTP_QUEUE}}),
+    checked(check_queue),
+]
+
+
+class HttpTarget(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="http"):
+    """A request to `url` whose body is the payload."""
+
+    url: Annotated[
+        str,
+        Meta(extra_json_schema={"maxLength": URL_MAX_LENGTH}),
+        accepted(pattern=patterns.URL),
+        checked(check_url),
+    ]
+    method: Annotated[str, Meta(extra_json_schema={"enum": list(METHODS)}), checked(check_method)] = DEFAULT_METHOD
+    headers: Annotated[
+        Mapping[str, Annotated[str, Meta(extra_json_schema={"pattern": patterns.HEADER_VALUE})]],
+        Meta(extra_json_schema={"propertyNames": {"pattern": patterns.HEADER_NAME}, "maxProperties": MAX_HEADERS}),
+        checked(check_headers),
+    ] = {}
+
+    @property
+    def queue_name(self) -> str:
+        return HTTP_QUEUE
+
+
+class WorkerTarget(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="worker"
+):
+    """A worker's function, named by the word that workers and jobs agree on."""
+
+    queue: Queue = DEFAULT_QUEUE
+    handler: Annotated[str, accepted(pattern=patterns.HANDLER), checked(check_handler)]
+
+    @property
+    def queue_name(self) -> str:
+        return self.queue
+
+
+Target: TypeAlias = HttpTarget | WorkerTarget
+
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "http": asdict(HttpTarget(url="")),
+    "worker": asdict(WorkerTarget(handler="")),
+}
+
+
+def target_fields(target: Target | Mapping[str, Any]) -> dict[str, Any]:
+    """Every member of a target, or of one that is stored without its defaults."""
+    if isinstance(target, Mapping):
+        return {"type": target["type"], **_DEFAULTS.get(target["type"], {}), **target}
+    return {"type": target.__struct_config__.tag, **asdict(target)}
