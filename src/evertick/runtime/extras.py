@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from evertick.domain.errors import EvertickError
 
 SERVER_PACKAGES = frozenset(
-    {"aiohttp", "asyncpg", "cryptography", "httptools", "litestar", "prometheus_client", "uvicorn", "yarl"}
+    {"aiohttp", "asyncpg", "cryptography", "httptools", "prometheus_client", "uvicorn", "yarl"}
 )
 
 
