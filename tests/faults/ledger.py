@@ -14,7 +14,7 @@ from evertick.domain.ids import Prefix, format_id, parse_run_id, parse_token
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.states import GapReason, Outcome, RunReason
-from evertick.usecases.jobs.views import read_stored
+from evertick.usecases.jobs.rows import read_stored
 from faults.checkers import (
     AttemptRecord,
     Delivery,

@@ -3,7 +3,7 @@ from datetime import timedelta
 
 from hypothesis import given, strategies as st
 
-from evertick.domain.jitter import jitter_offset
+from evertick.domain.stable_hash import jitter_offset
 
 WINDOWS = st.timedeltas(timedelta(microseconds=1), timedelta(days=1))
 

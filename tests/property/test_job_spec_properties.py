@@ -19,8 +19,7 @@ from evertick.domain.job.definition import Definition, define
 from evertick.domain.job.timing import resolve_alone
 from evertick.domain.policies import Backoff, ConcurrentPolicy, DstGap, DstOverlap, MissedWindow, Priority
 from evertick.domain.schedule.spec import Once
-from evertick.usecases.jobs.rows import write_spec
-from evertick.usecases.jobs.views import read_stored
+from evertick.usecases.jobs.rows import read_stored, write_spec
 from strategies import PATIENT, gaps, instants, overlaps, texts, zone_names
 
 TARGET = {"type": "worker", "handler": "h"}

@@ -8,11 +8,11 @@ import pytest
 
 from engine import AT, MINUTE, plan_firing
 from evertick.domain.ids import job_id_of
-from evertick.domain.jitter import jitter_offset
 from evertick.domain.policies import ConcurrentPolicy, MissedWindow
 from evertick.domain.rule import Policies, Rule, rule_of
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.schedule.schedule import Schedule
+from evertick.domain.stable_hash import jitter_offset
 from evertick.roles.scheduler.pending_timers import PendingTimer
 from evertick.roles.scheduler.planning import BatchPlanning
 from evertick.store import timers

@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from evertick.domain.errors import InvalidInput
-from evertick.domain.jitter import due_at, jitter_offset
+from evertick.domain.stable_hash import due_at, jitter_offset
 
 
 def test_a_job_keeps_its_offset_between_releases() -> None:

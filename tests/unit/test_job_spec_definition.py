@@ -9,12 +9,12 @@ from evertick.contract.job import JobSpec, timing_of
 from evertick.contract.job_reading import read_spec
 from evertick.domain.errors import InvalidFields
 from evertick.domain.ids import Prefix, format_id
-from evertick.domain.jitter import jitter_offset
 from evertick.domain.job.definition import Definition, define
 from evertick.domain.policies import ConcurrentPolicy, MissedWindow
 from evertick.domain.rule import from_canonical
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.text import is_costly
+from evertick.domain.stable_hash import jitter_offset
 
 CREATED = datetime(2026, 6, 1, 12, 0, 7, 250_000, tzinfo=UTC)
 JOB = 0x1234

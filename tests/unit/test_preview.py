@@ -6,9 +6,9 @@ from functools import partial
 import pytest
 
 from evertick import Schedule
-from evertick.domain.jitter import jitter_offset
 from evertick.domain.schedule.preview import MAX_ROWS, Preview, as_new_job, preview
 from evertick.domain.schedule.spec import Soon
+from evertick.domain.stable_hash import jitter_offset
 
 NEW_YORK = "America/New_York"
 BEFORE_GAP = datetime(2026, 3, 7, 12, 0, tzinfo=UTC)

@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from evertick.domain.retry_after import parse_retry_after
+from evertick.domain.retry import parse_retry_after
 
 NOW = datetime(2026, 6, 9, 13, 0, tzinfo=UTC)
 

@@ -14,9 +14,8 @@ from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import Response
 from evertick.store.sealing import ANSWERS, Seal
 from evertick.usecases import idempotency
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import Tenant, single_connection
 from evertick.usecases.idempotency import KEY_MAX_LENGTH, InFlight, KeyedRequest, OtherRequest
-from evertick.usecases.unit_of_work import single_connection
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 REPLAYED = "Idempotency-Replayed"

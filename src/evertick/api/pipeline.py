@@ -21,10 +21,9 @@ from evertick.api.responses import Response
 from evertick.contract.jobs import Nothing
 from evertick.domain.admission import AdmissionRequest
 from evertick.usecases import audit
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import Tenant, unit_of_work
 from evertick.usecases.tenants.authentication import Caller
 from evertick.usecases.transactions import retry_conflicts, retry_with_results
-from evertick.usecases.unit_of_work import unit_of_work
 
 
 async def respond(operation: Operation, http_request: HttpRequest) -> Response:

@@ -21,7 +21,7 @@ from evertick.client.errors import (
 from evertick.contract import problem
 from evertick.contract.derived import lenient
 from evertick.domain.errors import Fault
-from evertick.domain.retry_after import parse_retry_after
+from evertick.domain.retry import parse_retry_after
 
 _KINDS: dict[int, type[ApiError]] = {
     400: Invalid,

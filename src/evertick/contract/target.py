@@ -11,8 +11,7 @@ from msgspec.structs import asdict
 from evertick.contract import patterns
 from evertick.contract.annotations import accepted, checked
 from evertick.domain.job.faults import Faults
-from evertick.domain.job.headers import MAX_HEADERS, check_headers
-from evertick.domain.job.url import URL_MAX_LENGTH, check_url
+from evertick.domain.job.http_target import MAX_HEADERS, URL_MAX_LENGTH, check_headers, check_url
 
 HTTP_QUEUE = "http"
 """Where the runs of HTTP jobs wait. Reserved: no worker target may name it."""

@@ -81,6 +81,11 @@ def plan(rule: Rule, fire_us: int, now_us: int, *, jitter_us: int = 0) -> Plan:
     return Plan(fire, (*gaps, *_swallowed(ticks, fire_us, next_us)), next_us)
 
 
+def swallowed(rule: Rule, after_us: int, next_us: int | None) -> tuple[Gap, ...]:
+    """Ticks that the clocks jump over, and no policy makes up for, between an instant and the next tick or the end."""
+    return () if rule.timezone == "UTC" else tuple(_swallowed(rule.ticks(), after_us, next_us))
+
+
 def wait_us(fire_us: int, next_us: int | None) -> int:
     """For how long a tick is put off that found no room: shorter than its interval, or it would never catch up."""
     return LONGEST_WAIT_US if next_us is None else min(LONGEST_WAIT_US, (next_us - fire_us) // 4)

@@ -1,10 +1,12 @@
-"""Owns what follows an attempt's outcome: a retry and when, a dead letter, a deferral, or nothing.
+"""Owns what follows an attempt's outcome: a retry and when, a dead letter, a deferral, or nothing. Reads `Retry-After`.
 
 Answers are delays, not instants: the statement that records the outcome adds them to the database's clock.
 """
 
+import re
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import TypeAlias, assert_never
 
@@ -24,6 +26,9 @@ DEFERRAL_MAX = timedelta(minutes=5)
 _ZERO = timedelta(0)
 _MICROSECOND = timedelta(microseconds=1)
 _DOUBLINGS_MAX = 128  # from a microsecond past the longest timedelta: more would only grow the integer
+_SECONDS = re.compile(r"\d+", re.ASCII)
+_SECONDS_MAX_DIGITS = 12  # still fits a timedelta; more digits mean "very long"
+_DATE_MAX_LENGTH = 40
 
 
 class GiveUpReason(StrEnum):
@@ -155,3 +160,21 @@ def _spread_wait(run: RunKey, ended: Ended) -> timedelta:
 
 def _jitter(width: int, run: RunKey, attempt: int) -> int:
     return stable_int(width + 1, "retry", run.job_id, run.fire_at_us, attempt)
+
+
+def parse_retry_after(value: str, now: datetime) -> timedelta | None:
+    """How long a header `Retry-After` (RFC 9110, 10.2.3) asks to wait from `now`: by seconds, or by a date.
+
+    Zero for a past date; None for a value that says nothing usable.
+    """
+    text = value.strip(" \t")
+    if _SECONDS.fullmatch(text):
+        digits = text.lstrip("0") or "0"
+        return timedelta(seconds=int(digits)) if len(digits) <= _SECONDS_MAX_DIGITS else timedelta.max
+    if len(text) > _DATE_MAX_LENGTH or not text.isascii():
+        return None
+    try:
+        until = parsedate_to_datetime(text)
+        return max((until if until.tzinfo else until.replace(tzinfo=UTC)) - now, timedelta(0))
+    except (ValueError, OverflowError, TypeError, IndexError):
+        return None

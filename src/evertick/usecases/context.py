@@ -1,7 +1,10 @@
-"""The tenant that a use case acts for, with its database; pages, cursors and ids that all use cases share."""
+"""The tenant that a use case acts for, with its database, also where several use cases share a transaction; pages,
+cursors and ids that all use cases share.
+"""
 
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Generic, TypeVar
 
@@ -47,6 +50,28 @@ class Tenant:
                 return await work(self.pool)
         async with self.pool.acquire() as connection, connection.transaction():
             return await work(connection)
+
+
+@asynccontextmanager
+async def unit_of_work(tenant: Tenant) -> AsyncIterator[Tenant]:
+    """The tenant inside one transaction, which commits when the block ends without an error.
+
+    Notifications of its use cases are sent after the commit: until then the changes may be undone.
+    """
+    changed: list[int] = []
+    assert isinstance(tenant.pool, Pool)
+    async with tenant.pool.acquire() as session, session.transaction():
+        yield replace(tenant, pool=session, notify=changed.extend)
+    if changed:
+        tenant.notify(changed)
+
+
+@asynccontextmanager
+async def single_connection(tenant: Tenant) -> AsyncIterator[Tenant]:
+    """The tenant on one connection, without a transaction around what it does."""
+    assert isinstance(tenant.pool, Pool)
+    async with tenant.pool.acquire() as session:
+        yield replace(tenant, pool=session)
 
 
 @dataclass(frozen=True, slots=True)

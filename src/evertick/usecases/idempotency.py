@@ -16,8 +16,7 @@ from typing import NamedTuple, TypeAlias
 from evertick.store import idempotency
 from evertick.store.idempotency import StoredAnswer
 from evertick.store.sealing import Seal
-from evertick.usecases.context import Tenant
-from evertick.usecases.unit_of_work import unit_of_work
+from evertick.usecases.context import Tenant, unit_of_work
 
 KEY_MAX_LENGTH = 255
 

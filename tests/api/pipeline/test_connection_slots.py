@@ -14,9 +14,8 @@ from evertick.api.server import ApiServer
 from evertick.runtime import timeouts
 from evertick.store.database import Pool, Timeouts
 from evertick.usecases import transactions
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import Tenant, unit_of_work
 from evertick.usecases.jobs.create import create
-from evertick.usecases.unit_of_work import unit_of_work
 from faults.proxy import Proxy
 
 _WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"

@@ -10,7 +10,7 @@ from engine import until
 from evertick.contract.job_reading import read_spec
 from evertick.domain.errors import InvalidFields
 from evertick.domain.ids import partition_of
-from evertick.domain.jitter import jitter_offset
+from evertick.domain.stable_hash import jitter_offset
 from evertick.usecases.context import Tenant
 from evertick.usecases.errors import NameTaken
 from evertick.usecases.jobs.create import create

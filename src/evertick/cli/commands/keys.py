@@ -14,10 +14,9 @@ from evertick.contract.reading import read_instant
 from evertick.domain.access import KeyRole
 from evertick.domain.job.faults import Faults
 from evertick.usecases import audit
-from evertick.usecases.context import MAX_PER_PAGE, Tenant
+from evertick.usecases.context import MAX_PER_PAGE, Tenant, unit_of_work
 from evertick.usecases.tenants import keys
 from evertick.usecases.tenants.keys import NewSecret, shape_of
-from evertick.usecases.unit_of_work import unit_of_work
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, rotate and revoke API keys.", rich_markup_mode="rich")
 

@@ -18,11 +18,10 @@ from evertick.cli.output import print_fields, print_json
 from evertick.domain.schedule.describe.english import counted
 from evertick.roles.dispatcher.settings import seal_of
 from evertick.usecases import audit
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import Tenant, unit_of_work
 from evertick.usecases.tenants import secrets
 from evertick.usecases.tenants.secrets import Resealed, Secrets
 from evertick.usecases.tenants.tenants import public_id
-from evertick.usecases.unit_of_work import unit_of_work
 
 app = typer.Typer(
     no_args_is_help=True, help="Show and rotate webhook secrets, and re-encrypt them.", rich_markup_mode="rich"

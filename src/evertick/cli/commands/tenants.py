@@ -10,10 +10,9 @@ from evertick.cli.output import print_fields, print_json, print_rows
 from evertick.contract import access
 from evertick.domain.access import KeyRole
 from evertick.usecases import audit
-from evertick.usecases.context import MAX_PER_PAGE, Tenant
+from evertick.usecases.context import MAX_PER_PAGE, Tenant, unit_of_work
 from evertick.usecases.tenants import keys, tenants
 from evertick.usecases.tenants.tenants import shape_of
-from evertick.usecases.unit_of_work import unit_of_work
 
 app = typer.Typer(no_args_is_help=True, help="Create, list and change tenants.", rich_markup_mode="rich")
 

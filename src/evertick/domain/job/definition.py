@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from evertick.domain.errors import InvalidFields, InvalidInput
 from evertick.domain.ids import Prefix, format_id
-from evertick.domain.jitter import due_at, jitter_offset
 from evertick.domain.job.timing import (
     ResolvedTiming,
     Timing,
@@ -24,6 +23,7 @@ from evertick.domain.schedule.rrule.spec import RRule
 from evertick.domain.schedule.schedule import SHORTEST_INTERVAL, Schedule
 from evertick.domain.schedule.spec import Manual, Once, Soon
 from evertick.domain.schedule.ticks import END_US
+from evertick.domain.stable_hash import due_at, jitter_offset
 
 _ON_TIME = timedelta(microseconds=ON_TIME_US)
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from evertick import tzdb
-from evertick.domain.jitter import due_at, jitter_offset
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule.budget import LIST_STEPS, ROW_STEPS, at_most, finished
 from evertick.domain.schedule.cron import Cron
@@ -18,6 +17,7 @@ from evertick.domain.schedule.spec import Once, Soon, fixed_times
 from evertick.domain.schedule.ticks import LostTicks
 from evertick.domain.schedule.zone import Stretch
 from evertick.domain.schedule.zoned import CORRECTION_S, ZonedTicks
+from evertick.domain.stable_hash import due_at, jitter_offset
 
 MAX_ROWS = 1000
 

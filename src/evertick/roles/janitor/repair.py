@@ -9,10 +9,10 @@ import msgspec
 from evertick.contract.job import timing_of
 from evertick.contract.job_reading import read_spec
 from evertick.domain.ids import Prefix, format_id
-from evertick.domain.jitter import due_at, jitter_offset
 from evertick.domain.job.timing import resolve_alone
 from evertick.domain.rule import OneOff, from_canonical
 from evertick.domain.schedule.instants import EPOCH_AT, from_us, to_us
+from evertick.domain.stable_hash import due_at, jitter_offset
 from evertick.store.lost_timers import Healing, Timerless
 
 logger = logging.getLogger("evertick.janitor")

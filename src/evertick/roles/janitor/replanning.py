@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from evertick.domain.ids import Prefix, format_id
-from evertick.domain.jitter import due_at, jitter_offset
 from evertick.domain.rule import OneOff, Rule, from_canonical
 from evertick.domain.schedule.instants import from_us, to_us
+from evertick.domain.stable_hash import due_at, jitter_offset
 from evertick.roles.janitor.repair import only_tick
 from evertick.store.clock import TOLERANCE
 from evertick.store.lost_timers import Healing

@@ -6,13 +6,13 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from evertick.domain.errors import ScheduleTooCostly
-from evertick.domain.jitter import jitter_offset
 from evertick.domain.misfire import plan, wait_us
 from evertick.domain.policies import ConcurrentPolicy
 from evertick.domain.rule import Rule
 from evertick.domain.schedule.budget import PLAN_STEPS, at_most
 from evertick.domain.schedule.instants import SECOND_US, duration_us, from_us, to_us
 from evertick.domain.schedule.schedule import SHORTEST_INTERVAL
+from evertick.domain.stable_hash import jitter_offset
 from evertick.roles.scheduler.pending_timers import PendingTimer
 from evertick.roles.scheduler.planned_batch import Group, PlannedBatch
 from evertick.store.timers import FirePlan, PlannedGap, Timer

@@ -26,7 +26,7 @@ import aiohttp
 from evertick.domain.attempt import AttemptOutcome, NotStarted
 from evertick.domain.fair_slots import Tenants
 from evertick.domain.job.faults import Faults
-from evertick.domain.job.headers import check_headers
+from evertick.domain.job.http_target import check_headers
 from evertick.runtime.clock import Clock, now_of
 from evertick.targets.http.connections import Connections
 from evertick.targets.http.exchange import Exchange

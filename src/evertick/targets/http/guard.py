@@ -13,7 +13,7 @@ from yarl import URL
 
 from evertick.domain.errors import EvertickError
 from evertick.domain.fair_slots import Tenants
-from evertick.domain.job.url import fault_in_url
+from evertick.domain.job.http_target import fault_in_url
 from evertick.targets.http.addresses import Address, Network, is_callable
 from evertick.targets.http.host import read_host
 from evertick.targets.http.lookups import Lookups

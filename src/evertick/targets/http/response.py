@@ -6,7 +6,7 @@ from datetime import datetime
 from http import HTTPStatus
 
 from evertick.domain.attempt import Failed, Succeeded
-from evertick.domain.retry_after import parse_retry_after
+from evertick.domain.retry import parse_retry_after
 
 EXCERPT_BYTES = 1024
 

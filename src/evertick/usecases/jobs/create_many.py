@@ -21,7 +21,7 @@ from evertick.runtime.event_loop import Slices
 from evertick.store import jobs
 from evertick.store.database import Session
 from evertick.usecases.context import Tenant
-from evertick.usecases.jobs.drafting import Draft, Drafter, add_references, numbered, write
+from evertick.usecases.jobs.create import Draft, Drafter, add_references, numbered, write
 from evertick.usecases.jobs.rows import as_spec
 
 _PART = 1000

@@ -26,12 +26,10 @@ from evertick.store.audit import AuditRecord
 from evertick.store.database import is_transient
 from evertick.store.jobs import NumbersTaken
 from evertick.usecases import idempotency
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import Tenant, unit_of_work
 from evertick.usecases.errors import NameTaken
 from evertick.usecases.idempotency import Answer, ClaimResult, InFlight, KeyedRequest
-from evertick.usecases.jobs.create import view
-from evertick.usecases.jobs.drafting import Draft, Drafter, numbered, write
-from evertick.usecases.unit_of_work import unit_of_work
+from evertick.usecases.jobs.create import Draft, Drafter, numbered, view, write
 
 
 class NewJobRequest(NamedTuple):

@@ -22,12 +22,10 @@ from evertick.store.database import Session
 from evertick.store.jobs import EditRefusal, LockedJob, NewJob, Referred, TickTimer, lane_keys
 from evertick.usecases.context import Tenant, job_key
 from evertick.usecases.errors import JobNotFound, NameTaken, VersionConflict
-from evertick.usecases.jobs import rows as writing
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.reading import seen
-from evertick.usecases.jobs.rescheduling import Reschedule, reschedule
-from evertick.usecases.jobs.unfired_ticks import unfired
-from evertick.usecases.jobs.views import read_stored, stored_spec
+from evertick.usecases.jobs.rescheduling import Reschedule, reschedule, unfired
+from evertick.usecases.jobs.rows import job_row, read_stored, stored_spec, with_name, write_payload, write_spec
 from evertick.usecases.references import References
 from evertick.usecases.transactions import Computed, compute_outside
 
@@ -122,10 +120,10 @@ async def locked(
 
 
 async def _replace(connection: Session, tenant: Tenant, job: LockedJob, spec: JobSpec) -> Job:
-    spec = writing.with_name(spec, job.job_id)
+    spec = with_name(spec, job.job_id)
     # Whether a default was written or left out makes no difference.
-    is_same = read_stored(job.spec) == read_stored(writing.write_spec(spec))
-    payload = writing.write_payload(spec.payload)
+    is_same = read_stored(job.spec) == read_stored(write_spec(spec))
+    payload = write_payload(spec.payload)
     if not (is_same and await jobs.has_payload(connection, job.job_id, job.spec_version, payload)):
         await _write(connection, tenant, job, spec)
     return await seen(connection, tenant, job.job_id)
@@ -133,7 +131,7 @@ async def _replace(connection: Session, tenant: Tenant, job: LockedJob, spec: Jo
 
 async def _write(connection: Session, tenant: Tenant, job: LockedJob, spec: JobSpec) -> None:
     change = await _change(tenant, job, spec)
-    row = writing.job_row(job.job_id, spec, (change.digest, change.fire_at, change.due_at))
+    row = job_row(job.job_id, spec, (change.digest, change.fire_at, change.due_at))
     version = job.spec_version + 1
     referred = await tenant.references.write(
         connection,

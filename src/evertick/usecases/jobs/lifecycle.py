@@ -1,13 +1,13 @@
 """Pausing, resuming and deleting jobs. Runs that were fired continue; after the commit nothing new fires."""
 
 from collections.abc import Collection
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import NamedTuple
 
 from evertick.contract.job import Job, JobStatus
 from evertick.contract.jobs import Missed
-from evertick.domain.misfire import Gap, apply_missed_window
+from evertick.domain.misfire import Gap, apply_missed_window, swallowed
 from evertick.domain.policies import MissedWindow
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.domain.states import GapReason
@@ -17,8 +17,8 @@ from evertick.store.jobs import LockedJob
 from evertick.usecases.context import Tenant, job_key
 from evertick.usecases.jobs.edit import locked
 from evertick.usecases.jobs.reading import seen
-from evertick.usecases.jobs.unfired_ticks import jitter_us, rule_from, swallowed, unfired
-from evertick.usecases.jobs.views import read_stored
+from evertick.usecases.jobs.rescheduling import jitter_of, rule_from, unfired
+from evertick.usecases.jobs.rows import read_stored
 from evertick.usecases.transactions import Computed, compute_outside
 
 MAX_CAUGHT_UP = 1000
@@ -93,7 +93,7 @@ def plan_resume(job: LockedJob, fire_at: datetime, missed: Missed) -> ResumePlan
     rule = rule_from(job.canonical)
     ticks = rule.ticks()
     first_us, passed_us = to_us(fire_at), to_us(job.now_at)
-    offset = timedelta(microseconds=jitter_us(job.job_id, rule))
+    offset = jitter_of(job.job_id, rule)
     if first_us > passed_us:
         return ResumePlan((), (), fire_at, fire_at + offset)
     max_missed = min(read_stored(job.spec).max_missed, MAX_CAUGHT_UP)

@@ -7,7 +7,6 @@ from evertick.contract.annotations import LONGEST_WAIT_S, ZONE_NAME_MAX_LENGTH
 from evertick.contract.job import Job, JobStatus
 from evertick.domain.errors import Fault, InvalidFields
 from evertick.domain.ids import Prefix, parse_id
-from evertick.domain.jitter import due_at, jitter_offset
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule import preview as ahead
 from evertick.domain.schedule.describe.english import local
@@ -15,6 +14,7 @@ from evertick.domain.schedule.preview import Preview, PreviewRow
 from evertick.domain.schedule.rrule.text import MAX_CHARACTERS
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.spec import Once
+from evertick.domain.stable_hash import due_at, jitter_offset
 from evertick.runtime import background
 from evertick.runtime.background import Steps
 from evertick.store import lanes

@@ -10,7 +10,7 @@ from evertick.store import jobs
 from evertick.store.statements import Connection
 from evertick.usecases.context import Page, Tenant, checked_cursor, checked_limit, job_key
 from evertick.usecases.errors import JobNotFound
-from evertick.usecases.jobs.views import job_of
+from evertick.usecases.jobs.rows import job_of
 
 DEFAULT_PER_PAGE = 50
 

@@ -6,16 +6,18 @@ from evertick.domain.schedule.describe.english import (
     MONTHS,
     WEEKDAYS,
     counted,
+    hours_phrase,
     listed,
     local,
     moment,
     months,
+    numbered,
     ordinal,
     position,
     spans,
+    times_phrase,
     wall_moment,
 )
-from evertick.domain.schedule.describe.times import hours_phrase, numbered, times_phrase
 from evertick.domain.schedule.instants import from_us
 from evertick.domain.schedule.rrule.spec import ALL_WEEKDAYS, RRule
 from evertick.domain.schedule.rrule.text import Freq

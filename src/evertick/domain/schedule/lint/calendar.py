@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from evertick.domain.schedule.cron import Cron
-from evertick.domain.schedule.describe.cron import days_of_month, days_of_week
+from evertick.domain.schedule.describe.describe import days_of_month, days_of_week
 from evertick.domain.schedule.describe.english import day, months, ordinal
 from evertick.domain.schedule.instants import from_wall
 from evertick.domain.schedule.lint.findings import Finding, Severity
