@@ -1,4 +1,4 @@
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 from hypothesis import assume, given, strategies as st
@@ -13,6 +13,7 @@ from evertick.domain.retry import (
     RetryPolicy,
     backoff_delay,
     decide,
+    parse_retry_after,
 )
 from evertick.domain.states import Outcome
 
@@ -20,6 +21,16 @@ ZERO = timedelta(0)
 DURATIONS = st.timedeltas(ZERO, timedelta(days=30)) | st.just(timedelta.max)
 RUNS = st.builds(RunKey, st.integers(0, 2**63 - 1), st.integers(0, 2**52))
 ATTEMPTS = st.integers(1, 20) | st.integers(1, 10**9)
+ENDED = st.builds(
+    Ended,
+    st.sampled_from(Outcome),
+    ATTEMPTS,
+    st.booleans(),
+    st.none() | st.timedeltas(timedelta(days=-1), timedelta(days=2)) | st.just(timedelta.max),
+)
+INSTANTS = st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31), timezones=st.just(UTC))  # noqa: DTZ001  (given its zone by the strategy)
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 @st.composite
@@ -28,13 +39,6 @@ def policies(draw: st.DrawFn) -> RetryPolicy:
     return RetryPolicy(draw(st.integers(0, 5000)), draw(st.sampled_from(Backoff)), delay, max_delay)
 
 
-ENDED = st.builds(
-    Ended,
-    st.sampled_from(Outcome),
-    ATTEMPTS,
-    st.booleans(),
-    st.none() | st.timedeltas(timedelta(days=-1), timedelta(days=2)) | st.just(timedelta.max),
-)
 
 
 @given(policies(), RUNS, ATTEMPTS)
@@ -91,3 +95,23 @@ def test_runs_that_fail_together_come_back_apart(policy: RetryPolicy, attempt: i
     assume(policy.delay >= timedelta(seconds=10))
     delays = {backoff_delay(policy, RunKey(job_id, 0), attempt) for job_id in range(50)}
     assert len(delays) > 40
+
+
+
+
+@given(st.text(), INSTANTS)
+def test_no_text_breaks_it_or_asks_for_the_past(value: str, now: datetime) -> None:
+    wait = parse_retry_after(value, now)
+    assert wait is None or wait >= timedelta(0)
+
+
+@given(INSTANTS, INSTANTS)
+def test_every_http_date_is_read_back(until: datetime, now: datetime) -> None:
+    until = until.replace(microsecond=0)
+    text = f"{DAYS[until.weekday()]}, {until:%d} {MONTHS[until.month - 1]} {until.year:04} {until:%H:%M:%S} GMT"
+    assert parse_retry_after(text, now) == max(until - now, timedelta(0))
+
+
+@given(st.integers(0, 10**12 - 1), INSTANTS)
+def test_every_number_of_seconds_is_read_back(seconds: int, now: datetime) -> None:
+    assert parse_retry_after(str(seconds), now) == timedelta(seconds=seconds)
