@@ -11,7 +11,7 @@ from datetime import timedelta
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from evertick.api.bodies.body_limits import MEBIBYTE, BodyLimits
 from evertick.api.server import ApiServer
@@ -26,6 +26,7 @@ from evertick.runtime.wakeups import Notifier
 from evertick.store import tenants
 from evertick.store.database import connect, open_pool
 from evertick.store.embedded import EmbeddedServer, default_data_dir
+from evertick.store.links import place
 from evertick.store.migrate import check_schema, migrate
 from evertick.store.sealing import Seal
 from evertick.usecases.context import Tenant
@@ -66,9 +67,7 @@ def database_location(settings: Settings) -> str:
     """Where the database is, for people: without user and password."""
     if settings.database_url is None:
         return f"the embedded server in {data_dir_of(settings)}"
-    parts = urlsplit(settings.database_url)
-    host = parts.netloc.rpartition("@")[2] or parse_qs(parts.query).get("host", ["the default host"])[0]
-    return f"database {parts.path.lstrip('/') or '(default)'} at {host}"
+    return place(urlsplit(settings.database_url))
 
 
 @contextmanager
@@ -110,11 +109,11 @@ async def refuse_misfit(url: str) -> None:
         await connection.close()
 
 
-async def first_key(url: str, tenant: str = "default") -> str | None:
-    """An admin's key for a tenant that never had any, to print when Evertick starts for the first time."""
+async def first_key(url: str) -> str | None:
+    """An admin's key for the default tenant if it never had any, to print when Evertick starts for the first time."""
     connection = await connect(url)
     try:
-        row = await tenants.named(connection, tenant)
+        row = await tenants.named(connection, "default")
         if row is None:
             return None
         async with connection.transaction():

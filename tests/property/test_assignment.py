@@ -10,12 +10,7 @@ from evertick.domain.assignment import Member, assign, changes
 EXTRA_MOVES = 32
 
 names = st.text(min_size=1, max_size=12)
-regions = st.sampled_from(["", "eu", "us", "asia"])
 clusters = st.lists(names, min_size=2, max_size=40, unique=True).map(lambda nodes: [Member(node) for node in nodes])
-regional_clusters = st.lists(
-    st.builds(Member, names, regions), min_size=1, max_size=12, unique_by=lambda member: member.node
-)
-homes_of_partitions = st.dictionaries(st.integers(0, 255), st.sampled_from(["eu", "us", "asia"]))
 
 
 def is_balanced(owners: list[str], nodes: list[str]) -> bool:
@@ -62,13 +57,3 @@ def test_following_the_changes_everyone_holds_each_partition_once(members: list[
         assert steps.release <= partitions
         held[node] = partitions - steps.release | steps.take
     assert sorted(p for partitions in held.values() for p in partitions) == list(range(256))
-
-
-@given(regional_clusters, homes_of_partitions)
-def test_each_home_is_balanced_over_its_own_living_nodes(members: list[Member], homes: dict[int, str]) -> None:
-    assignment = assign(members, homes)
-    everyone = [member.node for member in members]
-    for home in {*homes.values(), None}:
-        local = [member.node for member in members if member.region == home]
-        owners = [assignment[p] for p in range(256) if homes.get(p) == home]
-        assert is_balanced(owners, local or everyone)

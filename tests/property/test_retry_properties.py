@@ -39,8 +39,6 @@ def policies(draw: st.DrawFn) -> RetryPolicy:
     return RetryPolicy(draw(st.integers(0, 5000)), draw(st.sampled_from(Backoff)), delay, max_delay)
 
 
-
-
 @given(policies(), RUNS, ATTEMPTS)
 def test_backoff_stays_within_its_documented_window(policy: RetryPolicy, run: RunKey, attempt: int) -> None:
     delay = backoff_delay(policy, run, attempt)
@@ -95,8 +93,6 @@ def test_runs_that_fail_together_come_back_apart(policy: RetryPolicy, attempt: i
     assume(policy.delay >= timedelta(seconds=10))
     delays = {backoff_delay(policy, RunKey(job_id, 0), attempt) for job_id in range(50)}
     assert len(delays) > 40
-
-
 
 
 @given(st.text(), INSTANTS)

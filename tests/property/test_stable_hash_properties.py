@@ -28,8 +28,6 @@ def test_numbers_fill_their_range_evenly(bound: int, salt: str) -> None:
     assert max(counts.values()) < 200
 
 
-
-
 @given(st.integers(0, 2**63 - 1), WINDOWS)
 def test_an_offset_lies_within_its_window_and_never_changes(job_id: int, window: timedelta) -> None:
     offset = jitter_offset(job_id, window)

@@ -144,8 +144,6 @@ def test_attempts_that_are_put_back_together_come_again_apart() -> None:
     assert len({deferral_delay(RunKey(job_id, 0), 0) for job_id in range(100)}) == 100
 
 
-
-
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [

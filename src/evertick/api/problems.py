@@ -10,7 +10,7 @@ import msgspec
 from evertick.domain.admission import QuotaName, Refused, Throttled
 from evertick.domain.errors import EvertickError, Fault, InvalidFields, InvalidInput
 from evertick.runtime.background import TooBusy
-from evertick.runtime.tenant_limit import LimitReached
+from evertick.runtime.concurrency import LimitReached
 from evertick.store.database import is_transient, reason_of, was_conflict, was_too_slow
 from evertick.usecases.errors import (
     KeyEnded,

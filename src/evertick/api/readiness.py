@@ -3,7 +3,7 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from evertick.runtime.cached import Cached
+from evertick.runtime.concurrency import Cached
 from evertick.runtime.timeouts import READINESS_SECONDS
 from evertick.store.database import Pool, is_transient
 from evertick.store.migrate import SchemaMismatch, check_schema

@@ -13,9 +13,7 @@ from evertick.api.metrics import Metrics
 from evertick.api.readiness import Readiness
 from evertick.contract.engine import Stats
 from evertick.domain.access import KeyRole
-from evertick.runtime.batching import Batcher
-from evertick.runtime.cached import Cached
-from evertick.runtime.tenant_limit import TenantLimit
+from evertick.runtime.concurrency import Batcher, Cached, TenantLimit
 from evertick.runtime.wakeups import Notifier
 from evertick.store.database import Pool
 from evertick.store.tenants import TenantRow

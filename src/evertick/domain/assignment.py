@@ -8,17 +8,15 @@ import struct
 from collections.abc import Iterable, Mapping, Set as AbstractSet
 from dataclasses import dataclass
 from hashlib import shake_128
-from types import MappingProxyType
 
 from evertick.domain.ids import PARTITIONS
 
 _SCORES = struct.Struct(f"<{PARTITIONS}Q")
-_NO_HOMES: Mapping[int, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Member:
-    """A live node. Its region matters only to partitions whose home is a region."""
+    """A live node, and where it runs."""
 
     node: str
     region: str = ""
@@ -32,51 +30,25 @@ class Changes:
     take: frozenset[int]
 
 
-def assign(members: Iterable[Member], homes: Mapping[int, str] = _NO_HOMES) -> dict[int, str]:
+def assign(members: Iterable[Member]) -> dict[int, str]:
     """The node of every partition; empty when there is no member.
 
-    `homes` may name a region for a partition, usually that of its database: only nodes of that region get it,
-    or any node while none of them lives. Partitions with the same home, or none, form a pool. Each pool is
-    balanced: every eligible node gets the floor or the ceiling of its fair share.
+    Every node gets the floor or the ceiling of its fair share. Pairs of node and partition are assigned from the
+    highest score down, as long as the node has room. Plain rendezvous gives a partition to its highest score. Here a
+    full node passes it on to the next. All nodes have room for the floor of the fair share; the first to need more
+    share out the remainder, one each.
 
     When a node leaves, its partitions move, and so do a few others, because balance has no memory: among
     6,000 random memberships of up to 100 nodes never more than 22 of 256, and on average 3 with three nodes,
     9 with eight, 14 at worst. Joining is the mirror image.
     """
-    nodes = {member.node: member.region for member in sorted(members)}
-    scores = {node: _scores(node) for node in nodes}
-    pools: dict[str, list[int]] = {}
-    for partition in range(PARTITIONS):
-        pools.setdefault(homes.get(partition, ""), []).append(partition)
-    assignment: dict[int, str] = {}
-    for home, pool in pools.items():
-        local = [node for node, region in nodes.items() if home and region == home]
-        assignment |= _balance(pool, local or list(nodes), scores)
-    return assignment
-
-
-def changes(node: str, held: AbstractSet[int], assignment: Mapping[int, str]) -> Changes:
-    wanted = {partition for partition, holder in assignment.items() if holder == node}
-    return Changes(release=frozenset(held - wanted), take=frozenset(wanted - held))
-
-
-def _scores(node: str) -> tuple[int, ...]:
-    """One score per partition, equal in every process: hash() is not."""
-    return _SCORES.unpack(shake_128(node.encode("utf-8", "surrogatepass")).digest(_SCORES.size))
-
-
-def _balance(pool: list[int], nodes: list[str], scores: Mapping[str, tuple[int, ...]]) -> dict[int, str]:
-    """Assign pairs of node and partition from the highest score down, as long as the node has room.
-
-    Plain rendezvous gives a partition to its highest score. Here a full node passes it on to the next. All
-    nodes have room for the floor of the fair share; the first to need more share out the remainder, one each.
-    """
+    nodes = {member.node for member in members}
     if not nodes:
         return {}
-    share, remainder = divmod(len(pool), len(nodes))
+    share, remainder = divmod(PARTITIONS, len(nodes))
     counts = dict.fromkeys(nodes, 0)
     assigned: dict[int, str] = {}
-    pairs = [(scores[node][partition], partition, node) for node in nodes for partition in pool]
+    pairs = [(score, partition, node) for node in nodes for partition, score in enumerate(_scores(node))]
     pairs.sort(reverse=True)
     for _, partition, node in pairs:
         count = counts[node]
@@ -87,3 +59,13 @@ def _balance(pool: list[int], nodes: list[str], scores: Mapping[str, tuple[int, 
         counts[node] = count + 1
         assigned[partition] = node
     return assigned
+
+
+def changes(node: str, held: AbstractSet[int], assignment: Mapping[int, str]) -> Changes:
+    wanted = {partition for partition, holder in assignment.items() if holder == node}
+    return Changes(release=frozenset(held - wanted), take=frozenset(wanted - held))
+
+
+def _scores(node: str) -> tuple[int, ...]:
+    """One score per partition, equal in every process: hash() is not."""
+    return _SCORES.unpack(shake_128(node.encode("utf-8", "surrogatepass")).digest(_SCORES.size))

@@ -103,9 +103,9 @@ class FairShare(Generic[Item]):
 class DueWork(Generic[Item]):
     """Due items in two classes, each fair by itself: no tenant's catch-up delays anyone's on-time work."""
 
-    def __init__(self, quantum: int = QUANTUM) -> None:
-        self.on_time: FairShare[Item] = FairShare(quantum)
-        self.catch_up: FairShare[Item] = FairShare(quantum)
+    def __init__(self) -> None:
+        self.on_time: FairShare[Item] = FairShare()
+        self.catch_up: FairShare[Item] = FairShare()
 
     def __len__(self) -> int:
         return len(self.on_time) + len(self.catch_up)

@@ -15,8 +15,16 @@ import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
 from evertick.domain.errors import EvertickError
-from evertick.store.hosts import Host, NoHostAnswered, chooses_session, first_to_answer, hosts_of, place
-from evertick.store.links import LinkConnection, LinkPool
+from evertick.store.links import (
+    Host,
+    LinkConnection,
+    LinkPool,
+    NoHostAnswered,
+    chooses_session,
+    first_to_answer,
+    hosts_of,
+    place,
+)
 
 SCHEMA = "evertick"
 CONNECT_SECONDS = 10

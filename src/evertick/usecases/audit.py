@@ -4,9 +4,7 @@ from evertick.contract.access import AuditEntry
 from evertick.domain.ids import MAX_ID
 from evertick.store import audit
 from evertick.store.audit import AuditRecord, AuditRow
-from evertick.usecases.context import Page, Tenant, checked_cursor, checked_limit
-
-DEFAULT_PER_PAGE = 50
+from evertick.usecases.context import DEFAULT_PER_PAGE, Page, Tenant, checked_cursor, checked_limit
 
 
 def _entry_of(row: AuditRow) -> AuditEntry:

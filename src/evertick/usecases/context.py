@@ -17,6 +17,7 @@ from evertick.usecases.references import ReferenceCache
 from evertick.usecases.transactions import retry_transaction
 
 _T = TypeVar("_T")
+DEFAULT_PER_PAGE = 50
 MAX_PER_PAGE = 200
 
 

@@ -31,7 +31,6 @@ class JobNotFound(NotFound):
 
     def __init__(self, job: str) -> None:
         super().__init__(f"there is no job {job}")
-        self.job = job
 
 
 class RunNotFound(NotFound):
@@ -39,7 +38,6 @@ class RunNotFound(NotFound):
 
     def __init__(self, run_id: str) -> None:
         super().__init__(f"there is no run {run_id}")
-        self.run_id = run_id
 
 
 class LetterNotFound(NotFound):
@@ -47,7 +45,6 @@ class LetterNotFound(NotFound):
 
     def __init__(self, run_id: str) -> None:
         super().__init__(f"there is no dead letter of run {run_id}: it was replayed or dismissed, or never died")
-        self.run_id = run_id
 
 
 class KeyNotFound(NotFound):
@@ -55,7 +52,6 @@ class KeyNotFound(NotFound):
 
     def __init__(self, key_id: str) -> None:
         super().__init__(f"there is no API key {key_id}")
-        self.key_id = key_id
 
 
 class KeyEnded(EvertickError):  # noqa: N818
@@ -63,7 +59,6 @@ class KeyEnded(EvertickError):  # noqa: N818
 
     def __init__(self, key_id: str) -> None:
         super().__init__(f"API key {key_id} has expired or was replaced already")
-        self.key_id = key_id
 
 
 class TenantNotFound(NotFound):
@@ -71,7 +66,6 @@ class TenantNotFound(NotFound):
 
     def __init__(self, tenant_id: str) -> None:
         super().__init__(f"there is no tenant {tenant_id}")
-        self.tenant_id = tenant_id
 
 
 class VersionConflict(EvertickError):  # noqa: N818
@@ -79,7 +73,6 @@ class VersionConflict(EvertickError):  # noqa: N818
 
     def __init__(self, expected: int, current: int) -> None:
         super().__init__(f"the job is at spec_version {current}, not {expected}: read it again")
-        self.expected = expected
         self.current = current
 
 
@@ -88,8 +81,6 @@ class RunFinished(EvertickError):  # noqa: N818
 
     def __init__(self, run_id: str, status: RunStatus) -> None:
         super().__init__(f"run {run_id} is over already: {status}")
-        self.run_id = run_id
-        self.status = status
 
 
 class RunUnfinished(EvertickError):  # noqa: N818
@@ -97,8 +88,6 @@ class RunUnfinished(EvertickError):  # noqa: N818
 
     def __init__(self, run_id: str, status: RunStatus) -> None:
         super().__init__(f"run {run_id} is not over yet: {status}")
-        self.run_id = run_id
-        self.status = status
 
 
 class QuotaReached(EvertickError):  # noqa: N818

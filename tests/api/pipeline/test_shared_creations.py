@@ -11,7 +11,7 @@ import httpx
 from api.callers import JOB, Caller, is_problem
 from api.processes import served
 from engine import until
-from evertick.runtime.batching import MAX_CONCURRENT
+from evertick.runtime.concurrency import MAX_CONCURRENT
 
 Asking = asyncio.Task[httpx.Response]
 

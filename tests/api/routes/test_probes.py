@@ -10,7 +10,7 @@ import pytest
 from api.callers import Caller, Callers, is_problem
 from engine import until
 from evertick.api.server import ApiServer, CannotListen
-from evertick.runtime.cached import Cached
+from evertick.runtime.concurrency import Cached
 from evertick.store.database import Pool
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from evertick.api.problems import Kind, Problem, over_limit
 from evertick.config import DEFAULTS
 from evertick.domain.admission import QuotaName
-from evertick.runtime.tenant_limit import LimitReached, TenantLimit
+from evertick.runtime.concurrency import LimitReached, TenantLimit
 
 MEBIBYTE = 1_048_576
 PER_TENANT_BYTES = round(DEFAULTS.body_memory_mib_per_tenant * MEBIBYTE)

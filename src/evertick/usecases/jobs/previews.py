@@ -8,9 +8,8 @@ from evertick.contract.job import Job, JobStatus
 from evertick.domain.errors import Fault, InvalidFields
 from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.policies import DstGap, DstOverlap
-from evertick.domain.schedule import preview as ahead
 from evertick.domain.schedule.describe.english import local
-from evertick.domain.schedule.preview import Preview, PreviewRow
+from evertick.domain.schedule.preview import Preview, PreviewRow, as_new_job, preview_in_steps
 from evertick.domain.schedule.rrule.text import MAX_CHARACTERS
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.spec import Once
@@ -52,9 +51,9 @@ async def preview(tenant: Tenant, wanted: PreviewFields, count: int) -> Preview:
         )
 
     def steps() -> Steps[Preview]:
-        schedule = ahead.as_new_job(build, after)
+        schedule = as_new_job(build, after)
         yield
-        return (yield from ahead.preview_in_steps(schedule, after, count, jitter=wanted.jitter))
+        return (yield from preview_in_steps(schedule, after, count, jitter=wanted.jitter))
 
     try:
         return await background.run_steps(tenant.tenant_id, steps())
@@ -77,7 +76,7 @@ def _upcoming(job: Job, next_run_at: datetime, count: int) -> Steps[tuple[Previe
         due = due_at(next_run_at, jitter_offset(number, jitter))
         return (PreviewRow(next_run_at, due, local(next_run_at, schedule.zone), ()),)
     after = next_run_at - timedelta(microseconds=1)
-    shown = yield from ahead.preview_in_steps(schedule, after, count, jitter=jitter, job_id=number)
+    shown = yield from preview_in_steps(schedule, after, count, jitter=jitter, job_id=number)
     return shown.rows
 
 

@@ -8,11 +8,9 @@ from evertick.domain.ids import Prefix, format_id, parse_id
 from evertick.domain.job.texts import UNSTORABLE
 from evertick.store import jobs
 from evertick.store.statements import Connection
-from evertick.usecases.context import Page, Tenant, checked_cursor, checked_limit, job_key
+from evertick.usecases.context import DEFAULT_PER_PAGE, Page, Tenant, checked_cursor, checked_limit, job_key
 from evertick.usecases.errors import JobNotFound
 from evertick.usecases.jobs.rows import job_of
-
-DEFAULT_PER_PAGE = 50
 
 
 async def get(tenant: Tenant, job_id: str) -> Job:

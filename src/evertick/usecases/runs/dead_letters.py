@@ -8,15 +8,13 @@ from evertick.contract.dead_letters import DeadLetter, Replaying
 from evertick.domain.ids import MAX_ID, Prefix, format_id, format_run_id, parse_run_id
 from evertick.domain.retry import GiveUpReason
 from evertick.domain.schedule.instants import from_us, to_us
-from evertick.store import dead_letters
+from evertick.store import dead_letters, lanes
 from evertick.store.database import Session
 from evertick.store.dead_letters import LetterRange, LetterRow, Replay, ReplayRate
-from evertick.usecases.context import Page, Tenant, checked_cursor, checked_limit, job_key
-from evertick.usecases.engine_status import clock
+from evertick.usecases.context import DEFAULT_PER_PAGE, Page, Tenant, checked_cursor, checked_limit, job_key
 from evertick.usecases.errors import LetterNotFound
 from evertick.usecases.runs.reading import EARLIEST, LATEST, run_key
 
-DEFAULT_PER_PAGE = 50
 BATCH_SIZE = 1000
 """Letters in one statement."""
 MAX_SHOWN = 1000
@@ -97,7 +95,7 @@ async def replay_letters(
     key = None if chosen.job_id is None else job_key(chosen.job_id)
     before = _Position(chosen.died_before or LATEST, -1, EARLIEST)
     wanted = LetterRange(chosen.died_from or EARLIEST, *before, job_id=key, of_live_jobs=True)
-    pace = ReplayRate(await clock(tenant.pool), 1 / rate_per_second)
+    pace = ReplayRate(await lanes.clock(tenant.pool), 1 / rate_per_second)
 
     async def work(connection: Session) -> Replayed:
         total = 0

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from evertick.domain.access import KeyRole, digest_of, is_well_formed
 from evertick.domain.ids import Prefix, format_id
-from evertick.runtime.batching import Batcher
+from evertick.runtime.concurrency import Batcher
 from evertick.store import keys
 from evertick.store.database import Pool
 from evertick.store.keys import ValidKey

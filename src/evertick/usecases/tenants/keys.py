@@ -16,10 +16,9 @@ from evertick.store import keys, lanes
 from evertick.store.database import Session
 from evertick.store.keys import KeyRow, NewKey
 from evertick.store.statements import Connection
-from evertick.usecases.context import Page, checked_cursor, checked_limit
+from evertick.usecases.context import DEFAULT_PER_PAGE, Page, checked_cursor, checked_limit
 from evertick.usecases.errors import KeyEnded, KeyNotFound, QuotaReached
 
-DEFAULT_PER_PAGE = 50
 LONGEST_GRACE = timedelta(seconds=LONGEST_GRACE_SECONDS)
 MAX_KEYS = 1000
 """Of one tenant that have not ended. Rotating one of so many is allowed: the old one ends."""

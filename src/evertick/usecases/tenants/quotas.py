@@ -25,7 +25,7 @@ from evertick.domain.admission import (
     full,
     give_back,
 )
-from evertick.runtime.cached import Cached
+from evertick.runtime.concurrency import Cached
 from evertick.store import usage
 from evertick.store.database import Pool
 from evertick.store.tenants import TenantRow

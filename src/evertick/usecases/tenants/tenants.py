@@ -16,10 +16,8 @@ from evertick.domain.job.texts import check_name
 from evertick.store import tenants
 from evertick.store.statements import Connection
 from evertick.store.tenants import TenantRow
-from evertick.usecases.context import Page, checked_cursor, checked_limit
+from evertick.usecases.context import DEFAULT_PER_PAGE, Page, checked_cursor, checked_limit
 from evertick.usecases.errors import TenantNameTaken, TenantNotFound
-
-DEFAULT_PER_PAGE = 50
 
 
 async def create(connection: Connection, name: str, changes: Mapping[str, float]) -> Tenant:

@@ -1,11 +1,14 @@
-"""Who asks while others are served waits for the next batch, and every one gets an answer of its own."""
+"""Who asks while others are served waits for the next batch, and every one gets an answer of its own. A tenant has so
+much under way at once, and so much may wait for that, for so long.
+"""
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import pytest
 
-from evertick.runtime import batching
-from evertick.runtime.batching import MAX_CONCURRENT, Batcher
+from evertick.runtime import concurrency
+from evertick.runtime.concurrency import MAX_CONCURRENT, Batcher, LimitReached, TenantLimit
 
 
 class Desk:
@@ -103,7 +106,7 @@ async def test_who_goes_away_leaves_the_others_their_answers(desk: Desk) -> None
 
 
 async def test_a_lot_has_an_end(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batching, "MAX_BATCH_SIZE", 2)
+    monkeypatch.setattr(concurrency, "MAX_BATCH_SIZE", 2)
     first = await desk.busy()
     later = desk.ask(1, 2, 3)
     await _all_have_run()
@@ -118,3 +121,52 @@ async def test_nothing_is_kept_of_a_key_that_nobody_asks_under(desk: Desk) -> No
     await asyncio.gather(*first)
     await _all_have_run()
     assert len(desk.batcher) == 0
+
+
+async def test_others_do_not_wait_for_who_has_all_of_its_own() -> None:
+    limit = TenantLimit(1)
+    async with limit.slot(1), limit.slot(2):
+        waiting = asyncio.create_task(_use(limit, 1))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+    await waiting
+
+
+async def test_no_more_than_so_many_wait() -> None:
+    limit = TenantLimit(1, max_waiting=1)
+    async with limit.slot(1):
+        waiting = asyncio.create_task(_use(limit, 1))
+        await asyncio.sleep(0)
+        with pytest.raises(LimitReached):
+            await _use(limit, 1)
+        await _use(limit, 2)
+    await waiting
+    await _use(limit, 1)
+
+
+async def test_nobody_waits_longer_than_it_is_worth() -> None:
+    limit = TenantLimit(2, wait_seconds=0.01)
+    async with AsyncExitStack() as stack:
+        for _ in range(2):
+            await stack.enter_async_context(limit.slot(1))
+        with pytest.raises(LimitReached):
+            await _use(limit, 1)
+    await _use(limit, 1)
+
+
+async def test_a_place_in_line_is_free_again_when_its_client_left() -> None:
+    limit = TenantLimit(1, max_waiting=1)
+    async with limit.slot(1):
+        waiting = asyncio.create_task(_use(limit, 1))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        another = asyncio.create_task(_use(limit, 1))
+        await asyncio.sleep(0)
+        assert not another.done()
+    await another
+
+
+async def _use(limit: TenantLimit, tenant_id: int) -> None:
+    async with limit.slot(tenant_id):
+        pass
