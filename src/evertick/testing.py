@@ -23,9 +23,9 @@ from evertick.roles.worker import Worker
 from evertick.runtime.clock import VirtualClock
 from evertick.sdk.app import App
 from evertick.sdk.process import register
-from evertick.store import timers
+from evertick.store import scratch_databases, timers
 from evertick.store.database import SCHEMA, Session, connect
-from evertick.store.embedded import DATABASE, EmbeddedServer
+from evertick.store.embedded import EmbeddedServer
 from evertick.store.migrate import migrate
 from evertick.usecases.context import MAX_PER_PAGE, Tenant
 from evertick.usecases.jobs.reading import get as get_job
@@ -215,13 +215,8 @@ async def _database(url: str | None) -> AsyncIterator[str]:
         return
     server = _server()
     name = f"virtual_{next(_numbers)}"
-    admin = await connect(server.url)
-    try:
-        await admin.execute(f"CREATE DATABASE {name}")
-        yield server.url.replace(f"/{DATABASE}?", f"/{name}?")
-        await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
-    finally:
-        await admin.close()
+    yield await scratch_databases.create(server.url, name)
+    await scratch_databases.drop(server.url, name)
 
 
 @functools.cache

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from evertick.store import statements
-from evertick.store.statements import Connection
+from evertick.store.statements import Connection, columns
 
 
 class AuditRecord(NamedTuple):
@@ -37,7 +37,7 @@ async def record(connection: Connection, change: AuditRecord) -> None:
 
 async def record_all(connection: Connection, changes: Sequence[AuditRecord]) -> None:
     names = ("tenant_ids", "actors", "actions", "subjects", "request_ids")
-    await _SQL["record_all"].execute(connection, **dict(zip(names, zip(*changes, strict=True), strict=True)))
+    await _SQL["record_all"].execute(connection, **columns(names, changes))
 
 
 async def page(connection: Connection, tenant_id: int, *, before: int, most: int) -> list[AuditRow]:

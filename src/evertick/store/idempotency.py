@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from evertick.store import statements
-from evertick.store.statements import Connection
+from evertick.store.statements import Connection, columns
 
 
 class StoredAnswer(NamedTuple):
@@ -38,5 +38,5 @@ async def find(connection: Connection, tenant_id: int, keys: Sequence[str]) -> d
 
 async def store(connection: Connection, tenant_id: int, answers: Mapping[str, StoredAnswer]) -> None:
     names = ("requests", "statuses", "headers", "bodies")
-    columns = dict(zip(names, zip(*answers.values(), strict=True), strict=True))
-    await _SQL["store"].execute(connection, tenant_id=tenant_id, keys=list(answers), **columns)
+    values = columns(names, list(answers.values()))
+    await _SQL["store"].execute(connection, tenant_id=tenant_id, keys=list(answers), **values)

@@ -1,6 +1,5 @@
 """Lanes and leases: how ready attempts reach workers and dispatchers."""
 
-import functools
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -8,13 +7,12 @@ from typing import NamedTuple
 
 from evertick import tzdb
 from evertick.domain.attempt import Token
-from evertick.domain.idempotency import DEFAULT_TEMPLATE, KeySubject, parse_template, render
+from evertick.domain.idempotency import DEFAULT_TEMPLATE, KeySubject, render
 from evertick.domain.ids import Prefix, format_id
+from evertick.domain.job.texts import cached_template
 from evertick.store import statements
 from evertick.store.outcomes import TokenRow
 from evertick.store.statements import Connection, row_count
-
-_template = functools.lru_cache(maxsize=1024)(parse_template)
 
 
 class Leased(NamedTuple):
@@ -54,7 +52,7 @@ class Leased(NamedTuple):
     def idempotency_key(self) -> str:
         """Equal in all attempts of the run, and in a replay of it."""
         subject = KeySubject(format_id(Prefix.JOB, self.job_id), self.name, tzdb.load(self.timezone))
-        return render(_template(self.key_template or DEFAULT_TEMPLATE), subject, self.replays_at or self.fire_at)
+        return render(cached_template(self.key_template or DEFAULT_TEMPLATE), subject, self.replays_at or self.fire_at)
 
 
 class Range(NamedTuple):

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
+from evertick.contract.access import TenantPatch
 from evertick.store import statements
 from evertick.store.statements import Connection
 
@@ -28,20 +29,6 @@ class TenantRow(NamedTuple):
     http_timeout_max_seconds: int
     storage_quota_bytes: int
     is_host: bool
-
-
-EDITABLE = (
-    "weight",
-    "fanout",
-    "jobs_quota",
-    "submits_per_second",
-    "submit_burst",
-    "running_quota",
-    "ready_quota",
-    "shortest_interval_seconds",
-    "http_timeout_max_seconds",
-    "storage_quota_bytes",
-)
 
 
 class TenantQueue(NamedTuple):
@@ -107,5 +94,5 @@ async def page(connection: Connection, *, only: int | None, after: int, most: in
 
 async def edit(connection: Connection, tenant_id: int, changes: Mapping[str, float]) -> TenantRow | None:
     """Change the given fields, by their names here. None: there is no such tenant."""
-    values = {name: changes.get(name) for name in EDITABLE}
+    values = {name: changes.get(name) for name in TenantPatch.__struct_fields__}
     return await _EDIT.one_or_none(connection, tenant_id=tenant_id, **values)

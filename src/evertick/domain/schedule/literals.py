@@ -65,20 +65,6 @@ def parse_iso(text: str) -> Span | None:
     return Span(months, round(seconds * SECOND_US))
 
 
-def to_words(us: int) -> str:
-    """The length of time in English: `1 hour 30 minutes`."""
-    names = (("week", 604_800), ("day", 86_400), ("hour", 3_600), ("minute", 60))
-    words, rest = [], us
-    for name, size in names:
-        amount, rest = divmod(rest, size * SECOND_US)
-        if amount:
-            words.append(f"{amount} {name}{'s' * (amount != 1)}")
-    if rest or not words:
-        seconds = f"{rest / SECOND_US:g}"
-        words.append(f"{seconds} second{'s' * (seconds != '1')}")
-    return " ".join(words)
-
-
 def read_instant(text: str) -> datetime | None:
     """The date and time that the text says, None if it says none. A date alone says no time."""
     body = text.strip().upper()

@@ -14,7 +14,7 @@ from evertick.domain.ids import PARTITIONS
 from evertick.roles.janitor.batch_size import BatchSize
 from evertick.roles.janitor.replanning import Correction, moves_of, reopened, trims_of
 from evertick.runtime import background
-from evertick.store import clock, jobs, lost_timers, references as rules, replan, wakeups
+from evertick.store import clock, jobs, lost_timers, references, replan, wakeups
 from evertick.store.clock import Marks
 from evertick.store.database import Pool
 from evertick.store.replan import FIRST_FINISHED, FIRST_GAP, FIRST_TIMER, AheadTimer
@@ -80,7 +80,7 @@ class Replanner:
         await replan.advance(self._pool, partition, is_cut=self._done.left > left)
 
     async def _move(self, timers: list[AheadTimer], to: Correction) -> None:
-        canonical = await rules.rules(self._pool, {timer.rule_id for timer in timers})
+        canonical = await references.rules(self._pool, {timer.rule_id for timer in timers})
         one_offs = [timer.job_id for timer in timers if '"kind":"one_off"' in canonical.get(timer.rule_id, "")]
         specs = await replan.specs_ahead(self._pool, one_offs, to.now_at) if one_offs else {}
         moves = await _decide(lambda rows: moves_of(rows, canonical, specs, to), timers)

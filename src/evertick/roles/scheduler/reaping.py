@@ -21,7 +21,7 @@ from evertick.roles.scheduler.state import State
 from evertick.roles.scheduler.sweeping import ROUND_SECONDS, Sweeping
 from evertick.runtime.clock import now_of
 from evertick.runtime.retry_decision import next_step
-from evertick.store import lanes, orphans as sweeps, outcomes
+from evertick.store import lanes, orphans, outcomes
 from evertick.store.database import is_lock_timeout, is_transient, was_rolled_back, was_too_slow
 from evertick.store.lanes import PutBack
 from evertick.store.outcomes import Ending, LostAttempt, Recorded
@@ -103,7 +103,7 @@ class Reaping:
         if not at_once and now < self._rebase_due:
             return
         self._rebase_due = now + REBASE_SECONDS
-        if count := await sweeps.rebase(self._state.pool, list(self._state.ownership.epochs)):
+        if count := await orphans.rebase(self._state.pool, list(self._state.ownership.epochs)):
             logger.warning("%d leases were made before the database's clock was set back: they run from now on", count)
 
     async def _sweep(self) -> None:

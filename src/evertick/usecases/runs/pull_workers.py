@@ -100,7 +100,16 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
     Of these handlers only, if they are given: what is for others is put back for workers that have them.
     """
     worker = _name(tenant, worker_id)
-    taken = await _lease_free(tenant, queue_id, worker, most, lease_time, handlers=handlers)
+    free = await lanes.lease_free(
+        tenant.pool,
+        [queue_id],
+        None if handlers is None else list(handlers),
+        worker,
+        most=most,
+        lease_time=lease_time,
+        tenant_id=tenant.tenant_id,
+    )
+    taken = await lanes.read(tenant.pool, free)
     width = MAX_LANES
     for _ in range(MAX_ROUNDS):
         room = most - len(taken)
@@ -130,28 +139,6 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
         return LeasedAttempts([], NEVER)
     started = await _mark_started(tenant, worker, [each for each in taken if not each.is_over])
     return LeasedAttempts(started, await lanes.clock(tenant.pool))
-
-
-async def _lease_free(  # noqa: PLR0913 - as lease
-    tenant: Tenant,
-    queue_id: int,
-    worker: str,
-    most: int,
-    lease_time: timedelta,
-    *,
-    handlers: Collection[str] | None,
-) -> list[Leased]:
-    """What was put back and is ready; of any handler, if the worker does not say which ones it has."""
-    ranges = await lanes.lease_free(
-        tenant.pool,
-        [queue_id],
-        None if handlers is None else list(handlers),
-        worker,
-        most=most,
-        lease_time=lease_time,
-        tenant_id=tenant.tenant_id,
-    )
-    return await lanes.read(tenant.pool, ranges)
 
 
 async def _mark_started(tenant: Tenant, worker: str, leased: list[Leased]) -> list[Leased]:

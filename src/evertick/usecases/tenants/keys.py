@@ -129,14 +129,5 @@ def _check_name(name: str) -> None:
 
 
 def _key_of(row: KeyRow) -> ApiKey:
-    return ApiKey(
-        key_id=format_id(Prefix.API_KEY, row.key_id),
-        tenant_id=format_id(Prefix.TENANT, row.tenant_id),
-        name=row.name,
-        role=KeyRole(row.role),
-        prefix=row.prefix,
-        created_at=row.created_at,
-        expires_at=row.expires_at,
-        revoked_at=row.revoked_at,
-        last_used_at=row.last_used_at,
-    )
+    ids = {"key_id": format_id(Prefix.API_KEY, row.key_id), "tenant_id": format_id(Prefix.TENANT, row.tenant_id)}
+    return ApiKey(**row._asdict() | ids | {"role": KeyRole(row.role)})

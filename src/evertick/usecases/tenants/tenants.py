@@ -92,27 +92,15 @@ def shortest_of(row: TenantRow) -> timedelta:
 
 
 def view_of(row: TenantRow) -> Tenant:
-    return Tenant(
-        tenant_id=format_id(Prefix.TENANT, row.tenant_id),
-        name=row.name,
-        created_at=row.created_at,
-        weight=row.weight,
-        fanout=row.fanout,
-        jobs_quota=row.jobs_quota,
-        submits_per_second=row.submits_per_second,
-        submit_burst=row.submit_burst,
-        running_quota=row.running_quota,
-        ready_quota=row.ready_quota,
-        shortest_interval_seconds=row.shortest_interval_seconds,
-        http_timeout_max_seconds=row.http_timeout_max_seconds,
-        storage_quota_bytes=row.storage_quota_bytes,
-    )
+    fields = row._asdict() | {"tenant_id": public_id(row.tenant_id)}
+    del fields["is_host"]
+    return Tenant(**fields)
 
 
 async def _edited(connection: Connection, key: int, changes: Mapping[str, float]) -> TenantRow:
     row = await tenants.edit(connection, key, changes)
     if row is None:
-        raise TenantNotFound(format_id(Prefix.TENANT, key))
+        raise TenantNotFound(public_id(key))
     return row
 
 

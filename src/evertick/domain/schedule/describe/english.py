@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from evertick.domain.schedule.cron import times_of_day
 from evertick.domain.schedule.instants import DAY_S, SECOND_US, from_wall
-from evertick.domain.schedule.literals import to_words
 from evertick.domain.schedule.zone import Zone
 
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -115,7 +114,15 @@ def length(span: timedelta | int) -> str:
         amount, rest = divmod(us, size * SECOND_US)
         if not rest and 0 < amount <= _MAX_OF_A_UNIT:
             return counted(amount, name)
-    return to_words(us)
+    words, rest = [], us
+    for name, size in _UNITS[:-1]:
+        amount, rest = divmod(rest, size * SECOND_US)
+        if amount:
+            words.append(counted(amount, name))
+    if rest or not words:
+        seconds = f"{rest / SECOND_US:g}"
+        words.append(f"{seconds} second{'s' * (seconds != '1')}")
+    return " ".join(words)
 
 
 def every(us: int) -> str:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from evertick.store import references as rules
+from evertick.store import references
 from evertick.store.database import Pool
 
 LOOK_SECONDS = 1.0
@@ -52,7 +52,7 @@ class NamedQueues:
         are_missing = len(self.ids) < len(self._names)
         if now - self._looked < (LOOK_SECONDS if are_missing else LOOK_AGAIN_SECONDS):
             return
-        found = await rules.queues(pool, self._names, self.tenant_id)
+        found = await references.queues(pool, self._names, self.tenant_id)
         self.ids = frozenset(queue.queue_id for queue in found)
         self._names_by_id = {queue.queue_id: queue.name for queue in found}
         self._looked = now
