@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from evertick.domain.fair_slots import FairSlots, Tenants
+from evertick.domain.fairness import FairSlots, Tenants
 from evertick.executor.handlers.registry import FunctionHandler
 from evertick.executor.held_leases import HeldLeases
 from evertick.executor.waiting import Order

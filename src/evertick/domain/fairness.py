@@ -1,17 +1,26 @@
-"""How due work is shared among tenants: deficit round robin by weight, and on time before catch-up.
+"""How tenants share what all of them need.
 
-Owns the order in which waiting items leave. What an item is, and how many may leave, is the caller's to say.
+Due work leaves by deficit round robin and weight, on time before catch-up. What an item is, and how many may leave, is
+the caller's to say.
+
+Slots cannot be taken back once they are in use: a webhook whose target hangs keeps its slot until its time-out. Being
+fair on average is therefore not enough: at every moment a slot must be left for each tenant that has fewer than its
+part.
 """
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from evertick.domain.errors import InvalidInput
 
 Item = TypeVar("Item")
 
 QUANTUM = 8  # items per turn and weight: many times cheaper per item than turns of one, and still a fine grain
+BORROWING_FACTOR = 2
+"""A tenant may have borrowed this many times the slots that are left to borrow."""
+NEWCOMERS_DIVISOR = 32
+"""One slot in so many is kept for tenants that are not known yet."""
 
 
 class _Backlog(Generic[Item]):
@@ -114,3 +123,107 @@ class DueWork(Generic[Item]):
         """Remove and return up to `budget` items, on-time ones first."""
         taken = self.on_time.take(budget)
         return taken + self.catch_up.take(budget - len(taken))
+
+
+class Tenants(NamedTuple):
+    """How many tenants there are: those that use slots, and those that never did but may at any time."""
+
+    active: int
+    idle: int = 0
+
+
+ALONE = Tenants(1)
+
+
+class FairSlots:
+    """`total` slots, of which each tenant may have `most_each`.
+
+    1. Where there is one tenant, it may have all slots.
+    2. A tenant that has none may take any free slot.
+    3. Half of the slots are guaranteed: one for each idle tenant, some for newcomers (both together at most a quarter
+       of all slots), the rest in equal parts for the active ones, at least one for each.
+    4. A tenant may fill its part as long as one slot is left for each that has none.
+    5. Beyond its part it borrows, as long as slots are left for all that is guaranteed to others. It may not have
+       borrowed more than `BORROWING_FACTOR` times what then remains to be borrowed.
+
+    So every active tenant gets its part at once, whatever the others do, and every tenant its first slot even if it
+    comes when the others have taken all that they may. That holds while the guarantees fit into half of the slots;
+    if there are more tenants, half of the slots are kept for those that have none.
+    """
+
+    def __init__(self, total: int, most_each: int | None = None, tenants: Tenants = ALONE) -> None:
+        self.total = total
+        self.free = total
+        self.most_each = total if most_each is None else most_each
+        self._held: dict[int, int] = {}
+        self.share(tenants)
+
+    def __len__(self) -> int:
+        """How many tenants have a slot."""
+        return len(self._held)
+
+    def share(self, tenants: Tenants) -> None:
+        """Share the slots among so many tenants; no tenant loses what it has."""
+        guaranteed = self.total // 2
+        newcomers = max(self.total // NEWCOMERS_DIVISOR, 1)
+        self.tenants = tenants
+        self._is_alone = sum(tenants) <= 1
+        self._spare = min(newcomers + tenants.idle, max(guaranteed // 2, newcomers))
+        part = (guaranteed - self._spare) // max(tenants.active, 1)
+        self.part = min(max(part, 1), self.most_each)
+        self._untaken = tenants.active * self.part - sum(min(held, self.part) for held in self._held.values())
+
+    def held(self, tenant_id: int) -> int:
+        return self._held.get(tenant_id, 0)
+
+    def may_take(self, tenant_id: int) -> bool:
+        held = self._held.get(tenant_id, 0)
+        if not self.free or held >= self.most_each:
+            return False
+        if not held or self._is_alone:
+            return True
+        if held < self.part:
+            return self.free > self._kept(len(self._held))
+        return held - self.part < BORROWING_FACTOR * (self.free - self._owed(self._untaken))
+
+    def most(self, tenant_id: int) -> int:
+        """How many slots the tenant would have if it took all that it may now."""
+        before = held = self._held.get(tenant_id, 0)
+        free, untaken, holders = self.free, self._untaken, len(self._held)
+        if self._is_alone:
+            return max(min(held + free, self.most_each), held)
+        if not held and free:
+            held, free, untaken, holders = 1, free - 1, untaken - 1, holders + 1
+        if 0 < held < self.part:
+            filling = max(min(self.part - held, free - self._kept(holders)), 0)
+            held, free, untaken = held + filling, free - filling, untaken - filling
+        if held >= self.part:
+            borrowed, lendable = held - self.part, free - self._owed(untaken)
+            held += max(-(-(BORROWING_FACTOR * lendable - borrowed) // (BORROWING_FACTOR + 1)), 0)
+        return max(min(held, self.most_each), before)
+
+    def take(self, tenant_id: int) -> None:
+        """Take a slot that the tenant may take."""
+        held = self._held.get(tenant_id, 0)
+        self._held[tenant_id] = held + 1
+        self.free -= 1
+        if held < self.part:
+            self._untaken -= 1
+
+    def give_back(self, tenant_id: int) -> None:
+        held = self._held[tenant_id] - 1
+        if held:
+            self._held[tenant_id] = held
+        else:
+            del self._held[tenant_id]
+        self.free += 1
+        if held < self.part:
+            self._untaken += 1
+
+    def _kept(self, holders: int) -> int:
+        """How many free slots are for tenants that have none."""
+        return min(max(self.tenants.active - holders, 0) + self._spare, self.total // 2)
+
+    def _owed(self, untaken: int) -> int:
+        """How many free slots are for tenants that have fewer than their part."""
+        return min(max(untaken, 0) + self._spare, self.total // 2)

@@ -38,7 +38,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from evertick.domain.attempt import Attempt, AttemptOutcome, Failed, NotStarted, Succeeded
-from evertick.domain.fair_slots import FairSlots
+from evertick.domain.fairness import FairSlots
 from evertick.executor.counters import Counters
 from evertick.executor.executor import GRACE, Executor
 from evertick.executor.sources.database.source import LEASE_TIME, DatabaseSource

@@ -6,7 +6,7 @@ keeps its attempts in their lanes.
 import logging
 
 from evertick.contract.target import HTTP_QUEUE
-from evertick.domain.fair_slots import Tenants
+from evertick.domain.fairness import Tenants
 from evertick.store import secrets, tenants
 from evertick.store.sealing import CannotUnseal, Seal
 from evertick.store.secrets import Sealed

@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 
 from evertick.domain.attempt import Attempt, Token
-from evertick.domain.fair_slots import FairSlots
+from evertick.domain.fairness import FairSlots
 from evertick.executor.waiting import Order, Waiting
 
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Awaitable, Callable
 
 from evertick.contract.target import HTTP_QUEUE
-from evertick.domain.fair_slots import FairSlots
+from evertick.domain.fairness import FairSlots
 from evertick.roles.dispatcher.keyring import Keyring
 from evertick.roles.dispatcher.slots import Progress, SlotQueue
 from evertick.store.database import Pool

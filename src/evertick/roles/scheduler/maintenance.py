@@ -7,7 +7,7 @@ shows, and the statement is fenced as a firing is. The next holder goes on after
 
 from evertick.roles.scheduler.state import State
 from evertick.runtime.clock_marks import mark
-from evertick.store import lanes
+from evertick.store import lanes as heads
 
 EVERY_SECONDS = 60.0
 LANES = 200
@@ -28,14 +28,14 @@ class Maintenance:
     async def advance_heads(self) -> int:
         """Move the heads of idle lanes to a day ago; returns how many."""
         ownership = self._state.ownership
-        seq = await lanes.idle_floor(self._state.pool)
+        seq = await heads.idle_floor(self._state.pool)
         async with ownership.writing:  # nothing is being fired, and what follows gets larger seqs
             if ownership.in_doubt:
                 return 0
             ownership.last_seq = max(ownership.last_seq, seq)
             epochs = dict(ownership.epochs)
-        moved = count = await lanes.advance_heads(self._state.pool, self._state.node, epochs, seq, LANES)
+        moved = count = await heads.advance_heads(self._state.pool, self._state.node, epochs, seq, LANES)
         while count == LANES:
-            count = await lanes.advance_heads(self._state.pool, self._state.node, epochs, seq, LANES)
+            count = await heads.advance_heads(self._state.pool, self._state.node, epochs, seq, LANES)
             moved += count
         return moved

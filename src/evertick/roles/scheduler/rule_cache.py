@@ -8,7 +8,7 @@ from evertick.domain.rule import Rule, from_canonical
 from evertick.domain.schedule.budget import at_most
 from evertick.roles.scheduler.planning import LOOP_STEPS
 from evertick.runtime.event_loop import Slices
-from evertick.store import references, tenants
+from evertick.store import references as rules, tenants
 from evertick.store.statements import Connection
 
 logger = logging.getLogger("evertick.scheduler")
@@ -42,7 +42,7 @@ class RuleCache:
                 self.costly.clear()
                 self.unreadable.clear()
                 missing = wanted
-            texts = await references.rules(connection, missing)
+            texts = await rules.rules(connection, missing)
             wanted -= missing - texts.keys()
             await self._read(texts)
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from datetime import timedelta
 
-from evertick.store import orphans
+from evertick.store import orphans as sweeps
 from evertick.store.database import Pool
 from evertick.store.lanes import partition_of
 from evertick.store.orphans import CheckedLane
@@ -41,17 +41,17 @@ class Sweeping:
             return ROUND_SECONDS
         turn = self._turn(sorted(partitions))
         positions = {lane_id: seq for lane_id, seq in self._positions.items() if partition_of(lane_id) in turn}
-        looked = await orphans.check(self._pool, turn, positions, most_per_lane=self._max_per_lane, age=self._age)
-        if lost := [(each.lane_id, seq) for each in looked for seq in each.orphans]:
-            logger.error("%d attempts had neither outcome nor lease: they are taken as lost", len(lost))
-            await orphans.adopt(self._pool, lost)
+        looked = await sweeps.check(self._pool, turn, positions, most_per_lane=self._max_per_lane, age=self._age)
+        if orphans := [(each.lane_id, seq) for each in looked for seq in each.orphans]:
+            logger.error("%d attempts had neither outcome nor lease: they are taken as lost", len(orphans))
+            await sweeps.adopt(self._pool, orphans)
         if moved := {each.lane_id: seq for each in looked if (seq := _ended_up_to(each)) is not None}:
-            await orphans.mark_swept(self._pool, moved)
+            await sweeps.mark_swept(self._pool, moved)
         for lane_id in positions:
             del self._positions[lane_id]
         self._positions |= {each.lane_id: each.last_seq for each in looked if each.is_cut}
         if turn[-1] == max(partitions):
-            await orphans.drop_ended(self._pool, partitions)
+            await sweeps.drop_ended(self._pool, partitions)
         return ROUND_SECONDS * len(turn) / len(partitions)
 
     def _turn(self, partitions: list[int]) -> list[int]:

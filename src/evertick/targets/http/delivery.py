@@ -24,7 +24,7 @@ from typing import Self
 import aiohttp
 
 from evertick.domain.attempt import AttemptOutcome, NotStarted
-from evertick.domain.fair_slots import Tenants
+from evertick.domain.fairness import Tenants
 from evertick.domain.job.faults import Faults
 from evertick.domain.job.http_target import check_headers
 from evertick.runtime.clock import Clock, now_of

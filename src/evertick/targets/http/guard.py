@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from yarl import URL
 
 from evertick.domain.errors import EvertickError
-from evertick.domain.fair_slots import Tenants
+from evertick.domain.fairness import Tenants
 from evertick.domain.job.http_target import fault_in_url
 from evertick.targets.http.addresses import Address, Network, is_callable
 from evertick.targets.http.host import read_host

@@ -6,7 +6,7 @@ A lookup counts until it ends, even if nobody waits for it any more: its thread 
 import asyncio
 from collections.abc import Callable
 
-from evertick.domain.fair_slots import Tenants
+from evertick.domain.fairness import Tenants
 from evertick.targets.http.resolution import MAX_LOOKUPS, Resolve
 from evertick.targets.http.slots import Busy, Slots, one_tenant
 

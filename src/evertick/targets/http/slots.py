@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from evertick.domain.fair_slots import ALONE, FairSlots, Tenants
+from evertick.domain.fairness import ALONE, FairSlots, Tenants
 
 _K = TypeVar("_K")
 
