@@ -1,5 +1,5 @@
-"""Webhook secrets: made at first use, rotated without a gap, sealed in the database. A new master key seals from now on,
-the older ones still open, until all is resealed and they may go. API keys: what shows of them.
+"""Webhook secrets: made at first use, rotated without a gap, sealed in the database. A new master key seals from now
+on, the older ones still open, until all is resealed and they may go. API keys: what shows of them.
 """
 
 import asyncio
