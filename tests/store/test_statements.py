@@ -5,6 +5,7 @@ import pkgutil
 import re
 from collections.abc import Sequence
 from datetime import date, datetime
+from importlib import resources
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, get_args, get_origin
 
@@ -27,7 +28,14 @@ COLUMN_TYPES: dict[type, set[str]] = {
 }
 
 # These are executed for what they do. The columns that they have are never read.
-UNREAD = {"age.stay", "keys.lock_tenant", "ledgers.drop_day", "runs.lock_job", "runs.lock_timers", "wakeups.notify"}
+UNREAD = {
+    "keys.lock_tenant",
+    "ledgers.drop_day",
+    "measurements.hold_snapshot",
+    "runs.lock_job",
+    "runs.lock_timers",
+    "wakeups.notify",
+}
 
 
 def parsed(body: str) -> statements.Statement:
@@ -35,9 +43,10 @@ def parsed(body: str) -> statements.Statement:
 
 
 FILES = [
-    (package, aggregate)
+    (package, file.name.removesuffix(".sql"))
     for package in ("evertick.store", "evertick.bench")
-    for aggregate in statements.aggregates(package)
+    for file in sorted(resources.files(package).joinpath("sql").iterdir(), key=lambda file: file.name)
+    if file.name.endswith(".sql")
 ]
 
 

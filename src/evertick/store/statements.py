@@ -169,12 +169,6 @@ def load(aggregate: str, package: str = "evertick.store") -> dict[str, Statement
     return parse(aggregate, resources.files(package).joinpath("sql", f"{aggregate}.sql").read_text("utf-8"))
 
 
-def aggregates(package: str = "evertick.store") -> Sequence[str]:
-    """The names of all files of statements of a package."""
-    files = resources.files(package).joinpath("sql").iterdir()
-    return sorted(file.name.removesuffix(".sql") for file in files if file.name.endswith(".sql"))
-
-
 def parse(aggregate: str, text: str) -> dict[str, Statement]:
     """The statements in a file's text. What stands above the first is about the file."""
     _, *parts = _NAME.split(text)
