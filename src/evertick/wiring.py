@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from evertick.api.bodies.body_limits import MEBIBYTE, BodyLimits
+from evertick.api.bodies.memory_limits import MEBIBYTE, BodyLimits
 from evertick.api.server import ApiServer
 from evertick.config import Settings
 from evertick.domain.errors import EvertickError, InvalidInput

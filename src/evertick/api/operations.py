@@ -13,8 +13,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from evertick.api.bodies.decoding import decode, decode_document
-from evertick.api.bodies.incoming import JSON, IncomingBody, check_media_type
+from evertick.api.bodies.request_body import JSON, IncomingBody, check_media_type
+from evertick.api.decoding import decode, decode_document
 from evertick.api.problems import Kind
 from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import Response

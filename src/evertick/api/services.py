@@ -1,27 +1,28 @@
 """What all requests of one process share: connections, limits, caches."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
-from evertick.api.bodies.body_limits import BodyLimits
-from evertick.api.bodies.unread_responses import UnreadResponses
+from evertick.api.bodies.memory_limits import BodyLimits, UnreadResponses
 from evertick.api.long_polls import LongPolls
 from evertick.api.metrics import Metrics
-from evertick.api.readiness import Readiness
 from evertick.contract.engine import Stats
 from evertick.domain.access import KeyRole
 from evertick.runtime.batching import Batcher
 from evertick.runtime.cached import Cached
 from evertick.runtime.tenant_limit import TenantLimit
+from evertick.runtime.timeouts import READINESS_SECONDS
 from evertick.runtime.wakeups import Notifier
-from evertick.store.database import Pool
+from evertick.store.database import Pool, is_transient
+from evertick.store.migrate import SchemaMismatch, check_schema
 from evertick.store.tenants import TenantRow
 from evertick.usecases import idempotency
 from evertick.usecases.context import Tenant
-from evertick.usecases.engine_status import EngineStatus, engine_status, tenant_stats
+from evertick.usecases.engine_status import EngineStatus, clock, engine_status, tenant_stats
 from evertick.usecases.idempotency import KeyedRequest, OtherRequest
 from evertick.usecases.jobs.create_together import NewJobRequest, Result, create_together
 from evertick.usecases.references import ReferenceCache
@@ -39,12 +40,45 @@ MAX_WAITING = 1_000
 WAIT_SECONDS = 5.0
 """For a connection, behind other requests of the same tenant."""
 MAX_TENANTS_KEPT = 1_000
+SANE_SKEW = timedelta(days=1)
+"""The database's clock decides, and a machine may be minutes off. With a day between them, one was never set."""
 
 EarlierResponse: TypeAlias = idempotency.Answer | OtherRequest | None
 
 
 async def _earlier_responses(tenant: Tenant, asked: list[KeyedRequest]) -> list[EarlierResponse | Exception]:
     return [*await idempotency.earlier(tenant, asked)]
+
+
+class Readiness:
+    """Whether this process may be sent requests: the schema fits, and the clocks are sane. Checked once a second."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._faults = Cached(self._check, KEPT_SECONDS)
+
+    async def faults(self) -> list[str]:
+        """What keeps it from being ready; empty if nothing does. Calls during a check share its result."""
+        return await self._faults.get()
+
+    async def _check(self) -> list[str]:
+        try:
+            async with asyncio.timeout(READINESS_SECONDS):
+                return await self._find_faults()
+        except SchemaMismatch as mismatch:
+            return [str(mismatch)]
+        except Exception as error:
+            # The driver's errors have no class of their own for what passes by itself: `is_transient` knows them.
+            if not is_transient(error):
+                raise
+            return ["the database does not answer"]
+
+    async def _find_faults(self) -> list[str]:
+        await check_schema(self._pool)
+        skew = abs(await clock(self._pool) - datetime.now(UTC))
+        if skew > SANE_SKEW:
+            return [f"the database's clock and this machine's are {skew} apart"]
+        return []
 
 
 @dataclass(slots=True)
