@@ -1,4 +1,4 @@
-"""A server, a victim at work, and attacks on them in turn: each observed, evaluated, and waited for until it is over."""
+"""A server, a victim at work, and attacks on them in turn: each observed, evaluated, and awaited until it is over."""
 
 import asyncio
 import itertools

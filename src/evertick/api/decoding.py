@@ -52,8 +52,7 @@ def _document(data: bytes, kind: type[_T]) -> _T:
     try:
         return msgspec.convert(found, kind)
     except msgspec.ValidationError as error:
-        fault = _fault_of(error)
-        raise Problem(Kind.INVALID, f"{fault.pointer or 'the body'} {fault.reason}", [fault]) from None
+        raise _invalid(error) from None
 
 
 def _check_lengths(data: bytes, kind: type[Any]) -> None:
@@ -113,12 +112,16 @@ def _decoded(data: bytes, kind: Any) -> Any:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
-        fault = _fault_of(error)
-        raise Problem(Kind.INVALID, f"{fault.pointer or 'the body'} {fault.reason}", [fault]) from None
+        raise _invalid(error) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Problem(Kind.MALFORMED, f"the body is not JSON in UTF-8: {error}") from None
     except RecursionError:
         raise Problem(Kind.MALFORMED, "the body is nested too deeply") from None
+
+
+def _invalid(error: msgspec.ValidationError) -> Problem:
+    fault = _fault_of(error)
+    return Problem(Kind.INVALID, f"{fault.pointer or 'the body'} {fault.reason}", [fault])
 
 
 def parse_query(raw: bytes, kind: type[_S]) -> _S:

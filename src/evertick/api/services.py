@@ -50,35 +50,20 @@ async def _earlier_responses(tenant: Tenant, asked: list[KeyedRequest]) -> list[
     return [*await idempotency.earlier(tenant, asked)]
 
 
-class Readiness:
-    """Whether this process may be sent requests: the schema fits, and the clocks are sane. Checked once a second."""
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self._faults = Cached(self._check, KEPT_SECONDS)
-
-    async def faults(self) -> list[str]:
-        """What keeps it from being ready; empty if nothing does. Calls during a check share its result."""
-        return await self._faults.get()
-
-    async def _check(self) -> list[str]:
-        try:
-            async with asyncio.timeout(READINESS_SECONDS):
-                return await self._find_faults()
-        except SchemaMismatch as mismatch:
-            return [str(mismatch)]
-        except Exception as error:
-            # The driver's errors have no class of their own for what passes by itself: `is_transient` knows them.
-            if not is_transient(error):
-                raise
-            return ["the database does not answer"]
-
-    async def _find_faults(self) -> list[str]:
-        await check_schema(self._pool)
-        skew = abs(await clock(self._pool) - datetime.now(UTC))
-        if skew > SANE_SKEW:
-            return [f"the database's clock and this machine's are {skew} apart"]
-        return []
+async def _readiness_faults(pool: Pool) -> list[str]:
+    """What keeps this process from being ready: a schema that does not fit, clocks that are far apart."""
+    try:
+        async with asyncio.timeout(READINESS_SECONDS):
+            await check_schema(pool)
+            skew = abs(await clock(pool) - datetime.now(UTC))
+    except SchemaMismatch as mismatch:
+        return [str(mismatch)]
+    except Exception as error:
+        # The driver's errors have no class of their own for what passes by itself: `is_transient` knows them.
+        if not is_transient(error):
+            raise
+        return ["the database does not answer"]
+    return [f"the database's clock and this machine's are {skew} apart"] if skew > SANE_SKEW else []
 
 
 @dataclass(slots=True)
@@ -91,7 +76,7 @@ class Services:
     tenant from taking all connections of the pool, and of the first two.
 
     `creations` batches new jobs into one transaction, and `earlier_responses` lookups into one statement.
-    `engine_status`, `metrics_page` and a tenant's `stats` are computed at most once a second.
+    `readiness_faults`, `engine_status`, `metrics_page` and a tenant's `stats` are computed at most once a second.
     """
 
     pool: Pool
@@ -119,7 +104,7 @@ class Services:
     earlier_responses: Batcher[Tenant, KeyedRequest, EarlierResponse] = field(
         default_factory=lambda: Batcher[Tenant, KeyedRequest, EarlierResponse](_earlier_responses)
     )
-    readiness: Readiness = field(init=False)
+    readiness_faults: Cached[list[str]] = field(init=False)
     engine_status: Cached[EngineStatus] = field(init=False)
     metrics_page: Cached[bytes] = field(init=False)
     _stats: dict[int, Cached[Stats]] = field(default_factory=dict)
@@ -129,7 +114,7 @@ class Services:
         self.limit = TenantLimit(half, max_waiting=MAX_WAITING, wait_seconds=WAIT_SECONDS)
         self.engine_status = Cached(lambda: engine_status(self.reserved, self.lifetime), KEPT_SECONDS)
         self.metrics_page = Cached(self._metrics_page, KEPT_SECONDS)
-        self.readiness = Readiness(self.reserved)
+        self.readiness_faults = Cached(lambda: _readiness_faults(self.reserved), KEPT_SECONDS)
         self.catalogue = ReferenceCache(self.reserved)
 
     async def _metrics_page(self) -> bytes:

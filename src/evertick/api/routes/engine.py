@@ -65,7 +65,7 @@ async def livez(request: HttpRequest) -> Response:  # noqa: ARG001 - it needs no
 )
 async def readyz(request: HttpRequest) -> Response:
     """Is it ready?"""
-    faults = await request.services.readiness.faults()
+    faults = await request.services.readiness_faults.get()
     return ok(Ready(ready=not faults, faults=faults), status=503 if faults else 200)
 
 
