@@ -5,9 +5,7 @@ from contextlib import contextmanager
 
 from evertick.domain.errors import EvertickError
 
-SERVER_PACKAGES = frozenset(
-    {"aiohttp", "asyncpg", "cryptography", "httptools", "prometheus_client", "uvicorn", "yarl"}
-)
+SERVER_PACKAGES = frozenset({"aiohttp", "asyncpg", "cryptography", "httptools", "prometheus_client", "uvicorn", "yarl"})
 
 
 class MissingExtra(EvertickError, ImportError):  # noqa: N818 - says what is missing
@@ -22,4 +20,4 @@ def server_extra(what: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in SERVER_PACKAGES:
             raise
-        raise MissingExtra(f"{what} needs the server's packages: pip install 'evertick[server]'") from error
+        raise MissingExtra(f"{what} needs the server: pip install 'evertick[server]'") from error
