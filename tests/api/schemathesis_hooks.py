@@ -13,7 +13,7 @@ import msgspec
 import schemathesis
 from hypothesis import strategies
 
-from evertick.api.bodies.incoming import NDJSON
+from evertick.api.bodies.request_body import NDJSON
 from evertick.contract.patterns import IDEMPOTENCY_KEY, IF_MATCH
 from evertick.contract.workers import LONGEST_POLL_SECONDS
 from evertick.domain.ids import Prefix, format_id

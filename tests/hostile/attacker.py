@@ -1,4 +1,4 @@
-"""One attack as a process: `python -m hostile.attacker NAME SCENE` carries it out and prints what came of it as JSON.
+"""One attack as a process: `python -m hostile.attacker NAME SECONDS CONTEXT` prints what came of it as JSON.
 
 It gives way to the other processes of the machine: on a network the attacker's machine is another one.
 """
@@ -13,40 +13,40 @@ import threading
 import uvloop
 
 from hostile.attacks import ATTACKS
-from hostile.attacks.scene import HANGING, Scene
+from hostile.attacks.context import HANGING, AttackContext
 
 NICE = 5
-LONGER = 3
+MAX_EXTENSIONS = 3
 """On a busy machine an attack may go on for so many times its length until what is to come of it did."""
 GRACE_SECONDS = 0.5
 
 
-def _end(scene: Scene) -> None:
+def _end(context: AttackContext) -> None:
     """Tell what was counted, and drop all connections as a machine does that is switched off."""
-    sys.stdout.write(json.dumps(dict(scene.seen)))
+    sys.stdout.write(json.dumps(dict(context.counts)))
     sys.stdout.flush()
     os._exit(0)
 
 
-async def _attack(name: str, seconds: float, scene: Scene) -> None:
+async def _attack(name: str, seconds: float, context: AttackContext) -> None:
     attack = ATTACKS[name]
-    attacking = asyncio.create_task(attack.work(scene))
-    for _ in range(LONGER):
+    attacking = asyncio.create_task(attack.work(context))
+    for _ in range(MAX_EXTENSIONS):
         done, _ = await asyncio.wait([attacking], timeout=seconds)
-        if done or not attack.lacking({HANGING: float("inf"), **scene.seen}):
+        if done or not attack.missing_effects({HANGING: float("inf"), **context.counts}):
             break
     if attacking.done():
         attacking.result()
-    _end(scene)
+    _end(context)
 
 
 if __name__ == "__main__":
     os.nice(NICE)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    attacked, limit = Scene(**json.loads(sys.argv[3])), float(sys.argv[2])
+    attacked, limit = AttackContext(**json.loads(sys.argv[3])), float(sys.argv[2])
     # Thousands of connections do not let themselves be closed in order soon enough.
-    switch = threading.Timer(LONGER * limit + GRACE_SECONDS, _end, [attacked])
+    switch = threading.Timer(MAX_EXTENSIONS * limit + GRACE_SECONDS, _end, [attacked])
     switch.daemon = True
     switch.start()
     uvloop.run(_attack(sys.argv[1], limit, attacked))

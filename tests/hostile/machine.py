@@ -12,7 +12,7 @@ _PROC = Path("/proc")
 _HERTZ = os.sysconf("SC_CLK_TCK")
 _BUSY = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal, in /proc/stat
 LEAST_SHARE = 0.1
-"""What is left to us at least: who is to judge anything on less cannot."""
+"""What is left to us at least: who is to evaluate anything on less cannot."""
 
 
 @dataclass(frozen=True, slots=True)

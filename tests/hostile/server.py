@@ -24,10 +24,10 @@ class Server:
 
     def __init__(self, process: Process) -> None:
         self.process = process
-        said = process.log.read_text(encoding="utf-8", errors="replace")
-        self.address = re.findall(r"^Evertick is ready at (\S+)$", said, re.MULTILINE)[0]
+        log = process.log.read_text(encoding="utf-8", errors="replace")
+        self.address = re.findall(r"^Evertick is ready at (\S+)$", log, re.MULTILINE)[0]
         self.port = int(self.address.rpartition(":")[2])
-        self.admin_key = next(iter(re.findall(r"^API key: (\S+)$", said, re.MULTILINE)), "")
+        self.admin_key = next(iter(re.findall(r"^API key: (\S+)$", log, re.MULTILINE)), "")
 
     def client(self, key: str | None = None, timeout: float = 60.0) -> httpx.AsyncClient:
         headers = {"Authorization": f"Bearer {key or self.admin_key}"}
@@ -51,7 +51,7 @@ class Server:
     def log(self) -> str:
         return self.process.log.read_text(encoding="utf-8", errors="replace")
 
-    def forget_peak(self) -> None:
+    def reset_peak(self) -> None:
         """Let the peak of its memory begin anew."""
         with suppress(OSError):
             Path(f"/proc/{self.process.pid}/clear_refs").write_text("5", encoding="ascii")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from hostile.attacks import ATTACKS
-from hostile.stage import HEADER, row_of, staged
-from hostile.verdicts import MEMORY_MB
+from hostile.evaluation import MEMORY_MB
+from hostile.harness import HEADER, row_of, start_harness
 
 GROUPS = {
     "schedules": ("yearly_gaps", "rare_recurrences", "gap_crons", "abandoned_previews"),
@@ -32,14 +32,14 @@ GROUPS = {
 async def _survive(
     names: tuple[str, ...], url: str, folder: Path, *, is_heavy: bool = False, schedulers: int = 0
 ) -> None:
-    async with staged(url, folder, schedulers=schedulers) as stage:
+    async with start_harness(url, folder, schedulers=schedulers) as harness:
         for name in names:
-            if not stage.is_lost:
-                await stage.attack(name, is_heavy=is_heavy)
-        rows = [row_of(stage.calmness, verdict) for verdict in stage.verdicts]
-        assert all(verdict.ok for verdict in stage.verdicts), "\n".join([HEADER, *rows])
-        assert stage.server.memory_mb() - stage.calmness.peak_mb < MEMORY_MB, "it adds up"
-        assert "Traceback" not in stage.server.log
+            if not harness.is_lost:
+                await harness.attack(name, is_heavy=is_heavy)
+        rows = [row_of(harness.baseline, result) for result in harness.results]
+        assert all(result.ok for result in harness.results), "\n".join([HEADER, *rows])
+        assert harness.server.memory_mb() - harness.baseline.peak_mb < MEMORY_MB, "it adds up"
+        assert "Traceback" not in harness.server.log
 
 
 @pytest.mark.parametrize("group", GROUPS)

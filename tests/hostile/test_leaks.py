@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine import until
-from hostile.attacks.scene import ATTACKER, Scene
+from hostile.attacks.context import ATTACKER, AttackContext
 from hostile.server import Server, up
 
 
@@ -52,19 +52,19 @@ async def test_a_key_that_was_revoked_gets_no_work_any_more(server: Server) -> N
 async def test_clients_that_hang_up_leave_no_traceback(server: Server) -> None:
     """Before a head has ended, in a body, while they wait for an answer."""
     key = await server.tenant("tenant")
-    scene = Scene(server.address, [key], "")
+    context = AttackContext(server.address, [key], "")
     poll = json.dumps({"worker_id": "w", "wait_seconds": 20}).encode()
     preview = b'{"schedule": "0 9 * * 1"}'
     begun = [
         b"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\n",
-        scene.head("POST", "/api/v1/jobs", key, Content_Length=100) + b'{"schedule"',
-        scene.head("POST", "/api/v1/jobs:batch", key, Content_Length=100) + b'[{"schedule"',
-        scene.head("POST", "/api/v1/jobs", Content_Length=100) + b'{"schedule"',
-        scene.head("POST", "/api/v1/queues/q/lease", key, Content_Length=len(poll)) + poll,
-        scene.head("POST", "/api/v1/schedules/preview", key, Content_Length=len(preview)) + preview,
+        context.head("POST", "/api/v1/jobs", key, Content_Length=100) + b'{"schedule"',
+        context.head("POST", "/api/v1/jobs:batch", key, Content_Length=100) + b'[{"schedule"',
+        context.head("POST", "/api/v1/jobs", Content_Length=100) + b'{"schedule"',
+        context.head("POST", "/api/v1/queues/q/lease", key, Content_Length=len(poll)) + poll,
+        context.head("POST", "/api/v1/schedules/preview", key, Content_Length=len(preview)) + preview,
     ]
     for sent in begun * 3:
-        async with scene.connection() as (_, writer):
+        async with context.connection() as (_, writer):
             writer.write(sent)
             writer.close()  # in order, so that the server reads all of it before it sees the end
             await writer.wait_closed()

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from hostile.attacks.storage import ACCEPTED_LATE, LARGE
-from hostile.stage import row_of, staged
+from hostile.harness import row_of, start_harness
 
 QUOTA_BYTES = 1_048_576
 BYTES_PER_REQUEST = 8192
@@ -35,27 +35,27 @@ async def _sizes(connection: asyncpg.Connection) -> dict[str, int]:
 
 async def _fill(names: tuple[str, ...], url: str, folder: Path, connection: asyncpg.Connection, *, heavy: bool) -> None:
     faults = []
-    async with staged(url, folder) as stage:
+    async with start_harness(url, folder) as harness:
         for name in names:
             before = await _sizes(connection)
-            verdict = await stage.attack(name, is_heavy=heavy, storage_quota_bytes=QUOTA_BYTES)
+            result = await harness.attack(name, is_heavy=heavy, storage_quota_bytes=QUOTA_BYTES)
             grown = {table: size - before.get(table, 0) for table, size in (await _sizes(connection)).items()}
             total = sum(grown.values())
             largest = sorted(grown.items(), key=lambda item: -item[1])[:3]
             sys.stdout.write(f"  {total} bytes left; {largest}\n")
-            faults += [f"{name}: {fault}" for fault in [*verdict.faults, *_left_behind(verdict.seen, total)]]
-        assert faults == [], [row_of(stage.calmness, verdict) for verdict in stage.verdicts]
+            faults += [f"{name}: {fault}" for fault in [*result.faults, *_left_behind(result.counts, total)]]
+        assert faults == [], [row_of(harness.baseline, result) for result in harness.results]
 
 
-def _left_behind(seen: Mapping[str, float], total: int) -> list[str]:
+def _left_behind(counts: Mapping[str, float], total: int) -> list[str]:
     """What is wrong with the bytes that an attack left behind."""
-    accepted = sum(count for what, count in seen.items() if what.startswith("answers 2"))
+    accepted = sum(count for what, count in counts.items() if what.startswith("answers 2"))
     left = total / max(1, accepted)
-    late = seen.get(ACCEPTED_LATE, 0)
+    late = counts.get(ACCEPTED_LATE, 0)
     faults = []
     if left > MOST_PER_REQUEST:
         faults.append(f"each of {accepted:.0f} accepted requests left {left:.0f} bytes behind")
-    if left > BYTES_PER_REQUEST and "answers 429" not in seen:
+    if left > BYTES_PER_REQUEST and "answers 429" not in counts:
         faults.append(f"no quota stopped {accepted:.0f} requests that left {left:.0f} bytes each")
     if left > BYTES_PER_REQUEST and late > MOST_LATE:
         faults.append(f"{late:.0f} requests were accepted after the quota had spoken")
@@ -63,7 +63,7 @@ def _left_behind(seen: Mapping[str, float], total: int) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("seen", "total", "words"),
+    ("counts", "total", "words"),
     [
         ({"answers 200": 150, "answers 429": 1300, ACCEPTED_LATE: 3}, 8_300_000, None),
         ({"answers 201": 5000}, 5000 * 500, None),
@@ -72,8 +72,8 @@ def _left_behind(seen: Mapping[str, float], total: int) -> list[str]:
         ({"answers 200": 150, "answers 429": 9, ACCEPTED_LATE: 99}, 8_300_000, "after the quota had spoken"),
     ],
 )
-def test_what_is_left_behind_is_judged(seen: Mapping[str, float], total: int, words: str | None) -> None:
-    faults = _left_behind(seen, total)
+def test_what_is_left_behind_is_judged(counts: Mapping[str, float], total: int, words: str | None) -> None:
+    faults = _left_behind(counts, total)
     assert (words in faults[0]) if words else not faults
 
 

@@ -16,8 +16,8 @@ import httpx
 from aiohttp import web
 
 from evertick.runtime.event_loop import LoopDelay
+from hostile.evaluation import NO_TIME, Call, Delay, Tick
 from hostile.server import Server
-from hostile.verdicts import NO_TIME, Call, Delay, Tick
 
 WEBHOOK, WORKER = "webhook", "worker"
 SOURCES = (WEBHOOK, WORKER)
@@ -59,10 +59,10 @@ class Victim:
             answer = await client.post("/jobs", json={**EACH_SECOND, "target": target})
             assert answer.status_code == 201, answer.text
 
-    async def received(self, request: web.Request) -> web.Response:
+    async def receive_webhook(self, request: web.Request) -> web.Response:
         """A delivery."""
         await request.read()
-        self._note(WEBHOOK, request.headers["Evertick-Scheduled-At"], request.headers["Evertick-Run-Id"])
+        self._record_tick(WEBHOOK, request.headers["Evertick-Scheduled-At"], request.headers["Evertick-Run-Id"])
         return web.Response(status=204)
 
     async def hang(self, request: web.Request) -> web.Response:
@@ -81,7 +81,7 @@ class Victim:
                 continue
             attempts = leased.json()["attempts"]
             for attempt in attempts:
-                self._note(WORKER, attempt["scheduled_at"], attempt["run_id"])
+                self._record_tick(WORKER, attempt["scheduled_at"], attempt["run_id"])
             if attempts:
                 ended = [{"token": attempt["token"], "result": "success"} for attempt in attempts]
                 body = {"worker_id": "victim", "outcomes": ended}
@@ -112,10 +112,10 @@ class Victim:
             writer.close()
         return httpx.Response(int(line.split()[1]) if line else 503)
 
-    def measured(self, seconds: float) -> None:
+    def record_delay(self, seconds: float) -> None:
         self.delays.append(Delay(time.time(), seconds))
 
-    def _note(self, source: str, nominal: str, run_id: str) -> None:
+    def _record_tick(self, source: str, nominal: str, run_id: str) -> None:
         self.ticks.append(Tick(source, round(datetime.fromisoformat(nominal).timestamp()), time.time(), run_id))
 
     async def _call(
@@ -140,7 +140,7 @@ def _job(schedule: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def at_work(server: Server) -> AsyncIterator[Victim]:
+async def start_victim(server: Server) -> AsyncIterator[Victim]:
     """A victim of its own tenant, at work."""
     victim = Victim(server)
     key = await server.tenant("victim")
@@ -149,7 +149,7 @@ async def at_work(server: Server) -> AsyncIterator[Victim]:
         caller = await stack.enter_async_context(server.client(key, timeout=TIMEOUT_SECONDS))
         puller = await stack.enter_async_context(server.client(key, timeout=TIMEOUT_SECONDS + POLL_SECONDS))
         await victim.begin(caller)
-        delay = LoopDelay(victim.measured, DELAY_SECONDS)
+        delay = LoopDelay(victim.record_delay, DELAY_SECONDS)
         delay.start()
         stack.push_async_callback(delay.stop)
         calls = (
@@ -167,7 +167,7 @@ async def at_work(server: Server) -> AsyncIterator[Victim]:
 
 async def _receive(victim: Victim, stack: AsyncExitStack) -> str:
     app = web.Application()
-    app.router.add_post("/tick", victim.received)
+    app.router.add_post("/tick", victim.receive_webhook)
     app.router.add_post("/hang", victim.hang)
     runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
     await runner.setup()

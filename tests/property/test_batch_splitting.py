@@ -10,8 +10,8 @@ from hypothesis import given, settings, strategies as st
 
 from evertick.api.bodies import batch_splitting, batches
 from evertick.api.bodies.batches import decode_batch, read_batch
-from evertick.api.bodies.body_limits import BodyLimits
-from evertick.api.bodies.incoming import JSON, NDJSON, IncomingBody
+from evertick.api.bodies.memory_limits import BodyLimits
+from evertick.api.bodies.request_body import JSON, NDJSON, IncomingBody
 from evertick.api.problems import Kind, Problem
 
 _TEXTS = st.text(st.sampled_from('}],{["\\ é:0'), max_size=6)

@@ -7,11 +7,11 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any, TypeAlias
 
-from evertick.api.asgi import Receive, Scope, Send
-from evertick.api.bodies.request_body import DRAIN_BYTES, UNAUTHENTICATED_DRAIN_BYTES, RequestBody
-from evertick.api.bodies.unread_responses import LARGE_BYTES
+from evertick.api.bodies.memory_limits import LARGE_RESPONSE_BYTES
+from evertick.api.bodies.request_body import DRAIN_BYTES, UNAUTHENTICATED_DRAIN_BYTES, Message, Receive, RequestBody
 from evertick.api.openapi.document import describe
 from evertick.api.operations import Operation
 from evertick.api.pipeline import respond
@@ -19,30 +19,35 @@ from evertick.api.problems import MEDIA_TYPE, Kind, Problem, problem_of, stoppin
 from evertick.api.requests import HttpRequest
 from evertick.api.responses import SECURITY_HEADERS, Response
 from evertick.api.router import Router
-from evertick.api.routes import (
-    audit,
-    batch,
-    cluster,
-    dead_letters,
-    jobs,
-    keys,
-    probes,
-    runs,
-    schedules,
-    tenants,
-    workers,
-)
+from evertick.api.routes import access, batch, dead_letters, engine, jobs, runs, schedules, workers
 from evertick.api.services import Services
 
-RESOURCES = (jobs, batch, schedules, runs, dead_letters, workers, cluster, tenants, keys, audit, probes)
+ROUTES = (
+    jobs.routes,
+    batch.routes,
+    schedules.routes,
+    runs.routes,
+    dead_letters.routes,
+    workers.routes,
+    engine.status_routes,
+    access.tenant_routes,
+    access.key_routes,
+    access.audit_routes,
+    engine.probe_routes,
+)
+"""In the order of the published description."""
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _CLOSE = (b"connection", b"close")
 _NO_OPERATION = "none"
 
+Scope: TypeAlias = MutableMapping[str, Any]
+"""Of ASGI."""
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+
 
 def operations() -> list[Operation]:
-    return [operation for resource in RESOURCES for operation in resource.routes.operations]
+    return [operation for routes in ROUTES for operation in routes.operations]
 
 
 class AsgiApp:
@@ -107,7 +112,7 @@ class AsgiApp:
         await send({"type": "http.response.start", "status": response.status, "headers": [*headers, *closing]})
         rest = response.body
         is_early = body.is_unread and not self._services.polls.is_stopping.is_set()
-        if is_early or len(rest) > LARGE_BYTES:
+        if is_early or len(rest) > LARGE_RESPONSE_BYTES:
             await send({"type": "http.response.body", "body": rest, "more_body": True})
             rest = b""
             if is_early:

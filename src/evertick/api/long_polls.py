@@ -52,7 +52,7 @@ class LongPolls:
         self._tenants: dict[int, dict[Poll, None]] = {}
         self._queues: dict[tuple[int, str], PollQueue] = {}
         self._by_id: dict[int, PollQueue] = {}
-        self._listener = Listener(url, self._heard, READY)
+        self._listener = Listener(url, self._on_wakeup, READY)
         self._loop = Loop("long polls", self._check)
         self._check_at = 0.0  # monotonic: when the next check of all queues is due
         self._earliest_at = 0.0
@@ -132,7 +132,7 @@ class LongPolls:
     def _polls(self) -> Iterator[Poll]:
         return (poll for polls in self._tenants.values() for poll in polls)
 
-    def _heard(self, _: str, lane_ids: Collection[int] | None) -> None:
+    def _on_wakeup(self, _: str, lane_ids: Collection[int] | None) -> None:
         if lane_ids is None:
             self._check_at = 0.0
             self._loop.wake()
@@ -153,7 +153,7 @@ class LongPolls:
         await self._check_queues([place for place, each in self._queues.items() if is_full or each.queue_id is None])
         if is_full:
             await self._check_keys()
-            await self._check_answers()
+            await self._check_responses()
         ended = time.monotonic()
         # At least as long as the check took, so that it never keeps the database busy all the time.
         self._earliest_at = ended + max(MIN_CHECK_SECONDS, ended - began)
@@ -162,33 +162,33 @@ class LongPolls:
         return max(0.0, self._check_at - time.monotonic())
 
     async def _check_queues(self, places: Sequence[tuple[int, str]]) -> None:
-        for some in _parts(places):
-            for look in await pulling.queue_states(self._pool, some):
-                queue = self._queues.get((look.tenant_id, look.name))
+        for chunk in _chunks(places):
+            for state in await pulling.queue_states(self._pool, chunk):
+                queue = self._queues.get((state.tenant_id, state.name))
                 if queue is not None:
-                    queue.checked(look)
+                    queue.apply(state)
 
     async def _check_keys(self) -> None:
         polls_of: dict[tuple[int, str], list[Poll]] = {}
         for poll in self._polls():
             polls_of.setdefault((poll.spec.tenant_id, poll.spec.key_id), []).append(poll)
-        for some in _parts(list(polls_of)):
-            for key in await pulling.ended_keys(self._pool, some):
+        for chunk in _chunks(list(polls_of)):
+            for key in await pulling.ended_keys(self._pool, chunk):
                 for poll in polls_of[key]:
                     poll.is_key_ended = True
                     poll.end()
 
-    async def _check_answers(self) -> None:
+    async def _check_responses(self) -> None:
         """A repeated request waits for the answer to the first, which another process may have given."""
         repeated: dict[tuple[int, str], list[Poll]] = {}
         for poll in self._polls():
             if poll.spec.repeat_key is not None:
                 repeated.setdefault((poll.spec.tenant_id, poll.spec.repeat_key), []).append(poll)
-        for some in _parts(list(repeated)):
-            for key in await pulling.answered(self._pool, some):
+        for chunk in _chunks(list(repeated)):
+            for key in await pulling.answered(self._pool, chunk):
                 for poll in repeated[key]:
                     poll.wake()
 
 
-def _parts(places: Sequence[tuple[int, str]]) -> Iterator[Sequence[tuple[int, str]]]:
+def _chunks(places: Sequence[tuple[int, str]]) -> Iterator[Sequence[tuple[int, str]]]:
     return (places[start : start + MAX_PER_STATEMENT] for start in range(0, len(places), MAX_PER_STATEMENT))

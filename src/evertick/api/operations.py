@@ -13,15 +13,14 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from evertick.api.bodies.decoding import decode, decode_document
-from evertick.api.bodies.incoming import JSON, IncomingBody, check_media_type
+from evertick.api.bodies.request_body import JSON, IncomingBody, check_media_type
+from evertick.api.decoding import decode, decode_document
 from evertick.api.problems import Kind
 from evertick.api.requests import AuthenticatedRequest
-from evertick.api.responses import Response
+from evertick.api.responses import PREFIX, Response
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import AdmissionRequest
 
-PREFIX = "/api/v1"
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 Handler: TypeAlias = Callable[..., Awaitable[Response]]

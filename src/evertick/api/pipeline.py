@@ -10,13 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from evertick.api import idempotency
-from evertick.api.authentication import authenticate, authorise
-from evertick.api.bodies.body_limits import Reservation
-from evertick.api.bodies.incoming import IncomingBody
+from evertick.api.bodies.memory_limits import Reservation
+from evertick.api.bodies.request_body import IncomingBody
+from evertick.api.decoding import parse_query
 from evertick.api.operations import HandlerMode, Operation
 from evertick.api.problems import over_quota
-from evertick.api.query import parse_query
-from evertick.api.requests import AuthenticatedRequest, HttpRequest
+from evertick.api.requests import AuthenticatedRequest, HttpRequest, authenticate, authorise
 from evertick.api.responses import Response
 from evertick.contract.jobs import Nothing
 from evertick.domain.admission import AdmissionRequest

@@ -130,9 +130,9 @@ class PollQueue:
         for group in self.groups.values():
             group.wake(1)
 
-    def checked(self, look: QueueState) -> None:
+    def apply(self, state: QueueState) -> None:
         """Give the turn to one of each group for which there is work."""
-        self.set_id(look.queue_id)
+        self.set_id(state.queue_id)
         for handlers, group in self.groups.items():
-            if look.is_ready or (look.handlers if handlers is None else handlers.intersection(look.handlers)):
+            if state.is_ready or (state.handlers if handlers is None else handlers.intersection(state.handlers)):
                 group.wake(1)

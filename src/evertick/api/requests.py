@@ -1,21 +1,26 @@
-"""Requests as handlers see them: before and after their caller is authenticated."""
+"""Requests as handlers see them: before and after their caller is authenticated.
+
+Also who sends a request, and whether the role of the key allows what it asks for.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from evertick.api.bodies.body_limits import Reservation
+from evertick.api.bodies.memory_limits import Reservation
 from evertick.api.bodies.request_body import RequestBody
-from evertick.api.problems import ClientDisconnected, over_quota
+from evertick.api.problems import ClientDisconnected, Kind, Problem, key_ended, over_quota, unauthenticated
 from evertick.api.responses import expected_versions
 from evertick.api.services import Services
+from evertick.domain.access import KeyRole, allows
 from evertick.domain.admission import AdmissionRequest, Admitted
 from evertick.usecases.context import Tenant
 from evertick.usecases.idempotency import KeyedRequest
 from evertick.usecases.tenants.authentication import Caller
 
 _T = TypeVar("_T")
+_SCHEME = "bearer "
 
 
 @dataclass(slots=True)
@@ -75,3 +80,31 @@ class AuthenticatedRequest(HttpRequest):
     def visible_tenant(self) -> int | None:
         """The one tenant that the caller may look at; None: all of them."""
         return None if self.caller.tenant.is_host else self.caller.tenant.tenant_id
+
+
+def parse_bearer(header: str) -> str | None:
+    """The key in an `Authorization` header."""
+    is_bearer = header[: len(_SCHEME)].lower() == _SCHEME
+    return header[len(_SCHEME) :].strip() if is_bearer else None
+
+
+def bearer_key(request: HttpRequest) -> str:
+    key = parse_bearer(request.headers.get("authorization", ""))
+    if key is None:
+        raise unauthenticated("send `Authorization: Bearer evt_…`")
+    return key
+
+
+async def authenticate(request: HttpRequest) -> Caller:
+    """The owner of the request's key."""
+    caller = await request.services.keys.caller(bearer_key(request))
+    if caller is None:
+        raise key_ended()
+    request.is_authenticated = True
+    return caller
+
+
+def authorise(caller: Caller, role: KeyRole) -> None:
+    """Refuse a caller whose role does not allow what needs this one."""
+    if not allows(caller.role, role):
+        raise Problem(Kind.FORBIDDEN, f"this needs the role {role}, and the key's is {caller.role}")

@@ -10,11 +10,12 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from evertick.api.bodies.request_body import JSON
 from evertick.api.problems import Kind, Problem
 from evertick.contract import patterns
 from evertick.usecases.context import Page
 
-JSON = "application/json"
+PREFIX = "/api/v1"
 IF_MATCH = "If-Match"
 SECURITY_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -97,4 +98,4 @@ def expected_versions(if_match: str | None) -> frozenset[int] | None:
 
 
 def path_to(*parts: str) -> str:
-    return "/".join(("/api/v1", *(quote(part, safe=":") for part in parts)))
+    return "/".join((PREFIX, *(quote(part, safe=":") for part in parts)))

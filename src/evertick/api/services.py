@@ -1,25 +1,26 @@
 """What all requests of one process share: connections, limits, caches."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
-from evertick.api.bodies.body_limits import BodyLimits
-from evertick.api.bodies.unread_responses import UnreadResponses
+from evertick.api.bodies.memory_limits import BodyLimits, UnreadResponses
 from evertick.api.long_polls import LongPolls
 from evertick.api.metrics import Metrics
-from evertick.api.readiness import Readiness
 from evertick.contract.engine import Stats
 from evertick.domain.access import KeyRole
 from evertick.runtime.concurrency import Batcher, Cached, TenantLimit
+from evertick.runtime.timeouts import READINESS_SECONDS
 from evertick.runtime.wakeups import Notifier
-from evertick.store.database import Pool
+from evertick.store.database import Pool, is_transient
+from evertick.store.migrate import SchemaMismatch, check_schema
 from evertick.store.tenants import TenantRow
 from evertick.usecases import idempotency
 from evertick.usecases.context import Tenant
-from evertick.usecases.engine_status import EngineStatus, engine_status, tenant_stats
+from evertick.usecases.engine_status import EngineStatus, clock, engine_status, tenant_stats
 from evertick.usecases.idempotency import KeyedRequest, OtherRequest
 from evertick.usecases.jobs.create_together import NewJobRequest, Result, create_together
 from evertick.usecases.references import ReferenceCache
@@ -37,12 +38,30 @@ MAX_WAITING = 1_000
 WAIT_SECONDS = 5.0
 """For a connection, behind other requests of the same tenant."""
 MAX_TENANTS_KEPT = 1_000
+SANE_SKEW = timedelta(days=1)
+"""The database's clock decides, and a machine may be minutes off. With a day between them, one was never set."""
 
 EarlierResponse: TypeAlias = idempotency.Answer | OtherRequest | None
 
 
 async def _earlier_responses(tenant: Tenant, asked: list[KeyedRequest]) -> list[EarlierResponse | Exception]:
     return [*await idempotency.earlier(tenant, asked)]
+
+
+async def _readiness_faults(pool: Pool) -> list[str]:
+    """What keeps this process from being ready: a schema that does not fit, clocks that are far apart."""
+    try:
+        async with asyncio.timeout(READINESS_SECONDS):
+            await check_schema(pool)
+            skew = abs(await clock(pool) - datetime.now(UTC))
+    except SchemaMismatch as mismatch:
+        return [str(mismatch)]
+    except Exception as error:
+        # The driver's errors have no class of their own for what passes by itself: `is_transient` knows them.
+        if not is_transient(error):
+            raise
+        return ["the database does not answer"]
+    return [f"the database's clock and this machine's are {skew} apart"] if skew > SANE_SKEW else []
 
 
 @dataclass(slots=True)
@@ -55,7 +74,7 @@ class Services:
     tenant from taking all connections of the pool, and of the first two.
 
     `creations` batches new jobs into one transaction, and `earlier_responses` lookups into one statement.
-    `engine_status`, `metrics_page` and a tenant's `stats` are computed at most once a second.
+    `readiness_faults`, `engine_status`, `metrics_page` and a tenant's `stats` are computed at most once a second.
     """
 
     pool: Pool
@@ -83,7 +102,7 @@ class Services:
     earlier_responses: Batcher[Tenant, KeyedRequest, EarlierResponse] = field(
         default_factory=lambda: Batcher[Tenant, KeyedRequest, EarlierResponse](_earlier_responses)
     )
-    readiness: Readiness = field(init=False)
+    readiness_faults: Cached[list[str]] = field(init=False)
     engine_status: Cached[EngineStatus] = field(init=False)
     metrics_page: Cached[bytes] = field(init=False)
     _stats: dict[int, Cached[Stats]] = field(default_factory=dict)
@@ -93,7 +112,7 @@ class Services:
         self.limit = TenantLimit(half, max_waiting=MAX_WAITING, wait_seconds=WAIT_SECONDS)
         self.engine_status = Cached(lambda: engine_status(self.reserved, self.lifetime), KEPT_SECONDS)
         self.metrics_page = Cached(self._metrics_page, KEPT_SECONDS)
-        self.readiness = Readiness(self.reserved)
+        self.readiness_faults = Cached(lambda: _readiness_faults(self.reserved), KEPT_SECONDS)
         self.catalogue = ReferenceCache(self.reserved)
 
     async def _metrics_page(self) -> bytes:

@@ -17,10 +17,10 @@ import pytest
 from api.callers import JOB, TARGET, Caller, Callers, is_problem
 from api.processes import served
 from engine import PATIENCE_SECONDS, until
-from evertick.api.bodies import body_limits
-from evertick.api.bodies.batches import MAX_BATCH_BYTES, MAX_MALFORMED
-from evertick.api.bodies.body_limits import BodyLimits
-from evertick.api.bodies.incoming import JSON, MAX_BYTES, NDJSON
+from evertick.api.bodies import memory_limits
+from evertick.api.bodies.batches import MAX_MALFORMED
+from evertick.api.bodies.memory_limits import BodyLimits
+from evertick.api.bodies.request_body import JSON, MAX_BATCH_BYTES, MAX_BYTES, NDJSON
 from evertick.api.routes.batch import FAULT_BYTES_PER_BYTE, FAULT_BYTES_PER_LINE
 from evertick.api.server import ApiServer
 
@@ -283,11 +283,11 @@ async def test_slow_bodies_hold_no_more_memory_than_their_tenant_may(
 async def test_a_tenant_has_few_batches_at_work_and_those_of_others_go_on(
     attacker: Attacker, limits: BodyLimits, callers: Callers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(body_limits, "BATCH_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(memory_limits, "BATCH_WAIT_SECONDS", 0.1)
     other = Attacker(attacker.address, await callers.make("editor", await callers.tenant()))
     batch = json.dumps([{**JOB, "payload": "x" * 60_000}] * 2).encode()
     with ExitStack() as opened:
-        for _ in range(body_limits.MAX_BATCHES_PER_TENANT):
+        for _ in range(memory_limits.MAX_BATCHES_PER_TENANT):
             opened.enter_context(await attacker.begin_batch(limits))
         status, text = await attacker.post("/jobs:batch", JSON, batch)
         assert (status, json.loads(text)["quota"]) == (429, "batches")

@@ -14,7 +14,7 @@ import pytest
 
 from api.callers import JOB, Caller, Callers, is_problem
 from engine import PATIENCE_SECONDS, until
-from evertick.api.bodies import unread_responses
+from evertick.api.bodies.memory_limits import UNREAD_BYTES_PER_TENANT
 from evertick.api.server import ApiServer, connection_limits, connections
 
 MAX_READ = 1_048_576
@@ -478,7 +478,7 @@ async def test_requests_that_wait_for_their_turn_count_what_was_answered_meanwhi
         answers = Counter([await client.reader.readexactly(12) for client in clients])
     answered = answers.pop(b"HTTP/1.1 200")
     assert answers.keys() == {b"HTTP/1.1 429"}
-    assert answered * 200 * 65_000 <= unread_responses.PER_TENANT_BYTES + 4 * 200 * 65_100
+    assert answered * 200 * 65_000 <= UNREAD_BYTES_PER_TENANT + 4 * 200 * 65_100
 
 
 async def test_a_tenant_that_does_not_read_its_answers_gets_no_more_of_them(
@@ -505,7 +505,7 @@ async def test_a_tenant_that_does_not_read_its_answers_gets_no_more_of_them(
             return await is_refused()
 
         await until(ask_and_look)
-        assert len(clients) * 200 * 65_000 < 3 * unread_responses.PER_TENANT_BYTES
+        assert len(clients) * 200 * 65_000 < 3 * UNREAD_BYTES_PER_TENANT
         refused_answer = await admin.get("/jobs")
         assert is_problem(refused_answer, 429, "over-quota")["quota"] == "unread_answers"
         other = await callers.make("viewer", await callers.tenant())

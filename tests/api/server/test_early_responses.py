@@ -10,8 +10,7 @@ import pytest
 from api.callers import Caller
 from engine import PATIENCE_SECONDS
 from evertick.api.bodies import request_body
-from evertick.api.bodies.batches import MAX_BATCH_BYTES
-from evertick.api.bodies.incoming import MAX_BYTES
+from evertick.api.bodies.request_body import MAX_BATCH_BYTES, MAX_BYTES
 from evertick.api.server import ApiServer
 
 FINAL_CHUNK = b"0\r\n\r\n"

@@ -6,8 +6,8 @@ from typing import Any
 
 from evertick.api.routes.batch import FAULT_BYTES_PER_BYTE, FAULT_BYTES_PER_LINE
 from hostile.attacks import bodies, connections, holding, schedules, storage
-from hostile.attacks.scene import HANGING, Scene
-from hostile.verdicts import MEMORY_MB
+from hostile.attacks.context import HANGING, AttackContext
+from hostile.evaluation import MEMORY_MB
 
 FIRST_FAULT_BYTES = 512
 """Of a verdict with its first fault, which may list all fields of a job. The others have the room that is stated."""
@@ -17,7 +17,7 @@ FIRST_FAULT_BYTES = 512
 class Attack:
     """What is done, for how long, and by how many tenants."""
 
-    work: Callable[[Scene], Coroutine[Any, Any, None]]
+    work: Callable[[AttackContext], Coroutine[Any, Any, None]]
     seconds: float = 4.0
     heavy_seconds: float = 20.0
     tenants: int = 1
@@ -31,25 +31,25 @@ class Attack:
     def name(self) -> str:
         return self.work.__name__
 
-    def lacking(self, seen: Mapping[str, float]) -> list[str]:
+    def missing_effects(self, counts: Mapping[str, float]) -> list[str]:
         """What did not come of it."""
         return [
-            f"no attack: {name} {seen.get(name, 0):g}, not {least}"
+            f"no attack: {name} {counts.get(name, 0):g}, not {least}"
             for name, least in self.effects.items()
-            if seen.get(name, 0) < least
+            if counts.get(name, 0) < least
         ]
 
 
-def _stayed_open(seen: Mapping[str, float]) -> str | None:
-    left = seen.get("answers 401", 0) - seen.get("closed by the server", 0)
+def _stayed_open(counts: Mapping[str, float]) -> str | None:
+    left = counts.get("answers 401", 0) - counts.get("closed by the server", 0)
     return f"{left:.0f} refused connections were kept open by dripping" if left else None
 
 
-def _amplified(seen: Mapping[str, float]) -> str | None:
+def _amplified(counts: Mapping[str, float]) -> str | None:
     """The verdicts on a batch are as long as the product says, at most."""
     per_line = FAULT_BYTES_PER_LINE + FIRST_FAULT_BYTES
-    allowed = (FAULT_BYTES_PER_BYTE * seen.get("sent KB", 0)) + per_line * seen.get("lines", 0) / 1024
-    largest = seen.get("largest answer KB", 0)
+    allowed = (FAULT_BYTES_PER_BYTE * counts.get("sent KB", 0)) + per_line * counts.get("lines", 0) / 1024
+    largest = counts.get("largest answer KB", 0)
     return f"the answer has {largest:.0f} KB, over {allowed:.0f} KB" if largest > allowed else None
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from evertick.api.bodies.incoming import MAX_BYTES, too_large
+from evertick.api.bodies.request_body import MAX_BYTES, too_large
 from evertick.api.problems import Kind, Problem
 from evertick.domain.errors import Fault
 from evertick.runtime.event_loop import Slices

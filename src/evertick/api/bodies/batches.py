@@ -10,21 +10,21 @@ from typing import NamedTuple
 import msgspec
 
 from evertick.api.bodies.batch_splitting import WINDOW, ArraySplitter, LineSplitter
-from evertick.api.bodies.body_limits import Reservation, count_values
-from evertick.api.bodies.decoding import decode
-from evertick.api.bodies.incoming import (
+from evertick.api.bodies.memory_limits import Reservation, count_values
+from evertick.api.bodies.request_body import (
     JSON,
+    MAX_BATCH_BYTES,
     MAX_VALUES,
     NDJSON,
     TOO_MANY_VALUES,
     IncomingBody,
     check_media_type,
 )
+from evertick.api.decoding import decode
 from evertick.api.problems import Kind, Problem
 from evertick.domain.errors import Fault
 from evertick.runtime.event_loop import Slices
 
-MAX_BATCH_BYTES = 33_554_432
 MAX_BATCH_VALUES = 1_000_000
 MAX_MALFORMED = 1_000
 """With more lines that are not JSON, the whole batch is refused."""

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from evertick import tzdb
-from evertick.api.bodies.incoming import NDJSON
+from evertick.api.bodies.request_body import NDJSON
 from evertick.contract import patterns
 from evertick.contract.annotations import ACCEPTED, Schema, ref
 from evertick.contract.derived import request_of

@@ -1,20 +1,47 @@
-"""The document: paths with their requests, answers and problems, made from the operations as they are declared."""
+"""The document: paths with their requests, responses and problems, made from the operations as they are declared."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-from evertick.api.idempotency import REPLAYED
+from evertick.api.idempotency import IDEMPOTENCY_KEY, REPLAYED
 from evertick.api.openapi.components import components_of, schema_of
-from evertick.api.openapi.parameters import parameters_of
 from evertick.api.operations import BodySpec, Operation, ResponseSpec
 from evertick.api.problems import MEDIA_TYPE, Kind
+from evertick.api.responses import IF_MATCH
+from evertick.contract import patterns
 from evertick.contract.annotations import Schema, ref
+from evertick.contract.target import HTTP_QUEUE
+from evertick.usecases.idempotency import KEY_MAX_LENGTH
 from evertick.version import __version__
 
+
+def _text(pattern: str, **more: Any) -> Schema:
+    return {"type": "string", "pattern": pattern, **more}
+
+
+_PATH = {
+    "job_id": _text(patterns.JOB_ID),
+    "run_id": _text(patterns.RUN_ID),
+    "key_id": _text(patterns.KEY_ID),
+    "tenant_id": _text(patterns.TENANT_ID),
+    "queue": _text(patterns.QUEUE, **{"not": {"const": HTTP_QUEUE}}),
+    "worker_id": _text(patterns.WORKER_ID),
+    "name": _text(patterns.NAME, maxLength=255),
+}
+_REQUEST_HEADERS: dict[str, tuple[str, Schema]] = {
+    IF_MATCH: (
+        "An `ETag`: only that version is acted on; otherwise the answer is 412.",
+        _text(patterns.IF_MATCH, format="entity-tag", examples=['"3"']),
+    ),
+    IDEMPOTENCY_KEY: (
+        "The same key and body get the first answer again, for a day; another body 422, and while it is in flight 409.",
+        _text(patterns.IDEMPOTENCY_KEY, maxLength=KEY_MAX_LENGTH, examples=["invoice-4711"]),
+    ),
+}
 _TEXT: Schema = {"type": "string"}
-_ANSWER_HEADERS: dict[str, tuple[str, Schema]] = {
+_RESPONSE_HEADERS: dict[str, tuple[str, Schema]] = {
     "ETag": ("The version.", {"type": "string", "pattern": r'^"[1-9][0-9]*"$'}),
     "Location": ("Where it is.", {"type": "string", "format": "uri-reference"}),
     "Link": ("The next page, if there is one.", _TEXT),
@@ -22,8 +49,8 @@ _ANSWER_HEADERS: dict[str, tuple[str, Schema]] = {
     "WWW-Authenticate": ("How to identify oneself.", _TEXT),
     REPLAYED: ("`true` if this is an earlier answer again.", {"const": "true"}),
 }
-_NEEDED = {"ETag", "Location", "Retry-After", "WWW-Authenticate"}
-_OF_CONNECTIONS = (Kind.TOO_SLOW, Kind.URL_TOO_LONG, Kind.HEAD_TOO_LARGE, Kind.UNAVAILABLE)
+_REQUIRED_HEADERS = {"ETag", "Location", "Retry-After", "WWW-Authenticate"}
+_CONNECTION_PROBLEMS = (Kind.TOO_SLOW, Kind.URL_TOO_LONG, Kind.HEAD_TOO_LARGE, Kind.UNAVAILABLE)
 _PROBLEM_HEADERS = {
     Kind.UNAUTHENTICATED: ("WWW-Authenticate",),
     Kind.VERSION_CONFLICT: ("ETag",),
@@ -60,12 +87,12 @@ def describe(operations: Sequence[Operation]) -> bytes:
 
 
 def _shapes(operations: Iterable[Operation]) -> list[Any]:
-    """The types that are read and answered."""
+    """The types of requests and responses."""
     found: list[Any] = []
     for operation in operations:
         found += [operation.query] if operation.query is not None else []
         found += [operation.body.shape] if operation.body is not None else []
-        found += [shown.shape for shown in operation.responses.values()]
+        found += [spec.shape for spec in operation.responses.values()]
     return [shape for shape in found if shape is not None and not isinstance(shape, str)]
 
 
@@ -75,8 +102,8 @@ def _operation(operation: Operation, components: dict[str, Schema]) -> dict[str,
         "operationId": operation.name,
         "summary": summary,
         "tags": [operation.tag],
-        "parameters": parameters_of(operation, components),
-        "responses": {**_answers(operation), **_problems(operation)},
+        "parameters": [*_in_path(operation), *_in_query(operation, components), *_in_headers(operation)],
+        "responses": {**_responses(operation), **_problems(operation)},
         "security": [] if operation.role is None else [{"key": []}],
     }
     if description:
@@ -88,41 +115,72 @@ def _operation(operation: Operation, components: dict[str, Schema]) -> dict[str,
     return entry
 
 
-def _answers(operation: Operation) -> dict[str, Any]:
+def _in_path(operation: Operation) -> Iterable[dict[str, Any]]:
+    for name in operation.parameters:
+        yield {"name": name, "in": "path", "required": True, "schema": _PATH[name]}
+
+
+def _in_query(operation: Operation, components: dict[str, Schema]) -> Iterable[dict[str, Any]]:
+    if operation.query is None:
+        return
+    for name, schema in components[operation.query.__name__]["properties"].items():
+        yield {"name": name, "in": "query", "required": False, "schema": _without_null(schema)}
+
+
+def _without_null(schema: Schema) -> Schema:
+    """A query parameter is there or not; null it cannot be."""
+    choices = [choice for choice in schema.get("anyOf", []) if choice != {"type": "null"}]
+    rest = {name: value for name, value in schema.items() if name != "anyOf" and (name, value) != ("default", None)}
+    if len(choices) == 1:
+        return {**rest, **choices[0]}
+    if choices:
+        return {**rest, "anyOf": choices}
+    if "enum" in rest:
+        return {**rest, "enum": [value for value in rest["enum"] if value is not None]}
+    return rest
+
+
+def _in_headers(operation: Operation) -> Iterable[dict[str, Any]]:
+    for name in (*operation.headers, *([IDEMPOTENCY_KEY] if operation.is_repeatable else [])):
+        description, schema = _REQUEST_HEADERS[name]
+        yield {"name": name, "in": "header", "required": False, "description": description, "schema": schema}
+
+
+def _responses(operation: Operation) -> dict[str, Any]:
     more = (REPLAYED,) if operation.is_repeatable else ()
-    return {str(status): _answer(shown, (*shown.headers, *more)) for status, shown in operation.responses.items()}
+    return {str(status): _response(spec, (*spec.headers, *more)) for status, spec in operation.responses.items()}
 
 
-def _answer(shown: ResponseSpec, headers: tuple[str, ...]) -> dict[str, Any]:
-    entry: dict[str, Any] = {"description": shown.text}
-    if shown.shape is not None:
-        entry["content"] = _content(shown)
+def _response(spec: ResponseSpec, headers: tuple[str, ...]) -> dict[str, Any]:
+    entry: dict[str, Any] = {"description": spec.text}
+    if spec.shape is not None:
+        entry["content"] = _content(spec)
     if headers:
-        entry["headers"] = _answer_headers(headers, set(headers) & _NEEDED)
-    if shown.links:
+        entry["headers"] = _response_headers(headers, set(headers) & _REQUIRED_HEADERS)
+    if spec.links:
         entry["links"] = {
             name: {"operationId": target, "parameters": dict(parameters)}
-            for name, (target, parameters) in shown.links.items()
+            for name, (target, parameters) in spec.links.items()
         }
     return entry
 
 
-def _content(told: ResponseSpec | BodySpec) -> dict[str, Any]:
-    shapes = dict.fromkeys(told.media_types, told.shape) | dict(told.also)
+def _content(spec: ResponseSpec | BodySpec) -> dict[str, Any]:
+    shapes = dict.fromkeys(spec.media_types, spec.shape) | dict(spec.also)
     return {media_type: {"schema": schema_of(shape)} for media_type, shape in shapes.items()}
 
 
-def _answer_headers(names: Iterable[str], needed: set[str]) -> dict[str, Any]:
+def _response_headers(names: Iterable[str], needed: set[str]) -> dict[str, Any]:
     return {
         name: {"description": text, "schema": schema, "required": name in needed}
         for name in names
-        for text, schema in [_ANSWER_HEADERS[name]]
+        for text, schema in [_RESPONSE_HEADERS[name]]
     }
 
 
 def _problems(operation: Operation) -> dict[str, Any]:
     """Every problem that the operation can be answered with, by status."""
-    kinds = [*operation.problems, Kind.INVALID, *_OF_CONNECTIONS]
+    kinds = [*operation.problems, Kind.INVALID, *_CONNECTION_PROBLEMS]
     if operation.role is not None:
         kinds += [Kind.UNAUTHENTICATED, Kind.FORBIDDEN, Kind.OVER_QUOTA]
     if operation.query is not None or operation.body is not None or operation.headers:
@@ -146,5 +204,5 @@ def _problem(kinds: list[Kind]) -> dict[str, Any]:
     if headers:
         # Of several kinds under one status, each has its own.
         always = {name for name in _PROBLEM_HEADERS.get(kinds[0], ()) if len(kinds) == 1} - {"ETag"}
-        entry["headers"] = _answer_headers(headers, always)
+        entry["headers"] = _response_headers(headers, always)
     return entry

@@ -1,1 +1,1 @@
-"""The operations of the API, one module for each resource."""
+"""The operations of the API, one module for each kind of resource."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from evertick.api.bodies.batches import BatchText, DecodedBatch, decode_batch, read_batch
-from evertick.api.bodies.incoming import JSON, NDJSON
+from evertick.api.bodies.request_body import JSON, NDJSON
 from evertick.api.operations import BodySpec, ResponseSpec, Routes
 from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import Response, encode

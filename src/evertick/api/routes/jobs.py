@@ -6,10 +6,10 @@ from urllib.parse import unquote
 from msgspec import UNSET
 
 from evertick.api.idempotency import in_flight, kept, replayed
-from evertick.api.operations import PREFIX, HandlerMode, ResponseSpec, Routes
+from evertick.api.operations import HandlerMode, ResponseSpec, Routes
 from evertick.api.problems import Kind, Problem
 from evertick.api.requests import AuthenticatedRequest
-from evertick.api.responses import IF_MATCH, Response, etag, no_content, ok, page, path_to
+from evertick.api.responses import IF_MATCH, PREFIX, Response, etag, no_content, ok, page, path_to
 from evertick.api.routes import costs
 from evertick.api.routes.runs import RUN_ACCEPTED, accepted
 from evertick.contract.job import Job

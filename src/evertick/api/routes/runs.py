@@ -24,21 +24,21 @@ _LINKS = {"get": ("get_run", _RUN_ID), "cancel": ("cancel_run", _RUN_ID), "repla
 RUN_ACCEPTED = ResponseSpec(Run, "The run, which waits for a worker.", ("Location",), _LINKS)
 
 
-def _shown(tenant: Tenant, entry: _R) -> _R:
+def _with_worker_name(tenant: Tenant, entry: _R) -> _R:
     """The run with its worker's name as the tenant knows it."""
     return replace(entry, worker_id=worker_name(tenant, entry.worker_id)) if isinstance(entry, Run) else entry
 
 
-def _detail(tenant: Tenant, detail: RunDetail) -> RunDetail:
+def _detail_with_worker_names(tenant: Tenant, detail: RunDetail) -> RunDetail:
     attempts = [replace(each, worker_id=worker_name(tenant, each.worker_id)) for each in detail.attempts]
-    return replace(_shown(tenant, detail), attempts=tuple(attempts))
+    return replace(_with_worker_name(tenant, detail), attempts=tuple(attempts))
 
 
 async def accepted(request: AuthenticatedRequest, run_id: str) -> Response:
     """202: a run was asked for."""
     run = await runs.get_run(request.tenant, run_id)
     location = {"Location": path_to("runs", run_id)}
-    return ok(_shown(request.tenant, run.run), status=202, headers=location, subject=run_id)
+    return ok(_with_worker_name(request.tenant, run.run), status=202, headers=location, subject=run_id)
 
 
 @routes.operation(
@@ -62,7 +62,7 @@ async def list_job_runs(request: AuthenticatedRequest, job_id: str, query: JobRu
         from_at=query.from_at,
         to_at=query.to_at,
     )
-    return page(found, request.path, query, lambda entry: _shown(request.tenant, entry))
+    return page(found, request.path, query, lambda entry: _with_worker_name(request.tenant, entry))
 
 
 @routes.operation(
@@ -81,7 +81,7 @@ async def list_runs(request: AuthenticatedRequest, query: RunsQuery) -> Response
         from_at=query.from_at,
         to_at=query.to_at,
     )
-    return page(found, request.path, query, lambda entry: _shown(request.tenant, entry))
+    return page(found, request.path, query, lambda entry: _with_worker_name(request.tenant, entry))
 
 
 @routes.operation(
@@ -93,7 +93,7 @@ async def list_runs(request: AuthenticatedRequest, query: RunsQuery) -> Response
 )
 async def get_run(request: AuthenticatedRequest, run_id: str) -> Response:
     """Get a run."""
-    return ok(_detail(request.tenant, await runs.get_run(request.tenant, run_id)))
+    return ok(_detail_with_worker_names(request.tenant, await runs.get_run(request.tenant, run_id)))
 
 
 @routes.operation(
@@ -109,7 +109,7 @@ async def cancel_run(request: AuthenticatedRequest, run_id: str, body: Nothing) 
     An attempt that a worker has ends as cancelled, whatever the worker comes to.
     """
     await requests.cancel(request.tenant, run_id)
-    return ok(_detail(request.tenant, await runs.get_run(request.tenant, run_id)), subject=run_id)
+    return ok(_detail_with_worker_names(request.tenant, await runs.get_run(request.tenant, run_id)), subject=run_id)
 
 
 @routes.operation(

@@ -2,7 +2,7 @@
 
 Uvicorn parses and answers, and bounds neither heads nor time. This class counts bytes before the parser keeps them, and
 is asked once a second (a sweep) whether the client is too slow: that costs a request no timers. What breaks a limit is
-answered with a problem where an answer is possible, and then the connection is closed. Decision 14 has the reasons.
+answered with a problem where a response is possible, and then the connection is closed. Decision 14 has the reasons.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ HEAD_BYTES = 32_768
 MAX_HEADERS = 100
 URL_BYTES = 8_192
 MAX_PIPELINED = 8
-"""Requests that wait on a connection while one is answered. One more, and it is closed after those answers."""
+"""Requests that wait on a connection while one is answered. One more, and it is closed after those responses."""
 
 ALWAYS_ANSWERED = "/livez"
 """Also when there are too many connections: an orchestrator may restart a process that does not answer."""
@@ -38,12 +38,12 @@ HEAD_SECONDS = 10.0
 KEEP_ALIVE_SECONDS = 65
 """Without a request. Longer than the 60 s for which proxies keep theirs, so that none sends on one that is closed."""
 STALL_SECONDS = 10.0
-"""Without a byte of a body that is being read, or of an answer that is being sent."""
+"""Without a byte of a body that is being read, or of a response that is being sent."""
 GRACE_SECONDS = 30.0
 MIN_BYTES_PER_SECOND = 65_536
-"""A body or an answer may take GRACE_SECONDS, and a second more for each of these bytes."""
+"""A body or a response may take GRACE_SECONDS, and a second more for each of these bytes."""
 LINGER_SECONDS = 2.0
-"""After a refusal, for the client to read it: closing a connection with unread bytes resets it, answer and all."""
+"""After a refusal, for the client to read it: closing a connection with unread bytes resets it, response and all."""
 
 
 class _TransferRate:
@@ -207,7 +207,7 @@ class HttpConnection(HttpToolsProtocol):
             self._head_bytes = 0
             super().on_message_complete()
 
-    # What begins and ends an answer.
+    # What begins and ends a response.
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         if self._is_turned_away:
@@ -248,11 +248,11 @@ class HttpConnection(HttpToolsProtocol):
     def sweep(self) -> None:
         if self._is_turned_away or self._is_lingering:
             self._sweep_ending()
-        elif self._is_answer_unread():
+        elif self._is_response_unread():
             self._limits.refused("slow-reader")
             self.abort()
         elif self.transport.is_closing():
-            pass  # only its answer is on the way
+            pass  # only its response is on the way
         elif self._running is None or self.cycle.response_complete:
             self._sweep_head()
         elif self._is_in_body:
@@ -263,8 +263,8 @@ class HttpConnection(HttpToolsProtocol):
         if self._waited >= LINGER_SECONDS:
             self.abort()
 
-    def _is_answer_unread(self) -> bool:
-        """Whether the client reads its answer too slowly."""
+    def _is_response_unread(self) -> bool:
+        """Whether the client reads its response too slowly."""
         unsent = self.transport.get_write_buffer_size()
         if not unsent:
             self._sent = self._unsent = 0
@@ -294,7 +294,7 @@ class HttpConnection(HttpToolsProtocol):
             self._refuse(Problem(Kind.TOO_SLOW, "the request's body arrives too slowly"))
 
     def _refuse(self, problem: Problem) -> None:
-        """Read no more. Answer and close, or if other answers are due before, close after those."""
+        """Read no more. Respond and close, or if other responses are due before, close after those."""
         if self._drops_input:
             return
         self._drops_input = True
@@ -311,10 +311,10 @@ class HttpConnection(HttpToolsProtocol):
             own.disconnected = True
             own.message_event.set()
         if own is None or not own.response_started:
-            self._answer(problem)
+            self._send_problem(problem)
         self._linger()
 
-    def _answer(self, problem: Problem) -> None:
+    def _send_problem(self, problem: Problem) -> None:
         request_id = secrets.token_hex(8)
         path = bytes(getattr(self, "url", b"")).partition(b"?")[0][:URL_BYTES]
         body = problem.body(path.decode("ascii", "replace"), request_id)

@@ -13,10 +13,10 @@ from itertools import repeat
 from typing import Annotated, Any
 
 from evertick.bench import queries, workload
-from evertick.bench.preparation import drain, fire_all, vacuum_and_checkpoint
 from evertick.bench.processes import BenchFailed
 from evertick.bench.queries import Footprint
-from evertick.bench.scenario import MAX_COUNT, Concurrency, Option, PayloadBytes, Scenario, Seed, Workers
+from evertick.bench.scenario import MAX_COUNT, Concurrency, Option, PayloadBytes, Scenario, Seed, Workers, total_fields
+from evertick.bench.steps import drain, fire_all, vacuum_and_checkpoint
 from evertick.bench.testbed import Testbed
 from evertick.domain.ids import PARTITIONS
 
@@ -50,8 +50,7 @@ async def run(testbed: Testbed, options: AgeOptions) -> dict[str, Any]:
     steps = [await _step(testbed, options, number) for number in range(1, options.steps + 1)]
     pinned = await _pinned_step(testbed, options) if options.pin_seconds else None
     every = [*steps, *([pinned] if pinned else [])]
-    totals = {name: sum(step[name] for step in every) for name in ("runs", "missing", "duplicates")}
-    return {**totals, "steps": steps, "pinned": pinned}
+    return {**total_fields(every), "steps": steps, "pinned": pinned}
 
 
 def _fields(options: AgeOptions, now_at: datetime) -> workload.Fields:

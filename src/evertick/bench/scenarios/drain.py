@@ -9,8 +9,8 @@ from itertools import repeat
 from typing import Annotated, Any
 
 from evertick.bench import workload
-from evertick.bench.preparation import drain, fire_all, vacuum_and_checkpoint
 from evertick.bench.scenario import MAX_COUNT, Concurrency, Option, PayloadBytes, Scenario, Seed, Workers
+from evertick.bench.steps import drain, fire_all, vacuum_and_checkpoint
 from evertick.bench.testbed import Testbed
 
 

@@ -16,9 +16,8 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 
 from evertick.bench import floor_queries
 from evertick.bench.floor_queries import FloorAttempt, FloorOutcome, FloorTimer
-from evertick.bench.preparation import vacuum_and_checkpoint
-from evertick.bench.results import rate_fields
-from evertick.bench.scenario import MAX_COUNT, Option, Scenario, Seed
+from evertick.bench.scenario import MAX_COUNT, Option, Scenario, Seed, rate_fields
+from evertick.bench.steps import vacuum_and_checkpoint
 from evertick.bench.testbed import Testbed
 from evertick.domain.ids import PARTITIONS
 from evertick.domain.schedule.instants import to_us

@@ -9,14 +9,23 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from evertick.bench import queries
-from evertick.bench.burst import measure_burst, prepare_burst
 from evertick.bench.lookups import LookupTimes, time_load_lookups
 from evertick.bench.plot import Panel, Series, draw
-from evertick.bench.preparation import LoadTime, load_background_jobs, vacuum_and_checkpoint
 from evertick.bench.processes import Process, peak_memory_mb
-from evertick.bench.scenario import MAX_COUNT, Concurrency, Option, PayloadBytes, Rules, Scenario, Seed, Workers
+from evertick.bench.scenario import (
+    MAX_COUNT,
+    Concurrency,
+    Option,
+    PayloadBytes,
+    Rules,
+    Scenario,
+    Seed,
+    Workers,
+    total_fields,
+)
 from evertick.bench.scenarios import hot_second
 from evertick.bench.scenarios.hot_second import HotSecondOptions
+from evertick.bench.steps import LoadTime, load_background_jobs, measure_burst, prepare_burst, vacuum_and_checkpoint
 from evertick.bench.testbed import Testbed
 
 LOOKUP_SECONDS = 3.0
@@ -53,8 +62,7 @@ class GrowthOptions:
 
 async def run(testbed: Testbed, options: GrowthOptions) -> dict[str, Any]:
     points = [await _point(testbed, options, size) for size in sorted(options.sizes)]
-    totals = {name: sum(point["hot_second"][name] for point in points) for name in ("runs", "missing", "duplicates")}
-    return {**totals, "points": points}
+    return {**total_fields([point["hot_second"] for point in points]), "points": points}
 
 
 async def _point(testbed: Testbed, options: GrowthOptions, size: int) -> dict[str, Any]:

@@ -10,10 +10,17 @@ from itertools import repeat
 from typing import Annotated, Any
 
 from evertick.bench import workload
-from evertick.bench.burst import Burst, measure_burst, prepare_burst
-from evertick.bench.preparation import load_background_jobs, seconds_to_load, seconds_to_warm_up, start_cluster
 from evertick.bench.processes import Process
 from evertick.bench.scenario import MAX_COUNT, Concurrency, Jobs, Option, PayloadBytes, Rules, Scenario, Seed, Workers
+from evertick.bench.steps import (
+    Burst,
+    load_background_jobs,
+    measure_burst,
+    prepare_burst,
+    seconds_to_load,
+    seconds_to_warm_up,
+    start_cluster,
+)
 from evertick.bench.testbed import Testbed
 
 

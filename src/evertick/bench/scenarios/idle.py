@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from evertick.bench import queries
-from evertick.bench.preparation import load_background_jobs, start_cluster, vacuum_and_checkpoint
 from evertick.bench.processes import peak_memory_mb
-from evertick.bench.results import cpu_used
-from evertick.bench.scenario import Jobs, Option, Rules, Scenario, Seconds, Seed, Workers
+from evertick.bench.scenario import Jobs, Option, Rules, Scenario, Seconds, Seed, Workers, cpu_used
+from evertick.bench.steps import load_background_jobs, start_cluster, vacuum_and_checkpoint
 from evertick.bench.testbed import Testbed
 
 OWN_TRANSACTIONS = 3

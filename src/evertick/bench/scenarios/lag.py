@@ -7,10 +7,8 @@ from itertools import repeat
 from typing import Annotated, Any
 
 from evertick.bench import queries, workload
-from evertick.bench.preparation import start_cluster
-from evertick.bench.queries import RunStatistics
-from evertick.bench.results import count_fields, lag_fields, read_runs
-from evertick.bench.scenario import Option, Scenario, Seconds, Seed
+from evertick.bench.scenario import Option, Scenario, Seconds, Seed, count_fields, lag_fields, read_runs, total_fields
+from evertick.bench.steps import start_cluster
 from evertick.bench.testbed import Testbed
 from evertick.bench.waiting import SOON, wait_until_drained
 from evertick.usecases.jobs.create import create
@@ -31,10 +29,9 @@ async def run(testbed: Testbed, options: LagOptions) -> dict[str, Any]:
     began_at = await testbed.now()
     once = await _once(testbed, options)
     now = await _now(testbed, options)
-    totals = {name: once[name] + now[name] for name in ("runs", "missing", "duplicates")}
     seconds = (await testbed.now() - began_at).total_seconds()
     return {
-        **totals,
+        **total_fields([once, now]),
         "seconds": round(seconds, 3),
         "rate_per_second": round(options.jobs / options.seconds, 1),
         "lag_ms": once["lag_ms"],
@@ -53,7 +50,7 @@ async def _once(testbed: Testbed, options: LagOptions) -> dict[str, Any]:
     await testbed.sleep_until(until_at, "waiting for one-off jobs")
     await wait_until_drained(testbed, base, options.jobs, "waiting for one-off jobs", due_before=until_at + SOON)
     runs = await read_runs(testbed, from_at, until_at)
-    return _fields(runs, options.jobs)
+    return {**count_fields(runs, options.jobs), **lag_fields(runs)}
 
 
 async def _now(testbed: Testbed, options: LagOptions) -> dict[str, Any]:
@@ -70,11 +67,7 @@ async def _now(testbed: Testbed, options: LagOptions) -> dict[str, Any]:
     until_at = await testbed.now()
     await wait_until_drained(testbed, base, options.jobs, "jobs that run now", due_before=until_at + SOON)
     runs = await read_runs(testbed, from_at, until_at)
-    return _fields(runs, options.jobs)
-
-
-def _fields(runs: RunStatistics, expected: int) -> dict[str, Any]:
-    return {**count_fields(runs, expected), **lag_fields(runs)}
+    return {**count_fields(runs, options.jobs), **lag_fields(runs)}
 
 
 SCENARIO = Scenario(

@@ -5,8 +5,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from evertick.bench import queries, workload
-from evertick.bench.results import rate_fields
-from evertick.bench.scenario import Jobs, Rules, Scenario, Seed
+from evertick.bench.scenario import Jobs, Rules, Scenario, Seed, created_fields, rate_fields
 from evertick.bench.testbed import Testbed
 
 
@@ -28,9 +27,7 @@ async def run(testbed: Testbed, options: LoadOptions) -> dict[str, Any]:
     sizes = {name: round((getattr(after, name) - getattr(before, name)) / options.jobs) for name in after._fields}
     return {
         "runs": 0,
-        "jobs": created,
-        "missing": max(options.jobs - created, 0),
-        "duplicates": max(created - options.jobs, 0),
+        **created_fields(created, options.jobs),
         **rate_fields(options.jobs, seconds),
         "bytes_per_job": {"total": sum(sizes.values()), **sizes},
         "database": urlsplit(testbed.url).path.lstrip("/") if testbed.server.keeps_database else None,

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 from evertick.bench import queries, workload
 from evertick.bench.processes import BenchFailed
-from evertick.bench.results import rate_fields
-from evertick.bench.scenario import Jobs, Option, PayloadBytes, Scenario, Seed
+from evertick.bench.scenario import Jobs, Option, PayloadBytes, Scenario, Seed, created_fields, rate_fields
 from evertick.bench.testbed import CHUNK, Testbed
 from evertick.client import AsyncClient
 from evertick.domain.access import KeyRole
@@ -136,12 +135,7 @@ async def _by_client(
 async def _counted(testbed: Testbed, method: str, expected: int, seconds: float, before: int) -> dict[str, Any]:
     """The result by what is in the database, whatever the responses said."""
     created = await queries.queue_jobs(testbed.pool, f"bench-{method}") - before
-    return {
-        "jobs": created,
-        "missing": max(expected - created, 0),
-        "duplicates": max(created - expected, 0),
-        **rate_fields(created, seconds),
-    }
+    return {**created_fields(created, expected), **rate_fields(created, seconds)}
 
 
 SCENARIO = Scenario(

@@ -8,7 +8,24 @@ from typing import Annotated, Any
 
 from evertick.bench import queries, workload
 from evertick.bench.lookups import HORIZON, LookupTimes, time_poll_lookups
-from evertick.bench.preparation import (
+from evertick.bench.processes import peak_memory_mb
+from evertick.bench.queries import Counters
+from evertick.bench.scenario import (
+    Concurrency,
+    Jobs,
+    Option,
+    PayloadBytes,
+    Scenario,
+    Seconds,
+    Seed,
+    Workers,
+    count_fields,
+    cpu_used,
+    lag_fields,
+    rate_fields,
+    read_runs,
+)
+from evertick.bench.steps import (
     TRIAL,
     load_background_jobs,
     seconds_to_load,
@@ -16,10 +33,6 @@ from evertick.bench.preparation import (
     start_cluster,
     vacuum_and_checkpoint,
 )
-from evertick.bench.processes import peak_memory_mb
-from evertick.bench.queries import Counters
-from evertick.bench.results import count_fields, cpu_used, lag_fields, rate_fields, read_runs
-from evertick.bench.scenario import Concurrency, Jobs, Option, PayloadBytes, Scenario, Seconds, Seed, Workers
 from evertick.bench.testbed import Testbed
 from evertick.bench.waiting import wait_until_drained, wait_until_fired
 

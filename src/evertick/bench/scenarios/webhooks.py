@@ -8,10 +8,9 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from evertick.bench import workload
-from evertick.bench.burst import Burst, measure_burst, prepare_burst
-from evertick.bench.preparation import seconds_to_load, seconds_to_warm_up
 from evertick.bench.processes import Process
 from evertick.bench.scenario import Option, PayloadBytes, Scenario, Seed
+from evertick.bench.steps import Burst, measure_burst, prepare_burst, seconds_to_load, seconds_to_warm_up
 from evertick.bench.testbed import Testbed
 from evertick.bench.waiting import wait_for_ownership
 from evertick.contract.target import HTTP_QUEUE

@@ -9,7 +9,7 @@ executor's. A target returns the outcome of each attempt.
 
 Invariants, beside the executor's: no attempt is leased whose delivery could not be signed. Nothing is sent but through
 the guard. Secrets, payloads and URLs are in no log. A host that is slow or away holds the slots that a tenant has for
-it, a tenant with many such its share of the dispatcher's slots (`domain.fair_slots`), and nothing of anybody else:
+it, a tenant with many such its share of the dispatcher's slots (`domain.fairness`), and nothing of anybody else:
 every other tenant gets its part of the slots at once. An attempt whose delivery was not begun leaves no outcome and
 counts as no try.
 
@@ -73,6 +73,9 @@ class TargetHandler:
     names = (NO_HANDLER,)
     target: WebhookTarget
 
+    def __init__(self, timeout_max: Callable[[int], int]) -> None:
+        self._timeout_max = timeout_max
+
     def find(self, name: str | None) -> "TargetHandler":  # noqa: ARG002 - one for all
         return self
 
@@ -86,7 +89,7 @@ class TargetHandler:
         return value
 
     def deadline_seconds(self, attempt: Attempt) -> float:
-        return attempt.timeout_seconds + BACKSTOP_SECONDS
+        return min(attempt.timeout_seconds, self._timeout_max(attempt.tenant_id)) + BACKSTOP_SECONDS
 
 
 class Dispatcher:
@@ -115,7 +118,7 @@ class Dispatcher:
         self._progress = Progress()
         self._queues = TenantQueues(self.keyring, self.slots, self.waiting.queue, self._progress, self._look)
         self._source = DatabaseSource(url, self._queues, lease_time=lease_time)
-        self._handler = TargetHandler()
+        self._handler = TargetHandler(self.keyring.timeout_max)
         self.executor = Executor(
             self._source,
             self._handler,

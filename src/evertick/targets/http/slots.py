@@ -1,6 +1,6 @@
 """Limits how many deliveries of a tenant use one resource at once, such as a host, and how many of all tenants.
 
-A tenant whose deliveries hang keeps its own slots; the others have theirs (`domain.fair_slots`).
+A tenant whose deliveries hang keeps its own slots; the others have theirs (`domain.fairness`).
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Judges what a victim went through: pure functions from observations to faults. Observing is not theirs.
+"""Evaluates what a victim went through: pure functions from observations to faults. Observing is not theirs.
 
 The machine may be busy with other things. The harness measures its own event loop all the time: what its own delay
 explains is taken off each lag. The constant is for a machine of one's own; it grows by the slowdown that others cause.
@@ -66,7 +66,7 @@ class Observation:
     server_delay_seconds: float | None = None
     """For longer than this the server's loop stood still once, as its metrics tell. None: they do not."""
 
-    def explained(self, began: float, ended: float) -> float:
+    def own_delay(self, began: float, ended: float) -> float:
         """How long the harness itself stood still at most between two moments."""
         first = bisect_left(self.delays, began, key=lambda delay: delay.at)
         # A standstill that lasts over the end is noticed after it.
@@ -82,11 +82,11 @@ class Observation:
         for tick in self.ticks:
             key = tick.source, tick.nominal
             first[key] = min(tick.at, first.get(key, tick.at))
-        return [at - due - self.explained(due, at) for (_, due), at in first.items() if due in self.nominal_times()]
+        return [at - due - self.own_delay(due, at) for (_, due), at in first.items() if due in self.nominal_times()]
 
     def latencies(self) -> list[float]:
         calls = [call for call in self.calls if call.fault is None and call.seconds != NO_TIME]
-        return [call.seconds - self.explained(call.began, call.began + call.seconds) for call in calls]
+        return [call.seconds - self.own_delay(call.began, call.began + call.seconds) for call in calls]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AttackResult:
     """What one attack came to."""
 
     name: str
@@ -119,7 +119,7 @@ class Verdict:
     grown_mb: float
     server_delay_seconds: float | None
     slowdown: float
-    seen: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, float] = field(default_factory=dict)
     """What the attacker counted."""
 
     @property
@@ -127,27 +127,27 @@ class Verdict:
         return not self.faults
 
 
-def judge(
+def evaluate(
     name: str,
-    calm: Observation,
+    baseline: Observation,
     attacked: Observation,
     *,
     memory_mb: float = MEMORY_MB,
-    seen: dict[str, float] | None = None,
-) -> Verdict:
-    """Whether a victim under attack was served as when it was calm."""
+    counts: dict[str, float] | None = None,
+) -> AttackResult:
+    """Whether a victim under attack was served as before it."""
     constant_seconds = LAG_CONSTANT_SECONDS * attacked.slowdown
     missed, failed = missed_ticks(attacked), failed_calls(attacked)
     faults = [
         *missed,
-        *doubled_ticks(attacked),
+        *duplicate_ticks(attacked),
         *failed,
-        *too_slow("lag", calm.lags(), attacked.lags(), constant_seconds),
-        *too_slow("latency of calls", calm.latencies(), attacked.latencies(), constant_seconds),
+        *too_slow("lag", baseline.lags(), attacked.lags(), constant_seconds),
+        *too_slow("latency of calls", baseline.latencies(), attacked.latencies(), constant_seconds),
         *too_much_memory(attacked, memory_mb),
         *stood_still(attacked),
     ]
-    return Verdict(
+    return AttackResult(
         name,
         tuple(faults),
         Spread.of(attacked.lags()),
@@ -157,37 +157,41 @@ def judge(
         attacked.peak_mb - attacked.memory_mb,
         attacked.server_delay_seconds,
         attacked.slowdown,
-        seen or {},
+        counts or {},
     )
 
 
-def missed_ticks(seen: Observation) -> list[str]:
+def missed_ticks(observed: Observation) -> list[str]:
     """Each second of the window has a start of each job."""
-    started = {(tick.source, tick.nominal) for tick in seen.ticks}
+    started = {(tick.source, tick.nominal) for tick in observed.ticks}
     return [
-        f"{source} has no run for second {nominal - int(seen.began)}"
-        for source in seen.sources
-        for nominal in seen.nominal_times()
+        f"{source} has no run for second {nominal - int(observed.began)}"
+        for source in observed.sources
+        for nominal in observed.nominal_times()
         if (source, nominal) not in started
     ]
 
 
-def doubled_ticks(seen: Observation) -> list[str]:
+def duplicate_ticks(observed: Observation) -> list[str]:
     """No tick has two runs. Several attempts of one run are allowed."""
-    runs = Counter((source, nominal) for source, nominal, _ in {(t.source, t.nominal, t.run_id) for t in seen.ticks})
+    runs = Counter(
+        (source, nominal) for source, nominal, _ in {(t.source, t.nominal, t.run_id) for t in observed.ticks}
+    )
     return [f"{source} has {count} runs for one second" for (source, _), count in runs.items() if count > 1]
 
 
-def failed_calls(seen: Observation) -> list[str]:
+def failed_calls(observed: Observation) -> list[str]:
     """No call of the victim failed; and it did call."""
-    if not seen.calls:
+    if not observed.calls:
         return ["the victim made no call"]
-    return [f"{call.name} after {call.began - seen.began:.1f} s: {call.fault}" for call in seen.calls if call.fault]
+    return [
+        f"{call.name} after {call.began - observed.began:.1f} s: {call.fault}" for call in observed.calls if call.fault
+    ]
 
 
-def too_slow(what: str, calm: Sequence[float], attacked: Sequence[float], constant_seconds: float) -> list[str]:
+def too_slow(what: str, baseline: Sequence[float], attacked: Sequence[float], constant_seconds: float) -> list[str]:
     """The p99 is within its bound."""
-    allowed = LAG_FACTOR * max(0.0, Spread.of(calm).p99) + constant_seconds
+    allowed = LAG_FACTOR * max(0.0, Spread.of(baseline).p99) + constant_seconds
     found = Spread.of(attacked).p99
     return [f"p99 of {what} is {found:.2f} s, over {allowed:.2f} s"] if found > allowed else []
 

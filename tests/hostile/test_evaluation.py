@@ -1,4 +1,4 @@
-"""The verdicts can pass, and each can fail: a good observation has no faults, and each way of spoiling it is told."""
+"""The results can pass, and each can fail: a good observation has no faults, and each way of spoiling it is told."""
 
 import os
 from collections.abc import Callable
@@ -7,20 +7,20 @@ from dataclasses import replace
 import pytest
 
 from hostile.attacks import ATTACKS
-from hostile.machine import Usage, usage
-from hostile.server import worst_delay
-from hostile.verdicts import (
+from hostile.evaluation import (
     LAG_CONSTANT_SECONDS,
     LOOP_SECONDS,
     MEMORY_MB,
+    AttackResult,
     Call,
     Delay,
     Observation,
     Spread,
     Tick,
-    Verdict,
-    judge,
+    evaluate,
 )
+from hostile.machine import Usage, usage
+from hostile.server import worst_delay
 
 BEGAN = 1000.5
 SECONDS = range(1001, 1011)
@@ -39,8 +39,8 @@ GOOD = Observation(
 LATE = Tick("webhook", 1004, 1004 + LAG_CONSTANT_SECONDS + 0.5, "webhook-1004")
 
 
-def verdict(attacked: Observation) -> Verdict:
-    return judge("test", GOOD, attacked)
+def result(attacked: Observation) -> AttackResult:
+    return evaluate("test", GOOD, attacked)
 
 
 def without(observation: Observation, *gone: int) -> Observation:
@@ -70,33 +70,33 @@ SPOILED: dict[str, Callable[[Observation], Observation]] = {
 
 
 def test_a_victim_that_is_served_as_ever_has_nothing_to_say() -> None:
-    assert verdict(GOOD).faults == ()
+    assert result(GOOD).faults == ()
 
 
 @pytest.mark.parametrize("words", SPOILED)
 def test_each_way_of_being_served_worse_is_told(words: str) -> None:
-    (fault,) = verdict(SPOILED[words](GOOD)).faults
+    (fault,) = result(SPOILED[words](GOOD)).faults
     assert words in fault
 
 
 def test_a_second_attempt_of_one_run_is_no_second_run() -> None:
     again = replace(GOOD.ticks[0], at=GOOD.ticks[0].at + 3)
-    assert verdict(replace(GOOD, ticks=[*GOOD.ticks, again])).ok
+    assert result(replace(GOOD, ticks=[*GOOD.ticks, again])).ok
 
 
 def test_what_the_harness_itself_was_late_is_not_held_against_the_server() -> None:
     stood_still = sorted([*GOOD.delays, Delay(LATE.at, 1.4)], key=lambda delay: delay.at)
-    assert verdict(replace(with_tick(GOOD, LATE), delays=stood_still)).ok
+    assert result(replace(with_tick(GOOD, LATE), delays=stood_still)).ok
 
 
 def test_a_standstill_of_the_harness_elsewhere_excuses_nothing() -> None:
     stood_still = sorted([*GOOD.delays, Delay(1009.0, 1.4)], key=lambda delay: delay.at)
-    assert not verdict(replace(with_tick(GOOD, LATE), delays=stood_still)).ok
+    assert not result(replace(with_tick(GOOD, LATE), delays=stood_still)).ok
 
 
 def test_a_machine_that_others_use_is_given_more_time() -> None:
-    assert verdict(replace(with_tick(GOOD, LATE), slowdown=2.0)).ok
-    assert verdict(replace(GOOD, server_delay_seconds=LOOP_SECONDS, slowdown=2.0)).ok
+    assert result(replace(with_tick(GOOD, LATE), slowdown=2.0)).ok
+    assert result(replace(GOOD, server_delay_seconds=LOOP_SECONDS, slowdown=2.0)).ok
 
 
 def test_others_slow_us_down_by_the_share_that_they_leave() -> None:
@@ -115,8 +115,8 @@ def test_the_usage_of_this_process_is_its_own() -> None:
 
 
 def test_a_tick_outside_of_the_window_belongs_to_another_one() -> None:
-    assert verdict(with_tick(GOOD, Tick("webhook", 1011, 1019.0, "next"))).ok
-    assert not verdict(replace(GOOD, ended=GOOD.ended + 1)).ok
+    assert result(with_tick(GOOD, Tick("webhook", 1011, 1019.0, "next"))).ok
+    assert not result(replace(GOOD, ended=GOOD.ended + 1)).ok
 
 
 def test_percentiles_are_by_the_nearest_rank() -> None:
@@ -136,5 +136,5 @@ def test_the_servers_own_delay_is_that_between_two_looks() -> None:
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_that_is_refused_for_its_form_is_none(name: str) -> None:
     attack = ATTACKS[name]
-    assert attack.lacking({"answers 404": 1000, "connections refused": 1000, "sent MB": 1000})
-    assert not attack.lacking(attack.effects)
+    assert attack.missing_effects({"answers 404": 1000, "connections refused": 1000, "sent MB": 1000})
+    assert not attack.missing_effects(attack.effects)

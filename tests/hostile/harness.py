@@ -1,4 +1,4 @@
-"""A server, a victim at work, and attacks on them in turn: each observed, judged, and waited for until it is over."""
+"""A server, a victim at work, and attacks on them in turn: each observed, evaluated, and awaited until it is over."""
 
 import asyncio
 import itertools
@@ -18,15 +18,15 @@ import httpx
 from evertick.store import database
 from hostile import victim as victims
 from hostile.attacks import ATTACKS
-from hostile.attacks.scene import ATTACKER, HANGING
+from hostile.attacks.context import ATTACKER, HANGING
+from hostile.evaluation import LAG_CONSTANT_SECONDS, LAG_FACTOR, MEMORY_MB, AttackResult, Observation, Spread, evaluate
 from hostile.machine import parent_of, usage
 from hostile.server import LOOPBACK_OPEN, Buckets, Server, scheduler, up, worst_delay
-from hostile.verdicts import LAG_CONSTANT_SECONDS, LAG_FACTOR, MEMORY_MB, Observation, Spread, Verdict, judge
 from hostile.victim import SOURCES, TIMEOUT_SECONDS, Victim
 
 TESTS = Path(__file__).parents[1]
-CALM_SECONDS = 5.0
-STRAGGLERS_SECONDS = 15.0
+BASELINE_SECONDS = 5.0
+LATE_SECONDS = 15.0
 """So long a tick or a call of a window may come after it before it counts as missed."""
 RECOVERY_SECONDS = 20.0
 """So long after the attacker has gone everything must be as before."""
@@ -36,29 +36,29 @@ _T = TypeVar("_T")
 _numbers = itertools.count(1)
 
 
-class Stage:
+class Harness:
     """One server and its victim."""
 
     def __init__(self, server: Server, victim: Victim, postmaster: int) -> None:
         self.server = server
         self._families = (os.getpid(), postmaster)
         self._slowdown = 1.0
-        self.calmness = Observation(0.0, 0.0, (), (), (), ())
+        self.baseline = Observation(0.0, 0.0, (), (), (), ())
         self.victim = victim
-        self.verdicts: list[Verdict] = []
+        self.results: list[AttackResult] = []
         self.is_lost = False
         """The server did not recover from an attack: what others would do to it says nothing."""
 
-    async def calm(self, seconds: float = CALM_SECONDS) -> None:
+    async def observe_baseline(self, seconds: float = BASELINE_SECONDS) -> None:
         """Learn how the victim is served when nobody attacks."""
         await self._until_on_time(time.time(), PATIENCE_SECONDS)
-        self.calmness, _ = await self._observe(lambda: asyncio.sleep(seconds))
+        self.baseline, _ = await self._observe(lambda: asyncio.sleep(seconds))
 
-    async def attack(self, name: str, *, is_heavy: bool = False, **limits: int) -> Verdict:
-        """Let an attacker have its time, and judge what the victim saw meanwhile and whether it is over afterwards."""
+    async def attack(self, name: str, *, is_heavy: bool = False, **limits: int) -> AttackResult:
+        """Run an attack, and evaluate what the victim saw meanwhile and whether it is over afterwards."""
         attack = ATTACKS[name]
         keys = [await self.server.tenant(f"attacker {next(_numbers)}", **limits) for _ in range(attack.tenants)]
-        scene = {
+        context = {
             "address": self.server.address,
             "keys": keys,
             "hook_url": self.victim.hook_url,
@@ -67,31 +67,38 @@ class Stage:
         seconds = attack.heavy_seconds if is_heavy else attack.seconds
         self.victim.released.clear()
         self.victim.hanging = 0
-        attacked, seen = await self._observe(lambda: _attacker(name, seconds, scene))
+        attacked, counts = await self._observe(lambda: _attacker(name, seconds, context))
         self.victim.released.set()
         if self.victim.hanging:
-            seen[HANGING] = self.victim.hanging
-        verdict = judge(name, self.calmness, attacked, memory_mb=attack.memory_mb, seen=seen)
-        told = attack.fault(seen)
-        faults = [*verdict.faults, *([told] if told else []), *attack.lacking(seen), *await self._aftermath(attacked)]
-        verdict = replace(verdict, faults=tuple(faults))
-        self.verdicts.append(verdict)
-        sys.stdout.write(f"{row_of(self.calmness, verdict)}\n")
-        return verdict
+            counts[HANGING] = self.victim.hanging
+        result = evaluate(name, self.baseline, attacked, memory_mb=attack.memory_mb, counts=counts)
+        fault = attack.fault(counts)
+        faults = [
+            *result.faults,
+            *([fault] if fault else []),
+            *attack.missing_effects(counts),
+            *await self._recovery_faults(attacked),
+        ]
+        result = replace(result, faults=tuple(faults))
+        self.results.append(result)
+        sys.stdout.write(f"{row_of(self.baseline, result)}\n")
+        return result
 
     async def _observe(self, action: Callable[[], Awaitable[_T]]) -> tuple[Observation, _T]:
-        self.server.forget_peak()
+        self.server.reset_peak()
         memory = self.server.memory_mb()
         before = await self.server.delays()
         began, used = time.time(), usage(self._families)
         done = await action()
         ended = time.time()
-        await self._stragglers(began, ended)
+        await self._wait_for_late(began, ended)
         self._slowdown = usage(self._families).slowdown_since(used)
         peak = self.server.peak_mb()
         worst = await self._worst_delay(before)
-        seen = self._seen(began, ended)
-        return replace(seen, memory_mb=memory, peak_mb=peak, slowdown=self._slowdown, server_delay_seconds=worst), done
+        observed = self._observation(began, ended)
+        return replace(
+            observed, memory_mb=memory, peak_mb=peak, slowdown=self._slowdown, server_delay_seconds=worst
+        ), done
 
     async def _worst_delay(self, before: Buckets) -> float | None:
         try:
@@ -99,19 +106,19 @@ class Stage:
         except httpx.HTTPError:  # it does not even tell
             return float("inf")
 
-    def _seen(self, began: float, ended: float) -> Observation:
+    def _observation(self, began: float, ended: float) -> Observation:
         calls = [call for call in self.victim.calls if began <= call.began < ended]
         ticks = [tick for tick in self.victim.ticks if began <= tick.nominal < ended]
         delays = [delay for delay in self.victim.delays if delay.at >= began]
         return Observation(began, ended, SOURCES, ticks, calls, delays)
 
-    async def _stragglers(self, began: float, ended: float) -> None:
+    async def _wait_for_late(self, began: float, ended: float) -> None:
         """Wait until all ticks of a window came, and all calls that began in it ended; not for ever."""
-        deadline = ended + STRAGGLERS_SECONDS
+        deadline = ended + LATE_SECONDS
         while time.time() < deadline:
-            seen = self._seen(began, ended)
-            wanted = len(SOURCES) * len(seen.nominal_times())
-            have = len({(tick.source, tick.nominal) for tick in seen.ticks})
+            observed = self._observation(began, ended)
+            wanted = len(SOURCES) * len(observed.nominal_times())
+            have = len({(tick.source, tick.nominal) for tick in observed.ticks})
             if have >= wanted and self._calls_ended(ended):
                 return
             await asyncio.sleep(0.1)
@@ -120,7 +127,7 @@ class Stage:
         names = {call.name for call in self.victim.calls if call.began < ended} - {"lease", "record"}
         return names <= {call.name for call in self.victim.calls if call.began >= ended}
 
-    async def _aftermath(self, attacked: Observation) -> Sequence[str]:
+    async def _recovery_faults(self, attacked: Observation) -> Sequence[str]:
         faults, ended = [], attacked.ended
         try:
             await self._until_on_time(ended, PATIENCE_SECONDS)
@@ -149,57 +156,57 @@ class Stage:
                 await asyncio.sleep(0.1)
 
     def _is_on_time(self, after: float) -> bool:
-        allowed = LAG_FACTOR * Spread.of(self.calmness.lags()).p99 + LAG_CONSTANT_SECONDS * self._slowdown
-        seen = self._seen(after, time.time())
-        return {tick.source for tick in seen.ticks if tick.at - tick.nominal <= allowed} == set(SOURCES)
+        allowed = LAG_FACTOR * Spread.of(self.baseline.lags()).p99 + LAG_CONSTANT_SECONDS * self._slowdown
+        observed = self._observation(after, time.time())
+        return {tick.source for tick in observed.ticks if tick.at - tick.nominal <= allowed} == set(SOURCES)
 
 
-async def _attacker(name: str, seconds: float, scene: dict[str, object]) -> dict[str, float]:
+async def _attacker(name: str, seconds: float, context: dict[str, object]) -> dict[str, float]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "hostile.attacker", name, str(seconds), json.dumps(scene)),
+        *(sys.executable, "-m", "hostile.attacker", name, str(seconds), json.dumps(context)),
         stdout=PIPE,
         env={**os.environ, "PYTHONPATH": str(TESTS)},
     )
     try:
-        said, _ = await asyncio.wait_for(process.communicate(), 3 * seconds + 60)
+        output, _ = await asyncio.wait_for(process.communicate(), 3 * seconds + 60)
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     assert process.returncode == 0, f"the attacker {name} failed"
-    seen: dict[str, float] = json.loads(said)
-    return seen
+    counts: dict[str, float] = json.loads(output)
+    return counts
 
 
 HEADER = (
     "| attack | lag p50/p99/max calm | under attack | calls p50/p99/max | missed | failed calls | MB grown"
-    " | server loop | slowdown by others | attacker saw | verdict |"
+    " | server loop | slowdown by others | attacker saw | result |"
 )
 
 
-def row_of(calm: Observation, verdict: Verdict) -> str:
-    delay = "?" if verdict.server_delay_seconds is None else f"over {verdict.server_delay_seconds:g} s"
-    saw = ", ".join(f"{name} {count:g}" for name, count in sorted(verdict.seen.items()))
-    judged = "held" if verdict.ok else "; ".join([*verdict.faults[-3:], f"{len(verdict.faults)} faults"])
+def row_of(calm: Observation, result: AttackResult) -> str:
+    delay = "?" if result.server_delay_seconds is None else f"over {result.server_delay_seconds:g} s"
+    saw = ", ".join(f"{name} {count:g}" for name, count in sorted(result.counts.items()))
+    judged = "held" if result.ok else "; ".join([*result.faults[-3:], f"{len(result.faults)} faults"])
     cells = [
-        *(verdict.name, Spread.of(calm.lags()), verdict.lag, verdict.latency, verdict.missed, verdict.failed_calls),
-        *(f"{verdict.grown_mb:.0f}", delay, f"{verdict.slowdown:.1f}", saw, judged),
+        *(result.name, Spread.of(calm.lags()), result.lag, result.latency, result.missed, result.failed_calls),
+        *(f"{result.grown_mb:.0f}", delay, f"{result.slowdown:.1f}", saw, judged),
     ]
     return "| " + " | ".join(map(str, cells)) + " |"
 
 
 @asynccontextmanager
-async def staged(database_url: str, folder: Path, *, schedulers: int = 0) -> AsyncIterator[Stage]:
+async def start_harness(database_url: str, folder: Path, *, schedulers: int = 0) -> AsyncIterator[Harness]:
     """A server on a database of its own, with a victim that has been calm. `schedulers`: further ones beside it."""
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(up(folder, "--database-url", database_url, **LOOPBACK_OPEN))
         for number in range(schedulers):
             stack.enter_context(scheduler(folder / f"scheduler-{number}.log", database_url))
-        victim = await stack.enter_async_context(victims.at_work(server))
-        stage = Stage(server, victim, await _postmaster(database_url))
-        await stage.calm()
+        victim = await stack.enter_async_context(victims.start_victim(server))
+        harness = Harness(server, victim, await _postmaster(database_url))
+        await harness.observe_baseline()
         sys.stdout.write(f"\n{HEADER}\n")
-        yield stage
+        yield harness
 
 
 async def _postmaster(database_url: str) -> int:
@@ -211,4 +218,4 @@ async def _postmaster(database_url: str) -> int:
         await connection.close()
 
 
-assert TIMEOUT_SECONDS < STRAGGLERS_SECONDS
+assert TIMEOUT_SECONDS < LATE_SECONDS

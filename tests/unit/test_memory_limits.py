@@ -5,8 +5,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from evertick.api.bodies import body_limits
-from evertick.api.bodies.body_limits import VALUE_BYTES, BodyLimits, Reservation
+from evertick.api.bodies import memory_limits
+from evertick.api.bodies.memory_limits import VALUE_BYTES, BodyLimits, Reservation
 from evertick.api.problems import Kind, Problem
 
 
@@ -63,7 +63,7 @@ def test_values_count_what_they_take_once_they_are_decoded() -> None:
 async def test_batches_of_a_tenant_take_turns_and_those_of_others_do_not_wait() -> None:
     limits = BodyLimits()
     with ExitStack() as stack:
-        at_work = [stack.enter_context(limits.of(1)) for _ in range(body_limits.MAX_BATCHES_PER_TENANT)]
+        at_work = [stack.enter_context(limits.of(1)) for _ in range(memory_limits.MAX_BATCHES_PER_TENANT)]
         for each in at_work:
             await each.begin_batch()
         next_one = stack.enter_context(limits.of(1))
@@ -76,10 +76,10 @@ async def test_batches_of_a_tenant_take_turns_and_those_of_others_do_not_wait() 
 
 
 async def test_only_so_many_batches_of_a_tenant_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body_limits, "MAX_WAITING_PER_TENANT", 1)
+    monkeypatch.setattr(memory_limits, "MAX_WAITING_PER_TENANT", 1)
     limits = BodyLimits()
     with ExitStack() as stack:
-        for _ in range(body_limits.MAX_BATCHES_PER_TENANT):
+        for _ in range(memory_limits.MAX_BATCHES_PER_TENANT):
             await stack.enter_context(limits.of(1)).begin_batch()
         waiting = asyncio.create_task(stack.enter_context(limits.of(1)).begin_batch())
         await asyncio.sleep(0)

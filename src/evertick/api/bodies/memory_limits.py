@@ -1,13 +1,14 @@
-"""Memory for the bodies of requests, from their first byte until they are answered: bounded for each tenant and for
-the process. A body counts what has arrived of it, and once it is decoded its values, too.
+"""Memory for the bodies of requests and for responses that clients have not read: bounded for each tenant and in all.
 
+A body counts what has arrived of it, from its first byte until it is answered, and once it is decoded its values, too.
 The bound of the process is shared by a dynamic threshold: a tenant may hold no more than is free. So n tenants that
 take all they can hold 1/(n + 1) of it each, and as much stays free for the next one.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from evertick.api.problems import Kind, Problem, over_limit
 from evertick.config import DEFAULTS
@@ -23,6 +24,13 @@ MAX_BATCHES_PER_TENANT = 2
 """Batches of one tenant that are read, decoded and written at once: one is read while the database writes another."""
 MAX_WAITING_PER_TENANT = 32
 BATCH_WAIT_SECONDS = 10.0
+UNREAD_BYTES_PER_TENANT = 32 * MEBIBYTE
+"""With more than that, requests are refused, except for those that hold a slot by then."""
+UNREAD_BYTES = 256 * MEBIBYTE
+ALWAYS_UNREAD_BYTES = MEBIBYTE
+"""Every tenant may have so much unread, whatever others have."""
+LARGE_RESPONSE_BYTES = 65_536
+"""Shorter responses are not counted: a connection has one of them at a time."""
 _RETRY_SECONDS = 2
 _ADVICE = "wait for the answers to earlier ones"
 
@@ -34,14 +42,27 @@ def count_values(data: bytes) -> int:
     return len(data) - len(data.translate(None, _MARKS)) + 1
 
 
-class BodyLimits:
+class _HeldBytes:
+    """How many bytes each tenant holds, and how many are free."""
+
+    def __init__(self, per_tenant: int, total: int) -> None:
+        self._per_tenant = per_tenant
+        self._total = total
+        self._free = total
+        self._held: Counter[int] = Counter()
+
+    def add(self, tenant_id: int, size: int) -> None:
+        self._held[tenant_id] += size
+        self._free -= size
+        if not self._held[tenant_id]:
+            del self._held[tenant_id]
+
+
+class BodyLimits(_HeldBytes):
     """What the bodies of a process hold, tenant by tenant."""
 
     def __init__(self, per_tenant: int = PER_TENANT_BYTES, total: int = TOTAL_BYTES) -> None:
-        self._per_tenant = per_tenant
-        self._total = total
-        self._held: Counter[int] = Counter()
-        self._free = total
+        super().__init__(per_tenant, total)
         self._batches = TenantLimit(
             MAX_BATCHES_PER_TENANT, max_waiting=MAX_WAITING_PER_TENANT, wait_seconds=BATCH_WAIT_SECONDS
         )
@@ -69,12 +90,6 @@ class BodyLimits:
         if held > self._free:
             detail = "this server has no memory for the body now"
             raise Problem(Kind.UNAVAILABLE, detail, headers={"Retry-After": str(_RETRY_SECONDS)})
-
-    def add(self, tenant_id: int, size: int) -> None:
-        self._held[tenant_id] += size
-        self._free -= size
-        if not self._held[tenant_id]:
-            del self._held[tenant_id]
 
     async def begin_batch(self, tenant_id: int) -> None:
         """Wait until few enough batches of the tenant are at work. What is not read waits at the client."""
@@ -123,3 +138,27 @@ class Reservation:
         if self._is_batch:
             self._limits.end_batch(self._tenant_id)
             self._is_batch = False
+
+
+class UnreadResponses(_HeldBytes):
+    """The unread responses of a process.
+
+    A request that was done is answered in any case. A tenant with too many unread bytes gets no further requests done.
+    """
+
+    def __init__(self, per_tenant: int = UNREAD_BYTES_PER_TENANT, total: int = UNREAD_BYTES) -> None:
+        super().__init__(per_tenant, total)
+
+    def check(self, tenant_id: int) -> None:
+        """Refuse to do more for a tenant that has too much unread."""
+        held = self._held.get(tenant_id, 0)
+        if held > min(self._per_tenant, max(self._free, ALWAYS_UNREAD_BYTES)):
+            detail = f"{held} bytes of answers to earlier requests are not read yet"
+            raise over_limit(QuotaName.UNREAD_ANSWERS, detail, _RETRY_SECONDS)
+
+    def hold(self, tenant_id: int, size: int) -> Callable[[], None] | None:
+        """Count a response, if it is large, until the returned function is called."""
+        if size <= LARGE_RESPONSE_BYTES:
+            return None
+        self.add(tenant_id, size)
+        return partial(self.add, tenant_id, -size)

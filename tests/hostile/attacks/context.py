@@ -24,14 +24,14 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @dataclass(slots=True)
-class Scene:
+class AttackContext:
     """One attack under way. `keys` are admins' of tenants of its own; `is_heavy` asks for the larger form."""
 
     address: str
     keys: list[str]
     hook_url: str
     is_heavy: bool = False
-    seen: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
     """What came of it: answers by status, and whatever else the attack counts."""
 
     @property
@@ -60,12 +60,12 @@ class Scene:
         return str(answer.json()["api_key"])
 
     def count(self, answer: httpx.Response) -> httpx.Response:
-        self.seen[f"answers {answer.status_code}"] += 1
-        self.note_most("largest answer KB", len(answer.content) // 1024)
+        self.counts[f"answers {answer.status_code}"] += 1
+        self.record_max("largest answer KB", len(answer.content) // 1024)
         return answer
 
-    def note_most(self, name: str, value: int) -> None:
-        self.seen[name] = max(self.seen[name], value)
+    def record_max(self, name: str, value: int) -> None:
+        self.counts[name] = max(self.counts[name], value)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
@@ -73,13 +73,13 @@ class Scene:
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", self.port, local_addr=(ATTACKER, 0))
         except OSError:
-            self.seen["connections refused"] += 1
+            self.counts["connections refused"] += 1
             await asyncio.sleep(0.05)
             raise
         try:
             yield reader, writer
         except BROKEN:
-            self.seen["closed by the server"] += 1
+            self.counts["closed by the server"] += 1
             raise
         finally:
             with suppress(OSError):
@@ -100,13 +100,13 @@ async def held_for(reading: "asyncio.Future[Any]", seconds: float) -> bool:
     return not done
 
 
-async def status_of(reader: asyncio.StreamReader) -> str:
+async def read_status(reader: asyncio.StreamReader) -> str:
     """The status of an answer, or that the server hung up."""
     line = await reader.readline()
     return f"answers {line.split()[1].decode()}" if line else "hung up"
 
 
-async def rest_of(reader: asyncio.StreamReader) -> bytes:
+async def read_body(reader: asyncio.StreamReader) -> bytes:
     """The body of an answer whose first line was read."""
     length = 0
     while (line := (await reader.readline()).strip().lower()) != b"":
@@ -115,14 +115,14 @@ async def rest_of(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(length)
 
 
-async def all_of(works: Iterable[Awaitable[None]]) -> None:
+async def run_all(works: Iterable[Awaitable[None]]) -> None:
     """Do all at once, whatever becomes of their connections."""
     for result in await asyncio.gather(*works, return_exceptions=True):
         if isinstance(result, BaseException) and not isinstance(result, BROKEN):
             raise result
 
 
-async def again_and_again(work: Callable[[], Awaitable[Any]]) -> None:
+async def repeat_forever(work: Callable[[], Awaitable[Any]]) -> None:
     """Until the attack is over, whatever goes wrong."""
     while True:
         try:
@@ -131,5 +131,5 @@ async def again_and_again(work: Callable[[], Awaitable[Any]]) -> None:
             await asyncio.sleep(0.05)
 
 
-def lines_of(documents: Iterable[Any]) -> bytes:
+def ndjson(documents: Iterable[Any]) -> bytes:
     return b"".join(json.dumps(document).encode() + b"\n" for document in documents)

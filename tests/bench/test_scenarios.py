@@ -1,0 +1,91 @@
+"""Scenarios that create or run jobs, with tiny sizes. Results are checked for plausibility, not speed."""
+
+from hypothesis import given, strategies as st
+
+import postgres
+from bench.commands import assert_all_ran_once, assert_ranked, measured
+from evertick.bench.scenarios.steady import SteadyOptions, expected_ticks
+
+
+def test_drain_runs_everything_that_is_ready_once(postgres_server: postgres.Server) -> None:
+    found = measured(postgres_server.embedded, "drain", "--runs", "3000", "--payload-bytes", "50", "--workers", "2")
+    assert_all_ran_once(found, 3000)
+    assert found["rate_per_second"] > 0
+    assert found["with_process_start_seconds"] >= found["seconds"]
+    assert {"runs": 3000, "payload_bytes": 50, "workers": 2}.items() <= found["settings"].items()
+
+
+def test_hot_second_counts_from_the_instant_at_which_all_is_due(postgres_server: postgres.Server) -> None:
+    found = measured(postgres_server.embedded, "hot-second", "--jobs", "1500", "--due", "1000", "--rules", "20")
+    assert_all_ran_once(found, 1000)
+    assert found["first_start_seconds"] <= found["last_finish_seconds"] <= found["seconds"]
+    assert_ranked(found["lag_ms"])
+    assert found["cpu_us_per_run"].keys() == {"scheduler", "worker"}
+    # The lag of the last start counts from that instant too.
+    assert found["lag_ms"]["max"] <= 1000 * found["last_finish_seconds"] + 1
+
+
+def test_steady_fires_each_tick_of_its_interval(postgres_server: postgres.Server) -> None:
+    found = measured(postgres_server.embedded, "steady", "--jobs", "400", "--rate", "100", "--seconds", "2")
+    assert found["period_seconds"] == 4
+    assert_all_ran_once(found, 200)
+    assert found["gaps"] == 0
+    assert_ranked(found["lag_ms"])
+    assert found["cores_used"].keys() == {"scheduler", "worker"}
+    assert found["due_look_up_ms"]["groups"] == 3 * 16
+
+
+def test_lag_tells_one_offs_from_what_runs_now(postgres_server: postgres.Server) -> None:
+    found = measured(postgres_server.embedded, "lag", "--jobs", "60", "--seconds", "1")
+    assert_all_ran_once(found, 120)
+    assert_ranked(found["lag_ms"])
+    assert_ranked(found["immediate_lag_ms"])
+
+
+def test_register_counts_the_jobs_of_each_way(postgres_server: postgres.Server) -> None:
+    sizes = ("--jobs", "1200", "--singles", "150", "--connections", "8")
+    found = measured(postgres_server.embedded, "register", *sizes)
+    assert (found["jobs"], found["missing"], found["duplicates"]) == (2550, 0, 0)
+    assert found["batch"]["statuses"] == {"200": 1}
+    assert found["single"]["statuses"] == {"201": 150}
+    assert_ranked(found["single"]["latency_ms"])
+    assert found["client"]["jobs"] == 1200
+
+
+def test_webhooks_reach_their_receivers_once(postgres_server: postgres.Server) -> None:
+    found = measured(postgres_server.embedded, "webhooks", "--deliveries", "200", "--hosts", "3")
+    assert_all_ran_once(found, 200)
+    assert found["received"] == 200
+    assert_ranked(found["lag_ms"])
+
+
+def test_load_reports_the_bytes_of_a_job(postgres_server: postgres.Server) -> None:
+    found = measured(postgres_server.embedded, "load", "--jobs", "2000", "--rules", "30")
+    assert (found["jobs"], found["missing"], found["duplicates"]) == (2000, 0, 0)
+    sizes = found["bytes_per_job"]
+    assert sizes["total"] == sizes["jobs"] + sizes["job_versions"] + sizes["timers"] > 0
+
+
+def test_idle_reports_the_cost_when_nothing_is_due(postgres_server: postgres.Server) -> None:
+    found = measured(
+        postgres_server.embedded, "idle", "--jobs", "500", "--rules", "10", "--seconds", "2", "--calm-seconds", "0"
+    )
+    assert found["runs"] == 0
+    assert found["statements_per_second"] >= 0
+    # The server of a URL may be anywhere.
+    assert found["cores_used"].keys() == {"scheduler", "worker"}
+
+
+@given(jobs=st.integers(1, 60), rate=st.integers(1, 20), seconds=st.integers(1, 40), offset=st.integers(0, 100))
+def test_each_tick_of_the_interval_is_expected(jobs: int, rate: int, seconds: int, offset: int) -> None:
+    options = SteadyOptions(jobs=jobs, rate=rate, seconds=seconds)
+    interval = range(offset, offset + seconds)
+    period, stride = options.period_seconds, options.stride
+    ticks = sum((second - number * stride) % period == 0 for second in interval for number in range(jobs))
+    assert expected_ticks(options, offset) == ticks
+
+
+@given(jobs=st.integers(1, 10**7), rate=st.integers(1, 10**5))
+def test_about_as_many_fire_each_second_as_asked_for(jobs: int, rate: int) -> None:
+    options = SteadyOptions(jobs=jobs, rate=rate, seconds=1)
+    assert jobs / options.period_seconds <= rate or options.period_seconds == 1
