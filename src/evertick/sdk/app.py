@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -20,14 +21,13 @@ from evertick.runtime.logs import set_up_logs
 from evertick.runtime.process import stop_signal
 from evertick.sdk import declarations
 from evertick.sdk.declarations import Declarations, Function, WorkerOptions, queue_of, target_of, when_text
-from evertick.sdk.portal import Portal, refuse_on_loop
 
 if TYPE_CHECKING:
     from evertick.roles.worker import Worker
-    from evertick.sdk.link import Database, Link
-    from evertick.sdk.submitted import Submitted
+    from evertick.sdk.link import Database, Link, Submitted
 
 F = TypeVar("F", bound=Function)
+_T = TypeVar("_T")
 
 
 class App:
@@ -100,7 +100,7 @@ class App:
     ) -> "Submitted":
         """Run a handler once: now, after a delay (`3d`), or at an instant. Any field of a job may follow."""
         with server_extra("App.submit"):
-            from evertick.sdk.submitted import submit  # noqa: PLC0415 - as in `link`
+            from evertick.sdk.link import submit  # noqa: PLC0415 - as in `link`
         target = target_of(self.declarations.handler_of(handler), queue or self.queue)
         job = {**fields, "schedule": when_text(delay, at), "target": target, "payload": payload}
         return await submit(job, self.link)
@@ -204,3 +204,29 @@ class App:
         except Exception:
             self._links.pop(loop, None)
             raise
+
+
+class Portal:
+    """Lets plain functions call what is async: on a loop in a thread of its own, kept until `close`."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="evertick-submit", daemon=True)
+        self._thread.start()
+
+    def call(self, work: Coroutine[Any, Any, _T]) -> _T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def refuse_on_loop(instead: str) -> None:
+    """A loop that waits for itself never ends."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError(f"this is async code: {instead}")
