@@ -11,7 +11,7 @@ Steps, each a loop of its own:
    second what is due and no wake-up named.
 3. firing: the timers that are due, in fair order and in batches. What is costly to plan is planned in the background
    meanwhile, in turn among tenants, and fires in a later batch.
-4. reaping: leases that ran out, after a grace; attempts that no lease covers (`sweeping`).
+4. reaping: leases that ran out, after a grace; attempts that no lease covers (`Sweeping`).
 5. maintenance: marks of the clock, and the heads of idle lanes.
 
 Crash: the others take its partitions after `lifetime`, and go on from the table. Nothing is lost: a timer moves in the
