@@ -9,8 +9,8 @@ import pytest
 
 from engine import AT, Holder, Job, Planned, add_job, lease
 from evertick.domain.attempt import Attempt
-from evertick.executor.counters import Counters
 from evertick.executor.held_leases import HeldLeases
+from evertick.executor.source import Counters
 from evertick.executor.sources.database import reading
 from evertick.executor.sources.database.leasing import FIRST_PAUSE, LONGEST_PAUSE, MAX_LANES, UNREAD_SECONDS, Leasing
 from evertick.executor.sources.database.pace import CompletionRate, Pace, RoundTrip

@@ -1,6 +1,5 @@
 """`Client` and `AsyncClient`: the whole API, by subject."""
 
-from types import TracebackType
 from typing import Any, Self
 
 from evertick.client.access import ApiKeys, AuditLog, Tenants
@@ -64,9 +63,7 @@ class Client(Api[SyncTransport]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -89,9 +86,7 @@ class AsyncClient(Api[AsyncTransport]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:

@@ -15,9 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
 from evertick.domain.attempt import Token
-from evertick.executor.counters import Counters
 from evertick.executor.handlers.results import unstorable
-from evertick.executor.source import EndedAttempt, Failure, Recorded, Source
+from evertick.executor.source import Counters, EndedAttempt, Failure, Recorded, Source
 
 logger = logging.getLogger("evertick.worker")
 

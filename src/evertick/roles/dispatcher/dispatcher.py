@@ -39,8 +39,8 @@ from typing import Any
 
 from evertick.domain.attempt import Attempt, AttemptOutcome, Failed, NotStarted, Succeeded
 from evertick.domain.fair_slots import FairSlots
-from evertick.executor.counters import Counters
 from evertick.executor.executor import GRACE, Executor
+from evertick.executor.source import Counters
 from evertick.executor.sources.database.source import LEASE_TIME, DatabaseSource
 from evertick.roles.dispatcher.pausing import Pausing
 from evertick.roles.dispatcher.settings import Egress

@@ -72,9 +72,8 @@ class Reaping:
             reaped = await self.reap()
             await self._sweep()
         except BaseException as error:
-            if is_transient(error) or not was_rolled_back(
-                error
-            ):  # else the database answered, with an error of its own
+            # Else the database answered, with an error of its own.
+            if is_transient(error) or not was_rolled_back(error):
                 self._grace.interrupt()
             raise
         return 0 if reaped else EVERY_SECONDS

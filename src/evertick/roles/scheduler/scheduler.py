@@ -172,10 +172,8 @@ class Scheduler:
         self._reap_loop = Loop("reap", self.reaping.step)
         self.maintenance = Maintenance(state)
         self._maintenance_loop = Loop("maintain", self.maintenance.step)
-        self._loops = (
-            *(self._beat_loop, self._rebalance_loop, self._load_loop, self._fire_loop, self._reap_loop),
-            self._maintenance_loop,
-        )
+        working = (self._load_loop, self._fire_loop, self._reap_loop, self._maintenance_loop)
+        self._loops = (self._beat_loop, self._rebalance_loop, *working)
         self.clock.listeners.append(self._stepped)
 
     def _stepped(self, _: timedelta) -> None:
