@@ -86,7 +86,7 @@ def nothing(_: bytes) -> None:
 
 def look(path: str, read: Callable[[bytes], T], **query: Any) -> Request[T]:
     """A look at something. A parameter of None is left out."""
-    return Request(method="GET", path=path, read=read, query=query_of(query), is_repeatable=True)
+    return Request(method="GET", path=path, read=read, query=_query_of(query), is_repeatable=True)
 
 
 def post(
@@ -106,14 +106,14 @@ def change(
     return Request(method=method, path=path, read=read, body=None if body is None else encode(body), headers=headers)
 
 
-def query_of(parameters: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Parameters as texts. Names that are Python's own words end in `_`; a mapping becomes `key:value` for each."""
+def _query_of(parameters: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Parameters as texts; a mapping becomes `key:value` for each."""
     found: list[tuple[str, str]] = []
     for name, value in parameters.items():
         if isinstance(value, Mapping):
             found += [(name, f"{key}:{each}") for key, each in value.items()]
         elif value is not None:
-            found.append((name.rstrip("_"), _text(value)))
+            found.append((name, value.isoformat() if isinstance(value, datetime) else str(value)))
     return tuple(found)
 
 
@@ -123,10 +123,6 @@ def encode(value: Any) -> bytes:
     except OverflowError:
         # Integers beyond 64 bits, which msgspec reads but does not write.
         return json.dumps(value, default=msgspec.to_builtins, allow_nan=False).encode()
-
-
-def _text(value: Any) -> str:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def pause_before_retry(request: Request[object], failure: ApiError, tries: int, retries: int) -> float | None:

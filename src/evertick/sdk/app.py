@@ -18,8 +18,17 @@ from evertick.executor.executor import CONCURRENCY, THREADS
 from evertick.runtime.extras import server_extra
 from evertick.runtime.logs import set_up_logs
 from evertick.runtime.process import stop_signal
-from evertick.sdk import declarations
-from evertick.sdk.declarations import Declarations, Function, WorkerOptions, queue_of, target_of, when_text
+from evertick.sdk.declarations import (
+    Declarations,
+    Function,
+    WorkerOptions,
+    every_text,
+    name_of,
+    queue_of,
+    rrule_text,
+    target_of,
+    when_text,
+)
 
 if TYPE_CHECKING:
     from evertick.roles.worker import Worker
@@ -63,11 +72,11 @@ class App:
 
     def every(self, interval: str | timedelta, *, name: str | None = None, **fields: Any) -> Callable[[F], F]:
         """Run the function again and again: `5m`, `1h30m`, or a timedelta."""
-        return self.schedule(declarations.every_text(interval), name=name, **fields)
+        return self.schedule(every_text(interval), name=name, **fields)
 
     def rrule(self, rule: str, *, name: str | None = None, **fields: Any) -> Callable[[F], F]:
         """Run the function by an RFC 5545 recurrence: `FREQ=MONTHLY;BYDAY=-1FR`."""
-        return self.schedule(declarations.rrule_text(rule), name=name, **fields)
+        return self.schedule(rrule_text(rule), name=name, **fields)
 
     def schedule(self, text: str, *, name: str | None = None, **fields: Any) -> Callable[[F], F]:
         """Run the function by a schedule of any form. The job has the function's name unless it is given another."""
@@ -82,7 +91,7 @@ class App:
         """Let jobs call the function by a name, its own by default."""
 
         def declare(function: F) -> F:
-            self.declarations.add_handler(name or declarations.name_of(function), function)
+            self.declarations.add_handler(name or name_of(function), function)
             return function
 
         return declare
