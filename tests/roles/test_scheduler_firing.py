@@ -1,13 +1,12 @@
 """Firing through trouble: answers that are lost, jobs that change under it, rules that make no sense."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import asyncpg
 import pytest
 
-from engine import AT, MINUTE, Job, add_job, finish, runs_of, scheduler, until
+from engine import AT, MINUTE, Job, add_job, finish, runs_of, until
 from evertick.domain.policies import ConcurrentPolicy, MissedWindow
 from evertick.domain.rule import Policies
 from evertick.roles.scheduler import Scheduler, state
@@ -17,13 +16,6 @@ from hooked_pool import Run, hooked
 ALL = Policies(
     missed_window=MissedWindow.RUN_ALL, max_missed=5, concurrent_policy=ConcurrentPolicy.ALLOW, max_concurrent=100
 )
-
-
-@pytest.fixture
-async def node(database_url: str) -> AsyncIterator[Scheduler]:
-    async with scheduler(database_url) as opened:
-        await opened.join()
-        yield opened
 
 
 CLOCK = "CREATE OR REPLACE FUNCTION clock_at() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE AS"
