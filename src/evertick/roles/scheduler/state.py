@@ -1,7 +1,6 @@
 """What the parts of one scheduler share: its name, its connections, its clock, what it holds and what it has loaded."""
 
 import asyncio
-import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -16,8 +15,6 @@ from evertick.runtime.event_loop import Slices
 from evertick.store import references as rules, tenants
 from evertick.store.database import Pool
 from evertick.store.statements import Connection
-
-logger = logging.getLogger("evertick.scheduler")
 
 MAX_RULES = 200_000
 """Rules kept at once. A full cache is cleared, and rules are read again when they are needed."""

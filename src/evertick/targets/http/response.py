@@ -16,6 +16,8 @@ from evertick.domain.states import Outcome
 from evertick.targets.http.guard import Refused
 
 EXCERPT_BYTES = 1024
+FAILURES = (aiohttp.ClientError, OSError, Refused)
+"""All that calling a target raises, timeouts included."""
 
 _RETRYABLE = frozenset({408, 409, 425, 429})
 _SAYS_WHEN = frozenset({429, 503})
@@ -62,22 +64,15 @@ def _error(status: int) -> str:
     return f"answered {said}" + (": the job is paused" if status == _GONE else "")
 
 
-FAILURES = (aiohttp.ClientError, OSError, Refused)
-"""All that calling a target raises, timeouts included."""
-
-
-def refused(error: Refused) -> Failed:
-    """The guard said no, and will again."""
-    return Failed(f"not called: {error}", retryable=False)
-
-
 def timed_out(seconds: float) -> Failed:
     return Failed(f"no complete answer within {seconds:g} s", result=Outcome.TIMED_OUT)
 
 
 def failure_of(error: BaseException) -> Failed:
     """Any of FAILURES but running out of time."""
-    return refused(error) if isinstance(error, Refused) else Failed(_description(error))
+    if isinstance(error, Refused):
+        return Failed(f"not called: {error}", retryable=False)  # the guard said no, and will again
+    return Failed(_description(error))
 
 
 def _description(error: BaseException) -> str:
