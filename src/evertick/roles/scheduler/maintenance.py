@@ -65,10 +65,9 @@ class Sweeping:
     the end of the lane the next look returns to that attempt.
     """
 
-    def __init__(self, pool: Pool, *, max_per_lane: int = MAX_PER_LANE, age: timedelta = AGE) -> None:
+    def __init__(self, pool: Pool, *, max_per_lane: int = MAX_PER_LANE) -> None:
         self._pool = pool
         self._max_per_lane = max_per_lane
-        self._age = age
         self._last_partition = -1
         self._positions: dict[int, int] = {}
 
@@ -78,7 +77,7 @@ class Sweeping:
             return ROUND_SECONDS
         turn = self._turn(sorted(partitions))
         positions = {lane_id: seq for lane_id, seq in self._positions.items() if partition_of(lane_id) in turn}
-        looked = await sweeps.check(self._pool, turn, positions, most_per_lane=self._max_per_lane, age=self._age)
+        looked = await sweeps.check(self._pool, turn, positions, most_per_lane=self._max_per_lane, age=AGE)
         if orphans := [(each.lane_id, seq) for each in looked for seq in each.orphans]:
             logger.error("%d attempts had neither outcome nor lease: they are taken as lost", len(orphans))
             await sweeps.adopt(self._pool, orphans)

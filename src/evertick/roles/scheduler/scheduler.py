@@ -136,9 +136,6 @@ class Scheduler:
             tried += batch
         return tried
 
-    async def reap(self) -> int:
-        return await self.reaping.reap()
-
     async def _open_pool(self, connections: int, waits: Timeouts) -> Pool:
         pool = await open_pool(self._url, max_size=connections, pooler=self._pooler, timeouts=waits)
         self._pools.append(pool)
