@@ -15,6 +15,8 @@ from evertick.domain.states import Outcome
 from evertick.executor.handlers.registry import Handler
 from evertick.executor.handlers.results import failed
 
+logger = logging.getLogger("evertick.worker")
+
 STOPPED = "its worker stopped"
 
 
@@ -60,9 +62,6 @@ class Running:
                 return None
             case _:
                 assert_never(self.stop)
-
-
-logger = logging.getLogger("evertick.worker")
 
 
 class Returned(NamedTuple):

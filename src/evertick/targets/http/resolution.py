@@ -19,6 +19,9 @@ Resolve: TypeAlias = Callable[[str], Awaitable[list[str]]]
 """From a name to its addresses, as texts; OSError when there are none to be had."""
 
 MAX_LOOKUPS = 512
+MAX_PER_TENANT = 64
+WAIT_SECONDS = 2.0
+"""For so long a name may wait for its turn; then its delivery has to come again later."""
 
 
 class SystemResolver:
@@ -48,11 +51,6 @@ def _ask(name: str, answer: asyncio.Future[list[str]]) -> None:
 def _settle(answer: asyncio.Future[list[str]], settle: Callable[[], None]) -> None:
     with suppress(RuntimeError):  # the loop is closed: nobody waits
         answer.get_loop().call_soon_threadsafe(lambda: None if answer.done() else settle())
-
-
-MAX_PER_TENANT = 64
-WAIT_SECONDS = 2.0
-"""For so long a name may wait for its turn; then its delivery has to come again later."""
 
 
 class TooManyLookups(Exception):  # noqa: N818 - says what happened

@@ -20,6 +20,19 @@ KEY_BYTES = 32
 SHORTEST_KEY, LONGEST_KEY = 24, 64
 """Bounds that Standard Webhooks sets, in bytes."""
 
+RUN_HEADERS = (
+    "Evertick-Run-Id",
+    "Evertick-Job-Name",
+    "Evertick-Scheduled-At",
+    "Evertick-Attempt",
+    "Evertick-Reason",
+    "Evertick-Fencing-Token",
+)
+RUN_SIGNATURE = "Evertick-Signature"
+
+# No key has a line break in it, so nothing that Standard Webhooks signs begins like this.
+_FIRST_LINE = "evertick"
+
 _VERSION = "v1"
 _MAX_OFFERED = 16
 """More signatures than this on one message are not looked at."""
@@ -88,20 +101,6 @@ def _message(message_id: str, timestamp: int, body: bytes) -> bytes:
 
 def _signature(key: Secret, message: bytes) -> str:
     return b64encode(hmac.digest(key.key, message, "sha256")).decode()
-
-
-RUN_HEADERS = (
-    "Evertick-Run-Id",
-    "Evertick-Job-Name",
-    "Evertick-Scheduled-At",
-    "Evertick-Attempt",
-    "Evertick-Reason",
-    "Evertick-Fencing-Token",
-)
-RUN_SIGNATURE = "Evertick-Signature"
-
-# No key has a line break in it, so nothing that Standard Webhooks signs begins like this.
-_FIRST_LINE = "evertick"
 
 
 def run_message(webhook_signature: str, run: Mapping[str, str]) -> bytes:
