@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 from evertick.api.bodies.body_limits import MEBIBYTE, BodyLimits
 from evertick.api.server import ApiServer
 from evertick.config import Settings
-from evertick.domain.errors import EvertickError, InvalidInput
+from evertick.domain.errors import InvalidInput
 from evertick.roles.dispatcher import Dispatcher
 from evertick.roles.dispatcher.settings import egress_of, seal_of
 from evertick.roles.janitor import Janitor, janitor_pool
@@ -26,6 +26,7 @@ from evertick.runtime.wakeups import Notifier
 from evertick.store import tenants
 from evertick.store.database import connect, open_pool
 from evertick.store.embedded import EmbeddedServer, default_data_dir
+from evertick.store.errors import NoDatabase
 from evertick.store.migrate import check_schema, migrate
 from evertick.store.sealing import Seal
 from evertick.usecases.context import Tenant
@@ -37,10 +38,6 @@ logger = logging.getLogger("evertick")
 SUPERVISE_SECONDS = 1.0
 ACTING_CONNECTIONS = 2
 DELIVERY_GRACE = timedelta(seconds=20)
-
-
-class NoDatabase(EvertickError):  # noqa: N818 - says what is wrong
-    """There is no database where one was expected; the message says what to do."""
 
 
 class Role(StrEnum):

@@ -1,12 +1,16 @@
-"""What `pip install evertick` is enough for: the client, the remote worker and the receiver kit, without the server."""
+"""What `pip install evertick` is enough for: the client, the remote worker, the receiver kit and the command line over
+HTTP, without the server.
+"""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +33,18 @@ class Blocked(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Blocked())
 """
 """Makes a process believe that the server's packages are not installed."""
+
+
+SHOP = """
+from evertick import App
+
+app = App(name="shop")
+
+
+@app.handler("greet")
+async def greet(run):
+    pass
+"""
 
 
 def run(code: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -59,13 +75,53 @@ print(sorted({name.partition(".")[0] for name in sys.modules}))
     [
         "import asyncio; from evertick import App; asyncio.run(App().submit('handle'))",
         "from evertick import App; App().run()",
-        "import sys; sys.argv = ['evertick', 'up']; from evertick.cli.entry import main; main()",
     ],
 )
 def test_what_needs_the_server_says_what_to_install(code: str) -> None:
     done = run(BLOCK + code)
     assert done.returncode == 1
     assert "pip install 'evertick[server]'" in done.stderr
+
+
+def command(*arguments: str) -> str:
+    """The code of `evertick` with these arguments where the server's packages are missing."""
+    return f"{BLOCK}\nsys.argv = {['evertick', *arguments]!r}\nfrom evertick.cli.main import main\nmain()"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("up", "--port", "0"),
+        ("scheduler", "--help"),
+        ("migrate",),
+        ("doctor", "--json"),
+        ("tenants", "list"),
+        ("keys", "create", "--role", "worker"),
+        ("secrets",),
+        ("bench", "drain"),
+    ],
+)
+def test_a_command_of_the_server_says_what_to_install(arguments: tuple[str, ...]) -> None:
+    done = run(command(*arguments))
+    assert done.returncode == 1
+    assert done.stderr == f"Error: evertick {arguments[0]} needs the server: pip install 'evertick[server]'\n"
+
+
+@pytest.mark.parametrize("options", [(), ("--database-url", "postgresql://evertick@127.0.0.1/evertick")])
+def test_a_command_on_a_database_says_what_to_install(options: tuple[str, ...]) -> None:
+    done = run(command("jobs", "list", *options), {"EVERTICK_URL": "", "EVERTICK_PROFILE": ""})
+    assert done.returncode == 1
+    assert done.stderr.endswith("uses a database, needs the server: pip install 'evertick[server]'\n")
+
+
+def test_the_command_line_needs_no_server_to_explain_itself_and_to_preview() -> None:
+    listed = run(command("--help"), {"COLUMNS": "120"})
+    assert listed.returncode == 0, listed.stderr
+    assert "List, follow, show, cancel and replay runs." in listed.stdout
+    assert "evertick up needs the server: pip install 'evertick[server]'" in listed.stdout
+    assert run(command("--version")).stdout.startswith("evertick ")
+    assert "At 09:00 every day" in run(command("preview", "0 9 * * *")).stdout
+    assert run(command("config", "check")).returncode == 0
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +179,40 @@ runpy.run_path({str(ROOT / "examples" / "remote_worker.py")!r}, run_name="__main
             process.terminate()
             await process.communicate()
     assert process.returncode == 0
+
+
+async def test_a_wheel_without_extras_has_the_command_line_over_http(
+    installed: Path, database_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "shop.py").write_text(SHOP, encoding="utf-8")
+    async with served(database_url) as house, house.client() as client:
+        environment = {**os.environ, "EVERTICK_URL": house.url, "EVERTICK_API_KEY": house.api_key}
+
+        async def start(*arguments: str) -> asyncio.subprocess.Process:
+            code = f"import sys\nsys.path.insert(0, {str(installed)!r})\n{command(*arguments)}"
+            pipe = asyncio.subprocess.PIPE
+            return await asyncio.create_subprocess_exec(
+                sys.executable, "-c", code, env=environment, cwd=tmp_path, stdout=pipe, stderr=pipe
+            )
+
+        async def result(*arguments: str) -> Any:
+            process = await start(*arguments, "--json")
+            out, err = await asyncio.wait_for(process.communicate(), SECONDS)
+            assert process.returncode == 0, err.decode()
+            return json.loads(out)
+
+        added = await result("jobs", "add", "hello", "manual", "--queue", "shop", "--handler", "greet")
+        assert [job["job_id"] for job in await result("jobs", "list")] == [added["job_id"]]
+        worker = await start("worker", "shop:app")
+        try:
+            run_id = (await result("jobs", "trigger", "hello"))["run_id"]
+            await house.until_run(client, run_id, "success")
+        finally:
+            worker.terminate()
+            await worker.communicate()
+        assert worker.returncode == 0
+        assert [each["run_id"] for each in await result("runs", "list")] == [run_id]
+        assert await result("dead-letters", "list") == []
 
 
 async def _run_of(client: AsyncClient, job_id: str) -> str:

@@ -1,4 +1,4 @@
-"""The pages for people: decisions are numbered, links lead to pages that are there, settings and quotas are told."""
+"""The pages for people: decisions are numbered, links and names of modules lead to what is there, settings are told."""
 
 import re
 from dataclasses import fields
@@ -14,6 +14,8 @@ DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
 SETTING = re.compile(r"^\| `(EVERTICK_\w+)` \| (\S+) \|", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)")
+LAYERS = sorted(path.name for path in (ROOT / "src" / "evertick").iterdir() if path.is_dir())
+MODULE = re.compile(rf"`((?:{'|'.join(LAYERS)})/[\w/.]+?)/?`")
 
 
 def test_decisions_are_numbered_one_after_the_other() -> None:
@@ -29,6 +31,14 @@ def test_a_decision_has_the_number_of_its_file(page: Path) -> None:
 def test_links_lead_to_what_is_there(page: Path) -> None:
     links = LINK.findall(page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/one-tick.md"])
+def test_modules_that_a_page_names_exist(page: str) -> None:
+    named = set(MODULE.findall((ROOT / page).read_text(encoding="utf-8")))
+    places = {name: ROOT / "src" / "evertick" / name for name in named}
+    assert named
+    assert sorted(name for name, at in places.items() if not (at.exists() or at.with_suffix(".py").exists())) == []
 
 
 def test_every_setting_is_told_with_its_default() -> None:

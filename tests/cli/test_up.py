@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 import postgres
 from cli.processes import TIMEOUT_SECONDS, evertick
 from evertick.cli.main import app
-from evertick.store.database import DatabaseUnreachable, connect
+from evertick.store.database import connect
 from evertick.store.embedded import EmbeddedServer
+from evertick.store.errors import DatabaseUnreachable
 
 NOWHERE = "postgresql://jane:s3cret@127.0.0.1:1/jobs"
 

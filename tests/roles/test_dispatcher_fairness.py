@@ -4,12 +4,14 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from aiohttp import web
 
 from engine import until
+from evertick.roles.dispatcher.dispatcher import TargetHandler
 from evertick.targets.http.delivery import DeliverySettings
 from roles.dispatching import PostOffice, Receiver, receiving
 
@@ -164,6 +166,13 @@ async def test_what_finds_no_place_in_one_dispatcher_finds_it_in_the_next(
     await first.stop(NO_GRACE)
     await second.stop(NO_GRACE)
     assert await office.results(job) == ["deferred"] * 8
+
+
+def test_a_delivery_that_keeps_no_time_is_stopped_soon_after_its_tenants_maximum() -> None:
+    handler = TargetHandler({7: 300}.__getitem__)
+    day = cast("Any", SimpleNamespace(tenant_id=7, timeout_seconds=86_400))
+    minute = cast("Any", SimpleNamespace(tenant_id=7, timeout_seconds=60))
+    assert (handler.deadline_seconds(day), handler.deadline_seconds(minute)) == (330, 90)
 
 
 async def test_a_delivery_takes_no_longer_than_its_tenant_may(office: PostOffice, black_hole: Receiver) -> None:

@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from evertick.runtime import loop as looping
-from evertick.runtime.loop import Loop, NotYet, Outage
+from evertick.runtime.loop import Loop, NotYet, Outage, Unavailable
 
 FULL = asyncpg.DiskFullError("could not extend file: No space left on device")
 
@@ -49,6 +49,14 @@ def test_a_mistake_is_told_with_its_traceback_once(
         outage.failed(ValueError("never"), 0.0)
     assert [record.exc_info is not None for record in told.records] == [True, False, False]
     assert told.messages[1].startswith("fire still fails: ValueError: never")
+
+
+def test_what_must_not_wait_long_does_not_though_the_other_side_asks_for_it() -> None:
+    busy = Unavailable("the server", "503", wait_seconds=60.0)
+    heartbeat = Outage("heartbeat", longest_backoff=15.0, diagnose=lambda _: busy, longest_pause=lambda: 5.0)
+    others = Outage("record", longest_backoff=15.0, diagnose=lambda _: busy)
+    assert max(heartbeat.failed(FULL, 0.0) for _ in range(10)) == 5.0
+    assert max(others.failed(FULL, 0.0) for _ in range(10)) == 75.0
 
 
 def test_the_pauses_grow_through_single_steps_that_went_well() -> None:

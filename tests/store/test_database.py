@@ -6,7 +6,8 @@ import pytest
 
 import postgres
 from evertick.store import database
-from evertick.store.database import DatabaseUnreachable, is_transient, reason_of, was_conflict, was_rolled_back
+from evertick.store.database import is_transient, reason_of, was_conflict, was_rolled_back
+from evertick.store.errors import DatabaseUnreachable
 
 
 def free_port() -> int:

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 import postgres
-from evertick.store.database import DatabaseUnreachable, connect
+from evertick.store.database import connect
 from evertick.store.embedded import PORT, EmbeddedServer, default_data_dir
 from evertick.store.embedded_programs import EmbeddedServerError, find_programs, is_server
+from evertick.store.errors import DatabaseUnreachable
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="root's server runs as another user, others' do not")
 

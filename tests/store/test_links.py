@@ -9,7 +9,8 @@ import asyncpg
 import pytest
 
 from evertick.store import database
-from evertick.store.database import DatabaseUnreachable, Pool, Session, Timeouts, is_transient, was_rolled_back
+from evertick.store.database import Pool, Session, Timeouts, is_transient, was_rolled_back
+from evertick.store.errors import DatabaseUnreachable
 from faults.proxy import Proxy
 
 SHORT = Timeouts(connection_seconds=20, command_seconds=0.5, lock_seconds=0.2)

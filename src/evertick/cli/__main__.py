@@ -1,5 +1,5 @@
 """`python -m evertick.cli`: the `evertick` command of exactly this interpreter."""
 
-from evertick.cli.entry import main
+from evertick.cli.main import main
 
 main()

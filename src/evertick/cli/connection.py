@@ -2,21 +2,22 @@
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import typer
 import uvloop
 
 from evertick.cli.backend import Backend
 from evertick.cli.backends.api import ApiBackend
-from evertick.cli.backends.database import DatabaseBackend
 from evertick.cli.errors import exit_on_error
 from evertick.cli.options import DatabaseUrl, DataDir, option_group, settings_with
 from evertick.cli.servers import ServerAccess, find_server
 from evertick.client import AsyncClient
 from evertick.config import Settings
-from evertick.usecases.context import Tenant
-from evertick.wiring import acting_for, database
+from evertick.runtime.extras import server_extra
+
+if TYPE_CHECKING:
+    from evertick.usecases.context import Tenant
 
 _T = TypeVar("_T")
 
@@ -95,11 +96,15 @@ def call(options: ConnectionOptions, work: Callable[[Backend], Awaitable[_T]]) -
         server = _server(options)
         if server is not None:
             return uvloop.run(_call_api(server, work))
+        with server_extra("a command without --url, which uses a database,"):
+            from evertick.cli.backends.database import DatabaseBackend  # noqa: PLC0415 - the API needs no driver
     return call_database(options.database, options.tenant, lambda tenant: work(DatabaseBackend(tenant)))
 
 
-def call_database(options: DatabaseOptions, tenant: str, work: Callable[[Tenant], Awaitable[_T]]) -> _T:
+def call_database(options: DatabaseOptions, tenant: str, work: "Callable[[Tenant], Awaitable[_T]]") -> _T:
     """Run work on a database on behalf of a tenant and return its result. An error ends the command."""
+    from evertick.wiring import database  # noqa: PLC0415 - as in `call`
+
     with exit_on_error(), database(options.settings()) as url:
         return uvloop.run(_call_database(url, tenant, work))
 
@@ -109,7 +114,9 @@ async def _call_api(server: ServerAccess, work: Callable[[Backend], Awaitable[_T
         return await work(ApiBackend(client))
 
 
-async def _call_database(url: str, name: str, work: Callable[[Tenant], Awaitable[_T]]) -> _T:
+async def _call_database(url: str, name: str, work: "Callable[[Tenant], Awaitable[_T]]") -> _T:
+    from evertick.wiring import acting_for  # noqa: PLC0415 - as in `call`
+
     async with acting_for(url, name) as tenant:
         return await work(tenant)
 

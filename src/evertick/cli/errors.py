@@ -10,10 +10,10 @@ from evertick.cli.output import print_line
 from evertick.client.errors import ApiError, Conflict, Invalid, ServerError, Unreachable
 from evertick.config import ConfigInvalid
 from evertick.domain.errors import EvertickError, InvalidFields, InvalidInput
-from evertick.store.database import DatabaseUnreachable, is_transient
+from evertick.runtime.loop import diagnose_database
 from evertick.store.embedded_programs import EmbeddedServerError
+from evertick.store.errors import DatabaseUnreachable, NoDatabase
 from evertick.usecases.errors import NameTaken, TenantNameTaken
-from evertick.wiring import NoDatabase
 
 REJECTIONS = (InvalidFields, InvalidInput, Invalid, Conflict)
 """Errors of one item of a batch. The next item can still succeed."""
@@ -38,8 +38,8 @@ def exit_on_error() -> Iterator[None]:
             print_line(f"Error: {line}", err=True)
         raise typer.Exit(exit_code_of(error)) from None
     except Exception as error:
-        # The driver has no common class for connection errors: `is_transient` recognises them.
-        if not is_transient(error):
+        # The driver has no common class for connection errors: `diagnose_database` recognises them.
+        if diagnose_database(error) is None:
             raise
         print_line(f"Error: lost the connection to the database: {type(error).__name__}: {error}", err=True)
         raise typer.Exit(Exit.UNREACHABLE) from None

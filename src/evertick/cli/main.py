@@ -1,23 +1,15 @@
 """The root of the `evertick` command: its options and the list of its commands."""
 
+from importlib import import_module
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from evertick import tzdb
-from evertick.cli.commands import (
-    bench,
-    dead_letters,
-    jobs,
-    keys,
-    maintenance,
-    preview,
-    runs,
-    secrets,
-    tenants,
-    up,
-    worker,
-)
+from evertick.cli.commands import config, dead_letters, jobs, preview, runs, worker
+from evertick.cli.errors import exit_on_error
+from evertick.runtime.extras import MissingExtra, server_extra
 from evertick.version import __version__
 
 app = typer.Typer(
@@ -44,20 +36,43 @@ def root(
     """Options before a command."""
 
 
-app.command("up")(up.up)
-app.command("scheduler")(up.scheduler)
+def _add_server_command(name: str, module: str, attribute: str = "app") -> None:
+    """Add a command of a module that imports the server. Where that is missing, the command says how to install it."""
+    try:
+        with server_extra(f"evertick {name}"):
+            found = getattr(import_module(f"evertick.cli.commands.{module}"), attribute)
+    except MissingExtra as missing:
+        _add_missing_command(name, missing)
+        return
+    if isinstance(found, typer.Typer):
+        app.add_typer(found, name=name)
+    else:
+        app.command(name)(found)
+
+
+def _add_missing_command(name: str, missing: MissingExtra) -> None:
+    any_arguments = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+    @app.command(name, help=escape(str(missing)), add_help_option=False, context_settings=any_arguments)
+    def refuse() -> None:
+        with exit_on_error():
+            raise missing
+
+
+_add_server_command("up", "up", "up")
+_add_server_command("scheduler", "up", "scheduler")
 app.command("worker")(worker.worker)
-app.command("migrate")(maintenance.migrate)
-app.command("doctor")(maintenance.doctor)
+_add_server_command("migrate", "maintenance", "migrate")
+_add_server_command("doctor", "maintenance", "doctor")
 app.command("preview")(preview.preview)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(runs.app, name="runs")
 app.add_typer(dead_letters.app, name="dead-letters")
-app.add_typer(tenants.app, name="tenants")
-app.add_typer(keys.app, name="keys")
-app.add_typer(secrets.app, name="secrets")
-app.add_typer(maintenance.config_app, name="config")
-app.add_typer(bench.app, name="bench")
+_add_server_command("tenants", "tenants")
+_add_server_command("keys", "keys")
+_add_server_command("secrets", "secrets")
+app.add_typer(config.app, name="config")
+_add_server_command("bench", "bench")
 
 
 def main() -> None:

@@ -36,7 +36,7 @@ class Heartbeat:
         self._monotonic = monotonic
         self._seen = time.monotonic()
         self._hangs = False
-        self._beats = source.loop("heartbeat", self._step)
+        self._beats = source.loop("heartbeat", self._step, lambda: source.heartbeat_seconds)
         self._stop: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started = threading.Event()
@@ -82,7 +82,7 @@ class Heartbeat:
             return min(pause, RECHECK_SECONDS)
         if held:
             try:
-                async with asyncio.timeout(pause):
+                async with asyncio.timeout(self._source.heartbeat_timeout_seconds):
                     asked = self._monotonic()
                     kept = await self._source.extend(held)
             except BaseException:

@@ -4,10 +4,13 @@ An attempt stays held here until the source has answered for it, so that its lea
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from evertick.domain.attempt import Attempt
-from evertick.executor.source import Source, UnstartedAttempt
+from evertick.executor.source import Failure, Source, UnstartedAttempt
+
+logger = logging.getLogger("evertick.worker")
 
 MAX_ATTEMPTS = 1000
 """In one request."""
@@ -46,11 +49,26 @@ class PutBacks:
     async def flush(self) -> None:
         """Put back all that is there, without a loop."""
         while batch := self._waiting[:MAX_ATTEMPTS]:
-            await self._source.put_back(batch)
+            await self._put_back(batch)
             del self._waiting[: len(batch)]
             for each in batch:
                 self._done(each.attempt)
         self._empty.set()
+
+    async def _put_back(self, batch: list[UnstartedAttempt]) -> None:
+        """Put a batch back. One attempt that the source refuses is left to its lease, and holds up no other."""
+        try:
+            await self._source.put_back(batch)
+        except Exception as error:
+            if self._source.failure_of(error) is not Failure.UNSTORABLE:
+                raise
+            if len(batch) > 1:
+                for each in batch:
+                    await self._put_back([each])
+                return
+            refused = batch[0].attempt
+            logger.warning("an attempt of %s cannot be put back, so its lease runs out: %s", refused.name, error)
+            self._source.forget([refused.lease_id])
 
     async def _step(self) -> float:
         await self.flush()

@@ -131,13 +131,19 @@ class Source(Protocol):
     """Whether the start of a last try must be marked before its handler is called."""
 
     @property
-    def heartbeat_seconds(self) -> float: ...
+    def heartbeat_seconds(self) -> float:
+        """The pause between two heartbeats, after a failed one too."""
+
+    @property
+    def heartbeat_timeout_seconds(self) -> float: ...
 
     @property
     def drops_expired(self) -> bool:
         """Whether an attempt is lost once its lease ran out here, without word from the other side."""
 
-    def loop(self, name: str, step: Callable[[], Awaitable[float]]) -> Loop:
+    def loop(
+        self, name: str, step: Callable[[], Awaitable[float]], longest_pause: Callable[[], float] | None = None
+    ) -> Loop:
         """A loop that knows what an outage of the other side looks like."""
 
     async def open(self, consumer: Consumer) -> None: ...

@@ -20,4 +20,4 @@ def server_extra(what: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in SERVER_PACKAGES:
             raise
-        raise MissingExtra(f"{what} needs the server's packages: pip install 'evertick[server]'") from error
+        raise MissingExtra(f"{what} needs the server: pip install 'evertick[server]'") from error

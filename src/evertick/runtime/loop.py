@@ -52,7 +52,8 @@ class NotYet(float):
 class Loop:
     """Calls `step` at once when woken, else after the pause in seconds that its last call returned.
 
-    An error never ends the loop: it is logged and counted, and the next step comes after a backoff that doubles.
+    An error never ends the loop: it is logged and counted, and the next step comes after a backoff that doubles, but no
+    later than after `longest_pause`, whatever was asked for.
     """
 
     def __init__(
@@ -62,11 +63,12 @@ class Loop:
         *,
         longest_backoff: float = LONGEST_BACKOFF,
         diagnose: Diagnose = diagnose_database,
+        longest_pause: Callable[[], float] | None = None,
     ) -> None:
         self.name = name
         self.errors = 0
         self._step = step
-        self._outage = Outage(name, longest_backoff, diagnose)
+        self._outage = Outage(name, longest_backoff, diagnose, longest_pause)
         self._woken = asyncio.Event()
         self._stopped = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -112,9 +114,14 @@ class Outage:
     """
 
     def __init__(
-        self, name: str, longest_backoff: float = LONGEST_BACKOFF, diagnose: Diagnose = diagnose_database
+        self,
+        name: str,
+        longest_backoff: float = LONGEST_BACKOFF,
+        diagnose: Diagnose = diagnose_database,
+        longest_pause: Callable[[], float] | None = None,
     ) -> None:
         self._name = name
+        self._longest_pause = longest_pause
         self._longest = longest_backoff
         self._diagnose = diagnose
         self._backoff = 0.0
@@ -134,7 +141,8 @@ class Outage:
         if type(error) is not self._reported_type or now - self._reported >= REPORT_SECONDS:
             self._report(error)
             self._reported = now
-        return self._backoff + (self._unavailable.wait_seconds if self._unavailable else 0.0)
+        pause = self._backoff + (self._unavailable.wait_seconds if self._unavailable else 0.0)
+        return pause if self._longest_pause is None else min(pause, self._longest_pause())
 
     def went_well(self, pause: float) -> None:
         """A step ended without an error. The outage is over when that lasts."""

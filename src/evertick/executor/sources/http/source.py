@@ -92,11 +92,17 @@ class HttpSource:
         return max(MIN_HEARTBEAT_SECONDS, min(MAX_HEARTBEAT_SECONDS, self._lease_seconds / 3))
 
     @property
+    def heartbeat_timeout_seconds(self) -> float:
+        return min(HEARTBEAT_TIMEOUT_SECONDS, self._lease_seconds / 2)
+
+    @property
     def drops_expired(self) -> bool:
         return not self._is_database_away
 
-    def loop(self, name: str, step: Callable[[], Awaitable[float]]) -> Loop:
-        return Loop(name, step, longest_backoff=LONGEST_BACKOFF, diagnose=diagnose_server)
+    def loop(
+        self, name: str, step: Callable[[], Awaitable[float]], longest_pause: Callable[[], float] | None = None
+    ) -> Loop:
+        return Loop(name, step, longest_backoff=LONGEST_BACKOFF, diagnose=diagnose_server, longest_pause=longest_pause)
 
     async def open(self, consumer: Consumer) -> None:
         """ApiError: the server cannot be reached, or does not take the key."""
@@ -188,8 +194,8 @@ class HttpSource:
             for first in range(0, len(names), MAX_TOKENS):
                 named = names[first : first + MAX_TOKENS]
                 stop.update((await self._heartbeat_client.workers.heartbeat(self._consumer.name, named)).cancel)
-        except ApiError as error:
-            self._is_database_away = error.status == _UNAVAILABLE
+        except BaseException as error:  # a time-out, too: a server that hangs says nothing about its database
+            self._is_database_away = isinstance(error, ApiError) and error.status == _UNAVAILABLE
             raise
         self._is_database_away = False
         return {lease.lease_id for lease in leases} - {held[token] for token in stop if token in held}
@@ -216,8 +222,7 @@ class HttpSource:
             consumer.clock.observe(given.deadline - timedelta(seconds=given.timeout_seconds))
         is_new = lease.lease_seconds != self._lease_seconds
         self._lease_seconds = consumer.held_leases.seconds = lease.lease_seconds
-        now_at = now_of(consumer.clock)
-        attempts = [self._attempt_of(given, now_at) for given in lease.attempts]
+        attempts = [self._attempt_of(given) for given in lease.attempts]
         self._tokens |= {each.lease_id: each.token for each in attempts}
         consumer.held_leases.add(attempts, asked)
         # The pause until the next heartbeat may be too long, or much of the lease went by while the poll waited.
@@ -225,9 +230,8 @@ class HttpSource:
             consumer.beat_now()
         consumer.take(attempts)
 
-    def _attempt_of(self, given: LeasedAttempt, now_at: datetime) -> RemoteAttempt:
+    def _attempt_of(self, given: LeasedAttempt) -> RemoteAttempt:
         job_id = parse_id(Prefix.JOB, given.job_id)
-        seconds = given.timeout_seconds or (given.deadline - now_at).total_seconds()
         return RemoteAttempt(
             token=parse_token(given.token),
             lease_id=next(self._numbers),
@@ -239,7 +243,7 @@ class HttpSource:
             deferrals=self._deferrals.get(RunKey(job_id, to_us(given.scheduled_at)), 0),
             handler=given.handler,
             payload=None if given.payload is None else encode(given.payload).decode(),
-            timeout_seconds=max(1, round(seconds)),
+            timeout_seconds=given.timeout_seconds,
             idempotency_key=given.idempotency_key,
         )
 

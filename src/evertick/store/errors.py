@@ -1,0 +1,11 @@
+"""Why there is no database to work with. Not beside what connects, so that it can be had without the driver."""
+
+from evertick.domain.errors import EvertickError
+
+
+class DatabaseUnreachable(EvertickError):  # noqa: N818 - says what is wrong
+    """No connection could be made; the message says where to and why, and never shows a password."""
+
+
+class NoDatabase(EvertickError):  # noqa: N818 - says what is wrong
+    """There is no database where one was expected; the message says what to do."""

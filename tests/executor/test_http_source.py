@@ -1,0 +1,103 @@
+"""What the HTTP source makes of a server that is in trouble."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from evertick.client import ApiError, AsyncClient
+from evertick.executor.held_leases import Lease
+from evertick.executor.put_back import PutBacks
+from evertick.executor.source import Failure, UnstartedAttempt
+from evertick.executor.sources.http.source import HttpSource
+from evertick.runtime.loop import Loop
+
+UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+class Trouble:
+    """A server that answers 503 until it hangs."""
+
+    def __init__(self) -> None:
+        self.hangs = False
+        self.is_asked = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            if self.hangs:
+                self.is_asked.set()
+                await reader.read()
+            else:
+                writer.write(UNAVAILABLE)
+        writer.close()
+
+
+@pytest.fixture
+async def trouble() -> AsyncIterator[tuple[Trouble, HttpSource]]:
+    trouble = Trouble()
+    server = await asyncio.start_server(trouble.serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+
+    def client(timeout: float | None) -> AsyncClient:
+        return AsyncClient(f"http://127.0.0.1:{port}", "evt_none", retries=0, timeout=timeout or 10.0)
+
+    source = HttpSource(client, ["default"])
+    source._consumer = cast("Any", SimpleNamespace(name="w"))
+    source._tokens[1] = (1, 1)
+    yield trouble, source
+    await source.hang_up()
+    server.close()
+
+
+async def test_attempts_outlive_their_leases_only_while_the_server_says_that_its_database_is_away(
+    trouble: tuple[Trouble, HttpSource],
+) -> None:
+    server, source = trouble
+    assert source.drops_expired
+    with pytest.raises(ApiError):
+        await source.extend([Lease(1, 0.0)])
+    assert not source.drops_expired
+    server.hangs = True
+    beat = asyncio.create_task(source.extend([Lease(1, 0.0)]))
+    await server.is_asked.wait()
+    beat.cancel()  # as its time-out does
+    await asyncio.wait({beat})
+    assert source.drops_expired
+
+
+async def test_a_put_back_that_is_refused_holds_up_no_other() -> None:
+    source = _Refusing()
+    done: list[Any] = []
+    put_backs = PutBacks(cast("Any", source), done.append)
+    attempts = [SimpleNamespace(name=name, lease_id=number) for number, name in enumerate(("good", "bad", "fine"))]
+    for attempt in attempts:
+        put_backs.add(UnstartedAttempt(cast("Any", attempt), "no handler"))
+    await put_backs.flush()
+    assert (source.put, source.forgotten, done) == (["good", "fine"], [1], attempts)
+
+
+class _Refusing:
+    """A source that refuses one attempt, and every batch that has it."""
+
+    def __init__(self) -> None:
+        self.put: list[str] = []
+        self.forgotten: list[int] = []
+
+    def loop(self, name: str, step: Callable[[], Awaitable[float]]) -> Loop:
+        return Loop(name, step)
+
+    def failure_of(self, error: Exception) -> Failure:
+        return Failure.UNSTORABLE if isinstance(error, ValueError) else Failure.UNKNOWN
+
+    async def put_back(self, unstarted: Sequence[UnstartedAttempt]) -> None:
+        names = [each.attempt.name for each in unstarted]
+        if "bad" in names:
+            raise ValueError(names)
+        self.put += names
+
+    def forget(self, lease_ids: Collection[int]) -> None:
+        self.forgotten += lease_ids
