@@ -1,9 +1,10 @@
-"""A database whose clock can be set while it runs on, as an operator or NTP sets it."""
+"""A database whose clock can be set while it runs on, as an operator or NTP sets it, and the ticks of a job by it."""
 
 from datetime import datetime, timedelta
 
 import asyncpg
 
+from engine import MINUTE, Job, gaps_of, runs_of
 from evertick.store import clock
 from evertick.store.clock import Marks
 
@@ -36,3 +37,17 @@ class Dial:
             await self.move(every)
             await clock.mark(self._connection)
         return await clock.marks(self._connection)
+
+
+def ticks(first_at: datetime, last_at: datetime) -> list[datetime]:
+    return [first_at + n * MINUTE for n in range((last_at - first_at) // MINUTE + 1)]
+
+
+async def accounted(connection: asyncpg.Connection, job: Job) -> list[datetime]:
+    """Each tick that is in a run or in a gap, as often as it is there."""
+    found = [fire_at for fire_at, _, _ in await runs_of(connection, job)]
+    for first_at, last_at, count, _ in await gaps_of(connection, job):
+        inside = ticks(first_at, last_at)
+        assert len(inside) == count
+        found += inside
+    return sorted(found)

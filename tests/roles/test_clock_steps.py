@@ -26,6 +26,7 @@ from evertick.runtime.clock_marks import mark
 from evertick.store import clock
 from evertick.store.database import Pool, connect
 from hooked_pool import Run, hooked
+from roles.stepping import accounted, ticks
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
@@ -105,20 +106,6 @@ class World:
 @pytest.fixture
 def world(hands: Hands, node: Scheduler) -> World:
     return World(hands, node)
-
-
-def ticks(first_at: datetime, last_at: datetime) -> list[datetime]:
-    return [first_at + n * MINUTE for n in range((last_at - first_at) // MINUTE + 1)]
-
-
-async def accounted(connection: asyncpg.Connection, job: Job) -> list[datetime]:
-    """Each tick that is in a run or in a gap, as often as it is there."""
-    found = [fire_at for fire_at, _, _ in await runs_of(connection, job)]
-    for first_at, last_at, count, _ in await gaps_of(connection, job):
-        inside = ticks(first_at, last_at)
-        assert len(inside) == count
-        found += inside
-    return sorted(found)
 
 
 @pytest.mark.parametrize("missed", MissedWindow)

@@ -1,6 +1,6 @@
 """How long a tenant leaves a host alone for which it has no slot free."""
 
-from evertick.targets.http.host_backoff import BACKOFF_SECONDS, HostBackoff, TenantHost, host_of
+from evertick.targets.http.webhooks import BACKOFF_SECONDS, HostBackoff, TenantHost, host_of
 
 HOST, SAME_HOST, OTHER_HOST = (
     TenantHost(1, host_of(url)) for url in ("https://a.test/x", "https://a.test/y", "https://b.test/x")

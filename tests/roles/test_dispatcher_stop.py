@@ -5,6 +5,8 @@ from datetime import timedelta
 
 from aiohttp import web
 
+from engine import Job
+from evertick.roles.dispatcher import Dispatcher
 from roles.dispatching import PostOffice, Receiver
 from roles.workshop import within_patience
 
@@ -26,15 +28,21 @@ class Slow:
         return web.Response()
 
 
-async def test_what_outlasts_the_grace_is_handed_back_and_delivered_again_with_the_same_key(
-    office: PostOffice, receiver: Receiver
-) -> None:
+async def delivering(office: PostOffice, receiver: Receiver) -> tuple[Slow, Job, Dispatcher]:
+    """A dispatcher in the middle of a delivery."""
     slow = Slow()
     receiver.will(slow)
     job = await office.posted(receiver.url)
     dispatcher = office.dispatcher()
     await dispatcher.start()
     await within_patience(slow.began)
+    return slow, job, dispatcher
+
+
+async def test_what_outlasts_the_grace_is_handed_back_and_delivered_again_with_the_same_key(
+    office: PostOffice, receiver: Receiver
+) -> None:
+    _, job, dispatcher = await delivering(office, receiver)
     await dispatcher.stop(NO_GRACE)
     outcome = await office.outcome(job)
     assert (outcome.attempt, outcome.result, outcome.is_final) == (1, "deferred", False)
@@ -48,12 +56,7 @@ async def test_what_outlasts_the_grace_is_handed_back_and_delivered_again_with_t
 
 
 async def test_a_delivery_may_come_to_its_end_within_the_grace(office: PostOffice, receiver: Receiver) -> None:
-    slow = Slow()
-    receiver.will(slow)
-    job = await office.posted(receiver.url)
-    dispatcher = office.dispatcher()
-    await dispatcher.start()
-    await within_patience(slow.began)
+    slow, job, dispatcher = await delivering(office, receiver)
     stopping = asyncio.create_task(dispatcher.stop())
     await asyncio.sleep(0)  # so that it has begun
     slow.release.set()
@@ -62,12 +65,7 @@ async def test_a_delivery_may_come_to_its_end_within_the_grace(office: PostOffic
 
 
 async def test_a_run_that_is_cancelled_meanwhile_is_broken_off(office: PostOffice, receiver: Receiver) -> None:
-    slow = Slow()
-    receiver.will(slow)
-    job = await office.posted(receiver.url)
-    dispatcher = office.dispatcher()
-    await dispatcher.start()
-    await within_patience(slow.began)
+    slow, job, dispatcher = await delivering(office, receiver)
     await office.end_elsewhere(job)
     async with asyncio.timeout(20):
         await dispatcher.executor.finish()

@@ -10,8 +10,8 @@ import pytest
 
 from engine import AGAIN, LEASE, Holder, Job, Planned, add_job, ending_of, lease, scheduler, timers_of
 from evertick.roles.scheduler import Scheduler
+from evertick.roles.scheduler.maintenance import AGE, ROUND_SECONDS, Sweeping
 from evertick.roles.scheduler.reaping import Reaping
-from evertick.roles.scheduler.sweeping import AGE, ROUND_SECONDS, Sweeping
 from evertick.store import lanes, outcomes
 from evertick.store.database import connect
 from evertick.store.lanes import Leased, PutBack

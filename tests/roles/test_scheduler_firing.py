@@ -1,29 +1,21 @@
 """Firing through trouble: answers that are lost, jobs that change under it, rules that make no sense."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import asyncpg
 import pytest
 
-from engine import AT, MINUTE, Job, add_job, finish, runs_of, scheduler, until
+from engine import AT, MINUTE, Job, add_job, finish, runs_of, until
 from evertick.domain.policies import ConcurrentPolicy, MissedWindow
 from evertick.domain.rule import Policies
-from evertick.roles.scheduler import Scheduler, rule_cache
+from evertick.roles.scheduler import Scheduler, state
 from evertick.store.database import is_transient
 from hooked_pool import Run, hooked
 
 ALL = Policies(
     missed_window=MissedWindow.RUN_ALL, max_missed=5, concurrent_policy=ConcurrentPolicy.ALLOW, max_concurrent=100
 )
-
-
-@pytest.fixture
-async def node(database_url: str) -> AsyncIterator[Scheduler]:
-    async with scheduler(database_url) as opened:
-        await opened.join()
-        yield opened
 
 
 CLOCK = "CREATE OR REPLACE FUNCTION clock_at() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE AS"
@@ -191,7 +183,7 @@ async def test_a_job_whose_rule_is_missing_is_paused_with_the_reason(
 async def test_more_rules_than_are_kept_pause_nobody(
     connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rule_cache, "MAX_RULES", 4)
+    monkeypatch.setattr(state, "MAX_RULES", 4)
     jobs = [await add_job(connection, f"{minute} * * * *") for minute in range(3)]
     await node.loading.step()
     jobs += [await add_job(connection, f"{minute} * * * *") for minute in range(3, 6)]

@@ -1,13 +1,13 @@
 """How timers come from the table into memory, whatever is read, heard or missed."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 import asyncpg
 import pytest
 
-from engine import MINUTE, Job, add_job, add_timer, runs_of, scheduler
+from engine import MINUTE, Job, add_job, add_timer, runs_of
 from evertick.domain.policies import ConcurrentPolicy
 from evertick.domain.rule import Policies
 from evertick.roles.scheduler import Scheduler, loading
@@ -16,20 +16,6 @@ from hooked_pool import Run, hooked
 
 SECOND = timedelta(seconds=1)
 ALLOWED = Policies(concurrent_policy=ConcurrentPolicy.ALLOW, max_concurrent=10)
-
-
-@pytest.fixture
-async def node(database_url: str) -> AsyncIterator[Scheduler]:
-    """Holds everything."""
-    async with scheduler(database_url) as opened:
-        await opened.join()
-        yield opened
-
-
-@pytest.fixture
-async def now_at(connection: asyncpg.Connection) -> datetime:
-    now: datetime = await connection.fetchval("SELECT clock_at()")
-    return now
 
 
 def known(node: Scheduler) -> set[int]:

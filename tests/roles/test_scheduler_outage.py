@@ -15,6 +15,7 @@ from evertick.domain.policies import ConcurrentPolicy, MissedWindow
 from evertick.domain.rule import Policies
 from evertick.roles.scheduler import Scheduler
 from evertick.runtime.clock import VirtualClock
+from roles.stepping import accounted, ticks
 
 OUTAGE = timedelta(hours=3)
 BACK_AT = AT + 5 * MINUTE + OUTAGE + MINUTE / 2
@@ -58,20 +59,6 @@ async def node(database_url: str, hands: Hands) -> AsyncIterator[Scheduler]:
     async with scheduler(database_url, clock=hands.clock) as opened:
         await opened.join()
         yield opened
-
-
-def ticks(first_at: datetime, last_at: datetime) -> list[datetime]:
-    return [first_at + n * MINUTE for n in range((last_at - first_at) // MINUTE + 1)]
-
-
-async def accounted(connection: asyncpg.Connection, job: Job) -> list[datetime]:
-    """Each tick that is in a run or in a gap, as often as it is there."""
-    found = [fire_at for fire_at, _, _ in await runs_of(connection, job)]
-    for first_at, last_at, count, _ in await gaps_of(connection, job):
-        inside = ticks(first_at, last_at)
-        assert len(inside) == count
-        found += inside
-    return sorted(found)
 
 
 async def survive(connection: asyncpg.Connection, node: Scheduler, hands: Hands, job: Job) -> None:

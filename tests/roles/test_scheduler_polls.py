@@ -8,24 +8,10 @@ from typing import Any, NamedTuple
 import asyncpg
 import pytest
 
-from engine import MINUTE, add_job, scheduler
+from engine import MINUTE, add_job
 from evertick.roles.scheduler import Scheduler, loading
 from evertick.store import statements, timers
 from evertick.store.database import Pool, connect
-
-
-@pytest.fixture
-async def node(database_url: str) -> AsyncIterator[Scheduler]:
-    """Holds everything."""
-    async with scheduler(database_url) as opened:
-        await opened.join()
-        yield opened
-
-
-@pytest.fixture
-async def now_at(connection: asyncpg.Connection) -> datetime:
-    now: datetime = await connection.fetchval("SELECT clock_at()")
-    return now
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import asyncpg
 import pytest
 
 from engine import add_job
-from evertick.roles.scheduler import rule_cache
-from evertick.roles.scheduler.rule_cache import RuleCache
+from evertick.roles.scheduler import state
+from evertick.roles.scheduler.state import RuleCache
 from evertick.store.database import Pool
 from hooked_pool import Run, hooked
 
@@ -17,7 +17,7 @@ from hooked_pool import Run, hooked
 async def test_what_is_loaded_is_known_though_the_cache_was_cleared_meanwhile(
     pool: Pool, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rule_cache, "MAX_RULES", 3)
+    monkeypatch.setattr(state, "MAX_RULES", 3)
     first, second, *others = [(await add_job(connection, f"{minute} * * * *")).rule_id for minute in range(5)]
     asked, go_on = asyncio.Event(), asyncio.Event()
 

@@ -9,14 +9,13 @@ import pytest
 
 from engine import AT, Holder, Job, Planned, add_job, lease
 from evertick.domain.attempt import Attempt
-from evertick.executor.counters import Counters
 from evertick.executor.held_leases import HeldLeases
+from evertick.executor.source import Counters
 from evertick.executor.sources.database import reading
 from evertick.executor.sources.database.leasing import FIRST_PAUSE, LONGEST_PAUSE, MAX_LANES, UNREAD_SECONDS, Leasing
-from evertick.executor.sources.database.pace import Pace
+from evertick.executor.sources.database.pace import CompletionRate, Pace, RoundTrip
 from evertick.executor.sources.database.queues import LOOK_SECONDS, NamedQueues
 from evertick.executor.sources.database.reading import READERS
-from evertick.executor.sources.database.round_trip import CompletionRate, RoundTrip
 from evertick.runtime.clock import Clock, DatabaseClock
 from evertick.store import lanes
 from evertick.store.database import Pool, close_pool, open_pool

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from engine import PATIENCE_SECONDS, until
+from evertick.roles.worker import Worker
 from evertick.store import lanes
 from evertick.store.database import connect
 from evertick.store.lanes import Range
@@ -30,6 +31,15 @@ class Hands:
 
     def stand_still(self) -> None:
         self.ahead += LEASE.total_seconds() + 1
+
+
+async def waits_for_lease(worker: Worker) -> None:
+    """Return when an attempt may not be started until its lease is extended."""
+
+    async def waits() -> bool:
+        return worker.waits_for_leases
+
+    await until(waits)
 
 
 class Turns:
@@ -84,11 +94,7 @@ async def test_what_waited_past_its_lease_starts_when_the_database_has_confirmed
         async with leases_locked(workshop):
             hands.stand_still()
             turns.release.set()
-
-            async def waits() -> bool:
-                return worker.waits_for_leases
-
-            await until(waits)
+            await waits_for_lease(worker)
             assert turns.calls == 1
         await within_patience(turns.second)
         await workshop.until_ended(job, 2)
@@ -120,11 +126,7 @@ async def test_what_waited_past_its_lease_is_dropped_when_others_have_it(worksho
         async with leases_locked(workshop) as other:
             hands.stand_still()
             turns.release.set()
-
-            async def waits() -> bool:
-                return worker.waits_for_leases
-
-            await until(waits)
+            await waits_for_lease(worker)
             await other.execute("UPDATE leases SET worker = 'another'")
 
         async def is_dropped() -> bool:
@@ -153,11 +155,7 @@ async def test_what_an_answer_brings_that_was_under_way_for_too_long_is_not_star
     await workshop.ready()
     async with workshop.opened({"handle": lambda: calls.append(1)}, lease_time=LEASE, monotonic=hands) as worker:
         assert await worker.source.lease(1) == 1
-
-        async def waits() -> bool:
-            return worker.waits_for_leases
-
-        await until(waits)
+        await waits_for_lease(worker)
     assert calls == []
 
 
@@ -171,11 +169,7 @@ async def test_a_thread_that_stood_still_before_the_call_does_not_make_it(worksh
     await workshop.ready()
     async with workshop.opened({"handle": lambda: calls.append(1)}, lease_time=LEASE, monotonic=monotonic) as worker:
         assert await worker.source.lease(1) == 1
-
-        async def waits() -> bool:
-            return worker.waits_for_leases
-
-        await until(waits)
+        await waits_for_lease(worker)
     assert calls == []
 
 

@@ -20,9 +20,8 @@ from evertick.sdk.webhooks import (
     StaleToken,
     Unreadable,
 )
-from evertick.targets.http import run_headers
 from evertick.targets.http.request import DeliveryRequest, headers_of
-from evertick.targets.http.signing import Secret, sign_message
+from evertick.targets.http.signing import RUN_HEADERS, RUN_SIGNATURE, Secret, run_message, sign_message
 from targets.receivers import ATTEMPT, NOW, SECRET
 
 JOB = 4096
@@ -137,7 +136,7 @@ def test_a_delivery_that_is_sent_twice_before_it_is_done_is_not_done_twice() -> 
     verify(kit, later(11, attempt=2))  # the first may have failed: the retry must act
 
 
-@pytest.mark.parametrize("name", run_headers.NAMES)
+@pytest.mark.parametrize("name", RUN_HEADERS)
 def test_a_captured_delivery_with_a_changed_header_is_refused_and_later_ones_pass(name: str) -> None:
     told = {"job_name": "other", "scheduled_at": NOW, "attempt": 9, "reason": "manual"}
     other = later(9_000_000_000_000_000_000, run_id=format_run_id(JOB + 1, 1), **told)
@@ -151,7 +150,7 @@ def test_a_captured_delivery_with_a_changed_header_is_refused_and_later_ones_pas
 def test_a_delivery_with_the_signed_headers_of_another_run_is_refused() -> None:
     other = headers_of(later(9_000_000_000_000_000_000, body=b"{}"), NOW)
     with pytest.raises(InvalidSignature):
-        verify(receiver(), SENT, {name: other[name] for name in (*run_headers.NAMES, run_headers.SIGNATURE)})
+        verify(receiver(), SENT, {name: other[name] for name in (*RUN_HEADERS, RUN_SIGNATURE)})
 
 
 def test_an_attempt_that_a_later_one_overtook_is_stale() -> None:
@@ -193,12 +192,12 @@ def test_the_fence_is_by_job_or_by_run() -> None:
 )
 def test_a_signed_message_must_still_be_a_run(headers: Mapping[str, str]) -> None:
     changed = {**headers_of(SENT, NOW), **headers}
-    message = run_headers.message_of(changed["webhook-signature"], changed)
+    message = run_message(changed["webhook-signature"], changed)
     with pytest.raises(Unreadable):
         verify(receiver(), SENT, {**headers, "Evertick-Signature": sign_message([SECRET], message)})
 
 
-@pytest.mark.parametrize("name", [*run_headers.NAMES, run_headers.SIGNATURE])
+@pytest.mark.parametrize("name", [*RUN_HEADERS, RUN_SIGNATURE])
 def test_a_header_that_was_taken_away_is_named(name: str) -> None:
     headers = headers_of(SENT, NOW)
     del headers[name]

@@ -7,8 +7,7 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from evertick.domain.attempt import Failed, Succeeded
-from evertick.targets.http.connections import Connections
-from evertick.targets.http.exchange import Exchange, current
+from evertick.targets.http.connections import Connections, Exchange, current
 from evertick.targets.http.guard import EgressPolicy, Guard, Refused
 from evertick.targets.http.resolution import Resolve
 from targets.receivers import LONG, LOOPBACK, OK, Log, attempt, delivering, serving

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from evertick.roles.scheduler.lease_grace import LeaseGrace
+from evertick.roles.scheduler.reaping import LeaseGrace
 
 AT = datetime(2026, 6, 9, 12, tzinfo=UTC)
 SPAN = timedelta(seconds=15)

@@ -1,23 +1,13 @@
 """`Client` and `AsyncClient`: the whole API, by subject."""
 
-from types import TracebackType
 from typing import Any, Self
 
 from evertick.client.access import ApiKeys, AuditLog, Tenants
-from evertick.client.dead_letters import DeadLetters
-from evertick.client.jobs import Jobs
-from evertick.client.request import Request, look, path_of, post, shaped
-from evertick.client.retrying import RETRIES
-from evertick.client.runs import Runs
-from evertick.client.sections import Section, Sent, W
-from evertick.client.transport import TIMEOUT_SECONDS, AsyncTransport, SyncTransport, place_of
-from evertick.client.workers import Workers
+from evertick.client.jobs import DeadLetters, Jobs, Runs, Workers
+from evertick.client.request import RETRIES, Request, look, path_of, post, shaped
+from evertick.client.transport import TIMEOUT_SECONDS, AsyncTransport, Section, Sent, SyncTransport, W, place_of
 from evertick.contract.engine import Cluster, Stats
 from evertick.contract.schedules import Preview
-
-_read_preview = shaped(Preview)
-_read_cluster = shaped(Cluster)
-_read_stats = shaped(Stats)
 
 
 class Api(Section[W]):
@@ -39,17 +29,19 @@ class Api(Section[W]):
     @Sent
     def preview(self, schedule: str, /, **options: Any) -> Request[Preview]:
         """What a schedule would do. Options as in the API: `timezone`, `count`, `after`, `jitter_seconds`, …"""
-        return post(path_of("schedules", "preview"), _read_preview, {"schedule": schedule, **options}, is_change=False)
+        return post(
+            path_of("schedules", "preview"), shaped(Preview), {"schedule": schedule, **options}, is_change=False
+        )
 
     @Sent
     def cluster(self) -> Request[Cluster]:
         """The nodes and partitions, and how late they are."""
-        return look(path_of("cluster"), _read_cluster)
+        return look(path_of("cluster"), shaped(Cluster))
 
     @Sent
     def stats(self) -> Request[Stats]:
         """What the tenant's jobs did in the last minute."""
-        return look(path_of("stats"), _read_stats)
+        return look(path_of("stats"), shaped(Stats))
 
 
 class Client(Api[SyncTransport]):
@@ -71,9 +63,7 @@ class Client(Api[SyncTransport]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -96,9 +86,7 @@ class AsyncClient(Api[AsyncTransport]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:

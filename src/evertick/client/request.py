@@ -1,21 +1,33 @@
-"""Requests as values: what is asked, and how the answer is read. Who sends them is not said here."""
+"""Requests as values: what is asked, how the answer is read, and whether and when to ask again. Who sends them is not
+said here.
+"""
 
 import json
+import random
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cache
 from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import httpx
 import msgspec
 
+from evertick.client.errors import ApiError, Conflict, TooManyRequests, Unreachable
 from evertick.contract.derived import lenient
 from evertick.domain.errors import InvalidInput
 
 PREFIX = "/api/v1"
 JSON = "application/json"
+RETRIES = 4
+FIRST_PAUSE = 0.2
+LONGEST_PAUSE = 30.0
+"""Who asks for a longer one is not waited for: the caller may have better things to do."""
+
+_TEMPORARY = frozenset({502, 503, 504})
+_IN_FLIGHT = "urn:evertick:problem:in-flight"
 
 T = TypeVar("T")
 _encoder = msgspec.json.Encoder()
@@ -60,7 +72,12 @@ def path_of(*parts: str) -> str:
 
 def shaped(shape: type[T]) -> Callable[[bytes], T]:
     """Reads JSON of one shape, also from a newer server, which may know more fields and words."""
-    return msgspec.json.Decoder(lenient(shape)).decode
+    return _decoder(shape).decode  # type: ignore[arg-type] # mypy takes no type for hashable
+
+
+@cache
+def _decoder(shape: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(lenient(shape))
 
 
 def nothing(_: bytes) -> None:
@@ -69,7 +86,7 @@ def nothing(_: bytes) -> None:
 
 def look(path: str, read: Callable[[bytes], T], **query: Any) -> Request[T]:
     """A look at something. A parameter of None is left out."""
-    return Request(method="GET", path=path, read=read, query=query_of(query), is_repeatable=True)
+    return Request(method="GET", path=path, read=read, query=_query_of(query), is_repeatable=True)
 
 
 def post(
@@ -89,14 +106,14 @@ def change(
     return Request(method=method, path=path, read=read, body=None if body is None else encode(body), headers=headers)
 
 
-def query_of(parameters: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Parameters as texts. Names that are Python's own words end in `_`; a mapping becomes `key:value` for each."""
+def _query_of(parameters: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Parameters as texts; a mapping becomes `key:value` for each."""
     found: list[tuple[str, str]] = []
     for name, value in parameters.items():
         if isinstance(value, Mapping):
             found += [(name, f"{key}:{each}") for key, each in value.items()]
         elif value is not None:
-            found.append((name.rstrip("_"), _text(value)))
+            found.append((name, value.isoformat() if isinstance(value, datetime) else str(value)))
     return tuple(found)
 
 
@@ -108,5 +125,25 @@ def encode(value: Any) -> bytes:
         return json.dumps(value, default=msgspec.to_builtins, allow_nan=False).encode()
 
 
-def _text(value: Any) -> str:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
+def pause_before_retry(request: Request[object], failure: ApiError, tries: int, retries: int) -> float | None:
+    """How many seconds to wait after so many tries; None: it is no use, or might do something twice."""
+    if tries > retries or not _may_repeat(request, failure):
+        return None
+    asked = failure.retry_after or 0.0
+    if asked > LONGEST_PAUSE:
+        return None
+    pause = min(FIRST_PAUSE * 2.0 ** (tries - 1), LONGEST_PAUSE)
+    # Spread, so that all who failed together do not come back together.
+    return asked + pause * random.uniform(0.5, 1.0)  # noqa: S311 - nobody gains from guessing it
+
+
+def _may_repeat(request: Request[object], failure: ApiError) -> bool:
+    match failure:
+        case TooManyRequests():
+            return True  # turned away before anything was done
+        case Unreachable():
+            return request.is_repeatable or failure.never_arrived
+        case Conflict():
+            return failure.type == _IN_FLIGHT
+        case _:
+            return request.is_repeatable and failure.status in _TEMPORARY

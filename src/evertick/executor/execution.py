@@ -18,11 +18,9 @@ from evertick.domain.schedule.instants import from_us
 from evertick.executor.handlers.registry import Registry
 from evertick.executor.handlers.run import DoNotRetry, RetryLater
 from evertick.executor.held_leases import HeldLeases, Lease
-from evertick.executor.running import Running, Stop
+from evertick.executor.running import Returned, Running, Stop, ThreadPool
 from evertick.executor.source import EndedAttempt, Source
-from evertick.executor.start_marks import StartMarks
-from evertick.executor.thread_pool import Returned, ThreadPool
-from evertick.executor.waiting import Order, Waiting
+from evertick.executor.waiting import Order, StartMarks, Waiting
 from evertick.runtime.clock import Clock
 
 logger = logging.getLogger("evertick.worker")

@@ -45,7 +45,6 @@ from evertick.domain.attempt import Attempt, AttemptOutcome, NotStarted
 from evertick.domain.ids import RunKey
 from evertick.domain.retry import deferral_delay
 from evertick.domain.schedule.instants import to_us
-from evertick.executor.counters import Counters
 from evertick.executor.execution import Execution
 from evertick.executor.handlers.registry import Registry
 from evertick.executor.heartbeat import Heartbeat
@@ -53,7 +52,7 @@ from evertick.executor.held_leases import HeldLeases
 from evertick.executor.put_back import PutBacks
 from evertick.executor.recorder import Recorder
 from evertick.executor.running import STOPPED, Stop
-from evertick.executor.source import EndedAttempt, Source, UnstartedAttempt
+from evertick.executor.source import Counters, EndedAttempt, Source, UnstartedAttempt
 from evertick.executor.waiting import Waiting
 from evertick.runtime.clock import Clock, DatabaseClock
 

@@ -1,15 +1,21 @@
-"""One attempt whose handler is called, and how it ends."""
+"""An attempt whose handler is called, and how it ends; and the threads of handlers that are not async."""
 
 import asyncio
+import logging
 import math
+import queue
+import threading
+from collections.abc import Callable
 from datetime import datetime
 from enum import Enum, auto
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 from evertick.domain.attempt import SUCCEEDED, Attempt, AttemptOutcome, Deferred, Failed
 from evertick.domain.states import Outcome
 from evertick.executor.handlers.registry import Handler
 from evertick.executor.handlers.results import failed
+
+logger = logging.getLogger("evertick.worker")
 
 STOPPED = "its worker stopped"
 
@@ -56,3 +62,86 @@ class Running:
                 return None
             case _:
                 assert_never(self.stop)
+
+
+class Returned(NamedTuple):
+    """The call came to its end, with a value or with an error; or it was not made."""
+
+    value: Any
+    error: BaseException | None
+    was_made: bool = True
+
+
+class _Call(NamedTuple):
+    may_start: Callable[[], bool]
+    call: Callable[[], Any]
+    done: Callable[[Returned], None]
+
+
+class ThreadPool:
+    """So many threads, each made when first needed. `free` is how many calls may start now.
+
+    A thread cannot be stopped from outside, so one may be written off. They are daemons, unlike those of
+    `concurrent.futures`: a handler that never ends must not keep the process from it.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.busy = 0
+        self.written_off = 0
+        self._threads = 0
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def free(self) -> int:
+        # Up to as many again may hang. Beyond that no thread is left to try: something is wrong with the handlers.
+        return min(self.size, 2 * self.size - self.written_off) - self.busy
+
+    def submit(self, may_start: Callable[[], bool], call: Callable[[], Any], done: Callable[[Returned], None]) -> None:
+        """Call in a thread if it may start when its turn has come, then notify the loop. Only while one is free."""
+        self._loop = self._loop or asyncio.get_running_loop()
+        self.busy += 1
+        if self._threads < self.busy + self.written_off:
+            self._threads += 1
+            threading.Thread(target=self._work, name=f"evertick-{self._threads}", daemon=True).start()
+        self._calls.put(_Call(may_start, call, done))
+
+    def returned(self, *, was_written_off: bool) -> None:
+        """A call has ended, so its thread is free again."""
+        if was_written_off:
+            self.written_off -= 1
+        else:
+            self.busy -= 1
+
+    def write_off(self) -> None:
+        """Count on a call no more: it has had its time, and another thread takes its place."""
+        self.busy -= 1
+        self.written_off += 1
+        logger.warning("a handler is over its time in a thread that cannot be stopped; %d such", self.written_off)
+
+    def close(self) -> None:
+        """Let all threads end that can."""
+        for _ in range(self._threads):
+            self._calls.put(None)
+        self._threads = 0
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            returned = _called(call)
+            assert self._loop is not None
+            if self._loop.is_closed():
+                return
+            try:
+                self._loop.call_soon_threadsafe(call.done, returned)
+            except RuntimeError:  # closed at this moment
+                return
+
+
+def _called(call: _Call) -> Returned:
+    if not call.may_start():
+        return Returned(None, None, was_made=False)
+    try:
+        return Returned(call.call(), None)
+    except BaseException as error:  # noqa: BLE001 - even SystemExit ends an attempt only
+        return Returned(None, error)

@@ -5,12 +5,13 @@ gives them back: recorded with an outcome, or put back if they were never starte
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, auto
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, assert_never
 
-from evertick.domain.attempt import Attempt, AttemptOutcome, Token
-from evertick.executor.counters import Counters
+from evertick.domain.attempt import SUCCEEDED, Attempt, AttemptOutcome, Deferred, Failed, NotStarted, Succeeded, Token
+from evertick.domain.states import Outcome
 from evertick.executor.held_leases import HeldLeases, Lease
 from evertick.runtime.clock import Clock
 from evertick.runtime.loop import Loop
@@ -33,6 +34,42 @@ class Recorded(NamedTuple):
 
     stale: Collection[Token] = frozenset()
     busy: Collection[Token] = frozenset()
+
+
+@dataclass(slots=True)
+class Counters:
+    """What an executor has done since it started, in attempts.
+
+    In the end each that was leased is counted once more, unless it was over before.
+    """
+
+    leased: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    timed_out: int = 0
+    handed_back: int = 0  # put back before they were started, or stopped with the worker
+    lost: int = 0  # their lease ran out here
+    stale: int = 0  # of those that ended here: others had ended them before
+
+    @property
+    def executed(self) -> int:
+        return self.succeeded + self.failed + self.timed_out
+
+    def count(self, outcome: AttemptOutcome) -> None:
+        if outcome is SUCCEEDED:
+            self.succeeded += 1
+            return
+        match outcome:
+            case Succeeded():
+                self.succeeded += 1
+            case Failed(result=Outcome.TIMED_OUT):
+                self.timed_out += 1
+            case Failed():
+                self.failed += 1
+            case Deferred() | NotStarted():
+                self.handed_back += 1
+            case _:
+                assert_never(outcome)
 
 
 class Failure(Enum):

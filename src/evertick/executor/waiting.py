@@ -1,7 +1,9 @@
-"""Attempts that were leased and have not been started."""
+"""Attempts that were leased and have not been started, and the marks that some of them wait for."""
 
+import asyncio
+import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TypeAlias
 
@@ -9,8 +11,12 @@ from evertick.domain.attempt import Attempt, Token
 from evertick.executor.handlers.registry import Handler
 from evertick.executor.held_leases import Lease
 
+logger = logging.getLogger("evertick.worker")
+
 Order: TypeAlias = tuple[Attempt, Handler, Lease, bool]
 """What to call, under which lease, and whether its start must be marked first. Plain: one is made for each attempt."""
+FIRST_BACKOFF = 0.1
+LONGEST_BACKOFF = 5.0
 
 
 class Waiting:
@@ -70,3 +76,46 @@ class Waiting:
             else:
                 self.for_leases.append(order)
         self.for_leases.reverse()
+
+
+Mark: TypeAlias = Callable[[Sequence[Attempt]], Awaitable[Collection[Token]]]
+"""Marks these; returns those that are still the worker's."""
+
+
+class StartMarks:
+    """Marks the start of attempts before their handlers are called, where that decides what their loss means.
+
+    An attempt that is the last one allowed would become a dead letter if its worker were lost. With a mark the reaper
+    knows that it was started; without one it was not, and comes again.
+
+    Attempts that arrive during one request go along in the next. `marked` gets what was asked for and which of it is
+    ours.
+    """
+
+    def __init__(self, mark: Mark, marked: Callable[[Mapping[Token, Order], Collection[Token]], None]) -> None:
+        self._mark = mark
+        self._marked = marked
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, waiting: Waiting) -> None:
+        """Mark what waits for it, unless that is under way."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run(waiting), name="mark")
+
+    def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self, waiting: Waiting) -> None:
+        backoff = FIRST_BACKOFF
+        while waiting.for_marks:
+            asked = dict(waiting.for_marks)
+            try:
+                mine = await self._mark([order[0] for order in asked.values()])
+            except Exception as error:  # noqa: BLE001 - whatever it is, the attempts wait for their marks
+                logger.warning("%d attempts wait for the mark of their start: %r", len(asked), error)
+                await asyncio.sleep(backoff)
+                backoff = min(2 * backoff, LONGEST_BACKOFF)
+            else:
+                backoff = FIRST_BACKOFF
+                self._marked(asked, mine)

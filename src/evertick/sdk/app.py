@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import uvloop
@@ -18,16 +18,24 @@ from evertick.executor.executor import CONCURRENCY, THREADS
 from evertick.runtime.extras import server_extra
 from evertick.runtime.logs import set_up_logs
 from evertick.runtime.process import stop_signal
-from evertick.sdk import declarations
-from evertick.sdk.declarations import Declarations, Function, WorkerOptions, queue_of, target_of, when_text
-from evertick.sdk.portal import Portal, refuse_on_loop
+from evertick.sdk.declarations import (
+    Declarations,
+    Function,
+    WorkerOptions,
+    every_text,
+    name_of,
+    queue_of,
+    rrule_text,
+    target_of,
+    when_text,
+)
 
 if TYPE_CHECKING:
     from evertick.roles.worker import Worker
-    from evertick.sdk.link import Database, Link
-    from evertick.sdk.submitted import Submitted
+    from evertick.sdk.link import Database, Link, Submitted
 
 F = TypeVar("F", bound=Function)
+_T = TypeVar("_T")
 
 
 class App:
@@ -64,11 +72,11 @@ class App:
 
     def every(self, interval: str | timedelta, *, name: str | None = None, **fields: Any) -> Callable[[F], F]:
         """Run the function again and again: `5m`, `1h30m`, or a timedelta."""
-        return self.schedule(declarations.every_text(interval), name=name, **fields)
+        return self.schedule(every_text(interval), name=name, **fields)
 
     def rrule(self, rule: str, *, name: str | None = None, **fields: Any) -> Callable[[F], F]:
         """Run the function by an RFC 5545 recurrence: `FREQ=MONTHLY;BYDAY=-1FR`."""
-        return self.schedule(declarations.rrule_text(rule), name=name, **fields)
+        return self.schedule(rrule_text(rule), name=name, **fields)
 
     def schedule(self, text: str, *, name: str | None = None, **fields: Any) -> Callable[[F], F]:
         """Run the function by a schedule of any form. The job has the function's name unless it is given another."""
@@ -83,7 +91,7 @@ class App:
         """Let jobs call the function by a name, its own by default."""
 
         def declare(function: F) -> F:
-            self.declarations.add_handler(name or declarations.name_of(function), function)
+            self.declarations.add_handler(name or name_of(function), function)
             return function
 
         return declare
@@ -100,7 +108,7 @@ class App:
     ) -> "Submitted":
         """Run a handler once: now, after a delay (`3d`), or at an instant. Any field of a job may follow."""
         with server_extra("App.submit"):
-            from evertick.sdk.submitted import submit  # noqa: PLC0415 - as in `link`
+            from evertick.sdk.link import submit  # noqa: PLC0415 - as in `link`
         target = target_of(self.declarations.handler_of(handler), queue or self.queue)
         job = {**fields, "schedule": when_text(delay, at), "target": target, "payload": payload}
         return await submit(job, self.link)
@@ -144,9 +152,7 @@ class App:
         await self.link()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -204,3 +210,29 @@ class App:
         except Exception:
             self._links.pop(loop, None)
             raise
+
+
+class Portal:
+    """Lets plain functions call what is async: on a loop in a thread of its own, kept until `close`."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="evertick-submit", daemon=True)
+        self._thread.start()
+
+    def call(self, work: Coroutine[Any, Any, _T]) -> _T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def refuse_on_loop(instead: str) -> None:
+    """A loop that waits for itself never ends."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError(f"this is async code: {instead}")

@@ -1,9 +1,18 @@
-"""An app's way to the database: the embedded server or a URL, a pool, and the tenant on whose behalf it acts."""
+"""An app's way to the database: the embedded server or a URL, a pool, and the tenant on whose behalf it acts; and what
+it submits by that way.
+"""
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
 
 from evertick.config import Settings
+from evertick.domain.ids import Prefix, format_run_id, parse_id
+from evertick.domain.schedule.instants import to_us
+from evertick.domain.states import RunStatus
 from evertick.runtime import timeouts
 from evertick.runtime.wakeups import Notifier
 from evertick.store import tenants
@@ -11,6 +20,10 @@ from evertick.store.database import Pool, close_pool, connect, open_pool
 from evertick.store.embedded import EmbeddedServer, default_data_dir
 from evertick.store.migrate import check_schema, migrate
 from evertick.usecases.context import Tenant
+from evertick.usecases.errors import RunNotFound
+from evertick.usecases.jobs import reading as jobs
+from evertick.usecases.jobs.create import create
+from evertick.usecases.runs import reading as runs
 from evertick.usecases.tenants.tenants import shortest_of
 
 TENANT = "default"
@@ -82,3 +95,30 @@ async def open_link(database: Database, *, with_migrations: bool = False) -> Lin
     notifier = Notifier(pool)
     notifier.start()
     return Link(url, pool, Tenant(pool, row.tenant_id, row.fanout, shortest_of(row), notifier.timers), notifier)
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A run that was asked for. It may have begun before `submit` returned."""
+
+    job_id: str
+    run_id: str
+    fire_at: datetime
+    _link: Callable[[], Awaitable[Link]] = field(repr=False, compare=False)
+
+    async def status(self) -> RunStatus:
+        """How the run stands now; JobNotFound when it was deleted before its time came."""
+        tenant = (await self._link()).tenant
+        try:
+            return RunStatus((await runs.get_run(tenant, self.run_id)).status)
+        except RunNotFound:
+            await jobs.get(tenant, self.job_id)
+            return RunStatus.PENDING
+
+
+async def submit(fields: Mapping[str, Any], link: Callable[[], Awaitable[Link]]) -> Submitted:
+    """Create the job of a one-off."""
+    job = await create((await link()).tenant, fields)
+    assert job.next_run_at is not None, "a one-off has one"
+    run_id = format_run_id(parse_id(Prefix.JOB, job.job_id), to_us(job.next_run_at))
+    return Submitted(job.job_id, run_id, job.next_run_at, link)

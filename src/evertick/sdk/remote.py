@@ -15,9 +15,9 @@ import uvloop
 from evertick.client import AsyncClient, Forbidden
 from evertick.client.transport import TIMEOUT_SECONDS, place_of
 from evertick.contract.target import DEFAULT_QUEUE
-from evertick.executor.counters import Counters
 from evertick.executor.executor import CONCURRENCY, GRACE, THREADS, Executor
 from evertick.executor.handlers.registry import Handlers
+from evertick.executor.source import Counters
 from evertick.executor.sources.http.source import HttpSource
 from evertick.runtime.logs import set_up_logs
 from evertick.runtime.process import stop_signal

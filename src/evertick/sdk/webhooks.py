@@ -17,20 +17,20 @@ ReceiverError
 """
 
 import re
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 from urllib.parse import unquote
 
 import msgspec
 
 from evertick.domain.errors import EvertickError, InvalidInput
 from evertick.domain.ids import MAX_ID, Prefix, format_id, parse_run_id
-from evertick.sdk.webhook_memory import Memory, RecentMemory
-from evertick.targets.http import run_headers
-from evertick.targets.http.signing import Secret, is_signed, is_signed_message
+from evertick.targets.http.signing import RUN_HEADERS, RUN_SIGNATURE, Secret, is_signed, is_signed_message, run_message
 
 __all__ = [
     "AlreadyHandled",
@@ -103,6 +103,46 @@ class ReceivedRun:
     payload: Any
 
 
+class Memory(Protocol):
+    """A receiver's memory. Several processes that receive for one job must share one, such as a table or Redis."""
+
+    def is_done(self, idempotency_key: str) -> bool: ...
+
+    def set_done(self, idempotency_key: str) -> None: ...
+
+    def advance(self, subject: str, token: int) -> bool:
+        """Whether the token is larger than all that `subject` has shown; then it is kept, in one step."""
+
+
+class RecentMemory:
+    """A memory inside this process, of the latest keys and subjects; safe to use from several threads."""
+
+    def __init__(self, most: int = 100_000) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._done: OrderedDict[str, None] = OrderedDict()
+        self._tokens: OrderedDict[str, int] = OrderedDict()
+
+    def is_done(self, idempotency_key: str) -> bool:
+        return idempotency_key in self._done
+
+    def set_done(self, idempotency_key: str) -> None:
+        with self._lock:
+            self._done[idempotency_key] = None
+            if len(self._done) > self._most:
+                self._done.popitem(last=False)
+
+    def advance(self, subject: str, token: int) -> bool:
+        with self._lock:
+            if token <= self._tokens.get(subject, -1):
+                return False
+            self._tokens[subject] = token
+            self._tokens.move_to_end(subject)
+            if len(self._tokens) > self._most:
+                self._tokens.popitem(last=False)
+        return True
+
+
 class Receiver:
     """Checks deliveries. Several secrets may be valid at once, as they are during a rotation.
 
@@ -159,12 +199,12 @@ class Receiver:
             raise StaleTimestamp("signed too long ago, or in the future")
 
     def _check_run_headers(self, given: Mapping[str, str]) -> None:
-        for name in (*run_headers.NAMES, run_headers.SIGNATURE):
+        for name in (*RUN_HEADERS, RUN_SIGNATURE):
             if name.lower() not in given:
                 raise Unreadable(f"it has no header {name}")
-        run = {name: given[name.lower()] for name in run_headers.NAMES}
-        message = run_headers.message_of(given["webhook-signature"], run)
-        if not is_signed_message(self._secrets, message, header=given[run_headers.SIGNATURE.lower()]):
+        run = {name: given[name.lower()] for name in RUN_HEADERS}
+        message = run_message(given["webhook-signature"], run)
+        if not is_signed_message(self._secrets, message, header=given[RUN_SIGNATURE.lower()]):
             raise InvalidSignature("the headers of the run were changed")
 
 

@@ -39,14 +39,13 @@ from typing import Any
 
 from evertick.domain.attempt import Attempt, AttemptOutcome, Failed, NotStarted, Succeeded
 from evertick.domain.fairness import FairSlots
-from evertick.executor.counters import Counters
 from evertick.executor.executor import GRACE, Executor
+from evertick.executor.source import Counters
 from evertick.executor.sources.database.source import LEASE_TIME, DatabaseSource
-from evertick.roles.dispatcher.keyring import Keyring
 from evertick.roles.dispatcher.pausing import Pausing
 from evertick.roles.dispatcher.settings import Egress
 from evertick.roles.dispatcher.slots import Progress, WaitingForSlots
-from evertick.roles.dispatcher.tenant_queues import LOOK_SECONDS, TenantQueues
+from evertick.roles.dispatcher.tenants import LOOK_SECONDS, Keyring, TenantQueues
 from evertick.runtime.clock import Clock, DatabaseClock
 from evertick.runtime.loop import Loop
 from evertick.store.database import Pool

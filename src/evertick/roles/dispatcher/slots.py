@@ -87,10 +87,6 @@ class SlotQueue:
         line = self._lines.get(tenant_id)
         return 0 if line is None else len(line.orders)
 
-    def tenants(self) -> set[int]:
-        """The tenants whose attempts wait."""
-        return set(self._lines)
-
     def leave(self, attempt: Attempt) -> None:
         """Give back the attempt's slot, if it has one."""
         tenant_id = self._owners.pop((attempt.lease_id, attempt.token), None)

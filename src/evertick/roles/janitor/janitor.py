@@ -148,23 +148,19 @@ class Janitor:
         before_at = now_at - self._history
         one_offs = await maintenance.remove_one_offs(self._pool, now_at, self._sizes)
         dropped, unfinished = await maintenance.drop_days(self._pool, before_at)
-        pruned = await maintenance.prune(self._pool, before_at, self._sizes)
-        purged = await maintenance.purge_jobs(self._pool, before_at, self._sizes)
-        answers = await maintenance.prune_answers(self._pool, now_at - ANSWERS_KEPT, self._sizes)
-        queues = await maintenance.sweep_queues(self._pool, now_at)
-        rules = await maintenance.sweep_rules(self._pool, now_at, self._sizes)
-        await members.forget(self._pool)
-        return replace(
+        report = replace(
             report,
             one_offs_removed=one_offs,
             days_dropped=dropped,
             days_unfinished=unfinished,
-            rows_pruned=pruned,
-            jobs_purged=purged,
-            answers_forgotten=answers,
-            queues_removed=queues,
-            rules_removed=rules,
+            rows_pruned=await maintenance.prune(self._pool, before_at, self._sizes),
+            jobs_purged=await maintenance.purge_jobs(self._pool, before_at, self._sizes),
+            answers_forgotten=await maintenance.prune_answers(self._pool, now_at - ANSWERS_KEPT, self._sizes),
+            queues_removed=await maintenance.sweep_queues(self._pool, now_at),
+            rules_removed=await maintenance.sweep_rules(self._pool, now_at, self._sizes),
         )
+        await members.forget(self._pool)
+        return report
 
     async def _step(self) -> float:
         # A task of its own, which `stop` cancels: the loop itself goes on to its end.

@@ -12,7 +12,7 @@ from functools import partial
 from time import monotonic
 
 from evertick.roles.janitor.batch_size import BatchSize
-from evertick.roles.janitor.repair import repair_all
+from evertick.roles.janitor.replanning import repair_all
 from evertick.store import jobs, ledgers, lost_timers, retention, unused, usage
 from evertick.store.database import Pool, was_too_slow
 from evertick.store.lost_timers import Healed

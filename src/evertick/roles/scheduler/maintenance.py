@@ -5,13 +5,28 @@ the holder of a partition may move its heads: it makes sure in memory that it fi
 shows, and the statement is fenced as a firing is. The next holder goes on after its heads.
 """
 
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+
 from evertick.roles.scheduler.state import State
 from evertick.runtime.clock_marks import mark
-from evertick.store import lanes as heads
+from evertick.store import lanes, orphans as sweeps
+from evertick.store.database import Pool
+from evertick.store.lanes import partition_of
+from evertick.store.orphans import CheckedLane
+
+logger = logging.getLogger("evertick.scheduler")
 
 EVERY_SECONDS = 60.0
 LANES = 200
 """Lanes per statement: a takeover waits for it."""
+ROUND_SECONDS = 60.0
+"""A sweep of all partitions takes about so long."""
+PARTITIONS_AT_ONCE = 8
+MAX_PER_LANE = 2000
+AGE = timedelta(minutes=5)
+"""Younger attempts are left to their holders."""
 
 
 class Maintenance:
@@ -28,14 +43,63 @@ class Maintenance:
     async def advance_heads(self) -> int:
         """Move the heads of idle lanes to a day ago; returns how many."""
         ownership = self._state.ownership
-        seq = await heads.idle_floor(self._state.pool)
+        seq = await lanes.idle_floor(self._state.pool)
         async with ownership.writing:  # nothing is being fired, and what follows gets larger seqs
             if ownership.in_doubt:
                 return 0
             ownership.last_seq = max(ownership.last_seq, seq)
             epochs = dict(ownership.epochs)
-        moved = count = await heads.advance_heads(self._state.pool, self._state.node, epochs, seq, LANES)
+        moved = count = await lanes.advance_heads(self._state.pool, self._state.node, epochs, seq, LANES)
         while count == LANES:
-            count = await heads.advance_heads(self._state.pool, self._state.node, epochs, seq, LANES)
+            count = await lanes.advance_heads(self._state.pool, self._state.node, epochs, seq, LANES)
             moved += count
         return moved
+
+
+class Sweeping:
+    """Finds orphaned attempts: leased once, without an outcome, and without a lease now. Their runs would never end.
+
+    There should be none: only a fault of a lease holder makes them. Each call looks at a few partitions and at so many
+    attempts of each lane, and the next one goes on from there. Up to where all attempts have ended is kept in the
+    lane's row, so that no history is read twice. Beyond the first open attempt the position is in memory only, and from
+    the end of the lane the next look returns to that attempt.
+    """
+
+    def __init__(self, pool: Pool, *, max_per_lane: int = MAX_PER_LANE) -> None:
+        self._pool = pool
+        self._max_per_lane = max_per_lane
+        self._last_partition = -1
+        self._positions: dict[int, int] = {}
+
+    async def sweep(self, partitions: Sequence[int]) -> float:
+        """Look at the next few of these partitions; returns after how many seconds the next are to be looked at."""
+        if not partitions:
+            return ROUND_SECONDS
+        turn = self._turn(sorted(partitions))
+        positions = {lane_id: seq for lane_id, seq in self._positions.items() if partition_of(lane_id) in turn}
+        looked = await sweeps.check(self._pool, turn, positions, most_per_lane=self._max_per_lane, age=AGE)
+        if orphans := [(each.lane_id, seq) for each in looked for seq in each.orphans]:
+            logger.error("%d attempts had neither outcome nor lease: they are taken as lost", len(orphans))
+            await sweeps.adopt(self._pool, orphans)
+        if moved := {each.lane_id: seq for each in looked if (seq := _ended_up_to(each)) is not None}:
+            await sweeps.mark_swept(self._pool, moved)
+        for lane_id in positions:
+            del self._positions[lane_id]
+        self._positions |= {each.lane_id: each.last_seq for each in looked if each.is_cut}
+        if turn[-1] == max(partitions):
+            await sweeps.drop_ended(self._pool, partitions)
+        return ROUND_SECONDS * len(turn) / len(partitions)
+
+    def _turn(self, partitions: list[int]) -> list[int]:
+        later = [partition for partition in partitions if partition > self._last_partition]
+        turn = (later or partitions)[:PARTITIONS_AT_ONCE]
+        self._last_partition = turn[-1]
+        return turn
+
+
+def _ended_up_to(looked: CheckedLane) -> int | None:
+    """The seq up to which all attempts of the lane have ended, if it has grown."""
+    if looked.after_seq > looked.swept:
+        return None  # it began beyond an open one
+    seq = looked.last_seq if looked.first_open is None else looked.first_open - 1
+    return seq if seq > looked.swept else None

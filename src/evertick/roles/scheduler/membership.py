@@ -38,7 +38,7 @@ class Membership:
         lost: Callable[[Iterable[int]], None],
     ) -> None:
         self._state = state
-        self._holdings = state.ownership
+        self._ownership = state.ownership
         self._pool = state.reserved
         self._me = state.me
         self._heartbeat = heartbeat
@@ -50,7 +50,7 @@ class Membership:
 
     async def step(self) -> float:
         """Beat, and believe the table."""
-        before = dict(self._holdings.epochs)
+        before = dict(self._ownership.epochs)
         asked_us = monotonic_us()
         beat = await members.beat(self._pool, self._me, __version__, self._lifetime)
         self._state.clock.observe(beat.now_at, asked_us)
@@ -60,44 +60,44 @@ class Membership:
         truth = await members.held(self._pool, self._me.node)
         self._believe(before, truth)
         wanted = self._wanted()
-        if wanted.release or wanted.take or self._holdings.in_doubt or truth.keys() - self._holdings.epochs.keys():
+        if wanted.release or wanted.take or self._ownership.in_doubt or truth.keys() - self._ownership.epochs.keys():
             self._changed()
         return self._heartbeat.total_seconds()
 
     async def rebalance(self) -> float:
         """Give up and take partitions until this node holds what the assignment gives it."""
-        unknown = (await members.held(self._pool, self._me.node)).keys() - self._holdings.epochs.keys()
+        unknown = (await members.held(self._pool, self._me.node)).keys() - self._ownership.epochs.keys()
         if unknown:
             # Ours by the table, yet not by memory: an answer was lost. Taking them again gives a known epoch.
             await self._take(unknown)
         if release := self._wanted().release:
             await self._release(set(release))
-        if self._holdings.in_doubt:
+        if self._ownership.in_doubt:
             await self._retake()
         if take := self._wanted().take:
             await self._take(take)
         return REBALANCE_SECONDS
 
     def _wanted(self) -> Changes:
-        return changes(self._me.node, set(self._holdings.epochs), assign((self._me, *self.others)))
+        return changes(self._me.node, set(self._ownership.epochs), assign((self._me, *self.others)))
 
     async def leave(self) -> None:
         """Hand everything over at once."""
-        async with self._holdings.writing:
+        async with self._ownership.writing:
             await members.leave(self._pool, self._me.node)
-            self._drop(set(self._holdings.epochs))
+            self._drop(set(self._ownership.epochs))
         await wakeups.notify(self._pool, {wakeups.MEMBERS: ""})
 
     def _believe(self, before: dict[int, int], truth: dict[int, int]) -> None:
         """Drop what is not ours any more. What was taken since we asked is not in the answer yet."""
-        epochs = self._holdings.epochs
+        epochs = self._ownership.epochs
         lost = {each for each, epoch in before.items() if epochs.get(each) == epoch and truth.get(each) != epoch}
         if lost:
             logger.warning("lost %d partitions to others", len(lost))
             self._drop(lost)
 
     async def _release(self, partitions: set[int]) -> None:
-        async with self._holdings.writing:
+        async with self._ownership.writing:
             self._drop(partitions)
             await members.release(self._pool, self._me.node, partitions)
         logger.info("released %d partitions", len(partitions))
@@ -108,22 +108,22 @@ class Membership:
         if not epochs:
             return
         # Read after the take has committed: no other node writes there any more.
-        self._holdings.gain(epochs, await members.last_seq(self._pool, epochs))
-        logger.info("took %d partitions, holds %d", len(epochs), len(self._holdings.epochs))
+        self._ownership.gain(epochs, await members.last_seq(self._pool, epochs))
+        logger.info("took %d partitions, holds %d", len(epochs), len(self._ownership.epochs))
         self._gained()
 
     async def _retake(self) -> None:
         """Fence off a firing whose end is unknown: it cannot commit after this, or it has before."""
-        async with self._holdings.writing:
-            mine = set(self._holdings.epochs)
+        async with self._ownership.writing:
+            mine = set(self._ownership.epochs)
             epochs = await members.take(self._pool, self._me.node, mine, self._lifetime)
             self._drop(mine - epochs.keys())
-            self._holdings.gain(epochs, await members.last_seq(self._pool, epochs))
-            self._holdings.in_doubt = False
+            self._ownership.gain(epochs, await members.last_seq(self._pool, epochs))
+            self._ownership.in_doubt = False
         self._lost(mine)  # what the firing did is to be read anew
         self._gained()
 
     def _drop(self, partitions: set[int]) -> None:
-        self._holdings.drop(partitions)
-        self._state.pending.keep_only(self._holdings.epochs)
+        self._ownership.drop(partitions)
+        self._state.pending.keep_only(self._ownership.epochs)
         self._lost(partitions)

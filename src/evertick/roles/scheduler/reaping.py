@@ -1,24 +1,23 @@
 """Turns leases that ran out into `lost` outcomes and their retries, for exactly the attempts that have no outcome.
 
-1. Look at the database's clock: after an outage or a step of it workers get time to extend leases (`lease_grace`).
+1. Look at the database's clock: after an outage or a step of it workers get time to extend leases (`LeaseGrace`).
 2. Take over leases that have run out, see what is open in them, and end it. An attempt whose loss would end its run
    unless it was started, and that was not, is put back instead. What another session has locked is tried again.
 3. Once in a while let leases that the clock, set back, left too far ahead run from now on, and look for attempts that
-   no lease covers (`sweeping`).
+   no lease covers (`Sweeping`).
 """
 
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from evertick.domain.attempt import Token
 from evertick.domain.retry import Ended, GiveUp, NextStep
 from evertick.domain.states import Outcome
-from evertick.roles.scheduler.lease_grace import LeaseGrace
+from evertick.roles.scheduler.maintenance import ROUND_SECONDS, Sweeping
 from evertick.roles.scheduler.state import State
-from evertick.roles.scheduler.sweeping import ROUND_SECONDS, Sweeping
 from evertick.runtime.clock import now_of
 from evertick.runtime.retry_decision import next_step
 from evertick.store import lanes, orphans, outcomes
@@ -32,6 +31,10 @@ LEASES_AT_ONCE = 100
 """Leases in a round. Each covers up to some hundred attempts."""
 EVERY_SECONDS = 1.0
 REBASE_SECONDS = 10.0
+STEP_SECONDS = 1.0
+"""What the database's clock may differ by from the monotonic one, between two looks, without having been set."""
+SILENCE_SECONDS = 5.0
+"""Between two looks, on a machine that has much else to do; longer where the grace is."""
 
 
 class _Busy(NamedTuple):
@@ -69,9 +72,8 @@ class Reaping:
             reaped = await self.reap()
             await self._sweep()
         except BaseException as error:
-            if is_transient(error) or not was_rolled_back(
-                error
-            ):  # else the database answered, with an error of its own
+            # Else the database answered, with an error of its own.
+            if is_transient(error) or not was_rolled_back(error):
                 self._grace.interrupt()
             raise
         return 0 if reaped else EVERY_SECONDS
@@ -191,3 +193,55 @@ class Reaping:
 
 def _token(ending: Ending) -> Token:
     return ending.lane_id, ending.seq
+
+
+class LeaseGrace:
+    """Decides from when on a reaper may take leases that have run out.
+
+    While the database was away, workers could not extend their leases although they live; when its clock is set
+    forward, leases run out before they could. So a reaper waits until it has been in touch with the database for a
+    while without interruption: in that time each live worker has extended its leases. Measured for each partition, by a
+    monotonic clock.
+    """
+
+    def __init__(self, span: timedelta, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = span.total_seconds()
+        self._longest_silence = max(self._seconds, SILENCE_SECONDS)
+        self._monotonic = monotonic
+        self._since: dict[int, float] = {}
+        self._asked = 0.0
+        self._answered = 0.0
+        self._now_at: datetime | None = None
+
+    def interrupt(self) -> None:
+        """Start over: the database could not be reached."""
+        self._since.clear()
+        self._now_at = None
+
+    def look(self, partitions: Iterable[int], now_at: datetime, asked: float) -> bool:
+        """Note what the database's clock says, asked at an instant of the monotonic clock; was the clock set?"""
+        answered = self._monotonic()
+        is_step = self._is_step(now_at, asked, answered)
+        if is_step or answered - self._answered > self._longest_silence:
+            self._since.clear()
+        self._asked, self._answered, self._now_at = asked, answered, now_at
+        self._since = {partition: self._since.get(partition, answered) for partition in partitions}
+        return is_step
+
+    def over(self) -> list[int]:
+        """The partitions whose leases may be reaped."""
+        now = self._monotonic()
+        if now - self._answered > self._longest_silence:
+            return []  # this process was stopped, or its statements hung
+        return [partition for partition, since in self._since.items() if now - since >= self._seconds]
+
+    def latest_at(self) -> datetime:
+        """The latest that it can be in the database, unless its clock was set since the last look."""
+        assert self._now_at is not None
+        return self._now_at + timedelta(seconds=self._monotonic() - self._asked)
+
+    def _is_step(self, now_at: datetime, asked: float, answered: float) -> bool:
+        if self._now_at is None:
+            return False
+        went = (now_at - self._now_at).total_seconds()
+        return not asked - self._answered - STEP_SECONDS <= went <= answered - self._asked + STEP_SECONDS

@@ -11,7 +11,7 @@ Steps, each a loop of its own:
    second what is due and no wake-up named.
 3. firing: the timers that are due, in fair order and in batches. What is costly to plan is planned in the background
    meanwhile, in turn among tenants, and fires in a later batch.
-4. reaping: leases that ran out, after a grace; attempts that no lease covers (`sweeping`).
+4. reaping: leases that ran out, after a grace; attempts that no lease covers (`Sweeping`).
 5. maintenance: marks of the clock, and the heads of idle lanes.
 
 Crash: the others take its partitions after `lifetime`, and go on from the table. Nothing is lost: a timer moves in the
@@ -136,9 +136,6 @@ class Scheduler:
             tried += batch
         return tried
 
-    async def reap(self) -> int:
-        return await self.reaping.reap()
-
     async def _open_pool(self, connections: int, waits: Timeouts) -> Pool:
         pool = await open_pool(self._url, max_size=connections, pooler=self._pooler, timeouts=waits)
         self._pools.append(pool)
@@ -172,10 +169,8 @@ class Scheduler:
         self._reap_loop = Loop("reap", self.reaping.step)
         self.maintenance = Maintenance(state)
         self._maintenance_loop = Loop("maintain", self.maintenance.step)
-        self._loops = (
-            *(self._beat_loop, self._rebalance_loop, self._load_loop, self._fire_loop, self._reap_loop),
-            self._maintenance_loop,
-        )
+        working = (self._load_loop, self._fire_loop, self._reap_loop, self._maintenance_loop)
+        self._loops = (self._beat_loop, self._rebalance_loop, *working)
         self.clock.listeners.append(self._stepped)
 
     def _stepped(self, _: timedelta) -> None:

@@ -3,16 +3,62 @@
 import errno
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
 from ipaddress import ip_address
 from weakref import finalize
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
 
-from evertick.targets.http.exchange import Exchange, current
 from evertick.targets.http.guard import Guard
-from evertick.targets.http.sending import session_settings
+
+LINE_BYTES = 4096
+MAX_HEADERS = 64
+BUFFER_BYTES = 16_384
+
+
+class Disconnected(aiohttp.ClientError):
+    """The other side closed the connection before it answered."""
+
+
+async def send(
+    session: aiohttp.ClientSession, method: str, url: URL, headers: dict[str, str], body: bytes | None
+) -> aiohttp.ClientResponse:
+    """The answer, once its head is there. The caller closes it."""
+    data = None if body is None else aiohttp.BytesPayload(body)  # else it would look for who can send bytes
+    return await session.request(method, url, headers=headers, data=data, allow_redirects=False)
+
+
+async def _tell_apart(
+    request: aiohttp.ClientRequest,
+    handler: Callable[[aiohttp.ClientRequest], Awaitable[aiohttp.ClientResponse]],
+) -> aiohttp.ClientResponse:
+    """Keep aiohttp from sending some methods again by itself: whether to is for the delivery to say, for them all."""
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise Disconnected from error
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request on its way. What aiohttp calls back knows only a name or an address; here is whose it is.
+
+    `is_new`: a connection was made for it; else it goes over one that was there before.
+    """
+
+    tenant_id: int
+    origin: str
+    is_new: bool = False
+    is_kept: bool = True
+
+
+current: ContextVar[Exchange] = ContextVar("exchange")
 
 
 class CheckedResolver(AbstractResolver):
@@ -132,4 +178,16 @@ class Connections:
             ssl=self._tls,
             **pooling,
         )
-        return aiohttp.ClientSession(connector=connector, **session_settings())
+        # So set, no answer costs more memory or time than a delivery may.
+        return aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,  # no proxy of the environment: it would resolve names itself
+            auto_decompress=False,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # one deadline, the delivery's, rules all
+            read_bufsize=BUFFER_BYTES,
+            max_line_size=LINE_BYTES,
+            max_field_size=LINE_BYTES,
+            max_headers=MAX_HEADERS,
+            middlewares=(_tell_apart,),
+        )

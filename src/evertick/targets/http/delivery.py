@@ -28,14 +28,11 @@ from evertick.domain.fairness import Tenants
 from evertick.domain.job.faults import Faults
 from evertick.domain.job.http_target import check_headers
 from evertick.runtime.clock import Clock, now_of
-from evertick.targets.http.connections import Connections
-from evertick.targets.http.exchange import Exchange
-from evertick.targets.http.failures import FAILURES, failure_of, refused, timed_out
+from evertick.targets.http.connections import Connections, Disconnected, Exchange, send
 from evertick.targets.http.guard import Destination, EgressPolicy, Guard, Refused
-from evertick.targets.http.lookups import MAX_PER_TENANT, TooManyLookups
 from evertick.targets.http.request import SOURCE, DeliveryRequest, body_of, headers_of
-from evertick.targets.http.response import EXCERPT_BYTES, TargetResponse, outcome_of
-from evertick.targets.http.sending import Disconnected, send
+from evertick.targets.http.resolution import MAX_PER_TENANT, TooManyLookups
+from evertick.targets.http.response import EXCERPT_BYTES, FAILURES, TargetResponse, failure_of, outcome_of, timed_out
 from evertick.targets.http.slots import Busy, Slots, one_tenant
 
 READ_BYTES = 65_536
@@ -98,7 +95,7 @@ class HttpDelivery:
             _check_headers(tuple(attempt.target.headers.items()))
             destination = self._guard.destination(attempt.target.url)
         except Refused as error:
-            return refused(error)
+            return failure_of(error)
         try:
             await self._slots.take(destination.origin, attempt.tenant_id)
         except Busy:

@@ -9,8 +9,7 @@ from urllib.parse import quote
 
 from evertick.contract.target import HttpTarget
 from evertick.domain.stable_hash import stable_int
-from evertick.targets.http import run_headers
-from evertick.targets.http.signing import Secret, sign, sign_message
+from evertick.targets.http.signing import RUN_SIGNATURE, Secret, run_message, sign, sign_message
 from evertick.version import __version__
 
 USER_AGENT = f"Evertick/{__version__}"
@@ -83,8 +82,8 @@ def headers_of(request: DeliveryRequest, sent_at: datetime, source: str = SOURCE
         "User-Agent": USER_AGENT,
         "Accept-Encoding": "identity",
     }
-    message = run_headers.message_of(headers["webhook-signature"], headers)
-    headers[run_headers.SIGNATURE] = sign_message(request.secrets, message)
+    message = run_message(headers["webhook-signature"], headers)
+    headers[RUN_SIGNATURE] = sign_message(request.secrets, message)
     return headers
 
 

@@ -1,14 +1,23 @@
-"""What a target's response means for the attempt. Pure."""
+"""What a target's response means for the attempt, and what it means that none came.
+
+Descriptions are for the owner of the job: none names an address of our network.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
 
+import aiohttp
+
 from evertick.domain.attempt import Failed, Succeeded
 from evertick.domain.retry import parse_retry_after
+from evertick.domain.states import Outcome
+from evertick.targets.http.guard import Refused
 
 EXCERPT_BYTES = 1024
+FAILURES = (aiohttp.ClientError, OSError, Refused)
+"""All that calling a target raises, timeouts included."""
 
 _RETRYABLE = frozenset({408, 409, 425, 429})
 _SAYS_WHEN = frozenset({429, 503})
@@ -53,3 +62,38 @@ def _error(status: int) -> str:
     if 300 <= status < 400:
         return f"answered {said}: redirects are not followed"
     return f"answered {said}" + (": the job is paused" if status == _GONE else "")
+
+
+def timed_out(seconds: float) -> Failed:
+    return Failed(f"no complete answer within {seconds:g} s", result=Outcome.TIMED_OUT)
+
+
+def failure_of(error: BaseException) -> Failed:
+    """Any of FAILURES but running out of time."""
+    if isinstance(error, Refused):
+        return Failed(f"not called: {error}", retryable=False)  # the guard said no, and will again
+    return Failed(_description(error))
+
+
+def _description(error: BaseException) -> str:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"TLS failed: {_certificate(error.certificate_error)}"
+    if isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, ConnectionRefusedError):
+        return "the connection was refused"
+    return next(text for kind, text in _DESCRIPTIONS if isinstance(error, kind))
+
+
+def _certificate(error: Exception) -> str:
+    """OpenSSL's words for it; a host that does not fit is repeated there, and is what the job's owner wrote."""
+    return str(getattr(error, "verify_message", "")) or "the certificate cannot be trusted"
+
+
+_DESCRIPTIONS: tuple[tuple[type[BaseException], str], ...] = (
+    (aiohttp.ClientConnectorDNSError, "the host's name cannot be resolved"),
+    (aiohttp.ClientConnectorSSLError, "TLS failed: the handshake broke off"),
+    (aiohttp.ClientConnectorError, "no connection could be made"),
+    (aiohttp.ClientResponseError, "the answer is not HTTP, or its headers are too large"),
+    (aiohttp.ClientPayloadError, "the answer broke off"),
+    (BaseException, "the connection was closed before an answer came"),
+)
+"""The first that fits counts."""

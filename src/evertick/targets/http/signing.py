@@ -1,10 +1,15 @@
-"""Signs deliveries as Standard Webhooks asks: HMAC-SHA256 over `id.timestamp.body`, once for each valid secret."""
+"""Signs deliveries as Standard Webhooks asks: HMAC-SHA256 over `id.timestamp.body`, once for each valid secret.
+
+`webhook-signature` covers key, time and body, and no header beside them. So `Evertick-Signature` signs that signature
+and the headers that say which run a delivery is of, line by line, with the same secrets. Whoever captured a delivery
+can neither change its fencing token nor give it the headers of another.
+"""
 
 import binascii
 import hmac
 import secrets
 from base64 import b64decode, b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -14,6 +19,19 @@ PREFIX = "whsec_"
 KEY_BYTES = 32
 SHORTEST_KEY, LONGEST_KEY = 24, 64
 """Bounds that Standard Webhooks sets, in bytes."""
+
+RUN_HEADERS = (
+    "Evertick-Run-Id",
+    "Evertick-Job-Name",
+    "Evertick-Scheduled-At",
+    "Evertick-Attempt",
+    "Evertick-Reason",
+    "Evertick-Fencing-Token",
+)
+RUN_SIGNATURE = "Evertick-Signature"
+
+# No key has a line break in it, so nothing that Standard Webhooks signs begins like this.
+_FIRST_LINE = "evertick"
 
 _VERSION = "v1"
 _MAX_OFFERED = 16
@@ -83,3 +101,9 @@ def _message(message_id: str, timestamp: int, body: bytes) -> bytes:
 
 def _signature(key: Secret, message: bytes) -> str:
     return b64encode(hmac.digest(key.key, message, "sha256")).decode()
+
+
+def run_message(webhook_signature: str, run: Mapping[str, str]) -> bytes:
+    """What `Evertick-Signature` signs; `run` has a value for each of the names."""
+    lines = (_FIRST_LINE, webhook_signature, *(run[name] for name in RUN_HEADERS))
+    return "\n".join(lines).encode("utf-8", "surrogatepass")

@@ -1,9 +1,11 @@
 """The HTTP target: delivers attempts as signed webhooks, each within its job's timeout and its tenant's maximum."""
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -13,11 +15,12 @@ from evertick.domain.ids import Prefix, format_id, format_run_id
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import Outcome
 from evertick.targets.http.delivery import HttpDelivery
-from evertick.targets.http.host_backoff import HostBackoff, TenantHost, host_of
 from evertick.targets.http.request import DeliveryRequest
 from evertick.targets.http.signing import Secret
 
-REMEMBERED_SPECS = 4096
+REMEMBERED = 4096
+"""Specifications, and URLs."""
+BACKOFF_SECONDS = 5.0
 
 
 class _Target(msgspec.Struct):
@@ -31,6 +34,46 @@ class _Spec(msgspec.Struct):
 
 
 _decoder = msgspec.json.Decoder(_Spec)
+
+
+class TenantHost(NamedTuple):
+    """A host as one tenant calls it."""
+
+    tenant_id: int
+    host: str
+
+
+class HostBackoff:
+    """Remembers for which hosts a tenant had no slot free: its next deliveries to them are put back without waiting.
+
+    Without it, deliveries that wait for a host that hangs would take all slots of their tenant, one batch after the
+    other. Begins when a delivery got no slot in time. Ends with a delivery to the same host, or after BACKOFF_SECONDS.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._ends: dict[TenantHost, float] = {}
+
+    def begin(self, busy: TenantHost) -> None:
+        now = self._monotonic()
+        self._ends = {each: end for each, end in self._ends.items() if end > now}
+        self._ends[busy] = now + BACKOFF_SECONDS
+
+    def end(self, free: TenantHost) -> None:
+        if self._ends:
+            self._ends.pop(free, None)
+
+    def holds(self, tenant_host: TenantHost) -> bool:
+        return bool(self._ends) and self._ends.get(tenant_host, 0.0) > self._monotonic()
+
+
+@lru_cache(maxsize=REMEMBERED)
+def host_of(url: str) -> str:
+    """Host and port as they are written. Two spellings count as two hosts, which delays nobody else."""
+    try:
+        return urlsplit(url).netloc
+    except ValueError:
+        return url  # the guard says what is wrong with it
 
 
 class WebhookTarget:
@@ -100,7 +143,7 @@ def request_of(attempt: Attempt, secrets: tuple[Secret, ...]) -> DeliveryRequest
     )
 
 
-@lru_cache(maxsize=REMEMBERED_SPECS)
+@lru_cache(maxsize=REMEMBERED)
 def _target_in(spec: str) -> HttpTarget | None:
     try:
         target = _decoder.decode(spec).target

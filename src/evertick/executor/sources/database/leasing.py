@@ -11,10 +11,9 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from evertick.executor.source import Consumer
-from evertick.executor.sources.database.pace import Batch, Pace
+from evertick.executor.sources.database.pace import Batch, CompletionRate, Pace, RoundTrip
 from evertick.executor.sources.database.queues import QueueSelection
 from evertick.executor.sources.database.reading import Read, Reading
-from evertick.executor.sources.database.round_trip import CompletionRate, RoundTrip
 from evertick.runtime.wakeups import queue_named
 from evertick.store import lanes
 from evertick.store.database import Pool

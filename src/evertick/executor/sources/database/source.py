@@ -28,9 +28,8 @@ from evertick.domain.states import Outcome
 from evertick.executor.held_leases import Lease
 from evertick.executor.source import Consumer, EndedAttempt, Failure, Recorded, UnstartedAttempt
 from evertick.executor.sources.database.leasing import Leasing
-from evertick.executor.sources.database.pace import Pace
+from evertick.executor.sources.database.pace import CompletionRate, Pace, RoundTrip
 from evertick.executor.sources.database.queues import QueueSelection
-from evertick.executor.sources.database.round_trip import CompletionRate, RoundTrip
 from evertick.runtime import timeouts
 from evertick.runtime.loop import Loop
 from evertick.runtime.retry_decision import is_last_try, next_step

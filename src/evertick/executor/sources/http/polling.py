@@ -2,11 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from evertick.client import AsyncClient
 from evertick.contract.workers import Lease
-from evertick.runtime.loop import Diagnose, Loop
+from evertick.runtime.loop import Loop
 
 MAX_ATTEMPTS = 1000
 FULL_SECONDS = 1.0
@@ -30,8 +30,7 @@ class LongPoll:
         room: Callable[[], int],
         wait_seconds: Callable[[], float],
         taken: Callable[[Lease, float], None],
-        longest_backoff: float,
-        diagnose: Diagnose,
+        loop: Callable[[str, Callable[[], Awaitable[float]]], Loop],
     ) -> None:
         self._client = client
         self._queue = queue
@@ -43,7 +42,7 @@ class LongPoll:
         self._is_full = False
         self._is_stopping = False
         self._request: asyncio.Task[Lease] | None = None
-        self._loop = Loop(f"lease {queue}", self._step, longest_backoff=longest_backoff, diagnose=diagnose)
+        self._loop = loop(f"lease {queue}", self._step)
 
     def start(self) -> None:
         self._loop.start()

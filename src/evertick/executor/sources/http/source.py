@@ -17,6 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, assert_never
 
 import msgspec
@@ -122,8 +123,7 @@ class HttpSource:
                 room=self._room,
                 wait_seconds=self._poll_seconds,
                 taken=self._taken,
-                longest_backoff=LONGEST_BACKOFF,
-                diagnose=diagnose_server,
+                loop=self.loop,
             )
             for queue in self._queues
         ]
@@ -283,35 +283,15 @@ def _run_of(attempt: Attempt) -> RunKey:
 
 def _report_of(ended: EndedAttempt) -> OutcomeReport:
     attempt, outcome, started_at, finished_at = ended
-    token = format_token(*attempt.token)
+    report = partial(OutcomeReport, token=format_token(*attempt.token), started_at=started_at, finished_at=finished_at)
     match outcome:
         case Succeeded(excerpt):
-            return OutcomeReport(
-                token=token,
-                result=Outcome.SUCCESS.value,
-                started_at=started_at,
-                finished_at=finished_at,
-                output=None if excerpt is None else _output(excerpt),
-            )
+            return report(result=Outcome.SUCCESS.value, output=None if excerpt is None else _output(excerpt))
         case Failed(error, result, _, _, retryable, wait):
             seconds = 0.0 if wait is None else min(max(wait, timedelta(0)), LONGEST_WAIT).total_seconds()
-            return OutcomeReport(
-                token=token,
-                result=result.value,
-                started_at=started_at,
-                finished_at=finished_at,
-                error=error,
-                retryable=retryable,
-                retry_after_seconds=seconds or None,
-            )
+            return report(result=result.value, error=error, retryable=retryable, retry_after_seconds=seconds or None)
         case Deferred(error):
-            return OutcomeReport(
-                token=token,
-                result=Outcome.DEFERRED.value,
-                started_at=started_at,
-                finished_at=finished_at,
-                error=error,
-            )
+            return report(result=Outcome.DEFERRED.value, error=error)
         case NotStarted():
             raise AssertionError("what was not started is put back, not recorded")
         case _:
