@@ -103,7 +103,7 @@ def draw_up_to(rate: Rate, allowance: Allowance, amount: int, now_us: int) -> tu
 
 
 def give_back(rate: Rate, allowance: Allowance, amount: int) -> Allowance:
-    """The allowance once so many that were drawn in vain are returned; never more than the burst."""
+    """The allowance once so many that were drawn and not used are returned; never more than the burst."""
     return Allowance(min(allowance.units + amount * _ONE, rate.burst * _ONE), allowance.as_of_us)
 
 

@@ -1,4 +1,4 @@
-"""What follows an attempt, by its job's stored policy: the same for whoever ends it."""
+"""What follows an attempt, by its job's stored policy: the same whether a worker, a reaper or a report ends it."""
 
 import functools
 import logging

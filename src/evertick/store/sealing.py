@@ -87,8 +87,9 @@ class Seal:
 
 
 def keys_in(data_dir: Path) -> tuple[str, ...]:
-    """The keys in a data directory, one on each line; the first is made by whoever asks first. Only the file's owner
-    can read it.
+    """The keys in a data directory, one on each line; the first process that asks makes the first.
+
+    Only the file's owner can read it.
     """
     path = data_dir / KEY_FILE
     if not path.exists():

@@ -181,7 +181,7 @@ async def heartbeat(request: AuthenticatedRequest, worker_id: str, body: Heartbe
 async def record_outcomes(request: AuthenticatedRequest, body: OutcomesRequest) -> Response:
     """Record how attempts ended.
 
-    The first outcome of an attempt counts, whoever it is from.
+    The first outcome of an attempt counts, whichever worker reports it.
     """
     recorded = await pulling.record(request.tenant, body.worker_id, [_report(each) for each in body.outcomes])
     return ok(recorded)

@@ -1,4 +1,4 @@
--- Answers that are kept for who asks twice. Called by the use cases, in the transaction of what they answer.
+-- Answers that are kept for repeated requests. Called by the use cases, in the transaction of what they answer.
 
 -- name: begin
 -- Those of these keys that nobody else is answering. The locks end with the transaction, however that ends.
@@ -13,7 +13,7 @@ SELECT key, request, status, headers::text AS headers, body
  WHERE tenant_id = :tenant_id::bigint AND key = ANY(:keys::text[]);
 
 -- name: store
--- Answers, for who asks again.
+-- Answers of earlier requests with the same key.
 WITH given AS MATERIALIZED (
     SELECT *
       FROM unnest(:keys::text[], :requests::bytea[], :statuses::smallint[], :headers::text[], :bodies::bytea[])

@@ -130,7 +130,7 @@ SELECT job.job_id
    AND (:status::text IS NULL
         OR :status::text = CASE
                WHEN job.status = 'paused' THEN 'paused'
-               -- One by one: EXISTS might read all finished jobs, of whomever they are.
+               -- One by one: EXISTS might read all finished jobs, of all tenants.
                WHEN (SELECT true FROM finished_jobs WHERE finished_jobs.job_id = job.job_id LIMIT 1) THEN 'finished'
                ELSE 'active'
            END)
@@ -359,6 +359,6 @@ closed AS (
 DELETE FROM finished_jobs WHERE job_id = :job_id::bigint;
 
 -- name: lock_available
--- Whoever edits, triggers or deletes these waits until the transaction ends; those it is being done to are left out.
+-- Edits, triggers and deletions of these wait until the transaction ends; jobs that others have locked are left out.
 -- What is decided about them is read by statements after this one, so that it is what the others left. Index: jobs_pkey.
 SELECT job_id FROM jobs WHERE job_id = ANY(:job_ids::bigint[]) ORDER BY job_id FOR UPDATE SKIP LOCKED;

@@ -54,7 +54,7 @@ SELECT job.job_id, job.created_at, version.effective_at, rule.canonical, version
    AND NOT EXISTS (SELECT FROM finished_jobs WHERE finished_jobs.job_id = job.job_id);
 
 -- name: heal
--- Gives locked jobs their tick's timer back; those without a time are finished. A paused one's timer waits for ever.
+-- Gives locked jobs their tick's timer back; those without a time are finished. A paused one's timer waits until it is resumed.
 -- Indexes: jobs_pkey, job_versions_pkey, queues_tenant_id_name_key, timers_pkey, attempts_of_run.
 WITH healing AS (
     SELECT * FROM unnest(:job_ids::bigint[], :fire_ats::timestamptz[], :due_ats::timestamptz[])

@@ -1,8 +1,8 @@
 """Signs deliveries as Standard Webhooks asks: HMAC-SHA256 over `id.timestamp.body`, once for each valid secret.
 
 `webhook-signature` covers key, time and body, and no header beside them. So `Evertick-Signature` signs that signature
-and the headers that say which run a delivery is of, line by line, with the same secrets. Whoever captured a delivery
-can neither change its fencing token nor give it the headers of another.
+and the headers that say which run a delivery is of, line by line, with the same secrets. An attacker who captured a
+delivery can neither change its fencing token nor give it the headers of another.
 """
 
 import binascii

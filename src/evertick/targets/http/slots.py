@@ -47,7 +47,7 @@ class Slots(Generic[_K]):
         return len(self._resources)
 
     async def take(self, key: _K, tenant_id: int) -> None:
-        """Wait for a slot; Busy when none comes free. Whoever has taken one gives it back."""
+        """Wait for a slot; Busy when none comes free. The caller gives it back."""
         resource = self._resources.get(key)
         tenants = self._tenants()
         if resource is None:
