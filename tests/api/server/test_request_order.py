@@ -1,12 +1,15 @@
-"""Whose request is answered first, when one tenant sends hundreds at once."""
+"""Whose request begins first, when one tenant sends hundreds at once."""
 
 import asyncio
+from collections import Counter
+from collections.abc import Callable, Hashable
 from urllib.parse import urlsplit
 
 import pytest
 
 from api.callers import Caller, Callers
 from evertick.api.server import ApiServer, request_queue
+from evertick.api.server.request_queue import RequestQueue
 
 CROWD = 400
 
@@ -19,7 +22,18 @@ async def test_a_request_does_not_wait_for_hundreds_that_another_tenant_sent_bef
     crowd, other = await callers.make("viewer"), await callers.make("viewer", await callers.tenant())
     place = urlsplit(server.address)
     connections = [await asyncio.open_connection(place.hostname, place.port) for _ in range(CROWD + 1)]
-    answered: list[int] = []
+    begun: list[Hashable] = []
+    start = RequestQueue.start
+
+    def noting(queue: RequestQueue, begin: Callable[[], None], client: Callable[[], Hashable]) -> None:
+        def note_and_begin() -> None:
+            begun.append(client())
+            begin()
+
+        start(queue, note_and_begin, client)
+
+    # Looked at here: in which order the kernel hands the answers to so many sockets says nothing about the server.
+    monkeypatch.setattr(RequestQueue, "start", noting)
 
     async def ask(number: int, caller: Caller) -> None:
         reader, writer = connections[number]
@@ -27,14 +41,15 @@ async def test_a_request_does_not_wait_for_hundreds_that_another_tenant_sent_bef
         head = await reader.readuntil(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200")
         await reader.readexactly(int(head.partition(b"content-length: ")[2].split()[0]))
-        answered.append(number)
 
     try:
         # Known keys, as of clients that come often.
         await asyncio.gather(ask(0, crowd), ask(CROWD, other))
-        answered.clear()
+        begun.clear()
         await asyncio.gather(*(ask(number, crowd) for number in range(1, CROWD)), ask(CROWD, other))
     finally:
         for _, writer in connections:
             writer.transport.abort()
-    assert answered.index(CROWD) < CROWD / 2
+    tenants = Counter(begun)
+    assert sorted(tenants.values()) == [1, CROWD - 1]
+    assert begun.index(min(tenants, key=tenants.__getitem__)) < CROWD / 2
