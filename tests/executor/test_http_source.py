@@ -9,7 +9,8 @@ from typing import Any, cast
 import pytest
 
 from evertick.client import ApiError, AsyncClient
-from evertick.executor.held_leases import Lease
+from evertick.contract.workers import Lease as LeaseAnswer
+from evertick.executor.held_leases import HeldLeases, Lease
 from evertick.executor.put_back import PutBacks
 from evertick.executor.source import Failure, UnstartedAttempt
 from evertick.executor.sources.http.source import HttpSource
@@ -67,6 +68,44 @@ async def test_attempts_outlive_their_leases_only_while_the_server_says_that_its
     beat.cancel()  # as its time-out does
     await asyncio.wait({beat})
     assert source.drops_expired
+
+
+async def test_no_poll_waits_longer_than_half_of_a_lease_of_its_server() -> None:
+    """What came after a wait as long as its lease would be lost on arrival."""
+    asked: list[float] = []
+    enough = asyncio.Event()
+
+    async def lease(*_: Any, wait_seconds: float, **__: Any) -> LeaseAnswer:
+        asked.append(wait_seconds)
+        if len(asked) > 1:
+            enough.set()
+            await asyncio.Event().wait()
+        return LeaseAnswer(lease_seconds=3, attempts=())
+
+    async def answer(*_: Any) -> None:
+        return None
+
+    workers = SimpleNamespace(lease=lease, heartbeat=answer)
+    source = HttpSource(lambda _: cast("Any", SimpleNamespace(workers=workers, close=answer)), ["default"])
+    await source.open(cast("Any", _Idle()))
+    source.start()
+    await enough.wait()
+    await source.stop_leasing()
+    assert asked == [0, 1.5]
+
+
+class _Idle:
+    """An executor that has room."""
+
+    name, handler_names = "w", ("handle",)
+    slots, held, written_off, may_lease = 1, 0, 0, True
+    held_leases = HeldLeases()
+
+    def beat_now(self) -> None:
+        pass
+
+    def take(self, attempts: Sequence[Any]) -> None:
+        assert not attempts
 
 
 async def test_a_put_back_that_is_refused_holds_up_no_other() -> None:

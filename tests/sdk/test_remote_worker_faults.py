@@ -88,9 +88,11 @@ async def test_what_a_killed_worker_held_is_redelivered_under_a_larger_token_and
         await killed.kill()
     async with Worker({"hold": hold}, house.url, key).running():
         detail = await house.until_run(client, run.run_id, "success")
-    first, second = detail.attempts
-    assert (first.token, first.result, second.token, second.result) == (old, "lost", tokens[0], "success")
-    assert _seq(old) < _seq(tokens[0])
+    first, *more, last = detail.attempts
+    # A machine that stands still for a lease loses an attempt of the second worker, too.
+    assert {each.result for each in more} <= {"lost"}
+    assert (first.token, first.result, last.token, last.result) == (old, "lost", tokens[-1], "success")
+    assert [_seq(each.token) for each in detail.attempts] == sorted({_seq(each.token) for each in detail.attempts})
     assert first.worker_id is not None
     late = await client.workers.record(first.worker_id, [OutcomeReport(token=old, result="success")])
     assert (late.recorded, late.stale) == (0, (old,))

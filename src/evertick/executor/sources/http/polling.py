@@ -16,8 +16,8 @@ HANG_UP_SECONDS = 1.0
 
 
 class LongPoll:
-    """`room` says how many attempts may come now, and `wait_seconds` for how long to wait; `taken` gets what came, and
-    when it was asked for.
+    """`room` says how many attempts may come now, and `wait_seconds` for how long to wait; `answered` gets each answer,
+    and when it was asked for.
     """
 
     def __init__(  # noqa: PLR0913 - from where, for whom and how much
@@ -29,7 +29,7 @@ class LongPoll:
         handlers: Sequence[str],
         room: Callable[[], int],
         wait_seconds: Callable[[], float],
-        taken: Callable[[Lease, float], None],
+        answered: Callable[[Lease, float], None],
         loop: Callable[[str, Callable[[], Awaitable[float]]], Loop],
     ) -> None:
         self._client = client
@@ -38,7 +38,7 @@ class LongPoll:
         self._handlers = handlers
         self._room = room
         self._wait_seconds = wait_seconds
-        self._taken = taken
+        self._answered = answered
         self._is_full = False
         self._is_stopping = False
         self._request: asyncio.Task[Lease] | None = None
@@ -76,8 +76,7 @@ class LongPoll:
             return 0
         finally:
             self._request = None
-        if lease.attempts:
-            self._taken(lease, asked)
+        self._answered(lease, asked)
         return len(lease.attempts)
 
     async def _step(self) -> float:
@@ -86,7 +85,8 @@ class LongPoll:
         if self._is_full:
             return FULL_SECONDS
         asked = time.monotonic()
-        if await self.lease(most, self._wait_seconds()):
+        wait_seconds = self._wait_seconds()
+        if await self.lease(most, wait_seconds) or not wait_seconds:
             return 0
         # A server that stops answers its polls early: they must not all come back at once.
         return max(0.0, EARLY_SECONDS - (time.monotonic() - asked))

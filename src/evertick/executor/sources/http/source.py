@@ -79,7 +79,8 @@ class HttpSource:
     def __init__(self, make_client: Callable[[float | None], AsyncClient], queues: Sequence[str]) -> None:
         self._make_client = make_client
         self._queues = queues
-        self._lease_seconds = 3 * MAX_HEARTBEAT_SECONDS  # until the server says
+        self._lease_seconds = 3 * MAX_HEARTBEAT_SECONDS
+        self._knows_lease_time = False
         self._is_database_away = False
         self._tokens: dict[int, Token] = {}  # of all that is held or not recorded yet, by lease
         self._numbers = itertools.count(1)
@@ -122,7 +123,7 @@ class HttpSource:
                 handlers=consumer.handler_names,
                 room=self._room,
                 wait_seconds=self._poll_seconds,
-                taken=self._taken,
+                answered=self._answered,
                 loop=self.loop,
             )
             for queue in self._queues
@@ -206,8 +207,11 @@ class HttpSource:
             await client.close()
 
     def _poll_seconds(self) -> float:
-        """A lease counts from when it was asked for: a poll that waits leaves at least half of it."""
-        return min(MAX_POLL_SECONDS, self._lease_seconds / 2)
+        """A lease counts from when it was asked for: a poll that waits leaves at least half of it.
+
+        The first poll does not wait, since its answer says how long a lease lasts.
+        """
+        return min(MAX_POLL_SECONDS, self._lease_seconds / 2) if self._knows_lease_time else 0.0
 
     def _room(self) -> int:
         consumer = self._consumer
@@ -216,12 +220,13 @@ class HttpSource:
             return 0
         return max(1, free // len(self._queues))
 
-    def _taken(self, lease: LeaseAnswer, asked: float) -> None:
+    def _answered(self, lease: LeaseAnswer, asked: float) -> None:
         consumer = self._consumer
-        for given in lease.attempts:
-            consumer.clock.observe(given.deadline - timedelta(seconds=given.timeout_seconds))
         is_new = lease.lease_seconds != self._lease_seconds
         self._lease_seconds = consumer.held_leases.seconds = lease.lease_seconds
+        self._knows_lease_time = True
+        for given in lease.attempts:
+            consumer.clock.observe(given.deadline - timedelta(seconds=given.timeout_seconds))
         attempts = [self._attempt_of(given) for given in lease.attempts]
         self._tokens |= {each.lease_id: each.token for each in attempts}
         consumer.held_leases.add(attempts, asked)
