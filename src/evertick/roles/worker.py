@@ -33,13 +33,12 @@ class Worker(Executor):
         concurrency: int = CONCURRENCY,
         threads: int = THREADS,
         lease_time: timedelta = LEASE_TIME,
-        pooler: bool = False,
         clock: Clock | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.queues = queues
         selection = NamedQueues(queues, tenant_id)
-        self.source = DatabaseSource(url, selection, lease_time=lease_time, pooler=pooler, monotonic=monotonic)
+        self.source = DatabaseSource(url, selection, lease_time=lease_time, monotonic=monotonic)
         super().__init__(
             self.source,
             handlers,

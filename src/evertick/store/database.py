@@ -1,7 +1,6 @@
 """Connections to a database, the same for every role, and what the errors of a database mean.
 
-No statement relies on the state of a session, so a pooler in transaction mode works: `search_path` is set at connect
-time, and where a pooler drops that, the role's own setting, made by `migrate`, is the same.
+No statement relies on the state of a session beyond the settings that it is opened with.
 """
 
 import asyncio
@@ -94,13 +93,8 @@ class Timeouts(NamedTuple):
     lock_seconds: float
 
 
-async def open_pool(
-    url: str, *, min_size: int = 1, max_size: int = 10, pooler: bool = False, timeouts: Timeouts | None = None
-) -> Pool:
-    """A pool with `min_size` connections to begin with; more are made and ended as they are needed.
-
-    `pooler`: the URL is a PgBouncer's, which keeps neither settings nor prepared statements.
-    """
+async def open_pool(url: str, *, min_size: int = 1, max_size: int = 10, timeouts: Timeouts | None = None) -> Pool:
+    """A pool with `min_size` connections to begin with; more are made and ended as they are needed."""
     pool = LinkPool(
         url,
         connect=cast("Any", _dial),  # the stubs know one signature only
@@ -114,16 +108,16 @@ async def open_pool(
         loop=None,
         connection_class=LinkConnection,
         record_class=asyncpg.Record,
-        **_options(timeouts, pooler=pooler),
+        **_options(timeouts),
     )
     pool.wait_seconds = CONNECT_SECONDS + COMMAND_SECONDS if timeouts is None else timeouts.connection_seconds
     return await pool
 
 
-async def connect(url: str, *, pooler: bool = False, timeouts: Timeouts | None = None) -> LinkConnection:
+async def connect(url: str, *, timeouts: Timeouts | None = None) -> LinkConnection:
     """One connection outside any pool."""
     async with asyncio.timeout(None if timeouts is None else timeouts.connection_seconds):
-        return await _dial(url, **_options(timeouts, pooler=pooler), connection_class=LinkConnection)
+        return await _dial(url, **_options(timeouts), connection_class=LinkConnection)
 
 
 @asynccontextmanager
@@ -190,15 +184,14 @@ async def _leave(_: asyncpg.Connection) -> None:
     """Nothing to reset in a session without state: saves a round trip each time a connection returns to the pool."""
 
 
-def _options(timeouts: Timeouts | None, *, pooler: bool) -> dict[str, Any]:
-    seconds = COMMAND_SECONDS if timeouts is None else timeouts.command_seconds
-    if pooler:
-        return {"statement_cache_size": 0, "command_timeout": seconds}
-    settings = dict(_SETTINGS)
-    if timeouts is not None:
-        settings["lock_timeout"] = f"{int(timeouts.lock_seconds * 1000)}ms"
-        settings["statement_timeout"] = f"{int(timeouts.command_seconds * SERVER_SHARE * 1000)}ms"
-    return {"server_settings": settings, "command_timeout": seconds}
+def _options(timeouts: Timeouts | None) -> dict[str, Any]:
+    if timeouts is None:
+        return {"server_settings": _SETTINGS, "command_timeout": COMMAND_SECONDS}
+    settings = _SETTINGS | {
+        "lock_timeout": f"{int(timeouts.lock_seconds * 1000)}ms",
+        "statement_timeout": f"{int(timeouts.command_seconds * SERVER_SHARE * 1000)}ms",
+    }
+    return {"server_settings": settings, "command_timeout": timeouts.command_seconds}
 
 
 async def _dial(url: str, **options: Any) -> LinkConnection:

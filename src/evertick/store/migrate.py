@@ -110,10 +110,10 @@ async def _applied(connection: Connection) -> dict[str, str]:
 
 
 async def _remember_search_path(connection: Session) -> None:
-    """Make the schema this role's default here: a pooler drops what a connection asks for."""
+    """Make the schema this role's default here, for sessions that are opened without our settings."""
     database = await connection.fetchval("SELECT quote_ident(current_database())")
     try:
         async with connection.transaction():
             await connection.execute(f"ALTER ROLE CURRENT_USER IN DATABASE {database} SET search_path = {SCHEMA}")
     except asyncpg.InsufficientPrivilegeError:
-        pass  # only a pooler needs it, and an administrator can set it
+        pass  # our own sessions set it, and an administrator can set it for others

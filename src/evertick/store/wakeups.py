@@ -1,4 +1,4 @@
-"""Wake-ups by NOTIFY and LISTEN: hints between processes. A pooler does not pass them on, so polling must suffice."""
+"""Wake-ups by NOTIFY and LISTEN: hints between processes, which may get lost: polling must suffice."""
 
 from collections.abc import Callable, Mapping
 

@@ -59,23 +59,20 @@ class Scheduler:
         url: str,
         node: str,
         *,
-        region: str = "",
         heartbeat: timedelta = timedelta(seconds=0.5),
         lifetime: timedelta = timedelta(seconds=5),
         horizon: timedelta = timedelta(minutes=2),
         lease_time: timedelta = timedelta(seconds=30),
-        pooler: bool = False,
         clock: Clock | None = None,
     ) -> None:
         self.node = node
         self.clock: Clock = clock or DatabaseClock()
         self._url = url
-        self._me = Member(node, region)
+        self._me = Member(node)
         self._heartbeat = heartbeat
         self._lifetime = lifetime
         self._horizon = horizon
         self._lease_time = lease_time
-        self._pooler = pooler
         self._listener: Listener | None = None
 
     async def open(self) -> None:
@@ -101,9 +98,8 @@ class Scheduler:
         self._notifier.start()
         for loop in self._loops:
             loop.start()
-        if not self._pooler:
-            self._listener = Listener(self._url, self._heard, TIMERS, MEMBERS)
-            self._listener.start()
+        self._listener = Listener(self._url, self._heard, TIMERS, MEMBERS)
+        self._listener.start()
         logger.info("scheduler %s started", self.node)
 
     async def stop(self) -> None:
@@ -137,7 +133,7 @@ class Scheduler:
         return tried
 
     async def _open_pool(self, connections: int, waits: Timeouts) -> Pool:
-        pool = await open_pool(self._url, max_size=connections, pooler=self._pooler, timeouts=waits)
+        pool = await open_pool(self._url, max_size=connections, timeouts=waits)
         self._pools.append(pool)
         return pool
 

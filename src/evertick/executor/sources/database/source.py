@@ -71,7 +71,7 @@ _DATA_CLASSES = frozenset({"22", "23", "54"})
 
 
 class DatabaseSource:
-    """Leases from the selected queues, on a pool of its own. `pooler`: there is a PgBouncer in between."""
+    """Leases from the selected queues, on a pool of its own."""
 
     max_outcomes = MAX_OUTCOMES
     marks_starts = True
@@ -83,13 +83,11 @@ class DatabaseSource:
         queues: QueueSelection,
         *,
         lease_time: timedelta = LEASE_TIME,
-        pooler: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._url = url
         self._queues = queues
         self._lease_time = lease_time
-        self._pooler = pooler
         self._monotonic = monotonic
         self._round_trip = RoundTrip()
         self._listener: Listener | None = None
@@ -139,9 +137,8 @@ class DatabaseSource:
         self._notifier.start()
         for loop in (self._lease_loop, *self._ahead_loops):
             loop.start()
-        if not self._pooler:
-            self._listener = Listener(self._url, self._heard, READY)
-            self._listener.start()
+        self._listener = Listener(self._url, self._heard, READY)
+        self._listener.start()
 
     async def lease(self, most: int) -> int:
         self._leasing.look_again()
@@ -222,7 +219,7 @@ class DatabaseSource:
     async def extend(self, leases: Sequence[Lease]) -> set[int]:
         if self._heartbeat_session is None or self._heartbeat_session.is_closed():
             waits = timeouts.heartbeat(self._lease_time)
-            self._heartbeat_session = await connect(self._url, pooler=self._pooler, timeouts=waits)
+            self._heartbeat_session = await connect(self._url, timeouts=waits)
         mine = [lease.lease_id for lease in leases]
         return await lanes.extend(self._heartbeat_session, self._worker, self._lease_time, mine)
 
@@ -232,7 +229,7 @@ class DatabaseSource:
             session.terminate()
 
     async def _open_pool(self, undo: AsyncExitStack, connections: int, waits: Timeouts) -> Pool:
-        pool = await open_pool(self._url, max_size=connections, pooler=self._pooler, timeouts=waits)
+        pool = await open_pool(self._url, max_size=connections, timeouts=waits)
         undo.callback(pool.terminate)
         return pool
 
