@@ -63,11 +63,11 @@ INDEXES = {
     "replan.move": {"timers_pkey", "job_versions_pkey"},
     "diagnostics.oldest_due": {"timers_due"},
     "usage.stored": {"storage_sums_pkey", "storage_changes_of_tenant"},
-    "unused.check_versions": {
+    "retention.check_versions": {
         *("superseded_versions_to_check", "superseded_versions_pkey", "jobs_pkey", "job_versions_pkey", "timers_pkey"),
         *("dead_letters_pkey", "attempts_of_run", "attempts_pkey", "outcomes_pkey", "open_runs_pkey"),
     },
-    "unused.sweep_rules": {"rules_pkey", "job_versions_of_rule"},
+    "retention.sweep_rules": {"rules_pkey", "job_versions_of_rule"},
     "jobs.page": {"jobs_of_tenant", "finished_jobs_pkey"},
     "jobs.last_looked_at": {"jobs_of_tenant"},
 }

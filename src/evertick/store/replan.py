@@ -1,13 +1,13 @@
-"""Planning anew after the database's clock was set back: what lies ahead, and where it is put. For the janitor."""
+"""Timers to compute anew, after the clock was set back or because they were lost. Called by the janitor."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from evertick.domain.ids import PARTITIONS
 from evertick.store import statements
 from evertick.store.database import Pool, Session, transaction_without_timeout
-from evertick.store.statements import Connection
+from evertick.store.statements import Connection, columns
 
 _BEGINNING_AT = datetime(1, 1, 2, tzinfo=UTC)
 _NOTE_SECONDS = 60 * 60
@@ -62,12 +62,6 @@ class FinishedAhead(NamedTuple):
     has_run: bool
 
 
-FIRST_TIMER = AheadTimer(0, "tick", _BEGINNING_AT, 0, None, None)
-"""The place before all timers of a partition."""
-FIRST_GAP = AheadGap(0, _BEGINNING_AT, _BEGINNING_AT, "", "")
-FIRST_FINISHED = FinishedAhead(0, _BEGINNING_AT, _BEGINNING_AT, "", "", has_run=False)
-
-
 class _Spec(NamedTuple):
     job_id: int
     spec: str
@@ -78,6 +72,45 @@ class _Moved(NamedTuple):
     kind: str
 
 
+class TimerlessPage(NamedTuple):
+    """Some jobs: the last of them, None after the last page, and those that lack their tick's timer."""
+
+    last_id: int | None
+    job_ids: list[int]
+
+
+class Timerless(NamedTuple):
+    """A job without its tick's timer, and what is known of its ticks."""
+
+    job_id: int
+    created_at: datetime
+    effective_at: datetime
+    canonical: str
+    spec: str
+    known_at: datetime | None
+    forgotten_at: datetime
+
+
+class TimerRepair(NamedTuple):
+    """When a job fires next; None where it never does."""
+
+    job_id: int
+    fire_at: datetime | None
+    due_at: datetime | None
+
+
+class RepairCount(NamedTuple):
+    """How many jobs got their timer back, and how many turned out to have fired their last tick."""
+
+    timers: int
+    finished: int
+
+
+FIRST_TIMER = AheadTimer(0, "tick", _BEGINNING_AT, 0, None, None)
+"""The place before all timers of a partition."""
+FIRST_GAP = AheadGap(0, _BEGINNING_AT, _BEGINNING_AT, "", "")
+FIRST_FINISHED = FinishedAhead(0, _BEGINNING_AT, _BEGINNING_AT, "", "", has_run=False)
+
 _SQL = statements.load("replan")
 _PAGE = _SQL["page"].rows(AheadTimer)
 _SPECS_AHEAD = _SQL["specs_ahead"].rows(_Spec)
@@ -85,6 +118,9 @@ _MOVE = _SQL["move"].rows(_Moved)
 _GAPS_OF_JOBS = _SQL["gaps_of_jobs"].rows(AheadGap)
 _GAPS_PAGE = _SQL["gaps_page"].rows(AheadGap)
 _FINISHED_PAGE = _SQL["finished_page"].rows(FinishedAhead)
+_TIMERLESS_PAGE = _SQL["timerless_page"].rows(TimerlessPage)
+_TIMERLESS = _SQL["timerless"].rows(Timerless)
+_REPAIR_TIMERS = _SQL["repair_timers"].rows(RepairCount)
 
 
 async def note_ran(pool: Pool, after_at: datetime) -> None:
@@ -162,3 +198,16 @@ async def advance(connection: Connection, partition: int, *, is_cut: bool) -> No
 
 async def complete(connection: Connection) -> None:
     await _SQL["complete"].execute(connection, partitions=PARTITIONS)
+
+
+async def timerless_page(pool: Pool, after_id: int, most: int) -> TimerlessPage:
+    return await _TIMERLESS_PAGE.one(pool, after_id=after_id, most=most)
+
+
+async def timerless(connection: Session, job_ids: Sequence[int], before_at: datetime) -> list[Timerless]:
+    """What is known of jobs; what was before an instant is forgotten."""
+    return await _TIMERLESS.all(connection, job_ids=job_ids, before_at=before_at)
+
+
+async def repair_timers(connection: Session, repairs: Iterable[TimerRepair]) -> RepairCount:
+    return await _REPAIR_TIMERS.one(connection, **columns(("job_ids", "fire_ats", "due_ats"), list(repairs)))

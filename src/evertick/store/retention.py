@@ -1,7 +1,7 @@
-"""Rows that are older than they are kept: history, answers, deleted jobs, finished one-offs. Called by the janitor."""
+"""What the janitor removes: rows that are older than they are kept, and what nothing refers to any more."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from evertick.store import statements
@@ -10,6 +10,10 @@ from evertick.store.statements import row_count
 
 AGEING = ("gaps", "withdrawals", "requested_runs", "audit_log", "api_keys")
 """Tables whose rows go when they are older than history is kept."""
+MAX_LOOKED_AT = 10_000
+"""Runs of a job that one check of a version looks at."""
+QUEUES_KEPT = 100
+"""A tenant with no more queues than this keeps them: looking for unused ones reads all its jobs."""
 
 
 class FinishedPosition(NamedTuple):
@@ -32,8 +36,27 @@ class _FinishedJob(NamedTuple):
     is_kept_enough: bool
 
 
+class CheckedVersions(NamedTuple):
+    """How many superseded versions were looked at, emptied and removed."""
+
+    checked: int
+    emptied: int
+    removed: int
+
+
+class RulesPage(NamedTuple):
+    """Some rules: the last of them, None after the last page, and how many were removed."""
+
+    last_id: int | None
+    removed: int
+
+
 _SQL = statements.load("retention")
 _FINISHED_ONE_OFFS = _SQL["finished_one_offs"].rows(_FinishedJob)
+_CHECK_VERSIONS = _SQL["check_versions"].rows(CheckedVersions)
+_SWEEP_RULES = _SQL["sweep_rules"].rows(RulesPage)
+_CROWDED_TENANTS = _SQL["crowded_tenants"].values(int)
+_SWEEP_QUEUES = _SQL["sweep_queues"].values(int)
 
 
 async def prune(pool: Pool, table: str, before_at: datetime, most: int) -> int:
@@ -63,3 +86,29 @@ async def finished_one_offs(pool: Pool, now_at: datetime, after: FinishedPositio
 async def remove_one_offs(connection: Session, job_ids: Sequence[int]) -> int:
     """Delete those of the finished one-offs, locked by `jobs.lock_available`, of which nothing waits or runs."""
     return row_count(await _SQL["remove_one_offs"].execute(connection, job_ids=job_ids))
+
+
+async def check_versions(pool: Pool, now_at: datetime, history: timedelta, most: int) -> CheckedVersions:
+    """Empty or remove those of some superseded versions that no run needs."""
+    return await _CHECK_VERSIONS.one(
+        pool,
+        now_at=now_at,
+        history_seconds=history.total_seconds(),
+        most=most,
+        most_looked_at=MAX_LOOKED_AT,
+    )
+
+
+async def sweep_rules(pool: Pool, now_at: datetime, after_id: int, most: int) -> RulesPage:
+    """Of a page of rules, mark those that nothing refers to, and remove those that were marked an hour ago."""
+    return await _SWEEP_RULES.one(pool, now_at=now_at, after_id=after_id, most=most)
+
+
+async def crowded_tenants(pool: Pool) -> list[int]:
+    """Tenants whose queues are worth sweeping."""
+    return await _CROWDED_TENANTS.all(pool, least=QUEUES_KEPT)
+
+
+async def sweep_queues(pool: Pool, now_at: datetime, tenant_id: int) -> int:
+    """Mark a tenant's queues that nothing refers to, remove those that were marked an hour ago, and say how many."""
+    return await _SWEEP_QUEUES.one(pool, now_at=now_at, tenant_id=tenant_id)

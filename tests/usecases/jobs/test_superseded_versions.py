@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from evertick.contract.job import Job
-from evertick.store import unused, usage
+from evertick.store import retention, usage
 from evertick.store.database import connect
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.edit import edit
@@ -23,8 +23,8 @@ SELECT (SELECT coalesce(sum(version_bytes(payload::text, spec::text)), 0) FROM j
 """
 
 
-async def check(world: World, now_at: datetime | None = None) -> unused.CheckedVersions:
-    return await unused.check_versions(world.pool, now_at or at(30), HISTORY, 1000)
+async def check(world: World, now_at: datetime | None = None) -> retention.CheckedVersions:
+    return await retention.check_versions(world.pool, now_at or at(30), HISTORY, 1000)
 
 
 async def payloads(world: World, job: Job) -> dict[int, int]:

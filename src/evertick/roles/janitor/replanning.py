@@ -22,8 +22,7 @@ from evertick.domain.rule import OneOff, Rule, from_canonical
 from evertick.domain.schedule.instants import EPOCH_AT, from_us, to_us
 from evertick.domain.stable_hash import due_at, jitter_offset
 from evertick.store.clock import TOLERANCE
-from evertick.store.lost_timers import Healing, Timerless
-from evertick.store.replan import AheadGap, AheadTimer, FinishedAhead, Move, Trim
+from evertick.store.replan import AheadGap, AheadTimer, FinishedAhead, Move, Timerless, TimerRepair, Trim
 
 logger = logging.getLogger("evertick.janitor")
 
@@ -103,13 +102,13 @@ def _trim(gap: AheadGap, after_at: datetime) -> Trim:
     return Trim(gap, from_us(last_us), 1 + ticks.count(first_us + 1, end_us))
 
 
-def reopened(jobs: Iterable[FinishedAhead], to: Correction) -> Iterator[Healing]:
+def reopened(jobs: Iterable[FinishedAhead], to: Correction) -> Iterator[TimerRepair]:
     """Jobs that were finished by ticks which are to come, and when they go on."""
     for job in jobs:
         try:
             fire_at = _goes_on_at(job, to)
             if fire_at is not None:
-                yield Healing(job.job_id, fire_at, _due(job.job_id, rule_from(job.canonical), fire_at))
+                yield TimerRepair(job.job_id, fire_at, _due(job.job_id, rule_from(job.canonical), fire_at))
         except Exception as error:  # noqa: BLE001 - a corrupt row must not stop its neighbours
             _report(job.job_id, error)
 
@@ -130,7 +129,7 @@ def _report(job_id: int, error: Exception) -> None:
     logger.error("%s cannot be planned anew: %s", name, error)
 
 
-def repair_all(jobs: Iterable[Timerless]) -> Iterator[Healing]:
+def repair_all(jobs: Iterable[Timerless]) -> Iterator[TimerRepair]:
     """Decide on each. A job whose rule or spec cannot be read is left as it is, and logged."""
     for job in jobs:
         try:
@@ -140,7 +139,7 @@ def repair_all(jobs: Iterable[Timerless]) -> Iterator[Healing]:
             logger.error("%s has lost its timer and cannot be read: %s", name, error)  # noqa: TRY400 - the row is at fault
 
 
-def repair(job: Timerless) -> Healing:
+def repair(job: Timerless) -> TimerRepair:
     """The tick after the last one that is accounted for, so that those in between are treated as any missed ones.
 
     Nothing is older than the spec, and what history has forgotten is not brought up again.
@@ -153,9 +152,9 @@ def repair(job: Timerless) -> Healing:
         next_us = rule.ticks().next(to_us(since_at))
         fire_at = None if next_us is None else from_us(next_us)
     if fire_at is None:
-        return Healing(job.job_id, None, None)
+        return TimerRepair(job.job_id, None, None)
     jitter = jitter_offset(job.job_id, timedelta(microseconds=rule.jitter_us))
-    return Healing(job.job_id, fire_at, due_at(fire_at, jitter))
+    return TimerRepair(job.job_id, fire_at, due_at(fire_at, jitter))
 
 
 def only_tick(job_id: int, spec: str, created_at: datetime) -> datetime | None:
