@@ -17,11 +17,11 @@ from evertick.roles.scheduler.pending_timers import PendingTimer
 from evertick.roles.scheduler.planned_batch import PlannedBatch
 from evertick.roles.scheduler.planning import BatchPlanning
 from evertick.runtime.clock import Clock
-from evertick.store import lanes, members, outcomes, timers
-from evertick.store.lanes import Leased, lane_id_of
-from evertick.store.outcomes import Ending
+from evertick.store.engine import lanes, members, outcomes, timers
+from evertick.store.engine.lanes import Leased, lane_id_of
+from evertick.store.engine.outcomes import Ending
+from evertick.store.engine.timers import Fired, FirePlan, Firing, PlannedGap
 from evertick.store.statements import Connection
-from evertick.store.timers import Fired, FirePlan, Firing, PlannedGap
 
 AT = datetime(2026, 6, 9, 12, tzinfo=UTC)
 """A fire time long past by the server's clock: whatever stands at it is due."""

@@ -23,10 +23,11 @@ from evertick.roles.worker import Worker
 from evertick.runtime.clock import VirtualClock
 from evertick.sdk.app import App
 from evertick.sdk.process import register
-from evertick.store import scratch_databases, timers
 from evertick.store.database import SCHEMA, Session, connect
-from evertick.store.embedded import EmbeddedServer
+from evertick.store.engine import timers
 from evertick.store.migrate import migrate
+from evertick.store.server import scratch_databases
+from evertick.store.server.embedded import EmbeddedServer
 from evertick.usecases.context import MAX_PER_PAGE, Tenant
 from evertick.usecases.jobs.reading import get as get_job
 from evertick.usecases.runs.reading import tenant_runs

@@ -23,13 +23,13 @@ from evertick.roles.janitor import Janitor, janitor_pool
 from evertick.roles.scheduler import Scheduler
 from evertick.runtime.loop import Loop
 from evertick.runtime.wakeups import Notifier
-from evertick.store import tenants
+from evertick.store.connections import place
 from evertick.store.database import connect, open_pool
-from evertick.store.embedded import EmbeddedServer, default_data_dir
 from evertick.store.errors import NoDatabase
-from evertick.store.links import place
 from evertick.store.migrate import check_schema, migrate
-from evertick.store.sealing import Seal
+from evertick.store.server.embedded import EmbeddedServer, default_data_dir
+from evertick.store.tenants import tenants
+from evertick.store.tenants.sealing import Seal
 from evertick.usecases.context import Tenant
 from evertick.usecases.tenants import keys
 from evertick.usecases.tenants.tenants import shortest_of

@@ -15,9 +15,9 @@ from typing import Any
 import asyncpg
 import psutil
 
-from evertick.store.embedded import DATABASE, SUPERUSER
-from evertick.store.embedded_programs import Programs, find_programs
 from evertick.store.migrate import migrate
+from evertick.store.server.embedded import DATABASE, SUPERUSER
+from evertick.store.server.programs import Programs, find_programs
 
 START_SECONDS = 300
 TIMEOUT_SECONDS = 120

@@ -23,8 +23,8 @@ from evertick.roles.janitor import Janitor, batch_size, replanner
 from evertick.roles.scheduler import Scheduler
 from evertick.runtime.clock import VirtualClock
 from evertick.runtime.clock_marks import mark
-from evertick.store import clock
 from evertick.store.database import Pool, connect
+from evertick.store.engine import clock
 from hooked_pool import Run, hooked
 from roles.stepping import accounted, ticks
 

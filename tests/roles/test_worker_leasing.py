@@ -17,9 +17,9 @@ from evertick.executor.sources.database.pace import CompletionRate, Pace, RoundT
 from evertick.executor.sources.database.queues import LOOK_SECONDS, NamedQueues
 from evertick.executor.sources.database.reading import READERS
 from evertick.runtime.clock import Clock, DatabaseClock
-from evertick.store import lanes
 from evertick.store.database import Pool, close_pool, open_pool
-from evertick.store.lanes import Leased, PutBack, Range
+from evertick.store.engine import lanes
+from evertick.store.engine.lanes import Leased, PutBack, Range
 
 LEASE = timedelta(minutes=1)
 

@@ -13,7 +13,7 @@ import pytest
 from engine import AT, MINUTE, Holder, Planned, add_job, until
 from evertick.executor.handlers.registry import Handlers
 from evertick.roles.worker import Worker
-from evertick.store import lanes
+from evertick.store.engine import lanes
 from faults.proxy import Proxy
 from roles.workshop import Workshop, within_patience
 

@@ -13,9 +13,9 @@ from engine import Job, until
 from evertick.executor.recorder import STALLED_SECONDS
 from evertick.executor.sources.database.source import MAX_OUTCOMES
 from evertick.roles.worker import Worker
-from evertick.store import outcomes
 from evertick.store.database import connect
-from evertick.store.outcomes import Ending, Recorded
+from evertick.store.engine import outcomes
+from evertick.store.engine.outcomes import Ending, Recorded
 from roles.workshop import Workshop
 
 BEAT = timedelta(seconds=1)

@@ -12,9 +12,9 @@ import pytest
 
 from engine import PATIENCE_SECONDS, until
 from evertick.roles.worker import Worker
-from evertick.store import lanes
 from evertick.store.database import connect
-from evertick.store.lanes import Range
+from evertick.store.engine import lanes
+from evertick.store.engine.lanes import Range
 from roles.workshop import Workshop, within_patience
 
 LEASE = timedelta(seconds=60)

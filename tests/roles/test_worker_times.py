@@ -12,8 +12,8 @@ from engine import PATIENCE_SECONDS, lease, until
 from evertick.executor import execution
 from evertick.executor.handlers.run import Run
 from evertick.runtime import timeouts
-from evertick.store import lanes
 from evertick.store.database import connect
+from evertick.store.engine import lanes
 from roles.workshop import Workshop, reap, within_patience
 
 SHORT_LEASE = timedelta(seconds=0.6)

@@ -13,8 +13,8 @@ from engine import AT, MINUTE, RETRIES, Holder, Job, Planned, add_job, until
 from evertick.domain.retry import Retry
 from evertick.executor.handlers.registry import Handlers
 from evertick.roles.worker import Worker
-from evertick.store import outcomes
-from evertick.store.outcomes import Ending
+from evertick.store.engine import outcomes
+from evertick.store.engine.outcomes import Ending
 
 PARTITION = 7
 

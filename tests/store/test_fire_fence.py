@@ -8,7 +8,7 @@ import pytest
 
 from engine import AT, LIFETIME, MINUTE, Holder, Planned, add_job, runs_of, timers_of, until_blocked
 from evertick.domain.assignment import Member
-from evertick.store import members
+from evertick.store.engine import members
 
 NO_LIFETIME = timedelta(0)
 

@@ -6,8 +6,9 @@ import asyncpg
 import pytest
 
 from engine import AGAIN, AT, MINUTE, Holder, Job, Planned, add_job, finish, gaps_of, lease, retry_timer, timers_of
-from evertick.store import runs, timers
-from evertick.store.timers import Fired, Quarantined
+from evertick.store.engine import timers
+from evertick.store.engine.timers import Fired, Quarantined
+from evertick.store.jobs import runs
 
 NEIGHBOURS = 20
 

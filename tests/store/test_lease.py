@@ -7,9 +7,11 @@ import asyncpg
 import pytest
 
 from engine import AT, LEASE, MINUTE, Holder, Job, Planned, add_job, add_timer, lease
-from evertick.store import diagnostics, lanes, usage
 from evertick.store.database import Pool
-from evertick.store.lanes import Leased, PutBack
+from evertick.store.engine import lanes
+from evertick.store.engine.lanes import Leased, PutBack
+from evertick.store.maintenance import diagnostics
+from evertick.store.tenants import usage
 
 JOBS = 8
 

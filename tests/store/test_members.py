@@ -5,7 +5,7 @@ import asyncpg
 
 from engine import LIFETIME, until_blocked
 from evertick.domain.assignment import Member
-from evertick.store import members
+from evertick.store.engine import members
 
 EVERYTHING = range(256)
 

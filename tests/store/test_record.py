@@ -19,9 +19,10 @@ from engine import (
     until_blocked,
 )
 from evertick.domain.retry import GiveUp, GiveUpReason, Retry
-from evertick.store import outcomes, statements
-from evertick.store.lanes import Leased
-from evertick.store.outcomes import Recorded
+from evertick.store import statements
+from evertick.store.engine import outcomes
+from evertick.store.engine.lanes import Leased
+from evertick.store.engine.outcomes import Recorded
 
 HOUR = timedelta(hours=1)
 NONE = Recorded(set(), set())

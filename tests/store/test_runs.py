@@ -6,8 +6,9 @@ import asyncpg
 
 from engine import AT, Holder, Planned, add_job, finish
 from evertick.domain.schedule.instants import to_us
-from evertick.store import dead_letters, runs, statements
-from evertick.store.runs import FireTimeRange, RequestedRun
+from evertick.store import statements
+from evertick.store.jobs import dead_letters, runs
+from evertick.store.jobs.runs import FireTimeRange, RequestedRun
 from evertick.store.statements import Statement
 
 ALL_TIME = FireTimeRange(datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC), 0)

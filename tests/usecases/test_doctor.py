@@ -6,10 +6,17 @@ import pytest
 import postgres
 from engine import Holder, Planned, add_job, lease
 from evertick.domain.assignment import Member
-from evertick.store import lanes, members
 from evertick.store.database import Pool, connect, open_pool
-from evertick.store.diagnostics import DeadTuples, OldestDueTimer, ReadyQueue, Snapshot, StuckLeases, Unserved
-from evertick.store.lanes import PutBack
+from evertick.store.engine import lanes, members
+from evertick.store.engine.lanes import PutBack
+from evertick.store.maintenance.diagnostics import (
+    DeadTuples,
+    OldestDueTimer,
+    ReadyQueue,
+    Snapshot,
+    StuckLeases,
+    Unserved,
+)
 from evertick.usecases import diagnosis
 from evertick.usecases.diagnosis import Diagnosis, Level
 from evertick.usecases.doctor import examine

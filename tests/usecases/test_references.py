@@ -7,8 +7,9 @@ import asyncpg
 import pytest
 
 from engine import until
-from evertick.store import references, retention
 from evertick.store.database import connect
+from evertick.store.jobs import references
+from evertick.store.maintenance import retention
 from evertick.usecases import references as job_references
 from evertick.usecases.context import Tenant
 from evertick.usecases.errors import QuotaReached

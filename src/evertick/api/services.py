@@ -17,7 +17,7 @@ from evertick.runtime.timeouts import READINESS_SECONDS
 from evertick.runtime.wakeups import Notifier
 from evertick.store.database import Pool, is_transient
 from evertick.store.migrate import SchemaMismatch, check_schema
-from evertick.store.tenants import TenantRow
+from evertick.store.tenants.tenants import TenantRow
 from evertick.usecases import idempotency
 from evertick.usecases.context import Tenant
 from evertick.usecases.engine_status import EngineStatus, clock, engine_status, tenant_stats

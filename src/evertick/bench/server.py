@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from evertick.store import scratch_databases
-from evertick.store.embedded import EmbeddedServer
+from evertick.store.server import scratch_databases
+from evertick.store.server.embedded import EmbeddedServer
 from evertick.wiring import bring_up_to_date
 
 DATABASE = "evertick_bench"

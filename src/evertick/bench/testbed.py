@@ -12,8 +12,8 @@ from typing import Protocol
 from evertick.bench.processes import BenchFailed, Fleet, family_cpu_seconds
 from evertick.bench.server import BenchServer
 from evertick.bench.workload import Fields, named
-from evertick.store import lanes
 from evertick.store.database import Pool
+from evertick.store.engine import lanes
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.create_many import create_many
 from evertick.wiring import acting_for

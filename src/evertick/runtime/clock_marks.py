@@ -3,8 +3,8 @@
 import logging
 from datetime import datetime, timedelta
 
-from evertick.store import clock
-from evertick.store.clock import SPEED, Marks
+from evertick.store.engine import clock
+from evertick.store.engine.clock import SPEED, Marks
 from evertick.store.statements import Connection
 
 logger = logging.getLogger("evertick")

@@ -2,7 +2,7 @@
 
 The connection's seconds are for a free place in the pool and a new connection, which takes several round trips on a
 slow line. The command's are for one statement: a silent line delays its purpose by so much. The lock's are for rows
-that somebody else holds: roles do not wait for users, see `store.timers` and `store.outcomes`.
+that somebody else holds: roles do not wait for users, see `store.engine.timers` and `store.engine.outcomes`.
 """
 
 from datetime import timedelta

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 
 from evertick.runtime import timeouts
 from evertick.runtime.loop import Loop
-from evertick.store import wakeups
 from evertick.store.database import Pool, is_transient, reason_of
-from evertick.store.lanes import queue_of
-from evertick.store.wakeups import EVERYTHING, MEMBERS, READY, TIMERS
+from evertick.store.engine import wakeups
+from evertick.store.engine.lanes import queue_of
+from evertick.store.engine.wakeups import EVERYTHING, MEMBERS, READY, TIMERS
 
 logger = logging.getLogger("evertick")
 

@@ -15,10 +15,10 @@ from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import RunStatus
 from evertick.runtime import timeouts
 from evertick.runtime.wakeups import Notifier
-from evertick.store import tenants
 from evertick.store.database import Pool, close_pool, connect, open_pool
-from evertick.store.embedded import EmbeddedServer, default_data_dir
 from evertick.store.migrate import check_schema, migrate
+from evertick.store.server.embedded import EmbeddedServer, default_data_dir
+from evertick.store.tenants import tenants
 from evertick.usecases.context import Tenant
 from evertick.usecases.errors import RunNotFound
 from evertick.usecases.jobs import reading as jobs

@@ -13,17 +13,17 @@ from urllib.parse import urlsplit
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
-from evertick.store.errors import DatabaseUnreachable
-from evertick.store.links import (
+from evertick.store.connections import (
+    FailFastConnection,
+    FailFastPool,
     Host,
-    LinkConnection,
-    LinkPool,
     NoHostAnswered,
     chooses_session,
     first_to_answer,
     hosts_of,
     place,
 )
+from evertick.store.errors import DatabaseUnreachable
 
 SCHEMA = "evertick"
 CONNECT_SECONDS = 10
@@ -95,7 +95,7 @@ class Timeouts(NamedTuple):
 
 async def open_pool(url: str, *, min_size: int = 1, max_size: int = 10, timeouts: Timeouts | None = None) -> Pool:
     """A pool with `min_size` connections to begin with; more are made and ended as they are needed."""
-    pool = LinkPool(
+    pool = FailFastPool(
         url,
         connect=cast("Any", _dial),  # the stubs know one signature only
         init_size=min_size,
@@ -106,7 +106,7 @@ async def open_pool(url: str, *, min_size: int = 1, max_size: int = 10, timeouts
         max_queries=50_000,
         max_inactive_connection_lifetime=300.0,
         loop=None,
-        connection_class=LinkConnection,
+        connection_class=FailFastConnection,
         record_class=asyncpg.Record,
         **_options(timeouts),
     )
@@ -114,10 +114,10 @@ async def open_pool(url: str, *, min_size: int = 1, max_size: int = 10, timeouts
     return await pool
 
 
-async def connect(url: str, *, timeouts: Timeouts | None = None) -> LinkConnection:
+async def connect(url: str, *, timeouts: Timeouts | None = None) -> FailFastConnection:
     """One connection outside any pool."""
     async with asyncio.timeout(None if timeouts is None else timeouts.connection_seconds):
-        return await _dial(url, **_options(timeouts), connection_class=LinkConnection)
+        return await _dial(url, **_options(timeouts), connection_class=FailFastConnection)
 
 
 @asynccontextmanager
@@ -194,7 +194,7 @@ def _options(timeouts: Timeouts | None) -> dict[str, Any]:
     return {"server_settings": settings, "command_timeout": timeouts.command_seconds}
 
 
-async def _dial(url: str, **options: Any) -> LinkConnection:
+async def _dial(url: str, **options: Any) -> FailFastConnection:
     """Connect to the URL's host, or to the primary among its hosts."""
     with _explained(url):
         hosts = hosts_of(url)
@@ -208,8 +208,8 @@ async def _dial(url: str, **options: Any) -> LinkConnection:
         return connection
 
 
-async def _dial_host(url: str, options: dict[str, Any], host: Host) -> LinkConnection:
-    connection: LinkConnection = await asyncpg.connect(
+async def _dial_host(url: str, options: dict[str, Any], host: Host) -> FailFastConnection:
+    connection: FailFastConnection = await asyncpg.connect(
         url, host=host.name, port=host.port, timeout=CONNECT_SECONDS, **options
     )
     return connection

@@ -7,8 +7,15 @@ from typing import NamedTuple
 
 from evertick import tzdb
 from evertick.domain.ids import PARTITIONS, Prefix, format_id, format_token
-from evertick.store.clock import Marks
-from evertick.store.diagnostics import DeadTuples, OldestDueTimer, ReadyQueue, Snapshot, StuckLeases, Unserved
+from evertick.store.engine.clock import Marks
+from evertick.store.maintenance.diagnostics import (
+    DeadTuples,
+    OldestDueTimer,
+    ReadyQueue,
+    Snapshot,
+    StuckLeases,
+    Unserved,
+)
 from evertick.version import __version__
 
 HARMLESS_SKEW_SECONDS = 1.0

@@ -9,10 +9,12 @@ from evertick import tzdb
 from evertick.contract.engine import Lag, Stats
 from evertick.domain.ids import PARTITIONS
 from evertick.runtime.timeouts import STATUS_SECONDS
-from evertick.store import diagnostics, lanes, members, usage
 from evertick.store.database import Pool
-from evertick.store.members import NodeRow
+from evertick.store.engine import lanes, members
+from evertick.store.engine.members import NodeRow
+from evertick.store.maintenance import diagnostics
 from evertick.store.statements import Connection
+from evertick.store.tenants import usage
 from evertick.usecases.diagnosis import MAX_LETTERS
 
 WINDOW_SECONDS = 60.0

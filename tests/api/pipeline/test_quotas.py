@@ -7,8 +7,8 @@ import pytest
 from api.callers import JOB, Caller, Callers, is_problem
 from engine import until
 from evertick.domain.admission import AdmissionRequest, Admitted, Refused
-from evertick.store import tenants, usage as stored
 from evertick.store.database import Pool
+from evertick.store.tenants import tenants, usage as stored
 from evertick.usecases.tenants.quotas import Quotas
 
 

@@ -9,8 +9,9 @@ import pytest
 from api.callers import JOB, Caller, Callers, is_problem
 from evertick.domain.admission import AdmissionRequest, Admitted, QuotaName, Refused, Throttled
 from evertick.roles.janitor import Janitor
-from evertick.store import jobs, tenants, usage as stored
 from evertick.store.database import Pool
+from evertick.store.jobs import jobs
+from evertick.store.tenants import tenants, usage as stored
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.create import create
 from evertick.usecases.tenants import keys

@@ -5,8 +5,9 @@ from datetime import datetime, timedelta
 import pytest
 
 from evertick.contract.job import Job
-from evertick.store import retention, usage
 from evertick.store.database import connect
+from evertick.store.maintenance import retention
+from evertick.store.tenants import usage
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.edit import edit
 from evertick.usecases.jobs.lifecycle import delete, pause, resume

@@ -7,9 +7,10 @@ from collections import deque
 from evertick.domain.attempt import Attempt
 from evertick.domain.ids import Prefix, format_id
 from evertick.runtime.loop import Loop
-from evertick.store import audit, jobs
-from evertick.store.audit import AuditRecord
 from evertick.store.database import Pool
+from evertick.store.jobs import jobs
+from evertick.store.tenants import audit
+from evertick.store.tenants.audit import AuditRecord
 
 logger = logging.getLogger("evertick.dispatcher")
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from ipaddress import ip_network
 
 from evertick.config import Settings, is_loopback
-from evertick.store.embedded import default_data_dir
-from evertick.store.sealing import Seal, keys_in
+from evertick.store.server.embedded import default_data_dir
+from evertick.store.tenants.sealing import Seal, keys_in
 from evertick.targets.http.guard import EgressPolicy
 
 logger = logging.getLogger("evertick")

@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable
 from evertick.contract.target import HTTP_QUEUE
 from evertick.domain.fairness import FairSlots, Tenants
 from evertick.roles.dispatcher.slots import Progress, SlotQueue
-from evertick.store import secrets, tenants
 from evertick.store.database import Pool
-from evertick.store.sealing import CannotUnseal, Seal
-from evertick.store.secrets import Sealed
 from evertick.store.statements import Connection
+from evertick.store.tenants import secrets, tenants
+from evertick.store.tenants.sealing import CannotUnseal, Seal
+from evertick.store.tenants.secrets import Sealed
 from evertick.targets.http.signing import Secret
 
 logger = logging.getLogger("evertick.dispatcher")

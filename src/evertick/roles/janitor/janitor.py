@@ -5,9 +5,9 @@ they were kept for long enough; what no run and no job refers to goes: payloads 
 each tenant stores is summed up; a job that lost its timer gets it back; the planner knows what is in the tables.
 
 Invariants: nothing that waits or runs is removed, nor what it needs. What is kept for a time is kept by a time that
-follows the database's clock at a limited pace (`store.clock`), so that a clock that was set wrong removes nothing. It
-never makes firing wait for more than a moment: locks that would are given up and tried again in the next round. Rows
-that another session has locked are left alone.
+follows the database's clock at a limited pace (`store.engine.clock`), so that a clock that was set wrong removes
+nothing. It never makes firing wait for more than a moment: locks that would are given up and tried again in the next
+round. Rows that another session has locked are left alone.
 
 Steps: each minute it tries to be the one janitor at work. If it is, it marks the clock, plans timers anew if that was
 set back, adds days, looks at superseded versions, sums up storage and brings statistics up to date; each hour, by the
@@ -35,8 +35,8 @@ from evertick.roles.janitor.replanner import Replanner
 from evertick.runtime import timeouts
 from evertick.runtime.clock_marks import mark
 from evertick.runtime.loop import Loop
-from evertick.store import lanes, members
 from evertick.store.database import Pool, open_pool
+from evertick.store.engine import lanes, members
 
 logger = logging.getLogger("evertick.janitor")
 

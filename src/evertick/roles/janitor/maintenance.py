@@ -13,10 +13,12 @@ from time import monotonic
 
 from evertick.roles.janitor.batch_size import BatchSize
 from evertick.roles.janitor.replanning import repair_all
-from evertick.store import jobs, ledgers, replan, retention, usage
 from evertick.store.database import Pool, was_too_slow
-from evertick.store.replan import RepairCount
-from evertick.store.retention import FinishedPosition
+from evertick.store.jobs import jobs
+from evertick.store.maintenance import ledgers, replan, retention
+from evertick.store.maintenance.replan import RepairCount
+from evertick.store.maintenance.retention import FinishedPosition
+from evertick.store.tenants import usage
 
 logger = logging.getLogger("evertick.janitor")
 

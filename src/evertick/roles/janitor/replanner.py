@@ -14,10 +14,12 @@ from evertick.domain.ids import PARTITIONS
 from evertick.roles.janitor.batch_size import BatchSize
 from evertick.roles.janitor.replanning import Correction, moves_of, reopened, trims_of
 from evertick.runtime import background
-from evertick.store import clock, jobs, references, replan, wakeups
-from evertick.store.clock import Marks
 from evertick.store.database import Pool
-from evertick.store.replan import FIRST_FINISHED, FIRST_GAP, FIRST_TIMER, AheadTimer
+from evertick.store.engine import clock, wakeups
+from evertick.store.engine.clock import Marks
+from evertick.store.jobs import jobs, references
+from evertick.store.maintenance import replan
+from evertick.store.maintenance.replan import FIRST_FINISHED, FIRST_GAP, FIRST_TIMER, AheadTimer
 
 logger = logging.getLogger("evertick.janitor")
 

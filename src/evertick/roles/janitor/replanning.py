@@ -21,8 +21,8 @@ from evertick.domain.job.timing import resolve_alone
 from evertick.domain.rule import OneOff, Rule, from_canonical
 from evertick.domain.schedule.instants import EPOCH_AT, from_us, to_us
 from evertick.domain.stable_hash import due_at, jitter_offset
-from evertick.store.clock import TOLERANCE
-from evertick.store.replan import AheadGap, AheadTimer, FinishedAhead, Move, Timerless, TimerRepair, Trim
+from evertick.store.engine.clock import TOLERANCE
+from evertick.store.maintenance.replan import AheadGap, AheadTimer, FinishedAhead, Move, Timerless, TimerRepair, Trim
 
 logger = logging.getLogger("evertick.janitor")
 

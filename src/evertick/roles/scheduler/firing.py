@@ -19,9 +19,9 @@ from evertick.roles.scheduler.sending import ASIDE_US, BUSY_US, Sending
 from evertick.roles.scheduler.state import State
 from evertick.runtime.event_loop import Slices
 from evertick.runtime.loop import NotYet
-from evertick.store import timers
 from evertick.store.database import was_too_slow
-from evertick.store.timers import Fired
+from evertick.store.engine import timers
+from evertick.store.engine.timers import Fired
 
 logger = logging.getLogger("evertick.scheduler")
 

@@ -19,8 +19,8 @@ from typing import NamedTuple
 from evertick.domain.ids import PARTITIONS, partition_of
 from evertick.domain.schedule.instants import from_us
 from evertick.roles.scheduler.state import State
-from evertick.store import timers
-from evertick.store.timers import Timer
+from evertick.store.engine import timers
+from evertick.store.engine.timers import Timer
 
 POLL_SECONDS = 1.0
 POLL_AHEAD = timedelta(seconds=2)

@@ -11,10 +11,10 @@ from datetime import timedelta
 
 from evertick.roles.scheduler.state import State
 from evertick.runtime.clock_marks import mark
-from evertick.store import lanes, orphans as sweeps
 from evertick.store.database import Pool
-from evertick.store.lanes import partition_of
-from evertick.store.orphans import CheckedLane
+from evertick.store.engine import lanes, orphans as sweeps
+from evertick.store.engine.lanes import partition_of
+from evertick.store.engine.orphans import CheckedLane
 
 logger = logging.getLogger("evertick.scheduler")
 

@@ -15,7 +15,7 @@ from datetime import timedelta
 from evertick.domain.assignment import Changes, Member, assign, changes
 from evertick.roles.scheduler.state import State
 from evertick.runtime.clock import monotonic_us
-from evertick.store import members, wakeups
+from evertick.store.engine import members, wakeups
 from evertick.version import __version__
 
 logger = logging.getLogger("evertick.scheduler")

@@ -12,7 +12,7 @@ from evertick.domain.fairness import DueWork
 from evertick.domain.ids import PARTITIONS, partition_of
 from evertick.domain.schedule.instants import SECOND_US, to_us
 from evertick.domain.wheel import Wheel
-from evertick.store.timers import Timer, TimerKey
+from evertick.store.engine.timers import Timer, TimerKey
 
 LATE_US = 10 * SECOND_US
 """What is later than this when it leaves the wheel is work of an outage, and waits behind what is on time."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from evertick.domain.policies import ConcurrentPolicy
 from evertick.roles.scheduler.pending_timers import PendingTimer
-from evertick.store.timers import FirePlan, Firing
+from evertick.store.engine.timers import FirePlan, Firing
 
 
 class Group(NamedTuple):

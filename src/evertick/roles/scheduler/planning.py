@@ -15,7 +15,7 @@ from evertick.domain.schedule.schedule import SHORTEST_INTERVAL
 from evertick.domain.stable_hash import jitter_offset
 from evertick.roles.scheduler.pending_timers import PendingTimer
 from evertick.roles.scheduler.planned_batch import Group, PlannedBatch
-from evertick.store.timers import FirePlan, PlannedGap, Timer
+from evertick.store.engine.timers import FirePlan, PlannedGap, Timer
 
 _ZERO = timedelta(0)
 _NO_POLICY = ConcurrentPolicy.SKIP

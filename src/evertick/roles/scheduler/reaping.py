@@ -20,10 +20,10 @@ from evertick.roles.scheduler.maintenance import ROUND_SECONDS, Sweeping
 from evertick.roles.scheduler.state import State
 from evertick.runtime.clock import now_of
 from evertick.runtime.retry_decision import next_step
-from evertick.store import lanes, orphans, outcomes
 from evertick.store.database import is_lock_timeout, is_transient, was_rolled_back, was_too_slow
-from evertick.store.lanes import PutBack
-from evertick.store.outcomes import Ending, LostAttempt, Recorded
+from evertick.store.engine import lanes, orphans, outcomes
+from evertick.store.engine.lanes import PutBack
+from evertick.store.engine.outcomes import Ending, LostAttempt, Recorded
 
 logger = logging.getLogger("evertick.scheduler")
 

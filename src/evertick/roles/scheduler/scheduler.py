@@ -38,9 +38,9 @@ from evertick.runtime import timeouts
 from evertick.runtime.clock import Clock, DatabaseClock
 from evertick.runtime.loop import LONGEST_BACKOFF, Loop
 from evertick.runtime.wakeups import Listener, Notifier
-from evertick.store import lanes
 from evertick.store.database import Pool, Timeouts, close_pool, open_pool, reason_of
-from evertick.store.wakeups import MEMBERS, TIMERS
+from evertick.store.engine import lanes
+from evertick.store.engine.wakeups import MEMBERS, TIMERS
 
 logger = logging.getLogger("evertick.scheduler")
 

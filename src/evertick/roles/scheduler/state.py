@@ -12,9 +12,10 @@ from evertick.roles.scheduler.pending_timers import PendingTimers
 from evertick.roles.scheduler.planning import LOOP_STEPS
 from evertick.runtime.clock import Clock
 from evertick.runtime.event_loop import Slices
-from evertick.store import references as rules, tenants
 from evertick.store.database import Pool
+from evertick.store.jobs import references as rules
 from evertick.store.statements import Connection
+from evertick.store.tenants import tenants
 
 MAX_RULES = 200_000
 """Rules kept at once. A full cache is cleared, and rules are read again when they are needed."""

@@ -15,7 +15,7 @@ CREATE FUNCTION microseconds(at timestamptz) RETURNS bigint LANGUAGE sql IMMUTAB
     AS 'SELECT (extract(epoch FROM at) * 1000000)::bigint';
 
 -- A lane's id holds its queue, its partition in 8 bits and its priority in 2, so that it is computed and never looked up.
--- This is the one place in SQL that knows the layout, `store/lanes.py` the one in Python. The planner inlines these.
+-- This is the one place in SQL that knows the layout, `store/engine/lanes.py` the one in Python. The planner inlines these.
 CREATE FUNCTION lane_id_of(queue_id bigint, partition bigint, priority bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT (queue_id << 10) | (partition << 2) | priority';
 CREATE FUNCTION lane_queue(lane_id bigint) RETURNS bigint

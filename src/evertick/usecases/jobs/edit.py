@@ -17,9 +17,9 @@ from evertick.domain.errors import Fault, InvalidFields
 from evertick.domain.ids import Prefix, format_id
 from evertick.domain.schedule.instants import from_us
 from evertick.domain.schedule.text import is_costly
-from evertick.store import jobs
 from evertick.store.database import Session
-from evertick.store.jobs import EditRefusal, LockedJob, NewJob, Referred, TickTimer, lane_keys
+from evertick.store.jobs import jobs
+from evertick.store.jobs.jobs import EditRefusal, LockedJob, NewJob, Referred, TickTimer, lane_keys
 from evertick.usecases.context import Tenant, job_key
 from evertick.usecases.errors import JobNotFound, NameTaken, VersionConflict
 from evertick.usecases.jobs.create import create

@@ -8,9 +8,10 @@ from evertick.contract.dead_letters import DeadLetter, Replaying
 from evertick.domain.ids import MAX_ID, Prefix, format_id, format_run_id, parse_run_id
 from evertick.domain.retry import GiveUpReason
 from evertick.domain.schedule.instants import from_us, to_us
-from evertick.store import dead_letters, lanes
 from evertick.store.database import Session
-from evertick.store.dead_letters import LetterRange, LetterRow, Replay, ReplayRate
+from evertick.store.engine import lanes
+from evertick.store.jobs import dead_letters
+from evertick.store.jobs.dead_letters import LetterRange, LetterRow, Replay, ReplayRate
 from evertick.usecases.context import DEFAULT_PER_PAGE, Page, Tenant, checked_cursor, checked_limit, job_key
 from evertick.usecases.errors import LetterNotFound
 from evertick.usecases.runs.reading import EARLIEST, LATEST, run_key

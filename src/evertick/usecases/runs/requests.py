@@ -7,9 +7,9 @@ from evertick.domain.job.faults import Faults
 from evertick.domain.job.payload import Json, check_payload
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.domain.states import FINAL_RUNS, RunReason
-from evertick.store import dead_letters, jobs, runs
 from evertick.store.database import Session
-from evertick.store.runs import RequestedRun
+from evertick.store.jobs import dead_letters, jobs, runs
+from evertick.store.jobs.runs import RequestedRun
 from evertick.usecases.context import Tenant, job_key
 from evertick.usecases.errors import JobNotFound, LetterNotFound, RunFinished, RunNotFound, RunUnfinished
 from evertick.usecases.jobs.rows import write_payload

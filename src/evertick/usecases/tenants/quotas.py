@@ -26,10 +26,10 @@ from evertick.domain.admission import (
     give_back,
 )
 from evertick.runtime.concurrency import Cached
-from evertick.store import usage
 from evertick.store.database import Pool
-from evertick.store.tenants import TenantRow
-from evertick.store.usage import Activity, Stored
+from evertick.store.tenants import usage
+from evertick.store.tenants.tenants import TenantRow
+from evertick.store.tenants.usage import Activity, Stored
 from evertick.usecases.tenants.tenants import quota_of
 
 COUNT_SECONDS = 10.0

@@ -15,9 +15,9 @@ from evertick.executor.sources.database.pace import Batch, CompletionRate, Pace,
 from evertick.executor.sources.database.queues import QueueSelection
 from evertick.executor.sources.database.reading import Read, Reading
 from evertick.runtime.wakeups import queue_named
-from evertick.store import lanes
 from evertick.store.database import Pool
-from evertick.store.lanes import Leased, Range, queue_of
+from evertick.store.engine import lanes
+from evertick.store.engine.lanes import Leased, Range, queue_of
 
 logger = logging.getLogger("evertick.worker")
 

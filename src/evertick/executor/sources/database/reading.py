@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import NamedTuple
 
-from evertick.store import lanes
 from evertick.store.database import Pool, is_transient
-from evertick.store.lanes import Leased, Range
+from evertick.store.engine import lanes
+from evertick.store.engine.lanes import Leased, Range
 
 logger = logging.getLogger("evertick.worker")
 

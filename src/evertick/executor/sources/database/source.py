@@ -34,7 +34,6 @@ from evertick.runtime import timeouts
 from evertick.runtime.loop import Loop
 from evertick.runtime.retry_decision import is_last_try, next_step
 from evertick.runtime.wakeups import Listener, Notifier
-from evertick.store import lanes, outcomes
 from evertick.store.database import (
     Pool,
     Session,
@@ -46,9 +45,10 @@ from evertick.store.database import (
     reason_of,
     was_conflict,
 )
-from evertick.store.lanes import Leased, PutBack, queue_of
-from evertick.store.outcomes import Ending
-from evertick.store.wakeups import READY
+from evertick.store.engine import lanes, outcomes
+from evertick.store.engine.lanes import Leased, PutBack, queue_of
+from evertick.store.engine.outcomes import Ending
+from evertick.store.engine.wakeups import READY
 
 logger = logging.getLogger("evertick.worker")
 

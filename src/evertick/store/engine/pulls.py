@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from evertick.domain.attempt import Token
 from evertick.store import statements
-from evertick.store.outcomes import TokenRow
+from evertick.store.engine.outcomes import TokenRow
 from evertick.store.statements import Connection
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 
 from evertick.store import statements
+from evertick.store.connections import FailFastConnection
 from evertick.store.database import Timeouts, connect
-from evertick.store.links import LinkConnection
 from evertick.store.statements import Connection
 
 _SQL = statements.load("wakeups")
@@ -28,7 +28,7 @@ class ListenConnection:
     def __init__(self, url: str, timeouts: Timeouts) -> None:
         self._url = url
         self._timeouts = timeouts
-        self._connection: LinkConnection | None = None
+        self._connection: FailFastConnection | None = None
 
     @property
     def is_lost(self) -> bool:

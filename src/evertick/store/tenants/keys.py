@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from evertick.store import statements
 from evertick.store.statements import Connection
-from evertick.store.tenants import TenantRow
+from evertick.store.tenants.tenants import TenantRow
 
 
 class KeyRow(NamedTuple):

@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from evertick.store import statements
-from evertick.store.sealing import Seal
 from evertick.store.statements import Connection
+from evertick.store.tenants.sealing import Seal
 
 
 class Sealed(NamedTuple):

@@ -13,7 +13,7 @@ from evertick.domain.misfire import Gap
 from evertick.domain.schedule.instants import from_us
 from evertick.store import statements
 from evertick.store.database import Session
-from evertick.store.references import LaneKey
+from evertick.store.jobs.references import LaneKey
 from evertick.store.statements import Connection, columns
 
 MAX_LOOKED_AT = 10_000

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from evertick.store.embedded_programs import EmbeddedServerError, Programs, disown_stranger, find_programs, names_server
+from evertick.store.server.programs import EmbeddedServerError, Programs, disown_stranger, find_programs, names_server
 
 DATABASE = "evertick"
 SUPERUSER = "postgres"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from evertick.domain.attempt import Token
 from evertick.store import statements
-from evertick.store.lanes import new_ids
+from evertick.store.engine.lanes import new_ids
 from evertick.store.statements import Connection
 
 NOBODY = "nobody"

@@ -30,7 +30,7 @@ HEAD_START_SECONDS = 1.0
 DEFAULT_PORT = "5432"
 
 
-class LinkTransaction(Transaction):
+class FailFastTransaction(Transaction):
     """A transaction whose rollback never hides the error that it is for."""
 
     _connection: asyncpg.Connection
@@ -41,7 +41,7 @@ class LinkTransaction(Transaction):
         await super().__aexit__(kind, error, trace)
 
 
-class LinkConnection(asyncpg.Connection):
+class FailFastConnection(asyncpg.Connection):
     """A connection that is cut as soon as a statement on it timed out or was abandoned."""
 
     _loop: asyncio.AbstractEventLoop
@@ -61,8 +61,8 @@ class LinkConnection(asyncpg.Connection):
 
     def transaction(
         self, *, isolation: Isolation | None = None, readonly: bool = False, deferrable: bool = False
-    ) -> LinkTransaction:
-        return LinkTransaction(self, isolation, readonly, deferrable)
+    ) -> FailFastTransaction:
+        return FailFastTransaction(self, isolation, readonly, deferrable)
 
     def keep_alive(self) -> None:
         """Let the kernel notice a peer that is gone."""
@@ -90,7 +90,7 @@ class LinkConnection(asyncpg.Connection):
             holder._pool.drop_idle()  # noqa: SLF001 - a holder does not tell its pool otherwise
 
 
-class LinkPool(asyncpg.Pool):
+class FailFastPool(asyncpg.Pool):
     """A pool in which a wait for a connection ends with a TimeoutError after `wait_seconds`."""
 
     _holders: list[Any]
@@ -101,7 +101,7 @@ class LinkPool(asyncpg.Pool):
 
     async def release(self, connection: PoolConnectionProxy, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the driver's signature
         """Give a connection back. One that was lost frees its place by ending, and the driver trips over that."""
-        held: LinkConnection | None = getattr(connection, "_con", None)
+        held: FailFastConnection | None = getattr(connection, "_con", None)
         if held is not None and held.is_closed():
             held.terminate()
             return
@@ -170,7 +170,9 @@ def place(parts: SplitResult) -> str:
     return f"database {parts.path.lstrip('/') or '(default)'} at {host}"
 
 
-async def first_to_answer(hosts: Sequence[Host], dial: Callable[[Host], Awaitable[LinkConnection]]) -> LinkConnection:
+async def first_to_answer(
+    hosts: Sequence[Host], dial: Callable[[Host], Awaitable[FailFastConnection]]
+) -> FailFastConnection:
     """Dial the hosts in turn, beginning with the one that answered last; the first connection wins.
 
     The next is dialled when the one before failed, or has not answered for a moment. So a host that hangs hides no
@@ -179,7 +181,7 @@ async def first_to_answer(hosts: Sequence[Host], dial: Callable[[Host], Awaitabl
     known = tuple(hosts)
     last = _answered.get(known)
     waiting = sorted(known, key=lambda host: host != last)
-    dialled: dict[asyncio.Future[LinkConnection], Host] = {}
+    dialled: dict[asyncio.Future[FailFastConnection], Host] = {}
     failures: dict[Host, Exception] = {}
     try:
         while waiting or dialled:
@@ -214,7 +216,7 @@ def _host(text: str, default: str) -> Host:
     return Host(name, int(port or default))
 
 
-def _hang_up(late: "asyncio.Future[LinkConnection]") -> None:
+def _hang_up(late: "asyncio.Future[FailFastConnection]") -> None:
     """Close a connection that came after the first one."""
     if not late.cancelled() and late.exception() is None:
         late.result().terminate()
