@@ -14,8 +14,7 @@ from evertick.domain.rule import Policies, Rule, rule_of
 from evertick.domain.schedule.schedule import Schedule
 from evertick.roles.scheduler import Scheduler
 from evertick.roles.scheduler.pending_timers import PendingTimer
-from evertick.roles.scheduler.planned_batch import PlannedBatch
-from evertick.roles.scheduler.planning import BatchPlanning
+from evertick.roles.scheduler.planning import BatchPlanning, PlannedBatch
 from evertick.runtime.clock import Clock
 from evertick.store.engine import lanes, members, outcomes, timers
 from evertick.store.engine.lanes import Leased, lane_id_of

@@ -25,8 +25,7 @@ from evertick.sdk.app import App
 from evertick.sdk.process import register
 from evertick.store.database import SCHEMA, Session, connect
 from evertick.store.engine import timers
-from evertick.store.migrate import migrate
-from evertick.store.server import scratch_databases
+from evertick.store.migrate import create_database, drop_database, migrate
 from evertick.store.server.embedded import EmbeddedServer
 from evertick.usecases.context import MAX_PER_PAGE, Tenant
 from evertick.usecases.jobs.reading import get as get_job
@@ -216,8 +215,8 @@ async def _database(url: str | None) -> AsyncIterator[str]:
         return
     server = _server()
     name = f"virtual_{next(_numbers)}"
-    yield await scratch_databases.create(server.url, name)
-    await scratch_databases.drop(server.url, name)
+    yield await create_database(server.url, name)
+    await drop_database(server.url, name)
 
 
 @functools.cache

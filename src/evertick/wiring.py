@@ -29,7 +29,7 @@ from evertick.store.errors import NoDatabase
 from evertick.store.migrate import check_schema, migrate
 from evertick.store.server.embedded import EmbeddedServer, default_data_dir
 from evertick.store.tenants import tenants
-from evertick.store.tenants.sealing import Seal
+from evertick.store.tenants.secrets import Seal
 from evertick.usecases.context import Tenant
 from evertick.usecases.tenants import keys
 from evertick.usecases.tenants.tenants import shortest_of

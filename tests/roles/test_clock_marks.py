@@ -7,9 +7,9 @@ import asyncpg
 import pytest
 
 from evertick.roles.janitor import Janitor
-from evertick.runtime.clock_marks import mark
 from evertick.store.database import Pool, connect
 from evertick.store.engine import clock
+from evertick.store.engine.clock import mark
 from evertick.store.tenants import idempotency
 from evertick.store.tenants.idempotency import StoredAnswer
 from evertick.usecases.diagnosis import Diagnosis, Level

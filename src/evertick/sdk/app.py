@@ -16,8 +16,8 @@ from evertick.config import Settings, read_settings
 from evertick.domain.job.payload import Json
 from evertick.executor.executor import CONCURRENCY, THREADS
 from evertick.runtime.extras import server_extra
-from evertick.runtime.logs import set_up_logs
 from evertick.runtime.process import stop_signal
+from evertick.runtime.terminal import set_up_logs
 from evertick.sdk.declarations import (
     Declarations,
     Function,

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from evertick.store.tenants import idempotency
 from evertick.store.tenants.idempotency import StoredAnswer
-from evertick.store.tenants.sealing import Seal
+from evertick.store.tenants.secrets import Seal
 from evertick.usecases.context import Tenant, unit_of_work
 
 KEY_MAX_LENGTH = 255

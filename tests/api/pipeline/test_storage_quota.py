@@ -11,7 +11,7 @@ from evertick.domain.admission import AdmissionRequest, Admitted, QuotaName, Ref
 from evertick.roles.janitor import Janitor
 from evertick.store.database import Pool
 from evertick.store.jobs import jobs
-from evertick.store.tenants import tenants, usage as stored
+from evertick.store.tenants import tenants, tenants as stored
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.create import create
 from evertick.usecases.tenants import keys

@@ -7,7 +7,7 @@ import pytest
 from evertick.contract.job import Job
 from evertick.store.database import connect
 from evertick.store.maintenance import retention
-from evertick.store.tenants import usage
+from evertick.store.tenants import tenants
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.edit import edit
 from evertick.usecases.jobs.lifecycle import delete, pause, resume
@@ -38,7 +38,7 @@ async def payloads(world: World, job: Job) -> dict[int, int]:
 
 
 async def stored(world: World) -> int:
-    return (await usage.stored(world.pool, 1)).bytes
+    return (await tenants.stored(world.pool, 1)).bytes
 
 
 async def test_versions_that_never_ran_keep_only_what_tells_their_ticks(world: World, tenant: Tenant) -> None:
@@ -147,6 +147,6 @@ async def test_two_janitors_at_once_take_each_version_once(world: World, tenant:
         assert (await check(world)).checked == 0
     await other.close()
     assert (await check(world)).emptied == 1
-    while await usage.sum_storage(world.pool, 2):
+    while await tenants.sum_storage(world.pool, 2):
         pass
     assert await stored(world) == await world.connection.fetchval(COUNTED)

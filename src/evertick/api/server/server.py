@@ -21,8 +21,7 @@ from evertick.api.services import LEASE_CONNECTIONS, REPORT_CONNECTIONS, Service
 from evertick.config import DEFAULTS, is_loopback
 from evertick.domain.errors import EvertickError
 from evertick.runtime import timeouts
-from evertick.runtime.event_loop import LoopDelay
-from evertick.runtime.loop import Loop
+from evertick.runtime.loop import Loop, LoopDelay
 from evertick.runtime.process import descriptor_limit
 from evertick.runtime.wakeups import Notifier
 from evertick.store.database import Pool, close_pool, open_pool

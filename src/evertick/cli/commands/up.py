@@ -11,8 +11,8 @@ import uvloop
 from evertick.cli.errors import Exit, exit_on_error
 from evertick.cli.options import DatabaseUrl, DataDir, LogLevel, settings_with
 from evertick.config import Settings
-from evertick.runtime.logs import DEFAULT_LEVEL, set_up_logs
 from evertick.runtime.process import expect_batches, raise_descriptor_limit, stop_signal
+from evertick.runtime.terminal import DEFAULT_LEVEL, set_up_logs
 from evertick.wiring import (
     Role,
     bring_up_to_date,

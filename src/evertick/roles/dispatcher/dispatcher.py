@@ -49,7 +49,7 @@ from evertick.roles.dispatcher.tenants import LOOK_SECONDS, Keyring, TenantQueue
 from evertick.runtime.clock import Clock, DatabaseClock
 from evertick.runtime.loop import Loop
 from evertick.store.database import Pool
-from evertick.store.tenants.sealing import Seal
+from evertick.store.tenants.secrets import Seal
 from evertick.targets.http.delivery import DeliverySettings, HttpDelivery
 from evertick.targets.http.guard import EgressPolicy, Guard
 from evertick.targets.http.resolution import Resolve, SystemResolver

@@ -15,8 +15,7 @@ from evertick.roles.dispatcher.slots import Progress, SlotQueue
 from evertick.store.database import Pool
 from evertick.store.statements import Connection
 from evertick.store.tenants import secrets, tenants
-from evertick.store.tenants.sealing import CannotUnseal, Seal
-from evertick.store.tenants.secrets import Sealed
+from evertick.store.tenants.secrets import CannotUnseal, Seal, Sealed
 from evertick.targets.http.signing import Secret
 
 logger = logging.getLogger("evertick.dispatcher")

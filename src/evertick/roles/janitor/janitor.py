@@ -33,10 +33,10 @@ from evertick.roles.janitor import maintenance
 from evertick.roles.janitor.maintenance import BatchSizes, RepairProgress
 from evertick.roles.janitor.replanner import Replanner
 from evertick.runtime import timeouts
-from evertick.runtime.clock_marks import mark
 from evertick.runtime.loop import Loop
 from evertick.store.database import Pool, open_pool
 from evertick.store.engine import lanes, members
+from evertick.store.engine.clock import mark
 
 logger = logging.getLogger("evertick.janitor")
 

@@ -18,7 +18,7 @@ from evertick.store.jobs import jobs
 from evertick.store.maintenance import ledgers, replan, retention
 from evertick.store.maintenance.replan import RepairCount
 from evertick.store.maintenance.retention import FinishedPosition
-from evertick.store.tenants import usage
+from evertick.store.tenants import tenants
 
 logger = logging.getLogger("evertick.janitor")
 
@@ -74,7 +74,7 @@ async def prune_answers(pool: Pool, before_at: datetime, sizes: BatchSizes) -> i
 
 async def sum_storage(pool: Pool, sizes: BatchSizes) -> None:
     """Sum up how much tenants store."""
-    await _in_batches(partial(usage.sum_storage, pool), sizes.storage, sizes)
+    await _in_batches(partial(tenants.sum_storage, pool), sizes.storage, sizes)
 
 
 async def check_versions(pool: Pool, now_at: datetime, history: timedelta, sizes: BatchSizes) -> tuple[int, int]:

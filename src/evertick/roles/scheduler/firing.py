@@ -13,12 +13,10 @@ from datetime import timedelta
 from evertick.domain.schedule.instants import SECOND_US, from_us, to_us
 from evertick.roles.scheduler.background_planning import BackgroundPlanning
 from evertick.roles.scheduler.pending_timers import PendingTimer
-from evertick.roles.scheduler.planned_batch import PlannedBatch
-from evertick.roles.scheduler.planning import LOOP_STEPS, BatchPlanning
+from evertick.roles.scheduler.planning import LOOP_STEPS, BatchPlanning, PlannedBatch
 from evertick.roles.scheduler.sending import ASIDE_US, BUSY_US, Sending
 from evertick.roles.scheduler.state import State
-from evertick.runtime.event_loop import Slices
-from evertick.runtime.loop import NotYet
+from evertick.runtime.loop import NotYet, Slices
 from evertick.store.database import was_too_slow
 from evertick.store.engine import timers
 from evertick.store.engine.timers import Fired

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from evertick.roles.scheduler.state import State
-from evertick.runtime.clock_marks import mark
 from evertick.store.database import Pool
 from evertick.store.engine import lanes, orphans as sweeps
+from evertick.store.engine.clock import mark
 from evertick.store.engine.lanes import partition_of
 from evertick.store.engine.orphans import CheckedLane
 

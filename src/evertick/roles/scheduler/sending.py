@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 
 from evertick.domain.schedule.instants import SECOND_US, from_us
-from evertick.roles.scheduler.planned_batch import PlannedBatch
+from evertick.roles.scheduler.planning import PlannedBatch
 from evertick.roles.scheduler.state import State
 from evertick.store.database import is_lock_timeout, was_rolled_back
 from evertick.store.engine import timers

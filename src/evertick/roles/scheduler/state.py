@@ -11,7 +11,7 @@ from evertick.domain.schedule.budget import at_most
 from evertick.roles.scheduler.pending_timers import PendingTimers
 from evertick.roles.scheduler.planning import LOOP_STEPS
 from evertick.runtime.clock import Clock
-from evertick.runtime.event_loop import Slices
+from evertick.runtime.loop import Slices
 from evertick.store.database import Pool
 from evertick.store.jobs import references as rules
 from evertick.store.statements import Connection

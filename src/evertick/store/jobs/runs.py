@@ -1,10 +1,11 @@
-"""Runs: reading their history, asking for further ones, cancelling them. Called by the use cases."""
+"""Runs: their history, requests for further ones, cancelling; and dead letters. Called by the use cases."""
 
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 from evertick.store import statements
-from evertick.store.statements import Connection
+from evertick.store.statements import Connection, columns
 
 FREE_INSTANT_TRIES = 1000
 """Microseconds from now within which a run by hand finds an instant of its own."""
@@ -84,6 +85,46 @@ class RequestedRun(NamedTuple):
     payload: str | None
 
 
+class LetterRow(NamedTuple):
+    """A dead letter, with the error of the last attempt where the ledger still has it."""
+
+    job_id: int
+    fire_at: datetime
+    name: str
+    died_at: datetime
+    attempt: int
+    reason: str
+    spec_version: int
+    code: int | None
+    error: str | None
+
+
+class LetterRange(NamedTuple):
+    """Which dead letters: those that died from `from_at` on and come before (`before_at`, job, fire time)."""
+
+    from_at: datetime
+    before_at: datetime
+    before_job_id: int
+    before_fire_at: datetime
+    job_id: int | None
+    of_live_jobs: bool
+
+
+class Replay(NamedTuple):
+    """The run that a dead letter has become: its job, its fire time, and when it is due."""
+
+    job_id: int
+    fire_at: datetime
+    due_at: datetime
+
+
+class ReplayRate(NamedTuple):
+    """When the replay of number 0 is due, and how many seconds each comes after the one before."""
+
+    start_at: datetime
+    seconds_apart: float
+
+
 _SQL = statements.load("runs")
 _OF_JOB = _SQL["of_job"].rows(RunRow)
 _OF_TENANT = _SQL["of_tenant"].rows(PlacedRun)
@@ -93,6 +134,10 @@ _PAYLOAD = _SQL["payload"].values(str)
 _REQUEST = _SQL["request"].values(datetime)
 _CANCEL_ATTEMPT = _SQL["cancel_attempt"].values(bool)
 _WITHDRAW = _SQL["withdraw"].values(bool)
+_DEAD_LETTERS_PAGE = _SQL["dead_letters_page"].rows(LetterRow)
+_TAKE_DEAD_LETTER = _SQL["take_dead_letter"].values(int)
+_LOCK_JOBS = _SQL["lock_jobs"].values(int)
+_REPLAY_DEAD_LETTERS = _SQL["replay_dead_letters"].rows(Replay)
 
 
 async def of_job(connection: Connection, job_id: int, stretch: FireTimeRange, most: int) -> list[RunRow]:
@@ -143,3 +188,30 @@ async def cancel_attempt(connection: Connection, run: RunRow, error: str) -> boo
 async def withdraw(connection: Connection, run: RunRow) -> bool:
     """Cancel a run that waits for its timer. False: that is gone."""
     return await _WITHDRAW.one(connection, job_id=run.job_id, fire_at=run.fire_at)
+
+
+async def dead_letters_page(connection: Connection, tenant_id: int, wanted: LetterRange, most: int) -> list[LetterRow]:
+    """A tenant's dead letters, newest first."""
+    return await _DEAD_LETTERS_PAGE.all(connection, tenant_id=tenant_id, most=most, **wanted._asdict())
+
+
+async def take_dead_letter(connection: Connection, tenant_id: int, job_id: int, fire_at: datetime) -> int | None:
+    """Remove a dead letter, and return its run's spec_version. None: there is none."""
+    return await _TAKE_DEAD_LETTER.one_or_none(connection, tenant_id=tenant_id, job_id=job_id, fire_at=fire_at)
+
+
+async def lock_jobs(connection: Connection, tenant_id: int, job_ids: Iterable[int]) -> set[int]:
+    """Lock jobs of the tenant, and return those that are not deleted."""
+    return set(await _LOCK_JOBS.all(connection, tenant_id=tenant_id, job_ids=list(job_ids)))
+
+
+async def replay_dead_letters(
+    connection: Connection, tenant_id: int, letters: Sequence[tuple[int, datetime, int]], pace: ReplayRate
+) -> list[Replay]:
+    """Make runs of dead letters (job, fire time, number) of locked jobs. One whose instant is taken stays a letter."""
+    return await _REPLAY_DEAD_LETTERS.all(
+        connection,
+        tenant_id=tenant_id,
+        **columns(("job_ids", "fire_ats", "numbers"), letters),
+        **pace._asdict(),
+    )

@@ -1,4 +1,4 @@
-"""Tenants: owners of jobs, quota and fair share. Called by the use cases."""
+"""Tenants: owners of jobs, quota and fair share; and what they use. Called by the use cases."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from evertick.contract.access import TenantPatch
 from evertick.store import statements
+from evertick.store.database import Pool
 from evertick.store.statements import Connection
 
 
@@ -44,6 +45,39 @@ class _Weight(NamedTuple):
     weight: int
 
 
+class Activity(NamedTuple):
+    """Attempts of a tenant: those with a worker, and those that wait for one."""
+
+    running: int
+    ready: int
+
+
+class Stored(NamedTuple):
+    """Bytes that a tenant stores: of its jobs with their versions and the audit log, and of stored answers."""
+
+    bytes: int
+    answer_bytes: int
+
+
+class Recent(NamedTuple):
+    """What was fired lately; `lags_ms` are its percentiles 50, 95, 99 and 100."""
+
+    fired: int
+    finished: int
+    succeeded: int
+    lags_ms: list[float]
+
+
+class OldestDue(NamedTuple):
+    due_at: datetime
+    now_at: datetime
+
+
+class _Sums(NamedTuple):
+    bytes: int | None
+    answer_bytes: int | None
+
+
 _SQL = statements.load("tenants")
 _ADD = _SQL["add"].rows(TenantRow)
 _FIND = _SQL["find"].rows(TenantRow)
@@ -54,6 +88,12 @@ _ALL = _SQL["all"].rows(TenantRow)
 _PAGE = _SQL["page"].rows(TenantRow)
 _EDIT = _SQL["edit"].rows(TenantRow)
 _WEIGHTS = _SQL["weights"].rows(_Weight)
+_COUNT_JOBS = _SQL["count_jobs"].values(int)
+_STORED = _SQL["stored"].rows(_Sums)
+_SUM_STORAGE = _SQL["sum_storage"].values(int)
+_ACTIVITY = _SQL["activity"].rows(Activity)
+_RECENT = _SQL["recent"].rows(Recent)
+_OLDEST_DUE = _SQL["oldest_due"].rows(OldestDue)
 
 
 async def add(connection: Connection, name: str, *, weight: int, fanout: int) -> TenantRow | None:
@@ -96,3 +136,31 @@ async def edit(connection: Connection, tenant_id: int, changes: Mapping[str, flo
     """Change the given fields, by their names here. None: there is no such tenant."""
     values = {name: changes.get(name) for name in TenantPatch.__struct_fields__}
     return await _EDIT.one_or_none(connection, tenant_id=tenant_id, **values)
+
+
+async def count_jobs(connection: Connection, tenant_id: int, most: int) -> int:
+    """How many jobs a tenant has, counted up to `most`."""
+    return await _COUNT_JOBS.one(connection, tenant_id=tenant_id, most=most)
+
+
+async def stored(connection: Connection, tenant_id: int) -> Stored:
+    sums = await _STORED.one(connection, tenant_id=tenant_id)
+    return Stored(sums.bytes or 0, sums.answer_bytes or 0)
+
+
+async def sum_storage(pool: Pool, most: int) -> int:
+    """Add some changes of tenants' storage to the sums, and say how many."""
+    return await _SUM_STORAGE.one(pool, most=most)
+
+
+async def activity(connection: Connection, tenant_id: int, most_per_lane: int) -> Activity:
+    return await _ACTIVITY.one(connection, tenant_id=tenant_id, most=most_per_lane)
+
+
+async def recent(connection: Connection, tenant_id: int | None, seconds: float, most_per_lane: int) -> Recent:
+    return await _RECENT.one(connection, tenant_id=tenant_id, seconds=seconds, most=most_per_lane)
+
+
+async def oldest_due(connection: Connection, tenant_id: int, most_per_partition: int) -> OldestDue | None:
+    """A tenant's timer that should have been fired first, if it is among the first due of its partition."""
+    return await _OLDEST_DUE.one_or_none(connection, tenant_id=tenant_id, most=most_per_partition)

@@ -20,7 +20,7 @@ from evertick.domain.errors import InvalidFields
 from evertick.domain.schedule.text import is_costly
 from evertick.runtime import background
 from evertick.runtime.background import Steps
-from evertick.runtime.event_loop import Slices
+from evertick.runtime.loop import Slices
 from evertick.store.database import is_transient
 from evertick.store.jobs import jobs
 from evertick.store.jobs.jobs import NumbersTaken

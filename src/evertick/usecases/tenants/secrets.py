@@ -7,8 +7,7 @@ from datetime import datetime
 from evertick.domain.errors import EvertickError
 from evertick.store.database import Pool, Session
 from evertick.store.tenants import secrets
-from evertick.store.tenants.sealing import Seal
-from evertick.store.tenants.secrets import Sealed
+from evertick.store.tenants.secrets import Seal, Sealed
 from evertick.targets.http.signing import Secret
 from evertick.usecases.context import Tenant
 
