@@ -170,7 +170,7 @@ class Holder:
     last_seq: int = 0
 
     async def take(self, *partitions: int) -> dict[int, int]:
-        await members.beat(self.connection, Member(self.node), "1", LIFETIME)
+        await members.heartbeat(self.connection, Member(self.node), "1", LIFETIME)
         taken = await members.take(self.connection, self.node, partitions, LIFETIME)
         self.epochs |= taken
         self.last_seq = max(self.last_seq, await members.last_seq(self.connection, taken))

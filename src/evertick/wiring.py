@@ -24,7 +24,7 @@ from evertick.roles.scheduler import Scheduler
 from evertick.runtime.loop import Loop
 from evertick.runtime.wakeups import Notifier
 from evertick.store.connections import place
-from evertick.store.database import connect, open_pool
+from evertick.store.database import Session, connect, open_pool
 from evertick.store.errors import NoDatabase
 from evertick.store.migrate import check_schema, migrate
 from evertick.store.server.embedded import EmbeddedServer, default_data_dir
@@ -90,32 +90,32 @@ def database(settings: Settings, *, create: bool = False) -> Iterator[str]:
 
 async def bring_up_to_date(url: str, applied: Callable[[str], None] = lambda _: None) -> int:
     """Migrate the database; returns how many steps that took."""
-    connection = await connect(url)
-    try:
+    async with _connected(url) as connection:
         return await migrate(connection, applied)
-    finally:
-        await connection.close()
 
 
 async def refuse_misfit(url: str) -> None:
     """Raise SchemaMismatch unless the database's schema is this version's."""
-    connection = await connect(url)
-    try:
+    async with _connected(url) as connection:
         await check_schema(connection)
-    finally:
-        await connection.close()
 
 
 async def first_key(url: str) -> str | None:
     """An admin's key for the default tenant if it never had any, to print when Evertick starts for the first time."""
-    connection = await connect(url)
-    try:
+    async with _connected(url) as connection:
         row = await tenants.named(connection, "default")
         if row is None:
             return None
         async with connection.transaction():
             new = await keys.create_first(connection, row.tenant_id)
         return None if new is None else new.secret
+
+
+@asynccontextmanager
+async def _connected(url: str) -> AsyncIterator[Session]:
+    connection = await connect(url)
+    try:
+        yield connection
     finally:
         await connection.close()
 

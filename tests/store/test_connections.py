@@ -90,7 +90,7 @@ async def test_a_pool_closes_on_a_silent_line(pool: Pool, proxy: Proxy) -> None:
     await _fill(pool)
     proxy.silence()
     async with asyncio.timeout(GENEROUS_SECONDS):
-        await database.close_pool(pool)
+        await pool.close()
 
 
 async def test_the_kernel_watches_every_connection(proxy: Proxy, pool: Pool) -> None:

@@ -11,7 +11,7 @@ EVERYTHING = range(256)
 
 
 async def beat(connection: asyncpg.Connection, node: str, region: str = "") -> members.HeartbeatReply:
-    return await members.beat(connection, Member(node, region), "1.2", LIFETIME)
+    return await members.heartbeat(connection, Member(node, region), "1.2", LIFETIME)
 
 
 async def fall_silent(connection: asyncpg.Connection, node: str) -> None:

@@ -128,11 +128,6 @@ async def transaction_without_timeout(pool: Pool) -> AsyncIterator[Session]:
         yield connection
 
 
-async def close_pool(pool: Pool) -> None:
-    """Close within seconds, whatever became of the connections."""
-    await pool.close()
-
-
 def is_transient(error: BaseException) -> bool:
     """Whether the database was lost or unavailable, so that the same may work later. It may also have been done."""
     if isinstance(error, DatabaseUnreachable):

@@ -24,7 +24,7 @@ from evertick.runtime import timeouts
 from evertick.runtime.loop import Loop, LoopDelay
 from evertick.runtime.process import descriptor_limit
 from evertick.runtime.wakeups import Notifier
-from evertick.store.database import Pool, close_pool, open_pool
+from evertick.store.database import Pool, open_pool
 from evertick.usecases.tenants.authentication import KeyRing
 from evertick.usecases.tenants.quotas import Quotas
 
@@ -167,7 +167,7 @@ class ApiServer:
 
     async def _pool(self, connections: int) -> Pool:
         pool = await open_pool(self._url, min_size=1, max_size=connections, timeouts=timeouts.API)
-        self._stack.push_async_callback(close_pool, pool)
+        self._stack.push_async_callback(pool.close)
         return pool
 
     @staticmethod

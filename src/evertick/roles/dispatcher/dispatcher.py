@@ -44,7 +44,7 @@ from evertick.executor.source import Counters
 from evertick.executor.sources.database.source import LEASE_TIME, DatabaseSource
 from evertick.roles.dispatcher.pausing import Pausing
 from evertick.roles.dispatcher.settings import Egress
-from evertick.roles.dispatcher.slots import Progress, WaitingForSlots
+from evertick.roles.dispatcher.slots import DeliveryCounts, WaitingForSlots
 from evertick.roles.dispatcher.tenants import LOOK_SECONDS, Keyring, TenantQueues
 from evertick.runtime.clock import Clock, DatabaseClock
 from evertick.runtime.loop import Loop
@@ -114,8 +114,8 @@ class Dispatcher:
         self.keyring = Keyring(seal)
         self.slots = FairSlots(concurrency)
         self.waiting = WaitingForSlots(self.slots, self._settings.host_wait_seconds)
-        self._progress = Progress()
-        self._queues = TenantQueues(self.keyring, self.slots, self.waiting.queue, self._progress, self._look)
+        self._delivery_counts = DeliveryCounts()
+        self._queues = TenantQueues(self.keyring, self.slots, self.waiting.queue, self._delivery_counts, self._look)
         self._source = DatabaseSource(url, self._queues, lease_time=lease_time)
         self._handler = TargetHandler(self.keyring.timeout_max)
         self.executor = Executor(
@@ -174,7 +174,7 @@ class Dispatcher:
         return await self.executor.work_off()
 
     async def _step(self) -> float:
-        self._progress.turn()
+        self._delivery_counts.turn()
         await self._queues.refresh(self._source.pool, time.monotonic())
         return LOOK_SECONDS
 
@@ -193,6 +193,6 @@ class Dispatcher:
         if isinstance(outcome, Failed | NotStarted):
             logger.debug("%s, attempt %d: %s", attempt.name, attempt.attempt, outcome.error)
         if isinstance(outcome, Succeeded | Failed):
-            self._progress.count(attempt.tenant_id)
+            self._delivery_counts.count(attempt.tenant_id)
         if isinstance(outcome, Failed) and outcome.is_target_gone:
             self.pausing.add(attempt)

@@ -106,7 +106,7 @@ class SlotQueue:
         return (order for line in self._lines.values() if line.since <= before for order in line.orders)
 
 
-class Progress:
+class DeliveryCounts:
     """How many deliveries of each tenant came to an end in this second and the one before."""
 
     def __init__(self) -> None:

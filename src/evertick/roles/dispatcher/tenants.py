@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from evertick.contract.target import HTTP_QUEUE
 from evertick.domain.fairness import FairSlots, Tenants
-from evertick.roles.dispatcher.slots import Progress, SlotQueue
+from evertick.roles.dispatcher.slots import DeliveryCounts, SlotQueue
 from evertick.store.database import Pool
 from evertick.store.statements import Connection
 from evertick.store.tenants import secrets, tenants
@@ -92,14 +92,14 @@ class TenantQueues:
         keyring: Keyring,
         slots: FairSlots,
         queue: SlotQueue,
-        progress: Progress,
+        delivery_counts: DeliveryCounts,
         look: Callable[[Pool], Awaitable[None]],
     ) -> None:
         self.ids: frozenset[int] = frozenset()
         self._keyring = keyring
         self._slots = slots
         self._queue = queue
-        self._progress = progress
+        self._delivery_counts = delivery_counts
         self._look = look
         self._looked = -math.inf
 
@@ -123,7 +123,7 @@ class TenantQueues:
         rooms = {}
         for queue_id, tenant_id in self._keyring.queues.items():
             here = self._slots.held(tenant_id) + self._queue.waiting(tenant_id)
-            did = self._progress.recent(tenant_id)
+            did = self._delivery_counts.recent(tenant_id)
             most = self._slots.most(tenant_id) if here else unused
             tenant_size = most + min(did, may_wait)
             room = tenant_size - here if here <= tenant_size // 2 else most - here

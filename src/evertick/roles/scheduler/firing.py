@@ -170,7 +170,7 @@ class Firing:
         locked: set[int] = set()
         for (reason, is_missing), rule_ids in by_reason.items():
             done = await timers.quarantine(self._state.firing, rule_ids, reason, is_missing=is_missing)
-            locked |= done.locked
+            locked.update(done.locked)
             if done.paused:
                 logger.error("paused %d jobs: %s", done.paused, reason)
         for entry in broken:

@@ -13,7 +13,7 @@ from evertick.roles.scheduler.planning import LOOP_STEPS
 from evertick.runtime.clock import Clock
 from evertick.runtime.loop import Slices
 from evertick.store.database import Pool
-from evertick.store.jobs import references as rules
+from evertick.store.jobs import references
 from evertick.store.statements import Connection
 from evertick.store.tenants import tenants
 
@@ -73,7 +73,7 @@ class RuleCache:
                 self.costly.clear()
                 self.unreadable.clear()
                 missing = wanted
-            texts = await rules.rules(connection, missing)
+            texts = await references.rules(connection, missing)
             wanted -= missing - texts.keys()
             await self._read(texts)
 

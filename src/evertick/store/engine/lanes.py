@@ -12,7 +12,7 @@ from evertick.domain.ids import Prefix, format_id
 from evertick.domain.job.texts import cached_template
 from evertick.store import statements
 from evertick.store.engine.outcomes import TokenRow
-from evertick.store.statements import Connection, row_count
+from evertick.store.statements import Connection, columns, row_count
 
 
 class Leased(NamedTuple):
@@ -55,7 +55,7 @@ class Leased(NamedTuple):
         return render(cached_template(self.key_template or DEFAULT_TEMPLATE), subject, self.replays_at or self.fire_at)
 
 
-class Range(NamedTuple):
+class LeasedRange(NamedTuple):
     """A lease on the attempts of one lane from one seq to another, of which there are so many at most."""
 
     lease_id: int
@@ -82,7 +82,7 @@ HEAD_SLACK = timedelta(hours=6)
 """The head of an idle lane that is no further behind stays."""
 
 
-class _LeasedRange(NamedTuple):
+class _RangeRow(NamedTuple):
     lease_id: int
     lane_id: int
     first_seq: int
@@ -90,13 +90,13 @@ class _LeasedRange(NamedTuple):
 
 
 class _FreeLease(NamedTuple):
-    range: _LeasedRange
+    range: _RangeRow
     deferrals: int
 
 
 _SQL = statements.load("lanes")
-_LEASE = _SQL["lease"].rows(_LeasedRange)
-_LEASE_BY_QUEUE = _SQL["lease_by_queue"].rows(_LeasedRange)
+_LEASE = _SQL["lease"].rows(_RangeRow)
+_LEASE_BY_QUEUE = _SQL["lease_by_queue"].rows(_RangeRow)
 _LEASE_FREE = _SQL["lease_free"].rows(_FreeLease)
 _PUT_BACK = _SQL["put_back"].rows(TokenRow)
 _MARK_STARTED = _SQL["mark_started"].rows(TokenRow)
@@ -136,7 +136,7 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
     lease_time: timedelta,
     tenant_id: int | None,
     only: Collection[int] | None = None,
-) -> list[Range]:
+) -> list[LeasedRange]:
     """Lease ranges of lanes of a tenant's queues, or of any tenant's. `read` returns the attempts in them."""
     rows = await _LEASE.all(
         connection,
@@ -150,7 +150,7 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
         tenant_id=tenant_id,
         first_lease_id=new_ids(),
     )
-    return [Range(*row, most=most_per_lane) for row in rows]
+    return [LeasedRange(*row, most=most_per_lane) for row in rows]
 
 
 async def lease_by_queue(  # noqa: PLR0913 - from where, how much and for whom
@@ -164,7 +164,7 @@ async def lease_by_queue(  # noqa: PLR0913 - from where, how much and for whom
     rotation: int,
     lease_time: timedelta,
     only: Collection[int] | None = None,
-) -> list[Range]:
+) -> list[LeasedRange]:
     """Lease ranges of lanes of any tenants' queues, from each queue about as many attempts as it has room."""
     rows = await _LEASE_BY_QUEUE.all(
         connection,
@@ -180,7 +180,7 @@ async def lease_by_queue(  # noqa: PLR0913 - from where, how much and for whom
         lease_seconds=lease_time.total_seconds(),
         first_lease_id=new_ids(),
     )
-    return [Range(*row, most=most_per_lane) for row in rows]
+    return [LeasedRange(*row, most=most_per_lane) for row in rows]
 
 
 async def lease_free(  # noqa: PLR0913 - from where, how much and for whom
@@ -193,7 +193,7 @@ async def lease_free(  # noqa: PLR0913 - from where, how much and for whom
     lease_time: timedelta,
     tenant_id: int | None,
     rooms: Sequence[int] | None = None,
-) -> list[Range]:
+) -> list[LeasedRange]:
     """Lease attempts that were put back and are ready, of these handlers; None: of any.
 
     `rooms`: how many each of the queues may give.
@@ -209,7 +209,7 @@ async def lease_free(  # noqa: PLR0913 - from where, how much and for whom
         tenant_id=tenant_id,
         first_lease_id=new_ids(),
     )
-    return [Range(*row.range, most=1, deferrals=row.deferrals) for row in rows]
+    return [LeasedRange(*row.range, most=1, deferrals=row.deferrals) for row in rows]
 
 
 async def put_back(connection: Connection, holder: str, attempts: Sequence[PutBack]) -> set[Token]:
@@ -229,16 +229,10 @@ async def put_back(connection: Connection, holder: str, attempts: Sequence[PutBa
 
 async def mark_started(connection: Connection, worker: str, attempts: Sequence[tuple[int, int]]) -> set[Token]:
     """Note that these (lease, seq) are about to start. Only those that are returned (lane, seq) may be started."""
-    rows = await _MARK_STARTED.all(
-        connection,
-        worker=worker,
-        lease_ids=[lease_id for lease_id, _ in attempts],
-        seqs=[seq for _, seq in attempts],
-    )
-    return set(rows)
+    return set(await _MARK_STARTED.all(connection, worker=worker, **columns(("lease_ids", "seqs"), attempts)))
 
 
-async def read(connection: Connection, ranges: Sequence[Range]) -> list[Leased]:
+async def read(connection: Connection, ranges: Sequence[LeasedRange]) -> list[Leased]:
     """The attempts in ranges that were just leased."""
     if not ranges:
         return []
@@ -266,9 +260,7 @@ async def extend(
 
 async def ended_elsewhere(connection: Connection, tokens: Sequence[Token]) -> Sequence[Token]:
     """Which of these running attempts (lane, seq) have an outcome already: cancelled, or lost to their worker."""
-    return await _ENDED_ELSEWHERE.all(
-        connection, lane_ids=[lane_id for lane_id, _ in tokens], seqs=[seq for _, seq in tokens]
-    )
+    return await _ENDED_ELSEWHERE.all(connection, **columns(("lane_ids", "seqs"), tokens))
 
 
 async def clock(connection: Connection) -> datetime:

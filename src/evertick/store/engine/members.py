@@ -35,7 +35,7 @@ class NodeRow(NamedTuple):
     partitions: int
 
 
-class _BeatRow(NamedTuple):
+class _HeartbeatRow(NamedTuple):
     now_at: datetime
     others: list[str]
     regions: list[str]
@@ -47,7 +47,7 @@ class _Epoch(NamedTuple):
 
 
 _SQL = statements.load("members")
-_BEAT = _SQL["beat"].rows(_BeatRow)
+_HEARTBEAT = _SQL["heartbeat"].rows(_HeartbeatRow)
 _HELD = _SQL["held"].rows(_Epoch)
 _TAKE = _SQL["take"].rows(_Epoch)
 _LAST_SEQ = _SQL["last_seq"].values(int)
@@ -56,8 +56,8 @@ _UNHELD = _SQL["unheld"].values(int)
 _LOCK_JANITOR = _SQL["lock_janitor"].values(bool)
 
 
-async def beat(connection: Connection, me: Member, version: str, lifetime: timedelta) -> HeartbeatReply:
-    row = await _BEAT.one(
+async def heartbeat(connection: Connection, me: Member, version: str, lifetime: timedelta) -> HeartbeatReply:
+    row = await _HEARTBEAT.one(
         connection, node=me.node, region=me.region, version=version, timeout_seconds=lifetime.total_seconds()
     )
     others = zip(row.others, row.regions, strict=True)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from evertick.domain.attempt import Token
 from evertick.store import statements
 from evertick.store.engine.lanes import new_ids
-from evertick.store.statements import Connection
+from evertick.store.statements import Connection, columns
 
 NOBODY = "nobody"
 """The holder of leases that are made for attempts without one."""
@@ -55,8 +55,7 @@ async def adopt(connection: Connection, orphans: Sequence[Token]) -> None:
     """Give attempts without a lease to the reaper."""
     await _SQL["adopt"].execute(
         connection,
-        lane_ids=[lane_id for lane_id, _ in orphans],
-        seqs=[seq for _, seq in orphans],
+        **columns(("lane_ids", "seqs"), orphans),
         worker=NOBODY,
         first_lease_id=new_ids(),
     )

@@ -54,7 +54,7 @@ class Ending(NamedTuple):
         )
 
 
-class Recorded(NamedTuple):
+class Unrecorded(NamedTuple):
     """What was not recorded. `stale`: others had ended those attempts.
 
     `busy`: somebody has their run or job locked. They and the leases that they are in were left alone: give both again.
@@ -86,7 +86,7 @@ class LostAttempt(NamedTuple):
     is_listed: bool
 
 
-class _Unrecorded(NamedTuple):
+class _UnrecordedRow(NamedTuple):
     lane_id: int
     seq: int
     is_busy: bool
@@ -117,7 +117,7 @@ class _OpenAttempt(NamedTuple):
 
 
 _SQL = statements.load("outcomes")
-_RECORD = _SQL["record"].rows(_Unrecorded)
+_RECORD = _SQL["record"].rows(_UnrecordedRow)
 _TAKE_OVER = _SQL["take_over"].rows(_TakenLease)
 _OPEN_IN = _SQL["open_in"].rows(_OpenAttempt)
 
@@ -129,7 +129,7 @@ async def record(
     done_leases: Sequence[int],
     *,
     holder: str | None = None,
-) -> Recorded:
+) -> Unrecorded:
     """Record outcomes as `worker`, and let go of leases of `holder`, which is the worker unless given."""
     told = [ending for ending in endings if not ending.is_plain]
     plain = [ending for ending in endings if ending.is_plain] if told else endings
@@ -159,10 +159,10 @@ async def record(
         **_following(following),
         done_leases=done_leases,
     )
-    recorded = Recorded(set(), set())
+    unrecorded = Unrecorded(set(), set())
     for row in rows:
-        (recorded.busy if row.is_busy else recorded.stale).add((row.lane_id, row.seq))
-    return recorded
+        (unrecorded.busy if row.is_busy else unrecorded.stale).add((row.lane_id, row.seq))
+    return unrecorded
 
 
 def _following(endings: Sequence[Ending]) -> dict[str, Sequence[object]]:

@@ -7,10 +7,10 @@ from typing import NamedTuple
 from evertick.domain.attempt import Token
 from evertick.store import statements
 from evertick.store.engine.outcomes import TokenRow
-from evertick.store.statements import Connection
+from evertick.store.statements import Connection, columns
 
 
-class Held(NamedTuple):
+class HeldAttempt(NamedTuple):
     """An attempt in a worker's hands; `retry` is its job's policy as JSON."""
 
     lane_id: int
@@ -55,10 +55,11 @@ _QUEUE = _SQL["queue"].rows(QueueAccess)
 _LOOK = _SQL["look"].rows(QueueState)
 _ENDED_KEYS = _SQL["ended_keys"].rows(_TenantKey)
 _ANSWERED = _SQL["answered"].rows(_AnsweredKey)
-_HELD = _SQL["held"].rows(Held)
+_HELD = _SQL["held"].rows(HeldAttempt)
 _LEASES = _SQL["leases"].values(int)
 _CANCELLED = _SQL["cancelled"].rows(TokenRow)
 _LOST = _SQL["lost"].rows(TokenRow)
+_TOKENS = ("lane_ids", "seqs")
 
 
 async def queue_access(connection: Connection, tenant_id: int, name: str, key_id: int) -> QueueAccess:
@@ -68,25 +69,24 @@ async def queue_access(connection: Connection, tenant_id: int, name: str, key_id
 
 async def queue_states(connection: Connection, queues: Sequence[tuple[int, str]]) -> list[QueueState]:
     """What is there to lease in the queues of these tenants and names. Those that do not exist are left out."""
-    tenant_ids, names = [tenant_id for tenant_id, _ in queues], [name for _, name in queues]
-    return await _LOOK.all(connection, tenant_ids=tenant_ids, names=names)
+    return await _LOOK.all(connection, **columns(("tenant_ids", "names"), queues))
 
 
 async def ended_keys(connection: Connection, keys: Sequence[tuple[int, int]]) -> set[tuple[int, int]]:
     """Those of these tenants' API keys that are not valid any more."""
-    tenant_ids, key_ids = [tenant_id for tenant_id, _ in keys], [key_id for _, key_id in keys]
-    return set(await _ENDED_KEYS.all(connection, tenant_ids=tenant_ids, key_ids=key_ids))
+    return set(await _ENDED_KEYS.all(connection, **columns(("tenant_ids", "key_ids"), keys)))
 
 
 async def answered(connection: Connection, keys: Sequence[tuple[int, str]]) -> set[tuple[int, str]]:
     """Those of these tenants' idempotency keys under which an answer is kept."""
-    tenant_ids, texts = [tenant_id for tenant_id, _ in keys], [key for _, key in keys]
-    return set(await _ANSWERED.all(connection, tenant_ids=tenant_ids, keys=texts))
+    return set(await _ANSWERED.all(connection, **columns(("tenant_ids", "keys"), keys)))
 
 
-async def held(connection: Connection, tenant_id: int, worker: str, tokens: Sequence[Token]) -> dict[Token, Held]:
+async def held(
+    connection: Connection, tenant_id: int, worker: str, tokens: Sequence[Token]
+) -> dict[Token, HeldAttempt]:
     """Those of these attempts that the tenant's worker holds."""
-    rows = await _HELD.all(connection, tenant_id=tenant_id, worker=worker, **_columns(tokens))
+    rows = await _HELD.all(connection, tenant_id=tenant_id, worker=worker, **columns(_TOKENS, tokens))
     return {(row.lane_id, row.seq): row for row in rows}
 
 
@@ -97,7 +97,7 @@ async def release(connection: Connection, worker: str, lane_ids: Iterable[int]) 
 
 async def leases(connection: Connection, worker: str, tokens: Sequence[Token]) -> list[int]:
     """The worker's leases that these attempts are in."""
-    return await _LEASES.all(connection, worker=worker, **_columns(tokens))
+    return await _LEASES.all(connection, worker=worker, **columns(_TOKENS, tokens))
 
 
 async def extend_all(connection: Connection, worker: str, lease_time: timedelta) -> None:
@@ -112,8 +112,4 @@ async def cancelled(connection: Connection, worker: str) -> Sequence[Token]:
 
 async def lost(connection: Connection, worker: str, tokens: Sequence[Token]) -> Sequence[Token]:
     """Those of these attempts that the worker does not hold, or not any more."""
-    return await _LOST.all(connection, worker=worker, **_columns(tokens))
-
-
-def _columns(tokens: Sequence[Token]) -> dict[str, list[int]]:
-    return {"lane_ids": [lane_id for lane_id, _ in tokens], "seqs": [seq for _, seq in tokens]}
+    return await _LOST.all(connection, worker=worker, **columns(_TOKENS, tokens))

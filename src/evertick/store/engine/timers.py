@@ -83,11 +83,6 @@ class Quarantined(NamedTuple):
     """How many jobs were paused, and the ids of those that someone else has locked."""
 
     paused: int
-    locked: frozenset[int]
-
-
-class _QuarantinedRow(NamedTuple):
-    paused: int
     locked: list[int]
 
 
@@ -97,7 +92,7 @@ _LOAD_JOBS = _SQL["load_jobs"].rows(Timer)
 _NEXT_DUE = _SQL["next_due"].values(datetime)
 _FIRE = _SQL["fire"].rows(Fired)
 _AS_PLANNED = _SQL["as_planned"].values(int)
-_QUARANTINE = _SQL["quarantine"].rows(_QuarantinedRow)
+_QUARANTINE = _SQL["quarantine"].rows(Quarantined)
 
 
 async def load(
@@ -192,10 +187,9 @@ async def quarantine(
     connection: Connection, broken: Mapping[int, int], reason: str, *, is_missing: bool = False
 ) -> Quarantined:
     """Pause jobs that still have the given rule, which cannot be read or, if it was missing, still is."""
-    row = await _QUARANTINE.one(
+    return await _QUARANTINE.one(
         connection, job_ids=list(broken), rule_ids=list(broken.values()), reason=reason, is_missing=is_missing
     )
-    return Quarantined(row.paused, frozenset(row.locked))
 
 
 def lacks_day(error: BaseException) -> bool:

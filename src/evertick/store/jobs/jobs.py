@@ -47,7 +47,7 @@ class NewJob(NamedTuple):
     priority: int
 
 
-class Referred(NamedTuple):
+class ReferenceIds(NamedTuple):
     """The ids of what an edited job refers to."""
 
     rule_id: int
@@ -107,7 +107,7 @@ class TickTimer(NamedTuple):
     priority: int
 
 
-class JobFilter(NamedTuple):
+class JobRowFilter(NamedTuple):
     """Which jobs to list; None fits all."""
 
     status: str | None = None
@@ -123,7 +123,7 @@ class JobsPage(NamedTuple):
     last_looked_at: int | None
 
 
-class Numbers(NamedTuple):
+class JobNumbers(NamedTuple):
     """The database's time, and numbers for new jobs."""
 
     now_at: datetime
@@ -136,7 +136,7 @@ class _Created(NamedTuple):
 
 
 _SQL = statements.load("jobs")
-_NUMBERS = _SQL["numbers"].rows(Numbers)
+_NUMBERS = _SQL["numbers"].rows(JobNumbers)
 _CREATE = _SQL["create"].rows(_Created)
 _VIEW = _SQL["view"].rows(JobRow)
 _PAGE = _SQL["page"].values(int)
@@ -148,10 +148,10 @@ _LOCK_TO_DELETE = _SQL["lock_to_delete"].values(int)
 _LOCK_AVAILABLE = _SQL["lock_available"].values(int)
 _LOCKED = _SQL["locked"].rows(LockedJob)
 _HAS_PAYLOAD = _SQL["has_payload"].values(bool)
-_EDIT = _SQL["edit"].rows(Referred)
+_EDIT = _SQL["edit"].rows(ReferenceIds)
 
 
-async def numbers(connection: Connection, count: int) -> Numbers:
+async def numbers(connection: Connection, count: int) -> JobNumbers:
     return await _NUMBERS.one(connection, count=count)
 
 
@@ -231,7 +231,7 @@ async def view(connection: Connection, tenant_id: int, job_ids: Sequence[int]) -
     return await _VIEW.all(connection, tenant_id=tenant_id, job_ids=job_ids)
 
 
-async def page(connection: Connection, tenant_id: int, wanted: JobFilter, *, after: int, most: int) -> JobsPage:
+async def page(connection: Connection, tenant_id: int, wanted: JobRowFilter, *, after: int, most: int) -> JobsPage:
     """Those of a tenant's next jobs that fit. Of a long list it looks at the beginning only."""
     job_ids = await _PAGE.all(
         connection, tenant_id=tenant_id, after=after, most=most, most_looked_at=MAX_LOOKED_AT, **wanted._asdict()
@@ -275,7 +275,7 @@ async def has_payload(connection: Connection, job_id: int, spec_version: int, pa
 
 async def edit(
     connection: Connection, tenant_id: int, job: NewJob, spec_version: int, now_at: datetime
-) -> Referred | EditRefusal:
+) -> ReferenceIds | EditRefusal:
     """Write the next version of a locked job."""
     values = job._asdict()
     del values["fire_at"], values["due_at"]

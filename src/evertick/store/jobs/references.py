@@ -15,7 +15,7 @@ class LaneKey(NamedTuple):
     priority: int
 
 
-class Queue(NamedTuple):
+class QueueRow(NamedTuple):
     """One tenant's queue."""
 
     queue_id: int
@@ -30,7 +30,7 @@ class _Rule(NamedTuple):
 
 _SQL = statements.load("references")
 _RULES = _SQL["rules"].rows(_Rule)
-_QUEUES = _SQL["queues"].rows(Queue)
+_QUEUES = _SQL["queues"].rows(QueueRow)
 _QUEUES_WITH = _SQL["queues_with"].values(int)
 
 
@@ -39,7 +39,7 @@ async def rules(connection: Connection, rule_ids: Iterable[int]) -> dict[int, st
     return dict(await _RULES.all(connection, rule_ids=list(rule_ids)))
 
 
-async def queues(connection: Connection, names: Iterable[str], tenant_id: int | None = None) -> list[Queue]:
+async def queues(connection: Connection, names: Iterable[str], tenant_id: int | None = None) -> list[QueueRow]:
     """The queues of these names; of every tenant if none is given."""
     return await _QUEUES.all(connection, names=list(names), tenant_id=tenant_id)
 

@@ -110,7 +110,7 @@ class LetterRange(NamedTuple):
     of_live_jobs: bool
 
 
-class Replay(NamedTuple):
+class ReplayedRun(NamedTuple):
     """The run that a dead letter has become: its job, its fire time, and when it is due."""
 
     job_id: int
@@ -137,7 +137,7 @@ _WITHDRAW = _SQL["withdraw"].values(bool)
 _DEAD_LETTERS_PAGE = _SQL["dead_letters_page"].rows(LetterRow)
 _TAKE_DEAD_LETTER = _SQL["take_dead_letter"].values(int)
 _LOCK_JOBS = _SQL["lock_jobs"].values(int)
-_REPLAY_DEAD_LETTERS = _SQL["replay_dead_letters"].rows(Replay)
+_REPLAY_DEAD_LETTERS = _SQL["replay_dead_letters"].rows(ReplayedRun)
 
 
 async def of_job(connection: Connection, job_id: int, stretch: FireTimeRange, most: int) -> list[RunRow]:
@@ -207,7 +207,7 @@ async def lock_jobs(connection: Connection, tenant_id: int, job_ids: Iterable[in
 
 async def replay_dead_letters(
     connection: Connection, tenant_id: int, letters: Sequence[tuple[int, datetime, int]], pace: ReplayRate
-) -> list[Replay]:
+) -> list[ReplayedRun]:
     """Make runs of dead letters (job, fire time, number) of locked jobs. One whose instant is taken stays a letter."""
     return await _REPLAY_DEAD_LETTERS.all(
         connection,

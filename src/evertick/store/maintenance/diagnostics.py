@@ -17,7 +17,7 @@ class ServerFacts(NamedTuple):
     connections: int
 
 
-class Snapshot(NamedTuple):
+class OldestSnapshot(NamedTuple):
     """What keeps vacuum from removing rows: for how long, unless it is a slot, and for how many transactions."""
 
     pid: int | None
@@ -46,7 +46,7 @@ class ReadyQueue(NamedTuple):
     now_at: datetime
 
 
-class Unserved(NamedTuple):
+class UnservedAttempts(NamedTuple):
     """Attempts that were put back and wait for a worker with their handler; '' for HTTP."""
 
     tenant: str
@@ -64,12 +64,12 @@ class DeadTuples(NamedTuple):
 
 _SQL = statements.load("diagnostics")
 _SERVER = _SQL["server"].rows(ServerFacts)
-_OLDEST_SNAPSHOT = _SQL["oldest_snapshot"].rows(Snapshot)
+_OLDEST_SNAPSHOT = _SQL["oldest_snapshot"].rows(OldestSnapshot)
 _LEASES = _SQL["leases"].values(int)
 _STUCK_LEASES = _SQL["stuck_leases"].rows(StuckLeases)
 _OLDEST_DUE = _SQL["oldest_due"].rows(OldestDueTimer)
 _READY_QUEUES = _SQL["ready_queues"].rows(ReadyQueue)
-_UNSERVED = _SQL["unserved"].rows(Unserved)
+_UNSERVED = _SQL["unserved"].rows(UnservedAttempts)
 _DEAD_LETTERS = _SQL["dead_letters"].values(int)
 _DEAD_TUPLES = _SQL["dead_tuples"].rows(DeadTuples)
 
@@ -78,7 +78,7 @@ async def server(pool: Pool) -> ServerFacts:
     return await _SERVER.one(pool)
 
 
-async def oldest_snapshot(pool: Pool) -> Snapshot | None:
+async def oldest_snapshot(pool: Pool) -> OldestSnapshot | None:
     return await _OLDEST_SNAPSHOT.one_or_none(pool)
 
 
@@ -100,7 +100,7 @@ async def ready_queues(connection: Connection, most_per_lane: int) -> list[Ready
     return await _READY_QUEUES.all(connection, most=most_per_lane)
 
 
-async def unserved(pool: Pool, seconds: float) -> list[Unserved]:
+async def unserved(pool: Pool, seconds: float) -> list[UnservedAttempts]:
     """What was put back and has been ready for so many seconds."""
     return await _UNSERVED.all(pool, seconds=seconds)
 

@@ -25,7 +25,7 @@ class AheadTimer(NamedTuple):
     since_at: datetime | None
 
 
-class Move(NamedTuple):
+class TimerMove(NamedTuple):
     """Where a timer belongs."""
 
     timer: AheadTimer
@@ -43,7 +43,7 @@ class AheadGap(NamedTuple):
     canonical: str
 
 
-class Trim(NamedTuple):
+class GapTrim(NamedTuple):
     """Where a gap really ends, and how many ticks are in it; None: it has not begun."""
 
     gap: AheadGap
@@ -146,7 +146,7 @@ async def specs_ahead(connection: Connection, job_ids: Sequence[int], now_at: da
     return dict(await _SPECS_AHEAD.all(connection, job_ids=job_ids, now_at=now_at))
 
 
-async def move(connection: Session, moves: Sequence[Move], after_at: datetime) -> Sequence[tuple[int, str]]:
+async def move(connection: Session, moves: Sequence[TimerMove], after_at: datetime) -> Sequence[tuple[int, str]]:
     """Move timers; returns jobs and kinds of those that were. The others changed, or are locked."""
     return await _MOVE.all(
         connection,
@@ -171,7 +171,7 @@ async def gaps_page(pool: Pool, after_at: datetime, after: AheadGap, most: int) 
     )
 
 
-async def trim(connection: Connection, trims: Sequence[Trim]) -> None:
+async def trim(connection: Connection, trims: Sequence[GapTrim]) -> None:
     await _SQL["trim"].execute(
         connection,
         job_ids=[trim.gap.job_id for trim in trims],

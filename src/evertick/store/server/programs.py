@@ -28,7 +28,7 @@ class EmbeddedServerError(EvertickError):
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class ProgramResult:
     """How a program ended, and all that it said."""
 
     code: int
@@ -42,7 +42,7 @@ class Programs:
     folder: Path
     account: pwd.struct_passwd | None
 
-    def run(self, program: str, *arguments: str, cwd: Path) -> Finished:
+    def run(self, program: str, *arguments: str, cwd: Path) -> ProgramResult:
         return _run([str(self.folder / program), *arguments], self.account, cwd)
 
     def must(self, program: str, *arguments: str, cwd: Path) -> None:
@@ -157,7 +157,7 @@ def _copy(folder: Path, data_dir: Path) -> Path:
     return copy
 
 
-def _run(command: list[str], account: pwd.struct_passwd | None, cwd: Path) -> Finished:
+def _run(command: list[str], account: pwd.struct_passwd | None, cwd: Path) -> ProgramResult:
     # A file, not a pipe: the server keeps pg_ctl's output open for as long as it runs.
     with tempfile.TemporaryFile() as output:
         code = subprocess.call(  # noqa: S603 - our own arguments
@@ -174,4 +174,4 @@ def _run(command: list[str], account: pwd.struct_passwd | None, cwd: Path) -> Fi
             start_new_session=True,  # Ctrl-C is for Evertick, which then stops the server in order
         )
         output.seek(0)
-        return Finished(code, output.read().decode(errors="replace"))
+        return ProgramResult(code, output.read().decode(errors="replace"))

@@ -1,7 +1,7 @@
 -- Membership and ownership: which schedulers live, and who holds which partition in which epoch. A heartbeat counts
 -- for as long as its timeout, in both directions: after the clock was set back, old ones lie ahead.
 
--- name: beat
+-- name: heartbeat
 -- A scheduler's heartbeat, and what it tells: the database's time and the members that are alive. Index: nodes_pkey.
 WITH clock AS MATERIALIZED (
     SELECT clock_at() AS now_at

@@ -52,14 +52,14 @@ class Activity(NamedTuple):
     ready: int
 
 
-class Stored(NamedTuple):
+class StoredBytes(NamedTuple):
     """Bytes that a tenant stores: of its jobs with their versions and the audit log, and of stored answers."""
 
     bytes: int
     answer_bytes: int
 
 
-class Recent(NamedTuple):
+class RecentRuns(NamedTuple):
     """What was fired lately; `lags_ms` are its percentiles 50, 95, 99 and 100."""
 
     fired: int
@@ -92,7 +92,7 @@ _COUNT_JOBS = _SQL["count_jobs"].values(int)
 _STORED = _SQL["stored"].rows(_Sums)
 _SUM_STORAGE = _SQL["sum_storage"].values(int)
 _ACTIVITY = _SQL["activity"].rows(Activity)
-_RECENT = _SQL["recent"].rows(Recent)
+_RECENT = _SQL["recent"].rows(RecentRuns)
 _OLDEST_DUE = _SQL["oldest_due"].rows(OldestDue)
 
 
@@ -143,9 +143,9 @@ async def count_jobs(connection: Connection, tenant_id: int, most: int) -> int:
     return await _COUNT_JOBS.one(connection, tenant_id=tenant_id, most=most)
 
 
-async def stored(connection: Connection, tenant_id: int) -> Stored:
+async def stored(connection: Connection, tenant_id: int) -> StoredBytes:
     sums = await _STORED.one(connection, tenant_id=tenant_id)
-    return Stored(sums.bytes or 0, sums.answer_bytes or 0)
+    return StoredBytes(sums.bytes or 0, sums.answer_bytes or 0)
 
 
 async def sum_storage(pool: Pool, most: int) -> int:
@@ -157,7 +157,7 @@ async def activity(connection: Connection, tenant_id: int, most_per_lane: int) -
     return await _ACTIVITY.one(connection, tenant_id=tenant_id, most=most_per_lane)
 
 
-async def recent(connection: Connection, tenant_id: int | None, seconds: float, most_per_lane: int) -> Recent:
+async def recent(connection: Connection, tenant_id: int | None, seconds: float, most_per_lane: int) -> RecentRuns:
     return await _RECENT.one(connection, tenant_id=tenant_id, seconds=seconds, most=most_per_lane)
 
 

@@ -11,7 +11,7 @@ from evertick.domain.schedule.instants import from_us, to_us
 from evertick.store.database import Session
 from evertick.store.engine import lanes
 from evertick.store.jobs import runs
-from evertick.store.jobs.runs import LetterRange, LetterRow, Replay, ReplayRate
+from evertick.store.jobs.runs import LetterRange, LetterRow, ReplayedRun, ReplayRate
 from evertick.usecases.context import DEFAULT_PER_PAGE, Page, Tenant, checked_cursor, checked_limit, job_key
 from evertick.usecases.errors import LetterNotFound
 from evertick.usecases.runs.reading import EARLIEST, LATEST, run_key
@@ -37,7 +37,7 @@ class Replayed(NamedTuple):
     `admitted` is how many were allowed to: some of them may have lost their jobs.
     """
 
-    runs: list[Replay]
+    runs: list[ReplayedRun]
     has_more: bool
     admitted: int
 
@@ -121,7 +121,7 @@ async def _replay(
     connection: Session, tenant_id: int, wanted: LetterRange, pace: ReplayRate, admitted: Callable[[int], int]
 ) -> Replayed:
     """In batches. A replayed letter is not in the next batch; one that could not be is, under another number."""
-    done: list[Replay] = []
+    done: list[ReplayedRun] = []
     tried = 0
     while rows := await runs.dead_letters_page(connection, tenant_id, wanted, BATCH_SIZE):
         found = len(rows)

@@ -28,7 +28,7 @@ from evertick.domain.admission import (
 from evertick.runtime.concurrency import Cached
 from evertick.store.database import Pool
 from evertick.store.tenants import tenants
-from evertick.store.tenants.tenants import Activity, Stored, TenantRow
+from evertick.store.tenants.tenants import Activity, StoredBytes, TenantRow
 from evertick.usecases.tenants.tenants import quota_of
 
 COUNT_SECONDS = 10.0
@@ -38,7 +38,7 @@ ACTIVITY_SECONDS = 1.0
 STORAGE_SECONDS = 1.0
 """Storage is summed up in the database, so looking costs little; a tenant may pass its quota by a second's writes."""
 _IDLE = Activity(0, 0)
-_NOTHING = Stored(0, 0)
+_NOTHING = StoredBytes(0, 0)
 
 
 class _Recent:
@@ -76,7 +76,7 @@ class _Use:
     jobs_until: float = 0.0
     activity: Activity = _IDLE
     activity_until: float = 0.0
-    stored: Stored = _NOTHING
+    stored: StoredBytes = _NOTHING
     stored_until: float = 0.0
     counting: Cached[None] = field(init=False)
     looking: Cached[None] = field(init=False)

@@ -38,7 +38,6 @@ from evertick.store.database import (
     Pool,
     Session,
     Timeouts,
-    close_pool,
     connect,
     is_transient,
     open_pool,
@@ -168,7 +167,7 @@ class DatabaseSource:
     async def close(self) -> None:
         if self._is_started:
             await self._notifier.stop()
-        await asyncio.gather(close_pool(self.pool), close_pool(self._recording))
+        await asyncio.gather(self.pool.close(), self._recording.close())
 
     def queue_name(self, attempt: Attempt) -> str:
         return self._queues.name_of(queue_of(attempt.token[0]))
@@ -218,7 +217,7 @@ class DatabaseSource:
 
     async def extend(self, leases: Sequence[Lease]) -> set[int]:
         if self._heartbeat_session is None or self._heartbeat_session.is_closed():
-            waits = timeouts.heartbeat(self._lease_time)
+            waits = timeouts.lease_heartbeat(self._lease_time)
             self._heartbeat_session = await connect(self._url, timeouts=waits)
         mine = [lease.lease_id for lease in leases]
         return await lanes.extend(self._heartbeat_session, self._worker, self._lease_time, mine)
