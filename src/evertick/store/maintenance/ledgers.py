@@ -26,7 +26,7 @@ class ExpiredDay(NamedTuple):
 
 
 _SQL = statements.load("ledgers")
-_HURRY = _SQL["hurry"].values(str)
+_SET_LOCK_TIMEOUT = _SQL["set_lock_timeout"].values(str)
 _MISSING_DAYS = _SQL["missing_days"].values(date)
 _ADD_DAY = _SQL["add_day"].values(bool)
 _EXPIRED_DAYS = _SQL["expired_days"].rows(ExpiredDay)
@@ -34,14 +34,14 @@ _STALE_STATISTICS = _SQL["stale_statistics"].values(str)
 
 
 async def missing_days(pool: Pool, ahead: int) -> list[date]:
-    """Which days from today on, to so many ahead, cannot take attempts yet."""
+    """The days from today on, up to so many ahead, that are no partition of the ledgers yet."""
     return await _MISSING_DAYS.all(pool, ahead=ahead)
 
 
 async def add_day(pool: Connection, day: date) -> bool:
     """Add a day to the ledgers. False: it is locked, or exists already. Janitors add days ahead, schedulers at need."""
     try:
-        async with _hurrying(pool) as connection:
+        async with _briefly_locking(pool) as connection:
             return await _ADD_DAY.one(connection, day=day)
     except (
         asyncpg.DuplicateTableError,
@@ -58,9 +58,9 @@ async def expired_days(pool: Pool, before_at: datetime) -> list[ExpiredDay]:
 
 
 async def drop_day(pool: Pool, day: date) -> bool:
-    """Drop a day of the ledgers. False: not now."""
+    """Drop a day of the ledgers. False: it is locked."""
     try:
-        async with _hurrying(pool) as connection:
+        async with _briefly_locking(pool) as connection:
             await _SQL["drop_day"].execute(connection, day=day)
             return True
     except asyncpg.LockNotAvailableError:
@@ -78,12 +78,12 @@ async def analyze(pool: Pool, table: str) -> None:
 
 
 @asynccontextmanager
-async def _hurrying(pool: Connection) -> AsyncIterator[Session]:
-    """A transaction that gives up soon rather than make firing wait for its lock."""
+async def _briefly_locking(pool: Connection) -> AsyncIterator[Session]:
+    """A transaction that soon gives up a lock that it has to wait for: firing would wait behind it."""
     if isinstance(pool, asyncpg.Pool):
-        async with pool.acquire() as connection, _hurrying(connection) as hurrying:
-            yield hurrying
+        async with pool.acquire() as connection, _briefly_locking(connection) as session:
+            yield session
         return
     async with pool.transaction():
-        await _HURRY.one(pool)
+        await _SET_LOCK_TIMEOUT.one(pool)
         yield pool

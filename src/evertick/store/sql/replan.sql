@@ -1,6 +1,6 @@
--- Timers that have to be computed anew: all of them after the database's clock was set back, partition by partition, and
--- those of jobs that lost theirs. Called by the janitor. No statement waits for a lock: locked rows are left for another
--- pass.
+-- Timers that have to be computed anew: all of them after the database's clock was set back, partition by partition,
+-- and those of jobs that lost theirs. Called by the janitor. No statement waits for a lock: locked rows are left for
+-- another pass.
 
 -- name: note_ran
 -- Notes which ticks may have run while the clock was ahead, before any timer is moved back: `fire` looks whether a tick
@@ -59,7 +59,7 @@ SELECT job.job_id, version.spec::text AS spec
  WHERE job.job_id = ANY(:job_ids::bigint[]) AND version.effective_at > :now_at::timestamptz;
 
 -- name: move
--- Moves timers that are still as they were read, and says which; those that someone else has locked are passed over.
+-- Moves timers that are still as they were read, and says which; those that another session has locked are passed over.
 -- A paused job's timer stays due at infinity. A version that took effect ahead takes effect before its first tick.
 -- Indexes: timers_pkey, job_versions_pkey.
 WITH given AS MATERIALIZED (
@@ -94,8 +94,8 @@ begun AS (
 SELECT job_id, kind::text AS kind FROM locked;
 
 -- name: gaps_of_jobs
--- Gaps of some jobs that reach beyond an instant, with the rule by which their ticks count. What a change of the clocks will
--- swallow is known ahead and right. Indexes: gaps_pkey, job_versions_pkey, rules_pkey.
+-- Gaps of some jobs that reach beyond an instant, with the rule by which their ticks count. What a change of the clocks
+-- will swallow is known ahead and right. Indexes: gaps_pkey, job_versions_pkey, rules_pkey.
 SELECT gap.job_id, gap.first_at, gap.last_at, gap.reason::text AS reason, rule.canonical
   FROM gaps gap
   JOIN job_versions version ON version.job_id = gap.job_id AND version.spec_version = gap.spec_version
@@ -150,7 +150,8 @@ SELECT finished.job_id, finished.finished_at, job.created_at, rule.canonical, ve
  LIMIT :most::integer;
 
 -- name: reopen
--- Jobs, locked by `jobs.lock_available`, are not finished after all: `repair_timers` gives them their timers. Index: finished_jobs_pkey.
+-- Jobs, locked by `jobs.lock_available`, are not finished after all: `repair_timers` gives them their timers. Index:
+-- finished_jobs_pkey.
 DELETE FROM finished_jobs WHERE job_id = ANY(:job_ids::bigint[]);
 
 -- name: advance
@@ -193,8 +194,8 @@ SELECT max(page.job_id) AS last_id,
   FROM page;
 
 -- name: timerless
--- What is known of jobs, locked by `jobs.lock_available`, that have no tick's timer: `known_at` is the latest of their ticks that
--- is accounted for, by a run, a gap, or as one that waits. Indexes: as above, attempts_of_run, gaps_pkey.
+-- What is known of jobs, locked by `jobs.lock_available`, that have no tick's timer: `known_at` is the latest of their
+-- ticks that is accounted for, by a run, a gap, or as one that waits. Indexes: as above, attempts_of_run, gaps_pkey.
 SELECT job.job_id, job.created_at, version.effective_at, rule.canonical, version.spec::text AS spec,
        greatest(
            (SELECT attempts.fire_at FROM attempts
@@ -219,8 +220,8 @@ SELECT job.job_id, job.created_at, version.effective_at, rule.canonical, version
    AND NOT EXISTS (SELECT FROM finished_jobs WHERE finished_jobs.job_id = job.job_id);
 
 -- name: repair_timers
--- Gives locked jobs their tick's timer back; those without a time are finished. A paused one's timer waits until it is resumed.
--- Indexes: jobs_pkey, job_versions_pkey, queues_tenant_id_name_key, timers_pkey, attempts_of_run.
+-- Gives locked jobs their tick's timer back; those without a time are finished. A paused one's timer waits until it is
+-- resumed. Indexes: jobs_pkey, job_versions_pkey, queues_tenant_id_name_key, timers_pkey, attempts_of_run.
 WITH healing AS (
     SELECT * FROM unnest(:job_ids::bigint[], :fire_ats::timestamptz[], :due_ats::timestamptz[])
         AS h (job_id, fire_at, due_at)

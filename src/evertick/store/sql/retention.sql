@@ -1,7 +1,7 @@
--- Removes what is older than it is kept (history, answers, deleted jobs, finished one-offs) and what nothing refers to any
--- more (superseded versions, rules, queues with their lanes). Called by the janitor.
--- Nothing here waits for a lock: rows that somebody else has locked are left for the next round. Ages count
--- from the trusted time of `clock_marks`, which the caller passes: by a clock that was set wrong nothing is old.
+-- Removes what is older than it is kept (history, answers, deleted jobs, finished one-offs) and what nothing refers to
+-- any more (superseded versions, rules, queues with their lanes). Called by the janitor. Nothing here waits for a lock:
+-- rows that another session has locked are left for the next round. Ages count from the trusted time of `clock_marks`,
+-- which the caller passes: by a clock that was set wrong nothing is old.
 
 -- name: prune_gaps
 -- Gaps whose last tick is older than history is kept. Index: gaps_by_age.
@@ -26,7 +26,7 @@ WITH old AS (
 DELETE FROM withdrawals USING old WHERE withdrawals.ctid = old.ctid;
 
 -- name: prune_requested_runs
--- Runs that were asked for by hand, when they are over: until then they hold the payload. Read whole: people ask for
+-- Runs that were asked for by hand, when they are over: until then they hold the payload. Read whole: there are
 -- few. Indexes: open_runs_pkey, timers_pkey.
 WITH old AS (
     SELECT asked.ctid, job.tenant_id, requested_bytes(asked.payload::text) AS bytes
@@ -65,7 +65,7 @@ counted AS (
 DELETE FROM audit_log USING old WHERE audit_log.ctid = old.ctid;
 
 -- name: prune_api_keys
--- Keys that ended before the history; a tenant's newest stays, for who never had one is given a first.
+-- Keys that ended before the history; a tenant's newest stays: a tenant that never had one is given a first.
 -- Indexes: api_keys_ended, api_keys_of_tenant.
 WITH old AS (
     SELECT key.ctid
@@ -196,15 +196,15 @@ superseded AS (
 DELETE FROM finished_jobs USING removed WHERE finished_jobs.job_id = removed.job_id;
 
 -- name: check_versions
--- Looks whether runs need versions that were superseded. New runs get their job's newest version, so what no run needs at
--- one instant none will ever need.
+-- Looks whether runs need versions that were superseded. New runs get their job's newest version, so what no run needs
+-- at one instant none will ever need.
 -- 1. First check: unless a run of the history has the version, or one that waits, payload, labels and headers go. The
 --    rest tells which ticks the job had.
 -- 2. When no run of it is open, and all days of the ledgers began later, it is removed.
 -- Of a deleted job no run can be replayed: payload, labels and headers go as soon as no attempt is open, and the rest
--- goes with the job. Of waiting runs, attempts and dead letters some are looked at; if there are more, a version is kept.
--- Indexes: superseded_versions_to_check, timers_pkey, attempts_of_run, attempts_pkey, outcomes_pkey, dead_letters_pkey,
--- open_runs_pkey.
+-- goes with the job. Of waiting runs, attempts and dead letters some are looked at; if there are more, a version is
+-- kept. Indexes: superseded_versions_to_check, timers_pkey, attempts_of_run, attempts_pkey, outcomes_pkey,
+-- dead_letters_pkey, open_runs_pkey.
 WITH ledgers AS MATERIALIZED (
     SELECT min(to_date(right(child.relname, 8), 'YYYYMMDD'))::timestamp AT TIME ZONE 'UTC' AS oldest_at
       FROM pg_inherits
@@ -338,9 +338,9 @@ SELECT (SELECT count(*) FROM due) AS checked, (SELECT count(*) FROM emptied) AS 
        (SELECT count(*) FROM removed) AS removed;
 
 -- name: sweep_rules
--- A page of rules: those that no version refers to are marked, and removed when they have been marked for an hour. Who
--- refers to a marked one takes the mark away first, so within the hour all are done who did not see it: nobody has to
--- lock a rule. Indexes: rules_pkey, job_versions_of_rule.
+-- A page of rules: those that no version refers to are marked, and removed when they have been marked for an hour. A
+-- statement that refers to a marked rule removes the mark first, and transactions that did not see the mark end within
+-- the hour: no statement has to lock a rule. Indexes: rules_pkey, job_versions_of_rule.
 WITH page AS MATERIALIZED (
     SELECT rule_id, unused_at
       FROM rules
@@ -363,7 +363,7 @@ reused AS (
        SET unused_at = NULL
      WHERE rule_id = ANY(ARRAY(SELECT rule_id FROM judged WHERE is_used AND unused_at IS NOT NULL))
 ),
--- The mark is looked at again under the row's lock: somebody may just have taken it away.
+-- The mark is read again under the row's lock: another session may just have removed it.
 removed AS (
     DELETE FROM rules
      WHERE rule_id = ANY(ARRAY(SELECT rule_id FROM judged WHERE NOT is_used))

@@ -1,5 +1,5 @@
--- Runs: reading their history, asking for further ones, cancelling them; and dead letters, the runs whose attempts are used
--- up, until they are replayed or dismissed. Called by the use cases.
+-- Runs: reading their history, asking for further ones, cancelling them; and dead letters, the runs whose attempts are
+-- used up, until they are replayed or dismissed. Called by the use cases.
 
 -- name: of_job
 -- A job's runs, newest first: those with attempts, each by its latest one, those that wait for their first, and those
@@ -61,8 +61,9 @@ SELECT :job_id::bigint AS job_id, fire_at,
 
 -- name: of_tenant
 -- A tenant's attempts, newest first: the place of each, its run by the latest attempt, and whether a walk meets the run
--- elsewhere, at a later attempt. Those that came after the walk began are no places of it: the run keeps the one it has.
--- Indexes: lanes_of_queue, attempts_pkey, attempts_of_run, timers_pkey, withdrawals_pkey, outcomes_pkey, lanes_pkey.
+-- elsewhere, at a later attempt. Those that came after the walk began are no places of it: the run keeps the one it
+-- has. Indexes: lanes_of_queue, attempts_pkey, attempts_of_run, timers_pkey, withdrawals_pkey, outcomes_pkey,
+-- lanes_pkey.
 WITH newest AS MATERIALIZED (
     SELECT placed.*
       FROM queues queue
@@ -240,8 +241,8 @@ SELECT kind
    FOR UPDATE;
 
 -- name: cancel_attempt
--- Ends an open attempt as cancelled, unless someone was first. Its run's row in open_runs, if it has one, is locked
--- before: that guards the outcome. Indexes: outcomes_pkey, open_runs_pkey.
+-- Ends an open attempt as cancelled, unless it has its outcome already. Its run's row in open_runs, if it has one, is
+-- locked before: that guards the outcome. Indexes: outcomes_pkey, open_runs_pkey.
 WITH run AS MATERIALIZED (
     SELECT fire_at
       FROM open_runs
@@ -305,7 +306,7 @@ DELETE FROM dead_letters
 RETURNING spec_version;
 
 -- name: lock_jobs
--- Locks the jobs of some dead letters, in one order for all who do so, against deletion. Index: jobs_pkey.
+-- Locks the jobs of some dead letters, always in the same order, against deletion. Index: jobs_pkey.
 SELECT job_id
   FROM jobs
  WHERE job_id = ANY(:job_ids::bigint[]) AND tenant_id = :tenant_id::bigint AND status <> 'deleted'

@@ -1,5 +1,5 @@
--- Tenants: owners of jobs, quota and fair share; what they use, and what their jobs did lately. Called by the use cases;
--- storage is summed up by the janitor.
+-- Tenants: owners of jobs, quota and fair share; what they use, and what their jobs did lately. Called by the use
+-- cases; storage is summed up by the janitor.
 
 -- name: add
 -- A new tenant, unless the name is taken. Index: tenants_name_key.
@@ -163,8 +163,8 @@ SELECT (SELECT count(*) FROM fired) AS fired,
           FROM fired) AS lags_ms;
 
 -- name: oldest_due
--- A tenant's timer that should have been fired first, looked for among the first that are due on each partition where it
--- has lanes: others live there too, and no index is the tenant's own. Indexes: lanes_of_queue, timers_due.
+-- A tenant's timer that should have been fired first, looked for among the first that are due on each partition where
+-- it has lanes: others live there too, and no index is the tenant's own. Indexes: lanes_of_queue, timers_due.
 WITH clock AS MATERIALIZED (
     SELECT clock_at() AS now_at
 ),
