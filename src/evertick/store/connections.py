@@ -1,7 +1,7 @@
-"""Connections that never outlive their usefulness: what does not answer in time is cut, and never handed out again.
+"""Connections that fail fast: one that does not answer in time is closed at once, and never used again.
 
-The driver would ask the server politely to cancel a statement that timed out, and wait for that on the line that is
-silent. Here the connection ends at once. Whether the statement was done is unknown either way.
+The driver would ask the server to cancel a statement that timed out, and wait for the answer on the silent line. Here
+the connection is closed at once. Whether the statement was done is unknown either way.
 
 A URL may name several hosts, of which one is the primary and any may hang: the first that answers is used.
 """
@@ -20,7 +20,7 @@ from asyncpg.transaction import Transaction
 Isolation: TypeAlias = Literal["read_committed", "read_uncommitted", "serializable", "repeatable_read"]
 
 CLOSE_SECONDS = 2.0
-"""A goodbye takes one round trip."""
+"""An orderly close takes one round trip."""
 KEEPALIVE_SECONDS = {"TCP_KEEPIDLE": 5, "TCP_KEEPALIVE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
 """An idle connection whose peer is gone fails after 11 seconds. Systems differ in which of these they know."""
 USER_TIMEOUT_MS = 10_000
@@ -31,7 +31,7 @@ DEFAULT_PORT = "5432"
 
 
 class FailFastTransaction(Transaction):
-    """A transaction whose rollback never hides the error that it is for."""
+    """A transaction whose rollback does not hide the error that caused it."""
 
     _connection: asyncpg.Connection
 
@@ -42,18 +42,18 @@ class FailFastTransaction(Transaction):
 
 
 class FailFastConnection(asyncpg.Connection):
-    """A connection that is cut as soon as a statement on it timed out or was abandoned."""
+    """A connection that is closed as soon as a statement on it timed out or was cancelled."""
 
     _loop: asyncio.AbstractEventLoop
     _transport: asyncio.Transport
     _pool_holder: Callable[[], Any] | None
-    is_given_up = False
+    is_abandoned = False
 
     def is_closed(self) -> bool:
-        return self.is_given_up or super().is_closed()
+        return self.is_abandoned or super().is_closed()
 
     async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the driver's signature
-        """Say goodbye, within a bound: a broken line never answers."""
+        """Close in order, within `CLOSE_SECONDS`: a broken line never answers."""
         try:
             await super().close(timeout=CLOSE_SECONDS if timeout is None else timeout)
         except OSError:  # among them TimeoutError
@@ -78,7 +78,7 @@ class FailFastConnection(asyncpg.Connection):
 
     def _cancel_current_command(self, *_: object) -> None:
         """The driver's hook for a statement that timed out, or whose task was cancelled."""
-        self.is_given_up = True
+        self.is_abandoned = True
         # The driver still writes to the connection after this call.
         self._loop.call_soon(self._cut)
 
@@ -86,7 +86,7 @@ class FailFastConnection(asyncpg.Connection):
         holder = self._pool_holder() if self._pool_holder is not None else None
         self.terminate()
         if holder is not None:
-            # The idle connections of the pool took the same way, and the next statement should not have to find out.
+            # The idle connections of the pool use the same line: the next statement should not have to time out, too.
             holder._pool.drop_idle()  # noqa: SLF001 - a holder does not tell its pool otherwise
 
 
@@ -100,7 +100,7 @@ class FailFastPool(asyncpg.Pool):
         return super().acquire(timeout=self.wait_seconds if timeout is None else timeout)
 
     async def release(self, connection: PoolConnectionProxy, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the driver's signature
-        """Give a connection back. One that was lost frees its place by ending, and the driver trips over that."""
+        """Give a connection back. A lost one has freed its place already, which the driver does not expect."""
         held: FailFastConnection | None = getattr(connection, "_con", None)
         if held is not None and held.is_closed():
             held.terminate()
@@ -118,7 +118,7 @@ class FailFastPool(asyncpg.Pool):
                 holder.terminate()
 
     async def close(self) -> None:
-        """Close in order, or at once if that takes longer than a goodbye should."""
+        """Close in order, or at once if that takes too long."""
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await super().close()
@@ -173,10 +173,10 @@ def place(parts: SplitResult) -> str:
 async def first_to_answer(
     hosts: Sequence[Host], dial: Callable[[Host], Awaitable[FailFastConnection]]
 ) -> FailFastConnection:
-    """Dial the hosts in turn, beginning with the one that answered last; the first connection wins.
+    """Connect to the hosts in turn, beginning with the one that answered last; the first connection is used.
 
-    The next is dialled when the one before failed, or has not answered for a moment. So a host that hangs hides no
-    other, and has as much time as if it were alone.
+    The next host is tried when the one before failed, or did not answer within `HEAD_START_SECONDS`. So a host that
+    hangs delays the others little, and has as much time as if it were alone.
     """
     known = tuple(hosts)
     last = _answered.get(known)
@@ -203,7 +203,7 @@ async def first_to_answer(
     finally:
         for task in dialled:
             task.cancel()
-            task.add_done_callback(_hang_up)
+            task.add_done_callback(_close_late)
 
 
 def _host(text: str, default: str) -> Host:
@@ -216,7 +216,7 @@ def _host(text: str, default: str) -> Host:
     return Host(name, int(port or default))
 
 
-def _hang_up(late: "asyncio.Future[FailFastConnection]") -> None:
+def _close_late(late: "asyncio.Future[FailFastConnection]") -> None:
     """Close a connection that came after the first one."""
     if not late.cancelled() and late.exception() is None:
         late.result().terminate()

@@ -30,7 +30,7 @@ CONNECT_SECONDS = 10
 """For each host of a URL by itself."""
 COMMAND_SECONDS = 60
 SERVER_SHARE = 0.9
-"""Of the time for a statement: then the server gives it up by itself and says so, unless the line is what is slow."""
+"""Of the time for a statement: after it the server cancels the statement and says so, unless the line is slow."""
 
 Pool: TypeAlias = asyncpg.Pool
 Session: TypeAlias = asyncpg.Connection | PoolConnectionProxy
@@ -64,7 +64,7 @@ TRANSIENT: tuple[type[Exception], ...] = (
 )
 _CONFLICTS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
 _GONE = ("connection is closed", "released back to the pool", "pool is closing", "pool is closed")
-"""The driver has one class for its misuse and for a connection that went away between two statements."""
+"""Messages that tell a lost connection from misuse of the driver: both have one class."""
 _UNKNOWN = ("08", "40003", "57P")
 """SQLSTATEs of an error that does not say what became of the statement: the session was lost, or is being ended."""
 _REASONS: tuple[tuple[type[Exception], str], ...] = (
@@ -99,10 +99,10 @@ async def open_pool(url: str, *, min_size: int = 1, max_size: int = 10, timeouts
         url,
         connect=cast("Any", _dial),  # the stubs know one signature only
         init_size=min_size,
-        # What the pool itself holds up it holds up with a traceback for each failure, beside those who need it anyway.
+        # The pool would log a traceback for each connection that it fails to keep open, beside the error of the caller.
         min_size=0,
         max_size=max_size,
-        reset=_leave,
+        reset=_keep_session,
         max_queries=50_000,
         max_inactive_connection_lifetime=300.0,
         loop=None,
@@ -143,7 +143,7 @@ def was_too_slow(error: BaseException) -> bool:
 
 
 def was_rolled_back(error: BaseException) -> bool:
-    """Whether the server said that nothing was done. Else the statement may have been done, or may yet be."""
+    """Whether the server said that it rolled back. Else the statement may have been done, or may yet be."""
     if isinstance(error, DatabaseUnreachable):
         return True  # there was no connection to send it on
     if not isinstance(error, asyncpg.PostgresError) or error.sqlstate is None:
@@ -153,7 +153,7 @@ def was_rolled_back(error: BaseException) -> bool:
 
 
 def was_conflict(error: BaseException) -> bool:
-    """Whether the server rolled it back only because of what others did at the same time: it may work at once."""
+    """Whether the server rolled back because of a concurrent transaction: the same may work at once."""
     return isinstance(error, _CONFLICTS)
 
 
@@ -175,7 +175,7 @@ def reason_of(error: BaseException) -> str:
     return ": ".join(part for part in (known or type(error).__name__, said) if part)
 
 
-async def _leave(_: asyncpg.Connection) -> None:
+async def _keep_session(_: asyncpg.Connection) -> None:
     """Nothing to reset in a session without state: saves a round trip each time a connection returns to the pool."""
 
 

@@ -1,8 +1,8 @@
 """What a dispatcher knows of the tenants that have HTTP jobs: their queues, their secrets, and how long a delivery may
-take. It is there before an attempt is leased: delivering never waits for it, and a tenant whose secrets cannot be read
-keeps its attempts in their lanes.
+take. It is read before an attempt is leased: a delivery never waits for it, and the attempts of a tenant whose secrets
+cannot be read stay in their lanes.
 
-From their queues as much is leased as each tenant has room for.
+Each tenant's queue gives as many attempts as the tenant has room for.
 """
 
 import logging
@@ -21,7 +21,7 @@ from evertick.targets.http.signing import Secret
 logger = logging.getLogger("evertick.dispatcher")
 
 HTTP_TIMEOUT_MAX_SECONDS = 300
-"""As long as a tenant's own setting is not known."""
+"""Until a tenant's own setting is known."""
 LOOK_SECONDS = 1.0
 """A new tenant's first delivery waits at most this long, and so does a change of secrets or limits."""
 _NO_TENANT = 0

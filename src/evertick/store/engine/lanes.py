@@ -77,9 +77,9 @@ class PutBack(NamedTuple):
 
 
 MAX_DEFERRALS = 32_000
-"""So many are counted, no more."""
+"""The count stops here."""
 HEAD_SLACK = timedelta(hours=6)
-"""The head of an idle lane that is no further behind stays."""
+"""The head of an idle lane is moved only if it is further behind."""
 
 
 class _RangeRow(NamedTuple):
@@ -108,7 +108,7 @@ _IDLE_FLOOR = _SQL["idle_floor"].values(int)
 
 
 def new_ids() -> int:
-    """What a statement numbers its leases from. At random, so that no id is ever given out twice."""
+    """The first id of the leases that a statement makes. Random, so that no id is given out twice."""
     return secrets.randbits(62)
 
 
@@ -125,7 +125,7 @@ def partition_of(lane_id: int) -> int:
     return (lane_id >> 2) & 255
 
 
-async def lease(  # noqa: PLR0913 - from where, how much and for whom
+async def lease(  # noqa: PLR0913 - from where, how much, for which worker
     connection: Connection,
     queue_ids: Sequence[int],
     worker: str,
@@ -153,7 +153,7 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
     return [LeasedRange(*row, most=most_per_lane) for row in rows]
 
 
-async def lease_by_queue(  # noqa: PLR0913 - from where, how much and for whom
+async def lease_by_queue(  # noqa: PLR0913 - from where, how much, for which worker
     connection: Connection,
     rooms: Mapping[int, int],
     worker: str,
@@ -183,7 +183,7 @@ async def lease_by_queue(  # noqa: PLR0913 - from where, how much and for whom
     return [LeasedRange(*row, most=most_per_lane) for row in rows]
 
 
-async def lease_free(  # noqa: PLR0913 - from where, how much and for whom
+async def lease_free(  # noqa: PLR0913 - from where, how much, for which worker
     connection: Connection,
     queue_ids: Sequence[int],
     handlers: Sequence[str] | None,

@@ -1,4 +1,4 @@
-"""Membership and ownership: heartbeats, epochs and hand-over of partitions, and which janitor works."""
+"""Membership and ownership: heartbeats, epochs and hand-over of partitions, and the lock of the janitor at work."""
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -104,7 +104,7 @@ async def unheld(connection: Connection, lifetime: timedelta) -> int:
 
 @asynccontextmanager
 async def only_janitor(pool: Pool) -> AsyncIterator[bool]:
-    """Whether this is the one janitor at work; it is for as long as the context lasts.
+    """Take the lock of the one janitor at work, and hold it for as long as the context lasts. False: another has it.
 
     The connection that holds the lock does nothing else: the work itself is done in short transactions on others.
     """

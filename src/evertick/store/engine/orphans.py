@@ -13,7 +13,7 @@ from evertick.store.engine.lanes import new_ids
 from evertick.store.statements import Connection, columns
 
 NOBODY = "nobody"
-"""The holder of leases that are made for attempts without one."""
+"""The worker in leases that are made for attempts without one."""
 
 
 class CheckedLane(NamedTuple):

@@ -23,7 +23,7 @@ _SUCCESS = Outcome.SUCCESS.value
 
 
 class Ending(NamedTuple):
-    """How one attempt ended. `then` says what follows."""
+    """How one attempt ended. `then`: what follows it."""
 
     lane_id: int
     seq: int
@@ -57,7 +57,7 @@ class Ending(NamedTuple):
 class Unrecorded(NamedTuple):
     """What was not recorded. `stale`: others had ended those attempts.
 
-    `busy`: somebody has their run or job locked. They and the leases that they are in were left alone: give both again.
+    `busy`: another session has their run or job locked. They and their leases are unchanged: pass both again.
     """
 
     stale: set[Token]
@@ -130,7 +130,7 @@ async def record(
     *,
     holder: str | None = None,
 ) -> Unrecorded:
-    """Record outcomes as `worker`, and let go of leases of `holder`, which is the worker unless given."""
+    """Record outcomes as `worker`, and release leases of `holder`, which is the worker unless given."""
     told = [ending for ending in endings if not ending.is_plain]
     plain = [ending for ending in endings if ending.is_plain] if told else endings
     listed = [ending for ending in endings if ending.is_listed]
@@ -182,7 +182,7 @@ def _following(endings: Sequence[Ending]) -> dict[str, Sequence[object]]:
     }
 
 
-async def reap(  # noqa: PLR0913 - whose leases, for whom, how many
+async def reap(  # noqa: PLR0913 - which leases, for which node, how many
     connection: Connection,
     node: str,
     partitions: Sequence[int],
@@ -193,7 +193,7 @@ async def reap(  # noqa: PLR0913 - whose leases, for whom, how many
 ) -> list[LostAttempt]:
     """Take over leases that have run out, and return what is open in them.
 
-    `latest_at`: the latest that it can be by the caller's reckoning, should the database's clock have been set forward.
+    `latest_at`: the latest time that the caller considers possible, in case the database's clock was set forward.
     """
     taken = await _TAKE_OVER.all(
         connection,

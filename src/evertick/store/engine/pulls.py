@@ -11,7 +11,7 @@ from evertick.store.statements import Connection, columns
 
 
 class HeldAttempt(NamedTuple):
-    """An attempt in a worker's hands; `retry` is its job's policy as JSON."""
+    """An attempt that a worker holds; `retry` is its job's policy as JSON."""
 
     lane_id: int
     seq: int
@@ -31,7 +31,7 @@ class QueueAccess(NamedTuple):
 
 
 class QueueState(NamedTuple):
-    """What a queue has for those who wait. `handlers`: of attempts that were put back and are ready."""
+    """What a queue has for long polls. `handlers`: of attempts that were put back and are ready."""
 
     queue_id: int
     tenant_id: int
@@ -106,7 +106,7 @@ async def extend_all(connection: Connection, worker: str, lease_time: timedelta)
 
 
 async def cancelled(connection: Connection, worker: str) -> Sequence[Token]:
-    """Attempts in the worker's hands that were cancelled."""
+    """Attempts that the worker holds and that were cancelled."""
     return await _CANCELLED.all(connection, worker=worker)
 
 

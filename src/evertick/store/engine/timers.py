@@ -55,7 +55,7 @@ class FirePlan(NamedTuple):
     limit: int
     gaps: tuple[PlannedGap, ...] = ()
     wait: timedelta = timedelta(seconds=1)
-    """For so long it is put off if it finds no room."""
+    """How long it is put off if its job has as many runs as it may have."""
 
 
 Firing: TypeAlias = Sequence[tuple[FirePlan, Sequence[int]]]
@@ -63,10 +63,10 @@ Firing: TypeAlias = Sequence[tuple[FirePlan, Sequence[int]]]
 
 
 class Fired(NamedTuple):
-    """What became of it, with the places of timers that did not fire.
+    """The result of a firing, with the places of timers that did not fire.
 
-    `refused`: changed by someone else, or not ours any more. `waiting`: put off. `early` and `busy` are as they were:
-    not due yet, and locked by someone else, or with something locked that they would change.
+    `refused`: changed by another session, or their partition is lost. `waiting`: put off. `early` and `busy` are
+    unchanged: not due yet; locked by another session, or with something locked that they would change.
     """
 
     now_at: datetime
@@ -80,7 +80,7 @@ class Fired(NamedTuple):
 
 
 class Quarantined(NamedTuple):
-    """How many jobs were paused, and the ids of those that someone else has locked."""
+    """How many jobs were paused, and the ids of those that another session has locked."""
 
     paused: int
     locked: list[int]
@@ -135,7 +135,7 @@ async def fire(connection: Connection, node: str, epochs: dict[int, int], last_s
 async def _as_planned(
     connection: Connection, node: str, epochs: dict[int, int], firing: Firing, places: Iterable[int]
 ) -> set[int]:
-    """Those of the refused that are as planned: it was only that someone else had them locked."""
+    """The refused timers that are as planned: another session had them locked."""
     planned = [(plan, job_id) for plan, jobs in firing for job_id in jobs]
     known = [(place, *planned[place - 1]) for place in places if planned[place - 1][1] & _PARTITION in epochs]
     numbers = await _AS_PLANNED.all(

@@ -1,8 +1,7 @@
-"""A PostgreSQL of Evertick's own: pip brings its programs, a data directory is all it needs.
+"""The embedded PostgreSQL server: pip installs its programs, and a data directory holds the rest.
 
-Any number of processes may share one. Each holds a shared lock on `users.lock` while it uses the server, and the one
-that finds nobody else's lock stops it. The kernel drops the locks of a killed process, so nothing has to be cleaned up
-after kill -9 of anything.
+Any number of processes may share one. Each holds a shared lock on `users.lock` while it uses the server, and the last
+one stops it. The kernel drops the locks of a killed process, so there is nothing to clean up after kill -9.
 """
 
 import fcntl
@@ -17,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from evertick.store.server.programs import EmbeddedServerError, Programs, disown_stranger, find_programs, names_server
+from evertick.store.server.programs import EmbeddedServerError, Programs, clear_stale_pid, find_programs, names_server
 
 DATABASE = "evertick"
 SUPERUSER = "postgres"
@@ -27,9 +26,9 @@ START_SECONDS = 600
 _PLAIN = re.compile(r"[A-Za-z0-9/._-]+")
 _TRUSTED_TCP = re.compile(r"^([ \t]*host\w*[ \t].*[ \t])trust[ \t]*$", re.MULTILINE)
 
-# What is not here has Postgres' default. That goes for fsync and synchronous_commit: what is committed stays.
+# Other settings have their defaults, among them fsync and synchronous_commit: no commit is lost.
 SETTINGS = {
-    "listen_addresses": "''",  # the socket is enough, and nobody else can reach it
+    "listen_addresses": "''",  # the socket is enough, and no other user can reach it
     "port": PORT,
     "max_connections": "200",  # several processes, each with its pools
     "max_wal_size": "'4GB'",  # fewer checkpoints, so fewer full pages in the log
@@ -44,7 +43,7 @@ SETTINGS = {
 
 
 class EmbeddedServer:
-    """The server of one data directory. `settings` go before `SETTINGS`; `programs` are of pip's version by default."""
+    """The server of one data directory. `settings` override `SETTINGS`; `programs` are pip's unless given."""
 
     def __init__(self, data_dir: Path, settings: Mapping[str, str] | None = None, programs: Path | None = None) -> None:
         self.data_dir = data_dir.expanduser().resolve()
@@ -65,7 +64,7 @@ class EmbeddedServer:
         """
         try:
             self._make_data_dir()
-            with self._alone():
+            with self._start_lock():
                 if not self._users:
                     self._users = _open_private(self.data_dir / "users.lock")
                     fcntl.flock(self._users, fcntl.LOCK_SH)
@@ -80,17 +79,17 @@ class EmbeddedServer:
         return self.url
 
     def stop(self) -> None:
-        """Release the server, and stop it if no other process uses it; even one that a killed process left behind."""
+        """Release the server, and stop it if no other process uses it; also one that a killed process started."""
         if not self.data_dir.exists():
             return
-        with self._alone(), self._users or _open_private(self.data_dir / "users.lock") as users:
+        with self._start_lock(), self._users or _open_private(self.data_dir / "users.lock") as users:
             self._users = None
             with suppress(BlockingIOError):
                 fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if self.is_running:
                     programs = find_programs(self.data_dir, self._folder)
                     arguments = ("-D", str(self.cluster), "-m", "fast", "-w", "-t", str(START_SECONDS))
-                    programs.must("pg_ctl", "stop", *arguments, cwd=self.data_dir)
+                    programs.run_checked("pg_ctl", "stop", *arguments, cwd=self.data_dir)
                 if self.socket_dir != self.cluster:
                     shutil.rmtree(self.socket_dir, ignore_errors=True)
 
@@ -103,8 +102,8 @@ class EmbeddedServer:
             self.data_dir.chmod(0o711 if os.geteuid() == 0 else 0o700)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Nobody else starts or stops this server meanwhile."""
+    def _start_lock(self) -> Iterator[None]:
+        """Lock starting and stopping of this server."""
         path = self.data_dir / "start.lock"
         while True:
             with _open_private(path) as lock:
@@ -132,14 +131,14 @@ class EmbeddedServer:
     def _init(self, programs: Programs) -> None:
         for abandoned in self.data_dir.glob("making-*"):
             shutil.rmtree(abandoned, ignore_errors=True)
-        # Made aside and moved into place: a kill in between leaves nothing half made.
+        # Made apart and moved into place: a kill in between leaves nothing half made.
         with tempfile.TemporaryDirectory(dir=self.data_dir, prefix="making-") as aside:
-            programs.give(Path(aside))
+            programs.own(Path(aside))
             made = Path(aside) / "postgres"
             # The socket's directory is the server's own. Access to it is access to the server, and there is no other.
             access = ("--auth-local=trust", "--auth-host=reject")
             options = ("-U", SUPERUSER, *access, "--encoding=UTF8", "--locale=C")
-            programs.must("initdb", "-D", str(made), *options, cwd=self.data_dir)
+            programs.run_checked("initdb", "-D", str(made), *options, cwd=self.data_dir)
             with (made / "postgresql.conf").open("a", encoding="utf-8") as main:
                 main.write("include 'evertick.conf'\n")
             made.rename(self.cluster)
@@ -149,9 +148,9 @@ class EmbeddedServer:
         self._write_settings(programs)
         self._refuse_tcp()
         for lock in (self.cluster / "postmaster.pid", self.socket_dir / f".s.PGSQL.{PORT}.lock"):
-            disown_stranger(lock, self.cluster)
+            clear_stale_pid(lock, self.cluster)
         self.log.touch(mode=0o600)
-        programs.give(self.log)
+        programs.own(self.log)
         begin = self.log.stat().st_size
         arguments = ("-D", str(self.cluster), "-l", str(self.log), "-w", "-t", str(START_SECONDS))
         if programs.run("pg_ctl", "start", *arguments, cwd=self.data_dir).code == 0:
@@ -169,10 +168,10 @@ class EmbeddedServer:
         lines.append(f"unix_socket_directories = '{self.socket_dir}'\n")
         path = self.cluster / "evertick.conf"
         path.write_text("".join(lines), encoding="utf-8")
-        programs.give(path)
+        programs.own(path)
 
     def _refuse_tcp(self) -> None:
-        """Clusters of earlier versions trust every TCP client, if they are ever made to listen there."""
+        """Reject TCP clients: clusters of earlier versions trust them, should the server ever listen there."""
         path = self.cluster / "pg_hba.conf"
         given = path.read_text(encoding="utf-8")
         mended = _TRUSTED_TCP.sub(r"\1reject", given)
@@ -194,9 +193,9 @@ class EmbeddedServer:
         directory.mkdir(mode=0o700, exist_ok=True)
         ours = {os.geteuid(), programs.account.pw_uid if programs.account else os.geteuid()}
         if directory.is_symlink() or directory.stat().st_uid not in ours:
-            raise EmbeddedServerError(f"{directory} belongs to someone else: remove it")
+            raise EmbeddedServerError(f"{directory} belongs to another user: remove it")
         directory.chmod(0o700)
-        programs.give(directory)
+        programs.own(directory)
 
     @property
     def is_running(self) -> bool:

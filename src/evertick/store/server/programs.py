@@ -1,7 +1,7 @@
-"""The programs of the embedded server: where they are, as whom they run, and which process is the server.
+"""The programs of the embedded server: where they are, which user runs them, and which process is the server.
 
-PostgreSQL refuses to run as root. Root's server therefore runs as a system user of its own, who must be able to reach
-the programs and the data; nobody's permissions are widened for that.
+PostgreSQL refuses to run as root. Root's server therefore runs as a system user of its own. If that user cannot reach
+the programs, they are copied; no permissions are widened.
 """
 
 import fcntl
@@ -24,12 +24,12 @@ _NO_PROCESS = 2**31 - 1
 
 
 class EmbeddedServerError(EvertickError):
-    """The embedded server cannot be had or does not start; the message says what to do."""
+    """The embedded server is not installed or does not start; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """How a program ended, and all that it said."""
+    """The exit code of a program, and its output."""
 
     code: int
     output: str
@@ -45,14 +45,14 @@ class Programs:
     def run(self, program: str, *arguments: str, cwd: Path) -> ProgramResult:
         return _run([str(self.folder / program), *arguments], self.account, cwd)
 
-    def must(self, program: str, *arguments: str, cwd: Path) -> None:
-        """Run it; that it fails is a surprise."""
+    def run_checked(self, program: str, *arguments: str, cwd: Path) -> None:
+        """Run a program; EmbeddedServerError if it fails."""
         finished = self.run(program, *arguments, cwd=cwd)
         if finished.code:
             raise EmbeddedServerError(f"{program} failed: {finished.output.strip()}")
 
-    def give(self, path: Path) -> None:
-        """Make the account the owner."""
+    def own(self, path: Path) -> None:
+        """Make the account the owner of a file."""
         if self.account:
             os.chown(path, self.account.pw_uid, self.account.pw_gid, follow_symlinks=False)
 
@@ -74,7 +74,7 @@ def find_programs(data_dir: Path, folder: Path | None = None) -> Programs:
 
 
 def is_server(pid: int, cluster: Path) -> bool:
-    """Whether a process is the server of a cluster. The number in an old postmaster.pid may be anybody's."""
+    """Whether a process is the server of a cluster: the id in an old postmaster.pid may be that of another one."""
     import psutil  # noqa: PLC0415 - an extra
 
     try:
@@ -92,10 +92,10 @@ def names_server(lock: Path, cluster: Path) -> bool:
     return pid.isdigit() and is_server(int(pid), cluster)
 
 
-def disown_stranger(lock: Path, cluster: Path) -> None:
-    """Postgres does not start while the process named in its lock file lives, though it be another program.
+def clear_stale_pid(lock: Path, cluster: Path) -> None:
+    """Replace the process id in a lock file of Postgres if it is that of another program: Postgres would not start.
 
-    Only the number goes: by the rest of the file Postgres finds out whether a killed server's children live on.
+    The rest of the file stays: by it Postgres finds out whether children of a killed server still run.
     """
     if lock.exists() and not names_server(lock, cluster):
         _, _, rest = lock.read_text(encoding="utf-8").partition("\n")
@@ -122,8 +122,8 @@ def system_account(name: str = SYSTEM_USER) -> pwd.struct_passwd:
 
 
 def _add_user(name: str) -> None:
-    # Two `useradd` at once both succeed, and the second changes the id. Only root can open this file, so that nobody
-    # else can hold the lock.
+    # Two `useradd` at once both succeed, and the second changes the id. Only root can open this file, so that no other
+    # user can hold the lock.
     try:
         with SHADOW.open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -166,7 +166,7 @@ def _run(command: list[str], account: pwd.struct_passwd | None, cwd: Path) -> Pr
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=cwd,
-            # PGPORT and its kin are meant for other servers.
+            # PGPORT and the like are meant for other servers.
             env={name: value for name, value in os.environ.items() if not name.startswith("PG")} | {"LC_ALL": "C"},
             user=account.pw_uid if account else None,
             group=account.pw_gid if account else None,

@@ -1,4 +1,4 @@
-"""The audit log: who changed what. Called in the transaction of the change, by use cases and dispatchers."""
+"""The audit log of changes. Called in the transaction of the change, by use cases and dispatchers."""
 
 from collections.abc import Sequence
 from datetime import datetime

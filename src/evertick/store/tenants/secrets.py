@@ -24,7 +24,7 @@ from evertick.store.statements import Connection
 
 KEY_FILE = "secret.key"
 _FORM = b"\x02"  # of what is stored: the form, the key's id, a nonce, AES-256-GCM's text and tag
-_UNNAMED_FORM = b"\x01"  # the same without an id: whichever key opens it has sealed it
+_UNNAMED_FORM = b"\x01"  # the same without an id: any of the keys may have sealed it
 _ID_BYTES = 4
 _NONCE_BYTES = 12
 WEBHOOK_SECRETS = b"evertick webhook secrets"
@@ -48,7 +48,7 @@ class Seal:
         self._ciphers = {_derive(key, _KEY_IDS, _ID_BYTES): AESGCM(_derive(key, purpose, 32)) for key in given}
         self._first = next(iter(self._ciphers))
         self.stamp = _FORM + self._first
-        """What all begins with that the first key has sealed."""
+        """The beginning of everything that the first key has sealed."""
 
     @property
     def key_ids(self) -> tuple[str, ...]:
@@ -169,7 +169,7 @@ async def ensure(
     if missing := [tenant_id for tenant_id in tenant_ids if tenant_id not in found]:
         first = [seal.seal(generate(), tenant_id) for tenant_id in missing]
         await _SQL["add"].execute(connection, tenant_ids=missing, currents=first)
-        # A look of its own: someone else may have been faster.
+        # A further query: another session may have added them first.
         found |= await _find(connection, missing)
     return found
 
