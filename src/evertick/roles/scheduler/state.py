@@ -23,7 +23,7 @@ MAX_RULES = 200_000
 
 @dataclass(slots=True)
 class Ownership:
-    """The partitions that this node held when it last looked, with their epochs; `last_seq` is the largest seq it wrote.
+    """The partitions that this node held at its last look, with their epochs; `last_seq` is the largest seq it wrote.
 
     Each statement that writes checks the epochs against the `partitions` table.
 
