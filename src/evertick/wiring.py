@@ -37,7 +37,7 @@ from evertick.usecases.tenants.tenants import shortest_of
 logger = logging.getLogger("evertick")
 
 SUPERVISE_SECONDS = 1.0
-ACTING_CONNECTIONS = 2
+TENANT_CONNECTIONS = 2
 DELIVERY_GRACE = timedelta(seconds=20)
 
 
@@ -88,14 +88,14 @@ def database(settings: Settings, *, create: bool = False) -> Iterator[str]:
         server.stop()
 
 
-async def bring_up_to_date(url: str, applied: Callable[[str], None] = lambda _: None) -> int:
+async def migrate_database(url: str, applied: Callable[[str], None] = lambda _: None) -> int:
     """Migrate the database; returns how many steps that took."""
     async with _connected(url) as connection:
         return await migrate(connection, applied)
 
 
-async def refuse_misfit(url: str) -> None:
-    """Raise SchemaMismatch unless the database's schema is this version's."""
+async def require_current_schema(url: str) -> None:
+    """Raise SchemaMismatch unless the database's schema is that of this version."""
     async with _connected(url) as connection:
         await check_schema(connection)
 
@@ -121,9 +121,9 @@ async def _connected(url: str) -> AsyncIterator[Session]:
 
 
 @asynccontextmanager
-async def acting_for(url: str, tenant: str) -> AsyncIterator[Tenant]:
+async def connected_tenant(url: str, tenant: str) -> AsyncIterator[Tenant]:
     """A tenant for use cases, once the schema fits; schedulers get wake-ups for what is due soon."""
-    async with await open_pool(url, max_size=ACTING_CONNECTIONS) as pool:
+    async with await open_pool(url, max_size=TENANT_CONNECTIONS) as pool:
         await check_schema(pool)
         row = await tenants.named(pool, tenant)
         if row is None:

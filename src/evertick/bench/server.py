@@ -10,7 +10,7 @@ from pathlib import Path
 
 from evertick.store import migrate
 from evertick.store.server.embedded import EmbeddedServer
-from evertick.wiring import bring_up_to_date
+from evertick.wiring import migrate_database
 
 DATABASE = "evertick_bench"
 
@@ -81,7 +81,7 @@ async def create_database(server: BenchServer, *, reuse: bool) -> AsyncIterator[
     is_done = False
     try:
         url = await migrate.create_database(server.url, name)
-        await bring_up_to_date(url)
+        await migrate_database(url)
         yield url
         is_done = True
     finally:

@@ -34,7 +34,7 @@ class Notifier:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._ids: dict[str, set[int]] = {}
-        self._spent = 0.0  # the time at which all that was sent will have been paid for
+        self._spent = 0.0  # the time at which the average rate allows the next statement
         self._loop = Loop("notify", self._send)
 
     def start(self) -> None:

@@ -27,7 +27,7 @@ class _TenantLine:
 
 
 class SlotQueue:
-    """A queue that seems empty while no tenant in it may take a slot. Tenants take turns."""
+    """A queue that is false while no tenant in it may take a slot. Tenants take turns."""
 
     def __init__(self, slots: FairSlots, monotonic: Callable[[], float]) -> None:
         self._slots = slots

@@ -30,12 +30,12 @@ FIRST_BATCH = 250
 SMALLEST_BATCH = 50
 """However often a batch was too much for the time that a statement has."""
 COLLECTED = 64_000
-"""So many timers at most leave the wheel before a batch is fired: some 60 ms. All at once, if it were a million, would
-take a second; with less, one tenant's flood would hide what another's is due behind it for longer."""
+"""The most timers that leave the wheel before a batch is fired, which takes some 60 ms. A million at once would take a
+second; with fewer, many timers of one tenant would hide those of another tenant for longer."""
 FIRST_COLLECTED = 2_000
 """As `FIRST_BATCH`: before the first batch after a pause."""
 PLANNING_SECONDS = 0.05
-"""So long a batch is planned: a thousand distinct rules. The others are postponed to the next batch."""
+"""The time for planning a batch: about a thousand distinct rules. Other timers are postponed to the next batch."""
 
 IDLE_SECONDS = 1.0
 IN_DOUBT_SECONDS = 0.05
@@ -47,7 +47,7 @@ class FiringCounters:
 
     fired: int = 0
     refused: int = 0
-    """Timers that were not as planned any more: edited, paused, deleted, or no longer ours."""
+    """Timers that were not as planned any more: edited, paused, deleted, or of a lost partition."""
     waited: int = 0
     busy: int = 0
     """Timers that another session had locked, or whose run another session had locked."""
@@ -118,7 +118,7 @@ class Firing:
         else:
             self._resize(len(entries), is_less=not was_clean)
             if planning.postponed:
-                # What is postponed has lost its tenant's turn: take no more than can be planned.
+                # A postponed timer has used up its tenant's turn: take no more timers than can be planned.
                 self._most = min(self._most, max(1, len(entries) - len(planning.postponed)))
         finally:
             self._state.pending.release()

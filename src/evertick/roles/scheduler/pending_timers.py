@@ -124,7 +124,7 @@ class PendingTimers:
         return self._in_flight
 
     def release(self) -> None:
-        """End the flight of what was taken: the table says by now what became of it."""
+        """What was taken is not in flight any more: the table shows the result."""
         self._in_flight = []
 
     def is_current(self, entry: PendingTimer) -> bool:
@@ -143,7 +143,7 @@ class PendingTimers:
             self._wheel.add(entry.key, at_us)
 
     def forget(self, entry: PendingTimer) -> None:
-        """Drop a timer that is gone, or not ours to fire."""
+        """Drop a timer that is gone, or of a lost partition."""
         if self.is_current(entry):
             self._drop(entry.key)
 

@@ -132,7 +132,7 @@ class BatchPlanning:
         return PlannedBatch([*self._ticks, *self._waiting], unreadable)
 
     def run(self, entries: Iterable[PendingTimer]) -> Iterator[None]:
-        """Plan them in this order. Pauses after each plan that may have taken a while: others can have their turn."""
+        """Plan timers in this order. Yields after each plan that may have taken a while: other tasks can run."""
         rules = self._rules
         alike: dict[GroupKey, list[PendingTimer]] = {}
         for entry in entries:
@@ -183,7 +183,7 @@ class BatchPlanning:
         try:
             self._waiting.append(Group(_plan_waiting(entry.timer, rule), [entry]))
         except (OSError, MemoryError):
-            raise  # a fault of the machine, not of the rule: it passes
+            raise  # a fault of the machine, not of the rule
         except Exception as error:  # noqa: BLE001 - a rule that fails must not stop the others
             self._failed.append((_failure(entry.timer.rule_id, error), [entry]))
 
@@ -197,7 +197,7 @@ def make_plan(group_key: GroupKey, rule: Rule, now_us: int, steps: int = PLAN_ST
         try:
             return PreparedPlan(_plan_tick(group_key, rule, now_us), "", work.spent, now_us)
         except (OSError, MemoryError):
-            raise  # a fault of the machine, not of the rule: it passes
+            raise  # a fault of the machine, not of the rule
         except Exception as error:
             if isinstance(error, ScheduleTooCostly) and steps < PLAN_STEPS:
                 raise
@@ -233,7 +233,7 @@ def _plan_tick(group_key: GroupKey, rule: Rule, now_us: int) -> FirePlan:
 
 
 def _plan_waiting(timer: Timer, rule: Rule | None) -> FirePlan:
-    """A run that stands already: a retry, a manual run, a replay, or one that waits for the run before it."""
+    """A run that exists already: a retry, a manual run, a replay, or a queued run."""
     fire_us = to_us(timer.fire_at)
     return FirePlan(
         kind=timer.kind,
@@ -251,7 +251,7 @@ def _plan_waiting(timer: Timer, rule: Rule | None) -> FirePlan:
 
 
 def _soon_after(rule: Rule, fire_us: int) -> int | None:
-    """The next tick, or a time before it if that would cost much to find: it decides over a pause and no more."""
+    """The next tick, or an earlier time if the tick is costly to compute: only the length of a pause depends on it."""
     try:
         with at_most(LOOP_STEPS):
             return rule.ticks().next(fire_us)

@@ -32,13 +32,13 @@ LEASES_AT_ONCE = 100
 EVERY_SECONDS = 1.0
 REBASE_SECONDS = 10.0
 STEP_SECONDS = 1.0
-"""What the database's clock may differ by from the monotonic one, between two looks, without having been set."""
+"""A larger difference between the database's clock and the monotonic one, between two looks, is a step."""
 SILENCE_SECONDS = 5.0
-"""Between two looks, on a machine that has much else to do; longer where the grace is."""
+"""The longest time between two looks, on a busy machine; longer where the grace is longer."""
 
 
 class _Busy(NamedTuple):
-    """Endings that are not recorded because another session has them locked, and until when they are ours to record."""
+    """Endings that another session has locked, and until when this node may record them."""
 
     worker: str
     endings: list[Ending]
@@ -160,11 +160,11 @@ class Reaping:
     async def _retry_busy(self) -> None:
         busy, self._busy = self._busy, []
         for each in busy:
-            if self._monotonic() < each.until:  # else the reaper of our own lease ends them
+            if self._monotonic() < each.until:  # else they end when this node's own lease is reaped
                 await self._record(each.worker, each.endings, each.leases, each.until)
 
     async def _record(self, worker: str, endings: list[Ending], leases: list[int], until: float | None = None) -> None:
-        # As long as the lease certainly is ours: after that another worker may have started the attempts.
+        # As long as this node certainly has the lease: after that another worker may have started the attempts.
         until = self._monotonic() + self._lease_time.total_seconds() / 2 if until is None else until
         stale, busy = await self._write(worker, endings, leases)
         if busy:

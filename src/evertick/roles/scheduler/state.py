@@ -98,7 +98,7 @@ class RuleCache:
                 with at_most(LOOP_STEPS):
                     self.known[rule_id].ticks()
             except (OSError, MemoryError):
-                raise  # a fault of the machine, not of the rule: it passes
+                raise  # a fault of the machine, not of the rule
             except ScheduleTooCostly:
                 self.costly.add(rule_id)
             except Exception as error:  # noqa: BLE001 - a corrupt row must not stop its neighbours
