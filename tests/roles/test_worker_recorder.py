@@ -12,7 +12,7 @@ import pytest
 from engine import Job, until
 from evertick.executor.recorder import STALLED_SECONDS
 from evertick.executor.sources.database.source import MAX_OUTCOMES
-from evertick.roles.worker import Worker
+from evertick.roles.worker import DatabaseWorker
 from evertick.store.database import connect
 from evertick.store.engine import outcomes
 from evertick.store.engine.outcomes import Ending, Unrecorded
@@ -102,7 +102,7 @@ def gated(handler: Any) -> Any:
     return handle
 
 
-async def until_leased(worker: Worker, count: int) -> None:
+async def until_leased(worker: DatabaseWorker, count: int) -> None:
     async def is_leased() -> bool:
         return worker.counters.leased == count
 

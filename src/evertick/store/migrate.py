@@ -108,13 +108,6 @@ def refuse_old(version: int) -> None:
         raise SchemaMismatch(f"PostgreSQL {version // 10_000} is too old: Evertick needs {OLDEST_POSTGRES} or newer")
 
 
-def url_of(server_url: str, name: str) -> str:
-    """The URL of another database on the same server."""
-    parts = urlsplit(server_url)
-    # Not urlunsplit, which drops the slashes before an empty host.
-    return f"{parts.scheme}://{parts.netloc}/{name}" + (f"?{parts.query}" if parts.query else "")
-
-
 async def create_database(server_url: str, name: str) -> str:
     """Make a database unless it is there, and return its URL."""
     connection = await connect(server_url)
@@ -125,7 +118,7 @@ async def create_database(server_url: str, name: str) -> str:
         raise CannotCreateDatabase(f"the user may not create a database: ALTER ROLE … CREATEDB ({error})") from error
     finally:
         await connection.close()
-    return url_of(server_url, name)
+    return _url_of(server_url, name)
 
 
 async def drop_database(server_url: str, name: str) -> None:
@@ -154,6 +147,13 @@ async def _remember_search_path(connection: Session) -> None:
             await connection.execute(f"ALTER ROLE CURRENT_USER IN DATABASE {database} SET search_path = {SCHEMA}")
     except asyncpg.InsufficientPrivilegeError:
         pass  # our own sessions set it, and an administrator can set it for others
+
+
+def _url_of(server_url: str, name: str) -> str:
+    """The URL of another database on the same server."""
+    parts = urlsplit(server_url)
+    # Not urlunsplit, which drops the slashes before an empty host.
+    return f"{parts.scheme}://{parts.netloc}/{name}" + (f"?{parts.query}" if parts.query else "")
 
 
 async def _quoted(connection: Session, name: str) -> str:
