@@ -1,4 +1,4 @@
-"""Wake-ups by NOTIFY and LISTEN: hints between processes, which may get lost: polling must suffice."""
+"""Wake-ups by NOTIFY and LISTEN: hints between processes. One may get lost, so polling must suffice."""
 
 from collections.abc import Callable, Mapping
 
