@@ -14,14 +14,13 @@ from evertick.domain.rule import Policies, Rule, rule_of
 from evertick.domain.schedule.schedule import Schedule
 from evertick.roles.scheduler import Scheduler
 from evertick.roles.scheduler.pending_timers import PendingTimer
-from evertick.roles.scheduler.planned_batch import PlannedBatch
-from evertick.roles.scheduler.planning import BatchPlanning
+from evertick.roles.scheduler.planning import BatchPlanning, PlannedBatch
 from evertick.runtime.clock import Clock
-from evertick.store import lanes, members, outcomes, timers
-from evertick.store.lanes import Leased, lane_id_of
-from evertick.store.outcomes import Ending
+from evertick.store.engine import lanes, members, outcomes, timers
+from evertick.store.engine.lanes import Leased, lane_id_of
+from evertick.store.engine.outcomes import Ending
+from evertick.store.engine.timers import Fired, FirePlan, Firing, PlannedGap
 from evertick.store.statements import Connection
-from evertick.store.timers import Fired, FirePlan, Firing, PlannedGap
 
 AT = datetime(2026, 6, 9, 12, tzinfo=UTC)
 """A fire time long past by the server's clock: whatever stands at it is due."""
@@ -171,7 +170,7 @@ class Holder:
     last_seq: int = 0
 
     async def take(self, *partitions: int) -> dict[int, int]:
-        await members.beat(self.connection, Member(self.node), "1", LIFETIME)
+        await members.heartbeat(self.connection, Member(self.node), "1", LIFETIME)
         taken = await members.take(self.connection, self.node, partitions, LIFETIME)
         self.epochs |= taken
         self.last_seq = max(self.last_seq, await members.last_seq(self.connection, taken))

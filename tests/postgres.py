@@ -10,8 +10,8 @@ from pathlib import Path
 import asyncpg
 
 from evertick.store.database import connect
-from evertick.store.embedded import DATABASE, EmbeddedServer
 from evertick.store.migrate import migrate
+from evertick.store.server.embedded import DATABASE, EmbeddedServer
 
 EMBEDDED = "embedded-18"
 DEBIAN = "debian-15"

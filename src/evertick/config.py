@@ -232,7 +232,7 @@ def _from_file(environment: Mapping[str, str], directory: Path, faults: list[str
 def _from_environment(environment: Mapping[str, str], faults: list[str]) -> dict[str, tuple[str, Any]]:
     known = {PREFIX + each.name.upper(): each.name for each in fields(Settings)}
     ours = {key: value for key, value in environment.items() if key.startswith(PREFIX) and key not in _CHOOSING}
-    # Others may use the prefix for purposes of their own: only what looks like a slip is refused.
+    # Other programs may use the prefix: only what looks like a misspelt setting is refused.
     strangers = ((key, _nearest(key, known)) for key in sorted(ours.keys() - known.keys()))
     faults += [f"{key} is not known{nearest}" for key, nearest in strangers if nearest]
     return {known[key]: (key, value) for key, value in ours.items() if key in known and value}
@@ -241,7 +241,7 @@ def _from_environment(environment: Mapping[str, str], faults: list[str]) -> dict
 def _joined(
     in_file: dict[str, tuple[str, Any]], in_environment: dict[str, tuple[str, Any]]
 ) -> dict[str, tuple[str, Any]]:
-    """The environment goes before the file. A key that the file has for its server is not used for another one."""
+    """The environment overrides the file. A key that the file has for its server is not used for another server."""
     is_elsewhere = "url" in in_file and "url" in in_environment and in_file["url"][1] != in_environment["url"][1]
     ours = {name: value for name, value in in_file.items() if name != "api_key" or not is_elsewhere}
     return ours | in_environment

@@ -19,14 +19,14 @@ from pathlib import Path
 from evertick.domain.errors import EvertickError, InvalidInput
 from evertick.domain.states import RunReason, RunStatus
 from evertick.roles.scheduler import Scheduler
-from evertick.roles.worker import Worker
+from evertick.roles.worker import DatabaseWorker
 from evertick.runtime.clock import VirtualClock
 from evertick.sdk.app import App
 from evertick.sdk.process import register
-from evertick.store import scratch_databases, timers
 from evertick.store.database import SCHEMA, Session, connect
-from evertick.store.embedded import EmbeddedServer
-from evertick.store.migrate import migrate
+from evertick.store.engine import timers
+from evertick.store.migrate import create_database, drop_database, migrate
+from evertick.store.server.embedded import EmbeddedServer
 from evertick.usecases.context import MAX_PER_PAGE, Tenant
 from evertick.usecases.jobs.reading import get as get_job
 from evertick.usecases.runs.reading import tenant_runs
@@ -63,7 +63,7 @@ class VirtualTime:
     """The clock of a test. `virtual` makes one."""
 
     def __init__(
-        self, clock: VirtualClock, session: Session, scheduler: Scheduler, worker: Worker, tenant: Tenant
+        self, clock: VirtualClock, session: Session, scheduler: Scheduler, worker: DatabaseWorker, tenant: Tenant
     ) -> None:
         self._clock = clock
         self._session = session
@@ -169,7 +169,7 @@ async def _running(app: App, url: str, session: Session, start: datetime) -> Asy
     clock = VirtualClock(start)
     tenant = (await app.link()).tenant
     scheduler = Scheduler(url, "virtual", clock=clock)
-    worker = Worker(
+    worker = DatabaseWorker(
         url,
         app.declarations.handlers,
         queues=(app.queue,),
@@ -215,8 +215,8 @@ async def _database(url: str | None) -> AsyncIterator[str]:
         return
     server = _server()
     name = f"virtual_{next(_numbers)}"
-    yield await scratch_databases.create(server.url, name)
-    await scratch_databases.drop(server.url, name)
+    yield await create_database(server.url, name)
+    await drop_database(server.url, name)
 
 
 @functools.cache

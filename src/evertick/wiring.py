@@ -23,13 +23,13 @@ from evertick.roles.janitor import Janitor, janitor_pool
 from evertick.roles.scheduler import Scheduler
 from evertick.runtime.loop import Loop
 from evertick.runtime.wakeups import Notifier
-from evertick.store import tenants
-from evertick.store.database import connect, open_pool
-from evertick.store.embedded import EmbeddedServer, default_data_dir
+from evertick.store.connections import place
+from evertick.store.database import Session, connect, open_pool
 from evertick.store.errors import NoDatabase
-from evertick.store.links import place
 from evertick.store.migrate import check_schema, migrate
-from evertick.store.sealing import Seal
+from evertick.store.server.embedded import EmbeddedServer, default_data_dir
+from evertick.store.tenants import tenants
+from evertick.store.tenants.secrets import Seal
 from evertick.usecases.context import Tenant
 from evertick.usecases.tenants import keys
 from evertick.usecases.tenants.tenants import shortest_of
@@ -37,7 +37,7 @@ from evertick.usecases.tenants.tenants import shortest_of
 logger = logging.getLogger("evertick")
 
 SUPERVISE_SECONDS = 1.0
-ACTING_CONNECTIONS = 2
+TENANT_CONNECTIONS = 2
 DELIVERY_GRACE = timedelta(seconds=20)
 
 
@@ -88,42 +88,42 @@ def database(settings: Settings, *, create: bool = False) -> Iterator[str]:
         server.stop()
 
 
-async def bring_up_to_date(url: str, applied: Callable[[str], None] = lambda _: None) -> int:
+async def migrate_database(url: str, applied: Callable[[str], None] = lambda _: None) -> int:
     """Migrate the database; returns how many steps that took."""
-    connection = await connect(url)
-    try:
+    async with _connected(url) as connection:
         return await migrate(connection, applied)
-    finally:
-        await connection.close()
 
 
-async def refuse_misfit(url: str) -> None:
-    """Raise SchemaMismatch unless the database's schema is this version's."""
-    connection = await connect(url)
-    try:
+async def require_current_schema(url: str) -> None:
+    """Raise SchemaMismatch unless the database's schema is that of this version."""
+    async with _connected(url) as connection:
         await check_schema(connection)
-    finally:
-        await connection.close()
 
 
 async def first_key(url: str) -> str | None:
     """An admin's key for the default tenant if it never had any, to print when Evertick starts for the first time."""
-    connection = await connect(url)
-    try:
+    async with _connected(url) as connection:
         row = await tenants.named(connection, "default")
         if row is None:
             return None
         async with connection.transaction():
             new = await keys.create_first(connection, row.tenant_id)
         return None if new is None else new.secret
+
+
+@asynccontextmanager
+async def _connected(url: str) -> AsyncIterator[Session]:
+    connection = await connect(url)
+    try:
+        yield connection
     finally:
         await connection.close()
 
 
 @asynccontextmanager
-async def acting_for(url: str, tenant: str) -> AsyncIterator[Tenant]:
+async def connected_tenant(url: str, tenant: str) -> AsyncIterator[Tenant]:
     """A tenant for use cases, once the schema fits; schedulers get wake-ups for what is due soon."""
-    async with await open_pool(url, max_size=ACTING_CONNECTIONS) as pool:
+    async with await open_pool(url, max_size=TENANT_CONNECTIONS) as pool:
         await check_schema(pool)
         row = await tenants.named(pool, tenant)
         if row is None:

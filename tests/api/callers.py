@@ -8,8 +8,8 @@ import httpx
 
 from engine import until
 from evertick.domain.access import KeyRole
-from evertick.store import tenants
 from evertick.store.database import Pool
+from evertick.store.tenants import tenants
 from evertick.usecases.tenants import keys
 
 TARGET = {"type": "worker", "queue": "billing", "handler": "send_invoice"}

@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 
 from evertick.cli.main import app
 from evertick.store.database import connect
-from evertick.store.embedded import EmbeddedServer
+from evertick.store.server.embedded import EmbeddedServer
 
 MEASURED_ON = {"python", "cores", "memory_mb", "evertick", "postgres"}
 SERVER_SETTINGS = {"synchronous_commit", "fsync", "shared_buffers", "max_wal_size", "wal_compression"}

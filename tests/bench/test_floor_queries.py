@@ -5,7 +5,7 @@ import pytest
 
 from evertick.bench import floor_queries
 from evertick.bench.scenarios.floor import RunRows
-from evertick.store.lanes import clock
+from evertick.store.engine.lanes import clock
 
 RUNS = range(600)
 TABLES = [

@@ -7,7 +7,7 @@ import asyncpg
 from evertick.bench import floor_queries, queries
 from evertick.bench.scenarios.floor import RunRows
 from evertick.store.database import Pool
-from evertick.store.lanes import clock
+from evertick.store.engine.lanes import clock
 
 QUEUE = "bench"
 RUNS = range(512)

@@ -15,7 +15,7 @@ from evertick.bench import testbed as testbeds  # pytest would collect an import
 from evertick.bench.scenario import Scenario
 from evertick.bench.server import ServerChoice
 from evertick.cli.commands.bench import run_scenario
-from evertick.store.embedded import EmbeddedServer
+from evertick.store.server.embedded import EmbeddedServer
 
 SMALL = ("load", "--jobs", "50", "--rules", "5")
 

@@ -12,8 +12,8 @@ import postgres
 from cli.processes import TIMEOUT_SECONDS, evertick
 from evertick.cli.main import app
 from evertick.store.database import connect
-from evertick.store.embedded import EmbeddedServer
 from evertick.store.errors import DatabaseUnreachable
+from evertick.store.server.embedded import EmbeddedServer
 
 NOWHERE = "postgresql://jane:s3cret@127.0.0.1:1/jobs"
 

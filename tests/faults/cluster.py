@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from evertick.domain.schedule.instants import to_us
-from evertick.store import database, lanes
+from evertick.store import database
+from evertick.store.engine import lanes
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.create_many import create_many
 from faults.checkers import Verdict, check_all

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from evertick.domain.access import KeyRole
-from evertick.store import tenants
+from evertick.store.tenants import tenants
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.create_many import create_many
 from evertick.usecases.tenants import keys

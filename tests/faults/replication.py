@@ -15,9 +15,9 @@ from typing import Any
 import asyncpg
 import psutil
 
-from evertick.store.embedded import DATABASE, SUPERUSER
-from evertick.store.embedded_programs import Programs, find_programs
 from evertick.store.migrate import migrate
+from evertick.store.server.embedded import DATABASE, SUPERUSER
+from evertick.store.server.programs import Programs, find_programs
 
 START_SECONDS = 300
 TIMEOUT_SECONDS = 120
@@ -44,7 +44,7 @@ class Server:
         self._programs = programs
         data_dir.mkdir()
         data_dir.chmod(0o711)
-        programs.give(data_dir)
+        programs.own(data_dir)
 
     @property
     def place(self) -> str:
@@ -55,20 +55,20 @@ class Server:
 
     def init(self) -> None:
         options = ("-U", SUPERUSER, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
-        self._programs.must("initdb", "-D", str(self.cluster), *options, cwd=self.data_dir)
+        self._programs.run_checked("initdb", "-D", str(self.cluster), *options, cwd=self.data_dir)
 
     def copy(self, primary: "Server") -> None:
         """Become its standby, as it is now."""
         source = ("-h", "127.0.0.1", "-p", str(primary.port), "-U", SUPERUSER)
         options = ("--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast", "--no-sync")
-        self._programs.must("pg_basebackup", "-D", str(self.cluster), *source, *options, cwd=self.data_dir)
+        self._programs.run_checked("pg_basebackup", "-D", str(self.cluster), *source, *options, cwd=self.data_dir)
 
     def start(self) -> None:
         settings = _SETTINGS | {"port": str(self.port), "unix_socket_directories": str(self.cluster)}
         options = " ".join(f"-c {name}={value}" for name, value in settings.items())
         log = ("-l", str(self.cluster / "server.log"))
         arguments = ("-D", str(self.cluster), "-w", "-t", str(START_SECONDS), *log, "-o", options)
-        self._programs.must("pg_ctl", "start", *arguments, cwd=self.data_dir)
+        self._programs.run_checked("pg_ctl", "start", *arguments, cwd=self.data_dir)
 
     def freeze(self) -> None:
         """Let all its processes stand still: connections stay, new ones are accepted by the kernel, nobody answers."""

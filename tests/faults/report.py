@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from evertick.domain.schedule.instants import to_us
-from evertick.store import lanes
+from evertick.store.engine import lanes
 from faults.checkers import Verdict, check_all
 from faults.full_cluster import RECURRING, FullCluster
 from faults.ledger import read_deliveries

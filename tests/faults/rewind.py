@@ -5,7 +5,7 @@ does to the newest commits.
 from urllib.parse import urlsplit
 
 from evertick.store.database import connect
-from evertick.store.embedded import DATABASE
+from evertick.store.server.embedded import DATABASE
 
 
 class Snapshot:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from evertick.store.database import connect
-from evertick.store.embedded import EmbeddedServer
 from evertick.store.migrate import migrate
+from evertick.store.server.embedded import EmbeddedServer
 from faults.cluster import Cluster
 
 RUNS = "SELECT count(*) FROM outcomes"

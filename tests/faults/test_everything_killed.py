@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from evertick.store import lanes
-from evertick.store.embedded import EmbeddedServer
+from evertick.store.engine import lanes
+from evertick.store.server.embedded import EmbeddedServer
 from faults.campaign import LONG, OUTCOMES, SHORT, Campaign, Load, add_jobs, at_work, everything
 from faults.full_cluster import FIRST, FullCluster
 from faults.replication import free_port

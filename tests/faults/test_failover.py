@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from evertick.store import lanes
+from evertick.store.engine import lanes
 from faults.campaign import LONG, OUTCOMES, SHORT, Load, everything
 from faults.replication import Pair, replicated
 from faults.report import CampaignReport

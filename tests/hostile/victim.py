@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 from aiohttp import web
 
-from evertick.runtime.event_loop import LoopDelay
+from evertick.runtime.loop import LoopDelay
 from hostile.evaluation import NO_TIME, Call, Delay, Tick
 from hostile.server import Server
 

@@ -9,7 +9,7 @@ from evertick.contract.job import timing_of
 from evertick.contract.job_reading import read_spec
 from evertick.domain.job.definition import define
 from evertick.domain.schedule.instants import to_us
-from evertick.store.lanes import lane_id_of
+from evertick.store.engine.lanes import lane_id_of
 from evertick.usecases.jobs.rows import write_spec
 
 QUEUE = "default"

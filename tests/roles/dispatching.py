@@ -11,7 +11,7 @@ from aiohttp import web
 from engine import RETRIES, Job, Planned, add_job
 from evertick.roles.dispatcher import Dispatcher
 from evertick.roles.dispatcher.settings import Egress
-from evertick.store.sealing import Seal
+from evertick.store.tenants.secrets import Seal
 from evertick.targets.http.guard import EgressPolicy
 from roles.workshop import PARTITION, Workshop
 

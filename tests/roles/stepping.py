@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 import asyncpg
 
 from engine import MINUTE, Job, gaps_of, runs_of
-from evertick.store import clock
-from evertick.store.clock import Marks
+from evertick.store.engine import clock
+from evertick.store.engine.clock import Marks
 
 
 class Dial:

@@ -7,10 +7,11 @@ import asyncpg
 import pytest
 
 from evertick.roles.janitor import Janitor
-from evertick.runtime.clock_marks import mark
-from evertick.store import clock, idempotency
 from evertick.store.database import Pool, connect
-from evertick.store.idempotency import StoredAnswer
+from evertick.store.engine import clock
+from evertick.store.engine.clock import mark
+from evertick.store.tenants import idempotency
+from evertick.store.tenants.idempotency import StoredAnswer
 from evertick.usecases.diagnosis import Diagnosis, Level
 from evertick.usecases.doctor import examine
 from roles.aged_tables import AgedTables

@@ -22,9 +22,9 @@ from evertick.domain.rule import Policies
 from evertick.roles.janitor import Janitor, batch_size, replanner
 from evertick.roles.scheduler import Scheduler
 from evertick.runtime.clock import VirtualClock
-from evertick.runtime.clock_marks import mark
-from evertick.store import clock
 from evertick.store.database import Pool, connect
+from evertick.store.engine import clock
+from evertick.store.engine.clock import mark
 from hooked_pool import Run, hooked
 from roles.stepping import accounted, ticks
 

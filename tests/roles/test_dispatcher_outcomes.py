@@ -11,7 +11,7 @@ from aiohttp import web
 
 from engine import Job, until
 from evertick.domain.ids import MAX_ID, Prefix, format_id
-from evertick.store import audit
+from evertick.store.tenants import audit
 from evertick.targets.http.delivery import DeliverySettings
 from evertick.targets.http.guard import EgressPolicy
 from roles.dispatching import PostOffice, Receiver, receiving

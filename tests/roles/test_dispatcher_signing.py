@@ -7,7 +7,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from engine import until
 from evertick.store.database import Pool
-from evertick.store.sealing import CannotUnseal, Seal
+from evertick.store.tenants.secrets import CannotUnseal, Seal
 from evertick.usecases.context import Tenant
 from evertick.usecases.tenants import secrets
 from roles.dispatching import SEAL, PostOffice, Received, Receiver

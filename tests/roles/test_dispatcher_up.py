@@ -14,7 +14,7 @@ from cli.commands import Cli
 from cli.processes import evertick
 from engine import until
 from evertick.cli.main import app
-from evertick.store.sealing import Seal
+from evertick.store.tenants.secrets import Seal
 from roles.dispatching import Receiver, receiving
 
 KEY = "a key of at least thirty-two characters"

@@ -9,8 +9,9 @@ import pytest
 
 from evertick.domain.errors import InvalidInput
 from evertick.roles.janitor import Janitor, JanitorReport, batch_size
-from evertick.store import ledgers, members
 from evertick.store.database import Pool, connect
+from evertick.store.engine import members
+from evertick.store.maintenance import ledgers
 from roles.aged_tables import AgedTables, Job
 
 DAY = timedelta(days=1)

@@ -11,8 +11,8 @@ from engine import add_job
 from evertick.roles.janitor import Janitor, batch_size, maintenance
 from evertick.roles.janitor.batch_size import FIRST_ROWS, MAX_ROWS, BatchSize
 from evertick.roles.janitor.maintenance import BatchSizes
-from evertick.store import ledgers
 from evertick.store.database import Pool, Timeouts, open_pool
+from evertick.store.maintenance import ledgers
 from roles.aged_tables import AgedTables
 
 DAY = timedelta(days=1)

@@ -12,9 +12,9 @@ from engine import AGAIN, LEASE, Holder, Job, Planned, add_job, ending_of, lease
 from evertick.roles.scheduler import Scheduler
 from evertick.roles.scheduler.maintenance import AGE, ROUND_SECONDS, Sweeping
 from evertick.roles.scheduler.reaping import Reaping
-from evertick.store import lanes, outcomes
 from evertick.store.database import connect
-from evertick.store.lanes import Leased, PutBack
+from evertick.store.engine import lanes, outcomes
+from evertick.store.engine.lanes import Leased, PutBack
 from hooked_pool import Hook, Run, hooked
 
 HOUR = timedelta(hours=1)

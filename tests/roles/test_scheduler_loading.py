@@ -11,7 +11,7 @@ from engine import MINUTE, Job, add_job, add_timer, runs_of
 from evertick.domain.policies import ConcurrentPolicy
 from evertick.domain.rule import Policies
 from evertick.roles.scheduler import Scheduler, loading
-from evertick.store import members
+from evertick.store.engine import members
 from hooked_pool import Run, hooked
 
 SECOND = timedelta(seconds=1)

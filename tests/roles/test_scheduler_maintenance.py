@@ -9,8 +9,8 @@ import pytest
 from engine import Job, add_job, lease, runs_of, scheduler
 from evertick.domain.schedule.instants import to_us
 from evertick.roles.scheduler import Scheduler, maintenance as maintenance_module
-from evertick.store import clock
 from evertick.store.database import connect
+from evertick.store.engine import clock
 from roles.stepping import Dial
 
 DAY = timedelta(days=1)

@@ -7,7 +7,7 @@ from engine import AT
 from evertick.domain.ids import job_id_of
 from evertick.domain.schedule.instants import SECOND_US, to_us
 from evertick.roles.scheduler.pending_timers import PendingTimer, PendingTimers
-from evertick.store.timers import Timer
+from evertick.store.engine.timers import Timer
 
 NOW_US = to_us(AT)
 

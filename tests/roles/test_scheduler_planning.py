@@ -15,8 +15,8 @@ from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.stable_hash import jitter_offset
 from evertick.roles.scheduler.pending_timers import PendingTimer
 from evertick.roles.scheduler.planning import BatchPlanning
-from evertick.store import timers
-from evertick.store.timers import Timer
+from evertick.store.engine import timers
+from evertick.store.engine.timers import Timer
 
 JITTER = timedelta(minutes=10)
 

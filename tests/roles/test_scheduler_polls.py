@@ -10,8 +10,9 @@ import pytest
 
 from engine import MINUTE, add_job
 from evertick.roles.scheduler import Scheduler, loading
-from evertick.store import statements, timers
+from evertick.store import statements
 from evertick.store.database import Pool, connect
+from evertick.store.engine import timers
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from engine import LEASE, LIFETIME, MINUTE, Job, add_job, finish, runs_of, timers_of, until
 from evertick.roles.janitor import Janitor
 from evertick.roles.scheduler import Scheduler
-from evertick.store import clock
 from evertick.store.database import Pool
+from evertick.store.engine import clock
 from roles.stepping import Dial
 
 HOUR = timedelta(hours=1)

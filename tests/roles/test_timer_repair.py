@@ -167,5 +167,5 @@ async def test_a_rule_that_cannot_be_read_stops_nobody_else(
         assert (await Janitor(pool).maintain()).timers_repaired == 1
     assert await aged.tick(broken) is None
     assert await aged.tick(whole) is not None
-    assert "has lost its timer and cannot be read" in caplog.text
+    assert "cannot be planned anew" in caplog.text
     assert "1 jobs had lost their timer: 1 got it back" in caplog.text

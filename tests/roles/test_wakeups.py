@@ -9,7 +9,7 @@ from engine import until
 from evertick.runtime import timeouts, wakeups
 from evertick.runtime.wakeups import Listener, Notifier
 from evertick.store.database import Pool, Timeouts, open_pool
-from evertick.store.wakeups import TIMERS
+from evertick.store.engine.wakeups import TIMERS
 from faults.proxy import Proxy
 
 QUICK = Timeouts(connection_seconds=20, command_seconds=0.3, lock_seconds=0.2)

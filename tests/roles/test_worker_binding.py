@@ -10,7 +10,7 @@ import pytest
 from evertick.domain.errors import InvalidInput
 from evertick.executor.handlers.registry import FunctionHandler, Handlers
 from evertick.executor.handlers.run import DoNotRetry, Run
-from evertick.store.lanes import Leased
+from evertick.store.engine.lanes import Leased
 
 if TYPE_CHECKING:
     from evertick.store.database import Pool

@@ -17,9 +17,9 @@ from evertick.executor.sources.database.pace import CompletionRate, Pace, RoundT
 from evertick.executor.sources.database.queues import LOOK_SECONDS, NamedQueues
 from evertick.executor.sources.database.reading import READERS
 from evertick.runtime.clock import Clock, DatabaseClock
-from evertick.store import lanes
-from evertick.store.database import Pool, close_pool, open_pool
-from evertick.store.lanes import Leased, PutBack, Range
+from evertick.store.database import Pool, open_pool
+from evertick.store.engine import lanes
+from evertick.store.engine.lanes import Leased, LeasedRange, PutBack
 
 LEASE = timedelta(minutes=1)
 
@@ -86,7 +86,7 @@ async def bench(connection: asyncpg.Connection, database_url: str) -> AsyncItera
     bench = Bench(pool, connection)
     assert await bench.leasing.step() == FIRST_PAUSE
     yield bench
-    await close_pool(pool)
+    await pool.close()
 
 
 async def test_only_lanes_that_a_wake_up_names_are_asked_at_once(connection: asyncpg.Connection, bench: Bench) -> None:
@@ -219,7 +219,7 @@ async def test_what_cannot_be_read_is_held_and_read_again(
         await bench.ready(job)
     read, calls = lanes.read, 0
 
-    async def failing_once(pool: Pool, ranges: Sequence[Range]) -> list[Leased]:
+    async def failing_once(pool: Pool, ranges: Sequence[LeasedRange]) -> list[Leased]:
         nonlocal calls
         calls += 1
         if calls == 1:
@@ -264,7 +264,7 @@ async def test_a_range_that_the_database_cannot_read_does_not_keep_back_the_othe
         await bench.ready(job)
     read, broken = lanes.read, jobs[1].lane_id
 
-    async def corrupt(pool: Pool, ranges: Sequence[Range]) -> list[Leased]:
+    async def corrupt(pool: Pool, ranges: Sequence[LeasedRange]) -> list[Leased]:
         if any(each.lane_id == broken for each in ranges):
             raise asyncpg.DataCorruptedError
         return await read(pool, ranges)
@@ -300,7 +300,7 @@ async def test_over_a_slow_line_a_lease_does_not_wait_for_the_one_before(
     assert await bench.leasing.step() == 0
     read, is_asked, may_answer = lanes.read, asyncio.Event(), asyncio.Event()
 
-    async def slow(pool: Pool, ranges: Sequence[Range]) -> list[Leased]:
+    async def slow(pool: Pool, ranges: Sequence[LeasedRange]) -> list[Leased]:
         if not is_asked.is_set():
             is_asked.set()
             await may_answer.wait()
@@ -328,10 +328,10 @@ async def test_what_others_cannot_read_is_not_forgotten_while_something_is_read_
     pool: Pool, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """Over a slow line several leases are under way: a range that nobody reads would be held until the worker ends."""
-    earlier, later = [Range(lease_id, 1 << 10, lease_id, lease_id, 1) for lease_id in (1, 2)]
+    earlier, later = [LeasedRange(lease_id, 1 << 10, lease_id, lease_id, 1) for lease_id in (1, 2)]
     asked, answered = asyncio.Event(), asyncio.Event()
 
-    async def fail(_: object, ranges: Sequence[Range]) -> list[Leased]:
+    async def fail(_: object, ranges: Sequence[LeasedRange]) -> list[Leased]:
         if earlier in ranges:
             asked.set()
             await answered.wait()

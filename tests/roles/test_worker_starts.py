@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from engine import PATIENCE_SECONDS, until
-from evertick.roles.worker import Worker
-from evertick.store import lanes
+from evertick.roles.worker import DatabaseWorker
 from evertick.store.database import connect
-from evertick.store.lanes import Range
+from evertick.store.engine import lanes
+from evertick.store.engine.lanes import LeasedRange
 from roles.workshop import Workshop, within_patience
 
 LEASE = timedelta(seconds=60)
@@ -33,7 +33,7 @@ class Hands:
         self.ahead += LEASE.total_seconds() + 1
 
 
-async def waits_for_lease(worker: Worker) -> None:
+async def waits_for_lease(worker: DatabaseWorker) -> None:
     """Return when an attempt may not be started until its lease is extended."""
 
     async def waits() -> bool:
@@ -220,7 +220,7 @@ async def test_a_range_that_was_lost_before_it_was_read_is_left_alone(
     await workshop.ready()
     async with workshop.opened({"handle": lambda: calls.append(1)}, lease_time=LEASE) as worker:
 
-        async def late(pool: Any, ranges: list[Range]) -> Any:
+        async def late(pool: Any, ranges: list[LeasedRange]) -> Any:
             attempts = await read(pool, ranges)
             worker.held_leases.extended(worker.held_leases.snapshot(), set(), 0.0)
             worker.sweep()

@@ -8,8 +8,8 @@ import pytest
 
 from engine import PATIENCE_SECONDS, until
 from evertick.executor.handlers.run import Run
-from evertick.store import lanes
-from evertick.store.lanes import Leased
+from evertick.store.engine import lanes
+from evertick.store.engine.lanes import Leased
 from roles.workshop import Workshop, within_patience
 
 NO_GRACE = timedelta(0)

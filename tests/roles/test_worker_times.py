@@ -12,8 +12,8 @@ from engine import PATIENCE_SECONDS, lease, until
 from evertick.executor import execution
 from evertick.executor.handlers.run import Run
 from evertick.runtime import timeouts
-from evertick.store import lanes
 from evertick.store.database import connect
+from evertick.store.engine import lanes
 from roles.workshop import Workshop, reap, within_patience
 
 SHORT_LEASE = timedelta(seconds=0.6)
@@ -215,7 +215,7 @@ async def test_a_heartbeat_waits_for_what_its_worker_commits(workshop: Workshop)
     job = await workshop.ready()
     [leased] = await lease(workshop.connection, job, worker="w")
     long = timedelta(minutes=10)  # so that the statement's own time-out comes late on any machine
-    beating = await connect(workshop.url, timeouts=timeouts.heartbeat(long))
+    beating = await connect(workshop.url, timeouts=timeouts.lease_heartbeat(long))
     async with workshop.connection.transaction():
         await workshop.connection.execute("SELECT FROM leases FOR UPDATE")
         beat = asyncio.create_task(lanes.extend(beating, "w", long, [leased.lease_id]))

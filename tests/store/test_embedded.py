@@ -13,16 +13,16 @@ import pytest
 
 import postgres
 from evertick.store.database import connect
-from evertick.store.embedded import PORT, EmbeddedServer, default_data_dir
-from evertick.store.embedded_programs import EmbeddedServerError, find_programs, is_server
 from evertick.store.errors import DatabaseUnreachable
+from evertick.store.server.embedded import PORT, EmbeddedServer, default_data_dir
+from evertick.store.server.programs import EmbeddedServerError, find_programs, is_server
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="root's server runs as another user, others' do not")
 
 USER = """
 import sys
 from pathlib import Path
-from evertick.store.embedded import EmbeddedServer
+from evertick.store.server.embedded import EmbeddedServer
 
 server = EmbeddedServer(Path(sys.argv[1]), {"fsync": "off", "shared_buffers": "'16MB'"})
 print(server.start(), flush=True)
@@ -33,7 +33,7 @@ print("left", flush=True)
 
 ADDS_USER = """
 import sys
-from evertick.store.embedded_programs import system_account
+from evertick.store.server.programs import system_account
 
 sys.stdin.readline()
 print(system_account(sys.argv[1]).pw_uid)

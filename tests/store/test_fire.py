@@ -18,7 +18,7 @@ from engine import (
     timers_of,
 )
 from evertick.domain.retry import Retry
-from evertick.store import timers
+from evertick.store.engine import timers
 
 HOUR_AHEAD = timedelta(hours=1)
 

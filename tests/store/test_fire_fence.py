@@ -8,7 +8,7 @@ import pytest
 
 from engine import AT, LIFETIME, MINUTE, Holder, Planned, add_job, runs_of, timers_of, until_blocked
 from evertick.domain.assignment import Member
-from evertick.store import members
+from evertick.store.engine import members
 
 NO_LIFETIME = timedelta(0)
 
@@ -53,7 +53,7 @@ async def test_a_takeover_waits_for_a_firing_in_progress_and_goes_on_after_it(
 ) -> None:
     job = await add_job(connection)
     successor = Holder(second, "second")
-    await members.beat(second, Member("second"), "1", LIFETIME)
+    await members.heartbeat(second, Member("second"), "1", LIFETIME)
     async with connection.transaction():
         ahead = int(await connection.fetchval("SELECT microseconds(clock_at() + interval '1 hour')"))
         holder.last_seq = ahead

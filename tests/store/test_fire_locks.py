@@ -6,8 +6,9 @@ import asyncpg
 import pytest
 
 from engine import AGAIN, AT, MINUTE, Holder, Job, Planned, add_job, finish, gaps_of, lease, retry_timer, timers_of
-from evertick.store import runs, timers
-from evertick.store.timers import Fired, Quarantined
+from evertick.store.engine import timers
+from evertick.store.engine.timers import Fired, Quarantined
+from evertick.store.jobs import runs
 
 NEIGHBOURS = 20
 
@@ -187,7 +188,7 @@ async def test_a_job_to_be_quarantined_that_is_locked_is_left_for_later(
     broken = {each.job_id: each.rule_id for each in (job, other)}
     async with second.transaction():
         await second.execute(f"SELECT FROM {table} WHERE job_id = $1 FOR UPDATE", job.job_id)
-        assert await timers.quarantine(connection, broken, "broken") == Quarantined(1, frozenset({job.job_id}))
+        assert await timers.quarantine(connection, broken, "broken") == Quarantined(1, [job.job_id])
     statuses = (
         "SELECT job_id, status::text, due_at = 'infinity' AS rests FROM jobs JOIN timers USING (job_id) ORDER BY 1"
     )
@@ -195,7 +196,7 @@ async def test_a_job_to_be_quarantined_that_is_locked_is_left_for_later(
         (job.job_id, "active", False),
         (other.job_id, "paused", True),
     ]
-    assert await timers.quarantine(connection, broken, "broken") == Quarantined(1, frozenset())
+    assert await timers.quarantine(connection, broken, "broken") == Quarantined(1, [])
     assert {row["status"] for row in await connection.fetch(statuses)} == {"paused"}
 
 
@@ -203,7 +204,7 @@ async def test_a_job_that_was_mended_meanwhile_is_not_quarantined(
     connection: asyncpg.Connection, holder: Holder, job: Job
 ) -> None:
     assert holder.epochs
-    assert await timers.quarantine(connection, {job.job_id: job.rule_id + 1}, "broken") == Quarantined(0, frozenset())
+    assert await timers.quarantine(connection, {job.job_id: job.rule_id + 1}, "broken") == Quarantined(0, [])
     assert await connection.fetchval("SELECT status::text FROM jobs") == "active"
 
 

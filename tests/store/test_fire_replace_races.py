@@ -7,8 +7,8 @@ import asyncpg
 
 from engine import AGAIN, AT, MINUTE, Holder, Job, Planned, ending_of, lease, timers_of
 from evertick.domain.retry import Retry
-from evertick.store import outcomes
-from evertick.store.lanes import Leased
+from evertick.store.engine import outcomes
+from evertick.store.engine.lanes import Leased
 
 
 async def running(holder: Holder, job: Job) -> Leased:

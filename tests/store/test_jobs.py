@@ -7,12 +7,14 @@ import asyncpg
 import pytest
 
 from engine import AT, MINUTE, Holder, Planned, add_job, until_blocked
-from evertick.store import jobs, references, statements, tenants
+from evertick.store import statements
 from evertick.store.database import Pool, connect
-from evertick.store.jobs import EditRefusal, NewJob, NumbersTaken
-from evertick.store.lanes import lane_id_of
-from evertick.store.references import LaneKey
+from evertick.store.engine.lanes import lane_id_of
+from evertick.store.jobs import jobs, references
+from evertick.store.jobs.jobs import EditRefusal, NewJob, NumbersTaken
+from evertick.store.jobs.references import LaneKey
 from evertick.store.statements import Statement
+from evertick.store.tenants import tenants
 
 HOUR = timedelta(hours=1)
 RULE = b"a rule's digest."

@@ -7,9 +7,11 @@ import asyncpg
 import pytest
 
 from engine import AT, LEASE, MINUTE, Holder, Job, Planned, add_job, add_timer, lease
-from evertick.store import diagnostics, lanes, usage
 from evertick.store.database import Pool
-from evertick.store.lanes import Leased, PutBack
+from evertick.store.engine import lanes
+from evertick.store.engine.lanes import Leased, PutBack
+from evertick.store.maintenance import diagnostics
+from evertick.store.tenants import tenants
 
 JOBS = 8
 
@@ -282,7 +284,7 @@ async def test_what_was_put_back_waits_in_its_queue_when_it_is_ready(
         ],
     )
     assert [(queue, attempts) for queue, attempts, _ in await ready(connection)] == [("default", 1)]
-    activity = await usage.activity(connection, 1, 100)
+    activity = await tenants.activity(connection, 1, 100)
     assert (activity.running, activity.ready) == (1, 2)
 
 

@@ -3,8 +3,8 @@
 from collections import Counter
 
 from engine import LEASE, Holder, Job, Planned, add_job
-from evertick.store import lanes
-from evertick.store.lanes import Leased, PutBack, queue_of
+from evertick.store.engine import lanes
+from evertick.store.engine.lanes import Leased, PutBack, queue_of
 from evertick.store.statements import Connection
 
 HIGH, NORMAL = 0, 1

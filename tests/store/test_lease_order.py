@@ -7,8 +7,8 @@ import asyncpg
 import pytest
 
 from engine import LEASE, Holder, Planned, add_job, ending_of, lease, until_blocked
-from evertick.store import lanes, outcomes, pulls
 from evertick.store.database import connect
+from evertick.store.engine import lanes, outcomes, pulls
 
 LATER, EARLIER = 20, 10
 

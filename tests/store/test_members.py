@@ -5,13 +5,13 @@ import asyncpg
 
 from engine import LIFETIME, until_blocked
 from evertick.domain.assignment import Member
-from evertick.store import members
+from evertick.store.engine import members
 
 EVERYTHING = range(256)
 
 
 async def beat(connection: asyncpg.Connection, node: str, region: str = "") -> members.HeartbeatReply:
-    return await members.beat(connection, Member(node, region), "1.2", LIFETIME)
+    return await members.heartbeat(connection, Member(node, region), "1.2", LIFETIME)
 
 
 async def fall_silent(connection: asyncpg.Connection, node: str) -> None:

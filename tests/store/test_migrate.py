@@ -47,13 +47,13 @@ async def test_a_migration_that_fails_leaves_nothing_behind(empty: asyncpg.Conne
     assert await empty.fetchval("SELECT to_regnamespace('evertick') IS NULL")
 
 
-async def test_behind_a_pooler_the_schema_is_found_by_the_setting_of_the_role(
+async def test_a_session_without_settings_finds_the_schema_by_the_setting_of_the_role(
     empty: asyncpg.Connection, empty_url: str
 ) -> None:
     await migrate.migrate(empty)
-    pooled = await connect(empty_url, pooler=True)
-    assert await pooled.fetchval("SELECT count(*) FROM migrations") == len(migrations())
-    await pooled.close()
+    plain = await asyncpg.connect(empty_url)
+    assert await plain.fetchval("SELECT count(*) FROM migrations") == len(migrations())
+    await plain.close()
 
 
 async def test_an_empty_database_is_refused_and_the_message_says_what_to_run(empty: asyncpg.Connection) -> None:

@@ -62,12 +62,12 @@ INDEXES = {
     },
     "replan.move": {"timers_pkey", "job_versions_pkey"},
     "diagnostics.oldest_due": {"timers_due"},
-    "usage.stored": {"storage_sums_pkey", "storage_changes_of_tenant"},
-    "unused.check_versions": {
+    "tenants.stored": {"storage_sums_pkey", "storage_changes_of_tenant"},
+    "retention.check_versions": {
         *("superseded_versions_to_check", "superseded_versions_pkey", "jobs_pkey", "job_versions_pkey", "timers_pkey"),
         *("dead_letters_pkey", "attempts_of_run", "attempts_pkey", "outcomes_pkey", "open_runs_pkey"),
     },
-    "unused.sweep_rules": {"rules_pkey", "job_versions_of_rule"},
+    "retention.sweep_rules": {"rules_pkey", "job_versions_of_rule"},
     "jobs.page": {"jobs_of_tenant", "finished_jobs_pkey"},
     "jobs.last_looked_at": {"jobs_of_tenant"},
 }
@@ -188,7 +188,7 @@ async def test_a_list_of_runs_reads_no_ledger_whole(filled: asyncpg.Connection) 
     assert [scan for scan in ledgers if scan.index is None or leading[scan.index] not in scan.condition] == []
 
 
-@pytest.mark.parametrize("name", ["diagnostics.oldest_due", "usage.oldest_due"])
+@pytest.mark.parametrize("name", ["diagnostics.oldest_due", "tenants.oldest_due"])
 async def test_a_look_for_the_oldest_due_timer_reads_none_that_are_not_due(
     filled: asyncpg.Connection, name: str
 ) -> None:

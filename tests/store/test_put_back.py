@@ -8,8 +8,8 @@ import asyncpg
 
 from engine import LEASE, Holder, Planned, add_job, ending_of, lease, until_blocked
 from evertick.domain.attempt import Token
-from evertick.store import lanes, outcomes
-from evertick.store.lanes import Leased, PutBack
+from evertick.store.engine import lanes, outcomes
+from evertick.store.engine.lanes import Leased, PutBack
 
 HOUR = timedelta(hours=1)
 

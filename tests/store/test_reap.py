@@ -6,9 +6,9 @@ import asyncpg
 import pytest
 
 from engine import AT, LEASE, Holder, Planned, add_job, ending_of, lease, until, until_blocked
-from evertick.store import lanes, outcomes
-from evertick.store.lanes import Leased
-from evertick.store.outcomes import LostAttempt
+from evertick.store.engine import lanes, outcomes
+from evertick.store.engine.lanes import Leased
+from evertick.store.engine.outcomes import LostAttempt
 
 
 @pytest.fixture

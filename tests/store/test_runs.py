@@ -6,8 +6,9 @@ import asyncpg
 
 from engine import AT, Holder, Planned, add_job, finish
 from evertick.domain.schedule.instants import to_us
-from evertick.store import dead_letters, runs, statements
-from evertick.store.runs import FireTimeRange, RequestedRun
+from evertick.store import statements
+from evertick.store.jobs import runs
+from evertick.store.jobs.runs import FireTimeRange, RequestedRun
 from evertick.store.statements import Statement
 
 ALL_TIME = FireTimeRange(datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC), 0)
@@ -100,6 +101,8 @@ async def test_the_first_who_ends_an_attempt_wins(connection: asyncpg.Connection
 
 
 async def test_dead_letters_are_read_by_tenant_and_age(connection: asyncpg.Connection) -> None:
-    wanted = dead_letters.LetterRange(*ALL_TIME[:2], 2**62, ALL_TIME.before_at, None, of_live_jobs=False)
-    plan = await plan_of(connection, statements.load("dead_letters")["page"], tenant_id=1, most=20, **wanted._asdict())
+    wanted = runs.LetterRange(*ALL_TIME[:2], 2**62, ALL_TIME.before_at, None, of_live_jobs=False)
+    plan = await plan_of(
+        connection, statements.load("runs")["dead_letters_page"], tenant_id=1, most=20, **wanted._asdict()
+    )
     assert "dead_letters_of_tenant" in plan

@@ -53,9 +53,8 @@ FILES = [
 def declared() -> dict[str, type]:
     """What the modules of the store and the bench declare of their statements."""
     for package in (evertick.store, evertick.bench):
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-            if not module.ispkg:
-                importlib.import_module(module.name)
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
     return statements.DECLARED
 
 

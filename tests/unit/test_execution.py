@@ -13,7 +13,7 @@ from evertick.executor.source import EndedAttempt
 from evertick.executor.sources.database.queues import NamedQueues
 from evertick.executor.sources.database.source import DatabaseSource
 from evertick.runtime.clock import DatabaseClock
-from evertick.store.lanes import Leased
+from evertick.store.engine.lanes import Leased
 
 AT = datetime(2026, 6, 9, 12, tzinfo=UTC)
 LAST_TRY = '{"max_retries": 0, "backoff": "fixed", "delay_seconds": 1, "max_delay_seconds": 1}'

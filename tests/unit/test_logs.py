@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from evertick.runtime.logs import set_up_logs
+from evertick.runtime.terminal import set_up_logs
 
 
 @pytest.fixture

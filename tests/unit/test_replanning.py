@@ -11,7 +11,7 @@ from evertick.domain.rule import Policies, from_canonical, rule_of
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.domain.schedule.schedule import Schedule
 from evertick.roles.janitor.replanning import Correction, moves_of, reopened, trims_of
-from evertick.store.replan import AheadGap, AheadTimer, FinishedAhead
+from evertick.store.maintenance.replan import AheadGap, AheadTimer, FinishedAhead
 
 NOW = datetime(2026, 6, 9, 12, tzinfo=UTC)
 AHEAD = NOW + timedelta(days=100)

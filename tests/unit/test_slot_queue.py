@@ -7,7 +7,7 @@ from evertick.executor.handlers.registry import FunctionHandler
 from evertick.executor.held_leases import HeldLeases
 from evertick.executor.waiting import Order
 from evertick.roles.dispatcher.slots import SlotQueue, WaitingForSlots
-from evertick.store.lanes import Leased
+from evertick.store.engine.lanes import Leased
 
 AT = datetime(2026, 6, 9, 12, tzinfo=UTC)
 TENANT = 1

@@ -6,7 +6,7 @@ from unicodedata import category
 
 from hypothesis import given, strategies as st
 
-from evertick.runtime.terminal_text import terminal_safe, terminal_safe_json
+from evertick.runtime.terminal import terminal_safe, terminal_safe_json
 
 
 def test_escapes_are_shown_and_not_carried_out() -> None:

@@ -6,10 +6,17 @@ import pytest
 import postgres
 from engine import Holder, Planned, add_job, lease
 from evertick.domain.assignment import Member
-from evertick.store import lanes, members
 from evertick.store.database import Pool, connect, open_pool
-from evertick.store.diagnostics import DeadTuples, OldestDueTimer, ReadyQueue, Snapshot, StuckLeases, Unserved
-from evertick.store.lanes import PutBack
+from evertick.store.engine import lanes, members
+from evertick.store.engine.lanes import PutBack
+from evertick.store.maintenance.diagnostics import (
+    DeadTuples,
+    OldestDueTimer,
+    OldestSnapshot,
+    ReadyQueue,
+    StuckLeases,
+    UnservedAttempts,
+)
 from evertick.usecases import diagnosis
 from evertick.usecases.diagnosis import Diagnosis, Level
 from evertick.usecases.doctor import examine
@@ -29,7 +36,7 @@ def aged(connection: asyncpg.Connection) -> AgedTables:
 @pytest.fixture
 async def scheduler(pool: Pool) -> None:
     """One that lives and holds everything."""
-    await members.beat(pool, Member("node-1", ""), __version__, LIFETIME)
+    await members.heartbeat(pool, Member("node-1", ""), __version__, LIFETIME)
     await members.take(pool, "node-1", range(256), LIFETIME)
 
 
@@ -164,10 +171,10 @@ async def test_dead_letters_want_to_be_looked_at(pool: Pool, aged: AgedTables, s
         (diagnosis.on_connections(80, 100), Level.WARNING),
         (diagnosis.on_connections(95, 100), Level.PROBLEM),
         (diagnosis.on_snapshot(None), Level.OK),
-        (diagnosis.on_snapshot(Snapshot(7, "psql", 299, 5)), Level.OK),
-        (diagnosis.on_snapshot(Snapshot(7, "psql", 300, 5)), Level.WARNING),
-        (diagnosis.on_snapshot(Snapshot(7, "psql", 3600, 5)), Level.PROBLEM),
-        (diagnosis.on_snapshot(Snapshot(None, "the replication slot s", None, 1_000_000)), Level.WARNING),
+        (diagnosis.on_snapshot(OldestSnapshot(7, "psql", 299, 5)), Level.OK),
+        (diagnosis.on_snapshot(OldestSnapshot(7, "psql", 300, 5)), Level.WARNING),
+        (diagnosis.on_snapshot(OldestSnapshot(7, "psql", 3600, 5)), Level.PROBLEM),
+        (diagnosis.on_snapshot(OldestSnapshot(None, "the replication slot s", None, 1_000_000)), Level.WARNING),
         (diagnosis.on_schema(None), Level.OK),
         (diagnosis.on_schema("the database lacks x: run y"), Level.PROBLEM),
         (diagnosis.on_versions([__version__]), Level.OK),
@@ -187,7 +194,7 @@ async def test_dead_letters_want_to_be_looked_at(pool: Pool, aged: AgedTables, s
         (diagnosis.on_orphans([]), Level.OK),
         (diagnosis.on_orphans([(1, 2)]), Level.PROBLEM),
         (diagnosis.on_unserved([]), Level.OK),
-        (diagnosis.on_unserved([Unserved("t", "q", "h", 1, NOW - DAY, NOW)]), Level.WARNING),
+        (diagnosis.on_unserved([UnservedAttempts("t", "q", "h", 1, NOW - DAY, NOW)]), Level.WARNING),
         (diagnosis.on_ready([]), Level.OK),
         (diagnosis.on_ready([ReadyQueue("t", "q", 5, NOW - timedelta(minutes=4), NOW)]), Level.OK),
         (diagnosis.on_ready([ReadyQueue("t", "q", 5, NOW - timedelta(minutes=5), NOW)]), Level.WARNING),

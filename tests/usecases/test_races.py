@@ -10,8 +10,8 @@ import pytest
 
 from engine import until
 from evertick.domain.retry import Retry
-from evertick.store import jobs
 from evertick.store.database import Session, connect
+from evertick.store.jobs import jobs
 from evertick.usecases import transactions
 from evertick.usecases.context import Tenant
 from evertick.usecases.errors import JobNotFound, NameTaken, RunFinished

@@ -7,8 +7,9 @@ import asyncpg
 import pytest
 
 from engine import until
-from evertick.store import references, unused
 from evertick.store.database import connect
+from evertick.store.jobs import references
+from evertick.store.maintenance import retention
 from evertick.usecases import references as job_references
 from evertick.usecases.context import Tenant
 from evertick.usecases.errors import QuotaReached
@@ -24,7 +25,7 @@ HALF = {"schedule": "*/30 * * * *", "target": WORKER}
 
 async def sweep(world: World, now_at: datetime) -> int:
     """How many rules are removed."""
-    return (await unused.sweep_rules(world.pool, now_at, -1, 1000)).removed
+    return (await retention.sweep_rules(world.pool, now_at, -1, 1000)).removed
 
 
 async def forget_versions(world: World, *, of: str) -> None:
@@ -110,7 +111,7 @@ async def test_a_job_that_is_created_while_its_rule_is_removed_gets_it_again(
     await sweep(world, at(0))
     other = await connect(database_url)
     async with other.transaction():
-        assert (await unused.sweep_rules(other, at(61), -1, 1000)).removed == 1  # type: ignore[arg-type]
+        assert (await retention.sweep_rules(other, at(61), -1, 1000)).removed == 1  # type: ignore[arg-type]
         creating = asyncio.create_task(create(tenant, HALF))
         await waits_for_a_lock(world.connection)
     await other.close()
@@ -120,7 +121,7 @@ async def test_a_job_that_is_created_while_its_rule_is_removed_gets_it_again(
 
 
 async def queues(world: World, now_at: datetime) -> int:
-    return await unused.sweep_queues(world.pool, now_at, 1)
+    return await retention.sweep_queues(world.pool, now_at, 1)
 
 
 async def test_a_queue_that_nothing_refers_to_goes_with_its_lanes(world: World, tenant: Tenant) -> None:
@@ -161,9 +162,9 @@ async def test_a_queue_is_kept_for_a_job_whose_creation_was_under_way(
 
 async def test_only_tenants_with_many_queues_are_swept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.minutely()
-    assert await unused.crowded_tenants(world.pool) == []
-    monkeypatch.setattr(unused, "QUEUES_KEPT", 0)
-    assert await unused.crowded_tenants(world.pool) == [1]
+    assert await retention.crowded_tenants(world.pool) == []
+    monkeypatch.setattr(retention, "QUEUES_KEPT", 0)
+    assert await retention.crowded_tenants(world.pool) == [1]
 
 
 async def test_a_tenant_has_a_limited_number_of_queues(

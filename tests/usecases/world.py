@@ -13,11 +13,12 @@ from evertick.domain.retry import NextStep
 from evertick.domain.rule import from_canonical
 from evertick.domain.schedule.instants import to_us
 from evertick.roles.scheduler.pending_timers import PendingTimer
-from evertick.store import lanes, outcomes, references, timers
 from evertick.store.database import Pool
-from evertick.store.lanes import Leased
-from evertick.store.outcomes import Ending
-from evertick.store.timers import Firing, Timer
+from evertick.store.engine import lanes, outcomes, timers
+from evertick.store.engine.lanes import Leased
+from evertick.store.engine.outcomes import Ending
+from evertick.store.engine.timers import Firing, Timer
+from evertick.store.jobs import references
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.create import create
 

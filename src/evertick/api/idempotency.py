@@ -11,7 +11,7 @@ from evertick.api.operations import Operation
 from evertick.api.problems import Kind, Problem
 from evertick.api.requests import AuthenticatedRequest, bearer_key
 from evertick.api.responses import Response
-from evertick.store.sealing import ANSWERS, Seal
+from evertick.store.tenants.secrets import ANSWERS, Seal
 from evertick.usecases import idempotency
 from evertick.usecases.context import Tenant, single_connection
 from evertick.usecases.idempotency import KEY_MAX_LENGTH, InFlight, KeyedRequest, OtherRequest

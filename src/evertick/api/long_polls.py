@@ -21,7 +21,7 @@ from evertick.api.poll_turns import Poll, PollGroup, PollQueue, PollSpec
 from evertick.runtime.loop import Loop
 from evertick.runtime.wakeups import Listener, queue_named
 from evertick.store.database import Pool
-from evertick.store.wakeups import READY
+from evertick.store.engine.wakeups import READY
 from evertick.usecases.runs import pull_workers as pulling
 
 CHECK_SECONDS = 1.0

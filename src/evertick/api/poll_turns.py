@@ -9,7 +9,7 @@ from itertools import count
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from evertick.store.pulls import QueueState
+from evertick.store.engine.pulls import QueueState
 
 _NEXT_AFTER_SUCCESS = 2
 _numbers = count()

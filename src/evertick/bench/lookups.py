@@ -11,7 +11,7 @@ from evertick.bench.testbed import Testbed
 from evertick.config import Settings
 from evertick.domain.ids import PARTITIONS
 from evertick.roles.scheduler.loading import FIRST_PARTITIONS, MAX_ANSWER, POLL_AHEAD, POLL_LIMIT
-from evertick.store import timers
+from evertick.store.engine import timers
 
 EARLIEST_AT = datetime(1, 1, 2, tzinfo=UTC)
 HORIZON = Settings().load_horizon

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from evertick.store import scratch_databases
-from evertick.store.embedded import EmbeddedServer
-from evertick.wiring import bring_up_to_date
+from evertick.store import migrate
+from evertick.store.server.embedded import EmbeddedServer
+from evertick.wiring import migrate_database
 
 DATABASE = "evertick_bench"
 
@@ -77,16 +77,16 @@ async def create_database(server: BenchServer, *, reuse: bool) -> AsyncIterator[
     if server.is_shared:
         name = f"{DATABASE}_{secrets.token_hex(4)}"
     elif not reuse:
-        await scratch_databases.drop(server.url, name)
+        await migrate.drop_database(server.url, name)
     is_done = False
     try:
-        url = await scratch_databases.create(server.url, name)
-        await bring_up_to_date(url)
+        url = await migrate.create_database(server.url, name)
+        await migrate_database(url)
         yield url
         is_done = True
     finally:
         if not (is_done and server.keeps_database):
-            await scratch_databases.drop(server.url, name)
+            await migrate.drop_database(server.url, name)
 
 
 def _postmaster(embedded: EmbeddedServer) -> int:

@@ -12,11 +12,11 @@ from typing import Protocol
 from evertick.bench.processes import BenchFailed, Fleet, family_cpu_seconds
 from evertick.bench.server import BenchServer
 from evertick.bench.workload import Fields, named
-from evertick.store import lanes
 from evertick.store.database import Pool
+from evertick.store.engine import lanes
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.create_many import create_many
-from evertick.wiring import acting_for
+from evertick.wiring import connected_tenant
 
 
 class BenchProgress(Protocol):
@@ -94,7 +94,7 @@ class Testbed:
 async def open_testbed(server: BenchServer, url: str, progress: BenchProgress) -> AsyncIterator[Testbed]:
     """A testbed. Its processes are ended with it, whatever happens."""
     fleet = Fleet(url, server.folder)
-    async with acting_for(url, TENANT) as tenant:
+    async with connected_tenant(url, TENANT) as tenant:
         assert isinstance(tenant.pool, Pool)
         try:
             yield Testbed(server, url, tenant, tenant.pool, fleet, progress)

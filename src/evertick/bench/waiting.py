@@ -9,7 +9,7 @@ from evertick.bench.processes import BenchFailed
 from evertick.bench.queries import Counters
 from evertick.bench.testbed import Testbed
 from evertick.domain.ids import PARTITIONS
-from evertick.store import timers
+from evertick.store.engine import timers
 
 POLL_SECONDS = 0.5
 CLOSE_SECONDS = 0.05

@@ -115,9 +115,9 @@ async def _call_api(server: ServerAccess, work: Callable[[Backend], Awaitable[_T
 
 
 async def _call_database(url: str, name: str, work: "Callable[[Tenant], Awaitable[_T]]") -> _T:
-    from evertick.wiring import acting_for  # noqa: PLC0415 - as in `call`
+    from evertick.wiring import connected_tenant  # noqa: PLC0415 - as in `call`
 
-    async with acting_for(url, name) as tenant:
+    async with connected_tenant(url, name) as tenant:
         return await work(tenant)
 
 

@@ -11,8 +11,8 @@ from evertick.client.errors import ApiError, Conflict, Invalid, ServerError, Unr
 from evertick.config import ConfigInvalid
 from evertick.domain.errors import EvertickError, InvalidFields, InvalidInput
 from evertick.runtime.loop import diagnose_database
-from evertick.store.embedded_programs import EmbeddedServerError
 from evertick.store.errors import DatabaseUnreachable, NoDatabase
+from evertick.store.server.programs import EmbeddedServerError
 from evertick.usecases.errors import NameTaken, TenantNameTaken
 
 REJECTIONS = (InvalidFields, InvalidInput, Invalid, Conflict)

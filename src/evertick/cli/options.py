@@ -10,7 +10,7 @@ from typing import Annotated, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 import typer
 
 from evertick.config import Settings, read_settings
-from evertick.runtime.logs import LEVELS
+from evertick.runtime.terminal import LEVELS
 
 _G = TypeVar("_G", bound=NamedTuple)
 _P = ParamSpec("_P")

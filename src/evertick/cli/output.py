@@ -14,7 +14,7 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from evertick.runtime.terminal_text import terminal_safe, terminal_safe_json
+from evertick.runtime.terminal import terminal_safe, terminal_safe_json
 
 _PIPE_WIDTH = 1000
 """Lines do not wrap in a pipe or a file."""

@@ -1,4 +1,4 @@
 """The roles: loops that fetch from the store, ask the domain and write what it decided.
 
-Roles do not know each other, but for the dispatcher: it is a worker whose one handler is a delivery.
+Roles do not import each other. Worker and dispatcher are executors.
 """

@@ -19,7 +19,7 @@ from evertick.runtime.clock import Clock
 logger = logging.getLogger("evertick.worker")
 
 
-class Worker(Executor):
+class DatabaseWorker(Executor):
     """One process's worker. `queues` of one tenant, or of all if none is named."""
 
     def __init__(  # noqa: PLR0913 - where it works and how much
@@ -33,13 +33,12 @@ class Worker(Executor):
         concurrency: int = CONCURRENCY,
         threads: int = THREADS,
         lease_time: timedelta = LEASE_TIME,
-        pooler: bool = False,
         clock: Clock | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.queues = queues
         selection = NamedQueues(queues, tenant_id)
-        self.source = DatabaseSource(url, selection, lease_time=lease_time, pooler=pooler, monotonic=monotonic)
+        self.source = DatabaseSource(url, selection, lease_time=lease_time, monotonic=monotonic)
         super().__init__(
             self.source,
             handlers,

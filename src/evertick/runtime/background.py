@@ -57,7 +57,7 @@ class _Work:
     The steps have a context of their own: what they set is not seen by other work that is done between them.
     """
 
-    __slots__ = ("context", "done", "is_left", "loop", "steps", "tenant")
+    __slots__ = ("context", "done", "is_cancelled", "loop", "steps", "tenant")
 
     def __init__(self, tenant: Hashable, steps: Steps[Any]) -> None:
         self.tenant = tenant
@@ -65,19 +65,19 @@ class _Work:
         self.context = Context()
         self.loop = asyncio.get_running_loop()
         self.done: asyncio.Future[tuple[Any, BaseException | None]] = self.loop.create_future()
-        self.is_left = False
+        self.is_cancelled = False
 
     def advance(self, clock: Callable[[], float], until: float) -> bool:
         """Do steps until the clock says that the slice is over. Returns whether nothing is left to do."""
         try:
-            while not (self.is_left or self.loop.is_closed()):
+            while not (self.is_cancelled or self.loop.is_closed()):
                 self.context.run(next, self.steps)
                 if clock() >= until:
                     return False
         except StopIteration as end:
-            self._tell(end.value, None)
-        except BaseException as error:  # noqa: BLE001 - it is its caller's
-            self._tell(None, error)
+            self._send(end.value, None)
+        except BaseException as error:  # noqa: BLE001 - raised to the caller
+            self._send(None, error)
         return True
 
     def close(self) -> None:
@@ -85,11 +85,11 @@ class _Work:
         with suppress(Exception):
             self.context.run(self.steps.close)
 
-    def _tell(self, value: Any, error: BaseException | None) -> None:
+    def _send(self, value: Any, error: BaseException | None) -> None:
         with suppress(RuntimeError):  # the caller's loop is closed
-            self.loop.call_soon_threadsafe(self._told, value, error)
+            self.loop.call_soon_threadsafe(self._receive, value, error)
 
-    def _told(self, value: Any, error: BaseException | None) -> None:
+    def _receive(self, value: Any, error: BaseException | None) -> None:
         if not self.done.done():
             self.done.set_result((value, error))
 
@@ -104,7 +104,7 @@ class Background:
         # The work of each tenant, in order, the one under way included. A tenant without work stays until the others
         # have used as much as it has.
         self._waiting: dict[Hashable, dict[_Work, None]] = {}
-        # Each of these tenants once, except the one that is served: the time it has used, and its arrival.
+        # One entry for each of these tenants, except the one that is served: the time it has used, and its arrival.
         self._turns: list[tuple[float, int, Hashable]] = []
         self._arrivals = itertools.count()
         self._served_at = 0.0
@@ -164,7 +164,7 @@ class Background:
     def _remove(self, work: _Work) -> None:
         with self._changed:
             self._waiting.get(work.tenant, {}).pop(work, None)
-            work.is_left = True
+            work.is_cancelled = True
             if work is not self._under_way:
                 work.close()
 
@@ -179,14 +179,14 @@ class Background:
             took = max(self._clock() - began, _LEAST_CHARGE_SECONDS)
             with self._changed:
                 self._under_way = None
-                if is_done or work.is_left:
+                if is_done or work.is_cancelled:
                     work.close()
                     self._waiting[work.tenant].pop(work, None)
                 heappush(self._turns, (used + took, next(self._arrivals), work.tenant))
             del taken, work  # what was done must not stay in memory until the next comes
 
     def _take(self) -> tuple[float, _Work] | None:
-        """The next work, and what its tenant has used. Forgets tenants without work whom the others have caught up."""
+        """The next work, and what its tenant has used. Forgets idle tenants that used no more than the others."""
         while self._turns:
             used, _, tenant = heappop(self._turns)
             if self._waiting[tenant]:

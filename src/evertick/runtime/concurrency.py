@@ -1,5 +1,5 @@
-"""Calls that come at the same time: those that share one piece of work, those that need one result, and how many calls
-of a tenant there may be at once, so that no tenant takes all of a shared resource.
+"""Concurrent calls: batches of calls, results that calls share, and a limit of calls for each tenant, so that no tenant
+takes all of a shared resource.
 """
 
 import asyncio
@@ -101,7 +101,7 @@ class Cached(Generic[_T]):
     async def get(self) -> _T:
         if self._task is None or (self._task.done() and time.monotonic() > self._until):
             self._task = asyncio.create_task(self._computed())
-            self._task.add_done_callback(_look_at)
+            self._task.add_done_callback(_mark_retrieved)
         return await asyncio.shield(self._task)  # one of the callers may be cancelled
 
     async def _computed(self) -> _T:
@@ -111,7 +111,7 @@ class Cached(Generic[_T]):
             self._until = time.monotonic() + self._seconds
 
 
-def _look_at(task: "asyncio.Task[_T]") -> None:
+def _mark_retrieved(task: "asyncio.Task[_T]") -> None:
     """Mark an error as retrieved, so that it is not reported as unhandled when all callers have gone."""
     if not task.cancelled():
         task.exception()

@@ -1,6 +1,7 @@
-"""Background work: one step again and again, through every error, until it is stopped.
+"""Work on the event loop: one step again and again, through every error, until it is stopped; and long work in slices.
 
-The remote worker uses this module without the server's dependencies, so it does not import the store.
+Work that may take long in one step belongs into `background`. The remote worker uses this module without the server's
+dependencies, so it does not import the store.
 """
 
 import asyncio
@@ -21,6 +22,8 @@ REPORT_SECONDS = 10.0
 """The interval at which the same error is logged again during an outage."""
 STOP_SECONDS = 5.0
 """For so long `stop` waits for the step under way. After that the step is cancelled."""
+SLICE_SECONDS = 0.005
+DELAY_INTERVAL_SECONDS = 0.1
 
 
 class Unavailable(NamedTuple):
@@ -177,3 +180,43 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
             await event.wait()
     except TimeoutError:
         pass
+
+
+class Slices:
+    """Cuts a long piece of work on the loop: `if slices.is_over: await slices.pause()` between two small steps."""
+
+    def __init__(self) -> None:
+        self._until = time.perf_counter() + SLICE_SECONDS
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the slice is used up. Checked for each of very many steps, so it is no coroutine."""
+        return time.perf_counter() > self._until
+
+    async def pause(self) -> None:
+        """Let other tasks run, and begin the next slice."""
+        await asyncio.sleep(0)
+        self._until = time.perf_counter() + SLICE_SECONDS
+
+
+class LoopDelay:
+    """Calls `observe` after each interval with how many seconds later than planned the loop ran it."""
+
+    def __init__(self, observe: Callable[[float], None], interval_seconds: float = DELAY_INTERVAL_SECONDS) -> None:
+        self._observe = observe
+        self._interval = interval_seconds
+        self._due = 0.0
+        self._loop = Loop("loop delay", self._step)
+
+    def start(self) -> None:
+        self._due = time.monotonic()
+        self._loop.start()
+
+    async def stop(self) -> None:
+        await self._loop.stop()
+
+    async def _step(self) -> float:
+        now = time.monotonic()
+        self._observe(max(0.0, now - self._due))
+        self._due = now + self._interval
+        return self._interval

@@ -1,4 +1,4 @@
-"""What a process of ours sets up at its start: stop signals, the limit of open files, the garbage collector."""
+"""What a process of Evertick sets up at its start: stop signals, the limit of open files, the garbage collector."""
 
 import asyncio
 import gc
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 MAX_DESCRIPTORS = 65_536
-"""Enough for any process of ours. Some hard limits are a billion, and programs that a process starts may go through all
-descriptors up to the limit."""
+"""Enough for any process of Evertick. Some hard limits are a billion, and programs that a process starts may go through
+all descriptors up to the limit."""
 GC_THRESHOLD = 3_000
 """New objects between two collections of the youngest, instead of 700: a batch of timers or attempts is tens of
 thousands. Not many more: an error that a handler keeps in a variable is a cycle, and may hold a payload."""

@@ -1,4 +1,4 @@
-"""What follows an attempt, by its job's stored policy: the same whether a worker, a reaper or a report ends it."""
+"""What follows an attempt, by its job's stored policy: for workers, the reaper and reports of pull workers."""
 
 import functools
 import logging
@@ -27,7 +27,7 @@ def is_last_try(retry: str, attempt: int) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _policy(text: str) -> RetryPolicy:
-    """The policy in a text. For one that cannot be read the defaults stand: its attempts must come to their end."""
+    """The policy in a text. If it cannot be read, the defaults apply: its attempts must come to an end."""
     try:
         stored = msgspec.json.decode(text)
         return RetryPolicy(
@@ -37,5 +37,5 @@ def _policy(text: str) -> RetryPolicy:
             timedelta(seconds=stored["max_delay_seconds"]),
         )
     except (msgspec.DecodeError, InvalidInput, LookupError, TypeError, ValueError, OverflowError) as error:
-        logger.error("the retry policy %.200s cannot be read, so the defaults stand: %r", text, error)  # noqa: TRY400 - the row is at fault
+        logger.error("the retry policy %.200s cannot be read, so the defaults apply: %r", text, error)  # noqa: TRY400 - the row is at fault
         return RetryPolicy()

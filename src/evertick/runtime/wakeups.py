@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 
 from evertick.runtime import timeouts
 from evertick.runtime.loop import Loop
-from evertick.store import wakeups
 from evertick.store.database import Pool, is_transient, reason_of
-from evertick.store.lanes import queue_of
-from evertick.store.wakeups import EVERYTHING, MEMBERS, READY, TIMERS
+from evertick.store.engine import wakeups
+from evertick.store.engine.lanes import queue_of
+from evertick.store.engine.wakeups import EVERYTHING, MEMBERS, READY, TIMERS
 
 logger = logging.getLogger("evertick")
 
@@ -34,7 +34,7 @@ class Notifier:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._ids: dict[str, set[int]] = {}
-        self._spent = 0.0  # the time at which all that was sent will have been paid for
+        self._spent = 0.0  # the time at which the average rate allows the next statement
         self._loop = Loop("notify", self._send)
 
     def start(self) -> None:

@@ -15,10 +15,10 @@ from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import RunStatus
 from evertick.runtime import timeouts
 from evertick.runtime.wakeups import Notifier
-from evertick.store import tenants
-from evertick.store.database import Pool, close_pool, connect, open_pool
-from evertick.store.embedded import EmbeddedServer, default_data_dir
+from evertick.store.database import Pool, connect, open_pool
 from evertick.store.migrate import check_schema, migrate
+from evertick.store.server.embedded import EmbeddedServer, default_data_dir
+from evertick.store.tenants import tenants
 from evertick.usecases.context import Tenant
 from evertick.usecases.errors import RunNotFound
 from evertick.usecases.jobs import reading as jobs
@@ -71,7 +71,7 @@ class Link:
 
     async def close(self) -> None:
         await self._notifier.stop()
-        await close_pool(self.pool)
+        await self.pool.close()
 
 
 async def open_link(database: Database, *, with_migrations: bool = False) -> Link:
@@ -90,7 +90,7 @@ async def open_link(database: Database, *, with_migrations: bool = False) -> Lin
         row = await tenants.named(pool, TENANT)
         assert row is not None, "a migration made it"
     except BaseException:
-        await close_pool(pool)
+        await pool.close()
         raise
     notifier = Notifier(pool)
     notifier.start()

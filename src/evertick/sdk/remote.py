@@ -19,8 +19,8 @@ from evertick.executor.executor import CONCURRENCY, GRACE, THREADS, Executor
 from evertick.executor.handlers.registry import Handlers
 from evertick.executor.source import Counters
 from evertick.executor.sources.http.source import HttpSource
-from evertick.runtime.logs import set_up_logs
 from evertick.runtime.process import stop_signal
+from evertick.runtime.terminal import set_up_logs
 from evertick.sdk.declarations import Declarations, WorkerOptions
 
 logger = logging.getLogger("evertick.worker")

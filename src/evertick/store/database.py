@@ -1,7 +1,6 @@
 """Connections to a database, the same for every role, and what the errors of a database mean.
 
-No statement relies on the state of a session, so a pooler in transaction mode works: `search_path` is set at connect
-time, and where a pooler drops that, the role's own setting, made by `migrate`, is the same.
+No statement relies on the state of a session beyond the settings that it is opened with.
 """
 
 import asyncio
@@ -14,24 +13,24 @@ from urllib.parse import urlsplit
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
-from evertick.store.errors import DatabaseUnreachable
-from evertick.store.links import (
+from evertick.store.connections import (
+    FailFastConnection,
+    FailFastPool,
     Host,
-    LinkConnection,
-    LinkPool,
     NoHostAnswered,
     chooses_session,
     first_to_answer,
     hosts_of,
     place,
 )
+from evertick.store.errors import DatabaseUnreachable
 
 SCHEMA = "evertick"
 CONNECT_SECONDS = 10
 """For each host of a URL by itself."""
 COMMAND_SECONDS = 60
 SERVER_SHARE = 0.9
-"""Of the time for a statement: then the server gives it up by itself and says so, unless the line is what is slow."""
+"""Of the time for a statement: after it the server cancels the statement and says so, unless the line is slow."""
 
 Pool: TypeAlias = asyncpg.Pool
 Session: TypeAlias = asyncpg.Connection | PoolConnectionProxy
@@ -65,7 +64,7 @@ TRANSIENT: tuple[type[Exception], ...] = (
 )
 _CONFLICTS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
 _GONE = ("connection is closed", "released back to the pool", "pool is closing", "pool is closed")
-"""The driver has one class for its misuse and for a connection that went away between two statements."""
+"""Messages that tell a lost connection from misuse of the driver: both have one class."""
 _UNKNOWN = ("08", "40003", "57P")
 """SQLSTATEs of an error that does not say what became of the statement: the session was lost, or is being ended."""
 _REASONS: tuple[tuple[type[Exception], str], ...] = (
@@ -94,36 +93,31 @@ class Timeouts(NamedTuple):
     lock_seconds: float
 
 
-async def open_pool(
-    url: str, *, min_size: int = 1, max_size: int = 10, pooler: bool = False, timeouts: Timeouts | None = None
-) -> Pool:
-    """A pool with `min_size` connections to begin with; more are made and ended as they are needed.
-
-    `pooler`: the URL is a PgBouncer's, which keeps neither settings nor prepared statements.
-    """
-    pool = LinkPool(
+async def open_pool(url: str, *, min_size: int = 1, max_size: int = 10, timeouts: Timeouts | None = None) -> Pool:
+    """A pool with `min_size` connections to begin with; more are made and ended as they are needed."""
+    pool = FailFastPool(
         url,
         connect=cast("Any", _dial),  # the stubs know one signature only
         init_size=min_size,
-        # What the pool itself holds up it holds up with a traceback for each failure, beside those who need it anyway.
+        # The pool would log a traceback for each connection that it fails to keep open, beside the error of the caller.
         min_size=0,
         max_size=max_size,
-        reset=_leave,
+        reset=_keep_session,
         max_queries=50_000,
         max_inactive_connection_lifetime=300.0,
         loop=None,
-        connection_class=LinkConnection,
+        connection_class=FailFastConnection,
         record_class=asyncpg.Record,
-        **_options(timeouts, pooler=pooler),
+        **_options(timeouts),
     )
     pool.wait_seconds = CONNECT_SECONDS + COMMAND_SECONDS if timeouts is None else timeouts.connection_seconds
     return await pool
 
 
-async def connect(url: str, *, pooler: bool = False, timeouts: Timeouts | None = None) -> LinkConnection:
+async def connect(url: str, *, timeouts: Timeouts | None = None) -> FailFastConnection:
     """One connection outside any pool."""
     async with asyncio.timeout(None if timeouts is None else timeouts.connection_seconds):
-        return await _dial(url, **_options(timeouts, pooler=pooler), connection_class=LinkConnection)
+        return await _dial(url, **_options(timeouts), connection_class=FailFastConnection)
 
 
 @asynccontextmanager
@@ -132,11 +126,6 @@ async def transaction_without_timeout(pool: Pool) -> AsyncIterator[Session]:
     async with pool.acquire() as connection, connection.transaction():
         await connection.execute("SET LOCAL statement_timeout = 0")
         yield connection
-
-
-async def close_pool(pool: Pool) -> None:
-    """Close within seconds, whatever became of the connections."""
-    await pool.close()
 
 
 def is_transient(error: BaseException) -> bool:
@@ -154,7 +143,7 @@ def was_too_slow(error: BaseException) -> bool:
 
 
 def was_rolled_back(error: BaseException) -> bool:
-    """Whether the server said that nothing was done. Else the statement may have been done, or may yet be."""
+    """Whether the server said that it rolled back. Else the statement may have been done, or may yet be."""
     if isinstance(error, DatabaseUnreachable):
         return True  # there was no connection to send it on
     if not isinstance(error, asyncpg.PostgresError) or error.sqlstate is None:
@@ -164,7 +153,7 @@ def was_rolled_back(error: BaseException) -> bool:
 
 
 def was_conflict(error: BaseException) -> bool:
-    """Whether the server rolled it back only because of what others did at the same time: it may work at once."""
+    """Whether the server rolled back because of a concurrent transaction: the same may work at once."""
     return isinstance(error, _CONFLICTS)
 
 
@@ -186,22 +175,21 @@ def reason_of(error: BaseException) -> str:
     return ": ".join(part for part in (known or type(error).__name__, said) if part)
 
 
-async def _leave(_: asyncpg.Connection) -> None:
+async def _keep_session(_: asyncpg.Connection) -> None:
     """Nothing to reset in a session without state: saves a round trip each time a connection returns to the pool."""
 
 
-def _options(timeouts: Timeouts | None, *, pooler: bool) -> dict[str, Any]:
-    seconds = COMMAND_SECONDS if timeouts is None else timeouts.command_seconds
-    if pooler:
-        return {"statement_cache_size": 0, "command_timeout": seconds}
-    settings = dict(_SETTINGS)
-    if timeouts is not None:
-        settings["lock_timeout"] = f"{int(timeouts.lock_seconds * 1000)}ms"
-        settings["statement_timeout"] = f"{int(timeouts.command_seconds * SERVER_SHARE * 1000)}ms"
-    return {"server_settings": settings, "command_timeout": seconds}
+def _options(timeouts: Timeouts | None) -> dict[str, Any]:
+    if timeouts is None:
+        return {"server_settings": _SETTINGS, "command_timeout": COMMAND_SECONDS}
+    settings = _SETTINGS | {
+        "lock_timeout": f"{int(timeouts.lock_seconds * 1000)}ms",
+        "statement_timeout": f"{int(timeouts.command_seconds * SERVER_SHARE * 1000)}ms",
+    }
+    return {"server_settings": settings, "command_timeout": timeouts.command_seconds}
 
 
-async def _dial(url: str, **options: Any) -> LinkConnection:
+async def _dial(url: str, **options: Any) -> FailFastConnection:
     """Connect to the URL's host, or to the primary among its hosts."""
     with _explained(url):
         hosts = hosts_of(url)
@@ -215,8 +203,8 @@ async def _dial(url: str, **options: Any) -> LinkConnection:
         return connection
 
 
-async def _dial_host(url: str, options: dict[str, Any], host: Host) -> LinkConnection:
-    connection: LinkConnection = await asyncpg.connect(
+async def _dial_host(url: str, options: dict[str, Any], host: Host) -> FailFastConnection:
+    connection: FailFastConnection = await asyncpg.connect(
         url, host=host.name, port=host.port, timeout=CONNECT_SECONDS, **options
     )
     return connection

@@ -1,4 +1,4 @@
-"""Why there is no database to work with. Not beside what connects, so that it can be had without the driver."""
+"""Why there is no database to work with. A module of its own, which can be imported without the driver."""
 
 from evertick.domain.errors import EvertickError
 

@@ -1,15 +1,19 @@
-"""Brings a database's schema to the one this version needs: forward only, named, one at a time under a lock."""
+"""Brings a database's schema to the one this version needs: forward only, named, one at a time under a lock.
+
+And creates and drops temporary databases, beside the others of a server.
+"""
 
 import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from urllib.parse import urlsplit
 
 import asyncpg
 
 from evertick.domain.errors import EvertickError
-from evertick.store.database import SCHEMA, Session
+from evertick.store.database import SCHEMA, Session, connect
 from evertick.store.statements import Connection
 
 OLDEST_POSTGRES = 15
@@ -21,6 +25,10 @@ _FILE = re.compile(r"\d{4}_\w+\.sql")
 
 class SchemaMismatch(EvertickError):  # noqa: N818 - says what is wrong
     """The database's schema is not the one this version works with; the message says what to do."""
+
+
+class CannotCreateDatabase(EvertickError):  # noqa: N818 - says what is wrong
+    """The server does not let this user make a database; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +108,28 @@ def refuse_old(version: int) -> None:
         raise SchemaMismatch(f"PostgreSQL {version // 10_000} is too old: Evertick needs {OLDEST_POSTGRES} or newer")
 
 
+async def create_database(server_url: str, name: str) -> str:
+    """Make a database unless it is there, and return its URL."""
+    connection = await connect(server_url)
+    try:
+        if not await connection.fetchval("SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", name):
+            await connection.execute(f"CREATE DATABASE {await _quoted(connection, name)} TEMPLATE template0")
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise CannotCreateDatabase(f"the user may not create a database: ALTER ROLE … CREATEDB ({error})") from error
+    finally:
+        await connection.close()
+    return _url_of(server_url, name)
+
+
+async def drop_database(server_url: str, name: str) -> None:
+    """Drop a database, and end its connections."""
+    connection = await connect(server_url)
+    try:
+        await connection.execute(f"DROP DATABASE IF EXISTS {await _quoted(connection, name)} WITH (FORCE)")
+    finally:
+        await connection.close()
+
+
 async def _refuse_old_server(connection: Connection) -> None:
     refuse_old(await connection.fetchval("SELECT current_setting('server_version_num')::integer"))
 
@@ -110,10 +140,22 @@ async def _applied(connection: Connection) -> dict[str, str]:
 
 
 async def _remember_search_path(connection: Session) -> None:
-    """Make the schema this role's default here: a pooler drops what a connection asks for."""
+    """Make the schema this role's default here, for sessions that are opened without our settings."""
     database = await connection.fetchval("SELECT quote_ident(current_database())")
     try:
         async with connection.transaction():
             await connection.execute(f"ALTER ROLE CURRENT_USER IN DATABASE {database} SET search_path = {SCHEMA}")
     except asyncpg.InsufficientPrivilegeError:
-        pass  # only a pooler needs it, and an administrator can set it
+        pass  # our own sessions set it, and an administrator can set it for others
+
+
+def _url_of(server_url: str, name: str) -> str:
+    """The URL of another database on the same server."""
+    parts = urlsplit(server_url)
+    # Not urlunsplit, which drops the slashes before an empty host.
+    return f"{parts.scheme}://{parts.netloc}/{name}" + (f"?{parts.query}" if parts.query else "")
+
+
+async def _quoted(connection: Session, name: str) -> str:
+    quoted: str = await connection.fetchval("SELECT quote_ident($1)", name)
+    return quoted

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from itertools import islice
+from operator import itemgetter
 from typing import Any, Generic, TypeAlias, TypeVar, get_type_hints
 
 import asyncpg
@@ -26,7 +27,7 @@ Connection: TypeAlias = Session | Pool
 """Whatever runs one statement."""
 
 _R = TypeVar("_R", bound=tuple[Any, ...])
-_V = TypeVar("_V")
+_T = TypeVar("_T")
 
 LONGEST = 15 * 1024
 """Characters: asyncpg's `max_cacheable_statement_size`."""
@@ -56,15 +57,15 @@ class Statement:
     text: str
     parameters: tuple[str, ...]
 
-    def rows(self, kind: type[_R]) -> "Rows[_R]":
+    def rows(self, kind: type[_R]) -> "Query[_R]":
         """Declare that its columns are the fields of a named tuple, and of those in it, in their order."""
         DECLARED[self.name] = kind
-        return Rows(self, _maker(kind))
+        return Query(self, _maker(kind))
 
-    def values(self, kind: type[_V]) -> "Values[_V]":
+    def values(self, kind: type[_T]) -> "Query[_T]":
         """Declare that it has one column of this type."""
         DECLARED[self.name] = kind
-        return Values(self)
+        return Query(self, itemgetter(0))
 
     async def execute(self, connection: Connection, **values: Any) -> str:
         return await connection.execute(self.text, *self.arguments(values))
@@ -77,50 +78,28 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows(Generic[_R]):
-    """A statement whose rows are named tuples."""
+class Query(Generic[_T]):
+    """A statement whose rows are read, each as one value that `make` makes of it."""
 
     statement: Statement
-    make: Callable[[asyncpg.Record], _R]
+    make: Callable[[asyncpg.Record], _T]
 
-    async def all(self, connection: Connection, **values: Any) -> list[_R]:
+    async def all(self, connection: Connection, **values: Any) -> list[_T]:
         records = await connection.fetch(self.statement.text, *self.statement.arguments(values))
         return list(map(self.make, records))
 
-    async def one(self, connection: Connection, within_seconds: float | None = None, /, **values: Any) -> _R:
+    async def one(self, connection: Connection, within_seconds: float | None = None, /, **values: Any) -> _T:
         row = await self.one_or_none(connection, within_seconds, **values)
         assert row is not None
         return row
 
     async def one_or_none(
         self, connection: Connection, within_seconds: float | None = None, /, **values: Any
-    ) -> _R | None:
+    ) -> _T | None:
+        """None: there is no row, or its one value is null."""
         arguments = self.statement.arguments(values)
         record = await connection.fetchrow(self.statement.text, *arguments, timeout=within_seconds)
         return None if record is None else self.make(record)
-
-
-@dataclass(frozen=True, slots=True)
-class Values(Generic[_V]):
-    """A statement with one column."""
-
-    statement: Statement
-
-    async def all(self, connection: Connection, **values: Any) -> list[_V]:
-        return [value for (value,) in await connection.fetch(self.statement.text, *self.statement.arguments(values))]
-
-    async def one(self, connection: Connection, within_seconds: float | None = None, /, **values: Any) -> _V:
-        value = await self.one_or_none(connection, within_seconds, **values)
-        assert value is not None
-        return value
-
-    async def one_or_none(
-        self, connection: Connection, within_seconds: float | None = None, /, **values: Any
-    ) -> _V | None:
-        """The value; None: there is no row, or it is null."""
-        arguments = self.statement.arguments(values)
-        value: _V | None = await connection.fetchval(self.statement.text, *arguments, timeout=within_seconds)
-        return value
 
 
 def columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Sequence[Any]]:

@@ -2,8 +2,8 @@
 
 from evertick.contract.access import AuditEntry
 from evertick.domain.ids import MAX_ID
-from evertick.store import audit
-from evertick.store.audit import AuditRecord, AuditRow
+from evertick.store.tenants import audit
+from evertick.store.tenants.audit import AuditRecord, AuditRow
 from evertick.usecases.context import DEFAULT_PER_PAGE, Page, Tenant, checked_cursor, checked_limit
 
 

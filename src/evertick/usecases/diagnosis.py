@@ -7,8 +7,15 @@ from typing import NamedTuple
 
 from evertick import tzdb
 from evertick.domain.ids import PARTITIONS, Prefix, format_id, format_token
-from evertick.store.clock import Marks
-from evertick.store.diagnostics import DeadTuples, OldestDueTimer, ReadyQueue, Snapshot, StuckLeases, Unserved
+from evertick.store.engine.clock import Marks
+from evertick.store.maintenance.diagnostics import (
+    DeadTuples,
+    OldestDueTimer,
+    OldestSnapshot,
+    ReadyQueue,
+    StuckLeases,
+    UnservedAttempts,
+)
 from evertick.version import __version__
 
 HARMLESS_SKEW_SECONDS = 1.0
@@ -86,7 +93,7 @@ def on_connections(used: int, most: int) -> Diagnosis:
     return Diagnosis("connections", level, what, "raise max_connections, or put a pooler such as PgBouncer in between")
 
 
-def on_snapshot(oldest: Snapshot | None) -> Diagnosis:
+def on_snapshot(oldest: OldestSnapshot | None) -> Diagnosis:
     name = "oldest snapshot"
     if oldest is None:
         return Diagnosis(name, Level.OK, "none but our own")
@@ -166,7 +173,7 @@ def on_orphans(tokens: Sequence[tuple[int, int]]) -> Diagnosis:
     return Diagnosis(name, Level.PROBLEM, what, todo)
 
 
-def on_unserved(unserved: Sequence[Unserved]) -> Diagnosis:
+def on_unserved(unserved: Sequence[UnservedAttempts]) -> Diagnosis:
     name = "handlers that nobody serves"
     if not unserved:
         return Diagnosis(name, Level.OK, "none")

@@ -8,10 +8,12 @@ from evertick.config import Settings
 from evertick.domain.ids import PARTITIONS
 from evertick.domain.schedule.instants import SECOND_US, to_us
 from evertick.roles.dispatcher.settings import egress_of
-from evertick.store import clock, diagnostics, ledgers, members, orphans, tenants
 from evertick.store.database import Pool
-from evertick.store.diagnostics import ServerFacts
+from evertick.store.engine import clock, members, orphans
+from evertick.store.maintenance import diagnostics, ledgers
+from evertick.store.maintenance.diagnostics import ServerFacts
 from evertick.store.migrate import SchemaMismatch, check_schema
+from evertick.store.tenants import tenants
 from evertick.usecases import diagnosis
 from evertick.usecases.diagnosis import Diagnosis
 

@@ -9,10 +9,12 @@ from evertick import tzdb
 from evertick.contract.engine import Lag, Stats
 from evertick.domain.ids import PARTITIONS
 from evertick.runtime.timeouts import STATUS_SECONDS
-from evertick.store import diagnostics, lanes, members, usage
 from evertick.store.database import Pool
-from evertick.store.members import NodeRow
+from evertick.store.engine import lanes, members
+from evertick.store.engine.members import NodeRow
+from evertick.store.maintenance import diagnostics
 from evertick.store.statements import Connection
+from evertick.store.tenants import tenants
 from evertick.usecases.diagnosis import MAX_LETTERS
 
 WINDOW_SECONDS = 60.0
@@ -62,9 +64,9 @@ def opaque_name(node: str) -> str:
 
 
 async def tenant_stats(pool: Pool, tenant_id: int) -> Stats:
-    recent = await usage.recent(pool, tenant_id, WINDOW_SECONDS, MAX_PER_LANE)
-    activity = await usage.activity(pool, tenant_id, MAX_PER_LANE)
-    oldest = await usage.oldest_due(pool, tenant_id, MAX_PER_PARTITION)
+    recent = await tenants.recent(pool, tenant_id, WINDOW_SECONDS, MAX_PER_LANE)
+    activity = await tenants.activity(pool, tenant_id, MAX_PER_LANE)
+    oldest = await tenants.oldest_due(pool, tenant_id, MAX_PER_PARTITION)
     return Stats(
         window_seconds=WINDOW_SECONDS,
         fired_per_second=recent.fired / WINDOW_SECONDS,
@@ -78,5 +80,5 @@ async def tenant_stats(pool: Pool, tenant_id: int) -> Stats:
     )
 
 
-def _late_seconds(oldest: diagnostics.OldestDueTimer | usage.OldestDue | None) -> float:
+def _late_seconds(oldest: diagnostics.OldestDueTimer | tenants.OldestDue | None) -> float:
     return 0.0 if oldest is None else (oldest.now_at - oldest.due_at).total_seconds()

@@ -13,9 +13,9 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from evertick.store import idempotency
-from evertick.store.idempotency import StoredAnswer
-from evertick.store.sealing import Seal
+from evertick.store.tenants import idempotency
+from evertick.store.tenants.idempotency import StoredAnswer
+from evertick.store.tenants.secrets import Seal
 from evertick.usecases.context import Tenant, unit_of_work
 
 KEY_MAX_LENGTH = 255

@@ -11,9 +11,9 @@ from typing import NamedTuple, TypeVar
 from evertick.domain.admission import QuotaName
 from evertick.domain.errors import EvertickError
 from evertick.domain.policies import Priority
-from evertick.store import references
 from evertick.store.database import Pool
-from evertick.store.references import LaneKey
+from evertick.store.jobs import references
+from evertick.store.jobs.references import LaneKey
 from evertick.store.statements import Connection
 from evertick.usecases.errors import QuotaReached
 

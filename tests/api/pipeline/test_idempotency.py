@@ -10,7 +10,7 @@ from api.callers import JOB, Caller, Callers, is_problem
 from api.processes import served
 from engine import until
 from evertick.roles.janitor import Janitor
-from evertick.store import usage as quotas
+from evertick.store.tenants import tenants as quotas
 
 KEY = {"Idempotency-Key": "order-66"}
 

@@ -9,8 +9,9 @@ import pytest
 from api.callers import JOB, Caller, Callers, is_problem
 from evertick.domain.admission import AdmissionRequest, Admitted, QuotaName, Refused, Throttled
 from evertick.roles.janitor import Janitor
-from evertick.store import jobs, tenants, usage as stored
 from evertick.store.database import Pool
+from evertick.store.jobs import jobs
+from evertick.store.tenants import tenants
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.create import create
 from evertick.usecases.tenants import keys
@@ -73,12 +74,12 @@ async def test_pauses_with_fresh_keys_and_edits_of_large_jobs_are_counted(
     for number in range(10):
         await editor.post(f"{path}/pause", headers={"Idempotency-Key": secrets.token_hex()})
         assert (await editor.patch(path, json={"timeout_seconds": 10 + number})).status_code == 200
-    before = await stored.stored(pool, tenant_id)
+    before = await tenants.stored(pool, tenant_id)
     assert before.answer_bytes > 10 * len(PAYLOAD)
     assert before.bytes > 11 * len(PAYLOAD)
     report = await Janitor(pool).maintain(full=False)
     assert report.versions_emptied == 10
-    after = await stored.stored(pool, tenant_id)
+    after = await tenants.stored(pool, tenant_id)
     assert after.bytes < 2 * len(PAYLOAD)
     assert await connection.fetchval("SELECT count(*) FROM storage_changes") == 0, "they were summed up"
 
@@ -140,7 +141,7 @@ async def test_keys_and_changes_are_forgotten_after_the_history_but_the_last_key
     assert (await Janitor(pool).maintain()).rows_pruned == 3 + 6
     assert await connection.fetchval("SELECT count(*) FROM api_keys") == 1
     assert await keys.create_first(connection, 1) is None, "it had one"
-    assert (await stored.stored(pool, 1)).bytes == 0
+    assert (await tenants.stored(pool, 1)).bytes == 0
 
 
 async def test_a_search_looks_at_a_limited_number_of_jobs_and_goes_on_in_the_next_page(

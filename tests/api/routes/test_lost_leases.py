@@ -9,9 +9,9 @@ import pytest
 
 from api.callers import Caller
 from engine import until
-from evertick.store import lanes
 from evertick.store.database import Pool, connect
-from evertick.store.lanes import PutBack
+from evertick.store.engine import lanes
+from evertick.store.engine.lanes import PutBack
 
 pytestmark = pytest.mark.usefixtures("scheduler")
 

@@ -9,8 +9,8 @@ import pytest
 from api.callers import JOB, Caller, Callers, is_problem, pointers
 from engine import PATIENCE_SECONDS, until
 from evertick.domain.access import KEYSPACE, digest_of, is_well_formed, write_key
-from evertick.store import keys as stored
 from evertick.store.database import Pool
+from evertick.store.tenants import keys as stored
 from evertick.usecases.tenants import authentication, keys
 from evertick.usecases.tenants.authentication import KeyRing
 

@@ -10,7 +10,7 @@ import pytest
 
 from evertick.contract.jobs import Missed
 from evertick.domain.schedule.instants import to_us
-from evertick.store import lanes
+from evertick.store.engine import lanes
 from evertick.usecases.context import Tenant
 from evertick.usecases.errors import JobNotFound
 from evertick.usecases.jobs.create import create

@@ -2,7 +2,7 @@
 
 import pytest
 
-from evertick.store import jobs
+from evertick.store.jobs import jobs
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.create_many import create_many

@@ -5,8 +5,9 @@ from datetime import datetime, timedelta
 import pytest
 
 from evertick.contract.job import Job
-from evertick.store import unused, usage
 from evertick.store.database import connect
+from evertick.store.maintenance import retention
+from evertick.store.tenants import tenants
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.edit import edit
 from evertick.usecases.jobs.lifecycle import delete, pause, resume
@@ -23,8 +24,8 @@ SELECT (SELECT coalesce(sum(version_bytes(payload::text, spec::text)), 0) FROM j
 """
 
 
-async def check(world: World, now_at: datetime | None = None) -> unused.CheckedVersions:
-    return await unused.check_versions(world.pool, now_at or at(30), HISTORY, 1000)
+async def check(world: World, now_at: datetime | None = None) -> retention.CheckedVersions:
+    return await retention.check_versions(world.pool, now_at or at(30), HISTORY, 1000)
 
 
 async def payloads(world: World, job: Job) -> dict[int, int]:
@@ -37,7 +38,7 @@ async def payloads(world: World, job: Job) -> dict[int, int]:
 
 
 async def stored(world: World) -> int:
-    return (await usage.stored(world.pool, 1)).bytes
+    return (await tenants.stored(world.pool, 1)).bytes
 
 
 async def test_versions_that_never_ran_keep_only_what_tells_their_ticks(world: World, tenant: Tenant) -> None:
@@ -146,6 +147,6 @@ async def test_two_janitors_at_once_take_each_version_once(world: World, tenant:
         assert (await check(world)).checked == 0
     await other.close()
     assert (await check(world)).emptied == 1
-    while await usage.sum_storage(world.pool, 2):
+    while await tenants.sum_storage(world.pool, 2):
         pass
     assert await stored(world) == await world.connection.fetchval(COUNTED)

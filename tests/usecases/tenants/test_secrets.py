@@ -14,7 +14,7 @@ from evertick.config import ConfigInvalid, Settings, read_settings
 from evertick.domain.access import KeyRole
 from evertick.roles.dispatcher.settings import seal_of
 from evertick.store.database import Pool
-from evertick.store.sealing import CannotUnseal, NoKey, Seal, keys_in
+from evertick.store.tenants.secrets import CannotUnseal, NoKey, Seal, keys_in
 from evertick.targets.http.signing import Secret
 from evertick.usecases.context import Tenant
 from evertick.usecases.tenants import keys, secrets

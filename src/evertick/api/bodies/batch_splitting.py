@@ -13,7 +13,7 @@ import msgspec
 from evertick.api.bodies.request_body import MAX_BYTES, too_large
 from evertick.api.problems import Kind, Problem
 from evertick.domain.errors import Fault
-from evertick.runtime.event_loop import Slices
+from evertick.runtime.loop import Slices
 
 MAX_JOBS = 10_000
 MAX_LINES = 2 * MAX_JOBS

@@ -23,7 +23,7 @@ from evertick.api.bodies.request_body import (
 from evertick.api.decoding import decode
 from evertick.api.problems import Kind, Problem
 from evertick.domain.errors import Fault
-from evertick.runtime.event_loop import Slices
+from evertick.runtime.loop import Slices
 
 MAX_BATCH_VALUES = 1_000_000
 MAX_MALFORMED = 1_000

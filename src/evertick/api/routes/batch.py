@@ -12,7 +12,7 @@ from evertick.api.routes import costs
 from evertick.contract.jobs import Verdict
 from evertick.domain.access import KeyRole
 from evertick.domain.errors import Fault
-from evertick.runtime.event_loop import Slices
+from evertick.runtime.loop import Slices
 from evertick.usecases.jobs.create_many import DraftedBatch, create_many, draft_batch
 
 routes = Routes("Jobs")

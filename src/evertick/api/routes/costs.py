@@ -8,7 +8,7 @@ from evertick.api.requests import AuthenticatedRequest
 from evertick.contract.annotations import DEFAULT_TIMEZONE
 from evertick.domain.admission import AdmissionRequest
 from evertick.domain.job.timing import fires_at_once
-from evertick.runtime.event_loop import Slices
+from evertick.runtime.loop import Slices
 
 
 async def of_submission(_: AuthenticatedRequest, body: object) -> AdmissionRequest:  # noqa: ARG001 - whatever it says

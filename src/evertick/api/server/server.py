@@ -21,11 +21,10 @@ from evertick.api.services import LEASE_CONNECTIONS, REPORT_CONNECTIONS, Service
 from evertick.config import DEFAULTS, is_loopback
 from evertick.domain.errors import EvertickError
 from evertick.runtime import timeouts
-from evertick.runtime.event_loop import LoopDelay
-from evertick.runtime.loop import Loop
+from evertick.runtime.loop import Loop, LoopDelay
 from evertick.runtime.process import descriptor_limit
 from evertick.runtime.wakeups import Notifier
-from evertick.store.database import Pool, close_pool, open_pool
+from evertick.store.database import Pool, open_pool
 from evertick.usecases.tenants.authentication import KeyRing
 from evertick.usecases.tenants.quotas import Quotas
 
@@ -168,7 +167,7 @@ class ApiServer:
 
     async def _pool(self, connections: int) -> Pool:
         pool = await open_pool(self._url, min_size=1, max_size=connections, timeouts=timeouts.API)
-        self._stack.push_async_callback(close_pool, pool)
+        self._stack.push_async_callback(pool.close)
         return pool
 
     @staticmethod

@@ -24,7 +24,7 @@ from evertick.domain.schedule.instants import to_us
 from evertick.executor.sources.database.source import MAX_OUTCOMES
 from evertick.roles.scheduler.firing import BATCH
 from evertick.store.database import Session, connect
-from evertick.store.lanes import lane_id_of
+from evertick.store.engine.lanes import lane_id_of
 
 QUEUE_ID = 1
 NORMAL = 1

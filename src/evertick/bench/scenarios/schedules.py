@@ -17,7 +17,7 @@ from evertick.domain.schedule.instants import from_us, to_us
 from evertick.domain.schedule.schedule import Schedule
 from evertick.roles.scheduler.pending_timers import PendingTimer
 from evertick.roles.scheduler.planning import LOOP_STEPS, BatchPlanning
-from evertick.store.timers import Timer
+from evertick.store.engine.timers import Timer
 
 COMMON = {
     "cron every minute, UTC": ("* * * * *", "UTC"),

@@ -11,7 +11,7 @@ from evertick.config import Settings
 from evertick.store.database import open_pool
 from evertick.usecases.diagnosis import Diagnosis, Level
 from evertick.usecases.doctor import examine
-from evertick.wiring import bring_up_to_date, database, database_location
+from evertick.wiring import database, database_location, migrate_database
 
 
 @database_options
@@ -26,7 +26,7 @@ def migrate(options: DatabaseOptions) -> None:
         settings = options.settings()
         applied: list[str] = []
         with database(settings, create=True) as url:
-            uvloop.run(bring_up_to_date(url, applied.append))
+            uvloop.run(migrate_database(url, applied.append))
         # Printed after the commit: before it, no migration is applied.
         for name in applied:
             typer.echo(f"applied {name}")

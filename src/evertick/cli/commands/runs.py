@@ -17,7 +17,7 @@ from evertick.contract.runs import Gap, RunOrGap
 from evertick.domain.schedule.describe.english import counted
 from evertick.domain.states import GapStatus, RunStatus
 from evertick.runtime.process import stop_signal
-from evertick.runtime.terminal_text import terminal_safe
+from evertick.runtime.terminal import terminal_safe
 
 app = typer.Typer(no_args_is_help=True, help="List, follow, show, cancel and replay runs.", rich_markup_mode="rich")
 

@@ -11,16 +11,16 @@ import uvloop
 from evertick.cli.errors import Exit, exit_on_error
 from evertick.cli.options import DatabaseUrl, DataDir, LogLevel, settings_with
 from evertick.config import Settings
-from evertick.runtime.logs import DEFAULT_LEVEL, set_up_logs
 from evertick.runtime.process import expect_batches, raise_descriptor_limit, stop_signal
+from evertick.runtime.terminal import DEFAULT_LEVEL, set_up_logs
 from evertick.wiring import (
     Role,
-    bring_up_to_date,
     database,
     database_location,
     first_key,
+    migrate_database,
     node_name,
-    refuse_misfit,
+    require_current_schema,
     running,
 )
 
@@ -78,7 +78,7 @@ def up(
     with exit_on_error():
         settings = settings_with(database_url, data_dir)
         settings = replace(settings, host=host or settings.host, port=settings.port if port is None else port)
-        _serve(settings, roles, bring_up_to_date, create=True)
+        _serve(settings, roles, migrate_database, create=True)
 
 
 def scheduler(
@@ -102,7 +102,7 @@ def scheduler(
         if settings.database_url is None and settings.data_dir is None:
             typer.echo("Error: a scheduler needs --database-url or --data-dir", err=True)
             raise typer.Exit(Exit.USAGE)
-        _serve(settings, roles, refuse_misfit, create=False)
+        _serve(settings, roles, require_current_schema, create=False)
 
 
 def _serve(settings: Settings, roles: str, prepare: Callable[[str], Awaitable[Any]], *, create: bool) -> None:

@@ -17,8 +17,8 @@ from evertick.cli.servers import server_with_key
 from evertick.client import Unreachable
 from evertick.client.transport import DEFAULT_URL
 from evertick.config import read_settings
-from evertick.runtime.logs import DEFAULT_LEVEL, set_up_logs
 from evertick.runtime.process import expect_batches, raise_descriptor_limit, stop_signal
+from evertick.runtime.terminal import DEFAULT_LEVEL, set_up_logs
 from evertick.sdk.app import App
 from evertick.sdk.remote import Worker
 

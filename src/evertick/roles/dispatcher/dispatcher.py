@@ -8,10 +8,10 @@ It is an executor on the database source whose handlers are targets; leasing, he
 executor's. A target returns the outcome of each attempt.
 
 Invariants, beside the executor's: no attempt is leased whose delivery could not be signed. Nothing is sent but through
-the guard. Secrets, payloads and URLs are in no log. A host that is slow or away holds the slots that a tenant has for
-it, a tenant with many such its share of the dispatcher's slots (`domain.fairness`), and nothing of anybody else:
-every other tenant gets its part of the slots at once. An attempt whose delivery was not begun leaves no outcome and
-counts as no try.
+the guard. Secrets, payloads and URLs are in no log. A slow or unreachable host takes up
+the slots that a tenant has for it, and many such hosts the tenant's share of the dispatcher's slots
+(`domain.fairness`): every other tenant gets its part of the slots at once. An attempt whose delivery was not begun
+leaves no outcome and counts as no try.
 
 Steps, beside the executor's:
 1. each second: look for new tenants, rotated secrets and changed limits, and whether webhooks may still go to this
@@ -25,8 +25,8 @@ Steps, beside the executor's:
 5. pause: a job whose target answered 410, unless it was edited since, with an entry in the audit log.
 
 Crash: the leases run out and the attempts are retried, with the same idempotency key and a larger fencing token. A
-receiver may so see a delivery again whose answer was lost. Slow or lost database, lost lease: as the executor. Lost
-lease means that the connection is closed, whatever the target has made of the request. Stop: deliveries have the grace
+receiver may so see a delivery again whose answer was lost. Slow or lost database, lost lease: as the executor. After
+a lost lease the connection is closed, whatever the target did with the request. Stop: deliveries have the grace
 to come to their end, those that outlast it are handed back, and what was not begun is put back, without counting as a
 try.
 """
@@ -44,12 +44,12 @@ from evertick.executor.source import Counters
 from evertick.executor.sources.database.source import LEASE_TIME, DatabaseSource
 from evertick.roles.dispatcher.pausing import Pausing
 from evertick.roles.dispatcher.settings import Egress
-from evertick.roles.dispatcher.slots import Progress, WaitingForSlots
+from evertick.roles.dispatcher.slots import DeliveryCounts, WaitingForSlots
 from evertick.roles.dispatcher.tenants import LOOK_SECONDS, Keyring, TenantQueues
 from evertick.runtime.clock import Clock, DatabaseClock
 from evertick.runtime.loop import Loop
 from evertick.store.database import Pool
-from evertick.store.sealing import Seal
+from evertick.store.tenants.secrets import Seal
 from evertick.targets.http.delivery import DeliverySettings, HttpDelivery
 from evertick.targets.http.guard import EgressPolicy, Guard
 from evertick.targets.http.resolution import Resolve, SystemResolver
@@ -60,9 +60,9 @@ logger = logging.getLogger("evertick.dispatcher")
 CONCURRENCY = 256
 HOST_WAIT_SECONDS = 2.0
 BACKSTOP_SECONDS = 30
-"""A target keeps the timeout of an attempt itself. One that does not is stopped so much later."""
+"""A target ends an attempt at its timeout itself. If it does not, it is stopped so much later."""
 NO_HANDLER = ""
-"""What attempts without a handler wait for that were put back."""
+"""The handler of attempts of HTTP jobs that were put back."""
 
 
 class TargetHandler:
@@ -114,8 +114,8 @@ class Dispatcher:
         self.keyring = Keyring(seal)
         self.slots = FairSlots(concurrency)
         self.waiting = WaitingForSlots(self.slots, self._settings.host_wait_seconds)
-        self._progress = Progress()
-        self._queues = TenantQueues(self.keyring, self.slots, self.waiting.queue, self._progress, self._look)
+        self._delivery_counts = DeliveryCounts()
+        self._queues = TenantQueues(self.keyring, self.slots, self.waiting.queue, self._delivery_counts, self._look)
         self._source = DatabaseSource(url, self._queues, lease_time=lease_time)
         self._handler = TargetHandler(self.keyring.timeout_max)
         self.executor = Executor(
@@ -174,7 +174,7 @@ class Dispatcher:
         return await self.executor.work_off()
 
     async def _step(self) -> float:
-        self._progress.turn()
+        self._delivery_counts.turn()
         await self._queues.refresh(self._source.pool, time.monotonic())
         return LOOK_SECONDS
 
@@ -193,6 +193,6 @@ class Dispatcher:
         if isinstance(outcome, Failed | NotStarted):
             logger.debug("%s, attempt %d: %s", attempt.name, attempt.attempt, outcome.error)
         if isinstance(outcome, Succeeded | Failed):
-            self._progress.count(attempt.tenant_id)
+            self._delivery_counts.count(attempt.tenant_id)
         if isinstance(outcome, Failed) and outcome.is_target_gone:
             self.pausing.add(attempt)

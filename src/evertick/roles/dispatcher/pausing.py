@@ -1,4 +1,4 @@
-"""Pauses jobs whose target said that it is gone for good."""
+"""Pauses jobs whose target answered 410 Gone."""
 
 import asyncio
 import logging
@@ -7,9 +7,10 @@ from collections import deque
 from evertick.domain.attempt import Attempt
 from evertick.domain.ids import Prefix, format_id
 from evertick.runtime.loop import Loop
-from evertick.store import audit, jobs
-from evertick.store.audit import AuditRecord
 from evertick.store.database import Pool
+from evertick.store.jobs import jobs
+from evertick.store.tenants import audit
+from evertick.store.tenants.audit import AuditRecord
 
 logger = logging.getLogger("evertick.dispatcher")
 
@@ -22,7 +23,7 @@ _ACTIVE = "active"
 
 
 class Pausing:
-    """Pauses one job after the other. What a crash forgets comes back: the job's next delivery is answered alike."""
+    """Pauses one job after the other. After a crash the job's next delivery gets the same answer."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -33,13 +34,13 @@ class Pausing:
         self._loop.start()
 
     async def stop(self) -> None:
-        """Pause what is left, unless the database is away."""
+        """Pause what is left, unless the database is unavailable."""
         await self._loop.stop()
         try:
             async with asyncio.timeout(LAST_REQUESTS_SECONDS):
                 await self._step()
         except Exception:  # noqa: BLE001 - the end of the role, and nothing is lost
-            logger.warning("%d jobs are not paused: their next delivery will be answered alike", len(self))
+            logger.warning("%d jobs are not paused: their next delivery will get the same answer", len(self))
 
     @property
     def errors(self) -> int:

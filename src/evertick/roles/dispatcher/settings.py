@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from ipaddress import ip_network
 
 from evertick.config import Settings, is_loopback
-from evertick.store.embedded import default_data_dir
-from evertick.store.sealing import Seal, keys_in
+from evertick.store.server.embedded import default_data_dir
+from evertick.store.tenants.secrets import Seal, keys_in
 from evertick.targets.http.guard import EgressPolicy
 
 logger = logging.getLogger("evertick")
@@ -40,8 +40,8 @@ class Egress:
 def egress_of(settings: Settings, tenants: int, *, runs_api: bool) -> Egress:
     """Where the webhooks of a process may go, now that there are so many tenants. `runs_api`: it runs the API, too.
 
-    Who tries things out alone on one machine may call it. Anybody else could read there what only the machine itself
-    may, so beyond that it has to be set.
+    A single user on one machine may call that machine. With more users or machines its services must stay out of reach
+    unless the settings open them.
     """
     if settings.egress_allow is not None:
         opened = "".join(f", {network}" for network in settings.egress_allow)
@@ -63,7 +63,7 @@ def egress_of(settings: Settings, tenants: int, *, runs_api: bool) -> Egress:
 
 
 def _closed_by(settings: Settings, tenants: int, *, runs_api: bool) -> Iterator[str]:
-    if not runs_api:  # so nobody knows here where it listens
+    if not runs_api:  # where it listens is unknown here
         yield "this process does not run the API"
     elif not is_loopback(settings.host):
         yield f"the API listens on {settings.host}"

@@ -27,7 +27,7 @@ class _TenantLine:
 
 
 class SlotQueue:
-    """A queue that seems empty while no tenant in it may take a slot. Tenants take turns."""
+    """A queue that is false while no tenant in it may take a slot. Tenants take turns."""
 
     def __init__(self, slots: FairSlots, monotonic: Callable[[], float]) -> None:
         self._slots = slots
@@ -106,7 +106,7 @@ class SlotQueue:
         return (order for line in self._lines.values() if line.since <= before for order in line.orders)
 
 
-class Progress:
+class DeliveryCounts:
     """How many deliveries of each tenant came to an end in this second and the one before."""
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """What a dispatcher knows of the tenants that have HTTP jobs: their queues, their secrets, and how long a delivery may
-take. It is there before an attempt is leased: delivering never waits for it, and a tenant whose secrets cannot be read
-keeps its attempts in their lanes.
+take. It is read before an attempt is leased: a delivery never waits for it, and the attempts of a tenant whose secrets
+cannot be read stay in their lanes.
 
-From their queues as much is leased as each tenant has room for.
+Each tenant's queue gives as many attempts as the tenant has room for.
 """
 
 import logging
@@ -11,18 +11,17 @@ from collections.abc import Awaitable, Callable
 
 from evertick.contract.target import HTTP_QUEUE
 from evertick.domain.fairness import FairSlots, Tenants
-from evertick.roles.dispatcher.slots import Progress, SlotQueue
-from evertick.store import secrets, tenants
+from evertick.roles.dispatcher.slots import DeliveryCounts, SlotQueue
 from evertick.store.database import Pool
-from evertick.store.sealing import CannotUnseal, Seal
-from evertick.store.secrets import Sealed
 from evertick.store.statements import Connection
+from evertick.store.tenants import secrets, tenants
+from evertick.store.tenants.secrets import CannotUnseal, Seal, Sealed
 from evertick.targets.http.signing import Secret
 
 logger = logging.getLogger("evertick.dispatcher")
 
 HTTP_TIMEOUT_MAX_SECONDS = 300
-"""As long as a tenant's own setting is not known."""
+"""Until a tenant's own setting is known."""
 LOOK_SECONDS = 1.0
 """A new tenant's first delivery waits at most this long, and so does a change of secrets or limits."""
 _NO_TENANT = 0
@@ -93,14 +92,14 @@ class TenantQueues:
         keyring: Keyring,
         slots: FairSlots,
         queue: SlotQueue,
-        progress: Progress,
+        delivery_counts: DeliveryCounts,
         look: Callable[[Pool], Awaitable[None]],
     ) -> None:
         self.ids: frozenset[int] = frozenset()
         self._keyring = keyring
         self._slots = slots
         self._queue = queue
-        self._progress = progress
+        self._delivery_counts = delivery_counts
         self._look = look
         self._looked = -math.inf
 
@@ -124,7 +123,7 @@ class TenantQueues:
         rooms = {}
         for queue_id, tenant_id in self._keyring.queues.items():
             here = self._slots.held(tenant_id) + self._queue.waiting(tenant_id)
-            did = self._progress.recent(tenant_id)
+            did = self._delivery_counts.recent(tenant_id)
             most = self._slots.most(tenant_id) if here else unused
             tenant_size = most + min(did, may_wait)
             room = tenant_size - here if here <= tenant_size // 2 else most - here

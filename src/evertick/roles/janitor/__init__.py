@@ -1,4 +1,4 @@
-"""The janitor: keeps the database fit for the others."""
+"""The janitor: keeps the tables in order for the other roles."""
 
 from evertick.roles.janitor.janitor import Janitor, JanitorReport, janitor_pool
 

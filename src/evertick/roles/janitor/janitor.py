@@ -1,23 +1,24 @@
-"""The janitor: keeps the database fit for the others. No tick depends on its haste, only on its coming round at all.
+"""The janitor: keeps the tables in order for the other roles. It may be late by hours; ticks only need the days that it
+adds ahead.
 
-Duty: the ledgers have a day to write to, days ahead; what is older than history is kept goes; finished one-offs go when
-they were kept for long enough; what no run and no job refers to goes: payloads of old versions, rules, queues; how much
-each tenant stores is summed up; a job that lost its timer gets it back; the planner knows what is in the tables.
+Duty: adds the ledgers' days ahead; removes what is older than history is kept, one-offs that were finished for long
+enough, and what no run and no job refers to: payloads of old versions, rules, queues; sums up how much each tenant
+stores; gives a job that lost its timer a new one; updates the statistics of tables.
 
 Invariants: nothing that waits or runs is removed, nor what it needs. What is kept for a time is kept by a time that
-follows the database's clock at a limited pace (`store.clock`), so that a clock that was set wrong removes nothing. It
-never makes firing wait for more than a moment: locks that would are given up and tried again in the next round. Rows
-that another session has locked are left alone.
+follows the database's clock at a limited pace (`store.engine.clock`), so that a clock that was set wrong removes
+nothing. It never delays firing for more than a moment: it gives up locks that would, and tries again in the next round.
+Rows that another session has locked are left alone.
 
-Steps: each minute it tries to be the one janitor at work. If it is, it marks the clock, plans timers anew if that was
-set back, adds days, looks at superseded versions, sums up storage and brings statistics up to date; each hour, by the
-database's clock so that all come at the same time and one does it, it does the rest too, in batches with a transaction
-each, and each minute while a sweep did not get through. Looking for lost timers goes through all jobs, a fifth of a
-second in each minute until all were seen.
+Steps: each minute it tries to take the lock of the one janitor at work. With the lock it marks the clock, plans timers
+anew if that was set back, adds days, checks superseded versions, sums up storage and updates statistics; each hour it
+does the rest too, in batches with a transaction each, and each minute while a sweep is not complete. The hour is the
+database's, so that all janitors come at the same time and one does the work. The search for lost timers goes through
+all jobs, for a fifth of a second in each minute.
 
-Crash: its lock goes with its connection, each batch was done or not, and the next janitor does the rest. Slow
-database: a round takes longer; the others pass. Two at once, when the lock was lost with its connection: both do the
-same, and each statement finds done what the other did.
+Crash: the lock ends with its connection, each batch was done or not, and the next janitor does the rest. Slow database:
+a round takes longer, and the other janitors pass. Two at once, when the lock was lost with its connection: both do the
+same, and each statement finds what the other did.
 """
 
 import asyncio
@@ -33,10 +34,10 @@ from evertick.roles.janitor import maintenance
 from evertick.roles.janitor.maintenance import BatchSizes, RepairProgress
 from evertick.roles.janitor.replanner import Replanner
 from evertick.runtime import timeouts
-from evertick.runtime.clock_marks import mark
 from evertick.runtime.loop import Loop
-from evertick.store import lanes, members
 from evertick.store.database import Pool, open_pool
+from evertick.store.engine import lanes, members
+from evertick.store.engine.clock import mark
 
 logger = logging.getLogger("evertick.janitor")
 
@@ -47,8 +48,8 @@ EVERY_SECONDS = 60.0
 ANSWERS_KEPT = timedelta(hours=24)
 """A repeated Idempotency-Key gets the kept answer for so long."""
 REPAIR_SECONDS = 0.2
-"""Of each minute, until all jobs were seen: ten million take more than half a minute in all, and to be idle should cost
-next to nothing."""
+"""Of each minute, until all jobs were seen: ten million jobs take more than half a minute in all, and an idle engine
+should cost next to nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +79,8 @@ class JanitorReport:
 
 
 async def janitor_pool(url: str) -> Pool:
-    """A pool for one janitor: one connection holds the turn, the other works."""
-    return await open_pool(url, max_size=CONNECTIONS, timeouts=timeouts.KEEP_HOUSE)
+    """A pool for one janitor: one connection holds the lock, the other works."""
+    return await open_pool(url, max_size=CONNECTIONS, timeouts=timeouts.JANITOR)
 
 
 class Janitor:
@@ -117,7 +118,7 @@ class Janitor:
 
     async def maintain(self, *, full: bool = True, repair_seconds: float = math.inf) -> JanitorReport:
         """Run one round: all steps, or only those of each minute. It looks for lost timers for so long at most."""
-        # Without the turn: firing needs the days even if another janitor hangs in its turn.
+        # Without the lock: firing needs the days even if the janitor that has the lock hangs.
         report = JanitorReport(days_added=await maintenance.add_days(self._pool, self._ahead))
         async with members.only_janitor(self._pool) as is_ours:
             if not is_ours:
@@ -126,7 +127,7 @@ class Janitor:
             report = replace(report, timers_replanned=await self._replanner.replan())
             if full and self._repair.after_id is None:  # else the last search is not over yet
                 self._repair.after_id = 0
-            # What was lost comes first, then what may go.
+            # Lost timers come first: the steps after it remove what nothing needs.
             before_at = marks.trusted_at - self._history
             repaired = await maintenance.repair_timers(
                 self._pool, before_at, self._repair, repair_seconds, monotonic=self._monotonic
@@ -140,7 +141,7 @@ class Janitor:
             if full:
                 report = await self._sweep(report, marks.trusted_at)
             await maintenance.sum_storage(self._pool, self._sizes)
-            # Last, because what was removed or brought back counts too.
+            # Last: the steps before it change how many rows there are.
             return replace(report, tables_analyzed=await maintenance.analyze(self._pool))
 
     async def _sweep(self, report: JanitorReport, now_at: datetime) -> JanitorReport:
@@ -174,7 +175,9 @@ class Janitor:
         now_at = await lanes.clock(self._pool)
         hour = now_at.replace(minute=0, second=0, microsecond=0)
         full = hour != self._swept_hour or self._sizes.is_cut
-        self._swept_hour = hour  # once an hour, however it ends: what fails for a lasting reason must not go on and on
+        self._swept_hour = (
+            hour  # once an hour, also after an error: one that lasts must not repeat the sweep each minute
+        )
         report = await self.maintain(full=full, repair_seconds=REPAIR_SECONDS)
         if report != JanitorReport() and not report.passed:
             logger.info("maintenance: %s", report)

@@ -13,10 +13,12 @@ from time import monotonic
 
 from evertick.roles.janitor.batch_size import BatchSize
 from evertick.roles.janitor.replanning import repair_all
-from evertick.store import jobs, ledgers, lost_timers, retention, unused, usage
 from evertick.store.database import Pool, was_too_slow
-from evertick.store.lost_timers import Healed
-from evertick.store.retention import FinishedPosition
+from evertick.store.jobs import jobs
+from evertick.store.maintenance import ledgers, replan, retention
+from evertick.store.maintenance.replan import RepairCount
+from evertick.store.maintenance.retention import FinishedPosition
+from evertick.store.tenants import tenants
 
 logger = logging.getLogger("evertick.janitor")
 
@@ -72,7 +74,7 @@ async def prune_answers(pool: Pool, before_at: datetime, sizes: BatchSizes) -> i
 
 async def sum_storage(pool: Pool, sizes: BatchSizes) -> None:
     """Sum up how much tenants store."""
-    await _in_batches(partial(usage.sum_storage, pool), sizes.storage, sizes)
+    await _in_batches(partial(tenants.sum_storage, pool), sizes.storage, sizes)
 
 
 async def check_versions(pool: Pool, now_at: datetime, history: timedelta, sizes: BatchSizes) -> tuple[int, int]:
@@ -81,7 +83,7 @@ async def check_versions(pool: Pool, now_at: datetime, history: timedelta, sizes
 
     async def batch(most: int) -> int:
         nonlocal emptied, removed
-        checked = await unused.check_versions(pool, now_at, history, most)
+        checked = await retention.check_versions(pool, now_at, history, most)
         emptied += checked.emptied
         removed += checked.removed
         return checked.checked
@@ -96,7 +98,7 @@ async def sweep_rules(pool: Pool, now_at: datetime, sizes: BatchSizes) -> int:
     after_id: int | None = -1
     until = sizes.monotonic() + STEP_SECONDS
     while after_id is not None and sizes.monotonic() < until:
-        page = await sizes.rules.run(partial(unused.sweep_rules, pool, now_at, after_id))
+        page = await sizes.rules.run(partial(retention.sweep_rules, pool, now_at, after_id))
         removed += page.removed
         after_id = page.last_id
     return removed
@@ -105,9 +107,9 @@ async def sweep_rules(pool: Pool, now_at: datetime, sizes: BatchSizes) -> int:
 async def sweep_queues(pool: Pool, now_at: datetime) -> int:
     """Remove queues that nothing has referred to for an hour, of tenants that have many; returns how many."""
     removed = 0
-    for tenant_id in await unused.crowded_tenants(pool):
+    for tenant_id in await retention.crowded_tenants(pool):
         try:
-            removed += await unused.sweep_queues(pool, now_at, tenant_id)
+            removed += await retention.sweep_queues(pool, now_at, tenant_id)
         except Exception as error:
             if not (isinstance(error, TimeoutError) or was_too_slow(error)):
                 raise
@@ -150,12 +152,12 @@ async def repair_timers(
     seconds: float = math.inf,
     *,
     monotonic: Callable[[], float] = monotonic,
-) -> Healed:
+) -> RepairCount:
     """Go on through all jobs, for so long at most, and give those that lost their tick's timer a new one."""
     timers = finished = 0
     until = monotonic() + seconds
     while progress.after_id is not None and monotonic() < until:
-        page = await progress.size.run(partial(lost_timers.timerless_page, pool, progress.after_id))
+        page = await progress.size.run(partial(replan.timerless_page, pool, progress.after_id))
         progress.after_id = page.last_id
         if page.job_ids:
             repaired = await _repair_some(pool, page.job_ids, before_at)
@@ -164,7 +166,7 @@ async def repair_timers(
     if timers or finished:
         lost = timers + finished
         logger.warning("%d jobs had lost their timer: %d got it back, %d are finished", lost, timers, finished)
-    return Healed(timers, finished)
+    return RepairCount(timers, finished)
 
 
 async def analyze(pool: Pool) -> int:
@@ -175,12 +177,12 @@ async def analyze(pool: Pool) -> int:
     return len(tables)
 
 
-async def _repair_some(pool: Pool, job_ids: list[int], before_at: datetime) -> Healed:
+async def _repair_some(pool: Pool, job_ids: list[int], before_at: datetime) -> RepairCount:
     async with pool.acquire() as connection, connection.transaction():
         locked = await jobs.lock_available(connection, job_ids)
         # Read again under the lock: they may have got a timer meanwhile.
-        found = await lost_timers.timerless(connection, locked, before_at)
-        return await lost_timers.heal(connection, repair_all(found))
+        found = await replan.timerless(connection, locked, before_at)
+        return await replan.repair_timers(connection, repair_all(found))
 
 
 async def _in_batches(batch: Callable[[int], Awaitable[int]], size: BatchSize, sizes: BatchSizes) -> int:

@@ -14,10 +14,12 @@ from evertick.domain.ids import PARTITIONS
 from evertick.roles.janitor.batch_size import BatchSize
 from evertick.roles.janitor.replanning import Correction, moves_of, reopened, trims_of
 from evertick.runtime import background
-from evertick.store import clock, jobs, lost_timers, references, replan, wakeups
-from evertick.store.clock import Marks
 from evertick.store.database import Pool
-from evertick.store.replan import FIRST_FINISHED, FIRST_GAP, FIRST_TIMER, AheadTimer
+from evertick.store.engine import clock, wakeups
+from evertick.store.engine.clock import Marks
+from evertick.store.jobs import jobs, references
+from evertick.store.maintenance import replan
+from evertick.store.maintenance.replan import FIRST_FINISHED, FIRST_GAP, FIRST_TIMER, AheadTimer
 
 logger = logging.getLogger("evertick.janitor")
 
@@ -121,12 +123,12 @@ class Replanner:
         after = FIRST_FINISHED
         while finished := await self._batch_size.run(partial(replan.finished_page, self._pool, to.after_at, after)):
             decided = await _decide(lambda rows: reopened(rows, to), finished)
-            healings = {healing.job_id: healing for healing in decided}
+            repairs = {repair.job_id: repair for repair in decided}
             async with self._pool.acquire() as connection, connection.transaction():
-                locked = await jobs.lock_available(connection, sorted(healings))
+                locked = await jobs.lock_available(connection, sorted(repairs))
                 await replan.reopen(connection, locked)
-                healed = await lost_timers.heal(connection, [healings[job_id] for job_id in locked])
-            self._done.jobs += healed.timers
+                repaired = await replan.repair_timers(connection, [repairs[job_id] for job_id in locked])
+            self._done.jobs += repaired.timers
             after = finished[-1]
 
 

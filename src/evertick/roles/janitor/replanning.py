@@ -8,9 +8,9 @@ the clock was ahead waits for as long from now.
 
 import functools
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -21,14 +21,23 @@ from evertick.domain.job.timing import resolve_alone
 from evertick.domain.rule import OneOff, Rule, from_canonical
 from evertick.domain.schedule.instants import EPOCH_AT, from_us, to_us
 from evertick.domain.stable_hash import due_at, jitter_offset
-from evertick.store.clock import TOLERANCE
-from evertick.store.lost_timers import Healing, Timerless
-from evertick.store.replan import AheadGap, AheadTimer, FinishedAhead, Move, Trim
+from evertick.store.engine.clock import TOLERANCE
+from evertick.store.maintenance.replan import (
+    AheadGap,
+    AheadTimer,
+    FinishedAhead,
+    GapTrim,
+    Timerless,
+    TimerMove,
+    TimerRepair,
+)
 
 logger = logging.getLogger("evertick.janitor")
 
 _ZERO = timedelta(0)
 _KEPT = 65_536
+_R = TypeVar("_R", AheadTimer, AheadGap, FinishedAhead, Timerless)
+_D = TypeVar("_D")
 rule_from = functools.lru_cache(maxsize=_KEPT)(from_canonical)
 
 
@@ -41,19 +50,17 @@ class Correction(NamedTuple):
 
 def moves_of(
     timers: Iterable[AheadTimer], rules: Mapping[int, str], specs_ahead: Mapping[int, str], to: Correction
-) -> Iterator[Move]:
+) -> Iterator[TimerMove]:
     """The timers that lie beyond what is plausible, and where each belongs."""
-    for timer in timers:
-        try:
-            if timer.kind == "tick":
-                at = _tick_at(timer, rules[timer.rule_id], specs_ahead.get(timer.job_id), to)
-            else:
-                at = _due_at(timer, to.now_at)
-        except Exception as error:  # noqa: BLE001 - a corrupt row must not stop its neighbours
-            _report(timer.job_id, error)
-            continue
-        if at is not None:
-            yield Move(timer, *at)
+
+    def move_of(timer: AheadTimer) -> TimerMove | None:
+        if timer.kind == "tick":
+            at = _tick_at(timer, rules[timer.rule_id], specs_ahead.get(timer.job_id), to)
+        else:
+            at = _due_at(timer, to.now_at)
+        return None if at is None else TimerMove(timer, *at)
+
+    return _decided(timers, move_of)
 
 
 def _tick_at(
@@ -85,33 +92,30 @@ def _due_at(timer: AheadTimer, now_at: datetime) -> tuple[datetime, datetime] | 
     return None if since_at <= now_at else (timer.fire_at, now_at + max(timer.due_at - since_at, _ZERO))
 
 
-def trims_of(gaps: Iterable[AheadGap], after_at: datetime) -> Iterator[Trim]:
+def trims_of(gaps: Iterable[AheadGap], after_at: datetime) -> Iterator[GapTrim]:
     """What is left of gaps: the ticks up to an instant. Those after it are to come."""
-    for gap in gaps:
-        try:
-            yield _trim(gap, after_at)
-        except Exception as error:  # noqa: BLE001 - a corrupt row must not stop its neighbours
-            _report(gap.job_id, error)
+    return _decided(gaps, lambda gap: _trim(gap, after_at))
 
 
-def _trim(gap: AheadGap, after_at: datetime) -> Trim:
+def _trim(gap: AheadGap, after_at: datetime) -> GapTrim:
     if gap.first_at > after_at:
-        return Trim(gap, None, 0)
+        return GapTrim(gap, None, 0)
     ticks = rule_from(gap.canonical).ticks()
     first_us, end_us = to_us(gap.first_at), to_us(after_at) + 1
     last_us = max(first_us, ticks.prev(end_us) or first_us)
-    return Trim(gap, from_us(last_us), 1 + ticks.count(first_us + 1, end_us))
+    return GapTrim(gap, from_us(last_us), 1 + ticks.count(first_us + 1, end_us))
 
 
-def reopened(jobs: Iterable[FinishedAhead], to: Correction) -> Iterator[Healing]:
+def reopened(jobs: Iterable[FinishedAhead], to: Correction) -> Iterator[TimerRepair]:
     """Jobs that were finished by ticks which are to come, and when they go on."""
-    for job in jobs:
-        try:
-            fire_at = _goes_on_at(job, to)
-            if fire_at is not None:
-                yield Healing(job.job_id, fire_at, _due(job.job_id, rule_from(job.canonical), fire_at))
-        except Exception as error:  # noqa: BLE001 - a corrupt row must not stop its neighbours
-            _report(job.job_id, error)
+
+    def repair_of(job: FinishedAhead) -> TimerRepair | None:
+        fire_at = _goes_on_at(job, to)
+        if fire_at is None:
+            return None
+        return TimerRepair(job.job_id, fire_at, _due(job.job_id, rule_from(job.canonical), fire_at))
+
+    return _decided(jobs, repair_of)
 
 
 def _goes_on_at(job: FinishedAhead, to: Correction) -> datetime | None:
@@ -125,22 +129,25 @@ def _due(job_id: int, rule: Rule, fire_at: datetime) -> datetime:
     return due_at(fire_at, jitter_offset(job_id, timedelta(microseconds=rule.jitter_us)))
 
 
-def _report(job_id: int, error: Exception) -> None:
-    name = format_id(Prefix.JOB, job_id)
-    logger.error("%s cannot be planned anew: %s", name, error)
-
-
-def repair_all(jobs: Iterable[Timerless]) -> Iterator[Healing]:
-    """Decide on each. A job whose rule or spec cannot be read is left as it is, and logged."""
-    for job in jobs:
+def _decided(rows: Iterable[_R], decide: Callable[[_R], _D | None]) -> Iterator[_D]:
+    """Decide on each row. A job whose rule or spec cannot be read is left as it is, and logged."""
+    for row in rows:
         try:
-            yield repair(job)
+            decision = decide(row)
         except Exception as error:  # noqa: BLE001 - a corrupt row must not stop its neighbours
-            name = format_id(Prefix.JOB, job.job_id)
-            logger.error("%s has lost its timer and cannot be read: %s", name, error)  # noqa: TRY400 - the row is at fault
+            name = format_id(Prefix.JOB, row.job_id)
+            logger.error("%s cannot be planned anew: %s", name, error)  # noqa: TRY400 - the row is at fault
+        else:
+            if decision is not None:
+                yield decision
 
 
-def repair(job: Timerless) -> Healing:
+def repair_all(jobs: Iterable[Timerless]) -> Iterator[TimerRepair]:
+    """When jobs that lost their timer fire next."""
+    return _decided(jobs, _repair)
+
+
+def _repair(job: Timerless) -> TimerRepair:
     """The tick after the last one that is accounted for, so that those in between are treated as any missed ones.
 
     Nothing is older than the spec, and what history has forgotten is not brought up again.
@@ -153,9 +160,8 @@ def repair(job: Timerless) -> Healing:
         next_us = rule.ticks().next(to_us(since_at))
         fire_at = None if next_us is None else from_us(next_us)
     if fire_at is None:
-        return Healing(job.job_id, None, None)
-    jitter = jitter_offset(job.job_id, timedelta(microseconds=rule.jitter_us))
-    return Healing(job.job_id, fire_at, due_at(fire_at, jitter))
+        return TimerRepair(job.job_id, None, None)
+    return TimerRepair(job.job_id, fire_at, _due(job.job_id, rule, fire_at))
 
 
 def only_tick(job_id: int, spec: str, created_at: datetime) -> datetime | None:

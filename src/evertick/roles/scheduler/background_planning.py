@@ -86,7 +86,7 @@ class BackgroundPlanning:
     async def _plan_piece(self, tenant_id: int, waiting: _Waiting) -> None:
         rules = self._next_rules(waiting)
         work = partial(_make_plans, rules, self._state.clock.now_us)
-        # Beside the tenant's requests, not behind them: else a key that may only read could keep its jobs from firing.
+        # Not behind the tenant's requests: else a key that may only read could keep the tenant's jobs from firing.
         made = await background.run(("plan", tenant_id), work) if rules else {}
         for group_key, prepared in made.items():
             self._state.rule_cache.note_steps(group_key[0], prepared.steps)

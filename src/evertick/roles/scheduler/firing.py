@@ -13,15 +13,13 @@ from datetime import timedelta
 from evertick.domain.schedule.instants import SECOND_US, from_us, to_us
 from evertick.roles.scheduler.background_planning import BackgroundPlanning
 from evertick.roles.scheduler.pending_timers import PendingTimer
-from evertick.roles.scheduler.planned_batch import PlannedBatch
-from evertick.roles.scheduler.planning import LOOP_STEPS, BatchPlanning
+from evertick.roles.scheduler.planning import LOOP_STEPS, BatchPlanning, PlannedBatch
 from evertick.roles.scheduler.sending import ASIDE_US, BUSY_US, Sending
 from evertick.roles.scheduler.state import State
-from evertick.runtime.event_loop import Slices
-from evertick.runtime.loop import NotYet
-from evertick.store import timers
+from evertick.runtime.loop import NotYet, Slices
 from evertick.store.database import was_too_slow
-from evertick.store.timers import Fired
+from evertick.store.engine import timers
+from evertick.store.engine.timers import Fired
 
 logger = logging.getLogger("evertick.scheduler")
 
@@ -32,12 +30,12 @@ FIRST_BATCH = 250
 SMALLEST_BATCH = 50
 """However often a batch was too much for the time that a statement has."""
 COLLECTED = 64_000
-"""So many timers at most leave the wheel before a batch is fired: some 60 ms. All at once, if it were a million, would
-take a second; with less, one tenant's flood would hide what another's is due behind it for longer."""
+"""The most timers that leave the wheel before a batch is fired, which takes some 60 ms. A million at once would take a
+second; with fewer, many timers of one tenant would hide those of another tenant for longer."""
 FIRST_COLLECTED = 2_000
 """As `FIRST_BATCH`: before the first batch after a pause."""
 PLANNING_SECONDS = 0.05
-"""So long a batch is planned: a thousand distinct rules. The others are postponed to the next batch."""
+"""The time for planning a batch: about a thousand distinct rules. Other timers are postponed to the next batch."""
 
 IDLE_SECONDS = 1.0
 IN_DOUBT_SECONDS = 0.05
@@ -49,7 +47,7 @@ class FiringCounters:
 
     fired: int = 0
     refused: int = 0
-    """Timers that were not as planned any more: edited, paused, deleted, or no longer ours."""
+    """Timers that were not as planned any more: edited, paused, deleted, or of a lost partition."""
     waited: int = 0
     busy: int = 0
     """Timers that another session had locked, or whose run another session had locked."""
@@ -120,7 +118,7 @@ class Firing:
         else:
             self._resize(len(entries), is_less=not was_clean)
             if planning.postponed:
-                # What is postponed has lost its tenant's turn: take no more than can be planned.
+                # A postponed timer has used up its tenant's turn: take no more timers than can be planned.
                 self._most = min(self._most, max(1, len(entries) - len(planning.postponed)))
         finally:
             self._state.pending.release()
@@ -172,7 +170,7 @@ class Firing:
         locked: set[int] = set()
         for (reason, is_missing), rule_ids in by_reason.items():
             done = await timers.quarantine(self._state.firing, rule_ids, reason, is_missing=is_missing)
-            locked |= done.locked
+            locked.update(done.locked)
             if done.paused:
                 logger.error("paused %d jobs: %s", done.paused, reason)
         for entry in broken:

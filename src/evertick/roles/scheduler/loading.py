@@ -19,8 +19,8 @@ from typing import NamedTuple
 from evertick.domain.ids import PARTITIONS, partition_of
 from evertick.domain.schedule.instants import from_us
 from evertick.roles.scheduler.state import State
-from evertick.store import timers
-from evertick.store.timers import Timer
+from evertick.store.engine import timers
+from evertick.store.engine.timers import Timer
 
 POLL_SECONDS = 1.0
 POLL_AHEAD = timedelta(seconds=2)
@@ -48,7 +48,7 @@ REFILL = MAX_PER_PARTITION // 2
 REFILL_AHEAD = timedelta(seconds=3 * AHEAD_SECONDS)
 """Or when so little time is left until the first that was not read: jobs that fire repeatedly stay in memory."""
 BUSY = 10_000
-"""With so many due there is no poll: what it could find would wait behind these anyway."""
+"""With so many due timers there is no poll: what it finds would wait behind them."""
 
 _BEGINNING_AT = datetime(1, 1, 2, tzinfo=UTC)
 _NEXT = timedelta(microseconds=1)
@@ -96,7 +96,7 @@ class Loading:
             self._woken |= {job_id for job_id in job_ids if partition_of(job_id) in self._state.ownership.epochs}
 
     def lost(self, partitions: Iterable[int]) -> None:
-        """Not ours any more, or to be read anew if they are: what is being read does not count."""
+        """Forget how far partitions were read: they are lost, or to be read anew. A read under way does not count."""
         self._losses += 1
         for partition in partitions:
             self._until.pop(partition, None)
@@ -104,10 +104,10 @@ class Loading:
             self._truncated.discard(partition)
 
     async def step(self) -> float:
-        """Read what there is to read; returns after how many seconds to come again."""
+        """Read what is to be read; returns the seconds until the next step."""
         await self._load_woken()
         now = time.monotonic()
-        await self._load_ahead(self._wanting(is_round=now >= self._ahead_at))
+        await self._load_ahead(self._to_read(is_round=now >= self._ahead_at))
         if now >= self._ahead_at:
             self._ahead_at = now + min(AHEAD_SECONDS, self._horizon.total_seconds() / 2)
         if now >= self._weights_at:
@@ -119,7 +119,7 @@ class Loading:
         return 0.01 if self._used_up() else max(0.01, self._poll_at - time.monotonic())
 
     async def load_due(self, ahead: timedelta = timedelta(0)) -> None:
-        """Read what is due by now, or a little later, as far as it may be news: what a lost wake-up hid."""
+        """Read the timers due by now, or a little later, that may be new: a wake-up for them may have been lost."""
         now_at = from_us(self._state.clock.now_us() + 1)
         partitions = sorted(self._state.ownership.epochs)
         self._polls += 1
@@ -153,7 +153,7 @@ class Loading:
             self._woken |= job_ids
             raise
 
-    def _wanting(self, *, is_round: bool) -> list[int]:
+    def _to_read(self, *, is_round: bool) -> list[int]:
         """The partitions to read on: in each round all that were read to their end, and others when it is time."""
         held = self._state.ownership.epochs
         for partition in self._used_up():
@@ -218,14 +218,14 @@ class Loading:
             return _Found(len(found), firsts, _truncated(partitions, found, most), await self._add(found))
 
     async def _add(self, found: Sequence[Timer]) -> set[int]:
-        """Add what was found, and return the partitions where something was news."""
+        """Add what was found, and return the partitions where a timer was new or changed."""
         if not found:
             return set()
         await self._state.rule_cache.load(self._state.pool, {timer.rule_id for timer in found} - {0})
         tenants = {timer.tenant_id for timer in found} - self._state.rule_cache.weights.keys()
         if tenants:
             await self._state.rule_cache.load_weights(self._state.pool, tenants)
-        # What was lost while this was read is refused when it fires; no need to keep it.
+        # A partition may have been lost meanwhile. Its timers would be refused, so they are not kept.
         held = self._state.ownership.epochs
         news = self._state.pending.add(timer for timer in found if partition_of(timer.job_id) in held)
         if news or from_us(self._state.clock.now_us()) + POLL_AHEAD >= min(timer.due_at for timer in found):

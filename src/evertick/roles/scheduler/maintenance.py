@@ -1,8 +1,8 @@
-"""What a scheduler does each minute, and after a step of the clock: marks the time, and moves the heads of idle lanes.
+"""What a scheduler does each minute: marks the time, moves the heads of idle lanes, looks for attempts without a lease.
 
 A lease searches each lane from its head on: a lane that was idle for months would cost a search of as many days. Only
-the holder of a partition may move its heads: it makes sure in memory that it fires nothing below, whatever the clock
-shows, and the statement is fenced as a firing is. The next holder goes on after its heads.
+the holder of a partition may move its heads: it ensures in memory that it fires nothing below them, and the statement
+is fenced as a firing is. The next holder goes on after the heads.
 """
 
 import logging
@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from evertick.roles.scheduler.state import State
-from evertick.runtime.clock_marks import mark
-from evertick.store import lanes, orphans as sweeps
 from evertick.store.database import Pool
-from evertick.store.lanes import partition_of
-from evertick.store.orphans import CheckedLane
+from evertick.store.engine import lanes, orphans
+from evertick.store.engine.clock import mark
+from evertick.store.engine.lanes import partition_of
+from evertick.store.engine.orphans import CheckedLane
 
 logger = logging.getLogger("evertick.scheduler")
 
@@ -77,17 +77,17 @@ class Sweeping:
             return ROUND_SECONDS
         turn = self._turn(sorted(partitions))
         positions = {lane_id: seq for lane_id, seq in self._positions.items() if partition_of(lane_id) in turn}
-        looked = await sweeps.check(self._pool, turn, positions, most_per_lane=self._max_per_lane, age=AGE)
-        if orphans := [(each.lane_id, seq) for each in looked for seq in each.orphans]:
-            logger.error("%d attempts had neither outcome nor lease: they are taken as lost", len(orphans))
-            await sweeps.adopt(self._pool, orphans)
-        if moved := {each.lane_id: seq for each in looked if (seq := _ended_up_to(each)) is not None}:
-            await sweeps.mark_swept(self._pool, moved)
+        checked = await orphans.check(self._pool, turn, positions, most_per_lane=self._max_per_lane, age=AGE)
+        if found := [(each.lane_id, seq) for each in checked for seq in each.orphans]:
+            logger.error("%d attempts had neither outcome nor lease: they are taken as lost", len(found))
+            await orphans.adopt(self._pool, found)
+        if moved := {each.lane_id: seq for each in checked if (seq := _ended_up_to(each)) is not None}:
+            await orphans.mark_swept(self._pool, moved)
         for lane_id in positions:
             del self._positions[lane_id]
-        self._positions |= {each.lane_id: each.last_seq for each in looked if each.is_cut}
+        self._positions |= {each.lane_id: each.last_seq for each in checked if each.is_cut}
         if turn[-1] == max(partitions):
-            await sweeps.drop_ended(self._pool, partitions)
+            await orphans.drop_ended(self._pool, partitions)
         return ROUND_SECONDS * len(turn) / len(partitions)
 
     def _turn(self, partitions: list[int]) -> list[int]:
@@ -97,9 +97,9 @@ class Sweeping:
         return turn
 
 
-def _ended_up_to(looked: CheckedLane) -> int | None:
+def _ended_up_to(checked: CheckedLane) -> int | None:
     """The seq up to which all attempts of the lane have ended, if it has grown."""
-    if looked.after_seq > looked.swept:
+    if checked.after_seq > checked.swept:
         return None  # it began beyond an open one
-    seq = looked.last_seq if looked.first_open is None else looked.first_open - 1
-    return seq if seq > looked.swept else None
+    seq = checked.last_seq if checked.first_open is None else checked.first_open - 1
+    return seq if seq > checked.swept else None

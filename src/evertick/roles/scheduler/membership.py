@@ -1,11 +1,11 @@
 """Keeps this node a member, and its partitions those that the balanced assignment gives it.
 
-1. Beat: say that we live, learn who else does and what time it is.
-2. Believe the table: what it says we do not hold, or hold in another epoch, is lost.
-3. Give up what the assignment gives to others, between two firings.
-4. Take what it gives to us and no live node holds; the rest follows when its holder gives it up.
+1. Heartbeat: records that this node is alive, and reads which others are and the database's time.
+2. Drop partitions that by the table this node does not hold, or holds in another epoch.
+3. Give up partitions that the assignment gives to others, between two firings.
+4. Take partitions that it gives to this node and no live node holds. The rest follow when their holders give them up.
 
-The first two are one loop and the last two another: giving up waits for a firing, and a beat must wait for nothing.
+Steps 1 and 2 are one loop, 3 and 4 another: giving up waits for a firing, and a heartbeat must not wait.
 """
 
 import logging
@@ -15,17 +15,17 @@ from datetime import timedelta
 from evertick.domain.assignment import Changes, Member, assign, changes
 from evertick.roles.scheduler.state import State
 from evertick.runtime.clock import monotonic_us
-from evertick.store import members, wakeups
+from evertick.store.engine import members, wakeups
 from evertick.version import __version__
 
 logger = logging.getLogger("evertick.scheduler")
 
 REBALANCE_SECONDS = 5.0
-"""The beat says when partitions have to move; this is for what the beat cannot see."""
+"""A heartbeat that finds partitions to move starts this at once. The interval covers what a heartbeat does not see."""
 
 
 class Membership:
-    """The heartbeat and what follows from it. Has connections of its own: no amount of work can silence it."""
+    """The heartbeat and what follows from it, on connections of its own, so that other work cannot delay it."""
 
     def __init__(  # noqa: PLR0913 - its times and its callbacks
         self,
@@ -49,18 +49,18 @@ class Membership:
         self.others: tuple[Member, ...] = ()
 
     async def step(self) -> float:
-        """Beat, and believe the table."""
+        """Send a heartbeat, and drop the partitions that are not held any more by the table."""
         before = dict(self._ownership.epochs)
         asked_us = monotonic_us()
-        beat = await members.beat(self._pool, self._me, __version__, self._lifetime)
-        self._state.clock.observe(beat.now_at, asked_us)
-        if beat.others != self.others:
-            logger.info("members: %s", ", ".join(sorted(member.node for member in (self._me, *beat.others))))
-        self.others = beat.others
-        truth = await members.held(self._pool, self._me.node)
-        self._believe(before, truth)
+        reply = await members.heartbeat(self._pool, self._me, __version__, self._lifetime)
+        self._state.clock.observe(reply.now_at, asked_us)
+        if reply.others != self.others:
+            logger.info("members: %s", ", ".join(sorted(member.node for member in (self._me, *reply.others))))
+        self.others = reply.others
+        held = await members.held(self._pool, self._me.node)
+        self._drop_lost(before, held)
         wanted = self._wanted()
-        if wanted.release or wanted.take or self._ownership.in_doubt or truth.keys() - self._ownership.epochs.keys():
+        if wanted.release or wanted.take or self._ownership.in_doubt or held.keys() - self._ownership.epochs.keys():
             self._changed()
         return self._heartbeat.total_seconds()
 
@@ -68,7 +68,7 @@ class Membership:
         """Give up and take partitions until this node holds what the assignment gives it."""
         unknown = (await members.held(self._pool, self._me.node)).keys() - self._ownership.epochs.keys()
         if unknown:
-            # Ours by the table, yet not by memory: an answer was lost. Taking them again gives a known epoch.
+            # Held by the table and not in memory: an answer was lost. Taking them again gives a known epoch.
             await self._take(unknown)
         if release := self._wanted().release:
             await self._release(set(release))
@@ -82,16 +82,16 @@ class Membership:
         return changes(self._me.node, set(self._ownership.epochs), assign((self._me, *self.others)))
 
     async def leave(self) -> None:
-        """Hand everything over at once."""
+        """Give up all partitions, and the membership."""
         async with self._ownership.writing:
             await members.leave(self._pool, self._me.node)
             self._drop(set(self._ownership.epochs))
         await wakeups.notify(self._pool, {wakeups.MEMBERS: ""})
 
-    def _believe(self, before: dict[int, int], truth: dict[int, int]) -> None:
-        """Drop what is not ours any more. What was taken since we asked is not in the answer yet."""
+    def _drop_lost(self, before: dict[int, int], held: dict[int, int]) -> None:
+        """Drop partitions that are lost. Those that were taken after the query began are not in its answer yet."""
         epochs = self._ownership.epochs
-        lost = {each for each, epoch in before.items() if epochs.get(each) == epoch and truth.get(each) != epoch}
+        lost = {each for each, epoch in before.items() if epochs.get(each) == epoch and held.get(each) != epoch}
         if lost:
             logger.warning("lost %d partitions to others", len(lost))
             self._drop(lost)
@@ -113,7 +113,7 @@ class Membership:
         self._gained()
 
     async def _retake(self) -> None:
-        """Fence off a firing whose end is unknown: it cannot commit after this, or it has before."""
+        """Fence off a firing whose end is unknown: it has committed before this, or cannot commit any more."""
         async with self._ownership.writing:
             mine = set(self._ownership.epochs)
             epochs = await members.take(self._pool, self._me.node, mine, self._lifetime)

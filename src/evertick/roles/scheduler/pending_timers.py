@@ -12,7 +12,7 @@ from evertick.domain.fairness import DueWork
 from evertick.domain.ids import PARTITIONS, partition_of
 from evertick.domain.schedule.instants import SECOND_US, to_us
 from evertick.domain.wheel import Wheel
-from evertick.store.timers import Timer, TimerKey
+from evertick.store.engine.timers import Timer, TimerKey
 
 LATE_US = 10 * SECOND_US
 """What is later than this when it leaves the wheel is work of an outage, and waits behind what is on time."""
@@ -124,7 +124,7 @@ class PendingTimers:
         return self._in_flight
 
     def release(self) -> None:
-        """End the flight of what was taken: the table says by now what became of it."""
+        """What was taken is not in flight any more: the table shows the result."""
         self._in_flight = []
 
     def is_current(self, entry: PendingTimer) -> bool:
@@ -143,7 +143,7 @@ class PendingTimers:
             self._wheel.add(entry.key, at_us)
 
     def forget(self, entry: PendingTimer) -> None:
-        """Drop a timer that is gone, or not ours to fire."""
+        """Drop a timer that is gone, or of a lost partition."""
         if self.is_current(entry):
             self._drop(entry.key)
 

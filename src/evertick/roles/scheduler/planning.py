@@ -1,6 +1,7 @@
 """From due timers to what the fire statement is given. Pure: the domain decides once for all jobs that fire alike."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
@@ -14,8 +15,7 @@ from evertick.domain.schedule.instants import SECOND_US, duration_us, from_us, t
 from evertick.domain.schedule.schedule import SHORTEST_INTERVAL
 from evertick.domain.stable_hash import jitter_offset
 from evertick.roles.scheduler.pending_timers import PendingTimer
-from evertick.roles.scheduler.planned_batch import Group, PlannedBatch
-from evertick.store.timers import FirePlan, PlannedGap, Timer
+from evertick.store.engine.timers import FirePlan, Firing, PlannedGap, Timer
 
 _ZERO = timedelta(0)
 _NO_POLICY = ConcurrentPolicy.SKIP
@@ -28,6 +28,62 @@ LOOP_STEPS = 500
 """A plan that takes more steps is made in the background thread: so many take about half a millisecond."""
 FRESH_US = 5 * SECOND_US
 """A plan from the background is used for so long. A later firing would call ticks on time that are not."""
+
+
+class Group(NamedTuple):
+    """Due timers that fire alike."""
+
+    plan: FirePlan
+    entries: list[PendingTimer]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it changes only its timers and adds rows: it runs into no locks."""
+        return (
+            self.plan.kind == "tick"
+            and self.plan.policy == ConcurrentPolicy.SKIP
+            and self.plan.next_fire_at is not None
+            and not self.plan.gaps
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBatch:
+    """What to fire, and jobs whose rule failed, with the reason."""
+
+    groups: list[Group]
+    unreadable: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def firing(self) -> Firing:
+        return [(group.plan, [entry.timer.job_id for entry in group.entries]) for group in self.groups]
+
+    @property
+    def entries(self) -> list[PendingTimer]:
+        """In the order of their positions in the firing."""
+        return [entry for group in self.groups for entry in group.entries]
+
+    def split(self) -> "list[PlannedBatch]":
+        """The plain ones and the others, or two halves of one kind; nothing for a single timer."""
+        plain = [group for group in self.groups if group.is_plain]
+        if plain and len(plain) < len(self.groups):
+            return [PlannedBatch(plain), PlannedBatch([group for group in self.groups if not group.is_plain])]
+        half = self.entries[: len(self.entries) // 2]
+        return self.split_off({entry.timer.job_id for entry in half}) if half else []
+
+    def split_off(self, job_ids: set[int]) -> "list[PlannedBatch]":
+        """Split into all but some jobs, and those jobs; without empty parts."""
+        parts = [
+            PlannedBatch(self._of(lambda job_id: job_id not in job_ids)),
+            PlannedBatch(self._of(job_ids.__contains__)),
+        ]
+        return [part for part in parts if part.groups]
+
+    def _of(self, is_wanted: Callable[[int], bool]) -> list[Group]:
+        groups = [
+            Group(plan, [each for each in entries if is_wanted(each.timer.job_id)]) for plan, entries in self.groups
+        ]
+        return [group for group in groups if group.entries]
 
 
 class PreparedPlan(NamedTuple):
@@ -76,7 +132,7 @@ class BatchPlanning:
         return PlannedBatch([*self._ticks, *self._waiting], unreadable)
 
     def run(self, entries: Iterable[PendingTimer]) -> Iterator[None]:
-        """Plan them in this order. Pauses after each plan that may have taken a while: others can have their turn."""
+        """Plan timers in this order. Yields after each plan that may have taken a while: other tasks can run."""
         rules = self._rules
         alike: dict[GroupKey, list[PendingTimer]] = {}
         for entry in entries:
@@ -127,7 +183,7 @@ class BatchPlanning:
         try:
             self._waiting.append(Group(_plan_waiting(entry.timer, rule), [entry]))
         except (OSError, MemoryError):
-            raise  # a fault of the machine, not of the rule: it passes
+            raise  # a fault of the machine, not of the rule
         except Exception as error:  # noqa: BLE001 - a rule that fails must not stop the others
             self._failed.append((_failure(entry.timer.rule_id, error), [entry]))
 
@@ -141,7 +197,7 @@ def make_plan(group_key: GroupKey, rule: Rule, now_us: int, steps: int = PLAN_ST
         try:
             return PreparedPlan(_plan_tick(group_key, rule, now_us), "", work.spent, now_us)
         except (OSError, MemoryError):
-            raise  # a fault of the machine, not of the rule: it passes
+            raise  # a fault of the machine, not of the rule
         except Exception as error:
             if isinstance(error, ScheduleTooCostly) and steps < PLAN_STEPS:
                 raise
@@ -177,7 +233,7 @@ def _plan_tick(group_key: GroupKey, rule: Rule, now_us: int) -> FirePlan:
 
 
 def _plan_waiting(timer: Timer, rule: Rule | None) -> FirePlan:
-    """A run that stands already: a retry, a manual run, a replay, or one that waits for the run before it."""
+    """A run that exists already: a retry, a manual run, a replay, or a queued run."""
     fire_us = to_us(timer.fire_at)
     return FirePlan(
         kind=timer.kind,
@@ -195,7 +251,7 @@ def _plan_waiting(timer: Timer, rule: Rule | None) -> FirePlan:
 
 
 def _soon_after(rule: Rule, fire_us: int) -> int | None:
-    """The next tick, or a time before it if that would cost much to find: it decides over a pause and no more."""
+    """The next tick, or an earlier time if the tick is costly to compute: only the length of a pause depends on it."""
     try:
         with at_most(LOOP_STEPS):
             return rule.ticks().next(fire_us)

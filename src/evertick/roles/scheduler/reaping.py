@@ -20,10 +20,10 @@ from evertick.roles.scheduler.maintenance import ROUND_SECONDS, Sweeping
 from evertick.roles.scheduler.state import State
 from evertick.runtime.clock import now_of
 from evertick.runtime.retry_decision import next_step
-from evertick.store import lanes, orphans, outcomes
 from evertick.store.database import is_lock_timeout, is_transient, was_rolled_back, was_too_slow
-from evertick.store.lanes import PutBack
-from evertick.store.outcomes import Ending, LostAttempt, Recorded
+from evertick.store.engine import lanes, orphans, outcomes
+from evertick.store.engine.lanes import PutBack
+from evertick.store.engine.outcomes import Ending, LostAttempt, Unrecorded
 
 logger = logging.getLogger("evertick.scheduler")
 
@@ -32,13 +32,13 @@ LEASES_AT_ONCE = 100
 EVERY_SECONDS = 1.0
 REBASE_SECONDS = 10.0
 STEP_SECONDS = 1.0
-"""What the database's clock may differ by from the monotonic one, between two looks, without having been set."""
+"""A larger difference between the database's clock and the monotonic one, between two looks, is a step."""
 SILENCE_SECONDS = 5.0
-"""Between two looks, on a machine that has much else to do; longer where the grace is."""
+"""The longest time between two looks, on a busy machine; longer where the grace is longer."""
 
 
 class _Busy(NamedTuple):
-    """Endings that are not recorded because another session has them locked, and until when they are ours to record."""
+    """Endings that another session has locked, and until when this node may record them."""
 
     worker: str
     endings: list[Ending]
@@ -160,11 +160,11 @@ class Reaping:
     async def _retry_busy(self) -> None:
         busy, self._busy = self._busy, []
         for each in busy:
-            if self._monotonic() < each.until:  # else the reaper of our own lease ends them
+            if self._monotonic() < each.until:  # else they end when this node's own lease is reaped
                 await self._record(each.worker, each.endings, each.leases, each.until)
 
     async def _record(self, worker: str, endings: list[Ending], leases: list[int], until: float | None = None) -> None:
-        # As long as the lease certainly is ours: after that another worker may have started the attempts.
+        # As long as this node certainly has the lease: after that another worker may have started the attempts.
         until = self._monotonic() + self._lease_time.total_seconds() / 2 if until is None else until
         stale, busy = await self._write(worker, endings, leases)
         if busy:
@@ -176,19 +176,19 @@ class Reaping:
             logger.warning("%d attempts of %s are lost", lost, worker)
             self._woken(ending.job_id for ending in endings)
 
-    async def _write(self, worker: str, endings: Sequence[Ending], leases: list[int]) -> Recorded:
+    async def _write(self, worker: str, endings: Sequence[Ending], leases: list[int]) -> Unrecorded:
         try:
             return await outcomes.record(self._state.pool, worker, endings, leases, holder=self._state.node)
         except Exception as error:
             is_single = len(endings) == 1
             if is_single and is_lock_timeout(error):
-                return Recorded(set(), {_token(endings[0])})
+                return Unrecorded(set(), {_token(endings[0])})
             if not endings or is_single or not (is_lock_timeout(error) or was_too_slow(error)):
                 raise
         middle = len(endings) // 2
         # The leases stay: they run out in turn, with nothing open in them.
         first, second = [await self._write(worker, half, []) for half in (endings[:middle], endings[middle:])]
-        return Recorded(first.stale | second.stale, first.busy | second.busy)
+        return Unrecorded(first.stale | second.stale, first.busy | second.busy)
 
 
 def _token(ending: Ending) -> Token:

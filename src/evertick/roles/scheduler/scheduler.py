@@ -6,7 +6,7 @@ Invariants: it writes attempts only for partitions that it holds, and the statem
 lane grow in the order of their commits: one firing at a time, and none while the end of an earlier one is unknown.
 
 Steps, each a loop of its own:
-1. membership: beat; give up and take partitions. On connections of its own.
+1. membership: heartbeats; gives up and takes partitions. On connections of its own.
 2. loading: timers of the coming minutes into memory (`pending_timers`); when woken, the jobs that were named; each
    second what is due and no wake-up named.
 3. firing: the timers that are due, in fair order and in batches. What is costly to plan is planned in the background
@@ -18,7 +18,8 @@ Crash: the others take its partitions after `lifetime`, and go on from the table
 statement that appends its attempt. Slow database: batches grow, unless a statement takes too long: then they shrink.
 Users who hold locks: their jobs wait for them, all others fire. Silent connection: each loop gives up its own statement
 after its own time-out (`runtime.timeouts`) and goes on with a new connection. Lost partitions: their timers are
-forgotten at the next beat, and refused by the fence before that; so it is when the whole process was stopped.
+forgotten at the next heartbeat, and refused by the fence before that. The same holds after the whole process was
+stopped.
 """
 
 import asyncio
@@ -38,17 +39,17 @@ from evertick.runtime import timeouts
 from evertick.runtime.clock import Clock, DatabaseClock
 from evertick.runtime.loop import LONGEST_BACKOFF, Loop
 from evertick.runtime.wakeups import Listener, Notifier
-from evertick.store import lanes
-from evertick.store.database import Pool, Timeouts, close_pool, open_pool, reason_of
-from evertick.store.wakeups import MEMBERS, TIMERS
+from evertick.store.database import Pool, Timeouts, open_pool, reason_of
+from evertick.store.engine import lanes
+from evertick.store.engine.wakeups import MEMBERS, TIMERS
 
 logger = logging.getLogger("evertick.scheduler")
 
 CONNECTIONS = 4
 FIRING_CONNECTIONS = 2
-RESERVED_CONNECTIONS = 2  # for the beat, and for taking and giving up
+RESERVED_CONNECTIONS = 2  # for heartbeats, and for taking and giving up partitions
 STOP_SECONDS = 5.0
-"""The longest that each part of a stop takes. If the database is away, the missing heartbeat tells the other nodes."""
+"""The longest that each part of a stop takes. Without a database the other nodes notice the missing heartbeats."""
 
 
 class Scheduler:
@@ -59,23 +60,20 @@ class Scheduler:
         url: str,
         node: str,
         *,
-        region: str = "",
         heartbeat: timedelta = timedelta(seconds=0.5),
         lifetime: timedelta = timedelta(seconds=5),
         horizon: timedelta = timedelta(minutes=2),
         lease_time: timedelta = timedelta(seconds=30),
-        pooler: bool = False,
         clock: Clock | None = None,
     ) -> None:
         self.node = node
         self.clock: Clock = clock or DatabaseClock()
         self._url = url
-        self._me = Member(node, region)
+        self._me = Member(node)
         self._heartbeat = heartbeat
         self._lifetime = lifetime
         self._horizon = horizon
         self._lease_time = lease_time
-        self._pooler = pooler
         self._listener: Listener | None = None
 
     async def open(self) -> None:
@@ -84,7 +82,7 @@ class Scheduler:
         try:
             pool = await self._open_pool(CONNECTIONS, timeouts.LOAD)
             firing = await self._open_pool(FIRING_CONNECTIONS, timeouts.FIRE)
-            reserved = await self._open_pool(RESERVED_CONNECTIONS, timeouts.beat(self._lifetime))
+            reserved = await self._open_pool(RESERVED_CONNECTIONS, timeouts.node_heartbeat(self._lifetime))
             self.clock.observe(await lanes.clock(pool))
         except BaseException:
             await self.close()
@@ -93,7 +91,7 @@ class Scheduler:
         self._assemble()
 
     async def close(self) -> None:
-        await asyncio.gather(*map(close_pool, self._pools))
+        await asyncio.gather(*(pool.close() for pool in self._pools))
 
     async def start(self) -> None:
         """Join the cluster and go on until `stop`."""
@@ -101,9 +99,8 @@ class Scheduler:
         self._notifier.start()
         for loop in self._loops:
             loop.start()
-        if not self._pooler:
-            self._listener = Listener(self._url, self._heard, TIMERS, MEMBERS)
-            self._listener.start()
+        self._listener = Listener(self._url, self._heard, TIMERS, MEMBERS)
+        self._listener.start()
         logger.info("scheduler %s started", self.node)
 
     async def stop(self) -> None:
@@ -137,7 +134,7 @@ class Scheduler:
         return tried
 
     async def _open_pool(self, connections: int, waits: Timeouts) -> Pool:
-        pool = await open_pool(self._url, max_size=connections, pooler=self._pooler, timeouts=waits)
+        pool = await open_pool(self._url, max_size=connections, timeouts=waits)
         self._pools.append(pool)
         return pool
 
@@ -163,14 +160,14 @@ class Scheduler:
             lost=self.loading.lost,
         )
         soon = self._lifetime.total_seconds() / 4  # a node that pauses for longer after an error counts as dead
-        self._beat_loop = Loop("beat", self.membership.step, longest_backoff=min(soon, LONGEST_BACKOFF))
+        self._heartbeat_loop = Loop("heartbeat", self.membership.step, longest_backoff=min(soon, LONGEST_BACKOFF))
         self._rebalance_loop = Loop("rebalance", self.membership.rebalance)
         self.reaping = Reaping(state, lease_time=self._lease_time, woken=self._wake_jobs)
         self._reap_loop = Loop("reap", self.reaping.step)
         self.maintenance = Maintenance(state)
         self._maintenance_loop = Loop("maintain", self.maintenance.step)
         working = (self._load_loop, self._fire_loop, self._reap_loop, self._maintenance_loop)
-        self._loops = (self._beat_loop, self._rebalance_loop, *working)
+        self._loops = (self._heartbeat_loop, self._rebalance_loop, *working)
         self.clock.listeners.append(self._stepped)
 
     def _stepped(self, _: timedelta) -> None:
@@ -192,7 +189,7 @@ class Scheduler:
 
     def _heard(self, channel: str, ids: frozenset[int] | None) -> None:
         if channel == MEMBERS:
-            self._beat_loop.wake()
+            self._heartbeat_loop.wake()
         else:
             self.loading.woken(ids)
             self._load_loop.wake()

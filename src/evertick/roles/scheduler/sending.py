@@ -8,11 +8,12 @@ import logging
 from collections.abc import Callable
 
 from evertick.domain.schedule.instants import SECOND_US, from_us
-from evertick.roles.scheduler.planned_batch import PlannedBatch
+from evertick.roles.scheduler.planning import PlannedBatch
 from evertick.roles.scheduler.state import State
-from evertick.store import ledgers, timers
 from evertick.store.database import is_lock_timeout, was_rolled_back
-from evertick.store.timers import Fired
+from evertick.store.engine import timers
+from evertick.store.engine.timers import Fired
+from evertick.store.maintenance import ledgers
 
 logger = logging.getLogger("evertick.scheduler")
 

@@ -11,10 +11,11 @@ from evertick.domain.schedule.budget import at_most
 from evertick.roles.scheduler.pending_timers import PendingTimers
 from evertick.roles.scheduler.planning import LOOP_STEPS
 from evertick.runtime.clock import Clock
-from evertick.runtime.event_loop import Slices
-from evertick.store import references as rules, tenants
+from evertick.runtime.loop import Slices
 from evertick.store.database import Pool
+from evertick.store.jobs import references
 from evertick.store.statements import Connection
+from evertick.store.tenants import tenants
 
 MAX_RULES = 200_000
 """Rules kept at once. A full cache is cleared, and rules are read again when they are needed."""
@@ -22,7 +23,7 @@ MAX_RULES = 200_000
 
 @dataclass(slots=True)
 class Ownership:
-    """The partitions that this node believes to hold, with their epochs; `last_seq` is the largest seq that it wrote.
+    """The partitions that this node held at its last look, with their epochs; `last_seq` is the largest seq it wrote.
 
     Each statement that writes checks the epochs against the `partitions` table.
 
@@ -72,7 +73,7 @@ class RuleCache:
                 self.costly.clear()
                 self.unreadable.clear()
                 missing = wanted
-            texts = await rules.rules(connection, missing)
+            texts = await references.rules(connection, missing)
             wanted -= missing - texts.keys()
             await self._read(texts)
 
@@ -97,7 +98,7 @@ class RuleCache:
                 with at_most(LOOP_STEPS):
                     self.known[rule_id].ticks()
             except (OSError, MemoryError):
-                raise  # a fault of the machine, not of the rule: it passes
+                raise  # a fault of the machine, not of the rule
             except ScheduleTooCostly:
                 self.costly.add(rule_id)
             except Exception as error:  # noqa: BLE001 - a corrupt row must not stop its neighbours

@@ -1,5 +1,5 @@
--- The first schema. Words are those of ARCHITECTURE.md. Hot tables (timers, lanes, attempts, leases, outcomes, open_runs,
--- gaps) have no foreign keys: each inserted child would lock its parent's row.
+-- The first schema. Words are those of ARCHITECTURE.md. Hot tables (timers, lanes, attempts, leases, outcomes,
+-- open_runs, gaps) have no foreign keys: each inserted child would lock its parent's row.
 
 CREATE TYPE job_status AS ENUM ('active', 'paused', 'deleted');
 CREATE TYPE timer_kind AS ENUM ('tick', 'queued', 'retry', 'manual', 'replay');
@@ -14,8 +14,9 @@ CREATE FUNCTION clock_at() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SA
 CREATE FUNCTION microseconds(at timestamptz) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS 'SELECT (extract(epoch FROM at) * 1000000)::bigint';
 
--- A lane's id holds its queue, its partition in 8 bits and its priority in 2, so that it is computed and never looked up.
--- This is the one place in SQL that knows the layout, `store/lanes.py` the one in Python. The planner inlines these.
+-- A lane's id holds its queue, its partition in 8 bits and its priority in 2, so that it is computed and never looked
+-- up. This is the one place in SQL that knows the layout, `store/engine/lanes.py` the one in Python. The planner
+-- inlines these.
 CREATE FUNCTION lane_id_of(queue_id bigint, partition bigint, priority bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT (queue_id << 10) | (partition << 2) | priority';
 CREATE FUNCTION lane_queue(lane_id bigint) RETURNS bigint
@@ -26,7 +27,7 @@ CREATE FUNCTION lane_priority(lane_id bigint) RETURNS smallint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT (lane_id & 3)::smallint';
 
 -- An id is the time and a random number. So an id that a lost commit took away is not given to another tenant, and a
--- process that still has it in memory reaches nobody's jobs.
+-- process that still has it in memory reaches no jobs.
 CREATE TABLE tenants (
     tenant_id   bigint      PRIMARY KEY DEFAULT (microseconds(clock_at()) << 10) + floor(random() * 1024)::bigint,
     name        text        NOT NULL UNIQUE,
@@ -34,7 +35,7 @@ CREATE TABLE tenants (
     fanout      smallint    NOT NULL DEFAULT 1 CHECK (fanout BETWEEN 1 AND 256),
     created_at  timestamptz NOT NULL DEFAULT clock_at()
 );
--- The tenant of those who run Evertick for themselves, spread over all partitions.
+-- The default tenant, spread over all partitions.
 INSERT INTO tenants (tenant_id, name, fanout) VALUES (1, 'default', 256);
 
 -- Everything that decides when, normalised and shared by all jobs that fire alike. The id is the first 63 bits of the
@@ -47,7 +48,8 @@ CREATE TABLE rules (
     unused_at   timestamptz             -- since when nothing refers to it; it is removed an hour later
 );
 
--- Ids are random, so that one that a lost commit took away is not given to another queue: a worker may still ask for it.
+-- Ids are random, so that one that a lost commit took away is not given to another queue: a worker may still ask for
+-- it.
 CREATE TABLE queues (
     queue_id    integer PRIMARY KEY DEFAULT 1 + floor(random() * 2147483645)::integer,
     tenant_id   bigint  NOT NULL,
@@ -59,7 +61,7 @@ CREATE TABLE queues (
 -- A job's id is its number and, in the low 8 bits, its partition.
 CREATE SEQUENCE job_numbers AS bigint;
 
--- Who a job is and how it stands. What it does is in its version; firing touches neither.
+-- A job's name and state. What it does is in its version; firing writes to neither.
 CREATE TABLE jobs (
     job_id          bigint      PRIMARY KEY,
     tenant_id       bigint      NOT NULL,
@@ -81,7 +83,7 @@ CREATE INDEX jobs_to_purge ON jobs (deleted_at) WHERE status = 'deleted';
 
 -- Each spec with the instant from which it held: what an audit recomputes ticks from, and what its runs execute.
 -- `spec` is the whole definition but for its payload and what has its default; the columns beside it are what executing
--- needs of it. They are json and not jsonb: each attempt reads them as text, and hardly anybody looks inside.
+-- needs of it. They are json and not jsonb: each attempt reads them as text, and few statements look inside.
 CREATE TABLE job_versions (
     job_id          bigint      NOT NULL,
     rule_id         bigint      NOT NULL,
@@ -99,9 +101,9 @@ CREATE TABLE job_versions (
 );
 CREATE INDEX job_versions_of_rule ON job_versions (rule_id);
 
--- Versions that no new run will have: their job has a newer one, or was deleted. At `check_at` the janitor looks whether
--- a run still needs one: if not, it takes out the payload, labels and headers, and removes it after the history.
--- What is left until then tells which ticks the job had. `idle_at`: no run of it has waited or run since.
+-- Versions that no new run will have: their job has a newer one, or was deleted. At `check_at` the janitor looks
+-- whether a run still needs one: if not, it takes out the payload, labels and headers, and removes it after the
+-- history. What is left until then tells which ticks the job had. `idle_at`: no run of it has waited or run since.
 CREATE TABLE superseded_versions (
     job_id          bigint      NOT NULL,
     check_at        timestamptz NOT NULL,
@@ -111,8 +113,9 @@ CREATE TABLE superseded_versions (
 );
 CREATE INDEX superseded_versions_to_check ON superseded_versions (check_at);
 
--- How many bytes tenants store: who adds or removes something adds a row, and the janitor sums them up each minute.
--- `bytes` is of versions, payloads of runs that were asked for, and the audit log; `answer_bytes` of kept answers.
+-- How many bytes tenants store: a statement that adds or removes something adds a row, and the janitor sums up each
+-- minute. `bytes` is of versions, payloads of runs that were asked for, and the audit log; `answer_bytes` of kept
+-- answers.
 CREATE TABLE storage_changes (
     tenant_id       bigint      NOT NULL,
     bytes           bigint      NOT NULL DEFAULT 0,
@@ -126,11 +129,12 @@ CREATE TABLE storage_sums (
     answer_bytes    bigint      NOT NULL
 ) WITH (fillfactor = 50);
 
--- What one version counts for. The constant is about what its other columns and its share of the indexes take.
+-- The bytes that one version counts for. The constant is about what its other columns and its share of the indexes
+-- take.
 CREATE FUNCTION version_bytes(payload text, spec text) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS 'SELECT 500 + coalesce(octet_length(payload), 0)::bigint + octet_length(spec)';
 
--- What a run that was asked for by hand counts for.
+-- The bytes that a manual run or a replay counts for.
 CREATE FUNCTION requested_bytes(payload text) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS 'SELECT 250 + coalesce(octet_length(payload), 0)::bigint';
 
@@ -185,9 +189,9 @@ CREATE TABLE requested_runs (
 );
 CREATE INDEX requested_runs_by_age ON requested_runs (fire_at);
 
--- `head`: the last seq leased out, or for a lane that is idle a seq of about a day ago; no attempt at or below it waits to
--- be leased for the first time.
--- `swept`: every attempt up to here has an outcome; a sweep for attempts without a lease begins after it.
+-- `head`: the last seq leased out, or for a lane that is idle a seq of about a day ago; no attempt at or below it waits
+-- to be leased for the first time. `swept`: every attempt up to here has an outcome; a sweep for attempts without a
+-- lease begins after it.
 CREATE TABLE lanes (
     lane_id     bigint   PRIMARY KEY,
     head        bigint   NOT NULL DEFAULT 0,
@@ -199,7 +203,7 @@ CREATE TABLE lanes (
 CREATE INDEX lanes_of_queue ON lanes (queue_id, priority, partition);
 CREATE INDEX lanes_of_partition ON lanes (partition);
 
--- `epoch` is the holder's who wrote it: it never falls as seq grows, or the fence has failed.
+-- `epoch` is that of the holder that wrote it: it never falls as seq grows, unless the fence has failed.
 CREATE TABLE attempts (
     lane_id         bigint      NOT NULL,
     seq             bigint      NOT NULL,
@@ -231,10 +235,10 @@ CREATE TABLE outcomes (
     PRIMARY KEY (lane_id, seq)
 ) PARTITION BY RANGE (seq);
 
--- Who has which attempts at or below their lane's head. Of the leases that cover an attempt the narrowest counts: one
--- with first_seq = last_seq is the attempt's own. A lease without a worker is free: its attempt was put back before it was
--- started, and waits to be leased again from `expires_at` on. Ids are random: a standby that lost the newest commits and
--- was promoted must not give out an id that somebody holds.
+-- Which worker has which attempts, at or below their lane's head. Of the leases that cover an attempt the narrowest
+-- counts: one with first_seq = last_seq is the attempt's own. A lease without a worker is free: its attempt was put
+-- back before it was started, and waits to be leased again from `expires_at` on. Ids are random: a standby that lost
+-- the newest commits and was promoted must not give out an id that a worker holds.
 CREATE TABLE leases (
     lease_id        bigint      PRIMARY KEY,
     lane_id         bigint      NOT NULL,
@@ -275,8 +279,8 @@ CREATE TABLE withdrawals (
 );
 CREATE INDEX withdrawals_by_age ON withdrawals (withdrawn_at);
 
--- Ticks that did not run, contiguous ones as one row. `blocked_by` is the seq of the attempt that stood in the way:
--- ticks that the same one kept out are contiguous.
+-- Ticks that did not run, contiguous ones as one row. `blocked_by` is the seq of the attempt because of which they did
+-- not run: ticks with the same one are contiguous.
 CREATE TABLE gaps (
     job_id          bigint      NOT NULL,
     first_at        timestamptz NOT NULL,
@@ -337,7 +341,8 @@ CREATE TABLE clock_marks (
 INSERT INTO clock_marks DEFAULT VALUES;
 
 -- Makes a day a partition of both ledgers; false if it is one. A function, because names and bounds of partitions
--- cannot be parameters of a statement. Made apart and attached: creating them in place would stop all firing meanwhile.
+-- cannot be parameters of a statement. Tables are made apart and attached: creating them in place would stop all firing
+-- meanwhile.
 CREATE FUNCTION add_day(day date) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     first_us bigint := microseconds(day::timestamp AT TIME ZONE 'UTC');

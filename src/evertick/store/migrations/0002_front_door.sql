@@ -1,8 +1,9 @@
--- The front door: who may come in and how much, answers kept for who asks twice, who changed what, webhook secrets.
+-- The API: keys, quotas, stored answers to repeated requests, the audit log, webhook secrets.
 
 CREATE TYPE key_role AS ENUM ('viewer', 'operator', 'editor', 'admin', 'worker');
 
--- The quota, the least interval of a tenant's schedules, and how long one of its webhooks may take. `is_host`: its admins see to all tenants.
+-- A tenant's quota, the shortest interval of its schedules, and how long one of its webhooks may take. `is_host`: its
+-- admins manage all tenants.
 ALTER TABLE tenants
     ADD COLUMN jobs_quota                integer NOT NULL DEFAULT 100000  CHECK (jobs_quota >= 0),
     ADD COLUMN submits_per_second        integer NOT NULL DEFAULT 1000    CHECK (submits_per_second >= 1),
@@ -14,10 +15,10 @@ ALTER TABLE tenants
                                          CHECK (http_timeout_max_seconds BETWEEN 1 AND 3600),
     ADD COLUMN storage_quota_bytes       bigint  NOT NULL DEFAULT 10737418240 CHECK (storage_quota_bytes >= 0),
     ADD COLUMN is_host                   boolean NOT NULL DEFAULT false;
--- The host's own tenant has a terabyte: it pays for the disk.
+-- The default tenant is the operator's own, and may store a terabyte.
 UPDATE tenants SET is_host = true, storage_quota_bytes = 1099511627776 WHERE name = 'default';
 
--- Of a key only its digest is kept, and the beginning by which people tell keys apart.
+-- Only the digest of a key is stored, and its beginning, by which users tell keys apart.
 CREATE TABLE api_keys (
     key_id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     tenant_id       bigint      NOT NULL REFERENCES tenants,
@@ -35,21 +36,22 @@ CREATE INDEX api_keys_of_tenant ON api_keys (tenant_id, key_id);
 CREATE INDEX api_keys_ended ON api_keys (least(revoked_at, expires_at))
     WHERE revoked_at IS NOT NULL OR expires_at IS NOT NULL;
 
--- An answer, in the transaction of what it tells about: who asks again with the same key gets it again.
+-- Answers to requests with an Idempotency-Key, stored in the transaction of the request. A repeated request gets the
+-- stored answer.
 CREATE TABLE idempotency_keys (
     tenant_id       bigint      NOT NULL,
     answered_at     timestamptz NOT NULL DEFAULT clock_at(),
     status          smallint    NOT NULL,
     key             text        NOT NULL,
-    request         bytea       NOT NULL,   -- digest of what was asked
+    request         bytea       NOT NULL,   -- digest of the request
     headers         jsonb       NOT NULL,
     body            bytea       NOT NULL,
     PRIMARY KEY (tenant_id, key)
 );
 CREATE INDEX idempotency_keys_by_age ON idempotency_keys (answered_at);
 
--- What a kept answer and an entry of the audit log count for: the constants are about what their other columns and
--- indexes take.
+-- The bytes that a stored answer and an entry of the audit log count for: the constants are about what their other
+-- columns and indexes take.
 CREATE FUNCTION answer_bytes(body bytea) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS 'SELECT 500 + octet_length(body)::bigint';
 CREATE FUNCTION audit_bytes() RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 500::bigint';
@@ -66,7 +68,7 @@ CREATE TABLE audit_log (
 CREATE INDEX audit_log_of_tenant ON audit_log (tenant_id, entry_id);
 CREATE INDEX audit_log_by_age ON audit_log (changed_at);
 
--- Encrypted. During a rotation two are valid.
+-- Secrets are sealed. During a rotation two are valid.
 CREATE TABLE webhook_secrets (
     tenant_id       bigint      PRIMARY KEY REFERENCES tenants,
     rotated_at      timestamptz NOT NULL DEFAULT clock_at(),
@@ -74,5 +76,5 @@ CREATE TABLE webhook_secrets (
     previous        bytea
 );
 
--- When a lease began: a worker that does not say what it holds keeps it no longer than its attempts may take.
+-- When a lease began: a worker whose heartbeats do not name its leases keeps one no longer than its attempts may take.
 ALTER TABLE leases ADD COLUMN leased_at timestamptz NOT NULL DEFAULT clock_at();

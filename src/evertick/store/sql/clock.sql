@@ -2,12 +2,12 @@
 -- The table has one row.
 
 -- name: mark
--- Notes the time, and says what it was at the mark before. No row: somebody else is marking at this moment.
--- The trusted time follows the clock at `speed` times the time between two marks, of which no more than
--- `longest_seconds` count: a jump ahead, or an outage, is made up for slowly. The steady time leaves steps of more than
--- `jump_seconds` out, and approaches the clock by a twentieth of the time that passes: some steps were outages, or right.
--- A time before the last mark means that the clock was set back. Ticks after it are to come again, but for those up to
--- the steady time: they had their time already.
+-- Notes the time, and says what it was at the mark before. No row: another session is marking at this moment. The
+-- trusted time follows the clock at `speed` times the time between two marks, of which no more than `longest_seconds`
+-- count: a jump ahead, or an outage, is made up for slowly. The steady time leaves steps of more than `jump_seconds`
+-- out, and approaches the clock by a twentieth of the time that passes: some steps were outages, or right. A time
+-- before the last mark means that the clock was set back. Ticks after it are to come again, but for those up to the
+-- steady time, which have passed.
 WITH clock AS MATERIALIZED (
     SELECT clock_at() AS now_at
 ),

@@ -1,4 +1,5 @@
--- Diagnostics: the facts behind `evertick doctor` and the status of the engine. For people, once in a while; by the server's own clock where it is its own.
+-- Diagnostics: the facts behind `evertick doctor` and the status of the engine. Called seldom. What the server itself
+-- notes is compared with the server's own clock.
 
 -- name: server
 -- The server as such. Other users' sessions count, though without pg_read_all_stats nothing else is told about them.
@@ -8,8 +9,8 @@ SELECT current_setting('server_version') AS version,
        (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')::integer AS connections;
 
 -- name: oldest_snapshot
--- Who keeps vacuum from removing what was deleted or changed since: the longest transaction here, one prepared and
--- forgotten, or a replication slot that nobody reads. Autovacuum and other maintenance count too, they end by themselves.
+-- What keeps vacuum from removing dead rows: the longest transaction of this database, a prepared transaction, or a
+-- replication slot that is not read. Autovacuum and other maintenance count too; they end by themselves.
 SELECT holder.pid, holder.what, extract(epoch FROM clock_timestamp() - holder.since_at)::float AS seconds,
        holder.transactions
   FROM (SELECT pid,
@@ -36,7 +37,8 @@ SELECT count(*) AS leases, min(expires_at) AS oldest_at, clock_at() AS now_at
  WHERE worker IS NOT NULL AND expires_at < clock_at() - :seconds::float * interval '1 second';
 
 -- name: unserved
--- Attempts that were put back and have been ready for long, by handler: nobody who has it leases them. Index: leases_free.
+-- Attempts that were put back and have been ready for long, by handler: no worker that has the handler leases them.
+-- Index: leases_free.
 SELECT tenant.name AS tenant, queue.name AS queue, waiting.handler, waiting.attempts, waiting.oldest_at,
        clock_at() AS now_at
   FROM (SELECT lane_queue(lane_id)::integer AS queue_id, handler, count(*) AS attempts, min(expires_at) AS oldest_at
@@ -48,8 +50,8 @@ SELECT tenant.name AS tenant, queue.name AS queue, waiting.handler, waiting.atte
  ORDER BY waiting.oldest_at;
 
 -- name: oldest_due
--- The timer that should have been fired first. Those of runs that wait for the one before are left out. Index: timers_due.
--- The clock is read once: one that may change from row to row could not bound the index.
+-- The timer that should have been fired first. Those of runs that wait for the one before are left out. Index:
+-- timers_due. The clock is read once: one that may change from row to row could not bound the index.
 WITH clock AS MATERIALIZED (
     SELECT clock_at() AS now_at
 )
@@ -93,16 +95,16 @@ SELECT tenant.name AS tenant, queue.name AS queue, sum(waiting.attempts)::bigint
  ORDER BY min(waiting.oldest_at);
 
 -- name: dead_letters
--- How many runs wait for somebody to replay or dismiss them, counted up to a limit.
+-- How many dead letters there are, counted up to a limit.
 SELECT count(*) AS letters FROM (SELECT FROM dead_letters LIMIT :most::integer) AS counted;
 
 -- name: dead_tuples
--- What vacuum has still to remove from the timers, beside what lives there.
+-- The dead and the live rows of the timers.
 SELECT coalesce(sum(n_dead_tup), 0)::bigint AS dead, coalesce(sum(n_live_tup), 0)::bigint AS live
   FROM pg_inherits
   JOIN pg_stat_all_tables part ON part.relid = pg_inherits.inhrelid
  WHERE pg_inherits.inhparent = 'timers'::regclass;
 
 -- name: leases
--- How many leases are out.
+-- How many leases workers have.
 SELECT count(*) AS leases FROM leases WHERE worker IS NOT NULL;

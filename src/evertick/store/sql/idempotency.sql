@@ -1,7 +1,7 @@
 -- Answers that are kept for repeated requests. Called by the use cases, in the transaction of what they answer.
 
 -- name: begin
--- Those of these keys that nobody else is answering. The locks end with the transaction, however that ends.
+-- Those of these keys that no other transaction has claimed. The locks end with the transaction, however that ends.
 SELECT key
   FROM unnest(:keys::text[]) AS given (key)
  WHERE pg_try_advisory_xact_lock(hashtextextended(key, :tenant_id::bigint));

@@ -1,7 +1,7 @@
--- Jobs: who they are, what they do, and their tick's timer. Called by the use cases.
+-- Jobs: their state, their versions, and their tick's timer. Called by the use cases.
 --
--- Who changes a job locks its row first and its timers after, and looks at them in a later statement: what the
--- wait was for is there to be seen then.
+-- A change of a job locks its row first and its timers after, and reads them in a later statement, which sees what the
+-- transaction that it waited for has committed.
 
 -- name: numbers
 -- Numbers for new jobs, and the database's time.
@@ -14,8 +14,8 @@ SELECT clock_at() AS now_at,
 -- 0. Nothing at all is written while a rule, a queue or a lane is missing that one of them refers to.
 -- Indexes: jobs_by_name, rules_digest_key, queues_tenant_id_name_key, *_pkey.
 WITH kinds AS MATERIALIZED (
-    -- Looked up one by one: a join might read all rules, or all queues of the tenant. What the janitor is about to remove
-    -- counts as missing, so that adding it tells the janitor.
+    -- Looked up one by one: a join might read all rules, or all queues of the tenant. What the janitor is about to
+    -- remove counts as missing, so that adding it tells the janitor.
     SELECT k.*, (SELECT rules.rule_id FROM rules WHERE rules.digest = k.digest AND rules.unused_at IS NULL) AS rule_id,
            (SELECT queues.queue_id FROM queues
              WHERE queues.tenant_id = :tenant_id::bigint AND queues.name = k.queue
@@ -158,7 +158,7 @@ SELECT job_id
 SELECT EXISTS (SELECT FROM jobs WHERE job_id = :job_id::bigint AND tenant_id = :tenant_id::bigint);
 
 -- name: lock
--- Locks a job against all others who change it. Outcomes of its attempts are recorded meanwhile. Index: jobs_pkey.
+-- Locks a job against other changes. Outcomes of its attempts are recorded meanwhile. Index: jobs_pkey.
 SELECT job_id
   FROM jobs
  WHERE job_id = :job_id::bigint AND tenant_id = :tenant_id::bigint AND status <> 'deleted'
@@ -172,8 +172,8 @@ SELECT job_id
    FOR UPDATE;
 
 -- name: locked
--- How a locked job stands. Locks its tick's timer too: a firing that has it ends first, and is in what this tells.
--- Indexes: *_pkey.
+-- The state of a locked job. Locks its tick's timer too: a firing that has it locked ends first, and the state shows
+-- it. Indexes: *_pkey.
 WITH timer AS MATERIALIZED (
     SELECT fire_at, last_lane, last_seq
       FROM timers
@@ -278,7 +278,7 @@ SELECT :job_id::bigint, :now_at::timestamptz WHERE :is_finished::boolean
 DELETE FROM finished_jobs WHERE job_id = :job_id::bigint;
 
 -- name: pause
--- Pauses a locked job: its timer stays at the first tick that the pause swallows, and runs that wait in line stay there.
+-- Pauses a locked job: its timer stays at the first tick that the pause swallows, and queued runs stay queued.
 -- Indexes: jobs_pkey, timers_pkey.
 WITH paused AS (
     UPDATE jobs
@@ -290,7 +290,7 @@ UPDATE timers
  WHERE partition = (:job_id::bigint & 255)::smallint AND job_id = :job_id::bigint AND kind IN ('tick', 'queued');
 
 -- name: resume
--- Makes a locked job active again, and runs that waited in line due; its tick's timer is set by others.
+-- Makes a locked job active again, and its queued runs due; another statement sets its tick's timer.
 -- Indexes: jobs_pkey, timers_pkey.
 WITH due AS (
     UPDATE timers
@@ -328,7 +328,7 @@ SELECT job.job_id, tick.fire_at,
 
 -- name: delete
 -- Deletes a job that is locked with its tick's timer, at the instant up to which its ticks were settled. Runs that
--- waited for their timers are withdrawn; attempts that are open end as they will, and `record` lets nothing follow
+-- waited for their timers are withdrawn; open attempts run on, and `record` lets nothing follow
 -- them. Indexes: jobs_pkey, timers_pkey, open_runs_pkey.
 WITH gone AS (
     UPDATE jobs
@@ -359,6 +359,7 @@ closed AS (
 DELETE FROM finished_jobs WHERE job_id = :job_id::bigint;
 
 -- name: lock_available
--- Edits, triggers and deletions of these wait until the transaction ends; jobs that others have locked are left out.
--- What is decided about them is read by statements after this one, so that it is what the others left. Index: jobs_pkey.
+-- Edits, triggers and deletions of these wait until the transaction ends; jobs that other transactions have locked are
+-- left out. What is decided about them is read by statements after this one, which see what those have committed.
+-- Index: jobs_pkey.
 SELECT job_id FROM jobs WHERE job_id = ANY(:job_ids::bigint[]) ORDER BY job_id FOR UPDATE SKIP LOCKED;

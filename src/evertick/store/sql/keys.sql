@@ -1,4 +1,4 @@
--- API keys: who may come in. Called by the use cases.
+-- API keys. Called by the use cases.
 
 -- name: add
 -- A new key.
@@ -46,8 +46,8 @@ UPDATE api_keys
 RETURNING key_id, tenant_id, role::text AS role, prefix, name, created_at, expires_at, revoked_at, last_used_at;
 
 -- name: replace
--- Lets a key that is valid end after so many seconds, unless it ends before. Of two who do so, one finds it replaced.
--- Index: api_keys_pkey.
+-- Lets a key that is valid end after so many seconds, unless it ends before. Of two sessions that do so, one finds it
+-- replaced. Index: api_keys_pkey.
 UPDATE api_keys
    SET replaced_at = clock_at(),
        expires_at = least(expires_at, clock_at() + :seconds::float * interval '1 second')
@@ -56,7 +56,7 @@ UPDATE api_keys
 RETURNING key_id;
 
 -- name: lock_tenant
--- Lets nobody else make a tenant's first key at the same time. Index: tenants_pkey.
+-- Locks the making of a tenant's first key. Index: tenants_pkey.
 SELECT tenant_id FROM tenants WHERE tenant_id = :tenant_id::bigint FOR UPDATE;
 
 -- name: live

@@ -1,8 +1,8 @@
--- Lanes and leases: how ready attempts reach those who run them. Called by workers, dispatchers and the reaper.
+-- Lanes and leases: how ready attempts reach their workers. Called by workers, dispatchers and the reaper.
 
 -- name: lease
 -- Takes the next range of each of some lanes that have work, high priority first. Indexes: lanes_of_queue,
--- attempts_pkey. Lanes that others lease from at this moment are passed over, so nobody waits.
+-- attempts_pkey. Lanes that other sessions lease from at this moment are passed over, so that no lease waits.
 -- `only`: the lanes that a wake-up named, so that not all have to be looked at; null: any.
 -- It answers in a few bytes: a worker that stops in the middle of a long answer would keep the lanes locked.
 WITH picked AS (
@@ -43,9 +43,9 @@ SELECT :first_lease_id::bigint + row_number() OVER (), lane_id, first_seq, last_
 RETURNING lease_id, lane_id, first_seq, last_seq;
 
 -- name: lease_by_queue
--- As `lease`, for one who serves many tenants: each queue has room for so many attempts, and gives no more. The first
--- lane of every queue comes before the second of any, so that no tenant's lanes or priorities keep others waiting.
--- Indexes: lanes_of_queue, attempts_pkey.
+-- As `lease`, for a worker that serves many tenants: each queue has room for so many attempts, and gives no more. The
+-- first lane of every queue comes before the second of any, so that no tenant's lanes or priorities keep others
+-- waiting. Indexes: lanes_of_queue, attempts_pkey.
 WITH asked AS MATERIALIZED (
     SELECT queue_id, room FROM unnest(:queue_ids::integer[], :rooms::integer[]) AS asked (queue_id, room)
 ),
@@ -99,7 +99,7 @@ RETURNING lease_id, lane_id, first_seq, last_seq;
 -- name: lease_free
 -- Leases attempts that were put back and are ready, to a worker that has their handlers; null: any. Index: leases_free.
 -- `rooms`: how many each queue may give, each queue's first before the second of any; null: the oldest of all.
--- A lease that changes hands gets a new id: what the worker before may still say of the old one is about nothing.
+-- A lease that changes hands gets a new id: reports of the former worker name an id that does not exist.
 WITH clock AS MATERIALIZED (
     SELECT clock_at() AS now_at
 ),
@@ -234,7 +234,7 @@ SELECT marked.lane_id, given.seq
 -- name: leased
 -- The attempts in ranges that were just leased, with all that running them needs. Indexes: attempts_pkey,
 -- job_versions_pkey, outcomes_pkey, requested_runs_pkey, queues_pkey.
--- One that was cancelled while it waited has its outcome already: nobody runs it, but its lease covers it.
+-- One that was cancelled while it waited has its outcome already: no worker runs it, but its lease covers it.
 SELECT attempt.lane_id, attempt.seq, range.lease_id, attempt.job_id, attempt.fire_at, attempt.due_at,
        attempt.spec_version, attempt.reason::text AS reason, attempt.attempt,
        version.name, version.handler, version.timezone, version.key_template, version.timeout_seconds,
@@ -294,13 +294,13 @@ SELECT attempt.lane_id, attempt.seq, range.lease_id, attempt.job_id, attempt.fir
 
 -- name: extend
 -- A heartbeat: extends a worker's leases; null: all of them. Index: leases_of_worker. One that ran out is extended too:
--- while the row is the worker's nobody else has its attempts.
--- One that it does not name was granted in an answer that got lost: nobody works on it, and it has to run out.
+-- while the row is the worker's, no other worker has its attempts.
+-- One that it does not name was granted in an answer that got lost: no worker runs its attempts, and it has to run out.
 WITH held AS MATERIALIZED (
     SELECT lease_id
       FROM leases
      WHERE worker = :worker::text AND (:lease_ids::bigint[] IS NULL OR lease_id = ANY(:lease_ids::bigint[]))
-     ORDER BY lease_id  -- as all who lock several: no deadlocks
+     ORDER BY lease_id  -- as every statement that locks several: no deadlocks
        FOR UPDATE
 )
 UPDATE leases lease
@@ -326,10 +326,10 @@ SELECT microseconds(least(trusted_at, clock_at()) - interval '1 day') AS seq FRO
 
 -- name: advance_heads
 -- Lets the heads of lanes without waiting attempts move on to a seq, so that a look for work need not search the days
--- before it. The caller fires nothing at or below that seq any more, and has nothing under way that does; who takes its
--- partitions waits for this statement and then reads the heads. Lanes that someone leases from are left for later.
--- Heads that are nearly there stay, so that each is written a few times a day. Indexes: lanes_of_partition,
--- attempts_pkey.
+-- before it. The caller fires nothing at or below that seq any more, and has nothing under way that does; the next
+-- holder of its partitions waits for this statement and then reads the heads. Lanes that another session leases from
+-- are left for later. Heads that are nearly there stay, so that each is written a few times a day. Indexes:
+-- lanes_of_partition, attempts_pkey.
 WITH fence AS (
     SELECT held.partition
       FROM unnest(:partitions::smallint[], :epochs::integer[]) AS mine (partition, epoch)

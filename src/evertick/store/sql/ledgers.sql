@@ -1,14 +1,14 @@
--- The ledgers `attempts` and `outcomes`: their partitions by day, and the statistics of partitioned tables. Called by the
--- janitor, and by schedulers that lack a day.
+-- The ledgers `attempts` and `outcomes`: their partitions by day, and the statistics of partitioned tables. Called by
+-- the janitor, and by schedulers that lack a day.
 
--- name: hurry
--- For the rest of the transaction: give up soon when a lock cannot be had. Whoever waits for one on a ledger makes
--- all firing queue up behind. Shorter than deadlock_timeout, so that in a deadlock it is the janitor who steps back.
+-- name: set_lock_timeout
+-- Bounds the wait for locks in the rest of the transaction: a session that waits for a lock on a ledger makes all
+-- firing wait behind it. Shorter than deadlock_timeout, so that the janitor gives up in a deadlock.
 SELECT set_config('lock_timeout', '200ms', true);
 
 -- name: missing_days
--- Which days from today on are no partition of the ledgers yet; takes no lock on them. After the clock was set back, seqs
--- go on from the furthest time that it showed: that day too, and the next.
+-- Which days from today on are no partition of the ledgers yet; takes no lock on them. After the clock was set back,
+-- seqs go on from the furthest time that it showed: that day too, and the next.
 SELECT day::date AS day
   FROM clock_marks
  CROSS JOIN LATERAL (VALUES (clock_at(), :ahead::integer), (furthest_at, 1)) AS stretch (from_at, ahead)
@@ -56,8 +56,9 @@ SELECT days.day,
 SELECT drop_day(:day::date);
 
 -- name: stale_statistics
--- Partitioned tables whose statistics no longer fit: autovacuum sees to their partitions, never to them. Right after
--- the first rows came, whenever there are ten times as many, and each day. By the server's own clock, as it noted.
+-- Partitioned tables whose statistics are old: autovacuum analyses their partitions, never the tables. Due after the
+-- first rows, whenever there are ten times as many, and each day. By the server's own clock, in which analyses are
+-- noted.
 SELECT parent.relname::text AS name
   FROM pg_class parent
   LEFT JOIN pg_stat_all_tables seen ON seen.relid = parent.oid

@@ -1,8 +1,8 @@
--- Membership and ownership: which schedulers live, and who holds which partition in which epoch. A heartbeat counts
--- for as long as its timeout, in both directions: after the clock was set back, old ones lie ahead.
+-- Membership and ownership: which schedulers are alive, and which one holds a partition in which epoch. A heartbeat
+-- counts for as long as its timeout, in both directions: after the clock was set back, old ones lie ahead.
 
--- name: beat
--- A scheduler's heartbeat, and what it tells: the database's time and the members that are alive. Index: nodes_pkey.
+-- name: heartbeat
+-- A scheduler's heartbeat. Returns the database's time and the other members that are alive. Index: nodes_pkey.
 WITH clock AS MATERIALIZED (
     SELECT clock_at() AS now_at
 ),
@@ -21,12 +21,12 @@ SELECT now_at,
   FROM clock;
 
 -- name: held
--- Which partitions a node holds, by the only truth there is, and the epoch of each.
+-- The partitions that a node holds, and the epoch of each.
 SELECT partition, epoch FROM partitions WHERE holder = :node::text;
 
 -- name: take
--- Takes partitions that nobody alive holds, each with a new epoch. Waits for a firing of the old holder to end.
--- A node that retakes its own fences off what it sent before and does not know the end of.
+-- Takes partitions that no live node holds, each with a new epoch. Waits for a firing of the old holder to end.
+-- A node that takes its own again fences off a firing whose end it does not know.
 UPDATE partitions wanted
    SET holder = :node::text, epoch = wanted.epoch + 1, taken_at = clock_at()
  WHERE wanted.partition IN (
@@ -44,8 +44,8 @@ UPDATE partitions wanted
 RETURNING wanted.partition, wanted.epoch;
 
 -- name: last_seq
--- The highest seq in some partitions: where their new holder goes on. Called after `take` committed, so that what the
--- old holder wrote last is there to be seen. Indexes: lanes_of_partition, attempts_pkey.
+-- The highest seq in some partitions: where their new holder goes on. Called after `take` committed, so that it sees
+-- what the old holder wrote last. Indexes: lanes_of_partition, attempts_pkey.
 SELECT coalesce(max(greatest(lane.head, latest.seq)), 0) AS last_seq
   FROM lanes lane
   LEFT JOIN LATERAL (
@@ -61,7 +61,7 @@ SELECT coalesce(max(greatest(lane.head, latest.seq)), 0) AS last_seq
 UPDATE partitions SET holder = NULL WHERE holder = :node::text AND partition = ANY(:partitions::smallint[]);
 
 -- name: leave
--- A node's last word: it holds nothing and is no member any more.
+-- Ends a node's membership: it gives up all partitions.
 WITH released AS (
     UPDATE partitions SET holder = NULL WHERE holder = :node::text
 )
@@ -74,7 +74,7 @@ DELETE FROM nodes
    AND NOT EXISTS (SELECT FROM partitions WHERE partitions.holder = nodes.node);
 
 -- name: members
--- All nodes, what each holds, and whether it is alive: for people.
+-- All nodes, how many partitions each holds, and whether it is alive.
 SELECT nodes.node, nodes.region, nodes.version, nodes.started_at, nodes.seen_at,
        abs(extract(epoch FROM clock_at() - nodes.seen_at)) < :timeout_seconds::float AS is_alive,
        (SELECT count(*) FROM partitions WHERE partitions.holder = nodes.node) AS partitions
@@ -82,7 +82,7 @@ SELECT nodes.node, nodes.region, nodes.version, nodes.started_at, nodes.seen_at,
  ORDER BY nodes.node;
 
 -- name: unheld
--- Partitions that nobody alive holds.
+-- How many partitions no live node holds.
 SELECT count(*) AS partitions
   FROM partitions
  WHERE NOT EXISTS (
@@ -91,5 +91,5 @@ SELECT count(*) AS partitions
               AND abs(extract(epoch FROM clock_at() - nodes.seen_at)) < :timeout_seconds::float);
 
 -- name: lock_janitor
--- One janitor at a time. The lock goes with its transaction, which does nothing else and so holds up no vacuum.
+-- The lock of the one janitor at work. It ends with its transaction, which does nothing else and so holds up no vacuum.
 SELECT pg_try_advisory_xact_lock(:lock::bigint);

@@ -1,10 +1,10 @@
--- Open attempts without a lease, and leases that are wrong. Called by the reaper, for partitions that its node holds, and
--- by the doctor.
+-- Open attempts without a lease, and leases that are wrong. Called by the reaper, for partitions that its node holds,
+-- and by the doctor.
 
 -- name: check
 -- Checks some attempts of each lane, from `swept` or a later seq on up to the head, that are older than some minutes:
--- how far it came, which is the first open one, and which open ones have no lease. What it sees is one instant, so an
--- attempt without outcome and lease is in nobody's hands. Indexes: lanes_of_partition, attempts_pkey, outcomes_pkey,
+-- how far it came, which is the first open one, and which open ones have no lease. It sees one snapshot, so an
+-- attempt without outcome and lease has no worker. Indexes: lanes_of_partition, attempts_pkey, outcomes_pkey,
 -- leases_expired, leases_of_attempt.
 WITH clock AS MATERIALIZED (
     SELECT microseconds(clock_at() - :age_seconds::float * interval '1 second') AS old_seq
@@ -46,8 +46,8 @@ SELECT stretch.lane_id, stretch.partition, stretch.swept, stretch.after_seq,
        ) AS looked;
 
 -- name: adopt
--- Gives attempts that are in nobody's hands a lease that has run out, for the reaper to take. Nobody knows whether they
--- were started, so they count as if.
+-- Gives attempts without a lease one that has run out, for the reaper to take. Whether they were started is unknown, so
+-- they count as started.
 INSERT INTO leases (lease_id, lane_id, first_seq, last_seq, expires_at, lease_seconds, partition, worker, started)
 SELECT :first_lease_id::bigint + row_number() OVER (), lane_id, seq, seq, clock_at(), 0, lane_partition(lane_id),
        :worker::text, ARRAY[seq]
@@ -55,7 +55,7 @@ SELECT :first_lease_id::bigint + row_number() OVER (), lane_id, seq, seq, clock_
     ON CONFLICT DO NOTHING;
 
 -- name: mark_swept
--- Notes how far lanes are swept. One that somebody leases from at this moment is passed over. Index: lanes_pkey.
+-- Notes how far lanes are swept. One that another session leases from at this moment is passed over. Index: lanes_pkey.
 WITH free AS MATERIALIZED (
     SELECT lane.lane_id, place.seq
       FROM unnest(:lane_ids::bigint[], :seqs::bigint[]) AS place (lane_id, seq)
@@ -65,7 +65,7 @@ WITH free AS MATERIALIZED (
 UPDATE lanes lane SET swept = free.seq FROM free WHERE lane.lane_id = free.lane_id;
 
 -- name: drop_ended
--- Removes free leases whose attempts have ended while nobody leased them: they were cancelled. Index: outcomes_pkey;
+-- Removes free leases whose attempts were cancelled before a worker leased them. Index: outcomes_pkey;
 -- free leases are few and read whole.
 WITH over AS MATERIALIZED (
     SELECT lease.lease_id
@@ -78,8 +78,8 @@ WITH over AS MATERIALIZED (
 DELETE FROM leases USING over WHERE leases.lease_id = over.lease_id;
 
 -- name: rebase
--- Lets leases that lie further ahead than their own length run from now on: since they were made the clock was set back.
--- Those that somebody extends at this moment are passed over. Leases are few and read whole.
+-- Lets leases that lie further ahead than their own length run from now on: since they were made the clock was set
+-- back. Those that another session extends at this moment are passed over. Leases are few and read whole.
 WITH clock AS MATERIALIZED (
     SELECT clock_at() AS now_at
 ),

@@ -2,15 +2,15 @@
 
 -- name: record
 -- Ends attempts, each with the retry or the dead letter that follows it; the first writer wins. Index: outcomes_pkey.
--- Those of the plain kind, that succeeded and have nothing to tell, are many and travel light.
+-- Plain successes, which are most, are passed with fewer columns.
 --
--- It waits for nobody who may take long: an attempt whose run or job somebody has locked is left as it is, with its
--- lease, and the answer calls it busy.
+-- It does not wait for users: an attempt whose run or job another session has locked is left as it is, with its lease,
+-- and is returned as busy.
 WITH listed AS MATERIALIZED (
     SELECT listed.lane_id, listed.seq, listed.job_id, listed.fire_at, guard.seq IS NOT NULL AS is_locked
       FROM unnest(:listed_lane_ids::bigint[], :listed_seqs::bigint[], :listed_job_ids::bigint[],
                   :listed_fire_ats::timestamptz[]) AS listed (lane_id, seq, job_id, fire_at)
-      -- The lock on a run's row guards the outcomes of its attempts: who cancels it has the lock, too.
+      -- The lock on a run's row guards the outcomes of its attempts: a cancellation takes the lock, too.
       -- One by one, by the LIMIT: a join might read all.
       LEFT JOIN LATERAL (
                SELECT open_runs.seq
@@ -20,7 +20,7 @@ WITH listed AS MATERIALIZED (
                   FOR UPDATE SKIP LOCKED
            ) AS guard ON true
 ),
--- What follows an attempt that did not succeed: few rows, so they travel apart. Nothing follows in a job that was
+-- What follows an attempt that did not succeed: few rows, in columns of their own. Nothing follows in a job that was
 -- deleted; with the lock a deletion at this moment sees the retry timer, or this statement sees the deletion.
 follow AS MATERIALIZED (
     SELECT follow.*, job.tenant_id, job.status = 'deleted' AS is_withdrawn, job.tenant_id IS NOT NULL AS is_locked
@@ -72,7 +72,7 @@ recorded AS (
       FROM given
      -- IS TRUE and the like keep this a look-up in a hash table: a join might compare each with each.
      WHERE ((lane_id, seq) IN (SELECT lane_id, seq FROM busy)) IS NOT TRUE
-     ORDER BY lane_id, seq  -- so that two who race for the same ones cannot deadlock
+     ORDER BY lane_id, seq  -- so that two sessions that record the same ones cannot deadlock
         ON CONFLICT DO NOTHING
  RETURNING lane_id, seq
 ),
@@ -132,7 +132,7 @@ released AS (
        AND NOT EXISTS (SELECT FROM busy
                         WHERE busy.lane_id = leases.lane_id AND busy.seq BETWEEN leases.first_seq AND leases.last_seq)
 )
--- The given ones that were not: almost always none, so that the answer is short.
+-- The given ones that were not recorded: almost always none, so that the answer is short.
 SELECT others.lane_id, others.seq, others.is_busy
   FROM (SELECT count(*) AS count FROM recorded) AS all_recorded
  CROSS JOIN LATERAL (
@@ -146,7 +146,7 @@ SELECT others.lane_id, others.seq, others.is_busy
        ) AS others;
 
 -- name: take_over
--- Takes over leases that have run out. Should the reaper die before it is done with them, its own run out in turn.
+-- Takes over leases that have run out. If the reaper dies before it is done with them, its leases run out in turn.
 -- Index: leases_expired. `latest_at`: the latest that it can be, by a clock that cannot step.
 WITH clock AS MATERIALIZED (
     SELECT clock_at() AS now_at
@@ -170,7 +170,7 @@ RETURNING lease.lease_id, lease.lane_id, lease.first_seq, lease.last_seq, stale.
 
 -- name: open_in
 -- Which attempts are open in leases that were taken over, with what decides on their retries; a lease with nothing open
--- is there with nulls. A statement of its own, after the leases are locked to everybody else: it has to see what their
+-- is there with nulls. A statement of its own, after the leases are taken over: it has to see what their
 -- holders put back until then. Indexes: attempts_pkey, outcomes_pkey, leases_of_attempt, job_versions_pkey.
 SELECT taken.lease_id, open.lane_id, open.seq, open.job_id, open.fire_at, open.spec_version,
        open.reason::text AS reason, open.attempt,

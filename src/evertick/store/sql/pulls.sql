@@ -1,11 +1,11 @@
--- Workers that pull over HTTP: the queues that they wait for, and what they hold, as a server that remembers nothing has
--- to look it up. Called by the use cases. A lease that ran out is the worker's until somebody takes it over; of several
+-- Workers that pull over HTTP: the queues that they wait for, and what they hold, which a server looks up, because it
+-- remembers nothing. Called by the use cases. A lease that ran out is the worker's until it is taken over; of several
 -- that cover an attempt the narrowest counts.
 
 -- name: held
--- Those of some attempts that a worker holds, with what decides about what follows them. Another tenant's are not found,
--- nor are those whose lease has gone to someone else. Indexes: leases_of_worker, leases_of_attempt, attempts_pkey,
--- job_versions_pkey.
+-- Those of some attempts that a worker holds, with what decides about what follows them. Another tenant's are not
+-- found, nor are those whose lease another worker has by now. Indexes: leases_of_worker, leases_of_attempt,
+-- attempts_pkey, job_versions_pkey.
 SELECT attempt.lane_id, attempt.seq, attempt.job_id, attempt.fire_at, attempt.spec_version,
        attempt.reason::text AS reason, attempt.attempt, version.retry::text AS retry
   FROM unnest(:lane_ids::bigint[], :seqs::bigint[]) AS given (lane_id, seq)
@@ -39,7 +39,7 @@ WITH over AS MATERIALIZED (
                   AND NOT EXISTS (SELECT FROM leases own
                                    WHERE own.lane_id = attempts.lane_id AND own.first_seq = attempts.seq
                                      AND own.first_seq = own.last_seq AND own.lease_id <> lease.lease_id))
-     ORDER BY lease.lease_id  -- as all who lock several: a heartbeat may be under way
+     ORDER BY lease.lease_id  -- as every statement that locks several: a heartbeat may be under way
        FOR UPDATE OF lease
 )
 DELETE FROM leases USING over WHERE leases.lease_id = over.lease_id;
@@ -53,7 +53,7 @@ SELECT DISTINCT lease.lease_id
    AND given.seq BETWEEN lease.first_seq AND lease.last_seq;
 
 -- name: cancelled
--- Attempts in a worker's leases that were ended by others. Indexes: leases_of_worker, outcomes_pkey.
+-- Attempts in a worker's leases that another session ended. Indexes: leases_of_worker, outcomes_pkey.
 SELECT outcome.lane_id, outcome.seq
   FROM leases lease
   JOIN outcomes outcome ON outcome.lane_id = lease.lane_id AND outcome.seq BETWEEN lease.first_seq AND lease.last_seq

@@ -1,4 +1,4 @@
--- Rules, queues and lanes: what jobs refer to. Read by roles, which remember them, and added by the use cases.
+-- Rules, queues and lanes: what jobs refer to. Read by roles, which cache them, and added by the use cases.
 
 -- name: rules
 -- The canonical texts of rules. Index: rules_pkey.
@@ -11,9 +11,9 @@ SELECT queue_id, tenant_id, name
  WHERE name = ANY(:names::text[]) AND (:tenant_id::bigint IS NULL OR tenant_id = :tenant_id::bigint);
 
 -- name: add_rules
--- Rules that are not there yet, in an order that keeps two who add the same from a deadlock. A rule whose id another
--- one has already is not added, and who refers to it does not find it. One that the janitor wants to remove stays.
--- Index: rules_digest_key.
+-- Rules that are not there yet, in an order that keeps two sessions that add the same from a deadlock. A rule whose id
+-- another one has already is not added, and statements that refer to it do not find it. One that the janitor wants to
+-- remove stays. Index: rules_digest_key.
 WITH reused AS (
     UPDATE rules SET unused_at = NULL WHERE digest = ANY(:digests::bytea[]) AND unused_at IS NOT NULL
 )

@@ -1,5 +1,6 @@
--- Planning anew after the database's clock was set back: timers and gaps that lie beyond what is plausible return.
--- Called by the janitor, partition by partition. Nothing here waits for anybody: locked rows are left for another pass.
+-- Timers that have to be computed anew: all of them after the database's clock was set back, partition by partition,
+-- and those of jobs that lost theirs. Called by the janitor. No statement waits for a lock: locked rows are left for
+-- another pass.
 
 -- name: note_ran
 -- Notes which ticks may have run while the clock was ahead, before any timer is moved back: `fire` looks whether a tick
@@ -58,7 +59,7 @@ SELECT job.job_id, version.spec::text AS spec
  WHERE job.job_id = ANY(:job_ids::bigint[]) AND version.effective_at > :now_at::timestamptz;
 
 -- name: move
--- Moves timers that are still as they were read, and says which; those that someone else has locked are passed over.
+-- Moves timers that are still as they were read, and says which; those that another session has locked are passed over.
 -- A paused job's timer stays due at infinity. A version that took effect ahead takes effect before its first tick.
 -- Indexes: timers_pkey, job_versions_pkey.
 WITH given AS MATERIALIZED (
@@ -93,8 +94,8 @@ begun AS (
 SELECT job_id, kind::text AS kind FROM locked;
 
 -- name: gaps_of_jobs
--- Gaps of some jobs that reach beyond an instant, with the rule by which their ticks count. What a change of the clocks will
--- swallow is known ahead and right. Indexes: gaps_pkey, job_versions_pkey, rules_pkey.
+-- Gaps of some jobs that reach beyond an instant, with the rule by which their ticks count. What a change of the clocks
+-- will swallow is known ahead and right. Indexes: gaps_pkey, job_versions_pkey, rules_pkey.
 SELECT gap.job_id, gap.first_at, gap.last_at, gap.reason::text AS reason, rule.canonical
   FROM gaps gap
   JOIN job_versions version ON version.job_id = gap.job_id AND version.spec_version = gap.spec_version
@@ -149,7 +150,8 @@ SELECT finished.job_id, finished.finished_at, job.created_at, rule.canonical, ve
  LIMIT :most::integer;
 
 -- name: reopen
--- Jobs, locked by `jobs.lock_available`, are not finished after all: `heal` gives them their timers. Index: finished_jobs_pkey.
+-- Jobs, locked by `jobs.lock_available`, are not finished after all: `repair_timers` gives them their timers. Index:
+-- finished_jobs_pkey.
 DELETE FROM finished_jobs WHERE job_id = ANY(:job_ids::bigint[]);
 
 -- name: advance
@@ -163,3 +165,93 @@ UPDATE clock_marks
 UPDATE clock_marks
    SET replan_from = CASE WHEN is_replan_cut THEN 0 END, is_replan_cut = false
  WHERE replan_from >= :partitions::smallint;
+
+-- name: timerless_page
+-- A page of jobs, and which of them should have a tick's timer but do not. The scalar subqueries are probed by index
+-- for each job, where NOT EXISTS might read all timers. Fresh jobs are left out. Indexes: jobs_pkey, timers_pkey,
+-- finished_jobs_pkey, job_versions_pkey, rules_pkey.
+WITH page AS MATERIALIZED (
+    SELECT job_id, spec_version, status, updated_at
+      FROM jobs
+     WHERE job_id > :after_id::bigint
+     ORDER BY job_id
+     LIMIT :most::integer
+)
+SELECT max(page.job_id) AS last_id,
+       coalesce(array_agg(page.job_id ORDER BY page.job_id) FILTER (
+           WHERE page.status <> 'deleted'
+             AND page.updated_at < clock_at() - interval '1 minute'
+             AND (SELECT timers.job_id FROM timers
+                   WHERE timers.partition = (page.job_id & 255)::smallint AND timers.job_id = page.job_id
+                     AND timers.kind = 'tick' LIMIT 1) IS NULL
+             AND (SELECT finished_jobs.job_id FROM finished_jobs WHERE finished_jobs.job_id = page.job_id) IS NULL
+             AND (SELECT rule.canonical
+                    FROM job_versions version
+                    JOIN rules rule ON rule.rule_id = version.rule_id
+                   WHERE version.job_id = page.job_id AND version.spec_version = page.spec_version)
+                 NOT LIKE '%"kind":"manual"%'
+       ), '{}') AS job_ids
+  FROM page;
+
+-- name: timerless
+-- What is known of jobs, locked by `jobs.lock_available`, that have no tick's timer: `known_at` is the latest of their
+-- ticks that is accounted for, by a run, a gap, or as one that waits. Indexes: as above, attempts_of_run, gaps_pkey.
+SELECT job.job_id, job.created_at, version.effective_at, rule.canonical, version.spec::text AS spec,
+       greatest(
+           (SELECT attempts.fire_at FROM attempts
+             WHERE attempts.job_id = job.job_id AND attempts.reason IN ('tick', 'late', 'catch_up')
+             ORDER BY attempts.fire_at DESC LIMIT 1),
+           (SELECT max(gaps.last_at) FROM gaps WHERE gaps.job_id = job.job_id),
+           (SELECT max(withdrawals.fire_at) FROM withdrawals
+             WHERE withdrawals.job_id = job.job_id AND withdrawals.reason IN ('tick', 'late', 'catch_up')),
+           (SELECT max(timers.fire_at) FROM timers
+             WHERE timers.partition = (job.job_id & 255)::smallint AND timers.job_id = job.job_id
+               AND timers.kind IN ('queued', 'retry') AND timers.reason IN ('tick', 'late', 'catch_up'))
+       ) AS known_at,
+       :before_at::timestamptz AS forgotten_at
+  FROM jobs job
+  JOIN job_versions version ON version.job_id = job.job_id AND version.spec_version = job.spec_version
+  JOIN rules rule ON rule.rule_id = version.rule_id
+ WHERE job.job_id = ANY(:job_ids::bigint[]) AND job.status <> 'deleted'
+   AND NOT EXISTS (
+           SELECT FROM timers
+            WHERE timers.partition = (job.job_id & 255)::smallint AND timers.job_id = job.job_id
+              AND timers.kind = 'tick')
+   AND NOT EXISTS (SELECT FROM finished_jobs WHERE finished_jobs.job_id = job.job_id);
+
+-- name: repair_timers
+-- Gives locked jobs their tick's timer back; those without a time are finished. A paused one's timer waits until it is
+-- resumed. Indexes: jobs_pkey, job_versions_pkey, queues_tenant_id_name_key, timers_pkey, attempts_of_run.
+WITH healing AS (
+    SELECT * FROM unnest(:job_ids::bigint[], :fire_ats::timestamptz[], :due_ats::timestamptz[])
+        AS h (job_id, fire_at, due_at)
+),
+finished AS (
+    INSERT INTO finished_jobs (job_id, finished_at)
+    SELECT job_id, clock_at() FROM healing WHERE fire_at IS NULL
+        ON CONFLICT DO NOTHING
+ RETURNING job_id
+),
+healed AS (
+    INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, last_lane, last_seq, queue_id, spec_version, kind,
+                        partition, priority)
+    SELECT job.job_id, healing.fire_at,
+           CASE WHEN job.status = 'paused' THEN 'infinity' ELSE healing.due_at END,
+           job.tenant_id, version.rule_id, latest.lane_id, latest.seq, queue.queue_id, job.spec_version, 'tick',
+           (job.job_id & 255)::smallint,
+           CASE version.spec ->> 'priority' WHEN 'high' THEN 0 WHEN 'low' THEN 2 ELSE 1 END
+      FROM healing
+      JOIN jobs job ON job.job_id = healing.job_id
+      JOIN job_versions version ON version.job_id = job.job_id AND version.spec_version = job.spec_version
+      JOIN queues queue ON queue.tenant_id = job.tenant_id AND queue.name = job.queue
+      LEFT JOIN LATERAL (
+               SELECT attempts.lane_id, attempts.seq FROM attempts
+                WHERE attempts.job_id = job.job_id AND attempts.reason IN ('tick', 'late', 'catch_up')
+                ORDER BY attempts.fire_at DESC, attempts.seq DESC
+                LIMIT 1
+           ) AS latest ON true
+     WHERE healing.fire_at IS NOT NULL
+        ON CONFLICT DO NOTHING
+ RETURNING job_id
+)
+SELECT (SELECT count(*) FROM healed) AS timers, (SELECT count(*) FROM finished) AS finished;

@@ -1,6 +1,7 @@
--- Rows that are older than they are kept: history, answers, deleted jobs, finished one-offs. Called by the janitor.
--- Nothing here waits for a lock: rows that somebody else has locked are left for the next round. Ages count
--- from the trusted time of `clock_marks`, which the caller passes: by a clock that was set wrong nothing is old.
+-- Removes what is older than it is kept (history, answers, deleted jobs, finished one-offs) and what nothing refers to
+-- any more (superseded versions, rules, queues with their lanes). Called by the janitor. Nothing here waits for a lock:
+-- rows that another session has locked are left for the next round. Ages count from the trusted time of `clock_marks`,
+-- which the caller passes: by a clock that was set wrong nothing is old.
 
 -- name: prune_gaps
 -- Gaps whose last tick is older than history is kept. Index: gaps_by_age.
@@ -25,7 +26,7 @@ WITH old AS (
 DELETE FROM withdrawals USING old WHERE withdrawals.ctid = old.ctid;
 
 -- name: prune_requested_runs
--- Runs that were asked for by hand, when they are over: until then they hold the payload. Read whole: people ask for
+-- Runs that were asked for by hand, when they are over: until then they hold the payload. Read whole: there are
 -- few. Indexes: open_runs_pkey, timers_pkey.
 WITH old AS (
     SELECT asked.ctid, job.tenant_id, requested_bytes(asked.payload::text) AS bytes
@@ -64,7 +65,7 @@ counted AS (
 DELETE FROM audit_log USING old WHERE audit_log.ctid = old.ctid;
 
 -- name: prune_api_keys
--- Keys that ended before the history; a tenant's newest stays, for who never had one is given a first.
+-- Keys that ended before the history; a tenant's newest stays: a tenant that never had one is given a first.
 -- Indexes: api_keys_ended, api_keys_of_tenant.
 WITH old AS (
     SELECT key.ctid
@@ -193,3 +194,230 @@ superseded AS (
         ON CONFLICT DO NOTHING
 )
 DELETE FROM finished_jobs USING removed WHERE finished_jobs.job_id = removed.job_id;
+
+-- name: check_versions
+-- Looks whether runs need versions that were superseded. New runs get their job's newest version, so what no run needs
+-- at one instant none will ever need.
+-- 1. First check: unless a run of the history has the version, or one that waits, payload, labels and headers go. The
+--    rest tells which ticks the job had.
+-- 2. When no run of it is open, and all days of the ledgers began later, it is removed.
+-- Of a deleted job no run can be replayed: payload, labels and headers go as soon as no attempt is open, and the rest
+-- goes with the job. Of waiting runs, attempts and dead letters some are looked at; if there are more, a version is
+-- kept. Indexes: superseded_versions_to_check, timers_pkey, attempts_of_run, attempts_pkey, outcomes_pkey,
+-- dead_letters_pkey, open_runs_pkey.
+WITH ledgers AS MATERIALIZED (
+    SELECT min(to_date(right(child.relname, 8), 'YYYYMMDD'))::timestamp AT TIME ZONE 'UTC' AS oldest_at
+      FROM pg_inherits
+      JOIN pg_class child ON child.oid = pg_inherits.inhrelid
+     WHERE pg_inherits.inhparent = 'attempts'::regclass
+),
+due AS MATERIALIZED (
+    SELECT superseded.ctid AS place, superseded.job_id, superseded.spec_version, superseded.idle_at, job.tenant_id,
+           job.is_deleted
+      FROM superseded_versions superseded
+     CROSS JOIN LATERAL (
+               SELECT tenant_id, status = 'deleted' AS is_deleted FROM jobs WHERE jobs.job_id = superseded.job_id LIMIT 1
+           ) AS job
+     WHERE superseded.check_at <= :now_at::timestamptz
+     ORDER BY superseded.check_at
+     LIMIT :most::integer
+       FOR UPDATE OF superseded SKIP LOCKED
+),
+looked AS MATERIALIZED (
+    SELECT due.*, version.version_place, version.bytes,
+           waiting.rows = :most_looked_at::integer OR coalesce(waiting.any, false)
+           OR dead.rows = :most_looked_at::integer OR coalesce(dead.any, false) AS is_waiting,
+           (SELECT true
+              FROM open_runs
+             WHERE open_runs.job_id = due.job_id
+               AND (SELECT spec_version FROM attempts
+                     WHERE attempts.lane_id = open_runs.lane_id AND attempts.seq = open_runs.seq LIMIT 1)
+                   = due.spec_version
+             LIMIT 1) IS NOT NULL
+           -- The tick's timer speaks for the last run of a job whose runs are not listed.
+           OR (SELECT true
+                 FROM timers
+                WHERE timers.partition = (due.job_id & 255)::smallint AND timers.job_id = due.job_id
+                  AND timers.kind = 'tick'
+                  AND (SELECT spec_version FROM attempts
+                        WHERE attempts.lane_id = timers.last_lane AND attempts.seq = timers.last_seq LIMIT 1)
+                      = due.spec_version
+                  AND (SELECT true FROM outcomes
+                        WHERE outcomes.lane_id = timers.last_lane AND outcomes.seq = timers.last_seq LIMIT 1) IS NULL
+                LIMIT 1) IS NOT NULL
+           OR coalesce(started.any_open, false) AS is_open,
+           started.rows = :most_looked_at::integer AS is_cut, coalesce(started.any, false) AS is_in_history
+      FROM due
+     CROSS JOIN clock_marks
+     CROSS JOIN LATERAL (
+               SELECT ctid AS version_place, version_bytes(payload::text, spec::text) AS bytes, effective_at
+                 FROM job_versions
+                WHERE job_versions.job_id = due.job_id AND job_versions.spec_version = due.spec_version LIMIT 1
+           ) AS version
+     CROSS JOIN LATERAL (
+               SELECT count(*) AS rows, bool_or(first.spec_version = due.spec_version) AS any
+                 FROM (SELECT spec_version FROM timers
+                        WHERE timers.partition = (due.job_id & 255)::smallint AND timers.job_id = due.job_id
+                        LIMIT :most_looked_at::integer) AS first
+           ) AS waiting
+     CROSS JOIN LATERAL (
+               SELECT count(*) AS rows, bool_or(first.spec_version = due.spec_version) AS any
+                 FROM (SELECT spec_version FROM dead_letters
+                        WHERE dead_letters.job_id = due.job_id AND NOT due.is_deleted
+                        LIMIT :most_looked_at::integer) AS first
+           ) AS dead
+     CROSS JOIN LATERAL (
+               SELECT count(*) AS rows, bool_or(first.spec_version = due.spec_version) AS any,
+                      bool_or(first.spec_version = due.spec_version
+                              AND (SELECT true FROM outcomes
+                                    WHERE outcomes.lane_id = first.lane_id AND outcomes.seq = first.seq LIMIT 1) IS NULL)
+                          AS any_open
+                 FROM (SELECT spec_version, lane_id, seq FROM attempts
+                        WHERE attempts.job_id = due.job_id AND due.idle_at IS NULL
+                          -- Made while the clock was ahead, it may have run since the clock was set back.
+                          AND attempts.seq >= microseconds(
+                                  CASE WHEN version.effective_at BETWEEN clock_marks.ran_from_at AND clock_marks.ran_until_at
+                                       THEN clock_marks.ran_from_at ELSE version.effective_at END - interval '1 minute')
+                        LIMIT :most_looked_at::integer) AS first
+           ) AS started
+),
+judged AS MATERIALIZED (
+    SELECT looked.*,
+           CASE
+               WHEN is_deleted THEN CASE WHEN is_waiting OR is_open OR is_cut THEN 'wait' ELSE 'empty' END
+               WHEN is_waiting OR is_open THEN 'wait'
+               WHEN idle_at IS NULL THEN CASE WHEN is_cut OR is_in_history THEN 'keep' ELSE 'empty' END
+               WHEN idle_at < (SELECT oldest_at FROM ledgers) THEN 'remove'
+               ELSE 'keep'
+           END AS verdict
+      FROM looked
+),
+removed AS (
+    DELETE FROM job_versions version
+     USING judged
+     WHERE version.ctid = judged.version_place AND judged.verdict = 'remove'
+ RETURNING judged.tenant_id, judged.bytes
+),
+emptied AS (
+    UPDATE job_versions version
+       SET payload = NULL, spec = (version.spec::jsonb - 'labels' #- '{target,headers}')::json
+      FROM judged
+     WHERE version.ctid = judged.version_place AND judged.verdict = 'empty'
+ RETURNING judged.tenant_id, judged.bytes - version_bytes(NULL, version.spec::text) AS bytes
+),
+counted AS (
+    INSERT INTO storage_changes (tenant_id, bytes)
+    SELECT tenant_id, -sum(bytes)
+      FROM (SELECT tenant_id, bytes FROM removed UNION ALL SELECT tenant_id, bytes FROM emptied) AS freed
+     GROUP BY tenant_id
+),
+settled AS (
+    DELETE FROM superseded_versions superseded
+     USING judged
+     WHERE superseded.ctid = judged.place
+       AND (judged.verdict = 'remove' OR judged.verdict = 'empty' AND judged.is_deleted)
+),
+later AS (
+    UPDATE superseded_versions superseded
+       SET idle_at = CASE WHEN judged.verdict <> 'wait' THEN coalesce(judged.idle_at, :now_at::timestamptz) END,
+           check_at = CASE WHEN judged.verdict = 'wait' THEN :now_at::timestamptz + interval '1 hour'
+                           WHEN judged.idle_at IS NULL THEN :now_at::timestamptz + :history_seconds::float * interval '1 second'
+                           ELSE :now_at::timestamptz + interval '1 day' END
+      FROM judged
+     WHERE superseded.ctid = judged.place
+       AND (judged.verdict IN ('wait', 'keep') OR judged.verdict = 'empty' AND NOT judged.is_deleted)
+),
+-- The earlier versions of a deleted job: what kept them was that their runs might be replayed.
+sooner AS (
+    UPDATE superseded_versions superseded
+       SET idle_at = NULL, check_at = :now_at::timestamptz
+     WHERE superseded.job_id = ANY(ARRAY(SELECT job_id FROM judged WHERE is_deleted AND verdict = 'empty'))
+       AND superseded.check_at > :now_at::timestamptz
+)
+SELECT (SELECT count(*) FROM due) AS checked, (SELECT count(*) FROM emptied) AS emptied,
+       (SELECT count(*) FROM removed) AS removed;
+
+-- name: sweep_rules
+-- A page of rules: those that no version refers to are marked, and removed when they have been marked for an hour. A
+-- statement that refers to a marked rule removes the mark first, and transactions that did not see the mark end within
+-- the hour: no statement has to lock a rule. Indexes: rules_pkey, job_versions_of_rule.
+WITH page AS MATERIALIZED (
+    SELECT rule_id, unused_at
+      FROM rules
+     WHERE rule_id > :after_id::bigint
+     ORDER BY rule_id
+     LIMIT :most::integer
+),
+judged AS MATERIALIZED (
+    SELECT page.rule_id, page.unused_at,
+           (SELECT true FROM job_versions WHERE job_versions.rule_id = page.rule_id LIMIT 1) IS NOT NULL AS is_used
+      FROM page
+),
+marked AS (
+    UPDATE rules
+       SET unused_at = :now_at::timestamptz
+     WHERE rule_id = ANY(ARRAY(SELECT rule_id FROM judged WHERE NOT is_used AND unused_at IS NULL))
+),
+reused AS (
+    UPDATE rules
+       SET unused_at = NULL
+     WHERE rule_id = ANY(ARRAY(SELECT rule_id FROM judged WHERE is_used AND unused_at IS NOT NULL))
+),
+-- The mark is read again under the row's lock: another session may just have removed it.
+removed AS (
+    DELETE FROM rules
+     WHERE rule_id = ANY(ARRAY(SELECT rule_id FROM judged WHERE NOT is_used))
+       AND unused_at < :now_at::timestamptz - interval '1 hour'
+ RETURNING rule_id
+)
+SELECT (SELECT max(rule_id) FROM page) AS last_id, (SELECT count(*) FROM removed) AS removed;
+
+-- name: crowded_tenants
+-- Tenants with more queues than this.
+SELECT tenant_id FROM queues GROUP BY tenant_id HAVING count(*) > :least::integer ORDER BY tenant_id;
+
+-- name: sweep_queues
+-- The same as `sweep_rules` for a tenant's queues, which go with their lanes: neither a job nor a timer refers to them,
+-- and nothing of the history is in their lanes.
+-- Indexes: jobs_of_tenant, timers_pkey, lanes_of_queue, attempts_pkey.
+WITH mine AS MATERIALIZED (
+    SELECT job_id, queue FROM jobs WHERE tenant_id = :tenant_id::bigint AND status <> 'deleted'
+),
+judged AS MATERIALIZED (
+    SELECT queue.queue_id, queue.unused_at,
+           (queue.name IN (SELECT mine.queue FROM mine)) IS TRUE
+           OR (queue.queue_id IN (
+                  SELECT timer.queue_id
+                    FROM mine
+                   CROSS JOIN LATERAL (
+                             SELECT DISTINCT queue_id FROM timers
+                              WHERE timers.partition = (mine.job_id & 255)::smallint AND timers.job_id = mine.job_id
+                         ) AS timer)) IS TRUE
+           OR (SELECT true
+                 FROM lanes lane
+                CROSS JOIN LATERAL (
+                          SELECT FROM attempts WHERE attempts.lane_id = lane.lane_id LIMIT 1
+                      ) AS attempt
+                WHERE lane.queue_id = queue.queue_id
+                LIMIT 1) IS NOT NULL AS is_used
+      FROM queues queue
+     WHERE queue.tenant_id = :tenant_id::bigint
+),
+marked AS (
+    UPDATE queues queue
+       SET unused_at = CASE WHEN judged.is_used THEN NULL ELSE :now_at::timestamptz END
+      FROM judged
+     WHERE queue.queue_id = judged.queue_id AND judged.is_used = (judged.unused_at IS NOT NULL)
+       AND queue.unused_at IS NOT DISTINCT FROM judged.unused_at
+),
+removed AS (
+    DELETE FROM queues queue
+     USING judged
+     WHERE queue.queue_id = judged.queue_id AND NOT judged.is_used
+       AND judged.unused_at < :now_at::timestamptz - interval '1 hour' AND queue.unused_at = judged.unused_at
+ RETURNING queue.queue_id
+),
+emptied AS (
+    DELETE FROM lanes USING removed WHERE lanes.queue_id = removed.queue_id
+)
+SELECT count(*) AS removed FROM removed;

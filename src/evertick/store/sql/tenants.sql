@@ -1,4 +1,5 @@
--- Tenants: owners of jobs, quota and fair share. Called by the use cases.
+-- Tenants: owners of jobs, quota and fair share; what they use, and what their jobs did lately. Called by the use
+-- cases; storage is summed up by the janitor.
 
 -- name: add
 -- A new tenant, unless the name is taken. Index: tenants_name_key.
@@ -69,3 +70,124 @@ RETURNING tenant_id, name, weight, fanout, created_at, jobs_quota, submits_per_s
 -- name: weights
 -- The share of each tenant.
 SELECT tenant_id, weight FROM tenants WHERE tenant_id = ANY(:tenant_ids::bigint[]);
+
+-- name: count_jobs
+-- How many jobs a tenant has, counted up to a limit. Index: jobs_of_tenant.
+SELECT count(*) AS jobs
+  FROM (SELECT FROM jobs WHERE tenant_id = :tenant_id::bigint AND status <> 'deleted' LIMIT :most::bigint) AS counted;
+
+-- name: stored
+-- How many bytes a tenant stores: what the janitor has summed up, and what has changed since.
+-- Indexes: storage_sums_pkey, storage_changes_of_tenant.
+SELECT greatest(sum(bytes), 0)::bigint AS bytes, greatest(sum(answer_bytes), 0)::bigint AS answer_bytes
+  FROM (SELECT bytes, answer_bytes FROM storage_sums WHERE tenant_id = :tenant_id::bigint
+         UNION ALL
+        SELECT bytes, answer_bytes FROM storage_changes WHERE tenant_id = :tenant_id::bigint) AS every;
+
+-- name: sum_storage
+-- Sums up what has changed of tenants' storage. Index: storage_sums_pkey.
+WITH first AS (
+    SELECT ctid FROM storage_changes LIMIT :most::integer FOR UPDATE SKIP LOCKED
+),
+taken AS (
+    DELETE FROM storage_changes USING first WHERE storage_changes.ctid = first.ctid
+ RETURNING tenant_id, bytes, answer_bytes
+),
+added AS (
+    INSERT INTO storage_sums (tenant_id, bytes, answer_bytes)
+    SELECT tenant_id, sum(bytes), sum(answer_bytes) FROM taken GROUP BY tenant_id ORDER BY tenant_id
+        ON CONFLICT (tenant_id) DO UPDATE
+       SET bytes = storage_sums.bytes + excluded.bytes, answer_bytes = storage_sums.answer_bytes + excluded.answer_bytes
+)
+SELECT count(*) AS summed FROM taken;
+
+-- name: activity
+-- How many attempts of a tenant run, and how many wait, each counted up to a limit per lane. Indexes: lanes_of_queue,
+-- attempts_pkey, outcomes_pkey; leases are few and read whole. One that was put back waits.
+WITH mine AS MATERIALIZED (
+    SELECT lane.lane_id, lane.head
+      FROM queues queue
+      JOIN lanes lane ON lane.queue_id = queue.queue_id
+     WHERE queue.tenant_id = :tenant_id::bigint
+)
+SELECT (SELECT count(*)
+          FROM leases lease
+          JOIN mine ON mine.lane_id = lease.lane_id
+          JOIN attempts ON attempts.lane_id = lease.lane_id AND attempts.seq BETWEEN lease.first_seq AND lease.last_seq
+         WHERE lease.worker IS NOT NULL
+           AND NOT EXISTS (SELECT FROM outcomes
+                            WHERE outcomes.lane_id = attempts.lane_id AND outcomes.seq = attempts.seq)
+           AND NOT EXISTS (SELECT FROM leases own
+                            WHERE own.lane_id = attempts.lane_id AND own.first_seq = attempts.seq
+                              AND own.first_seq = own.last_seq AND own.lease_id <> lease.lease_id)) AS running,
+       (SELECT count(*) FROM leases free JOIN mine ON mine.lane_id = free.lane_id WHERE free.worker IS NULL)
+       + (SELECT coalesce(sum(waiting.attempts), 0)::bigint
+          FROM mine
+         CROSS JOIN LATERAL (
+                   SELECT count(*) AS attempts
+                     FROM (SELECT FROM attempts
+                            WHERE attempts.lane_id = mine.lane_id AND attempts.seq > mine.head
+                            LIMIT :most::bigint) AS first
+               ) AS waiting) AS ready;
+
+-- name: recent
+-- What was fired in the last seconds, up to a limit per lane: how late, and what became of it. A tenant of null is all.
+-- Indexes: lanes_of_queue, attempts_pkey, outcomes_pkey.
+WITH clock AS MATERIALIZED (
+    SELECT microseconds(clock_at()) AS now_us
+),
+fired AS MATERIALIZED (
+    SELECT recent.lane_id, recent.seq, greatest(recent.seq - microseconds(recent.due_at), 0) / 1000.0::float AS lag_ms
+      FROM clock
+     CROSS JOIN queues queue
+      JOIN lanes lane ON lane.queue_id = queue.queue_id
+     CROSS JOIN LATERAL (
+               SELECT attempts.lane_id, seq, due_at
+                 FROM attempts
+                WHERE attempts.lane_id = lane.lane_id
+                  AND seq > clock.now_us - (:seconds::float * 1000000)::bigint
+                ORDER BY seq DESC
+                LIMIT :most::integer
+           ) AS recent
+     WHERE :tenant_id::bigint IS NULL OR queue.tenant_id = :tenant_id::bigint
+),
+ended AS MATERIALIZED (
+    SELECT outcome.result
+      FROM fired
+      JOIN outcomes outcome ON outcome.lane_id = fired.lane_id AND outcome.seq = fired.seq
+)
+SELECT (SELECT count(*) FROM fired) AS fired,
+       (SELECT count(*) FROM ended) AS finished,
+       (SELECT count(*) FROM ended WHERE result = 'success') AS succeeded,
+       (SELECT coalesce(percentile_disc(ARRAY[0.5, 0.95, 0.99, 1.0]) WITHIN GROUP (ORDER BY lag_ms), '{0,0,0,0}')
+          FROM fired) AS lags_ms;
+
+-- name: oldest_due
+-- A tenant's timer that should have been fired first, looked for among the first that are due on each partition where
+-- it has lanes: others live there too, and no index is the tenant's own. Indexes: lanes_of_queue, timers_due.
+WITH clock AS MATERIALIZED (
+    SELECT clock_at() AS now_at
+),
+home AS MATERIALIZED (
+    SELECT DISTINCT lane.partition
+      FROM queues queue
+      JOIN lanes lane ON lane.queue_id = queue.queue_id
+     WHERE queue.tenant_id = :tenant_id::bigint
+)
+SELECT earliest.due_at, clock.now_at
+  FROM clock
+ CROSS JOIN home
+ CROSS JOIN LATERAL (
+           SELECT overdue.due_at
+             FROM (SELECT tenant_id, kind, due_at
+                     FROM timers
+                    WHERE timers.partition = home.partition AND timers.due_at < clock.now_at
+                    ORDER BY timers.due_at
+                    LIMIT :most::integer) AS overdue
+            -- A run that waits for the one before is not late.
+            WHERE overdue.tenant_id = :tenant_id::bigint AND overdue.kind <> 'queued'
+            ORDER BY overdue.due_at
+            LIMIT 1
+       ) AS earliest
+ ORDER BY earliest.due_at
+ LIMIT 1;

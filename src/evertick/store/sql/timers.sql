@@ -3,7 +3,7 @@
 -- name: load
 -- Timers that fall due in a stretch of time, for the wheel: the earliest of each partition, from an instant of its own
 -- on, so that dead index entries of what was fired before it are not read. Index: timers_due.
--- Of runs that wait in line for one job only the first is read: a long line must not hide what is behind it.
+-- Of the queued runs of one job only the first is read: many of them must not hide what is due after them.
 SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id
   FROM unnest(:partitions::smallint[], :from_ats::timestamptz[]) AS mine (partition, from_at)
  CROSS JOIN LATERAL (
@@ -21,7 +21,7 @@ SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, time
        ) AS timer;
 
 -- name: load_jobs
--- The timers of some jobs, after a wake-up named them; of runs that wait in line the first. Index: timers_pkey.
+-- The timers of some jobs, after a wake-up named them; of queued runs the first. Index: timers_pkey.
 SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id
   FROM unnest(:job_ids::bigint[]) AS woken (job_id)
  CROSS JOIN LATERAL (
@@ -56,16 +56,16 @@ SELECT min(earliest.due_at) AS due_at
 -- Moves due timers and appends their attempts, all or nothing for each timer. Indexes: timers_pkey, outcomes_pkey.
 --
 -- A timer is touched only while its partition is held in the given epoch, and only if it is still exactly what was
--- planned: who edits, pauses or deletes its job at this moment holds its row and wins. At most one timer of a
--- job may be given, so that what one run leaves open is there to be seen by the next.
+-- planned: a session that edits, pauses or deletes its job at this moment has its row locked and wins. At most
+-- one timer of a job may be given, so that the next one sees what this one leaves open.
 --
--- It waits for no user. All existing rows that it changes are locked before anything is written, in the order fence,
--- timers, open_runs, retries, and rows that someone else has locked are passed over: their timer is left as it
--- was and called busy. What is left to wait for is the key of a row that someone else is inserting: an outcome that
--- is being recorded. The session's lock_timeout bounds that.
+-- It does not wait for users. All existing rows that it changes are locked before anything is written, in the order
+-- fence, timers, open_runs, retries, and rows that another session has locked are passed over: their timer is left as
+-- it was and called busy. What is left to wait for is the key of a row that another session is inserting: an outcome
+-- that is being recorded. The session's lock_timeout bounds that.
 --
--- Timers that fire alike share a plan, which stands once: its jobs are a stretch of `job_ids`, its gaps one of the gaps'
--- columns.
+-- Timers that fire alike share a plan, which stands once: its jobs are a stretch of `job_ids`, its gaps one of the
+-- gaps' columns.
 WITH plans AS MATERIALIZED (
     SELECT kind::timer_kind AS kind, fire_at, due_at, rule_id, run_at, reason::run_reason AS reason, next_fire_at,
            next_due_at, policy, most, wait_seconds, first, last, first_gap, last_gap
@@ -97,7 +97,7 @@ fence AS (
 clock AS MATERIALIZED (
     SELECT now_at, greatest(:last_seq::bigint, microseconds(now_at)) AS seq FROM clock_at() AS now_at
 ),
--- Passing over rows that someone else has locked keeps firing from ever waiting for a user, and from deadlocks.
+-- Passing over rows that another session has locked keeps firing from ever waiting for a user, and from deadlocks.
 locked AS (
     SELECT timer.partition, timer.job_id, timer.kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id,
            timer.queue_id, timer.spec_version, timer.attempt, timer.priority, timer.last_lane, timer.last_seq,
@@ -112,8 +112,9 @@ locked AS (
        AND timer.kind = planned.kind AND timer.fire_at = planned.fire_at
        FOR UPDATE OF timer SKIP LOCKED
 ),
--- Paused since: due at infinity. Edited: by another rule. Not part of the join above, which might then use another index.
--- An attempt without an outcome is open. One that is gone is not: a day of history is dropped when all in it is over.
+-- Paused since: due at infinity. Edited: by another rule. Not part of the join above, which might then use another
+-- index. An attempt without an outcome is open. One that is gone is not: a day of history is dropped when all in it is
+-- over.
 unchanged AS MATERIALIZED (
     SELECT locked.*,
            locked.last_seq IS NOT NULL
@@ -131,7 +132,8 @@ touching AS MATERIALIZED (
      WHERE (SELECT bool_or(kind = 'retry' OR policy = 'REPLACE') FROM plans)  -- once, so that mostly none is looked at
        AND (kind = 'retry' OR kind = 'tick' AND policy = 'REPLACE' AND run_at IS NOT NULL)
 ),
--- The lock of a listed run's row guards the outcome of its attempt: who ends or cancels it locks that row first.
+-- The lock of a listed run's row guards the outcome of its attempt: the statement that ends or cancels it locks that
+-- row first.
 held_runs AS MATERIALIZED (
     SELECT touching.job_id, run.fire_at, run.lane_id, run.seq
       FROM touching
@@ -156,7 +158,7 @@ held_timers AS MATERIALIZED (
      WHERE touching.kind = 'tick'
        AND (SELECT count(*) FROM held_runs) >= 0  -- after those
 ),
--- Jobs of which someone else has a run or its timer: all that can be seen, but for what could be locked.
+-- Jobs of which another session has a run or its timer: all that can be seen, but for what could be locked.
 busy AS MATERIALIZED (
     SELECT job_id
       FROM (SELECT touching.job_id, run.fire_at
@@ -222,9 +224,10 @@ standing AS MATERIALIZED (
       FROM unchanged timer
      CROSS JOIN clock
 ),
--- early: our guess of the database's clock was fast. busy: someone else has what it would change. wait: a run that stands
--- already, or a tick of an outage, is put off until there is room; so is a tick while there is room, but for the run
--- that waits already: at most one does. skip: the tick becomes a gap. pass: no tick of it is left to run, only gaps.
+-- early: the scheduler's estimate of the database's clock was fast. busy: another session has locked what it would
+-- change. wait: a run that stands already, or a tick of an outage, is put off until there is room; so is a tick while
+-- there is room, but for the run that waits already: at most one does. skip: the tick becomes a gap. pass: no tick of
+-- it is left to run, only gaps.
 judged AS MATERIALIZED (
     SELECT standing.*,
            CASE
@@ -257,7 +260,7 @@ other AS MATERIALIZED (
 done AS MATERIALIZED (
     SELECT * FROM other WHERE verdict NOT IN ('early', 'busy', 'wait')
 ),
--- What waits is put off in the table too, so that it does not stand before those who are due.
+-- What waits is put off in the table too, so that it does not stand before those that are due.
 moved AS (
     UPDATE timers timer
        SET fire_at = CASE WHEN judged.verdict = 'wait' THEN timer.fire_at ELSE judged.next_fire_at END,
@@ -309,8 +312,8 @@ cancelled AS (
         ON CONFLICT DO NOTHING
  RETURNING lane_id, seq
 ),
--- A run whose outcome was written by someone else at this moment keeps its row: its retry, if there is one, cannot be
--- seen from here yet.
+-- A run whose outcome was written by another session at this moment keeps its row: its retry, if there is one, cannot
+-- be seen from here yet.
 replaced AS (
     DELETE FROM open_runs
      USING replacing
@@ -344,7 +347,7 @@ skipped AS (
       FROM done
       -- Ticks that one attempt keeps out, with nothing else in between, are one gap. Gaps that the plan itself brings
       -- are in between. A run that waited its turn may be: it waits yet, was withdrawn, or has an attempt, which is
-      -- never before its fire time. A gap that someone else has locked is not joined.
+      -- never before its fire time. A gap that another session has locked is not joined.
       LEFT JOIN LATERAL (
                SELECT gap.first_at, gap.last_at
                  FROM (SELECT first_at, reason
@@ -378,7 +381,8 @@ widened AS (
 ),
 gapped AS (
     INSERT INTO gaps (job_id, first_at, last_at, ticks, spec_version, reason)
-    -- By subscript, and the reasons as numbers: to find its place in an array of texts, one walks there.
+    -- By subscript, and the reasons as numbers: an element of an array of texts is found by going through all before
+    -- it.
     SELECT judged.job_id, (:gap_first_ats::timestamptz[])[gap.number], (:gap_last_ats::timestamptz[])[gap.number],
            (:gap_ticks::bigint[])[gap.number], judged.spec_version,
            ('{missed,paused,overlap,calendar,dst}'::gap_reason[])[(:gap_reasons::smallint[])[gap.number]]
@@ -408,7 +412,7 @@ SELECT clock.now_at, tally.runs, tally.lane_ids, coalesce(tally.last_seq, :last_
        ) AS tally;
 
 -- name: as_planned
--- Which of some timers that `fire` refused are as planned, in partitions that are held as before: someone else has
+-- Which of some timers that `fire` refused are as planned, in partitions that are held as before: another session has
 -- them locked, or had. Indexes: timers_pkey, partitions_pkey.
 SELECT planned.number
   FROM unnest(:numbers::integer[], :job_ids::bigint[], :kinds::text[], :fire_ats::timestamptz[], :due_ats::timestamptz[],
@@ -428,14 +432,14 @@ SELECT planned.number
    AND held.holder = :node::text AND held.epoch = planned.epoch;
 
 -- name: quarantine
--- Pauses jobs whose rule cannot be read, so that they harm nobody and wait for a person; tells how many, and which
--- someone else has locked. One that has another rule by now, or is not active, is left alone. So is one whose rule was
--- missing and is there: a rule is committed before what refers to it, so the timer was of a server that has lost it.
+-- Pauses jobs whose rule cannot be read, until a user edits them; returns how many, and those that another session has
+-- locked. One that has another rule by now, or is not active, is left alone. So is one whose rule was
+-- missing and is there: a rule is committed before what refers to it, so the timer came from a server that has lost it.
 -- Indexes: *_pkey.
 WITH broken AS MATERIALIZED (
     SELECT job_id, rule_id FROM unnest(:job_ids::bigint[], :rule_ids::bigint[]) AS b (job_id, rule_id)
 ),
--- The job first, then its timer, as for everybody who changes one.
+-- The job first, then its timer, as in every change of a job.
 held_jobs AS MATERIALIZED (
     SELECT broken.job_id, broken.rule_id, job.status
       FROM broken

@@ -16,8 +16,8 @@ from evertick.domain.job.timing import Binding, Timing, binding_of
 from evertick.domain.misfire import Gap, swallowed
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.schedule.text import is_costly
-from evertick.store import jobs
-from evertick.store.jobs import NewJob, NumbersTaken, lane_keys
+from evertick.store.jobs import jobs
+from evertick.store.jobs.jobs import NewJob, NumbersTaken, lane_keys
 from evertick.store.statements import Connection
 from evertick.usecases.context import Tenant
 from evertick.usecases.errors import NameTaken

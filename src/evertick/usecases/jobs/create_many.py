@@ -17,9 +17,9 @@ from evertick.domain.schedule.budget import metered
 from evertick.domain.schedule.text import is_costly
 from evertick.runtime import background
 from evertick.runtime.background import Steps
-from evertick.runtime.event_loop import Slices
-from evertick.store import jobs
+from evertick.runtime.loop import Slices
 from evertick.store.database import Session
+from evertick.store.jobs import jobs
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.create import Draft, Drafter, add_references, numbered, write
 from evertick.usecases.jobs.rows import as_spec

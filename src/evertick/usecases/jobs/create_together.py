@@ -20,11 +20,12 @@ from evertick.domain.errors import InvalidFields
 from evertick.domain.schedule.text import is_costly
 from evertick.runtime import background
 from evertick.runtime.background import Steps
-from evertick.runtime.event_loop import Slices
-from evertick.store import audit, jobs
-from evertick.store.audit import AuditRecord
+from evertick.runtime.loop import Slices
 from evertick.store.database import is_transient
-from evertick.store.jobs import NumbersTaken
+from evertick.store.jobs import jobs
+from evertick.store.jobs.jobs import NumbersTaken
+from evertick.store.tenants import audit
+from evertick.store.tenants.audit import AuditRecord
 from evertick.usecases import idempotency
 from evertick.usecases.context import Tenant, unit_of_work
 from evertick.usecases.errors import NameTaken

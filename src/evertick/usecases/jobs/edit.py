@@ -17,9 +17,9 @@ from evertick.domain.errors import Fault, InvalidFields
 from evertick.domain.ids import Prefix, format_id
 from evertick.domain.schedule.instants import from_us
 from evertick.domain.schedule.text import is_costly
-from evertick.store import jobs
 from evertick.store.database import Session
-from evertick.store.jobs import EditRefusal, LockedJob, NewJob, Referred, TickTimer, lane_keys
+from evertick.store.jobs import jobs
+from evertick.store.jobs.jobs import EditRefusal, LockedJob, NewJob, ReferenceIds, TickTimer, lane_keys
 from evertick.usecases.context import Tenant, job_key
 from evertick.usecases.errors import JobNotFound, NameTaken, VersionConflict
 from evertick.usecases.jobs.create import create
@@ -164,7 +164,7 @@ def _answer(change: Reschedule) -> Computed[Reschedule]:
 
 async def _write_version(
     connection: Session, tenant: Tenant, row: NewJob, version: int, now_at: datetime
-) -> Referred | None:
+) -> ReferenceIds | None:
     written = await jobs.edit(connection, tenant.tenant_id, row, version, now_at)
     if written is EditRefusal.NAME_TAKEN:
         raise NameTaken(row.name)

@@ -11,9 +11,9 @@ from evertick.domain.misfire import Gap, apply_missed_window, swallowed
 from evertick.domain.policies import MissedWindow
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.domain.states import GapReason
-from evertick.store import jobs
 from evertick.store.database import Session
-from evertick.store.jobs import LockedJob
+from evertick.store.jobs import jobs
+from evertick.store.jobs.jobs import LockedJob
 from evertick.usecases.context import Tenant, job_key
 from evertick.usecases.jobs.edit import locked
 from evertick.usecases.jobs.reading import seen

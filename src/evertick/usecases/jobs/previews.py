@@ -16,7 +16,7 @@ from evertick.domain.schedule.spec import Once
 from evertick.domain.stable_hash import due_at, jitter_offset
 from evertick.runtime import background
 from evertick.runtime.background import Steps
-from evertick.store import lanes
+from evertick.store.engine import lanes
 from evertick.usecases.context import Tenant
 
 

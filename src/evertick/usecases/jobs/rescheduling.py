@@ -21,7 +21,7 @@ from evertick.domain.schedule.spec import Soon
 from evertick.domain.schedule.ticks import END_US
 from evertick.domain.stable_hash import due_at, jitter_offset
 from evertick.domain.states import GapReason
-from evertick.store.jobs import LockedJob
+from evertick.store.jobs.jobs import LockedJob
 from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.rows import read_stored
 from evertick.usecases.transactions import Computed, compute_outside

@@ -17,7 +17,7 @@ from evertick.domain.ids import Prefix, format_id
 from evertick.domain.job.payload import Json
 from evertick.domain.policies import Backoff
 from evertick.domain.schedule.instants import SECOND_US
-from evertick.store.jobs import JobRow, NewJob
+from evertick.store.jobs.jobs import JobRow, NewJob
 from evertick.usecases.references import priority_number
 
 _json = msgspec.json.Encoder()

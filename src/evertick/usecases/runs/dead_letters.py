@@ -8,9 +8,10 @@ from evertick.contract.dead_letters import DeadLetter, Replaying
 from evertick.domain.ids import MAX_ID, Prefix, format_id, format_run_id, parse_run_id
 from evertick.domain.retry import GiveUpReason
 from evertick.domain.schedule.instants import from_us, to_us
-from evertick.store import dead_letters, lanes
 from evertick.store.database import Session
-from evertick.store.dead_letters import LetterRange, LetterRow, Replay, ReplayRate
+from evertick.store.engine import lanes
+from evertick.store.jobs import runs
+from evertick.store.jobs.runs import LetterRange, LetterRow, ReplayedRun, ReplayRate
 from evertick.usecases.context import DEFAULT_PER_PAGE, Page, Tenant, checked_cursor, checked_limit, job_key
 from evertick.usecases.errors import LetterNotFound
 from evertick.usecases.runs.reading import EARLIEST, LATEST, run_key
@@ -36,7 +37,7 @@ class Replayed(NamedTuple):
     `admitted` is how many were allowed to: some of them may have lost their jobs.
     """
 
-    runs: list[Replay]
+    runs: list[ReplayedRun]
     has_more: bool
     admitted: int
 
@@ -73,7 +74,7 @@ async def list_letters(
     most = checked_limit(limit)
     before = _Position(LATEST, MAX_ID, LATEST) if cursor is None else checked_cursor(cursor, _read_position)
     key = None if job_id is None else job_key(job_id)
-    rows = await dead_letters.page(
+    rows = await runs.dead_letters_page(
         tenant.pool, tenant.tenant_id, LetterRange(EARLIEST, *before, job_id=key, of_live_jobs=False), most + 1
     )
     return Page(tuple(map(_letter_of, rows[:most])), _write_position(rows[most - 1]) if len(rows) > most else None)
@@ -120,15 +121,15 @@ async def _replay(
     connection: Session, tenant_id: int, wanted: LetterRange, pace: ReplayRate, admitted: Callable[[int], int]
 ) -> Replayed:
     """In batches. A replayed letter is not in the next batch; one that could not be is, under another number."""
-    done: list[Replay] = []
+    done: list[ReplayedRun] = []
     tried = 0
-    while rows := await dead_letters.page(connection, tenant_id, wanted, BATCH_SIZE):
+    while rows := await runs.dead_letters_page(connection, tenant_id, wanted, BATCH_SIZE):
         found = len(rows)
         del rows[admitted(found) if tried < MAX_REPLAYS else 0 :]
         # In one statement after the other: a deletion of a job at this moment ends first, and is visible.
-        live = await dead_letters.lock_jobs(connection, tenant_id, {row.job_id for row in rows})
+        live = await runs.lock_jobs(connection, tenant_id, {row.job_id for row in rows})
         letters = [(row.job_id, row.fire_at, number) for number, row in enumerate(rows, tried) if row.job_id in live]
-        done += await dead_letters.replay(connection, tenant_id, letters, pace)
+        done += await runs.replay_dead_letters(connection, tenant_id, letters, pace)
         tried += len(rows)
         if len(rows) < found:
             return Replayed(done, has_more=True, admitted=tried)
@@ -138,7 +139,7 @@ async def _replay(
 async def dismiss(tenant: Tenant, run_id: str) -> None:
     """Remove a dead letter; its run stays in the history."""
     key = run_key(run_id)
-    if await dead_letters.take(tenant.pool, tenant.tenant_id, key.job_id, from_us(key.fire_at_us)) is None:
+    if await runs.take_dead_letter(tenant.pool, tenant.tenant_id, key.job_id, from_us(key.fire_at_us)) is None:
         raise LetterNotFound(run_id)
 
 

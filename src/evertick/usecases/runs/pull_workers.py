@@ -20,11 +20,11 @@ from evertick.domain.schedule.instants import from_us
 from evertick.domain.states import Outcome
 from evertick.executor.handlers.results import ERROR_BYTES, clean, excerpt_of
 from evertick.runtime.retry_decision import is_last_try, next_step
-from evertick.store import lanes, outcomes, pulls
 from evertick.store.database import Pool
-from evertick.store.lanes import Leased, PutBack
-from evertick.store.outcomes import Ending
-from evertick.store.pulls import Held, QueueAccess, QueueState
+from evertick.store.engine import lanes, outcomes, pulls
+from evertick.store.engine.lanes import Leased, PutBack
+from evertick.store.engine.outcomes import Ending
+from evertick.store.engine.pulls import HeldAttempt, QueueAccess, QueueState
 from evertick.usecases.context import Tenant
 
 MAX_LANES = 32
@@ -236,7 +236,7 @@ def _token(text: str, at: str) -> Token:
         raise InvalidFields([Fault(at, refused.reason)]) from None
 
 
-def _ending(held: Held, report: AttemptReport, now_at: datetime) -> Ending:
+def _ending(held: HeldAttempt, report: AttemptReport, now_at: datetime) -> Ending:
     ended = Ended(report.result, held.attempt, report.retryable, report.retry_after)
     started_at, finished_at = _times(report, from_us(held.seq), now_at)
     return Ending(

@@ -15,8 +15,8 @@ from evertick.domain.errors import InvalidInput
 from evertick.domain.ids import MAX_ID, RunKey, format_token, parse_run_id, parse_token
 from evertick.domain.schedule.instants import SECOND_US, from_us, to_us
 from evertick.domain.states import GapReason, GapStatus, RunStatus
-from evertick.store import jobs, runs
-from evertick.store.runs import FireTimeRange, Walk
+from evertick.store.jobs import jobs, runs
+from evertick.store.jobs.runs import FireTimeRange, Walk
 from evertick.store.statements import Connection
 from evertick.usecases.context import Page, Tenant, checked_cursor, checked_limit, job_key
 from evertick.usecases.errors import JobNotFound, RunNotFound

@@ -7,9 +7,9 @@ from evertick.domain.job.faults import Faults
 from evertick.domain.job.payload import Json, check_payload
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.domain.states import FINAL_RUNS, RunReason
-from evertick.store import dead_letters, jobs, runs
 from evertick.store.database import Session
-from evertick.store.runs import RequestedRun
+from evertick.store.jobs import jobs, runs
+from evertick.store.jobs.runs import RequestedRun
 from evertick.usecases.context import Tenant, job_key
 from evertick.usecases.errors import JobNotFound, LetterNotFound, RunFinished, RunNotFound, RunUnfinished
 from evertick.usecases.jobs.rows import write_payload
@@ -58,7 +58,7 @@ async def replay(tenant: Tenant, run_id: str) -> str:
         status = status_of(rows[-1].run)
         if status not in FINAL_RUNS:
             raise RunUnfinished(run_id, status)
-        await dead_letters.take(connection, tenant.tenant_id, key.job_id, from_us(key.fire_at_us))
+        await runs.take_dead_letter(connection, tenant.tenant_id, key.job_id, from_us(key.fire_at_us))
         return await _repeat(connection, key, rows[-1].run.spec_version)
 
     new_id = await tenant.in_transaction(work)
@@ -72,7 +72,7 @@ async def replay_letter(tenant: Tenant, run_id: str) -> str:
 
     async def work(connection: Session) -> str:
         await _lock(connection, tenant, key.job_id)
-        spec_version = await dead_letters.take(connection, tenant.tenant_id, key.job_id, from_us(key.fire_at_us))
+        spec_version = await runs.take_dead_letter(connection, tenant.tenant_id, key.job_id, from_us(key.fire_at_us))
         if spec_version is None:
             raise LetterNotFound(run_id)
         return await _repeat(connection, key, spec_version)

@@ -16,7 +16,7 @@ from evertick.domain.states import (
     gap_status,
     run_status,
 )
-from evertick.store.runs import AttemptRow, GapRow, RunRow
+from evertick.store.jobs.runs import AttemptRow, GapRow, RunRow
 
 _MILLISECOND = timedelta(milliseconds=1)
 

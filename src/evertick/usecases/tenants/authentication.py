@@ -7,10 +7,10 @@ from typing import NamedTuple
 from evertick.domain.access import KeyRole, digest_of, is_well_formed
 from evertick.domain.ids import Prefix, format_id
 from evertick.runtime.concurrency import Batcher
-from evertick.store import keys
 from evertick.store.database import Pool
-from evertick.store.keys import ValidKey
-from evertick.store.tenants import TenantRow
+from evertick.store.tenants import keys
+from evertick.store.tenants.keys import ValidKey
+from evertick.store.tenants.tenants import TenantRow
 
 TRUSTED_SECONDS = 5.0
 """For so long a key is accepted without another look-up: a revocation in another process takes effect that late."""

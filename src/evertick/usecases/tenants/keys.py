@@ -12,10 +12,11 @@ from evertick.domain.admission import QuotaName
 from evertick.domain.errors import Fault, InvalidFields, InvalidInput
 from evertick.domain.ids import Prefix, format_id, parse_id
 from evertick.domain.job.texts import NAME_MAX_LENGTH, UNSTORABLE
-from evertick.store import keys, lanes
 from evertick.store.database import Session
-from evertick.store.keys import KeyRow, NewKey
+from evertick.store.engine import lanes
 from evertick.store.statements import Connection
+from evertick.store.tenants import keys
+from evertick.store.tenants.keys import KeyRow, NewKey
 from evertick.usecases.context import DEFAULT_PER_PAGE, Page, checked_cursor, checked_limit
 from evertick.usecases.errors import KeyEnded, KeyNotFound, QuotaReached
 

@@ -26,10 +26,9 @@ from evertick.domain.admission import (
     give_back,
 )
 from evertick.runtime.concurrency import Cached
-from evertick.store import usage
 from evertick.store.database import Pool
-from evertick.store.tenants import TenantRow
-from evertick.store.usage import Activity, Stored
+from evertick.store.tenants import tenants
+from evertick.store.tenants.tenants import Activity, StoredBytes, TenantRow
 from evertick.usecases.tenants.tenants import quota_of
 
 COUNT_SECONDS = 10.0
@@ -39,7 +38,7 @@ ACTIVITY_SECONDS = 1.0
 STORAGE_SECONDS = 1.0
 """Storage is summed up in the database, so looking costs little; a tenant may pass its quota by a second's writes."""
 _IDLE = Activity(0, 0)
-_NOTHING = Stored(0, 0)
+_NOTHING = StoredBytes(0, 0)
 
 
 class _Recent:
@@ -77,7 +76,7 @@ class _Use:
     jobs_until: float = 0.0
     activity: Activity = _IDLE
     activity_until: float = 0.0
-    stored: Stored = _NOTHING
+    stored: StoredBytes = _NOTHING
     stored_until: float = 0.0
     counting: Cached[None] = field(init=False)
     looking: Cached[None] = field(init=False)
@@ -146,18 +145,18 @@ class Quotas:
         return use
 
     async def _look_at_activity(self, tenant_id: int, use: _Use) -> None:
-        use.activity = await usage.activity(self._pool, tenant_id, use.quota.ready + 1)
+        use.activity = await tenants.activity(self._pool, tenant_id, use.quota.ready + 1)
         use.activity_until = time.monotonic() + ACTIVITY_SECONDS
 
     async def _look_at_storage(self, tenant_id: int, use: _Use) -> None:
         began = time.monotonic()
         use.stored_until = began + STORAGE_SECONDS  # the others need not look at the same time
-        use.stored = await usage.stored(self._pool, tenant_id)
+        use.stored = await tenants.stored(self._pool, tenant_id)
         use.stored_until = began + max(STORAGE_SECONDS, SHARE_OF_COUNTING * (time.monotonic() - began))
 
     async def _count_jobs(self, tenant_id: int, use: _Use) -> None:
         began, created = time.monotonic(), use.created
-        counted = await usage.jobs(self._pool, tenant_id, use.quota.jobs + 1)
+        counted = await tenants.count_jobs(self._pool, tenant_id, use.quota.jobs + 1)
         # What is pending, or was created since, may be in the count or not: better twice than not at all.
         use.jobs = counted + use.pending + use.created - created
         took = time.monotonic() - began

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from evertick.domain.errors import EvertickError
-from evertick.store import secrets
 from evertick.store.database import Pool, Session
-from evertick.store.sealing import Seal
-from evertick.store.secrets import Sealed
+from evertick.store.tenants import secrets
+from evertick.store.tenants.secrets import Seal, Sealed
 from evertick.targets.http.signing import Secret
 from evertick.usecases.context import Tenant
 

@@ -13,9 +13,9 @@ from evertick.domain.errors import InvalidInput
 from evertick.domain.ids import Prefix, format_id, parse_id
 from evertick.domain.job.faults import Faults
 from evertick.domain.job.texts import check_name
-from evertick.store import tenants
 from evertick.store.statements import Connection
-from evertick.store.tenants import TenantRow
+from evertick.store.tenants import tenants
+from evertick.store.tenants.tenants import TenantRow
 from evertick.usecases.context import DEFAULT_PER_PAGE, Page, checked_cursor, checked_limit
 from evertick.usecases.errors import TenantNameTaken, TenantNotFound
 

@@ -15,9 +15,9 @@ from evertick.executor.sources.database.pace import Batch, CompletionRate, Pace,
 from evertick.executor.sources.database.queues import QueueSelection
 from evertick.executor.sources.database.reading import Read, Reading
 from evertick.runtime.wakeups import queue_named
-from evertick.store import lanes
 from evertick.store.database import Pool
-from evertick.store.lanes import Leased, Range, queue_of
+from evertick.store.engine import lanes
+from evertick.store.engine.lanes import Leased, LeasedRange, queue_of
 
 logger = logging.getLogger("evertick.worker")
 
@@ -188,7 +188,7 @@ class Leasing:
                 return 0
         extent = self._extent(most, named)
         asked = self._monotonic()
-        asking: list[Coroutine[Any, Any, list[Range]]] = [self._lease_lanes(extent, named, most, rooms)]
+        asking: list[Coroutine[Any, Any, list[LeasedRange]]] = [self._lease_lanes(extent, named, most, rooms)]
         if asked >= self._free_from:
             self._free_from = asked + FREE_SECONDS
             asking.append(self._lease_free(most, rooms))
@@ -212,7 +212,7 @@ class Leasing:
 
     async def _lease_lanes(
         self, extent: _Extent, named: Collection[int] | None, most: int, rooms: Mapping[int, int] | None
-    ) -> list[Range]:
+    ) -> list[LeasedRange]:
         rotation, self._rotation = self._rotation, (self._rotation + extent.width) % 256
         if rooms is not None:
             return await lanes.lease_by_queue(
@@ -238,7 +238,7 @@ class Leasing:
             only=named,
         )
 
-    async def _lease_free(self, most: int, rooms: Mapping[int, int] | None) -> list[Range]:
+    async def _lease_free(self, most: int, rooms: Mapping[int, int] | None) -> list[LeasedRange]:
         """Attempts that were put back, for which there is a handler here."""
         ranges = await lanes.lease_free(
             self._pool,

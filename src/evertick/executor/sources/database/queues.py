@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from evertick.store import references
 from evertick.store.database import Pool
+from evertick.store.jobs import references
 
 LOOK_SECONDS = 1.0
 """How often to look for queues that are not there yet; one comes to be with its first job."""

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import NamedTuple
 
-from evertick.store import lanes
 from evertick.store.database import Pool, is_transient
-from evertick.store.lanes import Leased, Range
+from evertick.store.engine import lanes
+from evertick.store.engine.lanes import Leased, LeasedRange
 
 logger = logging.getLogger("evertick.worker")
 
@@ -23,7 +23,7 @@ READERS = 4
 class Read(NamedTuple):
     """Ranges that were read, and all attempts in them."""
 
-    ranges: list[Range]
+    ranges: list[LeasedRange]
     attempts: list[Leased]
 
 
@@ -34,9 +34,9 @@ class Reading:
         self._pool = pool
         self._round_trip = round_trip
         self._readers = 1
-        self.unread: list[Range] = []
+        self.unread: list[LeasedRange] = []
 
-    async def read(self, ranges: Sequence[Range]) -> Read:
+    async def read(self, ranges: Sequence[LeasedRange]) -> Read:
         """What is in ranges, by several readers while each would wait for the disk."""
         size = max(1, math.ceil(len(ranges) / self._readers))
         parts = [ranges[start : start + size] for start in range(0, len(ranges), size)]
@@ -59,7 +59,7 @@ class Reading:
                 raise
         return await self._read([[each] for each in ranges])
 
-    async def _read(self, parts: Sequence[Sequence[Range]]) -> Read:
+    async def _read(self, parts: Sequence[Sequence[LeasedRange]]) -> Read:
         try:
             found = await asyncio.gather(*(lanes.read(self._pool, part) for part in parts), return_exceptions=True)
         except asyncio.CancelledError:

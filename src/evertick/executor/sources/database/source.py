@@ -34,21 +34,20 @@ from evertick.runtime import timeouts
 from evertick.runtime.loop import Loop
 from evertick.runtime.retry_decision import is_last_try, next_step
 from evertick.runtime.wakeups import Listener, Notifier
-from evertick.store import lanes, outcomes
 from evertick.store.database import (
     Pool,
     Session,
     Timeouts,
-    close_pool,
     connect,
     is_transient,
     open_pool,
     reason_of,
     was_conflict,
 )
-from evertick.store.lanes import Leased, PutBack, queue_of
-from evertick.store.outcomes import Ending
-from evertick.store.wakeups import READY
+from evertick.store.engine import lanes, outcomes
+from evertick.store.engine.lanes import Leased, PutBack, queue_of
+from evertick.store.engine.outcomes import Ending
+from evertick.store.engine.wakeups import READY
 
 logger = logging.getLogger("evertick.worker")
 
@@ -71,7 +70,7 @@ _DATA_CLASSES = frozenset({"22", "23", "54"})
 
 
 class DatabaseSource:
-    """Leases from the selected queues, on a pool of its own. `pooler`: there is a PgBouncer in between."""
+    """Leases from the selected queues, on a pool of its own."""
 
     max_outcomes = MAX_OUTCOMES
     marks_starts = True
@@ -83,13 +82,11 @@ class DatabaseSource:
         queues: QueueSelection,
         *,
         lease_time: timedelta = LEASE_TIME,
-        pooler: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._url = url
         self._queues = queues
         self._lease_time = lease_time
-        self._pooler = pooler
         self._monotonic = monotonic
         self._round_trip = RoundTrip()
         self._listener: Listener | None = None
@@ -139,9 +136,8 @@ class DatabaseSource:
         self._notifier.start()
         for loop in (self._lease_loop, *self._ahead_loops):
             loop.start()
-        if not self._pooler:
-            self._listener = Listener(self._url, self._heard, READY)
-            self._listener.start()
+        self._listener = Listener(self._url, self._heard, READY)
+        self._listener.start()
 
     async def lease(self, most: int) -> int:
         self._leasing.look_again()
@@ -171,7 +167,7 @@ class DatabaseSource:
     async def close(self) -> None:
         if self._is_started:
             await self._notifier.stop()
-        await asyncio.gather(close_pool(self.pool), close_pool(self._recording))
+        await asyncio.gather(self.pool.close(), self._recording.close())
 
     def queue_name(self, attempt: Attempt) -> str:
         return self._queues.name_of(queue_of(attempt.token[0]))
@@ -221,8 +217,8 @@ class DatabaseSource:
 
     async def extend(self, leases: Sequence[Lease]) -> set[int]:
         if self._heartbeat_session is None or self._heartbeat_session.is_closed():
-            waits = timeouts.heartbeat(self._lease_time)
-            self._heartbeat_session = await connect(self._url, pooler=self._pooler, timeouts=waits)
+            waits = timeouts.lease_heartbeat(self._lease_time)
+            self._heartbeat_session = await connect(self._url, timeouts=waits)
         mine = [lease.lease_id for lease in leases]
         return await lanes.extend(self._heartbeat_session, self._worker, self._lease_time, mine)
 
@@ -232,7 +228,7 @@ class DatabaseSource:
             session.terminate()
 
     async def _open_pool(self, undo: AsyncExitStack, connections: int, waits: Timeouts) -> Pool:
-        pool = await open_pool(self._url, max_size=connections, pooler=self._pooler, timeouts=waits)
+        pool = await open_pool(self._url, max_size=connections, timeouts=waits)
         undo.callback(pool.terminate)
         return pool
 

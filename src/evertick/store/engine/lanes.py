@@ -1,0 +1,290 @@
+"""Lanes and leases: how ready attempts reach workers and dispatchers."""
+
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from evertick import tzdb
+from evertick.domain.attempt import Token
+from evertick.domain.idempotency import DEFAULT_TEMPLATE, KeySubject, render
+from evertick.domain.ids import Prefix, format_id
+from evertick.domain.job.texts import cached_template
+from evertick.store import statements
+from evertick.store.engine.outcomes import TokenRow
+from evertick.store.statements import Connection, columns, row_count
+
+
+class Leased(NamedTuple):
+    """An attempt to run, with all that running it needs. `is_over`: it was cancelled while it waited.
+
+    `is_listed`: its run has a row in open_runs, which its ending removes. `deferrals`: how often it was put back.
+    """
+
+    lane_id: int
+    seq: int
+    lease_id: int
+    job_id: int
+    fire_at: datetime
+    due_at: datetime
+    spec_version: int
+    reason: str
+    attempt: int
+    name: str
+    handler: str | None
+    timezone: str
+    key_template: str | None
+    timeout_seconds: int
+    retry: str
+    payload: str | None
+    spec: str | None
+    replays_at: datetime | None
+    is_over: bool
+    is_listed: bool = True
+    tenant_id: int = 0
+    deferrals: int = 0
+
+    @property
+    def token(self) -> Token:
+        return self.lane_id, self.seq
+
+    @property
+    def idempotency_key(self) -> str:
+        """Equal in all attempts of the run, and in a replay of it."""
+        subject = KeySubject(format_id(Prefix.JOB, self.job_id), self.name, tzdb.load(self.timezone))
+        return render(cached_template(self.key_template or DEFAULT_TEMPLATE), subject, self.replays_at or self.fire_at)
+
+
+class LeasedRange(NamedTuple):
+    """A lease on the attempts of one lane from one seq to another, of which there are so many at most."""
+
+    lease_id: int
+    lane_id: int
+    first_seq: int
+    last_seq: int
+    most: int
+    deferrals: int = 0
+
+
+class PutBack(NamedTuple):
+    """An attempt that was never started, and waits for so long to be leased again. `handler`: '' for HTTP."""
+
+    lane_id: int
+    seq: int
+    handler: str
+    delay: timedelta = timedelta(0)
+    deferrals: int = 0
+
+
+MAX_DEFERRALS = 32_000
+"""The count stops here."""
+HEAD_SLACK = timedelta(hours=6)
+"""The head of an idle lane is moved only if it is further behind."""
+
+
+class _RangeRow(NamedTuple):
+    lease_id: int
+    lane_id: int
+    first_seq: int
+    last_seq: int
+
+
+class _FreeLease(NamedTuple):
+    range: _RangeRow
+    deferrals: int
+
+
+_SQL = statements.load("lanes")
+_LEASE = _SQL["lease"].rows(_RangeRow)
+_LEASE_BY_QUEUE = _SQL["lease_by_queue"].rows(_RangeRow)
+_LEASE_FREE = _SQL["lease_free"].rows(_FreeLease)
+_PUT_BACK = _SQL["put_back"].rows(TokenRow)
+_MARK_STARTED = _SQL["mark_started"].rows(TokenRow)
+_LEASED = _SQL["leased"].rows(Leased)
+_EXTEND = _SQL["extend"].values(int)
+_ENDED_ELSEWHERE = _SQL["ended_elsewhere"].rows(TokenRow)
+_CLOCK = _SQL["clock"].values(datetime)
+_IDLE_FLOOR = _SQL["idle_floor"].values(int)
+
+
+def new_ids() -> int:
+    """The first id of the leases that a statement makes. Random, so that no id is given out twice."""
+    return secrets.randbits(62)
+
+
+def lane_id_of(queue_id: int, partition: int, priority: int) -> int:
+    """A lane's id: its queue, its partition in 8 bits, its priority in 2. In SQL the function of the same name."""
+    return queue_id << 10 | partition << 2 | priority
+
+
+def queue_of(lane_id: int) -> int:
+    return lane_id >> 10
+
+
+def partition_of(lane_id: int) -> int:
+    return (lane_id >> 2) & 255
+
+
+async def lease(  # noqa: PLR0913 - from where, how much, for which worker
+    connection: Connection,
+    queue_ids: Sequence[int],
+    worker: str,
+    *,
+    lanes: int,
+    most_per_lane: int,
+    rotation: int,
+    lease_time: timedelta,
+    tenant_id: int | None,
+    only: Collection[int] | None = None,
+) -> list[LeasedRange]:
+    """Lease ranges of lanes of a tenant's queues, or of any tenant's. `read` returns the attempts in them."""
+    rows = await _LEASE.all(
+        connection,
+        queue_ids=queue_ids,
+        worker=worker,
+        lanes=lanes,
+        most_per_lane=most_per_lane,
+        rotation=rotation,
+        only=None if only is None else list(only),
+        lease_seconds=lease_time.total_seconds(),
+        tenant_id=tenant_id,
+        first_lease_id=new_ids(),
+    )
+    return [LeasedRange(*row, most=most_per_lane) for row in rows]
+
+
+async def lease_by_queue(  # noqa: PLR0913 - from where, how much, for which worker
+    connection: Connection,
+    rooms: Mapping[int, int],
+    worker: str,
+    *,
+    lanes: int,
+    most: int,
+    most_per_lane: int,
+    rotation: int,
+    lease_time: timedelta,
+    only: Collection[int] | None = None,
+) -> list[LeasedRange]:
+    """Lease ranges of lanes of any tenants' queues, from each queue about as many attempts as it has room."""
+    rows = await _LEASE_BY_QUEUE.all(
+        connection,
+        queue_ids=list(rooms),
+        rooms=list(rooms.values()),
+        worker=worker,
+        lanes=lanes,
+        most_lanes=lanes + len(rooms),
+        most=most,
+        most_per_lane=most_per_lane,
+        rotation=rotation,
+        only=None if only is None else list(only),
+        lease_seconds=lease_time.total_seconds(),
+        first_lease_id=new_ids(),
+    )
+    return [LeasedRange(*row, most=most_per_lane) for row in rows]
+
+
+async def lease_free(  # noqa: PLR0913 - from where, how much, for which worker
+    connection: Connection,
+    queue_ids: Sequence[int],
+    handlers: Sequence[str] | None,
+    worker: str,
+    *,
+    most: int,
+    lease_time: timedelta,
+    tenant_id: int | None,
+    rooms: Sequence[int] | None = None,
+) -> list[LeasedRange]:
+    """Lease attempts that were put back and are ready, of these handlers; None: of any.
+
+    `rooms`: how many each of the queues may give.
+    """
+    rows = await _LEASE_FREE.all(
+        connection,
+        queue_ids=queue_ids,
+        rooms=rooms,
+        handlers=handlers,
+        worker=worker,
+        most=most,
+        lease_seconds=lease_time.total_seconds(),
+        tenant_id=tenant_id,
+        first_lease_id=new_ids(),
+    )
+    return [LeasedRange(*row.range, most=1, deferrals=row.deferrals) for row in rows]
+
+
+async def put_back(connection: Connection, holder: str, attempts: Sequence[PutBack]) -> set[Token]:
+    """Let others lease attempts that were never started. Returns those that are not the holder's, or are over."""
+    rows = await _PUT_BACK.all(
+        connection,
+        holder=holder,
+        lane_ids=[each.lane_id for each in attempts],
+        seqs=[each.seq for each in attempts],
+        handlers=[each.handler for each in attempts],
+        delays=[each.delay.total_seconds() for each in attempts],
+        deferrals=[min(each.deferrals, MAX_DEFERRALS) for each in attempts],
+        first_lease_id=new_ids(),
+    )
+    return set(rows)
+
+
+async def mark_started(connection: Connection, worker: str, attempts: Sequence[tuple[int, int]]) -> set[Token]:
+    """Note that these (lease, seq) are about to start. Only those that are returned (lane, seq) may be started."""
+    return set(await _MARK_STARTED.all(connection, worker=worker, **columns(("lease_ids", "seqs"), attempts)))
+
+
+async def read(connection: Connection, ranges: Sequence[LeasedRange]) -> list[Leased]:
+    """The attempts in ranges that were just leased."""
+    if not ranges:
+        return []
+    lease_ids, lane_ids, first_seqs, last_seqs, most, deferrals = zip(*ranges, strict=True)
+    return await _LEASED.all(
+        connection,
+        lease_ids=lease_ids,
+        lane_ids=lane_ids,
+        first_seqs=first_seqs,
+        last_seqs=last_seqs,
+        most_per_lane=max(most),
+        deferrals=deferrals,
+    )
+
+
+async def extend(
+    connection: Connection, worker: str, lease_time: timedelta, lease_ids: Sequence[int] | None = None
+) -> set[int]:
+    """Extend those of these leases that are still the worker's, or all that are, and return which."""
+    extended = await _EXTEND.all(
+        connection, worker=worker, lease_seconds=lease_time.total_seconds(), lease_ids=lease_ids
+    )
+    return set(extended)
+
+
+async def ended_elsewhere(connection: Connection, tokens: Sequence[Token]) -> Sequence[Token]:
+    """Which of these running attempts (lane, seq) have an outcome already: cancelled, or lost to their worker."""
+    return await _ENDED_ELSEWHERE.all(connection, **columns(("lane_ids", "seqs"), tokens))
+
+
+async def clock(connection: Connection) -> datetime:
+    """The database's time."""
+    return await _CLOCK.one(connection)
+
+
+async def idle_floor(connection: Connection) -> int:
+    """The seq up to which the heads of idle lanes may advance: a day ago."""
+    return await _IDLE_FLOOR.one(connection)
+
+
+async def advance_heads(connection: Connection, node: str, epochs: Mapping[int, int], seq: int, most: int) -> int:
+    """Advance the heads of some idle lanes to a seq, so that a look for work stays cheap. Returns of how many.
+
+    For schedulers, in partitions that they hold.
+    """
+    tag = await _SQL["advance_heads"].execute(
+        connection,
+        node=node,
+        partitions=list(epochs),
+        epochs=list(epochs.values()),
+        seq=seq,
+        slack=HEAD_SLACK // timedelta(microseconds=1),
+        most=most,
+    )
+    return row_count(tag)

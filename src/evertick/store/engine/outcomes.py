@@ -1,0 +1,221 @@
+"""Outcomes: how attempts end, and what follows. Called by workers, dispatchers and the reaper."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from evertick.domain.attempt import Token
+from evertick.domain.retry import GiveUp, NextStep, Retry
+from evertick.domain.schedule.instants import to_us
+from evertick.domain.states import Outcome
+from evertick.store import statements
+from evertick.store.statements import Connection
+
+
+class TokenRow(NamedTuple):
+    """A token as statements return it."""
+
+    lane_id: int
+    seq: int
+
+
+_SUCCESS = Outcome.SUCCESS.value
+
+
+class Ending(NamedTuple):
+    """How one attempt ended. `then`: what follows it."""
+
+    lane_id: int
+    seq: int
+    job_id: int
+    fire_at: datetime
+    spec_version: int
+    reason: str
+    result: str
+    started_at: datetime | None
+    finished_at: datetime
+    code: int | None = None
+    error: str | None = None
+    excerpt: str | None = None
+    then: NextStep = None
+    is_listed: bool = True
+    """False: the run is known to have no row in open_runs."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it succeeded and has nothing else to record."""
+        return (
+            self.result == _SUCCESS
+            and self.then is None
+            and self.started_at is not None
+            and self.code is None
+            and self.error is None
+            and self.excerpt is None
+        )
+
+
+class Unrecorded(NamedTuple):
+    """What was not recorded. `stale`: others had ended those attempts.
+
+    `busy`: another session has their run or job locked. They and their leases are unchanged: pass both again.
+    """
+
+    stale: set[Token]
+    busy: set[Token]
+
+
+class LostAttempt(NamedTuple):
+    """An open attempt in a lease that ran out; for a lease without any, `lane_id` and all after `deferrals` are None.
+
+    `is_marked`: its start was noted. `handler`: '' for HTTP, None if its job is gone.
+    """
+
+    lease_id: int
+    worker: str
+    is_marked: bool
+    deferrals: int
+    lane_id: int | None
+    seq: int
+    job_id: int
+    fire_at: datetime
+    spec_version: int
+    reason: str
+    attempt: int
+    retry: str
+    handler: str | None
+    is_listed: bool
+
+
+class _UnrecordedRow(NamedTuple):
+    lane_id: int
+    seq: int
+    is_busy: bool
+
+
+class _TakenLease(NamedTuple):
+    lease_id: int
+    lane_id: int
+    first_seq: int
+    last_seq: int
+    worker: str
+    started: list[int] | None
+    deferrals: int
+
+
+class _OpenAttempt(NamedTuple):
+    lease_id: int
+    lane_id: int | None
+    seq: int
+    job_id: int
+    fire_at: datetime
+    spec_version: int
+    reason: str
+    attempt: int
+    retry: str
+    handler: str | None
+    is_listed: bool
+
+
+_SQL = statements.load("outcomes")
+_RECORD = _SQL["record"].rows(_UnrecordedRow)
+_TAKE_OVER = _SQL["take_over"].rows(_TakenLease)
+_OPEN_IN = _SQL["open_in"].rows(_OpenAttempt)
+
+
+async def record(
+    connection: Connection,
+    worker: str,
+    endings: Sequence[Ending],
+    done_leases: Sequence[int],
+    *,
+    holder: str | None = None,
+) -> Unrecorded:
+    """Record outcomes as `worker`, and release leases of `holder`, which is the worker unless given."""
+    told = [ending for ending in endings if not ending.is_plain]
+    plain = [ending for ending in endings if ending.is_plain] if told else endings
+    listed = [ending for ending in endings if ending.is_listed]
+    following = [ending for ending in told if ending.then is not None]
+    rows = await _RECORD.all(
+        connection,
+        worker=worker,
+        holder=holder or worker,
+        plain_lane_ids=[ending.lane_id for ending in plain],
+        plain_seqs=[ending.seq for ending in plain],
+        plain_started_us=[to_us(ending.started_at) for ending in plain if ending.started_at],
+        plain_finished_us=[to_us(ending.finished_at) for ending in plain],
+        lane_ids=[ending.lane_id for ending in told],
+        seqs=[ending.seq for ending in told],
+        started_ats=[ending.started_at for ending in told],
+        finished_ats=[ending.finished_at for ending in told],
+        results=[ending.result for ending in told],
+        codes=[ending.code for ending in told],
+        finals=[not isinstance(ending.then, Retry) for ending in told],
+        errors=[ending.error for ending in told],
+        excerpts=[ending.excerpt for ending in told],
+        listed_lane_ids=[ending.lane_id for ending in listed],
+        listed_seqs=[ending.seq for ending in listed],
+        listed_job_ids=[ending.job_id for ending in listed],
+        listed_fire_ats=[ending.fire_at for ending in listed],
+        **_following(following),
+        done_leases=done_leases,
+    )
+    unrecorded = Unrecorded(set(), set())
+    for row in rows:
+        (unrecorded.busy if row.is_busy else unrecorded.stale).add((row.lane_id, row.seq))
+    return unrecorded
+
+
+def _following(endings: Sequence[Ending]) -> dict[str, Sequence[object]]:
+    """Retries and dead letters as columns."""
+    return {
+        "next_lane_ids": [ending.lane_id for ending in endings],
+        "next_seqs": [ending.seq for ending in endings],
+        "next_job_ids": [ending.job_id for ending in endings],
+        "next_fire_ats": [ending.fire_at for ending in endings],
+        "next_spec_versions": [ending.spec_version for ending in endings],
+        "next_reasons": [ending.reason for ending in endings],
+        "next_attempts": [ending.then.attempt for ending in endings if ending.then],
+        "next_delays": [
+            ending.then.delay.total_seconds() if isinstance(ending.then, Retry) else None for ending in endings
+        ],
+        "dead_reasons": [ending.then.reason.value if isinstance(ending.then, GiveUp) else None for ending in endings],
+    }
+
+
+async def reap(  # noqa: PLR0913 - which leases, for which node, how many
+    connection: Connection,
+    node: str,
+    partitions: Sequence[int],
+    *,
+    lease_time: timedelta,
+    most: int,
+    latest_at: datetime | None = None,
+) -> list[LostAttempt]:
+    """Take over leases that have run out, and return what is open in them.
+
+    `latest_at`: the latest time that the caller considers possible, in case the database's clock was set forward.
+    """
+    taken = await _TAKE_OVER.all(
+        connection,
+        node=node,
+        partitions=partitions,
+        lease_seconds=lease_time.total_seconds(),
+        most=most,
+        latest_at=latest_at,
+    )
+    if not taken:
+        return []
+    leases = {lease.lease_id: lease for lease in taken}
+    attempts = await _OPEN_IN.all(
+        connection,
+        lease_ids=list(leases),
+        lane_ids=[lease.lane_id for lease in taken],
+        first_seqs=[lease.first_seq for lease in taken],
+        last_seqs=[lease.last_seq for lease in taken],
+    )
+    return [_lost(leases[attempt.lease_id], attempt) for attempt in attempts]
+
+
+def _lost(lease: _TakenLease, attempt: _OpenAttempt) -> LostAttempt:
+    is_marked = attempt.seq in (lease.started or ())
+    return LostAttempt(worker=lease.worker, is_marked=is_marked, deferrals=lease.deferrals, **attempt._asdict())

@@ -1,0 +1,1 @@
+"""Jobs with what they refer to, and their runs."""

@@ -1,0 +1,62 @@
+"""Rules, queues and lanes: what jobs refer to. Read by roles, which remember them, and added by the use cases."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from evertick.store import statements
+from evertick.store.statements import Connection, columns
+
+
+class LaneKey(NamedTuple):
+    """Where a job's attempts go: a lane by the name of its queue."""
+
+    queue: str
+    partition: int
+    priority: int
+
+
+class QueueRow(NamedTuple):
+    """One tenant's queue."""
+
+    queue_id: int
+    tenant_id: int
+    name: str
+
+
+class _Rule(NamedTuple):
+    rule_id: int
+    canonical: str
+
+
+_SQL = statements.load("references")
+_RULES = _SQL["rules"].rows(_Rule)
+_QUEUES = _SQL["queues"].rows(QueueRow)
+_QUEUES_WITH = _SQL["queues_with"].values(int)
+
+
+async def rules(connection: Connection, rule_ids: Iterable[int]) -> dict[int, str]:
+    """The canonical text of each rule."""
+    return dict(await _RULES.all(connection, rule_ids=list(rule_ids)))
+
+
+async def queues(connection: Connection, names: Iterable[str], tenant_id: int | None = None) -> list[QueueRow]:
+    """The queues of these names; of every tenant if none is given."""
+    return await _QUEUES.all(connection, names=list(names), tenant_id=tenant_id)
+
+
+async def add_rules(connection: Connection, canonicals: Mapping[bytes, str]) -> None:
+    await _SQL["add_rules"].execute(connection, digests=list(canonicals), canonicals=list(canonicals.values()))
+
+
+async def queues_with(connection: Connection, tenant_id: int, names: Collection[str]) -> int:
+    """How many queues a tenant would have together with these."""
+    return await _QUEUES_WITH.one(connection, tenant_id=tenant_id, names=list(names))
+
+
+async def add_lanes(connection: Connection, tenant_id: int, lanes: Collection[LaneKey]) -> None:
+    """Add the queues and lanes that are not there yet."""
+    names = {lane.queue for lane in lanes}
+    await _SQL["add_queues"].execute(connection, tenant_id=tenant_id, names=list(names))
+    # A statement of its own: a queue that another transaction has just added is visible only now.
+    values = columns(("queues", "partitions", "priorities"), list(lanes))
+    await _SQL["add_lanes"].execute(connection, tenant_id=tenant_id, **values)

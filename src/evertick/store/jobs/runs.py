@@ -1,0 +1,217 @@
+"""Runs: their history, requests for further ones, cancelling; and dead letters. Called by the use cases."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from evertick.store import statements
+from evertick.store.statements import Connection, columns
+
+FREE_INSTANT_TRIES = 1000
+"""Microseconds from now within which a run by hand finds an instant of its own."""
+
+
+class RunRow(NamedTuple):
+    """A run by one attempt, its latest unless said otherwise; without one, from `lane_id` on all is None or false."""
+
+    job_id: int
+    fire_at: datetime
+    reason: str
+    spec_version: int
+    has_timer: bool
+    is_withdrawn: bool
+    lane_id: int | None
+    seq: int | None
+    attempt: int | None
+    is_leased: bool
+    result: str | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    worker: str | None
+    code: int | None
+    error: str | None
+
+
+class AttemptRow(NamedTuple):
+    """One attempt of a run, and what else the ledger has about it."""
+
+    run: RunRow
+    due_at: datetime | None
+    excerpt: str | None
+
+
+class GapRow(NamedTuple):
+    """Contiguous ticks that did not run."""
+
+    job_id: int
+    first_at: datetime
+    last_at: datetime
+    ticks: int
+    spec_version: int
+    reason: str
+
+
+class FireTimeRange(NamedTuple):
+    """Fire times from `from_at` on and before `before_at`; attempts from `from_seq` on."""
+
+    from_at: datetime
+    before_at: datetime
+    from_seq: int
+
+
+class Walk(NamedTuple):
+    """The attempt before which a walk through runs goes on, and the seq from which it began, if it has."""
+
+    before_seq: int
+    before_lane: int
+    walk_seq: int | None
+
+
+class PlacedRun(NamedTuple):
+    """A run by its latest attempt, at the place of one. `is_elsewhere`: the walk has it at the place of a later one."""
+
+    run: RunRow
+    place_lane: int
+    place_seq: int
+    is_elsewhere: bool
+
+
+class RequestedRun(NamedTuple):
+    """A run by hand: `kind` is manual or replay; `payload` counts if `has_payload`."""
+
+    kind: str
+    replays_at: datetime | None
+    has_payload: bool
+    payload: str | None
+
+
+class LetterRow(NamedTuple):
+    """A dead letter, with the error of the last attempt where the ledger still has it."""
+
+    job_id: int
+    fire_at: datetime
+    name: str
+    died_at: datetime
+    attempt: int
+    reason: str
+    spec_version: int
+    code: int | None
+    error: str | None
+
+
+class LetterRange(NamedTuple):
+    """Which dead letters: those that died from `from_at` on and come before (`before_at`, job, fire time)."""
+
+    from_at: datetime
+    before_at: datetime
+    before_job_id: int
+    before_fire_at: datetime
+    job_id: int | None
+    of_live_jobs: bool
+
+
+class ReplayedRun(NamedTuple):
+    """The run that a dead letter has become: its job, its fire time, and when it is due."""
+
+    job_id: int
+    fire_at: datetime
+    due_at: datetime
+
+
+class ReplayRate(NamedTuple):
+    """When the replay of number 0 is due, and how many seconds each comes after the one before."""
+
+    start_at: datetime
+    seconds_apart: float
+
+
+_SQL = statements.load("runs")
+_OF_JOB = _SQL["of_job"].rows(RunRow)
+_OF_TENANT = _SQL["of_tenant"].rows(PlacedRun)
+_ATTEMPTS = _SQL["attempts"].rows(AttemptRow)
+_GAPS = _SQL["gaps"].rows(GapRow)
+_PAYLOAD = _SQL["payload"].values(str)
+_REQUEST = _SQL["request"].values(datetime)
+_CANCEL_ATTEMPT = _SQL["cancel_attempt"].values(bool)
+_WITHDRAW = _SQL["withdraw"].values(bool)
+_DEAD_LETTERS_PAGE = _SQL["dead_letters_page"].rows(LetterRow)
+_TAKE_DEAD_LETTER = _SQL["take_dead_letter"].values(int)
+_LOCK_JOBS = _SQL["lock_jobs"].values(int)
+_REPLAY_DEAD_LETTERS = _SQL["replay_dead_letters"].rows(ReplayedRun)
+
+
+async def of_job(connection: Connection, job_id: int, stretch: FireTimeRange, most: int) -> list[RunRow]:
+    """A job's runs, newest first."""
+    return await _OF_JOB.all(connection, job_id=job_id, most=most, **stretch._asdict())
+
+
+async def of_tenant(
+    connection: Connection, tenant_id: int, stretch: FireTimeRange, walk: Walk, most: int
+) -> list[PlacedRun]:
+    """The places that come next in a walk through a tenant's runs, newest first."""
+    return await _OF_TENANT.all(connection, tenant_id=tenant_id, most=most, **walk._asdict(), **stretch._asdict())
+
+
+async def attempts(connection: Connection, job_id: int, fire_at: datetime, from_seq: int) -> list[AttemptRow]:
+    """One run, attempt by attempt; empty if there is no such run."""
+    return await _ATTEMPTS.all(connection, job_id=job_id, fire_at=fire_at, from_seq=from_seq)
+
+
+async def gaps(connection: Connection, job_id: int, stretch: FireTimeRange, most: int) -> list[GapRow]:
+    """A job's gaps, newest first."""
+    return await _GAPS.all(connection, job_id=job_id, from_at=stretch.from_at, before_at=stretch.before_at, most=most)
+
+
+async def payload(connection: Connection, job_id: int, fire_at: datetime, spec_version: int) -> str | None:
+    """What a run was given, as JSON."""
+    return await _PAYLOAD.one_or_none(connection, job_id=job_id, fire_at=fire_at, spec_version=spec_version)
+
+
+async def request(connection: Connection, job_id: int, wanted: RequestedRun) -> datetime | None:
+    """Ask for a run of a locked job and return its fire time. None: there was no free instant, try again."""
+    return await _REQUEST.one_or_none(connection, job_id=job_id, tries=FREE_INSTANT_TRIES, **wanted._asdict())
+
+
+async def lock(connection: Connection, job_id: int, fire_at: datetime) -> None:
+    """The first step of a cancellation: until its end the job does not fire, and cannot be edited."""
+    await _SQL["lock_job"].execute(connection, job_id=job_id)
+    await _SQL["lock_timers"].execute(connection, job_id=job_id, fire_at=fire_at)
+
+
+async def cancel_attempt(connection: Connection, run: RunRow, error: str) -> bool:
+    """End an open attempt as cancelled. False: it has its outcome already."""
+    return await _CANCEL_ATTEMPT.one(
+        connection, lane_id=run.lane_id, seq=run.seq, job_id=run.job_id, fire_at=run.fire_at, error=error
+    )
+
+
+async def withdraw(connection: Connection, run: RunRow) -> bool:
+    """Cancel a run that waits for its timer. False: that is gone."""
+    return await _WITHDRAW.one(connection, job_id=run.job_id, fire_at=run.fire_at)
+
+
+async def dead_letters_page(connection: Connection, tenant_id: int, wanted: LetterRange, most: int) -> list[LetterRow]:
+    """A tenant's dead letters, newest first."""
+    return await _DEAD_LETTERS_PAGE.all(connection, tenant_id=tenant_id, most=most, **wanted._asdict())
+
+
+async def take_dead_letter(connection: Connection, tenant_id: int, job_id: int, fire_at: datetime) -> int | None:
+    """Remove a dead letter, and return its run's spec_version. None: there is none."""
+    return await _TAKE_DEAD_LETTER.one_or_none(connection, tenant_id=tenant_id, job_id=job_id, fire_at=fire_at)
+
+
+async def lock_jobs(connection: Connection, tenant_id: int, job_ids: Iterable[int]) -> set[int]:
+    """Lock jobs of the tenant, and return those that are not deleted."""
+    return set(await _LOCK_JOBS.all(connection, tenant_id=tenant_id, job_ids=list(job_ids)))
+
+
+async def replay_dead_letters(
+    connection: Connection, tenant_id: int, letters: Sequence[tuple[int, datetime, int]], pace: ReplayRate
+) -> list[ReplayedRun]:
+    """Make runs of dead letters (job, fire time, number) of locked jobs. One whose instant is taken stays a letter."""
+    return await _REPLAY_DEAD_LETTERS.all(
+        connection,
+        tenant_id=tenant_id,
+        **columns(("job_ids", "fire_ats", "numbers"), letters),
+        **pace._asdict(),
+    )

@@ -1,0 +1,1 @@
+"""What the janitor keeps in order, and what the doctor looks at."""

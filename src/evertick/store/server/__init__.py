@@ -1,0 +1,1 @@
+"""PostgreSQL servers: the embedded one, and temporary databases on any."""
