@@ -19,24 +19,23 @@ _INTRO = """\
 
 <!-- Generated from domain/states.py and tests/state_model.py: edit there, then run `python docs/generate.py`. -->
 
-A **run** is one occurrence of a job. It is tried in **attempts**, each of which ends in exactly one outcome.
-The worker's result, the reaper's `lost` and a user's `cancelled` may race for it: the first one recorded
-counts, the others change nothing. What no arrow below shows cannot happen."""
+A **run** is one occurrence of a job. It has one or more **attempts**. Each attempt ends with exactly one outcome.
+The worker's result, the reaper's `lost` and a user's `cancelled` may race: the first one that is recorded
+counts, the others are ignored. There are no transitions besides those in the diagrams."""
 
 _RUN_NOTES = """\
-- `pending` covers every wait that costs no attempt: for the first fire, behind another run, after a deferral,
-  or in a lane for a free worker. A retry is `retrying` until its time comes, then `pending` like the rest.
-- A cancel ends a run in any unfinished state, at once. A worker that is still busy hears of it with its next
-  heartbeat; what it reports afterwards is stale.
-- A replay leaves the finished run as it is, and removes its dead letter if it has one. The repetition is a
-  new run with a fire time of its own, reason `replay` and attempts numbered from 1 again. So history is never
-  rewritten, and no tick is counted twice."""
+- A `pending` run waits for its first fire, for another run, after a deferral, or in a lane for a worker. A retry is
+  `retrying` until it is due, and then `pending`.
+- A cancel ends a run in any unfinished state immediately. A worker learns of it with its next check or heartbeat;
+  an outcome that it records later is stale.
+- A replay does not change the finished run, but removes its dead letter. It creates a new run with its own fire
+  time, the reason `replay` and attempts numbered from 1. History is never rewritten, and no tick is counted twice."""
 
 _ATTEMPT_NOTES = """\
-- `failed`, `timed_out` and `lost` use up an attempt: the run retries or is given up, in the same statement.
-- `deferred` uses up nothing: the same attempt number comes again, as a new row with a larger fencing token.
-- `put_back` uses up nothing and leaves nothing behind: the same row waits to be leased again, under the same token.
-- A cancelled attempt that was never leased stays in its lane; a lease passes over it."""
+- `failed`, `timed_out` and `lost` use up an attempt. The same statement sets a retry timer or writes a dead letter.
+- `deferred` uses up no attempt: the same attempt number follows as a new row with a larger fencing token.
+- `put_back` uses up no attempt and writes no row: the same row can be leased again, with the same token.
+- A cancelled attempt that was never leased stays in its lane; leases skip it."""
 
 
 def _mermaid(transitions: Iterable[tuple[tuple[str | None, str], str]]) -> str:
