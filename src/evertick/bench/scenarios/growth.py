@@ -9,20 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from evertick.bench import queries
-from evertick.bench.lookups import LookupTimes, time_load_lookups
 from evertick.bench.plot import Panel, Series, draw
 from evertick.bench.processes import Process, peak_memory_mb
-from evertick.bench.scenario import (
-    MAX_COUNT,
-    Concurrency,
-    Option,
-    PayloadBytes,
-    Rules,
-    Scenario,
-    Seed,
-    Workers,
-    total_fields,
-)
+from evertick.bench.results import LookupTimes, time_load_lookups, total_fields
+from evertick.bench.scenario import MAX_COUNT, Concurrency, Option, PayloadBytes, Rules, Scenario, Seed, Workers
 from evertick.bench.scenarios import hot_second
 from evertick.bench.scenarios.hot_second import HotSecondOptions
 from evertick.bench.steps import LoadTime, load_background_jobs, measure_burst, prepare_burst, vacuum_and_checkpoint

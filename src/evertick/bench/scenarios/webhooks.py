@@ -29,7 +29,7 @@ class WebhooksOptions:
 
 
 async def run(testbed: Testbed, options: WebhooksOptions) -> dict[str, Any]:
-    receiver = await testbed.fleet.start("receiver", "evertick.bench.receiver", str(options.hosts))
+    receiver = await testbed.fleet.start("receiver", "evertick.bench.http_processes", "receive", str(options.hosts))
     urls = json.loads(await receiver.line())
     payload = workload.payload(options.payload_bytes, options.seed)
 

@@ -18,8 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from evertick.bench.runner import measure
-from evertick.bench.scenario import Option, OptionsT, Result, Scenario, is_sound
+from evertick.bench.scenario import Option, OptionsT, Result, Scenario, is_sound, measure
 from evertick.bench.scenarios import (
     age,
     drain,
@@ -34,8 +33,7 @@ from evertick.bench.scenarios import (
     steady,
     webhooks,
 )
-from evertick.bench.server import ServerChoice
-from evertick.bench.testbed import BenchProgress
+from evertick.bench.testbed import BenchProgress, ServerChoice
 from evertick.cli.bench_output import print_result, print_schedules
 from evertick.cli.errors import Exit, exit_on_error
 from evertick.cli.output import print_json
