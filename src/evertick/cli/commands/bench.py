@@ -1,7 +1,7 @@
 """`evertick bench`: measures Evertick on this machine. Each scenario is a command, built from its declaration."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -9,14 +9,8 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
 
 from evertick.bench.scenario import Option, OptionsT, Result, Scenario, is_sound, measure
 from evertick.bench.scenarios import (
@@ -34,23 +28,11 @@ from evertick.bench.scenarios import (
     webhooks,
 )
 from evertick.bench.testbed import BenchProgress, ServerChoice
-from evertick.cli.bench_output import print_result, print_schedules
 from evertick.cli.errors import Exit, exit_on_error
-from evertick.cli.output import print_json
+from evertick.cli.output import plain_console, print_fields, print_json
 
-SCENARIOS: tuple[Scenario[Any], ...] = (
-    drain.SCENARIO,
-    hot_second.SCENARIO,
-    steady.SCENARIO,
-    lag.SCENARIO,
-    register.SCENARIO,
-    webhooks.SCENARIO,
-    load.SCENARIO,
-    idle.SCENARIO,
-    growth.SCENARIO,
-    age.SCENARIO,
-    floor.SCENARIO,
-)
+_SCENARIOS = (drain, hot_second, steady, lag, register, webhooks, load, idle, growth, age, floor)
+_NAMES = {"rate_per_second": "per second", "lag_ms": "lag in ms"}
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -96,7 +78,7 @@ def run_scenario(
     if as_json:
         print_json(result)
     else:
-        print_result(result)
+        print_table(result)
     if svg is not None and scenario.plot is not None:
         svg.write_text(scenario.plot(result), encoding="utf-8")
     if not is_sound(result):
@@ -124,12 +106,7 @@ def _command(scenario: Scenario[Any]) -> Callable[..., None]:
 
     further = [_parameter("keep", Keep, default=False)] if scenario.can_keep else []
     further += [_parameter("svg", Svg, default=None)] if scenario.plot is not None else []
-    common = [
-        _parameter("database_url", DatabaseUrl, default=None),
-        _parameter("data_dir", DataDir, default=None),
-        _parameter("as_json", AsJson, default=False),
-    ]
-    return _with_signature(command, [*_parameters(scenario.options), *further, *common])
+    return _with_signature(command, [*_parameters(scenario.options), *further, *_COMMON, _AS_JSON])
 
 
 def _schedules(*, as_json: bool, **values: Any) -> None:
@@ -142,7 +119,7 @@ def _schedules(*, as_json: bool, **values: Any) -> None:
     if as_json:
         print_json(result)
     else:
-        print_schedules(result)
+        _print_schedules(result)
 
 
 def _parameters(options: type[Any]) -> list[inspect.Parameter]:
@@ -186,6 +163,10 @@ def _with_signature(command: Callable[..., None], parameters: list[inspect.Param
     return command
 
 
+_COMMON = [_parameter("database_url", DatabaseUrl, default=None), _parameter("data_dir", DataDir, default=None)]
+_AS_JSON = _parameter("as_json", AsJson, default=False)
+
+
 class _Bars(BenchProgress):
     """One bar for each step."""
 
@@ -213,10 +194,49 @@ def _progress() -> Iterator[BenchProgress]:
         yield _Bars(bars)
 
 
-for _scenario in SCENARIOS:
-    app.command(_scenario.name, help=f"{_scenario.summary}\n\nExample: {_scenario.example}")(_command(_scenario))
-app.command("schedules")(
-    _with_signature(
-        _schedules, [*_parameters(schedules.SchedulesOptions), _parameter("as_json", AsJson, default=False)]
+def print_table(result: Mapping[str, Any]) -> None:
+    """All fields of a result, one on each line."""
+    print_fields(
+        line for name, value in result.items() for line in _lines(_NAMES.get(name, name.replace("_", " ")), value)
     )
-)
+
+
+def _lines(name: str, value: object) -> Iterator[tuple[str, object]]:
+    if isinstance(value, Mapping):
+        plain = {key: each for key, each in value.items() if not isinstance(each, Mapping)}
+        yield name, "  ".join(f"{key} {_text(each)}" for key, each in plain.items())
+        for key, each in value.items():
+            if isinstance(each, Mapping):
+                yield from _lines(f"{name}, {key.replace('_', ' ')}", each)
+    elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+        for number, each in enumerate(value, start=1):
+            yield from _lines(f"{name} {number}", each)
+    else:
+        yield name, _text(value)
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,}"
+
+
+def _print_schedules(result: Mapping[str, Any]) -> None:
+    table = Table("schedule", "next fire times per CPU second")
+    table.columns[1].justify = "right"
+    for name, rate in result["next_fires_per_second"].items():
+        table.add_row(name, f"{rate:,}")
+    console = plain_console()
+    console.print(table)
+    console.print(
+        f"{result['runs']:,} due timers in {result['plans']:,} plans: "
+        f"[bold]{result['rate_per_second']:,}[/bold] timers planned per CPU second"
+    )
+
+
+for _module in _SCENARIOS:
+    _scenario: Scenario[Any] = _module.SCENARIO
+    app.command(_scenario.name, help=f"{_scenario.summary}\n\nExample: {_scenario.example}")(_command(_scenario))
+app.command("schedules")(_with_signature(_schedules, [*_parameters(schedules.SchedulesOptions), _AS_JSON]))
