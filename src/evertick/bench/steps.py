@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 from evertick.bench import queries, workload
 from evertick.bench.processes import BenchFailed, Process
@@ -30,8 +30,7 @@ INSTANT = timedelta(microseconds=1)
 """The shortest interval that contains an instant."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadTime:
+class LoadTime(NamedTuple):
     """How many jobs were loaded, and how long that took."""
 
     jobs: int
@@ -122,8 +121,11 @@ class Burst:
     start: Callable[[], Awaitable[Sequence[Process]]]
 
 
-async def prepare_burst(testbed: Testbed, burst: Burst) -> datetime:
-    """Load the jobs, start the processes and return the instant. If that took too long, try again with a later one."""
+async def prepare_burst(testbed: Testbed, burst: Burst) -> tuple[datetime, Sequence[Process]]:
+    """Load the jobs and start the processes. If that took too long, try again with a later instant.
+
+    Returns the instant and the processes.
+    """
     for number in range(MAX_PREPARATIONS):
         due_at = (await testbed.now() + timedelta(seconds=burst.lead_seconds * 2**number)).replace(microsecond=0)
         await testbed.load(burst.jobs(due_at), burst.count, "loading jobs that are due at one instant")
@@ -131,7 +133,7 @@ async def prepare_burst(testbed: Testbed, burst: Burst) -> datetime:
         base = await queries.written_rows(testbed.pool)
         processes = await burst.start()
         if await testbed.now() < due_at:
-            return due_at
+            return due_at, processes
         await wait_until_drained(
             testbed, base, burst.count, "loading took too long: trying again", due_before=due_at + SOON
         )

@@ -29,7 +29,7 @@ class HotSecondOptions:
 
 async def run(testbed: Testbed, options: HotSecondOptions) -> dict[str, Any]:
     load = await steps.load_background_jobs(testbed, options.jobs - options.due, options.rules, options.seed)
-    due_at = await steps.prepare_burst(testbed, burst_of(testbed, options, load.rate))
+    due_at, _ = await steps.prepare_burst(testbed, burst_of(testbed, options, load.rate))
     return await steps.measure_burst(testbed, due_at, options.due)
 
 

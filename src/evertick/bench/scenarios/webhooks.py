@@ -46,7 +46,7 @@ async def run(testbed: Testbed, options: WebhooksOptions) -> dict[str, Any]:
         return processes
 
     lead_seconds = seconds_to_load(options.deliveries, LOADED_PER_SECOND) + seconds_to_warm_up(options.deliveries)
-    due_at = await prepare_burst(testbed, Burst(options.deliveries, lead_seconds, jobs, start))
+    due_at, _ = await prepare_burst(testbed, Burst(options.deliveries, lead_seconds, jobs, start))
     before = await _received(receiver)
     result = await measure_burst(testbed, due_at, options.deliveries, HTTP_QUEUE)
     received = await _received(receiver) - before
