@@ -15,7 +15,7 @@ import uvloop
 
 from evertick.cli.backends.api import ApiBackend
 from evertick.cli.errors import exit_on_error
-from evertick.cli.options import AsJson, DatabaseUrl, DataDir, option_group, settings_with
+from evertick.cli.options import AsJson, DatabaseUrl, DataDir, option_group, optional, settings_with
 from evertick.client import AsyncClient
 from evertick.config import DEFAULT_FILE, FILE_VARIABLE, PROFILE_VARIABLE, ConfigInvalid, Settings, read_settings
 from evertick.domain.errors import InvalidInput
@@ -30,28 +30,11 @@ _T = TypeVar("_T")
 DEFAULT_TENANT = "default"
 _PROFILE_KEYS = ("url", "api_key")
 
-ServerUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--url",
-        metavar="URL",
-        help="Use the HTTP API of this server, with the key in EVERTICK_API_KEY. [dim](env EVERTICK_URL)[/dim]",
-        show_default=False,
-    ),
-]
-Profile = Annotated[
-    str | None,
-    typer.Option(
-        "--profile",
-        metavar="NAME",
-        help="Use the server of this profile in the config file. [dim](env EVERTICK_PROFILE)[/dim]",
-        show_default=False,
-    ),
-]
-ApiKeyFile = Annotated[
-    Path | None,
-    typer.Option("--api-key-file", metavar="FILE", help="Read the API key from this file.", show_default=False),
-]
+_SERVER = "Use the HTTP API of this server, with the key in EVERTICK_API_KEY. [dim](env EVERTICK_URL)[/dim]"
+_PROFILE = "Use the server of this profile in the config file. [dim](env EVERTICK_PROFILE)[/dim]"
+ServerUrl = Annotated[str | None, optional("--url", _SERVER, metavar="URL")]
+Profile = Annotated[str | None, optional("--profile", _PROFILE, metavar="NAME")]
+ApiKeyFile = Annotated[Path | None, optional("--api-key-file", "Read the API key from this file.", metavar="FILE")]
 TenantName = Annotated[str, typer.Option("--tenant", metavar="NAME", help="The tenant, with a database.")]
 
 

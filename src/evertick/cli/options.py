@@ -19,25 +19,18 @@ _P = ParamSpec("_P")
 
 EXAMPLE_INSTANT = "2026-03-07T00:00:00Z"
 
-DatabaseUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--database-url",
-        metavar="URL",
-        help="PostgreSQL database, as in postgresql://user:password@host/database."
-        " [dim](env EVERTICK_DATABASE_URL)[/dim]",
-        show_default=False,
-    ),
-]
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-dir",
-        metavar="DIR",
-        help="Data directory of the embedded server, used without a URL. [dim](env EVERTICK_DATA_DIR)[/dim]",
-        show_default=False,
-    ),
-]
+
+def optional(flag: str, text: str, **settings: Any) -> Any:
+    """An option without a default."""
+    return typer.Option(flag, help=text, show_default=False, **settings)
+
+
+_DATABASE = (
+    "PostgreSQL database, as in postgresql://user:password@host/database. [dim](env EVERTICK_DATABASE_URL)[/dim]"
+)
+_DIRECTORY = "Data directory of the embedded server, used without a URL. [dim](env EVERTICK_DATA_DIR)[/dim]"
+DatabaseUrl = Annotated[str | None, optional("--database-url", _DATABASE, metavar="URL")]
+DataDir = Annotated[Path | None, optional("--data-dir", _DIRECTORY, metavar="DIR")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of rows.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 WorkerQueue = Annotated[str | None, typer.Option(metavar="NAME", help="Queue of the workers. [dim](default)[/dim]")]

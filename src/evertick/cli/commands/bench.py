@@ -29,6 +29,7 @@ from evertick.bench.scenarios import (
 )
 from evertick.bench.testbed import BenchProgress, ServerChoice
 from evertick.cli.errors import Exit, exit_on_error
+from evertick.cli.options import optional
 from evertick.cli.output import plain_console, print_fields, print_json
 
 _SCENARIOS = (drain, hot_second, steady, lag, register, webhooks, load, idle, growth, age, floor)
@@ -39,31 +40,15 @@ app = typer.Typer(
     help="Measure Evertick on this machine, with real processes and a database that is removed afterwards.",
 )
 
-DatabaseUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--database-url",
-        metavar="URL",
-        help="Use this server. The bench creates a database on it and drops it afterwards.",
-        show_default=False,
-    ),
-]
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-dir",
-        metavar="DIR",
-        help="Use the embedded server in this directory and keep its data. [dim](a temporary one)[/dim]",
-        show_default=False,
-    ),
-]
+_SERVER = "Use this server. The bench creates a database on it and drops it afterwards."
+_DIRECTORY = "Use the embedded server in this directory and keep its data. [dim](a temporary one)[/dim]"
+DatabaseUrl = Annotated[str | None, optional("--database-url", _SERVER, metavar="URL")]
+DataDir = Annotated[Path | None, optional("--data-dir", _DIRECTORY, metavar="DIR")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the database on the server of --database-url.")]
 Svg = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE", dir_okay=False, writable=True, help="Also write a plot to this file.", show_default=False
-    ),
+    optional("--svg", "Also write a plot to this file.", metavar="FILE", dir_okay=False, writable=True),
 ]
 
 

@@ -11,7 +11,7 @@ from evertick.cli.backends import Listing
 from evertick.cli.backends.database import read_pages
 from evertick.cli.commands.tenants import ACTOR
 from evertick.cli.connection import TenantOptions, call_database, tenant_options
-from evertick.cli.options import AsJson
+from evertick.cli.options import AsJson, optional
 from evertick.cli.output import print_fields, print_json, print_listing
 from evertick.contract.access import ApiKey
 from evertick.contract.reading import read_instant
@@ -34,9 +34,7 @@ def create(
     *,
     role: Annotated[KeyRole, typer.Option("--role", help="Permissions of the key.")] = KeyRole.EDITOR,
     name: Annotated[str, typer.Option("--name", help="Purpose of the key.")] = "",
-    expires_at: Annotated[
-        str | None, typer.Option("--expires-at", metavar="INSTANT", help="When the key expires.", show_default=False)
-    ] = None,
+    expires_at: Annotated[str | None, optional("--expires-at", "When the key expires.", metavar="INSTANT")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a key. It is shown only now.

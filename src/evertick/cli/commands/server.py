@@ -10,7 +10,7 @@ import uvloop
 
 from evertick.cli.connection import DatabaseOptions, database_options, settings_of
 from evertick.cli.errors import Exit, exit_on_error
-from evertick.cli.options import AsJson, DatabaseUrl, DataDir, LogLevel, settings_with
+from evertick.cli.options import AsJson, DatabaseUrl, DataDir, LogLevel, optional, settings_with
 from evertick.cli.output import print_json, print_rows
 from evertick.config import Settings
 from evertick.runtime.logs import DEFAULT_LEVEL, set_up_logs
@@ -42,16 +42,8 @@ def _roles(text: str) -> str:
     return text
 
 
-Host = Annotated[
-    str | None,
-    typer.Option("--host", metavar="HOST", help="Host of the API. [dim](env EVERTICK_HOST)[/dim]", show_default=False),
-]
-Port = Annotated[
-    int | None,
-    typer.Option(
-        "--port", min=0, max=65535, help="Port of the API. [dim](env EVERTICK_PORT)[/dim]", show_default=False
-    ),
-]
+Host = Annotated[str | None, optional("--host", "Host of the API. [dim](env EVERTICK_HOST)[/dim]", metavar="HOST")]
+Port = Annotated[int | None, optional("--port", "Port of the API. [dim](env EVERTICK_PORT)[/dim]", min=0, max=65535)]
 Roles = Annotated[
     str, typer.Option("--roles", metavar="ROLES", callback=_roles, help="Roles of this process, separated by commas.")
 ]

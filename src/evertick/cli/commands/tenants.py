@@ -9,7 +9,7 @@ import typer
 from evertick.cli.backends import Listing
 from evertick.cli.backends.database import read_pages
 from evertick.cli.connection import DEFAULT_TENANT, DatabaseOptions, call_database, database_options
-from evertick.cli.options import AsJson, option_group
+from evertick.cli.options import AsJson, option_group, optional
 from evertick.cli.output import print_document, print_listing
 from evertick.contract import access
 from evertick.domain.access import KeyRole
@@ -24,30 +24,26 @@ ACTOR = "command line"
 """Who acts, in the audit log."""
 
 
-def _option(name: str, text: str) -> Any:
-    return typer.Option(name, help=text, show_default=False)
-
-
 class QuotaOptions(NamedTuple):
     """Quotas of a tenant. None leaves a quota unchanged."""
 
-    weight: Annotated[int | None, _option("--weight", "Weight in fair sharing.")] = None
-    fanout: Annotated[int | None, _option("--fanout", "Number of partitions for its jobs.")] = None
-    jobs_quota: Annotated[int | None, _option("--jobs-quota", "Maximum number of jobs.")] = None
+    weight: Annotated[int | None, optional("--weight", "Weight in fair sharing.")] = None
+    fanout: Annotated[int | None, optional("--fanout", "Number of partitions for its jobs.")] = None
+    jobs_quota: Annotated[int | None, optional("--jobs-quota", "Maximum number of jobs.")] = None
     submits_per_second: Annotated[
-        int | None, _option("--submits-per-second", "Submissions per second in the long run.")
+        int | None, optional("--submits-per-second", "Submissions per second in the long run.")
     ] = None
-    submit_burst: Annotated[int | None, _option("--submit-burst", "Submissions in one burst.")] = None
-    running_quota: Annotated[int | None, _option("--running-quota", "Maximum number of concurrent runs.")] = None
+    submit_burst: Annotated[int | None, optional("--submit-burst", "Submissions in one burst.")] = None
+    running_quota: Annotated[int | None, optional("--running-quota", "Maximum number of concurrent runs.")] = None
     shortest_interval_seconds: Annotated[
-        float | None, _option("--shortest-interval-seconds", "Shortest interval of its schedules.")
+        float | None, optional("--shortest-interval-seconds", "Shortest interval of its schedules.")
     ] = None
     http_timeout_max_seconds: Annotated[
-        int | None, _option("--http-timeout-max-seconds", "Longest timeout of its webhooks, at most 3600.")
+        int | None, optional("--http-timeout-max-seconds", "Longest timeout of its webhooks, at most 3600.")
     ] = None
     storage_quota_bytes: Annotated[
         int | None,
-        _option("--storage-quota-bytes", "Maximum bytes of its jobs, and the same again for stored responses."),
+        optional("--storage-quota-bytes", "Maximum bytes of its jobs, and the same again for stored responses."),
     ] = None
 
     def changes(self) -> dict[str, float]:

@@ -13,7 +13,7 @@ import uvloop
 
 from evertick.cli.connection import server_with_key
 from evertick.cli.errors import Exit, exit_on_error
-from evertick.cli.options import DatabaseUrl, DataDir, LogLevel
+from evertick.cli.options import DatabaseUrl, DataDir, LogLevel, optional
 from evertick.cli.output import print_line
 from evertick.client import Unreachable
 from evertick.client.transport import DEFAULT_URL
@@ -24,6 +24,7 @@ from evertick.sdk.app import App
 from evertick.sdk.remote import Worker
 
 _DEFAULT_APP = "app"
+_SERVER = "Work over HTTP for this server, with the key in EVERTICK_API_KEY. [dim](env EVERTICK_URL)[/dim]"
 
 
 def worker(
@@ -37,14 +38,7 @@ def worker(
     concurrency: Annotated[
         int | None, typer.Option(min=1, help="Maximum number of concurrent runs. [dim](the app's own)[/dim]")
     ] = None,
-    url: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Work over HTTP for this server, with the key in EVERTICK_API_KEY. [dim](env EVERTICK_URL)[/dim]",
-            show_default=False,
-        ),
-    ] = None,
+    url: Annotated[str | None, optional("--url", _SERVER, metavar="URL")] = None,
     database_url: DatabaseUrl = None,
     data_dir: DataDir = None,
     log_level: LogLevel = DEFAULT_LEVEL,
