@@ -99,11 +99,7 @@ class AuditLogCalls(Calls[W]):
 
 
 class Api(Calls[W]):
-    """The calls of both clients.
-
-    Without a URL or key it uses EVERTICK_URL and EVERTICK_API_KEY. `retries` is how often a call is repeated that
-    failed temporarily, if repeating it cannot change anything twice.
-    """
+    """The calls of both clients."""
 
     _transport_type: type[W]
 
@@ -147,7 +143,10 @@ class Api(Calls[W]):
 
 
 class Client(Api[SyncTransport]):
-    """The API for sync code."""
+    """The API for sync code. Without a URL or key it uses EVERTICK_URL and EVERTICK_API_KEY.
+
+    `retries` is how often a call is repeated that failed temporarily, if repeating it cannot change anything twice.
+    """
 
     _transport_type = SyncTransport
 
