@@ -23,7 +23,7 @@ def check(app: App, ran: Path, promised: Path) -> int:
 
 async def _check(app: App, ran: list[str], promised: list[list[str]]) -> int:
     async with app:
-        tenant = (await app.link()).tenant
+        tenant = (await app.connection()).tenant
         entries = await history(tenant, "tick")
         one_offs = [await state_of(tenant, run_id, job_id) for run_id, _, job_id, *_ in promised]
     ticks = [entry for entry in entries if isinstance(entry, Run)]

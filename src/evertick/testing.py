@@ -22,7 +22,7 @@ from evertick.roles.scheduler import Scheduler
 from evertick.roles.worker import DatabaseWorker
 from evertick.runtime.clock import VirtualClock
 from evertick.sdk.app import App
-from evertick.sdk.process import register
+from evertick.sdk.process import every_item, register
 from evertick.store.database import SCHEMA, Session, connect
 from evertick.store.engine import timers
 from evertick.store.migrate import create_database, drop_database, migrate
@@ -117,27 +117,20 @@ class VirtualTime:
         await self._worker.work_off()
 
     async def _read_runs(self) -> None:
-        found: list[Ran] = []
-        cursor: str | None = None
-        while True:
-            page = await tenant_runs(self._tenant, limit=MAX_PER_PAGE, cursor=cursor)
-            for run in page.items:
-                name = await self._name(run.job_id)
-                found.append(
-                    Ran(
-                        name,
-                        run.run_id,
-                        run.scheduled_at,
-                        run.started_at,
-                        RunStatus(run.status),
-                        run.attempt,
-                        RunReason(run.reason),
-                        run.error,
-                    )
-                )
-            cursor = page.next
-            if cursor is None:
-                break
+        runs = every_item(lambda cursor: tenant_runs(self._tenant, limit=MAX_PER_PAGE, cursor=cursor))
+        found = [
+            Ran(
+                await self._name(run.job_id),
+                run.run_id,
+                run.scheduled_at,
+                run.started_at,
+                RunStatus(run.status),
+                run.attempt,
+                RunReason(run.reason),
+                run.error,
+            )
+            async for run in runs
+        ]
         self._runs = sorted(found, key=lambda run: (run.fire_at, run.name))
 
     async def _name(self, job_id: str) -> str:
@@ -167,7 +160,7 @@ async def virtual(app: App, start: datetime, *, database_url: str | None = None)
 @asynccontextmanager
 async def _running(app: App, url: str, session: Session, start: datetime) -> AsyncIterator[VirtualTime]:
     clock = VirtualClock(start)
-    tenant = (await app.link()).tenant
+    tenant = (await app.connection()).tenant
     scheduler = Scheduler(url, "virtual", clock=clock)
     worker = DatabaseWorker(
         url,

@@ -33,7 +33,7 @@ async def test_tables_have_the_indexes_of_a_days_partition(connection: asyncpg.C
 async def test_firing_moves_each_timer_and_appends_its_attempt(connection: asyncpg.Connection) -> None:
     rows = await _prepared(connection)
     assert await floor_queries.fire(connection, rows.attempts(RUNS), rows.next_at) == len(RUNS)
-    assert await floor_queries.copy_outcomes(connection, rows.outcomes(RUNS)) == len(RUNS)
+    assert await floor_queries.copy(connection, rows.outcomes(RUNS)) == len(RUNS)
     joined = await connection.fetchval(
         "SELECT count(*) FROM timers"
         "  JOIN floor_attempts attempt ON (attempt.lane_id, attempt.seq) = (last_lane, last_seq)"
@@ -55,5 +55,5 @@ async def _prepared(connection: asyncpg.Connection) -> RunRows:
     """Empty tables, and the timers of all runs."""
     await floor_queries.make_tables(connection)
     rows = RunRows(await clock(connection), seed=1)
-    assert await floor_queries.copy_timers(connection, rows.timers(RUNS)) == len(RUNS)
+    assert await floor_queries.copy(connection, rows.timers(RUNS)) == len(RUNS)
     return rows

@@ -7,7 +7,7 @@ import pytest
 
 import postgres
 from bench.commands import assert_all_ran_once, bench, measured
-from evertick.cli.bench_output import print_result
+from evertick.cli.commands.bench import print_table
 
 
 def test_growth_has_a_point_for_each_size_and_draws_them(postgres_server: postgres.Server, tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_sizes_that_do_not_grow_are_wrong_usage(sizes: str) -> None:
 
 
 def test_the_table_has_lines_for_each_step(capsys: pytest.CaptureFixture[str]) -> None:
-    print_result(
+    print_table(
         {"steps": [{"runs": 10, "bytes": {"lanes": 8192}}, {"runs": 20, "bytes": {"lanes": 16384}}], "pinned": None}
     )
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]

@@ -127,7 +127,7 @@ async def test_jobs_of_one_queue_and_partition_are_made_due(connection: asyncpg.
     rows = RunRows(await clock(connection), seed=1)
     mine = [row._replace(queue_id=queue_id) for row in rows.timers(RUNS)]
     other = [row._replace(queue_id=queue_id + 1, job_id=row.job_id + (1000 << 8)) for row in mine]
-    await floor_queries.copy_timers(connection, [*mine, *other])
+    await floor_queries.copy(connection, [*mine, *other])
     fire_at = rows.next_at
     assert await queries.make_due(connection, "bench", 7, fire_at) == 2
     moved = await connection.fetch("SELECT partition, queue_id, fire_at FROM timers WHERE due_at = $1", fire_at)

@@ -13,7 +13,6 @@ import postgres
 from bench.commands import bench, databases, fetched
 from evertick.bench import testbed as testbeds  # pytest would collect an imported class Testbed
 from evertick.bench.scenario import Scenario
-from evertick.bench.server import ServerChoice
 from evertick.cli.commands.bench import run_scenario
 from evertick.store.server.embedded import EmbeddedServer
 
@@ -99,7 +98,7 @@ def test_missing_runs_and_duplicates_are_a_failure(
         run_scenario(
             Scenario("unsound", "", "", NoOptions, run),
             NoOptions(),
-            ServerChoice(postgres_server.embedded.url),
+            testbeds.ServerChoice(postgres_server.embedded.url),
             as_json=True,
         )
     assert failed.value.exit_code == 1
@@ -117,7 +116,7 @@ def test_a_process_that_dies_is_a_failure_with_the_end_of_its_log(
         run_scenario(
             Scenario("broken", "", "", NoOptions, run),
             NoOptions(),
-            ServerChoice(postgres_server.embedded.url),
+            testbeds.ServerChoice(postgres_server.embedded.url),
             as_json=True,
         )
     assert failed.value.exit_code == 1

@@ -5,11 +5,11 @@ import pytest
 from evertick.cli.errors import exit_code_of
 from evertick.client.errors import (
     ApiError,
+    ApiProblem,
     Conflict,
     Forbidden,
     Invalid,
     NotFound,
-    Problem,
     ServerError,
     TooManyRequests,
     Unauthorized,
@@ -20,7 +20,7 @@ from evertick.usecases.errors import JobNotFound, NameTaken, TenantNameTaken
 
 
 def answered(kind: type[ApiError], status: int | None) -> ApiError:
-    return kind(Problem(method="POST", path="/jobs", status=status))
+    return kind(ApiProblem(method="POST", path="/jobs", status=status))
 
 
 @pytest.mark.parametrize(

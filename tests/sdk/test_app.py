@@ -12,7 +12,7 @@ from engine import PATIENCE_SECONDS, until
 from evertick import App, Run
 from evertick.domain.errors import InvalidFields
 from evertick.domain.states import RunStatus
-from evertick.sdk.link import Submitted
+from evertick.sdk.process import Submitted
 from evertick.store.migrate import SchemaMismatch
 from postgres import Server
 

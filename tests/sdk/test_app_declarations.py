@@ -10,7 +10,7 @@ from evertick.sdk.declarations import when_text
 
 
 def schedules(app: App) -> dict[str, str]:
-    return {name: job.fields["schedule"] for name, job in app.declarations.jobs.items()}
+    return {name: job["schedule"] for name, job in app.declarations.jobs.items()}
 
 
 def test_each_form_of_schedule_has_a_decorator() -> None:
@@ -45,7 +45,7 @@ def test_a_declared_job_carries_the_label_of_its_app_and_calls_its_function() ->
     @app.every("1h", payload={"a": 1}, labels={"team": "growth"})
     def charge(run: Run, a: int) -> None: ...
 
-    fields = app.declarations.jobs["charge"].fields
+    fields = app.declarations.jobs["charge"]
     assert fields["labels"] == {"app": "billing", "team": "growth"}
     assert fields["target"] == {"type": "worker", "queue": "money", "handler": "charge"}
     assert fields["payload"] == {"a": 1}

@@ -188,4 +188,4 @@ def test_a_password_in_a_url_is_refused_and_shown_nowhere() -> None:
 def test_calls_keep_their_names_and_words() -> None:
     with Client("http://127.0.0.1:1", "evt_x") as client:
         assert client.jobs.pause.__name__ == "pause"
-        assert client.jobs.pause.__doc__ == "Let no tick of a job fire until it is resumed."
+        assert client.jobs.pause.__doc__ == "Pause a job: no tick fires until it is resumed."

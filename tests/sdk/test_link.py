@@ -5,7 +5,7 @@ import pytest
 
 from engine import until
 from evertick.config import Settings
-from evertick.sdk.link import Database, open_link
+from evertick.sdk.process import AppServer, open_connection
 
 OTHERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 
@@ -16,7 +16,7 @@ async def test_a_link_that_cannot_be_made_leaves_no_connection(
     await connection.execute("UPDATE tenants SET name = 'renamed' WHERE name = 'default'")
     before = await connection.fetchval(OTHERS)
     with pytest.raises(AssertionError, match="a migration made it"):
-        await open_link(Database(Settings(database_url=database_url)))
+        await open_connection(AppServer(Settings(database_url=database_url)))
 
     async def is_as_before() -> bool:
         return bool(await connection.fetchval(OTHERS) == before)

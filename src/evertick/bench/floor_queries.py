@@ -63,6 +63,9 @@ class FloorTimer(NamedTuple):
     priority: int
 
 
+_TABLES = {FloorAttempt: "floor_attempts", FloorOutcome: "floor_outcomes", FloorTimer: "timers"}
+
+
 async def make_tables(connection: Connection) -> None:
     await _SQL["make_attempts"].execute(connection)
     await _SQL["make_outcomes"].execute(connection)
@@ -72,17 +75,11 @@ async def empty_tables(connection: Connection) -> None:
     await _SQL["empty"].execute(connection)
 
 
-async def copy_attempts(connection: Connection, rows: Sequence[FloorAttempt]) -> int:
-    """Returns how many were written."""
-    return await _copy(connection, "floor_attempts", FloorAttempt._fields, rows)
-
-
-async def copy_outcomes(connection: Connection, rows: Sequence[FloorOutcome]) -> int:
-    return await _copy(connection, "floor_outcomes", FloorOutcome._fields, rows)
-
-
-async def copy_timers(connection: Connection, rows: Sequence[FloorTimer]) -> int:
-    return await _copy(connection, "timers", FloorTimer._fields, rows)
+async def copy(connection: Connection, rows: Sequence[FloorAttempt | FloorOutcome | FloorTimer]) -> int:
+    """Append rows to their table. Returns how many were written."""
+    table, columns = _TABLES[type(rows[0])], rows[0]._fields
+    status = await connection.copy_records_to_table(table, records=rows, columns=columns, schema_name=SCHEMA)
+    return row_count(status)
 
 
 async def move(connection: Connection, fired: Sequence[FloorAttempt], next_at: datetime) -> int:
@@ -102,9 +99,4 @@ async def fire(session: Session, rows: Sequence[FloorAttempt], next_at: datetime
     """Update timers and copy attempts in one transaction. Returns how many runs have both."""
     async with session.transaction():
         moved = await move(session, rows, next_at)
-        return min(moved, await copy_attempts(session, rows))
-
-
-async def _copy(connection: Connection, table: str, columns: Sequence[str], rows: Sequence[tuple[object, ...]]) -> int:
-    status = await connection.copy_records_to_table(table, records=rows, columns=columns, schema_name=SCHEMA)
-    return row_count(status)
+        return min(moved, await copy(session, rows))

@@ -1,20 +1,19 @@
 """The statements of measurements: progress, results, sizes, preparation."""
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import NamedTuple
 
 from evertick.store import statements
-from evertick.store.database import Pool, connect, lacks_privilege
+from evertick.store.database import Pool, Session, connect, lacks_privilege
 from evertick.store.statements import Connection, row_count
 
 _SLOW_SECONDS = 3600
 """Timeout of statements that read whole tables."""
 
 
-class Counters(NamedTuple):
+class WrittenRows(NamedTuple):
     """How many rows of each table were written."""
 
     attempts: int
@@ -64,45 +63,27 @@ class TransactionCount(NamedTuple):
 
 
 class ServerInfo(NamedTuple):
-    version: str
-    settings: dict[str, str]
+    """The version, and the settings as JSON."""
 
-
-class _ServerRow(NamedTuple):
     version: str
     settings: str
 
 
 _SQL = statements.load("measurements", "evertick.bench")
-_COUNTERS = _SQL["counters"].rows(Counters)
-_LEASES = _SQL["leases"].rows(Leases)
-_IS_READY = _SQL["is_ready"].values(bool)
-_HELD = _SQL["held"].values(int)
 _RUNS = _SQL["runs"].rows(RunStatistics)
 _GAPS = _SQL["gaps"].values(int)
 _QUEUE_JOBS = _SQL["queue_jobs"].values(int)
-_SIZES = _SQL["sizes"].rows(Sizes)
-_FOOTPRINT = _SQL["footprint"].rows(Footprint)
-_TRANSACTIONS = _SQL["activity"].rows(TransactionCount)
-_SERVER = _SQL["server"].rows(_ServerRow)
 
-
-async def counters(connection: Connection) -> Counters:
-    return await _COUNTERS.one(connection)
-
-
-async def leases(connection: Connection) -> Leases:
-    return await _LEASES.one(connection)
-
-
-async def is_ready(connection: Connection) -> bool:
-    """Whether any attempt waits to be leased."""
-    return await _IS_READY.one(connection)
-
-
-async def held(connection: Connection) -> int:
-    """How many partitions have a holder."""
-    return await _HELD.one(connection)
+written_rows = _SQL["counters"].rows(WrittenRows).one
+leases = _SQL["leases"].rows(Leases).one
+is_ready = _SQL["is_ready"].values(bool).one
+"""Whether any attempt waits to be leased."""
+held = _SQL["held"].values(int).one
+"""How many partitions have a holder."""
+sizes = _SQL["sizes"].rows(Sizes).one
+footprint = _SQL["footprint"].rows(Footprint).one
+activity = _SQL["activity"].rows(TransactionCount).one
+server = _SQL["server"].rows(ServerInfo).one
 
 
 async def runs(pool: Pool, queue: str, from_at: datetime, until_at: datetime) -> RunStatistics:
@@ -119,39 +100,28 @@ async def queue_jobs(pool: Pool, queue: str) -> int:
     return await _QUEUE_JOBS.one(pool, _SLOW_SECONDS, queue=queue)
 
 
-async def sizes(connection: Connection) -> Sizes:
-    return await _SIZES.one(connection)
-
-
-async def activity(connection: Connection) -> TransactionCount:
-    return await _TRANSACTIONS.one(connection)
-
-
-async def server(connection: Connection) -> ServerInfo:
-    row = await _SERVER.one(connection)
-    return ServerInfo(row.version, json.loads(row.settings))
-
-
 async def make_due(connection: Connection, queue: str, partition: int, fire_at: datetime) -> int:
     """Make the jobs of a queue in a partition due at an instant. Returns how many there are."""
     status = await _SQL["make_due"].execute(connection, queue=queue, partition=partition, fire_at=fire_at)
     return row_count(status)
 
 
-async def footprint(connection: Connection) -> Footprint:
-    return await _FOOTPRINT.one(connection)
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[Session]:
+    """A connection besides the pool, which has few."""
+    connection = await connect(url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
 
 
 @asynccontextmanager
 async def held_snapshot(url: str) -> AsyncIterator[None]:
-    """Hold a snapshot on a connection of its own: vacuum cannot remove rows that die meanwhile."""
-    connection = await connect(url)
-    try:
-        async with connection.transaction(isolation="repeatable_read", readonly=True):
-            await _SQL["hold_snapshot"].execute(connection)
-            yield
-    finally:
-        await connection.close()
+    """Hold a snapshot: vacuum cannot remove rows that die meanwhile."""
+    async with connected(url) as session, session.transaction(isolation="repeatable_read", readonly=True):
+        await _SQL["hold_snapshot"].execute(session)
+        yield
 
 
 async def vacuum_and_checkpoint(pool: Pool) -> None:

@@ -1,22 +1,34 @@
-"""Scenarios, their options, and the fields of their results.
+"""Scenarios: their declaration, and how one is run.
 
 An option is declared once, at its field: type, default, limits, help text. The command line builds its commands from
-these declarations.
+these declarations. SIGINT and SIGTERM end a scenario but not the cleanup: a signal sets a flag and never raises in the
+middle of a setup or a cleanup, so every server, database and process that was started is removed. Further signals
+change nothing.
 """
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import Field, dataclass
-from datetime import datetime
+import asyncio
+import json
+import os
+import platform
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import Field, asdict, dataclass
+from types import FrameType
 from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
+import uvloop
+
+import evertick
+from evertick import tzdb
 from evertick.bench import queries
-from evertick.bench.queries import RunStatistics
-from evertick.bench.testbed import Testbed
-from evertick.bench.workload import QUEUE
+from evertick.bench.testbed import BenchProgress, BenchServer, ServerChoice, Testbed, open_testbed, start_server
+from evertick.runtime.process import expect_batches
 
 Result: TypeAlias = dict[str, Any]
 MAX_COUNT = 50_000_000
-PERCENTILES = ("p50", "p95", "p99", "max")
+POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +61,7 @@ class Options(Protocol):
 
 
 OptionsT = TypeVar("OptionsT", bound=Options)
-
-
-def no_fault(_: Options) -> None:
-    """For scenarios whose options are independent of each other."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +78,7 @@ class Scenario(Generic[OptionsT]):
     example: str
     options: type[OptionsT]
     run: Callable[[Testbed, OptionsT], Coroutine[Any, Any, Result]]
-    fault: Callable[[OptionsT], str | None] = no_fault
+    fault: Callable[[OptionsT], str | None] = lambda _: None
     reuses_database: bool = True
     can_keep: bool = False
     plot: Callable[[Mapping[str, Any]], str] | None = None
@@ -80,41 +89,89 @@ def is_sound(result: Mapping[str, Any]) -> bool:
     return not result.get("missing") and not result.get("duplicates")
 
 
-async def read_runs(testbed: Testbed, from_at: datetime, until_at: datetime, queue: str = QUEUE) -> RunStatistics:
-    testbed.progress.begin("reading results")
-    return await queries.runs(testbed.pool, queue, from_at, until_at)
+def machine() -> dict[str, str | int]:
+    return {
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "processor": platform.machine(),
+        "cores": os.cpu_count() or 1,
+        "memory_mb": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
+        "evertick": evertick.__version__,
+        "tzdb": tzdb.VERSION,
+    }
 
 
-def count_fields(runs: RunStatistics, expected: int) -> dict[str, Any]:
-    """How many runs there are, how many of the expected ones are missing, and how many starts were duplicates."""
-    return {"runs": runs.runs, "missing": expected - runs.succeeded, "duplicates": runs.duplicates}
+class Interruption:
+    """Whether a signal has arrived."""
+
+    def __init__(self) -> None:
+        self.is_requested = False
+
+    def request(self, _number: int, _frame: FrameType | None) -> None:
+        self.is_requested = True
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if a signal has arrived."""
+        if self.is_requested:
+            raise KeyboardInterrupt
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of work. After a signal the work is cancelled, and KeyboardInterrupt is raised when it has ended.
+
+        The work is a task of its own, so the caller is not cancelled and can clean up. It is cancelled until it has
+        ended, because a cancellation can be lost (`asyncio.wait_for` in Python 3.11 drops one that races a result).
+        """
+        working = asyncio.create_task(work)
+        while not working.done():
+            if self.is_requested:
+                working.cancel()
+            await asyncio.wait({working}, timeout=POLL_SECONDS)
+        if working.cancelled() or working.exception() is not None:
+            self.check()  # after a signal, any exception of the work is a consequence of the cancellation
+        return await working
 
 
-def total_fields(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The counts of several results, added up."""
-    return {name: sum(part[name] for part in parts) for name in ("runs", "missing", "duplicates")}
+@contextmanager
+def interruptible() -> Iterator[Interruption]:
+    """Handle signals as requests. This includes SIGINT in background jobs of a shell, which ignore it otherwise."""
+    interruption = Interruption()
+    if threading.current_thread() is not threading.main_thread():
+        yield interruption
+        return
+    before = {number: signal.signal(number, interruption.request) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield interruption
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def created_fields(created: int, expected: int) -> dict[str, Any]:
-    """How many jobs were created, and how many are missing or too many."""
-    return {"jobs": created, "missing": max(expected - created, 0), "duplicates": max(created - expected, 0)}
+def measure(scenario: Scenario[OptionsT], options: OptionsT, choice: ServerChoice, progress: BenchProgress) -> Result:
+    """The result of a scenario, with the machine and the server.
+
+    Whatever happens, its processes, its database and its server are removed.
+    """
+    expect_batches()
+    with interruptible() as interruption:
+        progress.begin("starting")
+        with start_server(choice) as server:
+            interruption.check()
+            return uvloop.run(_measure(scenario, options, server, progress, interruption))
 
 
-def rate_fields(count: int, seconds: float) -> dict[str, Any]:
-    return {"seconds": round(seconds, 3), "rate_per_second": round(count / seconds) if seconds > 0 else None}
-
-
-def lag_fields(runs: RunStatistics) -> dict[str, Any]:
-    """How late runs started, counted from their due time."""
-    if not runs.lags_ms:
-        return {"lag_ms": None}
-    return {"lag_ms": {name: round(value, 2) for name, value in zip(PERCENTILES, runs.lags_ms, strict=True)}}
-
-
-def cpu_used(before: Mapping[str, float], after: Mapping[str, float], by: float, digits: int = 1) -> dict[str, float]:
-    """CPU time that each kind of process used between two readings, divided by `by`."""
-    return {name: round((seconds - before.get(name, 0.0)) / by, digits) for name, seconds in after.items()}
-
-
-def seconds_between(from_at: datetime | None, to_at: datetime | None) -> float | None:
-    return None if from_at is None or to_at is None else round((to_at - from_at).total_seconds(), 3)
+async def _measure(
+    scenario: Scenario[OptionsT],
+    options: OptionsT,
+    server: BenchServer,
+    progress: BenchProgress,
+    interruption: Interruption,
+) -> Result:
+    async with open_testbed(server, progress, reuse_database=scenario.reuses_database) as testbed:
+        info = await queries.server(testbed.pool)
+        result = await interruption.run(scenario.run(testbed, options))
+    return {
+        "scenario": scenario.name,
+        **result,
+        "settings": {**asdict(options), "place": server.kind, "server": json.loads(info.settings)},
+        "machine": {**machine(), "postgres": info.version},
+    }

@@ -9,19 +9,13 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 from evertick.bench import queries, workload
 from evertick.bench.processes import BenchFailed, Process
-from evertick.bench.scenario import count_fields, cpu_used, lag_fields, rate_fields, read_runs, seconds_between
+from evertick.bench.results import count_fields, cpu_used, lag_fields, rate_fields, read_runs, seconds_between
 from evertick.bench.testbed import Testbed
-from evertick.bench.waiting import (
-    SOON,
-    wait_for_first_lease,
-    wait_for_ownership,
-    wait_until_drained,
-    wait_until_fired,
-)
+from evertick.bench.waiting import SOON, wait_for_first_lease, wait_for_ownership, wait_until_drained, wait_until_fired
 
 TRIAL = 2_000
 SLOWDOWN = 1.5
@@ -36,8 +30,7 @@ INSTANT = timedelta(microseconds=1)
 """The shortest interval that contains an instant."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadTime:
+class LoadTime(NamedTuple):
     """How many jobs were loaded, and how long that took."""
 
     jobs: int
@@ -69,36 +62,23 @@ async def vacuum_and_checkpoint(testbed: Testbed) -> None:
     await queries.vacuum_and_checkpoint(testbed.pool)
 
 
-@dataclass(frozen=True, slots=True)
-class BenchCluster:
-    """A running scheduler and its workers."""
-
-    scheduler: Process
-    workers: tuple[Process, ...]
-
-
 def seconds_to_warm_up(timers: int) -> float:
     """How long before their due time timers must be in the database."""
     return WARM_UP_SECONDS + timers / LOADED_PER_SECOND
 
 
-async def start_cluster(testbed: Testbed, workers: int = 1, concurrency: int | None = None) -> BenchCluster:
-    """Start a scheduler and workers, and run a few jobs."""
+async def start_cluster(testbed: Testbed, workers: int = 1, concurrency: int | None = None) -> tuple[Process, ...]:
+    """Start a scheduler and workers, and run a few jobs. Returns the processes, the scheduler first."""
     testbed.progress.begin("starting scheduler and workers")
-    scheduler, *others = await asyncio.gather(
+    processes = await asyncio.gather(
         testbed.fleet.scheduler(), *(testbed.fleet.worker(concurrency) for _ in range(workers))
     )
     await wait_for_ownership(testbed)
-    await warm_up(testbed)
-    return BenchCluster(scheduler, tuple(others))
-
-
-async def warm_up(testbed: Testbed) -> None:
-    """Run a few jobs."""
-    base = await queries.counters(testbed.pool)
+    base = await queries.written_rows(testbed.pool)
     await testbed.load(repeat(workload.once("now"), WARM_UP_RUNS), WARM_UP_RUNS, "warming up")
     await wait_until_drained(testbed, base, WARM_UP_RUNS, "warming up", due_before=await testbed.now())
     await testbed.sleep(QUIET_SECONDS, "warming up")
+    return tuple(processes)
 
 
 async def fire_all(testbed: Testbed, runs: int) -> float:
@@ -115,7 +95,7 @@ async def drain(
     testbed: Testbed, fire_at: datetime, runs: int, workers: int, concurrency: int | None
 ) -> dict[str, Any]:
     """Drain the runs of an instant with workers, then stop them. The rate counts from first lease to last outcome."""
-    base = await queries.counters(testbed.pool)
+    base = await queries.written_rows(testbed.pool)
     started_at = await testbed.now()
     testbed.progress.begin("starting workers")
     starting = asyncio.gather(*(testbed.fleet.worker(concurrency) for _ in range(workers)))
@@ -141,16 +121,19 @@ class Burst:
     start: Callable[[], Awaitable[Sequence[Process]]]
 
 
-async def prepare_burst(testbed: Testbed, burst: Burst) -> datetime:
-    """Load the jobs, start the processes and return the instant. If that took too long, try again with a later one."""
+async def prepare_burst(testbed: Testbed, burst: Burst) -> tuple[datetime, Sequence[Process]]:
+    """Load the jobs and start the processes. If that took too long, try again with a later instant.
+
+    Returns the instant and the processes.
+    """
     for number in range(MAX_PREPARATIONS):
         due_at = (await testbed.now() + timedelta(seconds=burst.lead_seconds * 2**number)).replace(microsecond=0)
         await testbed.load(burst.jobs(due_at), burst.count, "loading jobs that are due at one instant")
         await vacuum_and_checkpoint(testbed)
-        base = await queries.counters(testbed.pool)
+        base = await queries.written_rows(testbed.pool)
         processes = await burst.start()
         if await testbed.now() < due_at:
-            return due_at
+            return due_at, processes
         await wait_until_drained(
             testbed, base, burst.count, "loading took too long: trying again", due_before=due_at + SOON
         )
@@ -160,7 +143,7 @@ async def prepare_burst(testbed: Testbed, burst: Burst) -> datetime:
 
 async def measure_burst(testbed: Testbed, due_at: datetime, count: int, queue: str = workload.QUEUE) -> dict[str, Any]:
     """The result from an instant to the last outcome of the burst."""
-    base = await queries.counters(testbed.pool)
+    base = await queries.written_rows(testbed.pool)
     await testbed.sleep_until(due_at, "waiting for the instant")
     cpu = testbed.cpu_seconds()
     drained_at = await wait_until_drained(testbed, base, count, "running", due_before=due_at + SOON)

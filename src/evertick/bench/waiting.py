@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from evertick.bench import queries
 from evertick.bench.processes import BenchFailed
-from evertick.bench.queries import Counters
+from evertick.bench.queries import WrittenRows
 from evertick.bench.testbed import Testbed
 from evertick.domain.ids import PARTITIONS
 from evertick.store.engine import timers
@@ -28,23 +28,23 @@ LEASE_TIME = timedelta(seconds=30)
 class StallDetector:
     """Watches the counters grow. They are the server's statistics, and lag by up to a second."""
 
-    def __init__(self, base: Counters) -> None:
+    def __init__(self, base: WrittenRows) -> None:
         self._base = base
         self._seen = base
-        self._seen_at = self._moved_at = time.monotonic()
+        self._changed_at = time.monotonic()
         self.outcomes_per_second = 0.0
 
-    def update(self, counters: Counters) -> Counters:
+    def update(self, written: WrittenRows) -> WrittenRows:
         """The growth since the base."""
         now = time.monotonic()
-        if counters != self._seen:
-            self.outcomes_per_second = (counters.outcomes - self._seen.outcomes) / max(now - self._seen_at, 1e-3)
-            self._seen, self._seen_at, self._moved_at = counters, now, now
-        return Counters(counters.attempts - self._base.attempts, counters.outcomes - self._base.outcomes)
+        if written != self._seen:
+            self.outcomes_per_second = (written.outcomes - self._seen.outcomes) / max(now - self._changed_at, 1e-3)
+            self._seen, self._changed_at = written, now
+        return WrittenRows(written.attempts - self._base.attempts, written.outcomes - self._base.outcomes)
 
     @property
     def is_stalled(self) -> bool:
-        return time.monotonic() - self._moved_at > TIMEOUT_SECONDS
+        return time.monotonic() - self._changed_at > TIMEOUT_SECONDS
 
 
 async def wait_for_ownership(testbed: Testbed) -> None:
@@ -61,13 +61,13 @@ async def wait_for_ownership(testbed: Testbed) -> None:
 async def wait_until_fired(testbed: Testbed, before_at: datetime, expected: int, what: str) -> None:
     """Wait until no timer is due before an instant in the past."""
     testbed.progress.begin(what, expected)
-    detector = StallDetector(await queries.counters(testbed.pool))
+    detector = StallDetector(await queries.written_rows(testbed.pool))
     while not detector.is_stalled:
         testbed.fleet.check()
         if not await _is_due(testbed, before_at):
             testbed.progress.reach(expected)
             return
-        testbed.progress.reach(min(expected, detector.update(await queries.counters(testbed.pool)).attempts))
+        testbed.progress.reach(min(expected, detector.update(await queries.written_rows(testbed.pool)).attempts))
         await asyncio.sleep(POLL_SECONDS)
 
 
@@ -86,7 +86,7 @@ async def wait_for_first_lease(testbed: Testbed) -> datetime | None:
 
 
 async def wait_until_drained(
-    testbed: Testbed, base: Counters, expected: int, what: str, *, due_before: datetime | None = None
+    testbed: Testbed, base: WrittenRows, expected: int, what: str, *, due_before: datetime | None = None
 ) -> datetime:
     """Wait until no attempt is ready or leased and no timer is due before `due_before`. Returns the time then.
 
@@ -97,7 +97,7 @@ async def wait_until_drained(
     detector = StallDetector(base)
     while True:
         testbed.fleet.check()
-        done = detector.update(await queries.counters(testbed.pool)).outcomes
+        done = detector.update(await queries.written_rows(testbed.pool)).outcomes
         testbed.progress.reach(min(expected, done))
         near = expected <= SMALL or done + NEAR_SECONDS * detector.outcomes_per_second >= expected
         if (ended_at := await _drained_within(testbed, POLL_SECONDS if near else 0, due_before)) is not None:

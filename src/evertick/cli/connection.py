@@ -1,51 +1,51 @@
-"""Connects a command to the server or database that its options name, and runs its work there."""
+"""Finds the server or database that a command uses, and runs its work there.
 
-from collections.abc import Awaitable, Callable
+Options name it, else a profile of the config file, else the settings. A key is sent only to its own server: a key from
+a profile or from the settings is not used with another URL.
+"""
+
+import os
+import tomllib
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, TypeVar
 
 import typer
 import uvloop
 
-from evertick.cli.backend import Backend
 from evertick.cli.backends.api import ApiBackend
 from evertick.cli.errors import exit_on_error
-from evertick.cli.options import DatabaseUrl, DataDir, option_group, settings_with
-from evertick.cli.servers import ServerAccess, find_server
+from evertick.cli.options import AsJson, DatabaseUrl, DataDir, option_group, optional, settings_with
 from evertick.client import AsyncClient
-from evertick.config import Settings
+from evertick.config import DEFAULT_FILE, FILE_VARIABLE, PROFILE_VARIABLE, ConfigInvalid, Settings, read_settings
+from evertick.domain.errors import InvalidInput
 from evertick.runtime.extras import server_extra
 
 if TYPE_CHECKING:
+    from evertick.cli.backends.database import DatabaseBackend
     from evertick.usecases.context import Tenant
 
 _T = TypeVar("_T")
 
 DEFAULT_TENANT = "default"
+_PROFILE_KEYS = ("url", "api_key")
 
-ServerUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--url",
-        metavar="URL",
-        help="Use the HTTP API of this server, with the key in EVERTICK_API_KEY. [dim](env EVERTICK_URL)[/dim]",
-        show_default=False,
-    ),
-]
-Profile = Annotated[
-    str | None,
-    typer.Option(
-        "--profile",
-        metavar="NAME",
-        help="Use the server of this profile in the config file. [dim](env EVERTICK_PROFILE)[/dim]",
-        show_default=False,
-    ),
-]
-ApiKeyFile = Annotated[
-    Path | None,
-    typer.Option("--api-key-file", metavar="FILE", help="Read the API key from this file.", show_default=False),
-]
+_SERVER = "Use the HTTP API of this server, with the key in EVERTICK_API_KEY. [dim](env EVERTICK_URL)[/dim]"
+_PROFILE = "Use the server of this profile in the config file. [dim](env EVERTICK_PROFILE)[/dim]"
+ServerUrl = Annotated[str | None, optional("--url", _SERVER, metavar="URL")]
+Profile = Annotated[str | None, optional("--profile", _PROFILE, metavar="NAME")]
+ApiKeyFile = Annotated[Path | None, optional("--api-key-file", "Read the API key from this file.", metavar="FILE")]
 TenantName = Annotated[str, typer.Option("--tenant", metavar="NAME", help="The tenant, with a database.")]
+
+
+class ServerAccess(NamedTuple):
+    """A server and the key for it."""
+
+    url: str
+    api_key: str
+
+    def __repr__(self) -> str:
+        return "ServerAccess(***)"
 
 
 class DatabaseOptions(NamedTuple):
@@ -53,9 +53,6 @@ class DatabaseOptions(NamedTuple):
 
     database_url: DatabaseUrl = None
     data_dir: DataDir = None
-
-    def settings(self) -> Settings:
-        return settings_with(self.database_url, self.data_dir)
 
 
 class TenantOptions(NamedTuple):
@@ -65,14 +62,11 @@ class TenantOptions(NamedTuple):
     database_url: DatabaseUrl = None
     data_dir: DataDir = None
 
-    @property
-    def database(self) -> DatabaseOptions:
-        return DatabaseOptions(self.database_url, self.data_dir)
-
 
 class ConnectionOptions(NamedTuple):
     """Options of commands that use a server's API or a tenant's database."""
 
+    as_json: AsJson = False
     url: ServerUrl = None
     profile: Profile = None
     api_key_file: ApiKeyFile = None
@@ -80,10 +74,9 @@ class ConnectionOptions(NamedTuple):
     data_dir: DataDir = None
     tenant: TenantName = DEFAULT_TENANT
 
-    @property
-    def database(self) -> DatabaseOptions:
-        return DatabaseOptions(self.database_url, self.data_dir)
 
+Backend: TypeAlias = "ApiBackend | DatabaseBackend"
+AnyOptions: TypeAlias = DatabaseOptions | TenantOptions | ConnectionOptions
 
 database_options = option_group(DatabaseOptions)
 tenant_options = option_group(TenantOptions)
@@ -98,15 +91,7 @@ def call(options: ConnectionOptions, work: Callable[[Backend], Awaitable[_T]]) -
             return uvloop.run(_call_api(server, work))
         with server_extra("a command without --url, which uses a database,"):
             from evertick.cli.backends.database import DatabaseBackend  # noqa: PLC0415 - the API needs no driver
-    return call_database(options.database, options.tenant, lambda tenant: work(DatabaseBackend(tenant)))
-
-
-def call_database(options: DatabaseOptions, tenant: str, work: "Callable[[Tenant], Awaitable[_T]]") -> _T:
-    """Run work on a database on behalf of a tenant and return its result. An error ends the command."""
-    from evertick.wiring import database  # noqa: PLC0415 - as in `call`
-
-    with exit_on_error(), database(options.settings()) as url:
-        return uvloop.run(_call_database(url, tenant, work))
+    return call_database(options, options.tenant, lambda tenant: work(DatabaseBackend(tenant)))
 
 
 async def _call_api(server: ServerAccess, work: Callable[[Backend], Awaitable[_T]]) -> _T:
@@ -114,11 +99,20 @@ async def _call_api(server: ServerAccess, work: Callable[[Backend], Awaitable[_T
         return await work(ApiBackend(client))
 
 
-async def _call_database(url: str, name: str, work: "Callable[[Tenant], Awaitable[_T]]") -> _T:
-    from evertick.wiring import connected_tenant  # noqa: PLC0415 - as in `call`
+def call_database(options: AnyOptions, tenant: str, work: "Callable[[Tenant], Awaitable[_T]]") -> _T:
+    """Run work on a database on behalf of a tenant and return its result. An error ends the command."""
+    from evertick.wiring import connected_tenant, database  # noqa: PLC0415 - as in `call`
 
-    async with connected_tenant(url, name) as tenant:
-        return await work(tenant)
+    async def call_use_cases(url: str) -> _T:
+        async with connected_tenant(url, tenant) as acting:
+            return await work(acting)
+
+    with exit_on_error(), database(settings_of(options)) as url:
+        return uvloop.run(call_use_cases(url))
+
+
+def settings_of(options: AnyOptions) -> Settings:
+    return settings_with(options.database_url, options.data_dir)
 
 
 def _server(options: ConnectionOptions) -> ServerAccess | None:
@@ -131,3 +125,88 @@ def _server(options: ConnectionOptions) -> ServerAccess | None:
     if server is not None and options.tenant != DEFAULT_TENANT:
         raise typer.BadParameter("--tenant needs a database: a server takes the tenant from the key")
     return server
+
+
+def find_server(url: str | None, profile: str | None, api_key_file: Path | None) -> ServerAccess | None:
+    """The server that the options name, else the environment, else the config file. None if none of them names one."""
+    if url is not None and profile is not None:
+        raise typer.BadParameter("--url and --profile exclude each other")
+    api_key = None if api_key_file is None else _read_key(api_key_file)
+    chosen = profile or (None if url is not None else os.environ.get(PROFILE_VARIABLE))
+    if chosen:
+        return read_profile(chosen, api_key)
+    settings = read_settings()
+    address = url or settings.url
+    return None if address is None else server_with_key(address, api_key, settings)
+
+
+def server_with_key(url: str, api_key: str | None, settings: Settings) -> ServerAccess:
+    """A server with this key, or with the one in the settings."""
+    if api_key is not None:
+        return ServerAccess(url, api_key)
+    if settings.api_key is None:
+        raise InvalidInput("api_key", "is missing: set EVERTICK_API_KEY, or use --api-key-file")
+    if settings.url is not None and settings.url.rstrip("/") != url.rstrip("/"):
+        raise InvalidInput("api_key", "is missing: the one in the settings is for another server; use --api-key-file")
+    return ServerAccess(url, settings.api_key)
+
+
+def read_profile(name: str, api_key: str | None = None) -> ServerAccess:
+    """A profile of the config file, with this key or its own. Raises ConfigInvalid with all faults."""
+    path = config_file()
+    try:
+        profiles = tomllib.loads(path.read_text(encoding="utf-8")).get("profiles", {})
+    except FileNotFoundError:
+        profiles = {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigInvalid([f"{path}: {error}"]) from None
+    faults = profile_faults(profiles)
+    if faults:
+        raise ConfigInvalid(f"{path}: {fault}" for fault in faults)
+    if name not in profiles:
+        known = f"it has {', '.join(profiles)}" if profiles else "it has none"
+        raise ConfigInvalid([f"{path}: there is no profile {name!r}: {known}"])
+    found = api_key or profiles[name].get("api_key")
+    if found is None:
+        raise ConfigInvalid([f"{path}: profiles.{name}.api_key is missing: set it, or use --api-key-file"])
+    return ServerAccess(profiles[name]["url"], found)
+
+
+def profile_faults(profiles: Any) -> list[str]:
+    """All faults of the table of profiles."""
+    if not isinstance(profiles, Mapping):
+        return ["profiles: must be tables, as in [profiles.production]"]
+    return [fault for name, profile in profiles.items() for fault in _faults(f"profiles.{name}", profile)]
+
+
+def _faults(where: str, profile: Any) -> list[str]:
+    if not isinstance(profile, Mapping):
+        return [f"{where}: must be a table with a url"]
+    faults = [
+        f"{where}.{key} is not known: a profile has {' and '.join(_PROFILE_KEYS)}"
+        for key in profile
+        if key not in _PROFILE_KEYS
+    ]
+    if "url" not in profile:
+        faults.append(f"{where}.url is missing")
+    return faults + [
+        f"{where}.{key}: must be a non-empty string"
+        for key in _PROFILE_KEYS
+        if key in profile and not (isinstance(profile[key], str) and profile[key].strip())
+    ]
+
+
+def config_file() -> Path:
+    named = os.environ.get(FILE_VARIABLE)
+    return Path(named).expanduser() if named else Path(DEFAULT_FILE)
+
+
+def _read_key(path: Path) -> str:
+    """The key in a file. An empty file is an error, not a reason to use another key."""
+    try:
+        key = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"--api-key-file {path}: {error}") from None
+    if not key:
+        raise typer.BadParameter(f"--api-key-file {path}: is empty")
+    return key

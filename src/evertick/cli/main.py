@@ -59,11 +59,11 @@ def _add_missing_command(name: str, missing: MissingExtra) -> None:
             raise missing
 
 
-_add_server_command("up", "up", "up")
-_add_server_command("scheduler", "up", "scheduler")
+_add_server_command("up", "server", "up")
+_add_server_command("scheduler", "server", "scheduler")
 app.command("worker")(worker.worker)
-_add_server_command("migrate", "maintenance", "migrate")
-_add_server_command("doctor", "maintenance", "doctor")
+_add_server_command("migrate", "server", "migrate")
+_add_server_command("doctor", "server", "doctor")
 app.command("preview")(preview.preview)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(runs.app, name="runs")

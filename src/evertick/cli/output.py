@@ -1,10 +1,10 @@
 """Prints results: tables that stay readable in a pipe, JSON, progress bars."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import typer
@@ -14,7 +14,10 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
+from evertick.cli.backends import Listing
 from evertick.runtime.terminal import terminal_safe, terminal_safe_json
+
+_T = TypeVar("_T")
 
 _PIPE_WIDTH = 1000
 """Lines do not wrap in a pipe or a file."""
@@ -74,9 +77,36 @@ def utc(at: datetime | None) -> str | None:
     return None if at is None else f"{at.astimezone(UTC).replace(tzinfo=None).isoformat()}Z"
 
 
-def mention_more(*, has_more: bool) -> None:
-    """A hint that the list is cut. It goes to stderr, so that scripts read only the result."""
-    if has_more:
+def print_result(value: Any, text: str, *, as_json: bool) -> None:
+    """A value as JSON, or a line about it."""
+    if as_json:
+        print_json(value)
+    else:
+        print_line(text)
+
+
+def print_document(document: Mapping[str, Any], *, as_json: bool) -> None:
+    """All fields of a document, as JSON or one on each line."""
+    if as_json:
+        print_json(document)
+    else:
+        print_fields(document.items())
+
+
+def print_listing(
+    listing: Listing[_T],
+    columns: Sequence[str],
+    row: Callable[[_T], Sequence[object]],
+    *,
+    empty: str,
+    as_json: bool,
+) -> None:
+    """A list as JSON, or as a table with a row for each item, and a hint if the list is cut."""
+    if as_json:
+        print_json(listing.items)
+    else:
+        print_rows(columns, map(row, listing.items), empty=empty)
+    if listing.has_more:  # on stderr, so that scripts read only the result
         typer.echo("There are more: raise --limit to see them.", err=True)
 
 

@@ -1,6 +1,7 @@
 """Prints a preview: as a table, or as a JSON object."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -9,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from evertick.cli.output import plain_console, utc
+from evertick.cli.output import plain_console
 from evertick.domain.schedule.describe.english import WEEKDAYS, length
 from evertick.domain.schedule.lint.findings import Finding, Severity
 from evertick.domain.schedule.preview import LostTimes, Preview, PreviewRow
@@ -19,7 +20,7 @@ _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO
 _NARROW = 100
 
 
-def preview_shape(preview: Preview) -> dict[str, Any]:
+def document_of(preview: Preview) -> dict[str, Any]:
     """The JSON object of a preview."""
     return {
         "schedule": preview.schedule.text,
@@ -27,17 +28,12 @@ def preview_shape(preview: Preview) -> dict[str, Any]:
         "tzdb": preview.tzdb_version,
         "description": preview.description,
         "upcoming": [
-            {
-                "fire_at": utc(row.fire_at),
-                "due_at": utc(row.due_at),
-                "local": row.local.isoformat(),
-                "notes": list(row.notes),
-            }
+            {"fire_at": row.fire_at, "due_at": row.due_at, "local": row.local.isoformat(), "notes": row.notes}
             for row in preview.rows
         ],
         "lost": [
             {
-                "at": utc(lost.at),
+                "at": lost.at,
                 "ticks": lost.ticks,
                 "first_local": lost.first_local.isoformat(),
                 "last_local": lost.last_local.isoformat(),
@@ -45,10 +41,7 @@ def preview_shape(preview: Preview) -> dict[str, Any]:
             }
             for lost in preview.lost
         ],
-        "findings": [
-            {"code": finding.code, "severity": finding.severity.value, "message": finding.message}
-            for finding in preview.findings
-        ],
+        "findings": [asdict(finding) for finding in preview.findings],
     }
 
 

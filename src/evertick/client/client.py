@@ -1,54 +1,107 @@
-"""`Client` and `AsyncClient`: the whole API, by subject."""
+"""`Client` and `AsyncClient`: the whole API, by subject. Calls about jobs and runs are in `jobs`."""
 
-from typing import Any, Self
+from datetime import datetime
+from typing import Any, Self, TypeAlias
 
-from evertick.client.access import ApiKeys, AuditLog, Tenants
-from evertick.client.jobs import DeadLetters, Jobs, Runs, Workers
-from evertick.client.request import RETRIES, Request, look, path_of, post, shaped
-from evertick.client.transport import TIMEOUT_SECONDS, AsyncTransport, Section, Sent, SyncTransport, W, place_of
+from evertick.client.jobs import DeadLetterCalls, JobCalls, RunCalls, WorkerCalls
+from evertick.client.request import RETRIES, Request, change, fetch, no_content, path_of, post, struct_of
+from evertick.client.transport import (
+    TIMEOUT_SECONDS,
+    AsyncTransport,
+    Call,
+    Calls,
+    PagedCall,
+    SyncTransport,
+    W,
+    server_settings,
+)
+from evertick.contract.access import ApiKey, AuditEntry, NewApiKey, NewTenant, Tenant
 from evertick.contract.engine import Cluster, Stats
 from evertick.contract.schedules import Preview
 
-
-class Api(Section[W]):
-    """What a client offers, however it waits."""
-
-    def __init__(self, transport: W) -> None:
-        super().__init__(transport)
-        self.jobs: Jobs[W] = Jobs(transport)
-        self.runs: Runs[W] = Runs(transport)
-        self.dead_letters: DeadLetters[W] = DeadLetters(transport)
-        self.workers: Workers[W] = Workers(transport)
-        self.tenants: Tenants[W] = Tenants(transport)
-        self.api_keys: ApiKeys[W] = ApiKeys(transport)
-        self.audit_log: AuditLog[W] = AuditLog(transport)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._transport.place.url}>"
-
-    @Sent
-    def preview(self, schedule: str, /, **options: Any) -> Request[Preview]:
-        """What a schedule would do. Options as in the API: `timezone`, `count`, `after`, `jitter_seconds`, …"""
-        return post(
-            path_of("schedules", "preview"), shaped(Preview), {"schedule": schedule, **options}, is_change=False
-        )
-
-    @Sent
-    def cluster(self) -> Request[Cluster]:
-        """The nodes and partitions, and how late they are."""
-        return look(path_of("cluster"), shaped(Cluster))
-
-    @Sent
-    def stats(self) -> Request[Stats]:
-        """What the tenant's jobs did in the last minute."""
-        return look(path_of("stats"), shaped(Stats))
+TenantPage: TypeAlias = list[Tenant]
+KeyPage: TypeAlias = list[ApiKey]
+ChangePage: TypeAlias = list[AuditEntry]
 
 
-class Client(Api[SyncTransport]):
-    """The API for plain code. Without a URL or key of its own it uses EVERTICK_URL and EVERTICK_API_KEY.
+class TenantCalls(Calls[W]):
+    """Tenants and their quotas."""
 
-    `retries` is how often a call is tried again that failed for the moment, if that cannot do anything twice.
-    """
+    @Call
+    def create(self, name: str, /, *, idempotency_key: str | None = None, **quotas: Any) -> Request[NewTenant]:
+        """Create a tenant, with its first key."""
+        return post(path_of("tenants"), struct_of(NewTenant), {"name": name, **quotas}, key=idempotency_key)
+
+    @PagedCall
+    def list(self, *, page_size: int | None = None) -> Request[TenantPage]:
+        """The tenants that the key may see."""
+        return fetch(path_of("tenants"), struct_of(TenantPage), limit=page_size)
+
+    @Call
+    def get(self, tenant_id: str) -> Request[Tenant]:
+        """A tenant by its id."""
+        return fetch(path_of("tenants", tenant_id), struct_of(Tenant))
+
+    @Call
+    def update(self, tenant_id: str, /, **quotas: Any) -> Request[Tenant]:
+        """Change the quotas of a tenant."""
+        return change("PATCH", path_of("tenants", tenant_id), struct_of(Tenant), quotas)
+
+
+class ApiKeyCalls(Calls[W]):
+    """API keys."""
+
+    @Call
+    def create(
+        self,
+        role: str,
+        *,
+        name: str = "",
+        expires_at: datetime | None = None,
+        tenant_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Request[NewApiKey]:
+        """Create a key. Calls with the same idempotency key and the same API key get the same answer."""
+        body = {"role": role, "name": name, "expires_at": expires_at, "tenant_id": tenant_id}
+        return post(path_of("api-keys"), struct_of(NewApiKey), body, key=idempotency_key)
+
+    @PagedCall
+    def list(self, *, tenant_id: str | None = None, page_size: int | None = None) -> Request[KeyPage]:
+        """The keys of a tenant, including expired and revoked ones."""
+        return fetch(path_of("api-keys"), struct_of(KeyPage), tenant_id=tenant_id, limit=page_size)
+
+    @Call
+    def get(self, key_id: str) -> Request[ApiKey]:
+        """A key by its id."""
+        return fetch(path_of("api-keys", key_id), struct_of(ApiKey))
+
+    @Call
+    def rotate(
+        self, key_id: str, *, grace_seconds: float = 0.0, idempotency_key: str | None = None
+    ) -> Request[NewApiKey]:
+        """Replace a key by a new one. The old key stays valid for `grace_seconds`."""
+        body = {"grace_seconds": grace_seconds}
+        return post(path_of("api-keys", key_id, "rotate"), struct_of(NewApiKey), body, key=idempotency_key)
+
+    @Call
+    def revoke(self, key_id: str) -> Request[None]:
+        """Revoke a key."""
+        return change("DELETE", path_of("api-keys", key_id), no_content)
+
+
+class AuditLogCalls(Calls[W]):
+    """Who changed what."""
+
+    @PagedCall
+    def list(self, *, page_size: int | None = None) -> Request[ChangePage]:
+        """The changes, newest first."""
+        return fetch(path_of("audit-log"), struct_of(ChangePage), limit=page_size)
+
+
+class Api(Calls[W]):
+    """The calls of both clients."""
+
+    _transport_type: type[W]
 
     def __init__(
         self,
@@ -58,7 +111,44 @@ class Client(Api[SyncTransport]):
         timeout: float = TIMEOUT_SECONDS,
         retries: int = RETRIES,
     ) -> None:
-        super().__init__(SyncTransport(place_of(url, api_key, timeout, retries)))
+        transport = self._transport_type(server_settings(url, api_key, timeout, retries))
+        super().__init__(transport)
+        self.jobs: JobCalls[W] = JobCalls(transport)
+        self.runs: RunCalls[W] = RunCalls(transport)
+        self.dead_letters: DeadLetterCalls[W] = DeadLetterCalls(transport)
+        self.workers: WorkerCalls[W] = WorkerCalls(transport)
+        self.tenants: TenantCalls[W] = TenantCalls(transport)
+        self.api_keys: ApiKeyCalls[W] = ApiKeyCalls(transport)
+        self.audit_log: AuditLogCalls[W] = AuditLogCalls(transport)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._transport.server.url}>"
+
+    @Call
+    def preview(self, schedule: str, /, **options: Any) -> Request[Preview]:
+        """What a schedule would do. Options as in the API: `timezone`, `count`, `after`, `jitter_seconds`, …"""
+        return post(
+            path_of("schedules", "preview"), struct_of(Preview), {"schedule": schedule, **options}, is_change=False
+        )
+
+    @Call
+    def cluster(self) -> Request[Cluster]:
+        """The nodes and partitions, and their lag."""
+        return fetch(path_of("cluster"), struct_of(Cluster))
+
+    @Call
+    def stats(self) -> Request[Stats]:
+        """What the tenant's jobs did in the last minute."""
+        return fetch(path_of("stats"), struct_of(Stats))
+
+
+class Client(Api[SyncTransport]):
+    """The API for sync code. Without a URL or key it uses EVERTICK_URL and EVERTICK_API_KEY.
+
+    `retries` is how often a call is repeated that failed temporarily, if repeating it cannot change anything twice.
+    """
+
+    _transport_type = SyncTransport
 
     def __enter__(self) -> Self:
         return self
@@ -71,17 +161,9 @@ class Client(Api[SyncTransport]):
 
 
 class AsyncClient(Api[AsyncTransport]):
-    """The API for async code: as `Client`, each call awaited, each list an async iterator."""
+    """The API for async code: as `Client`, but each call is awaited, and each list is an async iterator."""
 
-    def __init__(
-        self,
-        url: str | None = None,
-        api_key: str | None = None,
-        *,
-        timeout: float = TIMEOUT_SECONDS,
-        retries: int = RETRIES,
-    ) -> None:
-        super().__init__(AsyncTransport(place_of(url, api_key, timeout, retries)))
+    _transport_type = AsyncTransport
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,17 +1,17 @@
-"""What the client raises, one class for each kind of problem that the API answers with.
+"""The exceptions of the client, one class for each kind of problem.
 
 EvertickError
-└── ApiError            any problem; `problem` has what the server said
+└── ApiError            any problem; `problem` has the details
     ├── Unauthorized    401: no key, or one that is unknown, expired or revoked
     ├── Forbidden       403: the key's role does not allow this
     ├── NotFound        404: no such thing, or another tenant's
     ├── Conflict        409, 412: taken, in the wrong state, or changed since it was read
     ├── Invalid         400, 405, 413, 415, 422: the request cannot be used; `errors` say where
     ├── TooManyRequests 429: over a quota; `retry_after` says for how long, `quota` which
-    ├── ServerError     5xx, and answers that make no sense
-    └── Unreachable     no answer came
+    ├── ServerError     5xx, and responses that cannot be read
+    └── Unreachable     no response
 
-Nothing of the request goes along but its method and path.
+An exception contains the method and path of the request, and nothing else of it.
 """
 
 from datetime import UTC, datetime
@@ -21,13 +21,13 @@ import httpx
 import msgspec
 
 from evertick.contract.derived import lenient
-from evertick.contract.problem import Problem as ProblemAnswer
+from evertick.contract.problem import Problem
 from evertick.domain.errors import EvertickError, Fault
 from evertick.domain.retry import parse_retry_after
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """RFC 9457, as far as the answer had it. A status of None: there was no answer."""
+class ApiProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that failed, and the RFC 9457 fields of its response. A status of None: there was no response."""
 
     method: str
     path: str
@@ -44,9 +44,9 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiError(EvertickError):
-    """The API did not do what it was asked to."""
+    """A call of the API failed."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: ApiProblem) -> None:
         super().__init__(problem)
         self.problem = problem
 
@@ -73,7 +73,7 @@ class ApiError(EvertickError):
 
     @property
     def request_id(self) -> str | None:
-        """What finds the request in the server's log."""
+        """The id of the request in the server's log."""
         return self.problem.request_id
 
     @property
@@ -83,12 +83,12 @@ class ApiError(EvertickError):
 
     @property
     def retry_after(self) -> float | None:
-        """For so many seconds the server asked to be left alone."""
+        """How many seconds the server asks to wait."""
         return self.problem.retry_after
 
 
 class Unauthorized(ApiError):  # noqa: N818 - these say what is wrong, not that it is an error
-    """The server does not know the key, or not any more."""
+    """The key is unknown, expired or revoked."""
 
 
 class Forbidden(ApiError):  # noqa: N818 - as above
@@ -104,7 +104,7 @@ class Conflict(ApiError):  # noqa: N818 - as above
 
 
 class Invalid(ApiError):  # noqa: N818 - as above
-    """The request cannot be used as it is."""
+    """The request is invalid."""
 
 
 class TooManyRequests(ApiError):  # noqa: N818 - as above
@@ -116,11 +116,11 @@ class TooManyRequests(ApiError):  # noqa: N818 - as above
 
 
 class ServerError(ApiError):
-    """The server failed, or answered what cannot be understood."""
+    """The server failed, or its response cannot be read."""
 
 
 class Unreachable(ApiError):  # noqa: N818 - as above
-    """No answer came. Whether the request was carried out is unknown, unless it never arrived."""
+    """There was no response. Whether the request was carried out is unknown, unless it never arrived."""
 
     @property
     def never_arrived(self) -> bool:
@@ -141,19 +141,19 @@ _KINDS: dict[int, type[ApiError]] = {
     429: TooManyRequests,
 }
 
-_decoder = msgspec.json.Decoder(lenient(ProblemAnswer))
+_decoder = msgspec.json.Decoder(lenient(Problem))
 
 
 def error_of(method: str, path: str, response: httpx.Response) -> ApiError:
-    """The exception for an answer that is no success; whatever stands between us and the server may have written it."""
+    """The exception for a response that is no success. A proxy may have written it."""
     status = response.status_code
     try:
         said = _decoder.decode(response.content)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        said = ProblemAnswer(title=HTTPStatus(status).phrase if status in set(HTTPStatus) else "")
+        said = Problem(title=HTTPStatus(status).phrase if status in set(HTTPStatus) else "")
     kind = _KINDS.get(status, ServerError if status >= 500 else ApiError)
     return kind(
-        Problem(
+        ApiProblem(
             method=method,
             path=path,
             status=status,
@@ -170,17 +170,19 @@ def error_of(method: str, path: str, response: httpx.Response) -> ApiError:
 
 
 def unreadable(method: str, path: str, response: httpx.Response, reason: str) -> ServerError:
-    """The answer is a success that cannot be read."""
+    """The exception for a success that cannot be read."""
     number = response.headers.get("x-request-id")
     detail = f"the answer cannot be read: {reason}"
-    return ServerError(Problem(method=method, path=path, status=response.status_code, detail=detail, request_id=number))
+    return ServerError(
+        ApiProblem(method=method, path=path, status=response.status_code, detail=detail, request_id=number)
+    )
 
 
-def unreachable(method: str, path: str, place: str, error: httpx.RequestError) -> Unreachable:
-    """No answer came; the words are ours, for what httpx raises holds the request with its key."""
+def unreachable(method: str, path: str, url: str, error: httpx.RequestError) -> Unreachable:
+    """The exception for a request without a response. It does not contain httpx's, which has the key."""
     never_arrived = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-    reason = f"no answer from {place}: {type(error).__name__}" + (f": {error}" if str(error) else "")
-    return Unreachable(Problem(method=method, path=path, detail=reason, never_arrived=never_arrived))
+    reason = f"no answer from {url}: {type(error).__name__}" + (f": {error}" if str(error) else "")
+    return Unreachable(ApiProblem(method=method, path=path, detail=reason, never_arrived=never_arrived))
 
 
 def _retry_after(response: httpx.Response) -> float | None:

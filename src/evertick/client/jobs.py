@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeAlias, Unpack
 
 import msgspec
 
-from evertick.client.request import PREFIX, Request, change, look, nothing, path_of, post, shaped
-from evertick.client.transport import Listed, Section, Sent, W
+from evertick.client.request import PREFIX, Request, change, fetch, no_content, path_of, post, struct_of
+from evertick.client.transport import Call, Calls, PagedCall, W
 from evertick.contract.dead_letters import DeadLetter, Replaying
 from evertick.contract.job import Job, JobFields
 from evertick.contract.jobs import Verdict
@@ -33,27 +33,27 @@ class _Identity(msgspec.Struct):
 def read_entries(data: bytes) -> list[RunOrGap]:
     """Runs, and gaps, which have no run id."""
     return [
-        shaped(Gap)(raw) if shaped(_Identity)(raw).run_id is None else shaped(Run)(raw)
-        for raw in shaped(list[msgspec.Raw])(data)
+        struct_of(Gap)(raw) if struct_of(_Identity)(raw).run_id is None else struct_of(Run)(raw)
+        for raw in struct_of(list[msgspec.Raw])(data)
     ]
 
 
-class Jobs(Section[W]):
-    """Making, reading, changing and running jobs."""
+class JobCalls(Calls[W]):
+    """Create, read, change and run jobs."""
 
-    @Sent
+    @Call
     def create(self, *, idempotency_key: str | None = None, **fields: Unpack[JobFields]) -> Request[Job]:
-        """Create a job. The same idempotency key creates it once, however often it is asked for."""
-        return post(path_of("jobs"), shaped(Job), fields, key=idempotency_key)
+        """Create a job. Calls with the same idempotency key create it once."""
+        return post(path_of("jobs"), struct_of(Job), fields, key=idempotency_key)
 
-    @Sent
+    @Call
     def create_many(
         self, jobs: Iterable[Mapping[str, Any] | JobFields], *, idempotency_key: str | None = None
     ) -> Request[Verdicts]:
-        """Create up to 10,000 jobs; a verdict on each, in their order. Good ones are kept when others fail."""
-        return post(f"{PREFIX}/jobs:batch", shaped(Verdicts), list(jobs), key=idempotency_key)
+        """Create up to 10,000 jobs. Returns a verdict on each, in their order. Invalid jobs do not stop the others."""
+        return post(f"{PREFIX}/jobs:batch", struct_of(Verdicts), list(jobs), key=idempotency_key)
 
-    @Listed
+    @PagedCall
     def list(
         self,
         *,
@@ -65,40 +65,40 @@ class Jobs(Section[W]):
     ) -> Request[JobPage]:
         """All jobs that match, oldest first."""
         found = {"status": status, "label": labels, "name_prefix": name_prefix, "queue": queue, "limit": page_size}
-        return look(path_of("jobs"), shaped(JobPage), **found)
+        return fetch(path_of("jobs"), struct_of(JobPage), **found)
 
-    @Sent
+    @Call
     def get(self, job_id: str) -> Request[Job]:
         """A job by its id."""
-        return look(path_of("jobs", job_id), shaped(Job))
+        return fetch(path_of("jobs", job_id), struct_of(Job))
 
-    @Sent
+    @Call
     def get_by_name(self, name: str) -> Request[Job]:
         """A job by its name."""
-        return look(path_of("jobs", "by-name", name), shaped(Job))
+        return fetch(path_of("jobs", "by-name", name), struct_of(Job))
 
-    @Sent
+    @Call
     def update(self, job_id: str, /, *, if_match: int | None = None, **fields: Unpack[JobFields]) -> Request[Job]:
         """Change fields of a job; None resets one. `if_match`: only if its `spec_version` is still this."""
-        return change("PATCH", path_of("jobs", job_id), shaped(Job), fields, if_match=if_match)
+        return change("PATCH", path_of("jobs", job_id), struct_of(Job), fields, if_match=if_match)
 
-    @Sent
+    @Call
     def replace(self, name: str, /, *, if_match: int | None = None, **fields: Unpack[JobFields]) -> Request[Job]:
         """Create the job of this name, or replace it. An equal specification changes nothing."""
-        request = change("PUT", path_of("jobs", "by-name", name), shaped(Job), fields, if_match=if_match)
+        request = change("PUT", path_of("jobs", "by-name", name), struct_of(Job), fields, if_match=if_match)
         return dataclasses.replace(request, is_repeatable=if_match is None)
 
-    @Sent
+    @Call
     def delete(self, job_id: str, *, if_match: int | None = None) -> Request[None]:
-        """Delete a job. What runs finishes, nothing new fires, its history stays."""
-        return change("DELETE", path_of("jobs", job_id), nothing, if_match=if_match)
+        """Delete a job: it does not fire any more. Attempts under way finish, and the history stays."""
+        return change("DELETE", path_of("jobs", job_id), no_content, if_match=if_match)
 
-    @Sent
+    @Call
     def pause(self, job_id: str, reason: str | None = None, *, idempotency_key: str | None = None) -> Request[Job]:
-        """Let no tick of a job fire until it is resumed."""
-        return post(path_of("jobs", job_id, "pause"), shaped(Job), {"reason": reason}, key=idempotency_key)
+        """Pause a job: no tick fires until it is resumed."""
+        return post(path_of("jobs", job_id, "pause"), struct_of(Job), {"reason": reason}, key=idempotency_key)
 
-    @Sent
+    @Call
     def resume(
         self,
         job_id: str,
@@ -106,21 +106,21 @@ class Jobs(Section[W]):
         missed: Literal["skip", "run_once", "run_all"] = "skip",
         idempotency_key: str | None = None,
     ) -> Request[Job]:
-        """Let a paused job fire again. `missed`: what becomes of the ticks meanwhile."""
-        return post(path_of("jobs", job_id, "resume"), shaped(Job), {"missed": missed}, key=idempotency_key)
+        """Resume a paused job. `missed`: what happens to the ticks of the pause."""
+        return post(path_of("jobs", job_id, "resume"), struct_of(Job), {"missed": missed}, key=idempotency_key)
 
-    @Sent
+    @Call
     def trigger(self, job_id: str, payload: Any = msgspec.UNSET, *, idempotency_key: str | None = None) -> Request[Run]:
-        """Run a job now, with its own payload unless another is given. No scheduled tick is used up."""
+        """Run a job now, with its own payload unless another is given. Its schedule is not affected."""
         body = {} if payload is msgspec.UNSET else {"payload": payload}
-        return post(path_of("jobs", job_id, "trigger"), shaped(Run), body, key=idempotency_key)
+        return post(path_of("jobs", job_id, "trigger"), struct_of(Run), body, key=idempotency_key)
 
-    @Sent
+    @Call
     def upcoming(self, job_id: str, *, count: int | None = None) -> Request[UpcomingTimes]:
         """A job's next fire times."""
-        return look(path_of("jobs", job_id, "upcoming"), shaped(UpcomingTimes), count=count)
+        return fetch(path_of("jobs", job_id, "upcoming"), struct_of(UpcomingTimes), count=count)
 
-    @Listed
+    @PagedCall
     def runs(
         self,
         job_id: str,
@@ -132,13 +132,13 @@ class Jobs(Section[W]):
     ) -> Request[Entries]:
         """A job's runs, newest first, with gaps where ticks did not run."""
         found = {"status": status, "from": from_at, "to": to_at, "limit": page_size}
-        return look(path_of("jobs", job_id, "runs"), read_entries, **found)
+        return fetch(path_of("jobs", job_id, "runs"), read_entries, **found)
 
 
-class Runs(Section[W]):
-    """Reading, cancelling and repeating runs."""
+class RunCalls(Calls[W]):
+    """Read, cancel and replay runs."""
 
-    @Listed
+    @PagedCall
     def list(
         self,
         *,
@@ -147,40 +147,40 @@ class Runs(Section[W]):
         to_at: datetime | None = None,
         page_size: int | None = None,
     ) -> Request[RunPage]:
-        """The runs of all jobs, latest first."""
+        """The runs of all jobs, newest first."""
         found = {"status": status, "from": from_at, "to": to_at, "limit": page_size}
-        return look(path_of("runs"), shaped(RunPage), **found)
+        return fetch(path_of("runs"), struct_of(RunPage), **found)
 
-    @Sent
+    @Call
     def get(self, run_id: str) -> Request[RunDetail]:
         """A run with its attempts."""
-        return look(path_of("runs", run_id), shaped(RunDetail))
+        return fetch(path_of("runs", run_id), struct_of(RunDetail))
 
-    @Sent
+    @Call
     def cancel(self, run_id: str, *, idempotency_key: str | None = None) -> Request[RunDetail]:
-        """Cancel a run, whatever its worker comes to."""
-        return post(path_of("runs", run_id, "cancel"), shaped(RunDetail), key=idempotency_key)
+        """Cancel a run. The outcome of a running handler is ignored."""
+        return post(path_of("runs", run_id, "cancel"), struct_of(RunDetail), key=idempotency_key)
 
-    @Sent
+    @Call
     def replay(self, run_id: str, *, idempotency_key: str | None = None) -> Request[Run]:
-        """Run a finished run again, as a new one."""
-        return post(path_of("runs", run_id, "replay"), shaped(Run), key=idempotency_key)
+        """Run a finished run again, as a new run."""
+        return post(path_of("runs", run_id, "replay"), struct_of(Run), key=idempotency_key)
 
 
-class DeadLetters(Section[W]):
-    """Reading, replaying and dismissing dead letters."""
+class DeadLetterCalls(Calls[W]):
+    """Read, replay and dismiss dead letters."""
 
-    @Listed
+    @PagedCall
     def list(self, *, job_id: str | None = None, page_size: int | None = None) -> Request[LetterPage]:
-        """The dead letters, or a job's, those that died last first."""
-        return look(path_of(_DEAD_LETTERS), shaped(LetterPage), job_id=job_id, limit=page_size)
+        """The dead letters of all jobs or of one, newest first."""
+        return fetch(path_of(_DEAD_LETTERS), struct_of(LetterPage), job_id=job_id, limit=page_size)
 
-    @Sent
+    @Call
     def replay(self, run_id: str, *, idempotency_key: str | None = None) -> Request[Run]:
         """Run a dead letter's run again, and remove the letter."""
-        return post(path_of(_DEAD_LETTERS, run_id, "replay"), shaped(Run), key=idempotency_key)
+        return post(path_of(_DEAD_LETTERS, run_id, "replay"), struct_of(Run), key=idempotency_key)
 
-    @Sent
+    @Call
     def replay_many(
         self,
         *,
@@ -190,21 +190,21 @@ class DeadLetters(Section[W]):
         rate_per_second: float = 100.0,
         idempotency_key: str | None = None,
     ) -> Request[Replaying]:
-        """Replay all that match, at a rate: each becomes a run at once, and is due at its turn."""
+        """Replay all that match, at a rate: their runs are created at once, and become due one after the other."""
         chosen = {"job_id": job_id, "died_from": died_from, "died_before": died_before}
         body = {"filter": chosen, "rate_per_second": rate_per_second}
-        return post(f"{PREFIX}/{_DEAD_LETTERS}:replay", shaped(Replaying), body, key=idempotency_key)
+        return post(f"{PREFIX}/{_DEAD_LETTERS}:replay", struct_of(Replaying), body, key=idempotency_key)
 
-    @Sent
+    @Call
     def dismiss(self, run_id: str) -> Request[None]:
         """Remove a dead letter. Its run stays in the history."""
-        return change("DELETE", path_of(_DEAD_LETTERS, run_id), nothing)
+        return change("DELETE", path_of(_DEAD_LETTERS, run_id), no_content)
 
 
-class Workers(Section[W]):
-    """Leasing attempts, keeping them, and telling how they ended. `evertick.Worker` makes these calls for you."""
+class WorkerCalls(Calls[W]):
+    """Lease attempts, extend their leases, and record their outcomes. `evertick.Worker` makes these calls for you."""
 
-    @Sent
+    @Call
     def lease(  # noqa: PLR0913 - the fields of the request
         self,
         queue: str,
@@ -215,29 +215,29 @@ class Workers(Section[W]):
         handlers: Sequence[str] | None = None,
         idempotency_key: str | None = None,
     ) -> Request[Lease]:
-        """Lease up to `max` attempts, of these handlers or any; waits for the first for up to `wait_seconds`.
+        """Lease up to `max` attempts, of these handlers or of any. Waits up to `wait_seconds` for the first.
 
-        With an idempotency key, an answer that got lost comes again; the server then keeps a copy of it for a day.
+        With an idempotency key, a repeated call gets the same answer. The server keeps a copy of it for a day.
         """
         path = path_of("queues", queue, "lease")
         body: dict[str, Any] = {"worker_id": worker_id, "max": max, "wait_seconds": wait_seconds}
         if handlers is not None:
             body["handlers"] = list(handlers)
         if idempotency_key is None:
-            return dataclasses.replace(change("POST", path, shaped(Lease), body), may_take=wait_seconds)
-        return dataclasses.replace(post(path, shaped(Lease), body, key=idempotency_key), may_take=wait_seconds)
+            return dataclasses.replace(change("POST", path, struct_of(Lease), body), may_take=wait_seconds)
+        return dataclasses.replace(post(path, struct_of(Lease), body, key=idempotency_key), may_take=wait_seconds)
 
-    @Sent
+    @Call
     def heartbeat(self, worker_id: str, tokens: Sequence[str] | None = None) -> Request[Heartbeat]:
-        """Keep what the worker has leased: of these attempts, or all of it.
+        """Extend the leases of these attempts, or of all that the worker has.
 
-        Of the tokens, those that it has lost come back among those to stop.
+        Tokens of lost leases are returned among those to stop.
         """
         body = {} if tokens is None else {"tokens": tokens}
-        return post(path_of("workers", worker_id, "heartbeat"), shaped(Heartbeat), body, is_change=False)
+        return post(path_of("workers", worker_id, "heartbeat"), struct_of(Heartbeat), body, is_change=False)
 
-    @Sent
+    @Call
     def record(self, worker_id: str, outcomes: Iterable[OutcomeReport]) -> Request[Recorded]:
-        """Tell how attempts ended. Told again, what counted the first time is among the stale."""
+        """Record outcomes. Outcomes that were recorded before are returned as stale."""
         body = {"worker_id": worker_id, "outcomes": list(outcomes)}
-        return post(path_of("outcomes"), shaped(Recorded), body, is_change=False)
+        return post(path_of("outcomes"), struct_of(Recorded), body, is_change=False)

@@ -1,5 +1,5 @@
-"""Requests as values: what is asked, how the answer is read, and whether and when to ask again. Who sends them is not
-said here.
+"""Requests as values: what is sent, how the response is read, and whether and when it is sent again. `transport` sends
+them.
 """
 
 import json
@@ -24,7 +24,7 @@ JSON = "application/json"
 RETRIES = 4
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 30.0
-"""Who asks for a longer one is not waited for: the caller may have better things to do."""
+"""If the server asks for a longer pause, the call fails: the caller decides."""
 
 _TEMPORARY = frozenset({502, 503, 504})
 _IN_FLIGHT = "urn:evertick:problem:in-flight"
@@ -38,8 +38,8 @@ _DOTS = {".": "%2E", "..": "%2E%2E"}
 class Request(Generic[T]):
     """One call of the API.
 
-    `is_repeatable`: to ask twice comes to the same as to ask once. `may_take` is how many seconds the server may think
-    about it, beyond what any answer may take.
+    `is_repeatable`: to send it twice has the same effect as to send it once. `may_take` is how many seconds the server
+    may wait before it answers, beyond the timeout of any response.
     """
 
     method: str
@@ -52,10 +52,9 @@ class Request(Generic[T]):
     may_take: float = 0.0
 
     def following(self, response: httpx.Response) -> "Request[T] | None":
-        """The request for the next page, if the answer names one.
+        """The request for the next page, if the response has a link to one.
 
-        Only the link's query counts: the key stays with the server that it was given for, under whatever path a proxy
-        puts it.
+        Only the link's query is used: the key is sent only to its own server, below whatever path a proxy adds.
         """
         link = response.links.get("next", {}).get("url")
         if link is None:
@@ -64,35 +63,35 @@ class Request(Generic[T]):
 
 
 def path_of(*parts: str) -> str:
-    """A path below the prefix. A part may hold anything, slashes and dots too, but not nothing."""
+    """A path below the prefix. A part may contain slashes and dots, but must not be empty."""
     if not all(parts):
         raise InvalidInput("id", "must not be empty")
     return PREFIX + "".join(f"/{_DOTS.get(part) or quote(part, safe='')}" for part in parts)
 
 
-def shaped(shape: type[T]) -> Callable[[bytes], T]:
-    """Reads JSON of one shape, also from a newer server, which may know more fields and words."""
-    return _decoder(shape).decode  # type: ignore[arg-type] # mypy takes no type for hashable
+def struct_of(kind: type[T]) -> Callable[[bytes], T]:
+    """Reads JSON as a type, also from a newer server, which may have more fields and words."""
+    return _decoder(kind).decode  # type: ignore[arg-type] # mypy takes no type for hashable
 
 
 @cache
-def _decoder(shape: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(lenient(shape))
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(lenient(kind))
 
 
-def nothing(_: bytes) -> None:
-    """Reads an answer that says nothing."""
+def no_content(_: bytes) -> None:
+    """Reads a response without content."""
 
 
-def look(path: str, read: Callable[[bytes], T], **query: Any) -> Request[T]:
-    """A look at something. A parameter of None is left out."""
+def fetch(path: str, read: Callable[[bytes], T], **query: Any) -> Request[T]:
+    """A GET. Parameters of None are left out."""
     return Request(method="GET", path=path, read=read, query=_query_of(query), is_repeatable=True)
 
 
 def post(
     path: str, read: Callable[[bytes], T], body: Any = None, *, key: str | None = None, is_change: bool = True
 ) -> Request[T]:
-    """A change that the server carries out once, for its key; or a question that needs a body."""
+    """A change that the server makes once for each key, or a query that needs a body."""
     headers = {"Idempotency-Key": key or secrets.token_urlsafe(24)} if is_change else {}
     sent = None if body is None else encode(body)
     return Request(method="POST", path=path, read=read, body=sent, headers=headers, is_repeatable=True)
@@ -126,21 +125,21 @@ def encode(value: Any) -> bytes:
 
 
 def pause_before_retry(request: Request[object], failure: ApiError, tries: int, retries: int) -> float | None:
-    """How many seconds to wait after so many tries; None: it is no use, or might do something twice."""
+    """How many seconds to wait before the next try. None: a retry is useless, or might change something twice."""
     if tries > retries or not _may_repeat(request, failure):
         return None
     asked = failure.retry_after or 0.0
     if asked > LONGEST_PAUSE:
         return None
     pause = min(FIRST_PAUSE * 2.0 ** (tries - 1), LONGEST_PAUSE)
-    # Spread, so that all who failed together do not come back together.
-    return asked + pause * random.uniform(0.5, 1.0)  # noqa: S311 - nobody gains from guessing it
+    # Random, so that clients that failed together do not retry together.
+    return asked + pause * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
 
 
 def _may_repeat(request: Request[object], failure: ApiError) -> bool:
     match failure:
         case TooManyRequests():
-            return True  # turned away before anything was done
+            return True  # rejected before anything was done
         case Unreachable():
             return request.is_repeatable or failure.never_arrived
         case Conflict():

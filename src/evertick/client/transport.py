@@ -1,7 +1,7 @@
-"""Sends requests, plainly or on an event loop. All that they decide is shared; only the waiting differs.
+"""Sends requests and reads responses, in sync or async code. Both share every decision; only the waiting differs.
 
-`Sent` and `Listed` let a method that only describes a request be called: on a plain client it gives the answer, on an
-async one an awaitable of it. So each call of the API is written once.
+`Call` and `PagedCall` make a method callable that only describes a request: on a `Client` it returns the answer, on an
+`AsyncClient` an awaitable of it. So each call of the API is written once.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeAlias, TypeVar, overload
 
 import httpx
 import msgspec
@@ -28,11 +28,12 @@ _WITH_USER = re.compile("[a-z]+://[^/?#]*@")
 P = ParamSpec("P")
 T = TypeVar("T")
 W = TypeVar("W", bound="Transport")
+Reply: TypeAlias = httpx.Response | httpx.RequestError
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where the server is, with which key, and how patient to be. What is not given is in the environment."""
+class ServerSettings:
+    """The server, the key for it, the timeout of a response, and the number of retries."""
 
     url: str
     api_key: str = field(repr=False)
@@ -40,53 +41,54 @@ class Place:
     retries: int = RETRIES
 
 
-def place_of(url: str | None, api_key: str | None, timeout: float, retries: int) -> Place:
-    place = url or os.environ.get("EVERTICK_URL") or DEFAULT_URL
+def server_settings(url: str | None, api_key: str | None, timeout: float, retries: int) -> ServerSettings:
+    """What is not given is taken from the environment."""
+    address = url or os.environ.get("EVERTICK_URL") or DEFAULT_URL
     key = api_key or os.environ.get("EVERTICK_API_KEY")
-    if not place.startswith(("http://", "https://")):
+    if not address.startswith(("http://", "https://")):
         raise InvalidInput("url", "must start with http:// or https://, as in https://evertick.example.com")
-    if _WITH_USER.match(place):
-        # Not only would it show wherever the URL does: it would go out in place of the key.
+    if _WITH_USER.match(address):
+        # It would be visible wherever the URL is, and httpx would send it instead of the key.
         raise InvalidInput("url", "must have no user or password: the key is all that a server asks for")
     if not key:
         raise InvalidInput("api_key", "is missing: give it, or set EVERTICK_API_KEY")
     if not (key.isascii() and key.isprintable()):
         raise InvalidInput("api_key", "has characters that no key has")
-    return Place(place.rstrip("/"), key, timeout, retries)
+    return ServerSettings(address.rstrip("/"), key, timeout, retries)
 
 
-def _options(place: Place) -> dict[str, Any]:
-    """For httpx, which shows the header in none of its texts."""
-    headers = {"Authorization": f"Bearer {place.api_key}", "User-Agent": f"evertick-python/{__version__}"}
-    return {"headers": headers, "timeout": place.timeout}
+def _options(server: ServerSettings) -> dict[str, Any]:
+    """Options for httpx. Its texts do not contain the header."""
+    headers = {"Authorization": f"Bearer {server.api_key}", "User-Agent": f"evertick-python/{__version__}"}
+    return {"headers": headers, "timeout": server.timeout}
 
 
 class Transport:
-    """What both have in common: how a request goes out, and what an answer means."""
+    """What both transports share: how a request is sent, and what a response means."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, server: ServerSettings) -> None:
+        self.server = server
 
     def _built(self, http: httpx.Client | httpx.AsyncClient, request: Request[Any]) -> httpx.Request:
         headers = {"Content-Type": JSON, **request.headers} if request.body is not None else dict(request.headers)
         return http.build_request(
             request.method,
-            self.place.url + request.path,
+            self.server.url + request.path,
             params=request.query or None,
             content=request.body,
             headers=headers,
-            timeout=httpx.Timeout(self.place.timeout, read=self.place.timeout + request.may_take),
+            timeout=httpx.Timeout(self.server.timeout, read=self.server.timeout + request.may_take),
         )
 
-    def _failure(self, request: Request[Any], came: httpx.Response | httpx.RequestError) -> ApiError:
-        if isinstance(came, httpx.Response):
-            return error_of(request.method, request.path, came)
-        return unreachable(request.method, request.path, self.place.url, came)
+    def _failure(self, request: Request[Any], reply: Reply) -> ApiError:
+        if isinstance(reply, httpx.Response):
+            return error_of(request.method, request.path, reply)
+        return unreachable(request.method, request.path, self.server.url, reply)
 
-    def _pause(self, request: Request[Any], came: httpx.Response | httpx.RequestError, tries: int) -> float:
-        """How long to wait before the next try; raises if there should be none."""
-        failure = self._failure(request, came)
-        pause = pause_before_retry(request, failure, tries, self.place.retries)
+    def _pause(self, request: Request[Any], reply: Reply, tries: int) -> float:
+        """How long to wait before the next try. Raises the failure if there is none."""
+        failure = self._failure(request, reply)
+        pause = pause_before_retry(request, failure, tries, self.server.retries)
         if pause is None:
             raise failure from None
         return pause
@@ -100,11 +102,11 @@ def _read(request: Request[T], response: httpx.Response) -> T:
 
 
 class SyncTransport(Transport):
-    """Blocks until the answer is there. May be used by several threads."""
+    """Blocks until the response has arrived. Several threads may use it."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        self._http = httpx.Client(**_options(place))
+    def __init__(self, server: ServerSettings) -> None:
+        super().__init__(server)
+        self._http = httpx.Client(**_options(server))
 
     def send(self, request: Request[T]) -> T:
         return _read(request, self._answer(request))
@@ -121,25 +123,25 @@ class SyncTransport(Transport):
         self._http.close()
 
     def _answer(self, request: Request[Any]) -> httpx.Response:
-        came: httpx.Response | httpx.RequestError
+        reply: Reply
         tries = 1
         while True:
             try:
-                came = self._http.send(self._built(self._http, request))
+                reply = self._http.send(self._built(self._http, request))
             except httpx.RequestError as error:
-                came = error
-            if isinstance(came, httpx.Response) and came.is_success:
-                return came
-            time.sleep(self._pause(request, came, tries))
+                reply = error
+            if isinstance(reply, httpx.Response) and reply.is_success:
+                return reply
+            time.sleep(self._pause(request, reply, tries))
             tries += 1
 
 
 class AsyncTransport(Transport):
     """Waits on the running loop."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        self._http = httpx.AsyncClient(**_options(place))
+    def __init__(self, server: ServerSettings) -> None:
+        super().__init__(server)
+        self._http = httpx.AsyncClient(**_options(server))
 
     async def send(self, request: Request[T]) -> T:
         return _read(request, await self._answer(request))
@@ -157,71 +159,67 @@ class AsyncTransport(Transport):
         await self._http.aclose()
 
     async def _answer(self, request: Request[Any]) -> httpx.Response:
-        came: httpx.Response | httpx.RequestError
+        reply: Reply
         tries = 1
         while True:
             try:
-                came = await self._http.send(self._built(self._http, request))
+                reply = await self._http.send(self._built(self._http, request))
             except httpx.RequestError as error:
-                came = error
-            if isinstance(came, httpx.Response) and came.is_success:
-                return came
-            await asyncio.sleep(self._pause(request, came, tries))
+                reply = error
+            if isinstance(reply, httpx.Response) and reply.is_success:
+                return reply
+            await asyncio.sleep(self._pause(request, reply, tries))
             tries += 1
 
 
-class Section(Generic[W]):
-    """Calls about one subject, and by what they are sent."""
+class Calls(Generic[W]):
+    """Calls about one subject, and the transport that sends them."""
 
     def __init__(self, transport: W) -> None:
         self._transport: W = transport
 
 
-class Sent(Generic[P, T]):
-    """A call with one answer."""
+class _Described(Generic[P, T]):
+    """A method that describes a request. Called on an instance, it sends the request by the instance's transport."""
 
     def __init__(self, describe: Callable[Concatenate[Any, P], Request[T]]) -> None:
         self._describe = describe
         self.__doc__ = describe.__doc__
 
-    @overload
-    def __get__(self, section: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, section: Section[SyncTransport], owner: type) -> Callable[P, T]: ...
-    @overload
-    def __get__(self, section: Section[AsyncTransport], owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
-    def __get__(self, section: Section[Any] | None, owner: type) -> Any:
-        if section is None:
+    def _bound(self, calls: Calls[Any] | None, method: str) -> Any:
+        if calls is None:
             return self
-        transport, describe = section._transport, self._describe  # noqa: SLF001 - a method of it in all but form
+        describe = self._describe
+        send = getattr(calls._transport, method)  # noqa: SLF001 - a method of it in all but form
 
         @wraps(describe)
-        def send(*args: P.args, **kwargs: P.kwargs) -> Any:
-            return transport.send(describe(section, *args, **kwargs))
+        def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return send(describe(calls, *args, **kwargs))
 
-        return send
+        return call
 
 
-class Listed(Generic[P, T]):
-    """A call whose answer has pages: gives an iterator over the items of all."""
-
-    def __init__(self, describe: Callable[Concatenate[Any, P], Request[list[T]]]) -> None:
-        self._describe = describe
-        self.__doc__ = describe.__doc__
+class Call(_Described[P, T]):
+    """A call with one answer."""
 
     @overload
-    def __get__(self, section: None, owner: type) -> Self: ...
+    def __get__(self, calls: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, section: Section[SyncTransport], owner: type) -> Callable[P, Iterator[T]]: ...
+    def __get__(self, calls: Calls[SyncTransport], owner: type) -> Callable[P, T]: ...
     @overload
-    def __get__(self, section: Section[AsyncTransport], owner: type) -> Callable[P, AsyncIterator[T]]: ...
-    def __get__(self, section: Section[Any] | None, owner: type) -> Any:
-        if section is None:
-            return self
-        transport, describe = section._transport, self._describe  # noqa: SLF001 - as above
+    def __get__(self, calls: Calls[AsyncTransport], owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, calls: Calls[Any] | None, owner: type) -> Any:
+        return self._bound(calls, "send")
 
-        @wraps(describe)
-        def pages(*args: P.args, **kwargs: P.kwargs) -> Any:
-            return transport.pages(describe(section, *args, **kwargs))
 
-        return pages
+class PagedCall(_Described[P, list[T]], Generic[P, T]):
+    """A call whose answer has pages: returns an iterator over the items of all pages."""
+
+    @overload
+    def __get__(self, calls: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, calls: Calls[SyncTransport], owner: type) -> Callable[P, Iterator[T]]: ...
+    @overload
+    def __get__(self, calls: Calls[AsyncTransport], owner: type) -> Callable[P, AsyncIterator[T]]: ...
+    def __get__(self, calls: Calls[Any] | None, owner: type) -> Any:
+        return self._bound(calls, "pages")

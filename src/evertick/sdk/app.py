@@ -32,7 +32,7 @@ from evertick.sdk.declarations import (
 
 if TYPE_CHECKING:
     from evertick.roles.worker import DatabaseWorker
-    from evertick.sdk.link import Database, Link, Submitted
+    from evertick.sdk.process import AppConnection, AppServer, Submitted
 
 F = TypeVar("F", bound=Function)
 _T = TypeVar("_T")
@@ -41,9 +41,9 @@ _T = TypeVar("_T")
 class App:
     """Declares handlers and jobs, submits one-offs, and runs all of it.
 
-    Data lies in the database of `database_url` or `EVERTICK_DATABASE_URL`, else in an embedded server in `data_dir`.
-    Jobs that the app declares carry the label `app` with its `name`; its worker draws from `queue`, named as the app
-    unless it is given: workers of different apps do not get each other's runs.
+    The database is the one of `database_url` or `EVERTICK_DATABASE_URL`, else that of an embedded server in `data_dir`.
+    Jobs that the app declares have the label `app` with its `name`. Its worker takes runs from `queue`, by default a
+    queue with the app's name, so that workers of different apps do not get each other's runs.
     """
 
     def __init__(  # noqa: PLR0913 - all optional
@@ -62,16 +62,16 @@ class App:
         self._database_url = database_url
         self._data_dir = None if data_dir is None else Path(data_dir)
         self.worker_options = WorkerOptions(name, queue, concurrency, threads)
-        self._database: Database | None = None
-        self._links: dict[asyncio.AbstractEventLoop, asyncio.Task[Link]] = {}
-        self._portal: Portal | None = None
+        self._server: AppServer | None = None
+        self._connections: dict[asyncio.AbstractEventLoop, asyncio.Task[AppConnection]] = {}
+        self._loop_thread: LoopThread | None = None
 
     def cron(self, expression: str, *, name: str | None = None, **fields: Any) -> Callable[[F], F]:
         """Run the function at a cron expression's times. Any field of a job may follow, such as `timezone`."""
         return self.schedule(expression, name=name, **fields)
 
     def every(self, interval: str | timedelta, *, name: str | None = None, **fields: Any) -> Callable[[F], F]:
-        """Run the function again and again: `5m`, `1h30m`, or a timedelta."""
+        """Run the function at an interval: `5m`, `1h30m`, or a timedelta."""
         return self.schedule(every_text(interval), name=name, **fields)
 
     def rrule(self, rule: str, *, name: str | None = None, **fields: Any) -> Callable[[F], F]:
@@ -108,17 +108,17 @@ class App:
     ) -> "Submitted":
         """Run a handler once: now, after a delay (`3d`), or at an instant. Any field of a job may follow."""
         with server_extra("App.submit"):
-            from evertick.sdk.link import submit  # noqa: PLC0415 - as in `link`
+            from evertick.sdk.process import submit  # noqa: PLC0415 - as in `connection`
         target = target_of(self.declarations.handler_of(handler), queue or self.queue)
         job = {**fields, "schedule": when_text(delay, at), "target": target, "payload": payload}
-        return await submit(job, self.link)
+        return await submit(job, self.connection)
 
     def submit_sync(self, handler: str | Function, payload: Json = None, **fields: Any) -> "Submitted":
-        """`submit` for code that is not async, such as handlers in threads. Takes the same."""
+        """`submit` for sync code, such as handlers in threads. It takes the same arguments."""
         refuse_on_loop("use `await app.submit(...)`")
-        if self._portal is None:
-            self._portal = Portal()
-        return self._portal.call(self.submit(handler, payload, **fields))
+        if self._loop_thread is None:
+            self._loop_thread = LoopThread()
+        return self._loop_thread.call(self.submit(handler, payload, **fields))
 
     def run(self, *, schedules: bool = True) -> None:
         """Bring the database up to date, register the declared jobs, then schedule and work until SIGTERM or Ctrl-C.
@@ -130,54 +130,56 @@ class App:
         uvloop.run(self.serve(schedules=schedules))
 
     async def serve(self, *, schedules: bool = True) -> None:
-        """`run`, on a loop that runs already."""
+        """`run`, on an event loop that runs already."""
         with stop_signal() as stopping:
             async with self.running(schedules=schedules):
                 await stopping.wait()
 
     @asynccontextmanager
     async def running(self, *, schedules: bool = True) -> AsyncIterator["DatabaseWorker"]:
-        """The app at work, for as long as the block lasts."""
-        link = await self.link(with_migrations=schedules)
+        """Run the app for the duration of the block."""
+        connection = await self.connection(with_migrations=schedules)
         settings = self.settings()
-        from evertick.sdk.process import at_work  # noqa: PLC0415 - as in `link`
+        from evertick.sdk.process import running_roles  # noqa: PLC0415 - as in `connection`
 
         try:
-            async with at_work(link, settings, self.worker_options, self.declarations, schedules=schedules) as worker:
+            async with running_roles(
+                connection, settings, self.worker_options, self.declarations, schedules=schedules
+            ) as worker:
                 yield worker
         finally:
             await self.close()
 
     async def __aenter__(self) -> Self:
-        await self.link()
+        await self.connection()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
-        """Let go of the database. The next `submit` would connect anew."""
-        if self._portal is not None:
+        """Close the connection to the database. The next `submit` opens it again."""
+        if self._loop_thread is not None:
             await asyncio.to_thread(self.close_sync)
-        opening = self._links.pop(asyncio.get_running_loop(), None)
+        opening = self._connections.pop(asyncio.get_running_loop(), None)
         if opening is not None:
             await (await opening).close()
-        if not self._links and self._database is not None:
-            database, self._database = self._database, None
-            await asyncio.to_thread(database.stop)
+        if not self._connections and self._server is not None:
+            server, self._server = self._server, None
+            await asyncio.to_thread(server.stop)
 
     def close_sync(self) -> None:
-        """`close` for code that is not async: lets go of what `submit_sync` has opened."""
+        """`close` for sync code: closes what `submit_sync` has opened."""
         refuse_on_loop("use `await app.close()`")
-        if self._portal is not None:
-            portal, self._portal = self._portal, None
-            portal.call(self.close())
-            portal.close()
+        if self._loop_thread is not None:
+            thread, self._loop_thread = self._loop_thread, None
+            thread.call(self.close())
+            thread.close()
 
     @asynccontextmanager
     async def redirected(self, url: str) -> AsyncIterator[None]:
-        """The app on another database, for as long as the block lasts: for tests."""
-        if self._links:
+        """Use another database for the duration of the block: for tests."""
+        if self._connections:
             raise RuntimeError("the app is connected already: close it first")
         before, self._database_url = self._database_url, url
         try:
@@ -187,7 +189,7 @@ class App:
             self._database_url = before
 
     def settings(self) -> Settings:
-        """The settings of the environment and its file. What the app was given goes before them, a directory too."""
+        """The settings of environment and config file, overridden by the arguments of the app."""
         settings = read_settings()
         if self._database_url is not None:
             return replace(settings, database_url=self._database_url)
@@ -195,25 +197,25 @@ class App:
             return replace(settings, database_url=None, data_dir=self._data_dir)
         return settings
 
-    async def link(self, *, with_migrations: bool = False) -> "Link":
-        """The connection of this event loop, made when first needed."""
+    async def connection(self, *, with_migrations: bool = False) -> "AppConnection":
+        """The connection of this event loop, opened at the first call."""
         # Imported here because a remote worker of the app does without a database, and so without its driver.
         with server_extra("an App that is not run by a remote worker"):
-            from evertick.sdk.link import Database, open_link  # noqa: PLC0415
+            from evertick.sdk.process import AppServer, open_connection  # noqa: PLC0415
         loop = asyncio.get_running_loop()
-        if loop not in self._links:
-            if self._database is None:
-                self._database = Database(self.settings())
-            self._links[loop] = loop.create_task(open_link(self._database, with_migrations=with_migrations))
+        if loop not in self._connections:
+            if self._server is None:
+                self._server = AppServer(self.settings())
+            self._connections[loop] = loop.create_task(open_connection(self._server, with_migrations=with_migrations))
         try:
-            return await asyncio.shield(self._links[loop])
+            return await asyncio.shield(self._connections[loop])
         except Exception:
-            self._links.pop(loop, None)
+            self._connections.pop(loop, None)
             raise
 
 
-class Portal:
-    """Lets plain functions call what is async: on a loop in a thread of its own, kept until `close`."""
+class LoopThread:
+    """An event loop in a thread of its own, on which sync code calls async functions, until `close`."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -230,7 +232,7 @@ class Portal:
 
 
 def refuse_on_loop(instead: str) -> None:
-    """A loop that waits for itself never ends."""
+    """Raise RuntimeError on an event loop: a loop that waits for itself never ends."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

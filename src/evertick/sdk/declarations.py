@@ -19,16 +19,8 @@ APP_LABEL = "app"
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
-    """A job that the code declares, as the fields that it is put with."""
-
-    name: str
-    fields: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """How the worker of an app works: from which queue, and how much at once."""
+    """The queue of an app's worker, and how many runs it executes at once."""
 
     name: str
     queue: str
@@ -37,17 +29,17 @@ class WorkerOptions:
 
 
 class Declarations:
-    """The handlers and jobs of one app. What is wrong with one is said where it is declared."""
+    """The handlers of one app, and its jobs as fields by name. An invalid one raises where it is declared."""
 
     def __init__(self, app: str, queue: str) -> None:
         self._app = app
         self._queue = queue
         self._functions: dict[str, Function] = {}
         self.handlers = Handlers()
-        self.jobs: dict[str, Declared] = {}
+        self.jobs: dict[str, Mapping[str, Any]] = {}
 
     def add_handler(self, name: str, function: Function) -> None:
-        """The same function may come again: with a second schedule."""
+        """The same function may be added again, with a second schedule."""
         if self._functions.get(name) is not function:
             self.handlers.add(name, function)
             self._functions[name] = function
@@ -62,7 +54,7 @@ class Declarations:
         declared = {**fields, "name": job, "schedule": schedule, "target": target, "labels": labels}
         check(declared)
         self.add_handler(handler, function)
-        self.jobs[job] = Declared(job, declared)
+        self.jobs[job] = declared
 
     def handler_of(self, wanted: str | Function) -> str:
         """The name under which a function is registered, or the name itself: another worker may have it."""
@@ -75,7 +67,7 @@ class Declarations:
 
 
 def queue_of(app: str, queue: str | None) -> str:
-    """The queue of an app: the one that it is given, else that of its own name."""
+    """The queue of an app: the given one, else the one with the app's name."""
     name, faults = app if queue is None else queue, Faults()
     check_queue(name, "", faults)
     for fault in faults.found:
@@ -97,7 +89,7 @@ def target_of(handler: str, queue: str) -> dict[str, str]:
 
 
 def check(fields: Mapping[str, Any]) -> JobSpec:
-    """Refuse a job that cannot be, as far as its text alone tells."""
+    """Refuse an invalid job, as far as its text alone shows that."""
     spec = read_spec(fields)
     faults = parse_text(spec.schedule, spec.timezone, spec.dst_gap, spec.dst_overlap).faults
     if faults:

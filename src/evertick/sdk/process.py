@@ -1,35 +1,154 @@
-"""An app at work: its jobs are registered, and the roles run, until told to stop."""
+"""An App with a database: its connection, the runs that it submits, its registered jobs, and the roles that it runs."""
 
+import asyncio
 import gc
 import logging
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
 
 from evertick.config import Settings
+from evertick.domain.ids import Prefix, format_run_id, parse_id
+from evertick.domain.schedule.instants import to_us
+from evertick.domain.states import RunStatus
 from evertick.roles.janitor import Janitor, janitor_pool
 from evertick.roles.scheduler import Scheduler
 from evertick.roles.worker import DatabaseWorker
+from evertick.runtime import timeouts
+from evertick.runtime.wakeups import Notifier
 from evertick.sdk.declarations import APP_LABEL, Declarations, WorkerOptions
-from evertick.sdk.link import Link
-from evertick.usecases.context import MAX_PER_PAGE, Tenant
+from evertick.store.database import Pool, connect, open_pool
+from evertick.store.migrate import check_schema, migrate
+from evertick.store.server.embedded import EmbeddedServer, default_data_dir
+from evertick.store.tenants import tenants
+from evertick.usecases.context import MAX_PER_PAGE, Page, Tenant
+from evertick.usecases.errors import RunNotFound
+from evertick.usecases.jobs import reading as jobs
+from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.edit import put
-from evertick.usecases.jobs.reading import list_jobs
+from evertick.usecases.runs import reading as runs
+from evertick.usecases.tenants.tenants import shortest_of
 
 logger = logging.getLogger("evertick.app")
 
+TENANT = "default"
+CONNECTIONS = 4
 COLLECT_AFTER = 10_000
 """New objects between two garbage collections. A busy worker makes 700, Python's default, in a few milliseconds, and
 loses a seventh of its time to looking at them."""
 
+_T = TypeVar("_T")
+
+
+class AppServer:
+    """The database server of an App. An embedded one is started at the first call of `start`, and runs until `stop`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._url = settings.database_url
+        self._data_dir = settings.data_dir
+        self._server: EmbeddedServer | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def is_embedded(self) -> bool:
+        return self._url is None
+
+    def start(self) -> str:
+        if self._url is not None:
+            return self._url
+        with self._lock:
+            if self._server is None:
+                server = EmbeddedServer(self._data_dir or default_data_dir())
+                server.start()
+                self._server = server
+            return self._server.url
+
+    def stop(self) -> None:
+        with self._lock:
+            server, self._server = self._server, None
+            if server is not None:
+                server.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class AppConnection:
+    """A pool, the tenant and the wake-ups. Belongs to one event loop."""
+
+    url: str
+    pool: Pool
+    tenant: Tenant
+    _notifier: Notifier
+
+    async def close(self) -> None:
+        await self._notifier.stop()
+        await self.pool.close()
+
+
+async def open_connection(server: AppServer, *, with_migrations: bool = False) -> AppConnection:
+    """Connect. The schema is migrated if asked for or if the server is embedded; else it must fit already."""
+    url = await asyncio.to_thread(server.start)
+    connection = await connect(url)
+    try:
+        if with_migrations or server.is_embedded:
+            await migrate(connection)
+        else:
+            await check_schema(connection)
+    finally:
+        await connection.close()
+    pool = await open_pool(url, max_size=CONNECTIONS, timeouts=timeouts.API)
+    try:
+        row = await tenants.named(pool, TENANT)
+        assert row is not None, "a migration made it"
+    except BaseException:
+        await pool.close()
+        raise
+    notifier = Notifier(pool)
+    notifier.start()
+    tenant = Tenant(pool, row.tenant_id, row.fanout, shortest_of(row), notifier.timers)
+    return AppConnection(url, pool, tenant, notifier)
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A run that was submitted. It may have begun before `submit` returned."""
+
+    job_id: str
+    run_id: str
+    fire_at: datetime
+    _connection: Callable[[], Awaitable[AppConnection]] = field(repr=False, compare=False)
+
+    async def status(self) -> RunStatus:
+        """The current status of the run. Raises JobNotFound if it was deleted before its fire time."""
+        tenant = (await self._connection()).tenant
+        try:
+            return RunStatus((await runs.get_run(tenant, self.run_id)).status)
+        except RunNotFound:
+            await jobs.get(tenant, self.job_id)
+            return RunStatus.PENDING
+
+
+async def submit(fields: Mapping[str, Any], connection: Callable[[], Awaitable[AppConnection]]) -> Submitted:
+    """Create the job of a one-off."""
+    job = await create((await connection()).tenant, fields)
+    assert job.next_run_at is not None, "a one-off has one"
+    run_id = format_run_id(parse_id(Prefix.JOB, job.job_id), to_us(job.next_run_at))
+    return Submitted(job.job_id, run_id, job.next_run_at, connection)
+
 
 async def register(tenant: Tenant, app: str, declarations: Declarations) -> None:
-    """Put the declared jobs; name those that an earlier version of the app declared, and leave them."""
-    for declared in declarations.jobs.values():
-        await put(tenant, declared.name, declared.fields)
-    abandoned = [name for name in await _labelled(tenant, app) if name not in declarations.jobs]
+    """Put the declared jobs. Jobs that an earlier version of the app declared stay, and are named in a warning."""
+    for name, fields in declarations.jobs.items():
+        await put(tenant, name, fields)
+    labelled = every_item(
+        lambda cursor: jobs.list_jobs(tenant, labels={APP_LABEL: app}, limit=MAX_PER_PAGE, cursor=cursor)
+    )
+    abandoned = [job.name async for job in labelled if job.name not in declarations.jobs]
     if abandoned:
         logger.warning(
             "these jobs of app %s are not declared in the code any more, and go on until they are deleted: %s",
@@ -38,41 +157,48 @@ async def register(tenant: Tenant, app: str, declarations: Declarations) -> None
         )
 
 
-async def _labelled(tenant: Tenant, app: str) -> list[str]:
-    names: list[str] = []
+async def every_item(read_page: Callable[[str | None], Awaitable[Page[_T]]]) -> AsyncIterator[_T]:
+    """The items of all pages of a list. `read_page` takes the cursor of a page."""
     cursor: str | None = None
     while True:
-        page = await list_jobs(tenant, labels={APP_LABEL: app}, limit=MAX_PER_PAGE, cursor=cursor)
-        names += [job.name for job in page.items]
+        page = await read_page(cursor)
+        for item in page.items:
+            yield item
         cursor = page.next
         if cursor is None:
-            return names
+            return
 
 
 @asynccontextmanager
-async def at_work(
-    link: Link, settings: Settings, options: WorkerOptions, declarations: Declarations, *, schedules: bool
+async def running_roles(
+    connection: AppConnection,
+    settings: Settings,
+    options: WorkerOptions,
+    declarations: Declarations,
+    *,
+    schedules: bool,
 ) -> AsyncIterator[DatabaseWorker]:
-    """The roles at work. The tables get their partitions for the day first. The worker stops first, and puts back
+    """Run the roles. The tables get their partitions for the day first. The worker stops first, and puts back attempts
     while the others still run.
     """
     _collect_less_often()
     async with AsyncExitStack() as stack:
         if schedules:
-            janitor = Janitor(await stack.enter_async_context(await janitor_pool(link.url)), history=settings.history)
+            pool = await stack.enter_async_context(await janitor_pool(connection.url))
+            janitor = Janitor(pool, history=settings.history)
             await janitor.maintain(full=False)
             janitor.start()
             stack.push_async_callback(janitor.stop)
-        await register(link.tenant, options.name, declarations)
+        await register(connection.tenant, options.name, declarations)
         if schedules:
-            scheduler = _scheduler(link.url, settings)
+            scheduler = _scheduler(connection.url, settings)
             await scheduler.start()
             stack.push_async_callback(scheduler.stop)
         worker = DatabaseWorker(
-            link.url,
+            connection.url,
             declarations.handlers,
             queues=(options.queue,),
-            tenant_id=link.tenant.tenant_id,
+            tenant_id=connection.tenant.tenant_id,
             concurrency=options.concurrency,
             threads=options.threads,
             lease_time=settings.lease_time,
@@ -84,7 +210,7 @@ async def at_work(
 
 def _collect_less_often() -> None:
     first, *others = gc.get_threshold()
-    if 0 < first < COLLECT_AFTER:  # 0 is off, by someone's choice
+    if 0 < first < COLLECT_AFTER:  # 0 means that the user has turned it off
         gc.set_threshold(COLLECT_AFTER, *others)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias
 import uvloop
 
 from evertick.client import AsyncClient, Forbidden
-from evertick.client.transport import TIMEOUT_SECONDS, place_of
+from evertick.client.transport import TIMEOUT_SECONDS, server_settings
 from evertick.contract.target import DEFAULT_QUEUE
 from evertick.executor.executor import CONCURRENCY, GRACE, THREADS, Executor
 from evertick.executor.handlers.registry import Handlers
@@ -27,7 +27,7 @@ logger = logging.getLogger("evertick.worker")
 
 
 class DeclaringApp(Protocol):
-    """What a worker needs of an `App`, which itself needs the server's packages."""
+    """What a worker needs of an `App`. Importing `App` itself would need the server's packages."""
 
     worker_options: WorkerOptions
     declarations: Declarations
@@ -37,10 +37,10 @@ AppOrHandlers: TypeAlias = DeclaringApp | Handlers | Mapping[str, Callable[..., 
 
 
 class Worker:
-    """Runs an app's handlers, or given ones, for a server elsewhere.
+    """Runs the handlers of an app, or given ones, for a server elsewhere.
 
-    Without a URL or key of its own it uses EVERTICK_URL and EVERTICK_API_KEY; the key's role is `worker`. It draws from
-    `queues`, by default the app's. Jobs that the app declares are put too if the key may do so (`admin`).
+    Without a URL or key it uses EVERTICK_URL and EVERTICK_API_KEY; the key's role is `worker`. It takes runs from
+    `queues`, by default the app's. Jobs that the app declares are put too if the key's role allows that (`admin`).
     """
 
     def __init__(  # noqa: PLR0913 - what it runs, for whom and how much
@@ -63,7 +63,7 @@ class Worker:
             handlers = app_or_handlers.declarations.handlers
         options = self._app.worker_options if self._app else WorkerOptions("", DEFAULT_QUEUE, CONCURRENCY, THREADS)
         self.queues = tuple(queues or (options.queue,))
-        self._place = place_of(url, api_key, TIMEOUT_SECONDS, retries=0)
+        self._server = server_settings(url, api_key, TIMEOUT_SECONDS, retries=0)
         self._source = HttpSource(self._client, self.queues)
         self._executor = Executor(
             self._source,
@@ -88,14 +88,14 @@ class Worker:
         uvloop.run(self.serve())
 
     async def serve(self) -> None:
-        """`run`, on a loop that runs already."""
+        """`run`, on an event loop that runs already."""
         with stop_signal() as stopping:
             async with self.running():
                 await stopping.wait()
 
     @asynccontextmanager
     async def running(self, grace: timedelta = GRACE) -> AsyncIterator["Worker"]:
-        """The worker at work, for as long as the block lasts."""
+        """Run the worker for the duration of the block."""
         await self.start()
         try:
             yield self
@@ -103,7 +103,7 @@ class Worker:
             await self.stop(grace)
 
     async def start(self) -> None:
-        """Work until `stop`. ApiError: the server cannot be reached, or does not take the key."""
+        """Work until `stop`. Raises ApiError if the server cannot be reached or refuses the key."""
         await self._executor.open()
         try:
             await self._put_jobs()
@@ -114,20 +114,20 @@ class Worker:
         logger.info("remote worker %s started on %s", self.name, ", ".join(self.queues))
 
     async def stop(self, grace: timedelta = GRACE) -> None:
-        """Lease no more, let what runs finish within the grace, hand back the rest, record everything, and end."""
+        """Lease no more, let running handlers finish within the grace, put back the rest, and record everything."""
         await self._executor.stop(grace)
         logger.info("remote worker %s stopped", self.name)
 
     def _client(self, timeout: float | None) -> AsyncClient:
-        place = self._place
-        return AsyncClient(place.url, place.api_key, timeout=timeout or place.timeout, retries=0)
+        server = self._server
+        return AsyncClient(server.url, server.api_key, timeout=timeout or server.timeout, retries=0)
 
     async def _put_jobs(self) -> None:
-        """Put the jobs that an app declares, if the key may: a mere worker's may not, and leaves them as they are."""
+        """Put the jobs that an app declares, if the key's role allows that. The role `worker` does not."""
         declared = {} if self._app is None else self._app.declarations.jobs
-        for job in declared.values():
+        for name, fields in declared.items():
             try:
-                await self._source.client.jobs.replace(job.name, **dict(job.fields))
+                await self._source.client.jobs.replace(name, **dict(fields))
             except Forbidden:
                 text = "the key may not put the jobs that the app declares, so they stay as they are: %s"
                 logger.warning(text, ", ".join(sorted(declared)))

@@ -1,4 +1,4 @@
-"""For receivers of Evertick's webhooks, in any framework: check a delivery in one call, and learn what it is about.
+"""For receivers of Evertick's webhooks, in any framework: verifies a delivery and reads its run.
 
     receiver = Receiver(["whsec_…"])
     try:
@@ -13,7 +13,7 @@ ReceiverError
 ├── StaleTimestamp     signed too long ago, or in the future: perhaps a replay
 ├── Unreadable         without the headers of a run
 ├── AlreadyHandled     its idempotency key is done: nothing is left to do
-└── StaleToken         it was here before, or a later attempt was
+└── StaleToken         this attempt or a later one was received before
 """
 
 import re
@@ -51,11 +51,11 @@ _TIMESTAMP = re.compile("[1-9][0-9]{0,11}")
 _TOKEN = re.compile("[1-9][0-9]{0,18}")
 
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str | bytes, str | bytes]]
-"""A mapping, or pairs as ASGI has them. Names are the same in upper and lower case."""
+"""A mapping, or pairs as in ASGI. Names are case-insensitive."""
 
 
 class ReceiverError(EvertickError):
-    """A delivery that must not be acted on. `status` is the answer that makes Evertick do the right thing next."""
+    """A delivery that must not be handled. `status` is the response by which Evertick knows whether to try again."""
 
     status = 400
 
@@ -67,23 +67,23 @@ class InvalidSignature(ReceiverError):  # noqa: N818 - this and those below say 
 
 
 class StaleTimestamp(ReceiverError):  # noqa: N818
-    """Signed outside of the tolerance. Evertick tries again, with a fresh one."""
+    """Signed outside of the tolerance. Evertick tries again, with a new timestamp."""
 
     status = 408
 
 
 class Unreadable(ReceiverError):  # noqa: N818
-    """A message that is no run of Evertick's: something on the way may take headers away. It is not tried again."""
+    """The headers of a run are missing or wrong: a proxy may have removed them. It is not tried again."""
 
 
 class AlreadyHandled(ReceiverError):  # noqa: N818
-    """The work is done. Answering so tells Evertick that it can rest."""
+    """The work is done. The response ends the run."""
 
     status = 200
 
 
 class StaleToken(ReceiverError):  # noqa: N818
-    """It was here before, or a later attempt was. If it still counts, Evertick tries again with a larger token."""
+    """This attempt or a later one was received before. If it still counts, Evertick tries again with a larger token."""
 
     status = 409
 
@@ -111,7 +111,7 @@ class Memory(Protocol):
     def set_done(self, idempotency_key: str) -> None: ...
 
     def advance(self, subject: str, token: int) -> bool:
-        """Whether the token is larger than all that `subject` has shown; then it is kept, in one step."""
+        """Whether the token is larger than all earlier ones of `subject`. If so, store it, atomically."""
 
 
 class RecentMemory:
@@ -146,8 +146,8 @@ class RecentMemory:
 class Receiver:
     """Checks deliveries. Several secrets may be valid at once, as they are during a rotation.
 
-    `fence` says whose later attempt makes an earlier one stale: another of the same job, or only of the same run,
-    which jobs need whose runs may overlap.
+    `fence` decides which later attempt makes an earlier one stale: any of the same job, or only one of the same run.
+    Jobs whose runs may overlap need `run`.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Receiver:
 
     def _check_signature(self, given: Mapping[str, str], body: bytes) -> None:
         message_id, sent_at = given.get("webhook-id", ""), given.get("webhook-timestamp", "")
-        # What is signed is the number: only its one plain spelling may stand for it.
+        # The signature covers the number: other spellings of it, such as leading zeros, are refused.
         if not _TIMESTAMP.fullmatch(sent_at):
             raise InvalidSignature("there is no readable webhook-timestamp")
         header = given.get("webhook-signature", "")

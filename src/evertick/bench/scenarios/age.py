@@ -15,7 +15,8 @@ from typing import Annotated, Any
 from evertick.bench import queries, workload
 from evertick.bench.processes import BenchFailed
 from evertick.bench.queries import Footprint
-from evertick.bench.scenario import MAX_COUNT, Concurrency, Option, PayloadBytes, Scenario, Seed, Workers, total_fields
+from evertick.bench.results import total_fields
+from evertick.bench.scenario import MAX_COUNT, Concurrency, Option, PayloadBytes, Scenario, Seed, Workers
 from evertick.bench.steps import drain, fire_all, vacuum_and_checkpoint
 from evertick.bench.testbed import Testbed
 from evertick.domain.ids import PARTITIONS

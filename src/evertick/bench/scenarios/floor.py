@@ -7,8 +7,7 @@ other scenarios is the cost of Evertick itself.
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -16,14 +15,16 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 
 from evertick.bench import floor_queries
 from evertick.bench.floor_queries import FloorAttempt, FloorOutcome, FloorTimer
-from evertick.bench.scenario import MAX_COUNT, Option, Scenario, Seed, rate_fields
+from evertick.bench.queries import connected
+from evertick.bench.results import rate_fields
+from evertick.bench.scenario import MAX_COUNT, Option, Scenario, Seed
 from evertick.bench.steps import vacuum_and_checkpoint
 from evertick.bench.testbed import Testbed
 from evertick.domain.ids import PARTITIONS
 from evertick.domain.schedule.instants import to_us
 from evertick.executor.sources.database.source import MAX_OUTCOMES
 from evertick.roles.scheduler.firing import BATCH
-from evertick.store.database import Session, connect
+from evertick.store.database import Session
 from evertick.store.engine.lanes import lane_id_of
 
 QUEUE_ID = 1
@@ -116,9 +117,8 @@ async def run(testbed: Testbed, options: FloorOptions) -> dict[str, Any]:
     rows = RunRows(await testbed.now(), options.seed)
     testbed.progress.begin("making timers")
     for numbers in _chunks(options.runs):
-        await floor_queries.copy_timers(testbed.pool, rows.timers(numbers))
-    # Not from the pool, which has few connections.
-    async with _connected(testbed.url) as firing, _connected(testbed.url) as recording:
+        await floor_queries.copy(testbed.pool, rows.timers(numbers))
+    async with connected(testbed.url) as firing, connected(testbed.url) as recording:
         passes = _passes(firing, recording, rows)
         written = {name: await _measure(testbed, options.runs, name, each) for name, each in passes.items()}
     rows_per_run = {"attempts": 1, "outcomes": 1, "attempts_and_outcomes": 2, "timers": 1, "everything": 2}
@@ -141,34 +141,24 @@ def _passes(firing: Session, recording: Session, rows: RunRows) -> dict[str, Pas
     fire = partial(floor_queries.fire, firing, next_at=later.next_at)
     move = partial(floor_queries.move, firing, next_at=rows.next_at)
 
+    copy_attempts = partial(floor_queries.copy, firing)
+    copy_outcomes = partial(floor_queries.copy, recording)
+
     def attempts(numbers: range) -> Coroutine[Any, Any, int]:
-        return _write(partial(floor_queries.copy_attempts, firing), _batches(rows.attempts(numbers), BATCH))
+        return _write(copy_attempts, rows.attempts(numbers), BATCH)
 
-    def outcomes(numbers: range) -> Coroutine[Any, Any, int]:
-        return _write(partial(floor_queries.copy_outcomes, recording), _batches(rows.outcomes(numbers), MAX_OUTCOMES))
-
-    def everything(numbers: range) -> Coroutine[Any, Any, int]:
-        recorded = _write(
-            partial(floor_queries.copy_outcomes, recording), _batches(later.outcomes(numbers), MAX_OUTCOMES)
-        )
-        return _concurrently(_write(fire, _batches(later.attempts(numbers), BATCH)), recorded)
+    def outcomes(numbers: range, of: RunRows = rows) -> Coroutine[Any, Any, int]:
+        return _write(copy_outcomes, of.outcomes(numbers), MAX_OUTCOMES)
 
     return {
         "attempts": attempts,
         "outcomes": outcomes,
         "attempts_and_outcomes": lambda numbers: _concurrently(attempts(numbers), outcomes(numbers)),
-        "timers": lambda numbers: _write(move, _batches(rows.attempts(numbers), BATCH)),
-        "everything": everything,
+        "timers": lambda numbers: _write(move, rows.attempts(numbers), BATCH),
+        "everything": lambda numbers: _concurrently(
+            _write(fire, later.attempts(numbers), BATCH), outcomes(numbers, later)
+        ),
     }
-
-
-@asynccontextmanager
-async def _connected(url: str) -> AsyncIterator[Session]:
-    connection = await connect(url)
-    try:
-        yield connection
-    finally:
-        await connection.close()
 
 
 async def _measure(testbed: Testbed, runs: int, name: str, writes: Pass) -> Written:
@@ -186,17 +176,23 @@ async def _measure(testbed: Testbed, runs: int, name: str, writes: Pass) -> Writ
     return Written(count, seconds)
 
 
-async def _write(write: Callable[[Sequence[Row]], Awaitable[int]], batches: Sequence[Sequence[Row]]) -> int:
-    return sum([await write(batch) for batch in batches])
+def _write(
+    write: Callable[[Sequence[Row]], Awaitable[int]], rows: Sequence[Row], size: int
+) -> Coroutine[Any, Any, int]:
+    """Write rows in batches in the order of the key, as the statements of Evertick do.
+
+    The batches are made before the returned coroutine runs, outside of the measured time.
+    """
+    batches = [sorted(rows[first : first + size]) for first in range(0, len(rows), size)]
+
+    async def write_batches() -> int:
+        return sum([await write(batch) for batch in batches])
+
+    return write_batches()
 
 
 async def _concurrently(*writing: Awaitable[int]) -> int:
     return sum(await asyncio.gather(*writing))
-
-
-def _batches(rows: Sequence[Row], size: int) -> list[list[Row]]:
-    """Batches in the order of the key, as the statements of Evertick write them."""
-    return [sorted(rows[first : first + size]) for first in range(0, len(rows), size)]
 
 
 def _chunks(runs: int) -> Iterator[range]:

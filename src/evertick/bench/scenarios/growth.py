@@ -4,28 +4,19 @@ At each size: the cost of loading, the bytes of a job, the scheduler's lookup wh
 due, and a burst of constant size.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Annotated, Any
 
 from evertick.bench import queries
-from evertick.bench.lookups import LookupTimes, time_load_lookups
 from evertick.bench.plot import Panel, Series, draw
 from evertick.bench.processes import Process, peak_memory_mb
-from evertick.bench.scenario import (
-    MAX_COUNT,
-    Concurrency,
-    Option,
-    PayloadBytes,
-    Rules,
-    Scenario,
-    Seed,
-    Workers,
-    total_fields,
-)
+from evertick.bench.results import LookupTimes, time_load_lookups, total_fields
+from evertick.bench.scenario import MAX_COUNT, Concurrency, Option, PayloadBytes, Rules, Scenario, Seed, Workers
 from evertick.bench.scenarios import hot_second
 from evertick.bench.scenarios.hot_second import HotSecondOptions
-from evertick.bench.steps import LoadTime, load_background_jobs, measure_burst, prepare_burst, vacuum_and_checkpoint
+from evertick.bench.steps import load_background_jobs, measure_burst, prepare_burst, vacuum_and_checkpoint
 from evertick.bench.testbed import Testbed
 
 LOOKUP_SECONDS = 3.0
@@ -74,20 +65,14 @@ async def _point(testbed: Testbed, options: GrowthOptions, size: int) -> dict[st
     hot, due, memory_mb = await _hot_second(testbed, options, size, load.rate)
     return {
         "jobs": size,
-        **_loading(load, sum(after) - sum(before)),
+        "loaded": load.jobs,
+        "loaded_per_second": round(load.rate),
+        "us_per_job_loaded": round(1e6 / load.rate, 2),
+        "bytes_per_job": round((sum(after) - sum(before)) / load.jobs),
         "us_per_run": round(1e6 * hot["seconds"] / hot["runs"], 2) if hot["runs"] else None,
         "hot_second": {name: hot[name] for name in HOT_SECOND},
         "look_up_ms": {"nothing_due": idle.fields, "due": due.fields},
         "scheduler_peak_memory_mb": memory_mb,
-    }
-
-
-def _loading(load: LoadTime, grown_bytes: int) -> dict[str, Any]:
-    return {
-        "loaded": load.jobs,
-        "loaded_per_second": round(load.rate),
-        "us_per_job_loaded": round(1e6 / load.rate, 2),
-        "bytes_per_job": round(grown_bytes / load.jobs),
     }
 
 
@@ -99,14 +84,12 @@ async def _hot_second(
     rest = (options.rules, options.payload_bytes, options.workers, options.concurrency, options.seed)
     burst = hot_second.burst_of(testbed, HotSecondOptions(jobs, options.due, *rest), rate)
     lookups: list[LookupTimes] = []
-    processes: list[Process] = []
 
     async def look_up_and_start() -> Sequence[Process]:
         lookups.append(await time_load_lookups(testbed))
-        processes[:] = await burst.start()
-        return processes
+        return await burst.start()
 
-    due_at = await prepare_burst(
+    due_at, processes = await prepare_burst(
         testbed, replace(burst, lead_seconds=burst.lead_seconds + LOOKUP_SECONDS, start=look_up_and_start)
     )
     result = await measure_burst(testbed, due_at, options.due)
@@ -118,24 +101,17 @@ async def _hot_second(
 def panels(points: Sequence[Mapping[str, Any]]) -> tuple[Panel, ...]:
     """One panel for each cost, over the number of jobs."""
 
-    def line(name: str, *path: str) -> Series:
-        return Series(name, tuple((point["jobs"], _at(point, path)) for point in points))
+    def series(name: str, cost: Callable[[Mapping[str, Any]], float | None]) -> Series:
+        return Series(name, tuple((point["jobs"], cost(point)) for point in points))
 
-    due = line("due", "look_up_ms", "due", "p50")
-    nothing_due = line("nothing due", "look_up_ms", "nothing_due", "p50")
+    due = series("due", lambda point: point["look_up_ms"]["due"]["p50"])
+    nothing_due = series("nothing due", lambda point: point["look_up_ms"]["nothing_due"]["p50"])
     return (
-        Panel("Loading, µs per job", (line("", "us_per_job_loaded"),)),
-        Panel("End to end, µs per run", (line("", "us_per_run"),)),
+        Panel("Loading, µs per job", (series("", itemgetter("us_per_job_loaded")),)),
+        Panel("End to end, µs per run", (series("", itemgetter("us_per_run")),)),
         Panel("Lookup, ms per group", (due, nothing_due)),
-        Panel("Storage, bytes per job", (line("", "bytes_per_job"),)),
+        Panel("Storage, bytes per job", (series("", itemgetter("bytes_per_job")),)),
     )
-
-
-def _at(point: Mapping[str, Any], path: Sequence[str]) -> float | None:
-    value: Any = point
-    for name in path:
-        value = value[name]
-    return None if value is None else float(value)
 
 
 def plot(result: Mapping[str, Any]) -> str:

@@ -9,18 +9,10 @@ from datetime import datetime
 from itertools import repeat
 from typing import Annotated, Any
 
-from evertick.bench import workload
+from evertick.bench import steps, workload
 from evertick.bench.processes import Process
 from evertick.bench.scenario import MAX_COUNT, Concurrency, Jobs, Option, PayloadBytes, Rules, Scenario, Seed, Workers
-from evertick.bench.steps import (
-    Burst,
-    load_background_jobs,
-    measure_burst,
-    prepare_burst,
-    seconds_to_load,
-    seconds_to_warm_up,
-    start_cluster,
-)
+from evertick.bench.steps import Burst
 from evertick.bench.testbed import Testbed
 
 
@@ -36,9 +28,9 @@ class HotSecondOptions:
 
 
 async def run(testbed: Testbed, options: HotSecondOptions) -> dict[str, Any]:
-    load = await load_background_jobs(testbed, options.jobs - options.due, options.rules, options.seed)
-    due_at = await prepare_burst(testbed, burst_of(testbed, options, load.rate))
-    return await measure_burst(testbed, due_at, options.due)
+    load = await steps.load_background_jobs(testbed, options.jobs - options.due, options.rules, options.seed)
+    due_at, _ = await steps.prepare_burst(testbed, burst_of(testbed, options, load.rate))
+    return await steps.measure_burst(testbed, due_at, options.due)
 
 
 def burst_of(testbed: Testbed, options: HotSecondOptions, rate: float) -> Burst:
@@ -49,10 +41,9 @@ def burst_of(testbed: Testbed, options: HotSecondOptions, rate: float) -> Burst:
         return repeat(workload.once(due_at, payload=payload), options.due)
 
     async def start() -> Sequence[Process]:
-        cluster = await start_cluster(testbed, options.workers, options.concurrency)
-        return (cluster.scheduler, *cluster.workers)
+        return await steps.start_cluster(testbed, options.workers, options.concurrency)
 
-    lead_seconds = seconds_to_load(options.due, rate) + seconds_to_warm_up(options.due)
+    lead_seconds = steps.seconds_to_load(options.due, rate) + steps.seconds_to_warm_up(options.due)
     return Burst(options.due, lead_seconds, jobs, start)
 
 

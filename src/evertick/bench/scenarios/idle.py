@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 from evertick.bench import queries
 from evertick.bench.processes import peak_memory_mb
-from evertick.bench.scenario import Jobs, Option, Rules, Scenario, Seconds, Seed, Workers, cpu_used
+from evertick.bench.results import cpu_used
+from evertick.bench.scenario import Jobs, Option, Rules, Scenario, Seconds, Seed, Workers
 from evertick.bench.steps import load_background_jobs, start_cluster, vacuum_and_checkpoint
 from evertick.bench.testbed import Testbed
 
@@ -26,7 +27,7 @@ class IdleOptions:
 async def run(testbed: Testbed, options: IdleOptions) -> dict[str, Any]:
     await load_background_jobs(testbed, options.jobs, options.rules, options.seed)
     await vacuum_and_checkpoint(testbed)
-    cluster = await start_cluster(testbed, options.workers)
+    scheduler, *_ = await start_cluster(testbed, options.workers)
     await testbed.sleep(options.calm_seconds, "waiting before the measurement")
     cpu_before, before = testbed.cpu_seconds(), await queries.activity(testbed.pool)
     await testbed.sleep(options.seconds, "measuring")
@@ -38,7 +39,7 @@ async def run(testbed: Testbed, options: IdleOptions) -> dict[str, Any]:
         "seconds": round(seconds, 3),
         "statements_per_second": round(max(statements, 0) / seconds, 2),
         "cores_used": cpu_used(cpu_before, cpu_after, seconds, digits=4),
-        "scheduler_peak_memory_mb": peak_memory_mb(cluster.scheduler.pid),
+        "scheduler_peak_memory_mb": peak_memory_mb(scheduler.pid),
     }
 
 

@@ -7,7 +7,8 @@ from itertools import repeat
 from typing import Annotated, Any
 
 from evertick.bench import queries, workload
-from evertick.bench.scenario import Option, Scenario, Seconds, Seed, count_fields, lag_fields, read_runs, total_fields
+from evertick.bench.results import count_fields, lag_fields, read_runs, total_fields
+from evertick.bench.scenario import Option, Scenario, Seconds, Seed
 from evertick.bench.steps import start_cluster
 from evertick.bench.testbed import Testbed
 from evertick.bench.waiting import SOON, wait_until_drained
@@ -44,7 +45,7 @@ async def _once(testbed: Testbed, options: LagOptions) -> dict[str, Any]:
     from_at = await testbed.now() + timedelta(seconds=3 + options.jobs / CREATED_PER_SECOND)
     step = timedelta(seconds=options.seconds / options.jobs)
     jobs = (workload.once(from_at + number * step) for number in range(options.jobs))
-    base = await queries.counters(testbed.pool)
+    base = await queries.written_rows(testbed.pool)
     await testbed.load(jobs, options.jobs, "creating one-off jobs")
     until_at = from_at + timedelta(seconds=options.seconds)
     await testbed.sleep_until(until_at, "waiting for one-off jobs")
@@ -56,7 +57,7 @@ async def _once(testbed: Testbed, options: LagOptions) -> dict[str, Any]:
 async def _now(testbed: Testbed, options: LagOptions) -> dict[str, Any]:
     """Jobs that run now, created one after the other."""
     from_at = await testbed.now()
-    base = await queries.counters(testbed.pool)
+    base = await queries.written_rows(testbed.pool)
     testbed.progress.begin("jobs that run now", options.jobs)
     loop = asyncio.get_running_loop()
     began, step = loop.time(), options.seconds / options.jobs

@@ -5,7 +5,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from evertick.bench import queries, workload
-from evertick.bench.scenario import Jobs, Rules, Scenario, Seed, created_fields, rate_fields
+from evertick.bench.results import created_fields, rate_fields
+from evertick.bench.scenario import Jobs, Rules, Scenario, Seed
 from evertick.bench.testbed import Testbed
 
 

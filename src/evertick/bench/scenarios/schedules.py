@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
-from evertick.bench.runner import machine
-from evertick.bench.scenario import Option, Seed
+from evertick.bench.scenario import Option, Seed, machine
 from evertick.domain.rule import Policies, Rule, rule_of
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.domain.schedule.schedule import Schedule

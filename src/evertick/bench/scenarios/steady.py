@@ -6,33 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
-from evertick.bench import queries, workload
-from evertick.bench.lookups import HORIZON, LookupTimes, time_poll_lookups
+from evertick.bench import queries, results, steps, workload
 from evertick.bench.processes import peak_memory_mb
-from evertick.bench.queries import Counters
-from evertick.bench.scenario import (
-    Concurrency,
-    Jobs,
-    Option,
-    PayloadBytes,
-    Scenario,
-    Seconds,
-    Seed,
-    Workers,
-    count_fields,
-    cpu_used,
-    lag_fields,
-    rate_fields,
-    read_runs,
-)
-from evertick.bench.steps import (
-    TRIAL,
-    load_background_jobs,
-    seconds_to_load,
-    seconds_to_warm_up,
-    start_cluster,
-    vacuum_and_checkpoint,
-)
+from evertick.bench.queries import WrittenRows
+from evertick.bench.results import HORIZON, LookupTimes
+from evertick.bench.scenario import Concurrency, Jobs, Option, PayloadBytes, Scenario, Seconds, Seed, Workers
 from evertick.bench.testbed import Testbed
 from evertick.bench.waiting import wait_until_drained, wait_until_fired
 
@@ -75,27 +53,27 @@ class SteadyOptions:
 
 async def run(testbed: Testbed, options: SteadyOptions) -> dict[str, Any]:
     first_at = await _load(testbed, options)
-    base = await queries.counters(testbed.pool)
-    cluster = await start_cluster(testbed, options.workers, options.concurrency)
+    base = await queries.written_rows(testbed.pool)
+    scheduler, *_ = await steps.start_cluster(testbed, options.workers, options.concurrency)
     from_at = await _start_of_measurement(testbed, first_at, base)
     seconds = math.ceil(options.seconds)  # whole seconds: their number of fire times is known
     until_at = from_at + timedelta(seconds=seconds)
     expected = expected_ticks(options, round((from_at - first_at).total_seconds()))
-    base = await queries.counters(testbed.pool)
+    base = await queries.written_rows(testbed.pool)
     await testbed.sleep_until(from_at, "waiting for the first tick")
     cpu = testbed.cpu_seconds()
     lookups = await _measure_lookups(testbed, until_at, seconds)
-    cores_used = cpu_used(cpu, testbed.cpu_seconds(), seconds, digits=3)
+    cores_used = results.cpu_used(cpu, testbed.cpu_seconds(), seconds, digits=3)
     await wait_until_fired(testbed, until_at, expected, "firing the rest")
-    memory = peak_memory_mb(cluster.scheduler.pid)
-    await testbed.fleet.stop(cluster.scheduler)
+    memory = peak_memory_mb(scheduler.pid)
+    await testbed.fleet.stop(scheduler)
     await wait_until_drained(testbed, base, expected, "running the rest")
-    runs = await read_runs(testbed, from_at, until_at)
+    runs = await results.read_runs(testbed, from_at, until_at)
     return {
-        **count_fields(runs, expected),
-        **rate_fields(runs.succeeded, seconds),
+        **results.count_fields(runs, expected),
+        **results.rate_fields(runs.succeeded, seconds),
         "gaps": await queries.gaps(testbed.pool, from_at, until_at),
-        **lag_fields(runs),
+        **results.lag_fields(runs),
         "period_seconds": options.period_seconds,
         "scheduler_peak_memory_mb": memory,
         "cores_used": cores_used,
@@ -117,17 +95,17 @@ def expected_ticks(options: SteadyOptions, offset: int) -> int:
 
 async def _load(testbed: Testbed, options: SteadyOptions) -> datetime:
     """Load all jobs, and return the instant of the first tick. It leaves time to warm up."""
-    share = max(TRIAL, options.jobs // TRIAL_SHARE)
-    trial = await load_background_jobs(testbed, 0, rules=100, seed=options.seed, trial=share)
+    share = max(steps.TRIAL, options.jobs // TRIAL_SHARE)
+    trial = await steps.load_background_jobs(testbed, 0, rules=100, seed=options.seed, trial=share)
     soon = min(options.jobs, options.rate * round(HORIZON.total_seconds()))
-    lead = timedelta(seconds=seconds_to_load(options.jobs, trial.rate) + seconds_to_warm_up(soon))
+    lead = timedelta(seconds=steps.seconds_to_load(options.jobs, trial.rate) + steps.seconds_to_warm_up(soon))
     first_at = (await testbed.now() + lead).replace(microsecond=0)
     await testbed.load(_jobs(options, first_at), options.jobs, "loading recurring jobs")
-    await vacuum_and_checkpoint(testbed)
+    await steps.vacuum_and_checkpoint(testbed)
     return first_at
 
 
-async def _start_of_measurement(testbed: Testbed, first_at: datetime, base: Counters) -> datetime:
+async def _start_of_measurement(testbed: Testbed, first_at: datetime, base: WrittenRows) -> datetime:
     """The second of the first tick or, if loading took longer, a later second after catching up."""
     now_at = await testbed.now()
     if now_at < first_at:
@@ -156,7 +134,7 @@ async def _measure_lookups(testbed: Testbed, until_at: datetime, seconds: float)
     for number in range(1, LOOKUPS + 1):
         left = timedelta(seconds=seconds * (1 - number / (LOOKUPS + 1)))
         await testbed.sleep_until(until_at - left, "measuring")
-        lookups = await time_poll_lookups(testbed)
+        lookups = await results.time_poll_lookups(testbed)
         took, found = took + lookups.took_ms, found + lookups.timers
     await testbed.sleep_until(until_at, "measuring")
     return LookupTimes(took, found)

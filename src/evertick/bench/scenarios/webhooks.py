@@ -29,7 +29,7 @@ class WebhooksOptions:
 
 
 async def run(testbed: Testbed, options: WebhooksOptions) -> dict[str, Any]:
-    receiver = await testbed.fleet.start("receiver", "evertick.bench.receiver", str(options.hosts))
+    receiver = await testbed.fleet.start("receiver", "evertick.bench.http_processes", "receive", str(options.hosts))
     urls = json.loads(await receiver.line())
     payload = workload.payload(options.payload_bytes, options.seed)
 
@@ -46,7 +46,7 @@ async def run(testbed: Testbed, options: WebhooksOptions) -> dict[str, Any]:
         return processes
 
     lead_seconds = seconds_to_load(options.deliveries, LOADED_PER_SECOND) + seconds_to_warm_up(options.deliveries)
-    due_at = await prepare_burst(testbed, Burst(options.deliveries, lead_seconds, jobs, start))
+    due_at, _ = await prepare_burst(testbed, Burst(options.deliveries, lead_seconds, jobs, start))
     before = await _received(receiver)
     result = await measure_burst(testbed, due_at, options.deliveries, HTTP_QUEUE)
     received = await _received(receiver) - before

@@ -1,1 +1,54 @@
-"""The two backends of commands: the HTTP API and the database."""
+"""The two backends of commands: the HTTP API and the database, with the same operations for one tenant.
+
+Here is what both share. In all operations a `job` is an id or a name.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from evertick.contract.job import JobStatus
+from evertick.domain.errors import InvalidInput
+from evertick.domain.ids import Prefix, parse_id
+from evertick.domain.states import GapStatus, RunStatus
+
+_T = TypeVar("_T")
+
+JOB_PAYLOAD = msgspec.UNSET
+"""A triggered run takes the job's payload."""
+
+
+class Listing(NamedTuple, Generic[_T]):
+    """The first items of a list, and whether the list has more."""
+
+    items: list[_T]
+    has_more: bool
+
+
+class JobListFilter(NamedTuple):
+    """Which jobs to list. None and {} match all."""
+
+    status: JobStatus | None = None
+    labels: Mapping[str, str] = {}
+    name_prefix: str | None = None
+    queue: str | None = None
+
+
+class RunListFilter(NamedTuple):
+    """Which runs to list: of one job, by id or name, or of all. Only the list of one job has gaps."""
+
+    job: str | None = None
+    status: RunStatus | GapStatus | None = None
+    from_at: datetime | None = None
+    to_at: datetime | None = None
+
+
+def is_job_id(job: str) -> bool:
+    """Whether the text is the id of a job. Otherwise it is a name."""
+    try:
+        parse_id(Prefix.JOB, job)
+    except InvalidInput:
+        return False
+    return True

@@ -1,9 +1,9 @@
-"""Operations of commands as calls of the HTTP API."""
+"""The operations of commands as calls of the HTTP API."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from evertick.cli.backend import JobFilter, Listing, RunFilter, is_job_id
+from evertick.cli.backends import JobListFilter, Listing, RunListFilter, is_job_id
 from evertick.client import AsyncClient
 from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.contract.dead_letters import DeadLetter, Replaying
@@ -28,9 +28,11 @@ class ApiBackend:
         return await self._client.jobs.create(**_fields(fields))
 
     async def put_job(self, name: str, fields: Mapping[str, Any]) -> Job:
+        """Create the job of this name, or replace it."""
         return await self._client.jobs.replace(name, **_fields(fields))
 
     async def add_jobs(self, batch: Sequence[object]) -> list[Verdict]:
+        """Create the valid jobs. Returns a verdict for each job, in their order."""
         return await self._client.jobs.create_many(batch)  # type: ignore[arg-type] # the server validates each
 
     async def get_job(self, job: str) -> Job:
@@ -38,7 +40,7 @@ class ApiBackend:
             return await self._client.jobs.get(job)
         return await self._client.jobs.get_by_name(job)
 
-    async def list_jobs(self, filters: JobFilter, limit: int) -> Listing[Job]:
+    async def list_jobs(self, filters: JobListFilter, limit: int) -> Listing[Job]:
         return await _listing(limit, self._client.jobs.list(**filters._asdict(), page_size=_page(limit)))
 
     async def edit_job(self, job: str, fields: Mapping[str, Any]) -> Job:
@@ -51,14 +53,16 @@ class ApiBackend:
         return await self._client.jobs.resume(await self._id(job), missed=missed.value)
 
     async def delete_job(self, job: str) -> str:
+        """Returns the id of the deleted job."""
         job_id = await self._id(job)
         await self._client.jobs.delete(job_id)
         return job_id
 
     async def trigger_job(self, job: str, payload: Any) -> str:
+        """Returns the new run's id. The payload may be JOB_PAYLOAD."""
         return (await self._client.jobs.trigger(await self._id(job), payload)).run_id
 
-    async def list_runs(self, filters: RunFilter, limit: int) -> Listing[RunOrGap]:
+    async def list_runs(self, filters: RunListFilter, limit: int) -> Listing[RunOrGap]:
         job, status, from_at, to_at = filters
         options: Any = {"status": status, "from_at": from_at, "to_at": to_at, "page_size": _page(limit)}
         if job is None:
@@ -73,6 +77,7 @@ class ApiBackend:
         return await self._client.runs.cancel(run_id)
 
     async def replay_run(self, run_id: str) -> str:
+        """Returns the new run's id."""
         return (await self._client.runs.replay(run_id)).run_id
 
     async def list_dead_letters(self, job: str | None, limit: int) -> Listing[DeadLetter]:
@@ -80,9 +85,11 @@ class ApiBackend:
         return await _listing(limit, self._client.dead_letters.list(job_id=job_id, page_size=_page(limit)))
 
     async def replay_dead_letter(self, run_id: str) -> str:
+        """Returns the new run's id."""
         return (await self._client.dead_letters.replay(run_id)).run_id
 
     async def replay_dead_letters(self, job: str | None) -> Replaying:
+        """Replay all dead letters, or all of one job."""
         return await self._client.dead_letters.replay_many(job_id=None if job is None else await self._id(job))
 
     async def dismiss_dead_letter(self, run_id: str) -> None:

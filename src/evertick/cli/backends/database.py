@@ -1,15 +1,16 @@
-"""Operations of commands as use cases on the database."""
+"""The operations of commands as use cases on the database."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+import sys
+from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
-from evertick.cli.backend import JOB_PAYLOAD, JobFilter, Listing, RunFilter, is_job_id
+from evertick.cli.backends import JOB_PAYLOAD, JobListFilter, Listing, RunListFilter, is_job_id
 from evertick.contract.dead_letters import DEFAULT_RATE, DeadLetter, Replaying
 from evertick.contract.job import Job
 from evertick.contract.jobs import Missed, Verdict
 from evertick.contract.problem import InputError
 from evertick.contract.runs import RunDetail, RunOrGap
-from evertick.domain.states import GapStatus
 from evertick.usecases.context import MAX_PER_PAGE, Page, Tenant
 from evertick.usecases.jobs import edit, lifecycle, reading as jobs
 from evertick.usecases.jobs.create import create
@@ -17,7 +18,7 @@ from evertick.usecases.jobs.create_many import LineResult, create_many
 from evertick.usecases.runs import dead_letters, reading as runs, requests
 from evertick.usecases.runs.dead_letters import LetterSelection
 
-_T = TypeVar("_T")
+_Item = TypeVar("_Item")
 
 
 class DatabaseBackend:
@@ -40,11 +41,8 @@ class DatabaseBackend:
         find = jobs.get if is_job_id(job) else jobs.get_by_name
         return await find(self._tenant, job)
 
-    async def list_jobs(self, filters: JobFilter, limit: int) -> Listing[Job]:
-        return await _listing(
-            limit,
-            lambda size, cursor: jobs.list_jobs(self._tenant, **filters._asdict(), limit=size, cursor=cursor),
-        )
+    async def list_jobs(self, filters: JobListFilter, limit: int) -> Listing[Job]:
+        return await read_pages(partial(jobs.list_jobs, self._tenant, **filters._asdict()), limit)
 
     async def edit_job(self, job: str, fields: Mapping[str, Any]) -> Job:
         return await edit.edit(self._tenant, await self._id(job), fields)
@@ -64,24 +62,12 @@ class DatabaseBackend:
         own = requests.JOBS_OWN if payload is JOB_PAYLOAD else payload
         return await requests.trigger(self._tenant, await self._id(job), own)
 
-    async def list_runs(self, filters: RunFilter, limit: int) -> Listing[RunOrGap]:
-        job, status, since, until = filters
-        if job is not None:
-            job_id = await self._id(job)
-            return await _listing(
-                limit,
-                lambda size, cursor: runs.job_runs(
-                    self._tenant, job_id, limit=size, cursor=cursor, status=status, from_at=since, to_at=until
-                ),
-            )
-        assert not isinstance(status, GapStatus)
-        found = await _listing(
-            limit,
-            lambda size, cursor: runs.tenant_runs(
-                self._tenant, limit=size, cursor=cursor, status=status, from_at=since, to_at=until
-            ),
-        )
-        return Listing(list(found.items), found.has_more)
+    async def list_runs(self, filters: RunListFilter, limit: int) -> Listing[RunOrGap]:
+        chosen: dict[str, Any] = {"status": filters.status, "from_at": filters.from_at, "to_at": filters.to_at}
+        if filters.job is None:
+            found = await read_pages(partial(runs.tenant_runs, self._tenant, **chosen), limit)
+            return Listing(list(found.items), found.has_more)
+        return await read_pages(partial(runs.job_runs, self._tenant, await self._id(filters.job), **chosen), limit)
 
     async def get_run(self, run_id: str) -> RunDetail:
         return await runs.get_run(self._tenant, run_id)
@@ -95,10 +81,7 @@ class DatabaseBackend:
 
     async def list_dead_letters(self, job: str | None, limit: int) -> Listing[DeadLetter]:
         job_id = None if job is None else await self._id(job)
-        return await _listing(
-            limit,
-            lambda size, cursor: dead_letters.list_letters(self._tenant, job_id=job_id, limit=size, cursor=cursor),
-        )
+        return await read_pages(partial(dead_letters.list_letters, self._tenant, job_id=job_id), limit)
 
     async def replay_dead_letter(self, run_id: str) -> str:
         return await requests.replay_letter(self._tenant, run_id)
@@ -120,12 +103,18 @@ def _verdict(line: int, result: LineResult) -> Verdict:
     return Verdict(line=line, status=422 if errors else 201, job_id=result.job_id, errors=errors)
 
 
-async def _listing(limit: int, page: Callable[[int, str | None], Awaitable[Page[_T]]]) -> Listing[_T]:
-    """The first items of a list, read page by page."""
-    found: list[_T] = []
+class PageReader(Protocol[_Item]):
+    """A use case that lists items page by page."""
+
+    def __call__(self, *, limit: int, cursor: str | None) -> Awaitable[Page[_Item]]: ...
+
+
+async def read_pages(page: PageReader[_Item], limit: int = sys.maxsize) -> Listing[_Item]:
+    """The first items of a list, or all of them."""
+    found: list[_Item] = []
     cursor: str | None = None
     while len(found) < limit:
-        part = await page(min(limit - len(found), MAX_PER_PAGE), cursor)
+        part = await page(limit=min(limit - len(found), MAX_PER_PAGE), cursor=cursor)
         found += part.items
         cursor = part.next
         if cursor is None:

@@ -1,7 +1,7 @@
 """`evertick bench`: measures Evertick on this machine. Each scenario is a command, built from its declaration."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -9,17 +9,10 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
 
-from evertick.bench.runner import measure
-from evertick.bench.scenario import Option, OptionsT, Result, Scenario, is_sound
+from evertick.bench.scenario import Option, OptionsT, Result, Scenario, is_sound, measure
 from evertick.bench.scenarios import (
     age,
     drain,
@@ -34,56 +27,28 @@ from evertick.bench.scenarios import (
     steady,
     webhooks,
 )
-from evertick.bench.server import ServerChoice
-from evertick.bench.testbed import BenchProgress
-from evertick.cli.bench_output import print_result, print_schedules
+from evertick.bench.testbed import BenchProgress, ServerChoice
 from evertick.cli.errors import Exit, exit_on_error
-from evertick.cli.output import print_json
+from evertick.cli.options import optional
+from evertick.cli.output import plain_console, print_fields, print_json
 
-SCENARIOS: tuple[Scenario[Any], ...] = (
-    drain.SCENARIO,
-    hot_second.SCENARIO,
-    steady.SCENARIO,
-    lag.SCENARIO,
-    register.SCENARIO,
-    webhooks.SCENARIO,
-    load.SCENARIO,
-    idle.SCENARIO,
-    growth.SCENARIO,
-    age.SCENARIO,
-    floor.SCENARIO,
-)
+_SCENARIOS = (drain, hot_second, steady, lag, register, webhooks, load, idle, growth, age, floor)
+_NAMES = {"rate_per_second": "per second", "lag_ms": "lag in ms"}
 
 app = typer.Typer(
     no_args_is_help=True,
     help="Measure Evertick on this machine, with real processes and a database that is removed afterwards.",
 )
 
-DatabaseUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--database-url",
-        metavar="URL",
-        help="Use this server. The bench creates a database on it and drops it afterwards.",
-        show_default=False,
-    ),
-]
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-dir",
-        metavar="DIR",
-        help="Use the embedded server in this directory and keep its data. [dim](a temporary one)[/dim]",
-        show_default=False,
-    ),
-]
+_SERVER = "Use this server. The bench creates a database on it and drops it afterwards."
+_DIRECTORY = "Use the embedded server in this directory and keep its data. [dim](a temporary one)[/dim]"
+DatabaseUrl = Annotated[str | None, optional("--database-url", _SERVER, metavar="URL")]
+DataDir = Annotated[Path | None, optional("--data-dir", _DIRECTORY, metavar="DIR")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the database on the server of --database-url.")]
 Svg = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE", dir_okay=False, writable=True, help="Also write a plot to this file.", show_default=False
-    ),
+    optional("--svg", "Also write a plot to this file.", metavar="FILE", dir_okay=False, writable=True),
 ]
 
 
@@ -98,7 +63,7 @@ def run_scenario(
     if as_json:
         print_json(result)
     else:
-        print_result(result)
+        print_table(result)
     if svg is not None and scenario.plot is not None:
         svg.write_text(scenario.plot(result), encoding="utf-8")
     if not is_sound(result):
@@ -126,12 +91,7 @@ def _command(scenario: Scenario[Any]) -> Callable[..., None]:
 
     further = [_parameter("keep", Keep, default=False)] if scenario.can_keep else []
     further += [_parameter("svg", Svg, default=None)] if scenario.plot is not None else []
-    common = [
-        _parameter("database_url", DatabaseUrl, default=None),
-        _parameter("data_dir", DataDir, default=None),
-        _parameter("as_json", AsJson, default=False),
-    ]
-    return _with_signature(command, [*_parameters(scenario.options), *further, *common])
+    return _with_signature(command, [*_parameters(scenario.options), *further, *_COMMON, _AS_JSON])
 
 
 def _schedules(*, as_json: bool, **values: Any) -> None:
@@ -144,7 +104,7 @@ def _schedules(*, as_json: bool, **values: Any) -> None:
     if as_json:
         print_json(result)
     else:
-        print_schedules(result)
+        _print_schedules(result)
 
 
 def _parameters(options: type[Any]) -> list[inspect.Parameter]:
@@ -188,6 +148,10 @@ def _with_signature(command: Callable[..., None], parameters: list[inspect.Param
     return command
 
 
+_COMMON = [_parameter("database_url", DatabaseUrl, default=None), _parameter("data_dir", DataDir, default=None)]
+_AS_JSON = _parameter("as_json", AsJson, default=False)
+
+
 class _Bars(BenchProgress):
     """One bar for each step."""
 
@@ -215,10 +179,49 @@ def _progress() -> Iterator[BenchProgress]:
         yield _Bars(bars)
 
 
-for _scenario in SCENARIOS:
-    app.command(_scenario.name, help=f"{_scenario.summary}\n\nExample: {_scenario.example}")(_command(_scenario))
-app.command("schedules")(
-    _with_signature(
-        _schedules, [*_parameters(schedules.SchedulesOptions), _parameter("as_json", AsJson, default=False)]
+def print_table(result: Mapping[str, Any]) -> None:
+    """All fields of a result, one on each line."""
+    print_fields(
+        line for name, value in result.items() for line in _lines(_NAMES.get(name, name.replace("_", " ")), value)
     )
-)
+
+
+def _lines(name: str, value: object) -> Iterator[tuple[str, object]]:
+    if isinstance(value, Mapping):
+        plain = {key: each for key, each in value.items() if not isinstance(each, Mapping)}
+        yield name, "  ".join(f"{key} {_text(each)}" for key, each in plain.items())
+        for key, each in value.items():
+            if isinstance(each, Mapping):
+                yield from _lines(f"{name}, {key.replace('_', ' ')}", each)
+    elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+        for number, each in enumerate(value, start=1):
+            yield from _lines(f"{name} {number}", each)
+    else:
+        yield name, _text(value)
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,}"
+
+
+def _print_schedules(result: Mapping[str, Any]) -> None:
+    table = Table("schedule", "next fire times per CPU second")
+    table.columns[1].justify = "right"
+    for name, rate in result["next_fires_per_second"].items():
+        table.add_row(name, f"{rate:,}")
+    console = plain_console()
+    console.print(table)
+    console.print(
+        f"{result['runs']:,} due timers in {result['plans']:,} plans: "
+        f"[bold]{result['rate_per_second']:,}[/bold] timers planned per CPU second"
+    )
+
+
+for _module in _SCENARIOS:
+    _scenario: Scenario[Any] = _module.SCENARIO
+    app.command(_scenario.name, help=f"{_scenario.summary}\n\nExample: {_scenario.example}")(_command(_scenario))
+app.command("schedules")(_with_signature(_schedules, [*_parameters(schedules.SchedulesOptions), _AS_JSON]))

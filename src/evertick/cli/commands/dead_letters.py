@@ -1,13 +1,13 @@
 """`evertick dead-letters`: runs that have used up their attempts, until they are replayed or dismissed."""
 
+from operator import attrgetter
 from typing import Annotated
 
 import typer
 
-from evertick.cli.backend import Backend
-from evertick.cli.connection import ConnectionOptions, call, connection_options
-from evertick.cli.options import AsJson, Limit
-from evertick.cli.output import mention_more, print_json, print_rows
+from evertick.cli.connection import Backend, ConnectionOptions, call, connection_options
+from evertick.cli.options import Limit
+from evertick.cli.output import print_listing, print_result
 from evertick.contract.dead_letters import Replaying
 
 app = typer.Typer(no_args_is_help=True, help="List, replay and dismiss dead letters.", rich_markup_mode="rich")
@@ -18,23 +18,20 @@ RUNS_HELP = "Ids of runs, as `dead-letters list` shows them."
 
 @app.command("list")
 @connection_options
-def list_dead_letters(
-    connection: ConnectionOptions, *, job: JobOption = None, limit: Limit = 50, as_json: AsJson = False
-) -> None:
+def list_dead_letters(connection: ConnectionOptions, *, job: JobOption = None, limit: Limit = 50) -> None:
     """List dead letters, the newest first.
 
     [bold]Example[/bold]
 
       evertick dead-letters list --job send-weekly-report
     """
-    letters, has_more = call(connection, lambda backend: backend.list_dead_letters(job, limit))
-    if as_json:
-        print_json(letters)
-    else:
-        rows = [(each.died_at, each.run_id, each.name, each.attempt, each.reason, each.error) for each in letters]
-        columns = ("died (UTC)", "run", "job", "attempts", "reason", "error")
-        print_rows(columns, rows, empty="No dead letters.")
-    mention_more(has_more=has_more)
+    print_listing(
+        call(connection, lambda backend: backend.list_dead_letters(job, limit)),
+        ("died (UTC)", "run", "job", "attempts", "reason", "error"),
+        attrgetter("died_at", "run_id", "name", "attempt", "reason", "error"),
+        empty="No dead letters.",
+        as_json=connection.as_json,
+    )
 
 
 @app.command()
@@ -45,7 +42,6 @@ def replay(
     *,
     every: Annotated[bool, typer.Option("--all", help="Replay all, or with --job all of one job.")] = False,
     job: JobOption = None,
-    as_json: AsJson = False,
 ) -> None:
     """Run dead letters again, each as a new run with the same payload.
 
@@ -67,10 +63,8 @@ def replay(
         return Replaying(replayed=len(replayed), run_ids=replayed, last_due_at=None, has_more=False)
 
     result = call(connection, work)
-    if as_json:
-        print_json([{"run_id": run_id} for run_id in result.run_ids])
-    else:
-        typer.echo(f"Replayed {result.replayed:,}.")
+    runs_made = [{"run_id": run_id} for run_id in result.run_ids]
+    print_result(runs_made, f"Replayed {result.replayed:,}.", as_json=connection.as_json)
     if result.has_more:
         typer.echo("There are more: replay again when these have run.", err=True)
 
@@ -78,10 +72,7 @@ def replay(
 @app.command()
 @connection_options
 def dismiss(
-    connection: ConnectionOptions,
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help=RUNS_HELP)],
-    *,
-    as_json: AsJson = False,
+    connection: ConnectionOptions, runs: Annotated[list[str], typer.Argument(metavar="RUN...", help=RUNS_HELP)]
 ) -> None:
     """Remove dead letters without running them again. The runs stay in the history.
 
@@ -95,7 +86,4 @@ def dismiss(
             await backend.dismiss_dead_letter(run)
 
     call(connection, work)
-    if as_json:
-        print_json([{"run_id": run_id} for run_id in runs])
-    else:
-        typer.echo(f"Dismissed {len(runs):,}.")
+    print_result([{"run_id": run_id} for run_id in runs], f"Dismissed {len(runs):,}.", as_json=connection.as_json)

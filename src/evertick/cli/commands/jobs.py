@@ -1,16 +1,24 @@
 """`evertick jobs`: list, show, create and change jobs."""
 
+from operator import attrgetter
 from typing import Annotated, Any
 
 import typer
 from msgspec.structs import asdict
 
-from evertick.cli.backend import JOB_PAYLOAD, Backend, JobFilter
+from evertick.cli.backends import JOB_PAYLOAD, JobListFilter
 from evertick.cli.commands import crontab_import, jobs_import
-from evertick.cli.connection import ConnectionOptions, call, connection_options
-from evertick.cli.options import AsJson, Limit
-from evertick.cli.output import mention_more, print_fields, print_json, print_line, print_rows, utc
-from evertick.cli.parsing import parse_fields, parse_json, parse_pairs, target_of
+from evertick.cli.connection import Backend, ConnectionOptions, call, connection_options
+from evertick.cli.options import (
+    Limit,
+    TargetUrl,
+    WorkerQueue,
+    parse_fields,
+    parse_json,
+    parse_pairs,
+    target_of,
+)
+from evertick.cli.output import print_document, print_listing, print_result, utc
 from evertick.contract.job import Job, JobStatus
 from evertick.contract.jobs import Missed
 
@@ -35,12 +43,8 @@ def add(
     ],
     *,
     handler: Annotated[str | None, typer.Option(metavar="NAME", help="Handler that runs the job in a worker.")] = None,
-    queue: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Queue of the workers. [dim](default)[/dim]")
-    ] = None,
-    target_url: Annotated[
-        str | None, typer.Option("--target-url", metavar="URL", help="URL to deliver runs to, instead of a handler.")
-    ] = None,
+    queue: WorkerQueue = None,
+    target_url: TargetUrl = None,
     timezone: Timezone = None,
     payload: Payload = None,
     label: Annotated[list[str] | None, typer.Option(metavar="NAME:VALUE", help="Label. Can be repeated.")] = None,
@@ -48,7 +52,6 @@ def add(
         list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Any other field of a job.")
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an existing job of this name.")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Add a job that a worker's handler runs, or that is delivered to a URL.
 
@@ -68,11 +71,8 @@ def add(
         return await (backend.put_job(name, job_fields) if replace else backend.add_job(job_fields))
 
     job = call(connection, work)
-    if as_json:
-        print_json(job)
-    else:
-        first = f"first run at {utc(job.next_run_at)}" if job.next_run_at else "runs when it is triggered"
-        print_line(f"{job.name} is {job.job_id}: {first}.")
+    first = f"first run at {utc(job.next_run_at)}" if job.next_run_at else "runs when it is triggered"
+    print_result(job, f"{job.name} is {job.job_id}: {first}.", as_json=connection.as_json)
 
 
 @app.command()
@@ -91,7 +91,6 @@ def edit(
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="Any field of a job; null resets it to its default."),
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Change fields of a job. Runs that have fired keep the version of the job that they fired with.
 
@@ -105,11 +104,9 @@ def edit(
     if not changes:
         raise typer.BadParameter("there is nothing to change: use --schedule, --set or another option")
     edited = call(connection, lambda backend: backend.edit_job(job, changes))
-    if as_json:
-        print_json(edited)
-    else:
-        following = f"next run at {utc(edited.next_run_at)}" if edited.next_run_at else "no run is scheduled"
-        print_line(f"{edited.name} is at version {edited.spec_version}: {following}.")
+    following = f"next run at {utc(edited.next_run_at)}" if edited.next_run_at else "no run is scheduled"
+    text = f"{edited.name} is at version {edited.spec_version}: {following}."
+    print_result(edited, text, as_json=connection.as_json)
 
 
 def _option_fields(
@@ -142,7 +139,6 @@ def list_jobs(
     name_prefix: Annotated[str | None, typer.Option(metavar="TEXT", help="Only names that start with this.")] = None,
     queue: Annotated[str | None, typer.Option(metavar="NAME", help="Only jobs of this queue.")] = None,
     limit: Limit = 50,
-    as_json: AsJson = False,
 ) -> None:
     """List jobs in the order of their creation.
 
@@ -154,30 +150,26 @@ def list_jobs(
 
       evertick jobs list --url https://evertick.example.com --api-key-file ~/.evertick-key
     """
-    filters = JobFilter(status, parse_pairs("--label", label or (), ":"), name_prefix, queue)
-    jobs, has_more = call(connection, lambda backend: backend.list_jobs(filters, limit))
-    if as_json:
-        print_json(jobs)
-    else:
-        rows = [(job.job_id, job.name, job.status, job.schedule, job.next_run_at) for job in jobs]
-        print_rows(("id", "name", "status", "schedule", "next run (UTC)"), rows, empty="No jobs.")
-    mention_more(has_more=has_more)
+    filters = JobListFilter(status, parse_pairs("--label", label or (), ":"), name_prefix, queue)
+    print_listing(
+        call(connection, lambda backend: backend.list_jobs(filters, limit)),
+        ("id", "name", "status", "schedule", "next run (UTC)"),
+        attrgetter("job_id", "name", "status", "schedule", "next_run_at"),
+        empty="No jobs.",
+        as_json=connection.as_json,
+    )
 
 
 @app.command()
 @connection_options
-def show(connection: ConnectionOptions, job: JobName, *, as_json: AsJson = False) -> None:
+def show(connection: ConnectionOptions, job: JobName) -> None:
     """Show a job with all its fields.
 
     [bold]Example[/bold]
 
       evertick jobs show send-weekly-report
     """
-    shape = asdict(call(connection, lambda backend: backend.get_job(job)))
-    if as_json:
-        print_json(shape)
-    else:
-        print_fields(shape.items())
+    print_document(asdict(call(connection, lambda backend: backend.get_job(job))), as_json=connection.as_json)
 
 
 @app.command()
@@ -187,7 +179,6 @@ def pause(
     job: JobName,
     *,
     reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Reason, shown with the job.")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Pause a job: no tick fires until it is resumed.
 
@@ -195,7 +186,8 @@ def pause(
 
       evertick jobs pause send-weekly-report --reason "provider is down"
     """
-    _print_change(call(connection, lambda backend: backend.pause_job(job, reason)), "is paused", as_json=as_json)
+    paused = call(connection, lambda backend: backend.pause_job(job, reason))
+    print_result(paused, f"{paused.name} is paused.", as_json=connection.as_json)
 
 
 @app.command()
@@ -205,7 +197,6 @@ def resume(
     job: JobName,
     *,
     missed: Annotated[Missed, typer.Option(help="What happens to the ticks of the pause.")] = Missed.SKIP,
-    as_json: AsJson = False,
 ) -> None:
     """Resume a paused job.
 
@@ -213,7 +204,8 @@ def resume(
 
       evertick jobs resume send-weekly-report --missed run_once
     """
-    _print_change(call(connection, lambda backend: backend.resume_job(job, missed)), "is active again", as_json=as_json)
+    resumed = call(connection, lambda backend: backend.resume_job(job, missed))
+    print_result(resumed, f"{resumed.name} is active again.", as_json=connection.as_json)
 
 
 @app.command()
@@ -223,7 +215,6 @@ def trigger(
     job: JobName,
     *,
     payload: Annotated[str | None, typer.Option(metavar="JSON", help="Payload instead of the job's own.")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Run a job now. Its schedule is not affected.
 
@@ -233,15 +224,12 @@ def trigger(
     """
     chosen = JOB_PAYLOAD if payload is None else parse_json("--payload", payload)
     run_id = call(connection, lambda backend: backend.trigger_job(job, chosen))
-    if as_json:
-        print_json({"run_id": run_id})
-    else:
-        typer.echo(f"{run_id} will run as soon as a worker is free.")
+    print_result({"run_id": run_id}, f"{run_id} will run as soon as a worker is free.", as_json=connection.as_json)
 
 
 @app.command()
 @connection_options
-def delete(connection: ConnectionOptions, job: JobName, *, as_json: AsJson = False) -> None:
+def delete(connection: ConnectionOptions, job: JobName) -> None:
     """Delete a job: it does not fire any more. Attempts under way finish, and the history stays.
 
     [bold]Example[/bold]
@@ -249,14 +237,4 @@ def delete(connection: ConnectionOptions, job: JobName, *, as_json: AsJson = Fal
       evertick jobs delete send-weekly-report
     """
     job_id = call(connection, lambda backend: backend.delete_job(job))
-    if as_json:
-        print_json({"job_id": job_id})
-    else:
-        print_line(f"{job} is deleted.")
-
-
-def _print_change(job: Job, change: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json(job)
-    else:
-        print_line(f"{job.name} {change}.")
+    print_result({"job_id": job_id}, f"{job} is deleted.", as_json=connection.as_json)

@@ -2,18 +2,18 @@
 
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import typer
 from typer.core import TyperGroup
 
-from evertick.cli.backend import Backend
-from evertick.cli.connection import ConnectionOptions, call, connection_options
+from evertick.cli.connection import Backend, ConnectionOptions, call, connection_options
 from evertick.cli.errors import REJECTIONS, Exit, error_lines, fault_lines
-from evertick.cli.options import AsJson
+from evertick.cli.options import ReplaceAll, read_text
 from evertick.cli.output import print_json, print_line, print_rows, progress_bar
-from evertick.cli.parsing import read_text
 from evertick.contract.jobs import Verdict
+from evertick.domain.errors import EvertickError
 from evertick.domain.schedule.describe.english import counted
 
 BATCH = 250
@@ -38,20 +38,21 @@ app = typer.Typer(
 )
 
 
-class FileEntry(NamedTuple):
+class ImportEntry(NamedTuple):
     """A job of the file: by its line, or by its number in an array. `fault`: the line is not JSON."""
 
     number: int
-    job: object
+    job: Any
     fault: str | None = None
 
 
 class ImportedEntry(NamedTuple):
-    """The job that was created from an entry, or the reason why none was."""
+    """The job that was created from an entry, or the reason why none was. In a dry run both are None."""
 
-    entry: FileEntry
+    entry: ImportEntry
     job_id: str | None = None
     fault: str | None = None
+    next_run_at: datetime | None = None
 
     @property
     def name(self) -> str | None:
@@ -59,7 +60,7 @@ class ImportedEntry(NamedTuple):
         return self.entry.job.get("name") if isinstance(self.entry.job, Mapping) else None
 
 
-Importer: TypeAlias = Callable[[Backend, Sequence[FileEntry]], AsyncIterator[list[ImportedEntry]]]
+Importer: TypeAlias = Callable[[Backend, Sequence[ImportEntry]], AsyncIterator[list[ImportedEntry]]]
 
 
 @app.command(_FILE)
@@ -70,8 +71,7 @@ def import_file(
         typer.FileText, typer.Argument(metavar="FILE", encoding="utf-8", help="NDJSON or a JSON array; - is stdin.")
     ],
     *,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace existing jobs of the same names.")] = False,
-    as_json: AsJson = False,
+    replace: ReplaceAll = False,
 ) -> None:
     """Create the jobs of a file: one JSON object on each line, or an array of objects, with the fields of the API.
 
@@ -88,10 +88,10 @@ def import_file(
     imported = [ImportedEntry(entry, fault=entry.fault) for entry in entries if entry.fault is not None]
     if readable:
         imported += _import(connection, readable, _replace_each if replace else _add_batches)
-    _print_result(sorted(imported, key=lambda each: each.entry.number), as_json=as_json)
+    _print_result(sorted(imported, key=lambda each: each.entry.number), as_json=connection.as_json)
 
 
-def _import(connection: ConnectionOptions, entries: Sequence[FileEntry], importer: Importer) -> list[ImportedEntry]:
+def _import(connection: ConnectionOptions, entries: Sequence[ImportEntry], importer: Importer) -> list[ImportedEntry]:
     """Import entries. If an error ends it, the command says how far it got: a restart could create jobs twice."""
     imported: list[ImportedEntry] = []
 
@@ -111,49 +111,59 @@ def _import(connection: ConnectionOptions, entries: Sequence[FileEntry], importe
     return imported
 
 
-def parse_entries(text: str) -> list[FileEntry]:
+def parse_entries(text: str) -> list[ImportEntry]:
     """The jobs of a file. An invalid array is wrong usage. An invalid line is a fault of that line."""
     if text.lstrip("\ufeff \t\r\n").startswith("["):
         try:
-            return [FileEntry(number, job) for number, job in enumerate(json.loads(text.lstrip("\ufeff")), 1)]
+            return [ImportEntry(number, job) for number, job in enumerate(json.loads(text.lstrip("\ufeff")), 1)]
         except ValueError as error:
             raise typer.BadParameter(f"the file is not a JSON array: {error}") from None
     lines = enumerate(text.lstrip("\ufeff").split("\n"), 1)
     return [_parse_line(number, line) for number, line in lines if line.strip()]
 
 
-def _parse_line(number: int, text: str) -> FileEntry:
+def _parse_line(number: int, text: str) -> ImportEntry:
     try:
-        return FileEntry(number, json.loads(text))
+        return ImportEntry(number, json.loads(text))
     except ValueError as error:
-        return FileEntry(number, None, f"is not JSON: {error}")
+        return ImportEntry(number, None, f"is not JSON: {error}")
 
 
-async def _add_batches(backend: Backend, entries: Sequence[FileEntry]) -> AsyncIterator[list[ImportedEntry]]:
+async def _add_batches(backend: Backend, entries: Sequence[ImportEntry]) -> AsyncIterator[list[ImportedEntry]]:
     for start in range(0, len(entries), BATCH):
         batch = entries[start : start + BATCH]
         verdicts = await backend.add_jobs([entry.job for entry in batch])
         yield [_with_verdict(entry, verdict) for entry, verdict in zip(batch, verdicts, strict=True)]
 
 
-def _with_verdict(entry: FileEntry, verdict: Verdict) -> ImportedEntry:
+def _with_verdict(entry: ImportEntry, verdict: Verdict) -> ImportedEntry:
     faults = fault_lines((error.pointer, error.detail) for error in verdict.errors)
     return ImportedEntry(entry, verdict.job_id, "; ".join(faults) or None)
 
 
-async def _replace_each(backend: Backend, entries: Sequence[FileEntry]) -> AsyncIterator[list[ImportedEntry]]:
+async def _replace_each(backend: Backend, entries: Sequence[ImportEntry]) -> AsyncIterator[list[ImportedEntry]]:
     for entry in entries:
         yield [await _replace(backend, entry)]
 
 
-async def _replace(backend: Backend, entry: FileEntry) -> ImportedEntry:
-    fields: Any = entry.job
+async def _replace(backend: Backend, entry: ImportEntry) -> ImportedEntry:
+    fields = entry.job
     if not isinstance(fields, dict) or not isinstance(fields.get("name"), str) or not fields["name"]:
         return ImportedEntry(entry, fault="name: is needed to replace a job")
+    return await create_one(backend, entry, replace=True)
+
+
+async def create_one(backend: Backend, entry: ImportEntry, *, replace: bool) -> ImportedEntry:
+    fields = entry.job
     try:
-        return ImportedEntry(entry, (await backend.put_job(fields["name"], fields)).job_id)
+        job = await (backend.put_job(fields["name"], fields) if replace else backend.add_job(fields))
     except REJECTIONS as rejection:
-        return ImportedEntry(entry, fault="; ".join(error_lines(rejection)))
+        return ImportedEntry(entry, fault=reason_of(rejection))
+    return ImportedEntry(entry, job.job_id, next_run_at=job.next_run_at)
+
+
+def reason_of(rejection: EvertickError) -> str:
+    return "; ".join(error_lines(rejection))
 
 
 def _print_result(imported: Sequence[ImportedEntry], *, as_json: bool) -> None:

@@ -1,20 +1,24 @@
 """`evertick keys`: API keys of a tenant."""
 
 from datetime import datetime, timedelta
+from functools import partial
+from operator import attrgetter
 from typing import Annotated, Any
 
 import typer
 
+from evertick.cli.backends import Listing
+from evertick.cli.backends.database import read_pages
 from evertick.cli.commands.tenants import ACTOR
 from evertick.cli.connection import TenantOptions, call_database, tenant_options
-from evertick.cli.options import AsJson
-from evertick.cli.output import print_fields, print_json, print_rows
+from evertick.cli.options import AsJson, optional
+from evertick.cli.output import print_fields, print_json, print_listing
 from evertick.contract.access import ApiKey
 from evertick.contract.reading import read_instant
 from evertick.domain.access import KeyRole
 from evertick.domain.job.faults import Faults
 from evertick.usecases import audit
-from evertick.usecases.context import MAX_PER_PAGE, Tenant, unit_of_work
+from evertick.usecases.context import Tenant, unit_of_work
 from evertick.usecases.tenants import keys
 from evertick.usecases.tenants.keys import NewSecret, shape_of
 
@@ -30,9 +34,7 @@ def create(
     *,
     role: Annotated[KeyRole, typer.Option("--role", help="Permissions of the key.")] = KeyRole.EDITOR,
     name: Annotated[str, typer.Option("--name", help="Purpose of the key.")] = "",
-    expires_at: Annotated[
-        str | None, typer.Option("--expires-at", metavar="INSTANT", help="When the key expires.", show_default=False)
-    ] = None,
+    expires_at: Annotated[str | None, optional("--expires-at", "When the key expires.", metavar="INSTANT")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a key. It is shown only now.
@@ -51,7 +53,7 @@ def create(
             await audit.record(unit, ACTOR, "create_key", new.key.key_id)
             return new
 
-    _print_new(call_database(options.database, options.tenant, work), as_json=as_json)
+    _print_new(call_database(options, options.tenant, work), as_json=as_json)
 
 
 @app.command("list")
@@ -63,16 +65,17 @@ def list_keys(options: TenantOptions, *, as_json: AsJson = False) -> None:
 
       evertick keys list --tenant acme
     """
-    found = call_database(options.database, options.tenant, _all_keys)
-    if as_json:
-        print_json([shape_of(key) for key in found])
-        return
-    columns = ("key", "begins", "role", "name", "last used", "expires", "revoked")
-    rows = (
-        (key.key_id, key.prefix, str(key.role), key.name, key.last_used_at, key.expires_at, key.revoked_at)
-        for key in found
+
+    async def work(tenant: Tenant) -> Listing[ApiKey]:
+        return await read_pages(partial(keys.list_keys, tenant.pool, tenant.tenant_id))
+
+    print_listing(
+        call_database(options, options.tenant, work),
+        ("key", "begins", "role", "name", "last used", "expires", "revoked"),
+        attrgetter("key_id", "prefix", "role", "name", "last_used_at", "expires_at", "revoked_at"),
+        empty="No keys.",
+        as_json=as_json,
     )
-    print_rows(columns, rows, empty="No keys.")
 
 
 @app.command()
@@ -99,7 +102,7 @@ def rotate(
             await audit.record(unit, ACTOR, "rotate_key", key_id)
             return new
 
-    _print_new(call_database(options.database, options.tenant, work), as_json=as_json)
+    _print_new(call_database(options, options.tenant, work), as_json=as_json)
 
 
 @app.command()
@@ -117,19 +120,8 @@ def revoke(options: TenantOptions, key_id: KeyId) -> None:
             await keys.revoke(unit.pool, tenant.tenant_id, key_id)
             await audit.record(unit, ACTOR, "revoke_key", key_id)
 
-    call_database(options.database, options.tenant, work)
+    call_database(options, options.tenant, work)
     typer.echo(f"Revoked {key_id}.")
-
-
-async def _all_keys(tenant: Tenant) -> list[ApiKey]:
-    found: list[ApiKey] = []
-    cursor: str | None = None
-    while True:
-        page = await keys.list_keys(tenant.pool, tenant.tenant_id, limit=MAX_PER_PAGE, cursor=cursor)
-        found += page.items
-        cursor = page.next
-        if cursor is None:
-            return found
 
 
 def _instant(text: str | None) -> datetime | None:

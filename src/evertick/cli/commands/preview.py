@@ -2,19 +2,18 @@
 
 import json
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, NoReturn
+from typing import Annotated, NamedTuple, NoReturn
 
 import typer
 
 from evertick.cli.errors import Exit
-from evertick.cli.options import AsJson
+from evertick.cli.options import EXAMPLE_INSTANT, AsJson, instant_or_none, option_group
 from evertick.cli.output import print_json
-from evertick.cli.parsing import EXAMPLE_INSTANT, instant_or_none
-from evertick.cli.preview_output import preview_shape, print_table
+from evertick.cli.preview_output import document_of, print_table
 from evertick.domain.errors import InvalidInput
 from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.policies import DST_PRESETS, DstGap, DstOverlap
-from evertick.domain.schedule.preview import MAX_ROWS, as_new_job, preview as compute_preview
+from evertick.domain.schedule.preview import MAX_ROWS, Preview, as_new_job, preview as compute_preview
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.stable_hash import stable_int
 
@@ -22,31 +21,38 @@ _YEARS = range(1900, 9001)
 """Years of instants on the command line: no time zone moves one of these beyond the years 1 to 9999."""
 
 
-def preview(  # noqa: PLR0917 - Typer passes them by name
+class PreviewOptions(NamedTuple):
+    """All options of the command."""
+
+    timezone: Annotated[str, typer.Option("--timezone", "-z", help="IANA name of the time zone.")] = "UTC"
+    after: Annotated[
+        str | None,
+        typer.Option(metavar="INSTANT", help=f"Fire times after this, as in {EXAMPLE_INSTANT}. (default: now)"),
+    ] = None
+    rows: Annotated[int, typer.Option("--count", "-n", min=1, max=MAX_ROWS, help="Number of fire times.")] = 10
+    dst_gap: Annotated[
+        DstGap | None, typer.Option(help="What to do at a local time that DST skips. (default: catch_up)")
+    ] = None
+    dst_overlap: Annotated[
+        DstOverlap | None, typer.Option(help="Which run of a local time that DST repeats. (default: first)")
+    ] = None
+    preset: Annotated[str, typer.Option(help=f"DST behaviour of another scheduler: {', '.join(DST_PRESETS)}.")] = (
+        "evertick"
+    )
+    start_at: Annotated[str | None, typer.Option(metavar="INSTANT", help="No fire time before this.")] = None
+    end_at: Annotated[str | None, typer.Option(metavar="INSTANT", help="No fire time after this.")] = None
+    key: Annotated[str, typer.Option(help="The job's id, which decides H and jitter.")] = ""
+    jitter_seconds: Annotated[int, typer.Option(min=0, max=86_400, help="Jitter window of the job.")] = 0
+    as_json: AsJson = False
+
+
+@option_group(PreviewOptions)
+def preview(
+    options: PreviewOptions,
     schedule: Annotated[
         str,
         typer.Argument(help="Cron, @daily, 'every 5m', R/…, RRULE:…, an instant, now, 'in 90s' or manual."),
     ],
-    timezone: Annotated[str, typer.Option("--timezone", "-z", help="IANA name of the time zone.")] = "UTC",
-    after: Annotated[
-        str | None,
-        typer.Option(metavar="INSTANT", help=f"Fire times after this, as in {EXAMPLE_INSTANT}. (default: now)"),
-    ] = None,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, max=MAX_ROWS, help="Number of fire times.")] = 10,
-    dst_gap: Annotated[
-        DstGap | None, typer.Option(help="What to do at a local time that DST skips. (default: catch_up)")
-    ] = None,
-    dst_overlap: Annotated[
-        DstOverlap | None, typer.Option(help="Which run of a local time that DST repeats. (default: first)")
-    ] = None,
-    preset: Annotated[
-        str, typer.Option(help=f"DST behaviour of another scheduler: {', '.join(DST_PRESETS)}.")
-    ] = "evertick",
-    start_at: Annotated[str | None, typer.Option(metavar="INSTANT", help="No fire time before this.")] = None,
-    end_at: Annotated[str | None, typer.Option(metavar="INSTANT", help="No fire time after this.")] = None,
-    key: Annotated[str, typer.Option(help="The job's id, which decides H and jitter.")] = "",
-    jitter_seconds: Annotated[int, typer.Option(min=0, max=86_400, help="Jitter window of the job.")] = 0,
-    as_json: AsJson = False,
 ) -> None:
     """Show the next fire times of a schedule in its time zone and in UTC, a description, and the effects of DST.
 
@@ -59,30 +65,30 @@ def preview(  # noqa: PLR0917 - Typer passes them by name
       evertick preview "RRULE:FREQ=MONTHLY;BYDAY=-1FR;BYHOUR=17" --json
     """
     try:
-        gap, overlap = _preset(preset)
-        from_at = _instant("after", after) or datetime.now(UTC).replace(microsecond=0)
-        window = _instant("start_at", start_at), _instant("end_at", end_at)
-
-        def build(anchor_at: datetime | None) -> Schedule:
-            return Schedule(
-                schedule, timezone, dst_gap or gap, dst_overlap or overlap, *window, key, anchor_at=anchor_at
-            )
-
-        result = compute_preview(
-            as_new_job(build, from_at),
-            from_at,
-            count,
-            jitter=timedelta(seconds=jitter_seconds),
-            job_id=_job_id(key),
-        )
+        result = _compute(schedule, options)
     except InvalidInput as error:
-        _exit_with(error, as_json=as_json)
+        _exit_with(error, as_json=options.as_json)
     except OverflowError:  # the time zone moves an instant of the schedule beyond the years 1 to 9999
-        _exit_with(InvalidInput("schedule", "a date in it is beyond the calendar"), as_json=as_json)
-    if as_json:
-        print_json(preview_shape(result))
+        _exit_with(InvalidInput("schedule", "a date in it is beyond the calendar"), as_json=options.as_json)
+    if options.as_json:
+        print_json(document_of(result))
     else:
-        print_table(result, count)
+        print_table(result, options.rows)
+
+
+def _compute(text: str, options: PreviewOptions) -> Preview:
+    """The preview of the schedule as a job that is created now."""
+    gap, overlap = _preset(options.preset)
+    dst = options.dst_gap or gap, options.dst_overlap or overlap
+    from_at = _instant("after", options.after) or datetime.now(UTC).replace(microsecond=0)
+    window = _instant("start_at", options.start_at), _instant("end_at", options.end_at)
+
+    def build(anchor_at: datetime | None) -> Schedule:
+        return Schedule(text, options.timezone, *dst, *window, options.key, anchor_at=anchor_at)
+
+    jitter = timedelta(seconds=options.jitter_seconds)
+    job_id = _job_id(options.key)
+    return compute_preview(as_new_job(build, from_at), from_at, options.rows, jitter=jitter, job_id=job_id)
 
 
 def _preset(name: str) -> tuple[DstGap, DstOverlap]:

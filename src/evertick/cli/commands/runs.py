@@ -8,11 +8,10 @@ from msgspec.structs import asdict
 from rich.console import Console
 from rich.text import Text
 
-from evertick.cli.backend import Backend, RunFilter
-from evertick.cli.connection import ConnectionOptions, call, connection_options
-from evertick.cli.options import AsJson, Limit
-from evertick.cli.output import STYLES, mention_more, print_fields, print_json, print_rows
-from evertick.cli.parsing import EXAMPLE_INSTANT, parse_instant
+from evertick.cli.backends import RunListFilter
+from evertick.cli.connection import Backend, ConnectionOptions, call, connection_options
+from evertick.cli.options import EXAMPLE_INSTANT, Limit, parse_instant
+from evertick.cli.output import STYLES, print_fields, print_json, print_listing, print_result, print_rows
 from evertick.contract.runs import Gap, RunOrGap
 from evertick.domain.schedule.describe.english import counted
 from evertick.domain.states import GapStatus, RunStatus
@@ -47,7 +46,6 @@ def tail(
     job: OfJob = None,
     last: Annotated[int, typer.Option("--last", "-n", min=0, max=TAIL_PAGE, help="Number of past runs to show.")] = 10,
     every: Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.1, help="Polling interval.")] = 1.0,
-    as_json: AsJson = False,
 ) -> None:
     """Follow runs live: a line for each new run, and for each change of its status or attempt. Ctrl-C stops it.
 
@@ -60,11 +58,11 @@ def tail(
 
     async def work(backend: Backend) -> None:
         tracker = ChangeTracker(last)
-        filters = RunFilter(None if job is None else (await backend.get_job(job)).job_id)
+        filters = RunListFilter(None if job is None else (await backend.get_job(job)).job_id)
         with stop_signal() as stopping:
             while not stopping.is_set():
                 for entry in tracker.changes(await _newest(backend, filters, tracker)):
-                    print_entry(entry, as_json=as_json)
+                    print_entry(entry, as_json=connection.as_json)
                 try:
                     await asyncio.wait_for(stopping.wait(), every)
                 except TimeoutError:
@@ -87,7 +85,6 @@ def list_runs(
     ] = None,
     to_at: Annotated[str | None, typer.Option("--to", metavar="INSTANT", help="Fire times before this.")] = None,
     limit: Limit = 20,
-    as_json: AsJson = False,
 ) -> None:
     """List runs, the newest first. With --job, the list includes the ticks that did not run.
 
@@ -100,18 +97,14 @@ def list_runs(
     chosen = None if status is None else _STATUSES[status]
     if job is None and isinstance(chosen, GapStatus):
         raise typer.BadParameter("a list of ticks that did not run needs --job")
-    filters = RunFilter(job, chosen, parse_instant("--from", from_at), parse_instant("--to", to_at))
-    entries, has_more = call(connection, lambda backend: backend.list_runs(filters, limit))
-    if as_json:
-        print_json(entries)
-    else:
-        print_rows(RUN_COLUMNS, map(_row, entries), empty="No runs.")
-    mention_more(has_more=has_more)
+    filters = RunListFilter(job, chosen, parse_instant("--from", from_at), parse_instant("--to", to_at))
+    found = call(connection, lambda backend: backend.list_runs(filters, limit))
+    print_listing(found, RUN_COLUMNS, _row, empty="No runs.", as_json=connection.as_json)
 
 
 @app.command()
 @connection_options
-def show(connection: ConnectionOptions, run: RunId, *, as_json: AsJson = False) -> None:
+def show(connection: ConnectionOptions, run: RunId) -> None:
     """Show a run with all its attempts.
 
     [bold]Example[/bold]
@@ -119,7 +112,7 @@ def show(connection: ConnectionOptions, run: RunId, *, as_json: AsJson = False) 
       evertick runs show run_…
     """
     detail = call(connection, lambda backend: backend.get_run(run))
-    if as_json:
+    if connection.as_json:
         print_json(detail)
         return
     print_fields(asdict(detail.run).items())
@@ -134,7 +127,7 @@ def show(connection: ConnectionOptions, run: RunId, *, as_json: AsJson = False) 
 
 @app.command()
 @connection_options
-def cancel(connection: ConnectionOptions, run: RunId, *, as_json: AsJson = False) -> None:
+def cancel(connection: ConnectionOptions, run: RunId) -> None:
     """Cancel a run: a running handler is asked to stop, and no attempt follows.
 
     [bold]Example[/bold]
@@ -142,15 +135,12 @@ def cancel(connection: ConnectionOptions, run: RunId, *, as_json: AsJson = False
       evertick runs cancel run_…
     """
     detail = call(connection, lambda backend: backend.cancel_run(run))
-    if as_json:
-        print_json(detail)
-    else:
-        typer.echo(f"{run} is cancelled.")
+    print_result(detail, f"{run} is cancelled.", as_json=connection.as_json)
 
 
 @app.command()
 @connection_options
-def replay(connection: ConnectionOptions, run: RunId, *, as_json: AsJson = False) -> None:
+def replay(connection: ConnectionOptions, run: RunId) -> None:
     """Run a finished run again, as a new run with the same payload.
 
     [bold]Example[/bold]
@@ -158,10 +148,7 @@ def replay(connection: ConnectionOptions, run: RunId, *, as_json: AsJson = False
       evertick runs replay run_…
     """
     run_id = call(connection, lambda backend: backend.replay_run(run))
-    if as_json:
-        print_json({"run_id": run_id})
-    else:
-        typer.echo(f"{run_id} replays it.")
+    print_result({"run_id": run_id}, f"{run_id} replays it.", as_json=connection.as_json)
 
 
 class ChangeTracker:
@@ -195,7 +182,7 @@ def _state(entry: RunOrGap) -> tuple[object, ...]:
     return (entry.until, entry.count) if isinstance(entry, Gap) else (entry.status, entry.attempt)
 
 
-async def _newest(backend: Backend, filters: RunFilter, tracker: ChangeTracker) -> list[RunOrGap]:
+async def _newest(backend: Backend, filters: RunListFilter, tracker: ChangeTracker) -> list[RunOrGap]:
     entries, has_more = await backend.list_runs(filters, TAIL_PAGE)
     if has_more and tracker.is_burst(entries):
         entries, _ = await backend.list_runs(filters, MAX_BURST)

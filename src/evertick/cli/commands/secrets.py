@@ -11,6 +11,7 @@ from evertick.cli.connection import (
     TenantOptions,
     call_database,
     database_options,
+    settings_of,
     tenant_options,
 )
 from evertick.cli.options import AsJson
@@ -39,9 +40,9 @@ def show(options: TenantOptions, *, as_json: AsJson = False) -> None:
     """
 
     async def work(tenant: Tenant) -> Secrets:
-        return await secrets.show(tenant, seal_of(options.database.settings()))
+        return await secrets.show(tenant, seal_of(settings_of(options)))
 
-    _print(call_database(options.database, options.tenant, work), as_json=as_json)
+    _print(call_database(options, options.tenant, work), as_json=as_json)
 
 
 @app.command()
@@ -67,11 +68,11 @@ def rotate(
 
     async def work(tenant: Tenant) -> Secrets:
         async with unit_of_work(tenant) as unit:
-            changed = await change(unit, seal_of(options.database.settings()))
+            changed = await change(unit, seal_of(settings_of(options)))
             await audit.record(unit, ACTOR, action, public_id(tenant.tenant_id))
             return changed
 
-    _print(call_database(options.database, options.tenant, work), as_json=as_json)
+    _print(call_database(options, options.tenant, work), as_json=as_json)
 
 
 @app.command()
@@ -85,7 +86,7 @@ def reseal(database: DatabaseOptions, *, as_json: AsJson = False) -> None:
     """
 
     async def work(operator: Tenant) -> Resealed:
-        return await secrets.reseal(operator.pool, seal_of(database.settings()), _print_progress)
+        return await secrets.reseal(operator.pool, seal_of(settings_of(database)), _print_progress)
 
     _print_resealed(call_database(database, DEFAULT_TENANT, work), as_json=as_json)
 

@@ -1,16 +1,20 @@
 """`evertick tenants`: creates, lists and changes tenants and their quotas."""
 
+from functools import partial
+from operator import attrgetter
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from evertick.cli.backends import Listing
+from evertick.cli.backends.database import read_pages
 from evertick.cli.connection import DEFAULT_TENANT, DatabaseOptions, call_database, database_options
-from evertick.cli.options import AsJson, option_group
-from evertick.cli.output import print_fields, print_json, print_rows
+from evertick.cli.options import AsJson, option_group, optional
+from evertick.cli.output import print_document, print_listing
 from evertick.contract import access
 from evertick.domain.access import KeyRole
 from evertick.usecases import audit
-from evertick.usecases.context import MAX_PER_PAGE, Tenant, unit_of_work
+from evertick.usecases.context import Tenant, unit_of_work
 from evertick.usecases.tenants import keys, tenants
 from evertick.usecases.tenants.tenants import shape_of
 
@@ -20,30 +24,26 @@ ACTOR = "command line"
 """Who acts, in the audit log."""
 
 
-def _option(name: str, text: str) -> Any:
-    return typer.Option(name, help=text, show_default=False)
-
-
 class QuotaOptions(NamedTuple):
     """Quotas of a tenant. None leaves a quota unchanged."""
 
-    weight: Annotated[int | None, _option("--weight", "Weight in fair sharing.")] = None
-    fanout: Annotated[int | None, _option("--fanout", "Number of partitions for its jobs.")] = None
-    jobs_quota: Annotated[int | None, _option("--jobs-quota", "Maximum number of jobs.")] = None
+    weight: Annotated[int | None, optional("--weight", "Weight in fair sharing.")] = None
+    fanout: Annotated[int | None, optional("--fanout", "Number of partitions for its jobs.")] = None
+    jobs_quota: Annotated[int | None, optional("--jobs-quota", "Maximum number of jobs.")] = None
     submits_per_second: Annotated[
-        int | None, _option("--submits-per-second", "Submissions per second in the long run.")
+        int | None, optional("--submits-per-second", "Submissions per second in the long run.")
     ] = None
-    submit_burst: Annotated[int | None, _option("--submit-burst", "Submissions in one burst.")] = None
-    running_quota: Annotated[int | None, _option("--running-quota", "Maximum number of concurrent runs.")] = None
+    submit_burst: Annotated[int | None, optional("--submit-burst", "Submissions in one burst.")] = None
+    running_quota: Annotated[int | None, optional("--running-quota", "Maximum number of concurrent runs.")] = None
     shortest_interval_seconds: Annotated[
-        float | None, _option("--shortest-interval-seconds", "Shortest interval of its schedules.")
+        float | None, optional("--shortest-interval-seconds", "Shortest interval of its schedules.")
     ] = None
     http_timeout_max_seconds: Annotated[
-        int | None, _option("--http-timeout-max-seconds", "Longest timeout of its webhooks, at most 3600.")
+        int | None, optional("--http-timeout-max-seconds", "Longest timeout of its webhooks, at most 3600.")
     ] = None
     storage_quota_bytes: Annotated[
         int | None,
-        _option("--storage-quota-bytes", "Maximum bytes of its jobs, and the same again for stored responses."),
+        optional("--storage-quota-bytes", "Maximum bytes of its jobs, and the same again for stored responses."),
     ] = None
 
     def changes(self) -> dict[str, float]:
@@ -77,7 +77,7 @@ def create(
             await audit.record(unit, ACTOR, "create_tenant", tenant.tenant_id)
             return {**shape_of(tenant), "api_key": key.secret}
 
-    _print(call_database(database, DEFAULT_TENANT, work), as_json=as_json)
+    print_document(call_database(database, DEFAULT_TENANT, work), as_json=as_json)
 
 
 @app.command("list")
@@ -89,16 +89,17 @@ def list_tenants(database: DatabaseOptions, *, as_json: AsJson = False) -> None:
 
       evertick tenants list
     """
-    found = call_database(database, DEFAULT_TENANT, all_tenants)
-    if as_json:
-        print_json([shape_of(tenant) for tenant in found])
-        return
-    columns = ("tenant", "name", "weight", "fanout", "jobs", "submits/s", "created")
-    rows = (
-        (each.tenant_id, each.name, each.weight, each.fanout, each.jobs_quota, each.submits_per_second, each.created_at)
-        for each in found
+
+    async def work(operator: Tenant) -> Listing[access.Tenant]:
+        return await read_pages(partial(tenants.list_tenants, operator.pool, None))
+
+    print_listing(
+        call_database(database, DEFAULT_TENANT, work),
+        ("tenant", "name", "weight", "fanout", "jobs", "submits/s", "created"),
+        attrgetter("tenant_id", "name", "weight", "fanout", "jobs_quota", "submits_per_second", "created_at"),
+        empty="No tenants.",
+        as_json=as_json,
     )
-    print_rows(columns, rows, empty="No tenants.")
 
 
 @app.command()
@@ -124,22 +125,4 @@ def edit(
             await audit.record(unit, ACTOR, "edit_tenant", edited.tenant_id)
             return shape_of(edited)
 
-    _print(call_database(database, name, work), as_json=as_json)
-
-
-async def all_tenants(operator: Tenant) -> list[access.Tenant]:
-    found: list[access.Tenant] = []
-    cursor: str | None = None
-    while True:
-        page = await tenants.list_tenants(operator.pool, None, limit=MAX_PER_PAGE, cursor=cursor)
-        found += page.items
-        cursor = page.next
-        if cursor is None:
-            return found
-
-
-def _print(shape: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(shape)
-    else:
-        print_fields(shape.items())
+    print_document(call_database(database, name, work), as_json=as_json)

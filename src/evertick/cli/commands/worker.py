@@ -3,6 +3,7 @@
 import importlib
 import os
 import sys
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -10,10 +11,10 @@ from typing import Annotated
 import typer
 import uvloop
 
+from evertick.cli.connection import server_with_key
 from evertick.cli.errors import Exit, exit_on_error
-from evertick.cli.options import DatabaseUrl, DataDir, LogLevel
+from evertick.cli.options import DatabaseUrl, DataDir, LogLevel, optional
 from evertick.cli.output import print_line
-from evertick.cli.servers import server_with_key
 from evertick.client import Unreachable
 from evertick.client.transport import DEFAULT_URL
 from evertick.config import read_settings
@@ -23,7 +24,7 @@ from evertick.sdk.app import App
 from evertick.sdk.remote import Worker
 
 _DEFAULT_APP = "app"
-_HOW_TO_STOP = "Stop it with Ctrl-C or SIGTERM."
+_SERVER = "Work over HTTP for this server, with the key in EVERTICK_API_KEY. [dim](env EVERTICK_URL)[/dim]"
 
 
 def worker(
@@ -37,14 +38,7 @@ def worker(
     concurrency: Annotated[
         int | None, typer.Option(min=1, help="Maximum number of concurrent runs. [dim](the app's own)[/dim]")
     ] = None,
-    url: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Work over HTTP for this server, with the key in EVERTICK_API_KEY. [dim](env EVERTICK_URL)[/dim]",
-            show_default=False,
-        ),
-    ] = None,
+    url: Annotated[str | None, optional("--url", _SERVER, metavar="URL")] = None,
     database_url: DatabaseUrl = None,
     data_dir: DataDir = None,
     log_level: LogLevel = DEFAULT_LEVEL,
@@ -81,7 +75,8 @@ def worker(
         if url is not None or _is_remote(loaded):
             _work_remotely(loaded, url)
         else:
-            uvloop.run(_work(loaded))
+            what = f"a worker of {loaded.name} on queue {loaded.worker_options.queue}"
+            uvloop.run(_work(loaded.running(schedules=False), what))
 
 
 def _is_remote(app: App) -> bool:
@@ -94,26 +89,18 @@ def _work_remotely(app: App, url: str | None) -> None:
     settings = read_settings()
     try:
         server = server_with_key(url or settings.url or DEFAULT_URL, None, settings)
-        uvloop.run(_pull(app, Worker(app, server.url, server.api_key)))
+        worker = Worker(app, server.url, server.api_key)
+        uvloop.run(_work(worker.running(), f"a remote worker of {app.name} on queue {', '.join(worker.queues)}"))
     except Unreachable as error:
         print_line(f"Error: {error.detail}", err=True)
         raise typer.Exit(Exit.UNREACHABLE) from None
 
 
-async def _pull(app: App, worker: Worker) -> None:
+async def _work(running: AbstractAsyncContextManager[object], what: str) -> None:
     with stop_signal() as stopping:
-        async with worker.running():
+        async with running:
             expect_batches()
-            queues = ", ".join(worker.queues)
-            typer.echo(f"Evertick is ready: a remote worker of {app.name} on queue {queues}. {_HOW_TO_STOP}")
-            await stopping.wait()
-
-
-async def _work(app: App) -> None:
-    with stop_signal() as stopping:
-        async with app.running(schedules=False):
-            expect_batches()
-            typer.echo(f"Evertick is ready: a worker of {app.name} on queue {app.worker_options.queue}. {_HOW_TO_STOP}")
+            typer.echo(f"Evertick is ready: {what}. Stop it with Ctrl-C or SIGTERM.")
             await stopping.wait()
 
 

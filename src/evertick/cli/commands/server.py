@@ -1,4 +1,4 @@
-"""`evertick up` and `evertick scheduler`: run a process with all or some roles until a signal stops it."""
+"""Commands of operators: `evertick up` and `scheduler` run roles until a signal stops them, `migrate`, `doctor`."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -8,11 +8,16 @@ from typing import Annotated, Any
 import typer
 import uvloop
 
+from evertick.cli.connection import DatabaseOptions, database_options, settings_of
 from evertick.cli.errors import Exit, exit_on_error
-from evertick.cli.options import DatabaseUrl, DataDir, LogLevel, settings_with
+from evertick.cli.options import AsJson, DatabaseUrl, DataDir, LogLevel, optional, settings_with
+from evertick.cli.output import print_json, print_rows
 from evertick.config import Settings
 from evertick.runtime.process import expect_batches, raise_descriptor_limit, stop_signal
 from evertick.runtime.terminal import DEFAULT_LEVEL, set_up_logs
+from evertick.store.database import open_pool
+from evertick.usecases.diagnosis import Diagnosis, Level
+from evertick.usecases.doctor import examine
 from evertick.wiring import (
     Role,
     database,
@@ -37,16 +42,8 @@ def _roles(text: str) -> str:
     return text
 
 
-Host = Annotated[
-    str | None,
-    typer.Option("--host", metavar="HOST", help="Host of the API. [dim](env EVERTICK_HOST)[/dim]", show_default=False),
-]
-Port = Annotated[
-    int | None,
-    typer.Option(
-        "--port", min=0, max=65535, help="Port of the API. [dim](env EVERTICK_PORT)[/dim]", show_default=False
-    ),
-]
+Host = Annotated[str | None, optional("--host", "Host of the API. [dim](env EVERTICK_HOST)[/dim]", metavar="HOST")]
+Port = Annotated[int | None, optional("--port", "Port of the API. [dim](env EVERTICK_PORT)[/dim]", min=0, max=65535)]
 Roles = Annotated[
     str, typer.Option("--roles", metavar="ROLES", callback=_roles, help="Roles of this process, separated by commas.")
 ]
@@ -133,3 +130,57 @@ async def _print_ready(url: str, node: str, settings: Settings, address: str | N
     typer.echo(f"Evertick is ready at {address}")
     if key is not None:
         typer.echo(f"API key: {key}")
+
+
+@database_options
+def migrate(options: DatabaseOptions) -> None:
+    """Migrate the database to the schema of this version, in one transaction. Concurrent migrations are safe.
+
+    [bold]Example[/bold]
+
+      evertick migrate --database-url postgresql://evertick@db.internal/evertick
+    """
+    with exit_on_error():
+        settings = settings_of(options)
+        applied: list[str] = []
+        with database(settings, create=True) as url:
+            uvloop.run(migrate_database(url, applied.append))
+        # Printed after the commit: before it, no migration is applied.
+        for name in applied:
+            typer.echo(f"applied {name}")
+        typer.echo(f"The schema of {database_location(settings)} is up to date{'' if applied else ': nothing to do'}.")
+
+
+@database_options
+def doctor(options: DatabaseOptions, *, as_json: AsJson = False) -> None:
+    """Check versions, schema, clocks, schedulers, lag, leases, vacuum and the network access of webhooks.
+
+    Each check is ok, or says what to do.
+
+    Exit code 1 if there is a problem. Warnings do not change the exit code.
+
+    [bold]Examples[/bold]
+
+      evertick doctor
+
+      evertick doctor --database-url postgresql://evertick@db.internal/evertick --json
+    """
+    with exit_on_error():
+        settings = settings_of(options)
+        with database(settings) as url:
+            findings = uvloop.run(_examine(url, settings))
+    if as_json:
+        print_json([finding._asdict() for finding in findings])
+    else:
+        print_rows(("", "", ""), [(each.name, each.level, _advice(each)) for each in findings], empty="")
+    if any(finding.level is Level.PROBLEM for finding in findings):
+        raise typer.Exit(Exit.FAILED)
+
+
+async def _examine(url: str, settings: Settings) -> list[Diagnosis]:
+    async with await open_pool(url, max_size=1) as pool:
+        return await examine(pool, settings.heartbeat_timeout, settings)
+
+
+def _advice(finding: Diagnosis) -> str:
+    return finding.what if finding.todo is None else f"{finding.what}. To do: {finding.todo}."
