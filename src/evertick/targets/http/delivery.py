@@ -38,6 +38,7 @@ from evertick.targets.http.slots import Busy, Slots, one_tenant
 READ_BYTES = 65_536
 """No more of a body is read; a longer one costs its sender the connection."""
 REMEMBERED_HEADERS = 4096
+NO_SLOT = "deferred: no free slot for its host"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class HttpDelivery:
         try:
             await self._slots.take(destination.origin, attempt.tenant_id)
         except Busy:
-            return NotStarted("deferred: host busy", is_host_busy=True)
+            return NotStarted(NO_SLOT, is_host_busy=True)
         try:
             return await self._within(attempt, destination, deadline_seconds)
         finally:
