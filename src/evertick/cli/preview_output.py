@@ -11,7 +11,7 @@ from rich.text import Text
 
 from evertick.cli.output import plain_console, utc
 from evertick.domain.schedule.describe.english import WEEKDAYS, length
-from evertick.domain.schedule.lint.findings import Finding, Severity
+from evertick.domain.schedule.lint import Finding, Severity
 from evertick.domain.schedule.preview import LostTimes, Preview, PreviewRow
 from evertick.domain.schedule.spec import Manual
 

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
 from evertick.domain.attempt import Token
-from evertick.executor.handlers.results import unstorable
+from evertick.executor.handlers.run import unstorable
 from evertick.executor.source import Counters, EndedAttempt, Failure, Recorded, Source
 
 logger = logging.getLogger("evertick.worker")

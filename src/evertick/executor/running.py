@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, assert_never
 from evertick.domain.attempt import SUCCEEDED, Attempt, AttemptOutcome, Deferred, Failed
 from evertick.domain.states import Outcome
 from evertick.executor.handlers.registry import Handler
-from evertick.executor.handlers.results import failed
+from evertick.executor.handlers.run import failed
 
 logger = logging.getLogger("evertick.worker")
 

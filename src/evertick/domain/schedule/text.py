@@ -7,7 +7,7 @@ from evertick.domain.errors import InvalidSchedule
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule import cron, interval
 from evertick.domain.schedule.instants import DAY_S, SECOND_US
-from evertick.domain.schedule.literals import MAX_US, instant_us, parse_words, read_instant
+from evertick.domain.schedule.interval import MAX_US, instant_us, parse_words, read_instant
 from evertick.domain.schedule.rrule import spec as rrule_spec, text as rrule_text
 from evertick.domain.schedule.rrule.spec import Anchor
 from evertick.domain.schedule.spec import Manual, Once, Soon, Spec

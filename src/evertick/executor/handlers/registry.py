@@ -15,8 +15,7 @@ from msgspec.inspect import CustomType, UnionType, type_info as inspect_type
 
 from evertick.domain.attempt import Attempt, AttemptOutcome
 from evertick.domain.errors import InvalidInput
-from evertick.executor.handlers.results import succeeded
-from evertick.executor.handlers.run import DoNotRetry, Run
+from evertick.executor.handlers.run import DoNotRetry, Run, succeeded
 
 Function = Callable[..., Any]
 _RUN_NAMES = frozenset({"run", "_run", "_"})
