@@ -28,7 +28,7 @@ async def send(
     session: aiohttp.ClientSession, method: str, url: URL, headers: dict[str, str], body: bytes | None
 ) -> aiohttp.ClientResponse:
     """The answer, once its head is there. The caller closes it."""
-    data = None if body is None else aiohttp.BytesPayload(body)  # else it would look for who can send bytes
+    data = None if body is None else aiohttp.BytesPayload(body)  # else aiohttp would look up how to send bytes
     return await session.request(method, url, headers=headers, data=data, allow_redirects=False)
 
 
