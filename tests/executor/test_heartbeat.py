@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
 from engine import PATIENCE_SECONDS
-from evertick.executor.heartbeat import Heartbeat
-from evertick.executor.held_leases import HeldLeases, Lease
+from evertick.executor.heartbeat import HeartbeatThread
+from evertick.executor.held_leases import HeldLease, HeldLeases
 from evertick.runtime.loop import Loop
 
 
@@ -24,7 +24,7 @@ class HangsOnce:
     def loop(self, name: str, step: Callable[[], Awaitable[float]], longest_pause: Callable[[], float]) -> Loop:
         return Loop(name, step, longest_pause=longest_pause)
 
-    async def extend(self, leases: Sequence[Lease]) -> set[int]:
+    async def extend(self, leases: Sequence[HeldLease]) -> set[int]:
         self.calls.append("extend")
         if len(self.calls) == 1:
             await asyncio.Event().wait()
@@ -38,7 +38,7 @@ class HangsOnce:
 async def test_a_heartbeat_without_an_answer_ends_after_its_time_out_and_the_next_one_extends_the_leases() -> None:
     source, held_leases = HangsOnce(), HeldLeases(30.0)
     held_leases.hold([1], asked=0.0)
-    heartbeat = Heartbeat(cast("Any", source), held_leases)
+    heartbeat = HeartbeatThread(cast("Any", source), held_leases)
     heartbeat.start()
     was_extended = await asyncio.to_thread(source.is_extended.wait, PATIENCE_SECONDS)
     await heartbeat.stop()

@@ -12,9 +12,9 @@ import pytest
 from evertick.client import ApiError, AsyncClient
 from evertick.contract.workers import Lease as LeaseAnswer, LeasedAttempt
 from evertick.domain.ids import Prefix, format_id, format_run_id
-from evertick.executor.held_leases import HeldLeases, Lease
+from evertick.executor.held_leases import HeldLease, HeldLeases
 from evertick.executor.put_back import PutBacks
-from evertick.executor.source import Failure, UnstartedAttempt
+from evertick.executor.source import RecordFailure, UnstartedAttempt
 from evertick.executor.sources.http.source import HttpSource
 from evertick.runtime.clock import DatabaseClock
 from evertick.runtime.loop import Loop
@@ -64,10 +64,10 @@ async def test_attempts_outlive_their_leases_only_while_the_server_says_that_its
     server, source = trouble
     assert source.drops_expired
     with pytest.raises(ApiError):
-        await source.extend([Lease(1, 0.0)])
+        await source.extend([HeldLease(1, 0.0)])
     assert not source.drops_expired
     server.hangs = True
-    beat = asyncio.create_task(source.extend([Lease(1, 0.0)]))
+    beat = asyncio.create_task(source.extend([HeldLease(1, 0.0)]))
     await server.is_asked.wait()
     beat.cancel()  # as its time-out does
     await asyncio.wait({beat})
@@ -168,8 +168,8 @@ class _Refusing:
     def loop(self, name: str, step: Callable[[], Awaitable[float]]) -> Loop:
         return Loop(name, step)
 
-    def failure_of(self, error: Exception) -> Failure:
-        return Failure.UNSTORABLE if isinstance(error, ValueError) else Failure.UNKNOWN
+    def failure_of(self, error: Exception) -> RecordFailure:
+        return RecordFailure.UNSTORABLE if isinstance(error, ValueError) else RecordFailure.UNKNOWN
 
     async def put_back(self, unstarted: Sequence[UnstartedAttempt]) -> None:
         names = [each.attempt.name for each in unstarted]

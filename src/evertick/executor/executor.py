@@ -47,12 +47,12 @@ from evertick.domain.retry import deferral_delay
 from evertick.domain.schedule.instants import to_us
 from evertick.executor.execution import Execution
 from evertick.executor.handlers.registry import Registry
-from evertick.executor.heartbeat import Heartbeat
+from evertick.executor.heartbeat import HeartbeatThread
 from evertick.executor.held_leases import HeldLeases
 from evertick.executor.put_back import PutBacks
 from evertick.executor.recorder import Recorder
 from evertick.executor.running import STOPPED, Stop
-from evertick.executor.source import Counters, EndedAttempt, Source, UnstartedAttempt
+from evertick.executor.source import AttemptCounters, EndedAttempt, Source, UnstartedAttempt
 from evertick.executor.waiting import Waiting
 from evertick.runtime.clock import Clock, DatabaseClock
 
@@ -95,7 +95,7 @@ class Executor:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = unique_name(name or socket.gethostname())
-        self.counters = Counters()
+        self.counters = AttemptCounters()
         self.clock: Clock = clock or DatabaseClock()
         self.held_leases = HeldLeases()
         self.slots = _slots(handlers, concurrency, threads)
@@ -118,7 +118,7 @@ class Executor:
             waiting=self._waiting,
             monotonic=monotonic,
         )
-        self._heartbeat = Heartbeat(source, self.held_leases, monotonic)
+        self._heartbeat = HeartbeatThread(source, self.held_leases, monotonic)
 
     async def open(self) -> None:
         """Connect, and put the parts together; nothing runs yet."""

@@ -16,7 +16,7 @@ from evertick.domain.schedule.lint import Finding, LintedSchedule, lint
 from evertick.domain.schedule.rrule.spec import RRule
 from evertick.domain.schedule.spacing import shortest_interval
 from evertick.domain.schedule.spec import Manual, Once, Soon, Spec, ticks_of
-from evertick.domain.schedule.text import Setting, parse, split_zone
+from evertick.domain.schedule.text import ParseContext, parse, split_zone
 from evertick.domain.schedule.ticks import END_US, FIRST_US, ListTicks, NoTicks, Ticks, WithinTicks
 from evertick.domain.schedule.zone import Zone, zone
 
@@ -80,7 +80,7 @@ class Schedule:
         self.dst_gap = _member(DstGap, "dst_gap", dst_gap)
         self.dst_overlap = _member(DstOverlap, "dst_overlap", dst_overlap)
         anchor = _us(_aware("anchor_at", anchor_at))
-        setting = Setting(self.zone, self.dst_gap, self.dst_overlap, anchor, self.window_us[0], key)
+        setting = ParseContext(self.zone, self.dst_gap, self.dst_overlap, anchor, self.window_us[0], key)
         try:
             self.spec = parse(bare, setting)
             self._ticks = self._within(self._unbounded(self.spec))

@@ -55,7 +55,7 @@ class Misfit(DoNotRetry):
     """The payload does not fit the handler's parameters; no retry will change that."""
 
 
-class Binding:
+class PayloadBinding:
     """What a function wants: the run, under which name, and which fields of the payload.
 
     The run goes to the parameter that is annotated `Run`, or is the first and called `run`; every other one is a field
@@ -168,7 +168,7 @@ class FunctionHandler:
         self.name = name
         self.is_async = _is_async(function)
         self._function = function
-        self._binding = Binding(name, function)
+        self._binding = PayloadBinding(name, function)
 
     def call(self, attempt: Attempt, started_at: datetime) -> Any:
         binding = self._binding
