@@ -13,7 +13,7 @@ Token: TypeAlias = tuple[int, int]
 class NotRecorded(NamedTuple):
     """Outcomes that were not recorded. `stale`: others had ended those attempts.
 
-    `busy`: somebody has their run or job locked. They and the leases that they are in were left alone: give both again.
+    `busy`: their run or job is locked. They and their leases were left as they are: give both again.
     """
 
     stale: set[Token]

@@ -24,10 +24,10 @@ from evertick.domain.schedule.ticks import END_US, Ticks
 from evertick.domain.states import GapReason, RunReason
 
 ON_TIME_US = SECOND_US
-"""So much lateness is the machine's, not an outage: such a tick is on time under every grace."""
+"""A tick that is late by this or less is on time under every grace: machines are slow without an outage."""
 
 LONGEST_WAIT_US = SECOND_US
-"""For so long at most a run is put off that found no room."""
+"""The longest delay of a run that found no room."""
 
 
 class Fire(NamedTuple):
@@ -87,7 +87,7 @@ def swallowed(rule: Rule, after_us: int, next_us: int | None) -> tuple[TickGap, 
 
 
 def wait_us(fire_us: int, next_us: int | None) -> int:
-    """For how long a tick is put off that found no room: shorter than its interval, or it would never catch up."""
+    """The delay of a tick that found no room: shorter than its interval, or it would never catch up."""
     return LONGEST_WAIT_US if next_us is None else min(LONGEST_WAIT_US, (next_us - fire_us) // 4)
 
 

@@ -28,7 +28,7 @@ logger = logging.getLogger("evertick.worker")
 FRESH_US = 500
 """Attempts that begin or end within half a millisecond share their time: making it costs more than a small handler."""
 CANCEL_SECONDS = 5.0
-"""For so long a cancelled handler may clean up before it is left to itself."""
+"""How long a cancelled handler may clean up before the executor stops waiting for it."""
 
 
 class Execution:
@@ -297,12 +297,12 @@ class Execution:
         if running.task is None:
             self._abandon(running)  # a thread cannot be cancelled
         else:
-            # A task that was cancelled before its first step never comes to our own lines in it.
+            # A task that was cancelled before its first step never runs our lines in it.
             running.task.add_done_callback(lambda _: self._finish(running, None, None))
             running.task.cancel()
 
     def _abandon(self, running: Running) -> None:
-        """Count on a handler no more that does not stop; whatever it comes to is ignored."""
+        """Stop waiting for a handler that does not stop; its result is ignored."""
         if running.task is None:
             self._threads.write_off()
         else:

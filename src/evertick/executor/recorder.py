@@ -24,7 +24,7 @@ GROWTH = 4
 """A batch is halved when it fails, and so many times as large as the last one that did not."""
 RECHECK_SECONDS = 60.0
 STALLED_SECONDS = 2.0
-"""If nothing could be recorded for so long, nothing more is leased."""
+"""After this time without a recorded outcome nothing more is leased."""
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 30.0
 
@@ -84,7 +84,7 @@ class Recorder:
         self._number += 1
         if done_lease is not None:
             self._done.append((self._number, done_lease))
-        if len(self._waiting) == 1:  # else the loop is at it
+        if len(self._waiting) == 1:  # else the loop is already awake
             self._wake()
 
     def release(self, done_lease: int) -> None:
@@ -254,7 +254,7 @@ class RetryQueue:
         self._leases += Counter()  # forgets those at zero
 
     def ready(self, most: int) -> list[EndedAttempt]:
-        """Those whose turn has come, so many at most."""
+        """Up to `most` outcomes whose turn has come."""
         now = self._monotonic()
         return [delayed.ended for delayed in self._delayed.values() if delayed.due <= now][:most]
 

@@ -142,7 +142,7 @@ class Source(Protocol):
 
     @property
     def drops_expired(self) -> bool:
-        """Whether an attempt is lost once its lease ran out here, without word from the other side."""
+        """Whether an attempt is lost once its lease ran out here, before the other side says so."""
 
     def loop(
         self, name: str, step: Callable[[], Awaitable[float]], longest_pause: Callable[[], float] | None = None
@@ -155,10 +155,10 @@ class Source(Protocol):
         """Lease until `stop_leasing`."""
 
     async def lease(self, most: int) -> int:
-        """Lease up to so many attempts now, without a loop; returns how many came."""
+        """Lease up to `most` attempts now, without a loop; returns how many came."""
 
     def freed(self, held: int) -> None:
-        """An attempt has left; so many are still here."""
+        """An attempt has left; `held` are still here."""
 
     async def stop_leasing(self) -> None: ...
 

@@ -54,7 +54,7 @@ class Waiting:
         self.for_tasks = deque(order for order in self.for_tasks if not is_meant(order[0]))
 
     def stalled(self) -> Collection[Token]:
-        """What has waited for so long that others may be faster."""
+        """What has waited so long here that others may start it sooner."""
         return ()
 
     def marked(self, asked: Mapping[Token, Order], mine: Collection[Token]) -> list[Attempt]:

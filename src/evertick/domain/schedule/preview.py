@@ -44,7 +44,7 @@ class LostTimes:
 
 @dataclass(frozen=True, slots=True)
 class SchedulePreview:
-    """What a schedule will do, as far as can be said now."""
+    """What a schedule will do, by the time zone database of today."""
 
     schedule: Schedule
     description: str

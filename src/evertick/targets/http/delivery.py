@@ -145,7 +145,7 @@ class HttpDelivery:
 
 
 async def _beginning(content: aiohttp.StreamReader) -> bytes:
-    """Read the body to its end, or as far as we read any, and keep what an excerpt needs."""
+    """Read the body to its end, or up to READ_BYTES, and keep what an excerpt needs."""
     kept, left = b"", READ_BYTES
     while left and (chunk := await content.read(left)):
         left -= len(chunk)

@@ -21,11 +21,11 @@ Resolve: TypeAlias = Callable[[str], Awaitable[list[str]]]
 MAX_LOOKUPS = 512
 MAX_PER_TENANT = 64
 WAIT_SECONDS = 2.0
-"""For so long a name may wait for its turn; then its delivery has to come again later."""
+"""How long a name may wait for its turn; after that its delivery is put back."""
 
 
 class SystemResolver:
-    """Resolves names; at most so many at once."""
+    """Resolves names, at most `most` at once."""
 
     def __init__(self, most: int = MAX_LOOKUPS) -> None:
         self._free = asyncio.Semaphore(most)
@@ -49,7 +49,7 @@ def _ask(name: str, answer: asyncio.Future[list[str]]) -> None:
 
 
 def _settle(answer: asyncio.Future[list[str]], settle: Callable[[], None]) -> None:
-    with suppress(RuntimeError):  # the loop is closed: nobody waits
+    with suppress(RuntimeError):  # the loop is closed
         answer.get_loop().call_soon_threadsafe(lambda: None if answer.done() else settle())
 
 

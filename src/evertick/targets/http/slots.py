@@ -31,7 +31,7 @@ def one_tenant() -> TenantCounts:
 
 class Slots(Generic[_K]):
     """`total` slots for each resource, `most_each` for each of `tenants()`; to a tenant they are given in the order of
-    asking. A resource that nobody uses takes no memory.
+    asking. A resource that is not in use takes no memory.
     """
 
     def __init__(

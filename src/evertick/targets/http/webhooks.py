@@ -70,7 +70,7 @@ class HostBackoff:
 
 @lru_cache(maxsize=REMEMBERED)
 def host_of(url: str) -> str:
-    """Host and port as they are written. Two spellings count as two hosts, which delays nobody else."""
+    """Host and port as they are written. Two spellings count as two hosts, which delays no other host."""
     try:
         return urlsplit(url).netloc
     except ValueError:

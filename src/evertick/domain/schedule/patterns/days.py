@@ -14,7 +14,7 @@ from evertick.domain.schedule.budget import spend
 from evertick.domain.schedule.instants import DAY_S, FIRST_YEAR, LAST_YEAR, first_day, from_day
 
 LISTED = 96
-"""So many times are listed, which is the fastest to search; more are kept as a product."""
+"""Up to this many times are listed, which is the fastest to search; more are kept as a product."""
 Days = Callable[[int], Sequence[int]]
 """The days of a year that match, ascending; its first day is 0."""
 GIVE_UP_YEARS = 50

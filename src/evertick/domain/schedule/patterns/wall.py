@@ -15,7 +15,7 @@ from evertick.domain.schedule.instants import DAY_S, first_day, from_day
 LOOK_UP_STEPS = 8
 """What it costs to ask a pattern about one wall; a loop over walls that are listed pays it for each."""
 LONGEST_REMOVED_S = 50 * 366 * DAY_S
-"""A schedule of which all is removed for so long has ended, as has one that matches nothing for so long."""
+"""A schedule has ended if all its times in such a period are removed, or if none in it matches."""
 PASSING_DATES = "dates that are listed beside the rule"
 _PASSING_COUNTED = "years whose ticks COUNT has to count"
 
@@ -154,7 +154,7 @@ class CountedPattern:
         self._first = first
         self._most = most
         self._first_year = from_day(first // DAY_S).year
-        # For each year from the first on, as far as anyone asked. By number, so that two threads that find out
+        # For each year from the first on, as far as was asked. By number, so that two threads that find out
         # the same at once do not note it twice.
         self._before_year = {0: _Before(0, 0)}
 

@@ -1,6 +1,6 @@
 """The source of workers and dispatchers: attempts from the lanes of the database, outcomes into its tables.
 
-Leasing is a loop of its own (`leasing`): as much as is done in about a second; over a slow line so much more as ends
+Leasing is a loop of its own (`leasing`): as much as is done in about a second; over a slow line also what ends
 during its round trips, with several leases under way. Outcomes are recorded with the retries that follow, in one
 statement for thousands of them, on connections that leasing does not use.
 """
@@ -59,9 +59,9 @@ MAX_OUTCOMES = 8192
 CONNECTIONS = 8
 RECORDING_CONNECTIONS = 2  # whatever leasing waits for, outcomes get through
 LEASES_AHEAD = 2
-"""So many more leases may be under way over a slow line."""
+"""How many more leases may be under way over a slow line."""
 STOP_SECONDS = 2.0
-"""For so long the end of leasing waits for a statement that is under way."""
+"""How long the end of leasing waits for a statement that is under way."""
 UNREAD_PAUSE_SECONDS = 0.25
 _Columns: TypeAlias = tuple[str, int | None, str | None, str | None, NextStep]
 """Result, code, error, excerpt, and what follows."""
