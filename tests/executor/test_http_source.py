@@ -3,19 +3,23 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from evertick.client import ApiError, AsyncClient
-from evertick.contract.workers import Lease as LeaseAnswer
-from evertick.executor.held_leases import HeldLeases, Lease
+from evertick.contract.workers import Lease as LeaseAnswer, LeasedAttempt
+from evertick.domain.ids import Prefix, format_id, format_run_id
+from evertick.executor.held_leases import HeldLease, HeldLeases
 from evertick.executor.put_back import PutBacks
-from evertick.executor.source import Failure, UnstartedAttempt
+from evertick.executor.source import RecordFailure, UnstartedAttempt
 from evertick.executor.sources.http.source import HttpSource
+from evertick.runtime.clock import DatabaseClock
 from evertick.runtime.loop import Loop
 
+AT = datetime(2026, 6, 9, 12, tzinfo=UTC)
 UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
@@ -60,10 +64,10 @@ async def test_attempts_outlive_their_leases_only_while_the_server_says_that_its
     server, source = trouble
     assert source.drops_expired
     with pytest.raises(ApiError):
-        await source.extend([Lease(1, 0.0)])
+        await source.extend([HeldLease(1, 0.0)])
     assert not source.drops_expired
     server.hangs = True
-    beat = asyncio.create_task(source.extend([Lease(1, 0.0)]))
+    beat = asyncio.create_task(source.extend([HeldLease(1, 0.0)]))
     await server.is_asked.wait()
     beat.cancel()  # as its time-out does
     await asyncio.wait({beat})
@@ -94,18 +98,53 @@ async def test_no_poll_waits_longer_than_half_of_a_lease_of_its_server() -> None
     assert asked == [0, 1.5]
 
 
+@pytest.mark.parametrize("seconds", [0, 2])
+async def test_a_handler_has_the_timeout_that_the_server_names_however_far_the_deadline_is(seconds: int) -> None:
+    given = LeasedAttempt(
+        token="1.1",
+        run_id=format_run_id(1, 0),
+        job_id=format_id(Prefix.JOB, 1),
+        name="job",
+        handler="handle",
+        payload=None,
+        scheduled_at=AT,
+        attempt=1,
+        reason="tick",
+        idempotency_key="key",
+        timeout_seconds=seconds,
+        deadline=AT + timedelta(hours=1),
+    )
+
+    async def lease(*_: Any, **__: Any) -> LeaseAnswer:
+        return LeaseAnswer(lease_seconds=30, attempts=(given,))
+
+    async def answer(*_: Any) -> None:
+        return None
+
+    workers = SimpleNamespace(lease=lease, heartbeat=answer)
+    source = HttpSource(lambda _: cast("Any", SimpleNamespace(workers=workers, close=answer)), ["default"])
+    executor = _Idle()
+    await source.open(cast("Any", executor))
+    assert await source.lease(1) == 1
+    assert [each.timeout_seconds for each in executor.taken] == [seconds]
+
+
 class _Idle:
     """An executor that has room."""
 
     name, handler_names = "w", ("handle",)
     slots, held, written_off, may_lease = 1, 0, 0, True
-    held_leases = HeldLeases()
+    clock = DatabaseClock()
+
+    def __init__(self) -> None:
+        self.held_leases = HeldLeases()
+        self.taken: list[Any] = []
 
     def beat_now(self) -> None:
         pass
 
     def take(self, attempts: Sequence[Any]) -> None:
-        assert not attempts
+        self.taken += attempts
 
 
 async def test_a_put_back_that_is_refused_holds_up_no_other() -> None:
@@ -129,8 +168,8 @@ class _Refusing:
     def loop(self, name: str, step: Callable[[], Awaitable[float]]) -> Loop:
         return Loop(name, step)
 
-    def failure_of(self, error: Exception) -> Failure:
-        return Failure.UNSTORABLE if isinstance(error, ValueError) else Failure.UNKNOWN
+    def failure_of(self, error: Exception) -> RecordFailure:
+        return RecordFailure.UNSTORABLE if isinstance(error, ValueError) else RecordFailure.UNKNOWN
 
     async def put_back(self, unstarted: Sequence[UnstartedAttempt]) -> None:
         names = [each.attempt.name for each in unstarted]

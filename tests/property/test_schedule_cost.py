@@ -13,10 +13,10 @@ from hypothesis import example, given, note, reject, settings, strategies as st,
 from bounded_work import MAX_CALLS, calls_at_most
 from evertick import InvalidSchedule, Schedule, tzdb
 from evertick.domain.errors import ScheduleTooCostly
+from evertick.domain.job.definition import check_new
 from evertick.domain.misfire import plan
 from evertick.domain.policies import MissedWindow
 from evertick.domain.rule import Policies, _make_ticks, rule_of
-from evertick.domain.schedule.acceptance import check_new
 from evertick.domain.schedule.budget import ACCEPTED_STEPS, PLAN_STEPS, SEARCH_STEPS, at_most, finished
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.schedule.preview import preview

@@ -10,7 +10,7 @@ import pytest
 from engine import AT, Holder, Job, Planned, add_job, lease
 from evertick.domain.attempt import Attempt
 from evertick.executor.held_leases import HeldLeases
-from evertick.executor.source import Counters
+from evertick.executor.source import AttemptCounters
 from evertick.executor.sources.database import reading
 from evertick.executor.sources.database.leasing import FIRST_PAUSE, LONGEST_PAUSE, MAX_LANES, UNREAD_SECONDS, Leasing
 from evertick.executor.sources.database.pace import CompletionRate, Pace, RoundTrip
@@ -35,7 +35,7 @@ class Bench:
     def __init__(self, pool: Pool, connection: asyncpg.Connection) -> None:
         self.now = 1000.0
         self.clock: Clock = DatabaseClock()
-        self.counters = Counters()
+        self.counters = AttemptCounters()
         self.pace = Pace(100)
         self.slots = 100
         self.taken: list[Attempt] = []

@@ -12,6 +12,7 @@ import pytest
 
 from engine import AT, MINUTE, Holder, Planned, add_job, until
 from evertick.executor.handlers.registry import Handlers
+from evertick.executor.sources.database.source import STOP_SECONDS
 from evertick.roles.worker import DatabaseWorker
 from evertick.store.engine import lanes
 from faults.proxy import Proxy
@@ -90,6 +91,25 @@ async def test_a_worker_asked_to_stop_while_the_database_is_silent_ends(
     release.set()
     async with asyncio.timeout(60):  # it was minutes
         await worker.stop(NO_GRACE)
+
+
+async def test_the_listener_and_the_leases_of_a_silent_database_are_given_up_together(proxy: Proxy) -> None:
+    worker = DatabaseWorker(proxy.url, Handlers({"handle": lambda: None}))
+    await worker.open()
+    proxy.freeze()
+    before = proxy.connections
+    worker.run()
+
+    async def does_the_listener_connect() -> bool:
+        return proxy.connections > before
+
+    await until(does_the_listener_connect)
+    began = time.monotonic()
+    await worker.source.stop_leasing()
+    took = time.monotonic() - began
+    proxy.heal()
+    await worker.stop(NO_GRACE)
+    assert STOP_SECONDS <= took < 2 * STOP_SECONDS, "one after the other they take twice as long"
 
 
 async def test_outcomes_of_an_outage_are_recorded_when_it_is_over(workshop: Workshop, proxy: Proxy) -> None:

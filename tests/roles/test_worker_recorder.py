@@ -10,12 +10,13 @@ import asyncpg
 import pytest
 
 from engine import Job, until
+from evertick.domain.attempt import NotRecorded
 from evertick.executor.recorder import STALLED_SECONDS
 from evertick.executor.sources.database.source import MAX_OUTCOMES
 from evertick.roles.worker import DatabaseWorker
 from evertick.store.database import connect
 from evertick.store.engine import outcomes
-from evertick.store.engine.outcomes import Ending, Unrecorded
+from evertick.store.engine.outcomes import Ending
 from roles.workshop import Workshop
 
 BEAT = timedelta(seconds=1)
@@ -136,7 +137,7 @@ async def test_batches_shrink_when_they_take_too_long_and_grow_again(
     sizes: list[int] = []
     record = outcomes.record
 
-    async def slow(pool: Any, worker: str, endings: Sequence[Ending], leases: Sequence[int]) -> Unrecorded:
+    async def slow(pool: Any, worker: str, endings: Sequence[Ending], leases: Sequence[int]) -> NotRecorded:
         sizes.append(len(endings))
         if len(endings) > 10:
             raise TimeoutError
@@ -162,7 +163,7 @@ async def test_nothing_is_leased_while_nothing_could_be_recorded_for_seconds(
     away = asyncio.Event()
     answers = asyncio.Event()
 
-    async def silent(*arguments: Any) -> Unrecorded:
+    async def silent(*arguments: Any) -> NotRecorded:
         away.set()
         await answers.wait()
         return await record(*arguments)

@@ -18,14 +18,14 @@ from engine import (
     timers_of,
     until_blocked,
 )
+from evertick.domain.attempt import NotRecorded
 from evertick.domain.retry import GiveUp, GiveUpReason, Retry
 from evertick.store import statements
 from evertick.store.engine import outcomes
 from evertick.store.engine.lanes import Leased
-from evertick.store.engine.outcomes import Unrecorded
 
 HOUR = timedelta(hours=1)
-NONE = Unrecorded(set(), set())
+NONE = NotRecorded(set(), set())
 CANCEL = statements.load("runs")["cancel_attempt"].values(bool)
 
 
@@ -225,7 +225,7 @@ async def test_a_job_that_is_being_deleted_holds_up_its_own_attempts_only(
         await second.execute("SELECT FROM jobs WHERE job_id = $1 FOR UPDATE", job.job_id)
         await second.execute("UPDATE jobs SET status = 'deleted' WHERE job_id = $1", job.job_id)
         recorded = await outcomes.record(connection, "w", endings, leases)
-        assert recorded == Unrecorded(set(), {(leased.lane_id, leased.seq)})
+        assert recorded == NotRecorded(set(), {(leased.lane_id, leased.seq)})
         assert await connection.fetchval("SELECT array_agg(seq) FROM outcomes") == [neighbour.seq]
         assert await connection.fetchval("SELECT array_agg(lease_id) FROM leases") == [leased.lease_id]
     assert await outcomes.record(connection, "w", endings[:1], leases) == NONE
@@ -255,7 +255,7 @@ async def test_who_cancels_a_listed_run_holds_up_its_own_attempt_only(
     async with second.transaction():
         await second.execute("SELECT FROM open_runs WHERE job_id = $1 FOR UPDATE", job.job_id)
         recorded = await outcomes.record(connection, "w", endings, leases)
-        assert recorded == Unrecorded(set(), {(leased.lane_id, leased.seq)})
+        assert recorded == NotRecorded(set(), {(leased.lane_id, leased.seq)})
         assert await CANCEL.one(
             second,
             lane_id=leased.lane_id,
@@ -266,7 +266,7 @@ async def test_who_cancels_a_listed_run_holds_up_its_own_attempt_only(
         )
     assert await connection.fetchval("SELECT array_agg(lease_id) FROM leases") == [leased.lease_id]
     recorded = await outcomes.record(connection, "w", endings[:1], leases)
-    assert recorded == Unrecorded({(leased.lane_id, leased.seq)}, set())
+    assert recorded == NotRecorded({(leased.lane_id, leased.seq)}, set())
     assert await count(connection, "leases") == await count(connection, "open_runs") == 0
     assert [kind for kind, _ in await timers_of(connection, job)] == ["tick"]
 

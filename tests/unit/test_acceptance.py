@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from evertick import InvalidSchedule, Schedule
-from evertick.domain.schedule.acceptance import check_new
+from evertick.domain.job.definition import check_new
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -5,9 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bounded_work import MAX_CALLS, calls_at_most
-from evertick import InvalidSchedule, Schedule
-from evertick.domain.policies import ConcurrentPolicy, MissedWindow
-from evertick.domain.schedule.lint.findings import Finding, Severity
+from evertick import Schedule
+from evertick.domain.schedule.lint import Finding, Severity
 
 NEW_YORK = "America/New_York"
 MARCH_2026 = datetime(2026, 3, 1, tzinfo=UTC)
@@ -224,40 +223,6 @@ def test_elapsed_schedules_have_no_gap() -> None:
     assert Schedule("RRULE:FREQ=MINUTELY;INTERVAL=30", NEW_YORK).lint(after=MARCH_2026) == []
 
 
-# Policies
-
-
-@pytest.mark.parametrize(
-    ("policy", "ending"),
-    [
-        (MissedWindow.RUN_ALL, "12 late ticks run in a row before max_missed counts any"),
-        (MissedWindow.RUN_ONCE, "though RUN_ONCE is to run the newest only"),
-        (MissedWindow.SKIP, "though SKIP is to leave them out"),
-        (None, "12 late ticks run in a row"),
-    ],
-)
-def test_a_grace_longer_than_the_interval_runs_a_row_of_late_ticks(policy: MissedWindow | None, ending: str) -> None:
-    (finding,) = Schedule("*/5 * * * *").lint(missed_window=policy, misfire_grace=HOUR)
-    assert (finding.code, finding.severity) == ("grace_longer_than_interval", Severity.WARNING)
-    assert finding.message.endswith(ending)
-
-
-def test_a_grace_as_long_as_the_interval_is_fine() -> None:
-    assert Schedule("*/5 * * * *").lint(missed_window=MissedWindow.RUN_ALL, misfire_grace=5 * MINUTE) == []
-    assert Schedule("manual").lint(missed_window=MissedWindow.RUN_ALL, misfire_grace=HOUR) == []
-
-
-def test_runs_longer_than_the_interval_pile_up_when_allowed_to() -> None:
-    (finding,) = Schedule("*/5 * * * *").lint(timeout=12 * MINUTE, concurrent_policy=ConcurrentPolicy.ALLOW)
-    assert finding.code == "timeout_longer_than_interval"
-    assert "12 minutes, longer than the 5 minutes between ticks: with ALLOW up to 3 runs" in finding.message
-
-
-@pytest.mark.parametrize("policy", [ConcurrentPolicy.SKIP, ConcurrentPolicy.QUEUE, ConcurrentPolicy.REPLACE, None])
-def test_other_policies_do_not_let_them(policy: ConcurrentPolicy | None) -> None:
-    assert Schedule("*/5 * * * *").lint(timeout=12 * MINUTE, concurrent_policy=policy) == []
-
-
 def test_the_worst_comes_first() -> None:
     schedule = Schedule("0 2 1 * 1", NEW_YORK, end_at=datetime(2026, 2, 1, tzinfo=UTC))
     assert codes(schedule.lint(after=MARCH_2026)) == ["never_fires", "dom_and_dow", "top_of_hour_herd"]
@@ -276,10 +241,3 @@ def test_a_sparse_rule_is_judged_without_much_work(text: str) -> None:
     schedule = Schedule(text, NEW_YORK)
     with calls_at_most(MAX_CALLS):
         schedule.lint(after=MARCH_2026)
-
-
-def test_a_policy_that_does_not_exist_is_refused_by_name() -> None:
-    with pytest.raises(InvalidSchedule, match="missed_window"):
-        Schedule("* * * * *").lint(missed_window="RUN_TWICE")
-    findings = Schedule("* * * * *").lint(missed_window="RUN_ALL", misfire_grace=HOUR)
-    assert "grace_longer_than_interval" in codes(findings)

@@ -20,7 +20,7 @@ from evertick.contract.annotations import (
 )
 from evertick.domain.access import KeyRole
 from evertick.domain.ids import PARTITIONS
-from evertick.domain.job.texts import NAME_MAX_LENGTH, check_instant
+from evertick.domain.job.checks import NAME_MAX_LENGTH, check_instant
 
 _MAX_NUMBER = 2**31 - 1
 LONGEST_GRACE_SECONDS = 30 * 86_400

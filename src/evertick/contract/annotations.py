@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeAlias
 from msgspec import Meta
 
 from evertick.contract import patterns
-from evertick.domain.job.texts import NAME_MAX_LENGTH, Check, check_instant, check_text
+from evertick.domain.job.checks import NAME_MAX_LENGTH, Check, check_instant, check_text
 from evertick.domain.schedule.rrule.text import MAX_CHARACTERS
 
 MAX_PER_PAGE = 200

@@ -29,8 +29,16 @@ from evertick.contract.annotations import (
 from evertick.contract.derived import request_of
 from evertick.contract.target import Target, target_fields
 from evertick.domain.idempotency import DEFAULT_TEMPLATE, TEMPLATE_MAX_LENGTH, Template
-from evertick.domain.job.payload import LABEL_VALUE_MAX_LENGTH, MAX_LABELS, check_labels, check_payload
-from evertick.domain.job.texts import NAME_MAX_LENGTH, cached_template, check_name, check_template
+from evertick.domain.job.checks import (
+    LABEL_VALUE_MAX_LENGTH,
+    MAX_LABELS,
+    NAME_MAX_LENGTH,
+    cached_template,
+    check_labels,
+    check_name,
+    check_payload,
+    check_template,
+)
 from evertick.domain.job.timing import Timing
 from evertick.domain.policies import Backoff, ConcurrentPolicy, DstGap, DstOverlap, MissedWindow, Priority
 from evertick.domain.rule import DEFAULT_MAX_MISSED, MAX_MISSED

@@ -14,8 +14,8 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, inspect
 
 from evertick.domain.errors import Fault
+from evertick.domain.job.checks import Check
 from evertick.domain.job.faults import Faults, below, kind_of
-from evertick.domain.job.texts import Check
 
 _Instant = Annotated[datetime, Meta(tz=True)]
 _NO_INSTANT = "must be an instant that exists, as RFC 3339 writes it, such as 2026-06-09T13:00:00Z"

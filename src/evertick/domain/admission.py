@@ -22,7 +22,7 @@ _ONE = 1_000_000
 
 
 class QuotaName(StrEnum):
-    """Which limit spoke. The API names it beside `Retry-After`."""
+    """Which limit was reached. The API names it beside `Retry-After`."""
 
     JOBS = "jobs"  # jobs that exist at once
     SUBMIT_RATE = "submit_rate"  # submissions per second, once the burst is used up
@@ -43,7 +43,7 @@ class QuotaName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many per second in the long run, and up to `burst` in one instant after a quiet time."""
+    """`per_second` on average, and up to `burst` in one instant after a time without requests."""
 
     per_second: int
     burst: int

@@ -2,12 +2,22 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from evertick.domain.states import Outcome
 
 Token: TypeAlias = tuple[int, int]
-"""Lane and seq: what names an attempt, and fences it off from later ones of its job."""
+"""Lane and seq: what names an attempt, and fences it off from later ones of its job, which have a larger seq."""
+
+
+class NotRecorded(NamedTuple):
+    """Outcomes that were not recorded. `stale`: others had ended those attempts.
+
+    `busy`: their run or job is locked. They and their leases were left as they are: give both again.
+    """
+
+    stale: set[Token]
+    busy: set[Token]
 
 
 class Attempt(Protocol):

@@ -10,11 +10,12 @@ import difflib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import date, datetime, tzinfo
 from enum import StrEnum
 from typing import TypeAlias
 
 from evertick.domain.errors import InvalidInput
+from evertick.domain.schedule.instants import SECOND_US, to_us, utc_text
 from evertick.domain.stable_hash import stable_int
 
 DEFAULT_TEMPLATE = "{{job_id}}:{{fire_at_unix}}"
@@ -24,7 +25,6 @@ KEY_MAX_LENGTH = 255
 _FIELD = "idempotency_key_template"
 _PLACEHOLDER = re.compile(r"\{\{([^{}]*)\}\}")
 _UNSAFE = re.compile(r"[^!-~]|[%.]")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HASH_BITS = 128
 
 
@@ -97,14 +97,10 @@ def render(template: Template, subject: KeySubject, fire_at: datetime) -> str:
     return _fit(_UNSAFE.sub(_escape, raw))
 
 
-def _fire_at(fire_at: datetime) -> str:
-    return fire_at.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
-
-
 def _fire_at_unix(fire_at: datetime) -> str:
     # The microseconds are kept: a manual run within the second of a tick is another run.
-    seconds, rest = divmod(fire_at - _EPOCH, timedelta(seconds=1))
-    return f"{seconds}_{rest.microseconds:06}" if rest else str(seconds)
+    seconds, microseconds = divmod(to_us(fire_at), SECOND_US)
+    return f"{seconds}_{microseconds:06}" if microseconds else str(seconds)
 
 
 def _week(day: date) -> str:
@@ -115,7 +111,7 @@ def _week(day: date) -> str:
 _VALUES: dict[Placeholder, Callable[[KeySubject, datetime], str]] = {
     Placeholder.JOB_ID: lambda subject, _: subject.job_id,
     Placeholder.NAME: lambda subject, _: subject.name,
-    Placeholder.FIRE_AT: lambda _, fire_at: _fire_at(fire_at),
+    Placeholder.FIRE_AT: lambda _, fire_at: utc_text(fire_at),
     Placeholder.FIRE_AT_UNIX: lambda _, fire_at: _fire_at_unix(fire_at),
     Placeholder.DATE: lambda subject, fire_at: fire_at.astimezone(subject.zone).date().isoformat(),
     Placeholder.WEEK: lambda subject, fire_at: _week(fire_at.astimezone(subject.zone).date()),

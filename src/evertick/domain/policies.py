@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Word(StrEnum):
-    """A word that one chooses. As a key it costs what any text does: an enum's own hash is written in Python."""
+    """A choice by its word. Hashing it costs as much as a text's: the hash of an enum is written in Python."""
 
     __hash__ = str.__hash__
 

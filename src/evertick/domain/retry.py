@@ -150,7 +150,7 @@ def _growth(backoff: Backoff, attempt: int) -> int:
 
 
 def _spread_wait(run: RunKey, ended: Ended) -> timedelta:
-    """What was asked for and up to a tenth more: all who were told to wait must not come back as one.
+    """What was asked for and up to a tenth more: targets that ask many to wait must not get all of them back at once.
 
     `max_delay` does not shorten it. It bounds our own guess; this is the target's knowledge.
     """

@@ -17,7 +17,7 @@ from evertick.domain.attempt import Attempt, AttemptOutcome, Token
 from evertick.domain.schedule.instants import from_us
 from evertick.executor.handlers.registry import Registry
 from evertick.executor.handlers.run import DoNotRetry, RetryLater
-from evertick.executor.held_leases import HeldLeases, Lease
+from evertick.executor.held_leases import HeldLease, HeldLeases
 from evertick.executor.running import Returned, Running, Stop, ThreadPool
 from evertick.executor.source import EndedAttempt, Source
 from evertick.executor.waiting import Order, StartMarks, Waiting
@@ -28,7 +28,7 @@ logger = logging.getLogger("evertick.worker")
 FRESH_US = 500
 """Attempts that begin or end within half a millisecond share their time: making it costs more than a small handler."""
 CANCEL_SECONDS = 5.0
-"""For so long a cancelled handler may clean up before it is left to itself."""
+"""How long a cancelled handler may clean up before the executor stops waiting for it."""
 
 
 class Execution:
@@ -236,7 +236,7 @@ class Execution:
         self._running.add(running)
         return running
 
-    def _may_start(self, running: Running, lease: Lease) -> bool:
+    def _may_start(self, running: Running, lease: HeldLease) -> bool:
         """Asked right before the call, in the thread that makes it."""
         now = self._monotonic()
         if running.is_over or lease.expires <= now:
@@ -297,12 +297,12 @@ class Execution:
         if running.task is None:
             self._abandon(running)  # a thread cannot be cancelled
         else:
-            # A task that was cancelled before its first step never comes to our own lines in it.
+            # A task that was cancelled before its first step never runs our lines in it.
             running.task.add_done_callback(lambda _: self._finish(running, None, None))
             running.task.cancel()
 
     def _abandon(self, running: Running) -> None:
-        """Count on a handler no more that does not stop; whatever it comes to is ignored."""
+        """Stop waiting for a handler that does not stop; its result is ignored."""
         if running.task is None:
             self._threads.write_off()
         else:

@@ -23,7 +23,7 @@ form larger batches, and leasing waits while too many are unrecorded. Source awa
 works, and nothing is leased once that has lasted for two seconds. Handlers go on past the end of their lease, unless
 the source says that the attempt is lost then, but none is started after it until a heartbeat is answered: what is still
 ours goes on, what is not is stopped. Lost lease (the process stood still, the reaper took it): its handlers are
-cancelled and what they come to is not recorded, for others have the attempt; what had ended before is recorded by the
+cancelled and their results are not recorded, for others have the attempt; what had ended before is recorded by the
 first writer. Stop: leasing ends, what was not started is put back at once, and what still runs after the grace is
 handed back; neither counts as a try. With the source away it ends all the same, after the grace and
 `LAST_REQUESTS_SECONDS`.
@@ -47,12 +47,12 @@ from evertick.domain.retry import deferral_delay
 from evertick.domain.schedule.instants import to_us
 from evertick.executor.execution import Execution
 from evertick.executor.handlers.registry import Registry
-from evertick.executor.heartbeat import Heartbeat
+from evertick.executor.heartbeat import HeartbeatThread
 from evertick.executor.held_leases import HeldLeases
 from evertick.executor.put_back import PutBacks
 from evertick.executor.recorder import Recorder
 from evertick.executor.running import STOPPED, Stop
-from evertick.executor.source import Counters, EndedAttempt, Source, UnstartedAttempt
+from evertick.executor.source import AttemptCounters, EndedAttempt, Source, UnstartedAttempt
 from evertick.executor.waiting import Waiting
 from evertick.runtime.clock import Clock, DatabaseClock
 
@@ -67,9 +67,9 @@ WORK_OFF_SIZE = 8192
 SWEEP_SECONDS = 0.25
 WATCH_SECONDS = 1.0
 STOP_SECONDS = 2.0
-"""For so long the executor's end waits for a request that is under way."""
+"""How long a stopping executor waits for a request that is under way."""
 LAST_REQUESTS_SECONDS = 30.0
-"""For so long a stopping executor tries to reach a source that is away. After that its leases run out by themselves."""
+"""How long a stopping executor tries to reach a source that is away. After that its leases run out by themselves."""
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._:@-]")
 
 OnEnded = Callable[[Attempt, AttemptOutcome | None], None]
@@ -95,7 +95,7 @@ class Executor:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = unique_name(name or socket.gethostname())
-        self.counters = Counters()
+        self.counters = AttemptCounters()
         self.clock: Clock = clock or DatabaseClock()
         self.held_leases = HeldLeases()
         self.slots = _slots(handlers, concurrency, threads)
@@ -118,7 +118,7 @@ class Executor:
             waiting=self._waiting,
             monotonic=monotonic,
         )
-        self._heartbeat = Heartbeat(source, self.held_leases, monotonic)
+        self._heartbeat = HeartbeatThread(source, self.held_leases, monotonic)
 
     async def open(self) -> None:
         """Connect, and put the parts together; nothing runs yet."""
@@ -299,7 +299,7 @@ class Executor:
         self._put_back_all(self._execution.take_waiting())
         if not await _set_within(self._execution.idle, grace.total_seconds()):
             self._execution.halt_all(Stop.HANDED_BACK)
-            await self._execution.idle.wait()  # the sweep sees to it
+            await self._execution.idle.wait()  # the sweep ends them
 
     async def _finish_requests(self) -> None:
         try:
@@ -313,7 +313,7 @@ class Executor:
             logger.error("%d outcomes could not be recorded; their attempts will be lost", unrecorded)  # noqa: TRY400 - how it came to that was logged
 
     async def _briefly(self, *ends: Coroutine[Any, Any, None]) -> None:
-        """Wait for these, but not for long: what does not come to its end is cancelled."""
+        """Wait for these, but not for long: what has not ended by then is cancelled."""
         tasks = [asyncio.create_task(end) for end in ends]
         _, late = await asyncio.wait(tasks, timeout=3 * STOP_SECONDS)
         for task in late:
@@ -324,7 +324,7 @@ class Executor:
 
 
 def unique_name(base: str) -> str:
-    """Unlike any other there ever was: what an earlier process of this name has leased must run out."""
+    """A name that no process had before: what an earlier process of this name has leased must run out."""
     return f"{_NOT_IN_NAMES.sub('-', base)[:80]}-{os.getpid()}-{secrets.token_hex(4)}"
 
 

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 
 from evertick.domain.attempt import Attempt
-from evertick.executor.source import Failure, Source, UnstartedAttempt
+from evertick.executor.source import RecordFailure, Source, UnstartedAttempt
 
 logger = logging.getLogger("evertick.worker")
 
@@ -60,7 +60,7 @@ class PutBacks:
         try:
             await self._source.put_back(batch)
         except Exception as error:
-            if self._source.failure_of(error) is not Failure.UNSTORABLE:
+            if self._source.failure_of(error) is not RecordFailure.UNSTORABLE:
                 raise
             if len(batch) > 1:
                 for each in batch:

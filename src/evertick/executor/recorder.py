@@ -14,9 +14,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
-from evertick.domain.attempt import Token
-from evertick.executor.handlers.results import unstorable
-from evertick.executor.source import Counters, EndedAttempt, Failure, Recorded, Source
+from evertick.domain.attempt import NotRecorded, Token
+from evertick.executor.handlers.run import unstorable
+from evertick.executor.source import AttemptCounters, EndedAttempt, RecordFailure, Source
 
 logger = logging.getLogger("evertick.worker")
 
@@ -24,7 +24,7 @@ GROWTH = 4
 """A batch is halved when it fails, and so many times as large as the last one that did not."""
 RECHECK_SECONDS = 60.0
 STALLED_SECONDS = 2.0
-"""If nothing could be recorded for so long, nothing more is leased."""
+"""After this time without a recorded outcome nothing more is leased."""
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 30.0
 
@@ -32,7 +32,9 @@ LONGEST_PAUSE = 30.0
 class Recorder:
     """Collects outcomes and leases that are done, and records them one batch after the other."""
 
-    def __init__(self, source: Source, counters: Counters, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, source: Source, counters: AttemptCounters, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._source = source
         self._counters = counters
         self._monotonic = monotonic
@@ -82,7 +84,7 @@ class Recorder:
         self._number += 1
         if done_lease is not None:
             self._done.append((self._number, done_lease))
-        if len(self._waiting) == 1:  # else the loop is at it
+        if len(self._waiting) == 1:  # else the loop is already awake
             self._wake()
 
     def release(self, done_lease: int) -> None:
@@ -153,15 +155,15 @@ class Recorder:
         """Make the next batch smaller. From a batch of one it is clear which outcome is the cause."""
         failure = self._source.failure_of(error)
         self._most = max(1, len(batch) // 2)
-        if failure is Failure.UNKNOWN:
+        if failure is RecordFailure.UNKNOWN:
             self._doubtful = number
         # Without an answer the other side may be away: then setting it apart helps only if others wait.
-        if len(batch) == 1 and (failure is not Failure.UNKNOWN or len(self._waiting) > 1):
+        if len(batch) == 1 and (failure is not RecordFailure.UNKNOWN or len(self._waiting) > 1):
             del self._waiting[:1]
             self._set_apart([_mended(batch[0], failure, error)])
             if not self._waiting:
                 self._since = None  # none of the others fails
-        if not batch or failure is Failure.UNKNOWN or (failure is Failure.REFUSED and len(batch) == 1):
+        if not batch or failure is RecordFailure.UNKNOWN or (failure is RecordFailure.REFUSED and len(batch) == 1):
             raise error
 
     def _set_apart(self, outcomes: Iterable[EndedAttempt]) -> None:
@@ -177,7 +179,7 @@ class Recorder:
             self._most_apart = max(1, len(batch) // 2)
             if len(batch) == 1:
                 self._apart.add(_mended(batch[0], failure, error))
-            if failure is Failure.UNKNOWN or (failure is Failure.REFUSED and len(batch) == 1):
+            if failure is RecordFailure.UNKNOWN or (failure is RecordFailure.REFUSED and len(batch) == 1):
                 raise
             return
         self._most_apart = min(GROWTH * self._most_apart, self._source.max_outcomes)
@@ -185,16 +187,16 @@ class Recorder:
         self._set_apart(ended for ended in batch if ended[0].token in recorded.busy)
         self._count(recorded, is_doubtful=True)
 
-    def _count(self, recorded: Recorded, *, is_doubtful: bool) -> None:
-        # In doubt it may be we ourselves who had ended them before.
+    def _count(self, recorded: NotRecorded, *, is_doubtful: bool) -> None:
+        # In doubt an earlier request of this executor may have recorded them.
         if recorded.stale and not is_doubtful:
             self._counters.stale += len(recorded.stale)
             logger.info("%d outcomes came too late: others had ended those attempts", len(recorded.stale))
 
 
-def _mended(ended: EndedAttempt, failure: Failure, error: Exception) -> EndedAttempt:
+def _mended(ended: EndedAttempt, failure: RecordFailure, error: Exception) -> EndedAttempt:
     """The outcome to try next time: the same, or one that can be stored in its place."""
-    if failure is not Failure.UNSTORABLE:
+    if failure is not RecordFailure.UNSTORABLE:
         return ended
     attempt, outcome, started_at, finished_at = ended
     logger.error("%s: the outcome of attempt %d cannot be stored: %s", attempt.name, attempt.attempt, error)
@@ -252,7 +254,7 @@ class RetryQueue:
         self._leases += Counter()  # forgets those at zero
 
     def ready(self, most: int) -> list[EndedAttempt]:
-        """Those whose turn has come, so many at most."""
+        """Up to `most` outcomes whose turn has come."""
         now = self._monotonic()
         return [delayed.ended for delayed in self._delayed.values() if delayed.due <= now][:most]
 

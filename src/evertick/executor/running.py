@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, assert_never
 from evertick.domain.attempt import SUCCEEDED, Attempt, AttemptOutcome, Deferred, Failed
 from evertick.domain.states import Outcome
 from evertick.executor.handlers.registry import Handler
-from evertick.executor.handlers.results import failed
+from evertick.executor.handlers.run import failed
 
 logger = logging.getLogger("evertick.worker")
 
@@ -79,7 +79,7 @@ class _Call(NamedTuple):
 
 
 class ThreadPool:
-    """So many threads, each made when first needed. `free` is how many calls may start now.
+    """`size` threads, each made when first needed. `free` is how many calls may start now.
 
     A thread cannot be stopped from outside, so one may be written off. They are daemons, unlike those of
     `concurrent.futures`: a handler that never ends must not keep the process from it.
@@ -115,7 +115,7 @@ class ThreadPool:
             self.busy -= 1
 
     def write_off(self) -> None:
-        """Count on a call no more: it has had its time, and another thread takes its place."""
+        """Stop waiting for a call that is over its time; another thread takes its place."""
         self.busy -= 1
         self.written_off += 1
         logger.warning("a handler is over its time in a thread that cannot be stopped; %d such", self.written_off)

@@ -10,9 +10,19 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import NamedTuple, Protocol, TypeAlias, assert_never
 
-from evertick.domain.attempt import SUCCEEDED, Attempt, AttemptOutcome, Deferred, Failed, NotStarted, Succeeded, Token
+from evertick.domain.attempt import (
+    SUCCEEDED,
+    Attempt,
+    AttemptOutcome,
+    Deferred,
+    Failed,
+    NotRecorded,
+    NotStarted,
+    Succeeded,
+    Token,
+)
 from evertick.domain.states import Outcome
-from evertick.executor.held_leases import HeldLeases, Lease
+from evertick.executor.held_leases import HeldLease, HeldLeases
 from evertick.runtime.clock import Clock
 from evertick.runtime.loop import Loop
 
@@ -29,15 +39,8 @@ class UnstartedAttempt(NamedTuple):
     is_deferral: bool = False
 
 
-class Recorded(NamedTuple):
-    """What was not recorded. `stale`: others had ended those attempts. `busy`: locked for the moment, so try again."""
-
-    stale: Collection[Token] = frozenset()
-    busy: Collection[Token] = frozenset()
-
-
 @dataclass(slots=True)
-class Counters:
+class AttemptCounters:
     """What an executor has done since it started, in attempts.
 
     In the end each that was leased is counted once more, unless it was over before.
@@ -72,7 +75,7 @@ class Counters:
                 assert_never(outcome)
 
 
-class Failure(Enum):
+class RecordFailure(Enum):
     """Why recording failed."""
 
     UNKNOWN = auto()  # no answer: it may have been done
@@ -87,7 +90,7 @@ class Consumer(Protocol):
     name: str
     slots: int
     clock: Clock
-    counters: Counters
+    counters: AttemptCounters
     held_leases: HeldLeases
 
     @property
@@ -139,7 +142,7 @@ class Source(Protocol):
 
     @property
     def drops_expired(self) -> bool:
-        """Whether an attempt is lost once its lease ran out here, without word from the other side."""
+        """Whether an attempt is lost once its lease ran out here, before the other side says so."""
 
     def loop(
         self, name: str, step: Callable[[], Awaitable[float]], longest_pause: Callable[[], float] | None = None
@@ -152,10 +155,10 @@ class Source(Protocol):
         """Lease until `stop_leasing`."""
 
     async def lease(self, most: int) -> int:
-        """Lease up to so many attempts now, without a loop; returns how many came."""
+        """Lease up to `most` attempts now, without a loop; returns how many came."""
 
     def freed(self, held: int) -> None:
-        """An attempt has left; so many are still here."""
+        """An attempt has left; `held` are still here."""
 
     async def stop_leasing(self) -> None: ...
 
@@ -173,10 +176,10 @@ class Source(Protocol):
     async def mark_started(self, attempts: Sequence[Attempt]) -> Collection[Token]:
         """Note that these are about to start. Only those that are returned may be started."""
 
-    async def record(self, ended: Sequence[EndedAttempt], done_leases: Sequence[int]) -> Recorded:
+    async def record(self, ended: Sequence[EndedAttempt], done_leases: Sequence[int]) -> NotRecorded:
         """Record outcomes, and let go of leases in which nothing is open."""
 
-    def failure_of(self, error: Exception) -> Failure: ...
+    def failure_of(self, error: Exception) -> RecordFailure: ...
 
     async def put_back(self, unstarted: Sequence[UnstartedAttempt]) -> None: ...
 
@@ -186,7 +189,7 @@ class Source(Protocol):
     def forget(self, lease_ids: Collection[int]) -> None:
         """These leases are lost: nothing of them will be recorded."""
 
-    async def extend(self, leases: Sequence[Lease]) -> Collection[int]:
+    async def extend(self, leases: Sequence[HeldLease]) -> Collection[int]:
         """Extend these leases; returns those that are still ours."""
 
     async def hang_up(self) -> None:

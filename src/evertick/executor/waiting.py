@@ -9,11 +9,11 @@ from typing import TypeAlias
 
 from evertick.domain.attempt import Attempt, Token
 from evertick.executor.handlers.registry import Handler
-from evertick.executor.held_leases import Lease
+from evertick.executor.held_leases import HeldLease
 
 logger = logging.getLogger("evertick.worker")
 
-Order: TypeAlias = tuple[Attempt, Handler, Lease, bool]
+Order: TypeAlias = tuple[Attempt, Handler, HeldLease, bool]
 """What to call, under which lease, and whether its start must be marked first. Plain: one is made for each attempt."""
 FIRST_BACKOFF = 0.1
 LONGEST_BACKOFF = 5.0
@@ -54,7 +54,7 @@ class Waiting:
         self.for_tasks = deque(order for order in self.for_tasks if not is_meant(order[0]))
 
     def stalled(self) -> Collection[Token]:
-        """What has waited for so long that others may be faster."""
+        """What has waited so long here that others may start it sooner."""
         return ()
 
     def marked(self, asked: Mapping[Token, Order], mine: Collection[Token]) -> list[Attempt]:

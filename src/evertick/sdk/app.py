@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import uvloop
 
 from evertick.config import Settings, read_settings
-from evertick.domain.job.payload import Json
+from evertick.domain.job.checks import Json
 from evertick.executor.executor import CONCURRENCY, THREADS
 from evertick.runtime.extras import server_extra
 from evertick.runtime.process import stop_signal

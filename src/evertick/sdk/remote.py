@@ -17,7 +17,7 @@ from evertick.client.transport import TIMEOUT_SECONDS, server_settings
 from evertick.contract.target import DEFAULT_QUEUE
 from evertick.executor.executor import CONCURRENCY, GRACE, THREADS, Executor
 from evertick.executor.handlers.registry import Handlers
-from evertick.executor.source import Counters
+from evertick.executor.source import AttemptCounters
 from evertick.executor.sources.http.source import HttpSource
 from evertick.runtime.process import stop_signal
 from evertick.runtime.terminal import set_up_logs
@@ -78,7 +78,7 @@ class Worker:
         return self._executor.name
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> AttemptCounters:
         return self._executor.counters
 
     def run(self) -> None:

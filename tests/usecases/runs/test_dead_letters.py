@@ -6,7 +6,7 @@ import pytest
 
 from evertick.contract.job import Job
 from evertick.domain.errors import InvalidInput
-from evertick.domain.job.payload import Json
+from evertick.domain.job.checks import Json
 from evertick.domain.retry import GiveUp, GiveUpReason
 from evertick.usecases.context import Tenant
 from evertick.usecases.errors import JobNotFound, LetterNotFound

@@ -34,7 +34,7 @@ def _rows(rows: Iterable[PreviewRow]) -> tuple[Upcoming, ...]:
     )
 
 
-def _shown(preview: ahead.Preview) -> Preview:
+def _shown(preview: ahead.SchedulePreview) -> Preview:
     return Preview(
         schedule=preview.schedule.text,
         timezone=preview.schedule.timezone,

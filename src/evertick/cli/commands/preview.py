@@ -13,7 +13,7 @@ from evertick.cli.preview_output import document_of, print_table
 from evertick.domain.errors import InvalidInput
 from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.policies import DST_PRESETS, DstGap, DstOverlap
-from evertick.domain.schedule.preview import MAX_ROWS, Preview, as_new_job, preview as compute_preview
+from evertick.domain.schedule.preview import MAX_ROWS, SchedulePreview, as_new_job, preview as compute_preview
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.stable_hash import stable_int
 
@@ -76,7 +76,7 @@ def preview(
         print_table(result, options.rows)
 
 
-def _compute(text: str, options: PreviewOptions) -> Preview:
+def _compute(text: str, options: PreviewOptions) -> SchedulePreview:
     """The preview of the schedule as a job that is created now."""
     gap, overlap = _preset(options.preset)
     dst = options.dst_gap or gap, options.dst_overlap or overlap

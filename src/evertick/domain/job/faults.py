@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 from evertick.domain.errors import Fault, InvalidFields
 
 MAX_FAULTS = 50
-"""Beyond this nobody reads on, and hostile input must not buy work with each fault."""
+"""A longer list helps no reader, and hostile input must not cost work for each fault."""
 
 MAX_SUGGESTIONS = 3
-"""Of one document: a look for the nearest name takes as long as reading a job. The list of names comes once."""
+"""For one document: finding the nearest name takes as long as reading a job. The list of names is given once."""
 
 _MAX_ECHOED = 60
 

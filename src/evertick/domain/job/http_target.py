@@ -105,7 +105,7 @@ def _fault_in_name(name: object, seen: set[str]) -> str | None:
     if lower in _OF_CONNECTION or lower.startswith(_OF_PROXIES):
         return "belongs to the connection, not to the request"
     if lower == "expect":
-        return "would make each delivery wait for its target's word: a request is sent whole"
+        return "would make each delivery wait for a reply before its body: a request is sent whole"
     if lower in _OURS or lower.startswith(_OUR_PREFIXES):
         return "is set by Evertick"
     return None

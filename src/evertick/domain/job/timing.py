@@ -20,7 +20,7 @@ from evertick.domain.schedule.interval import Every
 from evertick.domain.schedule.rrule.spec import RRule
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.spec import Once, Soon, Spec
-from evertick.domain.schedule.text import Setting, is_one_off, parse, split_zone
+from evertick.domain.schedule.text import ParseContext, is_one_off, parse, split_zone
 from evertick.domain.schedule.zone import zone
 
 _CACHE_SIZE = 4096
@@ -83,13 +83,13 @@ def parse_text(schedule: str, timezone: str, gap: DstGap, overlap: DstOverlap) -
     faults: list[Fault] = []
     bare, name = split_zone(schedule, timezone)
     try:
-        setting = Setting(zone(name), gap, overlap)
+        setting = ParseContext(zone(name), gap, overlap)
     except InvalidSchedule as refused:
         faults.append(fault_of(refused))
         bare, name = split_zone(schedule, _UTC)
         if name != _UTC:  # the text brings its own zone, and cannot be read without it
             return ParsedText(None, Binding.JOB, tuple(faults))
-        setting = Setting(zone(name), gap, overlap)
+        setting = ParseContext(zone(name), gap, overlap)
     try:
         spec = parse(bare, setting)
     except InvalidSchedule as refused:

@@ -12,8 +12,7 @@ from cronsim import CronSim, CronSimError
 
 from evertick.domain.errors import InvalidSchedule
 from evertick.domain.schedule.instants import DAY_S, LIKE_YEARS, first_day, to_day
-from evertick.domain.schedule.patterns.days import DayPattern, Days, every_day_of
-from evertick.domain.schedule.patterns.times import SameTimes, times_within
+from evertick.domain.schedule.patterns.days import DayPattern, Days, SameTimes, every_day_of, times_within
 from evertick.domain.stable_hash import stable_int
 
 NICKNAMES = {

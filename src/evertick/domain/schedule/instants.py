@@ -31,6 +31,12 @@ def from_seconds(seconds: int) -> datetime:
     return EPOCH_AT + timedelta(seconds=seconds)
 
 
+def utc_text(at: datetime) -> str:
+    """RFC 3339 in UTC, with as many digits as it takes."""
+    utc = at if at.tzinfo is UTC else at.astimezone(UTC)
+    return utc.replace(tzinfo=None).isoformat() + "Z"
+
+
 def duration_us(span: timedelta) -> int:
     return span // timedelta(microseconds=1)
 

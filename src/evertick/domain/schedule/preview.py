@@ -8,10 +8,9 @@ from evertick import tzdb
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule.budget import LIST_STEPS, ROW_STEPS, at_most, finished
 from evertick.domain.schedule.cron import Cron
-from evertick.domain.schedule.describe.english import clock, length, local
-from evertick.domain.schedule.instants import DAY_S, SECOND_US, from_seconds, from_wall, to_us
-from evertick.domain.schedule.lint.calendar import uses_hash
-from evertick.domain.schedule.lint.findings import Finding, Severity
+from evertick.domain.schedule.describe.english import length, local, wall_time
+from evertick.domain.schedule.instants import SECOND_US, from_seconds, from_wall, to_us
+from evertick.domain.schedule.lint import Finding, Severity, uses_hash
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.spec import Once, Soon, fixed_times
 from evertick.domain.schedule.ticks import LostTicks
@@ -44,8 +43,8 @@ class LostTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
-    """What a schedule will do, as far as can be said now."""
+class SchedulePreview:
+    """What a schedule will do, by the time zone database of today."""
 
     schedule: Schedule
     description: str
@@ -62,7 +61,7 @@ def preview(
     *,
     jitter: timedelta = timedelta(0),
     job_id: int | None = None,
-) -> Preview:
+) -> SchedulePreview:
     """The first `count` fire times after `after`. Without a `job_id` the jitter shown is an example."""
     return finished(preview_in_steps(schedule, after, count, jitter=jitter, job_id=job_id))
 
@@ -74,7 +73,7 @@ def preview_in_steps(
     *,
     jitter: timedelta = timedelta(0),
     job_id: int | None = None,
-) -> Generator[None, None, Preview]:
+) -> Generator[None, None, SchedulePreview]:
     """Do `preview` in steps, none of which takes longer than one question may."""
     # As soon as possible is `after` itself, not the first instant behind it.
     since = after - timedelta(microseconds=1) if schedule.spec == Soon(0) else after
@@ -86,7 +85,7 @@ def preview_in_steps(
     with at_most(LIST_STEPS + ROW_STEPS * len(fires)):
         lost = _lost(schedule, after, fires)
     yield
-    return Preview(
+    return SchedulePreview(
         schedule=schedule,
         description=schedule.describe(),
         tzdb_version=tzdb.VERSION,
@@ -190,7 +189,7 @@ class _ClockNotes:
         if self._zoned.made_up_for(at) is None:
             return f"{missing}: this stands for both"
         verb = "caught up at" if self._gap is DstGap.CATCH_UP else "shifted to"
-        return f"{missing}: {verb} {_time(at + stretch.offset)}"
+        return f"{missing}: {verb} {wall_time(at + stretch.offset)}"
 
     def _repeated(self, at: int, stretch: Stretch) -> str:
         wall = at + stretch.offset
@@ -201,7 +200,7 @@ class _ClockNotes:
         else:
             return ""
         only = self._zoned is not None and self._overlap is not DstOverlap.BOTH
-        return f"{_time(wall)} happens twice: " + (f"only the {which} runs" if only else f"{which} of two")
+        return f"{wall_time(wall)} happens twice: " + (f"only the {which} runs" if only else f"{which} of two")
 
 
 def _lost_note(lost: LostTicks, gap: DstGap) -> str:
@@ -228,9 +227,5 @@ def _missing(first: int | None, last: int | None) -> str:
     assert first is not None
     assert last is not None
     if first == last:
-        return f"{_time(first)} does not exist on this day"
-    return f"{_time(first)} to {_time(last)} do not exist on this day"
-
-
-def _time(wall: int) -> str:
-    return clock(wall % DAY_S)
+        return f"{wall_time(first)} does not exist on this day"
+    return f"{wall_time(first)} to {wall_time(last)} do not exist on this day"

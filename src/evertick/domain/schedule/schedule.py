@@ -7,24 +7,16 @@ from itertools import islice
 from typing import TypeVar
 
 from evertick.domain.errors import InvalidSchedule, ScheduleTooCostly
-from evertick.domain.policies import ConcurrentPolicy, DstGap, DstOverlap, MissedWindow
-from evertick.domain.schedule.budget import (
-    ACCEPTED_STEPS,
-    LIST_STEPS,
-    at_most,
-    bounded,
-    bounded_by,
-    grant_row,
-)
+from evertick.domain.policies import DstGap, DstOverlap
+from evertick.domain.schedule.budget import ACCEPTED_STEPS, LIST_STEPS, at_most, bounded, bounded_by, grant_row
 from evertick.domain.schedule.describe.describe import describe
 from evertick.domain.schedule.instants import DAY_S, FIRST_YEAR, LAST_YEAR, SECOND_US, from_us, to_us
 from evertick.domain.schedule.interval import Every
-from evertick.domain.schedule.lint.findings import Finding, LintContext, LintSubject
-from evertick.domain.schedule.lint.lint import lint
+from evertick.domain.schedule.lint import Finding, LintedSchedule, lint
 from evertick.domain.schedule.rrule.spec import RRule
 from evertick.domain.schedule.spacing import shortest_interval
 from evertick.domain.schedule.spec import Manual, Once, Soon, Spec, ticks_of
-from evertick.domain.schedule.text import Setting, parse, split_zone
+from evertick.domain.schedule.text import ParseContext, parse, split_zone
 from evertick.domain.schedule.ticks import END_US, FIRST_US, ListTicks, NoTicks, Ticks, WithinTicks
 from evertick.domain.schedule.zone import Zone, zone
 
@@ -33,7 +25,7 @@ SHORTEST_INTERVAL = timedelta(seconds=1)
 MAX_LISTED = 100_000
 """Fire times that `between` lists at most."""
 
-_E = TypeVar("_E", DstGap, DstOverlap, MissedWindow, ConcurrentPolicy)
+_E = TypeVar("_E", DstGap, DstOverlap)
 
 
 class Schedule:
@@ -88,7 +80,7 @@ class Schedule:
         self.dst_gap = _member(DstGap, "dst_gap", dst_gap)
         self.dst_overlap = _member(DstOverlap, "dst_overlap", dst_overlap)
         anchor = _us(_aware("anchor_at", anchor_at))
-        setting = Setting(self.zone, self.dst_gap, self.dst_overlap, anchor, self.window_us[0], key)
+        setting = ParseContext(self.zone, self.dst_gap, self.dst_overlap, anchor, self.window_us[0], key)
         try:
             self.spec = parse(bare, setting)
             self._ticks = self._within(self._unbounded(self.spec))
@@ -158,28 +150,11 @@ class Schedule:
         """Say in one English sentence when it fires."""
         return describe(self.spec, self.zone, self.start_at, self.end_at)
 
-    def lint(  # noqa: PLR0913 - everything that is known about the job
-        self,
-        *,
-        after: datetime | None = None,
-        missed_window: str | None = None,
-        misfire_grace: timedelta | None = None,
-        timeout: timedelta | None = None,
-        concurrent_policy: str | None = None,
-        jitter: timedelta | None = None,
-    ) -> list[Finding]:
-        """Return what is probably not meant, the worst first; a policy that is not given is not judged."""
+    def lint(self, *, after: datetime | None = None, jitter: timedelta | None = None) -> list[Finding]:
+        """Return what is probably not meant, the worst first."""
         ticks = self._ticks if after is None else self.ticks(_instant_us("after", after))
-        subject = LintSubject(self.text, self.spec, self.zone, self.dst_gap, self.dst_overlap, self.window_us, ticks)
-        context = LintContext(
-            after=after,
-            missed_window=_optional(MissedWindow, "missed_window", missed_window),
-            misfire_grace=misfire_grace,
-            timeout=timeout,
-            concurrent_policy=_optional(ConcurrentPolicy, "concurrent_policy", concurrent_policy),
-            jitter=jitter,
-        )
-        return lint(subject, context)
+        parts = LintedSchedule(self.text, self.spec, self.zone, self.dst_gap, self.dst_overlap, self.window_us, ticks)
+        return lint(parts, after, has_jitter=bool(jitter))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Schedule) and self._identity() == other._identity()
@@ -250,10 +225,6 @@ def _member(kind: type[_E], field: str, value: str) -> _E:
         return kind(value)
     except ValueError:
         raise InvalidSchedule(field, f"{value!r} is not one of {', '.join(kind)}") from None
-
-
-def _optional(kind: type[_E], field: str, value: str | None) -> _E | None:
-    return None if value is None else _member(kind, field, value)
 
 
 def _with_local_dates(spec: Spec, zone: Zone) -> Spec:

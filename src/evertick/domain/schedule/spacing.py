@@ -13,7 +13,7 @@ from evertick.domain.schedule.budget import bounded, spend
 from evertick.domain.schedule.cron import Cron, times_of_day
 from evertick.domain.schedule.instants import DAY_S, first_day
 from evertick.domain.schedule.interval import Every, EveryMonths
-from evertick.domain.schedule.patterns.times import distances, times_within
+from evertick.domain.schedule.patterns.days import distances, times_within
 from evertick.domain.schedule.patterns.wall import LOOK_UP_STEPS, PASSING_DATES, WallPattern
 from evertick.domain.schedule.rrule.spec import RRule
 from evertick.domain.schedule.rrule.text import PERIOD_S, Freq

@@ -7,7 +7,7 @@ from evertick.domain.errors import InvalidSchedule
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule import cron, interval
 from evertick.domain.schedule.instants import DAY_S, SECOND_US
-from evertick.domain.schedule.literals import MAX_US, instant_us, parse_words, read_instant
+from evertick.domain.schedule.interval import MAX_US, instant_us, parse_words, read_instant
 from evertick.domain.schedule.rrule import spec as rrule_spec, text as rrule_text
 from evertick.domain.schedule.rrule.spec import Anchor
 from evertick.domain.schedule.spec import Manual, Once, Soon, Spec
@@ -18,7 +18,7 @@ MAX_CHARACTERS = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ParseContext:
     """Where a text is read: all that its meaning depends on besides the text itself.
 
     `anchor_us` is the job's creation, `start_us` the opening of its window; either anchors what has no anchor.
@@ -67,7 +67,7 @@ def is_one_off(text: str) -> bool:
     return _ZONED_ONE_OFF.match(text) is not None
 
 
-def parse(text: str, setting: Setting) -> Spec:  # noqa: PLR0911 - one return for each form of text
+def parse(text: str, setting: ParseContext) -> Spec:  # noqa: PLR0911 - one return for each form of text
     """Read a schedule's text; InvalidSchedule says what is wrong with it."""
     text = text.strip()
     if _RECURRENCE.match(text):
@@ -98,7 +98,7 @@ def _of_usable_length(text: str) -> str:
     return text
 
 
-def _after(delay_us: int, setting: Setting) -> Once | Soon:
+def _after(delay_us: int, setting: ParseContext) -> Once | Soon:
     if setting.anchor_us is None:
         return Soon(delay_us, setting.start_us)
     at_us = setting.anchor_us + delay_us
@@ -112,14 +112,14 @@ def _delay(text: str, words: str) -> int:
     return delay
 
 
-def _interval_anchor(setting: Setting) -> int:
+def _interval_anchor(setting: ParseContext) -> int:
     if setting.start_us is not None:
         return setting.start_us
     # Whole seconds: jobs made in the same second share a rule, and ticks read well.
     return (setting.anchor_us or 0) // SECOND_US * SECOND_US
 
 
-def _recurrence_anchor(setting: Setting) -> Anchor:
+def _recurrence_anchor(setting: ParseContext) -> Anchor:
     """Where a recurrence without DTSTART begins: with the window, or with the job, whose day is its first period."""
     if setting.start_us is not None:
         wall = setting.zone.wall_at(-(-setting.start_us // SECOND_US))
@@ -130,7 +130,7 @@ def _recurrence_anchor(setting: Setting) -> Anchor:
     return Anchor(wall // DAY_S * DAY_S, wall + 1)
 
 
-def _instant(text: str, setting: Setting) -> Once:
+def _instant(text: str, setting: ParseContext) -> Once:
     at = read_instant(text)
     if at is None:
         reason = f"{text!r}: write an instant as `2026-06-09T13:00:00Z`, or `2026-06-09T09:00` in the job's timezone"

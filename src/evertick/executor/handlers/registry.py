@@ -15,8 +15,7 @@ from msgspec.inspect import CustomType, UnionType, type_info as inspect_type
 
 from evertick.domain.attempt import Attempt, AttemptOutcome
 from evertick.domain.errors import InvalidInput
-from evertick.executor.handlers.results import succeeded
-from evertick.executor.handlers.run import DoNotRetry, Run
+from evertick.executor.handlers.run import DoNotRetry, Run, succeeded
 
 Function = Callable[..., Any]
 _RUN_NAMES = frozenset({"run", "_run", "_"})
@@ -56,7 +55,7 @@ class Misfit(DoNotRetry):
     """The payload does not fit the handler's parameters; no retry will change that."""
 
 
-class Binding:
+class PayloadBinding:
     """What a function wants: the run, under which name, and which fields of the payload.
 
     The run goes to the parameter that is annotated `Run`, or is the first and called `run`; every other one is a field
@@ -169,7 +168,7 @@ class FunctionHandler:
         self.name = name
         self.is_async = _is_async(function)
         self._function = function
-        self._binding = Binding(name, function)
+        self._binding = PayloadBinding(name, function)
 
     def call(self, attempt: Attempt, started_at: datetime) -> Any:
         binding = self._binding

@@ -40,7 +40,7 @@ from typing import Any
 from evertick.domain.attempt import Attempt, AttemptOutcome, Failed, NotStarted, Succeeded
 from evertick.domain.fairness import FairSlots
 from evertick.executor.executor import GRACE, Executor
-from evertick.executor.source import Counters
+from evertick.executor.source import AttemptCounters
 from evertick.executor.sources.database.source import LEASE_TIME, DatabaseSource
 from evertick.roles.dispatcher.pausing import Pausing
 from evertick.roles.dispatcher.settings import Egress
@@ -134,7 +134,7 @@ class Dispatcher:
         return self.executor.name
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> AttemptCounters:
         return self.executor.counters
 
     async def open(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from evertick.domain.attempt import Token
+from evertick.domain.attempt import NotRecorded, Token
 from evertick.domain.retry import Ended, GiveUp, NextStep
 from evertick.domain.states import Outcome
 from evertick.roles.scheduler.maintenance import ROUND_SECONDS, Sweeping
@@ -23,7 +23,7 @@ from evertick.runtime.retry_decision import next_step
 from evertick.store.database import is_lock_timeout, is_transient, was_rolled_back, was_too_slow
 from evertick.store.engine import lanes, orphans, outcomes
 from evertick.store.engine.lanes import PutBack
-from evertick.store.engine.outcomes import Ending, LostAttempt, Unrecorded
+from evertick.store.engine.outcomes import Ending, LostAttempt
 
 logger = logging.getLogger("evertick.scheduler")
 
@@ -176,19 +176,19 @@ class Reaping:
             logger.warning("%d attempts of %s are lost", lost, worker)
             self._woken(ending.job_id for ending in endings)
 
-    async def _write(self, worker: str, endings: Sequence[Ending], leases: list[int]) -> Unrecorded:
+    async def _write(self, worker: str, endings: Sequence[Ending], leases: list[int]) -> NotRecorded:
         try:
             return await outcomes.record(self._state.pool, worker, endings, leases, holder=self._state.node)
         except Exception as error:
             is_single = len(endings) == 1
             if is_single and is_lock_timeout(error):
-                return Unrecorded(set(), {_token(endings[0])})
+                return NotRecorded(set(), {_token(endings[0])})
             if not endings or is_single or not (is_lock_timeout(error) or was_too_slow(error)):
                 raise
         middle = len(endings) // 2
         # The leases stay: they run out in turn, with nothing open in them.
         first, second = [await self._write(worker, half, []) for half in (endings[:middle], endings[middle:])]
-        return Unrecorded(first.stale | second.stale, first.busy | second.busy)
+        return NotRecorded(first.stale | second.stale, first.busy | second.busy)
 
 
 def _token(ending: Ending) -> Token:

@@ -9,7 +9,7 @@ from evertick import tzdb
 from evertick.domain.attempt import Token
 from evertick.domain.idempotency import DEFAULT_TEMPLATE, KeySubject, render
 from evertick.domain.ids import Prefix, format_id
-from evertick.domain.job.texts import cached_template
+from evertick.domain.job.checks import cached_template
 from evertick.store import statements
 from evertick.store.engine.outcomes import TokenRow
 from evertick.store.statements import Connection, columns, row_count

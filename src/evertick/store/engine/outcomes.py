@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from evertick.domain.attempt import Token
+from evertick.domain.attempt import NotRecorded
 from evertick.domain.retry import GiveUp, NextStep, Retry
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import Outcome
@@ -52,16 +52,6 @@ class Ending(NamedTuple):
             and self.error is None
             and self.excerpt is None
         )
-
-
-class Unrecorded(NamedTuple):
-    """What was not recorded. `stale`: others had ended those attempts.
-
-    `busy`: another session has their run or job locked. They and their leases are unchanged: pass both again.
-    """
-
-    stale: set[Token]
-    busy: set[Token]
 
 
 class LostAttempt(NamedTuple):
@@ -129,7 +119,7 @@ async def record(
     done_leases: Sequence[int],
     *,
     holder: str | None = None,
-) -> Unrecorded:
+) -> NotRecorded:
     """Record outcomes as `worker`, and release leases of `holder`, which is the worker unless given."""
     told = [ending for ending in endings if not ending.is_plain]
     plain = [ending for ending in endings if ending.is_plain] if told else endings
@@ -159,7 +149,7 @@ async def record(
         **_following(following),
         done_leases=done_leases,
     )
-    unrecorded = Unrecorded(set(), set())
+    unrecorded = NotRecorded(set(), set())
     for row in rows:
         (unrecorded.busy if row.is_busy else unrecorded.stale).add((row.lane_id, row.seq))
     return unrecorded

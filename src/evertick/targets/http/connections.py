@@ -28,7 +28,7 @@ async def send(
     session: aiohttp.ClientSession, method: str, url: URL, headers: dict[str, str], body: bytes | None
 ) -> aiohttp.ClientResponse:
     """The answer, once its head is there. The caller closes it."""
-    data = None if body is None else aiohttp.BytesPayload(body)  # else it would look for who can send bytes
+    data = None if body is None else aiohttp.BytesPayload(body)  # else aiohttp would look up how to send bytes
     return await session.request(method, url, headers=headers, data=data, allow_redirects=False)
 
 
@@ -130,7 +130,7 @@ class Connections:
             self._add_idle(exchange.origin, 1)
 
     def renew(self) -> None:
-        """Use no kept connection again: it may lead where the guard would let nobody go any more.
+        """Use no kept connection again: it may lead to an address that the guard no longer permits.
 
         Requests under way come to their end. Their connections are then idle in the old session, and closed by it.
         """
@@ -174,7 +174,7 @@ class Connections:
             resolver=CheckedResolver(self._guard),
             socket_factory=self.checked_socket,
             use_dns_cache=False,
-            limit=0,  # how many run at once is for the dispatcher and the slots to say
+            limit=0,  # the dispatcher and the slots limit how many run at once
             ssl=self._tls,
             **pooling,
         )
@@ -184,7 +184,9 @@ class Connections:
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,  # no proxy of the environment: it would resolve names itself
             auto_decompress=False,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # one deadline, the delivery's, rules all
+            timeout=aiohttp.ClientTimeout(
+                total=None, sock_connect=None
+            ),  # the delivery has one deadline for everything
             read_bufsize=BUFFER_BYTES,
             max_line_size=LINE_BYTES,
             max_field_size=LINE_BYTES,

@@ -24,12 +24,12 @@ from typing import Self
 import aiohttp
 
 from evertick.domain.attempt import AttemptOutcome, NotStarted
-from evertick.domain.fairness import Tenants
+from evertick.domain.fairness import TenantCounts
 from evertick.domain.job.faults import Faults
 from evertick.domain.job.http_target import check_headers
 from evertick.runtime.clock import Clock, now_of
 from evertick.targets.http.connections import Connections, Disconnected, Exchange, send
-from evertick.targets.http.guard import Destination, EgressPolicy, Guard, Refused
+from evertick.targets.http.guard import Destination, DestinationRefused, EgressPolicy, Guard
 from evertick.targets.http.request import SOURCE, DeliveryRequest, body_of, headers_of
 from evertick.targets.http.resolution import MAX_PER_TENANT, TooManyLookups
 from evertick.targets.http.response import EXCERPT_BYTES, FAILURES, TargetResponse, failure_of, outcome_of, timed_out
@@ -38,6 +38,7 @@ from evertick.targets.http.slots import Busy, Slots, one_tenant
 READ_BYTES = 65_536
 """No more of a body is read; a longer one costs its sender the connection."""
 REMEMBERED_HEADERS = 4096
+NO_SLOT = "deferred: no free slot for its host"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class HttpDelivery:
         guard: Guard,
         clock: Clock,
         settings: DeliverySettings | None = None,
-        tenants: Callable[[], Tenants] = one_tenant,
+        tenants: Callable[[], TenantCounts] = one_tenant,
     ) -> None:
         self._settings = settings = settings or DeliverySettings()
         self._guard = guard
@@ -94,12 +95,12 @@ class HttpDelivery:
         try:
             _check_headers(tuple(attempt.target.headers.items()))
             destination = self._guard.destination(attempt.target.url)
-        except Refused as error:
+        except DestinationRefused as error:
             return failure_of(error)
         try:
             await self._slots.take(destination.origin, attempt.tenant_id)
         except Busy:
-            return NotStarted("deferred: host busy", is_host_busy=True)
+            return NotStarted(NO_SLOT, is_host_busy=True)
         try:
             return await self._within(attempt, destination, deadline_seconds)
         finally:
@@ -144,7 +145,7 @@ class HttpDelivery:
 
 
 async def _beginning(content: aiohttp.StreamReader) -> bytes:
-    """Read the body to its end, or as far as we read any, and keep what an excerpt needs."""
+    """Read the body to its end, or up to READ_BYTES, and keep what an excerpt needs."""
     kept, left = b"", READ_BYTES
     while left and (chunk := await content.read(left)):
         left -= len(chunk)
@@ -158,4 +159,4 @@ def _check_headers(given: tuple[tuple[str, str], ...]) -> None:
     faults = Faults()
     check_headers(dict(given), "", faults)
     if faults:
-        raise Refused(f"the header {faults.found[0].pointer.removeprefix('/')} {faults.found[0].reason}")
+        raise DestinationRefused(f"the header {faults.found[0].pointer.removeprefix('/')} {faults.found[0].reason}")

@@ -3,11 +3,12 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache
 from urllib.parse import quote
 
 from evertick.contract.target import HttpTarget
+from evertick.domain.schedule.instants import utc_text
 from evertick.domain.stable_hash import stable_int
 from evertick.targets.http.signing import RUN_SIGNATURE, Secret, run_message, sign, sign_message
 from evertick.version import __version__
@@ -58,7 +59,7 @@ def headers_of(request: DeliveryRequest, sent_at: datetime, source: str = SOURCE
     body = body_of(request)
     timestamp = int(sent_at.timestamp())
     key = request.idempotency_key
-    scheduled_at = instant_text(request.scheduled_at)
+    scheduled_at = utc_text(request.scheduled_at)
     job_name = header_text(request.job_name)
     headers = {
         **_own_headers(tuple(request.target.headers.items()), with_body=body is not None),
@@ -100,12 +101,6 @@ def _own_headers(given: tuple[tuple[str, str], ...], *, with_body: bool) -> Mapp
 def header_text(text: str) -> str:
     """A text as CloudEvents writes it in headers: what is not visible ASCII as the %XX of its UTF-8."""
     return text if _PLAIN.fullmatch(text) else quote(text, safe=_SAFE, errors="replace")
-
-
-def instant_text(at: datetime) -> str:
-    """RFC 3339 in UTC, with as many digits as it takes."""
-    utc = at if at.tzinfo is UTC else at.astimezone(UTC)
-    return utc.replace(tzinfo=None).isoformat() + "Z"
 
 
 def traceparent(run_id: str, fencing_token: int) -> str:

@@ -1,4 +1,4 @@
-"""Looks names up with the system's resolver, so that slow name servers delay only those who ask for their names.
+"""Looks names up with the system's resolver, so that slow name servers delay only deliveries to their names.
 
 Each lookup has a daemon thread of its own, because the loop's few threads would all soon wait for a dead name server,
 and because a process that stops does not wait for it. Lookups are shared out among tenants, so that one whose names
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeAlias
 
-from evertick.domain.fairness import Tenants
+from evertick.domain.fairness import TenantCounts
 from evertick.targets.http.slots import Busy, Slots, one_tenant
 
 Resolve: TypeAlias = Callable[[str], Awaitable[list[str]]]
@@ -21,11 +21,11 @@ Resolve: TypeAlias = Callable[[str], Awaitable[list[str]]]
 MAX_LOOKUPS = 512
 MAX_PER_TENANT = 64
 WAIT_SECONDS = 2.0
-"""For so long a name may wait for its turn; then its delivery has to come again later."""
+"""How long a name may wait for its turn; after that its delivery is put back."""
 
 
 class SystemResolver:
-    """Resolves names; at most so many at once."""
+    """Resolves names, at most `most` at once."""
 
     def __init__(self, most: int = MAX_LOOKUPS) -> None:
         self._free = asyncio.Semaphore(most)
@@ -49,7 +49,7 @@ def _ask(name: str, answer: asyncio.Future[list[str]]) -> None:
 
 
 def _settle(answer: asyncio.Future[list[str]], settle: Callable[[], None]) -> None:
-    with suppress(RuntimeError):  # the loop is closed: nobody waits
+    with suppress(RuntimeError):  # the loop is closed
         answer.get_loop().call_soon_threadsafe(lambda: None if answer.done() else settle())
 
 
@@ -58,15 +58,15 @@ class TooManyLookups(Exception):  # noqa: N818 - says what happened
 
 
 class Lookups:
-    """Resolves names, so many at once for each tenant. Who asks for a name that is being looked up, for whomever,
-    shares the answer. A lookup counts until it ends, even if nobody waits for it any more: its thread and its query are
-    still there.
+    """Resolves names, so many at once for each tenant. Requests for a name that is being looked up share the answer,
+    also those of other tenants. A lookup counts until it ends, even if no request waits for it any more: its thread and
+    its query are still there.
     """
 
     def __init__(
         self,
         resolve: Resolve,
-        tenants: Callable[[], Tenants] = one_tenant,
+        tenants: Callable[[], TenantCounts] = one_tenant,
         *,
         most_per_tenant: int = MAX_PER_TENANT,
         wait_seconds: float = WAIT_SECONDS,
@@ -96,7 +96,7 @@ class Lookups:
         def end(ended: asyncio.Future[list[str]]) -> None:
             del self._under_way[name]
             self._turns.give_back(None, tenant_id)
-            # All who asked may have gone; a failure that nobody looks at would be reported as a bug.
+            # All requests may be gone; asyncio reports a failure that nothing reads as a bug.
             if not ended.cancelled():
                 ended.exception()
 

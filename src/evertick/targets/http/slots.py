@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from evertick.domain.fairness import ALONE, FairSlots, Tenants
+from evertick.domain.fairness import ALONE, FairSlots, TenantCounts
 
 _K = TypeVar("_K")
 
@@ -21,21 +21,21 @@ class _Resource:
 
     def __init__(self, slots: FairSlots) -> None:
         self.slots = slots
-        self.waiting: dict[asyncio.Future[None], int] = {}  # whose each is, in the order of asking
+        self.waiting: dict[asyncio.Future[None], int] = {}  # to the tenant, in the order of asking
 
 
-def one_tenant() -> Tenants:
+def one_tenant() -> TenantCounts:
     """The tenants where there is one."""
     return ALONE
 
 
 class Slots(Generic[_K]):
     """`total` slots for each resource, `most_each` for each of `tenants()`; to a tenant they are given in the order of
-    asking. A resource that nobody uses takes no memory.
+    asking. A resource that is not in use takes no memory.
     """
 
     def __init__(
-        self, total: int, most_each: int, wait_seconds: float, tenants: Callable[[], Tenants] = one_tenant
+        self, total: int, most_each: int, wait_seconds: float, tenants: Callable[[], TenantCounts] = one_tenant
     ) -> None:
         self._total = total
         self._most_each = most_each

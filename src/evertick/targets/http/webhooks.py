@@ -21,6 +21,7 @@ from evertick.targets.http.signing import Secret
 REMEMBERED = 4096
 """Specifications, and URLs."""
 BACKOFF_SECONDS = 5.0
+BACKED_OFF = "deferred: its host is backed off"
 
 
 class _Target(msgspec.Struct):
@@ -69,7 +70,7 @@ class HostBackoff:
 
 @lru_cache(maxsize=REMEMBERED)
 def host_of(url: str) -> str:
-    """Host and port as they are written. Two spellings count as two hosts, which delays nobody else."""
+    """Host and port as they are written. Two spellings count as two hosts, which delays no other host."""
     try:
         return urlsplit(url).netloc
     except ValueError:
@@ -109,7 +110,7 @@ class WebhookTarget:
     async def _send(self, request: DeliveryRequest, seconds: float) -> AttemptOutcome:
         tenant_host = TenantHost(request.tenant_id, host_of(request.target.url))
         if self._backoff.holds(tenant_host):
-            return NotStarted("deferred: host busy")
+            return NotStarted(BACKED_OFF)
         outcome = await self._delivery.deliver(request, seconds)
         if not isinstance(outcome, NotStarted):
             self._backoff.end(tenant_host)

@@ -9,7 +9,7 @@ from evertick.domain.errors import Fault, InvalidFields
 from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule.describe.english import local
-from evertick.domain.schedule.preview import Preview, PreviewRow, as_new_job, preview_in_steps
+from evertick.domain.schedule.preview import PreviewRow, SchedulePreview, as_new_job, preview_in_steps
 from evertick.domain.schedule.rrule.text import MAX_CHARACTERS
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.spec import Once
@@ -34,7 +34,7 @@ class PreviewFields:
     after: datetime | None
 
 
-async def preview(tenant: Tenant, wanted: PreviewFields, count: int) -> Preview:
+async def preview(tenant: Tenant, wanted: PreviewFields, count: int) -> SchedulePreview:
     """What a schedule would do. InvalidInput says why it cannot be used."""
     _check(wanted)
     after = wanted.after or await lanes.clock(tenant.pool)
@@ -50,7 +50,7 @@ async def preview(tenant: Tenant, wanted: PreviewFields, count: int) -> Preview:
             anchor_at=anchor_at,
         )
 
-    def steps() -> Steps[Preview]:
+    def steps() -> Steps[SchedulePreview]:
         schedule = as_new_job(build, after)
         yield
         return (yield from preview_in_steps(schedule, after, count, jitter=wanted.jitter))

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from evertick.contract.job import Job, JobStatus
 from evertick.domain.ids import Prefix, format_id, parse_id
-from evertick.domain.job.texts import UNSTORABLE
+from evertick.domain.job.checks import UNSTORABLE
 from evertick.store.jobs import jobs
 from evertick.store.statements import Connection
 from evertick.usecases.context import DEFAULT_PER_PAGE, Page, Tenant, checked_cursor, checked_limit, job_key

@@ -14,7 +14,7 @@ from evertick.contract.job_reading import read_spec
 from evertick.contract.target import WorkerTarget
 from evertick.domain.idempotency import DEFAULT_TEMPLATE
 from evertick.domain.ids import Prefix, format_id
-from evertick.domain.job.payload import Json
+from evertick.domain.job.checks import Json
 from evertick.domain.policies import Backoff
 from evertick.domain.schedule.instants import SECOND_US
 from evertick.store.jobs.jobs import JobRow, NewJob

@@ -18,7 +18,7 @@ from evertick.domain.ids import Prefix, format_token, parse_id, parse_token
 from evertick.domain.retry import Ended, Retry
 from evertick.domain.schedule.instants import from_us
 from evertick.domain.states import Outcome
-from evertick.executor.handlers.results import ERROR_BYTES, clean, excerpt_of
+from evertick.executor.handlers.run import ERROR_BYTES, clean, excerpt_of
 from evertick.runtime.retry_decision import is_last_try, next_step
 from evertick.store.database import Pool
 from evertick.store.engine import lanes, outcomes, pulls

@@ -3,8 +3,8 @@
 from typing import Final
 
 from evertick.domain.ids import Prefix, RunKey, format_id, format_run_id
+from evertick.domain.job.checks import Json, check_payload
 from evertick.domain.job.faults import Faults
-from evertick.domain.job.payload import Json, check_payload
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.domain.states import FINAL_RUNS, RunReason
 from evertick.store.database import Session

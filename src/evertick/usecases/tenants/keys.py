@@ -11,7 +11,7 @@ from evertick.domain.access import KEYSPACE, SHOWN_LENGTH, KeyRole, digest_of, w
 from evertick.domain.admission import QuotaName
 from evertick.domain.errors import Fault, InvalidFields, InvalidInput
 from evertick.domain.ids import Prefix, format_id, parse_id
-from evertick.domain.job.texts import NAME_MAX_LENGTH, UNSTORABLE
+from evertick.domain.job.checks import NAME_MAX_LENGTH, UNSTORABLE
 from evertick.store.database import Session
 from evertick.store.engine import lanes
 from evertick.store.statements import Connection

@@ -72,6 +72,11 @@ def clock(seconds: int) -> str:
     return f"{hour:02}:{minute:02}:{second:02}" if second else f"{hour:02}:{minute:02}"
 
 
+def wall_time(wall: int) -> str:
+    """The time of day of a wall time."""
+    return clock(wall % DAY_S)
+
+
 def day(at: date) -> str:
     """`Tuesday 9 June 2026`."""
     return f"{WEEKDAYS[at.weekday()]} {at.day} {MONTHS[at.month - 1]} {at.year}"

@@ -130,7 +130,7 @@ def _implied_months(rule: RRule) -> tuple[int, ...]:
 
 
 def _visited_months(rule: RRule, months: tuple[int, ...]) -> tuple[int, ...]:
-    """Those that INTERVAL ever comes to: every 18 months come only two of the twelve."""
+    """The months that INTERVAL ever reaches: a step of 18 months reaches only two of the twelve."""
     base = from_day(rule.base // DAY_S).month
     return tuple(month for month in months if (month - base) % math.gcd(rule.interval, 12) == 0)
 

@@ -16,10 +16,16 @@ from typing import NamedTuple
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule.budget import spend_up_to
 from evertick.domain.schedule.instants import DAY_S, LIKE_YEARS, SECOND_US, first_day, from_day
-from evertick.domain.schedule.patterns.bounded import AmendedPattern, CountedPattern, WithinPattern
-from evertick.domain.schedule.patterns.days import GIVE_UP_YEARS, DayPattern, Days
-from evertick.domain.schedule.patterns.times import SameTimes, Times
-from evertick.domain.schedule.patterns.wall import ListPattern, StepPattern, WallPattern, is_in
+from evertick.domain.schedule.patterns.days import GIVE_UP_YEARS, DayPattern, Days, SameTimes, Times
+from evertick.domain.schedule.patterns.wall import (
+    AmendedPattern,
+    CountedPattern,
+    ListPattern,
+    StepPattern,
+    WallPattern,
+    WithinPattern,
+    is_in,
+)
 from evertick.domain.schedule.rrule.days import KEPT_YEARS, PASSING_PERIODS, aligned_days, aligned_years, period_number
 from evertick.domain.schedule.rrule.spec import RRule
 from evertick.domain.schedule.rrule.text import PERIOD_S, Freq

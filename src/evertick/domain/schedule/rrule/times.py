@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import compress
 
 from evertick.domain.schedule.instants import DAY_S
-from evertick.domain.schedule.patterns.times import SameTimes, Times, mask, spread, times_within
+from evertick.domain.schedule.patterns.days import SameTimes, Times, mask, spread, times_within
 from evertick.domain.schedule.rrule.spec import ALL_WEEKDAYS, RRule
 from evertick.domain.schedule.rrule.text import PERIOD_S, Freq
 

@@ -23,13 +23,13 @@ logger = logging.getLogger("evertick.worker")
 
 MAX_LANES = 32
 ALL_LANES = 256
-"""So many are asked at once over a slow line, where each further statement would cost more than they do."""
+"""How many are asked at once over a slow line, where a second statement would cost more than they do."""
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 1.0
 FREE_SECONDS = 0.25
 """How often at most to look for attempts that were put back, unless a wake-up says that there are some."""
 UNREAD_SECONDS = 60.0
-"""What cannot be read for so long is left to others."""
+"""After this time what cannot be read is left to others."""
 
 
 class _Extent(NamedTuple):
@@ -108,7 +108,7 @@ class Leasing:
             return LONGEST_PAUSE  # woken before, as soon as there is room
         named, self._named = self._named, set()
         if 0 < len(named) <= MAX_LANES and self._monotonic() < self._clear_until:
-            # If no lane had more, that was all: whatever nobody named, the next look at all lanes finds.
+            # If no lane had more, that was all: the next look at all lanes finds what was not named.
             return 0 if await self.lease(most, named) and self._is_cut else FIRST_PAUSE
         self._clear_until = -math.inf
         asked = self._monotonic()
@@ -129,7 +129,7 @@ class Leasing:
         return 0 if await self.lease(most) else LONGEST_PAUSE
 
     async def lease(self, most: int, named: Collection[int] | None = None) -> int:
-        """Lease about so many attempts, from all lanes or from those named, and say how many there were."""
+        """Lease about `most` attempts, from all lanes or from those named; returns how many there were."""
         await self._queues.refresh(self._pool, self._monotonic())
         if not self._queues.ids:
             return 0
@@ -157,9 +157,9 @@ class Leasing:
         self._take(read)
 
     def _room(self) -> int:
-        """How many attempts to lease now: to fill half-empty hands, or else each free slot.
+        """How many attempts to lease now: up to the lease size if no more than half of it is here, else the free slots.
 
-        What is under way counts as held. Over a slow line hands count as full only with what ends before more arrives.
+        What is under way counts as held. Over a slow line what ends before more arrives is added to the size.
         What could start at once is leased however much waits, for that may be another tenant's.
         """
         consumer = self._consumer

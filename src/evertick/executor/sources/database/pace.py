@@ -28,7 +28,7 @@ class Pace:
         self.size = least
 
     def finished(self, seconds: float, *, is_cut: bool) -> None:
-        """A batch was done after so long. `is_cut`: its size kept it from being larger."""
+        """A batch was done after so many seconds. `is_cut`: it had as many attempts as its size allowed."""
         if seconds < FAST_SECONDS and is_cut:
             self.size = max(self._least, min(2 * self.size, MAX_SIZE))
         elif seconds > SLOW_SECONDS:
@@ -81,7 +81,7 @@ class CompletionRate:
         self._at = monotonic()
 
     def look(self, total: int) -> None:
-        """So many have ended in all."""
+        """`total` attempts have ended since the start."""
         now = self._monotonic()
         if now >= self._at + LOOK_SECONDS:
             self._rate = max((total - self._total) / (now - self._at), FADE * self._rate)

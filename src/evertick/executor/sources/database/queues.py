@@ -8,7 +8,7 @@ from evertick.store.database import Pool
 from evertick.store.jobs import references
 
 LOOK_SECONDS = 1.0
-"""How often to look for queues that are not there yet; one comes to be with its first job."""
+"""How often to look for queues that are not there yet; a queue is created with its first job."""
 LOOK_AGAIN_SECONDS = 10.0
 """How often to look whether the queues that were found are still there."""
 
@@ -26,7 +26,7 @@ class QueueSelection(Protocol):
         """Do not wait for a queue that was not there at the last look."""
 
     def rooms(self, size: int, held: int) -> Mapping[int, int] | None:
-        """How many attempts each queue may give, at a lease size and with so many attempts here already.
+        """How many attempts each queue may give, at a lease size of `size` and with `held` attempts here already.
 
         A queue that is left out is not asked. None: any may give all there is room for.
         """

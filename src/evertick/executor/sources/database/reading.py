@@ -17,7 +17,7 @@ SLOW_SECONDS = 0.003
 SLOW_EACH_SECONDS = 0.0001
 """A read that takes longer than the first, and so much for each attempt, waits for the disk."""
 READERS = 4
-"""So many connections read what was leased then."""
+"""How many connections read what was leased then."""
 
 
 class Read(NamedTuple):

@@ -1,6 +1,6 @@
 """The source of workers and dispatchers: attempts from the lanes of the database, outcomes into its tables.
 
-Leasing is a loop of its own (`leasing`): as much as is done in about a second; over a slow line so much more as ends
+Leasing is a loop of its own (`leasing`): as much as is done in about a second; over a slow line also what ends
 during its round trips, with several leases under way. Outcomes are recorded with the retries that follow, in one
 statement for thousands of them, on connections that leasing does not use.
 """
@@ -19,14 +19,15 @@ from evertick.domain.attempt import (
     AttemptOutcome,
     Deferred,
     Failed,
+    NotRecorded,
     NotStarted,
     Succeeded,
     Token,
 )
 from evertick.domain.retry import Ended, NextStep, Retry
 from evertick.domain.states import Outcome
-from evertick.executor.held_leases import Lease
-from evertick.executor.source import Consumer, EndedAttempt, Failure, Recorded, UnstartedAttempt
+from evertick.executor.held_leases import HeldLease
+from evertick.executor.source import Consumer, EndedAttempt, RecordFailure, UnstartedAttempt
 from evertick.executor.sources.database.leasing import Leasing
 from evertick.executor.sources.database.pace import CompletionRate, Pace, RoundTrip
 from evertick.executor.sources.database.queues import QueueSelection
@@ -57,9 +58,9 @@ MAX_OUTCOMES = 8192
 CONNECTIONS = 8
 RECORDING_CONNECTIONS = 2  # whatever leasing waits for, outcomes get through
 LEASES_AHEAD = 2
-"""So many more leases may be under way over a slow line."""
+"""How many more leases may be under way over a slow line."""
 STOP_SECONDS = 2.0
-"""For so long the end of leasing waits for a statement that is under way."""
+"""How long the end of leasing waits for a statement that is under way."""
 UNREAD_PAUSE_SECONDS = 0.25
 _Columns: TypeAlias = tuple[str, int | None, str | None, str | None, NextStep]
 """Result, code, error, excerpt, and what follows."""
@@ -179,7 +180,7 @@ class DatabaseSource:
     async def mark_started(self, attempts: Sequence[Attempt]) -> set[Token]:
         return await lanes.mark_started(self.pool, self._worker, [(each.lease_id, each.token[1]) for each in attempts])
 
-    async def record(self, ended: Sequence[EndedAttempt], done_leases: Sequence[int]) -> Recorded:
+    async def record(self, ended: Sequence[EndedAttempt], done_leases: Sequence[int]) -> NotRecorded:
         endings = [_ending_of(each) for each in ended]
         recorded = await outcomes.record(self._recording, self._worker, endings, done_leases)
         if due := [
@@ -188,18 +189,18 @@ class DatabaseSource:
             if type(each.then) is Retry and (each.lane_id, each.seq) not in recorded.busy
         ]:
             self._notifier.timers(due)
-        return Recorded(recorded.stale, recorded.busy)
+        return recorded
 
-    def failure_of(self, error: Exception) -> Failure:
+    def failure_of(self, error: Exception) -> RecordFailure:
         if was_conflict(error):
-            return Failure.LOCKED
+            return RecordFailure.LOCKED
         if is_transient(error):
-            return Failure.UNKNOWN
+            return RecordFailure.UNKNOWN
         sqlstate = getattr(error, "sqlstate", None)
         if isinstance(sqlstate, str):
-            return Failure.UNSTORABLE if sqlstate[:2] in _DATA_CLASSES else Failure.REFUSED
+            return RecordFailure.UNSTORABLE if sqlstate[:2] in _DATA_CLASSES else RecordFailure.REFUSED
         # The driver could not even send it.
-        return Failure.UNSTORABLE if isinstance(error, ValueError | OverflowError) else Failure.UNKNOWN
+        return RecordFailure.UNSTORABLE if isinstance(error, ValueError | OverflowError) else RecordFailure.UNKNOWN
 
     async def put_back(self, unstarted: Sequence[UnstartedAttempt]) -> None:
         gone = await lanes.put_back(self.pool, self._worker, [_put_back_of(each) for each in unstarted])
@@ -215,7 +216,7 @@ class DatabaseSource:
     def forget(self, lease_ids: Collection[int]) -> None:
         """The database knows."""
 
-    async def extend(self, leases: Sequence[Lease]) -> set[int]:
+    async def extend(self, leases: Sequence[HeldLease]) -> set[int]:
         if self._heartbeat_session is None or self._heartbeat_session.is_closed():
             waits = timeouts.lease_heartbeat(self._lease_time)
             self._heartbeat_session = await connect(self._url, timeouts=waits)

@@ -25,12 +25,12 @@ import msgspec
 from evertick.client import ApiError, AsyncClient, Invalid
 from evertick.client.request import encode
 from evertick.contract.workers import Lease as LeaseAnswer, LeasedAttempt, OutcomeReport
-from evertick.domain.attempt import Attempt, Deferred, Failed, NotStarted, Succeeded, Token
+from evertick.domain.attempt import Attempt, Deferred, Failed, NotRecorded, NotStarted, Succeeded, Token
 from evertick.domain.ids import Prefix, RunKey, format_token, parse_id, parse_token
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import Outcome
-from evertick.executor.held_leases import Lease
-from evertick.executor.source import Consumer, EndedAttempt, Failure, Recorded, UnstartedAttempt
+from evertick.executor.held_leases import HeldLease
+from evertick.executor.source import Consumer, EndedAttempt, RecordFailure, UnstartedAttempt
 from evertick.executor.sources.http.polling import LongPoll
 from evertick.runtime.clock import now_of
 from evertick.runtime.loop import Loop, Unavailable
@@ -158,16 +158,16 @@ class HttpSource:
     async def mark_started(self, attempts: Sequence[Attempt]) -> set[Token]:
         return {each.token for each in attempts}
 
-    async def record(self, ended: Sequence[EndedAttempt], done_leases: Sequence[int]) -> Recorded:  # noqa: ARG002 - the server lets go of them
+    async def record(self, ended: Sequence[EndedAttempt], done_leases: Sequence[int]) -> NotRecorded:  # noqa: ARG002 - the server lets go of them
         if not ended:
-            return Recorded()
+            return NotRecorded(set(), set())
         recorded = await self._record([_report_of(each) for each in ended])
         for attempt, *_ in ended:
             self._tokens.pop(attempt.lease_id, None)
         return recorded
 
-    def failure_of(self, error: Exception) -> Failure:
-        return Failure.UNSTORABLE if isinstance(error, Invalid) else Failure.UNKNOWN
+    def failure_of(self, error: Exception) -> RecordFailure:
+        return RecordFailure.UNSTORABLE if isinstance(error, Invalid) else RecordFailure.UNKNOWN
 
     async def put_back(self, unstarted: Sequence[UnstartedAttempt]) -> None:
         for first in range(0, len(unstarted), MAX_OUTCOMES):
@@ -185,7 +185,7 @@ class HttpSource:
         for lease_id in lease_ids:
             self._tokens.pop(lease_id, None)
 
-    async def extend(self, leases: Sequence[Lease]) -> set[int]:
+    async def extend(self, leases: Sequence[HeldLease]) -> set[int]:
         if self._heartbeat_client is None:
             self._heartbeat_client = self._make_client(HEARTBEAT_TIMEOUT_SECONDS)
         held = {format_token(*token): lease_id for lease_id, token in self._tokens.copy().items()}
@@ -252,9 +252,9 @@ class HttpSource:
             idempotency_key=given.idempotency_key,
         )
 
-    async def _record(self, reports: Sequence[OutcomeReport]) -> Recorded:
+    async def _record(self, reports: Sequence[OutcomeReport]) -> NotRecorded:
         answer = await self.client.workers.record(self._consumer.name, reports)
-        return Recorded({parse_token(token) for token in answer.stale})
+        return NotRecorded({parse_token(token) for token in answer.stale}, set())
 
     def _deferral_of(self, unstarted: UnstartedAttempt) -> OutcomeReport:
         return OutcomeReport(

@@ -1,35 +1,86 @@
-"""Checks payloads and labels: JSON that PostgreSQL can hold and give back unchanged."""
+"""Checks of a job's texts, instants, payload and labels, beyond what the annotations of its fields say.
 
+What passes is JSON that PostgreSQL can hold and give back unchanged.
+"""
+
+import functools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import reduce
 from math import isfinite
 from typing import Any, TypeAlias
 
 import msgspec
 
+from evertick.domain.errors import InvalidInput
+from evertick.domain.idempotency import Template, parse_template
 from evertick.domain.job.faults import Faults, accepted_once, below, kind_of
-from evertick.domain.job.texts import UNSTORABLE, WHY_UNSTORABLE
+from evertick.domain.schedule.instants import FIRST_YEAR, LAST_YEAR
 
+Check: TypeAlias = Callable[[Any, str, Faults], None]
+"""Adds what is wrong with a value, which stands at a JSON pointer, to the faults."""
+
+NAME_MAX_LENGTH = 255
+
+UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+"""What PostgreSQL's text and jsonb cannot hold: NUL, and surrogates that are no half of a pair."""
+
+WHY_UNSTORABLE = "contains a NUL character (\\u0000) or a lone surrogate, which PostgreSQL cannot store"
+
+_CONTROL = re.compile("[\0-\x1f\x7f-\x9f]")
+
+cached_template: Callable[[str], Template] = functools.lru_cache(maxsize=1024)(parse_template)
+"""Most jobs share a few templates, so each is parsed once."""
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
-
 MAX_PAYLOAD_BYTES = 65_536
 MAX_PAYLOAD_VALUES = MAX_PAYLOAD_BYTES // 2 + 1
 """A value takes at least a byte, and a comma before the next one. With more values a payload is certainly too large."""
 MAX_DEPTH = 64
 MAX_DIGITS = 1000
 """Of a whole number: jsonb could hold more, but Python reads no more than 4300 back."""
-
 MAX_LABELS = 64
 LABEL_VALUE_MAX_LENGTH = 255
-
 _TOO_LARGE = 10**MAX_DIGITS
 _MANY_DIGITS = re.compile(rb"(?<!\d)\d{%d}" % MAX_DIGITS)
 _LABEL_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
 _compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def check_text(text: str, at: str, faults: Faults) -> None:
+    """Refuse a text that cannot be stored."""
+    # Printable texts have no control characters, no lone surrogates, and no white space but the plain one.
+    if not text.isprintable() and UNSTORABLE.search(text):
+        faults.add(at, WHY_UNSTORABLE)
+
+
+def check_name(name: str, at: str, faults: Faults) -> None:
+    if name and name.isprintable() and name[0] != " " and name[-1] != " ":
+        return
+    if UNSTORABLE.search(name):
+        faults.add(at, WHY_UNSTORABLE)
+    elif _CONTROL.search(name):
+        faults.add(at, "must not contain line breaks or other control characters")
+    elif not name.strip():
+        faults.add(at, "must not be blank")
+    elif name != name.strip():
+        faults.add(at, "must not begin or end with white space")
+
+
+def check_template(text: str, at: str, faults: Faults) -> None:
+    check_text(text, at, faults)
+    try:
+        cached_template(text)
+    except InvalidInput as refused:
+        faults.add(at, refused.reason)
+
+
+def check_instant(instant: datetime, at: str, faults: Faults) -> None:
+    if not FIRST_YEAR < instant.year < LAST_YEAR:
+        faults.add(at, f"lies outside of the years {FIRST_YEAR + 1} to {LAST_YEAR - 1}")
 
 
 def _is_plain(value: object) -> bool:

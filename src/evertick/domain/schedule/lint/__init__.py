@@ -1,1 +1,0 @@
-"""What in a schedule is probably not meant, found before it fires."""
