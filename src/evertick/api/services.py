@@ -10,7 +10,7 @@ from typing import TypeAlias
 from evertick.api.bodies.memory_limits import BodyLimits, UnreadResponses
 from evertick.api.long_polls import LongPolls
 from evertick.api.metrics import Metrics
-from evertick.contract.engine import Stats
+from evertick.contract.server import Stats
 from evertick.domain.access import KeyRole
 from evertick.runtime.concurrency import Batcher, Cached, TenantLimit
 from evertick.runtime.timeouts import READINESS_SECONDS

@@ -6,10 +6,9 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from evertick.contract.dead_letters import DeadLetter, Replaying
 from evertick.contract.job import Job, JobStatus
 from evertick.contract.jobs import Missed, Verdict
-from evertick.contract.runs import RunDetail, RunOrGap
+from evertick.contract.runs import DeadLetter, Replaying, RunDetail, RunOrGap
 from evertick.domain.errors import InvalidInput
 from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.states import GapStatus, RunStatus

@@ -6,8 +6,8 @@ from evertick.client.access import ApiKeys, AuditLog, Tenants
 from evertick.client.jobs import DeadLetters, Jobs, Runs, Workers
 from evertick.client.request import RETRIES, Request, look, path_of, post, shaped
 from evertick.client.transport import TIMEOUT_SECONDS, AsyncTransport, Section, Sent, SyncTransport, W, place_of
-from evertick.contract.engine import Cluster, Stats
-from evertick.contract.schedules import Preview
+from evertick.contract.jobs import Preview
+from evertick.contract.server import Cluster, Stats
 
 
 class Api(Section[W]):

@@ -21,7 +21,7 @@ import httpx
 import msgspec
 
 from evertick.contract.derived import lenient
-from evertick.contract.problem import Problem as ProblemAnswer
+from evertick.contract.server import Problem as ProblemAnswer
 from evertick.domain.errors import EvertickError, Fault
 from evertick.domain.retry import parse_retry_after
 

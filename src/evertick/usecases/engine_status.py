@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from evertick import tzdb
-from evertick.contract.engine import Lag, Stats
+from evertick.contract.server import Lag, Stats
 from evertick.domain.ids import PARTITIONS
 from evertick.runtime.timeouts import STATUS_SECONDS
 from evertick.store import diagnostics, lanes, members, usage

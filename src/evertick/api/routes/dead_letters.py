@@ -8,8 +8,8 @@ from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import Response, no_content, ok, page
 from evertick.api.routes import costs
 from evertick.api.routes.runs import RUN_ACCEPTED, accepted
-from evertick.contract.dead_letters import DeadLetter, LettersQuery, Replaying, ReplayRequest
 from evertick.contract.jobs import Nothing
+from evertick.contract.runs import DeadLetter, LettersQuery, Replaying, ReplayRequest
 from evertick.domain.access import KeyRole
 from evertick.usecases.runs import dead_letters, requests
 from evertick.usecases.runs.dead_letters import LetterSelection

@@ -8,7 +8,7 @@ from evertick.api.operations import ResponseSpec, Routes
 from evertick.api.problems import Kind, Problem
 from evertick.api.requests import AuthenticatedRequest, HttpRequest, authenticate, authorise
 from evertick.api.responses import Response, ok
-from evertick.contract.engine import Alive, Cluster, Node, Partitions, Ready, Stats
+from evertick.contract.server import Alive, Cluster, Node, Partitions, Ready, Stats
 from evertick.domain.access import KeyRole
 from evertick.usecases import engine_status
 from evertick.version import __version__

@@ -10,7 +10,7 @@ from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import Response, ok
 from evertick.api.routes import costs
 from evertick.contract.annotations import DEFAULT_TIMEZONE
-from evertick.contract.schedules import DEFAULT_ROWS, DstNote, Preview, PreviewRequest, Upcoming, UpcomingQuery, Warned
+from evertick.contract.jobs import DEFAULT_ROWS, DstNote, Preview, PreviewRequest, Upcoming, UpcomingQuery, Warned
 from evertick.domain.access import KeyRole
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule import preview as ahead

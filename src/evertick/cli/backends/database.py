@@ -4,11 +4,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from evertick.cli.backend import JOB_PAYLOAD, JobFilter, Listing, RunFilter, is_job_id
-from evertick.contract.dead_letters import DEFAULT_RATE, DeadLetter, Replaying
 from evertick.contract.job import Job
 from evertick.contract.jobs import Missed, Verdict
-from evertick.contract.problem import InputError
-from evertick.contract.runs import RunDetail, RunOrGap
+from evertick.contract.runs import DEFAULT_RATE, DeadLetter, Replaying, RunDetail, RunOrGap
+from evertick.contract.server import InputError
 from evertick.domain.states import GapStatus
 from evertick.usecases.context import MAX_PER_PAGE, Page, Tenant
 from evertick.usecases.jobs import edit, lifecycle, reading as jobs

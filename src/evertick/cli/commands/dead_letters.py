@@ -8,7 +8,7 @@ from evertick.cli.backend import Backend
 from evertick.cli.connection import ConnectionOptions, call, connection_options
 from evertick.cli.options import AsJson, Limit
 from evertick.cli.output import mention_more, print_json, print_rows
-from evertick.contract.dead_letters import Replaying
+from evertick.contract.runs import Replaying
 
 app = typer.Typer(no_args_is_help=True, help="List, replay and dismiss dead letters.", rich_markup_mode="rich")
 
