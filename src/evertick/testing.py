@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.domain.errors import EvertickError, InvalidInput
 from evertick.domain.states import RunReason, RunStatus
 from evertick.roles.scheduler import Scheduler
@@ -27,7 +28,7 @@ from evertick.store import scratch_databases, timers
 from evertick.store.database import SCHEMA, Session, connect
 from evertick.store.embedded import EmbeddedServer
 from evertick.store.migrate import migrate
-from evertick.usecases.context import MAX_PER_PAGE, Tenant
+from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.reading import get as get_job
 from evertick.usecases.runs.reading import tenant_runs
 

@@ -115,7 +115,7 @@ async def first_key(url: str) -> str | None:
             return None
         async with connection.transaction():
             new = await keys.create_first(connection, row.tenant_id)
-        return None if new is None else new.secret
+        return None if new is None else new.api_key
     finally:
         await connection.close()
 

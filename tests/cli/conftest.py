@@ -45,6 +45,6 @@ async def _served(database_url: str) -> AsyncIterator[Cli]:
     try:
         async with await open_pool(database_url, max_size=1) as pool:
             key = await keys.create(pool, HOST_TENANT, KeyRole.EDITOR)
-        yield Cli.at("--url", server.address, EVERTICK_API_KEY=key.secret)
+        yield Cli.at("--url", server.address, EVERTICK_API_KEY=key.api_key)
     finally:
         await server.stop()

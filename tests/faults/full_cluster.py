@@ -41,10 +41,10 @@ class FullCluster(Cluster):
         assert row is not None
         self.second = row.tenant_id
         self.editors = {
-            FIRST: (await keys.create(self.pool, 1, KeyRole.EDITOR)).secret,
-            SECOND: (await keys.create(self.pool, self.second, KeyRole.EDITOR)).secret,
+            FIRST: (await keys.create(self.pool, 1, KeyRole.EDITOR)).api_key,
+            SECOND: (await keys.create(self.pool, self.second, KeyRole.EDITOR)).api_key,
         }
-        self._pulls = (await keys.create(self.pool, self.second, KeyRole.WORKER)).secret
+        self._pulls = (await keys.create(self.pool, self.second, KeyRole.WORKER)).api_key
 
     def direct_worker(self) -> Process:
         return self._start("worker", "faults.worker_app:app", **{SERVES: FIRST})

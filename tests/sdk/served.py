@@ -29,7 +29,7 @@ class Served:
         self.pool = pool
 
     async def key(self, role: KeyRole) -> str:
-        return (await keys.create(self.pool, HOST_TENANT, role)).secret
+        return (await keys.create(self.pool, HOST_TENANT, role)).api_key
 
     def client(self, **options: Any) -> AsyncClient:
         return AsyncClient(self.url, self.api_key, **options)
@@ -58,7 +58,7 @@ async def served(database_url: str, lease_seconds: float = 30.0, **options: Any)
         await server.start()
         stack.push_async_callback(server.stop)
         first = await keys.create(pool, HOST_TENANT, KeyRole.ADMIN)
-        yield Served(server.address, first.secret, pool)
+        yield Served(server.address, first.api_key, pool)
 
 
 def worker_target(handler: str = "handle", queue: str = "default") -> dict[str, str]:

@@ -21,7 +21,7 @@ from evertick.contract.jobs import Nothing
 from evertick.domain.admission import AdmissionRequest
 from evertick.usecases import audit
 from evertick.usecases.context import Tenant, unit_of_work
-from evertick.usecases.tenants.authentication import Caller
+from evertick.usecases.tenants.keys import Caller
 from evertick.usecases.transactions import retry_conflicts, retry_with_results
 
 

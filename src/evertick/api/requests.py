@@ -17,7 +17,7 @@ from evertick.domain.access import KeyRole, allows
 from evertick.domain.admission import AdmissionRequest, Admitted
 from evertick.usecases.context import Tenant
 from evertick.usecases.idempotency import KeyedRequest
-from evertick.usecases.tenants.authentication import Caller
+from evertick.usecases.tenants.keys import Caller
 
 _T = TypeVar("_T")
 _SCHEME = "bearer "

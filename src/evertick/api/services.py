@@ -24,7 +24,7 @@ from evertick.usecases.engine_status import EngineStatus, clock, engine_status, 
 from evertick.usecases.idempotency import KeyedRequest, OtherRequest
 from evertick.usecases.jobs.create_together import NewJobRequest, Result, create_together
 from evertick.usecases.references import ReferenceCache
-from evertick.usecases.tenants.authentication import KeyRing
+from evertick.usecases.tenants.keys import KeyRing
 from evertick.usecases.tenants.quotas import Quotas
 from evertick.usecases.tenants.tenants import shortest_of
 

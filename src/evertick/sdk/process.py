@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from evertick.config import Settings
+from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.roles.janitor import Janitor, janitor_pool
 from evertick.roles.scheduler import Scheduler
 from evertick.roles.worker import Worker
 from evertick.sdk.declarations import APP_LABEL, Declarations, WorkerOptions
 from evertick.sdk.link import Link
-from evertick.usecases.context import MAX_PER_PAGE, Tenant
+from evertick.usecases.context import Tenant
 from evertick.usecases.jobs.edit import put
 from evertick.usecases.jobs.reading import list_jobs
 

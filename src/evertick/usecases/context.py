@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Generic, TypeVar
 
+from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.domain.errors import InvalidInput
 from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.schedule.schedule import SHORTEST_INTERVAL
@@ -18,7 +19,6 @@ from evertick.usecases.transactions import retry_transaction
 
 _T = TypeVar("_T")
 DEFAULT_PER_PAGE = 50
-MAX_PER_PAGE = 200
 
 
 def _notify_nobody(_: Iterable[int]) -> None:
@@ -81,6 +81,12 @@ class Page(Generic[_T]):
 
     items: tuple[_T, ...]
     next: str | None
+
+
+def page_of(items: Iterable[_T], limit: int, position: Callable[[_T], str]) -> Page[_T]:
+    """A page of the first items. If more follow, its next one begins after the position of its last."""
+    found = tuple(items)
+    return Page(found[:limit], position(found[limit - 1]) if len(found) > limit else None)
 
 
 def job_key(job_id: str) -> int:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from evertick.contract.job import Job
+from evertick.contract.runs import LetterFilter
 from evertick.domain.errors import InvalidInput
 from evertick.domain.job.payload import Json
 from evertick.domain.retry import GiveUp, GiveUpReason
@@ -13,7 +14,7 @@ from evertick.usecases.errors import JobNotFound, LetterNotFound
 from evertick.usecases.jobs.edit import edit
 from evertick.usecases.jobs.lifecycle import delete
 from evertick.usecases.runs import dead_letters
-from evertick.usecases.runs.dead_letters import LetterSelection, dismiss, list_letters, replay_letters
+from evertick.usecases.runs.dead_letters import dismiss, list_letters, replay_letters
 from evertick.usecases.runs.reading import get_run
 from evertick.usecases.runs.requests import JOBS_OWN, replay_letter, trigger
 from usecases.world import World, at, key_of
@@ -73,18 +74,18 @@ async def test_a_replayed_letter_is_gone_and_its_run_comes_again(world: World, t
 
 async def test_many_letters_are_replayed_as_chosen(world: World, tenant: Tenant) -> None:
     jobs = await bury(world, job_count=2)
-    assert len((await replay_letters(tenant, LetterSelection(jobs[0].job_id, died_from=at(2)), 100)).runs) == 2
-    assert len((await replay_letters(tenant, LetterSelection(died_before=at(2)), 100)).runs) == 2
-    assert len((await replay_letters(world.tenant(2), LetterSelection(), 100)).runs) == 0
+    assert len((await replay_letters(tenant, LetterFilter(jobs[0].job_id, died_from=at(2)), 100)).runs) == 2
+    assert len((await replay_letters(tenant, LetterFilter(died_before=at(2)), 100)).runs) == 2
+    assert len((await replay_letters(world.tenant(2), LetterFilter(), 100)).runs) == 0
     assert [letter.job_id for letter in (await list_letters(tenant)).items] == [jobs[1].job_id] * 2
-    assert len((await replay_letters(tenant, LetterSelection(), 100)).runs) == 2
+    assert len((await replay_letters(tenant, LetterFilter(), 100)).runs) == 2
     assert (await list_letters(tenant)).items == ()
 
 
 async def test_letters_are_replayed_at_a_rate_by_whoever_fires_timers(world: World, tenant: Tenant) -> None:
     (job,) = await bury(world)
     await world.set_clock(at(3, 10))
-    replayed = await replay_letters(tenant, LetterSelection(), 0.5)
+    replayed = await replay_letters(tenant, LetterFilter(), 0.5)
     due_ats = sorted(run.due_at for run in replayed.runs)
     assert (due_ats, replayed.last_due_at) == ([at(3, 10), at(3, 12), at(3, 14)], at(3, 14))
     assert [(await get_run(tenant, run_id)).run.status for run_id in replayed.run_ids] == ["pending"] * 3
@@ -104,7 +105,7 @@ async def test_a_replayed_letter_has_the_payload_of_its_run(world: World, tenant
         await world.fire()
         await world.record(await world.lease(), "failed", GiveUp(1, GiveUpReason.EXHAUSTED))
     await edit(tenant, job.job_id, {"payload": {"of": "a later version"}})
-    await replay_letters(tenant, LetterSelection(), 1000)
+    await replay_letters(tenant, LetterFilter(), 1000)
     await world.set_clock(at(0, 40))
     payloads = [json.loads(leased.payload or "") for leased in await world.run_all()]
     assert sorted(payload["of"] for payload in payloads) == ["the job", "the run"]
@@ -117,17 +118,17 @@ async def test_more_letters_than_one_transaction_takes_are_left_and_told(
     await world.set_clock(at(3, 10))
     monkeypatch.setattr(dead_letters, "BATCH_SIZE", 2)
     monkeypatch.setattr(dead_letters, "MAX_REPLAYS", 6)
-    first = await replay_letters(tenant, LetterSelection(), 1)
+    first = await replay_letters(tenant, LetterFilter(), 1)
     assert (len(first.runs), first.has_more, len({run.due_at for run in first.runs})) == (6, True, 6)
     await world.set_clock(at(3, 30))
-    rest = await replay_letters(tenant, LetterSelection(), 1)
+    rest = await replay_letters(tenant, LetterFilter(), 1)
     assert (len(rest.runs), rest.has_more) == (3, False)
     assert len({*first.run_ids, *rest.run_ids}) == 9
 
 
 async def test_a_letter_whose_instant_is_taken_gets_the_next_one(world: World, tenant: Tenant) -> None:
     await bury(world)  # the clock stands where the last tick has run
-    replayed = await replay_letters(tenant, LetterSelection(), 1000)
+    replayed = await replay_letters(tenant, LetterFilter(), 1000)
     assert (len(replayed.runs), replayed.has_more) == (3, False)
     assert at(3) not in {run.fire_at for run in replayed.runs}
 
@@ -136,7 +137,7 @@ async def test_letters_of_a_deleted_job_are_only_left_to_dismiss(world: World, t
     (job,) = await bury(world, ticks=1)
     await delete(tenant, job.job_id)
     (letter,) = (await list_letters(tenant)).items
-    assert (await replay_letters(tenant, LetterSelection(), 100)).runs == []
+    assert (await replay_letters(tenant, LetterFilter(), 100)).runs == []
     with pytest.raises(JobNotFound):
         await replay_letter(tenant, letter.run_id)
     with pytest.raises(LetterNotFound):

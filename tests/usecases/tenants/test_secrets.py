@@ -228,5 +228,5 @@ async def _until_someone_waits(connection: asyncpg.Connection) -> None:
 
 async def test_a_new_key_does_not_show_its_secret_where_it_is_logged(pool: Pool) -> None:
     new = await keys.create(pool, 1, KeyRole.VIEWER)
-    assert new.secret not in f"{new!r} {new}"
-    assert new.key.key_id in repr(new)
+    assert new.api_key not in f"{new!r} {new}"
+    assert new.key_id in repr(new)

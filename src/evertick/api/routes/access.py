@@ -75,7 +75,7 @@ async def create_tenant(request: AuthenticatedRequest, body: TenantRequest) -> R
     made = await tenants.create(request.tenant.pool, body.name, _changes(body))
     key = tenants.tenant_key(None, made.tenant_id)
     first = await keys.create(request.tenant.pool, key, KeyRole.ADMIN, "first")
-    new = NewTenant(**msgspec.structs.asdict(made), api_key=first.secret)
+    new = NewTenant(**msgspec.structs.asdict(made), api_key=first.api_key)
     location = {"Location": path_to("tenants", made.tenant_id)}
     return ok(new, status=201, headers=location, subject=made.tenant_id, affected_tenant=key)
 
@@ -148,8 +148,8 @@ async def create_key(request: AuthenticatedRequest, body: KeyRequest) -> Respons
     """Create an API key."""
     tenant_key = await _tenant_of(request, body.tenant_id)
     new = await keys.create(request.tenant.pool, tenant_key, body.role, body.name, body.expires_at)
-    location = {"Location": path_to("api-keys", new.key.key_id)}
-    return ok(new.shown(), status=201, headers=location, subject=new.key.key_id, affected_tenant=tenant_key)
+    location = {"Location": path_to("api-keys", new.key_id)}
+    return ok(new, status=201, headers=location, subject=new.key_id, affected_tenant=tenant_key)
 
 
 @key_routes.operation(
@@ -200,9 +200,9 @@ async def rotate_key(request: AuthenticatedRequest, key_id: str, body: RotateReq
             Kind.WRONG_STATE, f"this is the key in use: give it a grace of {OWN_GRACE_SECONDS} seconds or more"
         )
     new = await keys.rotate(request.tenant.pool, request.visible_tenant, key_id, grace)
-    request.after_commit.append(partial(request.services.keys.forget, _owner(new.key)))
-    location = {"Location": path_to("api-keys", new.key.key_id)}
-    return ok(new.shown(), status=201, headers=location, subject=key_id, affected_tenant=_owner(new.key))
+    request.after_commit.append(partial(request.services.keys.forget, _owner(new)))
+    location = {"Location": path_to("api-keys", new.key_id)}
+    return ok(new, status=201, headers=location, subject=key_id, affected_tenant=_owner(new))
 
 
 @key_routes.operation(

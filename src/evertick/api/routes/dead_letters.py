@@ -12,7 +12,6 @@ from evertick.contract.jobs import Nothing
 from evertick.contract.runs import DeadLetter, LettersQuery, Replaying, ReplayRequest
 from evertick.domain.access import KeyRole
 from evertick.usecases.runs import dead_letters, requests
-from evertick.usecases.runs.dead_letters import LetterSelection
 
 routes = Routes("Dead letters")
 
@@ -59,10 +58,9 @@ async def replay_dead_letters(request: AuthenticatedRequest, body: ReplayRequest
     Each becomes a run right away, due at its turn, whatever becomes of the server meanwhile; until then it can be
     cancelled like any other. Each counts as a submission: where the tenant's rate admits no more, `has_more` is true.
     """
-    chosen = LetterSelection(body.filter.job_id, body.filter.died_from, body.filter.died_before)
     admitted = partial(request.services.quotas.draw_up_to, request.caller.tenant)
     give_back = partial(request.services.quotas.give_back, request.caller.tenant)
-    replayed = await dead_letters.replay_letters(request.tenant, chosen, body.rate_per_second, admitted, give_back)
+    replayed = await dead_letters.replay_letters(request.tenant, body.filter, body.rate_per_second, admitted, give_back)
     request.on_rollback.append(partial(give_back, replayed.admitted))
     return ok(replayed.replaying(), status=202)
 

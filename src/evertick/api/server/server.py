@@ -26,7 +26,7 @@ from evertick.runtime.loop import Loop
 from evertick.runtime.process import descriptor_limit
 from evertick.runtime.wakeups import Notifier
 from evertick.store.database import Pool, close_pool, open_pool
-from evertick.usecases.tenants.authentication import KeyRing
+from evertick.usecases.tenants.keys import KeyRing
 from evertick.usecases.tenants.quotas import Quotas
 
 logger = logging.getLogger("evertick.api")

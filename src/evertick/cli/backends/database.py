@@ -4,17 +4,17 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from evertick.cli.backend import JOB_PAYLOAD, JobFilter, Listing, RunFilter, is_job_id
+from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.contract.job import Job
 from evertick.contract.jobs import Missed, Verdict
-from evertick.contract.runs import DEFAULT_RATE, DeadLetter, Replaying, RunDetail, RunOrGap
+from evertick.contract.runs import DEFAULT_RATE, DeadLetter, LetterFilter, Replaying, RunDetail, RunOrGap
 from evertick.contract.server import InputError
 from evertick.domain.states import GapStatus
-from evertick.usecases.context import MAX_PER_PAGE, Page, Tenant
+from evertick.usecases.context import Page, Tenant
 from evertick.usecases.jobs import edit, lifecycle, reading as jobs
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.create_many import LineResult, create_many
 from evertick.usecases.runs import dead_letters, reading as runs, requests
-from evertick.usecases.runs.dead_letters import LetterSelection
 
 _T = TypeVar("_T")
 
@@ -103,7 +103,7 @@ class DatabaseBackend:
         return await requests.replay_letter(self._tenant, run_id)
 
     async def replay_dead_letters(self, job: str | None) -> Replaying:
-        chosen = LetterSelection(job_id=None if job is None else await self._id(job))
+        chosen = LetterFilter(job_id=None if job is None else await self._id(job))
         done = await dead_letters.replay_letters(self._tenant, chosen, DEFAULT_RATE)
         return done.replaying(len(done.runs))
 

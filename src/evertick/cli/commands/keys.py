@@ -1,22 +1,23 @@
 """`evertick keys`: API keys of a tenant."""
 
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+from msgspec.structs import asdict
 
 from evertick.cli.commands.tenants import ACTOR
 from evertick.cli.connection import TenantOptions, call_database, tenant_options
 from evertick.cli.options import AsJson
 from evertick.cli.output import print_fields, print_json, print_rows
-from evertick.contract.access import ApiKey
+from evertick.contract.access import ApiKey, NewApiKey
+from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.contract.reading import read_instant
 from evertick.domain.access import KeyRole
 from evertick.domain.job.faults import Faults
 from evertick.usecases import audit
-from evertick.usecases.context import MAX_PER_PAGE, Tenant, unit_of_work
+from evertick.usecases.context import Tenant, unit_of_work
 from evertick.usecases.tenants import keys
-from evertick.usecases.tenants.keys import NewSecret, shape_of
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, rotate and revoke API keys.", rich_markup_mode="rich")
 
@@ -44,11 +45,11 @@ def create(
       evertick keys create --role viewer --expires-at 2027-01-01T00:00:00Z
     """
 
-    async def work(tenant: Tenant) -> NewSecret:
+    async def work(tenant: Tenant) -> NewApiKey:
         ends_at = _instant(expires_at)
         async with unit_of_work(tenant) as unit:
             new = await keys.create(unit.pool, tenant.tenant_id, role, name, ends_at)
-            await audit.record(unit, ACTOR, "create_key", new.key.key_id)
+            await audit.record(unit, ACTOR, "create_key", new.key_id)
             return new
 
     _print_new(call_database(options.database, options.tenant, work), as_json=as_json)
@@ -65,12 +66,11 @@ def list_keys(options: TenantOptions, *, as_json: AsJson = False) -> None:
     """
     found = call_database(options.database, options.tenant, _all_keys)
     if as_json:
-        print_json([shape_of(key) for key in found])
+        print_json([asdict(key) for key in found])
         return
     columns = ("key", "begins", "role", "name", "last used", "expires", "revoked")
     rows = (
-        (key.key_id, key.prefix, str(key.role), key.name, key.last_used_at, key.expires_at, key.revoked_at)
-        for key in found
+        (key.key_id, key.prefix, key.role, key.name, key.last_used_at, key.expires_at, key.revoked_at) for key in found
     )
     print_rows(columns, rows, empty="No keys.")
 
@@ -93,7 +93,7 @@ def rotate(
       evertick keys rotate key_0000000000001 --grace-seconds 3600
     """
 
-    async def work(tenant: Tenant) -> NewSecret:
+    async def work(tenant: Tenant) -> NewApiKey:
         async with unit_of_work(tenant) as unit:
             new = await keys.rotate(unit.pool, tenant.tenant_id, key_id, timedelta(seconds=grace_seconds))
             await audit.record(unit, ACTOR, "rotate_key", key_id)
@@ -141,9 +141,8 @@ def _instant(text: str | None) -> datetime | None:
     return at
 
 
-def _print_new(new: NewSecret, *, as_json: bool) -> None:
-    shape: dict[str, Any] = {**shape_of(new.key), "api_key": new.secret}
+def _print_new(new: NewApiKey, *, as_json: bool) -> None:
     if as_json:
-        print_json(shape)
+        print_json(asdict(new))
     else:
-        print_fields([("api_key", new.secret), ("key_id", new.key.key_id), ("role", str(new.key.role))])
+        print_fields([("api_key", new.api_key), ("key_id", new.key_id), ("role", new.role)])

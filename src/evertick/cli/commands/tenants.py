@@ -3,16 +3,17 @@
 from typing import Annotated, Any, NamedTuple
 
 import typer
+from msgspec.structs import asdict
 
 from evertick.cli.connection import DEFAULT_TENANT, DatabaseOptions, call_database, database_options
 from evertick.cli.options import AsJson, option_group
 from evertick.cli.output import print_fields, print_json, print_rows
 from evertick.contract import access
+from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.domain.access import KeyRole
 from evertick.usecases import audit
-from evertick.usecases.context import MAX_PER_PAGE, Tenant, unit_of_work
+from evertick.usecases.context import Tenant, unit_of_work
 from evertick.usecases.tenants import keys, tenants
-from evertick.usecases.tenants.tenants import shape_of
 
 app = typer.Typer(no_args_is_help=True, help="Create, list and change tenants.", rich_markup_mode="rich")
 
@@ -75,7 +76,7 @@ def create(
             tenant = await tenants.create(unit.pool, name, quotas.changes())
             key = await keys.create(unit.pool, tenants.tenant_key(None, tenant.tenant_id), KeyRole.ADMIN, "first")
             await audit.record(unit, ACTOR, "create_tenant", tenant.tenant_id)
-            return {**shape_of(tenant), "api_key": key.secret}
+            return {**asdict(tenant), "api_key": key.api_key}
 
     _print(call_database(database, DEFAULT_TENANT, work), as_json=as_json)
 
@@ -91,7 +92,7 @@ def list_tenants(database: DatabaseOptions, *, as_json: AsJson = False) -> None:
     """
     found = call_database(database, DEFAULT_TENANT, all_tenants)
     if as_json:
-        print_json([shape_of(tenant) for tenant in found])
+        print_json([asdict(tenant) for tenant in found])
         return
     columns = ("tenant", "name", "weight", "fanout", "jobs", "submits/s", "created")
     rows = (
@@ -122,7 +123,7 @@ def edit(
         async with unit_of_work(tenant) as unit:
             edited = await tenants.edit(unit.pool, tenants.public_id(tenant.tenant_id), quotas.changes())
             await audit.record(unit, ACTOR, "edit_tenant", edited.tenant_id)
-            return shape_of(edited)
+            return asdict(edited)
 
     _print(call_database(database, name, work), as_json=as_json)
 

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
 
-from evertick.contract.runs import DeadLetter, Replaying
+from evertick.contract.runs import DeadLetter, LetterFilter, Replaying
 from evertick.domain.ids import MAX_ID, Prefix, format_id, format_run_id, parse_run_id
 from evertick.domain.retry import GiveUpReason
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.store import dead_letters, lanes
 from evertick.store.database import Session
 from evertick.store.dead_letters import LetterRange, LetterRow, Replay, ReplayRate
-from evertick.usecases.context import DEFAULT_PER_PAGE, Page, Tenant, checked_cursor, checked_limit, job_key
+from evertick.usecases.context import DEFAULT_PER_PAGE, Page, Tenant, checked_cursor, checked_limit, job_key, page_of
 from evertick.usecases.errors import LetterNotFound
 from evertick.usecases.runs.reading import EARLIEST, LATEST, run_key
 
@@ -20,14 +20,6 @@ BATCH_SIZE = 1000
 MAX_SHOWN = 1000
 MAX_REPLAYS = 100_000
 """Runs in one transaction."""
-
-
-class LetterSelection(NamedTuple):
-    """Which dead letters to replay: a job's, those that died from an instant on, or before one."""
-
-    job_id: str | None = None
-    died_from: datetime | None = None
-    died_before: datetime | None = None
 
 
 class Replayed(NamedTuple):
@@ -76,12 +68,13 @@ async def list_letters(
     rows = await dead_letters.page(
         tenant.pool, tenant.tenant_id, LetterRange(EARLIEST, *before, job_id=key, of_live_jobs=False), most + 1
     )
-    return Page(tuple(map(_letter_of, rows[:most])), _write_position(rows[most - 1]) if len(rows) > most else None)
+    found = page_of(rows, most, _write_position)
+    return Page(tuple(map(_letter_of, found.items)), found.next)
 
 
 async def replay_letters(
     tenant: Tenant,
-    chosen: LetterSelection,
+    chosen: LetterFilter,
     rate_per_second: float,
     admitted: Callable[[int], int] = lambda wanted: wanted,
     given_back: Callable[[int], None] = lambda _: None,
