@@ -15,12 +15,13 @@ from evertick.domain.access import KeyRole
 from evertick.runtime.concurrency import Batcher, Cached, TenantLimit
 from evertick.runtime.timeouts import READINESS_SECONDS
 from evertick.runtime.wakeups import Notifier
+from evertick.store import lanes
 from evertick.store.database import Pool, is_transient
 from evertick.store.migrate import SchemaMismatch, check_schema
 from evertick.store.tenants import TenantRow
 from evertick.usecases import idempotency
 from evertick.usecases.context import Tenant
-from evertick.usecases.engine_status import EngineStatus, clock, engine_status, tenant_stats
+from evertick.usecases.engine_status import EngineStatus, engine_status, tenant_stats
 from evertick.usecases.idempotency import KeyedRequest, OtherRequest
 from evertick.usecases.jobs.create_together import NewJobRequest, Result, create_together
 from evertick.usecases.references import ReferenceCache
@@ -53,7 +54,7 @@ async def _readiness_faults(pool: Pool) -> list[str]:
     try:
         async with asyncio.timeout(READINESS_SECONDS):
             await check_schema(pool)
-            skew = abs(await clock(pool) - datetime.now(UTC))
+            skew = abs(await lanes.clock(pool) - datetime.now(UTC))
     except SchemaMismatch as mismatch:
         return [str(mismatch)]
     except Exception as error:
@@ -95,7 +96,7 @@ class Services:
     limit: TenantLimit = field(init=False)
     lease_limit: TenantLimit = field(default_factory=lambda: TenantLimit(LEASES_PER_TENANT))
     report_limit: TenantLimit = field(default_factory=lambda: TenantLimit(REPORTS_PER_TENANT))
-    catalogue: ReferenceCache = field(init=False)
+    references: ReferenceCache = field(init=False)
     creations: Batcher[Tenant, NewJobRequest, Result] = field(
         default_factory=lambda: Batcher[Tenant, NewJobRequest, Result](create_together)
     )
@@ -113,7 +114,7 @@ class Services:
         self.engine_status = Cached(lambda: engine_status(self.reserved, self.lifetime), KEPT_SECONDS)
         self.metrics_page = Cached(self._metrics_page, KEPT_SECONDS)
         self.readiness_faults = Cached(lambda: _readiness_faults(self.reserved), KEPT_SECONDS)
-        self.catalogue = ReferenceCache(self.reserved)
+        self.references = ReferenceCache(self.reserved)
 
     async def _metrics_page(self) -> bytes:
         return self.metrics.page(await self.engine_status.get(), self.polls.count)
@@ -146,4 +147,4 @@ class Services:
 
     def tenant_on(self, tenant: TenantRow, pool: Pool) -> Tenant:
         """A tenant as use cases take it, on these connections."""
-        return Tenant(pool, tenant.tenant_id, tenant.fanout, shortest_of(tenant), self.notifier.timers, self.catalogue)
+        return Tenant(pool, tenant.tenant_id, tenant.fanout, shortest_of(tenant), self.notifier.timers, self.references)

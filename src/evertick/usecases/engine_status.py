@@ -3,16 +3,15 @@
 import asyncio
 import hashlib
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from evertick import tzdb
 from evertick.contract.server import Lag, Stats
 from evertick.domain.ids import PARTITIONS
 from evertick.runtime.timeouts import STATUS_SECONDS
-from evertick.store import diagnostics, lanes, members, usage
+from evertick.store import diagnostics, members, usage
 from evertick.store.database import Pool
 from evertick.store.members import NodeRow
-from evertick.store.statements import Connection
 from evertick.usecases.diagnosis import MAX_LETTERS
 
 WINDOW_SECONDS = 60.0
@@ -33,11 +32,6 @@ class EngineStatus:
     leases: int
     dead_letters: int
     tzdb: str
-
-
-async def clock(connection: Connection) -> datetime:
-    """The time that decides: the database's."""
-    return await lanes.clock(connection)
 
 
 async def engine_status(pool: Pool, lifetime: timedelta) -> EngineStatus:

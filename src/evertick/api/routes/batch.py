@@ -28,7 +28,7 @@ class _Prepared(NamedTuple):
 
     batch: DecodedBatch
     readable: Sequence[int]
-    ahead: DraftedBatch
+    drafted: DraftedBatch
 
 
 async def _prepared(request: AuthenticatedRequest, text: BatchText) -> _Prepared:
@@ -36,8 +36,8 @@ async def _prepared(request: AuthenticatedRequest, text: BatchText) -> _Prepared
     readable = [place for place in range(len(batch.lines)) if place not in batch.unreadable]
     jobs = [batch.lines[place] for place in readable]
     await request.admit(await costs.of_decoded_batch(jobs))
-    ahead = await request.cancel_on_disconnect(draft_batch(request.tenant, jobs))
-    return _Prepared(batch, readable, ahead)
+    drafted = await request.cancel_on_disconnect(draft_batch(request.tenant, jobs))
+    return _Prepared(batch, readable, drafted)
 
 
 @routes.operation(
@@ -56,9 +56,9 @@ async def create_jobs(request: AuthenticatedRequest, body: _Prepared) -> Respons
     Those that can be are created, whatever becomes of the others. As `application/x-ndjson` it is one job on each
     line, and one verdict on each. A job has at most 1 MiB, as alone; all of them 32 MiB and 1,000,000 values.
     """
-    batch, readable, ahead = body
+    batch, readable, drafted = body
     jobs, lines = [batch.lines[place] for place in readable], [batch.numbers[place] for place in readable]
-    made = dict(zip(readable, await create_many(request.tenant, jobs, ahead, lines), strict=True))
+    made = dict(zip(readable, await create_many(request.tenant, jobs, drafted, lines), strict=True))
     created, slices = 0, Slices()
     verdicts, writer = [], _VerdictWriter(batch)
     for place, line in enumerate(batch.numbers):

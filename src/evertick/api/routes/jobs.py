@@ -19,7 +19,7 @@ from evertick.domain.admission import AdmissionRequest
 from evertick.usecases import idempotency
 from evertick.usecases.context import Page
 from evertick.usecases.errors import JobNotFound
-from evertick.usecases.jobs import edit, lifecycle, reading as jobs
+from evertick.usecases.jobs import edit, lifecycle, reading
 from evertick.usecases.jobs.create_together import NewJobRequest
 from evertick.usecases.jobs.rows import as_spec
 from evertick.usecases.runs import requests
@@ -85,7 +85,7 @@ async def list_jobs(request: AuthenticatedRequest, query: JobsQuery) -> Response
     labels = _labels(query.label)
     if labels is None:
         return page(Page((), None), request.path, query)
-    found = await jobs.list_jobs(
+    found = await reading.list_jobs(
         request.tenant,
         status=query.status,
         labels=labels,
@@ -113,7 +113,7 @@ def _labels(texts: list[str]) -> dict[str, str] | None:
 )
 async def get_job(request: AuthenticatedRequest, job_id: str) -> Response:
     """Get a job."""
-    return _response(await jobs.get(request.tenant, job_id))
+    return _response(await reading.get(request.tenant, job_id))
 
 
 @routes.operation(
@@ -168,12 +168,12 @@ def _name_of(request: AuthenticatedRequest, otherwise: Kind = Kind.MALFORMED) ->
 )
 async def get_job_by_name(request: AuthenticatedRequest, name: str) -> Response:  # noqa: ARG001 - see `_name_of`
     """Get a job by its name."""
-    return _response(await jobs.get_by_name(request.tenant, _name_of(request, Kind.NOT_FOUND)))
+    return _response(await reading.get_by_name(request.tenant, _name_of(request, Kind.NOT_FOUND)))
 
 
 async def _cost_of_put(request: AuthenticatedRequest, body: object) -> AdmissionRequest:
     cost = await costs.of_new_job(request, body)
-    return replace(cost, jobs=0) if await jobs.has_name(request.tenant, _name_of(request)) else cost
+    return replace(cost, jobs=0) if await reading.has_name(request.tenant, _name_of(request)) else cost
 
 
 @routes.operation(

@@ -13,7 +13,7 @@ from evertick.contract.jobs import Nothing
 from evertick.contract.runs import Gap, JobRunsQuery, Run, RunDetail, RunsQuery
 from evertick.domain.access import KeyRole
 from evertick.usecases.context import Tenant
-from evertick.usecases.runs import reading as runs, requests
+from evertick.usecases.runs import reading, requests
 from evertick.usecases.runs.pull_workers import worker_name
 
 routes = Routes("Runs")
@@ -36,7 +36,7 @@ def _detail_with_worker_names(tenant: Tenant, detail: RunDetail) -> RunDetail:
 
 async def accepted(request: AuthenticatedRequest, run_id: str) -> Response:
     """202: a run was asked for."""
-    run = await runs.get_run(request.tenant, run_id)
+    run = await reading.get_run(request.tenant, run_id)
     location = {"Location": path_to("runs", run_id)}
     return ok(_with_worker_name(request.tenant, run.run), status=202, headers=location, subject=run_id)
 
@@ -53,7 +53,7 @@ async def list_job_runs(request: AuthenticatedRequest, job_id: str, query: JobRu
 
     Gaps stand in the list where their ticks would, without a run id.
     """
-    found = await runs.job_runs(
+    found = await reading.job_runs(
         request.tenant,
         job_id,
         limit=query.limit,
@@ -73,7 +73,7 @@ async def list_job_runs(request: AuthenticatedRequest, job_id: str, query: JobRu
 )
 async def list_runs(request: AuthenticatedRequest, query: RunsQuery) -> Response:
     """List the runs of all jobs."""
-    found = await runs.tenant_runs(
+    found = await reading.tenant_runs(
         request.tenant,
         limit=query.limit,
         cursor=query.cursor,
@@ -93,7 +93,7 @@ async def list_runs(request: AuthenticatedRequest, query: RunsQuery) -> Response
 )
 async def get_run(request: AuthenticatedRequest, run_id: str) -> Response:
     """Get a run."""
-    return ok(_detail_with_worker_names(request.tenant, await runs.get_run(request.tenant, run_id)))
+    return ok(_detail_with_worker_names(request.tenant, await reading.get_run(request.tenant, run_id)))
 
 
 @routes.operation(
@@ -109,7 +109,7 @@ async def cancel_run(request: AuthenticatedRequest, run_id: str, body: Nothing) 
     An attempt that a worker has ends as cancelled, whatever the worker comes to.
     """
     await requests.cancel(request.tenant, run_id)
-    return ok(_detail_with_worker_names(request.tenant, await runs.get_run(request.tenant, run_id)), subject=run_id)
+    return ok(_detail_with_worker_names(request.tenant, await reading.get_run(request.tenant, run_id)), subject=run_id)
 
 
 @routes.operation(

@@ -1,7 +1,6 @@
 """Workers that pull: lease by long poll, heartbeat, outcomes."""
 
 import asyncio
-from datetime import timedelta
 
 import msgspec
 
@@ -18,23 +17,21 @@ from evertick.contract.workers import (
     Lease,
     LeasedAttempt,
     LeaseRequest,
-    OutcomeReport,
     OutcomesRequest,
     Recorded,
 )
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import QuotaName
-from evertick.domain.states import Outcome
 from evertick.executor.handlers.run import Run
 from evertick.usecases.context import Tenant
-from evertick.usecases.runs import pull_workers as pulling
-from evertick.usecases.runs.pull_workers import AttemptReport, LeasedAttempts
+from evertick.usecases.runs import pull_workers
+from evertick.usecases.runs.pull_workers import LeasedAttempts
 
 routes = Routes("Workers")
 
 RETRY_SECONDS = 5
 """Over the limit: polls end within half a minute, so some have ended by then."""
-NOTHING = LeasedAttempts([], pulling.NEVER)
+NOTHING = LeasedAttempts([], pull_workers.NEVER)
 
 
 def _attempts(given: LeasedAttempts) -> tuple[LeasedAttempt, ...]:
@@ -71,7 +68,7 @@ async def lease(request: AuthenticatedRequest, queue: str, body: LeaseRequest) -
     Waits until there are some, for as long as is asked; then it answers with none. What is not recorded or kept alive
     by a heartbeat within `lease_seconds` is given to others.
     """
-    pulling.check_queue(queue)
+    pull_workers.check_queue(queue)
     handlers = None if body.handlers is None else frozenset(body.handlers)
     repeat_key = None if request.idempotency is None else request.idempotency.key
     spec = PollSpec(request.tenant.tenant_id, queue, handlers, request.caller.key_id, repeat_key)
@@ -124,13 +121,13 @@ async def _try_lease(
 
     async def attempt(tenant: Tenant) -> Response | None:
         nonlocal given
-        source = await pulling.queue_access(tenant, poll.spec.queue, request.caller.key_id)
+        source = await pull_workers.queue_access(tenant, poll.spec.queue, request.caller.key_id)
         if not source.is_valid:
             poll.pass_turn()
             raise key_ended()
         poll.found_queue(source.queue_id)
         if source.queue_id is not None:
-            given = await pulling.lease(
+            given = await pull_workers.lease(
                 tenant, source.queue_id, body.worker_id, body.max, lease_time, handlers=body.handlers
             )
         return _lease_response(request, given) if given.attempts or is_last else None
@@ -141,7 +138,7 @@ async def _try_lease(
         response = await try_once(request, attempt)
         # With an Idempotency-Key, a repeated request gets them.
         if response is not None and disconnected.done() and request.idempotency is None:
-            await pulling.hand_back(request.tenant, body.worker_id, given)
+            await pull_workers.hand_back(request.tenant, body.worker_id, given)
     if given.attempts:
         poll.succeeded()
     elif response is not None and not is_last:  # an earlier response: what is ready now is for others
@@ -167,7 +164,7 @@ async def heartbeat(request: AuthenticatedRequest, worker_id: str, body: Heartbe
     A worker may name the tokens of all that it holds: only these are kept, and those that it has lost are among those
     to stop. Without a word about it, all of its leases are kept, even one whose answer never arrived.
     """
-    stopped = await pulling.heartbeat(request.tenant, worker_id, body.tokens, request.services.lease_time)
+    stopped = await pull_workers.heartbeat(request.tenant, worker_id, body.tokens, request.services.lease_time)
     return ok(Heartbeat(tuple(stopped)))
 
 
@@ -183,19 +180,4 @@ async def record_outcomes(request: AuthenticatedRequest, body: OutcomesRequest) 
 
     The first outcome of an attempt counts, whichever worker reports it.
     """
-    recorded = await pulling.record(request.tenant, body.worker_id, [_report(each) for each in body.outcomes])
-    return ok(recorded)
-
-
-def _report(given: OutcomeReport) -> AttemptReport:
-    wait = given.retry_after_seconds
-    return AttemptReport(
-        token=given.token,
-        result=Outcome(given.result),
-        started_at=given.started_at,
-        finished_at=given.finished_at,
-        error=given.error,
-        retryable=given.retryable is not False,
-        retry_after=None if wait is None else timedelta(seconds=wait),
-        output=given.output,
-    )
+    return ok(await pull_workers.record(request.tenant, body.worker_id, body.outcomes))

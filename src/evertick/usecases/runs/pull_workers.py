@@ -6,12 +6,12 @@ import asyncio
 import random
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from evertick.contract import patterns
 from evertick.contract.target import HTTP_QUEUE
-from evertick.contract.workers import Recorded
+from evertick.contract.workers import OutcomeReport, Recorded
 from evertick.domain.attempt import Token
 from evertick.domain.errors import Fault, InvalidFields, InvalidInput
 from evertick.domain.ids import Prefix, format_token, parse_id, parse_token
@@ -24,12 +24,12 @@ from evertick.store import lanes, outcomes, pulls
 from evertick.store.database import Pool
 from evertick.store.lanes import Leased, PutBack
 from evertick.store.outcomes import Ending
-from evertick.store.pulls import Held, QueueAccess, QueueState
+from evertick.store.pulls import Held, QueueAccess
 from evertick.usecases.context import Tenant
 
 MAX_LANES = 32
-_QUEUE = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
-_WORKER = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
+_QUEUE = re.compile(patterns.QUEUE)
+_WORKER = re.compile(patterns.WORKER_ID)
 MAX_ROUNDS = 4
 BUSY_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
 """Seconds to wait before each further try to record outcomes of locked runs."""
@@ -41,20 +41,6 @@ class LeasedAttempts(NamedTuple):
 
     attempts: list[Leased]
     now_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptReport:
-    """How an attempt ended, as its worker reports it."""
-
-    token: str
-    result: Outcome
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-    error: str | None = None
-    retryable: bool = True
-    retry_after: timedelta | None = None
-    output: Any = None
 
 
 def check_queue(queue: str) -> None:
@@ -70,20 +56,10 @@ async def queue_access(tenant: Tenant, queue: str, key_id: str) -> QueueAccess:
     return await pulls.queue_access(tenant.pool, tenant.tenant_id, queue, parse_id(Prefix.API_KEY, key_id))
 
 
-async def queue_states(pool: Pool, queues: Sequence[tuple[int, str]]) -> list[QueueState]:
-    """What there is to lease in the queues of these tenants and names. Those that do not exist yet are left out."""
-    return await pulls.queue_states(pool, queues)
-
-
 async def ended_keys(pool: Pool, keys: Collection[tuple[int, str]]) -> set[tuple[int, str]]:
     """Those of these tenants' API keys that were revoked or have expired."""
     numbers = {(tenant_id, parse_id(Prefix.API_KEY, key_id)): (tenant_id, key_id) for tenant_id, key_id in keys}
     return {numbers[number] for number in await pulls.ended_keys(pool, list(numbers))}
-
-
-async def answered(pool: Pool, keys: Sequence[tuple[int, str]]) -> set[tuple[int, str]]:
-    """Those of these tenants' idempotency keys under which an answer is kept by now."""
-    return await pulls.answered(pool, keys)
 
 
 async def lease(  # noqa: PLR0913 - from where, how much and for whom
@@ -182,10 +158,10 @@ async def heartbeat(tenant: Tenant, worker_id: str, tokens: Sequence[str] | None
     return [format_token(*token) for token in sorted(stopped)]
 
 
-async def record(tenant: Tenant, worker_id: str, reports: Sequence[AttemptReport]) -> Recorded:
+async def record(tenant: Tenant, worker_id: str, reports: Sequence[OutcomeReport]) -> Recorded:
     """Record outcomes. The first one for an attempt counts, and only from the worker that holds it."""
     worker = _name(tenant, worker_id)
-    first: dict[Token, AttemptReport] = {}
+    first: dict[Token, OutcomeReport] = {}
     repeated: list[str] = []
     for number, each in enumerate(reports):
         if first.setdefault(_token(each.token, f"/outcomes/{number}/token"), each) is not each:
@@ -236,8 +212,10 @@ def _token(text: str, at: str) -> Token:
         raise InvalidFields([Fault(at, refused.reason)]) from None
 
 
-def _ending(held: Held, report: AttemptReport, now_at: datetime) -> Ending:
-    ended = Ended(report.result, held.attempt, report.retryable, report.retry_after)
+def _ending(held: Held, report: OutcomeReport, now_at: datetime) -> Ending:
+    seconds = report.retry_after_seconds
+    retry_after = None if seconds is None else timedelta(seconds=seconds)
+    ended = Ended(Outcome(report.result), held.attempt, report.retryable is not False, retry_after)
     started_at, finished_at = _times(report, from_us(held.seq), now_at)
     return Ending(
         held.lane_id,
@@ -246,7 +224,7 @@ def _ending(held: Held, report: AttemptReport, now_at: datetime) -> Ending:
         held.fire_at,
         held.spec_version,
         held.reason,
-        report.result.value,
+        report.result,
         started_at,
         finished_at,
         error=None if report.error is None else _cut(report.error),
@@ -255,7 +233,7 @@ def _ending(held: Held, report: AttemptReport, now_at: datetime) -> Ending:
     )
 
 
-def _times(report: AttemptReport, fired_at: datetime, now_at: datetime) -> tuple[datetime | None, datetime]:
+def _times(report: OutcomeReport, fired_at: datetime, now_at: datetime) -> tuple[datetime | None, datetime]:
     """When an attempt began and ended. Of a worker with a wrong clock only the duration counts.
 
     An attempt runs after it was fired (a `seq` is that instant) and before its end is told.
