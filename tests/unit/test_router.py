@@ -15,7 +15,7 @@ def _router(*declared: tuple[str, str]) -> Router:
         return no_content()
 
     for method, path in declared:
-        routes.operation(method, path, None, {})(handler)
+        routes.operation(method, path, None)(handler)
     return Router(routes.operations)
 
 

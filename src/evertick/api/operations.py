@@ -24,8 +24,8 @@ from evertick.domain.admission import AdmissionRequest
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 Handler: TypeAlias = Callable[..., Awaitable[Response]]
-Cost: TypeAlias = Callable[[AuthenticatedRequest, Any], Awaitable[AdmissionRequest]]
-"""What a request draws from its tenant's quotas, given its body as far as that is decoded."""
+Cost: TypeAlias = AdmissionRequest | Callable[[AuthenticatedRequest, Any], Awaitable[AdmissionRequest]]
+"""What a request draws from its tenant's quotas: the same always, or by its body as far as that is decoded."""
 
 
 class HandlerMode(Enum):
@@ -62,6 +62,7 @@ class ResponseSpec:
     media_types: tuple[str, ...] = (JSON,)
     also: Mapping[str, str] = field(default_factory=dict)
     holds_secret: bool = False
+    status: int = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +139,7 @@ class Routes:
         method: str,
         path: str,
         role: KeyRole | None,
-        responses: Mapping[int, ResponseSpec],
-        *,
+        *responses: ResponseSpec,
         problems: tuple[Kind, ...] = (),
         headers: tuple[str, ...] = (),
         body: BodySpec | str | None = None,
@@ -157,7 +157,7 @@ class Routes:
                     handler=handler,
                     role=role,
                     tag=self.tag,
-                    responses=responses,
+                    responses={spec.status: spec for spec in responses},
                     problems=problems,
                     headers=headers,
                     query=types.get("query"),

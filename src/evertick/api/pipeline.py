@@ -158,7 +158,8 @@ async def _cost_of(operation: Operation, request: AuthenticatedRequest, body: An
     """
     keeps_answer = request.idempotency is not None
     if operation.cost is not None:
-        cost = await operation.cost(request, body)
+        own = operation.cost
+        cost = own if isinstance(own, AdmissionRequest) else await own(request, body)
         return replace(cost, is_stored=operation.mode.is_change, keeps_answer=keeps_answer)
     if operation.mode.is_change and operation.method != "DELETE":
         return AdmissionRequest(is_stored=False, keeps_answer=keeps_answer)

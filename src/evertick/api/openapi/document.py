@@ -147,7 +147,9 @@ def _in_headers(operation: Operation) -> Iterable[dict[str, Any]]:
 
 
 def _responses(operation: Operation) -> dict[str, Any]:
-    more = (REPLAYED,) if operation.is_repeatable else ()
+    more = [REPLAYED] if operation.is_repeatable else []
+    if operation.query is not None and hasattr(operation.query, "cursor"):
+        more.append("Link")
     return {str(status): _response(spec, (*spec.headers, *more)) for status, spec in operation.responses.items()}
 
 

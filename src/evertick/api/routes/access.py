@@ -3,6 +3,7 @@
 Admins of the hosting tenant see all tenants, others their own.
 """
 
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -44,6 +45,10 @@ _KEY_ID = {"key_id": "$response.body#/key_id"}
 _KEY_LINKS = {"get": ("get_key", _KEY_ID), "rotate": ("rotate_key", _KEY_ID), "revoke": ("revoke_key", _KEY_ID)}
 
 
+def _new(shape: type[Tenant | ApiKey], text: str, links: Mapping[str, Any]) -> ResponseSpec:
+    return ResponseSpec(shape, text, ("Location",), links, holds_secret=True, status=201)
+
+
 def _changes(body: TenantRequest | TenantPatch) -> dict[str, Any]:
     given = msgspec.to_builtins(body)
     return {name: value for name, value in given.items() if name in TenantPatch.__struct_fields__ and value is not None}
@@ -58,15 +63,7 @@ def _require_host(request: AuthenticatedRequest) -> None:
     "POST",
     "/tenants",
     KeyRole.ADMIN,
-    responses={
-        201: ResponseSpec(
-            NewTenant,
-            "The tenant, and its first key, shown this once.",
-            ("Location",),
-            _TENANT_LINKS,
-            holds_secret=True,
-        )
-    },
+    _new(NewTenant, "The tenant, and its first key, shown this once.", _TENANT_LINKS),
     problems=(Kind.NAME_TAKEN,),
 )
 async def create_tenant(request: AuthenticatedRequest, body: TenantRequest) -> Response:
@@ -80,12 +77,7 @@ async def create_tenant(request: AuthenticatedRequest, body: TenantRequest) -> R
     return ok(new, status=201, headers=location, subject=made.tenant_id, affected_tenant=key)
 
 
-@tenant_routes.operation(
-    "GET",
-    "/tenants",
-    KeyRole.ADMIN,
-    responses={200: ResponseSpec(list[Tenant], "The tenants, oldest first.", ("Link",))},
-)
+@tenant_routes.operation("GET", "/tenants", KeyRole.ADMIN, ResponseSpec(list[Tenant], "The tenants, oldest first."))
 async def list_tenants(request: AuthenticatedRequest, query: TenantsQuery) -> Response:
     """List the tenants that one may see."""
     found = await tenants.list_tenants(
@@ -95,11 +87,7 @@ async def list_tenants(request: AuthenticatedRequest, query: TenantsQuery) -> Re
 
 
 @tenant_routes.operation(
-    "GET",
-    "/tenants/{tenant_id}",
-    KeyRole.ADMIN,
-    responses={200: ResponseSpec(Tenant, "The tenant.")},
-    problems=(Kind.NOT_FOUND,),
+    "GET", "/tenants/{tenant_id}", KeyRole.ADMIN, ResponseSpec(Tenant, "The tenant."), problems=(Kind.NOT_FOUND,)
 )
 async def get_tenant(request: AuthenticatedRequest, tenant_id: str) -> Response:
     """Get a tenant."""
@@ -110,7 +98,7 @@ async def get_tenant(request: AuthenticatedRequest, tenant_id: str) -> Response:
     "PATCH",
     "/tenants/{tenant_id}",
     KeyRole.ADMIN,
-    responses={200: ResponseSpec(Tenant, "The tenant as it is now.")},
+    ResponseSpec(Tenant, "The tenant as it is now."),
     problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
 )
 async def edit_tenant(request: AuthenticatedRequest, tenant_id: str, body: TenantPatch) -> Response:
@@ -141,7 +129,7 @@ async def _tenant_of(request: AuthenticatedRequest, tenant_id: str | None) -> in
     "POST",
     "/api-keys",
     KeyRole.ADMIN,
-    responses={201: ResponseSpec(NewApiKey, "The key, shown this once.", ("Location",), _KEY_LINKS, holds_secret=True)},
+    _new(NewApiKey, "The key, shown this once.", _KEY_LINKS),
     problems=(Kind.NOT_FOUND,),
 )
 async def create_key(request: AuthenticatedRequest, body: KeyRequest) -> Response:
@@ -153,11 +141,7 @@ async def create_key(request: AuthenticatedRequest, body: KeyRequest) -> Respons
 
 
 @key_routes.operation(
-    "GET",
-    "/api-keys",
-    KeyRole.ADMIN,
-    responses={200: ResponseSpec(list[ApiKey], "The keys, oldest first.", ("Link",))},
-    problems=(Kind.NOT_FOUND,),
+    "GET", "/api-keys", KeyRole.ADMIN, ResponseSpec(list[ApiKey], "The keys, oldest first."), problems=(Kind.NOT_FOUND,)
 )
 async def list_keys(request: AuthenticatedRequest, query: KeysQuery) -> Response:
     """List API keys."""
@@ -170,7 +154,7 @@ async def list_keys(request: AuthenticatedRequest, query: KeysQuery) -> Response
     "GET",
     "/api-keys/{key_id}",
     KeyRole.ADMIN,
-    responses={200: ResponseSpec(ApiKey, "The key, without its secret.")},
+    ResponseSpec(ApiKey, "The key, without its secret."),
     problems=(Kind.NOT_FOUND,),
 )
 async def get_key(request: AuthenticatedRequest, key_id: str) -> Response:
@@ -182,11 +166,7 @@ async def get_key(request: AuthenticatedRequest, key_id: str) -> Response:
     "POST",
     "/api-keys/{key_id}/rotate",
     KeyRole.ADMIN,
-    responses={
-        201: ResponseSpec(
-            NewApiKey, "The key that takes its place, shown this once.", ("Location",), _KEY_LINKS, holds_secret=True
-        )
-    },
+    _new(NewApiKey, "The key that takes its place, shown this once.", _KEY_LINKS),
     problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
 )
 async def rotate_key(request: AuthenticatedRequest, key_id: str, body: RotateRequest) -> Response:
@@ -209,7 +189,7 @@ async def rotate_key(request: AuthenticatedRequest, key_id: str, body: RotateReq
     "DELETE",
     "/api-keys/{key_id}",
     KeyRole.ADMIN,
-    responses={204: ResponseSpec(None, "It lets nobody in any more.")},
+    ResponseSpec(None, "It lets nobody in any more.", status=204),
     problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
 )
 async def revoke_key(request: AuthenticatedRequest, key_id: str) -> Response:
@@ -222,10 +202,7 @@ async def revoke_key(request: AuthenticatedRequest, key_id: str) -> Response:
 
 
 @audit_routes.operation(
-    "GET",
-    "/audit-log",
-    KeyRole.ADMIN,
-    responses={200: ResponseSpec(list[AuditEntry], "The changes, newest first.", ("Link",))},
+    "GET", "/audit-log", KeyRole.ADMIN, ResponseSpec(list[AuditEntry], "The changes, newest first.")
 )
 async def list_changes(request: AuthenticatedRequest, query: ChangesQuery) -> Response:
     """List changes: who did what to which, and when."""

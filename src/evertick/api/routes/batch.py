@@ -1,6 +1,7 @@
 """Creating jobs by the thousand: a JSON array or one job on each line, and a verdict on each."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from evertick.api.bodies.batches import BatchText, DecodedBatch, decode_batch, read_batch
@@ -8,9 +9,10 @@ from evertick.api.bodies.request_body import JSON, NDJSON
 from evertick.api.operations import BodySpec, ResponseSpec, Routes
 from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import Response, encode
-from evertick.api.routes import costs
+from evertick.api.routes.jobs import runs_at_once
 from evertick.contract.jobs import Verdict
 from evertick.domain.access import KeyRole
+from evertick.domain.admission import AdmissionRequest
 from evertick.domain.errors import Fault
 from evertick.runtime.event_loop import Slices
 from evertick.usecases.jobs.create_many import DraftedBatch, create_many, draft_batch
@@ -31,11 +33,27 @@ class _Prepared(NamedTuple):
     drafted: DraftedBatch
 
 
+async def _cost(_: AuthenticatedRequest, text: BatchText) -> AdmissionRequest:
+    """What is known of a batch before it is decoded."""
+    jobs = len(text.numbers)
+    return AdmissionRequest(submits=max(1, jobs), jobs=jobs)
+
+
+async def _runs_at_once(jobs: Sequence[object]) -> int:
+    now, slices = datetime.now(UTC), Slices()
+    runs = 0
+    for job in jobs:
+        runs += runs_at_once(job, now)
+        if slices.is_over:
+            await slices.pause()
+    return runs
+
+
 async def _prepared(request: AuthenticatedRequest, text: BatchText) -> _Prepared:
     batch = await decode_batch(text, request.reservation)
     readable = [place for place in range(len(batch.lines)) if place not in batch.unreadable]
     jobs = [batch.lines[place] for place in readable]
-    await request.admit(await costs.of_decoded_batch(jobs))
+    await request.admit(AdmissionRequest(submits=0, runs=await _runs_at_once(jobs)))
     drafted = await request.cancel_on_disconnect(draft_batch(request.tenant, jobs))
     return _Prepared(batch, readable, drafted)
 
@@ -44,11 +62,9 @@ async def _prepared(request: AuthenticatedRequest, text: BatchText) -> _Prepared
     "POST",
     "/jobs:batch",
     KeyRole.EDITOR,
-    responses={
-        200: ResponseSpec(list[Verdict], "One verdict for each job, in their order.", also={NDJSON: "VerdictLines"})
-    },
+    ResponseSpec(list[Verdict], "One verdict for each job, in their order.", also={NDJSON: "VerdictLines"}),
     body=BodySpec("Batch", read_batch, is_required=True, prepare=_prepared, also={NDJSON: "BatchLines"}),
-    cost=costs.of_batch,
+    cost=_cost,
 )
 async def create_jobs(request: AuthenticatedRequest, body: _Prepared) -> Response:
     """Create many jobs at once.

@@ -6,11 +6,11 @@ from evertick.api.operations import ResponseSpec, Routes
 from evertick.api.problems import Kind
 from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import Response, no_content, ok, page
-from evertick.api.routes import costs
 from evertick.api.routes.runs import RUN_ACCEPTED, accepted
 from evertick.contract.jobs import Nothing
 from evertick.contract.runs import DeadLetter, LettersQuery, Replaying, ReplayRequest
 from evertick.domain.access import KeyRole
+from evertick.domain.admission import AdmissionRequest
 from evertick.usecases.runs import dead_letters, requests
 
 routes = Routes("Dead letters")
@@ -20,7 +20,7 @@ routes = Routes("Dead letters")
     "GET",
     "/dead-letters",
     KeyRole.VIEWER,
-    responses={200: ResponseSpec(list[DeadLetter], "The dead letters, those that died last first.", ("Link",))},
+    ResponseSpec(list[DeadLetter], "The dead letters, those that died last first."),
 )
 async def list_dead_letters(request: AuthenticatedRequest, query: LettersQuery) -> Response:
     """List dead letters.
@@ -35,9 +35,9 @@ async def list_dead_letters(request: AuthenticatedRequest, query: LettersQuery) 
     "POST",
     "/dead-letters/{run_id}/replay",
     KeyRole.OPERATOR,
-    responses={202: RUN_ACCEPTED},
+    RUN_ACCEPTED,
     problems=(Kind.NOT_FOUND,),
-    cost=costs.of_run,
+    cost=AdmissionRequest(runs=1),
 )
 async def replay_dead_letter(request: AuthenticatedRequest, run_id: str, body: Nothing) -> Response:  # noqa: ARG001 - it has to be empty
     """Run a dead letter's run again, and remove the letter."""
@@ -48,9 +48,9 @@ async def replay_dead_letter(request: AuthenticatedRequest, run_id: str, body: N
     "POST",
     "/dead-letters:replay",
     KeyRole.OPERATOR,
-    responses={202: ResponseSpec(Replaying, "What is replayed, at once or in its turn.")},
+    ResponseSpec(Replaying, "What is replayed, at once or in its turn.", status=202),
     problems=(Kind.NOT_FOUND,),
-    cost=costs.of_submission,
+    cost=AdmissionRequest(),
 )
 async def replay_dead_letters(request: AuthenticatedRequest, body: ReplayRequest) -> Response:
     """Replay dead letters at a rate.
@@ -69,7 +69,7 @@ async def replay_dead_letters(request: AuthenticatedRequest, body: ReplayRequest
     "DELETE",
     "/dead-letters/{run_id}",
     KeyRole.OPERATOR,
-    responses={204: ResponseSpec(None, "It is dismissed; its run stays in the history.")},
+    ResponseSpec(None, "It is dismissed; its run stays in the history.", status=204),
     problems=(Kind.NOT_FOUND,),
 )
 async def dismiss_dead_letter(request: AuthenticatedRequest, run_id: str) -> Response:

@@ -17,9 +17,7 @@ status_routes = Routes("Operations")
 probe_routes = Routes("Probes", prefix="")
 
 
-@status_routes.operation(
-    "GET", "/cluster", KeyRole.VIEWER, responses={200: ResponseSpec(Cluster, "Nodes, partitions and lag.")}
-)
+@status_routes.operation("GET", "/cluster", KeyRole.VIEWER, ResponseSpec(Cluster, "Nodes, partitions and lag."))
 async def get_cluster(request: AuthenticatedRequest) -> Response:
     """Look at the cluster.
 
@@ -42,13 +40,13 @@ async def get_cluster(request: AuthenticatedRequest) -> Response:
     )
 
 
-@status_routes.operation("GET", "/stats", KeyRole.VIEWER, responses={200: ResponseSpec(Stats, "Rates, lag and depth.")})
+@status_routes.operation("GET", "/stats", KeyRole.VIEWER, ResponseSpec(Stats, "Rates, lag and depth."))
 async def get_stats(request: AuthenticatedRequest) -> Response:
     """Look at figures of the last minute."""
     return ok(await request.services.stats(request.caller.tenant.tenant_id))
 
 
-@probe_routes.operation("GET", "/livez", None, responses={200: ResponseSpec(Alive, "The process answers.")})
+@probe_routes.operation("GET", "/livez", None, ResponseSpec(Alive, "The process answers."))
 async def livez(request: HttpRequest) -> Response:  # noqa: ARG001 - it needs nothing
     """Is it alive?"""
     return ok(Alive("alive"))
@@ -58,10 +56,8 @@ async def livez(request: HttpRequest) -> Response:  # noqa: ARG001 - it needs no
     "GET",
     "/readyz",
     None,
-    responses={
-        200: ResponseSpec(Ready, "The schema fits and the clock is sane."),
-        503: ResponseSpec(Ready, "Not ready, and why."),
-    },
+    ResponseSpec(Ready, "The schema fits and the clock is sane."),
+    ResponseSpec(Ready, "Not ready, and why.", status=503),
 )
 async def readyz(request: HttpRequest) -> Response:
     """Is it ready?"""
@@ -73,7 +69,7 @@ async def readyz(request: HttpRequest) -> Response:
     "GET",
     "/metrics",
     None,
-    responses={200: ResponseSpec("Metrics", "As Prometheus reads them.", media_types=("text/plain",))},
+    ResponseSpec("Metrics", "As Prometheus reads them.", media_types=("text/plain",)),
     problems=(Kind.UNAUTHENTICATED, Kind.FORBIDDEN, Kind.UNAVAILABLE),
 )
 async def metrics(request: HttpRequest) -> Response:
@@ -91,9 +87,7 @@ async def metrics(request: HttpRequest) -> Response:
     return Response(200, await services.metrics_page.get(), media_type=MEDIA_TYPE)
 
 
-@probe_routes.operation(
-    "GET", "/api/v1/openapi.json", None, responses={200: ResponseSpec("OpenApi", "This description.")}
-)
+@probe_routes.operation("GET", "/api/v1/openapi.json", None, ResponseSpec("OpenApi", "This description."))
 async def get_openapi(request: HttpRequest) -> Response:
     """What the API can do."""
     return Response(200, request.services.openapi)

@@ -1,6 +1,6 @@
 """Jobs: making, reading, changing and running them."""
 
-from dataclasses import replace
+from datetime import UTC, datetime
 from urllib.parse import unquote
 
 from msgspec import UNSET
@@ -10,12 +10,13 @@ from evertick.api.operations import HandlerMode, ResponseSpec, Routes
 from evertick.api.problems import Kind, Problem
 from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import IF_MATCH, PREFIX, Response, etag, no_content, ok, page, path_to
-from evertick.api.routes import costs
 from evertick.api.routes.runs import RUN_ACCEPTED, accepted
+from evertick.contract.annotations import DEFAULT_TIMEZONE
 from evertick.contract.job import Job
 from evertick.contract.jobs import JobsQuery, PauseRequest, ResumeRequest, TriggerRequest
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import AdmissionRequest
+from evertick.domain.job.timing import fires_at_once
 from evertick.usecases import idempotency
 from evertick.usecases.context import Page
 from evertick.usecases.errors import JobNotFound
@@ -39,6 +40,30 @@ _LINKS = {
 _BEFORE_NAME = f"{PREFIX}/jobs/by-name/".count("/")
 
 
+def runs_at_once(job: object, now: datetime | None = None) -> int:
+    """How many runs a job, as its author wrote it, has within a second: only such runs can overload the workers.
+
+    By this machine's clock, which may be off: it decides about admission alone, not about when anything runs.
+    """
+    fields = job if isinstance(job, dict) else {}
+    schedule, timezone = fields.get("schedule"), fields.get("timezone") or DEFAULT_TIMEZONE
+    if not (isinstance(schedule, str) and isinstance(timezone, str)):
+        return 0
+    return int(fires_at_once(schedule, timezone, now or datetime.now(UTC)))
+
+
+async def _cost_of_creation(_: AuthenticatedRequest, body: object) -> AdmissionRequest:
+    return AdmissionRequest(jobs=1, runs=runs_at_once(body))
+
+
+async def _cost_of_edit(_: AuthenticatedRequest, body: object) -> AdmissionRequest:
+    return AdmissionRequest(runs=runs_at_once(body))
+
+
+def _job(text: str, *headers: str, status: int = 200) -> ResponseSpec:
+    return ResponseSpec(Job, text, (*headers, "ETag"), _LINKS, status=status)
+
+
 def _response(job: Job, *, is_new: bool = False) -> Response:
     headers = {"ETag": etag(job.spec_version)}
     if not is_new:
@@ -51,10 +76,10 @@ def _response(job: Job, *, is_new: bool = False) -> Response:
     "POST",
     "/jobs",
     KeyRole.EDITOR,
-    responses={201: ResponseSpec(Job, "The new job.", ("Location", "ETag"), _LINKS)},
+    _job("The new job.", "Location", status=201),
     problems=(Kind.NAME_TAKEN,),
     body="JobRequest",
-    cost=costs.of_new_job,
+    cost=_cost_of_creation,
     mode=HandlerMode.SHARED_CHANGE,
 )
 async def create_job(request: AuthenticatedRequest, body: object) -> Response:
@@ -77,9 +102,7 @@ async def create_job(request: AuthenticatedRequest, body: object) -> Response:
     return response
 
 
-@routes.operation(
-    "GET", "/jobs", KeyRole.VIEWER, responses={200: ResponseSpec(list[Job], "The jobs, oldest first.", ("Link",))}
-)
+@routes.operation("GET", "/jobs", KeyRole.VIEWER, ResponseSpec(list[Job], "The jobs, oldest first."))
 async def list_jobs(request: AuthenticatedRequest, query: JobsQuery) -> Response:
     """List jobs."""
     labels = _labels(query.label)
@@ -104,13 +127,7 @@ def _labels(texts: list[str]) -> dict[str, str] | None:
     return labels if len(labels) == len(pairs) else None
 
 
-@routes.operation(
-    "GET",
-    "/jobs/{job_id}",
-    KeyRole.VIEWER,
-    responses={200: ResponseSpec(Job, "The job.", ("ETag",), _LINKS)},
-    problems=(Kind.NOT_FOUND,),
-)
+@routes.operation("GET", "/jobs/{job_id}", KeyRole.VIEWER, _job("The job."), problems=(Kind.NOT_FOUND,))
 async def get_job(request: AuthenticatedRequest, job_id: str) -> Response:
     """Get a job."""
     return _response(await reading.get(request.tenant, job_id))
@@ -120,11 +137,11 @@ async def get_job(request: AuthenticatedRequest, job_id: str) -> Response:
     "PATCH",
     "/jobs/{job_id}",
     KeyRole.EDITOR,
-    responses={200: ResponseSpec(Job, "The job as it is now.", ("ETag",), _LINKS)},
+    _job("The job as it is now."),
     problems=(Kind.NOT_FOUND, Kind.NAME_TAKEN, Kind.VERSION_CONFLICT),
     headers=(IF_MATCH,),
     body="JobPatch",
-    cost=costs.of_edit,
+    cost=_cost_of_edit,
 )
 async def edit_job(request: AuthenticatedRequest, job_id: str, body: object) -> Response:
     """Change fields of a job.
@@ -138,7 +155,7 @@ async def edit_job(request: AuthenticatedRequest, job_id: str, body: object) -> 
     "DELETE",
     "/jobs/{job_id}",
     KeyRole.EDITOR,
-    responses={204: ResponseSpec(None, "It is deleted.")},
+    ResponseSpec(None, "It is deleted.", status=204),
     problems=(Kind.NOT_FOUND, Kind.VERSION_CONFLICT, Kind.OVER_QUOTA),
     headers=(IF_MATCH,),
 )
@@ -159,31 +176,23 @@ def _name_of(request: AuthenticatedRequest, otherwise: Kind = Kind.MALFORMED) ->
         raise Problem(otherwise, "the name in the path is not UTF-8") from None
 
 
-@routes.operation(
-    "GET",
-    "/jobs/by-name/{name}",
-    KeyRole.VIEWER,
-    responses={200: ResponseSpec(Job, "The job.", ("ETag",), _LINKS)},
-    problems=(Kind.NOT_FOUND,),
-)
+@routes.operation("GET", "/jobs/by-name/{name}", KeyRole.VIEWER, _job("The job."), problems=(Kind.NOT_FOUND,))
 async def get_job_by_name(request: AuthenticatedRequest, name: str) -> Response:  # noqa: ARG001 - see `_name_of`
     """Get a job by its name."""
     return _response(await reading.get_by_name(request.tenant, _name_of(request, Kind.NOT_FOUND)))
 
 
 async def _cost_of_put(request: AuthenticatedRequest, body: object) -> AdmissionRequest:
-    cost = await costs.of_new_job(request, body)
-    return replace(cost, jobs=0) if await reading.has_name(request.tenant, _name_of(request)) else cost
+    is_new = not await reading.has_name(request.tenant, _name_of(request))
+    return AdmissionRequest(jobs=int(is_new), runs=runs_at_once(body))
 
 
 @routes.operation(
     "PUT",
     "/jobs/by-name/{name}",
     KeyRole.EDITOR,
-    responses={
-        200: ResponseSpec(Job, "The job of this name, replaced or unchanged.", ("ETag",), _LINKS),
-        201: ResponseSpec(Job, "The new job.", ("Location", "ETag"), _LINKS),
-    },
+    _job("The job of this name, replaced or unchanged."),
+    _job("The new job.", "Location", status=201),
     problems=(Kind.VERSION_CONFLICT,),
     headers=(IF_MATCH,),
     body="JobReplacement",
@@ -207,13 +216,7 @@ async def put_job(request: AuthenticatedRequest, name: str, body: object) -> Res
     return _response(put.job, is_new=put.is_new)
 
 
-@routes.operation(
-    "POST",
-    "/jobs/{job_id}/pause",
-    KeyRole.OPERATOR,
-    responses={200: ResponseSpec(Job, "The paused job.", ("ETag",), _LINKS)},
-    problems=(Kind.NOT_FOUND,),
-)
+@routes.operation("POST", "/jobs/{job_id}/pause", KeyRole.OPERATOR, _job("The paused job."), problems=(Kind.NOT_FOUND,))
 async def pause_job(request: AuthenticatedRequest, job_id: str, body: PauseRequest) -> Response:
     """Pause a job.
 
@@ -223,11 +226,7 @@ async def pause_job(request: AuthenticatedRequest, job_id: str, body: PauseReque
 
 
 @routes.operation(
-    "POST",
-    "/jobs/{job_id}/resume",
-    KeyRole.OPERATOR,
-    responses={200: ResponseSpec(Job, "The active job.", ("ETag",), _LINKS)},
-    problems=(Kind.NOT_FOUND,),
+    "POST", "/jobs/{job_id}/resume", KeyRole.OPERATOR, _job("The active job."), problems=(Kind.NOT_FOUND,)
 )
 async def resume_job(request: AuthenticatedRequest, job_id: str, body: ResumeRequest) -> Response:
     """Resume a paused job."""
@@ -238,9 +237,9 @@ async def resume_job(request: AuthenticatedRequest, job_id: str, body: ResumeReq
     "POST",
     "/jobs/{job_id}/trigger",
     KeyRole.OPERATOR,
-    responses={202: RUN_ACCEPTED},
+    RUN_ACCEPTED,
     problems=(Kind.NOT_FOUND,),
-    cost=costs.of_run,
+    cost=AdmissionRequest(runs=1),
 )
 async def trigger_job(request: AuthenticatedRequest, job_id: str, body: TriggerRequest) -> Response:
     """Run a job now.

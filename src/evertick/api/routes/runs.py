@@ -8,10 +8,10 @@ from evertick.api.operations import ResponseSpec, Routes
 from evertick.api.problems import Kind
 from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import Response, ok, page, path_to
-from evertick.api.routes import costs
 from evertick.contract.jobs import Nothing
 from evertick.contract.runs import Gap, JobRunsQuery, Run, RunDetail, RunsQuery
 from evertick.domain.access import KeyRole
+from evertick.domain.admission import AdmissionRequest
 from evertick.usecases.context import Tenant
 from evertick.usecases.runs import reading, requests
 from evertick.usecases.runs.pull_workers import worker_name
@@ -21,7 +21,7 @@ _R = TypeVar("_R", bound=Run | Gap)
 
 _RUN_ID = {"run_id": "$response.body#/run_id"}
 _LINKS = {"get": ("get_run", _RUN_ID), "cancel": ("cancel_run", _RUN_ID), "replay": ("replay_run", _RUN_ID)}
-RUN_ACCEPTED = ResponseSpec(Run, "The run, which waits for a worker.", ("Location",), _LINKS)
+RUN_ACCEPTED = ResponseSpec(Run, "The run, which waits for a worker.", ("Location",), _LINKS, status=202)
 
 
 def _with_worker_name(tenant: Tenant, entry: _R) -> _R:
@@ -45,7 +45,7 @@ async def accepted(request: AuthenticatedRequest, run_id: str) -> Response:
     "GET",
     "/jobs/{job_id}/runs",
     KeyRole.VIEWER,
-    responses={200: ResponseSpec("RunsAndGaps", "The runs and gaps, newest first.", ("Link",))},
+    ResponseSpec("RunsAndGaps", "The runs and gaps, newest first."),
     problems=(Kind.NOT_FOUND,),
 )
 async def list_job_runs(request: AuthenticatedRequest, job_id: str, query: JobRunsQuery) -> Response:
@@ -65,12 +65,7 @@ async def list_job_runs(request: AuthenticatedRequest, job_id: str, query: JobRu
     return page(found, request.path, query, lambda entry: _with_worker_name(request.tenant, entry))
 
 
-@routes.operation(
-    "GET",
-    "/runs",
-    KeyRole.VIEWER,
-    responses={200: ResponseSpec(list[Run], "The runs, latest attempted first.", ("Link",))},
-)
+@routes.operation("GET", "/runs", KeyRole.VIEWER, ResponseSpec(list[Run], "The runs, latest attempted first."))
 async def list_runs(request: AuthenticatedRequest, query: RunsQuery) -> Response:
     """List the runs of all jobs."""
     found = await reading.tenant_runs(
@@ -88,7 +83,7 @@ async def list_runs(request: AuthenticatedRequest, query: RunsQuery) -> Response
     "GET",
     "/runs/{run_id}",
     KeyRole.VIEWER,
-    responses={200: ResponseSpec(RunDetail, "The run with its attempts.", links=_LINKS)},
+    ResponseSpec(RunDetail, "The run with its attempts.", links=_LINKS),
     problems=(Kind.NOT_FOUND,),
 )
 async def get_run(request: AuthenticatedRequest, run_id: str) -> Response:
@@ -100,7 +95,7 @@ async def get_run(request: AuthenticatedRequest, run_id: str) -> Response:
     "POST",
     "/runs/{run_id}/cancel",
     KeyRole.OPERATOR,
-    responses={200: ResponseSpec(RunDetail, "The cancelled run.", links=_LINKS)},
+    ResponseSpec(RunDetail, "The cancelled run.", links=_LINKS),
     problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
 )
 async def cancel_run(request: AuthenticatedRequest, run_id: str, body: Nothing) -> Response:  # noqa: ARG001 - it has to be empty
@@ -116,9 +111,9 @@ async def cancel_run(request: AuthenticatedRequest, run_id: str, body: Nothing) 
     "POST",
     "/runs/{run_id}/replay",
     KeyRole.OPERATOR,
-    responses={202: RUN_ACCEPTED},
+    RUN_ACCEPTED,
     problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
-    cost=costs.of_run,
+    cost=AdmissionRequest(runs=1),
 )
 async def replay_run(request: AuthenticatedRequest, run_id: str, body: Nothing) -> Response:  # noqa: ARG001 - it has to be empty
     """Run a finished run again.

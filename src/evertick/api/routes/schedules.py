@@ -8,9 +8,9 @@ from evertick.api.operations import HandlerMode, ResponseSpec, Routes
 from evertick.api.problems import Kind
 from evertick.api.requests import AuthenticatedRequest
 from evertick.api.responses import Response, ok
-from evertick.api.routes import costs
 from evertick.contract.jobs import DstNote, Preview, PreviewRequest, Upcoming, UpcomingQuery, Warned
 from evertick.domain.access import KeyRole
+from evertick.domain.admission import AdmissionRequest
 from evertick.domain.schedule import preview as schedule_preview
 from evertick.domain.schedule.preview import PreviewRow
 from evertick.store import lanes
@@ -59,7 +59,7 @@ def _shown(preview: schedule_preview.Preview) -> Preview:
     "GET",
     "/jobs/{job_id}/upcoming",
     KeyRole.VIEWER,
-    responses={200: ResponseSpec(list[Upcoming], "The next fire times; none while it is paused or after its last.")},
+    ResponseSpec(list[Upcoming], "The next fire times; none while it is paused or after its last."),
     problems=(Kind.NOT_FOUND, Kind.OVER_QUOTA),
     mode=HandlerMode.COMPUTATION,
 )
@@ -75,9 +75,9 @@ async def list_upcoming(request: AuthenticatedRequest, job_id: str, query: Upcom
     "POST",
     "/schedules/preview",
     KeyRole.VIEWER,
-    responses={200: ResponseSpec(Preview, "What the schedule would do.")},
+    ResponseSpec(Preview, "What the schedule would do."),
     mode=HandlerMode.COMPUTATION,
-    cost=costs.of_submission,
+    cost=AdmissionRequest(),
 )
 async def preview_schedule(request: AuthenticatedRequest, body: PreviewRequest) -> Response:
     """Preview a schedule.

@@ -59,7 +59,7 @@ def _attempts(given: LeasedAttempts) -> tuple[LeasedAttempt, ...]:
     "POST",
     "/queues/{queue}/lease",
     KeyRole.WORKER,
-    responses={200: ResponseSpec(Lease, "What was ready, none if nothing was in time.")},
+    ResponseSpec(Lease, "What was ready, none if nothing was in time."),
     mode=HandlerMode.POLL,
 )
 async def lease(request: AuthenticatedRequest, queue: str, body: LeaseRequest) -> Response:
@@ -155,7 +155,7 @@ def _lease_response(request: AuthenticatedRequest, given: LeasedAttempts) -> Res
     "POST",
     "/workers/{worker_id}/heartbeat",
     KeyRole.WORKER,
-    responses={200: ResponseSpec(Heartbeat, "What the worker should stop.")},
+    ResponseSpec(Heartbeat, "What the worker should stop."),
     mode=HandlerMode.REPORT,
 )
 async def heartbeat(request: AuthenticatedRequest, worker_id: str, body: HeartbeatRequest) -> Response:
@@ -172,7 +172,7 @@ async def heartbeat(request: AuthenticatedRequest, worker_id: str, body: Heartbe
     "POST",
     "/outcomes",
     KeyRole.WORKER,
-    responses={200: ResponseSpec(Recorded, "How many count; the others came too late, or were never this worker's.")},
+    ResponseSpec(Recorded, "How many count; the others came too late, or were never this worker's."),
     mode=HandlerMode.REPORT,
 )
 async def record_outcomes(request: AuthenticatedRequest, body: OutcomesRequest) -> Response:
