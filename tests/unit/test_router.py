@@ -2,9 +2,8 @@
 
 import pytest
 
+from evertick.api.messages import HttpRequest, Response, no_content
 from evertick.api.operations import Routes
-from evertick.api.requests import HttpRequest
-from evertick.api.responses import Response, no_content
 from evertick.api.router import Router
 
 

@@ -12,14 +12,13 @@ from typing import Any, TypeAlias
 
 from evertick.api.bodies.memory_limits import LARGE_RESPONSE_BYTES
 from evertick.api.bodies.request_body import DRAIN_BYTES, UNAUTHENTICATED_DRAIN_BYTES, Message, Receive, RequestBody
+from evertick.api.messages import SECURITY_HEADERS, HttpRequest, Response
 from evertick.api.openapi.document import describe
 from evertick.api.operations import Operation
 from evertick.api.pipeline import respond
 from evertick.api.problems import MEDIA_TYPE, Kind, Problem, problem_of, stopping
-from evertick.api.requests import HttpRequest
-from evertick.api.responses import SECURITY_HEADERS, Response
 from evertick.api.router import Router
-from evertick.api.routes import access, batch, dead_letters, engine, jobs, runs, schedules, workers
+from evertick.api.routes import access, batch, engine, jobs, runs, schedules, workers
 from evertick.api.services import Services
 
 ROUTES = (
@@ -27,7 +26,7 @@ ROUTES = (
     batch.routes,
     schedules.routes,
     runs.routes,
-    dead_letters.routes,
+    runs.letter_routes,
     workers.routes,
     engine.status_routes,
     access.tenant_routes,

@@ -7,10 +7,9 @@ who reads the database can read it, and a repeated request needs the same API ke
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
+from evertick.api.messages import AuthenticatedRequest, Response, bearer_key
 from evertick.api.operations import Operation
 from evertick.api.problems import Kind, Problem
-from evertick.api.requests import AuthenticatedRequest, bearer_key
-from evertick.api.responses import Response
 from evertick.store.sealing import ANSWERS, Seal
 from evertick.usecases import idempotency
 from evertick.usecases.context import Tenant, single_connection

@@ -15,9 +15,8 @@ import msgspec
 
 from evertick.api.bodies.request_body import JSON, IncomingBody, check_media_type
 from evertick.api.decoding import decode, decode_document
+from evertick.api.messages import PREFIX, AuthenticatedRequest, Response
 from evertick.api.problems import Kind
-from evertick.api.requests import AuthenticatedRequest
-from evertick.api.responses import PREFIX, Response
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import AdmissionRequest
 

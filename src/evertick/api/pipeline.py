@@ -13,10 +13,9 @@ from evertick.api import idempotency
 from evertick.api.bodies.memory_limits import Reservation
 from evertick.api.bodies.request_body import IncomingBody
 from evertick.api.decoding import parse_query
+from evertick.api.messages import AuthenticatedRequest, HttpRequest, Response, authenticate, authorise
 from evertick.api.operations import HandlerMode, Operation
 from evertick.api.problems import over_quota
-from evertick.api.requests import AuthenticatedRequest, HttpRequest, authenticate, authorise
-from evertick.api.responses import Response
 from evertick.contract.jobs import Nothing
 from evertick.domain.admission import AdmissionRequest
 from evertick.usecases import audit

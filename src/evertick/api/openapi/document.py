@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 
 from evertick.api.idempotency import IDEMPOTENCY_KEY, REPLAYED
+from evertick.api.messages import IF_MATCH
 from evertick.api.openapi.components import components_of, schema_of
 from evertick.api.operations import BodySpec, Operation, ResponseSpec
 from evertick.api.problems import MEDIA_TYPE, Kind
-from evertick.api.responses import IF_MATCH
 from evertick.contract import patterns
 from evertick.contract.annotations import Schema, ref
 from evertick.contract.target import HTTP_QUEUE

@@ -10,10 +10,9 @@ from typing import Any
 
 import msgspec
 
+from evertick.api.messages import AuthenticatedRequest, Response, made, no_content, ok, page
 from evertick.api.operations import ResponseSpec, Routes
 from evertick.api.problems import Kind, Problem
-from evertick.api.requests import AuthenticatedRequest
-from evertick.api.responses import Response, no_content, ok, page, path_to
 from evertick.contract.access import (
     ApiKey,
     AuditEntry,
@@ -69,12 +68,11 @@ def _require_host(request: AuthenticatedRequest) -> None:
 async def create_tenant(request: AuthenticatedRequest, body: TenantRequest) -> Response:
     """Create a tenant."""
     _require_host(request)
-    made = await tenants.create(request.tenant.pool, body.name, _changes(body))
-    key = tenants.tenant_key(None, made.tenant_id)
+    tenant = await tenants.create(request.tenant.pool, body.name, _changes(body))
+    key = tenants.tenant_key(None, tenant.tenant_id)
     first = await keys.create(request.tenant.pool, key, KeyRole.ADMIN, "first")
-    new = NewTenant(**msgspec.structs.asdict(made), api_key=first.api_key)
-    location = {"Location": path_to("tenants", made.tenant_id)}
-    return ok(new, status=201, headers=location, subject=made.tenant_id, affected_tenant=key)
+    new = NewTenant(**msgspec.structs.asdict(tenant), api_key=first.api_key)
+    return made(new, "tenants", new.tenant_id, subject=new.tenant_id, affected_tenant=key)
 
 
 @tenant_routes.operation("GET", "/tenants", KeyRole.ADMIN, ResponseSpec(list[Tenant], "The tenants, oldest first."))
@@ -136,8 +134,7 @@ async def create_key(request: AuthenticatedRequest, body: KeyRequest) -> Respons
     """Create an API key."""
     tenant_key = await _tenant_of(request, body.tenant_id)
     new = await keys.create(request.tenant.pool, tenant_key, body.role, body.name, body.expires_at)
-    location = {"Location": path_to("api-keys", new.key_id)}
-    return ok(new, status=201, headers=location, subject=new.key_id, affected_tenant=tenant_key)
+    return made(new, "api-keys", new.key_id, subject=new.key_id, affected_tenant=tenant_key)
 
 
 @key_routes.operation(
@@ -181,8 +178,7 @@ async def rotate_key(request: AuthenticatedRequest, key_id: str, body: RotateReq
         )
     new = await keys.rotate(request.tenant.pool, request.visible_tenant, key_id, grace)
     request.after_commit.append(partial(request.services.keys.forget, _owner(new)))
-    location = {"Location": path_to("api-keys", new.key_id)}
-    return ok(new, status=201, headers=location, subject=key_id, affected_tenant=_owner(new))
+    return made(new, "api-keys", new.key_id, subject=key_id, affected_tenant=_owner(new))
 
 
 @key_routes.operation(

@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 from evertick.api.bodies.batches import BatchText, DecodedBatch, decode_batch, read_batch
 from evertick.api.bodies.request_body import JSON, NDJSON
+from evertick.api.messages import AuthenticatedRequest, Response, encode
 from evertick.api.operations import BodySpec, ResponseSpec, Routes
-from evertick.api.requests import AuthenticatedRequest
-from evertick.api.responses import Response, encode
 from evertick.api.routes.jobs import runs_at_once
 from evertick.contract.jobs import Verdict
 from evertick.domain.access import KeyRole

@@ -3,11 +3,10 @@
 All but the first two need no key, except the metrics of a server that other machines can reach.
 """
 
+from evertick.api.messages import AuthenticatedRequest, HttpRequest, Response, authenticate, authorise, ok
 from evertick.api.metrics import MEDIA_TYPE
 from evertick.api.operations import ResponseSpec, Routes
 from evertick.api.problems import Kind, Problem
-from evertick.api.requests import AuthenticatedRequest, HttpRequest, authenticate, authorise
-from evertick.api.responses import Response, ok
 from evertick.contract.server import Alive, Cluster, Node, Partitions, Ready, Stats
 from evertick.domain.access import KeyRole
 from evertick.usecases import engine_status

@@ -6,10 +6,9 @@ from urllib.parse import unquote
 from msgspec import UNSET
 
 from evertick.api.idempotency import in_flight, kept, replayed
+from evertick.api.messages import IF_MATCH, PREFIX, AuthenticatedRequest, Response, etag, made, no_content, ok, page
 from evertick.api.operations import HandlerMode, ResponseSpec, Routes
 from evertick.api.problems import Kind, Problem
-from evertick.api.requests import AuthenticatedRequest
-from evertick.api.responses import IF_MATCH, PREFIX, Response, etag, no_content, ok, page, path_to
 from evertick.api.routes.runs import RUN_ACCEPTED, accepted
 from evertick.contract.annotations import DEFAULT_TIMEZONE
 from evertick.contract.job import Job
@@ -66,10 +65,9 @@ def _job(text: str, *headers: str, status: int = 200) -> ResponseSpec:
 
 def _response(job: Job, *, is_new: bool = False) -> Response:
     headers = {"ETag": etag(job.spec_version)}
-    if not is_new:
-        return ok(job, headers=headers, subject=job.job_id)
-    headers["Location"] = path_to("jobs", job.job_id)
-    return ok(job, status=201, headers=headers, subject=job.job_id, created=1)
+    if is_new:
+        return made(job, "jobs", job.job_id, headers=headers, subject=job.job_id, created=1)
+    return ok(job, headers=headers, subject=job.job_id)
 
 
 @routes.operation(
@@ -84,18 +82,19 @@ def _response(job: Job, *, is_new: bool = False) -> Response:
 )
 async def create_job(request: AuthenticatedRequest, body: object) -> Response:
     """Create a job."""
-    made: list[Response] = []
+    responses: list[Response] = []
 
     def respond(job: Job) -> idempotency.Answer:
-        made.append(_response(job, is_new=True))
-        return kept(made[-1])
+        responses.append(_response(job, is_new=True))
+        return kept(responses[-1])
 
     wanted = NewJobRequest(
         as_spec(body), request.caller.key_id, create_job.__name__, request.request_id, request.idempotency, respond
     )
     result = await request.services.creations.ask(request.tenant, wanted)
     if isinstance(result, Job):
-        return made[-1] if made else _response(result, is_new=True)  # the last: what was undone before has another id
+        # The last: what was undone before has another id.
+        return responses[-1] if responses else _response(result, is_new=True)
     response = replayed(result)
     if response is None:
         raise in_flight()

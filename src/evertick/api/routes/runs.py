@@ -1,22 +1,33 @@
-"""Runs: a job's, a tenant's, one with its attempts; cancelling and replaying them."""
+"""Runs: a job's, a tenant's, one with its attempts; cancelling and replaying them. Dead letters."""
 
+from functools import partial
 from typing import TypeVar
 
 from msgspec.structs import replace
 
+from evertick.api.messages import AuthenticatedRequest, Response, made, no_content, ok, page
 from evertick.api.operations import ResponseSpec, Routes
 from evertick.api.problems import Kind
-from evertick.api.requests import AuthenticatedRequest
-from evertick.api.responses import Response, ok, page, path_to
 from evertick.contract.jobs import Nothing
-from evertick.contract.runs import Gap, JobRunsQuery, Run, RunDetail, RunsQuery
+from evertick.contract.runs import (
+    DeadLetter,
+    Gap,
+    JobRunsQuery,
+    LettersQuery,
+    Replaying,
+    ReplayRequest,
+    Run,
+    RunDetail,
+    RunsQuery,
+)
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import AdmissionRequest
 from evertick.usecases.context import Tenant
-from evertick.usecases.runs import reading, requests
+from evertick.usecases.runs import dead_letters, reading, requests
 from evertick.usecases.runs.pull_workers import worker_name
 
 routes = Routes("Runs")
+letter_routes = Routes("Dead letters")
 _R = TypeVar("_R", bound=Run | Gap)
 
 _RUN_ID = {"run_id": "$response.body#/run_id"}
@@ -29,16 +40,17 @@ def _with_worker_name(tenant: Tenant, entry: _R) -> _R:
     return replace(entry, worker_id=worker_name(tenant, entry.worker_id)) if isinstance(entry, Run) else entry
 
 
-def _detail_with_worker_names(tenant: Tenant, detail: RunDetail) -> RunDetail:
+async def _run_detail(request: AuthenticatedRequest, run_id: str) -> RunDetail:
+    tenant = request.tenant
+    detail = await reading.get_run(tenant, run_id)
     attempts = [replace(each, worker_id=worker_name(tenant, each.worker_id)) for each in detail.attempts]
     return replace(_with_worker_name(tenant, detail), attempts=tuple(attempts))
 
 
 async def accepted(request: AuthenticatedRequest, run_id: str) -> Response:
     """202: a run was asked for."""
-    run = await reading.get_run(request.tenant, run_id)
-    location = {"Location": path_to("runs", run_id)}
-    return ok(_with_worker_name(request.tenant, run.run), status=202, headers=location, subject=run_id)
+    run = (await _run_detail(request, run_id)).run
+    return made(run, "runs", run_id, status=202, subject=run_id)
 
 
 @routes.operation(
@@ -88,7 +100,7 @@ async def list_runs(request: AuthenticatedRequest, query: RunsQuery) -> Response
 )
 async def get_run(request: AuthenticatedRequest, run_id: str) -> Response:
     """Get a run."""
-    return ok(_detail_with_worker_names(request.tenant, await reading.get_run(request.tenant, run_id)))
+    return ok(await _run_detail(request, run_id))
 
 
 @routes.operation(
@@ -104,7 +116,7 @@ async def cancel_run(request: AuthenticatedRequest, run_id: str, body: Nothing) 
     An attempt that a worker has ends as cancelled, whatever the worker comes to.
     """
     await requests.cancel(request.tenant, run_id)
-    return ok(_detail_with_worker_names(request.tenant, await reading.get_run(request.tenant, run_id)), subject=run_id)
+    return ok(await _run_detail(request, run_id), subject=run_id)
 
 
 @routes.operation(
@@ -121,3 +133,65 @@ async def replay_run(request: AuthenticatedRequest, run_id: str, body: Nothing) 
     A new run with the same payload; the old one stays as it is.
     """
     return await accepted(request, await requests.replay(request.tenant, run_id))
+
+
+@letter_routes.operation(
+    "GET",
+    "/dead-letters",
+    KeyRole.VIEWER,
+    ResponseSpec(list[DeadLetter], "The dead letters, those that died last first."),
+)
+async def list_dead_letters(request: AuthenticatedRequest, query: LettersQuery) -> Response:
+    """List dead letters.
+
+    Runs whose attempts are used up, until they are replayed or dismissed.
+    """
+    found = await dead_letters.list_letters(request.tenant, job_id=query.job_id, limit=query.limit, cursor=query.cursor)
+    return page(found, request.path, query)
+
+
+@letter_routes.operation(
+    "POST",
+    "/dead-letters/{run_id}/replay",
+    KeyRole.OPERATOR,
+    RUN_ACCEPTED,
+    problems=(Kind.NOT_FOUND,),
+    cost=AdmissionRequest(runs=1),
+)
+async def replay_dead_letter(request: AuthenticatedRequest, run_id: str, body: Nothing) -> Response:  # noqa: ARG001 - it has to be empty
+    """Run a dead letter's run again, and remove the letter."""
+    return await accepted(request, await requests.replay_letter(request.tenant, run_id))
+
+
+@letter_routes.operation(
+    "POST",
+    "/dead-letters:replay",
+    KeyRole.OPERATOR,
+    ResponseSpec(Replaying, "What is replayed, at once or in its turn.", status=202),
+    problems=(Kind.NOT_FOUND,),
+    cost=AdmissionRequest(),
+)
+async def replay_dead_letters(request: AuthenticatedRequest, body: ReplayRequest) -> Response:
+    """Replay dead letters at a rate.
+
+    Each becomes a run right away, due at its turn, whatever becomes of the server meanwhile; until then it can be
+    cancelled like any other. Each counts as a submission: where the tenant's rate admits no more, `has_more` is true.
+    """
+    admitted = partial(request.services.quotas.draw_up_to, request.caller.tenant)
+    give_back = partial(request.services.quotas.give_back, request.caller.tenant)
+    replayed = await dead_letters.replay_letters(request.tenant, body.filter, body.rate_per_second, admitted, give_back)
+    request.on_rollback.append(partial(give_back, replayed.admitted))
+    return ok(replayed.replaying(), status=202)
+
+
+@letter_routes.operation(
+    "DELETE",
+    "/dead-letters/{run_id}",
+    KeyRole.OPERATOR,
+    ResponseSpec(None, "It is dismissed; its run stays in the history.", status=204),
+    problems=(Kind.NOT_FOUND,),
+)
+async def dismiss_dead_letter(request: AuthenticatedRequest, run_id: str) -> Response:
+    """Dismiss a dead letter."""
+    await dead_letters.dismiss(request.tenant, run_id)
+    return no_content(subject=run_id)

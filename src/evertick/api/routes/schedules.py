@@ -4,10 +4,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from evertick.api.idempotency import act_once
+from evertick.api.messages import AuthenticatedRequest, Response, ok
 from evertick.api.operations import HandlerMode, ResponseSpec, Routes
 from evertick.api.problems import Kind
-from evertick.api.requests import AuthenticatedRequest
-from evertick.api.responses import Response, ok
 from evertick.contract.jobs import DstNote, Preview, PreviewRequest, Upcoming, UpcomingQuery, Warned
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import AdmissionRequest

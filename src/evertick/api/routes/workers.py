@@ -6,11 +6,10 @@ import msgspec
 
 from evertick.api.idempotency import in_flight, try_once
 from evertick.api.long_polls import TooManyPolls
+from evertick.api.messages import AuthenticatedRequest, Response, ok
 from evertick.api.operations import HandlerMode, ResponseSpec, Routes
 from evertick.api.poll_turns import Poll, PollSpec
 from evertick.api.problems import key_ended, over_limit
-from evertick.api.requests import AuthenticatedRequest
-from evertick.api.responses import Response, ok
 from evertick.contract.workers import (
     Heartbeat,
     HeartbeatRequest,

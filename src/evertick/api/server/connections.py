@@ -15,8 +15,8 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from evertick.api.messages import SECURITY_HEADERS
 from evertick.api.problems import MEDIA_TYPE, Kind, Problem, too_many_connections
-from evertick.api.responses import SECURITY_HEADERS
 from evertick.api.server.connection_limits import ConnectionLimits, origin_of
 from evertick.api.server.request_queue import RequestQueue
 

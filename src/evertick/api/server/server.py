@@ -12,8 +12,8 @@ import uvicorn
 from evertick.api.app import AsgiApp
 from evertick.api.bodies.memory_limits import BodyLimits
 from evertick.api.long_polls import LongPolls
+from evertick.api.messages import parse_bearer
 from evertick.api.metrics import Metrics
-from evertick.api.requests import parse_bearer
 from evertick.api.server import connections
 from evertick.api.server.connection_limits import ConnectionLimits
 from evertick.api.server.request_queue import RequestQueue
