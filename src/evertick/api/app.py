@@ -16,7 +16,7 @@ from evertick.api.messages import SECURITY_HEADERS, HttpRequest, Response
 from evertick.api.openapi.document import describe
 from evertick.api.operations import Operation
 from evertick.api.pipeline import respond
-from evertick.api.problems import MEDIA_TYPE, Kind, Problem, problem_of, stopping
+from evertick.api.problems import MEDIA_TYPE, Kind, Problem, problem_of, unavailable
 from evertick.api.router import Router
 from evertick.api.routes import access, batch, engine, jobs, runs, schedules, workers
 from evertick.api.services import Services
@@ -98,7 +98,9 @@ class AsgiApp:
         except asyncio.CancelledError:
             if not self._services.polls.is_stopping.is_set():
                 raise
-            return operation.name, _problem_response(stopping(), request)  # the time to end in order is over
+            return operation.name, _problem_response(
+                unavailable("this server stops"), request
+            )  # the time to end in order is over
 
     async def _send(self, response: Response, request: HttpRequest, send: Send) -> None:
         """Send the response. The rest of a body that was not read is dropped before the connection is closed.

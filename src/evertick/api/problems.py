@@ -15,11 +15,10 @@ from evertick.store.database import is_transient, reason_of, was_conflict, was_t
 from evertick.usecases.errors import (
     KeyEnded,
     NameTaken,
-    NotFound,
     QuotaReached,
+    ResourceNotFound,
     RunFinished,
     RunUnfinished,
-    TenantNameTaken,
     VersionConflict,
 )
 
@@ -131,13 +130,8 @@ def _advice(quota: QuotaName) -> str:
     return ": send fewer at once" if quota is QuotaName.SUBMIT_BURST else ": make room, or ask for more"
 
 
-def stopping() -> Problem:
-    return Problem(Kind.UNAVAILABLE, "this server stops", headers={"Retry-After": str(_UNAVAILABLE_SECONDS)})
-
-
-def too_many_connections() -> Problem:
-    headers = {"Retry-After": str(_UNAVAILABLE_SECONDS)}
-    return Problem(Kind.UNAVAILABLE, "too many clients are connected", headers=headers)
+def unavailable(detail: str) -> Problem:
+    return Problem(Kind.UNAVAILABLE, detail, headers={"Retry-After": str(_UNAVAILABLE_SECONDS)})
 
 
 def problem_of(error: Exception, request_id: str) -> Problem:  # noqa: C901, PLR0911 - one for each kind
@@ -148,11 +142,11 @@ def problem_of(error: Exception, request_id: str) -> Problem:  # noqa: C901, PLR
         case ClientDisconnected():
             logger.debug("request %s: the client hung up before the answer", request_id)
             return Problem(Kind.MALFORMED, "the client hung up before the answer")
-        case NotFound():
+        case ResourceNotFound():
             return Problem(Kind.NOT_FOUND, str(error))
         case QuotaReached():
             return over_quota(error.refused)
-        case NameTaken() | TenantNameTaken():
+        case NameTaken():
             return Problem(Kind.NAME_TAKEN, str(error), [Fault("/name", error.reason)])
         case VersionConflict():
             return Problem(Kind.VERSION_CONFLICT, str(error), headers={"ETag": f'"{error.current}"'})
@@ -170,7 +164,7 @@ def problem_of(error: Exception, request_id: str) -> Problem:  # noqa: C901, PLR
             return Problem(Kind.INVALID, _summary([fault]), [fault])
     if is_transient(error) or was_conflict(error) or was_too_slow(error):
         logger.warning("request %s: the database is unavailable: %s", request_id, reason_of(error))
-        return Problem(Kind.UNAVAILABLE, "try again in a moment", headers={"Retry-After": str(_UNAVAILABLE_SECONDS)})
+        return unavailable("try again in a moment")
     logger.error("request %s failed", request_id, exc_info=error, stack_info=isinstance(error, EvertickError))
     return Problem(Kind.INTERNAL, "the request id finds it in the log")
 

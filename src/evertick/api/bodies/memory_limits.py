@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from evertick.api.problems import Kind, Problem, over_limit
+from evertick.api.problems import over_limit, unavailable
 from evertick.config import DEFAULTS
 from evertick.domain.admission import QuotaName
 from evertick.runtime.concurrency import LimitReached, TenantLimit
@@ -88,8 +88,7 @@ class BodyLimits(_HeldBytes):
             detail = f"the bodies of one tenant's requests hold at most {self._per_tenant} bytes at once"
             raise over_limit(QuotaName.BODY_BYTES, f"{detail}: {_ADVICE}", _RETRY_SECONDS)
         if held > self._free:
-            detail = "this server has no memory for the body now"
-            raise Problem(Kind.UNAVAILABLE, detail, headers={"Retry-After": str(_RETRY_SECONDS)})
+            raise unavailable("this server has no memory for the body now")
 
     async def begin_batch(self, tenant_id: int) -> None:
         """Wait until few enough batches of the tenant are at work. What is not read waits at the client."""

@@ -16,7 +16,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from evertick.api.messages import SECURITY_HEADERS
-from evertick.api.problems import MEDIA_TYPE, Kind, Problem, too_many_connections
+from evertick.api.problems import MEDIA_TYPE, Kind, Problem, unavailable
 from evertick.api.server.connection_limits import ConnectionLimits, origin_of
 from evertick.api.server.request_queue import RequestQueue
 
@@ -212,7 +212,7 @@ class HttpConnection(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         if self._is_turned_away:
             if self.scope["path"] != ALWAYS_ANSWERED:
-                self._refuse(too_many_connections())
+                self._refuse(unavailable("too many clients are connected"))
                 return
             cycle.keep_alive = False
         self._running = cycle

@@ -14,18 +14,18 @@ from evertick.store import tenants
 from evertick.store.statements import Connection
 from evertick.store.tenants import TenantRow
 from evertick.usecases.context import DEFAULT_PER_PAGE, Page, checked_cursor, checked_limit, page_of
-from evertick.usecases.errors import TenantNameTaken, TenantNotFound
+from evertick.usecases.errors import NameTaken, TenantNotFound
 
 
 async def create(connection: Connection, name: str, changes: Mapping[str, float]) -> Tenant:
-    """Make a tenant; what is not given has its default. TenantNameTaken: there is one of that name."""
+    """Make a tenant; what is not given has its default. NameTaken: there is one of that name."""
     faults = Faults()
     check_name(name, "/name", faults)
     faults.raise_any()
     _check(changes)
     row = await tenants.add(connection, name, weight=1, fanout=1)
     if row is None:
-        raise TenantNameTaken(name)
+        raise NameTaken(name, "tenant")
     return view_of(await _edited(connection, row.tenant_id, changes))
 
 
