@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from evertick.api.bodies.memory_limits import MEBIBYTE, BodyLimits
 from evertick.api.server import ApiServer
 from evertick.config import Settings
 from evertick.domain.errors import InvalidInput
@@ -160,7 +159,7 @@ async def running(url: str, node: str, roles: Collection[Role], settings: Settin
             dispatcher = _dispatcher(url, seal, settings, runs_api=Role.API in roles)
             await dispatcher.start()
             stack.push_async_callback(dispatcher.stop, DELIVERY_GRACE)
-        api = _api(url, settings) if Role.API in roles else None
+        api = ApiServer(url, settings) if Role.API in roles else None
         if api is not None:
             await api.start()
             stack.push_async_callback(api.stop)
@@ -194,25 +193,6 @@ def _scheduler(url: str, node: str, settings: Settings) -> Scheduler:
         lifetime=settings.heartbeat_timeout,
         horizon=settings.load_horizon,
         lease_time=settings.lease_time,
-    )
-
-
-def _api(url: str, settings: Settings) -> ApiServer:
-    return ApiServer(
-        url,
-        settings.host,
-        settings.port,
-        lease_time=settings.lease_time,
-        lifetime=settings.heartbeat_timeout,
-        max_connections=settings.max_connections,
-        max_connections_per_address=settings.max_connections_per_address,
-        bodies=BodyLimits(
-            per_tenant=round(settings.body_memory_mib_per_tenant * MEBIBYTE),
-            total=round(settings.body_memory_mib * MEBIBYTE),
-        ),
-        max_long_polls=settings.max_long_polls,
-        max_long_polls_per_tenant=settings.max_long_polls_per_tenant,
-        is_metrics_open=settings.metrics_open,
     )
 
 

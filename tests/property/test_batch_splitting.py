@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from evertick.api.bodies import batch_splitting, batches
 from evertick.api.bodies.batches import decode_batch, read_batch
-from evertick.api.bodies.memory_limits import BodyLimits
+from evertick.api.bodies.memory_limits import MEBIBYTE, BodyLimits
 from evertick.api.bodies.request_body import JSON, NDJSON, IncomingBody
 from evertick.api.problems import Kind, Problem
 
@@ -32,7 +32,7 @@ async def _read(media_type: str, text: bytes, size: int) -> list[object]:
         for start in range(0, len(text), size):
             yield text[start : start + size]
 
-    with BodyLimits().of(1) as reservation:
+    with BodyLimits(128 * MEBIBYTE, 512 * MEBIBYTE).of(1) as reservation:
         body = IncomingBody({"content-type": media_type}, stream(), reservation)
         batch = await decode_batch(await read_batch(body), reservation)
     assert len(batch.lines) == len(batch.numbers)

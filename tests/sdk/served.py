@@ -2,13 +2,13 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import timedelta
 from typing import Any
 
 from engine import until
 from evertick import App
 from evertick.api.server import ApiServer
 from evertick.client import AsyncClient, Client
+from evertick.config import Settings
 from evertick.contract.runs import RunDetail
 from evertick.domain.access import KeyRole
 from evertick.roles.janitor import Janitor
@@ -47,14 +47,14 @@ class Served:
 
 @asynccontextmanager
 async def served(database_url: str, lease_seconds: float = 30.0, **options: Any) -> AsyncIterator[Served]:
-    lease_time = timedelta(seconds=lease_seconds)
+    settings = Settings(port=0, lease_seconds=lease_seconds, **options)
     async with AsyncExitStack() as stack:
         pool = await stack.enter_async_context(await open_pool(database_url, max_size=4))
         await Janitor(pool).maintain(full=False)
-        scheduler = Scheduler(database_url, "scheduler", lease_time=lease_time)
+        scheduler = Scheduler(database_url, "scheduler", lease_time=settings.lease_time)
         await scheduler.start()
         stack.push_async_callback(scheduler.stop)
-        server = ApiServer(database_url, port=0, lease_time=lease_time, **options)
+        server = ApiServer(database_url, settings)
         await server.start()
         stack.push_async_callback(server.stop)
         first = await keys.create(pool, HOST_TENANT, KeyRole.ADMIN)

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from evertick.api.bodies import memory_limits
-from evertick.api.bodies.memory_limits import VALUE_BYTES, BodyLimits, Reservation
+from evertick.api.bodies.memory_limits import MEBIBYTE, VALUE_BYTES, BodyLimits, Reservation
 from evertick.api.problems import Kind, Problem
 
 
@@ -61,7 +61,7 @@ def test_values_count_what_they_take_once_they_are_decoded() -> None:
 
 
 async def test_batches_of_a_tenant_take_turns_and_those_of_others_do_not_wait() -> None:
-    limits = BodyLimits()
+    limits = BodyLimits(128 * MEBIBYTE, 512 * MEBIBYTE)
     with ExitStack() as stack:
         at_work = [stack.enter_context(limits.of(1)) for _ in range(memory_limits.MAX_BATCHES_PER_TENANT)]
         for each in at_work:
@@ -77,7 +77,7 @@ async def test_batches_of_a_tenant_take_turns_and_those_of_others_do_not_wait() 
 
 async def test_only_so_many_batches_of_a_tenant_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_limits, "MAX_WAITING_PER_TENANT", 1)
-    limits = BodyLimits()
+    limits = BodyLimits(128 * MEBIBYTE, 512 * MEBIBYTE)
     with ExitStack() as stack:
         for _ in range(memory_limits.MAX_BATCHES_PER_TENANT):
             await stack.enter_context(limits.of(1)).begin_batch()
