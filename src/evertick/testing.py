@@ -28,7 +28,7 @@ from evertick.store import scratch_databases, timers
 from evertick.store.database import SCHEMA, Session, connect
 from evertick.store.embedded import EmbeddedServer
 from evertick.store.migrate import migrate
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.reading import get as get_job
 from evertick.usecases.runs.reading import tenant_runs
 
@@ -64,7 +64,7 @@ class VirtualTime:
     """The clock of a test. `virtual` makes one."""
 
     def __init__(
-        self, clock: VirtualClock, session: Session, scheduler: Scheduler, worker: Worker, tenant: Tenant
+        self, clock: VirtualClock, session: Session, scheduler: Scheduler, worker: Worker, tenant: TenantContext
     ) -> None:
         self._clock = clock
         self._session = session

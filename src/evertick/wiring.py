@@ -29,7 +29,7 @@ from evertick.store.errors import NoDatabase
 from evertick.store.links import place
 from evertick.store.migrate import check_schema, migrate
 from evertick.store.sealing import Seal
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.tenants import keys
 from evertick.usecases.tenants.tenants import shortest_of
 
@@ -120,7 +120,7 @@ async def first_key(url: str) -> str | None:
 
 
 @asynccontextmanager
-async def acting_for(url: str, tenant: str) -> AsyncIterator[Tenant]:
+async def acting_for(url: str, tenant: str) -> AsyncIterator[TenantContext]:
     """A tenant for use cases, once the schema fits; schedulers get wake-ups for what is due soon."""
     async with await open_pool(url, max_size=ACTING_CONNECTIONS) as pool:
         await check_schema(pool)
@@ -130,7 +130,7 @@ async def acting_for(url: str, tenant: str) -> AsyncIterator[Tenant]:
         notifier = Notifier(pool)
         notifier.start()
         try:
-            yield Tenant(pool, row.tenant_id, row.fanout, shortest_of(row), notifier.timers)
+            yield TenantContext(pool, row.tenant_id, row.fanout, shortest_of(row), notifier.timers)
         finally:
             await notifier.stop()
 

@@ -18,7 +18,7 @@ from evertick.store.database import Pool
 from evertick.store.lanes import Leased
 from evertick.store.outcomes import Ending
 from evertick.store.timers import Firing, Timer
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.create import create
 
 MINUTE = timedelta(minutes=1)
@@ -37,8 +37,8 @@ class World:
     holder: Holder
     woken: list[int] = field(default_factory=list)
 
-    def tenant(self, tenant_id: int = 1, fanout: int = 256) -> Tenant:
-        return Tenant(self.pool, tenant_id, fanout, notify=self.woken.extend)
+    def tenant(self, tenant_id: int = 1, fanout: int = 256) -> TenantContext:
+        return TenantContext(self.pool, tenant_id, fanout, notify=self.woken.extend)
 
     async def set_clock(self, at: datetime) -> None:
         await self.connection.execute(

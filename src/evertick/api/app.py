@@ -16,7 +16,7 @@ from evertick.api.messages import SECURITY_HEADERS, HttpRequest, Response
 from evertick.api.openapi.document import describe
 from evertick.api.operations import Operation
 from evertick.api.pipeline import respond
-from evertick.api.problems import MEDIA_TYPE, Kind, Problem, problem_of, unavailable
+from evertick.api.problems import MEDIA_TYPE, HttpProblem, Kind, problem_of, unavailable
 from evertick.api.router import Router
 from evertick.api.routes import access, batch, engine, jobs, runs, schedules, workers
 from evertick.api.services import Services
@@ -82,13 +82,13 @@ class AsgiApp:
         """The response, and the name of the operation that it comes from."""
         found = self._router.match(request.path)
         if found is None:
-            problem = Problem(Kind.NOT_FOUND, f"there is nothing at {request.path}")
+            problem = HttpProblem(Kind.NOT_FOUND, f"there is nothing at {request.path}")
             return _NO_OPERATION, _problem_response(problem, request)
         operation = found.operations.get(method)
         if operation is None and method == "OPTIONS":
             return _NO_OPERATION, Response(204, headers={"Allow": found.allow})
         if operation is None:
-            problem = Problem(Kind.NOT_ALLOWED, f"{method} is not allowed here", headers={"Allow": found.allow})
+            problem = HttpProblem(Kind.NOT_ALLOWED, f"{method} is not allowed here", headers={"Allow": found.allow})
             return _NO_OPERATION, _problem_response(problem, request)
         request.path, request.path_parameters = found.path, found.parameters
         try:
@@ -121,7 +121,7 @@ class AsgiApp:
         await send({"type": "http.response.body", "body": rest, "more_body": False})
 
 
-def _problem_response(problem: Problem, request: HttpRequest) -> Response:
+def _problem_response(problem: HttpProblem, request: HttpRequest) -> Response:
     body = problem.body(request.path, request.request_id)
     return Response(problem.kind.status, body, problem.headers, media_type=MEDIA_TYPE)
 

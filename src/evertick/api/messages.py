@@ -16,12 +16,12 @@ import msgspec
 
 from evertick.api.bodies.memory_limits import Reservation
 from evertick.api.bodies.request_body import JSON, RequestBody
-from evertick.api.problems import ClientDisconnected, Kind, Problem, key_ended, over_quota, unauthenticated
+from evertick.api.problems import ClientDisconnected, HttpProblem, Kind, key_ended, over_quota, unauthenticated
 from evertick.api.services import Services
 from evertick.contract import patterns
 from evertick.domain.access import KeyRole, allows
 from evertick.domain.admission import AdmissionRequest, Admitted
-from evertick.usecases.context import Page, Tenant
+from evertick.usecases.context import Page, TenantContext
 from evertick.usecases.idempotency import KeyedRequest
 from evertick.usecases.tenants.keys import Caller
 
@@ -107,7 +107,7 @@ def etag(version: int) -> str:
 def expected_versions(if_match: str | None) -> frozenset[int] | None:
     """Which versions an If-Match allows; None is any."""
     if if_match is not None and not _IF_MATCH.fullmatch(if_match):
-        raise Problem(Kind.MALFORMED, 'If-Match is * or a list of entity tags, as in "3"')
+        raise HttpProblem(Kind.MALFORMED, 'If-Match is * or a list of entity tags, as in "3"')
     if if_match is None or if_match == "*":
         return None
     tags = [tag.strip() for tag in if_match.split(",")]
@@ -153,7 +153,7 @@ class AuthenticatedRequest(HttpRequest):
     """
 
     caller: Caller
-    tenant: Tenant
+    tenant: TenantContext
     reservation: Reservation
     idempotency: KeyedRequest | None = None
     after_commit: list[Callable[[], None]] = field(default_factory=list)
@@ -200,4 +200,4 @@ async def authenticate(request: HttpRequest) -> Caller:
 def authorise(caller: Caller, role: KeyRole) -> None:
     """Refuse a caller whose role does not allow what needs this one."""
     if not allows(caller.role, role):
-        raise Problem(Kind.FORBIDDEN, f"this needs the role {role}, and the key's is {caller.role}")
+        raise HttpProblem(Kind.FORBIDDEN, f"this needs the role {role}, and the key's is {caller.role}")

@@ -19,7 +19,7 @@ from evertick.api.problems import over_quota
 from evertick.contract.jobs import Nothing
 from evertick.domain.admission import AdmissionRequest
 from evertick.usecases import audit
-from evertick.usecases.context import Tenant, unit_of_work
+from evertick.usecases.context import TenantContext, unit_of_work
 from evertick.usecases.tenants.keys import Caller
 from evertick.usecases.transactions import retry_conflicts, retry_with_results
 
@@ -78,7 +78,7 @@ async def _admit_and_act(operation: Operation, request: AuthenticatedRequest, ar
 async def _act(operation: Operation, request: AuthenticatedRequest, arguments: dict[str, Any]) -> Response:
     """Call the handler; if it changes anything, in one transaction with the audit log and the kept response."""
 
-    async def act(tenant: Tenant) -> Response:
+    async def act(tenant: TenantContext) -> Response:
         request.after_commit.clear()  # of a try that was undone
         response = await operation.handler(replace(request, tenant=tenant), **arguments)
         if operation.mode.is_change:
@@ -117,7 +117,9 @@ def _rollback(request: AuthenticatedRequest) -> Iterator[None]:
         raise
 
 
-async def _audit(operation: Operation, request: AuthenticatedRequest, response: Response, tenant: Tenant) -> None:
+async def _audit(
+    operation: Operation, request: AuthenticatedRequest, response: Response, tenant: TenantContext
+) -> None:
     # A tenant that the host has changed reads it in its own log, too.
     for tenant_id in {tenant.tenant_id, response.affected_tenant or tenant.tenant_id}:
         log = replace(tenant, tenant_id=tenant_id)

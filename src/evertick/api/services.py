@@ -20,7 +20,7 @@ from evertick.store.database import Pool, is_transient
 from evertick.store.migrate import SchemaMismatch, check_schema
 from evertick.store.tenants import TenantRow
 from evertick.usecases import idempotency
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.engine_status import EngineStatus, engine_status, tenant_stats
 from evertick.usecases.idempotency import KeyedRequest, OtherRequest
 from evertick.usecases.jobs.create_together import NewJobRequest, Result, create_together
@@ -45,7 +45,7 @@ SANE_SKEW = timedelta(days=1)
 EarlierResponse: TypeAlias = idempotency.Answer | OtherRequest | None
 
 
-async def _earlier_responses(tenant: Tenant, asked: list[KeyedRequest]) -> list[EarlierResponse | Exception]:
+async def _earlier_responses(tenant: TenantContext, asked: list[KeyedRequest]) -> list[EarlierResponse | Exception]:
     return [*await idempotency.earlier(tenant, asked)]
 
 
@@ -97,11 +97,11 @@ class Services:
     lease_limit: TenantLimit = field(default_factory=lambda: TenantLimit(LEASES_PER_TENANT))
     report_limit: TenantLimit = field(default_factory=lambda: TenantLimit(REPORTS_PER_TENANT))
     references: ReferenceCache = field(init=False)
-    creations: Batcher[Tenant, NewJobRequest, Result] = field(
-        default_factory=lambda: Batcher[Tenant, NewJobRequest, Result](create_together)
+    creations: Batcher[TenantContext, NewJobRequest, Result] = field(
+        default_factory=lambda: Batcher[TenantContext, NewJobRequest, Result](create_together)
     )
-    earlier_responses: Batcher[Tenant, KeyedRequest, EarlierResponse] = field(
-        default_factory=lambda: Batcher[Tenant, KeyedRequest, EarlierResponse](_earlier_responses)
+    earlier_responses: Batcher[TenantContext, KeyedRequest, EarlierResponse] = field(
+        default_factory=lambda: Batcher[TenantContext, KeyedRequest, EarlierResponse](_earlier_responses)
     )
     readiness_faults: Cached[list[str]] = field(init=False)
     engine_status: Cached[EngineStatus] = field(init=False)
@@ -145,6 +145,8 @@ class Services:
             self.unread.check(tenant_id)
             yield
 
-    def tenant_on(self, tenant: TenantRow, pool: Pool) -> Tenant:
+    def tenant_on(self, tenant: TenantRow, pool: Pool) -> TenantContext:
         """A tenant as use cases take it, on these connections."""
-        return Tenant(pool, tenant.tenant_id, tenant.fanout, shortest_of(tenant), self.notifier.timers, self.references)
+        return TenantContext(
+            pool, tenant.tenant_id, tenant.fanout, shortest_of(tenant), self.notifier.timers, self.references
+        )

@@ -14,7 +14,7 @@ from evertick.bench.server import BenchServer
 from evertick.bench.workload import Fields, named
 from evertick.store import lanes
 from evertick.store.database import Pool
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.create_many import create_many
 from evertick.wiring import acting_for
 
@@ -42,7 +42,7 @@ class Testbed:
 
     server: BenchServer
     url: str
-    tenant: Tenant
+    tenant: TenantContext
     pool: Pool
     fleet: Fleet
     progress: BenchProgress

@@ -17,7 +17,7 @@ from evertick.config import Settings
 from evertick.runtime.extras import server_extra
 
 if TYPE_CHECKING:
-    from evertick.usecases.context import Tenant
+    from evertick.usecases.context import TenantContext
 
 _T = TypeVar("_T")
 
@@ -101,7 +101,7 @@ def call(options: ConnectionOptions, work: Callable[[Backend], Awaitable[_T]]) -
     return call_database(options.database, options.tenant, lambda tenant: work(DatabaseBackend(tenant)))
 
 
-def call_database(options: DatabaseOptions, tenant: str, work: "Callable[[Tenant], Awaitable[_T]]") -> _T:
+def call_database(options: DatabaseOptions, tenant: str, work: "Callable[[TenantContext], Awaitable[_T]]") -> _T:
     """Run work on a database on behalf of a tenant and return its result. An error ends the command."""
     from evertick.wiring import database  # noqa: PLC0415 - as in `call`
 
@@ -114,7 +114,7 @@ async def _call_api(server: ServerAccess, work: Callable[[Backend], Awaitable[_T
         return await work(ApiBackend(client))
 
 
-async def _call_database(url: str, name: str, work: "Callable[[Tenant], Awaitable[_T]]") -> _T:
+async def _call_database(url: str, name: str, work: "Callable[[TenantContext], Awaitable[_T]]") -> _T:
     from evertick.wiring import acting_for  # noqa: PLC0415 - as in `call`
 
     async with acting_for(url, name) as tenant:

@@ -19,7 +19,7 @@ from evertick.store import tenants
 from evertick.store.database import Pool, close_pool, connect, open_pool
 from evertick.store.embedded import EmbeddedServer, default_data_dir
 from evertick.store.migrate import check_schema, migrate
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.errors import RunNotFound
 from evertick.usecases.jobs import reading as jobs
 from evertick.usecases.jobs.create import create
@@ -63,7 +63,7 @@ class Database:
 class Link:
     """A pool, the tenant and the wake-ups. Belongs to one event loop."""
 
-    def __init__(self, url: str, pool: Pool, tenant: Tenant, notifier: Notifier) -> None:
+    def __init__(self, url: str, pool: Pool, tenant: TenantContext, notifier: Notifier) -> None:
         self.url = url
         self.pool = pool
         self.tenant = tenant
@@ -94,7 +94,7 @@ async def open_link(database: Database, *, with_migrations: bool = False) -> Lin
         raise
     notifier = Notifier(pool)
     notifier.start()
-    return Link(url, pool, Tenant(pool, row.tenant_id, row.fanout, shortest_of(row), notifier.timers), notifier)
+    return Link(url, pool, TenantContext(pool, row.tenant_id, row.fanout, shortest_of(row), notifier.timers), notifier)
 
 
 @dataclass(frozen=True, slots=True)

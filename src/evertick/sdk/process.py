@@ -15,7 +15,7 @@ from evertick.roles.scheduler import Scheduler
 from evertick.roles.worker import Worker
 from evertick.sdk.declarations import APP_LABEL, Declarations, WorkerOptions
 from evertick.sdk.link import Link
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.edit import put
 from evertick.usecases.jobs.reading import list_jobs
 
@@ -26,7 +26,7 @@ COLLECT_AFTER = 10_000
 loses a seventh of its time to looking at them."""
 
 
-async def register(tenant: Tenant, app: str, declarations: Declarations) -> None:
+async def register(tenant: TenantContext, app: str, declarations: Declarations) -> None:
     """Put the declared jobs; name those that an earlier version of the app declared, and leave them."""
     for declared in declarations.jobs.values():
         await put(tenant, declared.name, declared.fields)
@@ -39,7 +39,7 @@ async def register(tenant: Tenant, app: str, declarations: Declarations) -> None
         )
 
 
-async def _labelled(tenant: Tenant, app: str) -> list[str]:
+async def _labelled(tenant: TenantContext, app: str) -> list[str]:
     names: list[str] = []
     cursor: str | None = None
     while True:

@@ -4,17 +4,19 @@ from evertick.contract.access import AuditEntry
 from evertick.domain.ids import MAX_ID
 from evertick.store import audit
 from evertick.store.audit import AuditRecord, AuditRow
-from evertick.usecases.context import DEFAULT_PER_PAGE, Page, Tenant, checked_cursor, checked_limit, page_of
+from evertick.usecases.context import DEFAULT_PER_PAGE, Page, TenantContext, checked_cursor, checked_limit, page_of
 
 
 async def record(
-    tenant: Tenant, actor: str, action: str, subject: str | None = None, request_id: str | None = None
+    tenant: TenantContext, actor: str, action: str, subject: str | None = None, request_id: str | None = None
 ) -> None:
     """Record a change."""
     await audit.record(tenant.pool, AuditRecord(tenant.tenant_id, actor, action, subject, request_id))
 
 
-async def list_changes(tenant: Tenant, *, limit: int = DEFAULT_PER_PAGE, cursor: str | None = None) -> Page[AuditEntry]:
+async def list_changes(
+    tenant: TenantContext, *, limit: int = DEFAULT_PER_PAGE, cursor: str | None = None
+) -> Page[AuditEntry]:
     """The tenant's changes, newest first."""
     most = checked_limit(limit)
     before = MAX_ID if cursor is None else checked_cursor(cursor, _read_position)

@@ -26,7 +26,7 @@ def _notify_nobody(_: Iterable[int]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class TenantContext:
     """One tenant on one database.
 
     `fanout` is over how many partitions its jobs spread, `shortest` the least interval of its schedules. `notify` gets
@@ -54,7 +54,7 @@ class Tenant:
 
 
 @asynccontextmanager
-async def unit_of_work(tenant: Tenant) -> AsyncIterator[Tenant]:
+async def unit_of_work(tenant: TenantContext) -> AsyncIterator[TenantContext]:
     """The tenant inside one transaction, which commits when the block ends without an error.
 
     Notifications of its use cases are sent after the commit: until then the changes may be undone.
@@ -68,7 +68,7 @@ async def unit_of_work(tenant: Tenant) -> AsyncIterator[Tenant]:
 
 
 @asynccontextmanager
-async def single_connection(tenant: Tenant) -> AsyncIterator[Tenant]:
+async def single_connection(tenant: TenantContext) -> AsyncIterator[TenantContext]:
     """The tenant on one connection, without a transaction around what it does."""
     assert isinstance(tenant.pool, Pool)
     async with tenant.pool.acquire() as session:

@@ -15,7 +15,7 @@ from evertick.config import Settings
 from evertick.runtime import timeouts
 from evertick.store.database import Pool, Timeouts
 from evertick.usecases import transactions
-from evertick.usecases.context import Tenant, unit_of_work
+from evertick.usecases.context import TenantContext, unit_of_work
 from evertick.usecases.jobs.create import create
 from faults.proxy import Proxy
 
@@ -138,7 +138,7 @@ async def test_a_tenant_does_not_wait_for_another_that_brings_the_same_new_sched
 ) -> None:
     other = await callers.make("editor", await callers.tenant())
     schedule = {"schedule": "17 3 * * *"}
-    async with unit_of_work(Tenant(pool, 1)) as inside:
+    async with unit_of_work(TenantContext(pool, 1)) as inside:
         await create(inside, {**JOB, "name": "taken"})
         waiting = asyncio.create_task(admin.post("/jobs", json={**JOB, **schedule, "name": "taken"}))
         await until(

@@ -9,7 +9,7 @@ from evertick.contract.runs import LetterFilter
 from evertick.domain.errors import InvalidInput
 from evertick.domain.job.payload import Json
 from evertick.domain.retry import GiveUp, GiveUpReason
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.errors import JobNotFound, LetterNotFound
 from evertick.usecases.jobs.edit import edit
 from evertick.usecases.jobs.lifecycle import delete
@@ -30,7 +30,7 @@ async def bury(world: World, job_count: int = 1, ticks: int = 3) -> list[Job]:
     return jobs
 
 
-async def test_letters_are_listed_newest_first_with_what_killed_them(world: World, tenant: Tenant) -> None:
+async def test_letters_are_listed_newest_first_with_what_killed_them(world: World, tenant: TenantContext) -> None:
     (job,) = await bury(world)
     page = await list_letters(tenant)
     assert [letter.scheduled_at for letter in page.items] == [at(3), at(2), at(1)]
@@ -40,7 +40,7 @@ async def test_letters_are_listed_newest_first_with_what_killed_them(world: Worl
     assert (await list_letters(world.tenant(2))).items == ()
 
 
-async def test_letters_come_in_pages(world: World, tenant: Tenant) -> None:
+async def test_letters_come_in_pages(world: World, tenant: TenantContext) -> None:
     jobs = await bury(world, job_count=2)
     whole = (await list_letters(tenant)).items
     assert len(whole) == 6
@@ -57,7 +57,7 @@ async def test_letters_come_in_pages(world: World, tenant: Tenant) -> None:
         await list_letters(tenant, cursor="12.run_1")
 
 
-async def test_a_replayed_letter_is_gone_and_its_run_comes_again(world: World, tenant: Tenant) -> None:
+async def test_a_replayed_letter_is_gone_and_its_run_comes_again(world: World, tenant: TenantContext) -> None:
     await bury(world, ticks=1)
     (letter,) = (await list_letters(tenant)).items
     # As after the ledger's retention: the letter alone is left.
@@ -72,7 +72,7 @@ async def test_a_replayed_letter_is_gone_and_its_run_comes_again(world: World, t
         await replay_letter(tenant, letter.run_id)
 
 
-async def test_many_letters_are_replayed_as_chosen(world: World, tenant: Tenant) -> None:
+async def test_many_letters_are_replayed_as_chosen(world: World, tenant: TenantContext) -> None:
     jobs = await bury(world, job_count=2)
     assert len((await replay_letters(tenant, LetterFilter(jobs[0].job_id, died_from=at(2)), 100)).runs) == 2
     assert len((await replay_letters(tenant, LetterFilter(died_before=at(2)), 100)).runs) == 2
@@ -82,7 +82,7 @@ async def test_many_letters_are_replayed_as_chosen(world: World, tenant: Tenant)
     assert (await list_letters(tenant)).items == ()
 
 
-async def test_letters_are_replayed_at_a_rate_by_whoever_fires_timers(world: World, tenant: Tenant) -> None:
+async def test_letters_are_replayed_at_a_rate_by_whoever_fires_timers(world: World, tenant: TenantContext) -> None:
     (job,) = await bury(world)
     await world.set_clock(at(3, 10))
     replayed = await replay_letters(tenant, LetterFilter(), 0.5)
@@ -97,7 +97,7 @@ async def test_letters_are_replayed_at_a_rate_by_whoever_fires_timers(world: Wor
     assert seen == [[at(3)], [], [at(2)], [], [at(1)]]
 
 
-async def test_a_replayed_letter_has_the_payload_of_its_run(world: World, tenant: Tenant) -> None:
+async def test_a_replayed_letter_has_the_payload_of_its_run(world: World, tenant: TenantContext) -> None:
     job = await world.minutely(payload={"of": "the job"})
     own: Json = {"of": "the run"}
     for payload in (own, JOBS_OWN):
@@ -112,7 +112,7 @@ async def test_a_replayed_letter_has_the_payload_of_its_run(world: World, tenant
 
 
 async def test_more_letters_than_one_transaction_takes_are_left_and_told(
-    world: World, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    world: World, tenant: TenantContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await bury(world, job_count=3)
     await world.set_clock(at(3, 10))
@@ -126,14 +126,14 @@ async def test_more_letters_than_one_transaction_takes_are_left_and_told(
     assert len({*first.run_ids, *rest.run_ids}) == 9
 
 
-async def test_a_letter_whose_instant_is_taken_gets_the_next_one(world: World, tenant: Tenant) -> None:
+async def test_a_letter_whose_instant_is_taken_gets_the_next_one(world: World, tenant: TenantContext) -> None:
     await bury(world)  # the clock stands where the last tick has run
     replayed = await replay_letters(tenant, LetterFilter(), 1000)
     assert (len(replayed.runs), replayed.has_more) == (3, False)
     assert at(3) not in {run.fire_at for run in replayed.runs}
 
 
-async def test_letters_of_a_deleted_job_are_only_left_to_dismiss(world: World, tenant: Tenant) -> None:
+async def test_letters_of_a_deleted_job_are_only_left_to_dismiss(world: World, tenant: TenantContext) -> None:
     (job,) = await bury(world, ticks=1)
     await delete(tenant, job.job_id)
     (letter,) = (await list_letters(tenant)).items

@@ -12,7 +12,7 @@ import msgspec
 
 from evertick.api.messages import AuthenticatedRequest, Response, made, no_content, ok, page
 from evertick.api.operations import ResponseSpec, Routes
-from evertick.api.problems import Kind, Problem
+from evertick.api.problems import HttpProblem, Kind
 from evertick.contract.access import (
     ApiKey,
     AuditEntry,
@@ -55,7 +55,7 @@ def _changes(body: TenantRequest | TenantPatch) -> dict[str, Any]:
 
 def _require_host(request: AuthenticatedRequest) -> None:
     if not request.caller.tenant.is_host:
-        raise Problem(Kind.FORBIDDEN, "only admins of the hosting tenant may do this")
+        raise HttpProblem(Kind.FORBIDDEN, "only admins of the hosting tenant may do this")
 
 
 @tenant_routes.operation(
@@ -105,7 +105,7 @@ async def edit_tenant(request: AuthenticatedRequest, tenant_id: str, body: Tenan
     _require_host(request)
     if key == request.caller.tenant.tenant_id and body.shortest_interval_seconds is not None:
         # It would make the caller's own jobs unfit to be edited, at one stroke.
-        raise Problem(Kind.WRONG_STATE, "the shortest interval of one's own tenant is set from the command line")
+        raise HttpProblem(Kind.WRONG_STATE, "the shortest interval of one's own tenant is set from the command line")
     edited = await tenants.edit(request.tenant.pool, tenant_id, _changes(body))
     request.after_commit.append(partial(request.services.keys.forget, key))
     return ok(edited, subject=tenant_id, affected_tenant=key)
@@ -173,7 +173,7 @@ async def rotate_key(request: AuthenticatedRequest, key_id: str, body: RotateReq
     """
     grace = timedelta(seconds=body.grace_seconds)
     if key_id == request.caller.key_id and grace < OWN_GRACE:
-        raise Problem(
+        raise HttpProblem(
             Kind.WRONG_STATE, f"this is the key in use: give it a grace of {OWN_GRACE_SECONDS} seconds or more"
         )
     new = await keys.rotate(request.tenant.pool, request.visible_tenant, key_id, grace)
@@ -191,7 +191,7 @@ async def rotate_key(request: AuthenticatedRequest, key_id: str, body: RotateReq
 async def revoke_key(request: AuthenticatedRequest, key_id: str) -> Response:
     """Revoke an API key."""
     if key_id == request.caller.key_id:
-        raise Problem(Kind.WRONG_STATE, "this is the key in use: revoke it with another one, or rotate it")
+        raise HttpProblem(Kind.WRONG_STATE, "this is the key in use: revoke it with another one, or rotate it")
     revoked = await keys.revoke(request.tenant.pool, request.visible_tenant, key_id)
     request.after_commit.append(partial(request.services.keys.forget, _owner(revoked)))
     return no_content(subject=key_id, affected_tenant=_owner(revoked))

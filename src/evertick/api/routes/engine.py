@@ -6,7 +6,7 @@ All but the first two need no key, except the metrics of a server that other mac
 from evertick.api.messages import AuthenticatedRequest, HttpRequest, Response, authenticate, authorise, ok
 from evertick.api.metrics import MEDIA_TYPE
 from evertick.api.operations import ResponseSpec, Routes
-from evertick.api.problems import Kind, Problem
+from evertick.api.problems import HttpProblem, Kind
 from evertick.contract.server import Alive, Cluster, Node, Partitions, Ready, Stats
 from evertick.domain.access import KeyRole
 from evertick.usecases import engine_status
@@ -82,7 +82,9 @@ async def metrics(request: HttpRequest) -> Response:
         caller = await authenticate(request)
         authorise(caller, KeyRole.VIEWER)
         if not caller.tenant.is_host:
-            raise Problem(Kind.FORBIDDEN, "the figures are about all tenants: this needs a key of the hosting tenant")
+            raise HttpProblem(
+                Kind.FORBIDDEN, "the figures are about all tenants: this needs a key of the hosting tenant"
+            )
     return Response(200, await services.metrics_page.get(), media_type=MEDIA_TYPE)
 
 

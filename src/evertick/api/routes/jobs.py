@@ -8,7 +8,7 @@ from msgspec import UNSET
 from evertick.api.idempotency import in_flight, kept, replayed
 from evertick.api.messages import IF_MATCH, PREFIX, AuthenticatedRequest, Response, etag, made, no_content, ok, page
 from evertick.api.operations import HandlerMode, ResponseSpec, Routes
-from evertick.api.problems import Kind, Problem
+from evertick.api.problems import HttpProblem, Kind
 from evertick.api.routes.runs import RUN_ACCEPTED, accepted
 from evertick.contract.annotations import DEFAULT_TIMEZONE
 from evertick.contract.job import Job
@@ -172,7 +172,7 @@ def _name_of(request: AuthenticatedRequest, otherwise: Kind = Kind.MALFORMED) ->
     try:
         return unquote(request.raw_path.split(b"/", _BEFORE_NAME)[-1].decode("ascii"), errors="strict")
     except UnicodeDecodeError:
-        raise Problem(otherwise, "the name in the path is not UTF-8") from None
+        raise HttpProblem(otherwise, "the name in the path is not UTF-8") from None
 
 
 @routes.operation("GET", "/jobs/by-name/{name}", KeyRole.VIEWER, _job("The job."), problems=(Kind.NOT_FOUND,))
@@ -211,7 +211,7 @@ async def put_job(request: AuthenticatedRequest, name: str, body: object) -> Res
             must_exist=request.headers.get("if-match") == "*",
         )
     except JobNotFound as missing:
-        raise Problem(Kind.VERSION_CONFLICT, f"{missing}, so no version of it can match") from None
+        raise HttpProblem(Kind.VERSION_CONFLICT, f"{missing}, so no version of it can match") from None
     return _response(put.job, is_new=put.is_new)
 
 

@@ -22,7 +22,7 @@ from evertick.contract.runs import (
 )
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import AdmissionRequest
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.runs import dead_letters, reading, requests
 from evertick.usecases.runs.pull_workers import worker_name
 
@@ -35,7 +35,7 @@ _LINKS = {"get": ("get_run", _RUN_ID), "cancel": ("cancel_run", _RUN_ID), "repla
 RUN_ACCEPTED = ResponseSpec(Run, "The run, which waits for a worker.", ("Location",), _LINKS, status=202)
 
 
-def _with_worker_name(tenant: Tenant, entry: _R) -> _R:
+def _with_worker_name(tenant: TenantContext, entry: _R) -> _R:
     """The run with its worker's name as the tenant knows it."""
     return replace(entry, worker_id=worker_name(tenant, entry.worker_id)) if isinstance(entry, Run) else entry
 

@@ -13,7 +13,7 @@ from evertick.domain.admission import AdmissionRequest
 from evertick.domain.schedule import preview as schedule_preview
 from evertick.domain.schedule.preview import PreviewRow
 from evertick.store import lanes
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs import previews, reading
 
 routes = Routes("Schedules")
@@ -90,7 +90,7 @@ async def preview_schedule(request: AuthenticatedRequest, body: PreviewRequest) 
     found = await request.cancel_on_disconnect(previews.preview(request.tenant, body, after))
     response = ok(_shown(found))
 
-    async def keep(_: Tenant) -> Response:
+    async def keep(_: TenantContext) -> Response:
         return response
 
     if request.idempotency is None:

@@ -22,7 +22,7 @@ from evertick.contract.workers import (
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import QuotaName
 from evertick.executor.handlers.run import Run
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.runs import pull_workers
 from evertick.usecases.runs.pull_workers import LeasedAttempts
 
@@ -118,7 +118,7 @@ async def _try_lease(
     lease_time = request.services.lease_time
     given = NOTHING
 
-    async def attempt(tenant: Tenant) -> Response | None:
+    async def attempt(tenant: TenantContext) -> Response | None:
         nonlocal given
         source = await pull_workers.queue_access(tenant, poll.spec.queue, request.caller.key_id)
         if not source.is_valid:

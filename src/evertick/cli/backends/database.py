@@ -10,7 +10,7 @@ from evertick.contract.jobs import Missed, Verdict
 from evertick.contract.runs import DEFAULT_RATE, DeadLetter, LetterFilter, Replaying, RunDetail, RunOrGap
 from evertick.contract.server import InputError
 from evertick.domain.states import GapStatus
-from evertick.usecases.context import Page, Tenant
+from evertick.usecases.context import Page, TenantContext
 from evertick.usecases.jobs import edit, lifecycle, reading as jobs
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.create_many import LineResult, create_many
@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 class DatabaseBackend:
     """Each operation is one use case."""
 
-    def __init__(self, tenant: Tenant) -> None:
+    def __init__(self, tenant: TenantContext) -> None:
         self._tenant = tenant
 
     async def add_job(self, fields: Mapping[str, Any]) -> Job:

@@ -16,7 +16,7 @@ from evertick.contract.reading import read_instant
 from evertick.domain.access import KeyRole
 from evertick.domain.job.faults import Faults
 from evertick.usecases import audit
-from evertick.usecases.context import Tenant, unit_of_work
+from evertick.usecases.context import TenantContext, unit_of_work
 from evertick.usecases.tenants import keys
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, rotate and revoke API keys.", rich_markup_mode="rich")
@@ -45,7 +45,7 @@ def create(
       evertick keys create --role viewer --expires-at 2027-01-01T00:00:00Z
     """
 
-    async def work(tenant: Tenant) -> NewApiKey:
+    async def work(tenant: TenantContext) -> NewApiKey:
         ends_at = _instant(expires_at)
         async with unit_of_work(tenant) as unit:
             new = await keys.create(unit.pool, tenant.tenant_id, role, name, ends_at)
@@ -93,7 +93,7 @@ def rotate(
       evertick keys rotate key_0000000000001 --grace-seconds 3600
     """
 
-    async def work(tenant: Tenant) -> NewApiKey:
+    async def work(tenant: TenantContext) -> NewApiKey:
         async with unit_of_work(tenant) as unit:
             new = await keys.rotate(unit.pool, tenant.tenant_id, key_id, timedelta(seconds=grace_seconds))
             await audit.record(unit, ACTOR, "rotate_key", key_id)
@@ -112,7 +112,7 @@ def revoke(options: TenantOptions, key_id: KeyId) -> None:
       evertick keys revoke key_0000000000001
     """
 
-    async def work(tenant: Tenant) -> None:
+    async def work(tenant: TenantContext) -> None:
         async with unit_of_work(tenant) as unit:
             await keys.revoke(unit.pool, tenant.tenant_id, key_id)
             await audit.record(unit, ACTOR, "revoke_key", key_id)
@@ -121,7 +121,7 @@ def revoke(options: TenantOptions, key_id: KeyId) -> None:
     typer.echo(f"Revoked {key_id}.")
 
 
-async def _all_keys(tenant: Tenant) -> list[ApiKey]:
+async def _all_keys(tenant: TenantContext) -> list[ApiKey]:
     found: list[ApiKey] = []
     cursor: str | None = None
     while True:

@@ -12,7 +12,7 @@ from evertick.contract import access
 from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.domain.access import KeyRole
 from evertick.usecases import audit
-from evertick.usecases.context import Tenant, unit_of_work
+from evertick.usecases.context import TenantContext, unit_of_work
 from evertick.usecases.tenants import keys, tenants
 
 app = typer.Typer(no_args_is_help=True, help="Create, list and change tenants.", rich_markup_mode="rich")
@@ -71,7 +71,7 @@ def create(
       evertick tenants create acme --jobs-quota 5000
     """
 
-    async def work(operator: Tenant) -> dict[str, Any]:
+    async def work(operator: TenantContext) -> dict[str, Any]:
         async with unit_of_work(operator) as unit:
             tenant = await tenants.create(unit.pool, name, quotas.changes())
             key = await keys.create(unit.pool, tenants.tenant_key(None, tenant.tenant_id), KeyRole.ADMIN, "first")
@@ -119,7 +119,7 @@ def edit(
       evertick tenants edit acme --jobs-quota 100000
     """
 
-    async def work(tenant: Tenant) -> dict[str, Any]:
+    async def work(tenant: TenantContext) -> dict[str, Any]:
         async with unit_of_work(tenant) as unit:
             edited = await tenants.edit(unit.pool, tenants.public_id(tenant.tenant_id), quotas.changes())
             await audit.record(unit, ACTOR, "edit_tenant", edited.tenant_id)
@@ -128,7 +128,7 @@ def edit(
     _print(call_database(database, name, work), as_json=as_json)
 
 
-async def all_tenants(operator: Tenant) -> list[access.Tenant]:
+async def all_tenants(operator: TenantContext) -> list[access.Tenant]:
     found: list[access.Tenant] = []
     cursor: str | None = None
     while True:

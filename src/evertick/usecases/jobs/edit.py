@@ -20,7 +20,7 @@ from evertick.domain.schedule.text import is_costly
 from evertick.store import jobs
 from evertick.store.database import Session
 from evertick.store.jobs import EditRefusal, LockedJob, NewJob, Referred, TickTimer, lane_keys
-from evertick.usecases.context import Tenant, job_key
+from evertick.usecases.context import TenantContext, job_key
 from evertick.usecases.errors import JobNotFound, NameTaken, VersionConflict
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.reading import seen
@@ -38,7 +38,7 @@ class Put(NamedTuple):
 
 
 async def edit(
-    tenant: Tenant, job_id: str, fields: object, *, expected_version: int | Collection[int] | None = None
+    tenant: TenantContext, job_id: str, fields: object, *, expected_version: int | Collection[int] | None = None
 ) -> Job:
     """Change the given fields of a job; null resets one to its default."""
     key = job_key(job_id)
@@ -54,7 +54,7 @@ async def edit(
 
 
 async def put(
-    tenant: Tenant,
+    tenant: TenantContext,
     name: str,
     fields: object,
     *,
@@ -78,7 +78,7 @@ async def put(
             continue  # created, renamed or deleted since the look: look again
 
 
-async def _put(tenant: Tenant, key: int, spec: JobSpec, expected_version: int | Collection[int] | None) -> Job:
+async def _put(tenant: TenantContext, key: int, spec: JobSpec, expected_version: int | Collection[int] | None) -> Job:
     async def work(connection: Session) -> Job:
         job = await locked(connection, tenant, key, expected_version)
         if read_stored(job.spec).name != spec.name:
@@ -103,7 +103,7 @@ def _with_name(name: str, fields: object) -> object:
 
 async def locked(
     connection: Session,
-    tenant: Tenant,
+    tenant: TenantContext,
     key: int,
     expected_version: int | Collection[int] | None = None,
     *,
@@ -119,7 +119,7 @@ async def locked(
     return job
 
 
-async def _replace(connection: Session, tenant: Tenant, job: LockedJob, spec: JobSpec) -> Job:
+async def _replace(connection: Session, tenant: TenantContext, job: LockedJob, spec: JobSpec) -> Job:
     spec = with_name(spec, job.job_id)
     # Whether a default was written or left out makes no difference.
     is_same = read_stored(job.spec) == read_stored(write_spec(spec))
@@ -129,7 +129,7 @@ async def _replace(connection: Session, tenant: Tenant, job: LockedJob, spec: Jo
     return await seen(connection, tenant, job.job_id)
 
 
-async def _write(connection: Session, tenant: Tenant, job: LockedJob, spec: JobSpec) -> None:
+async def _write(connection: Session, tenant: TenantContext, job: LockedJob, spec: JobSpec) -> None:
     change = await _change(tenant, job, spec)
     row = job_row(job.job_id, spec, (change.digest, change.fire_at, change.due_at))
     version = job.spec_version + 1
@@ -145,7 +145,7 @@ async def _write(connection: Session, tenant: Tenant, job: LockedJob, spec: JobS
     await _set_timer(connection, tenant, job, change, (*referred, version, row.priority))
 
 
-async def _change(tenant: Tenant, job: LockedJob, spec: JobSpec) -> Reschedule:
+async def _change(tenant: TenantContext, job: LockedJob, spec: JobSpec) -> Reschedule:
     if not is_costly(spec.schedule):
         return reschedule(job, spec, tenant.shortest)
     before = timing_of(stored_spec(job.spec, None))
@@ -163,7 +163,7 @@ def _answer(change: Reschedule) -> Computed[Reschedule]:
 
 
 async def _write_version(
-    connection: Session, tenant: Tenant, row: NewJob, version: int, now_at: datetime
+    connection: Session, tenant: TenantContext, row: NewJob, version: int, now_at: datetime
 ) -> Referred | None:
     written = await jobs.edit(connection, tenant.tenant_id, row, version, now_at)
     if written is EditRefusal.NAME_TAKEN:
@@ -172,7 +172,7 @@ async def _write_version(
 
 
 async def _set_timer(
-    connection: Session, tenant: Tenant, job: LockedJob, change: Reschedule, belongs: tuple[int, int, int, int]
+    connection: Session, tenant: TenantContext, job: LockedJob, change: Reschedule, belongs: tuple[int, int, int, int]
 ) -> None:
     if change.fire_at is None or change.due_at is None:
         if change.is_rescheduled:  # to manual

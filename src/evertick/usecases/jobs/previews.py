@@ -15,10 +15,10 @@ from evertick.domain.schedule.spec import Once
 from evertick.domain.stable_hash import due_at, jitter_offset
 from evertick.runtime import background
 from evertick.runtime.background import Steps
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 
 
-async def preview(tenant: Tenant, wanted: PreviewRequest, after: datetime) -> Preview:
+async def preview(tenant: TenantContext, wanted: PreviewRequest, after: datetime) -> Preview:
     """What a schedule would do after an instant. InvalidInput says why it cannot be used."""
     jitter = timedelta(seconds=wanted.jitter_seconds or 0)
 
@@ -44,7 +44,7 @@ async def preview(tenant: Tenant, wanted: PreviewRequest, after: datetime) -> Pr
         raise InvalidFields([Fault("/schedule", "a date in it is beyond the calendar")]) from None
 
 
-async def upcoming(tenant: Tenant, job: Job, count: int) -> tuple[PreviewRow, ...]:
+async def upcoming(tenant: TenantContext, job: Job, count: int) -> tuple[PreviewRow, ...]:
     """A job's next fire times, from its timer on; none if nothing is to come."""
     if job.status is not JobStatus.ACTIVE or job.next_run_at is None:
         return ()

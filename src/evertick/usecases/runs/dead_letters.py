@@ -11,7 +11,15 @@ from evertick.domain.schedule.instants import from_us, to_us
 from evertick.store import dead_letters, lanes
 from evertick.store.database import Session
 from evertick.store.dead_letters import LetterRange, LetterRow, Replay, ReplayRate
-from evertick.usecases.context import DEFAULT_PER_PAGE, Page, Tenant, checked_cursor, checked_limit, job_key, page_of
+from evertick.usecases.context import (
+    DEFAULT_PER_PAGE,
+    Page,
+    TenantContext,
+    checked_cursor,
+    checked_limit,
+    job_key,
+    page_of,
+)
 from evertick.usecases.errors import LetterNotFound
 from evertick.usecases.runs.reading import EARLIEST, LATEST, run_key
 
@@ -59,7 +67,7 @@ class _Position(NamedTuple):
 
 
 async def list_letters(
-    tenant: Tenant, *, job_id: str | None = None, limit: int = DEFAULT_PER_PAGE, cursor: str | None = None
+    tenant: TenantContext, *, job_id: str | None = None, limit: int = DEFAULT_PER_PAGE, cursor: str | None = None
 ) -> Page[DeadLetter]:
     """The tenant's dead letters, or a job's, those that died last first."""
     most = checked_limit(limit)
@@ -73,7 +81,7 @@ async def list_letters(
 
 
 async def replay_letters(
-    tenant: Tenant,
+    tenant: TenantContext,
     chosen: LetterFilter,
     rate_per_second: float,
     admitted: Callable[[int], int] = lambda wanted: wanted,
@@ -128,7 +136,7 @@ async def _replay(
     return Replayed(done, has_more=False, admitted=tried)
 
 
-async def dismiss(tenant: Tenant, run_id: str) -> None:
+async def dismiss(tenant: TenantContext, run_id: str) -> None:
     """Remove a dead letter; its run stays in the history."""
     key = run_key(run_id)
     if await dead_letters.take(tenant.pool, tenant.tenant_id, key.job_id, from_us(key.fire_at_us)) is None:

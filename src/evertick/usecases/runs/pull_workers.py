@@ -25,7 +25,7 @@ from evertick.store.database import Pool
 from evertick.store.lanes import Leased, PutBack
 from evertick.store.outcomes import Ending
 from evertick.store.pulls import Held, QueueAccess
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 
 MAX_LANES = 32
 _QUEUE = re.compile(patterns.QUEUE)
@@ -51,7 +51,7 @@ def check_queue(queue: str) -> None:
         raise InvalidInput("queue", f"{HTTP_QUEUE!r} is for HTTP targets, which Evertick delivers itself")
 
 
-async def queue_access(tenant: Tenant, queue: str, key_id: str) -> QueueAccess:
+async def queue_access(tenant: TenantContext, queue: str, key_id: str) -> QueueAccess:
     """Where a request with this API key may lease from, by what is true right now."""
     return await pulls.queue_access(tenant.pool, tenant.tenant_id, queue, parse_id(Prefix.API_KEY, key_id))
 
@@ -63,7 +63,7 @@ async def ended_keys(pool: Pool, keys: Collection[tuple[int, str]]) -> set[tuple
 
 
 async def lease(  # noqa: PLR0913 - from where, how much and for whom
-    tenant: Tenant,
+    tenant: TenantContext,
     queue_id: int,
     worker_id: str,
     most: int,
@@ -117,7 +117,7 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
     return LeasedAttempts(started, await lanes.clock(tenant.pool))
 
 
-async def _mark_started(tenant: Tenant, worker: str, leased: list[Leased]) -> list[Leased]:
+async def _mark_started(tenant: TenantContext, worker: str, leased: list[Leased]) -> list[Leased]:
     """Attempts that a worker leases count as started. The last attempt of a run is marked in its lease."""
     last = [each for each in leased if is_last_try(each.retry, each.attempt)]
     if not last:
@@ -127,19 +127,21 @@ async def _mark_started(tenant: Tenant, worker: str, leased: list[Leased]) -> li
     return [each for each in leased if (each.lane_id, each.seq) not in gone]
 
 
-async def hand_back(tenant: Tenant, worker_id: str, leased: LeasedAttempts) -> None:
+async def hand_back(tenant: TenantContext, worker_id: str, leased: LeasedAttempts) -> None:
     """Let others lease at once what a worker has leased when the answer to it is lost."""
     if leased.attempts:
         await _put_back(tenant, _name(tenant, worker_id), leased.attempts)
 
 
-async def _put_back(tenant: Tenant, worker: str, attempts: Sequence[Leased]) -> None:
+async def _put_back(tenant: TenantContext, worker: str, attempts: Sequence[Leased]) -> None:
     back = [PutBack(each.lane_id, each.seq, each.handler or "", deferrals=each.deferrals) for each in attempts]
     await lanes.put_back(tenant.pool, worker, back)
     await pulls.release(tenant.pool, worker, {each.lane_id for each in back})
 
 
-async def heartbeat(tenant: Tenant, worker_id: str, tokens: Sequence[str] | None, lease_time: timedelta) -> list[str]:
+async def heartbeat(
+    tenant: TenantContext, worker_id: str, tokens: Sequence[str] | None, lease_time: timedelta
+) -> list[str]:
     """Extend a worker's leases; returns the tokens of attempts that it should stop.
 
     Those were cancelled, or are among the given ones and not the worker's any more. With tokens, only their leases are
@@ -158,7 +160,7 @@ async def heartbeat(tenant: Tenant, worker_id: str, tokens: Sequence[str] | None
     return [format_token(*token) for token in sorted(stopped)]
 
 
-async def record(tenant: Tenant, worker_id: str, reports: Sequence[OutcomeReport]) -> Recorded:
+async def record(tenant: TenantContext, worker_id: str, reports: Sequence[OutcomeReport]) -> Recorded:
     """Record outcomes. The first one for an attempt counts, and only from the worker that holds it."""
     worker = _name(tenant, worker_id)
     first: dict[Token, OutcomeReport] = {}
@@ -178,7 +180,7 @@ async def record(tenant: Tenant, worker_id: str, reports: Sequence[OutcomeReport
     return Recorded(len(first) - len(lost), tuple(lost + repeated))
 
 
-async def _record(tenant: Tenant, worker_id: str, endings: Sequence[Ending]) -> set[Token]:
+async def _record(tenant: TenantContext, worker_id: str, endings: Sequence[Ending]) -> set[Token]:
     """Record endings, those of locked runs several times; returns the stale ones."""
     stale, busy = await outcomes.record(tenant.pool, worker_id, endings, [])
     for pause in BUSY_PAUSES:
@@ -193,12 +195,12 @@ async def _record(tenant: Tenant, worker_id: str, endings: Sequence[Ending]) -> 
     return stale
 
 
-def worker_name(tenant: Tenant, worker: str | None) -> str | None:
+def worker_name(tenant: TenantContext, worker: str | None) -> str | None:
     """A worker's name as its tenant gave it."""
     return None if worker is None else worker.removeprefix(f"{tenant.tenant_id}/")
 
 
-def _name(tenant: Tenant, worker_id: str) -> str:
+def _name(tenant: TenantContext, worker_id: str) -> str:
     """What the leases of a tenant's worker are held under: two tenants may choose the same name."""
     if not _WORKER.fullmatch(worker_id):
         raise InvalidInput("worker_id", "must be 1 to 128 letters, digits and . _ : @ -")

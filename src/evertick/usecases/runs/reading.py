@@ -18,7 +18,7 @@ from evertick.domain.states import GapReason, GapStatus, RunStatus
 from evertick.store import jobs, runs
 from evertick.store.runs import FireTimeRange, GapRow, Walk
 from evertick.store.statements import Connection
-from evertick.usecases.context import Page, Tenant, checked_cursor, checked_limit, job_key
+from evertick.usecases.context import Page, TenantContext, checked_cursor, checked_limit, job_key
 from evertick.usecases.errors import JobNotFound, RunNotFound
 from evertick.usecases.runs.views import attempt_of, gap_of, run_of
 
@@ -51,7 +51,7 @@ class _AttemptPosition(NamedTuple):
 
 
 async def job_runs(  # noqa: PLR0913 - as many filters as there are
-    tenant: Tenant,
+    tenant: TenantContext,
     job_id: str,
     *,
     limit: int = DEFAULT_PER_PAGE,
@@ -83,7 +83,7 @@ async def job_runs(  # noqa: PLR0913 - as many filters as there are
 
 
 async def tenant_runs(  # noqa: PLR0913 - as many filters as there are
-    tenant: Tenant,
+    tenant: TenantContext,
     *,
     limit: int = DEFAULT_PER_PAGE,
     cursor: str | None = None,
@@ -107,7 +107,7 @@ async def tenant_runs(  # noqa: PLR0913 - as many filters as there are
     return await _filled(slice_of, start, _write_attempt_position, status, checked_limit(limit))
 
 
-async def get_run(tenant: Tenant, run_id: str) -> RunDetail:
+async def get_run(tenant: TenantContext, run_id: str) -> RunDetail:
     """One run with its attempts, or RunNotFound."""
     key = run_key(run_id)
     if not await jobs.owned(tenant.pool, tenant.tenant_id, key.job_id):

@@ -10,7 +10,7 @@ from evertick.domain.states import FINAL_RUNS, RunReason
 from evertick.store import dead_letters, jobs, runs
 from evertick.store.database import Session
 from evertick.store.runs import RequestedRun
-from evertick.usecases.context import Tenant, job_key
+from evertick.usecases.context import TenantContext, job_key
 from evertick.usecases.errors import JobNotFound, LetterNotFound, RunFinished, RunNotFound, RunUnfinished
 from evertick.usecases.jobs.rows import write_payload
 from evertick.usecases.runs.reading import run_key, run_rows
@@ -26,7 +26,7 @@ JOBS_OWN: Final = JobsOwn()
 _CANCELLED = "cancelled by request"
 
 
-async def trigger(tenant: Tenant, job_id: str, payload: "Json | JobsOwn" = JOBS_OWN) -> str:
+async def trigger(tenant: TenantContext, job_id: str, payload: "Json | JobsOwn" = JOBS_OWN) -> str:
     """Run a job now, paused or not, and return the id of a run of its own. No tick is consumed."""
     key = job_key(job_id)
     if isinstance(payload, JobsOwn):
@@ -46,7 +46,7 @@ async def trigger(tenant: Tenant, job_id: str, payload: "Json | JobsOwn" = JOBS_
     return run_id
 
 
-async def replay(tenant: Tenant, run_id: str) -> str:
+async def replay(tenant: TenantContext, run_id: str) -> str:
     """Run a finished run again: its payload, by the job's current version. Removes its dead letter, if it has one."""
     key = run_key(run_id)
 
@@ -66,7 +66,7 @@ async def replay(tenant: Tenant, run_id: str) -> str:
     return new_id
 
 
-async def replay_letter(tenant: Tenant, run_id: str) -> str:
+async def replay_letter(tenant: TenantContext, run_id: str) -> str:
     """Run a dead letter's run again, and remove the letter. Its attempts may be pruned already."""
     key = run_key(run_id)
 
@@ -82,7 +82,7 @@ async def replay_letter(tenant: Tenant, run_id: str) -> str:
     return new_id
 
 
-async def cancel(tenant: Tenant, run_id: str) -> None:
+async def cancel(tenant: TenantContext, run_id: str) -> None:
     """End a run: an open attempt is cancelled, one that waits for its time is withdrawn. RunFinished if it is over.
 
     Locks in the order job, timers, open_runs, outcomes: firing passes over what is locked here. A worker may record an
@@ -110,7 +110,7 @@ async def cancel(tenant: Tenant, run_id: str) -> None:
     tenant.notify([key.job_id])  # another run may have waited behind this one
 
 
-async def _lock(connection: Session, tenant: Tenant, key: int) -> None:
+async def _lock(connection: Session, tenant: TenantContext, key: int) -> None:
     if not await jobs.lock(connection, tenant.tenant_id, key):
         raise JobNotFound(format_id(Prefix.JOB, key))
 
