@@ -65,9 +65,9 @@ class Metrics:
         self._ready.set(status.ready)
         self._leased.set(status.leases)
         self._dead_letters.set(status.dead_letters)
-        self._lag.set(status.lag_seconds)
-        self._nodes.set(sum(node.is_alive for node in status.nodes))
-        self._unheld.set(status.unheld)
+        self._lag.set(status.cluster.lag_seconds)
+        self._nodes.set(sum(node.is_alive for node in status.cluster.nodes))
+        self._unheld.set(status.cluster.partitions.unheld)
         return generate_latest(self._registry)
 
     def _gauge(self, name: str, text: str) -> Gauge:

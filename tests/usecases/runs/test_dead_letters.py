@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from msgspec import UNSET
 
 from evertick.contract.job import Job
 from evertick.contract.runs import LetterFilter
@@ -16,7 +17,7 @@ from evertick.usecases.jobs.lifecycle import delete
 from evertick.usecases.runs import dead_letters
 from evertick.usecases.runs.dead_letters import dismiss, list_letters, replay_letters
 from evertick.usecases.runs.reading import get_run
-from evertick.usecases.runs.requests import JOBS_OWN, replay_letter, trigger
+from evertick.usecases.runs.requests import replay_letter, trigger
 from usecases.world import World, at, key_of
 
 
@@ -100,7 +101,7 @@ async def test_letters_are_replayed_at_a_rate_by_whoever_fires_timers(world: Wor
 async def test_a_replayed_letter_has_the_payload_of_its_run(world: World, tenant: TenantContext) -> None:
     job = await world.minutely(payload={"of": "the job"})
     own: Json = {"of": "the run"}
-    for payload in (own, JOBS_OWN):
+    for payload in (own, UNSET):
         await trigger(tenant, job.job_id, payload)
         await world.fire()
         await world.record(await world.lease(), "failed", GiveUp(1, GiveUpReason.EXHAUSTED))

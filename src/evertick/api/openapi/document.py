@@ -168,7 +168,7 @@ def _response(spec: ResponseSpec, headers: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _content(spec: ResponseSpec | BodySpec) -> dict[str, Any]:
-    shapes = dict.fromkeys(spec.media_types, spec.shape) | dict(spec.also)
+    shapes = {spec.media_type: spec.shape, **spec.also}
     return {media_type: {"schema": schema_of(shape)} for media_type, shape in shapes.items()}
 
 

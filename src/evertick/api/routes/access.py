@@ -84,9 +84,7 @@ async def list_tenants(request: AuthenticatedRequest, query: TenantsQuery) -> Re
     return page(found, request.path, query)
 
 
-@tenant_routes.operation(
-    "GET", "/tenants/{tenant_id}", KeyRole.ADMIN, ResponseSpec(Tenant, "The tenant."), problems=(Kind.NOT_FOUND,)
-)
+@tenant_routes.operation("GET", "/tenants/{tenant_id}", KeyRole.ADMIN, ResponseSpec(Tenant, "The tenant."))
 async def get_tenant(request: AuthenticatedRequest, tenant_id: str) -> Response:
     """Get a tenant."""
     return ok(await tenants.get(request.tenant.pool, request.visible_tenant, tenant_id))
@@ -97,7 +95,7 @@ async def get_tenant(request: AuthenticatedRequest, tenant_id: str) -> Response:
     "/tenants/{tenant_id}",
     KeyRole.ADMIN,
     ResponseSpec(Tenant, "The tenant as it is now."),
-    problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
+    problems=(Kind.WRONG_STATE,),
 )
 async def edit_tenant(request: AuthenticatedRequest, tenant_id: str, body: TenantPatch) -> Response:
     """Change a tenant's quota or share."""
@@ -147,13 +145,7 @@ async def list_keys(request: AuthenticatedRequest, query: KeysQuery) -> Response
     return page(found, request.path, query)
 
 
-@key_routes.operation(
-    "GET",
-    "/api-keys/{key_id}",
-    KeyRole.ADMIN,
-    ResponseSpec(ApiKey, "The key, without its secret."),
-    problems=(Kind.NOT_FOUND,),
-)
+@key_routes.operation("GET", "/api-keys/{key_id}", KeyRole.ADMIN, ResponseSpec(ApiKey, "The key, without its secret."))
 async def get_key(request: AuthenticatedRequest, key_id: str) -> Response:
     """Get an API key."""
     return ok(await keys.get(request.tenant.pool, request.visible_tenant, key_id))
@@ -164,7 +156,7 @@ async def get_key(request: AuthenticatedRequest, key_id: str) -> Response:
     "/api-keys/{key_id}/rotate",
     KeyRole.ADMIN,
     _new(NewApiKey, "The key that takes its place, shown this once.", _KEY_LINKS),
-    problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
+    problems=(Kind.WRONG_STATE,),
 )
 async def rotate_key(request: AuthenticatedRequest, key_id: str, body: RotateRequest) -> Response:
     """Replace an API key.
@@ -186,7 +178,7 @@ async def rotate_key(request: AuthenticatedRequest, key_id: str, body: RotateReq
     "/api-keys/{key_id}",
     KeyRole.ADMIN,
     ResponseSpec(None, "It lets nobody in any more.", status=204),
-    problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
+    problems=(Kind.WRONG_STATE,),
 )
 async def revoke_key(request: AuthenticatedRequest, key_id: str) -> Response:
     """Revoke an API key."""

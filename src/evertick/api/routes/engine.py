@@ -3,14 +3,15 @@
 All but the first two need no key, except the metrics of a server that other machines can reach.
 """
 
+from msgspec.structs import replace
+
 from evertick.api.messages import AuthenticatedRequest, HttpRequest, Response, authenticate, authorise, ok
 from evertick.api.metrics import MEDIA_TYPE
 from evertick.api.operations import ResponseSpec, Routes
 from evertick.api.problems import HttpProblem, Kind
-from evertick.contract.server import Alive, Cluster, Node, Partitions, Ready, Stats
+from evertick.contract.server import Alive, Cluster, Ready, Stats
 from evertick.domain.access import KeyRole
 from evertick.usecases import engine_status
-from evertick.version import __version__
 
 status_routes = Routes("Operations")
 probe_routes = Routes("Probes", prefix="")
@@ -23,20 +24,11 @@ async def get_cluster(request: AuthenticatedRequest) -> Response:
     A node's name tells its machine and process, which is for admins of the hosting tenant alone. Others see a name that
     stands for it.
     """
-    found = await request.services.engine_status.get()
-    sees_names = request.caller.tenant.is_host and request.caller.role is KeyRole.ADMIN
-    return ok(
-        Cluster(
-            version=__version__,
-            tzdb=found.tzdb,
-            nodes=tuple(
-                Node(**node._asdict() | ({} if sees_names else {"node": engine_status.opaque_name(node.node)}))
-                for node in found.nodes
-            ),
-            partitions=Partitions(found.partitions, found.unheld),
-            lag_seconds=found.lag_seconds,
-        )
-    )
+    cluster = (await request.services.engine_status.get()).cluster
+    if request.caller.tenant.is_host and request.caller.role is KeyRole.ADMIN:
+        return ok(cluster)
+    nodes = tuple(replace(node, node=engine_status.opaque_name(node.node)) for node in cluster.nodes)
+    return ok(replace(cluster, nodes=nodes))
 
 
 @status_routes.operation("GET", "/stats", KeyRole.VIEWER, ResponseSpec(Stats, "Rates, lag and depth."))
@@ -68,7 +60,7 @@ async def readyz(request: HttpRequest) -> Response:
     "GET",
     "/metrics",
     None,
-    ResponseSpec("Metrics", "As Prometheus reads them.", media_types=("text/plain",)),
+    ResponseSpec("Metrics", "As Prometheus reads them.", media_type="text/plain"),
     problems=(Kind.UNAUTHENTICATED, Kind.FORBIDDEN, Kind.UNAVAILABLE),
 )
 async def metrics(request: HttpRequest) -> Response:

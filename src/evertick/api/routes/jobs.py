@@ -3,8 +3,6 @@
 from datetime import UTC, datetime
 from urllib.parse import unquote
 
-from msgspec import UNSET
-
 from evertick.api.idempotency import in_flight, kept, replayed
 from evertick.api.messages import IF_MATCH, PREFIX, AuthenticatedRequest, Response, etag, made, no_content, ok, page
 from evertick.api.operations import HandlerMode, ResponseSpec, Routes
@@ -126,7 +124,7 @@ def _labels(texts: list[str]) -> dict[str, str] | None:
     return labels if len(labels) == len(pairs) else None
 
 
-@routes.operation("GET", "/jobs/{job_id}", KeyRole.VIEWER, _job("The job."), problems=(Kind.NOT_FOUND,))
+@routes.operation("GET", "/jobs/{job_id}", KeyRole.VIEWER, _job("The job."))
 async def get_job(request: AuthenticatedRequest, job_id: str) -> Response:
     """Get a job."""
     return _response(await reading.get(request.tenant, job_id))
@@ -137,7 +135,7 @@ async def get_job(request: AuthenticatedRequest, job_id: str) -> Response:
     "/jobs/{job_id}",
     KeyRole.EDITOR,
     _job("The job as it is now."),
-    problems=(Kind.NOT_FOUND, Kind.NAME_TAKEN, Kind.VERSION_CONFLICT),
+    problems=(Kind.NAME_TAKEN, Kind.VERSION_CONFLICT),
     headers=(IF_MATCH,),
     body="JobPatch",
     cost=_cost_of_edit,
@@ -155,7 +153,7 @@ async def edit_job(request: AuthenticatedRequest, job_id: str, body: object) -> 
     "/jobs/{job_id}",
     KeyRole.EDITOR,
     ResponseSpec(None, "It is deleted.", status=204),
-    problems=(Kind.NOT_FOUND, Kind.VERSION_CONFLICT, Kind.OVER_QUOTA),
+    problems=(Kind.VERSION_CONFLICT, Kind.OVER_QUOTA),
     headers=(IF_MATCH,),
 )
 async def delete_job(request: AuthenticatedRequest, job_id: str) -> Response:
@@ -215,7 +213,7 @@ async def put_job(request: AuthenticatedRequest, name: str, body: object) -> Res
     return _response(put.job, is_new=put.is_new)
 
 
-@routes.operation("POST", "/jobs/{job_id}/pause", KeyRole.OPERATOR, _job("The paused job."), problems=(Kind.NOT_FOUND,))
+@routes.operation("POST", "/jobs/{job_id}/pause", KeyRole.OPERATOR, _job("The paused job."))
 async def pause_job(request: AuthenticatedRequest, job_id: str, body: PauseRequest) -> Response:
     """Pause a job.
 
@@ -224,26 +222,16 @@ async def pause_job(request: AuthenticatedRequest, job_id: str, body: PauseReque
     return _response(await lifecycle.pause(request.tenant, job_id, body.reason))
 
 
-@routes.operation(
-    "POST", "/jobs/{job_id}/resume", KeyRole.OPERATOR, _job("The active job."), problems=(Kind.NOT_FOUND,)
-)
+@routes.operation("POST", "/jobs/{job_id}/resume", KeyRole.OPERATOR, _job("The active job."))
 async def resume_job(request: AuthenticatedRequest, job_id: str, body: ResumeRequest) -> Response:
     """Resume a paused job."""
     return _response(await lifecycle.resume(request.tenant, job_id, body.missed))
 
 
-@routes.operation(
-    "POST",
-    "/jobs/{job_id}/trigger",
-    KeyRole.OPERATOR,
-    RUN_ACCEPTED,
-    problems=(Kind.NOT_FOUND,),
-    cost=AdmissionRequest(runs=1),
-)
+@routes.operation("POST", "/jobs/{job_id}/trigger", KeyRole.OPERATOR, RUN_ACCEPTED, cost=AdmissionRequest(runs=1))
 async def trigger_job(request: AuthenticatedRequest, job_id: str, body: TriggerRequest) -> Response:
     """Run a job now.
 
     The run has a fire time of its own and never consumes a scheduled tick.
     """
-    payload = body.payload if body.payload is not UNSET else requests.JOBS_OWN
-    return await accepted(request, await requests.trigger(request.tenant, job_id, payload))
+    return await accepted(request, await requests.trigger(request.tenant, job_id, body.payload))

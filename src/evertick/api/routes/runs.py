@@ -54,11 +54,7 @@ async def accepted(request: AuthenticatedRequest, run_id: str) -> Response:
 
 
 @routes.operation(
-    "GET",
-    "/jobs/{job_id}/runs",
-    KeyRole.VIEWER,
-    ResponseSpec("RunsAndGaps", "The runs and gaps, newest first."),
-    problems=(Kind.NOT_FOUND,),
+    "GET", "/jobs/{job_id}/runs", KeyRole.VIEWER, ResponseSpec("RunsAndGaps", "The runs and gaps, newest first.")
 )
 async def list_job_runs(request: AuthenticatedRequest, job_id: str, query: JobRunsQuery) -> Response:
     """List a job's runs.
@@ -92,11 +88,7 @@ async def list_runs(request: AuthenticatedRequest, query: RunsQuery) -> Response
 
 
 @routes.operation(
-    "GET",
-    "/runs/{run_id}",
-    KeyRole.VIEWER,
-    ResponseSpec(RunDetail, "The run with its attempts.", links=_LINKS),
-    problems=(Kind.NOT_FOUND,),
+    "GET", "/runs/{run_id}", KeyRole.VIEWER, ResponseSpec(RunDetail, "The run with its attempts.", links=_LINKS)
 )
 async def get_run(request: AuthenticatedRequest, run_id: str) -> Response:
     """Get a run."""
@@ -108,7 +100,7 @@ async def get_run(request: AuthenticatedRequest, run_id: str) -> Response:
     "/runs/{run_id}/cancel",
     KeyRole.OPERATOR,
     ResponseSpec(RunDetail, "The cancelled run.", links=_LINKS),
-    problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
+    problems=(Kind.WRONG_STATE,),
 )
 async def cancel_run(request: AuthenticatedRequest, run_id: str, body: Nothing) -> Response:  # noqa: ARG001 - it has to be empty
     """Cancel a run.
@@ -124,7 +116,7 @@ async def cancel_run(request: AuthenticatedRequest, run_id: str, body: Nothing) 
     "/runs/{run_id}/replay",
     KeyRole.OPERATOR,
     RUN_ACCEPTED,
-    problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
+    problems=(Kind.WRONG_STATE,),
     cost=AdmissionRequest(runs=1),
 )
 async def replay_run(request: AuthenticatedRequest, run_id: str, body: Nothing) -> Response:  # noqa: ARG001 - it has to be empty
@@ -151,12 +143,7 @@ async def list_dead_letters(request: AuthenticatedRequest, query: LettersQuery) 
 
 
 @letter_routes.operation(
-    "POST",
-    "/dead-letters/{run_id}/replay",
-    KeyRole.OPERATOR,
-    RUN_ACCEPTED,
-    problems=(Kind.NOT_FOUND,),
-    cost=AdmissionRequest(runs=1),
+    "POST", "/dead-letters/{run_id}/replay", KeyRole.OPERATOR, RUN_ACCEPTED, cost=AdmissionRequest(runs=1)
 )
 async def replay_dead_letter(request: AuthenticatedRequest, run_id: str, body: Nothing) -> Response:  # noqa: ARG001 - it has to be empty
     """Run a dead letter's run again, and remove the letter."""
@@ -189,7 +176,6 @@ async def replay_dead_letters(request: AuthenticatedRequest, body: ReplayRequest
     "/dead-letters/{run_id}",
     KeyRole.OPERATOR,
     ResponseSpec(None, "It is dismissed; its run stays in the history.", status=204),
-    problems=(Kind.NOT_FOUND,),
 )
 async def dismiss_dead_letter(request: AuthenticatedRequest, run_id: str) -> Response:
     """Dismiss a dead letter."""

@@ -59,7 +59,7 @@ def _shown(preview: schedule_preview.Preview) -> Preview:
     "/jobs/{job_id}/upcoming",
     KeyRole.VIEWER,
     ResponseSpec(list[Upcoming], "The next fire times; none while it is paused or after its last."),
-    problems=(Kind.NOT_FOUND, Kind.OVER_QUOTA),
+    problems=(Kind.OVER_QUOTA,),
     mode=HandlerMode.COMPUTATION,
 )
 async def list_upcoming(request: AuthenticatedRequest, job_id: str, query: UpcomingQuery) -> Response:

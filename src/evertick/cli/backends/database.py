@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from evertick.cli.backend import JOB_PAYLOAD, JobFilter, Listing, RunFilter, is_job_id
+from evertick.cli.backend import JobFilter, Listing, RunFilter, is_job_id
 from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.contract.job import Job
 from evertick.contract.jobs import Missed, Verdict
@@ -60,8 +60,7 @@ class DatabaseBackend:
         return job_id
 
     async def trigger_job(self, job: str, payload: Any) -> str:
-        own = requests.JOBS_OWN if payload is JOB_PAYLOAD else payload
-        return await requests.trigger(self._tenant, await self._id(job), own)
+        return await requests.trigger(self._tenant, await self._id(job), payload)
 
     async def list_runs(self, filters: RunFilter, limit: int) -> Listing[RunOrGap]:
         job, status, since, until = filters

@@ -1,6 +1,6 @@
 """Manual requests: run a job now, run a finished run again, cancel a run."""
 
-from typing import Final
+from msgspec import UNSET, UnsetType
 
 from evertick.domain.ids import Prefix, RunKey, format_id, format_run_id
 from evertick.domain.job.faults import Faults
@@ -16,20 +16,16 @@ from evertick.usecases.jobs.rows import write_payload
 from evertick.usecases.runs.reading import run_key, run_rows
 from evertick.usecases.runs.views import status_of
 
-
-class JobsOwn:
-    """No payload was given: the run gets its job's."""
-
-
-JOBS_OWN: Final = JobsOwn()
-
 _CANCELLED = "cancelled by request"
 
 
-async def trigger(tenant: TenantContext, job_id: str, payload: "Json | JobsOwn" = JOBS_OWN) -> str:
-    """Run a job now, paused or not, and return the id of a run of its own. No tick is consumed."""
+async def trigger(tenant: TenantContext, job_id: str, payload: "Json | UnsetType" = UNSET) -> str:
+    """Run a job now, paused or not, and return the id of a run of its own. No tick is consumed.
+
+    Without a payload the run gets its job's.
+    """
     key = job_key(job_id)
-    if isinstance(payload, JobsOwn):
+    if payload is UNSET:
         wanted = RequestedRun(RunReason.MANUAL, None, has_payload=False, payload=None)
     else:
         faults = Faults()
