@@ -20,7 +20,7 @@ from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.domain.errors import EvertickError, InvalidInput
 from evertick.domain.states import RunReason, RunStatus
 from evertick.roles.scheduler import Scheduler
-from evertick.roles.worker import Worker
+from evertick.roles.worker import DatabaseWorker
 from evertick.runtime.clock import VirtualClock
 from evertick.sdk.app import App
 from evertick.sdk.process import register
@@ -64,7 +64,7 @@ class VirtualTime:
     """The clock of a test. `virtual` makes one."""
 
     def __init__(
-        self, clock: VirtualClock, session: Session, scheduler: Scheduler, worker: Worker, tenant: TenantContext
+        self, clock: VirtualClock, session: Session, scheduler: Scheduler, worker: DatabaseWorker, tenant: TenantContext
     ) -> None:
         self._clock = clock
         self._session = session
@@ -170,7 +170,7 @@ async def _running(app: App, url: str, session: Session, start: datetime) -> Asy
     clock = VirtualClock(start)
     tenant = (await app.link()).tenant
     scheduler = Scheduler(url, "virtual", clock=clock)
-    worker = Worker(
+    worker = DatabaseWorker(
         url,
         app.declarations.handlers,
         queues=(app.queue,),

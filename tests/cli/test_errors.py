@@ -9,7 +9,7 @@ from evertick.client.errors import (
     Forbidden,
     Invalid,
     NotFound,
-    Problem,
+    ReceivedProblem,
     ServerError,
     TooManyRequests,
     Unauthorized,
@@ -20,7 +20,7 @@ from evertick.usecases.errors import JobNotFound, NameTaken
 
 
 def answered(kind: type[ApiError], status: int | None) -> ApiError:
-    return kind(Problem(method="POST", path="/jobs", status=status))
+    return kind(ReceivedProblem(method="POST", path="/jobs", status=status))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from evertick.client import ApiError, AsyncClient
 from evertick.contract.workers import Lease as LeaseAnswer
-from evertick.executor.held_leases import HeldLeases, Lease
+from evertick.executor.held_leases import HeldLease, HeldLeases
 from evertick.executor.put_back import PutBacks
 from evertick.executor.source import Failure, UnstartedAttempt
 from evertick.executor.sources.http.source import HttpSource
@@ -60,10 +60,10 @@ async def test_attempts_outlive_their_leases_only_while_the_server_says_that_its
     server, source = trouble
     assert source.drops_expired
     with pytest.raises(ApiError):
-        await source.extend([Lease(1, 0.0)])
+        await source.extend([HeldLease(1, 0.0)])
     assert not source.drops_expired
     server.hangs = True
-    beat = asyncio.create_task(source.extend([Lease(1, 0.0)]))
+    beat = asyncio.create_task(source.extend([HeldLease(1, 0.0)]))
     await server.is_asked.wait()
     beat.cancel()  # as its time-out does
     await asyncio.wait({beat})

@@ -8,7 +8,7 @@ from random import Random
 
 from hypothesis import assume, given, strategies as st
 
-from evertick.domain.fairness import DueWork, FairShare, FairSlots, Tenants
+from evertick.domain.fairness import DueWork, FairShare, FairSlots, TenantCounts
 
 weights = st.lists(st.integers(1, 9), min_size=2, max_size=8)
 budgets = st.lists(st.integers(0, 60), max_size=30)
@@ -119,7 +119,7 @@ def move_all(places: FairSlots, moves: Moves) -> None:
 
 @given(total=st.integers(8, 300), active=st.integers(2, 150), idle=st.integers(0, 300), moves=moves)
 def test_no_order_of_takers_leaves_a_tenant_without_its_part(total: int, active: int, idle: int, moves: Moves) -> None:
-    places = FairSlots(total, tenants=Tenants(min(active, total // 4), idle))
+    places = FairSlots(total, tenants=TenantCounts(min(active, total // 4), idle))
     assume(parts_fit(places))
     move_all(places, moves)
     assert places.free == total - sum(map(places.held, range(places.tenants.active)))
@@ -131,7 +131,7 @@ def test_no_order_of_takers_leaves_a_tenant_without_its_part(total: int, active:
 def test_hostile_tenants_that_hang_in_all_they_may_take_leave_the_victims_part(
     hostile: int, order: Random, moves: Moves
 ) -> None:
-    places = FairSlots(TOTAL, tenants=Tenants(hostile + 1))
+    places = FairSlots(TOTAL, tenants=TenantCounts(hostile + 1))
     move_all(places, moves)
     attackers = list(range(1, hostile + 1))
     order.shuffle(attackers)
@@ -142,32 +142,32 @@ def test_hostile_tenants_that_hang_in_all_they_may_take_leave_the_victims_part(
 
 @given(tenants=st.integers(2, 56), order=st.randoms(use_true_random=False))
 def test_a_tenant_that_becomes_active_last_of_all_finds_a_place(tenants: int, order: Random) -> None:
-    places = FairSlots(TOTAL, tenants=Tenants(0, tenants))
+    places = FairSlots(TOTAL, tenants=TenantCounts(0, tenants))
     coming = list(range(tenants))
     order.shuffle(coming)
     for active, tenant_id in enumerate(coming, 1):
-        places.share(Tenants(active, tenants - active))
+        places.share(TenantCounts(active, tenants - active))
         assert fill(places, tenant_id) >= 1
         fill(places, order.choice(coming[:active]))
 
 
 @given(order=st.randoms(use_true_random=False))
 def test_tenants_that_are_created_while_all_others_hang_find_places(order: Random) -> None:
-    places = FairSlots(TOTAL, tenants=Tenants(2))
+    places = FairSlots(TOTAL, tenants=TenantCounts(2))
     for tenants in range(2, 2 + TOTAL // 32):
-        places.share(Tenants(tenants))
+        places.share(TenantCounts(tenants))
         for tenant_id in order.sample(range(tenants), tenants):
             assert fill(places, tenant_id) >= 1
 
 
 @given(
     total=st.integers(1, 300),
-    tenants=st.builds(Tenants, st.integers(0, 300), st.integers(0, 300)),
+    tenants=st.builds(TenantCounts, st.integers(0, 300), st.integers(0, 300)),
     most_each=st.integers(1, 300),
     takes=st.lists(st.integers(0, 20), max_size=300),
 )
 def test_the_most_that_a_tenant_may_have_is_what_it_comes_to(
-    total: int, tenants: Tenants, most_each: int, takes: list[int]
+    total: int, tenants: TenantCounts, most_each: int, takes: list[int]
 ) -> None:
     places = FairSlots(total, most_each, tenants)
     for tenant_id in takes:
@@ -178,8 +178,12 @@ def test_the_most_that_a_tenant_may_have_is_what_it_comes_to(
         assert places.held(tenant_id) <= most_each
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.builds(Tenants, st.integers(0, 12), st.integers(0, 12))), max_size=60))
-def test_a_new_number_of_tenants_counts_for_places_that_are_taken_already(moves: list[tuple[int, Tenants]]) -> None:
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.builds(TenantCounts, st.integers(0, 12), st.integers(0, 12))), max_size=60)
+)
+def test_a_new_number_of_tenants_counts_for_places_that_are_taken_already(
+    moves: list[tuple[int, TenantCounts]],
+) -> None:
     changed = FairSlots(40)
     for tenant_id, tenants in moves:
         changed.share(tenants)
@@ -195,11 +199,18 @@ def test_a_new_number_of_tenants_counts_for_places_that_are_taken_already(moves:
 
 def test_a_tenant_alone_may_have_all_places_and_one_among_idle_others_many() -> None:
     assert fill(FairSlots(TOTAL), 1) == TOTAL
-    crowds = [Tenants(1, 1), Tenants(1, 1000), Tenants(3), Tenants(10), Tenants(51), Tenants(500)]
+    crowds = [
+        TenantCounts(1, 1),
+        TenantCounts(1, 1000),
+        TenantCounts(3),
+        TenantCounts(10),
+        TenantCounts(51),
+        TenantCounts(500),
+    ]
     assert [fill(FairSlots(TOTAL, tenants=crowd), 1) for crowd in crowds] == [205, 150, 126, 98, 100, 86]
 
 
 def test_two_whose_targets_hang_leave_the_third_its_part() -> None:
-    places = FairSlots(TOTAL, tenants=Tenants(3))
+    places = FairSlots(TOTAL, tenants=TenantCounts(3))
     assert [fill(places, each) for each in (1, 2, 3)] == [126, 68, 50]
     assert places.free == 12

@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given, settings, strategies as st
 
 from evertick import Schedule
-from evertick.domain.misfire import ON_TIME_US, Gap, plan
+from evertick.domain.misfire import ON_TIME_US, TickGap, plan
 from evertick.domain.policies import DstGap, MissedWindow
 from evertick.domain.rule import Policies, Rule, rule_of
 from evertick.domain.schedule.instants import to_us
@@ -72,7 +72,7 @@ def test_every_due_tick_gets_exactly_the_fate_that_walking_gives_it(
     }
     missed = sorted(at for at, kind in fate.items() if kind == "missed")
     gaps = [gap for each in plans for gap in each.gaps if gap.reason is GapReason.MISSED]
-    assert gaps == ([Gap(missed[0], missed[-1], len(missed), GapReason.MISSED)] if missed else [])
+    assert gaps == ([TickGap(missed[0], missed[-1], len(missed), GapReason.MISSED)] if missed else [])
     assert plans[-1].next_us == rule.ticks().next(now_us)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from engine import AT, MINUTE, Holder, Planned, add_job, until
 from evertick.executor.handlers.registry import Handlers
-from evertick.roles.worker import Worker
+from evertick.roles.worker import DatabaseWorker
 from evertick.store import lanes
 from faults.proxy import Proxy
 from roles.workshop import Workshop, within_patience
@@ -49,7 +49,7 @@ async def test_over_a_slow_line_several_leases_are_under_way_at_once(
         await asyncio.sleep(2 * WAY_SECONDS)
 
     monkeypatch.setattr(lanes, "lease", counted)
-    worker = Worker(proxy.url, Handlers({"handle": handle}), concurrency=20)
+    worker = DatabaseWorker(proxy.url, Handlers({"handle": handle}), concurrency=20)
     await worker.start()
     proxy.delay(WAY_SECONDS)
     for tick in range(4):  # not before the line is slow
@@ -83,7 +83,7 @@ async def test_a_worker_asked_to_stop_while_the_database_is_silent_ends(
         await release.wait()
 
     await workshop.ready(count=3)
-    worker = Worker(proxy.url, Handlers({"handle": handle, "other": lambda: None}), concurrency=1, threads=2)
+    worker = DatabaseWorker(proxy.url, Handlers({"handle": handle, "other": lambda: None}), concurrency=1, threads=2)
     await worker.start()
     await within_patience(began)
     proxy.freeze()
@@ -100,7 +100,7 @@ async def test_outcomes_of_an_outage_are_recorded_when_it_is_over(workshop: Work
         await release.wait()
 
     job = await workshop.ready()
-    worker = Worker(proxy.url, Handlers({"handle": handle}), lease_time=timedelta(seconds=1))
+    worker = DatabaseWorker(proxy.url, Handlers({"handle": handle}), lease_time=timedelta(seconds=1))
     await worker.start()
     await within_patience(began)
     proxy.refuse()

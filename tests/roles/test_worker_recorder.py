@@ -12,10 +12,10 @@ import pytest
 from engine import Job, until
 from evertick.executor.recorder import STALLED_SECONDS
 from evertick.executor.sources.database.source import MAX_OUTCOMES
-from evertick.roles.worker import Worker
+from evertick.roles.worker import DatabaseWorker
 from evertick.store import outcomes
 from evertick.store.database import connect
-from evertick.store.outcomes import Ending, Recorded
+from evertick.store.outcomes import Ending, UnrecordedOutcomes
 from roles.workshop import Workshop
 
 BEAT = timedelta(seconds=1)
@@ -102,7 +102,7 @@ def gated(handler: Any) -> Any:
     return handle
 
 
-async def until_leased(worker: Worker, count: int) -> None:
+async def until_leased(worker: DatabaseWorker, count: int) -> None:
     async def is_leased() -> bool:
         return worker.counters.leased == count
 
@@ -136,7 +136,7 @@ async def test_batches_shrink_when_they_take_too_long_and_grow_again(
     sizes: list[int] = []
     record = outcomes.record
 
-    async def slow(pool: Any, worker: str, endings: Sequence[Ending], leases: Sequence[int]) -> Recorded:
+    async def slow(pool: Any, worker: str, endings: Sequence[Ending], leases: Sequence[int]) -> UnrecordedOutcomes:
         sizes.append(len(endings))
         if len(endings) > 10:
             raise TimeoutError
@@ -162,7 +162,7 @@ async def test_nothing_is_leased_while_nothing_could_be_recorded_for_seconds(
     away = asyncio.Event()
     answers = asyncio.Event()
 
-    async def silent(*arguments: Any) -> Recorded:
+    async def silent(*arguments: Any) -> UnrecordedOutcomes:
         away.set()
         await answers.wait()
         return await record(*arguments)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from engine import PATIENCE_SECONDS, until
-from evertick.roles.worker import Worker
+from evertick.roles.worker import DatabaseWorker
 from evertick.store import lanes
 from evertick.store.database import connect
 from evertick.store.lanes import Range
@@ -33,7 +33,7 @@ class Hands:
         self.ahead += LEASE.total_seconds() + 1
 
 
-async def waits_for_lease(worker: Worker) -> None:
+async def waits_for_lease(worker: DatabaseWorker) -> None:
     """Return when an attempt may not be started until its lease is extended."""
 
     async def waits() -> bool:

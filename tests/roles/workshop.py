@@ -12,7 +12,7 @@ import asyncpg
 from engine import AT, MINUTE, RETRIES, Holder, Job, Planned, add_job, until
 from evertick.domain.retry import Retry
 from evertick.executor.handlers.registry import Handlers
-from evertick.roles.worker import Worker
+from evertick.roles.worker import DatabaseWorker
 from evertick.store import outcomes
 from evertick.store.outcomes import Ending
 
@@ -62,11 +62,11 @@ class Workshop:
         )
         await self._holder.fire(Planned(job, AT, kind="retry", due_at=due_at, rule_id=0))
 
-    def worker(self, functions: dict[str, Callable[..., Any]], **options: Any) -> Worker:
-        return Worker(self.url, Handlers(functions), **options)
+    def worker(self, functions: dict[str, Callable[..., Any]], **options: Any) -> DatabaseWorker:
+        return DatabaseWorker(self.url, Handlers(functions), **options)
 
     @asynccontextmanager
-    async def opened(self, functions: dict[str, Callable[..., Any]], **options: Any) -> AsyncIterator[Worker]:
+    async def opened(self, functions: dict[str, Callable[..., Any]], **options: Any) -> AsyncIterator[DatabaseWorker]:
         """A worker without loops, for `work_off`."""
         worker = self.worker(functions, **options)
         await worker.open()
@@ -74,13 +74,13 @@ class Workshop:
         await worker.close()
 
     @asynccontextmanager
-    async def started(self, functions: dict[str, Callable[..., Any]], **options: Any) -> AsyncIterator[Worker]:
+    async def started(self, functions: dict[str, Callable[..., Any]], **options: Any) -> AsyncIterator[DatabaseWorker]:
         worker = self.worker(functions, **options)
         await worker.start()
         yield worker
         await worker.stop(timedelta(0))
 
-    async def work_off(self, functions: dict[str, Callable[..., Any]], **options: Any) -> Worker:
+    async def work_off(self, functions: dict[str, Callable[..., Any]], **options: Any) -> DatabaseWorker:
         async with self.opened(functions, **options) as worker:
             await worker.work_off()
         return worker

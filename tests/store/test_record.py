@@ -21,10 +21,10 @@ from engine import (
 from evertick.domain.retry import GiveUp, GiveUpReason, Retry
 from evertick.store import outcomes, statements
 from evertick.store.lanes import Leased
-from evertick.store.outcomes import Recorded
+from evertick.store.outcomes import UnrecordedOutcomes
 
 HOUR = timedelta(hours=1)
-NONE = Recorded(set(), set())
+NONE = UnrecordedOutcomes(set(), set())
 CANCEL = statements.load("runs")["cancel_attempt"].values(bool)
 
 
@@ -224,7 +224,7 @@ async def test_a_job_that_is_being_deleted_holds_up_its_own_attempts_only(
         await second.execute("SELECT FROM jobs WHERE job_id = $1 FOR UPDATE", job.job_id)
         await second.execute("UPDATE jobs SET status = 'deleted' WHERE job_id = $1", job.job_id)
         recorded = await outcomes.record(connection, "w", endings, leases)
-        assert recorded == Recorded(set(), {(leased.lane_id, leased.seq)})
+        assert recorded == UnrecordedOutcomes(set(), {(leased.lane_id, leased.seq)})
         assert await connection.fetchval("SELECT array_agg(seq) FROM outcomes") == [neighbour.seq]
         assert await connection.fetchval("SELECT array_agg(lease_id) FROM leases") == [leased.lease_id]
     assert await outcomes.record(connection, "w", endings[:1], leases) == NONE
@@ -254,7 +254,7 @@ async def test_who_cancels_a_listed_run_holds_up_its_own_attempt_only(
     async with second.transaction():
         await second.execute("SELECT FROM open_runs WHERE job_id = $1 FOR UPDATE", job.job_id)
         recorded = await outcomes.record(connection, "w", endings, leases)
-        assert recorded == Recorded(set(), {(leased.lane_id, leased.seq)})
+        assert recorded == UnrecordedOutcomes(set(), {(leased.lane_id, leased.seq)})
         assert await CANCEL.one(
             second,
             lane_id=leased.lane_id,
@@ -265,7 +265,7 @@ async def test_who_cancels_a_listed_run_holds_up_its_own_attempt_only(
         )
     assert await connection.fetchval("SELECT array_agg(lease_id) FROM leases") == [leased.lease_id]
     recorded = await outcomes.record(connection, "w", endings[:1], leases)
-    assert recorded == Recorded({(leased.lane_id, leased.seq)}, set())
+    assert recorded == UnrecordedOutcomes({(leased.lane_id, leased.seq)}, set())
     assert await count(connection, "leases") == await count(connection, "open_runs") == 0
     assert [kind for kind, _ in await timers_of(connection, job)] == ["tick"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from evertick.domain.attempt import Failed, Succeeded
 from evertick.targets.http.connections import Connections, Exchange, current
-from evertick.targets.http.guard import EgressPolicy, Guard, Refused
+from evertick.targets.http.guard import EgressPolicy, EgressRefused, Guard
 from evertick.targets.http.resolution import Resolve
 from targets.receivers import LONG, LOOPBACK, OK, Log, attempt, delivering, serving
 
@@ -42,7 +42,7 @@ def guard(policy: EgressPolicy = OPEN, *answers: list[str]) -> Guard:
     ],
 )  # fmt: skip
 def test_hosts_that_are_or_hide_an_address_of_ours_are_refused(host: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(EgressRefused):
         guard().destination(f"http://{host}/hook")
 
 
@@ -64,7 +64,7 @@ def test_hosts_that_are_or_hide_an_address_of_ours_are_refused(host: str) -> Non
     ],
 )
 def test_urls_are_refused_with_a_reason(url: str, reason: str) -> None:
-    with pytest.raises(Refused, match=reason) as refused:
+    with pytest.raises(EgressRefused, match=reason) as refused:
         guard(EgressPolicy()).destination(url)
     assert "secret" not in str(refused.value)
 
@@ -87,7 +87,7 @@ def test_other_urls_pass_in_one_plain_form(url: str, called: str, origin: str) -
 def test_ports_are_a_matter_of_configuration() -> None:
     only_9000 = guard(EgressPolicy(ports=(range(9000, 9001),)))
     assert only_9000.destination("https://example.com:9000/").origin == "example.com:9000"
-    with pytest.raises(Refused, match="port 443"):
+    with pytest.raises(EgressRefused, match="port 443"):
         only_9000.destination("https://example.com/")
 
 
@@ -112,7 +112,7 @@ async def test_a_name_with_public_addresses_passes_with_all_of_them() -> None:
     ],
 )
 async def test_one_bad_address_refuses_a_name_and_is_not_told(answer: list[str]) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(EgressRefused) as refused:
         await guard(OPEN, answer).addresses("internal.test", 1)
     assert not any(text in str(refused.value) for text in answer)
 
@@ -125,7 +125,7 @@ async def test_a_name_without_addresses_is_an_error_that_may_pass() -> None:
 async def test_metadata_is_refused_where_private_targets_are_allowed() -> None:
     everything = EgressPolicy(opened=(ip_network("0.0.0.0/0"), ip_network("::/0")), allow_http=True)
     for text in ("169.254.169.254", "100.100.100.200", "fd00:ec2::254"):
-        with pytest.raises(Refused):
+        with pytest.raises(EgressRefused):
             await guard(everything, [text]).addresses("metadata.test", 1)
 
 

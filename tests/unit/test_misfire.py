@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from evertick import Schedule
-from evertick.domain.misfire import Fire, Gap, Plan, apply_missed_window, plan, wait_us
+from evertick.domain.misfire import Fire, Plan, TickGap, apply_missed_window, plan, wait_us
 from evertick.domain.policies import MissedWindow
 from evertick.domain.rule import Policies, Rule, rule_of
 from evertick.domain.schedule.instants import from_us, to_us
@@ -44,7 +44,7 @@ def test_skip_turns_a_three_hour_outage_into_one_gap_and_runs_what_is_within_gra
     now = NINE + 3 * HOUR + 30 * SECOND
     assert plan(minutely("SKIP"), NINE, now) == Plan(
         Fire(NINE + 180 * MINUTE, RunReason.LATE),
-        (Gap(NINE, NINE + 179 * MINUTE, 180, GapReason.MISSED),),
+        (TickGap(NINE, NINE + 179 * MINUTE, 180, GapReason.MISSED),),
         NINE + 181 * MINUTE,
     )
 
@@ -54,7 +54,7 @@ def test_run_once_runs_the_newest_missed_tick_and_the_others_are_one_gap() -> No
     caught_up = plan(minutely("RUN_ONCE"), NINE, now)
     assert caught_up == Plan(
         Fire(NINE + 179 * MINUTE, RunReason.CATCH_UP),
-        (Gap(NINE, NINE + 178 * MINUTE, 179, GapReason.MISSED),),
+        (TickGap(NINE, NINE + 178 * MINUTE, 179, GapReason.MISSED),),
         NINE + 180 * MINUTE,
     )
     late = plan(minutely("RUN_ONCE"), NINE + 180 * MINUTE, now)
@@ -74,7 +74,7 @@ def test_run_all_runs_the_newest_ticks_oldest_first_and_the_older_ones_are_one_g
         (9, "catch_up"),
         (10, "late"),
     ]
-    assert [each.gaps for each in plans] == [(Gap(NINE, NINE + 6 * MINUTE, 7, GapReason.MISSED),), (), (), ()]
+    assert [each.gaps for each in plans] == [(TickGap(NINE, NINE + 6 * MINUTE, 7, GapReason.MISSED),), (), (), ()]
 
 
 def test_run_all_leaves_no_gap_when_all_fit() -> None:
@@ -95,7 +95,7 @@ def test_a_one_off_that_is_late_beyond_grace_still_runs_once(policy: str) -> Non
 
 def test_a_one_off_that_is_late_beyond_grace_is_a_gap_under_skip() -> None:
     rule = minutely("SKIP", text="2026-06-01T09:00:00Z")
-    assert plan(rule, NINE, NINE + 48 * HOUR) == Plan(None, (Gap(NINE, NINE, 1, GapReason.MISSED),), None)
+    assert plan(rule, NINE, NINE + 48 * HOUR) == Plan(None, (TickGap(NINE, NINE, 1, GapReason.MISSED),), None)
 
 
 def test_jitter_makes_nothing_late() -> None:
@@ -117,7 +117,7 @@ def test_a_tick_swallowed_by_a_clock_change_is_a_gap_of_its_own() -> None:
     before = to_us(datetime(2026, 3, 7, 7, 30, tzinfo=UTC))
     planned = plan(rule_of(schedule, Policies()), before, before)
     change = to_us(datetime(2026, 3, 8, 7, tzinfo=UTC))
-    assert planned.gaps == (Gap(change, change, 1, GapReason.DST),)
+    assert planned.gaps == (TickGap(change, change, 1, GapReason.DST),)
     assert planned.next_us == to_us(datetime(2026, 3, 9, 6, 30, tzinfo=UTC))
 
 
@@ -142,14 +142,14 @@ def test_the_last_tick_of_a_count_swallowed_by_a_clock_change_does_not_vanish() 
 def test_a_timer_whose_tick_left_the_schedule_still_accounts_for_it() -> None:
     # The zone's rules changed after the timer was written: 09:00:30 is no tick any more.
     planned = plan(minutely("SKIP", grace=timedelta(0)), NINE + 30 * SECOND, NINE + 5 * MINUTE + 30 * SECOND)
-    assert planned.gaps == (Gap(NINE + 30 * SECOND, NINE + 5 * MINUTE, 6, GapReason.MISSED),)
+    assert planned.gaps == (TickGap(NINE + 30 * SECOND, NINE + 5 * MINUTE, 6, GapReason.MISSED),)
 
 
 def test_what_resume_asks_for_decides_over_the_ticks_of_a_pause() -> None:
     ticks = minutely("SKIP").ticks()
     end = NINE + 5 * MINUTE
     skipped = apply_missed_window(ticks, NINE, end, MissedWindow.SKIP, max_missed=100, reason=GapReason.PAUSED)
-    assert skipped.gaps == (Gap(NINE, NINE + 4 * MINUTE, 5, GapReason.PAUSED),)
+    assert skipped.gaps == (TickGap(NINE, NINE + 4 * MINUTE, 5, GapReason.PAUSED),)
     once = apply_missed_window(ticks, NINE, end, MissedWindow.RUN_ONCE, max_missed=100, reason=GapReason.PAUSED)
     assert once.fires == (Fire(NINE + 4 * MINUTE, RunReason.CATCH_UP),)
 

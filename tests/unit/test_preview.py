@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from evertick import Schedule
-from evertick.domain.schedule.preview import MAX_ROWS, Preview, as_new_job, preview
+from evertick.domain.schedule.preview import MAX_ROWS, SchedulePreview, as_new_job, preview
 from evertick.domain.schedule.spec import Soon
 from evertick.domain.stable_hash import jitter_offset
 
@@ -15,11 +15,11 @@ BEFORE_GAP = datetime(2026, 3, 7, 12, 0, tzinfo=UTC)
 BEFORE_OVERLAP = datetime(2026, 10, 31, 12, 0, tzinfo=UTC)
 
 
-def notes(ahead: Preview) -> list[tuple[str, ...]]:
+def notes(ahead: SchedulePreview) -> list[tuple[str, ...]]:
     return [row.notes for row in ahead.rows]
 
 
-def locals_of(ahead: Preview) -> list[str]:
+def locals_of(ahead: SchedulePreview) -> list[str]:
     return [row.local.isoformat(timespec="minutes") for row in ahead.rows]
 
 

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from evertick.domain.fairness import FairSlots, Tenants
+from evertick.domain.fairness import FairSlots, TenantCounts
 from evertick.executor.handlers.registry import FunctionHandler
 from evertick.executor.held_leases import HeldLeases
 from evertick.executor.waiting import Order
@@ -31,7 +31,7 @@ def _order(seq: int, lease_id: int) -> Order:
 
 
 def _queue() -> tuple[SlotQueue, FairSlots]:
-    slots = FairSlots(TOTAL, tenants=Tenants(2))
+    slots = FairSlots(TOTAL, tenants=TenantCounts(2))
     return SlotQueue(slots, lambda: 0.0), slots
 
 
@@ -49,7 +49,7 @@ def test_an_attempt_that_was_leased_again_before_its_first_lease_was_found_lost_
 
 
 def test_who_waits_in_line_gives_back_no_slot_of_the_same_attempt_that_runs() -> None:
-    slots = FairSlots(TOTAL, tenants=Tenants(2))
+    slots = FairSlots(TOTAL, tenants=TenantCounts(2))
     waiting = WaitingForSlots(slots, 1.0, lambda: 0.0)
     running, again = _order(5, lease_id=1), _order(5, lease_id=2)
     waiting.add(running)

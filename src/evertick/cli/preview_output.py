@@ -12,14 +12,14 @@ from rich.text import Text
 from evertick.cli.output import plain_console, utc
 from evertick.domain.schedule.describe.english import WEEKDAYS, length
 from evertick.domain.schedule.lint.findings import Finding, Severity
-from evertick.domain.schedule.preview import LostTimes, Preview, PreviewRow
+from evertick.domain.schedule.preview import LostTimes, PreviewRow, SchedulePreview
 from evertick.domain.schedule.spec import Manual
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 _NARROW = 100
 
 
-def preview_shape(preview: Preview) -> dict[str, Any]:
+def preview_shape(preview: SchedulePreview) -> dict[str, Any]:
     """The JSON object of a preview."""
     return {
         "schedule": preview.schedule.text,
@@ -52,7 +52,7 @@ def preview_shape(preview: Preview) -> dict[str, Any]:
     }
 
 
-def print_table(preview: Preview, count: int) -> None:
+def print_table(preview: SchedulePreview, count: int) -> None:
     console = plain_console()
     for number, block in enumerate(_blocks(preview, count, narrow=console.width < _NARROW)):
         if number:
@@ -60,7 +60,7 @@ def print_table(preview: Preview, count: int) -> None:
         console.print(block)
 
 
-def _blocks(preview: Preview, count: int, *, narrow: bool) -> Iterator[RenderableType]:
+def _blocks(preview: SchedulePreview, count: int, *, narrow: bool) -> Iterator[RenderableType]:
     text = " / ".join(preview.schedule.text.splitlines())
     about = Text(f"{text}   (tz database {preview.tzdb_version})", style="dim")
     yield Group(Text(preview.description, style="bold"), about)
@@ -72,7 +72,7 @@ def _blocks(preview: Preview, count: int, *, narrow: bool) -> Iterator[Renderabl
         yield _findings(preview.findings)
 
 
-def _table(preview: Preview, *, narrow: bool) -> Table:
+def _table(preview: SchedulePreview, *, narrow: bool) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     is_utc = preview.schedule.zone.is_utc
     has_notes = bool(preview.lost) or any(row.notes for row in preview.rows)
@@ -97,7 +97,7 @@ def _table(preview: Preview, *, narrow: bool) -> Table:
     return table
 
 
-def _in_order(preview: Preview) -> Iterator[tuple[PreviewRow | LostTimes, int]]:
+def _in_order(preview: SchedulePreview) -> Iterator[tuple[PreviewRow | LostTimes, int]]:
     """Fire times with their numbers, and the lost times between them, in chronological order."""
     lost = list(preview.lost)
     for number, row in enumerate(preview.rows, 1):
@@ -130,7 +130,7 @@ def _offset(at: datetime, *, narrow: bool) -> str:
     return text if narrow or not name.isalpha() else f"{text} {name}"
 
 
-def _remarks(preview: Preview, count: int) -> Iterator[str]:
+def _remarks(preview: SchedulePreview, count: int) -> Iterator[str]:
     if isinstance(preview.schedule.spec, Manual):
         yield "No fire times of its own."
     elif preview.rows and len(preview.rows) < count:

@@ -21,12 +21,12 @@ import httpx
 import msgspec
 
 from evertick.contract.derived import lenient
-from evertick.contract.server import Problem as ProblemAnswer
+from evertick.contract.server import Problem
 from evertick.domain.errors import EvertickError, Fault
 from evertick.domain.retry import parse_retry_after
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class ReceivedProblem(msgspec.Struct, frozen=True, kw_only=True):
     """RFC 9457, as far as the answer had it. A status of None: there was no answer."""
 
     method: str
@@ -46,7 +46,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 class ApiError(EvertickError):
     """The API did not do what it was asked to."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: ReceivedProblem) -> None:
         super().__init__(problem)
         self.problem = problem
 
@@ -141,7 +141,7 @@ _KINDS: dict[int, type[ApiError]] = {
     429: TooManyRequests,
 }
 
-_decoder = msgspec.json.Decoder(lenient(ProblemAnswer))
+_decoder = msgspec.json.Decoder(lenient(Problem))
 
 
 def error_of(method: str, path: str, response: httpx.Response) -> ApiError:
@@ -150,10 +150,10 @@ def error_of(method: str, path: str, response: httpx.Response) -> ApiError:
     try:
         said = _decoder.decode(response.content)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        said = ProblemAnswer(title=HTTPStatus(status).phrase if status in set(HTTPStatus) else "")
+        said = Problem(title=HTTPStatus(status).phrase if status in set(HTTPStatus) else "")
     kind = _KINDS.get(status, ServerError if status >= 500 else ApiError)
     return kind(
-        Problem(
+        ReceivedProblem(
             method=method,
             path=path,
             status=status,
@@ -173,14 +173,16 @@ def unreadable(method: str, path: str, response: httpx.Response, reason: str) ->
     """The answer is a success that cannot be read."""
     number = response.headers.get("x-request-id")
     detail = f"the answer cannot be read: {reason}"
-    return ServerError(Problem(method=method, path=path, status=response.status_code, detail=detail, request_id=number))
+    return ServerError(
+        ReceivedProblem(method=method, path=path, status=response.status_code, detail=detail, request_id=number)
+    )
 
 
 def unreachable(method: str, path: str, place: str, error: httpx.RequestError) -> Unreachable:
     """No answer came; the words are ours, for what httpx raises holds the request with its key."""
     never_arrived = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
     reason = f"no answer from {place}: {type(error).__name__}" + (f": {error}" if str(error) else "")
-    return Unreachable(Problem(method=method, path=path, detail=reason, never_arrived=never_arrived))
+    return Unreachable(ReceivedProblem(method=method, path=path, detail=reason, never_arrived=never_arrived))
 
 
 def _retry_after(response: httpx.Response) -> float | None:

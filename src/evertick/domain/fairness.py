@@ -125,14 +125,14 @@ class DueWork(Generic[Item]):
         return taken + self.catch_up.take(budget - len(taken))
 
 
-class Tenants(NamedTuple):
+class TenantCounts(NamedTuple):
     """How many tenants there are: those that use slots, and those that never did but may at any time."""
 
     active: int
     idle: int = 0
 
 
-ALONE = Tenants(1)
+ALONE = TenantCounts(1)
 
 
 class FairSlots:
@@ -151,7 +151,7 @@ class FairSlots:
     if there are more tenants, half of the slots are kept for those that have none.
     """
 
-    def __init__(self, total: int, most_each: int | None = None, tenants: Tenants = ALONE) -> None:
+    def __init__(self, total: int, most_each: int | None = None, tenants: TenantCounts = ALONE) -> None:
         self.total = total
         self.free = total
         self.most_each = total if most_each is None else most_each
@@ -162,7 +162,7 @@ class FairSlots:
         """How many tenants have a slot."""
         return len(self._held)
 
-    def share(self, tenants: Tenants) -> None:
+    def share(self, tenants: TenantCounts) -> None:
         """Share the slots among so many tenants; no tenant loses what it has."""
         guaranteed = self.total // 2
         newcomers = max(self.total // NEWCOMERS_DIVISOR, 1)

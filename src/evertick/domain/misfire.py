@@ -38,7 +38,7 @@ class Fire(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class TickGap:
     """Contiguous ticks that do not run."""
 
     first_us: int
@@ -52,7 +52,7 @@ class Plan:
     """What one due timer leads to: at most one run. `next_us` is where the timer moves; None removes it."""
 
     fire: Fire | None
-    gaps: tuple[Gap, ...]
+    gaps: tuple[TickGap, ...]
     next_us: int | None
 
 
@@ -65,7 +65,7 @@ def plan(rule: Rule, fire_us: int, now_us: int, *, jitter_us: int = 0) -> Plan:
     ticks = rule.ticks()
     grace_from_us = now_us - max(rule.grace_us, ON_TIME_US)
     fire: Fire | None = None
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[TickGap, ...] = ()
     next_us: int | None = fire_us
     if fire_us < grace_from_us:
         missed = apply_missed_window(
@@ -81,7 +81,7 @@ def plan(rule: Rule, fire_us: int, now_us: int, *, jitter_us: int = 0) -> Plan:
     return Plan(fire, (*gaps, *_swallowed(ticks, fire_us, next_us)), next_us)
 
 
-def swallowed(rule: Rule, after_us: int, next_us: int | None) -> tuple[Gap, ...]:
+def swallowed(rule: Rule, after_us: int, next_us: int | None) -> tuple[TickGap, ...]:
     """Ticks that the clocks jump over, and no policy makes up for, between an instant and the next tick or the end."""
     return () if rule.timezone == "UTC" else tuple(_swallowed(rule.ticks(), after_us, next_us))
 
@@ -96,7 +96,7 @@ class MissedTicks(NamedTuple):
 
     fires: tuple[Fire, ...]
     next_us: int | None
-    gaps: tuple[Gap, ...]
+    gaps: tuple[TickGap, ...]
 
 
 @bounded_by(PLAN_STEPS)
@@ -129,7 +129,7 @@ def apply_missed_window(  # noqa: PLR0913 - which ticks, and what to do with the
     if count == keep:
         return MissedTicks(fires, next_us, ())
     last_us = _newest(ticks, first_us, oldest_us or end_us)
-    return MissedTicks(fires, next_us, (Gap(first_us, last_us, count - keep, reason),))
+    return MissedTicks(fires, next_us, (TickGap(first_us, last_us, count - keep, reason),))
 
 
 def _newest(ticks: Ticks, first_us: int, before_us: int) -> int:
@@ -173,11 +173,11 @@ def _forwards(ticks: Ticks, at_us: int | None, end_us: int) -> Iterator[int]:
         at_us = ticks.next(at_us)
 
 
-def _swallowed(ticks: Ticks, from_us: int, to_us: int | None) -> Iterator[Gap]:
+def _swallowed(ticks: Ticks, from_us: int, to_us: int | None) -> Iterator[TickGap]:
     """Gaps for wall times up to the next tick, or the end, that the clocks jumped over and no policy made up for.
 
     Such a time has no instant of its own: its gap stands at the jump, where a run may stand too.
     """
     for lost in ticks.lost(from_us + 1, END_US if to_us is None else to_us + 1):
         at_us = lost.at * SECOND_US
-        yield Gap(at_us, at_us, lost.ticks, GapReason.DST)
+        yield TickGap(at_us, at_us, lost.ticks, GapReason.DST)

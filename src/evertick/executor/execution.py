@@ -17,7 +17,7 @@ from evertick.domain.attempt import Attempt, AttemptOutcome, Token
 from evertick.domain.schedule.instants import from_us
 from evertick.executor.handlers.registry import Registry
 from evertick.executor.handlers.run import DoNotRetry, RetryLater
-from evertick.executor.held_leases import HeldLeases, Lease
+from evertick.executor.held_leases import HeldLease, HeldLeases
 from evertick.executor.running import Returned, Running, Stop, ThreadPool
 from evertick.executor.source import EndedAttempt, Source
 from evertick.executor.waiting import Order, StartMarks, Waiting
@@ -236,7 +236,7 @@ class Execution:
         self._running.add(running)
         return running
 
-    def _may_start(self, running: Running, lease: Lease) -> bool:
+    def _may_start(self, running: Running, lease: HeldLease) -> bool:
         """Asked right before the call, in the thread that makes it."""
         now = self._monotonic()
         if running.is_over or lease.expires <= now:

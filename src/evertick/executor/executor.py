@@ -47,7 +47,7 @@ from evertick.domain.retry import deferral_delay
 from evertick.domain.schedule.instants import to_us
 from evertick.executor.execution import Execution
 from evertick.executor.handlers.registry import Registry
-from evertick.executor.heartbeat import Heartbeat
+from evertick.executor.heartbeat import HeartbeatThread
 from evertick.executor.held_leases import HeldLeases
 from evertick.executor.put_back import PutBacks
 from evertick.executor.recorder import Recorder
@@ -118,7 +118,7 @@ class Executor:
             waiting=self._waiting,
             monotonic=monotonic,
         )
-        self._heartbeat = Heartbeat(source, self.held_leases, monotonic)
+        self._heartbeat = HeartbeatThread(source, self.held_leases, monotonic)
 
     async def open(self) -> None:
         """Connect, and put the parts together; nothing runs yet."""

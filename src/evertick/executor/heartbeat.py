@@ -22,7 +22,7 @@ STOP_SECONDS = 1.0
 """For a beat that is under way when the worker stops."""
 
 
-class Heartbeat:
+class HeartbeatThread:
     """A thread with its own event loop, on which the source has a connection of its own.
 
     The executor's loop shows that it turns by `alive`.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from evertick.domain.attempt import Attempt
 
 
-class Lease:
+class HeldLease:
     """One range. `expires` is by the monotonic clock, and never later than the other side's own moment.
 
     Past that moment nothing is started under it, for others may have been given its attempts. What runs goes on until
@@ -28,30 +28,30 @@ class HeldLeases:
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
-        self._leases: dict[int, Lease] = {}
-        self._unrecorded: list[Lease] = []
+        self._leases: dict[int, HeldLease] = {}
+        self._unrecorded: list[HeldLease] = []
 
     def hold(self, lease_ids: Iterable[int], asked: float) -> None:
         """Take in leases that a request gave which was sent at `asked`. Until they are read, each counts as open."""
-        leases = {lease_id: Lease(lease_id, asked + self.seconds) for lease_id in lease_ids}
+        leases = {lease_id: HeldLease(lease_id, asked + self.seconds) for lease_id in lease_ids}
         for lease in leases.values():
             lease.open = 1
         self._leases |= leases
 
-    def add(self, attempts: Sequence[Attempt], asked: float) -> list[Lease]:
+    def add(self, attempts: Sequence[Attempt], asked: float) -> list[HeldLease]:
         """Take in attempts: of leases that are held, or else of new ones that were asked for at `asked`."""
-        leases: dict[int, Lease] = {}
+        leases: dict[int, HeldLease] = {}
         for attempt in attempts:
             lease = leases.get(attempt.lease_id)
             if lease is None:
                 held = self._leases.get(attempt.lease_id)
-                lease = leases[attempt.lease_id] = held or Lease(attempt.lease_id, asked + self.seconds)
+                lease = leases[attempt.lease_id] = held or HeldLease(attempt.lease_id, asked + self.seconds)
             lease.open += 1
             lease.longest = max(lease.longest, attempt.timeout_seconds)
         self._leases |= leases
         return list(leases.values())
 
-    def find(self, lease_id: int) -> Lease | None:
+    def find(self, lease_id: int) -> HeldLease | None:
         return self._leases.get(lease_id)
 
     def end(self, lease_id: int) -> int | None:
@@ -75,13 +75,13 @@ class HeldLeases:
     def keep(self, lease_ids: Collection[int]) -> None:
         """These have an outcome that could not be recorded yet: they are extended, even with nothing open in them."""
         if lease_ids or self._unrecorded:
-            self._unrecorded = [Lease(lease_id, 0) for lease_id in lease_ids if lease_id not in self._leases]
+            self._unrecorded = [HeldLease(lease_id, 0) for lease_id in lease_ids if lease_id not in self._leases]
 
-    def snapshot(self) -> list[Lease]:
+    def snapshot(self) -> list[HeldLease]:
         """The leases as of now, and those that are kept; safe from any thread."""
         return [*self._leases.values(), *self._unrecorded]
 
-    def extended(self, leases: Sequence[Lease], kept: Collection[int], asked: float) -> None:
+    def extended(self, leases: Sequence[HeldLease], kept: Collection[int], asked: float) -> None:
         """Of these leases the `kept` were extended, by a request sent at `asked`; safe from any thread."""
         for lease in leases:
             if lease.lease_id in kept:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from evertick.domain.attempt import Token
 from evertick.executor.handlers.results import unstorable
-from evertick.executor.source import Counters, EndedAttempt, Failure, Recorded, Source
+from evertick.executor.source import Counters, EndedAttempt, Failure, Source, Unrecorded
 
 logger = logging.getLogger("evertick.worker")
 
@@ -185,7 +185,7 @@ class Recorder:
         self._set_apart(ended for ended in batch if ended[0].token in recorded.busy)
         self._count(recorded, is_doubtful=True)
 
-    def _count(self, recorded: Recorded, *, is_doubtful: bool) -> None:
+    def _count(self, recorded: Unrecorded, *, is_doubtful: bool) -> None:
         # In doubt it may be we ourselves who had ended them before.
         if recorded.stale and not is_doubtful:
             self._counters.stale += len(recorded.stale)

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, TypeAlias, assert_never
 
 from evertick.domain.attempt import SUCCEEDED, Attempt, AttemptOutcome, Deferred, Failed, NotStarted, Succeeded, Token
 from evertick.domain.states import Outcome
-from evertick.executor.held_leases import HeldLeases, Lease
+from evertick.executor.held_leases import HeldLease, HeldLeases
 from evertick.runtime.clock import Clock
 from evertick.runtime.loop import Loop
 
@@ -29,7 +29,7 @@ class UnstartedAttempt(NamedTuple):
     is_deferral: bool = False
 
 
-class Recorded(NamedTuple):
+class Unrecorded(NamedTuple):
     """What was not recorded. `stale`: others had ended those attempts. `busy`: locked for the moment, so try again."""
 
     stale: Collection[Token] = frozenset()
@@ -173,7 +173,7 @@ class Source(Protocol):
     async def mark_started(self, attempts: Sequence[Attempt]) -> Collection[Token]:
         """Note that these are about to start. Only those that are returned may be started."""
 
-    async def record(self, ended: Sequence[EndedAttempt], done_leases: Sequence[int]) -> Recorded:
+    async def record(self, ended: Sequence[EndedAttempt], done_leases: Sequence[int]) -> Unrecorded:
         """Record outcomes, and let go of leases in which nothing is open."""
 
     def failure_of(self, error: Exception) -> Failure: ...
@@ -186,7 +186,7 @@ class Source(Protocol):
     def forget(self, lease_ids: Collection[int]) -> None:
         """These leases are lost: nothing of them will be recorded."""
 
-    async def extend(self, leases: Sequence[Lease]) -> Collection[int]:
+    async def extend(self, leases: Sequence[HeldLease]) -> Collection[int]:
         """Extend these leases; returns those that are still ours."""
 
     async def hang_up(self) -> None:

@@ -9,11 +9,11 @@ from typing import TypeAlias
 
 from evertick.domain.attempt import Attempt, Token
 from evertick.executor.handlers.registry import Handler
-from evertick.executor.held_leases import Lease
+from evertick.executor.held_leases import HeldLease
 
 logger = logging.getLogger("evertick.worker")
 
-Order: TypeAlias = tuple[Attempt, Handler, Lease, bool]
+Order: TypeAlias = tuple[Attempt, Handler, HeldLease, bool]
 """What to call, under which lease, and whether its start must be marked first. Plain: one is made for each attempt."""
 FIRST_BACKOFF = 0.1
 LONGEST_BACKOFF = 5.0

@@ -19,7 +19,7 @@ from evertick.runtime.clock import Clock
 logger = logging.getLogger("evertick.worker")
 
 
-class Worker(Executor):
+class DatabaseWorker(Executor):
     """One process's worker. `queues` of one tenant, or of all if none is named."""
 
     def __init__(  # noqa: PLR0913 - where it works and how much

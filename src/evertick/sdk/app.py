@@ -31,7 +31,7 @@ from evertick.sdk.declarations import (
 )
 
 if TYPE_CHECKING:
-    from evertick.roles.worker import Worker
+    from evertick.roles.worker import DatabaseWorker
     from evertick.sdk.link import Database, Link, Submitted
 
 F = TypeVar("F", bound=Function)
@@ -136,7 +136,7 @@ class App:
                 await stopping.wait()
 
     @asynccontextmanager
-    async def running(self, *, schedules: bool = True) -> AsyncIterator["Worker"]:
+    async def running(self, *, schedules: bool = True) -> AsyncIterator["DatabaseWorker"]:
         """The app at work, for as long as the block lasts."""
         link = await self.link(with_migrations=schedules)
         settings = self.settings()

@@ -12,7 +12,7 @@ from evertick.config import Settings
 from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.roles.janitor import Janitor, janitor_pool
 from evertick.roles.scheduler import Scheduler
-from evertick.roles.worker import Worker
+from evertick.roles.worker import DatabaseWorker
 from evertick.sdk.declarations import APP_LABEL, Declarations, WorkerOptions
 from evertick.sdk.link import Link
 from evertick.usecases.context import TenantContext
@@ -53,7 +53,7 @@ async def _labelled(tenant: TenantContext, app: str) -> list[str]:
 @asynccontextmanager
 async def at_work(
     link: Link, settings: Settings, options: WorkerOptions, declarations: Declarations, *, schedules: bool
-) -> AsyncIterator[Worker]:
+) -> AsyncIterator[DatabaseWorker]:
     """The roles at work. The tables get their partitions for the day first. The worker stops first, and puts back
     while the others still run.
     """
@@ -69,7 +69,7 @@ async def at_work(
             scheduler = _scheduler(link.url, settings)
             await scheduler.start()
             stack.push_async_callback(scheduler.stop)
-        worker = Worker(
+        worker = DatabaseWorker(
             link.url,
             declarations.handlers,
             queues=(options.queue,),

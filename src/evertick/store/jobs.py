@@ -9,7 +9,7 @@ import asyncpg
 
 from evertick.domain.errors import EvertickError
 from evertick.domain.ids import partition_of
-from evertick.domain.misfire import Gap
+from evertick.domain.misfire import TickGap
 from evertick.domain.schedule.instants import from_us
 from evertick.store import statements
 from evertick.store.database import Session
@@ -107,7 +107,7 @@ class TickTimer(NamedTuple):
     priority: int
 
 
-class JobFilter(NamedTuple):
+class JobConditions(NamedTuple):
     """Which jobs to list; None fits all."""
 
     status: str | None = None
@@ -165,7 +165,7 @@ async def create(
     tenant_id: int,
     now_at: datetime,
     jobs: Sequence[NewJob],
-    gaps: Sequence[tuple[int, Gap]] = (),
+    gaps: Sequence[tuple[int, TickGap]] = (),
 ) -> set[int] | None:
     """Create jobs, with gaps by job id, and return the ids of those whose name was free.
 
@@ -208,7 +208,7 @@ _KIND_PARAMETERS = (
 _LANE_PARAMETERS = ("lane_queues", "lane_partitions", "lane_priorities")
 
 
-def _gap_columns(gaps: Sequence[Gap]) -> dict[str, list[Any]]:
+def _gap_columns(gaps: Sequence[TickGap]) -> dict[str, list[Any]]:
     return {
         "first_ats": [from_us(gap.first_us) for gap in gaps],
         "last_ats": [from_us(gap.last_us) for gap in gaps],
@@ -217,7 +217,7 @@ def _gap_columns(gaps: Sequence[Gap]) -> dict[str, list[Any]]:
     }
 
 
-async def add_gaps(connection: Connection, job_id: int, spec_version: int, gaps: Sequence[Gap]) -> None:
+async def add_gaps(connection: Connection, job_id: int, spec_version: int, gaps: Sequence[TickGap]) -> None:
     if gaps:
         await _SQL["add_gaps"].execute(connection, job_id=job_id, spec_version=spec_version, **_gap_columns(gaps))
 
@@ -231,7 +231,7 @@ async def view(connection: Connection, tenant_id: int, job_ids: Sequence[int]) -
     return await _VIEW.all(connection, tenant_id=tenant_id, job_ids=job_ids)
 
 
-async def page(connection: Connection, tenant_id: int, wanted: JobFilter, *, after: int, most: int) -> JobsPage:
+async def page(connection: Connection, tenant_id: int, wanted: JobConditions, *, after: int, most: int) -> JobsPage:
     """Those of a tenant's next jobs that fit. Of a long list it looks at the beginning only."""
     job_ids = await _PAGE.all(
         connection, tenant_id=tenant_id, after=after, most=most, most_looked_at=MAX_LOOKED_AT, **wanted._asdict()

@@ -54,7 +54,7 @@ class Ending(NamedTuple):
         )
 
 
-class Recorded(NamedTuple):
+class UnrecordedOutcomes(NamedTuple):
     """What was not recorded. `stale`: others had ended those attempts.
 
     `busy`: somebody has their run or job locked. They and the leases that they are in were left alone: give both again.
@@ -129,7 +129,7 @@ async def record(
     done_leases: Sequence[int],
     *,
     holder: str | None = None,
-) -> Recorded:
+) -> UnrecordedOutcomes:
     """Record outcomes as `worker`, and let go of leases of `holder`, which is the worker unless given."""
     told = [ending for ending in endings if not ending.is_plain]
     plain = [ending for ending in endings if ending.is_plain] if told else endings
@@ -159,7 +159,7 @@ async def record(
         **_following(following),
         done_leases=done_leases,
     )
-    recorded = Recorded(set(), set())
+    recorded = UnrecordedOutcomes(set(), set())
     for row in rows:
         (recorded.busy if row.is_busy else recorded.stale).add((row.lane_id, row.seq))
     return recorded

@@ -10,8 +10,7 @@ from evertick.api.problems import Kind
 from evertick.contract.jobs import DstNote, Preview, PreviewRequest, Upcoming, UpcomingQuery, Warned
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import AdmissionRequest
-from evertick.domain.schedule import preview as schedule_preview
-from evertick.domain.schedule.preview import PreviewRow
+from evertick.domain.schedule.preview import PreviewRow, SchedulePreview
 from evertick.store import lanes
 from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs import previews, reading
@@ -30,7 +29,7 @@ def _rows(rows: Iterable[PreviewRow]) -> tuple[Upcoming, ...]:
     )
 
 
-def _shown(preview: schedule_preview.Preview) -> Preview:
+def _shown(preview: SchedulePreview) -> Preview:
     return Preview(
         schedule=preview.schedule.text,
         timezone=preview.schedule.timezone,

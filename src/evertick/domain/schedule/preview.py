@@ -44,7 +44,7 @@ class LostTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
+class SchedulePreview:
     """What a schedule will do, as far as can be said now."""
 
     schedule: Schedule
@@ -62,7 +62,7 @@ def preview(
     *,
     jitter: timedelta = timedelta(0),
     job_id: int | None = None,
-) -> Preview:
+) -> SchedulePreview:
     """The first `count` fire times after `after`. Without a `job_id` the jitter shown is an example."""
     return finished(preview_in_steps(schedule, after, count, jitter=jitter, job_id=job_id))
 
@@ -74,7 +74,7 @@ def preview_in_steps(
     *,
     jitter: timedelta = timedelta(0),
     job_id: int | None = None,
-) -> Generator[None, None, Preview]:
+) -> Generator[None, None, SchedulePreview]:
     """Do `preview` in steps, none of which takes longer than one question may."""
     # As soon as possible is `after` itself, not the first instant behind it.
     since = after - timedelta(microseconds=1) if schedule.spec == Soon(0) else after
@@ -86,7 +86,7 @@ def preview_in_steps(
     with at_most(LIST_STEPS + ROW_STEPS * len(fires)):
         lost = _lost(schedule, after, fires)
     yield
-    return Preview(
+    return SchedulePreview(
         schedule=schedule,
         description=schedule.describe(),
         tzdb_version=tzdb.VERSION,

@@ -10,7 +10,7 @@ import math
 from collections.abc import Awaitable, Callable
 
 from evertick.contract.target import HTTP_QUEUE
-from evertick.domain.fairness import FairSlots, Tenants
+from evertick.domain.fairness import FairSlots, TenantCounts
 from evertick.roles.dispatcher.slots import Progress, SlotQueue
 from evertick.store import secrets, tenants
 from evertick.store.database import Pool
@@ -56,9 +56,9 @@ class Keyring:
                 self._read(sealed)
         self.queues = {queue.queue_id: queue.tenant_id for queue in queues if queue.tenant_id not in self.unreadable}
 
-    def sharing(self) -> Tenants:
+    def sharing(self) -> TenantCounts:
         """Among how many tenants slots are shared."""
-        return Tenants(len(self._timeouts), max(self.tenants - len(self._timeouts), 0))
+        return TenantCounts(len(self._timeouts), max(self.tenants - len(self._timeouts), 0))
 
     def secrets_of(self, tenant_id: int) -> tuple[Secret, ...] | None:
         """The secrets of a tenant. None: they are not here."""

@@ -23,7 +23,7 @@ from evertick.runtime.retry_decision import next_step
 from evertick.store import lanes, orphans, outcomes
 from evertick.store.database import is_lock_timeout, is_transient, was_rolled_back, was_too_slow
 from evertick.store.lanes import PutBack
-from evertick.store.outcomes import Ending, LostAttempt, Recorded
+from evertick.store.outcomes import Ending, LostAttempt, UnrecordedOutcomes
 
 logger = logging.getLogger("evertick.scheduler")
 
@@ -176,19 +176,19 @@ class Reaping:
             logger.warning("%d attempts of %s are lost", lost, worker)
             self._woken(ending.job_id for ending in endings)
 
-    async def _write(self, worker: str, endings: Sequence[Ending], leases: list[int]) -> Recorded:
+    async def _write(self, worker: str, endings: Sequence[Ending], leases: list[int]) -> UnrecordedOutcomes:
         try:
             return await outcomes.record(self._state.pool, worker, endings, leases, holder=self._state.node)
         except Exception as error:
             is_single = len(endings) == 1
             if is_single and is_lock_timeout(error):
-                return Recorded(set(), {_token(endings[0])})
+                return UnrecordedOutcomes(set(), {_token(endings[0])})
             if not endings or is_single or not (is_lock_timeout(error) or was_too_slow(error)):
                 raise
         middle = len(endings) // 2
         # The leases stay: they run out in turn, with nothing open in them.
         first, second = [await self._write(worker, half, []) for half in (endings[:middle], endings[middle:])]
-        return Recorded(first.stale | second.stale, first.busy | second.busy)
+        return UnrecordedOutcomes(first.stale | second.stale, first.busy | second.busy)
 
 
 def _token(ending: Ending) -> Token:

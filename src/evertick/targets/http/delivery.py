@@ -24,12 +24,12 @@ from typing import Self
 import aiohttp
 
 from evertick.domain.attempt import AttemptOutcome, NotStarted
-from evertick.domain.fairness import Tenants
+from evertick.domain.fairness import TenantCounts
 from evertick.domain.job.faults import Faults
 from evertick.domain.job.http_target import check_headers
 from evertick.runtime.clock import Clock, now_of
 from evertick.targets.http.connections import Connections, Disconnected, Exchange, send
-from evertick.targets.http.guard import Destination, EgressPolicy, Guard, Refused
+from evertick.targets.http.guard import Destination, EgressPolicy, EgressRefused, Guard
 from evertick.targets.http.request import SOURCE, DeliveryRequest, body_of, headers_of
 from evertick.targets.http.resolution import MAX_PER_TENANT, TooManyLookups
 from evertick.targets.http.response import EXCERPT_BYTES, FAILURES, TargetResponse, failure_of, outcome_of, timed_out
@@ -64,7 +64,7 @@ class HttpDelivery:
         guard: Guard,
         clock: Clock,
         settings: DeliverySettings | None = None,
-        tenants: Callable[[], Tenants] = one_tenant,
+        tenants: Callable[[], TenantCounts] = one_tenant,
     ) -> None:
         self._settings = settings = settings or DeliverySettings()
         self._guard = guard
@@ -94,7 +94,7 @@ class HttpDelivery:
         try:
             _check_headers(tuple(attempt.target.headers.items()))
             destination = self._guard.destination(attempt.target.url)
-        except Refused as error:
+        except EgressRefused as error:
             return failure_of(error)
         try:
             await self._slots.take(destination.origin, attempt.tenant_id)
@@ -158,4 +158,4 @@ def _check_headers(given: tuple[tuple[str, str], ...]) -> None:
     faults = Faults()
     check_headers(dict(given), "", faults)
     if faults:
-        raise Refused(f"the header {faults.found[0].pointer.removeprefix('/')} {faults.found[0].reason}")
+        raise EgressRefused(f"the header {faults.found[0].pointer.removeprefix('/')} {faults.found[0].reason}")

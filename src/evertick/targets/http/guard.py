@@ -17,7 +17,7 @@ from typing import TypeAlias
 from yarl import URL
 
 from evertick.domain.errors import EvertickError
-from evertick.domain.fairness import Tenants
+from evertick.domain.fairness import TenantCounts
 from evertick.domain.job.http_target import fault_in_url
 from evertick.targets.http.resolution import Lookups, Resolve
 from evertick.targets.http.slots import one_tenant
@@ -144,7 +144,7 @@ def _is_in(address: Address, networks: Iterable[Network]) -> bool:
     return any(address in network for network in networks)
 
 
-class Refused(EvertickError):  # noqa: N818 - says what happened
+class EgressRefused(EvertickError):  # noqa: N818 - says what happened
     """The guard does not let a delivery go there. The message names no address: who reads it may not know it."""
 
 
@@ -171,7 +171,9 @@ class Destination:
 class Guard:
     """Judges URLs and names by one policy, which may be replaced at any time."""
 
-    def __init__(self, policy: EgressPolicy, resolve: Resolve, tenants: Callable[[], Tenants] = one_tenant) -> None:
+    def __init__(
+        self, policy: EgressPolicy, resolve: Resolve, tenants: Callable[[], TenantCounts] = one_tenant
+    ) -> None:
         self._policy = policy
         self._look_up = Lookups(resolve, tenants)
         # A refusal is not remembered: it costs its caller a whole attempt.
@@ -190,27 +192,27 @@ class Guard:
         """Judge a URL; an address in it is checked here, because no resolver will see it."""
         reason = fault_in_url(url)
         if reason is not None:
-            raise Refused(f"the URL {reason}")
+            raise EgressRefused(f"the URL {reason}")
         parsed = URL(url, encoded=True)
         if parsed.scheme != "https" and not self.policy.allow_http:
-            raise Refused(
+            raise EgressRefused(
                 "the URL must begin with https://: plain http is not allowed here, unless the dispatcher's"
                 " EVERTICK_EGRESS_ALLOW_HTTP is true"
             )
         assert parsed.port is not None
         if not any(parsed.port in ports for ports in self.policy.ports):
-            raise Refused(f"port {parsed.port} is not allowed here")
+            raise EgressRefused(f"port {parsed.port} is not allowed here")
         host = self._host(parsed.raw_host or "")
         return Destination(parsed.with_host(host), f"{host.removesuffix('.')}:{parsed.port}")
 
     def _host(self, text: str) -> str:
         host = read_host(text)
         if host is None:
-            raise Refused("the URL's host is neither a name nor a plainly written address")
+            raise EgressRefused("the URL's host is neither a name nor a plainly written address")
         if isinstance(host, str):
             return host + "." * text.endswith(".")  # to resolvers it says that the name is complete
         if not self.policy.permits(host):
-            raise Refused(f"the URL's address is not public, and {NOT_ALLOWED}")
+            raise EgressRefused(f"the URL's address is not public, and {NOT_ALLOWED}")
         return str(host)
 
     async def addresses(self, name: str, tenant_id: int) -> list[Address]:
@@ -218,9 +220,9 @@ class Guard:
         try:
             found = [ip_address(text) for text in dict.fromkeys(await self._look_up(name, tenant_id))]
         except ValueError as error:
-            raise Refused("the URL's host has an address that cannot be read") from error
+            raise EgressRefused("the URL's host has an address that cannot be read") from error
         if not found:
             raise OSError("no addresses")
         if not all(map(self.policy.permits, found)):
-            raise Refused(f"the URL's host has an address that is not public, and {NOT_ALLOWED}")
+            raise EgressRefused(f"the URL's host has an address that is not public, and {NOT_ALLOWED}")
         return found

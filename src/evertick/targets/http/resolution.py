@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeAlias
 
-from evertick.domain.fairness import Tenants
+from evertick.domain.fairness import TenantCounts
 from evertick.targets.http.slots import Busy, Slots, one_tenant
 
 Resolve: TypeAlias = Callable[[str], Awaitable[list[str]]]
@@ -66,7 +66,7 @@ class Lookups:
     def __init__(
         self,
         resolve: Resolve,
-        tenants: Callable[[], Tenants] = one_tenant,
+        tenants: Callable[[], TenantCounts] = one_tenant,
         *,
         most_per_tenant: int = MAX_PER_TENANT,
         wait_seconds: float = WAIT_SECONDS,

@@ -13,10 +13,10 @@ import aiohttp
 from evertick.domain.attempt import Failed, Succeeded
 from evertick.domain.retry import parse_retry_after
 from evertick.domain.states import Outcome
-from evertick.targets.http.guard import Refused
+from evertick.targets.http.guard import EgressRefused
 
 EXCERPT_BYTES = 1024
-FAILURES = (aiohttp.ClientError, OSError, Refused)
+FAILURES = (aiohttp.ClientError, OSError, EgressRefused)
 """All that calling a target raises, timeouts included."""
 
 _RETRYABLE = frozenset({408, 409, 425, 429})
@@ -70,7 +70,7 @@ def timed_out(seconds: float) -> Failed:
 
 def failure_of(error: BaseException) -> Failed:
     """Any of FAILURES but running out of time."""
-    if isinstance(error, Refused):
+    if isinstance(error, EgressRefused):
         return Failed(f"not called: {error}", retryable=False)  # the guard said no, and will again
     return Failed(_description(error))
 

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from evertick.domain.fairness import ALONE, FairSlots, Tenants
+from evertick.domain.fairness import ALONE, FairSlots, TenantCounts
 
 _K = TypeVar("_K")
 
@@ -24,7 +24,7 @@ class _Resource:
         self.waiting: dict[asyncio.Future[None], int] = {}  # whose each is, in the order of asking
 
 
-def one_tenant() -> Tenants:
+def one_tenant() -> TenantCounts:
     """The tenants where there is one."""
     return ALONE
 
@@ -35,7 +35,7 @@ class Slots(Generic[_K]):
     """
 
     def __init__(
-        self, total: int, most_each: int, wait_seconds: float, tenants: Callable[[], Tenants] = one_tenant
+        self, total: int, most_each: int, wait_seconds: float, tenants: Callable[[], TenantCounts] = one_tenant
     ) -> None:
         self._total = total
         self._most_each = most_each

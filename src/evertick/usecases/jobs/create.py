@@ -13,7 +13,7 @@ from evertick.contract.job import Job, JobSpec, JobStatus, timing_of
 from evertick.domain.ids import Prefix, format_id, job_id_of, partition_for
 from evertick.domain.job.definition import Definition, define
 from evertick.domain.job.timing import Binding, Timing, binding_of
-from evertick.domain.misfire import Gap, swallowed
+from evertick.domain.misfire import TickGap, swallowed
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.schedule.text import is_costly
 from evertick.store import jobs
@@ -35,7 +35,7 @@ class Draft(NamedTuple):
     job_id: int
     spec: JobSpec
     made: Definition
-    gaps: tuple[Gap, ...]
+    gaps: tuple[TickGap, ...]
 
 
 class Drafter:
@@ -45,14 +45,14 @@ class Drafter:
         self._tenant = tenant
         self._now_at = now_at
         self._now_us = to_us(now_at)
-        self._shared: dict[Timing, tuple[Definition, tuple[Gap, ...]]] = {}
+        self._shared: dict[Timing, tuple[Definition, tuple[TickGap, ...]]] = {}
 
     def draft(self, spec: JobSpec, number: int) -> Draft:
         """Draft a job; InvalidFields says why its schedule cannot be used. Costly ones in the background thread."""
         job_id = job_id_of(number, partition_for(self._tenant.tenant_id, number, self._tenant.fanout))
         return Draft(job_id, with_name(spec, job_id), *self._define(spec, job_id))
 
-    def _define(self, spec: JobSpec, job_id: int) -> tuple[Definition, tuple[Gap, ...]]:
+    def _define(self, spec: JobSpec, job_id: int) -> tuple[Definition, tuple[TickGap, ...]]:
         """When the job fires, and the ticks before its first that the clocks jump over."""
         timing = timing_of(spec)
         found = self._shared.get(timing)
@@ -66,7 +66,7 @@ class Drafter:
             found = made.for_job(job_id), gaps  # jitter is the one thing that differs between them
         return found
 
-    def _swallowed(self, made: Definition) -> tuple[Gap, ...]:
+    def _swallowed(self, made: Definition) -> tuple[TickGap, ...]:
         return () if made.first_fire_at is None else swallowed(made.rule, self._now_us, to_us(made.first_fire_at))
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from evertick.contract.job import Job, JobStatus
 from evertick.contract.jobs import Missed
-from evertick.domain.misfire import Gap, apply_missed_window, swallowed
+from evertick.domain.misfire import TickGap, apply_missed_window, swallowed
 from evertick.domain.policies import MissedWindow
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.domain.states import GapReason
@@ -75,7 +75,7 @@ class ResumePlan(NamedTuple):
     """What a resume makes of ticks that have passed: some run, the others are gaps. A `next_at` of None: the end."""
 
     run_ats: tuple[datetime, ...]
-    gaps: tuple[Gap, ...]
+    gaps: tuple[TickGap, ...]
     next_at: datetime | None
     due_at: datetime | None
 

@@ -9,7 +9,7 @@ from evertick.domain.errors import Fault, InvalidFields
 from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.policies import DstGap, DstOverlap
 from evertick.domain.schedule.describe.english import local
-from evertick.domain.schedule.preview import Preview, PreviewRow, as_new_job, preview_in_steps
+from evertick.domain.schedule.preview import PreviewRow, SchedulePreview, as_new_job, preview_in_steps
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.spec import Once
 from evertick.domain.stable_hash import due_at, jitter_offset
@@ -18,7 +18,7 @@ from evertick.runtime.background import Steps
 from evertick.usecases.context import TenantContext
 
 
-async def preview(tenant: TenantContext, wanted: PreviewRequest, after: datetime) -> Preview:
+async def preview(tenant: TenantContext, wanted: PreviewRequest, after: datetime) -> SchedulePreview:
     """What a schedule would do after an instant. InvalidInput says why it cannot be used."""
     jitter = timedelta(seconds=wanted.jitter_seconds or 0)
 
@@ -33,7 +33,7 @@ async def preview(tenant: TenantContext, wanted: PreviewRequest, after: datetime
             anchor_at=anchor_at,
         )
 
-    def steps() -> Steps[Preview]:
+    def steps() -> Steps[SchedulePreview]:
         schedule = as_new_job(build, after)
         yield
         return (yield from preview_in_steps(schedule, after, wanted.count or DEFAULT_ROWS, jitter=jitter))

@@ -60,7 +60,7 @@ async def list_jobs(  # noqa: PLR0913 - as many filters as there are
     """
     most = checked_limit(limit)
     after = -1 if cursor is None else checked_cursor(cursor, lambda text: parse_id(Prefix.JOB, text))
-    wanted = jobs.JobFilter(status, json.dumps(dict(labels or {})), name_prefix, queue)
+    wanted = jobs.JobConditions(status, json.dumps(dict(labels or {})), name_prefix, queue)
     keys, last_looked_at = await jobs.page(tenant.pool, tenant.tenant_id, wanted, after=after, most=most + 1)
     rows = await jobs.view(tenant.pool, tenant.tenant_id, keys[:most])
     last = keys[most - 1] if len(keys) > most else last_looked_at

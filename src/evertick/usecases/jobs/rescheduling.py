@@ -13,7 +13,7 @@ from evertick.domain.errors import Fault, InvalidFields, InvalidInput
 from evertick.domain.ids import Prefix, format_id
 from evertick.domain.job.definition import Definition, define
 from evertick.domain.job.timing import Timing, resolve
-from evertick.domain.misfire import Gap, apply_missed_window, swallowed
+from evertick.domain.misfire import TickGap, apply_missed_window, swallowed
 from evertick.domain.policies import MissedWindow
 from evertick.domain.rule import OneOff, Rule, from_canonical
 from evertick.domain.schedule.instants import from_us, to_us
@@ -40,7 +40,7 @@ class Reschedule(NamedTuple):
     fire_at: datetime | None
     due_at: datetime | None
     is_rescheduled: bool
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[TickGap, ...] = ()
 
 
 def reschedule(job: LockedJob, spec: JobSpec, shortest: timedelta) -> Reschedule:
@@ -90,7 +90,7 @@ def jitter_of(job_id: int, rule: Rule) -> timedelta:
     return jitter_offset(job_id, timedelta(microseconds=rule.jitter_us))
 
 
-async def unfired(tenant: TenantContext, job: LockedJob) -> tuple[Gap, ...]:
+async def unfired(tenant: TenantContext, job: LockedJob) -> tuple[TickGap, ...]:
     """The ticks up to now that the job's timer has not fired, as the one gap that they become.
 
     Their fire times decide, though jitter would have made some of them due later.
@@ -101,7 +101,7 @@ async def unfired(tenant: TenantContext, job: LockedJob) -> tuple[Gap, ...]:
     return await compute_outside(tenant.tenant_id, key, partial(_unfired, job, job.fire_at), job.now_at)
 
 
-def _unfired(job: LockedJob, fire_at: datetime) -> Computed[tuple[Gap, ...]]:
+def _unfired(job: LockedJob, fire_at: datetime) -> Computed[tuple[TickGap, ...]]:
     reason = GapReason.PAUSED if job.status == "paused" else GapReason.MISSED
     fire_us, end_us = to_us(fire_at), to_us(job.now_at) + 1
     try:
@@ -113,5 +113,5 @@ def _unfired(job: LockedJob, fire_at: datetime) -> Computed[tuple[Gap, ...]]:
     except (ValueError, KeyError, TypeError):
         # Its zone is gone, it has become too costly, or the row is corrupt: it must be possible to repair the job, and
         # one tick is known.
-        return Computed((Gap(fire_us, fire_us, 1, reason),))
+        return Computed((TickGap(fire_us, fire_us, 1, reason),))
     return Computed(gaps, from_us(until_us))

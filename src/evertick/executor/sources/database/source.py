@@ -25,8 +25,8 @@ from evertick.domain.attempt import (
 )
 from evertick.domain.retry import Ended, NextStep, Retry
 from evertick.domain.states import Outcome
-from evertick.executor.held_leases import Lease
-from evertick.executor.source import Consumer, EndedAttempt, Failure, Recorded, UnstartedAttempt
+from evertick.executor.held_leases import HeldLease
+from evertick.executor.source import Consumer, EndedAttempt, Failure, Unrecorded, UnstartedAttempt
 from evertick.executor.sources.database.leasing import Leasing
 from evertick.executor.sources.database.pace import CompletionRate, Pace, RoundTrip
 from evertick.executor.sources.database.queues import QueueSelection
@@ -183,7 +183,7 @@ class DatabaseSource:
     async def mark_started(self, attempts: Sequence[Attempt]) -> set[Token]:
         return await lanes.mark_started(self.pool, self._worker, [(each.lease_id, each.token[1]) for each in attempts])
 
-    async def record(self, ended: Sequence[EndedAttempt], done_leases: Sequence[int]) -> Recorded:
+    async def record(self, ended: Sequence[EndedAttempt], done_leases: Sequence[int]) -> Unrecorded:
         endings = [_ending_of(each) for each in ended]
         recorded = await outcomes.record(self._recording, self._worker, endings, done_leases)
         if due := [
@@ -192,7 +192,7 @@ class DatabaseSource:
             if type(each.then) is Retry and (each.lane_id, each.seq) not in recorded.busy
         ]:
             self._notifier.timers(due)
-        return Recorded(recorded.stale, recorded.busy)
+        return Unrecorded(recorded.stale, recorded.busy)
 
     def failure_of(self, error: Exception) -> Failure:
         if was_conflict(error):
@@ -219,7 +219,7 @@ class DatabaseSource:
     def forget(self, lease_ids: Collection[int]) -> None:
         """The database knows."""
 
-    async def extend(self, leases: Sequence[Lease]) -> set[int]:
+    async def extend(self, leases: Sequence[HeldLease]) -> set[int]:
         if self._heartbeat_session is None or self._heartbeat_session.is_closed():
             waits = timeouts.heartbeat(self._lease_time)
             self._heartbeat_session = await connect(self._url, pooler=self._pooler, timeouts=waits)

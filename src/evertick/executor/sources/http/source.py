@@ -29,8 +29,8 @@ from evertick.domain.attempt import Attempt, Deferred, Failed, NotStarted, Succe
 from evertick.domain.ids import Prefix, RunKey, format_token, parse_id, parse_token
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import Outcome
-from evertick.executor.held_leases import Lease
-from evertick.executor.source import Consumer, EndedAttempt, Failure, Recorded, UnstartedAttempt
+from evertick.executor.held_leases import HeldLease
+from evertick.executor.source import Consumer, EndedAttempt, Failure, Unrecorded, UnstartedAttempt
 from evertick.executor.sources.http.polling import LongPoll
 from evertick.runtime.clock import now_of
 from evertick.runtime.loop import Loop, Unavailable
@@ -158,9 +158,9 @@ class HttpSource:
     async def mark_started(self, attempts: Sequence[Attempt]) -> set[Token]:
         return {each.token for each in attempts}
 
-    async def record(self, ended: Sequence[EndedAttempt], done_leases: Sequence[int]) -> Recorded:  # noqa: ARG002 - the server lets go of them
+    async def record(self, ended: Sequence[EndedAttempt], done_leases: Sequence[int]) -> Unrecorded:  # noqa: ARG002 - the server lets go of them
         if not ended:
-            return Recorded()
+            return Unrecorded()
         recorded = await self._record([_report_of(each) for each in ended])
         for attempt, *_ in ended:
             self._tokens.pop(attempt.lease_id, None)
@@ -185,7 +185,7 @@ class HttpSource:
         for lease_id in lease_ids:
             self._tokens.pop(lease_id, None)
 
-    async def extend(self, leases: Sequence[Lease]) -> set[int]:
+    async def extend(self, leases: Sequence[HeldLease]) -> set[int]:
         if self._heartbeat_client is None:
             self._heartbeat_client = self._make_client(HEARTBEAT_TIMEOUT_SECONDS)
         held = {format_token(*token): lease_id for lease_id, token in self._tokens.copy().items()}
@@ -252,9 +252,9 @@ class HttpSource:
             idempotency_key=given.idempotency_key,
         )
 
-    async def _record(self, reports: Sequence[OutcomeReport]) -> Recorded:
+    async def _record(self, reports: Sequence[OutcomeReport]) -> Unrecorded:
         answer = await self.client.workers.record(self._consumer.name, reports)
-        return Recorded({parse_token(token) for token in answer.stale})
+        return Unrecorded({parse_token(token) for token in answer.stale})
 
     def _deferral_of(self, unstarted: UnstartedAttempt) -> OutcomeReport:
         return OutcomeReport(
