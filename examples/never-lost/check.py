@@ -6,9 +6,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from evertick import App
+from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.contract.runs import Gap, Run, RunOrGap
 from evertick.domain.states import FINAL_RUNS, RunStatus
-from evertick.usecases.context import MAX_PER_PAGE, TenantContext
+from evertick.usecases.context import TenantContext
 from evertick.usecases.errors import RunNotFound
 from evertick.usecases.jobs import reading as jobs
 from evertick.usecases.runs import reading as runs
