@@ -45,6 +45,12 @@ class TenantContext:
         """Do work in one transaction; again from the start after a conflict with others (see `transactions`)."""
         return await retry_transaction(lambda: self._once(work))
 
+    async def change_job(self, key: int, work: Callable[[Session], Awaitable[_T]]) -> _T:
+        """Do work that may give a job new timers in one transaction, and notify about them after it."""
+        done = await self.in_transaction(work)
+        self.notify([key])
+        return done
+
     async def _once(self, work: Callable[[Session], Awaitable[_T]]) -> _T:
         if not isinstance(self.pool, Pool):
             async with self.pool.transaction():  # a savepoint

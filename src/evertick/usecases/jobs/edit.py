@@ -48,9 +48,7 @@ async def edit(
         spec = patched(stored_spec(job.spec, job.payload), fields)
         return await _replace(connection, tenant, job, spec)
 
-    edited = await tenant.in_transaction(work)
-    tenant.notify([key])
-    return edited
+    return await tenant.change_job(key, work)
 
 
 async def put(
@@ -85,9 +83,7 @@ async def _put(tenant: TenantContext, key: int, spec: JobSpec, expected_version:
             raise JobNotFound(repr(spec.name))
         return await _replace(connection, tenant, job, spec)
 
-    replaced = await tenant.in_transaction(work)
-    tenant.notify([key])
-    return replaced
+    return await tenant.change_job(key, work)
 
 
 def _with_name(name: str, fields: object) -> object:

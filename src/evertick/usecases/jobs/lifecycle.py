@@ -53,9 +53,7 @@ async def resume(tenant: TenantContext, job_id: str, missed: Missed = Missed.SKI
                 await _apply(connection, job, plan)
         return await seen(connection, tenant, key)
 
-    resumed = await tenant.in_transaction(work)
-    tenant.notify([key])
-    return resumed
+    return await tenant.change_job(key, work)
 
 
 async def delete(tenant: TenantContext, job_id: str, *, expected_version: int | Collection[int] | None = None) -> None:

@@ -37,9 +37,7 @@ async def trigger(tenant: TenantContext, job_id: str, payload: "Json | UnsetType
         await _lock(connection, tenant, key)
         return await _request(connection, key, wanted)
 
-    run_id = await tenant.in_transaction(work)
-    tenant.notify([key])
-    return run_id
+    return await tenant.change_job(key, work)
 
 
 async def replay(tenant: TenantContext, run_id: str) -> str:
@@ -57,9 +55,7 @@ async def replay(tenant: TenantContext, run_id: str) -> str:
         await dead_letters.take(connection, tenant.tenant_id, key.job_id, from_us(key.fire_at_us))
         return await _repeat(connection, key, rows[-1].run.spec_version)
 
-    new_id = await tenant.in_transaction(work)
-    tenant.notify([key.job_id])
-    return new_id
+    return await tenant.change_job(key.job_id, work)
 
 
 async def replay_letter(tenant: TenantContext, run_id: str) -> str:
@@ -73,9 +69,7 @@ async def replay_letter(tenant: TenantContext, run_id: str) -> str:
             raise LetterNotFound(run_id)
         return await _repeat(connection, key, spec_version)
 
-    new_id = await tenant.in_transaction(work)
-    tenant.notify([key.job_id])
-    return new_id
+    return await tenant.change_job(key.job_id, work)
 
 
 async def cancel(tenant: TenantContext, run_id: str) -> None:
