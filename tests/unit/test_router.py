@@ -2,9 +2,9 @@
 
 import pytest
 
+from evertick.api.app import Router
 from evertick.api.messages import HttpRequest, Response, no_content
 from evertick.api.operations import Routes
-from evertick.api.router import Router
 
 
 def _router(*declared: tuple[str, str]) -> Router:

@@ -17,8 +17,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from evertick.api.messages import SECURITY_HEADERS
 from evertick.api.problems import MEDIA_TYPE, HttpProblem, Kind, unavailable
-from evertick.api.server.connection_limits import ConnectionLimits, origin_of
-from evertick.api.server.request_queue import RequestQueue
+from evertick.api.server.connection_limits import ConnectionLimits, RequestQueue, origin_of
 
 logger = logging.getLogger("evertick.api")
 

@@ -14,8 +14,7 @@ from evertick.api.long_polls import LongPolls
 from evertick.api.messages import parse_bearer
 from evertick.api.metrics import Metrics
 from evertick.api.server import connections
-from evertick.api.server.connection_limits import ConnectionLimits
-from evertick.api.server.request_queue import RequestQueue
+from evertick.api.server.connection_limits import ConnectionLimits, RequestQueue
 from evertick.api.services import LEASE_CONNECTIONS, REPORT_CONNECTIONS, Services
 from evertick.config import DEFAULTS, Settings, is_loopback
 from evertick.domain.errors import EvertickError
