@@ -54,7 +54,7 @@ class Response:
     headers: dict[str, str] = field(default_factory=dict)
     media_type: str = JSON
     subject: str | None = None
-    created: int = 0
+    created_jobs: int = 0
     affected_tenant: int | None = None
     on_sent: Callable[[], None] | None = None
 
@@ -77,10 +77,10 @@ def ok(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = Non
     return Response(status, encode(value), dict(headers or {}), **details)
 
 
-def made(
+def created(
     value: Any, *path: str, status: int = 201, headers: Mapping[str, str] | None = None, **details: Any
 ) -> Response:
-    """What a request has made, and where it is."""
+    """What a request has created, and where it is."""
     location = "/".join((PREFIX, *(quote(part, safe=":") for part in path)))
     return ok(value, status=status, headers={**(headers or {}), "Location": location}, **details)
 

@@ -66,7 +66,7 @@ async def _admit_and_act(operation: Operation, request: AuthenticatedRequest, ar
             arguments["body"] = await operation.body.prepare(request, arguments["body"])
         request.services.unread.check(request.tenant.tenant_id)
         response = await _act(operation, request, arguments)
-        created = response.created
+        created = response.created_jobs
     finally:
         if cost is not None and cost.jobs:
             request.services.quotas.confirm(request.caller.tenant, cost.jobs, created)

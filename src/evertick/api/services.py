@@ -29,7 +29,7 @@ from evertick.usecases.tenants.keys import KeyRing
 from evertick.usecases.tenants.quotas import Quotas
 from evertick.usecases.tenants.tenants import shortest_of
 
-KEPT_SECONDS = 1.0
+CACHE_SECONDS = 1.0
 LEASE_CONNECTIONS = 6
 LEASES_PER_TENANT = 4
 REPORT_CONNECTIONS = 4
@@ -111,9 +111,9 @@ class Services:
     def __post_init__(self) -> None:
         half = max(1, self.pool.get_max_size() // 2)
         self.limit = TenantLimit(half, max_waiting=MAX_WAITING, wait_seconds=WAIT_SECONDS)
-        self.engine_status = Cached(lambda: engine_status(self.reserved, self.lifetime), KEPT_SECONDS)
-        self.metrics_page = Cached(self._metrics_page, KEPT_SECONDS)
-        self.readiness_faults = Cached(lambda: _readiness_faults(self.reserved), KEPT_SECONDS)
+        self.engine_status = Cached(lambda: engine_status(self.reserved, self.lifetime), CACHE_SECONDS)
+        self.metrics_page = Cached(self._metrics_page, CACHE_SECONDS)
+        self.readiness_faults = Cached(lambda: _readiness_faults(self.reserved), CACHE_SECONDS)
         self.references = ReferenceCache(self.reserved)
 
     async def _metrics_page(self) -> bytes:
@@ -125,7 +125,7 @@ class Services:
         if kept is None:
             if len(self._stats) >= MAX_TENANTS_KEPT:
                 self._stats.clear()
-            kept = self._stats[tenant_id] = Cached(lambda: tenant_stats(self.pool, tenant_id), KEPT_SECONDS)
+            kept = self._stats[tenant_id] = Cached(lambda: tenant_stats(self.pool, tenant_id), CACHE_SECONDS)
         return await kept.get()
 
     def pool_for(self, role: KeyRole | None, *, is_poll: bool) -> Pool:

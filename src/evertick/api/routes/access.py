@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from evertick.api.messages import AuthenticatedRequest, Response, made, no_content, ok, page
+from evertick.api.messages import AuthenticatedRequest, Response, created, no_content, ok, page
 from evertick.api.operations import ResponseSpec, Routes
 from evertick.api.problems import HttpProblem, Kind
 from evertick.contract.access import (
@@ -72,7 +72,7 @@ async def create_tenant(request: AuthenticatedRequest, body: TenantRequest) -> R
     key = tenants.tenant_key(None, tenant.tenant_id)
     first = await keys.create(request.tenant.pool, key, KeyRole.ADMIN, "first")
     new = NewTenant(**msgspec.structs.asdict(tenant), api_key=first.api_key)
-    return made(new, "tenants", new.tenant_id, subject=new.tenant_id, affected_tenant=key)
+    return created(new, "tenants", new.tenant_id, subject=new.tenant_id, affected_tenant=key)
 
 
 @tenant_routes.operation("GET", "/tenants", KeyRole.ADMIN, ResponseSpec(list[Tenant], "The tenants, oldest first."))
@@ -132,7 +132,7 @@ async def create_key(request: AuthenticatedRequest, body: KeyRequest) -> Respons
     """Create an API key."""
     tenant_key = await _tenant_of(request, body.tenant_id)
     new = await keys.create(request.tenant.pool, tenant_key, body.role, body.name, body.expires_at)
-    return made(new, "api-keys", new.key_id, subject=new.key_id, affected_tenant=tenant_key)
+    return created(new, "api-keys", new.key_id, subject=new.key_id, affected_tenant=tenant_key)
 
 
 @key_routes.operation(
@@ -170,7 +170,7 @@ async def rotate_key(request: AuthenticatedRequest, key_id: str, body: RotateReq
         )
     new = await keys.rotate(request.tenant.pool, request.visible_tenant, key_id, grace)
     request.after_commit.append(partial(request.services.keys.forget, _owner(new)))
-    return made(new, "api-keys", new.key_id, subject=key_id, affected_tenant=_owner(new))
+    return created(new, "api-keys", new.key_id, subject=key_id, affected_tenant=_owner(new))
 
 
 @key_routes.operation(

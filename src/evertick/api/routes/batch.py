@@ -89,7 +89,7 @@ async def create_jobs(request: AuthenticatedRequest, body: _Prepared) -> Respons
             verdicts.append(encode({"line": line, "status": 201, "job_id": made[place].job_id}))
     is_array = batch.media_type == JSON
     text = b"[" + b",".join(verdicts) + b"]" if is_array else b"".join(verdict + b"\n" for verdict in verdicts)
-    return Response(200, text, media_type=batch.media_type, created=created, subject=f"{created} jobs")
+    return Response(200, text, media_type=batch.media_type, created_jobs=created, subject=f"{created} jobs")
 
 
 class _VerdictWriter:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from urllib.parse import unquote
 
 from evertick.api.idempotency import in_flight, kept, replayed
-from evertick.api.messages import IF_MATCH, PREFIX, AuthenticatedRequest, Response, etag, made, no_content, ok, page
+from evertick.api.messages import IF_MATCH, PREFIX, AuthenticatedRequest, Response, created, etag, no_content, ok, page
 from evertick.api.operations import HandlerMode, ResponseSpec, Routes
 from evertick.api.problems import HttpProblem, Kind
 from evertick.api.routes.runs import RUN_ACCEPTED, accepted
@@ -64,7 +64,7 @@ def _job(text: str, *headers: str, status: int = 200) -> ResponseSpec:
 def _response(job: Job, *, is_new: bool = False) -> Response:
     headers = {"ETag": etag(job.spec_version)}
     if is_new:
-        return made(job, "jobs", job.job_id, headers=headers, subject=job.job_id, created=1)
+        return created(job, "jobs", job.job_id, headers=headers, subject=job.job_id, created_jobs=1)
     return ok(job, headers=headers, subject=job.job_id)
 
 

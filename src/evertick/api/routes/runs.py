@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from evertick.api.messages import AuthenticatedRequest, Response, made, no_content, ok, page
+from evertick.api.messages import AuthenticatedRequest, Response, created, no_content, ok, page
 from evertick.api.operations import ResponseSpec, Routes
 from evertick.api.problems import Kind
 from evertick.contract.jobs import Nothing
@@ -50,7 +50,7 @@ async def _run_detail(request: AuthenticatedRequest, run_id: str) -> RunDetail:
 async def accepted(request: AuthenticatedRequest, run_id: str) -> Response:
     """202: a run was asked for."""
     run = (await _run_detail(request, run_id)).run
-    return made(run, "runs", run_id, status=202, subject=run_id)
+    return created(run, "runs", run_id, status=202, subject=run_id)
 
 
 @routes.operation(

@@ -33,24 +33,24 @@ RETRY_SECONDS = 5
 NOTHING = LeasedAttempts([], pull_workers.NEVER)
 
 
-def _attempts(given: LeasedAttempts) -> tuple[LeasedAttempt, ...]:
+def _attempts(leased: LeasedAttempts) -> tuple[LeasedAttempt, ...]:
     return tuple(
         LeasedAttempt(
             token=run.fencing_token,
             run_id=run.run_id,
             job_id=run.job_id,
-            name=leased.name,
-            handler=leased.handler,
-            payload=msgspec.Raw(b"null" if leased.payload is None else leased.payload.encode()),
-            scheduled_at=leased.fire_at,
-            attempt=leased.attempt,
-            reason=leased.reason,
+            name=attempt.name,
+            handler=attempt.handler,
+            payload=msgspec.Raw(b"null" if attempt.payload is None else attempt.payload.encode()),
+            scheduled_at=attempt.fire_at,
+            attempt=attempt.attempt,
+            reason=attempt.reason,
             idempotency_key=run.idempotency_key,
-            timeout_seconds=leased.timeout_seconds,
+            timeout_seconds=attempt.timeout_seconds,
             deadline=run.deadline,
         )
-        for leased in given.attempts
-        for run in [Run(leased, given.now_at)]
+        for attempt in leased.attempts
+        for run in [Run(attempt, leased.now_at)]
     )
 
 
@@ -116,20 +116,20 @@ async def _try_lease(
 ) -> Response | None:
     """One try to lease. It ends in a response if there is work, and the last one in any case."""
     lease_time = request.services.lease_time
-    given = NOTHING
+    leased = NOTHING
 
     async def attempt(tenant: TenantContext) -> Response | None:
-        nonlocal given
+        nonlocal leased
         source = await pull_workers.queue_access(tenant, poll.spec.queue, request.caller.key_id)
         if not source.is_valid:
             poll.pass_turn()
             raise key_ended()
         poll.found_queue(source.queue_id)
         if source.queue_id is not None:
-            given = await pull_workers.lease(
+            leased = await pull_workers.lease(
                 tenant, source.queue_id, body.worker_id, body.max, lease_time, handlers=body.handlers
             )
-        return _lease_response(request, given) if given.attempts or is_last else None
+        return _lease_response(request, leased) if leased.attempts or is_last else None
 
     async with request.services.lease_limit.slot(request.tenant.tenant_id):
         request.services.unread.check(request.tenant.tenant_id)
@@ -137,17 +137,17 @@ async def _try_lease(
         response = await try_once(request, attempt)
         # With an Idempotency-Key, a repeated request gets them.
         if response is not None and disconnected.done() and request.idempotency is None:
-            await pull_workers.hand_back(request.tenant, body.worker_id, given)
-    if given.attempts:
+            await pull_workers.put_back(request.tenant, body.worker_id, leased)
+    if leased.attempts:
         poll.succeeded()
     elif response is not None and not is_last:  # an earlier response: what is ready now is for others
         poll.pass_turn()
     return response
 
 
-def _lease_response(request: AuthenticatedRequest, given: LeasedAttempts) -> Response:
+def _lease_response(request: AuthenticatedRequest, leased: LeasedAttempts) -> Response:
     seconds = request.services.lease_time.total_seconds()
-    return ok(Lease(lease_seconds=int(seconds) if seconds.is_integer() else seconds, attempts=_attempts(given)))
+    return ok(Lease(lease_seconds=int(seconds) if seconds.is_integer() else seconds, attempts=_attempts(leased)))
 
 
 @routes.operation(

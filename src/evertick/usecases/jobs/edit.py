@@ -23,7 +23,7 @@ from evertick.store.jobs import EditRefusal, LockedJob, NewJob, Referred, TickTi
 from evertick.usecases.context import TenantContext, job_key
 from evertick.usecases.errors import JobNotFound, NameTaken, VersionConflict
 from evertick.usecases.jobs.create import create
-from evertick.usecases.jobs.reading import seen
+from evertick.usecases.jobs.reading import read_job
 from evertick.usecases.jobs.rescheduling import Reschedule, reschedule, unfired
 from evertick.usecases.jobs.rows import job_row, read_stored, stored_spec, with_name, write_payload, write_spec
 from evertick.usecases.references import References
@@ -122,7 +122,7 @@ async def _replace(connection: Session, tenant: TenantContext, job: LockedJob, s
     payload = write_payload(spec.payload)
     if not (is_same and await jobs.has_payload(connection, job.job_id, job.spec_version, payload)):
         await _write(connection, tenant, job, spec)
-    return await seen(connection, tenant, job.job_id)
+    return await read_job(connection, tenant, job.job_id)
 
 
 async def _write(connection: Session, tenant: TenantContext, job: LockedJob, spec: JobSpec) -> None:

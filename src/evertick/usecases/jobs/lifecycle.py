@@ -16,7 +16,7 @@ from evertick.store.database import Session
 from evertick.store.jobs import LockedJob
 from evertick.usecases.context import TenantContext, job_key
 from evertick.usecases.jobs.edit import locked
-from evertick.usecases.jobs.reading import seen
+from evertick.usecases.jobs.reading import read_job
 from evertick.usecases.jobs.rescheduling import jitter_of, rule_from, unfired
 from evertick.usecases.jobs.rows import read_stored
 from evertick.usecases.transactions import Computed, compute_outside
@@ -33,7 +33,7 @@ async def pause(tenant: TenantContext, job_id: str, reason: str | None = None) -
         job = await locked(connection, tenant, key)
         if job.status != JobStatus.PAUSED:
             await jobs.pause(connection, key, reason)
-        return await seen(connection, tenant, key)
+        return await read_job(connection, tenant, key)
 
     return await tenant.in_transaction(work)
 
@@ -51,7 +51,7 @@ async def resume(tenant: TenantContext, job_id: str, missed: Missed = Missed.SKI
                 compute = partial(_computed_plan, job, job.fire_at, missed)
                 plan = await compute_outside(tenant.tenant_id, plan_key, compute, job.now_at)
                 await _apply(connection, job, plan)
-        return await seen(connection, tenant, key)
+        return await read_job(connection, tenant, key)
 
     return await tenant.change_job(key, work)
 

@@ -15,7 +15,7 @@ from evertick.usecases.jobs.rows import job_of
 
 async def get(tenant: TenantContext, job_id: str) -> Job:
     """The job of an id, or JobNotFound."""
-    return await seen(tenant.pool, tenant, job_key(job_id))
+    return await read_job(tenant.pool, tenant, job_key(job_id))
 
 
 async def get_by_name(tenant: TenantContext, name: str) -> Job:
@@ -23,7 +23,7 @@ async def get_by_name(tenant: TenantContext, name: str) -> Job:
     key = await _key_of(tenant, name)
     if key is None:
         raise JobNotFound(repr(name))
-    return await seen(tenant.pool, tenant, key)
+    return await read_job(tenant.pool, tenant, key)
 
 
 async def has_name(tenant: TenantContext, name: str) -> bool:
@@ -36,7 +36,7 @@ async def _key_of(tenant: TenantContext, name: str) -> int | None:
     return None if UNSTORABLE.search(name) else await jobs.named(tenant.pool, tenant.tenant_id, name)
 
 
-async def seen(connection: Connection, tenant: TenantContext, key: int) -> Job:
+async def read_job(connection: Connection, tenant: TenantContext, key: int) -> Job:
     """The job as this transaction sees it."""
     rows = await jobs.view(connection, tenant.tenant_id, [key])
     if not rows:

@@ -127,7 +127,7 @@ async def _mark_started(tenant: TenantContext, worker: str, leased: list[Leased]
     return [each for each in leased if (each.lane_id, each.seq) not in gone]
 
 
-async def hand_back(tenant: TenantContext, worker_id: str, leased: LeasedAttempts) -> None:
+async def put_back(tenant: TenantContext, worker_id: str, leased: LeasedAttempts) -> None:
     """Let others lease at once what a worker has leased when the answer to it is lost."""
     if leased.attempts:
         await _put_back(tenant, _name(tenant, worker_id), leased.attempts)

@@ -70,12 +70,12 @@ async def job_runs(  # noqa: PLR0913 - as many filters as there are
         found: list[tuple[_Position, RunOrGap]] = []
         if not isinstance(status, GapStatus):
             before_at = _earlier(to_at, None if after is None else from_us(after.at_us))
-            rows = await runs.of_job(tenant.pool, key, _stretch(from_at, before_at), most)
+            rows = await runs.of_job(tenant.pool, key, _fire_times(from_at, before_at), most)
             found += [(_Position(to_us(row.fire_at), 0), run_of(row)) for row in rows]
         if not isinstance(status, RunStatus):
             # Others of the instant where the page before ended may be left.
             before_at = _earlier(to_at, None if after is None else from_us(after.at_us + 1))
-            gaps = await runs.gaps(tenant.pool, key, _stretch(from_at, before_at), most + len(_RANKS))
+            gaps = await runs.gaps(tenant.pool, key, _fire_times(from_at, before_at), most + len(_RANKS))
             found += _gaps_after(after, gaps)
         return sorted(found, key=lambda item: (-item[0].at_us, item[0].rank))[:most]
 
@@ -93,11 +93,11 @@ async def tenant_runs(  # noqa: PLR0913 - as many filters as there are
 ) -> Page[Run]:
     """Runs of all jobs of the tenant that were attempted, the latest attempted first."""
     start = None if cursor is None else checked_cursor(cursor, _read_attempt_position)
-    stretch = _stretch(from_at, to_at or LATEST)
+    fire_times = _fire_times(from_at, to_at or LATEST)
 
     async def slice_of(after: _AttemptPosition | None, most: int) -> list[tuple[_AttemptPosition, Run | None]]:
         walk = Walk(MAX_ID, 0, None) if after is None else Walk(after.seq, after.lane_id, after.walk_seq)
-        found = await runs.of_tenant(tenant.pool, tenant.tenant_id, stretch, walk, most)
+        found = await runs.of_tenant(tenant.pool, tenant.tenant_id, fire_times, walk, most)
         began = found[0].place_seq if walk.walk_seq is None and found else walk.walk_seq or 0
         return [
             (_AttemptPosition(each.place_lane, each.place_seq, began), None if each.is_elsewhere else run_of(each.run))
@@ -163,7 +163,7 @@ def _gaps_after(after: _Position | None, rows: Sequence[GapRow]) -> Iterator[tup
             yield at, gap_of(row)
 
 
-def _stretch(from_at: datetime | None, before_at: datetime) -> FireTimeRange:
+def _fire_times(from_at: datetime | None, before_at: datetime) -> FireTimeRange:
     return FireTimeRange(from_at or EARLIEST, before_at, 0 if from_at is None else _from_seq(to_us(from_at)))
 
 
