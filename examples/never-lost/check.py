@@ -6,9 +6,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from evertick import App
+from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.contract.runs import Gap, Run, RunOrGap
 from evertick.domain.states import FINAL_RUNS, RunStatus
-from evertick.usecases.context import MAX_PER_PAGE, Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.errors import RunNotFound
 from evertick.usecases.jobs import reading as jobs
 from evertick.usecases.runs import reading as runs
@@ -54,7 +55,7 @@ def lines(log: Path) -> list[list[str]]:
     return [line.split() for line in log.read_text(encoding="utf-8").splitlines()] if log.exists() else []
 
 
-async def history(tenant: Tenant, name: str) -> list[RunOrGap]:
+async def history(tenant: TenantContext, name: str) -> list[RunOrGap]:
     """All runs and gaps of a job, the newest first."""
     job = await jobs.get_by_name(tenant, name)
     found: list[RunOrGap] = []
@@ -67,7 +68,7 @@ async def history(tenant: Tenant, name: str) -> list[RunOrGap]:
             return found
 
 
-async def state_of(tenant: Tenant, run_id: str, job_id: str) -> Run | RunStatus | None:
+async def state_of(tenant: TenantContext, run_id: str, job_id: str) -> Run | RunStatus | None:
     """The run of a one-off job, PENDING before its fire time, None if it was lost."""
     try:
         return (await runs.get_run(tenant, run_id)).run

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.domain.errors import EvertickError, InvalidInput
 from evertick.domain.states import RunReason, RunStatus
 from evertick.roles.scheduler import Scheduler
@@ -27,7 +28,7 @@ from evertick.store.database import SCHEMA, Session, connect
 from evertick.store.engine import timers
 from evertick.store.migrate import create_database, drop_database, migrate
 from evertick.store.server.embedded import EmbeddedServer
-from evertick.usecases.context import MAX_PER_PAGE, Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.reading import get as get_job
 from evertick.usecases.runs.reading import tenant_runs
 
@@ -63,7 +64,7 @@ class VirtualTime:
     """The clock of a test. `virtual` makes one."""
 
     def __init__(
-        self, clock: VirtualClock, session: Session, scheduler: Scheduler, worker: DatabaseWorker, tenant: Tenant
+        self, clock: VirtualClock, session: Session, scheduler: Scheduler, worker: DatabaseWorker, tenant: TenantContext
     ) -> None:
         self._clock = clock
         self._session = session

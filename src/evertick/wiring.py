@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from evertick.api.bodies.memory_limits import MEBIBYTE, BodyLimits
 from evertick.api.server import ApiServer
 from evertick.config import Settings
 from evertick.domain.errors import InvalidInput
@@ -30,7 +29,7 @@ from evertick.store.migrate import check_schema, migrate
 from evertick.store.server.embedded import EmbeddedServer, default_data_dir
 from evertick.store.tenants import tenants
 from evertick.store.tenants.secrets import Seal
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.tenants import keys
 from evertick.usecases.tenants.tenants import shortest_of
 
@@ -108,7 +107,7 @@ async def first_key(url: str) -> str | None:
             return None
         async with connection.transaction():
             new = await keys.create_first(connection, row.tenant_id)
-        return None if new is None else new.secret
+        return None if new is None else new.api_key
 
 
 @asynccontextmanager
@@ -121,7 +120,7 @@ async def _connected(url: str) -> AsyncIterator[Session]:
 
 
 @asynccontextmanager
-async def connected_tenant(url: str, tenant: str) -> AsyncIterator[Tenant]:
+async def connected_tenant(url: str, tenant: str) -> AsyncIterator[TenantContext]:
     """A tenant for use cases, once the schema fits; schedulers get wake-ups for what is due soon."""
     async with await open_pool(url, max_size=TENANT_CONNECTIONS) as pool:
         await check_schema(pool)
@@ -131,7 +130,7 @@ async def connected_tenant(url: str, tenant: str) -> AsyncIterator[Tenant]:
         notifier = Notifier(pool)
         notifier.start()
         try:
-            yield Tenant(pool, row.tenant_id, row.fanout, shortest_of(row), notifier.timers)
+            yield TenantContext(pool, row.tenant_id, row.fanout, shortest_of(row), notifier.timers)
         finally:
             await notifier.stop()
 
@@ -160,7 +159,7 @@ async def running(url: str, node: str, roles: Collection[Role], settings: Settin
             dispatcher = _dispatcher(url, seal, settings, runs_api=Role.API in roles)
             await dispatcher.start()
             stack.push_async_callback(dispatcher.stop, DELIVERY_GRACE)
-        api = _api(url, settings) if Role.API in roles else None
+        api = ApiServer(url, settings) if Role.API in roles else None
         if api is not None:
             await api.start()
             stack.push_async_callback(api.stop)
@@ -194,25 +193,6 @@ def _scheduler(url: str, node: str, settings: Settings) -> Scheduler:
         lifetime=settings.heartbeat_timeout,
         horizon=settings.load_horizon,
         lease_time=settings.lease_time,
-    )
-
-
-def _api(url: str, settings: Settings) -> ApiServer:
-    return ApiServer(
-        url,
-        settings.host,
-        settings.port,
-        lease_time=settings.lease_time,
-        lifetime=settings.heartbeat_timeout,
-        max_connections=settings.max_connections,
-        max_connections_per_address=settings.max_connections_per_address,
-        bodies=BodyLimits(
-            per_tenant=round(settings.body_memory_mib_per_tenant * MEBIBYTE),
-            total=round(settings.body_memory_mib * MEBIBYTE),
-        ),
-        max_long_polls=settings.max_long_polls,
-        max_long_polls_per_tenant=settings.max_long_polls_per_tenant,
-        is_metrics_open=settings.metrics_open,
     )
 
 

@@ -73,7 +73,7 @@ class Callers:
 
     async def make(self, role: str, tenant_id: int = 1) -> Caller:
         new = await keys.create(self._pool, tenant_id, KeyRole(role))
-        return self.of(new.secret)
+        return self.of(new.api_key)
 
     def of(self, key: str | None) -> Caller:
         caller = Caller(self.address, key)

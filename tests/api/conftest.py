@@ -9,6 +9,7 @@ import pytest
 
 from api.callers import Caller, Callers
 from evertick.api.server import ApiServer
+from evertick.config import Settings
 from evertick.roles.scheduler import Scheduler
 from evertick.store import database
 from evertick.store.statements import Statement
@@ -16,7 +17,7 @@ from evertick.store.statements import Statement
 
 @pytest.fixture
 async def server(database_url: str) -> AsyncIterator[ApiServer]:
-    server = ApiServer(database_url, port=0, connections=8)
+    server = ApiServer(database_url, Settings(port=0), connections=8)
     await server.start()
     yield server
     await server.stop()

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import uvloop
 
 from evertick.api.server import ApiServer
+from evertick.config import Settings
 
 TESTS = Path(__file__).parents[1]
 PATIENCE_SECONDS = 120
@@ -64,7 +65,7 @@ def served(database_url: str, log: Path, *options: str) -> Iterator[ServerProces
 
 
 async def _serve(url: str, *, hold_answers: bool) -> None:
-    server = ApiServer(url, port=0, connections=4)
+    server = ApiServer(url, Settings(port=0), connections=4)
     await server.start()
     address = await _without_answers(server.address) if hold_answers else server.address
     sys.stdout.write(f"{address}\n")

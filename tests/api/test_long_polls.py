@@ -15,6 +15,7 @@ from evertick.api import long_polls
 from evertick.api.long_polls import LongPolls
 from evertick.api.poll_turns import PollSpec
 from evertick.api.server import ApiServer
+from evertick.config import Settings
 from evertick.runtime.concurrency import TenantLimit
 from evertick.store.database import Pool
 
@@ -24,7 +25,7 @@ TRIES = ("lanes.lease", "lanes.lease_free", "pulls.queue")
 
 @asynccontextmanager
 async def _served(url: str, pool: Pool, **options: Any) -> AsyncIterator[Callers]:
-    server = ApiServer(url, port=0, connections=4, **options)
+    server = ApiServer(url, Settings(port=0, **options), connections=4)
     await server.start()
     callers = Callers(server.address, pool)
     try:

@@ -5,6 +5,7 @@ import pytest
 
 from cli.commands import Cli
 from evertick.api.server import ApiServer
+from evertick.config import Settings
 from evertick.domain.access import KeyRole
 from evertick.store.database import open_pool
 from evertick.usecases.tenants import keys
@@ -40,11 +41,11 @@ async def over_api(database_url: str) -> AsyncIterator[Cli]:
 @asynccontextmanager
 async def _served(database_url: str) -> AsyncIterator[Cli]:
     """An API on the database, without a scheduler: nothing fires."""
-    server = ApiServer(database_url, port=0)
+    server = ApiServer(database_url, Settings(port=0))
     await server.start()
     try:
         async with await open_pool(database_url, max_size=1) as pool:
             key = await keys.create(pool, HOST_TENANT, KeyRole.EDITOR)
-        yield Cli.at("--url", server.address, EVERTICK_API_KEY=key.secret)
+        yield Cli.at("--url", server.address, EVERTICK_API_KEY=key.api_key)
     finally:
         await server.stop()

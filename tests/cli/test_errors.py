@@ -16,7 +16,7 @@ from evertick.client.errors import (
     Unreachable,
 )
 from evertick.domain.errors import EvertickError, Fault, InvalidFields
-from evertick.usecases.errors import JobNotFound, NameTaken, TenantNameTaken
+from evertick.usecases.errors import JobNotFound, NameTaken
 
 
 def answered(kind: type[ApiError], status: int | None) -> ApiError:
@@ -27,7 +27,7 @@ def answered(kind: type[ApiError], status: int | None) -> ApiError:
     ("code", "error"),
     [
         (1, NameTaken("report")),
-        (1, TenantNameTaken("acme")),
+        (1, NameTaken("acme", "tenant")),
         (1, answered(Conflict, 409)),
         (1, JobNotFound("report")),
         (1, answered(NotFound, 404)),

@@ -12,7 +12,7 @@ from typing import Any
 from evertick.domain.schedule.instants import to_us
 from evertick.store import database
 from evertick.store.engine import lanes
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.create_many import create_many
 from faults.checkers import Verdict, check_all
 from faults.ledger import Ledger, read_deliveries, read_ledger
@@ -52,7 +52,7 @@ class Cluster:
 
     async def open(self) -> None:
         self.pool = await database.open_pool(self.own_url, max_size=8)
-        self.tenant = Tenant(self.pool, 1, fanout=256)
+        self.tenant = TenantContext(self.pool, 1, fanout=256)
 
     async def close(self) -> None:
         for process in self.processes:

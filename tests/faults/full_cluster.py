@@ -11,7 +11,7 @@ from typing import Any
 
 from evertick.domain.access import KeyRole
 from evertick.store.tenants import tenants
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.create_many import create_many
 from evertick.usecases.tenants import keys
 from faults.cluster import Cluster
@@ -41,10 +41,10 @@ class FullCluster(Cluster):
         assert row is not None
         self.second = row.tenant_id
         self.editors = {
-            FIRST: (await keys.create(self.pool, 1, KeyRole.EDITOR)).secret,
-            SECOND: (await keys.create(self.pool, self.second, KeyRole.EDITOR)).secret,
+            FIRST: (await keys.create(self.pool, 1, KeyRole.EDITOR)).api_key,
+            SECOND: (await keys.create(self.pool, self.second, KeyRole.EDITOR)).api_key,
         }
-        self._pulls = (await keys.create(self.pool, self.second, KeyRole.WORKER)).secret
+        self._pulls = (await keys.create(self.pool, self.second, KeyRole.WORKER)).api_key
 
     def direct_worker(self) -> Process:
         return self._start("worker", "faults.worker_app:app", **{SERVES: FIRST})
@@ -79,7 +79,7 @@ class FullCluster(Cluster):
             "target": target,
             "payload": {"seconds": seconds, "owner": owner},
         }
-        tenant = Tenant(self.pool, 1 if owner == FIRST else self.second, fanout=256)
+        tenant = TenantContext(self.pool, 1 if owner == FIRST else self.second, fanout=256)
         names = [f"{RECURRING}-{self._batches}-{number}" for number in range(count)]
         verdicts = await create_many(tenant, [{**job, "name": name} for name in names])
         assert not [verdict.faults for verdict in verdicts if verdict.faults]

@@ -10,9 +10,9 @@ from hypothesis import given, settings, strategies as st
 
 from evertick.api.bodies import batch_splitting, batches
 from evertick.api.bodies.batches import decode_batch, read_batch
-from evertick.api.bodies.memory_limits import BodyLimits
+from evertick.api.bodies.memory_limits import MEBIBYTE, BodyLimits
 from evertick.api.bodies.request_body import JSON, NDJSON, IncomingBody
-from evertick.api.problems import Kind, Problem
+from evertick.api.problems import HttpProblem, Kind
 
 _TEXTS = st.text(st.sampled_from('}],{["\\ é:0'), max_size=6)
 _VALUES = st.recursive(
@@ -32,7 +32,7 @@ async def _read(media_type: str, text: bytes, size: int) -> list[object]:
         for start in range(0, len(text), size):
             yield text[start : start + size]
 
-    with BodyLimits().of(1) as reservation:
+    with BodyLimits(128 * MEBIBYTE, 512 * MEBIBYTE).of(1) as reservation:
         body = IncomingBody({"content-type": media_type}, stream(), reservation)
         batch = await decode_batch(await read_batch(body), reservation)
     assert len(batch.lines) == len(batch.numbers)
@@ -70,7 +70,7 @@ def test_an_array_that_is_broken_somewhere_is_refused_or_read_as_it_would_be_at_
     if isinstance(expected, list):
         assert asyncio.run(_read(JSON, text.encode(), size)) == expected
         return
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(HttpProblem) as refused:
         asyncio.run(_read(JSON, text.encode(), size))
     assert refused.value.kind in {Kind.MALFORMED, Kind.INVALID}
 

@@ -8,14 +8,14 @@ from standardwebhooks import Webhook, WebhookVerificationError
 from engine import until
 from evertick.store.database import Pool
 from evertick.store.tenants.secrets import CannotUnseal, Seal
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.tenants import secrets
 from roles.dispatching import SEAL, PostOffice, Received, Receiver
 
 
 @pytest.fixture
-def tenant(pool: Pool) -> Tenant:
-    return Tenant(pool, 1)
+def tenant(pool: Pool) -> TenantContext:
+    return TenantContext(pool, 1)
 
 
 def verifies(secret: str | None, received: Received) -> bool:
@@ -28,7 +28,7 @@ def verifies(secret: str | None, received: Received) -> bool:
 
 
 async def test_a_delivery_is_signed_with_a_secret_that_is_made_at_first_use(
-    office: PostOffice, receiver: Receiver, tenant: Tenant
+    office: PostOffice, receiver: Receiver, tenant: TenantContext
 ) -> None:
     await office.posted(receiver.url, payload={"n": 1})
     await office.deliver()
@@ -38,7 +38,9 @@ async def test_a_delivery_is_signed_with_a_secret_that_is_made_at_first_use(
     assert not verifies(found.current, received._replace(body=b'{"n":2}'))
 
 
-async def test_during_a_rotation_either_secret_verifies(office: PostOffice, receiver: Receiver, tenant: Tenant) -> None:
+async def test_during_a_rotation_either_secret_verifies(
+    office: PostOffice, receiver: Receiver, tenant: TenantContext
+) -> None:
     old = (await secrets.show(tenant, SEAL)).current
     new = (await secrets.rotate(tenant, SEAL)).current
     await office.posted(receiver.url)
@@ -53,7 +55,7 @@ async def test_during_a_rotation_either_secret_verifies(office: PostOffice, rece
 
 
 async def test_a_running_dispatcher_feels_a_rotation_and_finds_new_tenants(
-    office: PostOffice, receiver: Receiver, tenant: Tenant, pool: Pool
+    office: PostOffice, receiver: Receiver, tenant: TenantContext, pool: Pool
 ) -> None:
     job = await office.posted(receiver.url)
     dispatcher = office.dispatcher()
@@ -67,14 +69,14 @@ async def test_a_running_dispatcher_feels_a_rotation_and_finds_new_tenants(
     again = await office.posted(receiver.url)
     await office.until_ended(again)
     await dispatcher.stop()
-    theirs = await secrets.show(Tenant(pool, newcomer), SEAL)
+    theirs = await secrets.show(TenantContext(pool, newcomer), SEAL)
     _, second, third = receiver.received
     assert (verifies(theirs.current, second), verifies(rotated.current, second)) == (True, False)
     assert verifies(rotated.current, third)
 
 
 async def test_a_dispatcher_with_another_key_does_not_start(
-    office: PostOffice, receiver: Receiver, tenant: Tenant
+    office: PostOffice, receiver: Receiver, tenant: TenantContext
 ) -> None:
     await office.posted(receiver.url)
     await secrets.show(tenant, SEAL)
@@ -91,7 +93,7 @@ async def test_a_tenant_whose_secrets_cannot_be_read_keeps_its_attempts(
     await dispatcher.start()
     await office.until_ended(mine)
     stranger = await office.add_tenant("stranger")
-    await secrets.show(Tenant(pool, stranger), Seal("quite another key, of another installation"))
+    await secrets.show(TenantContext(pool, stranger), Seal("quite another key, of another installation"))
     theirs = await office.posted(receiver.url, tenant_id=stranger)
 
     async def has_looked() -> bool:
@@ -105,7 +107,7 @@ async def test_a_tenant_whose_secrets_cannot_be_read_keeps_its_attempts(
 
 
 async def test_no_secret_payload_or_url_gets_into_the_log(
-    office: PostOffice, receiver: Receiver, tenant: Tenant, caplog: pytest.LogCaptureFixture
+    office: PostOffice, receiver: Receiver, tenant: TenantContext, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     rotated = await secrets.rotate(tenant, SEAL)

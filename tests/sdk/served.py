@@ -2,13 +2,13 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import timedelta
 from typing import Any
 
 from engine import until
 from evertick import App
 from evertick.api.server import ApiServer
 from evertick.client import AsyncClient, Client
+from evertick.config import Settings
 from evertick.contract.runs import RunDetail
 from evertick.domain.access import KeyRole
 from evertick.roles.janitor import Janitor
@@ -29,7 +29,7 @@ class Served:
         self.pool = pool
 
     async def key(self, role: KeyRole) -> str:
-        return (await keys.create(self.pool, HOST_TENANT, role)).secret
+        return (await keys.create(self.pool, HOST_TENANT, role)).api_key
 
     def client(self, **options: Any) -> AsyncClient:
         return AsyncClient(self.url, self.api_key, **options)
@@ -47,18 +47,18 @@ class Served:
 
 @asynccontextmanager
 async def served(database_url: str, lease_seconds: float = 30.0, **options: Any) -> AsyncIterator[Served]:
-    lease_time = timedelta(seconds=lease_seconds)
+    settings = Settings(port=0, lease_seconds=lease_seconds, **options)
     async with AsyncExitStack() as stack:
         pool = await stack.enter_async_context(await open_pool(database_url, max_size=4))
         await Janitor(pool).maintain(full=False)
-        scheduler = Scheduler(database_url, "scheduler", lease_time=lease_time)
+        scheduler = Scheduler(database_url, "scheduler", lease_time=settings.lease_time)
         await scheduler.start()
         stack.push_async_callback(scheduler.stop)
-        server = ApiServer(database_url, port=0, lease_time=lease_time, **options)
+        server = ApiServer(database_url, settings)
         await server.start()
         stack.push_async_callback(server.stop)
         first = await keys.create(pool, HOST_TENANT, KeyRole.ADMIN)
-        yield Served(server.address, first.secret, pool)
+        yield Served(server.address, first.api_key, pool)
 
 
 def worker_target(handler: str = "handle", queue: str = "default") -> dict[str, str]:

@@ -9,7 +9,7 @@ import pytest
 
 from evertick.client import ApiError, Client, Invalid, ServerError, TooManyRequests, Unreachable
 from evertick.client.request import path_of
-from evertick.contract.engine import Stats
+from evertick.contract.server import Stats
 from evertick.domain.errors import InvalidInput
 from sdk.proxies import DroppingProxy
 from sdk.served import Served, worker_target

@@ -7,9 +7,9 @@ import pytest
 
 from evertick.contract.derived import lenient
 from evertick.contract.job import Job, JobDocument, JobFields, JobPatch, JobReplacement, JobRequest, JobSpec
+from evertick.contract.jobs import PreviewRequest
 from evertick.contract.reading import faults_in
 from evertick.contract.runs import Run, RunDetail
-from evertick.contract.schedules import PreviewRequest
 
 ANSWER = {
     "job_id": "job_0000000000001",

@@ -6,8 +6,8 @@ from contextlib import ExitStack
 import pytest
 
 from evertick.api.bodies import memory_limits
-from evertick.api.bodies.memory_limits import VALUE_BYTES, BodyLimits, Reservation
-from evertick.api.problems import Kind, Problem
+from evertick.api.bodies.memory_limits import MEBIBYTE, VALUE_BYTES, BodyLimits, Reservation
+from evertick.api.problems import HttpProblem, Kind
 
 
 def _hold_all(reservation: Reservation, step: int = 1) -> Kind:
@@ -17,7 +17,7 @@ def _hold_all(reservation: Reservation, step: int = 1) -> Kind:
         while True:
             reservation.add(step)
 
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(HttpProblem) as refused:
         hold_on()
     assert int(refused.value.headers["Retry-After"]) > 0
     return refused.value.kind
@@ -46,7 +46,7 @@ def test_tenants_that_take_all_they_can_leave_an_equal_part_for_the_next() -> No
 def test_an_announced_size_that_cannot_fit_is_refused_before_anything_is_held() -> None:
     limits = BodyLimits(per_tenant=100, total=1000)
     with limits.of(1) as reservation:
-        with pytest.raises(Problem):
+        with pytest.raises(HttpProblem):
             reservation.check(101)
         reservation.check(100)
         assert limits.held == 0
@@ -56,12 +56,12 @@ def test_values_count_what_they_take_once_they_are_decoded() -> None:
     limits = BodyLimits(per_tenant=10 * VALUE_BYTES, total=1000 * VALUE_BYTES)
     with limits.of(1) as reservation:
         reservation.add_values(10)
-        with pytest.raises(Problem):
+        with pytest.raises(HttpProblem):
             reservation.add(1)
 
 
 async def test_batches_of_a_tenant_take_turns_and_those_of_others_do_not_wait() -> None:
-    limits = BodyLimits()
+    limits = BodyLimits(128 * MEBIBYTE, 512 * MEBIBYTE)
     with ExitStack() as stack:
         at_work = [stack.enter_context(limits.of(1)) for _ in range(memory_limits.MAX_BATCHES_PER_TENANT)]
         for each in at_work:
@@ -77,13 +77,13 @@ async def test_batches_of_a_tenant_take_turns_and_those_of_others_do_not_wait() 
 
 async def test_only_so_many_batches_of_a_tenant_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_limits, "MAX_WAITING_PER_TENANT", 1)
-    limits = BodyLimits()
+    limits = BodyLimits(128 * MEBIBYTE, 512 * MEBIBYTE)
     with ExitStack() as stack:
         for _ in range(memory_limits.MAX_BATCHES_PER_TENANT):
             await stack.enter_context(limits.of(1)).begin_batch()
         waiting = asyncio.create_task(stack.enter_context(limits.of(1)).begin_batch())
         await asyncio.sleep(0)
-        with pytest.raises(Problem) as refused:
+        with pytest.raises(HttpProblem) as refused:
             await stack.enter_context(limits.of(1)).begin_batch()
         assert refused.value.more == {"quota": "batches"}
         waiting.cancel()

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from evertick.api.server.request_queue import STARTS_PER_TURN, RequestQueue
+from evertick.api.server.connection_limits import STARTS_PER_TURN, RequestQueue
 
 MANY = 10 * STARTS_PER_TURN
 

@@ -2,10 +2,9 @@
 
 import pytest
 
+from evertick.api.app import Router
+from evertick.api.messages import HttpRequest, Response, no_content
 from evertick.api.operations import Routes
-from evertick.api.requests import HttpRequest
-from evertick.api.responses import Response, no_content
-from evertick.api.router import Router
 
 
 def _router(*declared: tuple[str, str]) -> Router:
@@ -15,7 +14,7 @@ def _router(*declared: tuple[str, str]) -> Router:
         return no_content()
 
     for method, path in declared:
-        routes.operation(method, path, None, {})(handler)
+        routes.operation(method, path, None)(handler)
     return Router(routes.operations)
 
 

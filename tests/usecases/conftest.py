@@ -3,7 +3,7 @@ import pytest
 
 from engine import Holder
 from evertick.store.database import Pool
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from usecases.world import World, at
 
 
@@ -16,5 +16,5 @@ async def world(connection: asyncpg.Connection, pool: Pool) -> World:
 
 
 @pytest.fixture
-def tenant(world: World) -> Tenant:
+def tenant(world: World) -> TenantContext:
     return world.tenant()

@@ -13,7 +13,7 @@ from evertick.domain.retry import Retry
 from evertick.store.database import Session, connect
 from evertick.store.jobs import jobs
 from evertick.usecases import transactions
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.errors import JobNotFound, NameTaken, RunFinished
 from evertick.usecases.jobs import create_many
 from evertick.usecases.jobs.create import create
@@ -55,7 +55,7 @@ async def blocker(database_url: str) -> AsyncIterator[asyncpg.Connection]:
 
 
 async def test_an_edit_waits_for_the_tick_that_is_being_fired_and_takes_nothing_from_it(
-    world: World, tenant: Tenant
+    world: World, tenant: TenantContext
 ) -> None:
     job = await world.minutely()
     await world.set_clock(at(1))
@@ -70,7 +70,9 @@ async def test_an_edit_waits_for_the_tick_that_is_being_fired_and_takes_nothing_
     assert await world.fire() == 0  # kept out by the first, which the edit did not forget
 
 
-async def test_an_edit_that_waits_for_a_jobs_last_tick_gives_it_a_timer_again(world: World, tenant: Tenant) -> None:
+async def test_an_edit_that_waits_for_a_jobs_last_tick_gives_it_a_timer_again(
+    world: World, tenant: TenantContext
+) -> None:
     job = await create(tenant, {"schedule": at(1).isoformat(), "target": WORKER})
     await world.set_clock(at(1))
     async with uncommitted(world):
@@ -83,7 +85,7 @@ async def test_an_edit_that_waits_for_a_jobs_last_tick_gives_it_a_timer_again(wo
 
 
 async def test_firing_passes_over_a_job_that_is_being_edited_and_what_was_planned_before_is_void(
-    world: World, tenant: Tenant, blocker: asyncpg.Connection
+    world: World, tenant: TenantContext, blocker: asyncpg.Connection
 ) -> None:
     job = await world.minutely(name="a")
     await world.set_clock(at(1))
@@ -101,7 +103,7 @@ async def test_firing_passes_over_a_job_that_is_being_edited_and_what_was_planne
     assert await world.fire() == 1
 
 
-async def test_after_a_pause_nothing_fires_even_if_it_was_planned(world: World, tenant: Tenant) -> None:
+async def test_after_a_pause_nothing_fires_even_if_it_was_planned(world: World, tenant: TenantContext) -> None:
     job = await world.minutely()
     await world.set_clock(at(1))
     plan = await world.plan()
@@ -110,7 +112,9 @@ async def test_after_a_pause_nothing_fires_even_if_it_was_planned(world: World, 
     assert await world.timers_of(job) == [("tick", at(1), False)]
 
 
-async def test_a_pause_waits_for_the_tick_that_is_being_fired_and_stops_the_next(world: World, tenant: Tenant) -> None:
+async def test_a_pause_waits_for_the_tick_that_is_being_fired_and_stops_the_next(
+    world: World, tenant: TenantContext
+) -> None:
     job = await world.minutely()
     await world.set_clock(at(1))
     async with uncommitted(world):
@@ -121,7 +125,9 @@ async def test_a_pause_waits_for_the_tick_that_is_being_fired_and_stops_the_next
     assert await world.timers_of(job) == [("tick", at(2), False)]
 
 
-async def test_a_cancellation_that_comes_second_to_a_failure_withdraws_the_retry(world: World, tenant: Tenant) -> None:
+async def test_a_cancellation_that_comes_second_to_a_failure_withdraws_the_retry(
+    world: World, tenant: TenantContext
+) -> None:
     job = await world.minutely()
     await world.set_clock(at(1))
     await world.fire()
@@ -138,7 +144,7 @@ async def test_a_cancellation_that_comes_second_to_a_failure_withdraws_the_retry
     assert await world.timers_of(job) == [("tick", at(2), True)]
 
 
-async def test_a_cancellation_that_comes_second_to_a_success_is_refused(world: World, tenant: Tenant) -> None:
+async def test_a_cancellation_that_comes_second_to_a_success_is_refused(world: World, tenant: TenantContext) -> None:
     job = await world.minutely()
     await world.set_clock(at(1))
     await world.fire()
@@ -152,7 +158,7 @@ async def test_a_cancellation_that_comes_second_to_a_success_is_refused(world: W
         await cancelling
 
 
-async def test_a_run_that_is_fired_while_it_is_cancelled_is_cancelled(world: World, tenant: Tenant) -> None:
+async def test_a_run_that_is_fired_while_it_is_cancelled_is_cancelled(world: World, tenant: TenantContext) -> None:
     job = await world.minutely()
     run_id = await trigger(tenant, job.job_id)
     async with uncommitted(world):
@@ -165,7 +171,9 @@ async def test_a_run_that_is_fired_while_it_is_cancelled_is_cancelled(world: Wor
     assert await world.count("open_runs", "withdrawals") == [0, 0]
 
 
-async def test_a_deletion_removes_the_retry_of_a_failure_that_it_waited_for(world: World, tenant: Tenant) -> None:
+async def test_a_deletion_removes_the_retry_of_a_failure_that_it_waited_for(
+    world: World, tenant: TenantContext
+) -> None:
     job = await world.minutely()
     await world.set_clock(at(1))
     await world.fire()
@@ -179,7 +187,7 @@ async def test_a_deletion_removes_the_retry_of_a_failure_that_it_waited_for(worl
 
 
 async def test_a_failure_that_meets_a_deletion_is_not_retried(
-    world: World, tenant: Tenant, blocker: asyncpg.Connection
+    world: World, tenant: TenantContext, blocker: asyncpg.Connection
 ) -> None:
     job = await world.minutely()
     await world.set_clock(at(1))
@@ -196,7 +204,9 @@ async def test_a_failure_that_meets_a_deletion_is_not_retried(
     assert [entry.status for entry in (await job_runs(tenant, job.job_id)).items] == ["cancelled"]
 
 
-async def test_a_deletion_removes_what_a_firing_that_it_waited_for_has_queued(world: World, tenant: Tenant) -> None:
+async def test_a_deletion_removes_what_a_firing_that_it_waited_for_has_queued(
+    world: World, tenant: TenantContext
+) -> None:
     job = await world.minutely(concurrent_policy="QUEUE")
     await world.set_clock(at(1))
     assert await world.fire() == 1
@@ -211,7 +221,7 @@ async def test_a_deletion_removes_what_a_firing_that_it_waited_for_has_queued(wo
 
 
 async def test_a_trigger_that_waited_for_a_deletion_finds_no_job(
-    world: World, tenant: Tenant, blocker: asyncpg.Connection
+    world: World, tenant: TenantContext, blocker: asyncpg.Connection
 ) -> None:
     job = await world.minutely()
     async with blocker.transaction():
@@ -229,7 +239,7 @@ async def test_a_trigger_that_waited_for_a_deletion_finds_no_job(
 
 
 async def test_the_second_who_creates_a_name_waits_for_the_first_and_is_refused(
-    world: World, tenant: Tenant, blocker: asyncpg.Connection
+    world: World, tenant: TenantContext, blocker: asyncpg.Connection
 ) -> None:
     await world.minutely(name="a")
     async with blocker.transaction():
@@ -248,21 +258,21 @@ async def test_many_who_put_one_job_make_one_job(world: World) -> None:
     assert {each.job.spec_version for each in puts} == {1}
 
 
-async def test_triggers_at_once_are_runs_of_their_own(world: World, tenant: Tenant) -> None:
+async def test_triggers_at_once_are_runs_of_their_own(world: World, tenant: TenantContext) -> None:
     job = await world.minutely()
     run_ids = await asyncio.gather(*(trigger(tenant, job.job_id) for _ in range(30)))
     assert len(set(run_ids)) == 30
     assert await world.count("requested_runs") == [30]
 
 
-async def test_edits_at_once_are_one_after_the_other(world: World, tenant: Tenant) -> None:
+async def test_edits_at_once_are_one_after_the_other(world: World, tenant: TenantContext) -> None:
     job = await world.minutely()
     edited = await asyncio.gather(*(edit(tenant, job.job_id, {"payload": number}) for number in range(8)))
     assert sorted(each.spec_version for each in edited) == list(range(2, 10))
     assert (await get(tenant, job.job_id)).spec_version == 9
 
 
-async def test_work_that_a_deadlock_undid_is_done_again(world: World, tenant: Tenant) -> None:
+async def test_work_that_a_deadlock_undid_is_done_again(world: World, tenant: TenantContext) -> None:
     keys = [key_of(await world.minutely()) for _ in range(2)]
     both_have_one = asyncio.Barrier(2)
     tries: list[int] = []

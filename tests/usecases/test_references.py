@@ -11,7 +11,7 @@ from evertick.store.database import connect
 from evertick.store.jobs import references
 from evertick.store.maintenance import retention
 from evertick.usecases import references as job_references
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.errors import QuotaReached
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.edit import edit
@@ -33,7 +33,7 @@ async def forget_versions(world: World, *, of: str) -> None:
     await world.connection.execute("DELETE FROM job_versions WHERE job_id = $1", int(of))
 
 
-async def unused_rule(world: World, tenant: Tenant) -> None:
+async def unused_rule(world: World, tenant: TenantContext) -> None:
     """Leaves the rule of `HALF` behind, which the tenant's process believes to be there."""
     job = await create(tenant, HALF)
     await delete(tenant, job.job_id)
@@ -52,7 +52,7 @@ async def waits_for_a_lock(connection: asyncpg.Connection) -> None:
     await until(is_waiting)
 
 
-async def test_a_rule_that_nothing_refers_to_goes_after_an_hour(world: World, tenant: Tenant) -> None:
+async def test_a_rule_that_nothing_refers_to_goes_after_an_hour(world: World, tenant: TenantContext) -> None:
     await world.minutely()
     await unused_rule(world, tenant)
     for now_at, removed in ((at(0), 0), (at(59), 0), (at(61), 1), (at(300), 0)):
@@ -63,7 +63,7 @@ async def test_a_rule_that_nothing_refers_to_goes_after_an_hour(world: World, te
     assert key_of(job) in [leased.job_id for leased in await world.run_all()]
 
 
-async def test_a_rule_is_kept_for_who_uses_it_before_the_hour_is_over(world: World, tenant: Tenant) -> None:
+async def test_a_rule_is_kept_for_who_uses_it_before_the_hour_is_over(world: World, tenant: TenantContext) -> None:
     await unused_rule(world, tenant)
     await sweep(world, at(0))
     await create(tenant, HALF)
@@ -71,13 +71,13 @@ async def test_a_rule_is_kept_for_who_uses_it_before_the_hour_is_over(world: Wor
 
 
 async def test_a_rule_is_kept_for_a_job_whose_creation_was_under_way_when_it_was_marked(
-    world: World, tenant: Tenant, database_url: str
+    world: World, tenant: TenantContext, database_url: str
 ) -> None:
     await unused_rule(world, tenant)
     other = await connect(database_url)
     async with other.transaction():
         # It sees no mark, and nobody sees its job yet.
-        job = await create(Tenant(other, tenant.tenant_id, tenant.fanout, references=tenant.references), HALF)
+        job = await create(TenantContext(other, tenant.tenant_id, tenant.fanout, references=tenant.references), HALF)
         await sweep(world, at(0))
         assert await world.connection.fetchval("SELECT count(*) FROM rules WHERE unused_at IS NOT NULL") == 1
     await other.close()
@@ -88,7 +88,7 @@ async def test_a_rule_is_kept_for_a_job_whose_creation_was_under_way_when_it_was
 
 
 async def test_a_rule_that_is_added_again_while_it_is_removed_stays(
-    world: World, tenant: Tenant, database_url: str
+    world: World, tenant: TenantContext, database_url: str
 ) -> None:
     await unused_rule(world, tenant)
     await sweep(world, at(0))
@@ -105,7 +105,7 @@ async def test_a_rule_that_is_added_again_while_it_is_removed_stays(
 
 
 async def test_a_job_that_is_created_while_its_rule_is_removed_gets_it_again(
-    world: World, tenant: Tenant, database_url: str
+    world: World, tenant: TenantContext, database_url: str
 ) -> None:
     await unused_rule(world, tenant)
     await sweep(world, at(0))
@@ -124,7 +124,7 @@ async def queues(world: World, now_at: datetime) -> int:
     return await retention.sweep_queues(world.pool, now_at, 1)
 
 
-async def test_a_queue_that_nothing_refers_to_goes_with_its_lanes(world: World, tenant: Tenant) -> None:
+async def test_a_queue_that_nothing_refers_to_goes_with_its_lanes(world: World, tenant: TenantContext) -> None:
     kept = await world.minutely()
     job = await world.minutely(target={**WORKER, "queue": "other"})
     await delete(tenant, job.job_id)
@@ -135,7 +135,9 @@ async def test_a_queue_that_nothing_refers_to_goes_with_its_lanes(world: World, 
     assert {leased.job_id for leased in await world.run_all()} == {key_of(kept), key_of(again)}
 
 
-async def test_a_queue_stays_while_a_run_waits_for_it_though_its_job_has_another(world: World, tenant: Tenant) -> None:
+async def test_a_queue_stays_while_a_run_waits_for_it_though_its_job_has_another(
+    world: World, tenant: TenantContext
+) -> None:
     job = await world.minutely(target={**WORKER, "queue": "old"})
     await trigger(tenant, job.job_id)
     await edit(tenant, job.job_id, {"target": WORKER})
@@ -145,14 +147,14 @@ async def test_a_queue_stays_while_a_run_waits_for_it_though_its_job_has_another
 
 
 async def test_a_queue_is_kept_for_a_job_whose_creation_was_under_way(
-    world: World, tenant: Tenant, database_url: str
+    world: World, tenant: TenantContext, database_url: str
 ) -> None:
     first = await world.minutely()
     await delete(tenant, first.job_id)
     other = await connect(database_url)
     async with other.transaction():
         fields = {"schedule": "* * * * *", "target": WORKER}
-        job = await create(Tenant(other, 1, 256, references=tenant.references), fields)
+        job = await create(TenantContext(other, 1, 256, references=tenant.references), fields)
         await queues(world, at(0))
     await other.close()
     assert [await queues(world, at(minute)) for minute in (61, 130)] == [0, 0]
@@ -168,7 +170,7 @@ async def test_only_tenants_with_many_queues_are_swept(world: World, monkeypatch
 
 
 async def test_a_tenant_has_a_limited_number_of_queues(
-    world: World, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    world: World, tenant: TenantContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_references, "MAX_QUEUES", 2)
     await world.minutely()

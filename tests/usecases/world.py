@@ -19,7 +19,7 @@ from evertick.store.engine.lanes import Leased
 from evertick.store.engine.outcomes import Ending
 from evertick.store.engine.timers import Firing, Timer
 from evertick.store.jobs import references
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.create import create
 
 MINUTE = timedelta(minutes=1)
@@ -38,8 +38,8 @@ class World:
     holder: Holder
     woken: list[int] = field(default_factory=list)
 
-    def tenant(self, tenant_id: int = 1, fanout: int = 256) -> Tenant:
-        return Tenant(self.pool, tenant_id, fanout, notify=self.woken.extend)
+    def tenant(self, tenant_id: int = 1, fanout: int = 256) -> TenantContext:
+        return TenantContext(self.pool, tenant_id, fanout, notify=self.woken.extend)
 
     async def set_clock(self, at: datetime) -> None:
         await self.connection.execute(

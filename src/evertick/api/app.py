@@ -7,19 +7,18 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
 
 from evertick.api.bodies.memory_limits import LARGE_RESPONSE_BYTES
 from evertick.api.bodies.request_body import DRAIN_BYTES, UNAUTHENTICATED_DRAIN_BYTES, Message, Receive, RequestBody
+from evertick.api.messages import SECURITY_HEADERS, HttpRequest, Response
 from evertick.api.openapi.document import describe
 from evertick.api.operations import Operation
 from evertick.api.pipeline import respond
-from evertick.api.problems import MEDIA_TYPE, Kind, Problem, problem_of, stopping
-from evertick.api.requests import HttpRequest
-from evertick.api.responses import SECURITY_HEADERS, Response
-from evertick.api.router import Router
-from evertick.api.routes import access, batch, dead_letters, engine, jobs, runs, schedules, workers
+from evertick.api.problems import MEDIA_TYPE, HttpProblem, Kind, problem_of, unavailable
+from evertick.api.routes import access, batch, engine, jobs, runs, schedules, workers
 from evertick.api.services import Services
 
 ROUTES = (
@@ -27,7 +26,7 @@ ROUTES = (
     batch.routes,
     schedules.routes,
     runs.routes,
-    dead_letters.routes,
+    runs.letter_routes,
     workers.routes,
     engine.status_routes,
     access.tenant_routes,
@@ -40,6 +39,8 @@ ROUTES = (
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _CLOSE = (b"connection", b"close")
 _NO_OPERATION = "none"
+_REST = "name"
+"""The parameter that takes all segments that are left: a job's name may hold slashes."""
 
 Scope: TypeAlias = MutableMapping[str, Any]
 """Of ASGI."""
@@ -48,6 +49,70 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 def operations() -> list[Operation]:
     return [operation for routes in ROUTES for operation in routes.operations]
+
+
+class Match(NamedTuple):
+    """The operations at a path by their methods, and what the path says."""
+
+    operations: Mapping[str, Operation]
+    parameters: Mapping[str, str]
+    path: str
+    """Without empty segments."""
+
+    @property
+    def allow(self) -> str:
+        return ", ".join((*self.operations, "OPTIONS"))
+
+
+@dataclass(slots=True)
+class _Node:
+    children: dict[str, "_Node"] = field(default_factory=dict)
+    parameter: str = ""
+    child: "_Node | None" = None
+    operations: dict[str, Operation] = field(default_factory=dict)
+
+
+class Router:
+    """All operations, by path and method: segment by segment, a fixed segment before a parameter."""
+
+    def __init__(self, operations: Iterable[Operation]) -> None:
+        self._root = _Node()
+        for operation in operations:
+            self._add(operation)
+
+    def match(self, path: str) -> Match | None:
+        """What is at a path. Empty segments do not count."""
+        segments = [segment for segment in path.split("/") if segment]
+        node, parameters = self._root, dict[str, str]()
+        for place, segment in enumerate(segments):
+            child = node.children.get(segment)
+            if child is None:
+                if node.child is None:
+                    return None
+                child = node.child
+                is_rest = node.parameter == _REST
+                parameters[node.parameter] = "/".join(segments[place:]) if is_rest else segment
+                if is_rest:
+                    node = child
+                    break
+            node = child
+        if not node.operations:
+            return None
+        return Match(node.operations, parameters, "/" + "/".join(segments))
+
+    def _add(self, operation: Operation) -> None:
+        node = self._root
+        for segment in operation.path.strip("/").split("/"):
+            if not segment.startswith("{"):
+                node = node.children.setdefault(segment, _Node())
+                continue
+            name = segment.strip("{}")
+            assert node.parameter in {"", name}, f"{operation.path}: the parameter is {node.parameter} elsewhere"
+            node.parameter = name
+            node.child = node.child or _Node()
+            node = node.child
+        assert operation.method not in node.operations, f"{operation.method} {operation.path} is declared twice"
+        node.operations[operation.method] = operation
 
 
 class AsgiApp:
@@ -83,13 +148,13 @@ class AsgiApp:
         """The response, and the name of the operation that it comes from."""
         found = self._router.match(request.path)
         if found is None:
-            problem = Problem(Kind.NOT_FOUND, f"there is nothing at {request.path}")
+            problem = HttpProblem(Kind.NOT_FOUND, f"there is nothing at {request.path}")
             return _NO_OPERATION, _problem_response(problem, request)
         operation = found.operations.get(method)
         if operation is None and method == "OPTIONS":
             return _NO_OPERATION, Response(204, headers={"Allow": found.allow})
         if operation is None:
-            problem = Problem(Kind.NOT_ALLOWED, f"{method} is not allowed here", headers={"Allow": found.allow})
+            problem = HttpProblem(Kind.NOT_ALLOWED, f"{method} is not allowed here", headers={"Allow": found.allow})
             return _NO_OPERATION, _problem_response(problem, request)
         request.path, request.path_parameters = found.path, found.parameters
         try:
@@ -99,7 +164,9 @@ class AsgiApp:
         except asyncio.CancelledError:
             if not self._services.polls.is_stopping.is_set():
                 raise
-            return operation.name, _problem_response(stopping(), request)  # the time to end in order is over
+            return operation.name, _problem_response(
+                unavailable("this server stops"), request
+            )  # the time to end in order is over
 
     async def _send(self, response: Response, request: HttpRequest, send: Send) -> None:
         """Send the response. The rest of a body that was not read is dropped before the connection is closed.
@@ -120,7 +187,7 @@ class AsgiApp:
         await send({"type": "http.response.body", "body": rest, "more_body": False})
 
 
-def _problem_response(problem: Problem, request: HttpRequest) -> Response:
+def _problem_response(problem: HttpProblem, request: HttpRequest) -> Response:
     body = problem.body(request.path, request.request_id)
     return Response(problem.kind.status, body, problem.headers, media_type=MEDIA_TYPE)
 

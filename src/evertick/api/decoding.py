@@ -1,4 +1,4 @@
-"""Decodes JSON bodies and query parameters. What does not fit raises a Problem that says where and why."""
+"""Decodes JSON bodies and query parameters. What does not fit raises an HttpProblem that says where and why."""
 
 import functools
 import re
@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from evertick.api.problems import Kind, Problem
+from evertick.api.problems import HttpProblem, Kind
 from evertick.contract.reading import faults_in
 from evertick.domain.errors import Fault
 from evertick.domain.job.faults import Faults, echo
@@ -36,7 +36,7 @@ def decode_document(data: bytes, kind: type[_S]) -> _S:
     """JSON of one type. An empty body counts as an empty object."""
     found = _document(data or b"{}", kind)
     if faults := faults_in(found):
-        raise Problem(Kind.INVALID, f"{faults[0].pointer} {faults[0].reason}", faults)
+        raise HttpProblem(Kind.INVALID, f"{faults[0].pointer} {faults[0].reason}", faults)
     return found
 
 
@@ -62,7 +62,7 @@ def _check_lengths(data: bytes, kind: type[Any]) -> None:
     for name, longest in most.items():
         if name in members and _length(members[name]) > longest:
             fault = Fault(f"/{name}", f"has at most {longest} items")
-            raise Problem(Kind.INVALID, f"{fault.pointer} {fault.reason}", [fault])
+            raise HttpProblem(Kind.INVALID, f"{fault.pointer} {fault.reason}", [fault])
 
 
 def _length(text: msgspec.Raw) -> int:
@@ -114,14 +114,14 @@ def _decoded(data: bytes, kind: Any) -> Any:
     except msgspec.ValidationError as error:
         raise _invalid(error) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Problem(Kind.MALFORMED, f"the body is not JSON in UTF-8: {error}") from None
+        raise HttpProblem(Kind.MALFORMED, f"the body is not JSON in UTF-8: {error}") from None
     except RecursionError:
-        raise Problem(Kind.MALFORMED, "the body is nested too deeply") from None
+        raise HttpProblem(Kind.MALFORMED, "the body is nested too deeply") from None
 
 
-def _invalid(error: msgspec.ValidationError) -> Problem:
+def _invalid(error: msgspec.ValidationError) -> HttpProblem:
     fault = _fault_of(error)
-    return Problem(Kind.INVALID, f"{fault.pointer or 'the body'} {fault.reason}", [fault])
+    return HttpProblem(Kind.INVALID, f"{fault.pointer or 'the body'} {fault.reason}", [fault])
 
 
 def parse_query(raw: bytes, kind: type[_S]) -> _S:
@@ -129,7 +129,7 @@ def parse_query(raw: bytes, kind: type[_S]) -> _S:
     try:
         pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_PARAMETERS, errors="strict")
     except ValueError as error:
-        raise Problem(Kind.MALFORMED, f"the query cannot be read: {error}") from None
+        raise HttpProblem(Kind.MALFORMED, f"the query cannot be read: {error}") from None
     fields = _fields(cast("Hashable", kind))
     faults = Faults()
     texts: dict[str, list[str]] = {}
@@ -144,7 +144,7 @@ def parse_query(raw: bytes, kind: type[_S]) -> _S:
     if read is not None and not wrong:
         return read
     detail = "; ".join(f"query parameter {pointer[1:]} {reason}" for pointer, reason in wrong)
-    raise Problem(Kind.INVALID, detail, wrong)
+    raise HttpProblem(Kind.INVALID, detail, wrong)
 
 
 class _Field(NamedTuple):

@@ -7,20 +7,19 @@ who reads the database can read it, and a repeated request needs the same API ke
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
+from evertick.api.messages import AuthenticatedRequest, Response, bearer_key
 from evertick.api.operations import Operation
-from evertick.api.problems import Kind, Problem
-from evertick.api.requests import AuthenticatedRequest, bearer_key
-from evertick.api.responses import Response
+from evertick.api.problems import HttpProblem, Kind
 from evertick.store.tenants.secrets import ANSWERS, Seal
 from evertick.usecases import idempotency
-from evertick.usecases.context import Tenant, single_connection
+from evertick.usecases.context import TenantContext, single_connection
 from evertick.usecases.idempotency import KEY_MAX_LENGTH, InFlight, KeyedRequest, OtherRequest
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 REPLAYED = "Idempotency-Replayed"
 
-Act: TypeAlias = Callable[[Tenant], Awaitable[Response]]
-Try: TypeAlias = Callable[[Tenant], Awaitable[Response | None]]
+Act: TypeAlias = Callable[[TenantContext], Awaitable[Response]]
+Try: TypeAlias = Callable[[TenantContext], Awaitable[Response | None]]
 
 
 def identify(operation: Operation, request: AuthenticatedRequest, digest: bytes) -> KeyedRequest | None:
@@ -29,7 +28,7 @@ def identify(operation: Operation, request: AuthenticatedRequest, digest: bytes)
     if key is None or not operation.is_repeatable:
         return None
     if not 1 <= len(key) <= KEY_MAX_LENGTH or not key.isprintable() or not key.isascii():
-        raise Problem(Kind.INVALID, f"Idempotency-Key has 1 to {KEY_MAX_LENGTH} visible ASCII characters")
+        raise HttpProblem(Kind.INVALID, f"Idempotency-Key has 1 to {KEY_MAX_LENGTH} visible ASCII characters")
     if operation.holds_secret:
         return KeyedRequest(key, digest + request.caller.key_id.encode(), Seal(bearer_key(request), ANSWERS))
     return KeyedRequest(key, digest)
@@ -43,7 +42,7 @@ async def earlier_response(request: AuthenticatedRequest) -> Response | None:
     return replayed(await request.services.earlier_responses.ask(request.tenant, request.idempotency))
 
 
-async def act_once(tenant: Tenant, identity: KeyedRequest, act: Act) -> Response:
+async def act_once(tenant: TenantContext, identity: KeyedRequest, act: Act) -> Response:
     """Act in one transaction, unless the request was answered before."""
     response = await _act_once(tenant, identity, act)
     if response is None:
@@ -60,14 +59,14 @@ async def try_once(request: AuthenticatedRequest, attempt: Try) -> Response | No
     return await _act_once(request.tenant, request.idempotency, attempt)
 
 
-def in_flight() -> Problem:
-    return Problem(Kind.IN_FLIGHT, "wait for the first request's answer", headers={"Retry-After": "1"})
+def in_flight() -> HttpProblem:
+    return HttpProblem(Kind.IN_FLIGHT, "wait for the first request's answer", headers={"Retry-After": "1"})
 
 
-async def _act_once(tenant: Tenant, identity: KeyedRequest, attempt: Try) -> Response | None:
+async def _act_once(tenant: TenantContext, identity: KeyedRequest, attempt: Try) -> Response | None:
     made: list[Response] = []
 
-    async def act(inside: Tenant) -> idempotency.Answer | None:
+    async def act(inside: TenantContext) -> idempotency.Answer | None:
         response = await attempt(inside)
         if response is None:
             return None
@@ -90,7 +89,7 @@ def replayed(found: idempotency.ClaimResult | None) -> Response | None:
         case None | InFlight():
             return None
         case OtherRequest():
-            raise Problem(Kind.KEY_REUSED, "use a new key for a new request")
+            raise HttpProblem(Kind.KEY_REUSED, "use a new key for a new request")
         case idempotency.Answer(status, kept_headers, body):
             headers = {**kept_headers, REPLAYED: "true"}
             return Response(status, body, headers, media_type=headers.pop("Content-Type"))

@@ -21,8 +21,9 @@ from evertick.api.poll_turns import Poll, PollGroup, PollQueue, PollSpec
 from evertick.runtime.loop import Loop
 from evertick.runtime.wakeups import Listener, queue_named
 from evertick.store.database import Pool
+from evertick.store.engine import pulls
 from evertick.store.engine.wakeups import READY
-from evertick.usecases.runs import pull_workers as pulling
+from evertick.usecases.runs import pull_workers
 
 CHECK_SECONDS = 1.0
 """A lost wake-up costs at most that long."""
@@ -163,7 +164,7 @@ class LongPolls:
 
     async def _check_queues(self, places: Sequence[tuple[int, str]]) -> None:
         for chunk in _chunks(places):
-            for state in await pulling.queue_states(self._pool, chunk):
+            for state in await pulls.queue_states(self._pool, chunk):
                 queue = self._queues.get((state.tenant_id, state.name))
                 if queue is not None:
                     queue.apply(state)
@@ -173,7 +174,7 @@ class LongPolls:
         for poll in self._polls():
             polls_of.setdefault((poll.spec.tenant_id, poll.spec.key_id), []).append(poll)
         for chunk in _chunks(list(polls_of)):
-            for key in await pulling.ended_keys(self._pool, chunk):
+            for key in await pull_workers.ended_keys(self._pool, chunk):
                 for poll in polls_of[key]:
                     poll.is_key_ended = True
                     poll.end()
@@ -185,7 +186,7 @@ class LongPolls:
             if poll.spec.repeat_key is not None:
                 repeated.setdefault((poll.spec.tenant_id, poll.spec.repeat_key), []).append(poll)
         for chunk in _chunks(list(repeated)):
-            for key in await pulling.answered(self._pool, chunk):
+            for key in await pulls.answered(self._pool, chunk):
                 for poll in repeated[key]:
                     poll.wake()
 

@@ -17,30 +17,14 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "evertick_http_requests",
-            "Requests by operation and status",
-            ("operation", "status"),
-            registry=self._registry,
+        self._requests = self._counter("http_requests", "Requests by operation and status", "operation", "status")
+        self._seconds = self._histogram(
+            "http_request_seconds", "Time to answer, by operation; long polls wait on purpose", "operation"
         )
-        self._seconds = Histogram(
-            "evertick_http_request_seconds",
-            "Time to answer, by operation; long polls wait on purpose",
-            ("operation",),
-            buckets=_SECONDS,
-            registry=self._registry,
-        )
-        self._refused = Counter(
-            "evertick_http_refused_connections",
-            "Connections closed for a limit, by reason",
-            ("reason",),
-            registry=self._registry,
-        )
-        self._loop_delay = Histogram(
-            "evertick_event_loop_delay_seconds",
+        self._refused = self._counter("http_refused_connections", "Connections closed for a limit, by reason", "reason")
+        self._loop_delay = self._histogram(
+            "event_loop_delay_seconds",
             "How late the event loop of this process comes to what is due, measured ten times a second",
-            buckets=_SECONDS,
-            registry=self._registry,
         )
         self._polls = self._gauge("long_polls", "Long polls that wait here for work")
         self._ready = self._gauge("ready_attempts", "Attempts that wait for a worker")
@@ -65,10 +49,16 @@ class Metrics:
         self._ready.set(status.ready)
         self._leased.set(status.leases)
         self._dead_letters.set(status.dead_letters)
-        self._lag.set(status.lag_seconds)
-        self._nodes.set(sum(node.is_alive for node in status.nodes))
-        self._unheld.set(status.unheld)
+        self._lag.set(status.cluster.lag_seconds)
+        self._nodes.set(sum(node.is_alive for node in status.cluster.nodes))
+        self._unheld.set(status.cluster.partitions.unheld)
         return generate_latest(self._registry)
 
     def _gauge(self, name: str, text: str) -> Gauge:
         return Gauge(f"evertick_{name}", text, registry=self._registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"evertick_{name}", text, labels, registry=self._registry)
+
+    def _histogram(self, name: str, text: str, *labels: str) -> Histogram:
+        return Histogram(f"evertick_{name}", text, labels, buckets=_SECONDS, registry=self._registry)

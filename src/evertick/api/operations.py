@@ -9,23 +9,23 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import msgspec
 
 from evertick.api.bodies.request_body import JSON, IncomingBody, check_media_type
 from evertick.api.decoding import decode, decode_document
+from evertick.api.messages import PREFIX, AuthenticatedRequest, Response
 from evertick.api.problems import Kind
-from evertick.api.requests import AuthenticatedRequest
-from evertick.api.responses import PREFIX, Response
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import AdmissionRequest
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
+_IDS = {"job_id", "run_id", "key_id", "tenant_id"}
 
 Handler: TypeAlias = Callable[..., Awaitable[Response]]
-Cost: TypeAlias = Callable[[AuthenticatedRequest, Any], Awaitable[AdmissionRequest]]
-"""What a request draws from its tenant's quotas, given its body as far as that is decoded."""
+Cost: TypeAlias = AdmissionRequest | Callable[[AuthenticatedRequest, Any], Awaitable[AdmissionRequest]]
+"""What a request draws from its tenant's quotas: the same always, or by its body as far as that is decoded."""
 
 
 class HandlerMode(Enum):
@@ -59,9 +59,10 @@ class ResponseSpec:
     text: str
     headers: tuple[str, ...] = ()
     links: Mapping[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
-    media_types: tuple[str, ...] = (JSON,)
+    media_type: str = JSON
     also: Mapping[str, str] = field(default_factory=dict)
     holds_secret: bool = False
+    status: int = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class BodySpec:
     is_required: bool
     decode: Callable[[Any], Any] = lambda text: text
     prepare: Callable[[AuthenticatedRequest, Any], Awaitable[Any]] | None = None
-    media_types: tuple[str, ...] = (JSON,)
+    media_type: ClassVar[str] = JSON
     also: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -138,15 +139,17 @@ class Routes:
         method: str,
         path: str,
         role: KeyRole | None,
-        responses: Mapping[int, ResponseSpec],
-        *,
+        *responses: ResponseSpec,
         problems: tuple[Kind, ...] = (),
         headers: tuple[str, ...] = (),
         body: BodySpec | str | None = None,
         mode: HandlerMode | None = None,
         cost: Cost | None = None,
     ) -> Callable[[_H], _H]:
-        """Declare an operation. `body` may name the schema of one, where its annotation does not say enough."""
+        """Declare an operation. `problems` are those that neither its path nor the pipeline implies.
+
+        `body` may name the schema of one, where its annotation does not say enough.
+        """
 
         def declare(handler: _H) -> _H:
             types = {name: each.annotation for name, each in inspect.signature(handler).parameters.items()}
@@ -157,8 +160,8 @@ class Routes:
                     handler=handler,
                     role=role,
                     tag=self.tag,
-                    responses=responses,
-                    problems=problems,
+                    responses={spec.status: spec for spec in responses},
+                    problems=_problems_of(path, problems),
                     headers=headers,
                     query=types.get("query"),
                     body=body if isinstance(body, BodySpec) else _body_spec(body, types.get("body")),
@@ -169,6 +172,11 @@ class Routes:
             return handler
 
         return declare
+
+
+def _problems_of(path: str, others: tuple[Kind, ...]) -> tuple[Kind, ...]:
+    """An id in the path may name nothing."""
+    return (Kind.NOT_FOUND, *others) if _IDS & set(_PARAMETER.findall(path)) else others
 
 
 def _body_spec(name: str | None, shape: Any) -> BodySpec | None:

@@ -13,15 +13,14 @@ from evertick.api import idempotency
 from evertick.api.bodies.memory_limits import Reservation
 from evertick.api.bodies.request_body import IncomingBody
 from evertick.api.decoding import parse_query
+from evertick.api.messages import AuthenticatedRequest, HttpRequest, Response, authenticate, authorise
 from evertick.api.operations import HandlerMode, Operation
 from evertick.api.problems import over_quota
-from evertick.api.requests import AuthenticatedRequest, HttpRequest, authenticate, authorise
-from evertick.api.responses import Response
 from evertick.contract.jobs import Nothing
 from evertick.domain.admission import AdmissionRequest
 from evertick.usecases import audit
-from evertick.usecases.context import Tenant, unit_of_work
-from evertick.usecases.tenants.authentication import Caller
+from evertick.usecases.context import TenantContext, unit_of_work
+from evertick.usecases.tenants.keys import Caller
 from evertick.usecases.transactions import retry_conflicts, retry_with_results
 
 
@@ -67,7 +66,7 @@ async def _admit_and_act(operation: Operation, request: AuthenticatedRequest, ar
             arguments["body"] = await operation.body.prepare(request, arguments["body"])
         request.services.unread.check(request.tenant.tenant_id)
         response = await _act(operation, request, arguments)
-        created = response.created
+        created = response.created_jobs
     finally:
         if cost is not None and cost.jobs:
             request.services.quotas.confirm(request.caller.tenant, cost.jobs, created)
@@ -79,7 +78,7 @@ async def _admit_and_act(operation: Operation, request: AuthenticatedRequest, ar
 async def _act(operation: Operation, request: AuthenticatedRequest, arguments: dict[str, Any]) -> Response:
     """Call the handler; if it changes anything, in one transaction with the audit log and the kept response."""
 
-    async def act(tenant: Tenant) -> Response:
+    async def act(tenant: TenantContext) -> Response:
         request.after_commit.clear()  # of a try that was undone
         response = await operation.handler(replace(request, tenant=tenant), **arguments)
         if operation.mode.is_change:
@@ -118,7 +117,9 @@ def _rollback(request: AuthenticatedRequest) -> Iterator[None]:
         raise
 
 
-async def _audit(operation: Operation, request: AuthenticatedRequest, response: Response, tenant: Tenant) -> None:
+async def _audit(
+    operation: Operation, request: AuthenticatedRequest, response: Response, tenant: TenantContext
+) -> None:
     # A tenant that the host has changed reads it in its own log, too.
     for tenant_id in {tenant.tenant_id, response.affected_tenant or tenant.tenant_id}:
         log = replace(tenant, tenant_id=tenant_id)
@@ -158,7 +159,8 @@ async def _cost_of(operation: Operation, request: AuthenticatedRequest, body: An
     """
     keeps_answer = request.idempotency is not None
     if operation.cost is not None:
-        cost = await operation.cost(request, body)
+        own = operation.cost
+        cost = own if isinstance(own, AdmissionRequest) else await own(request, body)
         return replace(cost, is_stored=operation.mode.is_change, keeps_answer=keeps_answer)
     if operation.mode.is_change and operation.method != "DELETE":
         return AdmissionRequest(is_stored=False, keeps_answer=keeps_answer)

@@ -15,11 +15,10 @@ from evertick.store.database import is_transient, reason_of, was_conflict, was_t
 from evertick.usecases.errors import (
     KeyEnded,
     NameTaken,
-    NotFound,
     QuotaReached,
+    ResourceNotFound,
     RunFinished,
     RunUnfinished,
-    TenantNameTaken,
     VersionConflict,
 )
 
@@ -66,7 +65,7 @@ class Kind(Enum):
         return f"urn:evertick:problem:{self.slug}"
 
 
-class Problem(Exception):  # noqa: N818 - the word of RFC 9457
+class HttpProblem(Exception):  # noqa: N818 - the word of RFC 9457
     """An answer that says what is wrong. `more` are further members of it."""
 
     def __init__(
@@ -104,15 +103,15 @@ class ClientDisconnected(Exception):  # noqa: N818 - says what happened
     """The client disconnected before its request was answered."""
 
 
-def unauthenticated(detail: str) -> Problem:
-    return Problem(Kind.UNAUTHENTICATED, detail, headers={"WWW-Authenticate": 'Bearer realm="evertick"'})
+def unauthenticated(detail: str) -> HttpProblem:
+    return HttpProblem(Kind.UNAUTHENTICATED, detail, headers={"WWW-Authenticate": 'Bearer realm="evertick"'})
 
 
-def key_ended() -> Problem:
+def key_ended() -> HttpProblem:
     return unauthenticated("the key is unknown, has expired or was revoked")
 
 
-def over_quota(verdict: Throttled | Refused) -> Problem:
+def over_quota(verdict: Throttled | Refused) -> HttpProblem:
     """Names the quota that was reached, and when to try again."""
     if isinstance(verdict, Throttled):
         seconds = max(1, verdict.retry_after_seconds)
@@ -123,56 +122,51 @@ def over_quota(verdict: Throttled | Refused) -> Problem:
     return over_limit(verdict.quota, detail, seconds)
 
 
-def over_limit(quota: QuotaName, detail: str, retry_seconds: int) -> Problem:
-    return Problem(Kind.OVER_QUOTA, detail, headers={"Retry-After": str(retry_seconds)}, more={"quota": str(quota)})
+def over_limit(quota: QuotaName, detail: str, retry_seconds: int) -> HttpProblem:
+    return HttpProblem(Kind.OVER_QUOTA, detail, headers={"Retry-After": str(retry_seconds)}, more={"quota": str(quota)})
 
 
 def _advice(quota: QuotaName) -> str:
     return ": send fewer at once" if quota is QuotaName.SUBMIT_BURST else ": make room, or ask for more"
 
 
-def stopping() -> Problem:
-    return Problem(Kind.UNAVAILABLE, "this server stops", headers={"Retry-After": str(_UNAVAILABLE_SECONDS)})
+def unavailable(detail: str) -> HttpProblem:
+    return HttpProblem(Kind.UNAVAILABLE, detail, headers={"Retry-After": str(_UNAVAILABLE_SECONDS)})
 
 
-def too_many_connections() -> Problem:
-    headers = {"Retry-After": str(_UNAVAILABLE_SECONDS)}
-    return Problem(Kind.UNAVAILABLE, "too many clients are connected", headers=headers)
-
-
-def problem_of(error: Exception, request_id: str) -> Problem:  # noqa: C901, PLR0911 - one for each kind
+def problem_of(error: Exception, request_id: str) -> HttpProblem:  # noqa: C901, PLR0911 - one for each kind
     """What an exception becomes. An unexpected one is logged here, and not shown to the client."""
     match error:
-        case Problem():
+        case HttpProblem():
             return error
         case ClientDisconnected():
             logger.debug("request %s: the client hung up before the answer", request_id)
-            return Problem(Kind.MALFORMED, "the client hung up before the answer")
-        case NotFound():
-            return Problem(Kind.NOT_FOUND, str(error))
+            return HttpProblem(Kind.MALFORMED, "the client hung up before the answer")
+        case ResourceNotFound():
+            return HttpProblem(Kind.NOT_FOUND, str(error))
         case QuotaReached():
             return over_quota(error.refused)
-        case NameTaken() | TenantNameTaken():
-            return Problem(Kind.NAME_TAKEN, str(error), [Fault("/name", error.reason)])
+        case NameTaken():
+            return HttpProblem(Kind.NAME_TAKEN, str(error), [Fault("/name", error.reason)])
         case VersionConflict():
-            return Problem(Kind.VERSION_CONFLICT, str(error), headers={"ETag": f'"{error.current}"'})
+            return HttpProblem(Kind.VERSION_CONFLICT, str(error), headers={"ETag": f'"{error.current}"'})
         case RunFinished() | RunUnfinished() | KeyEnded():
-            return Problem(Kind.WRONG_STATE, str(error))
+            return HttpProblem(Kind.WRONG_STATE, str(error))
         case TooBusy():
             return over_limit(QuotaName.COMPUTATIONS, str(error), _BUSY_SECONDS)
         case LimitReached():
             detail = "too many requests of this tenant are under way: send fewer at once"
             return over_limit(QuotaName.REQUESTS, detail, _BUSY_SECONDS)
         case InvalidFields():
-            return Problem(Kind.INVALID, _summary(error.faults), error.faults)
+            return HttpProblem(Kind.INVALID, _summary(error.faults), error.faults)
         case InvalidInput():
             fault = Fault(f"/{error.field}", error.reason)
-            return Problem(Kind.INVALID, _summary([fault]), [fault])
+            return HttpProblem(Kind.INVALID, _summary([fault]), [fault])
     if is_transient(error) or was_conflict(error) or was_too_slow(error):
         logger.warning("request %s: the database is unavailable: %s", request_id, reason_of(error))
-        return Problem(Kind.UNAVAILABLE, "try again in a moment", headers={"Retry-After": str(_UNAVAILABLE_SECONDS)})
+        return unavailable("try again in a moment")
     logger.error("request %s failed", request_id, exc_info=error, stack_info=isinstance(error, EvertickError))
-    return Problem(Kind.INTERNAL, "the request id finds it in the log")
+    return HttpProblem(Kind.INTERNAL, "the request id finds it in the log")
 
 
 def _summary(faults: Iterable[Fault]) -> str:

@@ -10,25 +10,26 @@ from typing import TypeAlias
 from evertick.api.bodies.memory_limits import BodyLimits, UnreadResponses
 from evertick.api.long_polls import LongPolls
 from evertick.api.metrics import Metrics
-from evertick.contract.engine import Stats
+from evertick.contract.server import Stats
 from evertick.domain.access import KeyRole
 from evertick.runtime.concurrency import Batcher, Cached, TenantLimit
 from evertick.runtime.timeouts import READINESS_SECONDS
 from evertick.runtime.wakeups import Notifier
 from evertick.store.database import Pool, is_transient
+from evertick.store.engine import lanes
 from evertick.store.migrate import SchemaMismatch, check_schema
 from evertick.store.tenants.tenants import TenantRow
 from evertick.usecases import idempotency
-from evertick.usecases.context import Tenant
-from evertick.usecases.engine_status import EngineStatus, clock, engine_status, tenant_stats
+from evertick.usecases.context import TenantContext
+from evertick.usecases.engine_status import EngineStatus, engine_status, tenant_stats
 from evertick.usecases.idempotency import KeyedRequest, OtherRequest
 from evertick.usecases.jobs.create_together import NewJobRequest, Result, create_together
 from evertick.usecases.references import ReferenceCache
-from evertick.usecases.tenants.authentication import KeyRing
+from evertick.usecases.tenants.keys import KeyRing
 from evertick.usecases.tenants.quotas import Quotas
 from evertick.usecases.tenants.tenants import shortest_of
 
-KEPT_SECONDS = 1.0
+CACHE_SECONDS = 1.0
 LEASE_CONNECTIONS = 6
 LEASES_PER_TENANT = 4
 REPORT_CONNECTIONS = 4
@@ -44,7 +45,7 @@ SANE_SKEW = timedelta(days=1)
 EarlierResponse: TypeAlias = idempotency.Answer | OtherRequest | None
 
 
-async def _earlier_responses(tenant: Tenant, asked: list[KeyedRequest]) -> list[EarlierResponse | Exception]:
+async def _earlier_responses(tenant: TenantContext, asked: list[KeyedRequest]) -> list[EarlierResponse | Exception]:
     return [*await idempotency.earlier(tenant, asked)]
 
 
@@ -53,7 +54,7 @@ async def _readiness_faults(pool: Pool) -> list[str]:
     try:
         async with asyncio.timeout(READINESS_SECONDS):
             await check_schema(pool)
-            skew = abs(await clock(pool) - datetime.now(UTC))
+            skew = abs(await lanes.clock(pool) - datetime.now(UTC))
     except SchemaMismatch as mismatch:
         return [str(mismatch)]
     except Exception as error:
@@ -96,11 +97,11 @@ class Services:
     lease_limit: TenantLimit = field(default_factory=lambda: TenantLimit(LEASES_PER_TENANT))
     report_limit: TenantLimit = field(default_factory=lambda: TenantLimit(REPORTS_PER_TENANT))
     references: ReferenceCache = field(init=False)
-    creations: Batcher[Tenant, NewJobRequest, Result] = field(
-        default_factory=lambda: Batcher[Tenant, NewJobRequest, Result](create_together)
+    creations: Batcher[TenantContext, NewJobRequest, Result] = field(
+        default_factory=lambda: Batcher[TenantContext, NewJobRequest, Result](create_together)
     )
-    earlier_responses: Batcher[Tenant, KeyedRequest, EarlierResponse] = field(
-        default_factory=lambda: Batcher[Tenant, KeyedRequest, EarlierResponse](_earlier_responses)
+    earlier_responses: Batcher[TenantContext, KeyedRequest, EarlierResponse] = field(
+        default_factory=lambda: Batcher[TenantContext, KeyedRequest, EarlierResponse](_earlier_responses)
     )
     readiness_faults: Cached[list[str]] = field(init=False)
     engine_status: Cached[EngineStatus] = field(init=False)
@@ -110,9 +111,9 @@ class Services:
     def __post_init__(self) -> None:
         half = max(1, self.pool.get_max_size() // 2)
         self.limit = TenantLimit(half, max_waiting=MAX_WAITING, wait_seconds=WAIT_SECONDS)
-        self.engine_status = Cached(lambda: engine_status(self.reserved, self.lifetime), KEPT_SECONDS)
-        self.metrics_page = Cached(self._metrics_page, KEPT_SECONDS)
-        self.readiness_faults = Cached(lambda: _readiness_faults(self.reserved), KEPT_SECONDS)
+        self.engine_status = Cached(lambda: engine_status(self.reserved, self.lifetime), CACHE_SECONDS)
+        self.metrics_page = Cached(self._metrics_page, CACHE_SECONDS)
+        self.readiness_faults = Cached(lambda: _readiness_faults(self.reserved), CACHE_SECONDS)
         self.references = ReferenceCache(self.reserved)
 
     async def _metrics_page(self) -> bytes:
@@ -124,7 +125,7 @@ class Services:
         if kept is None:
             if len(self._stats) >= MAX_TENANTS_KEPT:
                 self._stats.clear()
-            kept = self._stats[tenant_id] = Cached(lambda: tenant_stats(self.pool, tenant_id), KEPT_SECONDS)
+            kept = self._stats[tenant_id] = Cached(lambda: tenant_stats(self.pool, tenant_id), CACHE_SECONDS)
         return await kept.get()
 
     def pool_for(self, role: KeyRole | None, *, is_poll: bool) -> Pool:
@@ -144,6 +145,8 @@ class Services:
             self.unread.check(tenant_id)
             yield
 
-    def tenant_on(self, tenant: TenantRow, pool: Pool) -> Tenant:
+    def tenant_on(self, tenant: TenantRow, pool: Pool) -> TenantContext:
         """A tenant as use cases take it, on these connections."""
-        return Tenant(pool, tenant.tenant_id, tenant.fanout, shortest_of(tenant), self.notifier.timers, self.references)
+        return TenantContext(
+            pool, tenant.tenant_id, tenant.fanout, shortest_of(tenant), self.notifier.timers, self.references
+        )

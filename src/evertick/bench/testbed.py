@@ -23,7 +23,7 @@ from evertick.store import migrate
 from evertick.store.database import Pool
 from evertick.store.engine import lanes
 from evertick.store.server.embedded import EmbeddedServer
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.create_many import LineResult, create_many
 from evertick.wiring import connected_tenant, migrate_database
 
@@ -107,7 +107,7 @@ class Testbed:
 
     server: BenchServer
     url: str
-    tenant: Tenant
+    tenant: TenantContext
     pool: Pool
     fleet: Fleet
     progress: BenchProgress

@@ -23,7 +23,7 @@ from evertick.runtime.extras import server_extra
 
 if TYPE_CHECKING:
     from evertick.cli.backends.database import DatabaseBackend
-    from evertick.usecases.context import Tenant
+    from evertick.usecases.context import TenantContext
 
 _T = TypeVar("_T")
 
@@ -99,7 +99,7 @@ async def _call_api(server: ServerAccess, work: Callable[[Backend], Awaitable[_T
         return await work(ApiBackend(client))
 
 
-def call_database(options: AnyOptions, tenant: str, work: "Callable[[Tenant], Awaitable[_T]]") -> _T:
+def call_database(options: AnyOptions, tenant: str, work: "Callable[[TenantContext], Awaitable[_T]]") -> _T:
     """Run work on a database on behalf of a tenant and return its result. An error ends the command."""
     from evertick.wiring import connected_tenant, database  # noqa: PLC0415 - as in `call`
 

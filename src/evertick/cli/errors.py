@@ -13,7 +13,7 @@ from evertick.domain.errors import EvertickError, InvalidFields, InvalidInput
 from evertick.runtime.loop import diagnose_database
 from evertick.store.errors import DatabaseUnreachable, NoDatabase
 from evertick.store.server.programs import EmbeddedServerError
-from evertick.usecases.errors import NameTaken, TenantNameTaken
+from evertick.usecases.errors import NameTaken
 
 REJECTIONS = (InvalidFields, InvalidInput, Invalid, Conflict)
 """Errors of one item of a batch. The next item can still succeed."""
@@ -51,7 +51,7 @@ def exit_code_of(error: EvertickError) -> Exit:
             return Exit.UNREACHABLE
         case ApiError(status=502 | 503 | 504):
             return Exit.UNREACHABLE  # a proxy answers, the server behind it does not
-        case NameTaken() | TenantNameTaken():
+        case NameTaken():
             return Exit.FAILED
         case InvalidInput() | InvalidFields() | ConfigInvalid() | Invalid():
             return Exit.USAGE

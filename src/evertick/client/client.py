@@ -16,8 +16,8 @@ from evertick.client.transport import (
     server_settings,
 )
 from evertick.contract.access import ApiKey, AuditEntry, NewApiKey, NewTenant, Tenant
-from evertick.contract.engine import Cluster, Stats
-from evertick.contract.schedules import Preview
+from evertick.contract.jobs import Preview
+from evertick.contract.server import Cluster, Stats
 
 TenantPage: TypeAlias = list[Tenant]
 KeyPage: TypeAlias = list[ApiKey]

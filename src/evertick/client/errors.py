@@ -21,7 +21,7 @@ import httpx
 import msgspec
 
 from evertick.contract.derived import lenient
-from evertick.contract.problem import Problem
+from evertick.contract.server import Problem
 from evertick.domain.errors import EvertickError, Fault
 from evertick.domain.retry import parse_retry_after
 

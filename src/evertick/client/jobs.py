@@ -9,11 +9,9 @@ import msgspec
 
 from evertick.client.request import PREFIX, Request, change, fetch, no_content, path_of, post, struct_of
 from evertick.client.transport import Call, Calls, PagedCall, W
-from evertick.contract.dead_letters import DeadLetter, Replaying
 from evertick.contract.job import Job, JobFields
-from evertick.contract.jobs import Verdict
-from evertick.contract.runs import Gap, Run, RunDetail, RunOrGap
-from evertick.contract.schedules import Upcoming
+from evertick.contract.jobs import Upcoming, Verdict
+from evertick.contract.runs import DeadLetter, Gap, Replaying, Run, RunDetail, RunOrGap
 from evertick.contract.workers import Heartbeat, Lease, OutcomeReport, Recorded
 
 Entries: TypeAlias = list[RunOrGap]

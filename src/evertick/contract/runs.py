@@ -1,13 +1,17 @@
-"""Runs and gaps, and what may be asked about them."""
+"""Runs, gaps and dead letters, and what may be asked about them."""
 
 from enum import StrEnum
 from typing import Annotated, TypeAlias
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from evertick.contract import patterns
 from evertick.contract.annotations import CURSOR, Count, Instant, JobId, Limit, Ordinal, RunId, Time, Token, words
+from evertick.domain.retry import GiveUpReason
 from evertick.domain.states import GapReason, GapStatus, OpenAttempt, Outcome, RunReason, RunStatus
+
+DEFAULT_RATE = 100.0
+"""Of replaying dead letters, in runs a second."""
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -103,3 +107,46 @@ class RunsQuery(Struct, forbid_unknown_fields=True, rename={"from_at": "from", "
     to_at: Instant | None = None
     limit: Limit = 20
     cursor: Annotated[str, Meta(pattern=patterns.RUNS), CURSOR] | None = None
+
+
+class DeadLetter(Struct, frozen=True, kw_only=True):
+    """A run that failed for good. `result_code` and `error` are its last attempt's."""
+
+    run_id: RunId
+    job_id: JobId
+    name: str
+    scheduled_at: Time
+    died_at: Time
+    attempt: Count
+    reason: Annotated[str, words(GiveUpReason)]
+    spec_version: Ordinal
+    result_code: int | None
+    error: str | None
+
+
+class Replaying(Struct, frozen=True, kw_only=True):
+    """What becomes of the dead letters that a request replays."""
+
+    replayed: Annotated[Count, Meta(description="So many dead letters are runs now.")]
+    run_ids: Annotated[tuple[RunId, ...], Meta(description="Of the first thousand.")]
+    last_due_at: Annotated[Time, Meta(description="When the last of them is due.")] | None
+    has_more: Annotated[bool, Meta(description="More match than one request takes: ask again.")]
+
+
+class LettersQuery(Struct, forbid_unknown_fields=True):
+    job_id: JobId | None = None
+    limit: Limit = 50
+    cursor: Annotated[str, Meta(pattern=patterns.LETTER), CURSOR] | None = None
+
+
+class LetterFilter(Struct, forbid_unknown_fields=True):
+    """Which dead letters; without a member, all of them."""
+
+    job_id: JobId | None = None
+    died_from: Instant | None = None
+    died_before: Instant | None = None
+
+
+class ReplayRequest(Struct, forbid_unknown_fields=True):
+    filter: LetterFilter = field(default_factory=LetterFilter)
+    rate_per_second: Annotated[float, Meta(ge=0.01, le=1000)] = DEFAULT_RATE

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from evertick.config import Settings
+from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.domain.ids import Prefix, format_run_id, parse_id
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import RunStatus
@@ -27,7 +28,7 @@ from evertick.store.database import Pool, connect, open_pool
 from evertick.store.migrate import check_schema, migrate
 from evertick.store.server.embedded import EmbeddedServer, default_data_dir
 from evertick.store.tenants import tenants
-from evertick.usecases.context import MAX_PER_PAGE, Page, Tenant
+from evertick.usecases.context import Page, TenantContext
 from evertick.usecases.errors import RunNotFound
 from evertick.usecases.jobs import reading as jobs
 from evertick.usecases.jobs.create import create
@@ -82,7 +83,7 @@ class AppConnection:
 
     url: str
     pool: Pool
-    tenant: Tenant
+    tenant: TenantContext
     _notifier: Notifier
 
     async def close(self) -> None:
@@ -110,7 +111,7 @@ async def open_connection(server: AppServer, *, with_migrations: bool = False) -
         raise
     notifier = Notifier(pool)
     notifier.start()
-    tenant = Tenant(pool, row.tenant_id, row.fanout, shortest_of(row), notifier.timers)
+    tenant = TenantContext(pool, row.tenant_id, row.fanout, shortest_of(row), notifier.timers)
     return AppConnection(url, pool, tenant, notifier)
 
 
@@ -141,7 +142,7 @@ async def submit(fields: Mapping[str, Any], connection: Callable[[], Awaitable[A
     return Submitted(job.job_id, run_id, job.next_run_at, connection)
 
 
-async def register(tenant: Tenant, app: str, declarations: Declarations) -> None:
+async def register(tenant: TenantContext, app: str, declarations: Declarations) -> None:
     """Put the declared jobs. Jobs that an earlier version of the app declared stay, and are named in a warning."""
     for name, fields in declarations.jobs.items():
         await put(tenant, name, fields)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Generic, TypeVar
 
+from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.domain.errors import InvalidInput
 from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.schedule.schedule import SHORTEST_INTERVAL
@@ -18,7 +19,6 @@ from evertick.usecases.transactions import retry_transaction
 
 _T = TypeVar("_T")
 DEFAULT_PER_PAGE = 50
-MAX_PER_PAGE = 200
 
 
 def _notify_nobody(_: Iterable[int]) -> None:
@@ -26,7 +26,7 @@ def _notify_nobody(_: Iterable[int]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class TenantContext:
     """One tenant on one database.
 
     `fanout` is over how many partitions its jobs spread, `shortest` the least interval of its schedules. `notify` gets
@@ -45,6 +45,12 @@ class Tenant:
         """Do work in one transaction; again from the start after a conflict with others (see `transactions`)."""
         return await retry_transaction(lambda: self._once(work))
 
+    async def change_job(self, key: int, work: Callable[[Session], Awaitable[_T]]) -> _T:
+        """Do work that may give a job new timers in one transaction, and notify about them after it."""
+        done = await self.in_transaction(work)
+        self.notify([key])
+        return done
+
     async def _once(self, work: Callable[[Session], Awaitable[_T]]) -> _T:
         if not isinstance(self.pool, Pool):
             async with self.pool.transaction():  # a savepoint
@@ -54,7 +60,7 @@ class Tenant:
 
 
 @asynccontextmanager
-async def unit_of_work(tenant: Tenant) -> AsyncIterator[Tenant]:
+async def unit_of_work(tenant: TenantContext) -> AsyncIterator[TenantContext]:
     """The tenant inside one transaction, which commits when the block ends without an error.
 
     Notifications of its use cases are sent after the commit: until then the changes may be undone.
@@ -68,7 +74,7 @@ async def unit_of_work(tenant: Tenant) -> AsyncIterator[Tenant]:
 
 
 @asynccontextmanager
-async def single_connection(tenant: Tenant) -> AsyncIterator[Tenant]:
+async def single_connection(tenant: TenantContext) -> AsyncIterator[TenantContext]:
     """The tenant on one connection, without a transaction around what it does."""
     assert isinstance(tenant.pool, Pool)
     async with tenant.pool.acquire() as session:
@@ -81,6 +87,12 @@ class Page(Generic[_T]):
 
     items: tuple[_T, ...]
     next: str | None
+
+
+def page_of(items: Iterable[_T], limit: int, position: Callable[[_T], str]) -> Page[_T]:
+    """A page of the first items. If more follow, its next one begins after the position of its last."""
+    found = tuple(items)
+    return Page(found[:limit], position(found[limit - 1]) if len(found) > limit else None)
 
 
 def job_key(job_id: str) -> int:

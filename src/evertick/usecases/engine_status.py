@@ -3,19 +3,18 @@
 import asyncio
 import hashlib
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from evertick import tzdb
-from evertick.contract.engine import Lag, Stats
+from evertick.contract.server import Cluster, Lag, Node, Partitions, Stats
 from evertick.domain.ids import PARTITIONS
 from evertick.runtime.timeouts import STATUS_SECONDS
 from evertick.store.database import Pool
-from evertick.store.engine import lanes, members
-from evertick.store.engine.members import NodeRow
+from evertick.store.engine import members
 from evertick.store.maintenance import diagnostics
-from evertick.store.statements import Connection
 from evertick.store.tenants import tenants
 from evertick.usecases.diagnosis import MAX_LETTERS
+from evertick.version import __version__
 
 WINDOW_SECONDS = 60.0
 MAX_PER_LANE = 10_000
@@ -27,33 +26,27 @@ MAX_PER_PARTITION = 10_000
 class EngineStatus:
     """The whole engine, for its operators."""
 
-    nodes: list[NodeRow]
-    partitions: int
-    unheld: int
-    lag_seconds: float
+    cluster: Cluster
     ready: int
     leases: int
     dead_letters: int
-    tzdb: str
-
-
-async def clock(connection: Connection) -> datetime:
-    """The time that decides: the database's."""
-    return await lanes.clock(connection)
 
 
 async def engine_status(pool: Pool, lifetime: timedelta) -> EngineStatus:
     """`lifetime`: for so long after its last heartbeat a node counts as alive. Raises TimeoutError if it takes long."""
     async with asyncio.timeout(STATUS_SECONDS):
-        return EngineStatus(
-            nodes=list(await members.members(pool, lifetime)),
-            partitions=PARTITIONS,
-            unheld=await members.unheld(pool, lifetime),
+        cluster = Cluster(
+            version=__version__,
+            tzdb=tzdb.VERSION,
+            nodes=tuple(Node(**row._asdict()) for row in await members.members(pool, lifetime)),
+            partitions=Partitions(PARTITIONS, await members.unheld(pool, lifetime)),
             lag_seconds=_late_seconds(await diagnostics.oldest_due(pool)),
+        )
+        return EngineStatus(
+            cluster,
             ready=sum(queue.attempts for queue in await diagnostics.ready_queues(pool, MAX_PER_LANE)),
             leases=await diagnostics.leases(pool),
             dead_letters=await diagnostics.dead_letters(pool, MAX_LETTERS),
-            tzdb=tzdb.VERSION,
         )
 
 

@@ -1,7 +1,7 @@
 """Why a use case was refused, beside the errors of its input, which are the domain's.
 
 EvertickError
-├── NotFound
+├── ResourceNotFound
 │   ├── JobNotFound       no such job, or another tenant's, which must look the same
 │   ├── RunNotFound       no such run of the tenant's jobs
 │   ├── LetterNotFound    the run is no dead letter, or not any more
@@ -13,45 +13,56 @@ EvertickError
 ├── RunUnfinished         nothing is there to repeat yet
 ├── QuotaReached          the tenant has as many as it may
 └── InvalidInput
-    ├── NameTaken         another job of the tenant has the name
-    └── TenantNameTaken   another tenant has the name
+    └── NameTaken         another job of the tenant has the name, or another tenant
 """
+
+from typing import ClassVar
 
 from evertick.domain.admission import QuotaName, Refused
 from evertick.domain.errors import EvertickError, InvalidInput
 from evertick.domain.states import RunStatus
 
 
-class NotFound(EvertickError):  # noqa: N818 - these say what is wrong, not that it is an error
+class ResourceNotFound(EvertickError):  # noqa: N818 - these say what is wrong, not that it is an error
     """What an id or a name should name does not exist for this tenant."""
 
+    kind: ClassVar[str]
 
-class JobNotFound(NotFound):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no {self.kind} {name}")
+
+
+class JobNotFound(ResourceNotFound):
     """There is no such job."""
 
-    def __init__(self, job: str) -> None:
-        super().__init__(f"there is no job {job}")
+    kind = "job"
 
 
-class RunNotFound(NotFound):
+class RunNotFound(ResourceNotFound):
     """There is no such run."""
 
-    def __init__(self, run_id: str) -> None:
-        super().__init__(f"there is no run {run_id}")
+    kind = "run"
 
 
-class LetterNotFound(NotFound):
+class LetterNotFound(ResourceNotFound):
     """There is no such dead letter."""
 
+    kind = "dead letter of run"
+
     def __init__(self, run_id: str) -> None:
-        super().__init__(f"there is no dead letter of run {run_id}: it was replayed or dismissed, or never died")
+        super().__init__(f"{run_id}: it was replayed or dismissed, or never died")
 
 
-class KeyNotFound(NotFound):
+class KeyNotFound(ResourceNotFound):
     """There is no such API key."""
 
-    def __init__(self, key_id: str) -> None:
-        super().__init__(f"there is no API key {key_id}")
+    kind = "API key"
+
+
+class TenantNotFound(ResourceNotFound):
+    """There is no such tenant."""
+
+    kind = "tenant"
 
 
 class KeyEnded(EvertickError):  # noqa: N818
@@ -59,13 +70,6 @@ class KeyEnded(EvertickError):  # noqa: N818
 
     def __init__(self, key_id: str) -> None:
         super().__init__(f"API key {key_id} has expired or was replaced already")
-
-
-class TenantNotFound(NotFound):
-    """There is no such tenant."""
-
-    def __init__(self, tenant_id: str) -> None:
-        super().__init__(f"there is no tenant {tenant_id}")
 
 
 class VersionConflict(EvertickError):  # noqa: N818
@@ -99,22 +103,12 @@ class QuotaReached(EvertickError):  # noqa: N818
 
 
 class NameTaken(InvalidInput):
-    """Another job of the tenant has the name."""
+    """Another job of the tenant has the name, or another tenant."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__("name", f"{name!r} is taken by another job")
+    def __init__(self, name: str, kind: str = "job") -> None:
+        super().__init__("name", f"{name!r} is taken by another {kind}")
         self.name = name
+        self.kind = kind
 
-    def __reduce__(self) -> tuple[type["NameTaken"], tuple[str]]:  # type: ignore[override]
-        return type(self), (self.name,)
-
-
-class TenantNameTaken(InvalidInput):
-    """Another tenant has the name."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__("name", f"{name!r} is taken by another tenant")
-        self.name = name
-
-    def __reduce__(self) -> tuple[type["TenantNameTaken"], tuple[str]]:  # type: ignore[override]
-        return type(self), (self.name,)
+    def __reduce__(self) -> tuple[type["NameTaken"], tuple[str, str]]:
+        return type(self), (self.name, self.kind)

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 from evertick.store.tenants import idempotency
 from evertick.store.tenants.idempotency import StoredAnswer
 from evertick.store.tenants.secrets import Seal
-from evertick.usecases.context import Tenant, unit_of_work
+from evertick.usecases.context import TenantContext, unit_of_work
 
 KEY_MAX_LENGTH = 255
 
@@ -52,7 +52,7 @@ ClaimResult: TypeAlias = Answer | InFlight | OtherRequest
 
 
 async def answer_once(
-    tenant: Tenant, request: KeyedRequest, act: Callable[[Tenant], Awaitable[Answer | None]]
+    tenant: TenantContext, request: KeyedRequest, act: Callable[[TenantContext], Awaitable[Answer | None]]
 ) -> ClaimResult | None:
     """Act in one transaction, unless the request was answered before. None: there is no answer yet, and none stored."""
     async with unit_of_work(tenant) as inside:
@@ -65,7 +65,7 @@ async def answer_once(
         return answer
 
 
-async def claim(tenant: Tenant, requests: Sequence[KeyedRequest]) -> dict[str, ClaimResult]:
+async def claim(tenant: TenantContext, requests: Sequence[KeyedRequest]) -> dict[str, ClaimResult]:
     """Claim keys, each given once, in the tenant's transaction. Returns results for the requests that must not act."""
     keys = [each.key for each in requests]
     claimed = await idempotency.begin(tenant.pool, tenant.tenant_id, keys)
@@ -75,14 +75,14 @@ async def claim(tenant: Tenant, requests: Sequence[KeyedRequest]) -> dict[str, C
     return {key: InFlight() for key in keys if key not in claimed} | answered
 
 
-async def store(tenant: Tenant, answers: Sequence[tuple[KeyedRequest, Answer]]) -> None:
+async def store(tenant: TenantContext, answers: Sequence[tuple[KeyedRequest, Answer]]) -> None:
     """Store the answers to requests whose keys were claimed in this transaction."""
     if answers:
         stored = {request.key: _stored(tenant.tenant_id, request, answer) for request, answer in answers}
         await idempotency.store(tenant.pool, tenant.tenant_id, stored)
 
 
-async def earlier(tenant: Tenant, requests: Sequence[KeyedRequest]) -> list[Answer | OtherRequest | None]:
+async def earlier(tenant: TenantContext, requests: Sequence[KeyedRequest]) -> list[Answer | OtherRequest | None]:
     """The stored answers, where there are any. Cheaper than to act, and never over a quota."""
     stored = await idempotency.find(tenant.pool, tenant.tenant_id, [each.key for each in requests])
     return [_repeated(tenant, stored[each.key], each) if each.key in stored else None for each in requests]
@@ -93,7 +93,7 @@ def _stored(tenant_id: int, request: KeyedRequest, answer: Answer) -> StoredAnsw
     return StoredAnswer(request.digest, answer.status, json.dumps(dict(answer.headers)), body)
 
 
-def _repeated(tenant: Tenant, stored: StoredAnswer, request: KeyedRequest) -> Answer | OtherRequest:
+def _repeated(tenant: TenantContext, stored: StoredAnswer, request: KeyedRequest) -> Answer | OtherRequest:
     if stored.request != request.digest:
         return OtherRequest()
     body = stored.body if request.seal is None else request.seal.unseal(stored.body, tenant.tenant_id)

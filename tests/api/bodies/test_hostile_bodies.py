@@ -23,6 +23,7 @@ from evertick.api.bodies.memory_limits import BodyLimits
 from evertick.api.bodies.request_body import JSON, MAX_BATCH_BYTES, MAX_BYTES, NDJSON
 from evertick.api.routes.batch import FAULT_BYTES_PER_BYTE, FAULT_BYTES_PER_LINE
 from evertick.api.server import ApiServer
+from evertick.config import Settings
 
 MEBIBYTE = 1_048_576
 LONGEST_STEP_SECONDS = 0.1
@@ -31,13 +32,13 @@ LONGEST_STEP_SECONDS = 0.1
 
 @pytest.fixture
 def limits() -> BodyLimits:
-    return BodyLimits()
+    return BodyLimits(128 * MEBIBYTE, 512 * MEBIBYTE)
 
 
 @pytest.fixture
 async def server(database_url: str, limits: BodyLimits) -> AsyncIterator[ApiServer]:
     """With limits that a test can look at."""
-    server = ApiServer(database_url, port=0, connections=4, bodies=limits)
+    server = ApiServer(database_url, Settings(port=0), connections=4, bodies=limits)
     await server.start()
     yield server
     await server.stop()

@@ -11,10 +11,11 @@ from engine import until
 from evertick.api import services
 from evertick.api.problems import Kind, problem_of
 from evertick.api.server import ApiServer
+from evertick.config import Settings
 from evertick.runtime import timeouts
 from evertick.store.database import Pool, Timeouts
 from evertick.usecases import transactions
-from evertick.usecases.context import Tenant, unit_of_work
+from evertick.usecases.context import TenantContext, unit_of_work
 from evertick.usecases.jobs.create import create
 from faults.proxy import Proxy
 
@@ -54,7 +55,7 @@ async def test_who_waits_too_long_behind_its_own_tenants_requests_is_told_why(
 ) -> None:
     job = await admin.create(name="hot")
     monkeypatch.setattr(services, "WAIT_SECONDS", 0.1)
-    server = ApiServer(database_url, port=0, connections=2)
+    server = ApiServer(database_url, Settings(port=0), connections=2)
     await server.start()
     try:
         async with Caller(server.address, admin.key) as caller:
@@ -89,7 +90,7 @@ async def test_who_waited_long_for_its_turn_is_tried_again_when_it_is_undone_bec
         """
     )
     monkeypatch.setattr(transactions, "_LONG_SECONDS", 1.0)
-    server = ApiServer(database_url, port=0, connections=2)
+    server = ApiServer(database_url, Settings(port=0), connections=2)
     await server.start()
     try:
         async with Caller(server.address, admin.key) as caller:
@@ -137,7 +138,7 @@ async def test_a_tenant_does_not_wait_for_another_that_brings_the_same_new_sched
 ) -> None:
     other = await callers.make("editor", await callers.tenant())
     schedule = {"schedule": "17 3 * * *"}
-    async with unit_of_work(Tenant(pool, 1)) as inside:
+    async with unit_of_work(TenantContext(pool, 1)) as inside:
         await create(inside, {**JOB, "name": "taken"})
         waiting = asyncio.create_task(admin.post("/jobs", json={**JOB, **schedule, "name": "taken"}))
         await until(
@@ -170,7 +171,7 @@ async def test_without_an_answer_from_the_database_probes_say_so_and_the_server_
     monkeypatch.setattr(timeouts, "API", Timeouts(connection_seconds=1, command_seconds=1, lock_seconds=1))
     proxy = Proxy(database_url)
     try:
-        server = ApiServer(proxy.url, port=0, connections=2)
+        server = ApiServer(proxy.url, Settings(port=0), connections=2)
         await server.start()
         async with Caller(server.address, admin.key) as caller:
             assert (await caller.get("/jobs")).status_code == 200

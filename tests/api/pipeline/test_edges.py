@@ -9,6 +9,7 @@ import pytest
 
 from api.callers import JOB, Caller, is_problem
 from evertick.api.server import ApiServer, server as api_server
+from evertick.config import Settings
 
 
 async def test_a_path_that_is_encoded_in_another_way_names_the_same_job(admin: Caller) -> None:
@@ -62,7 +63,7 @@ async def test_an_upload_that_a_stop_cuts_off_may_be_tried_again(
     database_url: str, admin: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api_server, "GRACE_SECONDS", 1)
-    server = ApiServer(database_url, port=0)
+    server = ApiServer(database_url, Settings(port=0))
     await server.start()
     place = urlsplit(server.address)
     reader, writer = await asyncio.open_connection(place.hostname, place.port)

@@ -12,7 +12,7 @@ from evertick.roles.janitor import Janitor
 from evertick.store.database import Pool
 from evertick.store.jobs import jobs
 from evertick.store.tenants import tenants
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.create import create
 from evertick.usecases.tenants import keys
 from evertick.usecases.tenants.quotas import Quotas
@@ -33,7 +33,7 @@ async def test_over_its_storage_a_tenant_can_store_no_more_but_pause_and_delete(
     callers: Callers, connection: asyncpg.Connection, pool: Pool
 ) -> None:
     tenant_id = await _tenant(callers, connection, quota=10_000, stored=10_000)
-    job = await create(Tenant(pool, tenant_id), {**JOB, "name": "mine"})
+    job = await create(TenantContext(pool, tenant_id), {**JOB, "name": "mine"})
     editor = await callers.make("editor", tenant_id)
     path = f"/jobs/{job.job_id}"
     for answer in (
@@ -104,7 +104,7 @@ async def test_every_change_draws_from_the_rate_and_no_deletion_does(
     callers: Callers, connection: asyncpg.Connection, pool: Pool
 ) -> None:
     tenant_id = await callers.tenant()
-    job = await create(Tenant(pool, tenant_id), JOB)
+    job = await create(TenantContext(pool, tenant_id), JOB)
     await connection.execute(
         "UPDATE tenants SET submits_per_second = 1, submit_burst = 1 WHERE tenant_id = $1", tenant_id
     )

@@ -10,6 +10,7 @@ import pytest
 from api.callers import Caller, Callers, is_problem
 from engine import until
 from evertick.api.server import ApiServer, CannotListen
+from evertick.config import Settings
 from evertick.runtime.concurrency import Cached
 from evertick.store.database import Pool
 
@@ -117,7 +118,7 @@ async def test_what_fails_is_not_computed_again_for_each_who_asks() -> None:
 
 
 async def test_metrics_that_other_machines_can_reach_are_for_the_host_alone(database_url: str, pool: Pool) -> None:
-    server = ApiServer(database_url, "0.0.0.0", 0, connections=2)
+    server = ApiServer(database_url, Settings(host="0.0.0.0", port=0), connections=2)
     await server.start()
     callers = Callers(server.address.replace("0.0.0.0", "127.0.0.1"), pool)
     try:
@@ -133,7 +134,7 @@ async def test_metrics_that_other_machines_can_reach_are_for_the_host_alone(data
 
 
 async def test_metrics_may_be_opened(database_url: str) -> None:
-    server = ApiServer(database_url, "0.0.0.0", 0, connections=2, is_metrics_open=True)
+    server = ApiServer(database_url, Settings(host="0.0.0.0", port=0, metrics_open=True), connections=2)
     await server.start()
     try:
         async with httpx.AsyncClient(trust_env=False, timeout=60) as anybody:
@@ -175,4 +176,4 @@ async def test_stats_show_rates_lag_depth_and_the_oldest_due_timer(admin: Caller
 async def test_an_address_that_is_taken_is_said_to_be(server: ApiServer, database_url: str) -> None:
     port = int(server.address.rpartition(":")[2])
     with pytest.raises(CannotListen, match=f"cannot listen on 127.0.0.1 port {port}"):
-        await ApiServer(database_url, port=port).start()
+        await ApiServer(database_url, Settings(port=port)).start()

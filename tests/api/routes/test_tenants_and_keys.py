@@ -11,8 +11,8 @@ from engine import PATIENCE_SECONDS, until
 from evertick.domain.access import KEYSPACE, digest_of, is_well_formed, write_key
 from evertick.store.database import Pool
 from evertick.store.tenants import keys as stored
-from evertick.usecases.tenants import authentication, keys
-from evertick.usecases.tenants.authentication import KeyRing
+from evertick.usecases.tenants import keys
+from evertick.usecases.tenants.keys import KeyRing
 
 
 async def test_the_host_makes_a_tenant_whose_first_key_is_shown_once(admin: Caller, callers: Callers) -> None:
@@ -119,7 +119,7 @@ async def test_an_expired_key_lets_nobody_in(admin: Caller, callers: Callers, co
 async def test_a_key_that_expires_while_it_is_trusted_is_not_trusted_longer(
     admin: Caller, callers: Callers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(authentication, "TRUSTED_SECONDS", 10 * PATIENCE_SECONDS)
+    monkeypatch.setattr(keys, "TRUSTED_SECONDS", 10 * PATIENCE_SECONDS)
     soon = (datetime.now(UTC) + timedelta(seconds=10)).isoformat()
     new = (await admin.post("/api-keys", json={"role": "viewer", "expires_at": soon})).json()
     viewer = callers.of(new["api_key"])
@@ -143,7 +143,7 @@ async def test_of_a_key_only_the_digest_is_kept(admin: Caller, connection: async
 async def test_the_first_key_is_made_once(connection: asyncpg.Connection) -> None:
     first = await keys.create_first(connection, 1)
     assert first is not None
-    assert first.key.role == "admin"
+    assert first.role == "admin"
     assert await keys.create_first(connection, 1) is None
 
 
@@ -243,7 +243,7 @@ async def test_keys_that_do_not_exist_are_looked_up_many_in_one_statement(
 async def test_who_changes_its_keys_does_not_make_those_of_others_be_looked_up_again(
     callers: Callers, pool: Pool, statements: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(authentication, "TRUSTED_SECONDS", 3600)
+    monkeypatch.setattr(keys, "TRUSTED_SECONDS", 3600)
     own, other = await callers.make("viewer"), await callers.make("viewer", await callers.tenant())
     ring = KeyRing(pool)
     secrets = [str(own.key), str(other.key)]

@@ -16,6 +16,7 @@ from api.callers import JOB, Caller, Callers, is_problem
 from engine import PATIENCE_SECONDS, until
 from evertick.api.bodies.memory_limits import UNREAD_BYTES_PER_TENANT
 from evertick.api.server import ApiServer, connection_limits, connections
+from evertick.config import Settings
 
 MAX_READ = 1_048_576
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -349,7 +350,7 @@ async def test_a_client_that_hangs_up_in_its_body_leaves_no_trace_in_the_log(
 @pytest.fixture
 async def small(database_url: str) -> AsyncIterator[ApiServer]:
     """A server for four clients, at most two of one address."""
-    server = ApiServer(database_url, port=0, max_connections=4, max_connections_per_address=2)
+    server = ApiServer(database_url, Settings(port=0, max_connections=4, max_connections_per_address=2))
     await server.start()
     yield server
     await server.stop()

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from api.callers import Caller, Callers
-from evertick.api.server import ApiServer, request_queue
-from evertick.api.server.request_queue import RequestQueue
+from evertick.api.server import ApiServer, connection_limits
+from evertick.api.server.connection_limits import RequestQueue
 
 CROWD = 400
 
@@ -18,7 +18,7 @@ async def test_a_request_does_not_wait_for_hundreds_that_another_tenant_sent_bef
     server: ApiServer, callers: Callers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # So that a turn or two by which the kernel hands it over late does not matter.
-    monkeypatch.setattr(request_queue, "STARTS_PER_TURN", 1)
+    monkeypatch.setattr(connection_limits, "STARTS_PER_TURN", 1)
     crowd, other = await callers.make("viewer"), await callers.make("viewer", await callers.tenant())
     place = urlsplit(server.address)
     connections = [await asyncio.open_connection(place.hostname, place.port) for _ in range(CROWD + 1)]

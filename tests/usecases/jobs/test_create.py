@@ -11,7 +11,7 @@ from evertick.contract.job_reading import read_spec
 from evertick.domain.errors import InvalidFields
 from evertick.domain.ids import partition_of
 from evertick.domain.stable_hash import jitter_offset
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.errors import NameTaken
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.create_many import LineResult, create_many
@@ -22,7 +22,7 @@ from usecases.world import WORKER, World, at, key_of
 HOURLY = {"schedule": "@hourly", "target": WORKER}
 
 
-async def test_a_job_is_created_with_its_version_and_its_first_timer(world: World, tenant: Tenant) -> None:
+async def test_a_job_is_created_with_its_version_and_its_first_timer(world: World, tenant: TenantContext) -> None:
     job = await create(tenant, {**HOURLY, "name": "report", "payload": {"n": [1, 2.5, None]}, "labels": {"a": "b"}})
     assert (job.name, job.status, job.spec_version) == ("report", "active", 1)
     assert (job.next_run_at, job.created_at) == (at(60), at(0, 30))
@@ -53,31 +53,31 @@ async def test_a_created_job_fires(world: World) -> None:
     assert leased.lane_id & 3 == 0
 
 
-async def test_a_job_without_a_name_is_called_by_its_id(tenant: Tenant) -> None:
+async def test_a_job_without_a_name_is_called_by_its_id(tenant: TenantContext) -> None:
     job = await create(tenant, HOURLY)
     assert job.name == job.job_id
     assert await get_by_name(tenant, job.job_id) == job
 
 
-async def test_a_specification_is_as_good_as_fields(tenant: Tenant) -> None:
+async def test_a_specification_is_as_good_as_fields(tenant: TenantContext) -> None:
     job = await create(tenant, read_spec({**HOURLY, "name": "spec"}))
     assert await get_by_name(tenant, "spec") == job
 
 
-async def test_a_manual_job_has_no_timer(world: World, tenant: Tenant) -> None:
+async def test_a_manual_job_has_no_timer(world: World, tenant: TenantContext) -> None:
     job = await create(tenant, {"schedule": "manual", "target": WORKER})
     assert (job.status, job.next_run_at, job.misfire_grace_seconds) == ("active", None, None)
     assert await world.timers_of(job) == []
 
 
-async def test_jitter_moves_the_due_time_and_not_the_next_run(world: World, tenant: Tenant) -> None:
+async def test_jitter_moves_the_due_time_and_not_the_next_run(world: World, tenant: TenantContext) -> None:
     job = await create(tenant, {**HOURLY, "jitter_seconds": 600})
     assert job.next_run_at == at(60)
     due_at = await world.connection.fetchval("SELECT due_at FROM timers")
     assert timedelta(0) < due_at - at(60) < timedelta(minutes=10)
 
 
-async def test_jobs_of_one_batch_have_each_its_own_jitter(world: World, tenant: Tenant) -> None:
+async def test_jobs_of_one_batch_have_each_its_own_jitter(world: World, tenant: TenantContext) -> None:
     await create_many(tenant, [{**HOURLY, "jitter_seconds": 600}] * 3 + [HOURLY])
     rows = await world.connection.fetch("SELECT job_id, fire_at, due_at FROM timers ORDER BY job_id")
     assert {row["fire_at"] for row in rows} == {at(60)}
@@ -86,7 +86,7 @@ async def test_jobs_of_one_batch_have_each_its_own_jitter(world: World, tenant: 
     assert [row["due_at"] - at(60) for row in rows] == [*offsets, timedelta(0)]
 
 
-async def test_faults_are_all_told_and_nothing_is_written(world: World, tenant: Tenant) -> None:
+async def test_faults_are_all_told_and_nothing_is_written(world: World, tenant: TenantContext) -> None:
     with pytest.raises(InvalidFields) as refused:
         await create(tenant, {"schedule": "never", "target": {"type": "worker"}, "prio": 1})
     assert {fault.pointer for fault in refused.value.faults} == {"/schedule", "/target/handler", "/prio"}
@@ -95,7 +95,7 @@ async def test_faults_are_all_told_and_nothing_is_written(world: World, tenant: 
     assert await world.count("jobs", "job_versions", "timers") == [0, 0, 0]
 
 
-async def test_a_name_is_unique_among_the_jobs_of_a_tenant_that_exist(world: World, tenant: Tenant) -> None:
+async def test_a_name_is_unique_among_the_jobs_of_a_tenant_that_exist(world: World, tenant: TenantContext) -> None:
     await world.connection.execute("INSERT INTO tenants (name) VALUES ('other')")
     await create(tenant, {**HOURLY, "name": "one"})
     with pytest.raises(NameTaken, match="'one' is taken"):
@@ -121,7 +121,9 @@ async def test_jobs_alike_share_a_rule_and_spread_over_as_many_partitions_as_the
     assert (await world.count("lanes"))[0] in {20, 21, 22}
 
 
-async def test_ticks_that_the_clocks_jump_over_before_the_first_one_are_a_gap(world: World, tenant: Tenant) -> None:
+async def test_ticks_that_the_clocks_jump_over_before_the_first_one_are_a_gap(
+    world: World, tenant: TenantContext
+) -> None:
     jump = at(0).replace(year=2027, month=3, day=14, hour=7)  # 02:00 in New York
     await world.set_clock(jump - timedelta(hours=10))
     schedule = {"schedule": "30 2 * * *", "timezone": "America/New_York", "dst_gap": "skip"}
@@ -133,7 +135,7 @@ async def test_ticks_that_the_clocks_jump_over_before_the_first_one_are_a_gap(wo
 
 
 async def test_a_batch_keeps_the_good_lines_and_says_what_is_wrong_with_the_others(
-    world: World, tenant: Tenant
+    world: World, tenant: TenantContext
 ) -> None:
     await create(tenant, {**HOURLY, "name": "old"})
     world.woken.clear()
@@ -159,7 +161,7 @@ async def test_a_batch_keeps_the_good_lines_and_says_what_is_wrong_with_the_othe
     assert await world.count("jobs", "job_versions", "timers") == [4, 4, 4]
 
 
-async def test_a_batch_larger_than_its_parts_is_one_transaction(world: World, tenant: Tenant) -> None:
+async def test_a_batch_larger_than_its_parts_is_one_transaction(world: World, tenant: TenantContext) -> None:
     batch = [{**HOURLY, "name": f"job {number}", "schedule": f"{number % 60} * * * *"} for number in range(2100)]
     verdicts = await create_many(tenant, batch)
     assert len({verdict.job_id for verdict in verdicts}) == 2100
@@ -171,11 +173,11 @@ async def test_a_batch_larger_than_its_parts_is_one_transaction(world: World, te
     assert transactions == 1
 
 
-async def test_an_empty_batch_is_fine(world: World, tenant: Tenant) -> None:
+async def test_an_empty_batch_is_fine(world: World, tenant: TenantContext) -> None:
     assert await create_many(tenant, []) == []
 
 
-async def test_a_name_that_races_into_a_batch_costs_that_line_only(world: World, tenant: Tenant) -> None:
+async def test_a_name_that_races_into_a_batch_costs_that_line_only(world: World, tenant: TenantContext) -> None:
     async with world.connection.transaction():
         await world.connection.execute(
             "INSERT INTO jobs (job_id, tenant_id, created_at, updated_at, spec_version, name, queue)"
@@ -191,7 +193,7 @@ async def test_a_name_that_races_into_a_batch_costs_that_line_only(world: World,
     assert second.job_id is not None
 
 
-async def test_ids_of_what_was_undone_are_not_remembered(world: World, tenant: Tenant) -> None:
+async def test_ids_of_what_was_undone_are_not_remembered(world: World, tenant: TenantContext) -> None:
     job = await create(tenant, {**HOURLY, "name": "one"})
     await create(tenant, {**HOURLY, "name": "two"})
     with pytest.raises(NameTaken):

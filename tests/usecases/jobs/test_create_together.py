@@ -11,7 +11,7 @@ from evertick.contract.job import Job
 from evertick.contract.job_reading import read_spec
 from evertick.domain.errors import InvalidFields
 from evertick.store.database import Pool, is_transient
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.errors import NameTaken
 from evertick.usecases.idempotency import Answer, InFlight, KeyedRequest, OtherRequest
 from evertick.usecases.jobs.create import create
@@ -31,7 +31,7 @@ def wants(name: str, schedule: str = "@hourly", key: str | None = None, digest: 
     )
 
 
-async def names(tenant: Tenant) -> list[str]:
+async def names(tenant: TenantContext) -> list[str]:
     return [job.name for job in (await list_jobs(tenant)).items]
 
 
@@ -44,7 +44,7 @@ def kinds(results: Iterable[object]) -> list[type]:
     return [type(result) for result in results]
 
 
-async def test_all_are_created_and_seen_as_those_that_came_alone(world: World, tenant: Tenant) -> None:
+async def test_all_are_created_and_seen_as_those_that_came_alone(world: World, tenant: TenantContext) -> None:
     first, second = await create_together(tenant, [wants("a"), wants("b", "0 9 * * 1")])
     assert isinstance(first, Job)
     assert isinstance(second, Job)
@@ -53,7 +53,7 @@ async def test_all_are_created_and_seen_as_those_that_came_alone(world: World, t
     assert await audited(world.connection) == [(first.job_id, "request for a"), (second.job_id, "request for b")]
 
 
-async def test_each_has_its_own_verdict(world: World, tenant: Tenant) -> None:
+async def test_each_has_its_own_verdict(world: World, tenant: TenantContext) -> None:
     await create(tenant, {"name": "old", "schedule": "@hourly", "target": WORKER})
     lot = [wants("a"), wants("b", "0 0 30 2 *"), wants("old"), wants("c"), wants("c", "@daily")]
     results = await create_together(tenant, lot)
@@ -63,7 +63,7 @@ async def test_each_has_its_own_verdict(world: World, tenant: Tenant) -> None:
 
 
 async def test_a_request_that_comes_again_gets_its_first_answer_and_another_one_is_refused(
-    world: World, tenant: Tenant
+    world: World, tenant: TenantContext
 ) -> None:
     (job,) = await create_together(tenant, [wants("a", key="k")])
     assert isinstance(job, Job)
@@ -76,13 +76,15 @@ async def test_a_request_that_comes_again_gets_its_first_answer_and_another_one_
     assert len(await audited(world.connection)) == 3
 
 
-async def test_of_two_with_one_key_in_a_lot_the_second_is_told_that_the_first_is_in_flight(tenant: Tenant) -> None:
+async def test_of_two_with_one_key_in_a_lot_the_second_is_told_that_the_first_is_in_flight(
+    tenant: TenantContext,
+) -> None:
     assert kinds(await create_together(tenant, [wants("a", key="k"), wants("a", key="k")])) == [Job, InFlight]
     assert await names(tenant) == ["a"]
 
 
 async def test_a_key_that_another_transaction_holds_is_in_flight_and_the_others_pass(
-    world: World, tenant: Tenant
+    world: World, tenant: TenantContext
 ) -> None:
     async with world.connection.transaction():
         await world.connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('k', 1))")
@@ -90,13 +92,13 @@ async def test_a_key_that_another_transaction_holds_is_in_flight_and_the_others_
     assert kinds(await create_together(tenant, [wants("a", key="k")])) == [Job]
 
 
-async def test_a_refused_request_may_be_mended_and_sent_with_the_same_key(tenant: Tenant) -> None:
+async def test_a_refused_request_may_be_mended_and_sent_with_the_same_key(tenant: TenantContext) -> None:
     refused, _ = await create_together(tenant, [wants("a", "0 0 30 2 *", key="k"), wants("b")])
     assert isinstance(refused, InvalidFields)
     assert kinds(await create_together(tenant, [wants("a", key="k", digest=b"2")])) == [Job]
 
 
-async def test_what_the_database_refuses_fails_alone(world: World, tenant: Tenant) -> None:
+async def test_what_the_database_refuses_fails_alone(world: World, tenant: TenantContext) -> None:
     await world.connection.execute("ALTER TABLE jobs ADD CHECK (name <> 'poison')")
     lot = [wants("a", key="k"), wants("poison", key="l"), wants("b")]
     results = await create_together(tenant, lot)
@@ -108,7 +110,7 @@ async def test_what_the_database_refuses_fails_alone(world: World, tenant: Tenan
 
 
 async def test_a_connection_that_is_lost_leaves_nothing_and_all_are_told(
-    world: World, tenant: Tenant, pool: Pool
+    world: World, tenant: TenantContext, pool: Pool
 ) -> None:
     await create_together(tenant, [wants("first")])
     async with world.connection.transaction():

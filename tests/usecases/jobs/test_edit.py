@@ -8,7 +8,7 @@ import pytest
 from evertick.contract.job import JobDocument
 from evertick.domain.errors import InvalidFields
 from evertick.domain.retry import Retry
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.errors import JobNotFound, NameTaken, VersionConflict
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.edit import edit, put
@@ -17,7 +17,7 @@ from evertick.usecases.jobs.reading import get, get_by_name
 from usecases.world import WORKER, World, at, key_of
 
 
-async def test_an_edit_is_a_new_version_from_now_on(world: World, tenant: Tenant) -> None:
+async def test_an_edit_is_a_new_version_from_now_on(world: World, tenant: TenantContext) -> None:
     job = await world.minutely(name="a", labels={"x": "y"}, max_retries=7)
     await world.set_clock(at(0, 40))
     edited = await edit(tenant, job.job_id, {"schedule": "*/5 * * * *", "payload": 5, "max_retries": None})
@@ -32,7 +32,9 @@ async def test_an_edit_is_a_new_version_from_now_on(world: World, tenant: Tenant
     assert [tuple(row) for row in versions] == [(1, at(0, 30)), (2, at(0, 40))]
 
 
-async def test_ticks_that_were_due_and_not_fired_are_a_gap_of_the_version_before(world: World, tenant: Tenant) -> None:
+async def test_ticks_that_were_due_and_not_fired_are_a_gap_of_the_version_before(
+    world: World, tenant: TenantContext
+) -> None:
     job = await world.minutely()
     await world.set_clock(at(3, 30))
     edited = await edit(tenant, job.job_id, {"schedule": "*/5 * * * *"})
@@ -42,7 +44,9 @@ async def test_ticks_that_were_due_and_not_fired_are_a_gap_of_the_version_before
     assert await world.fire() == 0
 
 
-async def test_an_edit_that_leaves_the_schedule_alone_leaves_the_timer_alone(world: World, tenant: Tenant) -> None:
+async def test_an_edit_that_leaves_the_schedule_alone_leaves_the_timer_alone(
+    world: World, tenant: TenantContext
+) -> None:
     job = await world.minutely()
     await world.set_clock(at(3, 30))
     target = {"type": "worker", "queue": "slow", "handler": "send"}
@@ -56,14 +60,16 @@ async def test_an_edit_that_leaves_the_schedule_alone_leaves_the_timer_alone(wor
     assert queue == "slow"
 
 
-async def test_another_way_to_write_the_same_schedule_leaves_the_timer_alone(world: World, tenant: Tenant) -> None:
+async def test_another_way_to_write_the_same_schedule_leaves_the_timer_alone(
+    world: World, tenant: TenantContext
+) -> None:
     job = await world.minutely(schedule="*/2 * * * *")
     await world.set_clock(at(3))
     assert (await edit(tenant, job.job_id, {"schedule": "0-59/2 * * * *"})).next_run_at == at(2)
     assert await world.gaps_of(job) == []
 
 
-async def test_a_new_jitter_moves_the_due_time_only(world: World, tenant: Tenant) -> None:
+async def test_a_new_jitter_moves_the_due_time_only(world: World, tenant: TenantContext) -> None:
     job = await world.minutely()
     edited = await edit(tenant, job.job_id, {"jitter_seconds": 50})
     assert edited.next_run_at == at(1)
@@ -71,14 +77,14 @@ async def test_a_new_jitter_moves_the_due_time_only(world: World, tenant: Tenant
     assert timedelta(0) < due_at - at(1) < timedelta(seconds=50)
 
 
-async def test_an_interval_keeps_the_phase_of_its_jobs_creation(world: World, tenant: Tenant) -> None:
+async def test_an_interval_keeps_the_phase_of_its_jobs_creation(world: World, tenant: TenantContext) -> None:
     job = await world.minutely()
     await world.set_clock(at(7))
     edited = await edit(tenant, job.job_id, {"schedule": "every 10m"})
     assert edited.next_run_at == at(10, 30)
 
 
-async def test_an_equal_edit_changes_nothing(world: World, tenant: Tenant) -> None:
+async def test_an_equal_edit_changes_nothing(world: World, tenant: TenantContext) -> None:
     job = await world.minutely(payload={"a": 1}, name="a")
     await world.set_clock(at(9))
     assert await edit(tenant, job.job_id, {"payload": {"a": 1.0}, "name": "a"}) == job
@@ -86,7 +92,7 @@ async def test_an_equal_edit_changes_nothing(world: World, tenant: Tenant) -> No
     assert (await edit(tenant, job.job_id, {"payload": {"a": True}})).spec_version == 2
 
 
-async def test_what_an_open_attempt_keeps_out_stays_out_after_an_edit(world: World, tenant: Tenant) -> None:
+async def test_what_an_open_attempt_keeps_out_stays_out_after_an_edit(world: World, tenant: TenantContext) -> None:
     job = await world.minutely()
     await world.set_clock(at(1))
     assert await world.fire() == 1
@@ -96,7 +102,7 @@ async def test_what_an_open_attempt_keeps_out_stays_out_after_an_edit(world: Wor
     assert await world.gaps_of(job) == [(at(2), at(2), 1, "overlap")]
 
 
-async def test_to_manual_and_back(world: World, tenant: Tenant) -> None:
+async def test_to_manual_and_back(world: World, tenant: TenantContext) -> None:
     job = await world.minutely()
     await world.set_clock(at(1))
     assert await world.fire() == 1
@@ -112,7 +118,7 @@ async def test_to_manual_and_back(world: World, tenant: Tenant) -> None:
     assert (at(3), at(3), 1, "overlap") in await world.gaps_of(job)
 
 
-async def test_a_finished_one_off_can_be_edited_and_given_another_time(world: World, tenant: Tenant) -> None:
+async def test_a_finished_one_off_can_be_edited_and_given_another_time(world: World, tenant: TenantContext) -> None:
     job = await create(tenant, {"schedule": at(1).isoformat(), "target": WORKER})
     await world.set_clock(at(1))
     await world.run_all()
@@ -126,7 +132,7 @@ async def test_a_finished_one_off_can_be_edited_and_given_another_time(world: Wo
     assert (await get(tenant, job.job_id)).status == "finished"
 
 
-async def test_an_edit_never_fires_what_is_past(world: World, tenant: Tenant) -> None:
+async def test_an_edit_never_fires_what_is_past(world: World, tenant: TenantContext) -> None:
     job = await create(tenant, {"schedule": at(1).isoformat(), "target": WORKER})
     await world.set_clock(at(1))
     await world.run_all()
@@ -137,7 +143,7 @@ async def test_an_edit_never_fires_what_is_past(world: World, tenant: Tenant) ->
     assert await world.timers_of(job) == []
 
 
-async def test_a_one_off_that_waits_keeps_its_place_under_another_text(world: World, tenant: Tenant) -> None:
+async def test_a_one_off_that_waits_keeps_its_place_under_another_text(world: World, tenant: TenantContext) -> None:
     job = await create(tenant, {"schedule": at(1).isoformat(), "target": WORKER})
     await world.set_clock(at(1, 10))
     same_instant = at(1).isoformat().replace("+00:00", "Z")
@@ -145,13 +151,13 @@ async def test_a_one_off_that_waits_keeps_its_place_under_another_text(world: Wo
     assert await world.gaps_of(job) == []
 
 
-async def test_a_one_off_moves(world: World, tenant: Tenant) -> None:
+async def test_a_one_off_moves(world: World, tenant: TenantContext) -> None:
     job = await create(tenant, {"schedule": at(1).isoformat(), "target": WORKER})
     assert (await edit(tenant, job.job_id, {"schedule": at(2).isoformat()})).next_run_at == at(2)
     assert await world.timers_of(job) == [("tick", at(2), True)]
 
 
-async def test_a_delay_counts_from_the_edit(world: World, tenant: Tenant) -> None:
+async def test_a_delay_counts_from_the_edit(world: World, tenant: TenantContext) -> None:
     job = await create(tenant, {"schedule": "@yearly", "target": WORKER})
     await world.set_clock(at(600))
     edited = await edit(tenant, job.job_id, {"schedule": "in 90s"})
@@ -162,7 +168,7 @@ async def test_a_delay_counts_from_the_edit(world: World, tenant: Tenant) -> Non
     assert [leased.fire_at for leased in await world.run_all()] == [at(601)]
 
 
-async def test_a_paused_job_stays_paused_and_its_swallowed_ticks_are_a_gap(world: World, tenant: Tenant) -> None:
+async def test_a_paused_job_stays_paused_and_its_swallowed_ticks_are_a_gap(world: World, tenant: TenantContext) -> None:
     job = await world.minutely()
     await pause(tenant, job.job_id, "holiday")
     await world.set_clock(at(3, 30))
@@ -172,7 +178,9 @@ async def test_a_paused_job_stays_paused_and_its_swallowed_ticks_are_a_gap(world
     assert await world.timers_of(job) == [("tick", at(5), False)]
 
 
-async def test_a_jump_of_the_clocks_that_was_noted_ahead_goes_with_its_schedule(world: World, tenant: Tenant) -> None:
+async def test_a_jump_of_the_clocks_that_was_noted_ahead_goes_with_its_schedule(
+    world: World, tenant: TenantContext
+) -> None:
     jump = at(0).replace(year=2027, month=3, day=14, hour=7)  # 02:00 in New York
     await world.set_clock(jump - timedelta(hours=10))
     job = await world.minutely(schedule="30 2 * * *", timezone="America/New_York", dst_gap="skip")
@@ -184,7 +192,7 @@ async def test_a_jump_of_the_clocks_that_was_noted_ahead_goes_with_its_schedule(
     assert await world.gaps_of(job) == []
 
 
-async def test_a_run_keeps_the_version_that_it_began_with(world: World, tenant: Tenant) -> None:
+async def test_a_run_keeps_the_version_that_it_began_with(world: World, tenant: TenantContext) -> None:
     job = await world.minutely(payload="old")
     await world.set_clock(at(1))
     await world.fire()
@@ -195,7 +203,7 @@ async def test_a_run_keeps_the_version_that_it_began_with(world: World, tenant: 
     assert (retried.attempt, retried.spec_version, retried.payload) == (2, 1, '"old"')
 
 
-async def test_an_edit_refuses_what_a_creation_would(world: World, tenant: Tenant) -> None:
+async def test_an_edit_refuses_what_a_creation_would(world: World, tenant: TenantContext) -> None:
     job = await world.minutely(name="a")
     await world.minutely(name="b")
     with pytest.raises(InvalidFields, match="/schedule"):
@@ -214,12 +222,12 @@ async def test_an_edit_refuses_what_a_creation_would(world: World, tenant: Tenan
     assert await get(tenant, job.job_id) == job
 
 
-async def test_a_reset_name_is_generated_again(world: World, tenant: Tenant) -> None:
+async def test_a_reset_name_is_generated_again(world: World, tenant: TenantContext) -> None:
     job = await world.minutely(name="a")
     assert (await edit(tenant, job.job_id, {"name": None})).name == job.job_id
 
 
-async def test_put_creates_then_replaces_then_does_nothing(world: World, tenant: Tenant) -> None:
+async def test_put_creates_then_replaces_then_does_nothing(world: World, tenant: TenantContext) -> None:
     fields = {"schedule": "* * * * *", "target": WORKER, "labels": {"x": "y"}}
     first = await put(tenant, "nightly", fields)
     assert (first.is_new, first.job.name) == (True, "nightly")
@@ -231,7 +239,7 @@ async def test_put_creates_then_replaces_then_does_nothing(world: World, tenant:
     assert second.job.job_id == first.job.job_id
 
 
-async def test_put_refuses_another_name_a_missed_edit_and_nonsense(world: World, tenant: Tenant) -> None:
+async def test_put_refuses_another_name_a_missed_edit_and_nonsense(world: World, tenant: TenantContext) -> None:
     fields = {"schedule": "* * * * *", "target": WORKER}
     with pytest.raises(InvalidFields, match="/name: must be 'a'"):
         await put(tenant, "a", {**fields, "name": "b"})
@@ -248,7 +256,7 @@ async def test_put_refuses_another_name_a_missed_edit_and_nonsense(world: World,
         await put(tenant, "a", fields, expected_version=2)
 
 
-async def test_a_default_that_is_written_out_is_no_change(tenant: Tenant) -> None:
+async def test_a_default_that_is_written_out_is_no_change(tenant: TenantContext) -> None:
     job = await create(tenant, {"schedule": "@hourly", "target": WORKER, "name": "plain"})
     whole = {name: getattr(job, name) for name in JobDocument.__struct_fields__ if name != "misfire_grace_seconds"}
     # As texts of their own, as they come from JSON.

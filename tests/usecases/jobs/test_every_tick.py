@@ -11,7 +11,7 @@ import pytest
 from evertick.contract.jobs import Missed
 from evertick.domain.schedule.instants import to_us
 from evertick.store.engine import lanes
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.errors import JobNotFound
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.edit import edit
@@ -57,7 +57,7 @@ def in_two_seconds(now_at: datetime) -> str:
 class Storm:
     """People who do what chance tells them to one tenant's jobs."""
 
-    def __init__(self, world: World, tenant: Tenant, chance: random.Random) -> None:
+    def __init__(self, world: World, tenant: TenantContext, chance: random.Random) -> None:
         self._world = world
         self._tenant = tenant
         self._chance = chance
@@ -128,7 +128,7 @@ class Storm:
 
 @pytest.mark.parametrize("act", [delete, pause, resume])
 async def test_a_tick_that_comes_while_its_job_is_changed_is_in_one_place(
-    world: World, tenant: Tenant, act: Callable[[Tenant, str], Awaitable[object]]
+    world: World, tenant: TenantContext, act: Callable[[TenantContext, str], Awaitable[object]]
 ) -> None:
     for looks in range(10):
         await world.run_clock(at(looks, 30))
@@ -141,7 +141,7 @@ async def test_a_tick_that_comes_while_its_job_is_changed_is_in_one_place(
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_every_tick_is_in_one_place_whatever_people_do(world: World, tenant: Tenant, seed: int) -> None:
+async def test_every_tick_is_in_one_place_whatever_people_do(world: World, tenant: TenantContext, seed: int) -> None:
     await world.run_clock(at(0, 30))
     storm = Storm(world, tenant, random.Random(seed))
     for _ in range(STEPS):

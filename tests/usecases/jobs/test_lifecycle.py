@@ -6,7 +6,7 @@ import pytest
 
 from evertick.contract.jobs import Missed
 from evertick.domain.retry import Retry
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.errors import JobNotFound, VersionConflict
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.lifecycle import delete, pause, resume
@@ -16,7 +16,7 @@ from evertick.usecases.runs.requests import trigger
 from usecases.world import WORKER, World, at, key_of
 
 
-async def test_a_paused_job_does_not_fire(world: World, tenant: Tenant) -> None:
+async def test_a_paused_job_does_not_fire(world: World, tenant: TenantContext) -> None:
     job = await world.minutely()
     paused = await pause(tenant, job.job_id, "holiday")
     assert (paused.status, paused.next_run_at) == ("paused", None)
@@ -26,7 +26,7 @@ async def test_a_paused_job_does_not_fire(world: World, tenant: Tenant) -> None:
     assert await pause(tenant, job.job_id, "again") == paused
 
 
-async def test_a_resume_skips_what_the_pause_swallowed(world: World, tenant: Tenant) -> None:
+async def test_a_resume_skips_what_the_pause_swallowed(world: World, tenant: TenantContext) -> None:
     job = await world.minutely()
     await pause(tenant, job.job_id)
     await world.set_clock(at(3, 30))
@@ -39,7 +39,7 @@ async def test_a_resume_skips_what_the_pause_swallowed(world: World, tenant: Ten
     assert [leased.fire_at for leased in await world.run_all()] == [at(4)]
 
 
-async def test_a_resume_in_time_changes_nothing_but_the_pause(world: World, tenant: Tenant) -> None:
+async def test_a_resume_in_time_changes_nothing_but_the_pause(world: World, tenant: TenantContext) -> None:
     job = await world.minutely()
     await pause(tenant, job.job_id)
     await resume(tenant, job.job_id)
@@ -49,7 +49,7 @@ async def test_a_resume_in_time_changes_nothing_but_the_pause(world: World, tena
     assert await world.gaps_of(job) == []
 
 
-async def test_a_resume_may_run_the_newest(world: World, tenant: Tenant) -> None:
+async def test_a_resume_may_run_the_newest(world: World, tenant: TenantContext) -> None:
     job = await world.minutely()
     await pause(tenant, job.job_id)
     await world.set_clock(at(3, 30))
@@ -59,7 +59,7 @@ async def test_a_resume_may_run_the_newest(world: World, tenant: Tenant) -> None
 
 
 async def test_runs_that_an_earlier_resume_asked_for_wait_while_the_job_is_paused_again(
-    world: World, tenant: Tenant
+    world: World, tenant: TenantContext
 ) -> None:
     job = await world.minutely()
     await pause(tenant, job.job_id)
@@ -71,7 +71,9 @@ async def test_runs_that_an_earlier_resume_asked_for_wait_while_the_job_is_pause
     assert [leased.fire_at for leased in await world.run_all()] == [at(1), at(2), at(3)]
 
 
-async def test_a_resume_may_run_all_one_after_the_other_up_to_the_jobs_limit(world: World, tenant: Tenant) -> None:
+async def test_a_resume_may_run_all_one_after_the_other_up_to_the_jobs_limit(
+    world: World, tenant: TenantContext
+) -> None:
     job = await world.minutely(max_missed=3, missed_window="SKIP")
     await pause(tenant, job.job_id)
     await world.set_clock(at(5, 30))
@@ -86,7 +88,7 @@ async def test_a_resume_may_run_all_one_after_the_other_up_to_the_jobs_limit(wor
 
 
 async def test_what_is_caught_up_waits_for_the_attempt_that_was_open_before_the_pause(
-    world: World, tenant: Tenant
+    world: World, tenant: TenantContext
 ) -> None:
     job = await world.minutely()
     await world.set_clock(at(1))
@@ -101,7 +103,7 @@ async def test_what_is_caught_up_waits_for_the_attempt_that_was_open_before_the_
     assert await world.fire() == 1
 
 
-async def test_a_jittered_tick_has_passed_when_its_fire_time_has(world: World, tenant: Tenant) -> None:
+async def test_a_jittered_tick_has_passed_when_its_fire_time_has(world: World, tenant: TenantContext) -> None:
     job = await create(tenant, {"schedule": "@hourly", "target": WORKER, "jitter_seconds": 1800})
     due_at = await world.connection.fetchval("SELECT due_at FROM timers")
     await pause(tenant, job.job_id)
@@ -116,7 +118,7 @@ async def test_a_jittered_tick_has_passed_when_its_fire_time_has(world: World, t
 
 
 async def test_a_jittered_tick_that_is_not_due_yet_is_a_gap_of_the_job_that_is_deleted(
-    world: World, tenant: Tenant
+    world: World, tenant: TenantContext
 ) -> None:
     job = await create(tenant, {"schedule": "@hourly", "target": WORKER, "jitter_seconds": 1800})
     await world.set_clock(at(60))
@@ -127,7 +129,7 @@ async def test_a_jittered_tick_that_is_not_due_yet_is_a_gap_of_the_job_that_is_d
 
 @pytest.mark.parametrize(("missed", "runs", "gaps"), [(Missed.SKIP, 0, 1), (Missed.RUN_ONCE, 1, 0)])
 async def test_a_one_off_that_passed_in_a_pause_is_over(
-    world: World, tenant: Tenant, missed: Missed, runs: int, gaps: int
+    world: World, tenant: TenantContext, missed: Missed, runs: int, gaps: int
 ) -> None:
     job = await create(tenant, {"schedule": at(1).isoformat(), "target": WORKER})
     await pause(tenant, job.job_id)
@@ -137,14 +139,14 @@ async def test_a_one_off_that_passed_in_a_pause_is_over(
     assert len(await world.gaps_of(job)) == gaps
 
 
-async def test_a_manual_job_can_be_paused_and_resumed(world: World, tenant: Tenant) -> None:
+async def test_a_manual_job_can_be_paused_and_resumed(world: World, tenant: TenantContext) -> None:
     job = await create(tenant, {"schedule": "manual", "target": WORKER})
     assert (await pause(tenant, job.job_id)).status == "paused"
     assert (await resume(tenant, job.job_id, Missed.RUN_ALL)).status == "active"
     assert await world.count("timers", "gaps", "finished_jobs") == [0, 0, 0]
 
 
-async def test_jumps_of_the_clocks_within_a_pause_are_gaps(world: World, tenant: Tenant) -> None:
+async def test_jumps_of_the_clocks_within_a_pause_are_gaps(world: World, tenant: TenantContext) -> None:
     jump = at(0).replace(year=2027, month=3, day=14, hour=7)  # 02:00 in New York
     await world.set_clock(jump - timedelta(days=2))
     job = await world.minutely(schedule="30 2 * * *", timezone="America/New_York", dst_gap="skip")
@@ -157,7 +159,7 @@ async def test_jumps_of_the_clocks_within_a_pause_are_gaps(world: World, tenant:
     ]
 
 
-async def test_a_deleted_job_is_gone_and_its_name_is_free(world: World, tenant: Tenant) -> None:
+async def test_a_deleted_job_is_gone_and_its_name_is_free(world: World, tenant: TenantContext) -> None:
     job = await world.minutely(name="a")
     await delete(tenant, job.job_id, expected_version=1)
     for asking in (get(tenant, job.job_id), get_by_name(tenant, "a"), delete(tenant, job.job_id)):
@@ -167,7 +169,7 @@ async def test_a_deleted_job_is_gone_and_its_name_is_free(world: World, tenant: 
     await world.minutely(name="a")
 
 
-async def test_a_deletion_of_another_version_is_refused(world: World, tenant: Tenant) -> None:
+async def test_a_deletion_of_another_version_is_refused(world: World, tenant: TenantContext) -> None:
     job = await world.minutely()
     with pytest.raises(VersionConflict):
         await delete(tenant, job.job_id, expected_version=2)
@@ -176,14 +178,16 @@ async def test_a_deletion_of_another_version_is_refused(world: World, tenant: Te
     assert await get(tenant, job.job_id) == job
 
 
-async def test_ticks_that_a_deletion_finds_unfired_are_a_gap(world: World, tenant: Tenant) -> None:
+async def test_ticks_that_a_deletion_finds_unfired_are_a_gap(world: World, tenant: TenantContext) -> None:
     job = await world.minutely()
     await world.set_clock(at(2))
     await delete(tenant, job.job_id)
     assert await world.gaps_of(job) == [(at(1), at(2), 2, "missed")]
 
 
-async def test_runs_that_wait_are_cancelled_with_their_job_and_open_ones_finish(world: World, tenant: Tenant) -> None:
+async def test_runs_that_wait_are_cancelled_with_their_job_and_open_ones_finish(
+    world: World, tenant: TenantContext
+) -> None:
     job = await world.minutely()
     await world.set_clock(at(1))
     await world.fire()
@@ -202,7 +206,7 @@ async def test_runs_that_wait_are_cancelled_with_their_job_and_open_ones_finish(
     assert await world.count("open_runs") == [0]
 
 
-async def test_a_finished_job_can_be_deleted(world: World, tenant: Tenant) -> None:
+async def test_a_finished_job_can_be_deleted(world: World, tenant: TenantContext) -> None:
     job = await create(tenant, {"schedule": at(1).isoformat(), "target": WORKER})
     await world.set_clock(at(1))
     await world.run_all()

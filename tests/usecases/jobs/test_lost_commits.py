@@ -3,7 +3,7 @@
 import pytest
 
 from evertick.store.jobs import jobs
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.create_many import create_many
 from evertick.usecases.jobs.edit import edit
@@ -14,7 +14,7 @@ KEY_SHARE = "SELECT job_id FROM jobs WHERE job_id = $1 FOR KEY SHARE SKIP LOCKED
 
 
 @pytest.mark.parametrize("lost", LOST)
-async def test_a_job_is_created_with_all_that_it_refers_to(world: World, tenant: Tenant, lost: str) -> None:
+async def test_a_job_is_created_with_all_that_it_refers_to(world: World, tenant: TenantContext, lost: str) -> None:
     await world.minutely()
     await world.connection.execute(f"TRUNCATE {lost}; DELETE FROM timers")
     await world.minutely(payload="mine")
@@ -24,7 +24,7 @@ async def test_a_job_is_created_with_all_that_it_refers_to(world: World, tenant:
 
 
 @pytest.mark.parametrize("lost", LOST)
-async def test_a_job_is_edited_with_all_that_it_refers_to(world: World, tenant: Tenant, lost: str) -> None:
+async def test_a_job_is_edited_with_all_that_it_refers_to(world: World, tenant: TenantContext, lost: str) -> None:
     await world.minutely(schedule="*/2 * * * *", target={**WORKER, "queue": "new"})
     job = await world.minutely()
     rule_id = await world.connection.fetchval("SELECT rule_id FROM timers WHERE job_id = $1", key_of(job))
@@ -36,7 +36,7 @@ async def test_a_job_is_edited_with_all_that_it_refers_to(world: World, tenant: 
     assert key_of(job) in [leased.job_id for leased in await world.run_all()]
 
 
-async def test_a_job_gets_another_number_when_its_own_was_issued_again(world: World, tenant: Tenant) -> None:
+async def test_a_job_gets_another_number_when_its_own_was_issued_again(world: World, tenant: TenantContext) -> None:
     first = await world.minutely()
     await world.connection.execute("SELECT setval('job_numbers', 1, false)")
     second = await create(tenant, {"schedule": "* * * * *", "target": WORKER, "name": "second"})

@@ -4,7 +4,7 @@ import pytest
 
 from evertick.contract.job import JobStatus
 from evertick.domain.errors import InvalidInput
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.errors import JobNotFound
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.lifecycle import delete, pause
@@ -12,7 +12,7 @@ from evertick.usecases.jobs.reading import get, get_by_name, list_jobs
 from usecases.world import World, at
 
 
-async def test_another_tenants_job_is_not_there(world: World, tenant: Tenant) -> None:
+async def test_another_tenants_job_is_not_there(world: World, tenant: TenantContext) -> None:
     job = await world.minutely(name="a")
     other = world.tenant(2)
     for asking in (get(other, job.job_id), get_by_name(other, "a"), get(tenant, "job_1"), get_by_name(tenant, "b")):
@@ -22,7 +22,7 @@ async def test_another_tenants_job_is_not_there(world: World, tenant: Tenant) ->
     assert (await list_jobs(tenant)).items == (job,)
 
 
-async def test_jobs_are_listed_in_pages_that_writes_do_not_shift(world: World, tenant: Tenant) -> None:
+async def test_jobs_are_listed_in_pages_that_writes_do_not_shift(world: World, tenant: TenantContext) -> None:
     made = sorted([await world.minutely() for _ in range(5)], key=lambda job: job.job_id)
     first = await list_jobs(tenant, limit=2)
     assert list(first.items) == made[:2]
@@ -34,7 +34,7 @@ async def test_jobs_are_listed_in_pages_that_writes_do_not_shift(world: World, t
     assert (list(third.items), third.next) == ([made[4], later], None)
 
 
-async def test_lists_are_filtered(world: World, tenant: Tenant) -> None:
+async def test_lists_are_filtered(world: World, tenant: TenantContext) -> None:
     a = await world.minutely(name="app-a", labels={"team": "x", "env": "prod"})
     b = await world.minutely(name="app-b", labels={"team": "x"})
     c = await create(
@@ -53,14 +53,14 @@ async def test_lists_are_filtered(world: World, tenant: Tenant) -> None:
     assert by_status == {JobStatus.ACTIVE: (a,), JobStatus.PAUSED: (b,), JobStatus.FINISHED: (c,)}
 
 
-async def test_an_http_job_is_shown_whole(tenant: Tenant) -> None:
+async def test_an_http_job_is_shown_whole(tenant: TenantContext) -> None:
     target = {"type": "http", "url": "https://a.example/x", "method": "PUT", "headers": {"X-Team": "growth"}}
     job = await create(tenant, {"schedule": "@daily", "target": target, "payload": 10**30})
     assert await get(tenant, job.job_id) == job
     assert (job.target, job.payload) == (target, 10**30)
 
 
-async def test_a_page_has_a_size_and_a_cursor_is_a_pages(tenant: Tenant) -> None:
+async def test_a_page_has_a_size_and_a_cursor_is_a_pages(tenant: TenantContext) -> None:
     for limit in (0, 201):
         with pytest.raises(InvalidInput, match="limit"):
             await list_jobs(tenant, limit=limit)

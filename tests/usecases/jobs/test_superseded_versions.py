@@ -8,7 +8,7 @@ from evertick.contract.job import Job
 from evertick.store.database import connect
 from evertick.store.maintenance import retention
 from evertick.store.tenants import tenants
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.edit import edit
 from evertick.usecases.jobs.lifecycle import delete, pause, resume
 from evertick.usecases.runs.reading import job_runs
@@ -41,7 +41,7 @@ async def stored(world: World) -> int:
     return (await tenants.stored(world.pool, 1)).bytes
 
 
-async def test_versions_that_never_ran_keep_only_what_tells_their_ticks(world: World, tenant: Tenant) -> None:
+async def test_versions_that_never_ran_keep_only_what_tells_their_ticks(world: World, tenant: TenantContext) -> None:
     job = await world.minutely(payload=LARGE, labels={"a": "b"})
     for priority in ("high", "low", "normal"):
         await edit(tenant, job.job_id, {"priority": priority})
@@ -55,7 +55,7 @@ async def test_versions_that_never_ran_keep_only_what_tells_their_ticks(world: W
     assert (await check(world)).checked == 0, "until the history is over"
 
 
-async def test_a_version_that_ran_stays_whole_and_its_run_can_be_replayed(world: World, tenant: Tenant) -> None:
+async def test_a_version_that_ran_stays_whole_and_its_run_can_be_replayed(world: World, tenant: TenantContext) -> None:
     job = await world.minutely(payload=LARGE)
     await world.set_clock(at(1))
     await world.run_all()
@@ -69,7 +69,9 @@ async def test_a_version_that_ran_stays_whole_and_its_run_can_be_replayed(world:
 
 
 @pytest.mark.parametrize("is_paused", [False, True])
-async def test_a_version_stays_whole_while_a_run_of_it_waits(world: World, tenant: Tenant, *, is_paused: bool) -> None:
+async def test_a_version_stays_whole_while_a_run_of_it_waits(
+    world: World, tenant: TenantContext, *, is_paused: bool
+) -> None:
     job = await world.minutely(payload=LARGE)
     if is_paused:
         await pause(tenant, job.job_id)
@@ -81,7 +83,7 @@ async def test_a_version_stays_whole_while_a_run_of_it_waits(world: World, tenan
 
 
 async def test_a_run_that_is_fired_while_its_version_is_looked_at_keeps_it(
-    world: World, tenant: Tenant, database_url: str
+    world: World, tenant: TenantContext, database_url: str
 ) -> None:
     job = await world.minutely(payload=LARGE)
     await trigger(tenant, job.job_id)
@@ -93,7 +95,7 @@ async def test_a_run_that_is_fired_while_its_version_is_looked_at_keeps_it(
     assert leased.payload == f'"{LARGE}"'
 
 
-async def test_a_run_that_is_not_over_keeps_its_version(world: World, tenant: Tenant) -> None:
+async def test_a_run_that_is_not_over_keeps_its_version(world: World, tenant: TenantContext) -> None:
     job = await world.minutely(payload=LARGE)
     await world.set_clock(at(1))
     await world.fire()
@@ -102,7 +104,9 @@ async def test_a_run_that_is_not_over_keeps_its_version(world: World, tenant: Te
     assert (await payloads(world, job))[1] > 0
 
 
-async def test_a_deleted_job_keeps_its_payload_until_its_attempts_have_ended(world: World, tenant: Tenant) -> None:
+async def test_a_deleted_job_keeps_its_payload_until_its_attempts_have_ended(
+    world: World, tenant: TenantContext
+) -> None:
     job = await world.minutely(payload=LARGE)
     await world.set_clock(at(1))
     await world.fire()
@@ -120,7 +124,7 @@ async def test_a_deleted_job_keeps_its_payload_until_its_attempts_have_ended(wor
     assert await world.count("superseded_versions") == [0]
 
 
-async def test_what_is_left_of_a_version_goes_after_the_history(world: World, tenant: Tenant) -> None:
+async def test_what_is_left_of_a_version_goes_after_the_history(world: World, tenant: TenantContext) -> None:
     job = await world.minutely(payload=LARGE)
     await world.set_clock(at(1))
     await world.run_all()
@@ -138,7 +142,9 @@ async def test_what_is_left_of_a_version_goes_after_the_history(world: World, te
     await resume(tenant, job.job_id)
 
 
-async def test_two_janitors_at_once_take_each_version_once(world: World, tenant: Tenant, database_url: str) -> None:
+async def test_two_janitors_at_once_take_each_version_once(
+    world: World, tenant: TenantContext, database_url: str
+) -> None:
     job = await world.minutely(payload=LARGE)
     await edit(tenant, job.job_id, {"payload": "small"})
     other = await connect(database_url)

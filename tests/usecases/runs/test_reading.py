@@ -7,7 +7,7 @@ from evertick.contract.runs import Run, RunOrGap
 from evertick.domain.errors import InvalidInput
 from evertick.domain.retry import GiveUp, GiveUpReason, Retry
 from evertick.domain.states import GapStatus, RunStatus
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.errors import JobNotFound, RunNotFound
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.lifecycle import delete, pause, resume
@@ -17,7 +17,7 @@ from evertick.usecases.runs.requests import cancel, trigger
 from usecases.world import MINUTE, WORKER, World, at
 
 
-async def eventful(world: World, tenant: Tenant) -> Job:
+async def eventful(world: World, tenant: TenantContext) -> Job:
     """A job with a history: 1 success, 2 dead, 3-4 paused, 5 retried and successful, 6 overlapped, 6:30 by hand."""
     job = await world.minutely()
     await world.set_clock(at(1))
@@ -54,7 +54,7 @@ HISTORY = [
 ]
 
 
-async def test_a_history_has_runs_and_gaps_in_their_places(world: World, tenant: Tenant) -> None:
+async def test_a_history_has_runs_and_gaps_in_their_places(world: World, tenant: TenantContext) -> None:
     job = await eventful(world, tenant)
     page = await job_runs(tenant, job.job_id)
     assert told(page.items) == HISTORY
@@ -68,7 +68,7 @@ async def test_a_history_has_runs_and_gaps_in_their_places(world: World, tenant:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 6])
-async def test_pages_of_any_size_make_the_same_history(world: World, tenant: Tenant, limit: int) -> None:
+async def test_pages_of_any_size_make_the_same_history(world: World, tenant: TenantContext, limit: int) -> None:
     job = await eventful(world, tenant)
     found: list[RunOrGap] = []
     cursor = None
@@ -82,14 +82,14 @@ async def test_pages_of_any_size_make_the_same_history(world: World, tenant: Ten
     assert told(tuple(found)) == HISTORY
 
 
-async def test_a_history_is_filtered_by_status(world: World, tenant: Tenant) -> None:
+async def test_a_history_is_filtered_by_status(world: World, tenant: TenantContext) -> None:
     job = await eventful(world, tenant)
     for status in (*RunStatus, *GapStatus):
         expected = [entry for entry in HISTORY if entry[0] == status]
         assert told((await job_runs(tenant, job.job_id, status=status)).items) == expected
 
 
-async def test_a_history_is_cut_by_time_and_keeps_a_gap_that_reaches_in(world: World, tenant: Tenant) -> None:
+async def test_a_history_is_cut_by_time_and_keeps_a_gap_that_reaches_in(world: World, tenant: TenantContext) -> None:
     job = await eventful(world, tenant)
     page = await job_runs(tenant, job.job_id, from_at=at(4), to_at=at(6))
     assert told(page.items) == HISTORY[2:4]
@@ -100,7 +100,7 @@ async def test_a_history_is_cut_by_time_and_keeps_a_gap_that_reaches_in(world: W
 
 
 async def test_a_rare_status_is_found_over_several_pages(
-    world: World, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    world: World, tenant: TenantContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = await eventful(world, tenant)
     monkeypatch.setattr(reading, "SLICE", 2)
@@ -111,7 +111,7 @@ async def test_a_rare_status_is_found_over_several_pages(
     assert told(second.items) == HISTORY[4:5]
 
 
-async def test_a_gap_and_a_run_at_one_instant_both_stand_there(world: World, tenant: Tenant) -> None:
+async def test_a_gap_and_a_run_at_one_instant_both_stand_there(world: World, tenant: TenantContext) -> None:
     job = await world.minutely()
     await world.set_clock(at(1))
     await world.run_all()
@@ -128,7 +128,7 @@ async def test_a_gap_and_a_run_at_one_instant_both_stand_there(world: World, ten
     assert cursor is None
 
 
-async def test_one_run_is_shown_with_its_attempts(world: World, tenant: Tenant) -> None:
+async def test_one_run_is_shown_with_its_attempts(world: World, tenant: TenantContext) -> None:
     job = await eventful(world, tenant)
     run_id = (await job_runs(tenant, job.job_id)).items[2].run_id
     detail = await get_run(tenant, str(run_id))
@@ -143,7 +143,7 @@ async def test_one_run_is_shown_with_its_attempts(world: World, tenant: Tenant) 
     assert (first.due_at, second.due_at) == (at(5), at(6))
 
 
-async def test_the_states_of_a_run(world: World, tenant: Tenant) -> None:
+async def test_the_states_of_a_run(world: World, tenant: TenantContext) -> None:
     job = await world.minutely(concurrent_policy="QUEUE")
     await world.set_clock(at(1))
     await world.fire()
@@ -168,7 +168,7 @@ async def test_the_states_of_a_run(world: World, tenant: Tenant) -> None:
     assert (retrying.status, retrying.finished_at, retrying.error) == ("retrying", None, "it broke")
 
 
-async def test_a_tenants_runs_are_those_of_all_its_jobs(world: World, tenant: Tenant) -> None:
+async def test_a_tenants_runs_are_those_of_all_its_jobs(world: World, tenant: TenantContext) -> None:
     job = await eventful(world, tenant)
     other = await create(tenant, {"schedule": "manual", "target": {**WORKER, "queue": "other"}})
     await world.connection.execute("INSERT INTO tenants (name) VALUES ('other')")
@@ -198,7 +198,7 @@ async def test_a_tenants_runs_are_those_of_all_its_jobs(world: World, tenant: Te
 
 
 async def test_a_run_that_is_retried_during_a_walk_is_neither_missed_nor_told_twice(
-    world: World, tenant: Tenant
+    world: World, tenant: TenantContext
 ) -> None:
     jobs = [await create(tenant, {"schedule": "manual", "target": WORKER}) for _ in range(3)]
     run_ids = []
@@ -222,13 +222,13 @@ async def test_a_run_that_is_retried_during_a_walk_is_neither_missed_nor_told_tw
     assert rest.next is None
 
 
-async def test_a_deleted_jobs_history_stays(world: World, tenant: Tenant) -> None:
+async def test_a_deleted_jobs_history_stays(world: World, tenant: TenantContext) -> None:
     job = await eventful(world, tenant)
     await delete(tenant, job.job_id)
     assert told((await job_runs(tenant, job.job_id)).items) == [("cancelled", "manual", 6.5), *HISTORY[1:]]
 
 
-async def test_what_is_not_the_tenants_is_not_there(world: World, tenant: Tenant) -> None:
+async def test_what_is_not_the_tenants_is_not_there(world: World, tenant: TenantContext) -> None:
     job = await world.minutely()
     run_id = await trigger(tenant, job.job_id)
     stranger = world.tenant(2)
@@ -248,7 +248,7 @@ async def test_what_is_not_the_tenants_is_not_there(world: World, tenant: Tenant
             await read
 
 
-async def test_a_cancelled_run_before_its_first_attempt_is_in_the_history(world: World, tenant: Tenant) -> None:
+async def test_a_cancelled_run_before_its_first_attempt_is_in_the_history(world: World, tenant: TenantContext) -> None:
     job = await world.minutely()
     await cancel(tenant, await trigger(tenant, job.job_id))
     assert told((await job_runs(tenant, job.job_id)).items) == [("cancelled", "manual", 0.5)]

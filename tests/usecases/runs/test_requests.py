@@ -8,7 +8,7 @@ import pytest
 from evertick.domain.errors import InvalidFields
 from evertick.domain.ids import parse_run_id
 from evertick.domain.retry import GiveUp, GiveUpReason, Retry
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.errors import JobNotFound, RunFinished, RunNotFound, RunUnfinished
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.edit import edit
@@ -18,7 +18,7 @@ from evertick.usecases.runs.requests import cancel, replay, trigger
 from usecases.world import WORKER, World, at, key_of
 
 
-async def test_a_triggered_run_is_one_of_its_own_and_consumes_no_tick(world: World, tenant: Tenant) -> None:
+async def test_a_triggered_run_is_one_of_its_own_and_consumes_no_tick(world: World, tenant: TenantContext) -> None:
     job = await world.minutely(payload={"from": "job"})
     world.woken.clear()
     run_id = await trigger(tenant, job.job_id)
@@ -33,14 +33,14 @@ async def test_a_triggered_run_is_one_of_its_own_and_consumes_no_tick(world: Wor
 
 
 @pytest.mark.parametrize("payload", [{"a": [1]}, None, False])
-async def test_a_trigger_may_bring_its_own_payload(world: World, tenant: Tenant, payload: object) -> None:
+async def test_a_trigger_may_bring_its_own_payload(world: World, tenant: TenantContext, payload: object) -> None:
     job = await world.minutely(payload={"from": "job"})
     await trigger(tenant, job.job_id, payload)  # type: ignore[arg-type]
     (leased,) = await world.run_all()
     assert (None if leased.payload is None else json.loads(leased.payload)) == payload
 
 
-async def test_paused_and_manual_jobs_can_be_triggered(world: World, tenant: Tenant) -> None:
+async def test_paused_and_manual_jobs_can_be_triggered(world: World, tenant: TenantContext) -> None:
     paused = await world.minutely()
     await pause(tenant, paused.job_id)
     manual = await create(tenant, {"schedule": "manual", "target": WORKER, "priority": "low"})
@@ -52,7 +52,9 @@ async def test_paused_and_manual_jobs_can_be_triggered(world: World, tenant: Ten
     }
 
 
-async def test_two_triggers_at_one_instant_are_two_runs_and_neither_is_the_tick(world: World, tenant: Tenant) -> None:
+async def test_two_triggers_at_one_instant_are_two_runs_and_neither_is_the_tick(
+    world: World, tenant: TenantContext
+) -> None:
     job = await world.minutely(concurrent_policy="ALLOW", max_concurrent=9)
     await world.set_clock(at(1))
     run_ids = [await trigger(tenant, job.job_id) for _ in range(2)]
@@ -69,7 +71,7 @@ def _fire_time(run_id: str) -> timedelta:
     return timedelta(microseconds=parse_run_id(run_id).fire_at_us) - timedelta(seconds=at(0).timestamp())
 
 
-async def test_triggers_are_refused(world: World, tenant: Tenant) -> None:
+async def test_triggers_are_refused(world: World, tenant: TenantContext) -> None:
     job = await world.minutely()
     with pytest.raises(InvalidFields, match="/payload"):
         await trigger(tenant, job.job_id, "x" * 70_000)
@@ -81,7 +83,7 @@ async def test_triggers_are_refused(world: World, tenant: Tenant) -> None:
     assert await world.count("timers", "requested_runs") == [0, 0]
 
 
-async def test_a_replay_has_the_runs_payload_and_the_jobs_current_version(world: World, tenant: Tenant) -> None:
+async def test_a_replay_has_the_runs_payload_and_the_jobs_current_version(world: World, tenant: TenantContext) -> None:
     job = await world.minutely(payload="first")
     await world.set_clock(at(1))
     (ran,) = await world.run_all()
@@ -99,7 +101,7 @@ async def test_a_replay_has_the_runs_payload_and_the_jobs_current_version(world:
     assert ran.fire_at == at(1)
 
 
-async def test_a_replay_of_a_dead_run_settles_its_letter(world: World, tenant: Tenant) -> None:
+async def test_a_replay_of_a_dead_run_settles_its_letter(world: World, tenant: TenantContext) -> None:
     job = await world.minutely()
     await world.set_clock(at(1))
     await world.fire()
@@ -112,7 +114,7 @@ async def test_a_replay_of_a_dead_run_settles_its_letter(world: World, tenant: T
     assert leased.replays_at == at(1)
 
 
-async def test_an_unfinished_or_unknown_run_is_not_replayed(world: World, tenant: Tenant) -> None:
+async def test_an_unfinished_or_unknown_run_is_not_replayed(world: World, tenant: TenantContext) -> None:
     job = await world.minutely()
     run_id = await trigger(tenant, job.job_id)
     with pytest.raises(RunUnfinished, match="pending"):
@@ -124,7 +126,7 @@ async def test_an_unfinished_or_unknown_run_is_not_replayed(world: World, tenant
         await replay(world.tenant(2), run_id)
 
 
-async def test_an_open_attempt_is_cancelled_and_its_worker_comes_too_late(world: World, tenant: Tenant) -> None:
+async def test_an_open_attempt_is_cancelled_and_its_worker_comes_too_late(world: World, tenant: TenantContext) -> None:
     job = await world.minutely()
     await world.set_clock(at(1))
     await world.fire()
@@ -141,7 +143,7 @@ async def test_an_open_attempt_is_cancelled_and_its_worker_comes_too_late(world:
     assert await world.fire() == 1
 
 
-async def test_a_cancelled_retry_never_comes(world: World, tenant: Tenant) -> None:
+async def test_a_cancelled_retry_never_comes(world: World, tenant: TenantContext) -> None:
     job = await world.minutely()
     await world.set_clock(at(1))
     await world.fire()
@@ -156,7 +158,7 @@ async def test_a_cancelled_retry_never_comes(world: World, tenant: Tenant) -> No
     assert await world.fire() == 1
 
 
-async def test_a_run_that_only_waits_can_be_cancelled(world: World, tenant: Tenant) -> None:
+async def test_a_run_that_only_waits_can_be_cancelled(world: World, tenant: TenantContext) -> None:
     job = await world.minutely()
     run_id = await trigger(tenant, job.job_id)
     await cancel(tenant, run_id)
@@ -165,7 +167,7 @@ async def test_a_run_that_only_waits_can_be_cancelled(world: World, tenant: Tena
     assert (detail.run.status, detail.run.attempt, detail.attempts) == ("cancelled", 0, ())
 
 
-async def test_a_cancelled_attempt_that_nobody_leased_is_not_run(world: World, tenant: Tenant) -> None:
+async def test_a_cancelled_attempt_that_nobody_leased_is_not_run(world: World, tenant: TenantContext) -> None:
     job = await world.minutely(concurrent_policy="QUEUE")
     await world.set_clock(at(1))
     await world.fire()
@@ -177,7 +179,7 @@ async def test_a_cancelled_attempt_that_nobody_leased_is_not_run(world: World, t
     assert await world.count("open_runs") == [0]
 
 
-async def test_others_runs_and_unknown_ones_cannot_be_cancelled(world: World, tenant: Tenant) -> None:
+async def test_others_runs_and_unknown_ones_cannot_be_cancelled(world: World, tenant: TenantContext) -> None:
     job = await world.minutely()
     run_id = await trigger(tenant, job.job_id)
     for who, unknown in ((world.tenant(2), run_id), (tenant, run_id[:-1] + "7"), (tenant, "nonsense")):

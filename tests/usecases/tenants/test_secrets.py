@@ -16,7 +16,7 @@ from evertick.roles.dispatcher.settings import seal_of
 from evertick.store.database import Pool
 from evertick.store.tenants.secrets import CannotUnseal, NoKey, Seal, keys_in
 from evertick.targets.http.signing import Secret
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.tenants import keys, secrets
 
 KEY = "a key of at least thirty-two characters"
@@ -28,18 +28,18 @@ OLD_SEAL, NEW_SEAL, BOTH = Seal(OLD), Seal(NEW), Seal((NEW, OLD))
 
 
 @pytest.fixture
-def tenant(pool: Pool) -> Tenant:
-    return Tenant(pool, 1)
+def tenant(pool: Pool) -> TenantContext:
+    return TenantContext(pool, 1)
 
 
-async def test_the_first_look_makes_a_secret_that_stays(tenant: Tenant) -> None:
+async def test_the_first_look_makes_a_secret_that_stays(tenant: TenantContext) -> None:
     looks = await asyncio.gather(*(secrets.show(tenant, SEAL) for _ in range(8)))
     assert len({found.current for found in looks}) == 1
     assert looks[0].previous is None
     assert len(Secret.parse(looks[0].current).key) == 32
 
 
-async def test_a_rotation_keeps_the_old_secret_until_it_is_dropped(tenant: Tenant) -> None:
+async def test_a_rotation_keeps_the_old_secret_until_it_is_dropped(tenant: TenantContext) -> None:
     first = await secrets.show(tenant, SEAL)
     rotated = await secrets.rotate(tenant, SEAL)
     assert rotated.previous == first.current != rotated.current
@@ -52,16 +52,16 @@ async def test_a_rotation_keeps_the_old_secret_until_it_is_dropped(tenant: Tenan
     assert (await secrets.rotate(tenant, SEAL)).previous == rotated.current
 
 
-async def test_of_two_who_rotate_at_once_one_is_refused(tenant: Tenant) -> None:
+async def test_of_two_who_rotate_at_once_one_is_refused(tenant: TenantContext) -> None:
     results = await asyncio.gather(*(secrets.rotate(tenant, SEAL) for _ in range(2)), return_exceptions=True)
     assert sorted(type(each).__name__ for each in results) == ["RotationUnderWay", "Secrets"]
 
 
 async def test_each_tenant_has_its_own_and_one_copied_to_another_is_unreadable(
-    tenant: Tenant, pool: Pool, connection: asyncpg.Connection
+    tenant: TenantContext, pool: Pool, connection: asyncpg.Connection
 ) -> None:
     await connection.execute("INSERT INTO tenants (name) VALUES ('other')")
-    other = Tenant(pool, await connection.fetchval("SELECT max(tenant_id) FROM tenants"))
+    other = TenantContext(pool, await connection.fetchval("SELECT max(tenant_id) FROM tenants"))
     assert (await secrets.show(tenant, SEAL)).current != (await secrets.show(other, SEAL)).current
     await connection.execute("UPDATE webhook_secrets SET current = (SELECT min(current) FROM webhook_secrets)")
     looks = await asyncio.gather(*(secrets.show(each, SEAL) for each in (tenant, other)), return_exceptions=True)
@@ -69,7 +69,7 @@ async def test_each_tenant_has_its_own_and_one_copied_to_another_is_unreadable(
 
 
 async def test_the_database_holds_nothing_that_can_be_read_without_the_key(
-    tenant: Tenant, connection: asyncpg.Connection
+    tenant: TenantContext, connection: asyncpg.Connection
 ) -> None:
     found = await secrets.show(tenant, SEAL)
     stored = await connection.fetchval("SELECT current FROM webhook_secrets")
@@ -92,7 +92,7 @@ def test_what_no_seal_made_is_refused(sealed: bytes) -> None:
         SEAL.unseal(sealed, 1)
 
 
-def test_a_secret_shows_itself_to_nobody_who_prints_it(tenant: Tenant) -> None:
+def test_a_secret_shows_itself_to_nobody_who_prints_it(tenant: TenantContext) -> None:
     shown = repr(secrets.Secrets("whsec_current", "whsec_previous", None))  # type: ignore[arg-type]
     assert "whsec" not in shown
 
@@ -146,11 +146,11 @@ class Seen:
 
 
 @pytest.fixture
-async def tenants(pool: Pool, connection: asyncpg.Connection) -> list[Tenant]:
+async def tenants(pool: Pool, connection: asyncpg.Connection) -> list[TenantContext]:
     """Five of them, with secrets under the old key; the first is in the middle of a rotation."""
     await connection.execute("INSERT INTO tenants (name) SELECT 'tenant ' || n FROM generate_series(1, 4) AS n")
     rows = await connection.fetch("SELECT tenant_id FROM tenants ORDER BY tenant_id")
-    tenants = [Tenant(pool, row["tenant_id"]) for row in rows]
+    tenants = [TenantContext(pool, row["tenant_id"]) for row in rows]
     for tenant in tenants:
         await secrets.show(tenant, OLD_SEAL)
     await secrets.rotate(tenants[0], OLD_SEAL)
@@ -171,7 +171,7 @@ def test_each_of_several_keys_has_to_be_long_enough(keys: str, tmp_path: Path) -
         read_settings({"EVERTICK_SECRET_KEY": keys}, tmp_path)
 
 
-async def test_the_first_key_seals_and_all_open(tenants: list[Tenant]) -> None:
+async def test_the_first_key_seals_and_all_open(tenants: list[TenantContext]) -> None:
     first = await secrets.show(tenants[1], OLD_SEAL)
     rotated = await secrets.rotate(tenants[1], BOTH)
     assert rotated.previous == first.current
@@ -182,7 +182,7 @@ async def test_the_first_key_seals_and_all_open(tenants: list[Tenant]) -> None:
 
 
 async def test_after_a_reseal_the_old_key_may_go(
-    tenants: list[Tenant], pool: Pool, monkeypatch: pytest.MonkeyPatch
+    tenants: list[TenantContext], pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(secrets, "RESEAL_BATCH", 2)
     before = [await secrets.show(tenant, BOTH) for tenant in tenants]
@@ -195,7 +195,7 @@ async def test_after_a_reseal_the_old_key_may_go(
 
 
 async def test_without_the_old_key_nothing_is_resealed_and_the_error_names_it(
-    tenants: list[Tenant], pool: Pool
+    tenants: list[TenantContext], pool: Pool
 ) -> None:
     before = [await secrets.show(tenant, OLD_SEAL) for tenant in tenants]
     with pytest.raises(CannotUnseal, match=OLD_SEAL.key_ids[0]) as refused:
@@ -205,12 +205,12 @@ async def test_without_the_old_key_nothing_is_resealed_and_the_error_names_it(
 
 
 async def test_who_rotates_between_the_look_and_the_write_loses_nothing(
-    tenants: list[Tenant], pool: Pool, connection: asyncpg.Connection
+    tenants: list[TenantContext], pool: Pool, connection: asyncpg.Connection
 ) -> None:
     """A rotation under the old key holds the row when the reseal comes to write it."""
     moved = tenants[2]
     async with connection.transaction():
-        rotated = await secrets.rotate(Tenant(connection, moved.tenant_id), OLD_SEAL)
+        rotated = await secrets.rotate(TenantContext(connection, moved.tenant_id), OLD_SEAL)
         resealing = asyncio.create_task(secrets.reseal(pool, BOTH, Seen()))
         await _until_someone_waits(connection)
     done = await resealing
@@ -228,5 +228,5 @@ async def _until_someone_waits(connection: asyncpg.Connection) -> None:
 
 async def test_a_new_key_does_not_show_its_secret_where_it_is_logged(pool: Pool) -> None:
     new = await keys.create(pool, 1, KeyRole.VIEWER)
-    assert new.secret not in f"{new!r} {new}"
-    assert new.key.key_id in repr(new)
+    assert new.api_key not in f"{new!r} {new}"
+    assert new.key_id in repr(new)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from evertick.api.bodies.request_body import MAX_BYTES, too_large
-from evertick.api.problems import Kind, Problem
+from evertick.api.problems import HttpProblem, Kind
 from evertick.domain.errors import Fault
 from evertick.runtime.loop import Slices
 
@@ -45,7 +45,7 @@ class LineSplitter:
         ends = data.count(b"\n")
         if self._count + ends > MAX_LINES:
             fault = Fault("", f"has at most {MAX_LINES} lines, with those that are blank")
-            raise Problem(Kind.INVALID, f"a batch {fault.reason}", [fault])
+            raise HttpProblem(Kind.INVALID, f"a batch {fault.reason}", [fault])
         if ends:
             *lines, data = b"".join((*self._begun, data)).split(b"\n")
             self._begun.clear()
@@ -128,7 +128,9 @@ class ArraySplitter:
         if self._is_open or self._at == len(self._text):
             return
         if self._text[self._at] != ord("["):
-            raise Problem(Kind.INVALID, "the body must be an array of jobs", [Fault("", "must be an array of jobs")])
+            raise HttpProblem(
+                Kind.INVALID, "the body must be an array of jobs", [Fault("", "must be an array of jobs")]
+            )
         self._at += 1
         self._is_open = True
 
@@ -174,7 +176,7 @@ class ArraySplitter:
         except msgspec.DecodeError as error:
             reason = str(error)
         except RecursionError:
-            raise Problem(Kind.MALFORMED, "the body is nested too deeply") from None
+            raise HttpProblem(Kind.MALFORMED, "the body is nested too deeply") from None
         if trailing := _TRAILING.search(reason):
             self._take_one(self._at + int(trailing[1]) - 1)
             return True
@@ -204,15 +206,15 @@ class ArraySplitter:
             self.parts.append(part)
 
 
-def _too_long_job() -> Problem:
+def _too_long_job() -> HttpProblem:
     return too_large(f"a job of a batch has at most {MAX_BYTES} bytes")
 
 
-def _malformed(reason: str) -> Problem:
-    return Problem(Kind.MALFORMED, f"the body is not JSON in UTF-8: {reason}")
+def _malformed(reason: str) -> HttpProblem:
+    return HttpProblem(Kind.MALFORMED, f"the body is not JSON in UTF-8: {reason}")
 
 
 def _check_count(jobs: int) -> None:
     if jobs > MAX_JOBS:
         fault = Fault("", f"has at most {MAX_JOBS} jobs")
-        raise Problem(Kind.INVALID, f"a batch {fault.reason}", [fault])
+        raise HttpProblem(Kind.INVALID, f"a batch {fault.reason}", [fault])

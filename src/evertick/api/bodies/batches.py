@@ -21,7 +21,7 @@ from evertick.api.bodies.request_body import (
     check_media_type,
 )
 from evertick.api.decoding import decode
-from evertick.api.problems import Kind, Problem
+from evertick.api.problems import HttpProblem, Kind
 from evertick.domain.errors import Fault
 from evertick.runtime.loop import Slices
 
@@ -87,7 +87,7 @@ async def decode_batch(text: BatchText, reservation: Reservation) -> DecodedBatc
             await slices.pause()
     if values > MAX_BATCH_VALUES:
         reason = f"has more than {MAX_BATCH_VALUES} values, by its commas and brackets: send several"
-        raise Problem(Kind.INVALID, f"the batch {reason}", [Fault("", reason)])
+        raise HttpProblem(Kind.INVALID, f"the batch {reason}", [Fault("", reason)])
     reservation.add_values(values)
     decoded = _DecodedLines() if text.media_type == NDJSON else _DecodedArrays()
     for part in text.parts:
@@ -129,7 +129,7 @@ class _DecodedLines(_DecodedArrays):
         self._refuse(UnreadableLine(Kind.MALFORMED.status, reason))
         if len(self.unreadable) > MAX_MALFORMED:
             detail = f"more than {MAX_MALFORMED} lines cannot be read, so no job is created; the last one: {reason}"
-            raise Problem(Kind.MALFORMED, detail)
+            raise HttpProblem(Kind.MALFORMED, detail)
 
 
 def _has_too_many_values(text: bytes) -> bool:

@@ -10,14 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from evertick.api.problems import Kind, Problem, over_limit
-from evertick.config import DEFAULTS
+from evertick.api.problems import over_limit, unavailable
 from evertick.domain.admission import QuotaName
 from evertick.runtime.concurrency import LimitReached, TenantLimit
 
 MEBIBYTE = 1_048_576
-PER_TENANT_BYTES = round(DEFAULTS.body_memory_mib_per_tenant * MEBIBYTE)
-TOTAL_BYTES = round(DEFAULTS.body_memory_mib * MEBIBYTE)
 VALUE_BYTES = 64
 """What a decoded value takes: an empty list has 56 bytes, and 8 in the list that it is in."""
 MAX_BATCHES_PER_TENANT = 2
@@ -61,7 +58,7 @@ class _HeldBytes:
 class BodyLimits(_HeldBytes):
     """What the bodies of a process hold, tenant by tenant."""
 
-    def __init__(self, per_tenant: int = PER_TENANT_BYTES, total: int = TOTAL_BYTES) -> None:
+    def __init__(self, per_tenant: int, total: int) -> None:
         super().__init__(per_tenant, total)
         self._batches = TenantLimit(
             MAX_BATCHES_PER_TENANT, max_waiting=MAX_WAITING_PER_TENANT, wait_seconds=BATCH_WAIT_SECONDS
@@ -88,8 +85,7 @@ class BodyLimits(_HeldBytes):
             detail = f"the bodies of one tenant's requests hold at most {self._per_tenant} bytes at once"
             raise over_limit(QuotaName.BODY_BYTES, f"{detail}: {_ADVICE}", _RETRY_SECONDS)
         if held > self._free:
-            detail = "this server has no memory for the body now"
-            raise Problem(Kind.UNAVAILABLE, detail, headers={"Retry-After": str(_RETRY_SECONDS)})
+            raise unavailable("this server has no memory for the body now")
 
     async def begin_batch(self, tenant_id: int) -> None:
         """Wait until few enough batches of the tenant are at work. What is not read waits at the client."""
@@ -146,8 +142,8 @@ class UnreadResponses(_HeldBytes):
     A request that was done is answered in any case. A tenant with too many unread bytes gets no further requests done.
     """
 
-    def __init__(self, per_tenant: int = UNREAD_BYTES_PER_TENANT, total: int = UNREAD_BYTES) -> None:
-        super().__init__(per_tenant, total)
+    def __init__(self) -> None:
+        super().__init__(UNREAD_BYTES_PER_TENANT, UNREAD_BYTES)
 
     def check(self, tenant_id: int) -> None:
         """Refuse to do more for a tenant that has too much unread."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 from evertick.api.bodies.memory_limits import Reservation, count_values
-from evertick.api.problems import ClientDisconnected, Kind, Problem
+from evertick.api.problems import ClientDisconnected, HttpProblem, Kind
 from evertick.domain.errors import Fault
 
 Message: TypeAlias = MutableMapping[str, Any]
@@ -112,7 +112,7 @@ class IncomingBody:
         data = b"".join([part async for part in self.parts(MAX_BYTES)])
         values = count_values(data)
         if values > MAX_VALUES:
-            raise Problem(Kind.INVALID, f"the body {TOO_MANY_VALUES}", [Fault("", TOO_MANY_VALUES)])
+            raise HttpProblem(Kind.INVALID, f"the body {TOO_MANY_VALUES}", [Fault("", TOO_MANY_VALUES)])
         self.reservation.add_values(values)
         return data
 
@@ -127,10 +127,10 @@ def check_media_type(headers: Mapping[str, str], *accepted: str) -> str:
     pairs = (parameter.partition("=") for parameter in parameters)
     charsets = {value.strip().strip('"') for name, _, value in pairs if name.strip() == "charset"}
     if found not in accepted or not charsets <= {"utf-8", "utf8"}:
-        raise Problem(Kind.UNSUPPORTED, f"send {' or '.join(accepted)}, in UTF-8")
+        raise HttpProblem(Kind.UNSUPPORTED, f"send {' or '.join(accepted)}, in UTF-8")
     return found
 
 
-def too_large(detail: str) -> Problem:
+def too_large(detail: str) -> HttpProblem:
     # The rest of the body is not read, so the connection is of no further use.
-    return Problem(Kind.TOO_LARGE, detail, headers={"Connection": "close"})
+    return HttpProblem(Kind.TOO_LARGE, detail, headers={"Connection": "close"})

@@ -13,8 +13,8 @@ from evertick.contract.annotations import ACCEPTED, Schema, ref
 from evertick.contract.derived import request_of
 from evertick.contract.job import EXAMPLE_JOB, Job, JobPatch, JobReplacement, JobRequest
 from evertick.contract.jobs import Verdict
-from evertick.contract.problem import InputError, Problem
 from evertick.contract.runs import Gap, Run
+from evertick.contract.server import InputError, Problem
 from evertick.contract.target import HttpTarget, WorkerTarget
 
 REFS = "#/components/schemas/{name}"

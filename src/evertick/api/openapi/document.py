@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 
 from evertick.api.idempotency import IDEMPOTENCY_KEY, REPLAYED
+from evertick.api.messages import IF_MATCH
 from evertick.api.openapi.components import components_of, schema_of
 from evertick.api.operations import BodySpec, Operation, ResponseSpec
 from evertick.api.problems import MEDIA_TYPE, Kind
-from evertick.api.responses import IF_MATCH
 from evertick.contract import patterns
 from evertick.contract.annotations import Schema, ref
 from evertick.contract.target import HTTP_QUEUE
@@ -147,7 +147,9 @@ def _in_headers(operation: Operation) -> Iterable[dict[str, Any]]:
 
 
 def _responses(operation: Operation) -> dict[str, Any]:
-    more = (REPLAYED,) if operation.is_repeatable else ()
+    more = [REPLAYED] if operation.is_repeatable else []
+    if operation.query is not None and hasattr(operation.query, "cursor"):
+        more.append("Link")
     return {str(status): _response(spec, (*spec.headers, *more)) for status, spec in operation.responses.items()}
 
 
@@ -166,7 +168,7 @@ def _response(spec: ResponseSpec, headers: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _content(spec: ResponseSpec | BodySpec) -> dict[str, Any]:
-    shapes = dict.fromkeys(spec.media_types, spec.shape) | dict(spec.also)
+    shapes = {spec.media_type: spec.shape, **spec.also}
     return {media_type: {"schema": schema_of(shape)} for media_type, shape in shapes.items()}
 
 

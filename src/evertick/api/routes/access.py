@@ -3,16 +3,16 @@
 Admins of the hosting tenant see all tenants, others their own.
 """
 
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import msgspec
 
+from evertick.api.messages import AuthenticatedRequest, Response, created, no_content, ok, page
 from evertick.api.operations import ResponseSpec, Routes
-from evertick.api.problems import Kind, Problem
-from evertick.api.requests import AuthenticatedRequest
-from evertick.api.responses import Response, no_content, ok, page, path_to
+from evertick.api.problems import HttpProblem, Kind
 from evertick.contract.access import (
     ApiKey,
     AuditEntry,
@@ -44,6 +44,10 @@ _KEY_ID = {"key_id": "$response.body#/key_id"}
 _KEY_LINKS = {"get": ("get_key", _KEY_ID), "rotate": ("rotate_key", _KEY_ID), "revoke": ("revoke_key", _KEY_ID)}
 
 
+def _new(shape: type[Tenant | ApiKey], text: str, links: Mapping[str, Any]) -> ResponseSpec:
+    return ResponseSpec(shape, text, ("Location",), links, holds_secret=True, status=201)
+
+
 def _changes(body: TenantRequest | TenantPatch) -> dict[str, Any]:
     given = msgspec.to_builtins(body)
     return {name: value for name, value in given.items() if name in TenantPatch.__struct_fields__ and value is not None}
@@ -51,41 +55,27 @@ def _changes(body: TenantRequest | TenantPatch) -> dict[str, Any]:
 
 def _require_host(request: AuthenticatedRequest) -> None:
     if not request.caller.tenant.is_host:
-        raise Problem(Kind.FORBIDDEN, "only admins of the hosting tenant may do this")
+        raise HttpProblem(Kind.FORBIDDEN, "only admins of the hosting tenant may do this")
 
 
 @tenant_routes.operation(
     "POST",
     "/tenants",
     KeyRole.ADMIN,
-    responses={
-        201: ResponseSpec(
-            NewTenant,
-            "The tenant, and its first key, shown this once.",
-            ("Location",),
-            _TENANT_LINKS,
-            holds_secret=True,
-        )
-    },
+    _new(NewTenant, "The tenant, and its first key, shown this once.", _TENANT_LINKS),
     problems=(Kind.NAME_TAKEN,),
 )
 async def create_tenant(request: AuthenticatedRequest, body: TenantRequest) -> Response:
     """Create a tenant."""
     _require_host(request)
-    made = await tenants.create(request.tenant.pool, body.name, _changes(body))
-    key = tenants.tenant_key(None, made.tenant_id)
+    tenant = await tenants.create(request.tenant.pool, body.name, _changes(body))
+    key = tenants.tenant_key(None, tenant.tenant_id)
     first = await keys.create(request.tenant.pool, key, KeyRole.ADMIN, "first")
-    new = NewTenant(**msgspec.structs.asdict(made), api_key=first.secret)
-    location = {"Location": path_to("tenants", made.tenant_id)}
-    return ok(new, status=201, headers=location, subject=made.tenant_id, affected_tenant=key)
+    new = NewTenant(**msgspec.structs.asdict(tenant), api_key=first.api_key)
+    return created(new, "tenants", new.tenant_id, subject=new.tenant_id, affected_tenant=key)
 
 
-@tenant_routes.operation(
-    "GET",
-    "/tenants",
-    KeyRole.ADMIN,
-    responses={200: ResponseSpec(list[Tenant], "The tenants, oldest first.", ("Link",))},
-)
+@tenant_routes.operation("GET", "/tenants", KeyRole.ADMIN, ResponseSpec(list[Tenant], "The tenants, oldest first."))
 async def list_tenants(request: AuthenticatedRequest, query: TenantsQuery) -> Response:
     """List the tenants that one may see."""
     found = await tenants.list_tenants(
@@ -94,13 +84,7 @@ async def list_tenants(request: AuthenticatedRequest, query: TenantsQuery) -> Re
     return page(found, request.path, query)
 
 
-@tenant_routes.operation(
-    "GET",
-    "/tenants/{tenant_id}",
-    KeyRole.ADMIN,
-    responses={200: ResponseSpec(Tenant, "The tenant.")},
-    problems=(Kind.NOT_FOUND,),
-)
+@tenant_routes.operation("GET", "/tenants/{tenant_id}", KeyRole.ADMIN, ResponseSpec(Tenant, "The tenant."))
 async def get_tenant(request: AuthenticatedRequest, tenant_id: str) -> Response:
     """Get a tenant."""
     return ok(await tenants.get(request.tenant.pool, request.visible_tenant, tenant_id))
@@ -110,8 +94,8 @@ async def get_tenant(request: AuthenticatedRequest, tenant_id: str) -> Response:
     "PATCH",
     "/tenants/{tenant_id}",
     KeyRole.ADMIN,
-    responses={200: ResponseSpec(Tenant, "The tenant as it is now.")},
-    problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
+    ResponseSpec(Tenant, "The tenant as it is now."),
+    problems=(Kind.WRONG_STATE,),
 )
 async def edit_tenant(request: AuthenticatedRequest, tenant_id: str, body: TenantPatch) -> Response:
     """Change a tenant's quota or share."""
@@ -119,7 +103,7 @@ async def edit_tenant(request: AuthenticatedRequest, tenant_id: str, body: Tenan
     _require_host(request)
     if key == request.caller.tenant.tenant_id and body.shortest_interval_seconds is not None:
         # It would make the caller's own jobs unfit to be edited, at one stroke.
-        raise Problem(Kind.WRONG_STATE, "the shortest interval of one's own tenant is set from the command line")
+        raise HttpProblem(Kind.WRONG_STATE, "the shortest interval of one's own tenant is set from the command line")
     edited = await tenants.edit(request.tenant.pool, tenant_id, _changes(body))
     request.after_commit.append(partial(request.services.keys.forget, key))
     return ok(edited, subject=tenant_id, affected_tenant=key)
@@ -141,23 +125,18 @@ async def _tenant_of(request: AuthenticatedRequest, tenant_id: str | None) -> in
     "POST",
     "/api-keys",
     KeyRole.ADMIN,
-    responses={201: ResponseSpec(NewApiKey, "The key, shown this once.", ("Location",), _KEY_LINKS, holds_secret=True)},
+    _new(NewApiKey, "The key, shown this once.", _KEY_LINKS),
     problems=(Kind.NOT_FOUND,),
 )
 async def create_key(request: AuthenticatedRequest, body: KeyRequest) -> Response:
     """Create an API key."""
     tenant_key = await _tenant_of(request, body.tenant_id)
     new = await keys.create(request.tenant.pool, tenant_key, body.role, body.name, body.expires_at)
-    location = {"Location": path_to("api-keys", new.key.key_id)}
-    return ok(new.shown(), status=201, headers=location, subject=new.key.key_id, affected_tenant=tenant_key)
+    return created(new, "api-keys", new.key_id, subject=new.key_id, affected_tenant=tenant_key)
 
 
 @key_routes.operation(
-    "GET",
-    "/api-keys",
-    KeyRole.ADMIN,
-    responses={200: ResponseSpec(list[ApiKey], "The keys, oldest first.", ("Link",))},
-    problems=(Kind.NOT_FOUND,),
+    "GET", "/api-keys", KeyRole.ADMIN, ResponseSpec(list[ApiKey], "The keys, oldest first."), problems=(Kind.NOT_FOUND,)
 )
 async def list_keys(request: AuthenticatedRequest, query: KeysQuery) -> Response:
     """List API keys."""
@@ -166,13 +145,7 @@ async def list_keys(request: AuthenticatedRequest, query: KeysQuery) -> Response
     return page(found, request.path, query)
 
 
-@key_routes.operation(
-    "GET",
-    "/api-keys/{key_id}",
-    KeyRole.ADMIN,
-    responses={200: ResponseSpec(ApiKey, "The key, without its secret.")},
-    problems=(Kind.NOT_FOUND,),
-)
+@key_routes.operation("GET", "/api-keys/{key_id}", KeyRole.ADMIN, ResponseSpec(ApiKey, "The key, without its secret."))
 async def get_key(request: AuthenticatedRequest, key_id: str) -> Response:
     """Get an API key."""
     return ok(await keys.get(request.tenant.pool, request.visible_tenant, key_id))
@@ -182,12 +155,8 @@ async def get_key(request: AuthenticatedRequest, key_id: str) -> Response:
     "POST",
     "/api-keys/{key_id}/rotate",
     KeyRole.ADMIN,
-    responses={
-        201: ResponseSpec(
-            NewApiKey, "The key that takes its place, shown this once.", ("Location",), _KEY_LINKS, holds_secret=True
-        )
-    },
-    problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
+    _new(NewApiKey, "The key that takes its place, shown this once.", _KEY_LINKS),
+    problems=(Kind.WRONG_STATE,),
 )
 async def rotate_key(request: AuthenticatedRequest, key_id: str, body: RotateRequest) -> Response:
     """Replace an API key.
@@ -196,36 +165,32 @@ async def rotate_key(request: AuthenticatedRequest, key_id: str, body: RotateReq
     """
     grace = timedelta(seconds=body.grace_seconds)
     if key_id == request.caller.key_id and grace < OWN_GRACE:
-        raise Problem(
+        raise HttpProblem(
             Kind.WRONG_STATE, f"this is the key in use: give it a grace of {OWN_GRACE_SECONDS} seconds or more"
         )
     new = await keys.rotate(request.tenant.pool, request.visible_tenant, key_id, grace)
-    request.after_commit.append(partial(request.services.keys.forget, _owner(new.key)))
-    location = {"Location": path_to("api-keys", new.key.key_id)}
-    return ok(new.shown(), status=201, headers=location, subject=key_id, affected_tenant=_owner(new.key))
+    request.after_commit.append(partial(request.services.keys.forget, _owner(new)))
+    return created(new, "api-keys", new.key_id, subject=key_id, affected_tenant=_owner(new))
 
 
 @key_routes.operation(
     "DELETE",
     "/api-keys/{key_id}",
     KeyRole.ADMIN,
-    responses={204: ResponseSpec(None, "It lets nobody in any more.")},
-    problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
+    ResponseSpec(None, "It lets nobody in any more.", status=204),
+    problems=(Kind.WRONG_STATE,),
 )
 async def revoke_key(request: AuthenticatedRequest, key_id: str) -> Response:
     """Revoke an API key."""
     if key_id == request.caller.key_id:
-        raise Problem(Kind.WRONG_STATE, "this is the key in use: revoke it with another one, or rotate it")
+        raise HttpProblem(Kind.WRONG_STATE, "this is the key in use: revoke it with another one, or rotate it")
     revoked = await keys.revoke(request.tenant.pool, request.visible_tenant, key_id)
     request.after_commit.append(partial(request.services.keys.forget, _owner(revoked)))
     return no_content(subject=key_id, affected_tenant=_owner(revoked))
 
 
 @audit_routes.operation(
-    "GET",
-    "/audit-log",
-    KeyRole.ADMIN,
-    responses={200: ResponseSpec(list[AuditEntry], "The changes, newest first.", ("Link",))},
+    "GET", "/audit-log", KeyRole.ADMIN, ResponseSpec(list[AuditEntry], "The changes, newest first.")
 )
 async def list_changes(request: AuthenticatedRequest, query: ChangesQuery) -> Response:
     """List changes: who did what to which, and when."""

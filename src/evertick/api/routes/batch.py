@@ -1,16 +1,17 @@
 """Creating jobs by the thousand: a JSON array or one job on each line, and a verdict on each."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from evertick.api.bodies.batches import BatchText, DecodedBatch, decode_batch, read_batch
 from evertick.api.bodies.request_body import JSON, NDJSON
+from evertick.api.messages import AuthenticatedRequest, Response, encode
 from evertick.api.operations import BodySpec, ResponseSpec, Routes
-from evertick.api.requests import AuthenticatedRequest
-from evertick.api.responses import Response, encode
-from evertick.api.routes import costs
+from evertick.api.routes.jobs import runs_at_once
 from evertick.contract.jobs import Verdict
 from evertick.domain.access import KeyRole
+from evertick.domain.admission import AdmissionRequest
 from evertick.domain.errors import Fault
 from evertick.runtime.loop import Slices
 from evertick.usecases.jobs.create_many import DraftedBatch, create_many, draft_batch
@@ -28,27 +29,41 @@ class _Prepared(NamedTuple):
 
     batch: DecodedBatch
     readable: Sequence[int]
-    ahead: DraftedBatch
+    drafted: DraftedBatch
+
+
+async def _cost(_: AuthenticatedRequest, text: BatchText) -> AdmissionRequest:
+    """What is known of a batch before it is decoded."""
+    jobs = len(text.numbers)
+    return AdmissionRequest(submits=max(1, jobs), jobs=jobs)
+
+
+async def _runs_at_once(jobs: Sequence[object]) -> int:
+    now, slices = datetime.now(UTC), Slices()
+    runs = 0
+    for job in jobs:
+        runs += runs_at_once(job, now)
+        if slices.is_over:
+            await slices.pause()
+    return runs
 
 
 async def _prepared(request: AuthenticatedRequest, text: BatchText) -> _Prepared:
     batch = await decode_batch(text, request.reservation)
     readable = [place for place in range(len(batch.lines)) if place not in batch.unreadable]
     jobs = [batch.lines[place] for place in readable]
-    await request.admit(await costs.of_decoded_batch(jobs))
-    ahead = await request.cancel_on_disconnect(draft_batch(request.tenant, jobs))
-    return _Prepared(batch, readable, ahead)
+    await request.admit(AdmissionRequest(submits=0, runs=await _runs_at_once(jobs)))
+    drafted = await request.cancel_on_disconnect(draft_batch(request.tenant, jobs))
+    return _Prepared(batch, readable, drafted)
 
 
 @routes.operation(
     "POST",
     "/jobs:batch",
     KeyRole.EDITOR,
-    responses={
-        200: ResponseSpec(list[Verdict], "One verdict for each job, in their order.", also={NDJSON: "VerdictLines"})
-    },
+    ResponseSpec(list[Verdict], "One verdict for each job, in their order.", also={NDJSON: "VerdictLines"}),
     body=BodySpec("Batch", read_batch, is_required=True, prepare=_prepared, also={NDJSON: "BatchLines"}),
-    cost=costs.of_batch,
+    cost=_cost,
 )
 async def create_jobs(request: AuthenticatedRequest, body: _Prepared) -> Response:
     """Create many jobs at once.
@@ -56,9 +71,9 @@ async def create_jobs(request: AuthenticatedRequest, body: _Prepared) -> Respons
     Those that can be are created, whatever becomes of the others. As `application/x-ndjson` it is one job on each
     line, and one verdict on each. A job has at most 1 MiB, as alone; all of them 32 MiB and 1,000,000 values.
     """
-    batch, readable, ahead = body
+    batch, readable, drafted = body
     jobs, lines = [batch.lines[place] for place in readable], [batch.numbers[place] for place in readable]
-    made = dict(zip(readable, await create_many(request.tenant, jobs, ahead, lines), strict=True))
+    made = dict(zip(readable, await create_many(request.tenant, jobs, drafted, lines), strict=True))
     created, slices = 0, Slices()
     verdicts, writer = [], _VerdictWriter(batch)
     for place, line in enumerate(batch.numbers):
@@ -74,7 +89,7 @@ async def create_jobs(request: AuthenticatedRequest, body: _Prepared) -> Respons
             verdicts.append(encode({"line": line, "status": 201, "job_id": made[place].job_id}))
     is_array = batch.media_type == JSON
     text = b"[" + b",".join(verdicts) + b"]" if is_array else b"".join(verdict + b"\n" for verdict in verdicts)
-    return Response(200, text, media_type=batch.media_type, created=created, subject=f"{created} jobs")
+    return Response(200, text, media_type=batch.media_type, created_jobs=created, subject=f"{created} jobs")
 
 
 class _VerdictWriter:

@@ -3,52 +3,41 @@
 All but the first two need no key, except the metrics of a server that other machines can reach.
 """
 
+from msgspec.structs import replace
+
+from evertick.api.messages import AuthenticatedRequest, HttpRequest, Response, authenticate, authorise, ok
 from evertick.api.metrics import MEDIA_TYPE
 from evertick.api.operations import ResponseSpec, Routes
-from evertick.api.problems import Kind, Problem
-from evertick.api.requests import AuthenticatedRequest, HttpRequest, authenticate, authorise
-from evertick.api.responses import Response, ok
-from evertick.contract.engine import Alive, Cluster, Node, Partitions, Ready, Stats
+from evertick.api.problems import HttpProblem, Kind
+from evertick.contract.server import Alive, Cluster, Ready, Stats
 from evertick.domain.access import KeyRole
 from evertick.usecases import engine_status
-from evertick.version import __version__
 
 status_routes = Routes("Operations")
 probe_routes = Routes("Probes", prefix="")
 
 
-@status_routes.operation(
-    "GET", "/cluster", KeyRole.VIEWER, responses={200: ResponseSpec(Cluster, "Nodes, partitions and lag.")}
-)
+@status_routes.operation("GET", "/cluster", KeyRole.VIEWER, ResponseSpec(Cluster, "Nodes, partitions and lag."))
 async def get_cluster(request: AuthenticatedRequest) -> Response:
     """Look at the cluster.
 
     A node's name tells its machine and process, which is for admins of the hosting tenant alone. Others see a name that
     stands for it.
     """
-    found = await request.services.engine_status.get()
-    sees_names = request.caller.tenant.is_host and request.caller.role is KeyRole.ADMIN
-    return ok(
-        Cluster(
-            version=__version__,
-            tzdb=found.tzdb,
-            nodes=tuple(
-                Node(**node._asdict() | ({} if sees_names else {"node": engine_status.opaque_name(node.node)}))
-                for node in found.nodes
-            ),
-            partitions=Partitions(found.partitions, found.unheld),
-            lag_seconds=found.lag_seconds,
-        )
-    )
+    cluster = (await request.services.engine_status.get()).cluster
+    if request.caller.tenant.is_host and request.caller.role is KeyRole.ADMIN:
+        return ok(cluster)
+    nodes = tuple(replace(node, node=engine_status.opaque_name(node.node)) for node in cluster.nodes)
+    return ok(replace(cluster, nodes=nodes))
 
 
-@status_routes.operation("GET", "/stats", KeyRole.VIEWER, responses={200: ResponseSpec(Stats, "Rates, lag and depth.")})
+@status_routes.operation("GET", "/stats", KeyRole.VIEWER, ResponseSpec(Stats, "Rates, lag and depth."))
 async def get_stats(request: AuthenticatedRequest) -> Response:
     """Look at figures of the last minute."""
     return ok(await request.services.stats(request.caller.tenant.tenant_id))
 
 
-@probe_routes.operation("GET", "/livez", None, responses={200: ResponseSpec(Alive, "The process answers.")})
+@probe_routes.operation("GET", "/livez", None, ResponseSpec(Alive, "The process answers."))
 async def livez(request: HttpRequest) -> Response:  # noqa: ARG001 - it needs nothing
     """Is it alive?"""
     return ok(Alive("alive"))
@@ -58,10 +47,8 @@ async def livez(request: HttpRequest) -> Response:  # noqa: ARG001 - it needs no
     "GET",
     "/readyz",
     None,
-    responses={
-        200: ResponseSpec(Ready, "The schema fits and the clock is sane."),
-        503: ResponseSpec(Ready, "Not ready, and why."),
-    },
+    ResponseSpec(Ready, "The schema fits and the clock is sane."),
+    ResponseSpec(Ready, "Not ready, and why.", status=503),
 )
 async def readyz(request: HttpRequest) -> Response:
     """Is it ready?"""
@@ -73,7 +60,7 @@ async def readyz(request: HttpRequest) -> Response:
     "GET",
     "/metrics",
     None,
-    responses={200: ResponseSpec("Metrics", "As Prometheus reads them.", media_types=("text/plain",))},
+    ResponseSpec("Metrics", "As Prometheus reads them.", media_type="text/plain"),
     problems=(Kind.UNAUTHENTICATED, Kind.FORBIDDEN, Kind.UNAVAILABLE),
 )
 async def metrics(request: HttpRequest) -> Response:
@@ -87,13 +74,13 @@ async def metrics(request: HttpRequest) -> Response:
         caller = await authenticate(request)
         authorise(caller, KeyRole.VIEWER)
         if not caller.tenant.is_host:
-            raise Problem(Kind.FORBIDDEN, "the figures are about all tenants: this needs a key of the hosting tenant")
+            raise HttpProblem(
+                Kind.FORBIDDEN, "the figures are about all tenants: this needs a key of the hosting tenant"
+            )
     return Response(200, await services.metrics_page.get(), media_type=MEDIA_TYPE)
 
 
-@probe_routes.operation(
-    "GET", "/api/v1/openapi.json", None, responses={200: ResponseSpec("OpenApi", "This description.")}
-)
+@probe_routes.operation("GET", "/api/v1/openapi.json", None, ResponseSpec("OpenApi", "This description."))
 async def get_openapi(request: HttpRequest) -> Response:
     """What the API can do."""
     return Response(200, request.services.openapi)

@@ -1,25 +1,23 @@
 """Jobs: making, reading, changing and running them."""
 
-from dataclasses import replace
+from datetime import UTC, datetime
 from urllib.parse import unquote
 
-from msgspec import UNSET
-
 from evertick.api.idempotency import in_flight, kept, replayed
+from evertick.api.messages import IF_MATCH, PREFIX, AuthenticatedRequest, Response, created, etag, no_content, ok, page
 from evertick.api.operations import HandlerMode, ResponseSpec, Routes
-from evertick.api.problems import Kind, Problem
-from evertick.api.requests import AuthenticatedRequest
-from evertick.api.responses import IF_MATCH, PREFIX, Response, etag, no_content, ok, page, path_to
-from evertick.api.routes import costs
+from evertick.api.problems import HttpProblem, Kind
 from evertick.api.routes.runs import RUN_ACCEPTED, accepted
+from evertick.contract.annotations import DEFAULT_TIMEZONE
 from evertick.contract.job import Job
 from evertick.contract.jobs import JobsQuery, PauseRequest, ResumeRequest, TriggerRequest
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import AdmissionRequest
+from evertick.domain.job.timing import fires_at_once
 from evertick.usecases import idempotency
 from evertick.usecases.context import Page
 from evertick.usecases.errors import JobNotFound
-from evertick.usecases.jobs import edit, lifecycle, reading as jobs
+from evertick.usecases.jobs import edit, lifecycle, reading
 from evertick.usecases.jobs.create_together import NewJobRequest
 from evertick.usecases.jobs.rows import as_spec
 from evertick.usecases.runs import requests
@@ -39,53 +37,75 @@ _LINKS = {
 _BEFORE_NAME = f"{PREFIX}/jobs/by-name/".count("/")
 
 
+def runs_at_once(job: object, now: datetime | None = None) -> int:
+    """How many runs a job, as its author wrote it, has within a second: only such runs can overload the workers.
+
+    By this machine's clock, which may be off: it decides about admission alone, not about when anything runs.
+    """
+    fields = job if isinstance(job, dict) else {}
+    schedule, timezone = fields.get("schedule"), fields.get("timezone") or DEFAULT_TIMEZONE
+    if not (isinstance(schedule, str) and isinstance(timezone, str)):
+        return 0
+    return int(fires_at_once(schedule, timezone, now or datetime.now(UTC)))
+
+
+async def _cost_of_creation(_: AuthenticatedRequest, body: object) -> AdmissionRequest:
+    return AdmissionRequest(jobs=1, runs=runs_at_once(body))
+
+
+async def _cost_of_edit(_: AuthenticatedRequest, body: object) -> AdmissionRequest:
+    return AdmissionRequest(runs=runs_at_once(body))
+
+
+def _job(text: str, *headers: str, status: int = 200) -> ResponseSpec:
+    return ResponseSpec(Job, text, (*headers, "ETag"), _LINKS, status=status)
+
+
 def _response(job: Job, *, is_new: bool = False) -> Response:
     headers = {"ETag": etag(job.spec_version)}
-    if not is_new:
-        return ok(job, headers=headers, subject=job.job_id)
-    headers["Location"] = path_to("jobs", job.job_id)
-    return ok(job, status=201, headers=headers, subject=job.job_id, created=1)
+    if is_new:
+        return created(job, "jobs", job.job_id, headers=headers, subject=job.job_id, created_jobs=1)
+    return ok(job, headers=headers, subject=job.job_id)
 
 
 @routes.operation(
     "POST",
     "/jobs",
     KeyRole.EDITOR,
-    responses={201: ResponseSpec(Job, "The new job.", ("Location", "ETag"), _LINKS)},
+    _job("The new job.", "Location", status=201),
     problems=(Kind.NAME_TAKEN,),
     body="JobRequest",
-    cost=costs.of_new_job,
+    cost=_cost_of_creation,
     mode=HandlerMode.SHARED_CHANGE,
 )
 async def create_job(request: AuthenticatedRequest, body: object) -> Response:
     """Create a job."""
-    made: list[Response] = []
+    responses: list[Response] = []
 
     def respond(job: Job) -> idempotency.Answer:
-        made.append(_response(job, is_new=True))
-        return kept(made[-1])
+        responses.append(_response(job, is_new=True))
+        return kept(responses[-1])
 
     wanted = NewJobRequest(
         as_spec(body), request.caller.key_id, create_job.__name__, request.request_id, request.idempotency, respond
     )
     result = await request.services.creations.ask(request.tenant, wanted)
     if isinstance(result, Job):
-        return made[-1] if made else _response(result, is_new=True)  # the last: what was undone before has another id
+        # The last: what was undone before has another id.
+        return responses[-1] if responses else _response(result, is_new=True)
     response = replayed(result)
     if response is None:
         raise in_flight()
     return response
 
 
-@routes.operation(
-    "GET", "/jobs", KeyRole.VIEWER, responses={200: ResponseSpec(list[Job], "The jobs, oldest first.", ("Link",))}
-)
+@routes.operation("GET", "/jobs", KeyRole.VIEWER, ResponseSpec(list[Job], "The jobs, oldest first."))
 async def list_jobs(request: AuthenticatedRequest, query: JobsQuery) -> Response:
     """List jobs."""
     labels = _labels(query.label)
     if labels is None:
         return page(Page((), None), request.path, query)
-    found = await jobs.list_jobs(
+    found = await reading.list_jobs(
         request.tenant,
         status=query.status,
         labels=labels,
@@ -104,27 +124,21 @@ def _labels(texts: list[str]) -> dict[str, str] | None:
     return labels if len(labels) == len(pairs) else None
 
 
-@routes.operation(
-    "GET",
-    "/jobs/{job_id}",
-    KeyRole.VIEWER,
-    responses={200: ResponseSpec(Job, "The job.", ("ETag",), _LINKS)},
-    problems=(Kind.NOT_FOUND,),
-)
+@routes.operation("GET", "/jobs/{job_id}", KeyRole.VIEWER, _job("The job."))
 async def get_job(request: AuthenticatedRequest, job_id: str) -> Response:
     """Get a job."""
-    return _response(await jobs.get(request.tenant, job_id))
+    return _response(await reading.get(request.tenant, job_id))
 
 
 @routes.operation(
     "PATCH",
     "/jobs/{job_id}",
     KeyRole.EDITOR,
-    responses={200: ResponseSpec(Job, "The job as it is now.", ("ETag",), _LINKS)},
-    problems=(Kind.NOT_FOUND, Kind.NAME_TAKEN, Kind.VERSION_CONFLICT),
+    _job("The job as it is now."),
+    problems=(Kind.NAME_TAKEN, Kind.VERSION_CONFLICT),
     headers=(IF_MATCH,),
     body="JobPatch",
-    cost=costs.of_edit,
+    cost=_cost_of_edit,
 )
 async def edit_job(request: AuthenticatedRequest, job_id: str, body: object) -> Response:
     """Change fields of a job.
@@ -138,8 +152,8 @@ async def edit_job(request: AuthenticatedRequest, job_id: str, body: object) -> 
     "DELETE",
     "/jobs/{job_id}",
     KeyRole.EDITOR,
-    responses={204: ResponseSpec(None, "It is deleted.")},
-    problems=(Kind.NOT_FOUND, Kind.VERSION_CONFLICT, Kind.OVER_QUOTA),
+    ResponseSpec(None, "It is deleted.", status=204),
+    problems=(Kind.VERSION_CONFLICT, Kind.OVER_QUOTA),
     headers=(IF_MATCH,),
 )
 async def delete_job(request: AuthenticatedRequest, job_id: str) -> Response:
@@ -156,34 +170,26 @@ def _name_of(request: AuthenticatedRequest, otherwise: Kind = Kind.MALFORMED) ->
     try:
         return unquote(request.raw_path.split(b"/", _BEFORE_NAME)[-1].decode("ascii"), errors="strict")
     except UnicodeDecodeError:
-        raise Problem(otherwise, "the name in the path is not UTF-8") from None
+        raise HttpProblem(otherwise, "the name in the path is not UTF-8") from None
 
 
-@routes.operation(
-    "GET",
-    "/jobs/by-name/{name}",
-    KeyRole.VIEWER,
-    responses={200: ResponseSpec(Job, "The job.", ("ETag",), _LINKS)},
-    problems=(Kind.NOT_FOUND,),
-)
+@routes.operation("GET", "/jobs/by-name/{name}", KeyRole.VIEWER, _job("The job."), problems=(Kind.NOT_FOUND,))
 async def get_job_by_name(request: AuthenticatedRequest, name: str) -> Response:  # noqa: ARG001 - see `_name_of`
     """Get a job by its name."""
-    return _response(await jobs.get_by_name(request.tenant, _name_of(request, Kind.NOT_FOUND)))
+    return _response(await reading.get_by_name(request.tenant, _name_of(request, Kind.NOT_FOUND)))
 
 
 async def _cost_of_put(request: AuthenticatedRequest, body: object) -> AdmissionRequest:
-    cost = await costs.of_new_job(request, body)
-    return replace(cost, jobs=0) if await jobs.has_name(request.tenant, _name_of(request)) else cost
+    is_new = not await reading.has_name(request.tenant, _name_of(request))
+    return AdmissionRequest(jobs=int(is_new), runs=runs_at_once(body))
 
 
 @routes.operation(
     "PUT",
     "/jobs/by-name/{name}",
     KeyRole.EDITOR,
-    responses={
-        200: ResponseSpec(Job, "The job of this name, replaced or unchanged.", ("ETag",), _LINKS),
-        201: ResponseSpec(Job, "The new job.", ("Location", "ETag"), _LINKS),
-    },
+    _job("The job of this name, replaced or unchanged."),
+    _job("The new job.", "Location", status=201),
     problems=(Kind.VERSION_CONFLICT,),
     headers=(IF_MATCH,),
     body="JobReplacement",
@@ -203,17 +209,11 @@ async def put_job(request: AuthenticatedRequest, name: str, body: object) -> Res
             must_exist=request.headers.get("if-match") == "*",
         )
     except JobNotFound as missing:
-        raise Problem(Kind.VERSION_CONFLICT, f"{missing}, so no version of it can match") from None
+        raise HttpProblem(Kind.VERSION_CONFLICT, f"{missing}, so no version of it can match") from None
     return _response(put.job, is_new=put.is_new)
 
 
-@routes.operation(
-    "POST",
-    "/jobs/{job_id}/pause",
-    KeyRole.OPERATOR,
-    responses={200: ResponseSpec(Job, "The paused job.", ("ETag",), _LINKS)},
-    problems=(Kind.NOT_FOUND,),
-)
+@routes.operation("POST", "/jobs/{job_id}/pause", KeyRole.OPERATOR, _job("The paused job."))
 async def pause_job(request: AuthenticatedRequest, job_id: str, body: PauseRequest) -> Response:
     """Pause a job.
 
@@ -222,30 +222,16 @@ async def pause_job(request: AuthenticatedRequest, job_id: str, body: PauseReque
     return _response(await lifecycle.pause(request.tenant, job_id, body.reason))
 
 
-@routes.operation(
-    "POST",
-    "/jobs/{job_id}/resume",
-    KeyRole.OPERATOR,
-    responses={200: ResponseSpec(Job, "The active job.", ("ETag",), _LINKS)},
-    problems=(Kind.NOT_FOUND,),
-)
+@routes.operation("POST", "/jobs/{job_id}/resume", KeyRole.OPERATOR, _job("The active job."))
 async def resume_job(request: AuthenticatedRequest, job_id: str, body: ResumeRequest) -> Response:
     """Resume a paused job."""
     return _response(await lifecycle.resume(request.tenant, job_id, body.missed))
 
 
-@routes.operation(
-    "POST",
-    "/jobs/{job_id}/trigger",
-    KeyRole.OPERATOR,
-    responses={202: RUN_ACCEPTED},
-    problems=(Kind.NOT_FOUND,),
-    cost=costs.of_run,
-)
+@routes.operation("POST", "/jobs/{job_id}/trigger", KeyRole.OPERATOR, RUN_ACCEPTED, cost=AdmissionRequest(runs=1))
 async def trigger_job(request: AuthenticatedRequest, job_id: str, body: TriggerRequest) -> Response:
     """Run a job now.
 
     The run has a fire time of its own and never consumes a scheduled tick.
     """
-    payload = body.payload if body.payload is not UNSET else requests.JOBS_OWN
-    return await accepted(request, await requests.trigger(request.tenant, job_id, payload))
+    return await accepted(request, await requests.trigger(request.tenant, job_id, body.payload))

@@ -1,59 +1,67 @@
-"""Runs: a job's, a tenant's, one with its attempts; cancelling and replaying them."""
+"""Runs: a job's, a tenant's, one with its attempts; cancelling and replaying them. Dead letters."""
 
+from functools import partial
 from typing import TypeVar
 
 from msgspec.structs import replace
 
+from evertick.api.messages import AuthenticatedRequest, Response, created, no_content, ok, page
 from evertick.api.operations import ResponseSpec, Routes
 from evertick.api.problems import Kind
-from evertick.api.requests import AuthenticatedRequest
-from evertick.api.responses import Response, ok, page, path_to
-from evertick.api.routes import costs
 from evertick.contract.jobs import Nothing
-from evertick.contract.runs import Gap, JobRunsQuery, Run, RunDetail, RunsQuery
+from evertick.contract.runs import (
+    DeadLetter,
+    Gap,
+    JobRunsQuery,
+    LettersQuery,
+    Replaying,
+    ReplayRequest,
+    Run,
+    RunDetail,
+    RunsQuery,
+)
 from evertick.domain.access import KeyRole
-from evertick.usecases.context import Tenant
-from evertick.usecases.runs import reading as runs, requests
+from evertick.domain.admission import AdmissionRequest
+from evertick.usecases.context import TenantContext
+from evertick.usecases.runs import dead_letters, reading, requests
 from evertick.usecases.runs.pull_workers import worker_name
 
 routes = Routes("Runs")
+letter_routes = Routes("Dead letters")
 _R = TypeVar("_R", bound=Run | Gap)
 
 _RUN_ID = {"run_id": "$response.body#/run_id"}
 _LINKS = {"get": ("get_run", _RUN_ID), "cancel": ("cancel_run", _RUN_ID), "replay": ("replay_run", _RUN_ID)}
-RUN_ACCEPTED = ResponseSpec(Run, "The run, which waits for a worker.", ("Location",), _LINKS)
+RUN_ACCEPTED = ResponseSpec(Run, "The run, which waits for a worker.", ("Location",), _LINKS, status=202)
 
 
-def _with_worker_name(tenant: Tenant, entry: _R) -> _R:
+def _with_worker_name(tenant: TenantContext, entry: _R) -> _R:
     """The run with its worker's name as the tenant knows it."""
     return replace(entry, worker_id=worker_name(tenant, entry.worker_id)) if isinstance(entry, Run) else entry
 
 
-def _detail_with_worker_names(tenant: Tenant, detail: RunDetail) -> RunDetail:
+async def _run_detail(request: AuthenticatedRequest, run_id: str) -> RunDetail:
+    tenant = request.tenant
+    detail = await reading.get_run(tenant, run_id)
     attempts = [replace(each, worker_id=worker_name(tenant, each.worker_id)) for each in detail.attempts]
     return replace(_with_worker_name(tenant, detail), attempts=tuple(attempts))
 
 
 async def accepted(request: AuthenticatedRequest, run_id: str) -> Response:
     """202: a run was asked for."""
-    run = await runs.get_run(request.tenant, run_id)
-    location = {"Location": path_to("runs", run_id)}
-    return ok(_with_worker_name(request.tenant, run.run), status=202, headers=location, subject=run_id)
+    run = (await _run_detail(request, run_id)).run
+    return created(run, "runs", run_id, status=202, subject=run_id)
 
 
 @routes.operation(
-    "GET",
-    "/jobs/{job_id}/runs",
-    KeyRole.VIEWER,
-    responses={200: ResponseSpec("RunsAndGaps", "The runs and gaps, newest first.", ("Link",))},
-    problems=(Kind.NOT_FOUND,),
+    "GET", "/jobs/{job_id}/runs", KeyRole.VIEWER, ResponseSpec("RunsAndGaps", "The runs and gaps, newest first.")
 )
 async def list_job_runs(request: AuthenticatedRequest, job_id: str, query: JobRunsQuery) -> Response:
     """List a job's runs.
 
     Gaps stand in the list where their ticks would, without a run id.
     """
-    found = await runs.job_runs(
+    found = await reading.job_runs(
         request.tenant,
         job_id,
         limit=query.limit,
@@ -65,15 +73,10 @@ async def list_job_runs(request: AuthenticatedRequest, job_id: str, query: JobRu
     return page(found, request.path, query, lambda entry: _with_worker_name(request.tenant, entry))
 
 
-@routes.operation(
-    "GET",
-    "/runs",
-    KeyRole.VIEWER,
-    responses={200: ResponseSpec(list[Run], "The runs, latest attempted first.", ("Link",))},
-)
+@routes.operation("GET", "/runs", KeyRole.VIEWER, ResponseSpec(list[Run], "The runs, latest attempted first."))
 async def list_runs(request: AuthenticatedRequest, query: RunsQuery) -> Response:
     """List the runs of all jobs."""
-    found = await runs.tenant_runs(
+    found = await reading.tenant_runs(
         request.tenant,
         limit=query.limit,
         cursor=query.cursor,
@@ -85,23 +88,19 @@ async def list_runs(request: AuthenticatedRequest, query: RunsQuery) -> Response
 
 
 @routes.operation(
-    "GET",
-    "/runs/{run_id}",
-    KeyRole.VIEWER,
-    responses={200: ResponseSpec(RunDetail, "The run with its attempts.", links=_LINKS)},
-    problems=(Kind.NOT_FOUND,),
+    "GET", "/runs/{run_id}", KeyRole.VIEWER, ResponseSpec(RunDetail, "The run with its attempts.", links=_LINKS)
 )
 async def get_run(request: AuthenticatedRequest, run_id: str) -> Response:
     """Get a run."""
-    return ok(_detail_with_worker_names(request.tenant, await runs.get_run(request.tenant, run_id)))
+    return ok(await _run_detail(request, run_id))
 
 
 @routes.operation(
     "POST",
     "/runs/{run_id}/cancel",
     KeyRole.OPERATOR,
-    responses={200: ResponseSpec(RunDetail, "The cancelled run.", links=_LINKS)},
-    problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
+    ResponseSpec(RunDetail, "The cancelled run.", links=_LINKS),
+    problems=(Kind.WRONG_STATE,),
 )
 async def cancel_run(request: AuthenticatedRequest, run_id: str, body: Nothing) -> Response:  # noqa: ARG001 - it has to be empty
     """Cancel a run.
@@ -109,16 +108,16 @@ async def cancel_run(request: AuthenticatedRequest, run_id: str, body: Nothing) 
     An attempt that a worker has ends as cancelled, whatever the worker comes to.
     """
     await requests.cancel(request.tenant, run_id)
-    return ok(_detail_with_worker_names(request.tenant, await runs.get_run(request.tenant, run_id)), subject=run_id)
+    return ok(await _run_detail(request, run_id), subject=run_id)
 
 
 @routes.operation(
     "POST",
     "/runs/{run_id}/replay",
     KeyRole.OPERATOR,
-    responses={202: RUN_ACCEPTED},
-    problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
-    cost=costs.of_run,
+    RUN_ACCEPTED,
+    problems=(Kind.WRONG_STATE,),
+    cost=AdmissionRequest(runs=1),
 )
 async def replay_run(request: AuthenticatedRequest, run_id: str, body: Nothing) -> Response:  # noqa: ARG001 - it has to be empty
     """Run a finished run again.
@@ -126,3 +125,59 @@ async def replay_run(request: AuthenticatedRequest, run_id: str, body: Nothing) 
     A new run with the same payload; the old one stays as it is.
     """
     return await accepted(request, await requests.replay(request.tenant, run_id))
+
+
+@letter_routes.operation(
+    "GET",
+    "/dead-letters",
+    KeyRole.VIEWER,
+    ResponseSpec(list[DeadLetter], "The dead letters, those that died last first."),
+)
+async def list_dead_letters(request: AuthenticatedRequest, query: LettersQuery) -> Response:
+    """List dead letters.
+
+    Runs whose attempts are used up, until they are replayed or dismissed.
+    """
+    found = await dead_letters.list_letters(request.tenant, job_id=query.job_id, limit=query.limit, cursor=query.cursor)
+    return page(found, request.path, query)
+
+
+@letter_routes.operation(
+    "POST", "/dead-letters/{run_id}/replay", KeyRole.OPERATOR, RUN_ACCEPTED, cost=AdmissionRequest(runs=1)
+)
+async def replay_dead_letter(request: AuthenticatedRequest, run_id: str, body: Nothing) -> Response:  # noqa: ARG001 - it has to be empty
+    """Run a dead letter's run again, and remove the letter."""
+    return await accepted(request, await requests.replay_letter(request.tenant, run_id))
+
+
+@letter_routes.operation(
+    "POST",
+    "/dead-letters:replay",
+    KeyRole.OPERATOR,
+    ResponseSpec(Replaying, "What is replayed, at once or in its turn.", status=202),
+    problems=(Kind.NOT_FOUND,),
+    cost=AdmissionRequest(),
+)
+async def replay_dead_letters(request: AuthenticatedRequest, body: ReplayRequest) -> Response:
+    """Replay dead letters at a rate.
+
+    Each becomes a run right away, due at its turn, whatever becomes of the server meanwhile; until then it can be
+    cancelled like any other. Each counts as a submission: where the tenant's rate admits no more, `has_more` is true.
+    """
+    admitted = partial(request.services.quotas.draw_up_to, request.caller.tenant)
+    give_back = partial(request.services.quotas.give_back, request.caller.tenant)
+    replayed = await dead_letters.replay_letters(request.tenant, body.filter, body.rate_per_second, admitted, give_back)
+    request.on_rollback.append(partial(give_back, replayed.admitted))
+    return ok(replayed.replaying(), status=202)
+
+
+@letter_routes.operation(
+    "DELETE",
+    "/dead-letters/{run_id}",
+    KeyRole.OPERATOR,
+    ResponseSpec(None, "It is dismissed; its run stays in the history.", status=204),
+)
+async def dismiss_dead_letter(request: AuthenticatedRequest, run_id: str) -> Response:
+    """Dismiss a dead letter."""
+    await dead_letters.dismiss(request.tenant, run_id)
+    return no_content(subject=run_id)

@@ -1,24 +1,20 @@
 """Schedules before they happen: previews of any, upcoming fire times of a job's."""
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from evertick.api.idempotency import act_once
+from evertick.api.messages import AuthenticatedRequest, Response, ok
 from evertick.api.operations import HandlerMode, ResponseSpec, Routes
 from evertick.api.problems import Kind
-from evertick.api.requests import AuthenticatedRequest
-from evertick.api.responses import Response, ok
-from evertick.api.routes import costs
-from evertick.contract.annotations import DEFAULT_TIMEZONE
-from evertick.contract.schedules import DEFAULT_ROWS, DstNote, Preview, PreviewRequest, Upcoming, UpcomingQuery, Warned
+from evertick.contract.jobs import DstNote, Preview, PreviewRequest, Upcoming, UpcomingQuery, Warned
 from evertick.domain.access import KeyRole
-from evertick.domain.policies import DstGap, DstOverlap
-from evertick.domain.schedule import preview as ahead
+from evertick.domain.admission import AdmissionRequest
+from evertick.domain.schedule import preview as schedule_preview
 from evertick.domain.schedule.preview import PreviewRow
-from evertick.usecases.context import Tenant
-from evertick.usecases.engine_status import clock
-from evertick.usecases.jobs import previews, reading as jobs
-from evertick.usecases.jobs.previews import PreviewFields
+from evertick.store.engine import lanes
+from evertick.usecases.context import TenantContext
+from evertick.usecases.jobs import previews, reading
 
 routes = Routes("Schedules")
 
@@ -34,7 +30,7 @@ def _rows(rows: Iterable[PreviewRow]) -> tuple[Upcoming, ...]:
     )
 
 
-def _shown(preview: ahead.SchedulePreview) -> Preview:
+def _shown(preview: schedule_preview.SchedulePreview) -> Preview:
     return Preview(
         schedule=preview.schedule.text,
         timezone=preview.schedule.timezone,
@@ -62,14 +58,14 @@ def _shown(preview: ahead.SchedulePreview) -> Preview:
     "GET",
     "/jobs/{job_id}/upcoming",
     KeyRole.VIEWER,
-    responses={200: ResponseSpec(list[Upcoming], "The next fire times; none while it is paused or after its last.")},
-    problems=(Kind.NOT_FOUND, Kind.OVER_QUOTA),
+    ResponseSpec(list[Upcoming], "The next fire times; none while it is paused or after its last."),
+    problems=(Kind.OVER_QUOTA,),
     mode=HandlerMode.COMPUTATION,
 )
 async def list_upcoming(request: AuthenticatedRequest, job_id: str, query: UpcomingQuery) -> Response:
     """List a job's next fire times."""
     async with request.services.slot_for(KeyRole.VIEWER, request.tenant.tenant_id):
-        job = await jobs.get(request.tenant, job_id)
+        job = await reading.get(request.tenant, job_id)
     found = await request.cancel_on_disconnect(previews.upcoming(request.tenant, job, query.count))
     return ok(_rows(found))
 
@@ -78,29 +74,23 @@ async def list_upcoming(request: AuthenticatedRequest, job_id: str, query: Upcom
     "POST",
     "/schedules/preview",
     KeyRole.VIEWER,
-    responses={200: ResponseSpec(Preview, "What the schedule would do.")},
+    ResponseSpec(Preview, "What the schedule would do."),
     mode=HandlerMode.COMPUTATION,
-    cost=costs.of_submission,
+    cost=AdmissionRequest(),
 )
 async def preview_schedule(request: AuthenticatedRequest, body: PreviewRequest) -> Response:
     """Preview a schedule.
 
     Upcoming fire and due times, a description in plain English, what daylight saving does to it, warnings.
     """
-    wanted = PreviewFields(
-        schedule=body.schedule,
-        timezone=body.timezone or DEFAULT_TIMEZONE,
-        dst_gap=body.dst_gap or DstGap.CATCH_UP,
-        dst_overlap=body.dst_overlap or DstOverlap.FIRST,
-        start_at=body.start_at,
-        end_at=body.end_at,
-        jitter=timedelta(seconds=body.jitter_seconds or 0),
-        after=body.after or await _now(request),
-    )
-    found = previews.preview(request.tenant, wanted, body.count or DEFAULT_ROWS)
-    response = ok(_shown(await request.cancel_on_disconnect(found)))
+    after = body.after
+    if after is None:
+        async with request.services.slot_for(KeyRole.VIEWER, request.tenant.tenant_id):
+            after = await lanes.clock(request.tenant.pool)
+    found = await request.cancel_on_disconnect(previews.preview(request.tenant, body, after))
+    response = ok(_shown(found))
 
-    async def keep(_: Tenant) -> Response:
+    async def keep(_: TenantContext) -> Response:
         return response
 
     if request.idempotency is None:
@@ -108,8 +98,3 @@ async def preview_schedule(request: AuthenticatedRequest, body: PreviewRequest) 
     # Only now: its key is claimed in a transaction, and no connection may wait while something is computed.
     async with request.services.slot_for(KeyRole.VIEWER, request.tenant.tenant_id):
         return await act_once(request.tenant, request.idempotency, keep)
-
-
-async def _now(request: AuthenticatedRequest) -> datetime:
-    async with request.services.slot_for(KeyRole.VIEWER, request.tenant.tenant_id):
-        return await clock(request.tenant.pool)

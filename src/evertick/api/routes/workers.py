@@ -1,60 +1,56 @@
 """Workers that pull: lease by long poll, heartbeat, outcomes."""
 
 import asyncio
-from datetime import timedelta
 
 import msgspec
 
 from evertick.api.idempotency import in_flight, try_once
 from evertick.api.long_polls import TooManyPolls
+from evertick.api.messages import AuthenticatedRequest, Response, ok
 from evertick.api.operations import HandlerMode, ResponseSpec, Routes
 from evertick.api.poll_turns import Poll, PollSpec
 from evertick.api.problems import key_ended, over_limit
-from evertick.api.requests import AuthenticatedRequest
-from evertick.api.responses import Response, ok
 from evertick.contract.workers import (
     Heartbeat,
     HeartbeatRequest,
     Lease,
     LeasedAttempt,
     LeaseRequest,
-    OutcomeReport,
     OutcomesRequest,
     Recorded,
 )
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import QuotaName
-from evertick.domain.states import Outcome
 from evertick.executor.handlers.run import Run
-from evertick.usecases.context import Tenant
-from evertick.usecases.runs import pull_workers as pulling
-from evertick.usecases.runs.pull_workers import AttemptReport, LeasedAttempts
+from evertick.usecases.context import TenantContext
+from evertick.usecases.runs import pull_workers
+from evertick.usecases.runs.pull_workers import LeasedAttempts
 
 routes = Routes("Workers")
 
 RETRY_SECONDS = 5
 """Over the limit: polls end within half a minute, so some have ended by then."""
-NOTHING = LeasedAttempts([], pulling.NEVER)
+NOTHING = LeasedAttempts([], pull_workers.NEVER)
 
 
-def _attempts(given: LeasedAttempts) -> tuple[LeasedAttempt, ...]:
+def _attempts(leased: LeasedAttempts) -> tuple[LeasedAttempt, ...]:
     return tuple(
         LeasedAttempt(
             token=run.fencing_token,
             run_id=run.run_id,
             job_id=run.job_id,
-            name=leased.name,
-            handler=leased.handler,
-            payload=msgspec.Raw(b"null" if leased.payload is None else leased.payload.encode()),
-            scheduled_at=leased.fire_at,
-            attempt=leased.attempt,
-            reason=leased.reason,
+            name=attempt.name,
+            handler=attempt.handler,
+            payload=msgspec.Raw(b"null" if attempt.payload is None else attempt.payload.encode()),
+            scheduled_at=attempt.fire_at,
+            attempt=attempt.attempt,
+            reason=attempt.reason,
             idempotency_key=run.idempotency_key,
-            timeout_seconds=leased.timeout_seconds,
+            timeout_seconds=attempt.timeout_seconds,
             deadline=run.deadline,
         )
-        for leased in given.attempts
-        for run in [Run(leased, given.now_at)]
+        for attempt in leased.attempts
+        for run in [Run(attempt, leased.now_at)]
     )
 
 
@@ -62,7 +58,7 @@ def _attempts(given: LeasedAttempts) -> tuple[LeasedAttempt, ...]:
     "POST",
     "/queues/{queue}/lease",
     KeyRole.WORKER,
-    responses={200: ResponseSpec(Lease, "What was ready, none if nothing was in time.")},
+    ResponseSpec(Lease, "What was ready, none if nothing was in time."),
     mode=HandlerMode.POLL,
 )
 async def lease(request: AuthenticatedRequest, queue: str, body: LeaseRequest) -> Response:
@@ -71,7 +67,7 @@ async def lease(request: AuthenticatedRequest, queue: str, body: LeaseRequest) -
     Waits until there are some, for as long as is asked; then it answers with none. What is not recorded or kept alive
     by a heartbeat within `lease_seconds` is given to others.
     """
-    pulling.check_queue(queue)
+    pull_workers.check_queue(queue)
     handlers = None if body.handlers is None else frozenset(body.handlers)
     repeat_key = None if request.idempotency is None else request.idempotency.key
     spec = PollSpec(request.tenant.tenant_id, queue, handlers, request.caller.key_id, repeat_key)
@@ -120,20 +116,20 @@ async def _try_lease(
 ) -> Response | None:
     """One try to lease. It ends in a response if there is work, and the last one in any case."""
     lease_time = request.services.lease_time
-    given = NOTHING
+    leased = NOTHING
 
-    async def attempt(tenant: Tenant) -> Response | None:
-        nonlocal given
-        source = await pulling.queue_access(tenant, poll.spec.queue, request.caller.key_id)
+    async def attempt(tenant: TenantContext) -> Response | None:
+        nonlocal leased
+        source = await pull_workers.queue_access(tenant, poll.spec.queue, request.caller.key_id)
         if not source.is_valid:
             poll.pass_turn()
             raise key_ended()
         poll.found_queue(source.queue_id)
         if source.queue_id is not None:
-            given = await pulling.lease(
+            leased = await pull_workers.lease(
                 tenant, source.queue_id, body.worker_id, body.max, lease_time, handlers=body.handlers
             )
-        return _lease_response(request, given) if given.attempts or is_last else None
+        return _lease_response(request, leased) if leased.attempts or is_last else None
 
     async with request.services.lease_limit.slot(request.tenant.tenant_id):
         request.services.unread.check(request.tenant.tenant_id)
@@ -141,24 +137,24 @@ async def _try_lease(
         response = await try_once(request, attempt)
         # With an Idempotency-Key, a repeated request gets them.
         if response is not None and disconnected.done() and request.idempotency is None:
-            await pulling.hand_back(request.tenant, body.worker_id, given)
-    if given.attempts:
+            await pull_workers.put_back(request.tenant, body.worker_id, leased)
+    if leased.attempts:
         poll.succeeded()
     elif response is not None and not is_last:  # an earlier response: what is ready now is for others
         poll.pass_turn()
     return response
 
 
-def _lease_response(request: AuthenticatedRequest, given: LeasedAttempts) -> Response:
+def _lease_response(request: AuthenticatedRequest, leased: LeasedAttempts) -> Response:
     seconds = request.services.lease_time.total_seconds()
-    return ok(Lease(lease_seconds=int(seconds) if seconds.is_integer() else seconds, attempts=_attempts(given)))
+    return ok(Lease(lease_seconds=int(seconds) if seconds.is_integer() else seconds, attempts=_attempts(leased)))
 
 
 @routes.operation(
     "POST",
     "/workers/{worker_id}/heartbeat",
     KeyRole.WORKER,
-    responses={200: ResponseSpec(Heartbeat, "What the worker should stop.")},
+    ResponseSpec(Heartbeat, "What the worker should stop."),
     mode=HandlerMode.REPORT,
 )
 async def heartbeat(request: AuthenticatedRequest, worker_id: str, body: HeartbeatRequest) -> Response:
@@ -167,7 +163,7 @@ async def heartbeat(request: AuthenticatedRequest, worker_id: str, body: Heartbe
     A worker may name the tokens of all that it holds: only these are kept, and those that it has lost are among those
     to stop. Without a word about it, all of its leases are kept, even one whose answer never arrived.
     """
-    stopped = await pulling.heartbeat(request.tenant, worker_id, body.tokens, request.services.lease_time)
+    stopped = await pull_workers.heartbeat(request.tenant, worker_id, body.tokens, request.services.lease_time)
     return ok(Heartbeat(tuple(stopped)))
 
 
@@ -175,7 +171,7 @@ async def heartbeat(request: AuthenticatedRequest, worker_id: str, body: Heartbe
     "POST",
     "/outcomes",
     KeyRole.WORKER,
-    responses={200: ResponseSpec(Recorded, "How many count; the others came too late, or were never this worker's.")},
+    ResponseSpec(Recorded, "How many count; the others came too late, or were never this worker's."),
     mode=HandlerMode.REPORT,
 )
 async def record_outcomes(request: AuthenticatedRequest, body: OutcomesRequest) -> Response:
@@ -183,19 +179,4 @@ async def record_outcomes(request: AuthenticatedRequest, body: OutcomesRequest) 
 
     The first outcome of an attempt counts, whichever worker reports it.
     """
-    recorded = await pulling.record(request.tenant, body.worker_id, [_report(each) for each in body.outcomes])
-    return ok(recorded)
-
-
-def _report(given: OutcomeReport) -> AttemptReport:
-    wait = given.retry_after_seconds
-    return AttemptReport(
-        token=given.token,
-        result=Outcome(given.result),
-        started_at=given.started_at,
-        finished_at=given.finished_at,
-        error=given.error,
-        retryable=given.retryable is not False,
-        retry_after=None if wait is None else timedelta(seconds=wait),
-        output=given.output,
-    )
+    return ok(await pull_workers.record(request.tenant, body.worker_id, body.outcomes))

@@ -1,10 +1,12 @@
 """How many clients may be connected at once, in all and from one address, and which connection is closed for another.
 
 A connection without a request under way is closed for a new one, the longest idle first. So idle connections keep no
-client out. Only when every connection has a request under way is a new one turned away.
+client out. Only when every connection has a request under way is a new one turned away. Requests begin in turns.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections import deque
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
@@ -13,6 +15,8 @@ from typing import Protocol, TypeAlias
 MAX_TURNED_AWAY = 128
 """Connections over the limit that are kept for a moment, so that their clients can read why."""
 LOCAL = "local"
+STARTS_PER_TURN = 8
+"""A turn of the loop with so many takes a few milliseconds."""
 
 
 class LimitedConnection(Protocol):
@@ -124,3 +128,42 @@ def origin_of(host: str | None) -> str:
             return LOCAL if address.is_loopback else str(IPv6Address(int(address) >> 64 << 64))
         address = address.ipv4_mapped
     return LOCAL if address.is_loopback else str(address)
+
+
+class RequestQueue:
+    """Requests that have arrived and not begun, by client: a few begin in each turn of the event loop, round-robin.
+
+    Without it, all requests that arrive together begin together, and each step of one waits for a step of all the
+    others: a thousand refusals at once delay every other response, and the probes, for seconds.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[Hashable, deque[Callable[[], None]]] = {}
+        self._left = STARTS_PER_TURN
+        self._is_turn_due = False
+
+    def start(self, begin: Callable[[], None], client: Callable[[], Hashable]) -> None:
+        """Begin a request now, or when it is its client's turn. `client` is called only if the request has to wait."""
+        if self._left:
+            self._left -= 1
+            begin()
+        else:
+            self._waiting.setdefault(client(), deque()).append(begin)
+        if not self._is_turn_due:
+            self._is_turn_due = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_turn_due = False
+        self._left = STARTS_PER_TURN
+        while self._left and self._waiting:
+            client, requests = next(iter(self._waiting.items()))
+            begin = requests.popleft()
+            del self._waiting[client]
+            if requests:
+                self._waiting[client] = requests  # behind the others
+            self._left -= 1
+            begin()
+        if self._left < STARTS_PER_TURN:
+            self._is_turn_due = True
+            asyncio.get_running_loop().call_soon(self._turn)

@@ -15,10 +15,9 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from evertick.api.problems import MEDIA_TYPE, Kind, Problem, too_many_connections
-from evertick.api.responses import SECURITY_HEADERS
-from evertick.api.server.connection_limits import ConnectionLimits, origin_of
-from evertick.api.server.request_queue import RequestQueue
+from evertick.api.messages import SECURITY_HEADERS
+from evertick.api.problems import MEDIA_TYPE, HttpProblem, Kind, unavailable
+from evertick.api.server.connection_limits import ConnectionLimits, RequestQueue, origin_of
 
 logger = logging.getLogger("evertick.api")
 
@@ -131,14 +130,16 @@ class HttpConnection(HttpToolsProtocol):
         self._head_bytes += len(data)
         self._feed(data)
         if not self._is_in_body and self._head_bytes >= HEAD_BYTES:
-            self._refuse(Problem(Kind.HEAD_TOO_LARGE, f"a request's head has at most {HEAD_BYTES} bytes"))
+            self._refuse(HttpProblem(Kind.HEAD_TOO_LARGE, f"a request's head has at most {HEAD_BYTES} bytes"))
         return len(data)
 
     def _feed_body(self, data: memoryview) -> int:
         self._bytes_without_body += len(data)
         self._feed(data)
         if self._is_in_body and self._bytes_without_body > HEAD_BYTES:
-            self._refuse(Problem(Kind.HEAD_TOO_LARGE, f"trailers and chunk extensions have at most {HEAD_BYTES} bytes"))
+            self._refuse(
+                HttpProblem(Kind.HEAD_TOO_LARGE, f"trailers and chunk extensions have at most {HEAD_BYTES} bytes")
+            )
         return len(data)
 
     def _feed(self, data: memoryview | bytes) -> None:
@@ -150,9 +151,11 @@ class HttpConnection(HttpToolsProtocol):
                 self._feed(rest)
         except httptools.HttpParserCallbackError as error:
             cause = error.__context__
-            self._refuse(cause if isinstance(cause, Problem) else Problem(Kind.MALFORMED, "the URL cannot be read"))
+            self._refuse(
+                cause if isinstance(cause, HttpProblem) else HttpProblem(Kind.MALFORMED, "the URL cannot be read")
+            )
         except httptools.HttpParserError as error:
-            self._refuse(Problem(Kind.MALFORMED, f"the request cannot be read: {error}"))
+            self._refuse(HttpProblem(Kind.MALFORMED, f"the request cannot be read: {error}"))
 
     def _head_without_upgrade(self) -> bytes:
         """The head once more, for a new parser: one that was asked for an upgrade takes the body for another protocol.
@@ -171,25 +174,25 @@ class HttpConnection(HttpToolsProtocol):
     def on_url(self, url: bytes) -> None:
         self.url += url
         if len(self.url) > URL_BYTES:
-            raise Problem(Kind.URL_TOO_LONG, f"a URL has at most {URL_BYTES} bytes")
+            raise HttpProblem(Kind.URL_TOO_LONG, f"a URL has at most {URL_BYTES} bytes")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         count = len(self.headers)
         if self._is_in_body:
             count = self._trailers = self._trailers + 1
         if count >= MAX_HEADERS:
-            raise Problem(Kind.HEAD_TOO_LARGE, f"a request has at most {MAX_HEADERS} headers")
+            raise HttpProblem(Kind.HEAD_TOO_LARGE, f"a request has at most {MAX_HEADERS} headers")
         if not self._is_in_body:  # a trailer is not taken for a header
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade():
             if self.parser.get_method() == b"CONNECT":
-                raise Problem(Kind.MALFORMED, "this server is no proxy")
+                raise HttpProblem(Kind.MALFORMED, "this server is no proxy")
             self._is_upgrade = True
             return
         if len(self.pipeline) >= MAX_PIPELINED:
-            raise Problem(Kind.OVER_QUOTA, f"at most {MAX_PIPELINED} requests wait on a connection")
+            raise HttpProblem(Kind.OVER_QUOTA, f"at most {MAX_PIPELINED} requests wait on a connection")
         super().on_headers_complete()
         self._is_in_body = True
         self._body_bytes = self._bytes_without_body = self._trailers = 0
@@ -212,7 +215,7 @@ class HttpConnection(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         if self._is_turned_away:
             if self.scope["path"] != ALWAYS_ANSWERED:
-                self._refuse(too_many_connections())
+                self._refuse(unavailable("too many clients are connected"))
                 return
             cycle.keep_alive = False
         self._running = cycle
@@ -281,7 +284,7 @@ class HttpConnection(HttpToolsProtocol):
         if self._waited < HEAD_SECONDS:
             return
         if self._head_bytes:
-            self._refuse(Problem(Kind.TOO_SLOW, f"a request's head has to arrive within {HEAD_SECONDS:g} seconds"))
+            self._refuse(HttpProblem(Kind.TOO_SLOW, f"a request's head has to arrive within {HEAD_SECONDS:g} seconds"))
         else:
             self.transport.close()
 
@@ -291,9 +294,9 @@ class HttpConnection(HttpToolsProtocol):
         elif self.flow.read_paused or self.cycle.waiting_for_100_continue:
             self._reading.restart()  # the client waits for the server
         elif self._reading.is_too_slow(self._body_bytes):
-            self._refuse(Problem(Kind.TOO_SLOW, "the request's body arrives too slowly"))
+            self._refuse(HttpProblem(Kind.TOO_SLOW, "the request's body arrives too slowly"))
 
-    def _refuse(self, problem: Problem) -> None:
+    def _refuse(self, problem: HttpProblem) -> None:
         """Read no more. Respond and close, or if other responses are due before, close after those."""
         if self._drops_input:
             return
@@ -314,7 +317,7 @@ class HttpConnection(HttpToolsProtocol):
             self._send_problem(problem)
         self._linger()
 
-    def _send_problem(self, problem: Problem) -> None:
+    def _send_problem(self, problem: HttpProblem) -> None:
         request_id = secrets.token_hex(8)
         path = bytes(getattr(self, "url", b"")).partition(b"?")[0][:URL_BYTES]
         body = problem.body(path.decode("ascii", "replace"), request_id)

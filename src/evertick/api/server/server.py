@@ -5,27 +5,25 @@ import functools
 import logging
 import socket
 from contextlib import AsyncExitStack
-from datetime import timedelta
 
 import uvicorn
 
 from evertick.api.app import AsgiApp
-from evertick.api.bodies.memory_limits import BodyLimits
+from evertick.api.bodies.memory_limits import MEBIBYTE, BodyLimits
 from evertick.api.long_polls import LongPolls
+from evertick.api.messages import parse_bearer
 from evertick.api.metrics import Metrics
-from evertick.api.requests import parse_bearer
 from evertick.api.server import connections
-from evertick.api.server.connection_limits import ConnectionLimits
-from evertick.api.server.request_queue import RequestQueue
+from evertick.api.server.connection_limits import ConnectionLimits, RequestQueue
 from evertick.api.services import LEASE_CONNECTIONS, REPORT_CONNECTIONS, Services
-from evertick.config import DEFAULTS, is_loopback
+from evertick.config import DEFAULTS, Settings, is_loopback
 from evertick.domain.errors import EvertickError
 from evertick.runtime import timeouts
 from evertick.runtime.loop import Loop, LoopDelay
 from evertick.runtime.process import descriptor_limit
 from evertick.runtime.wakeups import Notifier
 from evertick.store.database import Pool, open_pool
-from evertick.usecases.tenants.authentication import KeyRing
+from evertick.usecases.tenants.keys import KeyRing
 from evertick.usecases.tenants.quotas import Quotas
 
 logger = logging.getLogger("evertick.api")
@@ -45,52 +43,38 @@ class CannotListen(EvertickError):  # noqa: N818 - says what is wrong
 class ApiServer:
     """Serves the API on one address.
 
-    `max_connections` counts clients; half of the descriptors that the process may open are left for all else. Addresses
-    other than this machine's have at most `max_connections_per_address` of them each.
-
-    `lease_time` is that of pull workers, `lifetime` for how long after its last heartbeat a scheduler counts as alive,
-    `is_metrics_open` whether `/metrics` needs no key: None, as long as no other machine can reach it.
+    `max_connections` of the settings counts clients; half of the descriptors that the process may open are left for all
+    else. `connections` are those to the database, for requests without connections of their own.
     """
 
-    def __init__(  # noqa: PLR0913 - its address, its limits and its times, by name
+    def __init__(
         self,
         url: str,
-        host: str = DEFAULTS.host,
-        port: int = DEFAULTS.port,
+        settings: Settings = DEFAULTS,
         *,
         connections: int = CONNECTIONS,
-        lease_time: timedelta = DEFAULTS.lease_time,
-        lifetime: timedelta = DEFAULTS.heartbeat_timeout,
-        max_connections: int = DEFAULTS.max_connections,
-        max_connections_per_address: int = DEFAULTS.max_connections_per_address,
         bodies: BodyLimits | None = None,
-        max_long_polls: int = DEFAULTS.max_long_polls,
-        max_long_polls_per_tenant: int = DEFAULTS.max_long_polls_per_tenant,
-        is_metrics_open: bool | None = None,
     ) -> None:
         self._url = url
-        self._host = host
-        self._port = port
+        self._settings = settings
+        self._port = settings.port
         self._connections = connections
-        self._lease_time = lease_time
-        self._lifetime = lifetime
-        self._max_connections = max_connections
-        self._max_per_address = max_connections_per_address
-        self._bodies = BodyLimits() if bodies is None else bodies
-        self._max_long_polls = max_long_polls
-        self._max_long_polls_per_tenant = max_long_polls_per_tenant
-        self._is_metrics_open = is_loopback(host) if is_metrics_open is None else is_metrics_open
+        self._bodies = bodies or BodyLimits(
+            per_tenant=round(settings.body_memory_mib_per_tenant * MEBIBYTE),
+            total=round(settings.body_memory_mib * MEBIBYTE),
+        )
         self._stack = AsyncExitStack()
 
     @property
     def address(self) -> str:
         """Where it is, once it was started; with a port of 0, a free one was chosen."""
-        host = f"[{self._host}]" if ":" in self._host else self._host
+        host = self._settings.host
+        host = f"[{host}]" if ":" in host else host
         return f"http://{host}:{self._port}"
 
     async def start(self) -> None:
         """Listen. When this returns, requests are answered."""
-        listener = _listen(self._host, self._port)
+        listener = _listen(self._settings.host, self._port)
         self._stack.callback(listener.close)
         self._port = listener.getsockname()[1]
         services = await self._services()
@@ -128,7 +112,10 @@ class ApiServer:
         notifier = Notifier(pool)
         notifier.start()
         self._stack.push_async_callback(notifier.stop)
-        polls = LongPolls(self._url, leases, per_tenant=self._max_long_polls_per_tenant, in_total=self._max_long_polls)
+        settings = self._settings
+        polls = LongPolls(
+            self._url, leases, per_tenant=settings.max_long_polls_per_tenant, in_total=settings.max_long_polls
+        )
         polls.start()
         self._stack.push_async_callback(polls.stop)
         services = Services(
@@ -141,10 +128,10 @@ class ApiServer:
             keys=KeyRing(reserved),
             quotas=Quotas(pool),
             metrics=Metrics(),
-            lease_time=self._lease_time,
-            lifetime=self._lifetime,
+            lease_time=settings.lease_time,
+            lifetime=settings.heartbeat_timeout,
             bodies=self._bodies,
-            is_metrics_open=self._is_metrics_open,
+            is_metrics_open=is_loopback(settings.host) if settings.metrics_open is None else settings.metrics_open,
         )
         delay = LoopDelay(services.metrics.observe_loop_delay)
         delay.start()
@@ -152,14 +139,15 @@ class ApiServer:
         return services
 
     def _limits(self, services: Services) -> ConnectionLimits:
-        most = min(self._max_connections, descriptor_limit() // 2)
-        if most < self._max_connections:
+        wanted = self._settings.max_connections
+        most = min(wanted, descriptor_limit() // 2)
+        if most < wanted:
             logger.warning(
                 "the API accepts %d connections instead of %d: the process may not open more files (ulimit -n)",
                 most,
-                self._max_connections,
+                wanted,
             )
-        limits = ConnectionLimits(most, self._max_per_address, services.metrics.refuse_connection)
+        limits = ConnectionLimits(most, self._settings.max_connections_per_address, services.metrics.refuse_connection)
         sweeping = Loop("connections", lambda: _sweep(limits))
         sweeping.start()
         self._stack.push_async_callback(sweeping.stop)

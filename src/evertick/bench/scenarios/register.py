@@ -38,7 +38,7 @@ class RegisterOptions:
 
 async def run(testbed: Testbed, options: RegisterOptions) -> dict[str, Any]:
     await tenants.edit(testbed.pool, tenants.public_id(testbed.tenant.tenant_id), UNLIMITED)
-    key = (await keys.create(testbed.pool, testbed.tenant.tenant_id, KeyRole.EDITOR, "bench")).secret
+    key = (await keys.create(testbed.pool, testbed.tenant.tenant_id, KeyRole.EDITOR, "bench")).api_key
     _, address = await testbed.fleet.server()
     due_at = (await testbed.now() + timedelta(days=60)).replace(microsecond=0)
     job = workload.once(due_at, payload=workload.payload(options.payload_bytes, options.seed))

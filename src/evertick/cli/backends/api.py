@@ -6,10 +6,9 @@ from typing import Any, TypeVar, cast
 from evertick.cli.backends import JobListFilter, Listing, RunListFilter, is_job_id
 from evertick.client import AsyncClient
 from evertick.contract.annotations import MAX_PER_PAGE
-from evertick.contract.dead_letters import DeadLetter, Replaying
 from evertick.contract.job import Job, JobFields
 from evertick.contract.jobs import Missed, Verdict
-from evertick.contract.runs import RunDetail, RunOrGap
+from evertick.contract.runs import DeadLetter, Replaying, RunDetail, RunOrGap
 from evertick.domain.errors import Fault, InvalidFields
 
 _T = TypeVar("_T")

@@ -5,18 +5,17 @@ from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from evertick.cli.backends import JOB_PAYLOAD, JobListFilter, Listing, RunListFilter, is_job_id
-from evertick.contract.dead_letters import DEFAULT_RATE, DeadLetter, Replaying
+from evertick.cli.backends import JobListFilter, Listing, RunListFilter, is_job_id
+from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.contract.job import Job
 from evertick.contract.jobs import Missed, Verdict
-from evertick.contract.problem import InputError
-from evertick.contract.runs import RunDetail, RunOrGap
-from evertick.usecases.context import MAX_PER_PAGE, Page, Tenant
+from evertick.contract.runs import DEFAULT_RATE, DeadLetter, LetterFilter, Replaying, RunDetail, RunOrGap
+from evertick.contract.server import InputError
+from evertick.usecases.context import Page, TenantContext
 from evertick.usecases.jobs import edit, lifecycle, reading as jobs
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.create_many import LineResult, create_many
 from evertick.usecases.runs import dead_letters, reading as runs, requests
-from evertick.usecases.runs.dead_letters import LetterSelection
 
 _Item = TypeVar("_Item")
 
@@ -24,7 +23,7 @@ _Item = TypeVar("_Item")
 class DatabaseBackend:
     """Each operation is one use case."""
 
-    def __init__(self, tenant: Tenant) -> None:
+    def __init__(self, tenant: TenantContext) -> None:
         self._tenant = tenant
 
     async def add_job(self, fields: Mapping[str, Any]) -> Job:
@@ -59,8 +58,7 @@ class DatabaseBackend:
         return job_id
 
     async def trigger_job(self, job: str, payload: Any) -> str:
-        own = requests.JOBS_OWN if payload is JOB_PAYLOAD else payload
-        return await requests.trigger(self._tenant, await self._id(job), own)
+        return await requests.trigger(self._tenant, await self._id(job), payload)
 
     async def list_runs(self, filters: RunListFilter, limit: int) -> Listing[RunOrGap]:
         chosen: dict[str, Any] = {"status": filters.status, "from_at": filters.from_at, "to_at": filters.to_at}
@@ -87,7 +85,7 @@ class DatabaseBackend:
         return await requests.replay_letter(self._tenant, run_id)
 
     async def replay_dead_letters(self, job: str | None) -> Replaying:
-        chosen = LetterSelection(job_id=None if job is None else await self._id(job))
+        chosen = LetterFilter(job_id=None if job is None else await self._id(job))
         done = await dead_letters.replay_letters(self._tenant, chosen, DEFAULT_RATE)
         return done.replaying(len(done.runs))
 

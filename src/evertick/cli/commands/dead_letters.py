@@ -8,7 +8,7 @@ import typer
 from evertick.cli.connection import Backend, ConnectionOptions, call, connection_options
 from evertick.cli.options import Limit
 from evertick.cli.output import print_listing, print_result
-from evertick.contract.dead_letters import Replaying
+from evertick.contract.runs import Replaying
 
 app = typer.Typer(no_args_is_help=True, help="List, replay and dismiss dead letters.", rich_markup_mode="rich")
 

@@ -3,9 +3,10 @@
 from datetime import datetime, timedelta
 from functools import partial
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+from msgspec.structs import asdict
 
 from evertick.cli.backends import Listing
 from evertick.cli.backends.database import read_pages
@@ -13,14 +14,13 @@ from evertick.cli.commands.tenants import ACTOR
 from evertick.cli.connection import TenantOptions, call_database, tenant_options
 from evertick.cli.options import AsJson, optional
 from evertick.cli.output import print_fields, print_json, print_listing
-from evertick.contract.access import ApiKey
+from evertick.contract.access import ApiKey, NewApiKey
 from evertick.contract.reading import read_instant
 from evertick.domain.access import KeyRole
 from evertick.domain.job.faults import Faults
 from evertick.usecases import audit
-from evertick.usecases.context import Tenant, unit_of_work
+from evertick.usecases.context import TenantContext, unit_of_work
 from evertick.usecases.tenants import keys
-from evertick.usecases.tenants.keys import NewSecret, shape_of
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, rotate and revoke API keys.", rich_markup_mode="rich")
 
@@ -46,11 +46,11 @@ def create(
       evertick keys create --role viewer --expires-at 2027-01-01T00:00:00Z
     """
 
-    async def work(tenant: Tenant) -> NewSecret:
+    async def work(tenant: TenantContext) -> NewApiKey:
         ends_at = _instant(expires_at)
         async with unit_of_work(tenant) as unit:
             new = await keys.create(unit.pool, tenant.tenant_id, role, name, ends_at)
-            await audit.record(unit, ACTOR, "create_key", new.key.key_id)
+            await audit.record(unit, ACTOR, "create_key", new.key_id)
             return new
 
     _print_new(call_database(options, options.tenant, work), as_json=as_json)
@@ -66,7 +66,7 @@ def list_keys(options: TenantOptions, *, as_json: AsJson = False) -> None:
       evertick keys list --tenant acme
     """
 
-    async def work(tenant: Tenant) -> Listing[ApiKey]:
+    async def work(tenant: TenantContext) -> Listing[ApiKey]:
         return await read_pages(partial(keys.list_keys, tenant.pool, tenant.tenant_id))
 
     print_listing(
@@ -96,7 +96,7 @@ def rotate(
       evertick keys rotate key_0000000000001 --grace-seconds 3600
     """
 
-    async def work(tenant: Tenant) -> NewSecret:
+    async def work(tenant: TenantContext) -> NewApiKey:
         async with unit_of_work(tenant) as unit:
             new = await keys.rotate(unit.pool, tenant.tenant_id, key_id, timedelta(seconds=grace_seconds))
             await audit.record(unit, ACTOR, "rotate_key", key_id)
@@ -115,7 +115,7 @@ def revoke(options: TenantOptions, key_id: KeyId) -> None:
       evertick keys revoke key_0000000000001
     """
 
-    async def work(tenant: Tenant) -> None:
+    async def work(tenant: TenantContext) -> None:
         async with unit_of_work(tenant) as unit:
             await keys.revoke(unit.pool, tenant.tenant_id, key_id)
             await audit.record(unit, ACTOR, "revoke_key", key_id)
@@ -133,9 +133,8 @@ def _instant(text: str | None) -> datetime | None:
     return at
 
 
-def _print_new(new: NewSecret, *, as_json: bool) -> None:
-    shape: dict[str, Any] = {**shape_of(new.key), "api_key": new.secret}
+def _print_new(new: NewApiKey, *, as_json: bool) -> None:
     if as_json:
-        print_json(shape)
+        print_json(asdict(new))
     else:
-        print_fields([("api_key", new.secret), ("key_id", new.key.key_id), ("role", str(new.key.role))])
+        print_fields([("api_key", new.api_key), ("key_id", new.key_id), ("role", new.role)])

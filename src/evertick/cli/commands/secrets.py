@@ -19,7 +19,7 @@ from evertick.cli.output import print_fields, print_json
 from evertick.domain.schedule.describe.english import counted
 from evertick.roles.dispatcher.settings import seal_of
 from evertick.usecases import audit
-from evertick.usecases.context import Tenant, unit_of_work
+from evertick.usecases.context import TenantContext, unit_of_work
 from evertick.usecases.tenants import secrets
 from evertick.usecases.tenants.secrets import Resealed, Secrets
 from evertick.usecases.tenants.tenants import public_id
@@ -39,7 +39,7 @@ def show(options: TenantOptions, *, as_json: AsJson = False) -> None:
       evertick secrets show
     """
 
-    async def work(tenant: Tenant) -> Secrets:
+    async def work(tenant: TenantContext) -> Secrets:
         return await secrets.show(tenant, seal_of(settings_of(options)))
 
     _print(call_database(options, options.tenant, work), as_json=as_json)
@@ -66,7 +66,7 @@ def rotate(
     change = secrets.drop_previous if drop_previous else secrets.rotate
     action = "drop_webhook_secret" if drop_previous else "rotate_webhook_secret"
 
-    async def work(tenant: Tenant) -> Secrets:
+    async def work(tenant: TenantContext) -> Secrets:
         async with unit_of_work(tenant) as unit:
             changed = await change(unit, seal_of(settings_of(options)))
             await audit.record(unit, ACTOR, action, public_id(tenant.tenant_id))
@@ -85,7 +85,7 @@ def reseal(database: DatabaseOptions, *, as_json: AsJson = False) -> None:
       EVERTICK_SECRET_KEY="$NEW_KEY,$OLD_KEY" evertick secrets reseal
     """
 
-    async def work(operator: Tenant) -> Resealed:
+    async def work(operator: TenantContext) -> Resealed:
         return await secrets.reseal(operator.pool, seal_of(settings_of(database)), _print_progress)
 
     _print_resealed(call_database(database, DEFAULT_TENANT, work), as_json=as_json)

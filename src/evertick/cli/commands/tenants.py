@@ -5,6 +5,7 @@ from operator import attrgetter
 from typing import Annotated, Any, NamedTuple
 
 import typer
+from msgspec.structs import asdict
 
 from evertick.cli.backends import Listing
 from evertick.cli.backends.database import read_pages
@@ -14,9 +15,8 @@ from evertick.cli.output import print_document, print_listing
 from evertick.contract import access
 from evertick.domain.access import KeyRole
 from evertick.usecases import audit
-from evertick.usecases.context import Tenant, unit_of_work
+from evertick.usecases.context import TenantContext, unit_of_work
 from evertick.usecases.tenants import keys, tenants
-from evertick.usecases.tenants.tenants import shape_of
 
 app = typer.Typer(no_args_is_help=True, help="Create, list and change tenants.", rich_markup_mode="rich")
 
@@ -70,12 +70,12 @@ def create(
       evertick tenants create acme --jobs-quota 5000
     """
 
-    async def work(operator: Tenant) -> dict[str, Any]:
+    async def work(operator: TenantContext) -> dict[str, Any]:
         async with unit_of_work(operator) as unit:
             tenant = await tenants.create(unit.pool, name, quotas.changes())
             key = await keys.create(unit.pool, tenants.tenant_key(None, tenant.tenant_id), KeyRole.ADMIN, "first")
             await audit.record(unit, ACTOR, "create_tenant", tenant.tenant_id)
-            return {**shape_of(tenant), "api_key": key.secret}
+            return {**asdict(tenant), "api_key": key.api_key}
 
     print_document(call_database(database, DEFAULT_TENANT, work), as_json=as_json)
 
@@ -90,7 +90,7 @@ def list_tenants(database: DatabaseOptions, *, as_json: AsJson = False) -> None:
       evertick tenants list
     """
 
-    async def work(operator: Tenant) -> Listing[access.Tenant]:
+    async def work(operator: TenantContext) -> Listing[access.Tenant]:
         return await read_pages(partial(tenants.list_tenants, operator.pool, None))
 
     print_listing(
@@ -119,10 +119,10 @@ def edit(
       evertick tenants edit acme --jobs-quota 100000
     """
 
-    async def work(tenant: Tenant) -> dict[str, Any]:
+    async def work(tenant: TenantContext) -> dict[str, Any]:
         async with unit_of_work(tenant) as unit:
             edited = await tenants.edit(unit.pool, tenants.public_id(tenant.tenant_id), quotas.changes())
             await audit.record(unit, ACTOR, "edit_tenant", edited.tenant_id)
-            return shape_of(edited)
+            return asdict(edited)
 
     print_document(call_database(database, name, work), as_json=as_json)

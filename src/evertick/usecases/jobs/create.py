@@ -19,7 +19,7 @@ from evertick.domain.schedule.text import is_costly
 from evertick.store.jobs import jobs
 from evertick.store.jobs.jobs import NewJob, NumbersTaken, lane_keys
 from evertick.store.statements import Connection
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.errors import NameTaken
 from evertick.usecases.jobs.rows import as_spec, fields_in_force, job_row, with_name
 from evertick.usecases.references import References
@@ -41,7 +41,7 @@ class Draft(NamedTuple):
 class Drafter:
     """Drafts new jobs of one tenant at one instant; those with the same schedule and policies are defined once."""
 
-    def __init__(self, tenant: Tenant, now_at: datetime) -> None:
+    def __init__(self, tenant: TenantContext, now_at: datetime) -> None:
         self._tenant = tenant
         self._now_at = now_at
         self._now_us = to_us(now_at)
@@ -70,7 +70,7 @@ class Drafter:
         return () if made.first_fire_at is None else swallowed(made.rule, self._now_us, to_us(made.first_fire_at))
 
 
-async def create(tenant: Tenant, job: object) -> Job:
+async def create(tenant: TenantContext, job: object) -> Job:
     """Create a job from its fields or its specification.
 
     InvalidFields says what is wrong with it, NameTaken that another job has its name.
@@ -79,7 +79,7 @@ async def create(tenant: Tenant, job: object) -> Job:
     return await numbered(lambda: _create(tenant, spec))
 
 
-async def _create(tenant: Tenant, spec: JobSpec) -> Job:
+async def _create(tenant: TenantContext, spec: JobSpec) -> Job:
     now_at, new = await _draft(tenant, spec)
     try:
         created = await write(tenant.pool, tenant, [new], now_at)
@@ -92,7 +92,7 @@ async def _create(tenant: Tenant, spec: JobSpec) -> Job:
     return view(new, now_at)
 
 
-async def _draft(tenant: Tenant, spec: JobSpec) -> tuple[datetime, Draft]:
+async def _draft(tenant: TenantContext, spec: JobSpec) -> tuple[datetime, Draft]:
     now_at, (number,) = await jobs.numbers(tenant.pool, 1)
     drafter = Drafter(tenant, now_at)
     if not is_costly(spec.schedule):
@@ -120,7 +120,7 @@ def view(new: Draft, now_at: datetime) -> Job:
     )
 
 
-async def write(connection: Connection, tenant: Tenant, drafts: Sequence[Draft], now_at: datetime) -> set[int]:
+async def write(connection: Connection, tenant: TenantContext, drafts: Sequence[Draft], now_at: datetime) -> set[int]:
     """Write drafts, and return the ids of those whose name was free."""
     rows = _rows(drafts)
     gaps = [(job_id, gap) for job_id, _, _, gaps in drafts for gap in gaps]
@@ -131,7 +131,7 @@ async def write(connection: Connection, tenant: Tenant, drafts: Sequence[Draft],
     )
 
 
-async def add_references(connection: Connection, tenant: Tenant, drafts: Sequence[Draft]) -> None:
+async def add_references(connection: Connection, tenant: TenantContext, drafts: Sequence[Draft]) -> None:
     """Add all that drafts refer to, before they are written part by part."""
     await tenant.references.add_all(connection, _references(tenant, drafts, _rows(drafts)))
 
@@ -142,7 +142,7 @@ def _rows(drafts: Sequence[Draft]) -> list[NewJob]:
     ]
 
 
-def _references(tenant: Tenant, drafts: Sequence[Draft], rows: Sequence[NewJob]) -> References:
+def _references(tenant: TenantContext, drafts: Sequence[Draft], rows: Sequence[NewJob]) -> References:
     return References(tenant.tenant_id, {made.digest: made.canonical for _, _, made, _ in drafts}, lane_keys(rows))
 
 

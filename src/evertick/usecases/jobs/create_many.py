@@ -20,7 +20,7 @@ from evertick.runtime.background import Steps
 from evertick.runtime.loop import Slices
 from evertick.store.database import Session
 from evertick.store.jobs import jobs
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.create import Draft, Drafter, add_references, numbered, write
 from evertick.usecases.jobs.rows import as_spec
 
@@ -46,7 +46,7 @@ class DraftedBatch(NamedTuple):
     drafted: Mapping[int, Draft | tuple[Fault, ...]]
 
 
-async def draft_batch(tenant: Tenant, batch: Sequence[object]) -> DraftedBatch:
+async def draft_batch(tenant: TenantContext, batch: Sequence[object]) -> DraftedBatch:
     """Number a batch, and draft the costly jobs. For callers that open a transaction around `create_many`."""
     now_at, numbers = await jobs.numbers(tenant.pool, len(batch))
     drafter = Drafter(tenant, now_at)
@@ -57,7 +57,10 @@ async def draft_batch(tenant: Tenant, batch: Sequence[object]) -> DraftedBatch:
 
 
 async def create_many(
-    tenant: Tenant, batch: Sequence[object], drafted: DraftedBatch | None = None, lines: Sequence[int] | None = None
+    tenant: TenantContext,
+    batch: Sequence[object],
+    drafted: DraftedBatch | None = None,
+    lines: Sequence[int] | None = None,
 ) -> list[LineResult]:
     """Create those of a batch, fields or specifications, that can be. Returns a result for each, in their order.
 
@@ -98,7 +101,9 @@ def _draft_each(
 class _Creation:
     """Writes one batch to the database."""
 
-    def __init__(self, tenant: Tenant, batch: Sequence[object], drafted: DraftedBatch, lines: Sequence[int]) -> None:
+    def __init__(
+        self, tenant: TenantContext, batch: Sequence[object], drafted: DraftedBatch, lines: Sequence[int]
+    ) -> None:
         self._tenant = tenant
         self._batch = batch
         self._drafted = drafted

@@ -27,7 +27,7 @@ from evertick.store.jobs.jobs import NumbersTaken
 from evertick.store.tenants import audit
 from evertick.store.tenants.audit import AuditRecord
 from evertick.usecases import idempotency
-from evertick.usecases.context import Tenant, unit_of_work
+from evertick.usecases.context import TenantContext, unit_of_work
 from evertick.usecases.errors import NameTaken
 from evertick.usecases.idempotency import Answer, ClaimResult, InFlight, KeyedRequest
 from evertick.usecases.jobs.create import Draft, Drafter, numbered, view, write
@@ -55,12 +55,12 @@ class _Drafted(NamedTuple):
     now_at: datetime
 
 
-async def create_together(tenant: Tenant, requests: Sequence[NewJobRequest]) -> list[Result | Exception]:
+async def create_together(tenant: TenantContext, requests: Sequence[NewJobRequest]) -> list[Result | Exception]:
     """Create jobs. An exception in the place of a result belongs to that request alone."""
     return await numbered(lambda: _create(tenant, requests))
 
 
-async def _create(tenant: Tenant, requests: Sequence[NewJobRequest]) -> list[Result | Exception]:
+async def _create(tenant: TenantContext, requests: Sequence[NewJobRequest]) -> list[Result | Exception]:
     drafted = await _draft(tenant, requests)
     try:
         return await _in_one(tenant, drafted)
@@ -70,7 +70,7 @@ async def _create(tenant: Tenant, requests: Sequence[NewJobRequest]) -> list[Res
     return [await _alone(tenant, each) for each in drafted]
 
 
-async def _draft(tenant: Tenant, requests: Sequence[NewJobRequest]) -> list[_Drafted]:
+async def _draft(tenant: TenantContext, requests: Sequence[NewJobRequest]) -> list[_Drafted]:
     now_at, numbers = await jobs.numbers(tenant.pool, len(requests))
     drafter, slices = Drafter(tenant, now_at), Slices()
     drafts: dict[int, Draft | InvalidFields] = {}
@@ -103,14 +103,14 @@ def _drafted(drafter: Drafter, spec: JobSpec, number: int) -> Draft | InvalidFie
         return refused
 
 
-async def _alone(tenant: Tenant, drafted: _Drafted) -> Result | Exception:
+async def _alone(tenant: TenantContext, drafted: _Drafted) -> Result | Exception:
     try:
         return (await _in_one(tenant, [drafted]))[0]
     except Exception as error:  # noqa: BLE001 - raised to the caller of this request
         return error
 
 
-async def _in_one(tenant: Tenant, drafted: Sequence[_Drafted]) -> list[Result | Exception]:
+async def _in_one(tenant: TenantContext, drafted: Sequence[_Drafted]) -> list[Result | Exception]:
     async with unit_of_work(tenant) as inside:
         results = await _answered(inside, [each.request for each in drafted])
         left = {index: each for index, each in enumerate(drafted) if index not in results}
@@ -119,7 +119,7 @@ async def _in_one(tenant: Tenant, drafted: Sequence[_Drafted]) -> list[Result | 
     return [results[index] for index in range(len(drafted))]
 
 
-async def _answered(tenant: Tenant, requests: Sequence[NewJobRequest]) -> dict[int, Result | Exception]:
+async def _answered(tenant: TenantContext, requests: Sequence[NewJobRequest]) -> dict[int, Result | Exception]:
     """The results of requests that do nothing: another one is in flight, or was answered."""
     results: dict[int, Result | Exception] = {}
     first: dict[str, int] = {}
@@ -133,7 +133,7 @@ async def _answered(tenant: Tenant, requests: Sequence[NewJobRequest]) -> dict[i
     return results
 
 
-async def _created(tenant: Tenant, drafted: dict[int, _Drafted]) -> dict[int, Result | Exception]:
+async def _created(tenant: TenantContext, drafted: dict[int, _Drafted]) -> dict[int, Result | Exception]:
     results: dict[int, Result | Exception] = {}
     drafts: dict[int, Draft] = {}
     for index, (_, draft, _) in drafted.items():
@@ -150,14 +150,14 @@ async def _created(tenant: Tenant, drafted: dict[int, _Drafted]) -> dict[int, Re
     return results
 
 
-async def _written(tenant: Tenant, drafts: dict[int, Draft], now_at: datetime) -> dict[int, Job]:
+async def _written(tenant: TenantContext, drafts: dict[int, Draft], now_at: datetime) -> dict[int, Job]:
     news = list(drafts.values())
     created = await write(tenant.pool, tenant, news, now_at)
     tenant.notify(created)
     return {index: view(draft, now_at) for index, draft in drafts.items() if draft.job_id in created}
 
 
-async def _audited(tenant: Tenant, made: Sequence[tuple[NewJobRequest, Job]]) -> None:
+async def _audited(tenant: TenantContext, made: Sequence[tuple[NewJobRequest, Job]]) -> None:
     """Add each new job to the audit log, and store its answer for a repetition of the request."""
     if not made:
         return

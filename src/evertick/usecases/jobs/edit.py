@@ -20,10 +20,10 @@ from evertick.domain.schedule.text import is_costly
 from evertick.store.database import Session
 from evertick.store.jobs import jobs
 from evertick.store.jobs.jobs import EditRefusal, LockedJob, NewJob, ReferenceIds, TickTimer, lane_keys
-from evertick.usecases.context import Tenant, job_key
+from evertick.usecases.context import TenantContext, job_key
 from evertick.usecases.errors import JobNotFound, NameTaken, VersionConflict
 from evertick.usecases.jobs.create import create
-from evertick.usecases.jobs.reading import seen
+from evertick.usecases.jobs.reading import read_job
 from evertick.usecases.jobs.rescheduling import Reschedule, reschedule, unfired
 from evertick.usecases.jobs.rows import job_row, read_stored, stored_spec, with_name, write_payload, write_spec
 from evertick.usecases.references import References
@@ -38,7 +38,7 @@ class Put(NamedTuple):
 
 
 async def edit(
-    tenant: Tenant, job_id: str, fields: object, *, expected_version: int | Collection[int] | None = None
+    tenant: TenantContext, job_id: str, fields: object, *, expected_version: int | Collection[int] | None = None
 ) -> Job:
     """Change the given fields of a job; null resets one to its default."""
     key = job_key(job_id)
@@ -48,13 +48,11 @@ async def edit(
         spec = patched(stored_spec(job.spec, job.payload), fields)
         return await _replace(connection, tenant, job, spec)
 
-    edited = await tenant.in_transaction(work)
-    tenant.notify([key])
-    return edited
+    return await tenant.change_job(key, work)
 
 
 async def put(
-    tenant: Tenant,
+    tenant: TenantContext,
     name: str,
     fields: object,
     *,
@@ -78,16 +76,14 @@ async def put(
             continue  # created, renamed or deleted since the look: look again
 
 
-async def _put(tenant: Tenant, key: int, spec: JobSpec, expected_version: int | Collection[int] | None) -> Job:
+async def _put(tenant: TenantContext, key: int, spec: JobSpec, expected_version: int | Collection[int] | None) -> Job:
     async def work(connection: Session) -> Job:
         job = await locked(connection, tenant, key, expected_version)
         if read_stored(job.spec).name != spec.name:
             raise JobNotFound(repr(spec.name))
         return await _replace(connection, tenant, job, spec)
 
-    replaced = await tenant.in_transaction(work)
-    tenant.notify([key])
-    return replaced
+    return await tenant.change_job(key, work)
 
 
 def _with_name(name: str, fields: object) -> object:
@@ -103,7 +99,7 @@ def _with_name(name: str, fields: object) -> object:
 
 async def locked(
     connection: Session,
-    tenant: Tenant,
+    tenant: TenantContext,
     key: int,
     expected_version: int | Collection[int] | None = None,
     *,
@@ -119,17 +115,17 @@ async def locked(
     return job
 
 
-async def _replace(connection: Session, tenant: Tenant, job: LockedJob, spec: JobSpec) -> Job:
+async def _replace(connection: Session, tenant: TenantContext, job: LockedJob, spec: JobSpec) -> Job:
     spec = with_name(spec, job.job_id)
     # Whether a default was written or left out makes no difference.
     is_same = read_stored(job.spec) == read_stored(write_spec(spec))
     payload = write_payload(spec.payload)
     if not (is_same and await jobs.has_payload(connection, job.job_id, job.spec_version, payload)):
         await _write(connection, tenant, job, spec)
-    return await seen(connection, tenant, job.job_id)
+    return await read_job(connection, tenant, job.job_id)
 
 
-async def _write(connection: Session, tenant: Tenant, job: LockedJob, spec: JobSpec) -> None:
+async def _write(connection: Session, tenant: TenantContext, job: LockedJob, spec: JobSpec) -> None:
     change = await _change(tenant, job, spec)
     row = job_row(job.job_id, spec, (change.digest, change.fire_at, change.due_at))
     version = job.spec_version + 1
@@ -145,7 +141,7 @@ async def _write(connection: Session, tenant: Tenant, job: LockedJob, spec: JobS
     await _set_timer(connection, tenant, job, change, (*referred, version, row.priority))
 
 
-async def _change(tenant: Tenant, job: LockedJob, spec: JobSpec) -> Reschedule:
+async def _change(tenant: TenantContext, job: LockedJob, spec: JobSpec) -> Reschedule:
     if not is_costly(spec.schedule):
         return reschedule(job, spec, tenant.shortest)
     before = timing_of(stored_spec(job.spec, None))
@@ -163,7 +159,7 @@ def _answer(change: Reschedule) -> Computed[Reschedule]:
 
 
 async def _write_version(
-    connection: Session, tenant: Tenant, row: NewJob, version: int, now_at: datetime
+    connection: Session, tenant: TenantContext, row: NewJob, version: int, now_at: datetime
 ) -> ReferenceIds | None:
     written = await jobs.edit(connection, tenant.tenant_id, row, version, now_at)
     if written is EditRefusal.NAME_TAKEN:
@@ -172,7 +168,7 @@ async def _write_version(
 
 
 async def _set_timer(
-    connection: Session, tenant: Tenant, job: LockedJob, change: Reschedule, belongs: tuple[int, int, int, int]
+    connection: Session, tenant: TenantContext, job: LockedJob, change: Reschedule, belongs: tuple[int, int, int, int]
 ) -> None:
     if change.fire_at is None or change.due_at is None:
         if change.is_rescheduled:  # to manual

@@ -14,9 +14,9 @@ from evertick.domain.states import GapReason
 from evertick.store.database import Session
 from evertick.store.jobs import jobs
 from evertick.store.jobs.jobs import LockedJob
-from evertick.usecases.context import Tenant, job_key
+from evertick.usecases.context import TenantContext, job_key
 from evertick.usecases.jobs.edit import locked
-from evertick.usecases.jobs.reading import seen
+from evertick.usecases.jobs.reading import read_job
 from evertick.usecases.jobs.rescheduling import jitter_of, rule_from, unfired
 from evertick.usecases.jobs.rows import read_stored
 from evertick.usecases.transactions import Computed, compute_outside
@@ -25,7 +25,7 @@ MAX_CAUGHT_UP = 1000
 """Ticks of a pause that `run_all` runs at most, whatever the job's `max_missed`: each is a timer from the start."""
 
 
-async def pause(tenant: Tenant, job_id: str, reason: str | None = None) -> Job:
+async def pause(tenant: TenantContext, job_id: str, reason: str | None = None) -> Job:
     """Let no tick of a job fire until it is resumed. A paused one stays as it is."""
     key = job_key(job_id)
 
@@ -33,12 +33,12 @@ async def pause(tenant: Tenant, job_id: str, reason: str | None = None) -> Job:
         job = await locked(connection, tenant, key)
         if job.status != JobStatus.PAUSED:
             await jobs.pause(connection, key, reason)
-        return await seen(connection, tenant, key)
+        return await read_job(connection, tenant, key)
 
     return await tenant.in_transaction(work)
 
 
-async def resume(tenant: Tenant, job_id: str, missed: Missed = Missed.SKIP) -> Job:
+async def resume(tenant: TenantContext, job_id: str, missed: Missed = Missed.SKIP) -> Job:
     """Let a paused job fire again, and decide about the ticks that have passed. An active one stays as it is."""
     key = job_key(job_id)
 
@@ -51,14 +51,12 @@ async def resume(tenant: Tenant, job_id: str, missed: Missed = Missed.SKIP) -> J
                 compute = partial(_computed_plan, job, job.fire_at, missed)
                 plan = await compute_outside(tenant.tenant_id, plan_key, compute, job.now_at)
                 await _apply(connection, job, plan)
-        return await seen(connection, tenant, key)
+        return await read_job(connection, tenant, key)
 
-    resumed = await tenant.in_transaction(work)
-    tenant.notify([key])
-    return resumed
+    return await tenant.change_job(key, work)
 
 
-async def delete(tenant: Tenant, job_id: str, *, expected_version: int | Collection[int] | None = None) -> None:
+async def delete(tenant: TenantContext, job_id: str, *, expected_version: int | Collection[int] | None = None) -> None:
     """Delete a job. Its history stays, its name is free, and runs that wait for a timer are cancelled."""
     key = job_key(job_id)
 

@@ -8,35 +8,35 @@ from evertick.domain.ids import Prefix, format_id, parse_id
 from evertick.domain.job.checks import UNSTORABLE
 from evertick.store.jobs import jobs
 from evertick.store.statements import Connection
-from evertick.usecases.context import DEFAULT_PER_PAGE, Page, Tenant, checked_cursor, checked_limit, job_key
+from evertick.usecases.context import DEFAULT_PER_PAGE, Page, TenantContext, checked_cursor, checked_limit, job_key
 from evertick.usecases.errors import JobNotFound
 from evertick.usecases.jobs.rows import job_of
 
 
-async def get(tenant: Tenant, job_id: str) -> Job:
+async def get(tenant: TenantContext, job_id: str) -> Job:
     """The job of an id, or JobNotFound."""
-    return await seen(tenant.pool, tenant, job_key(job_id))
+    return await read_job(tenant.pool, tenant, job_key(job_id))
 
 
-async def get_by_name(tenant: Tenant, name: str) -> Job:
+async def get_by_name(tenant: TenantContext, name: str) -> Job:
     """The job of a name, or JobNotFound."""
     key = await _key_of(tenant, name)
     if key is None:
         raise JobNotFound(repr(name))
-    return await seen(tenant.pool, tenant, key)
+    return await read_job(tenant.pool, tenant, key)
 
 
-async def has_name(tenant: Tenant, name: str) -> bool:
+async def has_name(tenant: TenantContext, name: str) -> bool:
     """Whether a job has this name now."""
     return await _key_of(tenant, name) is not None
 
 
-async def _key_of(tenant: Tenant, name: str) -> int | None:
+async def _key_of(tenant: TenantContext, name: str) -> int | None:
     # The database refuses a name that it cannot store.
     return None if UNSTORABLE.search(name) else await jobs.named(tenant.pool, tenant.tenant_id, name)
 
 
-async def seen(connection: Connection, tenant: Tenant, key: int) -> Job:
+async def read_job(connection: Connection, tenant: TenantContext, key: int) -> Job:
     """The job as this transaction sees it."""
     rows = await jobs.view(connection, tenant.tenant_id, [key])
     if not rows:
@@ -45,7 +45,7 @@ async def seen(connection: Connection, tenant: Tenant, key: int) -> Job:
 
 
 async def list_jobs(  # noqa: PLR0913 - as many filters as there are
-    tenant: Tenant,
+    tenant: TenantContext,
     *,
     status: JobStatus | None = None,
     labels: Mapping[str, str] | None = None,

@@ -22,7 +22,7 @@ from evertick.domain.schedule.ticks import END_US
 from evertick.domain.stable_hash import due_at, jitter_offset
 from evertick.domain.states import GapReason
 from evertick.store.jobs.jobs import LockedJob
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.rows import read_stored
 from evertick.usecases.transactions import Computed, compute_outside
 
@@ -90,7 +90,7 @@ def jitter_of(job_id: int, rule: Rule) -> timedelta:
     return jitter_offset(job_id, timedelta(microseconds=rule.jitter_us))
 
 
-async def unfired(tenant: Tenant, job: LockedJob) -> tuple[TickGap, ...]:
+async def unfired(tenant: TenantContext, job: LockedJob) -> tuple[TickGap, ...]:
     """The ticks up to now that the job's timer has not fired, as the one gap that they become.
 
     Their fire times decide, though jitter would have made some of them due later.

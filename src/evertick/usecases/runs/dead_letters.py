@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
 
-from evertick.contract.dead_letters import DeadLetter, Replaying
+from evertick.contract.runs import DeadLetter, LetterFilter, Replaying
 from evertick.domain.ids import MAX_ID, Prefix, format_id, format_run_id, parse_run_id
 from evertick.domain.retry import GiveUpReason
 from evertick.domain.schedule.instants import from_us, to_us
@@ -12,7 +12,15 @@ from evertick.store.database import Session
 from evertick.store.engine import lanes
 from evertick.store.jobs import runs
 from evertick.store.jobs.runs import LetterRange, LetterRow, ReplayedRun, ReplayRate
-from evertick.usecases.context import DEFAULT_PER_PAGE, Page, Tenant, checked_cursor, checked_limit, job_key
+from evertick.usecases.context import (
+    DEFAULT_PER_PAGE,
+    Page,
+    TenantContext,
+    checked_cursor,
+    checked_limit,
+    job_key,
+    page_of,
+)
 from evertick.usecases.errors import LetterNotFound
 from evertick.usecases.runs.reading import EARLIEST, LATEST, run_key
 
@@ -21,14 +29,6 @@ BATCH_SIZE = 1000
 MAX_SHOWN = 1000
 MAX_REPLAYS = 100_000
 """Runs in one transaction."""
-
-
-class LetterSelection(NamedTuple):
-    """Which dead letters to replay: a job's, those that died from an instant on, or before one."""
-
-    job_id: str | None = None
-    died_from: datetime | None = None
-    died_before: datetime | None = None
 
 
 class Replayed(NamedTuple):
@@ -68,7 +68,7 @@ class _Position(NamedTuple):
 
 
 async def list_letters(
-    tenant: Tenant, *, job_id: str | None = None, limit: int = DEFAULT_PER_PAGE, cursor: str | None = None
+    tenant: TenantContext, *, job_id: str | None = None, limit: int = DEFAULT_PER_PAGE, cursor: str | None = None
 ) -> Page[DeadLetter]:
     """The tenant's dead letters, or a job's, those that died last first."""
     most = checked_limit(limit)
@@ -77,12 +77,13 @@ async def list_letters(
     rows = await runs.dead_letters_page(
         tenant.pool, tenant.tenant_id, LetterRange(EARLIEST, *before, job_id=key, of_live_jobs=False), most + 1
     )
-    return Page(tuple(map(_letter_of, rows[:most])), _write_position(rows[most - 1]) if len(rows) > most else None)
+    found = page_of(rows, most, _write_position)
+    return Page(tuple(map(_letter_of, found.items)), found.next)
 
 
 async def replay_letters(
-    tenant: Tenant,
-    chosen: LetterSelection,
+    tenant: TenantContext,
+    chosen: LetterFilter,
     rate_per_second: float,
     admitted: Callable[[int], int] = lambda wanted: wanted,
     given_back: Callable[[int], None] = lambda _: None,
@@ -136,7 +137,7 @@ async def _replay(
     return Replayed(done, has_more=False, admitted=tried)
 
 
-async def dismiss(tenant: Tenant, run_id: str) -> None:
+async def dismiss(tenant: TenantContext, run_id: str) -> None:
     """Remove a dead letter; its run stays in the history."""
     key = run_key(run_id)
     if await runs.take_dead_letter(tenant.pool, tenant.tenant_id, key.job_id, from_us(key.fire_at_us)) is None:

@@ -6,12 +6,12 @@ import asyncio
 import random
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from evertick.contract import patterns
 from evertick.contract.target import HTTP_QUEUE
-from evertick.contract.workers import Recorded
+from evertick.contract.workers import OutcomeReport, Recorded
 from evertick.domain.attempt import Token
 from evertick.domain.errors import Fault, InvalidFields, InvalidInput
 from evertick.domain.ids import Prefix, format_token, parse_id, parse_token
@@ -24,12 +24,12 @@ from evertick.store.database import Pool
 from evertick.store.engine import lanes, outcomes, pulls
 from evertick.store.engine.lanes import Leased, PutBack
 from evertick.store.engine.outcomes import Ending
-from evertick.store.engine.pulls import HeldAttempt, QueueAccess, QueueState
-from evertick.usecases.context import Tenant
+from evertick.store.engine.pulls import HeldAttempt, QueueAccess
+from evertick.usecases.context import TenantContext
 
 MAX_LANES = 32
-_QUEUE = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
-_WORKER = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
+_QUEUE = re.compile(patterns.QUEUE)
+_WORKER = re.compile(patterns.WORKER_ID)
 MAX_ROUNDS = 4
 BUSY_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
 """Seconds to wait before each further try to record outcomes of locked runs."""
@@ -43,20 +43,6 @@ class LeasedAttempts(NamedTuple):
     now_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptReport:
-    """How an attempt ended, as its worker reports it."""
-
-    token: str
-    result: Outcome
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-    error: str | None = None
-    retryable: bool = True
-    retry_after: timedelta | None = None
-    output: Any = None
-
-
 def check_queue(queue: str) -> None:
     """Refuse what names no queue that a worker may pull from."""
     if not _QUEUE.fullmatch(queue):
@@ -65,14 +51,9 @@ def check_queue(queue: str) -> None:
         raise InvalidInput("queue", f"{HTTP_QUEUE!r} is for HTTP targets, which Evertick delivers itself")
 
 
-async def queue_access(tenant: Tenant, queue: str, key_id: str) -> QueueAccess:
+async def queue_access(tenant: TenantContext, queue: str, key_id: str) -> QueueAccess:
     """Where a request with this API key may lease from, by what is true right now."""
     return await pulls.queue_access(tenant.pool, tenant.tenant_id, queue, parse_id(Prefix.API_KEY, key_id))
-
-
-async def queue_states(pool: Pool, queues: Sequence[tuple[int, str]]) -> list[QueueState]:
-    """What there is to lease in the queues of these tenants and names. Those that do not exist yet are left out."""
-    return await pulls.queue_states(pool, queues)
 
 
 async def ended_keys(pool: Pool, keys: Collection[tuple[int, str]]) -> set[tuple[int, str]]:
@@ -81,13 +62,8 @@ async def ended_keys(pool: Pool, keys: Collection[tuple[int, str]]) -> set[tuple
     return {numbers[number] for number in await pulls.ended_keys(pool, list(numbers))}
 
 
-async def answered(pool: Pool, keys: Sequence[tuple[int, str]]) -> set[tuple[int, str]]:
-    """Those of these tenants' idempotency keys under which an answer is kept by now."""
-    return await pulls.answered(pool, keys)
-
-
 async def lease(  # noqa: PLR0913 - from where, how much and for whom
-    tenant: Tenant,
+    tenant: TenantContext,
     queue_id: int,
     worker_id: str,
     most: int,
@@ -141,7 +117,7 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
     return LeasedAttempts(started, await lanes.clock(tenant.pool))
 
 
-async def _mark_started(tenant: Tenant, worker: str, leased: list[Leased]) -> list[Leased]:
+async def _mark_started(tenant: TenantContext, worker: str, leased: list[Leased]) -> list[Leased]:
     """Attempts that a worker leases count as started. The last attempt of a run is marked in its lease."""
     last = [each for each in leased if is_last_try(each.retry, each.attempt)]
     if not last:
@@ -151,19 +127,21 @@ async def _mark_started(tenant: Tenant, worker: str, leased: list[Leased]) -> li
     return [each for each in leased if (each.lane_id, each.seq) not in gone]
 
 
-async def hand_back(tenant: Tenant, worker_id: str, leased: LeasedAttempts) -> None:
+async def put_back(tenant: TenantContext, worker_id: str, leased: LeasedAttempts) -> None:
     """Let others lease at once what a worker has leased when the answer to it is lost."""
     if leased.attempts:
         await _put_back(tenant, _name(tenant, worker_id), leased.attempts)
 
 
-async def _put_back(tenant: Tenant, worker: str, attempts: Sequence[Leased]) -> None:
+async def _put_back(tenant: TenantContext, worker: str, attempts: Sequence[Leased]) -> None:
     back = [PutBack(each.lane_id, each.seq, each.handler or "", deferrals=each.deferrals) for each in attempts]
     await lanes.put_back(tenant.pool, worker, back)
     await pulls.release(tenant.pool, worker, {each.lane_id for each in back})
 
 
-async def heartbeat(tenant: Tenant, worker_id: str, tokens: Sequence[str] | None, lease_time: timedelta) -> list[str]:
+async def heartbeat(
+    tenant: TenantContext, worker_id: str, tokens: Sequence[str] | None, lease_time: timedelta
+) -> list[str]:
     """Extend a worker's leases; returns the tokens of attempts that it should stop.
 
     Those were cancelled, or are among the given ones and not the worker's any more. With tokens, only their leases are
@@ -182,10 +160,10 @@ async def heartbeat(tenant: Tenant, worker_id: str, tokens: Sequence[str] | None
     return [format_token(*token) for token in sorted(stopped)]
 
 
-async def record(tenant: Tenant, worker_id: str, reports: Sequence[AttemptReport]) -> Recorded:
+async def record(tenant: TenantContext, worker_id: str, reports: Sequence[OutcomeReport]) -> Recorded:
     """Record outcomes. The first one for an attempt counts, and only from the worker that holds it."""
     worker = _name(tenant, worker_id)
-    first: dict[Token, AttemptReport] = {}
+    first: dict[Token, OutcomeReport] = {}
     repeated: list[str] = []
     for number, each in enumerate(reports):
         if first.setdefault(_token(each.token, f"/outcomes/{number}/token"), each) is not each:
@@ -202,7 +180,7 @@ async def record(tenant: Tenant, worker_id: str, reports: Sequence[AttemptReport
     return Recorded(len(first) - len(lost), tuple(lost + repeated))
 
 
-async def _record(tenant: Tenant, worker_id: str, endings: Sequence[Ending]) -> set[Token]:
+async def _record(tenant: TenantContext, worker_id: str, endings: Sequence[Ending]) -> set[Token]:
     """Record endings, those of locked runs several times; returns the stale ones."""
     stale, busy = await outcomes.record(tenant.pool, worker_id, endings, [])
     for pause in BUSY_PAUSES:
@@ -217,12 +195,12 @@ async def _record(tenant: Tenant, worker_id: str, endings: Sequence[Ending]) -> 
     return stale
 
 
-def worker_name(tenant: Tenant, worker: str | None) -> str | None:
+def worker_name(tenant: TenantContext, worker: str | None) -> str | None:
     """A worker's name as its tenant gave it."""
     return None if worker is None else worker.removeprefix(f"{tenant.tenant_id}/")
 
 
-def _name(tenant: Tenant, worker_id: str) -> str:
+def _name(tenant: TenantContext, worker_id: str) -> str:
     """What the leases of a tenant's worker are held under: two tenants may choose the same name."""
     if not _WORKER.fullmatch(worker_id):
         raise InvalidInput("worker_id", "must be 1 to 128 letters, digits and . _ : @ -")
@@ -236,8 +214,10 @@ def _token(text: str, at: str) -> Token:
         raise InvalidFields([Fault(at, refused.reason)]) from None
 
 
-def _ending(held: HeldAttempt, report: AttemptReport, now_at: datetime) -> Ending:
-    ended = Ended(report.result, held.attempt, report.retryable, report.retry_after)
+def _ending(held: HeldAttempt, report: OutcomeReport, now_at: datetime) -> Ending:
+    seconds = report.retry_after_seconds
+    retry_after = None if seconds is None else timedelta(seconds=seconds)
+    ended = Ended(Outcome(report.result), held.attempt, report.retryable is not False, retry_after)
     started_at, finished_at = _times(report, from_us(held.seq), now_at)
     return Ending(
         held.lane_id,
@@ -246,7 +226,7 @@ def _ending(held: HeldAttempt, report: AttemptReport, now_at: datetime) -> Endin
         held.fire_at,
         held.spec_version,
         held.reason,
-        report.result.value,
+        report.result,
         started_at,
         finished_at,
         error=None if report.error is None else _cut(report.error),
@@ -255,7 +235,7 @@ def _ending(held: HeldAttempt, report: AttemptReport, now_at: datetime) -> Endin
     )
 
 
-def _times(report: AttemptReport, fired_at: datetime, now_at: datetime) -> tuple[datetime | None, datetime]:
+def _times(report: OutcomeReport, fired_at: datetime, now_at: datetime) -> tuple[datetime | None, datetime]:
     """When an attempt began and ended. Of a worker with a wrong clock only the duration counts.
 
     An attempt runs after it was fired (a `seq` is that instant) and before its end is told.

@@ -4,7 +4,7 @@ The lists are filtered by a run's status, which follows from several tables. So 
 has read `MAX_READ` entries; then it is short, and its cursor continues from there.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 
@@ -16,9 +16,9 @@ from evertick.domain.ids import MAX_ID, RunKey, format_token, parse_run_id, pars
 from evertick.domain.schedule.instants import SECOND_US, from_us, to_us
 from evertick.domain.states import GapReason, GapStatus, RunStatus
 from evertick.store.jobs import jobs, runs
-from evertick.store.jobs.runs import FireTimeRange, Walk
+from evertick.store.jobs.runs import FireTimeRange, GapRow, Walk
 from evertick.store.statements import Connection
-from evertick.usecases.context import Page, Tenant, checked_cursor, checked_limit, job_key
+from evertick.usecases.context import Page, TenantContext, checked_cursor, checked_limit, job_key
 from evertick.usecases.errors import JobNotFound, RunNotFound
 from evertick.usecases.runs.views import attempt_of, gap_of, run_of
 
@@ -51,7 +51,7 @@ class _AttemptPosition(NamedTuple):
 
 
 async def job_runs(  # noqa: PLR0913 - as many filters as there are
-    tenant: Tenant,
+    tenant: TenantContext,
     job_id: str,
     *,
     limit: int = DEFAULT_PER_PAGE,
@@ -67,16 +67,23 @@ async def job_runs(  # noqa: PLR0913 - as many filters as there are
         raise JobNotFound(job_id)
 
     async def slice_of(after: _Position | None, most: int) -> list[tuple[_Position, RunOrGap]]:
-        found = [] if isinstance(status, GapStatus) else await _runs(tenant.pool, key, after, from_at, to_at, most)
+        found: list[tuple[_Position, RunOrGap]] = []
+        if not isinstance(status, GapStatus):
+            before_at = _earlier(to_at, None if after is None else from_us(after.at_us))
+            rows = await runs.of_job(tenant.pool, key, _fire_times(from_at, before_at), most)
+            found += [(_Position(to_us(row.fire_at), 0), run_of(row)) for row in rows]
         if not isinstance(status, RunStatus):
-            found += await _gaps(tenant.pool, key, after, from_at, to_at, most)
+            # Others of the instant where the page before ended may be left.
+            before_at = _earlier(to_at, None if after is None else from_us(after.at_us + 1))
+            gaps = await runs.gaps(tenant.pool, key, _fire_times(from_at, before_at), most + len(_RANKS))
+            found += _gaps_after(after, gaps)
         return sorted(found, key=lambda item: (-item[0].at_us, item[0].rank))[:most]
 
     return await _filled(slice_of, after, lambda at: f"{at.at_us}.{at.rank}", status, checked_limit(limit))
 
 
 async def tenant_runs(  # noqa: PLR0913 - as many filters as there are
-    tenant: Tenant,
+    tenant: TenantContext,
     *,
     limit: int = DEFAULT_PER_PAGE,
     cursor: str | None = None,
@@ -86,11 +93,11 @@ async def tenant_runs(  # noqa: PLR0913 - as many filters as there are
 ) -> Page[Run]:
     """Runs of all jobs of the tenant that were attempted, the latest attempted first."""
     start = None if cursor is None else checked_cursor(cursor, _read_attempt_position)
-    stretch = _stretch(from_at, to_at or LATEST)
+    fire_times = _fire_times(from_at, to_at or LATEST)
 
     async def slice_of(after: _AttemptPosition | None, most: int) -> list[tuple[_AttemptPosition, Run | None]]:
         walk = Walk(MAX_ID, 0, None) if after is None else Walk(after.seq, after.lane_id, after.walk_seq)
-        found = await runs.of_tenant(tenant.pool, tenant.tenant_id, stretch, walk, most)
+        found = await runs.of_tenant(tenant.pool, tenant.tenant_id, fire_times, walk, most)
         began = found[0].place_seq if walk.walk_seq is None and found else walk.walk_seq or 0
         return [
             (_AttemptPosition(each.place_lane, each.place_seq, began), None if each.is_elsewhere else run_of(each.run))
@@ -100,7 +107,7 @@ async def tenant_runs(  # noqa: PLR0913 - as many filters as there are
     return await _filled(slice_of, start, _write_attempt_position, status, checked_limit(limit))
 
 
-async def get_run(tenant: Tenant, run_id: str) -> RunDetail:
+async def get_run(tenant: TenantContext, run_id: str) -> RunDetail:
     """One run with its attempts, or RunNotFound."""
     key = run_key(run_id)
     if not await jobs.owned(tenant.pool, tenant.tenant_id, key.job_id):
@@ -149,35 +156,14 @@ async def _filled(
     return Page(tuple(found), write(after))
 
 
-async def _runs(  # noqa: PLR0913, PLR0917 - of what, from where, how many
-    connection: Connection,
-    job_id: int,
-    after: _Position | None,
-    from_at: datetime | None,
-    to_at: datetime | None,
-    most: int,
-) -> list[tuple[_Position, RunOrGap]]:
-    before_at = _earlier(to_at, None if after is None else from_us(after.at_us))
-    rows = await runs.of_job(connection, job_id, _stretch(from_at, before_at), most)
-    return [(_Position(to_us(row.fire_at), 0), run_of(row)) for row in rows]
+def _gaps_after(after: _Position | None, rows: Sequence[GapRow]) -> Iterator[tuple[_Position, RunOrGap]]:
+    for row in rows:
+        at = _Position(to_us(row.first_at), _RANKS[GapReason(row.reason)])
+        if after is None or at.at_us < after.at_us or at.rank > after.rank:
+            yield at, gap_of(row)
 
 
-async def _gaps(  # noqa: PLR0913, PLR0917 - as _runs
-    connection: Connection,
-    job_id: int,
-    after: _Position | None,
-    from_at: datetime | None,
-    to_at: datetime | None,
-    most: int,
-) -> list[tuple[_Position, RunOrGap]]:
-    # Others of the instant where the page before ended may be left.
-    before_at = _earlier(to_at, None if after is None else from_us(after.at_us + 1))
-    rows = await runs.gaps(connection, job_id, _stretch(from_at, before_at), most + len(_RANKS))
-    found = [(_Position(to_us(row.first_at), _RANKS[GapReason(row.reason)]), gap_of(row)) for row in rows]
-    return [(at, gap) for at, gap in found if after is None or at.at_us < after.at_us or at.rank > after.rank]
-
-
-def _stretch(from_at: datetime | None, before_at: datetime) -> FireTimeRange:
+def _fire_times(from_at: datetime | None, before_at: datetime) -> FireTimeRange:
     return FireTimeRange(from_at or EARLIEST, before_at, 0 if from_at is None else _from_seq(to_us(from_at)))
 
 

@@ -1,6 +1,6 @@
 """Manual requests: run a job now, run a finished run again, cancel a run."""
 
-from typing import Final
+from msgspec import UNSET, UnsetType
 
 from evertick.domain.ids import Prefix, RunKey, format_id, format_run_id
 from evertick.domain.job.checks import Json, check_payload
@@ -10,26 +10,22 @@ from evertick.domain.states import FINAL_RUNS, RunReason
 from evertick.store.database import Session
 from evertick.store.jobs import jobs, runs
 from evertick.store.jobs.runs import RequestedRun
-from evertick.usecases.context import Tenant, job_key
+from evertick.usecases.context import TenantContext, job_key
 from evertick.usecases.errors import JobNotFound, LetterNotFound, RunFinished, RunNotFound, RunUnfinished
 from evertick.usecases.jobs.rows import write_payload
 from evertick.usecases.runs.reading import run_key, run_rows
 from evertick.usecases.runs.views import status_of
 
-
-class JobsOwn:
-    """No payload was given: the run gets its job's."""
-
-
-JOBS_OWN: Final = JobsOwn()
-
 _CANCELLED = "cancelled by request"
 
 
-async def trigger(tenant: Tenant, job_id: str, payload: "Json | JobsOwn" = JOBS_OWN) -> str:
-    """Run a job now, paused or not, and return the id of a run of its own. No tick is consumed."""
+async def trigger(tenant: TenantContext, job_id: str, payload: "Json | UnsetType" = UNSET) -> str:
+    """Run a job now, paused or not, and return the id of a run of its own. No tick is consumed.
+
+    Without a payload the run gets its job's.
+    """
     key = job_key(job_id)
-    if isinstance(payload, JobsOwn):
+    if payload is UNSET:
         wanted = RequestedRun(RunReason.MANUAL, None, has_payload=False, payload=None)
     else:
         faults = Faults()
@@ -41,12 +37,10 @@ async def trigger(tenant: Tenant, job_id: str, payload: "Json | JobsOwn" = JOBS_
         await _lock(connection, tenant, key)
         return await _request(connection, key, wanted)
 
-    run_id = await tenant.in_transaction(work)
-    tenant.notify([key])
-    return run_id
+    return await tenant.change_job(key, work)
 
 
-async def replay(tenant: Tenant, run_id: str) -> str:
+async def replay(tenant: TenantContext, run_id: str) -> str:
     """Run a finished run again: its payload, by the job's current version. Removes its dead letter, if it has one."""
     key = run_key(run_id)
 
@@ -61,12 +55,10 @@ async def replay(tenant: Tenant, run_id: str) -> str:
         await runs.take_dead_letter(connection, tenant.tenant_id, key.job_id, from_us(key.fire_at_us))
         return await _repeat(connection, key, rows[-1].run.spec_version)
 
-    new_id = await tenant.in_transaction(work)
-    tenant.notify([key.job_id])
-    return new_id
+    return await tenant.change_job(key.job_id, work)
 
 
-async def replay_letter(tenant: Tenant, run_id: str) -> str:
+async def replay_letter(tenant: TenantContext, run_id: str) -> str:
     """Run a dead letter's run again, and remove the letter. Its attempts may be pruned already."""
     key = run_key(run_id)
 
@@ -77,12 +69,10 @@ async def replay_letter(tenant: Tenant, run_id: str) -> str:
             raise LetterNotFound(run_id)
         return await _repeat(connection, key, spec_version)
 
-    new_id = await tenant.in_transaction(work)
-    tenant.notify([key.job_id])
-    return new_id
+    return await tenant.change_job(key.job_id, work)
 
 
-async def cancel(tenant: Tenant, run_id: str) -> None:
+async def cancel(tenant: TenantContext, run_id: str) -> None:
     """End a run: an open attempt is cancelled, one that waits for its time is withdrawn. RunFinished if it is over.
 
     Locks in the order job, timers, open_runs, outcomes: firing passes over what is locked here. A worker may record an
@@ -110,7 +100,7 @@ async def cancel(tenant: Tenant, run_id: str) -> None:
     tenant.notify([key.job_id])  # another run may have waited behind this one
 
 
-async def _lock(connection: Session, tenant: Tenant, key: int) -> None:
+async def _lock(connection: Session, tenant: TenantContext, key: int) -> None:
     if not await jobs.lock(connection, tenant.tenant_id, key):
         raise JobNotFound(format_id(Prefix.JOB, key))
 

@@ -9,7 +9,7 @@ from evertick.store.database import Pool, Session
 from evertick.store.tenants import secrets
 from evertick.store.tenants.secrets import Seal, Sealed
 from evertick.targets.http.signing import Secret
-from evertick.usecases.context import Tenant
+from evertick.usecases.context import TenantContext
 
 RESEAL_BATCH = 200
 
@@ -30,13 +30,13 @@ class Secrets:
     rotated_at: datetime
 
 
-async def show(tenant: Tenant, seal: Seal) -> Secrets:
+async def show(tenant: TenantContext, seal: Seal) -> Secrets:
     """The tenant's secrets; the first is made when it is first needed."""
     found = await secrets.ensure(tenant.pool, seal, [tenant.tenant_id], _generate)
     return _opened(found[tenant.tenant_id], seal)
 
 
-async def rotate(tenant: Tenant, seal: Seal) -> Secrets:
+async def rotate(tenant: TenantContext, seal: Seal) -> Secrets:
     """Sign with a new secret and with the one so far, until that is dropped."""
     await show(tenant, seal)  # there has to be one, and under this key
     rotated = await secrets.rotate(tenant.pool, seal, tenant.tenant_id, _generate())
@@ -45,7 +45,7 @@ async def rotate(tenant: Tenant, seal: Seal) -> Secrets:
     return _opened(rotated, seal)
 
 
-async def drop_previous(tenant: Tenant, seal: Seal) -> Secrets:
+async def drop_previous(tenant: TenantContext, seal: Seal) -> Secrets:
     """End a rotation: sign with the newest secret alone. Without one under way nothing changes."""
     await secrets.drop_previous(tenant.pool, tenant.tenant_id)
     return await show(tenant, seal)

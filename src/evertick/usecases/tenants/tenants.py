@@ -2,9 +2,6 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
-
-from msgspec.structs import asdict
 
 from evertick.contract.access import Tenant, TenantPatch
 from evertick.contract.reading import read_members
@@ -16,19 +13,19 @@ from evertick.domain.job.faults import Faults
 from evertick.store.statements import Connection
 from evertick.store.tenants import tenants
 from evertick.store.tenants.tenants import TenantRow
-from evertick.usecases.context import DEFAULT_PER_PAGE, Page, checked_cursor, checked_limit
-from evertick.usecases.errors import TenantNameTaken, TenantNotFound
+from evertick.usecases.context import DEFAULT_PER_PAGE, Page, checked_cursor, checked_limit, page_of
+from evertick.usecases.errors import NameTaken, TenantNotFound
 
 
 async def create(connection: Connection, name: str, changes: Mapping[str, float]) -> Tenant:
-    """Make a tenant; what is not given has its default. TenantNameTaken: there is one of that name."""
+    """Make a tenant; what is not given has its default. NameTaken: there is one of that name."""
     faults = Faults()
     check_name(name, "/name", faults)
     faults.raise_any()
     _check(changes)
     row = await tenants.add(connection, name, weight=1, fanout=1)
     if row is None:
-        raise TenantNameTaken(name)
+        raise NameTaken(name, "tenant")
     return view_of(await _edited(connection, row.tenant_id, changes))
 
 
@@ -47,8 +44,7 @@ async def list_tenants(
     most = checked_limit(limit)
     after = -1 if cursor is None else checked_cursor(cursor, lambda text: parse_id(Prefix.TENANT, text))
     rows = await tenants.page(connection, only=only, after=after, most=most + 1)
-    page = tuple(map(view_of, rows[:most]))
-    return Page(page, page[-1].tenant_id if len(rows) > most else None)
+    return page_of(map(view_of, rows), most, lambda tenant: tenant.tenant_id)
 
 
 async def edit(connection: Connection, tenant_id: str, changes: Mapping[str, float]) -> Tenant:
@@ -70,11 +66,6 @@ def tenant_key(only: int | None, tenant_id: str) -> int:
 
 def public_id(tenant_id: int) -> str:
     return format_id(Prefix.TENANT, tenant_id)
-
-
-def shape_of(tenant: Tenant) -> dict[str, Any]:
-    """The tenant as a document."""
-    return asdict(tenant)
 
 
 def quota_of(row: TenantRow) -> Quota:

@@ -1,10 +1,11 @@
-"""The engine itself: its nodes, what a tenant's jobs do, and probes."""
+"""The server itself: its nodes, figures of a tenant, probes, and what it answers when something is wrong."""
 
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from evertick.contract.annotations import Count, Time
+from evertick.contract.annotations import Count, Schema, Time
+from evertick.domain.admission import QuotaName
 
 
 class Node(Struct, frozen=True, kw_only=True):
@@ -68,3 +69,29 @@ class Ready(Struct, frozen=True):
 
     ready: bool
     faults: list[str]
+
+
+class InputError(Struct, frozen=True):
+    """One thing wrong with an input."""
+
+    pointer: Annotated[str, Meta(description="An RFC 6901 JSON pointer; empty for the whole.")] = ""
+    detail: str = ""
+    json_schema: ClassVar[Schema] = {"required": ["pointer", "detail"]}
+
+
+class Problem(Struct, frozen=True, kw_only=True):
+    """What is wrong, as RFC 9457 has it."""
+
+    type: Annotated[str, Meta(examples=["urn:evertick:problem:not-found"], extra_json_schema={"format": "uri"})] = (
+        "about:blank"
+    )
+    title: str = ""
+    status: Annotated[int, Meta(ge=400, le=599)] = 500
+    detail: str = ""
+    instance: str = ""
+    request_id: str = ""
+    errors: tuple[InputError, ...] = ()
+    quota: Annotated[str, Meta(description=f"Which quota stood in the way: {', '.join(QuotaName)}.")] = ""
+    json_schema: ClassVar[Schema] = {
+        "required": ["type", "title", "status", "detail", "instance", "request_id"],
+    }
