@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import asyncpg
+import pytest
 
 from evertick.store.database import Pool
 from evertick.store.statements import load
@@ -49,3 +50,20 @@ class _HookedPool(asyncpg.Pool):
 def hooked(pool: Pool, statement: str, hook: Hook) -> Pool:
     """The pool, with `hook` around each run of `aggregate.statement`."""
     return _HookedPool(pool, statement, hook)
+
+
+def hook_every_pool(monkeypatch: pytest.MonkeyPatch, statement: str, hook: Hook) -> None:
+    """As `hooked`, on each pool of this process: for code that opens its own."""
+    aggregate, _, name = statement.partition(".")
+    parameters, mark = load(aggregate)[name].parameters, f"/* {statement} */"
+
+    def around(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def run(pool: Pool, query: str, *args: object, **options: Any) -> Any:
+            if not query.startswith(mark):
+                return await method(pool, query, *args, **options)
+            return await hook(partial(method, pool, query, *args, **options), dict(zip(parameters, args, strict=True)))
+
+        return run
+
+    for method in ("fetch", "fetchrow", "fetchval"):
+        monkeypatch.setattr(asyncpg.Pool, method, around(getattr(asyncpg.Pool, method)))

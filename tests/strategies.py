@@ -6,11 +6,12 @@ what the product finds by probing.
 
 import functools
 import importlib
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from importlib import resources
 from typing import Any, NamedTuple
 
-from hypothesis import HealthCheck, note, reject, settings, strategies as st
+from hypothesis import HealthCheck, given, note, reject, settings, strategies as st
 
 from evertick import InvalidSchedule, Schedule, tzdb
 from evertick.domain.errors import ScheduleTooCostly
@@ -18,6 +19,23 @@ from evertick.domain.policies import DstGap, DstOverlap
 
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 """Zones are read and years probed while the first examples run, and many drawn rules never fire."""
+
+
+class AtLength:
+    """Properties of a test module, which every run checks on some examples and the campaign on many."""
+
+    def __init__(self) -> None:
+        self.properties: dict[str, Callable[[], None]] = {}
+
+    def holds(
+        self, *drawn: st.SearchStrategy[Any], examples: int = 60, at_length: int = 15_000
+    ) -> Callable[[Callable[..., None]], Callable[..., None]]:
+        def define(prop: Callable[..., None]) -> Callable[..., None]:
+            self.properties[prop.__name__] = settings(PATIENT, max_examples=at_length)(given(*drawn)(prop))
+            return settings(PATIENT, max_examples=examples)(given(*drawn)(prop))
+
+        return define
+
 
 FIRST_AT, LAST_AT = datetime(1970, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 _FIRST_S, _LAST_S = int(FIRST_AT.timestamp()), int(LAST_AT.timestamp())

@@ -3,9 +3,10 @@
 import random
 import signal
 
+import pytest
+
 from faults.cluster import Cluster
 
-KILLS = 20
 RUNS = "SELECT count(*) FROM outcomes"
 HELD = "SELECT count(*) FROM partitions WHERE holder LIKE '%-' || $1 || '-%'"
 
@@ -24,14 +25,15 @@ async def _all_held_by(cluster: Cluster, *pids: int) -> None:
     await cluster.until(is_even, f"{len(pids)} schedulers share the partitions")
 
 
-async def test_schedulers_killed_at_random_lose_no_tick_and_fire_none_twice(cluster: Cluster) -> None:
+@pytest.mark.parametrize("kills", [8, pytest.param(40, marks=pytest.mark.campaign)])
+async def test_schedulers_killed_at_random_lose_no_tick_and_fire_none_twice(cluster: Cluster, kills: int) -> None:
     chance = random.Random(7)
     await cluster.jobs(150, "steady", schedule="every 1s", concurrent_policy="ALLOW", max_concurrent=100)
     await cluster.jobs(100, "skipping", schedule="every 2s")
     schedulers = [cluster.scheduler() for _ in range(3)]
     cluster.worker()
     await _all_held_by(cluster, *(process.pid for process in schedulers))
-    for _ in range(KILLS):
+    for _ in range(kills):
         await cluster.until_count(RUNS, await cluster.value(RUNS) + chance.randrange(20, 200))
         victim = chance.choice(schedulers)
         victim.kill()

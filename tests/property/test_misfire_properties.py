@@ -3,7 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from hypothesis import given, settings, strategies as st
+import pytest
+from hypothesis import strategies as st
 
 from evertick import Schedule
 from evertick.domain.misfire import ON_TIME_US, TickGap, plan
@@ -12,6 +13,10 @@ from evertick.domain.rule import Policies, Rule, rule_of
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import GapReason, RunReason
 from planning import planned_until_caught_up
+from strategies import AtLength
+
+AT_LENGTH = AtLength()
+holds = AT_LENGTH.holds
 
 TEXTS = [
     "* * * * *",
@@ -55,8 +60,7 @@ def walked(rule: Rule, fire_us: int, now_us: int) -> dict[int, str]:
     return fate
 
 
-@settings(deadline=None, max_examples=300)
-@given(schedules, policies, st.integers(0, SPAN), st.integers(0, SPAN))
+@holds(schedules, policies, st.integers(0, SPAN), st.integers(0, SPAN), examples=150)
 def test_every_due_tick_gets_exactly_the_fate_that_walking_gives_it(
     schedule: Schedule, chosen: Policies, start: int, outage: int
 ) -> None:
@@ -76,8 +80,7 @@ def test_every_due_tick_gets_exactly_the_fate_that_walking_gives_it(
     assert plans[-1].next_us == rule.ticks().next(now_us)
 
 
-@settings(deadline=None, max_examples=200)
-@given(schedules, st.integers(0, SPAN))
+@holds(schedules, st.integers(0, SPAN))
 def test_times_that_the_clocks_swallow_are_each_in_one_gap_of_the_plans_along_the_way(
     schedule: Schedule, start: int
 ) -> None:
@@ -93,8 +96,7 @@ def test_times_that_the_clocks_swallow_are_each_in_one_gap_of_the_plans_along_th
         assert swallowed == sum(lost.ticks for lost in rule.ticks().lost(first_us + 1, end_us + 1))
 
 
-@settings(deadline=None, max_examples=200)
-@given(schedules, policies, st.integers(0, SPAN), st.integers(0, SPAN))
+@holds(schedules, policies, st.integers(0, SPAN), st.integers(0, SPAN), examples=100)
 def test_fires_are_in_order_and_catch_up_comes_before_what_is_within_grace(
     schedule: Schedule, chosen: Policies, start: int, outage: int
 ) -> None:
@@ -106,3 +108,9 @@ def test_fires_are_in_order_and_catch_up_comes_before_what_is_within_grace(
     assert all(a.fire_us < b.fire_us for a, b in pairwise(fires))
     order = [RunReason.CATCH_UP, RunReason.LATE, RunReason.TICK]
     assert [order.index(f.reason) for f in fires] == sorted(order.index(f.reason) for f in fires)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", AT_LENGTH.properties)
+def test_at_length(name: str) -> None:
+    AT_LENGTH.properties[name]()

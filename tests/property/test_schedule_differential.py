@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Any
 
 import pytest
 from cronsim import CronSim
@@ -18,6 +17,7 @@ from strategies import (
     LAST_AT,
     PATIENT,
     UNUSUAL_ZONES,
+    AtLength,
     Change,
     build,
     changes,
@@ -30,17 +30,8 @@ from strategies import (
     zone_names,
 )
 
-AT_LENGTH: dict[str, Callable[[], None]] = {}
-
-
-def holds(*drawn: st.SearchStrategy[Any], examples: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Check the property on some examples in every run, and on a hundred times as many in the campaign."""
-
-    def define(prop: Callable[..., None]) -> Callable[..., None]:
-        AT_LENGTH[prop.__name__] = settings(PATIENT, max_examples=100 * examples)(given(*drawn)(prop))
-        return settings(PATIENT, max_examples=examples)(given(*drawn)(prop))
-
-    return define
+AT_LENGTH = AtLength()
+holds = AT_LENGTH.holds
 
 
 # Cron
@@ -51,7 +42,7 @@ def by_cronsim(text: str, zone: str, after: datetime, count: int) -> list[dateti
     return [at.astimezone(UTC) for at in islice(CronSim(text, start), count)]
 
 
-@holds(cron_texts(hashed=False), instants(), examples=300)
+@holds(cron_texts(hashed=False), instants(), examples=100, at_length=30_000)
 def test_in_utc_cron_fires_as_in_cronsim(text: str, after: datetime) -> None:
     assert build(text, "UTC").upcoming(after, 12) == by_cronsim(text, "UTC", after, 12)
 
@@ -62,7 +53,7 @@ def near_change(zone: str, after: datetime, condition: Callable[[Change], bool])
     return any(at - margin < change.at < at + 3 * margin and condition(change) for change in changes(zone))
 
 
-@holds(cron_texts(fields=5, hashed=False), zone_names, st.data(), examples=300)
+@holds(cron_texts(fields=5, hashed=False), zone_names, st.data(), examples=100, at_length=30_000)
 def test_in_every_zone_cron_fires_as_in_cronsim(text: str, zone: str, data: st.DataObject) -> None:
     schedule = build(text, zone)
     after = data.draw(instants(zone)).replace(microsecond=0) - timedelta(hours=12)
@@ -101,7 +92,7 @@ def first_whole_period(rule: dict[str, str], start: datetime) -> datetime:
     return first + timedelta(days=7) if "BYSETPOS" in rule and rule["FREQ"] == "WEEKLY" else first
 
 
-@holds(st.sampled_from(FREQUENCIES).flatmap(rules), walls, examples=400)
+@holds(st.sampled_from(FREQUENCIES).flatmap(rules), walls, examples=120, at_length=40_000)
 def test_in_utc_a_recurrence_fires_as_in_dateutil(rule: dict[str, str], start: datetime) -> None:
     # dateutil does not count the week that a year's last days share with the next year from that year's end.
     assume(not {"-52", "-53"} & set(rule.get("BYWEEKNO", "").split(",")))
@@ -113,7 +104,7 @@ def test_in_utc_a_recurrence_fires_as_in_dateutil(rule: dict[str, str], start: d
     assert schedule.next(end) is not None, "a rule without an end never ends"
 
 
-@holds(st.sampled_from(FREQUENCIES).flatmap(rules), walls, st.integers(1, 60), examples=200)
+@holds(st.sampled_from(FREQUENCIES).flatmap(rules), walls, st.integers(1, 60), examples=60, at_length=20_000)
 def test_count_ends_a_recurrence_where_dateutil_ends_it(rule: dict[str, str], start: datetime, count: int) -> None:
     assume(not ("BYSETPOS" in rule and rule["FREQ"] == "WEEKLY"))
     first = start.replace(tzinfo=UTC)
@@ -163,6 +154,6 @@ def test_every_zone_changes_when_its_compiled_file_says(name: str) -> None:
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("name", AT_LENGTH)
+@pytest.mark.parametrize("name", AT_LENGTH.properties)
 def test_at_length(name: str) -> None:
-    AT_LENGTH[name]()
+    AT_LENGTH.properties[name]()

@@ -1,15 +1,14 @@
 """What holds for every schedule in every zone under every policy, near changes of the clocks above all."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, time, timedelta
 from itertools import pairwise, product
-from typing import Any
 
 import pytest
 from cronsim import CronSim
-from hypothesis import assume, given, settings, strategies as st
+from hypothesis import assume, strategies as st
 
 from evertick import InvalidSchedule, Schedule, tzdb
 from evertick.domain.policies import DstGap, DstOverlap
@@ -18,7 +17,7 @@ from evertick.domain.schedule.instants import from_seconds, from_wall, to_us
 from evertick.domain.schedule.rrule.spec import RRule
 from evertick.domain.schedule.zoned import ZonedTicks
 from strategies import (
-    PATIENT,
+    AtLength,
     build,
     compact,
     cron_texts,
@@ -34,17 +33,8 @@ from strategies import (
     zone_names,
 )
 
-AT_LENGTH: dict[str, Callable[[], None]] = {}
-
-
-def holds(*drawn: st.SearchStrategy[Any], examples: int = 150) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Check the property on some examples in every run, and on a hundred times as many in the campaign."""
-
-    def define(prop: Callable[..., None]) -> Callable[..., None]:
-        AT_LENGTH[prop.__name__] = settings(PATIENT, max_examples=100 * examples)(given(*drawn)(prop))
-        return settings(PATIENT, max_examples=examples)(given(*drawn)(prop))
-
-    return define
+AT_LENGTH = AtLength()
+holds = AT_LENGTH.holds
 
 
 # The order of fire times
@@ -218,7 +208,7 @@ def expected(named: Iterable[datetime], schedule: Schedule, start: datetime, end
 MARGIN = timedelta(days=2)
 
 
-@holds(cron_texts(hashed=False), zone_names, gaps, overlaps, st.data(), examples=250)
+@holds(cron_texts(hashed=False), zone_names, gaps, overlaps, st.data(), examples=100, at_length=25_000)
 def test_a_cron_expression_fires_where_pep_495_and_its_policies_say(
     text: str, zone: str, gap: DstGap, overlap: DstOverlap, data: st.DataObject
 ) -> None:
@@ -232,7 +222,7 @@ def test_a_cron_expression_fires_where_pep_495_and_its_policies_say(
     assert schedule.count_between(start, end) == len(expected(named, schedule, start, end))
 
 
-@holds(rules(), walls, zone_names, gaps, overlaps, st.data(), examples=200)
+@holds(rules(), walls, zone_names, gaps, overlaps, st.data(), examples=80, at_length=20_000)
 def test_a_zone_changes_nothing_about_a_recurrence_but_what_its_clocks_do(  # noqa: PLR0917 - one for each draw
     rule: dict[str, str], first: datetime, zone: str, gap: DstGap, overlap: DstOverlap, data: st.DataObject
 ) -> None:
@@ -301,7 +291,7 @@ def test_a_jump_loses_no_tick_of_a_job_that_follows_elapsed_time(
 # Identity and refusal
 
 
-@holds(schedules_with_instants(), examples=80)
+@holds(schedules_with_instants(), examples=40, at_length=8_000)
 def test_equal_schedules_fire_alike_and_hash_alike(drawn: tuple[Schedule, datetime]) -> None:
     schedule, after = drawn
     gap, overlap, zone = schedule.dst_gap, schedule.dst_overlap, schedule.timezone
@@ -322,13 +312,13 @@ def nearly_right_texts(draw: st.DrawFn) -> str:
     return text
 
 
-@holds(nearly_right_texts() | st.text(max_size=40), zone_names | st.text(max_size=12), examples=400)
+@holds(nearly_right_texts() | st.text(max_size=40), zone_names | st.text(max_size=12), examples=150, at_length=40_000)
 def test_any_text_is_either_a_schedule_or_refused_with_a_reason(text: str, zone: str) -> None:
     with suppress(InvalidSchedule):
         Schedule(text, zone).next(datetime(2026, 1, 1, tzinfo=UTC))
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("name", AT_LENGTH)
+@pytest.mark.parametrize("name", AT_LENGTH.properties)
 def test_at_length(name: str) -> None:
-    AT_LENGTH[name]()
+    AT_LENGTH.properties[name]()

@@ -1,7 +1,8 @@
 """The wheel against a model that is a plain dict, under any sequence of calls."""
 
+import pytest
 from hypothesis import given, settings, strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from evertick.domain.wheel import SLOTS, STEP, Wheel
 
@@ -96,7 +97,14 @@ class WheelMachine(RuleBasedStateMachine):
 
 
 TestWheelMachine = WheelMachine.TestCase
-TestWheelMachine.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestWheelMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.campaign
+def test_the_wheel_at_length() -> None:
+    run_state_machine_as_test(
+        WheelMachine, settings=settings(max_examples=6_000, stateful_step_count=40, deadline=None)
+    )
 
 
 @given(ahead=st.lists(distances(), min_size=1, max_size=50), tick_us=st.sampled_from([1, 7, 1_000]))

@@ -1,8 +1,9 @@
 """What a worker leases: from all lanes now and then, and at once from those that a wake-up names."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 import asyncpg
 import pytest
@@ -19,7 +20,8 @@ from evertick.executor.sources.database.reading import READERS
 from evertick.runtime.clock import Clock, DatabaseClock
 from evertick.store.database import Pool, open_pool
 from evertick.store.engine import lanes
-from evertick.store.engine.lanes import Leased, LeasedRange, PutBack
+from evertick.store.engine.lanes import LeasedRange, PutBack
+from hooked_pool import Run, hook_every_pool, hooked
 
 LEASE = timedelta(minutes=1)
 
@@ -217,16 +219,16 @@ async def test_what_cannot_be_read_is_held_and_read_again(
     jobs = [await add_job(connection, partition=partition) for partition in range(8)]
     for job in jobs:
         await bench.ready(job)
-    read, calls = lanes.read, 0
+    calls = 0
 
-    async def failing_once(pool: Pool, ranges: Sequence[LeasedRange]) -> list[Leased]:
+    async def failing_once(run: Run, _: object) -> Any:
         nonlocal calls
         calls += 1
         if calls == 1:
             raise ConnectionResetError
-        return await read(pool, ranges)
+        return await run()
 
-    monkeypatch.setattr(lanes, "read", failing_once)
+    hook_every_pool(monkeypatch, "lanes.leased", failing_once)
     bench.leasing._reading._readers = READERS
     bench.leasing.hear(None)
     await bench.leasing.step()
@@ -241,11 +243,11 @@ async def test_nothing_more_is_leased_while_what_was_leased_cannot_be_read(
 ) -> None:
     await bench.ready(await add_job(connection, partition=3))
 
-    async def failing(*_: object) -> list[Leased]:
+    async def failing(*_: object) -> None:
         raise ConnectionResetError
 
     with monkeypatch.context() as broken:
-        broken.setattr(lanes, "read", failing)
+        hook_every_pool(broken, "lanes.leased", failing)
         bench.leasing.hear(None)
         await bench.leasing.step()
         await bench.ready(await add_job(connection, partition=4))
@@ -262,14 +264,14 @@ async def test_a_range_that_the_database_cannot_read_does_not_keep_back_the_othe
     jobs = [await add_job(connection, partition=partition) for partition in range(3)]
     for job in jobs:
         await bench.ready(job)
-    read, broken = lanes.read, jobs[1].lane_id
+    broken = jobs[1].lane_id
 
-    async def corrupt(pool: Pool, ranges: Sequence[LeasedRange]) -> list[Leased]:
-        if any(each.lane_id == broken for each in ranges):
+    async def corrupt(run: Run, parameters: Mapping[str, Any]) -> Any:
+        if broken in parameters["lane_ids"]:
             raise asyncpg.DataCorruptedError
-        return await read(pool, ranges)
+        return await run()
 
-    monkeypatch.setattr(lanes, "read", corrupt)
+    hook_every_pool(monkeypatch, "lanes.leased", corrupt)
     bench.leasing.hear(None)
     await bench.leasing.step()
     await bench.leasing.step()
@@ -298,15 +300,15 @@ async def test_over_a_slow_line_a_lease_does_not_wait_for_the_one_before(
     bench.give_room(1)
     bench.leasing.hear(frozenset({first.lane_id}))
     assert await bench.leasing.step() == 0
-    read, is_asked, may_answer = lanes.read, asyncio.Event(), asyncio.Event()
+    is_asked, may_answer = asyncio.Event(), asyncio.Event()
 
-    async def slow(pool: Pool, ranges: Sequence[LeasedRange]) -> list[Leased]:
+    async def slow(run: Run, _: object) -> Any:
         if not is_asked.is_set():
             is_asked.set()
             await may_answer.wait()
-        return await read(pool, ranges)
+        return await run()
 
-    monkeypatch.setattr(lanes, "read", slow)
+    hook_every_pool(monkeypatch, "lanes.leased", slow)
     step = asyncio.create_task(bench.leasing.step())
     await is_asked.wait()
     await bench.ready(second)
@@ -325,20 +327,19 @@ async def test_over_a_slow_line_a_lease_does_not_wait_for_the_one_before(
 
 @pytest.mark.parametrize("error", [ConnectionResetError(), asyncpg.DataError()])
 async def test_what_others_cannot_read_is_not_forgotten_while_something_is_read_again(
-    pool: Pool, monkeypatch: pytest.MonkeyPatch, error: Exception
+    pool: Pool, error: Exception
 ) -> None:
     """Over a slow line several leases are under way: a range that nobody reads would be held until the worker ends."""
     earlier, later = [LeasedRange(lease_id, 1 << 10, lease_id, lease_id, 1) for lease_id in (1, 2)]
     asked, answered = asyncio.Event(), asyncio.Event()
 
-    async def fail(_: object, ranges: Sequence[LeasedRange]) -> list[Leased]:
-        if earlier in ranges:
+    async def fail(_: Run, parameters: Mapping[str, Any]) -> None:
+        if earlier.lease_id in parameters["lease_ids"]:
             asked.set()
             await answered.wait()
         raise error
 
-    monkeypatch.setattr(lanes, "read", fail)
-    own = reading.Reading(pool, lambda: 0.0)
+    own = reading.Reading(hooked(pool, "lanes.leased", fail), lambda: 0.0)
     own.unread = [earlier]
     again = asyncio.create_task(own.read_again())
     await asked.wait()

@@ -1,7 +1,6 @@
 """A worker whose line to the database is slow, or silent."""
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -14,8 +13,8 @@ from engine import AT, MINUTE, Holder, Planned, add_job, until
 from evertick.executor.handlers.registry import Handlers
 from evertick.executor.sources.database.source import STOP_SECONDS
 from evertick.roles.worker import DatabaseWorker
-from evertick.store.engine import lanes
 from faults.proxy import Proxy
+from hooked_pool import Run, hook_every_pool
 from roles.workshop import Workshop, within_patience
 
 NO_GRACE = timedelta(0)
@@ -35,37 +34,36 @@ async def test_over_a_slow_line_several_leases_are_under_way_at_once(
     holder = Holder(connection)
     await holder.take(*range(256))
     jobs = [await add_job(connection, partition=partition) for partition in range(100)]
-    lease, under_way, most = lanes.lease, 0, 0
+    under_way, several = 0, asyncio.Event()
 
-    async def counted(*arguments: Any, **options: Any) -> Any:
-        nonlocal under_way, most
+    async def counted(run: Run, _: object) -> Any:
+        nonlocal under_way
         under_way += 1
-        most = max(most, under_way)
+        if under_way > 1:
+            several.set()
         try:
-            return await lease(*arguments, **options)
+            return await run()
         finally:
             under_way -= 1
 
     async def handle() -> None:
-        await asyncio.sleep(2 * WAY_SECONDS)
+        if not several.is_set():
+            await asyncio.sleep(2 * WAY_SECONDS)
 
-    monkeypatch.setattr(lanes, "lease", counted)
+    hook_every_pool(monkeypatch, "lanes.lease", counted)
     worker = DatabaseWorker(proxy.url, Handlers({"handle": handle}), concurrency=20)
     await worker.start()
     proxy.delay(WAY_SECONDS)
     for tick in range(4):  # not before the line is slow
         await holder.fire(*(Planned(job, policy="ALLOW", limit=1000, fire_at=job_tick(tick)) for job in jobs))
+    await within_patience(several)
+    proxy.heal()  # the rest need not be slow
 
     async def are_done() -> bool:
         return bool(await connection.fetchval("SELECT count(*) = 400 FROM outcomes"))
 
-    for _ in range(6):  # each wait is bounded, and the line is slow
-        with contextlib.suppress(TimeoutError):
-            await until(are_done)
-            break
-    proxy.heal()
+    await until(are_done)
     await worker.stop(NO_GRACE)
-    assert most > 1
     assert await connection.fetchval("SELECT count(*) FROM outcomes WHERE result = 'success'") == 400
 
 

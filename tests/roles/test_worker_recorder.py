@@ -1,7 +1,7 @@
 """How outcomes get recorded while somebody else is in the way, and when one of them cannot be stored."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -10,13 +10,11 @@ import asyncpg
 import pytest
 
 from engine import Job, until
-from evertick.domain.attempt import NotRecorded
 from evertick.executor.recorder import STALLED_SECONDS
 from evertick.executor.sources.database.source import MAX_OUTCOMES
 from evertick.roles.worker import DatabaseWorker
 from evertick.store.database import connect
-from evertick.store.engine import outcomes
-from evertick.store.engine.outcomes import Ending
+from hooked_pool import Run, hook_every_pool
 from roles.workshop import Workshop
 
 BEAT = timedelta(seconds=1)
@@ -135,15 +133,14 @@ async def test_batches_shrink_when_they_take_too_long_and_grow_again(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    record = outcomes.record
 
-    async def slow(pool: Any, worker: str, endings: Sequence[Ending], leases: Sequence[int]) -> NotRecorded:
-        sizes.append(len(endings))
-        if len(endings) > 10:
+    async def slow(run: Run, parameters: Mapping[str, Any]) -> Any:
+        sizes.append(len(parameters["plain_seqs"]) + len(parameters["seqs"]))
+        if sizes[-1] > 10:
             raise TimeoutError
-        return await record(pool, worker, endings, leases)
+        return await run()
 
-    monkeypatch.setattr(outcomes, "record", slow)
+    hook_every_pool(monkeypatch, "outcomes.record", slow)
     job = await workshop.ready(count=40)
     async with workshop.started({"handle": gated(succeed)}) as worker:
         await until_leased(worker, 40)
@@ -159,16 +156,16 @@ async def test_batches_shrink_when_they_take_too_long_and_grow_again(
 async def test_nothing_is_leased_while_nothing_could_be_recorded_for_seconds(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now, record = 1000.0, outcomes.record
+    now = 1000.0
     away = asyncio.Event()
     answers = asyncio.Event()
 
-    async def silent(*arguments: Any) -> NotRecorded:
+    async def silent(run: Run, _: object) -> Any:
         away.set()
         await answers.wait()
-        return await record(*arguments)
+        return await run()
 
-    monkeypatch.setattr(outcomes, "record", silent)
+    hook_every_pool(monkeypatch, "outcomes.record", silent)
     job = await workshop.ready()
     async with workshop.started({"handle": succeed}, monotonic=lambda: now) as worker:
         async with asyncio.timeout(20):

@@ -13,8 +13,7 @@ import pytest
 from engine import PATIENCE_SECONDS, until
 from evertick.roles.worker import DatabaseWorker
 from evertick.store.database import connect
-from evertick.store.engine import lanes
-from evertick.store.engine.lanes import LeasedRange
+from hooked_pool import Run, hook_every_pool
 from roles.workshop import Workshop, within_patience
 
 LEASE = timedelta(seconds=60)
@@ -138,20 +137,19 @@ async def test_what_waited_past_its_lease_is_dropped_when_others_have_it(worksho
     assert await workshop.results(job) == ["success"]
 
 
-@pytest.mark.parametrize("statement", ["lease", "read"])
+@pytest.mark.parametrize("statement", ["lease", "leased"])
 async def test_what_an_answer_brings_that_was_under_way_for_too_long_is_not_started(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch, statement: str
 ) -> None:
     hands = Hands()
     calls: list[int] = []
-    answer = getattr(lanes, statement)
 
-    async def late(*arguments: Any, **options: Any) -> Any:
-        answered = await answer(*arguments, **options)
+    async def late(run: Run, _: object) -> Any:
+        answered = await run()
         hands.stand_still()
         return answered
 
-    monkeypatch.setattr(lanes, statement, late)
+    hook_every_pool(monkeypatch, f"lanes.{statement}", late)
     await workshop.ready()
     async with workshop.opened({"handle": lambda: calls.append(1)}, lease_time=LEASE, monotonic=hands) as worker:
         assert await worker.source.lease(1) == 1
@@ -216,17 +214,16 @@ async def test_a_range_that_was_lost_before_it_was_read_is_left_alone(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[int] = []
-    read = lanes.read
     await workshop.ready()
     async with workshop.opened({"handle": lambda: calls.append(1)}, lease_time=LEASE) as worker:
 
-        async def late(pool: Any, ranges: list[LeasedRange]) -> Any:
-            attempts = await read(pool, ranges)
+        async def late(run: Run, _: object) -> Any:
+            attempts = await run()
             worker.held_leases.extended(worker.held_leases.snapshot(), set(), 0.0)
             worker.sweep()
             return attempts
 
-        monkeypatch.setattr(lanes, "read", late)
+        hook_every_pool(monkeypatch, "lanes.leased", late)
         await worker.source.lease(1)
         assert worker.held == 0
     assert calls == []

@@ -8,8 +8,7 @@ import pytest
 
 from engine import PATIENCE_SECONDS, until
 from evertick.executor.handlers.run import Run
-from evertick.store.engine import lanes
-from evertick.store.engine.lanes import Leased
+from hooked_pool import hook_every_pool
 from roles.workshop import Workshop, within_patience
 
 NO_GRACE = timedelta(0)
@@ -50,19 +49,19 @@ async def test_what_was_not_started_is_put_back_and_what_runs_may_finish(worksho
 async def test_what_was_leased_and_could_not_be_read_is_put_back(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, has_failed = lanes.read, asyncio.Event()
+    has_failed = asyncio.Event()
 
-    async def failing(*_: object) -> list[Leased]:
+    async def failing(*_: object) -> None:
         has_failed.set()
         raise ConnectionResetError
 
-    monkeypatch.setattr(lanes, "read", failing)
     job = await workshop.ready(count=3)
     worker = workshop.worker({"handle": lambda: None})
-    await worker.start()
-    await within_patience(has_failed)
-    stopping = asyncio.create_task(worker.stop())
-    monkeypatch.setattr(lanes, "read", read)
+    with monkeypatch.context() as broken:
+        hook_every_pool(broken, "lanes.leased", failing)
+        await worker.start()
+        await within_patience(has_failed)
+        stopping = asyncio.create_task(worker.stop())
     await stopping
     assert (await workshop.results(job), await workshop.free()) == ([], ["handle"] * 3)
     assert worker.counters.executed == 0

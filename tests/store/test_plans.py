@@ -1,4 +1,4 @@
-"""Guards: the hot statements find their rows by index, in tables that are empty, small or large.
+"""Guards: the hot statements find their rows by index, in tables that are empty, small, large or huge.
 
 Plans are generic, as in production: made once for all values, and perhaps kept while the tables grow. So a plan that is
 made on an empty table must do on a full one.
@@ -19,7 +19,12 @@ from evertick.store.database import connect
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-SMALL, LARGE = 1_000, 1_000_000
+SIZES = [
+    pytest.param(0, id="empty"),
+    pytest.param(1_000, id="small"),
+    pytest.param(100_000, id="large"),
+    pytest.param(1_000_000, id="huge", marks=pytest.mark.campaign),
+]
 
 # Reading these whole costs little: 256 rows, a few, so many that statistics are soon fresh, as they change often, one.
 TINY = {"partitions", "nodes", "lanes", "clock_marks", "pg_inherits", "pg_class"}
@@ -111,7 +116,7 @@ class Scan:
     condition: str
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module", params=[0, SMALL, LARGE], ids=["empty", "small", "large"])
+@pytest_asyncio.fixture(loop_scope="module", scope="module", params=SIZES)
 async def filled(request: pytest.FixtureRequest, postgres_server: postgres.Server) -> AsyncIterator[asyncpg.Connection]:
     async with postgres_server.database() as url:
         connection = await connect(url)

@@ -10,6 +10,7 @@ from evertick.domain.admission import AdmissionRequest, Admitted, Refused
 from evertick.store.database import Pool
 from evertick.store.tenants import tenants
 from evertick.usecases.tenants.quotas import Quotas
+from hooked_pool import Run, hook_every_pool
 
 
 async def _limited(callers: Callers, connection: asyncpg.Connection, **limits: int) -> Caller:
@@ -37,18 +38,17 @@ async def test_many_requests_over_the_quota_do_not_count_the_jobs_many_times_at_
     callers: Callers, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     under_way, most = 0, 0
-    count = tenants.count_jobs
 
-    async def counted(*given: Any) -> int:
+    async def counted(run: Run, _: object) -> Any:
         nonlocal under_way, most
         under_way += 1
         most = max(most, under_way)
         try:
-            return await count(*given)
+            return await run()
         finally:
             under_way -= 1
 
-    monkeypatch.setattr(tenants, "count_jobs", counted)
+    hook_every_pool(monkeypatch, "tenants.count_jobs", counted)
     editor = await _limited(callers, connection, jobs_quota=0)
     answers = await asyncio.gather(*(editor.post("/jobs", json=JOB) for _ in range(20)))
     assert {answer.status_code for answer in answers} == {429}
@@ -154,17 +154,16 @@ async def test_jobs_that_come_to_be_during_a_count_are_not_forgotten(
     await connection.execute("UPDATE tenants SET jobs_quota = 2")
     (tenant,) = await tenants.all_tenants(connection)
     quotas, counted, goes_on = Quotas(pool), asyncio.Event(), asyncio.Event()
-    count = tenants.count_jobs
 
-    async def slow(*given: Any) -> int:
-        found = await count(*given)
+    async def slow(run: Run, _: object) -> Any:
+        found = await run()
         counted.set()
         await goes_on.wait()
         return found
 
     for _ in range(2):
         assert isinstance(await quotas.admit(tenant, AdmissionRequest(jobs=1)), Admitted)
-    monkeypatch.setattr(tenants, "count_jobs", slow)
+    hook_every_pool(monkeypatch, "tenants.count_jobs", slow)
     third = asyncio.create_task(quotas.admit(tenant, AdmissionRequest(jobs=1)))
     await counted.wait()
     for _ in range(2):

@@ -10,9 +10,9 @@ from api.callers import JOB, Caller, Callers, is_problem, pointers
 from engine import PATIENCE_SECONDS, until
 from evertick.domain.access import KEYSPACE, digest_of, is_well_formed, write_key
 from evertick.store.database import Pool
-from evertick.store.tenants import keys as stored
 from evertick.usecases.tenants import keys
 from evertick.usecases.tenants.keys import KeyRing
+from hooked_pool import Run, hook_every_pool
 
 
 async def test_the_host_makes_a_tenant_whose_first_key_is_shown_once(admin: Caller, callers: Callers) -> None:
@@ -210,16 +210,16 @@ async def test_a_key_that_is_revoked_while_it_is_looked_up_is_not_trusted_afterw
     admin: Caller, callers: Callers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     viewer = await callers.make("viewer")
-    looked, goes_on, look = asyncio.Event(), asyncio.Event(), stored.of_digests
+    looked, goes_on = asyncio.Event(), asyncio.Event()
 
-    async def slow(*given: Any) -> Any:
-        found = await look(*given)
-        if any(key.role == "viewer" for key in found.values()):
+    async def slow(run: Run, _: object) -> Any:
+        found = await run()
+        if any(key["role"] == "viewer" for key in found):
             looked.set()
             await goes_on.wait()
         return found
 
-    monkeypatch.setattr(stored, "of_digests", slow)
+    hook_every_pool(monkeypatch, "keys.of_digests", slow)
     first = asyncio.create_task(viewer.get("/jobs"))
     await looked.wait()
     (key,) = [key for key in (await admin.get("/api-keys")).json() if key["role"] == "viewer"]
