@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from evertick.contract.target import HTTP_QUEUE
 from evertick.store import statements
 from evertick.store.statements import Connection, columns
 
@@ -57,7 +56,7 @@ async def queues_with(connection: Connection, tenant_id: int, names: Collection[
 async def add_lanes(connection: Connection, tenant_id: int, lanes: Collection[LaneKey]) -> None:
     """Add the queues and lanes that are not there yet."""
     names = {lane.queue for lane in lanes}
-    await _SQL["add_queues"].execute(connection, tenant_id=tenant_id, names=list(names), dispatched=HTTP_QUEUE)
+    await _SQL["add_queues"].execute(connection, tenant_id=tenant_id, names=list(names))
     # A statement of its own: a queue that another transaction has just added is visible only now.
     values = columns(("queues", "partitions", "priorities"), list(lanes))
     await _SQL["add_lanes"].execute(connection, tenant_id=tenant_id, **values)

@@ -53,7 +53,7 @@ CREATE TABLE queues (
     tenant_id   bigint  NOT NULL,
     name        text    NOT NULL,
     unused_at   timestamptz,            -- as of rules
-    is_dispatched boolean NOT NULL DEFAULT false,   -- served by dispatchers, not by workers
+    is_dispatched boolean NOT NULL GENERATED ALWAYS AS (name = 'http') STORED,  -- by dispatchers, not by workers
     UNIQUE (tenant_id, name)
 );
 

@@ -36,8 +36,8 @@ WITH reused AS (
        SET unused_at = NULL
      WHERE tenant_id = :tenant_id::bigint AND name = ANY(:names::text[]) AND unused_at IS NOT NULL
 )
-INSERT INTO queues (tenant_id, name, is_dispatched)
-SELECT :tenant_id::bigint, name, name = :dispatched::text
+INSERT INTO queues (tenant_id, name)
+SELECT :tenant_id::bigint, name
   FROM unnest(:names::text[]) AS given (name)
  ORDER BY name
     ON CONFLICT DO NOTHING;
