@@ -35,10 +35,14 @@ INDEXES = {
     "timers.next_due": {"timers_due"},
     "timers.fire": {
         *("timers_pkey", "outcomes_pkey", "attempts_pkey", "attempts_of_run", "open_runs_pkey", "gaps_pkey"),
-        *("withdrawals_pkey", "partitions_pkey"),
+        *("withdrawals_pkey", "partitions_pkey", "queues_pkey"),
     },
-    "lanes.lease": {"lanes_of_queue", "lanes_pkey", "attempts_pkey", "queues_pkey"},
-    "lanes.lease_by_queue": {"lanes_of_queue", "lanes_pkey", "attempts_pkey"},
+    "lanes.lease": {"lanes_of_queue", "lanes_pkey", "attempts_pkey", "queues_pkey", "ready_batches_pkey"},
+    "lanes.lease_by_queue": {"lanes_of_queue", "lanes_pkey", "attempts_pkey", "ready_batches_pkey"},
+    "lanes.dispatched_queues": {
+        *("ready_batches_dispatched", "leases_dispatched", "queues_pkey"),
+        "leases_free",  # while there are none
+    },
     "lanes.lease_free": {"queues_pkey", "leases_free", "leases_pkey"},
     "lanes.put_back": {"leases_of_worker", "leases_pkey", "outcomes_pkey"},
     "lanes.mark_started": {"leases_pkey", "leases_of_worker", "leases_of_attempt", "outcomes_pkey"},
@@ -52,7 +56,7 @@ INDEXES = {
     "outcomes.take_over": {"leases_expired", "leases_of_worker", "leases_pkey"},  # while they are few, one does as well
     "outcomes.open_in": {"attempts_pkey", "outcomes_pkey", "leases_of_attempt", "job_versions_pkey"},
     "pulls.queue": {"queues_tenant_id_name_key", "api_keys_pkey", "api_keys_of_tenant"},
-    "pulls.look": {"queues_tenant_id_name_key", "lanes_of_queue", "attempts_pkey", "leases_free"},
+    "pulls.look": {"queues_tenant_id_name_key", "lanes_of_queue", "ready_batches_pkey", "leases_free"},
     "pulls.ended_keys": {"api_keys_pkey", "api_keys_of_tenant"},
     "pulls.answered": {"idempotency_keys_pkey"},
     "orphans.check": {
@@ -60,7 +64,6 @@ INDEXES = {
     },
     "orphans.mark_swept": {"lanes_pkey"},
     "members.last_seq": {"lanes_of_partition", "attempts_pkey"},
-    "lanes.advance_heads": {"lanes_of_partition", "lanes_pkey", "attempts_pkey"},
     "replan.page": {
         *("timers_pkey", "requested_runs_pkey", "open_runs_pkey", "outcomes_pkey"),
         "requested_runs_by_age",  # by fire time: as good
@@ -83,6 +86,8 @@ SELECT n, now(), now() + n % 1000 * interval '1 s', 1, 1, 1, 1, 'tick', n & 255,
 INSERT INTO attempts (lane_id, seq, job_id, fire_at, due_at, spec_version, epoch, reason, attempt)
 SELECT lane_id_of(1, n & 255, 1), microseconds(now()) + n, n, now(), now(), 1, 1, 'tick', 1
   FROM generate_series(1, $1) AS n;
+INSERT INTO ready_batches (lane_id, last_seq, due_at, attempts, is_dispatched)
+SELECT lane_id_of(1, n & 255, 1), microseconds(now()) + n, now(), 1, n % 2 = 0 FROM generate_series(1, $1 / 10) AS n;
 INSERT INTO outcomes (lane_id, seq, finished_at, result, is_final)
 SELECT lane_id_of(1, n & 255, 1), microseconds(now()) + n, now(), 'success', true
   FROM generate_series(1, $1) AS n;
@@ -99,7 +104,8 @@ INSERT INTO lanes (lane_id, queue_id, partition, priority)
 SELECT lane_id_of(1, n, 1), 1, n, 1 FROM generate_series(0, 255) AS n;
 INSERT INTO queues (tenant_id, name) VALUES (1, 'default');
 INSERT INTO leases (lease_id, lane_id, first_seq, last_seq, expires_at, lease_seconds, partition, worker, handler)
-SELECT n, lane_id_of(1, n & 255, 1), n, n, now(), 30, n & 255, CASE WHEN n % 2 = 0 THEN n::text END, 'handle'
+SELECT n, lane_id_of(1, n & 255, 1), n, n, now(), 30, n & 255, CASE WHEN n % 2 = 0 THEN n::text END,
+       CASE WHEN n % 3 = 0 THEN '' ELSE 'handle' END
   FROM generate_series(1, $1 / 100) AS n;
 INSERT INTO open_runs (job_id, fire_at, lane_id, seq) SELECT n, now(), 1, n FROM generate_series(1, $1 / 100) AS n;
 INSERT INTO gaps (job_id, first_at, last_at, ticks, spec_version, reason)

@@ -15,10 +15,8 @@ SELECT coalesce(sum(pg_stat_get_tuples_inserted(inhrelid)) FILTER (WHERE inhpare
 SELECT count(*) > 0 AS is_any, min(expires_at) AS expires_at, clock_at() AS now_at FROM leases;
 
 -- name: is_ready
--- Whether any attempt waits to be leased: one probe of each lane. Index: attempts_pkey.
-SELECT EXISTS (
-           SELECT FROM lanes lane
-            WHERE (SELECT true FROM attempts WHERE attempts.lane_id = lane.lane_id AND attempts.seq > lane.head LIMIT 1));
+-- Whether any attempt waits to be leased.
+SELECT EXISTS (SELECT FROM ready_batches);
 
 -- name: held
 -- How many partitions have a holder.

@@ -146,6 +146,7 @@ class Dispatcher:
         self._handler.target = WebhookTarget(self._delivery, self.keyring.secrets_of, self.keyring.timeout_max)
         self.pausing = Pausing(self._source.pool)
         await self._look(self._source.pool)
+        await self.keyring.learn_all(self._source.pool)
         for unreadable in self.keyring.unreadable.values():
             await self.close()
             raise unreadable
@@ -180,7 +181,7 @@ class Dispatcher:
 
     async def _look(self, pool: Pool) -> None:
         """See which tenants have attempts, and what follows from how many there are."""
-        await self.keyring.refresh(pool)
+        await self.keyring.count(pool)
         self.slots.share(self.keyring.sharing())
         egress = self._egress_for(self.keyring.tenants)
         if egress != self._egress:

@@ -83,6 +83,10 @@ class SlotQueue:
         self._owners[order[0].lease_id, order[0].token] = tenant_id
         return order
 
+    def tenants(self) -> set[int]:
+        """Those of whose attempts some wait or have a slot."""
+        return {*self._lines, *self._owners.values()}
+
     def waiting(self, tenant_id: int) -> int:
         line = self._lines.get(tenant_id)
         return 0 if line is None else len(line.orders)

@@ -1,21 +1,23 @@
-"""What a dispatcher knows of the tenants that have HTTP jobs: their queues, their secrets, and how long a delivery may
-take. It is read before an attempt is leased: a delivery never waits for it, and the attempts of a tenant whose secrets
-cannot be read stay in their lanes.
+"""What a dispatcher knows of the tenants that have work for it: their queues, secrets, and how long a delivery may
+take. It is there before an attempt is leased: delivering never waits for it, and a tenant whose secrets cannot be read
+keeps its attempts in their lanes. What it costs grows with the tenants that have work, not with all that there are.
 
 Each tenant's queue gives as many attempts as the tenant has room for.
 """
 
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from evertick.contract.target import HTTP_QUEUE
 from evertick.domain.fairness import FairSlots, TenantCounts
 from evertick.roles.dispatcher.slots import DeliveryCounts, SlotQueue
 from evertick.store.database import Pool
+from evertick.store.engine import lanes
 from evertick.store.statements import Connection
 from evertick.store.tenants import secrets, tenants
 from evertick.store.tenants.secrets import CannotUnseal, Seal, Sealed
+from evertick.store.tenants.tenants import TenantLimits
 from evertick.targets.http.signing import Secret
 
 logger = logging.getLogger("evertick.dispatcher")
@@ -23,41 +25,59 @@ logger = logging.getLogger("evertick.dispatcher")
 HTTP_TIMEOUT_MAX_SECONDS = 300
 """Until a tenant's own setting is known."""
 LOOK_SECONDS = 1.0
-"""A new tenant's first delivery waits at most this long, and so does a change of secrets or limits."""
+"""A change of secrets or limits takes at most this long."""
+LIST_SECONDS = 10.0
+"""How often all queues are listed. What a wake-up says of one that is not known yet, the next look for work finds."""
+MAX_QUEUES = 512
+"""Queues that one look for work finds at most."""
+PAGE = 5_000
 _NO_TENANT = 0
 """The id of no tenant."""
 
 
 class Keyring:
-    """What the deliveries of each tenant are signed with, and where its attempts are.
+    """What the deliveries of tenants are signed with, and the limits that they keep.
 
-    `queues`: of tenants whose deliveries can be signed, from queue to tenant. `tenants`: how many there are, with HTTP
-    jobs or without.
+    `tenants`: how many there are; `served`: how many of them have HTTP jobs.
     """
 
     def __init__(self, seal: Seal) -> None:
         self._seal = seal
         self._sealed: dict[int, Sealed] = {}
         self._secrets: dict[int, tuple[Secret, ...]] = {}
-        self._timeouts: dict[int, int] = {}
+        self._limits: dict[int, TenantLimits] = {}
+        self._learned: dict[int, float] = {}
         self.unreadable: dict[int, CannotUnseal] = {}
-        self.queues: dict[int, int] = {}
         self.tenants = 1
+        self.served = 0
 
-    async def refresh(self, connection: Connection) -> None:
-        """Look for new tenants, rotated secrets and changed limits."""
-        queues = await tenants.of_queue(connection, HTTP_QUEUE)
+    async def count(self, connection: Connection) -> None:
         self.tenants = await tenants.count(connection)
-        self._timeouts = {queue.tenant_id: queue.http_timeout_max_seconds for queue in queues}
-        found = await secrets.ensure(connection, self._seal, self._timeouts, lambda: Secret.generate().key)
+        self.served = await tenants.count_dispatched(connection)
+
+    async def learn_all(self, connection: Connection) -> None:
+        """Read the secrets of all tenants once, so that a missing key is noticed at the start."""
+        after = 0
+        while queues := await tenants.dispatched(connection, after=after, most=PAGE):
+            await self.learn(connection, {queue.tenant_id for queue in queues}, 0.0)
+            after = queues[-1].queue_id
+
+    async def learn(self, connection: Connection, tenant_ids: Collection[int], now: float) -> None:
+        """Read the secrets and limits of tenants, unless that was done just now; make a tenant's first secret."""
+        stale = [each for each in tenant_ids if now - self._learned.get(each, -math.inf) >= LOOK_SECONDS]
+        if not stale:
+            return
+        for limits in await tenants.limits(connection, stale):
+            self._limits[limits.tenant_id] = limits
+        found = await secrets.ensure(connection, self._seal, stale, lambda: Secret.generate().key)
         for sealed in found.values():
             if self._sealed.get(sealed.tenant_id) != sealed:
                 self._read(sealed)
-        self.queues = {queue.queue_id: queue.tenant_id for queue in queues if queue.tenant_id not in self.unreadable}
+        self._learned |= dict.fromkeys(stale, now)
 
     def sharing(self) -> TenantCounts:
         """Among how many tenants slots are shared."""
-        return TenantCounts(len(self._timeouts), max(self.tenants - len(self._timeouts), 0))
+        return TenantCounts(self.served, max(self.tenants - self.served, 0))
 
     def secrets_of(self, tenant_id: int) -> tuple[Secret, ...] | None:
         """The secrets of a tenant. None: they are not here."""
@@ -65,7 +85,8 @@ class Keyring:
 
     def timeout_max(self, tenant_id: int) -> int:
         """How many seconds a delivery of the tenant may take, whatever its job says."""
-        return self._timeouts.get(tenant_id, HTTP_TIMEOUT_MAX_SECONDS)
+        limits = self._limits.get(tenant_id)
+        return HTTP_TIMEOUT_MAX_SECONDS if limits is None else limits.http_timeout_max_seconds
 
     def _read(self, sealed: Sealed) -> None:
         self._sealed[sealed.tenant_id] = sealed
@@ -79,10 +100,10 @@ class Keyring:
 
 
 class TenantQueues:
-    """A `QueueSelection` that asks no queue whose tenant has no slot free. `look` refreshes the keyring.
+    """A `QueueSelection` of the queues that have work, but for those whose tenant has no slot free.
 
     Attempts of a tenant at its limit stay in their lanes: nothing is leased to be put back, and what is leased belongs
-    to tenants that can use it.
+    to tenants that can use it. `look` counts the tenants.
     """
 
     tenant_id: int | None = None
@@ -101,16 +122,43 @@ class TenantQueues:
         self._queue = queue
         self._delivery_counts = delivery_counts
         self._look = look
-        self._looked = -math.inf
+        self._looked = self._listed = -math.inf
+        self._with_work: dict[int, int] = {}  # from queue to tenant
+        self._after = 0
 
     async def refresh(self, pool: Pool, now: float) -> None:
         if now - self._looked >= LOOK_SECONDS:
             await self._look(pool)
-            self.ids = frozenset(self._keyring.queues)
+            await self._keyring.learn(pool, self._queue.tenants(), now)
             self._looked = now
+        if now - self._listed >= LIST_SECONDS:
+            await self._list(pool)
+            self._listed = now
+        await self._find_work(pool, now)
 
     def refresh_soon(self) -> None:
-        """Queues are looked for each second as it is."""
+        """Queues with work are looked for before each lease as it is."""
+
+    async def _list(self, pool: Pool) -> None:
+        """Learn which queues wake-ups may name."""
+        ids: set[int] = set()
+        after = 0
+        while queues := await tenants.dispatched(pool, after=after, most=PAGE):
+            ids.update(queue.queue_id for queue in queues)
+            after = queues[-1].queue_id
+        self.ids = frozenset(ids)
+
+    async def _find_work(self, pool: Pool, now: float) -> None:
+        """Look which queues have work. Where there are more than one look finds, the next one goes on behind them."""
+        found = await lanes.dispatched_queues(pool, after=self._after, most=MAX_QUEUES)
+        if self._after and len(found) < MAX_QUEUES:
+            found += await lanes.dispatched_queues(pool, after=0, most=MAX_QUEUES - len(found))
+        self._after = found[-1].queue_id if len(found) == MAX_QUEUES else 0
+        await self._keyring.learn(pool, {queue.tenant_id for queue in found}, now)
+        unreadable = self._keyring.unreadable
+        self._with_work = {queue.queue_id: queue.tenant_id for queue in found if queue.tenant_id not in unreadable}
+        if not self._with_work.keys() <= self.ids:
+            self.ids |= self._with_work.keys()
 
     def rooms(self, size: int, held: int) -> dict[int, int]:
         """Of each tenant, to have half of what it does in a second, or else each free slot.
@@ -121,7 +169,7 @@ class TenantQueues:
         unused = self._slots.most(_NO_TENANT)
         may_wait = size - self._slots.total if held <= size else 0
         rooms = {}
-        for queue_id, tenant_id in self._keyring.queues.items():
+        for queue_id, tenant_id in self._with_work.items():
             here = self._slots.held(tenant_id) + self._queue.waiting(tenant_id)
             did = self._delivery_counts.recent(tenant_id)
             most = self._slots.most(tenant_id) if here else unused

@@ -1,9 +1,4 @@
-"""What a scheduler does each minute: marks the time, moves the heads of idle lanes, looks for attempts without a lease.
-
-A lease searches each lane from its head on: a lane that was idle for months would cost a search of as many days. Only
-the holder of a partition may move its heads: it ensures in memory that it fires nothing below them, and the statement
-is fenced as a firing is. The next holder goes on after the heads.
-"""
+"""What a scheduler does each minute: marks the time, and looks for attempts without a lease."""
 
 import logging
 from collections.abc import Sequence
@@ -11,7 +6,7 @@ from datetime import timedelta
 
 from evertick.roles.scheduler.state import State
 from evertick.store.database import Pool
-from evertick.store.engine import lanes, orphans
+from evertick.store.engine import orphans
 from evertick.store.engine.clock import mark
 from evertick.store.engine.lanes import partition_of
 from evertick.store.engine.orphans import CheckedLane
@@ -19,8 +14,6 @@ from evertick.store.engine.orphans import CheckedLane
 logger = logging.getLogger("evertick.scheduler")
 
 EVERY_SECONDS = 60.0
-LANES = 200
-"""Lanes per statement: a takeover waits for it."""
 ROUND_SECONDS = 60.0
 """A sweep of all partitions takes about so long."""
 PARTITIONS_AT_ONCE = 8
@@ -30,30 +23,14 @@ AGE = timedelta(minutes=5)
 
 
 class Maintenance:
-    """Keeps the marks of the clock and the heads of lanes up to date."""
+    """Marks the time."""
 
     def __init__(self, state: State) -> None:
         self._state = state
 
     async def step(self) -> float:
         await mark(self._state.pool)
-        await self.advance_heads()
         return EVERY_SECONDS
-
-    async def advance_heads(self) -> int:
-        """Move the heads of idle lanes to a day ago; returns how many."""
-        ownership = self._state.ownership
-        seq = await lanes.idle_floor(self._state.pool)
-        async with ownership.writing:  # nothing is being fired, and what follows gets larger seqs
-            if ownership.in_doubt:
-                return 0
-            ownership.last_seq = max(ownership.last_seq, seq)
-            epochs = dict(ownership.epochs)
-        moved = count = await lanes.advance_heads(self._state.pool, self._state.node, epochs, seq, LANES)
-        while count == LANES:
-            count = await lanes.advance_heads(self._state.pool, self._state.node, epochs, seq, LANES)
-            moved += count
-        return moved
 
 
 class Sweeping:

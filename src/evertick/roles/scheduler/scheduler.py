@@ -12,7 +12,7 @@ Steps, each a loop of its own:
 3. firing: the timers that are due, in fair order and in batches. What is costly to plan is planned in the background
    meanwhile, in turn among tenants, and fires in a later batch.
 4. reaping: leases that ran out, after a grace; attempts that no lease covers (`Sweeping`).
-5. maintenance: marks of the clock, and the heads of idle lanes.
+5. maintenance: marks of the clock.
 
 Crash: the others take its partitions after `lifetime`, and go on from the table. Nothing is lost: a timer moves in the
 statement that appends its attempt. Slow database: batches grow, unless a statement takes too long: then they shrink.

@@ -12,7 +12,8 @@ from evertick.domain.ids import Prefix, format_id
 from evertick.domain.job.checks import cached_template
 from evertick.store import statements
 from evertick.store.engine.outcomes import TokenRow
-from evertick.store.statements import Connection, columns, row_count
+from evertick.store.statements import Connection, columns
+from evertick.store.tenants.tenants import TenantQueue
 
 
 class Leased(NamedTuple):
@@ -78,8 +79,6 @@ class PutBack(NamedTuple):
 
 MAX_DEFERRALS = 32_000
 """The count stops here."""
-HEAD_SLACK = timedelta(hours=6)
-"""The head of an idle lane is moved only if it is further behind."""
 
 
 class _RangeRow(NamedTuple):
@@ -96,6 +95,7 @@ class _FreeLease(NamedTuple):
 
 _SQL = statements.load("lanes")
 _LEASE = _SQL["lease"].rows(_RangeRow)
+_DISPATCHED_QUEUES = _SQL["dispatched_queues"].rows(TenantQueue)
 _LEASE_BY_QUEUE = _SQL["lease_by_queue"].rows(_RangeRow)
 _LEASE_FREE = _SQL["lease_free"].rows(_FreeLease)
 _PUT_BACK = _SQL["put_back"].rows(TokenRow)
@@ -104,7 +104,6 @@ _LEASED = _SQL["leased"].rows(Leased)
 _EXTEND = _SQL["extend"].values(int)
 _ENDED_ELSEWHERE = _SQL["ended_elsewhere"].rows(TokenRow)
 _CLOCK = _SQL["clock"].values(datetime)
-_IDLE_FLOOR = _SQL["idle_floor"].values(int)
 
 
 def new_ids() -> int:
@@ -151,6 +150,11 @@ async def lease(  # noqa: PLR0913 - from where, how much, for which worker
         first_lease_id=new_ids(),
     )
     return [LeasedRange(*row, most=most_per_lane) for row in rows]
+
+
+async def dispatched_queues(connection: Connection, *, after: int, most: int) -> list[TenantQueue]:
+    """The next queues that have something for a dispatcher to lease, in the order of their ids."""
+    return await _DISPATCHED_QUEUES.all(connection, after=after, most=most)
 
 
 async def lease_by_queue(  # noqa: PLR0913 - from where, how much, for which worker
@@ -266,25 +270,3 @@ async def ended_elsewhere(connection: Connection, tokens: Sequence[Token]) -> Se
 async def clock(connection: Connection) -> datetime:
     """The database's time."""
     return await _CLOCK.one(connection)
-
-
-async def idle_floor(connection: Connection) -> int:
-    """The seq up to which the heads of idle lanes may advance: a day ago."""
-    return await _IDLE_FLOOR.one(connection)
-
-
-async def advance_heads(connection: Connection, node: str, epochs: Mapping[int, int], seq: int, most: int) -> int:
-    """Advance the heads of some idle lanes to a seq, so that a look for work stays cheap. Returns of how many.
-
-    For schedulers, in partitions that they hold.
-    """
-    tag = await _SQL["advance_heads"].execute(
-        connection,
-        node=node,
-        partitions=list(epochs),
-        epochs=list(epochs.values()),
-        seq=seq,
-        slack=HEAD_SLACK // timedelta(microseconds=1),
-        most=most,
-    )
-    return row_count(tag)

@@ -55,8 +55,11 @@ CREATE TABLE queues (
     tenant_id   bigint  NOT NULL,
     name        text    NOT NULL,
     unused_at   timestamptz,            -- as of rules
+    is_dispatched boolean NOT NULL GENERATED ALWAYS AS (name = 'http') STORED,  -- by dispatchers, not by workers
     UNIQUE (tenant_id, name)
 );
+
+CREATE INDEX queues_dispatched ON queues (queue_id) WHERE is_dispatched;
 
 -- A job's id is its number and, in the low 8 bits, its partition.
 CREATE SEQUENCE job_numbers AS bigint;
@@ -189,9 +192,8 @@ CREATE TABLE requested_runs (
 );
 CREATE INDEX requested_runs_by_age ON requested_runs (fire_at);
 
--- `head`: the last seq leased out, or for a lane that is idle a seq of about a day ago; no attempt at or below it waits
--- to be leased for the first time. `swept`: every attempt up to here has an outcome; a sweep for attempts without a
--- lease begins after it.
+-- `head`: the last seq leased out; no attempt at or below it waits to be leased for the first time.
+-- `swept`: every attempt up to here has an outcome; a sweep for attempts without a lease begins after it.
 CREATE TABLE lanes (
     lane_id     bigint   PRIMARY KEY,
     head        bigint   NOT NULL DEFAULT 0,
@@ -218,6 +220,21 @@ CREATE TABLE attempts (
     PRIMARY KEY (lane_id, seq)
 ) PARTITION BY RANGE (seq);
 CREATE INDEX attempts_of_run ON attempts (job_id, fire_at);
+
+-- Which lanes have attempts that wait to be leased for the first time: one row for what one firing appended to one lane.
+-- The lease that moves the lane's head to `last_seq` or past it removes the row. So work is found in time that grows with
+-- the lanes that have some, and a look into one lane starts after its head, past the rows that vacuum has yet to remove.
+-- `due_at` is the earliest; `attempts` counts those that were appended, of which some may be leased.
+CREATE TABLE ready_batches (
+    lane_id         bigint      NOT NULL,
+    last_seq        bigint      NOT NULL,
+    due_at          timestamptz NOT NULL,
+    attempts        integer     NOT NULL,
+    is_dispatched   boolean     NOT NULL,   -- as of its queue
+    PRIMARY KEY (lane_id, last_seq)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_insert_threshold = -1,
+        autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX ready_batches_dispatched ON ready_batches (lane_id) WHERE is_dispatched;
 
 -- The primary key is the commit point of an attempt: the first to insert decides how it ended.
 -- `is_final`: neither a retry nor a deferred attempt follows, so the run is over.
@@ -256,6 +273,7 @@ CREATE INDEX leases_of_worker ON leases (worker);
 CREATE INDEX leases_expired ON leases (partition, expires_at) WHERE worker IS NOT NULL;
 -- By `lane_queue`, as the planner sees it.
 CREATE INDEX leases_free ON leases ((lane_id >> 10), handler, expires_at) WHERE worker IS NULL;
+CREATE INDEX leases_dispatched ON leases ((lane_id >> 10), expires_at) WHERE worker IS NULL AND handler = '';
 CREATE UNIQUE INDEX leases_of_attempt ON leases (lane_id, first_seq) WHERE first_seq = last_seq;
 
 -- Unfinished runs that a tick's timer does not speak for: all runs of jobs whose policy is not SKIP, manual runs and

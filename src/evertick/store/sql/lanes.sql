@@ -2,7 +2,8 @@
 
 -- name: lease
 -- Takes the next range of each of some lanes that have work, high priority first. Indexes: lanes_of_queue,
--- attempts_pkey. Lanes that other sessions lease from at this moment are passed over, so that no lease waits.
+-- ready_batches_pkey, attempts_pkey. Lanes that other sessions lease from at this moment are passed over, so that no
+-- lease waits.
 -- `only`: the lanes that a wake-up named, so that not all have to be looked at; null: any.
 -- It answers in a few bytes: a worker that stops in the middle of a long answer would keep the lanes locked.
 WITH picked AS (
@@ -14,15 +15,16 @@ WITH picked AS (
                                       WHERE queue_id = ANY(:queue_ids::integer[])
                                         AND (:tenant_id::bigint IS NULL OR tenant_id = :tenant_id::bigint)))
        AND (:only::bigint[] IS NULL OR lane.lane_id = ANY(:only::bigint[]))
-       -- Not EXISTS, which may become a join that reads all attempts.
-       AND (SELECT true FROM attempts WHERE attempts.lane_id = lane.lane_id AND attempts.seq > lane.head LIMIT 1)
+       -- Not EXISTS, which may become a join that reads all of them.
+       AND (SELECT true FROM ready_batches
+             WHERE ready_batches.lane_id = lane.lane_id AND ready_batches.last_seq > lane.head LIMIT 1)
      -- In rotation, so that a flooded lane cannot starve the others.
      ORDER BY lane.priority, (lane.partition - :rotation::integer) & 255
      LIMIT :lanes::integer
        FOR UPDATE SKIP LOCKED
 ),
 ranges AS MATERIALIZED (
-    SELECT picked.lane_id, picked.partition, range.first_seq, range.last_seq
+    SELECT picked.lane_id, picked.partition, picked.head, range.first_seq, range.last_seq
       FROM picked
      CROSS JOIN LATERAL (
                SELECT min(seq) AS first_seq, max(seq) AS last_seq
@@ -35,6 +37,21 @@ ranges AS MATERIALIZED (
 ),
 advanced AS (
     UPDATE lanes lane SET head = ranges.last_seq FROM ranges WHERE lane.lane_id = ranges.lane_id
+),
+-- By ctid, one by one: a join might read all of them.
+past AS MATERIALIZED (
+    SELECT batch.ctid AS row_id
+      FROM ranges
+     CROSS JOIN LATERAL (
+               SELECT ctid
+                 FROM ready_batches
+                WHERE ready_batches.lane_id = ranges.lane_id AND ready_batches.last_seq > ranges.head
+                  AND ready_batches.last_seq <= ranges.last_seq
+               OFFSET 0
+           ) AS batch
+),
+taken AS (
+    DELETE FROM ready_batches USING past WHERE ready_batches.ctid = past.row_id
 )
 INSERT INTO leases (lease_id, lane_id, first_seq, last_seq, expires_at, lease_seconds, partition, worker)
 SELECT :first_lease_id::bigint + row_number() OVER (), lane_id, first_seq, last_seq,
@@ -42,10 +59,60 @@ SELECT :first_lease_id::bigint + row_number() OVER (), lane_id, first_seq, last_
   FROM ranges
 RETURNING lease_id, lane_id, first_seq, last_seq;
 
+-- name: dispatched_queues
+-- Queues that dispatchers serve and that have something to lease, in the order of their ids after one of them: waiting in
+-- a lane, or put back and ready. It goes from queue to queue, so one queue's many attempts hide no other's, and takes no
+-- locks. Indexes: ready_batches_dispatched, leases_dispatched.
+WITH RECURSIVE waiting AS (
+    (SELECT lane_queue(lane_id) AS queue_id
+       FROM ready_batches
+      WHERE is_dispatched AND lane_id >= lane_id_of(:after::bigint + 1, 0, 0)
+      ORDER BY lane_id
+      LIMIT 1)
+     UNION ALL
+    SELECT next.queue_id
+      FROM waiting
+     CROSS JOIN LATERAL (
+               SELECT lane_queue(lane_id) AS queue_id
+                 FROM ready_batches
+                WHERE is_dispatched AND lane_id >= lane_id_of(waiting.queue_id + 1, 0, 0)
+                ORDER BY lane_id
+                LIMIT 1
+           ) AS next
+),
+put_back AS (
+    (SELECT lane_queue(lane_id) AS queue_id, expires_at
+       FROM leases
+      WHERE worker IS NULL AND handler = '' AND lane_queue(lane_id) > :after::bigint
+      ORDER BY lane_queue(lane_id), expires_at
+      LIMIT 1)
+     UNION ALL
+    SELECT next.queue_id, next.expires_at
+      FROM put_back
+     CROSS JOIN LATERAL (
+               SELECT lane_queue(lane_id) AS queue_id, expires_at
+                 FROM leases
+                WHERE worker IS NULL AND handler = '' AND lane_queue(lane_id) > put_back.queue_id
+                ORDER BY lane_queue(lane_id), expires_at
+                LIMIT 1
+           ) AS next
+),
+found AS MATERIALIZED (
+    (SELECT queue_id FROM waiting LIMIT :most::integer)
+     UNION
+    (SELECT queue_id FROM put_back WHERE expires_at <= clock_at() LIMIT :most::integer)
+)
+SELECT queue.queue_id, queue.tenant_id
+  FROM (SELECT queue_id FROM found ORDER BY queue_id LIMIT :most::integer) AS first
+ CROSS JOIN LATERAL (
+           SELECT queue_id, tenant_id FROM queues WHERE queues.queue_id = first.queue_id::integer LIMIT 1
+       ) AS queue
+ ORDER BY queue.queue_id;
+
 -- name: lease_by_queue
 -- As `lease`, for a worker that serves many tenants: each queue has room for so many attempts, and gives no more. The
 -- first lane of every queue comes before the second of any, so that no tenant's lanes or priorities keep others
--- waiting. Indexes: lanes_of_queue, attempts_pkey.
+-- waiting. Indexes: lanes_of_queue, ready_batches_pkey, attempts_pkey.
 WITH asked AS MATERIALIZED (
     SELECT queue_id, room FROM unnest(:queue_ids::integer[], :rooms::integer[]) AS asked (queue_id, room)
 ),
@@ -58,9 +125,9 @@ picked AS MATERIALIZED (
                  FROM lanes
                 WHERE lanes.queue_id = asked.queue_id
                   AND (:only::bigint[] IS NULL OR lane_id = ANY(:only::bigint[]))
-                  -- Not EXISTS, which may become a join that reads all attempts.
-                  AND (SELECT true FROM attempts
-                        WHERE attempts.lane_id = lanes.lane_id AND attempts.seq > lanes.head LIMIT 1)
+                  -- Not EXISTS, which may become a join that reads all of them.
+                  AND (SELECT true FROM ready_batches
+                        WHERE ready_batches.lane_id = lanes.lane_id AND ready_batches.last_seq > lanes.head LIMIT 1)
                 ORDER BY priority, (partition - :rotation::integer) & 255
                 LIMIT least(:lanes::integer, asked.room)
                   FOR UPDATE SKIP LOCKED
@@ -74,7 +141,7 @@ chosen AS MATERIALIZED (
              LIMIT :most_lanes::integer) AS first_of_each
 ),
 ranges AS MATERIALIZED (
-    SELECT chosen.lane_id, chosen.partition, range.first_seq, range.last_seq
+    SELECT chosen.lane_id, chosen.partition, chosen.head, range.first_seq, range.last_seq
       FROM chosen
      CROSS JOIN LATERAL (
                SELECT min(seq) AS first_seq, max(seq) AS last_seq
@@ -89,6 +156,21 @@ ranges AS MATERIALIZED (
 ),
 advanced AS (
     UPDATE lanes lane SET head = ranges.last_seq FROM ranges WHERE lane.lane_id = ranges.lane_id
+),
+-- By ctid, one by one: a join might read all of them.
+past AS MATERIALIZED (
+    SELECT batch.ctid AS row_id
+      FROM ranges
+     CROSS JOIN LATERAL (
+               SELECT ctid
+                 FROM ready_batches
+                WHERE ready_batches.lane_id = ranges.lane_id AND ready_batches.last_seq > ranges.head
+                  AND ready_batches.last_seq <= ranges.last_seq
+               OFFSET 0
+           ) AS batch
+),
+taken AS (
+    DELETE FROM ready_batches USING past WHERE ready_batches.ctid = past.row_id
 )
 INSERT INTO leases (lease_id, lane_id, first_seq, last_seq, expires_at, lease_seconds, partition, worker)
 SELECT :first_lease_id::bigint + row_number() OVER (), lane_id, first_seq, last_seq,
@@ -319,34 +401,3 @@ SELECT outcome.lane_id, outcome.seq
 -- name: clock
 -- The database's time.
 SELECT clock_at() AS now_at;
-
--- name: idle_floor
--- A seq a day ago, by the time that is trusted: up to here heads of idle lanes may move on.
-SELECT microseconds(least(trusted_at, clock_at()) - interval '1 day') AS seq FROM clock_marks;
-
--- name: advance_heads
--- Lets the heads of lanes without waiting attempts move on to a seq, so that a look for work need not search the days
--- before it. The caller fires nothing at or below that seq any more, and has nothing under way that does; the next
--- holder of its partitions waits for this statement and then reads the heads. Lanes that another session leases from
--- are left for later. Heads that are nearly there stay, so that each is written a few times a day. Indexes:
--- lanes_of_partition, attempts_pkey.
-WITH fence AS (
-    SELECT held.partition
-      FROM unnest(:partitions::smallint[], :epochs::integer[]) AS mine (partition, epoch)
-      JOIN partitions held ON held.partition = mine.partition AND held.epoch = mine.epoch
-     WHERE held.holder = :node::text
-       FOR SHARE OF held
-),
-idle AS (
-    SELECT lane.lane_id
-      FROM fence
-      JOIN lanes lane ON lane.partition = fence.partition
-     WHERE lane.head < :seq::bigint - :slack::bigint
-       -- Not EXISTS, which may become a join that reads all attempts.
-       AND (SELECT true FROM attempts
-             WHERE attempts.lane_id = lane.lane_id AND attempts.seq > lane.head AND attempts.seq <= :seq::bigint
-             LIMIT 1) IS NULL
-     LIMIT :most::integer
-       FOR UPDATE OF lane SKIP LOCKED
-)
-UPDATE lanes SET head = :seq::bigint FROM idle WHERE lanes.lane_id = idle.lane_id;

@@ -44,17 +44,22 @@ UPDATE partitions wanted
 RETURNING wanted.partition, wanted.epoch;
 
 -- name: last_seq
--- The highest seq in some partitions: where their new holder goes on. Called after `take` committed, so that it sees
--- what the old holder wrote last. Indexes: lanes_of_partition, attempts_pkey.
-SELECT coalesce(max(greatest(lane.head, latest.seq)), 0) AS last_seq
-  FROM lanes lane
+-- The seq after which the new holder of some partitions goes on: the highest there, or the time if that is later. Called
+-- after `take` committed, so that what the old holder wrote last is there to be seen. Only what lies ahead of the clock
+-- is looked for, so that idle lanes cost no search of their history. Indexes: lanes_of_partition, attempts_pkey.
+WITH clock AS MATERIALIZED (
+    SELECT microseconds(clock_at()) AS now_us
+)
+SELECT greatest(clock.now_us, max(greatest(lane.head, latest.seq))) AS last_seq
+  FROM clock
+  LEFT JOIN lanes lane ON lane.partition = ANY(:partitions::smallint[])
   LEFT JOIN LATERAL (
            SELECT seq FROM attempts
-            WHERE attempts.lane_id = lane.lane_id AND attempts.seq > lane.head
+            WHERE attempts.lane_id = lane.lane_id AND attempts.seq > greatest(lane.head, clock.now_us)
             ORDER BY seq DESC
             LIMIT 1
        ) AS latest ON true
- WHERE lane.partition = ANY(:partitions::smallint[]);
+ GROUP BY clock.now_us;
 
 -- name: release
 -- Gives partitions up, so that their next holder need not wait for a timeout.

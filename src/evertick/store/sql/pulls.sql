@@ -113,7 +113,7 @@ SELECT (SELECT queue_id FROM queues WHERE tenant_id = :tenant_id::bigint AND nam
 
 -- name: look
 -- Which of the queues that long polls wait for have something to lease: in their lanes, or put back and ready, of these
--- handlers. It takes no locks. Indexes: queues_tenant_id_name_key, lanes_of_queue, attempts_pkey, leases_free.
+-- handlers. It takes no locks. Indexes: queues_tenant_id_name_key, lanes_of_queue, ready_batches_pkey, leases_free.
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT clock_at() AS now_at
 ),
@@ -153,7 +153,8 @@ SELECT waited_for.queue_id, waited_for.tenant_id, waited_for.name,
        (SELECT true
           FROM lanes lane
          WHERE lane.queue_id = waited_for.queue_id
-           AND (SELECT true FROM attempts WHERE attempts.lane_id = lane.lane_id AND attempts.seq > lane.head LIMIT 1)
+           AND (SELECT true FROM ready_batches
+                 WHERE ready_batches.lane_id = lane.lane_id AND ready_batches.last_seq > lane.head LIMIT 1)
          LIMIT 1) IS NOT NULL AS is_ready,
        ARRAY(SELECT put_back.handler
                FROM put_back

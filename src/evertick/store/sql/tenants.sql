@@ -34,12 +34,21 @@ SELECT tenant_id, name, weight, fanout, created_at, jobs_quota, submits_per_seco
 -- How many there are.
 SELECT count(*) FROM tenants;
 
--- name: of_queue
--- The queues of a name with their tenants, and how long a webhook of each may take.
-SELECT queue.queue_id, queue.tenant_id, tenant.http_timeout_max_seconds
-  FROM queues queue
-  JOIN tenants tenant ON tenant.tenant_id = queue.tenant_id
- WHERE queue.name = :name::text;
+-- name: dispatched
+-- How many queues dispatchers serve. Index: queues_dispatched.
+SELECT count(*) FROM queues WHERE is_dispatched;
+
+-- name: dispatched_after
+-- Queues that dispatchers serve, in the order of their ids. Index: queues_dispatched.
+SELECT queue_id, tenant_id
+  FROM queues
+ WHERE is_dispatched AND queue_id > :after::integer
+ ORDER BY queue_id
+ LIMIT :most::integer;
+
+-- name: limits
+-- What delivering for tenants has to keep. Index: tenants_pkey.
+SELECT tenant_id, weight, http_timeout_max_seconds FROM tenants WHERE tenant_id = ANY(:tenant_ids::bigint[]);
 
 -- name: page
 -- Tenants in the order of their ids; one alone if it is given. Index: tenants_pkey.

@@ -280,6 +280,18 @@ appended AS (
      WHERE verdict = 'run'
      ORDER BY lane_id, seq
 ),
+batches AS MATERIALIZED (
+    SELECT lane_id, max(seq) AS last_seq, min(due_at) AS due_at, count(*)::integer AS attempts
+      FROM judged
+     WHERE verdict = 'run'
+     GROUP BY lane_id
+),
+announced AS (
+    INSERT INTO ready_batches (lane_id, last_seq, due_at, attempts, is_dispatched)
+    SELECT lane_id, last_seq, due_at, attempts,
+           coalesce((SELECT is_dispatched FROM queues WHERE queues.queue_id = lane_queue(lane_id)::integer), false)
+      FROM batches
+),
 -- The tick's timer speaks for a first attempt under SKIP; every other open run has a row.
 opened AS (
     INSERT INTO open_runs (job_id, fire_at, lane_id, seq)
@@ -396,20 +408,17 @@ ended AS (
     SELECT job_id, now_at FROM done WHERE kind = 'tick' AND next_fire_at IS NULL
         ON CONFLICT DO NOTHING
 )
-SELECT clock.now_at, tally.runs, tally.lane_ids, coalesce(tally.last_seq, :last_seq::bigint) AS last_seq,
+SELECT clock.now_at, tally.runs, tally.lane_ids, coalesce(reached.last_seq, :last_seq::bigint) AS last_seq,
        -- Of the given timers, by their places: not as planned any more, put off, and left as they were.
-       CASE WHEN tally.judged < cardinality(:job_ids::bigint[])
+       CASE WHEN reached.judged < cardinality(:job_ids::bigint[])
             THEN ARRAY(SELECT generate_series(1, cardinality(:job_ids::bigint[])) EXCEPT SELECT number FROM judged)
        END AS refused,
        ARRAY(SELECT number FROM other WHERE verdict = 'wait') AS waiting,
        ARRAY(SELECT number FROM other WHERE verdict = 'early') AS early,
        ARRAY(SELECT number FROM other WHERE verdict = 'busy') AS busy
   FROM clock
- CROSS JOIN (
-           SELECT count(*) AS judged, max(seq) AS last_seq, count(*) FILTER (WHERE verdict = 'run') AS runs,
-                  array_agg(DISTINCT lane_id) FILTER (WHERE verdict = 'run') AS lane_ids
-             FROM judged
-       ) AS tally;
+ CROSS JOIN (SELECT count(*) AS judged, max(seq) AS last_seq FROM judged) AS reached
+ CROSS JOIN (SELECT coalesce(sum(attempts), 0)::bigint AS runs, array_agg(lane_id) AS lane_ids FROM batches) AS tally;
 
 -- name: as_planned
 -- Which of some timers that `fire` refused are as planned, in partitions that are held as before: another session has

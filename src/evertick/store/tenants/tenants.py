@@ -33,10 +33,17 @@ class TenantRow(NamedTuple):
 
 
 class TenantQueue(NamedTuple):
-    """A tenant's queue, and how long one of its webhooks may take."""
+    """A tenant's queue that dispatchers serve."""
 
     queue_id: int
     tenant_id: int
+
+
+class TenantLimits(NamedTuple):
+    """A tenant's fair share, and how long one of its webhooks may take."""
+
+    tenant_id: int
+    weight: int
     http_timeout_max_seconds: int
 
 
@@ -83,7 +90,9 @@ _ADD = _SQL["add"].rows(TenantRow)
 _FIND = _SQL["find"].rows(TenantRow)
 _NAMED = _SQL["named"].rows(TenantRow)
 _COUNT = _SQL["count"].values(int)
-_OF_QUEUE = _SQL["of_queue"].rows(TenantQueue)
+_DISPATCHED = _SQL["dispatched"].values(int)
+_DISPATCHED_AFTER = _SQL["dispatched_after"].rows(TenantQueue)
+_LIMITS = _SQL["limits"].rows(TenantLimits)
 _ALL = _SQL["all"].rows(TenantRow)
 _PAGE = _SQL["page"].rows(TenantRow)
 _EDIT = _SQL["edit"].rows(TenantRow)
@@ -118,9 +127,18 @@ async def weights(connection: Connection, tenant_ids: Iterable[int]) -> dict[int
     return dict(await _WEIGHTS.all(connection, tenant_ids=list(tenant_ids)))
 
 
-async def of_queue(connection: Connection, name: str) -> list[TenantQueue]:
-    """The queues of a name, of every tenant that has one."""
-    return await _OF_QUEUE.all(connection, name=name)
+async def count_dispatched(connection: Connection) -> int:
+    """How many queues dispatchers serve: one for each tenant with HTTP jobs."""
+    return await _DISPATCHED.one(connection)
+
+
+async def dispatched(connection: Connection, *, after: int, most: int) -> list[TenantQueue]:
+    """The next queues that dispatchers serve, in the order of their ids."""
+    return await _DISPATCHED_AFTER.all(connection, after=after, most=most)
+
+
+async def limits(connection: Connection, tenant_ids: Iterable[int]) -> list[TenantLimits]:
+    return await _LIMITS.all(connection, tenant_ids=list(tenant_ids))
 
 
 async def all_tenants(connection: Connection) -> list[TenantRow]:
