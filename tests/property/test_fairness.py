@@ -2,10 +2,11 @@
 back: whatever tenants do, and in whichever order, each gets its part at once.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from itertools import combinations
 from random import Random
 
+import pytest
 from hypothesis import assume, given, strategies as st
 
 from evertick.domain.fairness import DueWork, FairShare, FairSlots, TenantCounts
@@ -102,7 +103,7 @@ def fill(places: FairSlots, tenant_id: int) -> int:
 
 def parts_fit(places: FairSlots) -> bool:
     """Whether the guarantees of all tenants fit into half of the places."""
-    return places.tenants.active * places.part + places._spare <= places.total // 2
+    return sum(map(places.part, range(places.tenants.active))) + places._spare <= places.total // 2
 
 
 def move_all(places: FairSlots, moves: Moves) -> None:
@@ -124,7 +125,7 @@ def test_no_order_of_takers_leaves_a_tenant_without_its_part(total: int, active:
     move_all(places, moves)
     assert places.free == total - sum(map(places.held, range(places.tenants.active)))
     for victim in range(places.tenants.active):
-        assert fill(places, victim) >= places.part
+        assert fill(places, victim) >= places.part(victim)
 
 
 @given(hostile=st.integers(1, 119), order=st.randoms(use_true_random=False), moves=moves)
@@ -214,3 +215,22 @@ def test_two_whose_targets_hang_leave_the_third_its_part() -> None:
     places = FairSlots(TOTAL, tenants=TenantCounts(3))
     assert [fill(places, each) for each in (1, 2, 3)] == [126, 68, 50]
     assert places.free == 12
+
+
+@pytest.mark.parametrize("idle", [0, 50])
+def test_tenants_that_use_all_slots_start_by_their_weights(idle: int) -> None:
+    """Whatever ends, the next that may start does; tenants take turns."""
+    weights = {1: 1, 2: 2, 3: 4}
+    slots = FairSlots(256, tenants=TenantCounts(3, idle, 7), weight_of=weights.__getitem__)
+    order, started, running = deque(weights), Counter[int](), list[int]()
+    random = Random(1)
+    for _ in range(40_000):
+        for _ in range(len(order)):
+            while slots.may_take(order[0]):
+                slots.take(order[0])
+                started[order[0]] += 1
+                running.append(order[0])
+            order.rotate(-1)
+        slots.give_back(running.pop(random.randrange(len(running))))
+    shares = [started[each] / started.total() * 7 / weight for each, weight in weights.items()]
+    assert shares == pytest.approx([1, 1, 1], rel=0.05)

@@ -9,7 +9,7 @@ part.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
 from evertick.domain.errors import InvalidInput
@@ -126,10 +126,14 @@ class DueWork(Generic[Item]):
 
 
 class TenantCounts(NamedTuple):
-    """How many tenants there are: those that use slots, and those that never did but may at any time."""
+    """How many tenants there are: those that use slots, and those that never did but may at any time.
+
+    `weight` is the sum of the weights of the active ones; 0: each has a weight of 1.
+    """
 
     active: int
     idle: int = 0
+    weight: int = 0
 
 
 ALONE = TenantCounts(1)
@@ -141,20 +145,28 @@ class FairSlots:
     1. Where there is one tenant, it may have all slots.
     2. A tenant that has none may take any free slot.
     3. Half of the slots are guaranteed: one for each idle tenant, some for newcomers (both together at most a quarter
-       of all slots), the rest in equal parts for the active ones, at least one for each.
+       of all slots), the rest in parts for the active ones by their weights, at least one for each.
     4. A tenant may fill its part as long as one slot is left for each that has none.
-    5. Beyond its part it borrows, as long as slots are left for all that is guaranteed to others. It may not have
-       borrowed more than `BORROWING_FACTOR` times what then remains to be borrowed.
+    5. Beyond its part it borrows, as long as slots are left for all that is guaranteed to others. A tenant of average
+       weight may not have borrowed more than `BORROWING_FACTOR` times what then remains to be borrowed, others more or
+       less by their weights.
 
     So every active tenant gets its part at once, whatever the others do, and every tenant its first slot even if it
     comes when the others have taken all that they may. That holds while the guarantees fit into half of the slots;
     if there are more tenants, half of the slots are kept for those that have none.
     """
 
-    def __init__(self, total: int, most_each: int | None = None, tenants: TenantCounts = ALONE) -> None:
+    def __init__(
+        self,
+        total: int,
+        most_each: int | None = None,
+        tenants: TenantCounts = ALONE,
+        weight_of: Callable[[int], int] = lambda _: 1,
+    ) -> None:
         self.total = total
         self.free = total
         self.most_each = total if most_each is None else most_each
+        self._weight_of = weight_of
         self._held: dict[int, int] = {}
         self.share(tenants)
 
@@ -163,15 +175,20 @@ class FairSlots:
         return len(self._held)
 
     def share(self, tenants: TenantCounts) -> None:
-        """Share the slots among so many tenants; no tenant loses what it has."""
+        """Share the slots among so many tenants, by their weights now; no tenant loses what it has."""
         guaranteed = self.total // 2
         newcomers = max(self.total // NEWCOMERS_DIVISOR, 1)
         self.tenants = tenants
-        self._is_alone = sum(tenants) <= 1
+        self._weight = max(tenants.weight or tenants.active, 1)
+        self._is_alone = tenants.active + tenants.idle <= 1
         self._spare = min(newcomers + tenants.idle, max(guaranteed // 2, newcomers))
-        part = (guaranteed - self._spare) // max(tenants.active, 1)
-        self.part = min(max(part, 1), self.most_each)
-        self._untaken = tenants.active * self.part - sum(min(held, self.part) for held in self._held.values())
+        self._shared = guaranteed - self._spare
+        promised = self._weight * min(max(self._shared // self._weight, 1), self.most_each)
+        self._untaken = promised - sum(min(held, self.part(each)) for each, held in self._held.items())
+
+    def part(self, tenant_id: int) -> int:
+        """How many slots the tenant is guaranteed."""
+        return min(max(self._shared * self._weight_of(tenant_id) // self._weight, 1), self.most_each)
 
     def held(self, tenant_id: int) -> int:
         return self._held.get(tenant_id, 0)
@@ -182,9 +199,11 @@ class FairSlots:
             return False
         if not held or self._is_alone:
             return True
-        if held < self.part:
+        part = self.part(tenant_id)
+        if held < part:
             return self.free > self._kept(len(self._held))
-        return held - self.part < BORROWING_FACTOR * (self.free - self._owed(self._untaken))
+        borrowed, lendable = held - part, self.free - self._owed(self._untaken)
+        return borrowed * self._weight < self._borrowing(tenant_id) * lendable
 
     def most(self, tenant_id: int) -> int:
         """How many slots the tenant would have if it took all that it may now."""
@@ -194,12 +213,14 @@ class FairSlots:
             return max(min(held + free, self.most_each), held)
         if not held and free:
             held, free, untaken, holders = 1, free - 1, untaken - 1, holders + 1
-        if 0 < held < self.part:
-            filling = max(min(self.part - held, free - self._kept(holders)), 0)
+        part = self.part(tenant_id)
+        if 0 < held < part:
+            filling = max(min(part - held, free - self._kept(holders)), 0)
             held, free, untaken = held + filling, free - filling, untaken - filling
-        if held >= self.part:
-            borrowed, lendable = held - self.part, free - self._owed(untaken)
-            held += max(-(-(BORROWING_FACTOR * lendable - borrowed) // (BORROWING_FACTOR + 1)), 0)
+        if held >= part:
+            borrowed, lendable = held - part, free - self._owed(untaken)
+            borrowing, weight = self._borrowing(tenant_id), self._weight
+            held += max(-(-(borrowing * lendable - weight * borrowed) // (borrowing + weight)), 0)
         return max(min(held, self.most_each), before)
 
     def take(self, tenant_id: int) -> None:
@@ -207,7 +228,7 @@ class FairSlots:
         held = self._held.get(tenant_id, 0)
         self._held[tenant_id] = held + 1
         self.free -= 1
-        if held < self.part:
+        if held < self.part(tenant_id):
             self._untaken -= 1
 
     def give_back(self, tenant_id: int) -> None:
@@ -217,8 +238,12 @@ class FairSlots:
         else:
             del self._held[tenant_id]
         self.free += 1
-        if held < self.part:
+        if held < self.part(tenant_id):
             self._untaken += 1
+
+    def _borrowing(self, tenant_id: int) -> int:
+        """The tenant's borrowing factor, as a multiple of 1 in the sum of all weights."""
+        return BORROWING_FACTOR * self._weight_of(tenant_id) * max(self.tenants.active, 1)
 
     def _kept(self, holders: int) -> int:
         """How many free slots are for tenants that have none."""

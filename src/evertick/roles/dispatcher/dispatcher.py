@@ -112,7 +112,7 @@ class Dispatcher:
         self._clock = clock or DatabaseClock()
         self._settings = settings or DeliverySettings(host_wait_seconds=HOST_WAIT_SECONDS, most_open=2 * concurrency)
         self.keyring = Keyring(seal)
-        self.slots = FairSlots(concurrency)
+        self.slots = FairSlots(concurrency, weight_of=self.keyring.weight_of)
         self.waiting = WaitingForSlots(self.slots, self._settings.host_wait_seconds)
         self._delivery_counts = DeliveryCounts()
         self._queues = TenantQueues(self.keyring, self.slots, self.waiting.queue, self._delivery_counts, self._look)
@@ -145,8 +145,8 @@ class Dispatcher:
         self._delivery = HttpDelivery(guard, self._clock, self._settings, self.keyring.sharing)
         self._handler.target = WebhookTarget(self._delivery, self.keyring.secrets_of, self.keyring.timeout_max)
         self.pausing = Pausing(self._source.pool)
-        await self._look(self._source.pool)
         await self.keyring.learn_all(self._source.pool)
+        await self._look(self._source.pool)
         for unreadable in self.keyring.unreadable.values():
             await self.close()
             raise unreadable

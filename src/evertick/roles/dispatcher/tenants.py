@@ -17,7 +17,7 @@ from evertick.store.engine import lanes
 from evertick.store.statements import Connection
 from evertick.store.tenants import secrets, tenants
 from evertick.store.tenants.secrets import CannotUnseal, Seal, Sealed
-from evertick.store.tenants.tenants import TenantLimits
+from evertick.store.tenants.tenants import DispatchedQueue, TenantLimits
 from evertick.targets.http.signing import Secret
 
 logger = logging.getLogger("evertick.dispatcher")
@@ -27,7 +27,7 @@ HTTP_TIMEOUT_MAX_SECONDS = 300
 LOOK_SECONDS = 1.0
 """A change of secrets or limits takes at most this long."""
 LIST_SECONDS = 10.0
-"""How often all queues are listed. What a wake-up says of one that is not known yet, the next look for work finds."""
+"""How often all queues are listed."""
 MAX_QUEUES = 512
 """Queues that one look for work finds at most."""
 PAGE = 5_000
@@ -38,7 +38,8 @@ _NO_TENANT = 0
 class Keyring:
     """What the deliveries of tenants are signed with, and the limits that they keep.
 
-    `tenants`: how many there are; `served`: how many of them have HTTP jobs.
+    `tenants`: how many there are. `queues`: of those that have HTTP jobs, as listed last; what a wake-up says of newer
+    ones is found by the next look for work.
     """
 
     def __init__(self, seal: Seal) -> None:
@@ -49,18 +50,25 @@ class Keyring:
         self._learned: dict[int, float] = {}
         self.unreadable: dict[int, CannotUnseal] = {}
         self.tenants = 1
-        self.served = 0
+        self.queues: dict[int, int] = {}  # to tenants
+        self._weight = 0
 
     async def count(self, connection: Connection) -> None:
         self.tenants = await tenants.count(connection)
-        self.served = await tenants.count_dispatched(connection)
+
+    async def list_queues(self, connection: Connection) -> None:
+        found: list[DispatchedQueue] = []
+        while page := await tenants.dispatched(connection, after=found[-1].queue_id if found else 0, most=PAGE):
+            found += page
+        self.queues = {queue.queue_id: queue.tenant_id for queue in found}
+        self._weight = sum(queue.weight for queue in found)
 
     async def learn_all(self, connection: Connection) -> None:
         """Read the secrets of all tenants once, so that a missing key is noticed at the start."""
-        after = 0
-        while queues := await tenants.dispatched(connection, after=after, most=PAGE):
-            await self.learn(connection, {queue.tenant_id for queue in queues}, 0.0)
-            after = queues[-1].queue_id
+        await self.list_queues(connection)
+        tenant_ids = list(self.queues.values())
+        for first in range(0, len(tenant_ids), PAGE):
+            await self.learn(connection, tenant_ids[first : first + PAGE], 0.0)
 
     async def learn(self, connection: Connection, tenant_ids: Collection[int], now: float) -> None:
         """Read the secrets and limits of tenants, unless that was done just now; make a tenant's first secret."""
@@ -77,7 +85,12 @@ class Keyring:
 
     def sharing(self) -> TenantCounts:
         """Among how many tenants slots are shared."""
-        return TenantCounts(self.served, max(self.tenants - self.served, 0))
+        served = len(self.queues)
+        return TenantCounts(served, max(self.tenants - served, 0), self._weight)
+
+    def weight_of(self, tenant_id: int) -> int:
+        limits = self._limits.get(tenant_id)
+        return 1 if limits is None else limits.weight
 
     def secrets_of(self, tenant_id: int) -> tuple[Secret, ...] | None:
         """The secrets of a tenant. None: they are not here."""
@@ -132,21 +145,13 @@ class TenantQueues:
             await self._keyring.learn(pool, self._queue.tenants(), now)
             self._looked = now
         if now - self._listed >= LIST_SECONDS:
-            await self._list(pool)
+            await self._keyring.list_queues(pool)
+            self.ids = frozenset(self._keyring.queues)
             self._listed = now
         await self._find_work(pool, now)
 
     def refresh_soon(self) -> None:
         """Queues with work are looked for before each lease as it is."""
-
-    async def _list(self, pool: Pool) -> None:
-        """Learn which queues wake-ups may name."""
-        ids: set[int] = set()
-        after = 0
-        while queues := await tenants.dispatched(pool, after=after, most=PAGE):
-            ids.update(queue.queue_id for queue in queues)
-            after = queues[-1].queue_id
-        self.ids = frozenset(ids)
 
     async def _find_work(self, pool: Pool, now: float) -> None:
         """Look which queues have work. Where there are more than one look finds, the next one goes on behind them."""
@@ -158,7 +163,7 @@ class TenantQueues:
         unreadable = self._keyring.unreadable
         self._with_work = {queue.queue_id: queue.tenant_id for queue in found if queue.tenant_id not in unreadable}
         if not self._with_work.keys() <= self.ids:
-            self.ids |= self._with_work.keys()
+            self._listed = -math.inf  # there is a new tenant
 
     def rooms(self, size: int, held: int) -> dict[int, int]:
         """Of each tenant, to have half of what it does in a second, or else each free slot.

@@ -35,16 +35,16 @@ SELECT tenant_id, name, weight, fanout, created_at, jobs_quota, submits_per_seco
 SELECT count(*) FROM tenants;
 
 -- name: dispatched
--- How many queues dispatchers serve. Index: queues_dispatched.
-SELECT count(*) FROM queues WHERE is_dispatched;
-
--- name: dispatched_after
--- Queues that dispatchers serve, in the order of their ids. Index: queues_dispatched.
-SELECT queue_id, tenant_id
-  FROM queues
- WHERE is_dispatched AND queue_id > :after::integer
- ORDER BY queue_id
- LIMIT :most::integer;
+-- Queues that dispatchers serve, in the order of their ids, with the weights of their tenants. Indexes: queues_dispatched,
+-- tenants_pkey.
+SELECT queue.queue_id, queue.tenant_id, tenant.weight
+  FROM (SELECT queue_id, tenant_id
+          FROM queues
+         WHERE is_dispatched AND queue_id > :after::integer
+         ORDER BY queue_id
+         LIMIT :most::integer) AS queue
+  JOIN tenants tenant ON tenant.tenant_id = queue.tenant_id
+ ORDER BY queue.queue_id;
 
 -- name: limits
 -- What delivering for tenants has to keep. Index: tenants_pkey.

@@ -39,6 +39,14 @@ class TenantQueue(NamedTuple):
     tenant_id: int
 
 
+class DispatchedQueue(NamedTuple):
+    """A queue that dispatchers serve, and its tenant's fair share."""
+
+    queue_id: int
+    tenant_id: int
+    weight: int
+
+
 class TenantLimits(NamedTuple):
     """A tenant's fair share, and how long one of its webhooks may take."""
 
@@ -90,8 +98,7 @@ _ADD = _SQL["add"].rows(TenantRow)
 _FIND = _SQL["find"].rows(TenantRow)
 _NAMED = _SQL["named"].rows(TenantRow)
 _COUNT = _SQL["count"].values(int)
-_DISPATCHED = _SQL["dispatched"].values(int)
-_DISPATCHED_AFTER = _SQL["dispatched_after"].rows(TenantQueue)
+_DISPATCHED = _SQL["dispatched"].rows(DispatchedQueue)
 _LIMITS = _SQL["limits"].rows(TenantLimits)
 _ALL = _SQL["all"].rows(TenantRow)
 _PAGE = _SQL["page"].rows(TenantRow)
@@ -127,14 +134,9 @@ async def weights(connection: Connection, tenant_ids: Iterable[int]) -> dict[int
     return dict(await _WEIGHTS.all(connection, tenant_ids=list(tenant_ids)))
 
 
-async def count_dispatched(connection: Connection) -> int:
-    """How many queues dispatchers serve: one for each tenant with HTTP jobs."""
-    return await _DISPATCHED.one(connection)
-
-
-async def dispatched(connection: Connection, *, after: int, most: int) -> list[TenantQueue]:
+async def dispatched(connection: Connection, *, after: int, most: int) -> list[DispatchedQueue]:
     """The next queues that dispatchers serve, in the order of their ids."""
-    return await _DISPATCHED_AFTER.all(connection, after=after, most=most)
+    return await _DISPATCHED.all(connection, after=after, most=most)
 
 
 async def limits(connection: Connection, tenant_ids: Iterable[int]) -> list[TenantLimits]:
