@@ -40,7 +40,7 @@ INDEXES = {
     "lanes.lease": {"lanes_of_queue", "lanes_pkey", "attempts_pkey", "queues_pkey", "ready_batches_pkey"},
     "lanes.lease_by_queue": {"lanes_of_queue", "lanes_pkey", "attempts_pkey", "ready_batches_pkey"},
     "lanes.dispatched_queues": {
-        *("ready_batches_dispatched", "leases_dispatched", "queues_pkey"),
+        *("ready_batches_dispatched", "leases_dispatched", "queues_pkey", "tenants_pkey", "webhook_secrets_pkey"),
         "leases_free",  # while there are none
     },
     "lanes.lease_free": {"queues_pkey", "leases_free", "leases_pkey"},

@@ -79,6 +79,7 @@ leases = _SQL["leases"].rows(Leases).one
 is_ready = _SQL["is_ready"].values(bool).one
 """Whether any attempt waits to be leased."""
 held = _SQL["held"].values(int).one
+_ADD_TENANTS = _SQL["add_tenants"].values(int)
 """How many partitions have a holder."""
 sizes = _SQL["sizes"].rows(Sizes).one
 footprint = _SQL["footprint"].rows(Footprint).one
@@ -114,6 +115,14 @@ async def connected(url: str) -> AsyncIterator[Session]:
         yield connection
     finally:
         await connection.close()
+
+
+async def add_tenants(pool: Pool, count: int) -> list[int]:
+    """New tenants, by their ids. Ids are random, so a few may have to be drawn again."""
+    added: list[int] = []
+    while len(added) < count:
+        added += await _ADD_TENANTS.all(pool, count=count - len(added))
+    return added
 
 
 @asynccontextmanager

@@ -18,6 +18,12 @@ SELECT count(*) > 0 AS is_any, min(expires_at) AS expires_at, clock_at() AS now_
 -- Whether any attempt waits to be leased.
 SELECT EXISTS (SELECT FROM ready_batches);
 
+-- name: add_tenants
+-- Tenants without jobs.
+INSERT INTO tenants (name) SELECT 'bench-' || gen_random_uuid() FROM generate_series(1, :count::integer)
+    ON CONFLICT DO NOTHING
+RETURNING tenant_id;
+
 -- name: held
 -- How many partitions have a holder.
 SELECT count(*) FROM partitions WHERE holder IS NOT NULL;

@@ -25,6 +25,7 @@ from evertick.bench.scenarios import (
     register,
     schedules,
     steady,
+    tenants,
     webhooks,
 )
 from evertick.bench.testbed import BenchProgress, ServerChoice
@@ -32,7 +33,7 @@ from evertick.cli.errors import Exit, exit_on_error
 from evertick.cli.options import optional
 from evertick.cli.output import plain_console, print_fields, print_json
 
-_SCENARIOS = (drain, hot_second, steady, lag, register, webhooks, load, idle, growth, age, floor)
+_SCENARIOS = (drain, hot_second, steady, lag, register, webhooks, tenants, load, idle, growth, age, floor)
 _NAMES = {"rate_per_second": "per second", "lag_ms": "lag in ms"}
 
 app = typer.Typer(

@@ -7,13 +7,14 @@ Each tenant's queue gives as many attempts as the tenant has room for.
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from evertick.contract.target import HTTP_QUEUE
 from evertick.domain.fairness import FairSlots, TenantCounts
 from evertick.roles.dispatcher.slots import DeliveryCounts, SlotQueue
 from evertick.store.database import Pool
 from evertick.store.engine import lanes
+from evertick.store.engine.lanes import QueueWithWork
 from evertick.store.statements import Connection
 from evertick.store.tenants import secrets, tenants
 from evertick.store.tenants.secrets import CannotUnseal, Seal, Sealed
@@ -47,7 +48,6 @@ class Keyring:
         self._sealed: dict[int, Sealed] = {}
         self._secrets: dict[int, tuple[Secret, ...]] = {}
         self._limits: dict[int, TenantLimits] = {}
-        self._learned: dict[int, float] = {}
         self.unreadable: dict[int, CannotUnseal] = {}
         self.tenants = 1
         self.queues: dict[int, int] = {}  # to tenants
@@ -68,20 +68,25 @@ class Keyring:
         await self.list_queues(connection)
         tenant_ids = list(self.queues.values())
         for first in range(0, len(tenant_ids), PAGE):
-            await self.learn(connection, tenant_ids[first : first + PAGE], 0.0)
+            await self.learn(connection, tenant_ids[first : first + PAGE])
 
-    async def learn(self, connection: Connection, tenant_ids: Collection[int], now: float) -> None:
-        """Read the secrets and limits of tenants, unless that was done just now; make a tenant's first secret."""
-        stale = [each for each in tenant_ids if now - self._learned.get(each, -math.inf) >= LOOK_SECONDS]
-        if not stale:
+    async def learn(self, connection: Connection, tenant_ids: Collection[int]) -> None:
+        """Read the secrets and limits of tenants; make a tenant's first secret."""
+        if not tenant_ids:
             return
-        for limits in await tenants.limits(connection, stale):
+        for limits in await tenants.limits(connection, tenant_ids):
             self._limits[limits.tenant_id] = limits
-        found = await secrets.ensure(connection, self._seal, stale, lambda: Secret.generate().key)
+        found = await secrets.ensure(connection, self._seal, tenant_ids, lambda: Secret.generate().key)
         for sealed in found.values():
-            if self._sealed.get(sealed.tenant_id) != sealed:
+            self._read(sealed)
+
+    async def learn_from(self, connection: Connection, queues: Sequence[QueueWithWork]) -> None:
+        """Learn what a look for work brought along; only a tenant's first secret takes a further statement."""
+        for queue in queues:
+            self._limits[queue.tenant_id] = queue.limits
+            if (sealed := queue.sealed) is not None:
                 self._read(sealed)
-        self._learned |= dict.fromkeys(stale, now)
+        await self.learn(connection, {queue.tenant_id for queue in queues if queue.current is None})
 
     def sharing(self) -> TenantCounts:
         """Among how many tenants slots are shared."""
@@ -102,6 +107,8 @@ class Keyring:
         return HTTP_TIMEOUT_MAX_SECONDS if limits is None else limits.http_timeout_max_seconds
 
     def _read(self, sealed: Sealed) -> None:
+        if self._sealed.get(sealed.tenant_id) == sealed:
+            return
         self._sealed[sealed.tenant_id] = sealed
         try:
             self._secrets[sealed.tenant_id] = tuple(Secret(key) for key in sealed.open(self._seal))
@@ -142,24 +149,24 @@ class TenantQueues:
     async def refresh(self, pool: Pool, now: float) -> None:
         if now - self._looked >= LOOK_SECONDS:
             await self._look(pool)
-            await self._keyring.learn(pool, self._queue.tenants(), now)
+            await self._keyring.learn(pool, self._queue.tenants())
             self._looked = now
         if now - self._listed >= LIST_SECONDS:
             await self._keyring.list_queues(pool)
             self.ids = frozenset(self._keyring.queues)
             self._listed = now
-        await self._find_work(pool, now)
+        await self._find_work(pool)
 
     def refresh_soon(self) -> None:
         """Queues with work are looked for before each lease as it is."""
 
-    async def _find_work(self, pool: Pool, now: float) -> None:
+    async def _find_work(self, pool: Pool) -> None:
         """Look which queues have work. Where there are more than one look finds, the next one goes on behind them."""
         found = await lanes.dispatched_queues(pool, after=self._after, most=MAX_QUEUES)
         if self._after and len(found) < MAX_QUEUES:
             found += await lanes.dispatched_queues(pool, after=0, most=MAX_QUEUES - len(found))
         self._after = found[-1].queue_id if len(found) == MAX_QUEUES else 0
-        await self._keyring.learn(pool, {queue.tenant_id for queue in found}, now)
+        await self._keyring.learn_from(pool, found)
         unreadable = self._keyring.unreadable
         self._with_work = {queue.queue_id: queue.tenant_id for queue in found if queue.tenant_id not in unreadable}
         if not self._with_work.keys() <= self.ids:

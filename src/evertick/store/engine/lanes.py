@@ -13,7 +13,8 @@ from evertick.domain.job.checks import cached_template
 from evertick.store import statements
 from evertick.store.engine.outcomes import TokenRow
 from evertick.store.statements import Connection, columns
-from evertick.store.tenants.tenants import TenantQueue
+from evertick.store.tenants.secrets import Sealed
+from evertick.store.tenants.tenants import TenantLimits
 
 
 class Leased(NamedTuple):
@@ -81,6 +82,31 @@ MAX_DEFERRALS = 32_000
 """The count stops here."""
 
 
+class QueueWithWork(NamedTuple):
+    """A queue that has something for a dispatcher to lease, its tenant's limits, and its sealed secrets, if any."""
+
+    queue_id: int
+    tenant_id: int
+    weight: int
+    http_timeout_max_seconds: int
+    current: bytes | None
+    previous: bytes | None
+    rotated_at: datetime | None
+
+    def __repr__(self) -> str:
+        return f"QueueWithWork(queue_id={self.queue_id}, tenant_id={self.tenant_id})"
+
+    @property
+    def limits(self) -> TenantLimits:
+        return TenantLimits(self.tenant_id, self.weight, self.http_timeout_max_seconds)
+
+    @property
+    def sealed(self) -> Sealed | None:
+        if self.current is None or self.rotated_at is None:
+            return None
+        return Sealed(self.tenant_id, self.current, self.previous, self.rotated_at)
+
+
 class _RangeRow(NamedTuple):
     lease_id: int
     lane_id: int
@@ -95,7 +121,7 @@ class _FreeLease(NamedTuple):
 
 _SQL = statements.load("lanes")
 _LEASE = _SQL["lease"].rows(_RangeRow)
-_DISPATCHED_QUEUES = _SQL["dispatched_queues"].rows(TenantQueue)
+_DISPATCHED_QUEUES = _SQL["dispatched_queues"].rows(QueueWithWork)
 _LEASE_BY_QUEUE = _SQL["lease_by_queue"].rows(_RangeRow)
 _LEASE_FREE = _SQL["lease_free"].rows(_FreeLease)
 _PUT_BACK = _SQL["put_back"].rows(TokenRow)
@@ -152,7 +178,7 @@ async def lease(  # noqa: PLR0913 - from where, how much, for which worker
     return [LeasedRange(*row, most=most_per_lane) for row in rows]
 
 
-async def dispatched_queues(connection: Connection, *, after: int, most: int) -> list[TenantQueue]:
+async def dispatched_queues(connection: Connection, *, after: int, most: int) -> list[QueueWithWork]:
     """The next queues that have something for a dispatcher to lease, in the order of their ids."""
     return await _DISPATCHED_QUEUES.all(connection, after=after, most=most)
 

@@ -61,8 +61,9 @@ RETURNING lease_id, lane_id, first_seq, last_seq;
 
 -- name: dispatched_queues
 -- Queues that dispatchers serve and that have something to lease, in the order of their ids after one of them: waiting in
--- a lane, or put back and ready. It goes from queue to queue, so one queue's many attempts hide no other's, and takes no
--- locks. Indexes: ready_batches_dispatched, leases_dispatched.
+-- a lane, or put back and ready. With them what delivering for their tenants needs, so that no further statement comes
+-- before the lease. It goes from queue to queue, so one queue's many attempts hide no other's, and takes no locks.
+-- Indexes: ready_batches_dispatched, leases_dispatched, queues_pkey, tenants_pkey, webhook_secrets_pkey.
 WITH RECURSIVE waiting AS (
     (SELECT lane_queue(lane_id) AS queue_id
        FROM ready_batches
@@ -102,11 +103,21 @@ found AS MATERIALIZED (
      UNION
     (SELECT queue_id FROM put_back WHERE expires_at <= clock_at() LIMIT :most::integer)
 )
-SELECT queue.queue_id, queue.tenant_id
+SELECT queue.queue_id, queue.tenant_id, tenant.weight, tenant.http_timeout_max_seconds, secret.current, secret.previous,
+       secret.rotated_at
   FROM (SELECT queue_id FROM found ORDER BY queue_id LIMIT :most::integer) AS first
  CROSS JOIN LATERAL (
            SELECT queue_id, tenant_id FROM queues WHERE queues.queue_id = first.queue_id::integer LIMIT 1
        ) AS queue
+ CROSS JOIN LATERAL (
+           SELECT weight, http_timeout_max_seconds FROM tenants WHERE tenants.tenant_id = queue.tenant_id LIMIT 1
+       ) AS tenant
+  LEFT JOIN LATERAL (
+           SELECT current, previous, rotated_at
+             FROM webhook_secrets
+            WHERE webhook_secrets.tenant_id = queue.tenant_id
+            LIMIT 1
+       ) AS secret ON true
  ORDER BY queue.queue_id;
 
 -- name: lease_by_queue

@@ -32,13 +32,6 @@ class TenantRow(NamedTuple):
     is_host: bool
 
 
-class TenantQueue(NamedTuple):
-    """A tenant's queue that dispatchers serve."""
-
-    queue_id: int
-    tenant_id: int
-
-
 class DispatchedQueue(NamedTuple):
     """A queue that dispatchers serve, and its tenant's fair share."""
 
