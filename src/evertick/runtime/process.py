@@ -13,27 +13,32 @@ all descriptors up to the limit."""
 GC_THRESHOLD = 3_000
 """New objects between two collections of the youngest, instead of 700: a batch of timers or attempts is tens of
 thousands. Not many more: an error that a handler keeps in a variable is a cycle, and may hold a payload."""
+REPEAT_SECONDS = 1.0
+"""A signal to a process group arrives twice where a parent, such as make, passes it on: that is one request to stop."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
 def stop_signal() -> Iterator[asyncio.Event]:
-    """An event that the first SIGTERM or SIGINT sets; a second one has its usual effect and stops at once."""
+    """An event that the first SIGTERM or SIGINT sets. A later one, after `REPEAT_SECONDS`, stops at once."""
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
 
-    def stop() -> None:
-        stopping.set()
+    def restore() -> None:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
+
+    def stop() -> None:
+        if not stopping.is_set():
+            stopping.set()
+            loop.call_later(REPEAT_SECONDS, restore)
 
     for number in _SIGNALS:
         loop.add_signal_handler(number, stop)
     try:
         yield stopping
     finally:
-        for number in _SIGNALS:
-            loop.remove_signal_handler(number)
+        restore()
 
 
 def raise_descriptor_limit() -> int:
