@@ -127,7 +127,9 @@ async def _try_lease(
         poll.found_queue(source.queue_id)
         if source.queue_id is not None:
             leased = await pull_workers.lease(
-                tenant, source.queue_id, body.worker_id, body.max, lease_time, handlers=body.handlers
+                *(tenant, source.queue_id, body.worker_id, body.max, lease_time),
+                handlers=body.handlers,
+                is_capped=source.is_capped,
             )
         return _lease_response(request, leased) if leased.attempts or is_last else None
 

@@ -137,6 +137,7 @@ class TenantQueues:
         look: Callable[[Pool], Awaitable[None]],
     ) -> None:
         self.ids: frozenset[int] = frozenset()
+        self.capped: frozenset[int] = frozenset()
         self._keyring = keyring
         self._slots = slots
         self._queue = queue
@@ -169,6 +170,7 @@ class TenantQueues:
         await self._keyring.learn_from(pool, found)
         unreadable = self._keyring.unreadable
         self._with_work = {queue.queue_id: queue.tenant_id for queue in found if queue.tenant_id not in unreadable}
+        self.capped = frozenset(queue.queue_id for queue in found if queue.is_capped)
         if not self._with_work.keys() <= self.ids:
             self._listed = -math.inf  # there is a new tenant
 

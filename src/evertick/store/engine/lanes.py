@@ -1,6 +1,7 @@
 """Lanes and leases: how ready attempts reach workers and dispatchers."""
 
 import secrets
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from evertick.domain.idempotency import DEFAULT_TEMPLATE, KeySubject, render
 from evertick.domain.ids import Prefix, format_id
 from evertick.domain.job.checks import cached_template
 from evertick.store import statements
+from evertick.store.database import Session
 from evertick.store.engine.outcomes import TokenRow
 from evertick.store.statements import Connection, columns
 from evertick.store.tenants.secrets import Sealed
@@ -89,6 +91,7 @@ class QueueWithWork(NamedTuple):
     tenant_id: int
     weight: int
     http_timeout_max_seconds: int
+    is_capped: bool
     current: bytes | None
     previous: bytes | None
     rotated_at: datetime | None
@@ -107,6 +110,21 @@ class QueueWithWork(NamedTuple):
         return Sealed(self.tenant_id, self.current, self.previous, self.rotated_at)
 
 
+class QueueCaps(NamedTuple):
+    """How many attempts of a queue, and of its tenant in all queues, may run at once."""
+
+    queue_id: int
+    tenant_id: int
+    max_running: int
+    running_quota: int
+
+
+class QueueRunning(NamedTuple):
+    queue_id: int
+    tenant_id: int
+    running: int
+
+
 class _RangeRow(NamedTuple):
     lease_id: int
     lane_id: int
@@ -122,6 +140,8 @@ class _FreeLease(NamedTuple):
 _SQL = statements.load("lanes")
 _LEASE = _SQL["lease"].rows(_RangeRow)
 _DISPATCHED_QUEUES = _SQL["dispatched_queues"].rows(QueueWithWork)
+_LOCK_CAPS = _SQL["lock_caps"].rows(QueueCaps)
+_RUNNING = _SQL["running"].rows(QueueRunning)
 _LEASE_BY_QUEUE = _SQL["lease_by_queue"].rows(_RangeRow)
 _LEASE_FREE = _SQL["lease_free"].rows(_FreeLease)
 _PUT_BACK = _SQL["put_back"].rows(TokenRow)
@@ -181,6 +201,37 @@ async def lease(  # noqa: PLR0913 - from where, how much, for which worker
 async def dispatched_queues(connection: Connection, *, after: int, most: int) -> list[QueueWithWork]:
     """The next queues that have something for a dispatcher to lease, in the order of their ids."""
     return await _DISPATCHED_QUEUES.all(connection, after=after, most=most)
+
+
+class CappedRooms(NamedTuple):
+    """How many attempts each queue may give. `is_cut`: there are queues whose cap another session has locked."""
+
+    rooms: dict[int, int]
+    is_cut: bool
+
+
+async def lock_rooms(session: Session, rooms: Mapping[int, int], tenant_id: int | None) -> CappedRooms:
+    """Of each queue how many attempts may be leased in this transaction: as many as asked for, and as its caps leave.
+
+    A queue whose cap another session has locked is left out, as is another tenant's if `tenant_id` is given. The first
+    queues of a tenant get what its cap leaves: pass them in an order that changes.
+    """
+    caps = {each.queue_id: each for each in await _LOCK_CAPS.all(session, queue_ids=list(rooms), tenant_id=tenant_id)}
+    running = await _RUNNING.all(session, tenant_ids=list({each.tenant_id for each in caps.values()}))
+    of_queue = {each.queue_id: each.running for each in running}
+    of_tenant: Counter[int] = Counter()
+    for each in running:
+        of_tenant[each.tenant_id] += each.running
+    left: dict[int, int] = {}
+    for queue_id, asked in rooms.items():
+        cap = caps.get(queue_id)
+        if cap is None:
+            continue
+        room = min(asked, cap.max_running - of_queue.get(queue_id, 0), cap.running_quota - of_tenant[cap.tenant_id])
+        if room > 0:
+            left[queue_id] = room
+            of_tenant[cap.tenant_id] += room
+    return CappedRooms(left, is_cut=len(caps) < len(rooms))
 
 
 async def lease_by_queue(  # noqa: PLR0913 - from where, how much, for which worker

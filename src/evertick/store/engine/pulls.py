@@ -24,9 +24,13 @@ class HeldAttempt(NamedTuple):
 
 
 class QueueAccess(NamedTuple):
-    """Where a request may lease from. A queue that has had no job yet has no id."""
+    """Where a request may lease from. A queue that has had no job yet has no id.
+
+    `is_capped`: a cap limits what runs of it at once.
+    """
 
     queue_id: int | None
+    is_capped: bool
     is_valid: bool
 
 

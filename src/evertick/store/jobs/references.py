@@ -16,11 +16,12 @@ class LaneKey(NamedTuple):
 
 
 class QueueRow(NamedTuple):
-    """One tenant's queue."""
+    """One tenant's queue. `is_capped`: a cap of its own or of its tenant limits what runs at once."""
 
     queue_id: int
     tenant_id: int
     name: str
+    is_capped: bool
 
 
 class _Rule(NamedTuple):

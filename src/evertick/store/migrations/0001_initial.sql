@@ -55,6 +55,7 @@ CREATE TABLE queues (
     tenant_id   bigint  NOT NULL,
     name        text    NOT NULL,
     unused_at   timestamptz,            -- as of rules
+    max_running integer NOT NULL DEFAULT 2147483647 CHECK (max_running >= 0),  -- attempts at once; the default: no cap
     is_dispatched boolean NOT NULL GENERATED ALWAYS AS (name = 'http') STORED,  -- by dispatchers, not by workers
     UNIQUE (tenant_id, name)
 );
@@ -273,6 +274,7 @@ CREATE INDEX leases_of_worker ON leases (worker);
 CREATE INDEX leases_expired ON leases (partition, expires_at) WHERE worker IS NOT NULL;
 -- By `lane_queue`, as the planner sees it.
 CREATE INDEX leases_free ON leases ((lane_id >> 10), handler, expires_at) WHERE worker IS NULL;
+CREATE INDEX leases_held ON leases ((lane_id >> 10)) WHERE worker IS NOT NULL;
 CREATE INDEX leases_dispatched ON leases ((lane_id >> 10), expires_at) WHERE worker IS NULL AND handler = '';
 CREATE UNIQUE INDEX leases_of_attempt ON leases (lane_id, first_seq) WHERE first_seq = last_seq;
 

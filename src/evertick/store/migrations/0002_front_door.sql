@@ -8,7 +8,7 @@ ALTER TABLE tenants
     ADD COLUMN jobs_quota                integer NOT NULL DEFAULT 100000  CHECK (jobs_quota >= 0),
     ADD COLUMN submits_per_second        integer NOT NULL DEFAULT 1000    CHECK (submits_per_second >= 1),
     ADD COLUMN submit_burst              integer NOT NULL DEFAULT 10000   CHECK (submit_burst >= 1),
-    ADD COLUMN running_quota             integer NOT NULL DEFAULT 1000    CHECK (running_quota >= 0),
+    ADD COLUMN running_quota             integer NOT NULL DEFAULT 2147483647 CHECK (running_quota >= 0),  -- no cap
     ADD COLUMN ready_quota               integer NOT NULL DEFAULT 1000000 CHECK (ready_quota >= 0),
     ADD COLUMN shortest_interval_seconds float   NOT NULL DEFAULT 1       CHECK (shortest_interval_seconds >= 0),
     ADD COLUMN http_timeout_max_seconds  integer NOT NULL DEFAULT 300

@@ -103,14 +103,18 @@ found AS MATERIALIZED (
      UNION
     (SELECT queue_id FROM put_back WHERE expires_at <= clock_at() LIMIT :most::integer)
 )
-SELECT queue.queue_id, queue.tenant_id, tenant.weight, tenant.http_timeout_max_seconds, secret.current, secret.previous,
+SELECT queue.queue_id, queue.tenant_id, tenant.weight, tenant.http_timeout_max_seconds,
+       least(queue.max_running, tenant.running_quota) < 2147483647 AS is_capped, secret.current, secret.previous,
        secret.rotated_at
   FROM (SELECT queue_id FROM found ORDER BY queue_id LIMIT :most::integer) AS first
  CROSS JOIN LATERAL (
-           SELECT queue_id, tenant_id FROM queues WHERE queues.queue_id = first.queue_id::integer LIMIT 1
+           SELECT queue_id, tenant_id, max_running FROM queues WHERE queues.queue_id = first.queue_id::integer LIMIT 1
        ) AS queue
  CROSS JOIN LATERAL (
-           SELECT weight, http_timeout_max_seconds FROM tenants WHERE tenants.tenant_id = queue.tenant_id LIMIT 1
+           SELECT weight, http_timeout_max_seconds, running_quota
+             FROM tenants
+            WHERE tenants.tenant_id = queue.tenant_id
+            LIMIT 1
        ) AS tenant
   LEFT JOIN LATERAL (
            SELECT current, previous, rotated_at
@@ -119,6 +123,55 @@ SELECT queue.queue_id, queue.tenant_id, tenant.weight, tenant.http_timeout_max_s
             LIMIT 1
        ) AS secret ON true
  ORDER BY queue.queue_id;
+
+-- name: lock_caps
+-- Of some queues those that may be leased from, with what caps leave. Who leases from a queue with a cap, or of a tenant
+-- with one, locks that cap until its transaction ends; where another session has it the queue is left out, so that nobody
+-- waits. To be followed by `running` in the same transaction: a statement of its own sees what others have leased before
+-- they let go of the lock. Indexes: queues_pkey, tenants_pkey.
+WITH given AS MATERIALIZED (
+    SELECT queue.queue_id, queue.tenant_id, queue.max_running, tenant.running_quota
+      FROM unnest(:queue_ids::integer[]) AS asked (queue_id)
+     CROSS JOIN LATERAL (
+               SELECT queue_id, tenant_id, max_running FROM queues WHERE queues.queue_id = asked.queue_id LIMIT 1
+           ) AS queue
+     CROSS JOIN LATERAL (
+               SELECT running_quota FROM tenants WHERE tenants.tenant_id = queue.tenant_id LIMIT 1
+           ) AS tenant
+     WHERE :tenant_id::bigint IS NULL OR queue.tenant_id = :tenant_id::bigint
+)
+SELECT queue_id, tenant_id, max_running, running_quota
+  FROM given
+ WHERE (running_quota = 2147483647 OR pg_try_advisory_xact_lock(1163280385, hashint8(tenant_id)))
+   AND (max_running = 2147483647 OR pg_try_advisory_xact_lock(1163280386, queue_id))
+ ORDER BY queue_id;
+
+-- name: running
+-- How many attempts of each queue of some tenants have a worker and have not ended. Indexes: queues_tenant_id_name_key,
+-- leases_held, attempts_pkey, outcomes_pkey, leases_of_attempt.
+SELECT queue.queue_id, queue.tenant_id, count(*) AS running
+  FROM queues queue
+ CROSS JOIN LATERAL (
+           SELECT lease_id, lane_id, first_seq, last_seq
+             FROM leases
+            WHERE leases.worker IS NOT NULL AND lane_queue(leases.lane_id) = queue.queue_id::bigint
+           OFFSET 0
+       ) AS lease
+ CROSS JOIN LATERAL (
+           SELECT seq
+             FROM attempts
+            WHERE attempts.lane_id = lease.lane_id AND attempts.seq BETWEEN lease.first_seq AND lease.last_seq
+           OFFSET 0
+       ) AS attempt
+ WHERE queue.tenant_id = ANY(:tenant_ids::bigint[])
+   AND (SELECT true FROM outcomes
+         WHERE outcomes.lane_id = lease.lane_id AND outcomes.seq = attempt.seq LIMIT 1) IS NULL
+   -- BETWEEN, since `=` makes the planner forget the other equation, which the index asks for.
+   AND (SELECT true FROM leases own
+         WHERE own.lane_id = lease.lane_id AND own.first_seq BETWEEN attempt.seq AND attempt.seq
+           AND own.first_seq = own.last_seq AND own.lease_id <> lease.lease_id
+         LIMIT 1) IS NULL
+ GROUP BY queue.queue_id, queue.tenant_id;
 
 -- name: lease_by_queue
 -- As `lease`, for a worker that serves many tenants: each queue has room for so many attempts, and gives no more. The
@@ -145,8 +198,9 @@ picked AS MATERIALIZED (
            ) AS lane
 ),
 chosen AS MATERIALIZED (
-    SELECT lane_id, partition, head, room, count(*) OVER () AS lanes, count(*) OVER (PARTITION BY queue_id) AS siblings
-      FROM (SELECT lane_id, partition, head, room, queue_id
+    SELECT lane_id, partition, head, room, count(*) OVER () AS lanes, count(*) OVER (PARTITION BY queue_id) AS siblings,
+           row_number() OVER (PARTITION BY queue_id ORDER BY rank) AS number
+      FROM (SELECT lane_id, partition, head, room, queue_id, rank
               FROM picked
              ORDER BY rank, turn
              LIMIT :most_lanes::integer) AS first_of_each
@@ -160,9 +214,10 @@ ranges AS MATERIALIZED (
                          FROM attempts
                         WHERE attempts.lane_id = chosen.lane_id AND attempts.seq > chosen.head
                         ORDER BY seq
-                        -- Rounded up: every lane that was chosen gives one at least.
+                        -- Every lane that was chosen gives one at least, and those of a queue no more than its room.
                         LIMIT least(:most_per_lane::integer, (:most::integer + chosen.lanes - 1) / chosen.lanes,
-                                    (chosen.room + chosen.siblings - 1) / chosen.siblings)) AS next
+                                    chosen.room / chosen.siblings
+                                    + (chosen.number <= chosen.room % chosen.siblings)::integer)) AS next
            ) AS range
 ),
 advanced AS (
@@ -217,8 +272,9 @@ asked AS MATERIALIZED (
       FROM unnest(:queue_ids::integer[], :rooms::integer[]) AS asked (queue_id, room)
      WHERE room IS NOT NULL
 ),
-ready AS MATERIALIZED (
-    SELECT free.lease_id
+found AS MATERIALIZED (
+    SELECT free.lease_id, free.expires_at, asked.room,
+           row_number() OVER (PARTITION BY asked.queue_id ORDER BY free.expires_at) AS rank
       FROM clock
      CROSS JOIN served
       LEFT JOIN asked ON asked.queue_id = served.queue_id
@@ -231,7 +287,12 @@ ready AS MATERIALIZED (
                 LIMIT coalesce(asked.room, :most::integer)
                   FOR UPDATE SKIP LOCKED
            ) AS free
-     ORDER BY row_number() OVER (PARTITION BY asked.queue_id ORDER BY free.expires_at), free.expires_at
+),
+ready AS MATERIALIZED (
+    SELECT lease_id
+      FROM found
+     WHERE room IS NULL OR rank <= room
+     ORDER BY rank, expires_at
      LIMIT :most::integer
 )
 UPDATE leases lease

@@ -106,6 +106,10 @@ UPDATE leases lease
 -- The queue that a request may lease from, looked up right before that: null if it has had no job yet. `is_valid`: its
 -- API key was neither revoked nor has it expired. Indexes: queues_tenant_id_name_key, and either of api_keys.
 SELECT (SELECT queue_id FROM queues WHERE tenant_id = :tenant_id::bigint AND name = :name::text) AS queue_id,
+       (SELECT least(queue.max_running, tenant.running_quota) < 2147483647
+          FROM queues queue
+          JOIN tenants tenant ON tenant.tenant_id = queue.tenant_id
+         WHERE queue.tenant_id = :tenant_id::bigint AND queue.name = :name::text) IS TRUE AS is_capped,
        (SELECT true
           FROM api_keys
          WHERE tenant_id = :tenant_id::bigint AND key_id = :key_id::bigint AND revoked_at IS NULL

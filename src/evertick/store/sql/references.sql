@@ -5,10 +5,13 @@
 SELECT rule_id, canonical FROM rules WHERE rule_id = ANY(:rule_ids::bigint[]);
 
 -- name: queues
--- The queues of these names, of one tenant or of all. Index: queues_tenant_id_name_key.
-SELECT queue_id, tenant_id, name
-  FROM queues
- WHERE name = ANY(:names::text[]) AND (:tenant_id::bigint IS NULL OR tenant_id = :tenant_id::bigint);
+-- The queues of these names, of one tenant or of all, and whether a cap limits what runs of them at once.
+-- Indexes: queues_tenant_id_name_key, tenants_pkey.
+SELECT queue.queue_id, queue.tenant_id, queue.name,
+       least(queue.max_running, tenant.running_quota) < 2147483647 AS is_capped
+  FROM queues queue
+  JOIN tenants tenant ON tenant.tenant_id = queue.tenant_id
+ WHERE queue.name = ANY(:names::text[]) AND (:tenant_id::bigint IS NULL OR queue.tenant_id = :tenant_id::bigint);
 
 -- name: add_rules
 -- Rules that are not there yet, in an order that keeps two sessions that add the same from a deadlock. A rule whose id

@@ -6,6 +6,7 @@ import asyncio
 import random
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from evertick.domain.schedule.instants import from_us
 from evertick.domain.states import Outcome
 from evertick.executor.handlers.run import ERROR_BYTES, clean, excerpt_of
 from evertick.runtime.retry_decision import is_last_try, next_step
-from evertick.store.database import Pool
+from evertick.store.database import Pool, Session
 from evertick.store.engine import lanes, outcomes, pulls
 from evertick.store.engine.lanes import Leased, PutBack
 from evertick.store.engine.outcomes import Ending
@@ -70,12 +71,36 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
     lease_time: timedelta,
     *,
     handlers: Collection[str] | None = None,
+    is_capped: bool = False,
 ) -> LeasedAttempts:
     """Lease up to `most` attempts: what was put back, then a little of many lanes, then more of those that had it.
 
     Of these handlers only, if they are given: what is for others is put back for workers that have them.
+    `is_capped`: in one transaction, and no more than the caps of the queue and the tenant leave.
     """
     worker = _name(tenant, worker_id)
+    if is_capped:
+
+        async def lease_capped(session: Session) -> LeasedAttempts:
+            rooms, _ = await lanes.lock_rooms(session, {queue_id: most}, tenant.tenant_id)
+            return await _lease(
+                replace(tenant, pool=session), queue_id, worker, rooms.get(queue_id, 0), lease_time, handlers
+            )
+
+        return await tenant.in_transaction(lease_capped)
+    return await _lease(tenant, queue_id, worker, most, lease_time, handlers)
+
+
+async def _lease(  # noqa: PLR0913, PLR0917 - as `lease`
+    tenant: TenantContext,
+    queue_id: int,
+    worker: str,
+    most: int,
+    lease_time: timedelta,
+    handlers: Collection[str] | None,
+) -> LeasedAttempts:
+    if most <= 0:
+        return LeasedAttempts([], NEVER)
     free = await lanes.lease_free(
         tenant.pool,
         [queue_id],

@@ -18,6 +18,7 @@ from evertick.runtime.wakeups import queue_named
 from evertick.store.database import Pool
 from evertick.store.engine import lanes
 from evertick.store.engine.lanes import Leased, LeasedRange, queue_of
+from evertick.store.statements import Connection
 
 logger = logging.getLogger("evertick.worker")
 
@@ -26,6 +27,8 @@ ALL_LANES = 256
 """How many are asked at once over a slow line, where a second statement would cost more than they do."""
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 1.0
+CONTENDED_PAUSE = 0.02
+"""Before a cap is asked for again that another session has just locked."""
 FREE_SECONDS = 0.25
 """How often at most to look for attempts that were put back, unless a wake-up says that there are some."""
 UNREAD_SECONDS = 60.0
@@ -73,6 +76,7 @@ class Leasing:
         self._free_from = -math.inf  # from then on to look for attempts that were put back
         self._under_way = 0
         self._is_flowing = False
+        self._is_contended = False
         self._is_cut = False
         self._pause = FIRST_PAUSE
         self._lanes = MAX_LANES
@@ -96,6 +100,11 @@ class Leasing:
         self._queues.refresh_soon()
 
     @property
+    def is_capped(self) -> bool:
+        """Whether a cap limits how much may run, so that what ends makes room only when it is recorded."""
+        return bool(self._queues.capped)
+
+    @property
     def has_unread(self) -> bool:
         """Whether anything was leased and could not be read yet."""
         return bool(self._reading.unread)
@@ -106,6 +115,7 @@ class Leasing:
         most = self._room()
         if most <= 0:
             return LONGEST_PAUSE  # woken before, as soon as there is room
+        self._is_contended = False
         named, self._named = self._named, set()
         if 0 < len(named) <= MAX_LANES and self._monotonic() < self._clear_until:
             # If no lane had more, that was all: the next look at all lanes finds what was not named.
@@ -115,6 +125,8 @@ class Leasing:
         if await self.lease(most):
             self._pause = FIRST_PAUSE
             return 0
+        if self._is_contended:
+            return CONTENDED_PAUSE
         self._clear_until = asked + LONGEST_PAUSE
         pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
         return pause
@@ -188,10 +200,14 @@ class Leasing:
                 return 0
         extent = self._extent(most, named)
         asked = self._monotonic()
-        asking: list[Coroutine[Any, Any, list[LeasedRange]]] = [self._lease_lanes(extent, named, most, rooms)]
-        if asked >= self._free_from:
-            self._free_from = asked + FREE_SECONDS
-            asking.append(self._lease_free(most, rooms))
+        asking: list[Coroutine[Any, Any, list[LeasedRange]]]
+        if self._queues.capped.isdisjoint(self._queues.ids if rooms is None else rooms):
+            asking = [self._lease_lanes(self._pool, extent, named, most, rooms)]
+            if asked >= self._free_from:
+                self._free_from = asked + FREE_SECONDS
+                asking.append(self._lease_free(self._pool, most, rooms))
+        else:
+            asking = [self._lease_capped(extent, named, most, rooms)]
         answers = await asyncio.gather(*asking, return_exceptions=True)
         ranges = [each for answer in answers if isinstance(answer, list) for each in answer]
         self._held_leases.hold([each.lease_id for each in ranges], asked)
@@ -210,13 +226,36 @@ class Leasing:
         width = min(ALL_LANES, most) if self._round_trip.is_slow else min(MAX_LANES, most, 2 * likely)
         return _Extent(width, math.ceil(most / min(width, likely)))
 
-    async def _lease_lanes(
+    async def _lease_capped(
         self, extent: _Extent, named: Collection[int] | None, most: int, rooms: Mapping[int, int] | None
+    ) -> list[LeasedRange]:
+        """Lease no more than caps leave. What is leased counts as running until it ends or is put back."""
+        asked = list((dict.fromkeys(self._queues.ids, most) if rooms is None else rooms).items())
+        random.shuffle(asked)  # so that a tenant's queues share what its cap leaves
+        async with self._pool.acquire() as session, session.transaction():
+            left, self._is_contended = await lanes.lock_rooms(session, dict(asked), self._queues.tenant_id)
+            if not left:
+                return []
+            free = await self._lease_free(session, most, left)
+            for each in free:
+                left[queue_of(each.lane_id)] -= 1
+            left = {queue_id: room for queue_id, room in left.items() if room}
+            if not left or len(free) >= most:
+                return free
+            return free + await self._lease_lanes(session, extent, named, most - len(free), left)
+
+    async def _lease_lanes(
+        self,
+        connection: Connection,
+        extent: _Extent,
+        named: Collection[int] | None,
+        most: int,
+        rooms: Mapping[int, int] | None,
     ) -> list[LeasedRange]:
         rotation, self._rotation = self._rotation, (self._rotation + extent.width) % 256
         if rooms is not None:
             return await lanes.lease_by_queue(
-                self._pool,
+                connection,
                 rooms,
                 self._consumer.name,
                 lanes=extent.width,
@@ -227,7 +266,7 @@ class Leasing:
                 only=named,
             )
         return await lanes.lease(
-            self._pool,
+            connection,
             list(self._queues.ids),
             self._consumer.name,
             lanes=extent.width,
@@ -238,10 +277,12 @@ class Leasing:
             only=named,
         )
 
-    async def _lease_free(self, most: int, rooms: Mapping[int, int] | None) -> list[LeasedRange]:
+    async def _lease_free(
+        self, connection: Connection, most: int, rooms: Mapping[int, int] | None
+    ) -> list[LeasedRange]:
         """Attempts that were put back, for which there is a handler here."""
         ranges = await lanes.lease_free(
-            self._pool,
+            connection,
             list(self._queues.ids if rooms is None else rooms),
             self._consumer.handler_names,
             self._consumer.name,

@@ -9,14 +9,18 @@ from evertick.store.jobs import references
 
 LOOK_SECONDS = 1.0
 """How often to look for queues that are not there yet; a queue is created with its first job."""
-LOOK_AGAIN_SECONDS = 10.0
-"""How often to look whether the queues that were found are still there."""
+LOOK_AGAIN_SECONDS = 3.0
+"""How often to look whether the queues that were found are still there, and have a cap."""
 
 
 class QueueSelection(Protocol):
-    """`ids` are the queues that there are, of one tenant, or of any if `tenant_id` is None."""
+    """`ids` are the queues that there are, of one tenant, or of any if `tenant_id` is None.
+
+    `capped` are those of which a cap limits how many attempts run at once.
+    """
 
     ids: frozenset[int]
+    capped: frozenset[int]
     tenant_id: int | None
 
     async def refresh(self, pool: Pool, now: float) -> None:
@@ -42,6 +46,7 @@ class NamedQueues:
 
     def __init__(self, names: Sequence[str], tenant_id: int | None) -> None:
         self.ids: frozenset[int] = frozenset()
+        self.capped: frozenset[int] = frozenset()
         self.tenant_id = tenant_id
         self._names = names
         self._names_by_id: dict[int, str] = {}
@@ -54,6 +59,7 @@ class NamedQueues:
             return
         found = await references.queues(pool, self._names, self.tenant_id)
         self.ids = frozenset(queue.queue_id for queue in found)
+        self.capped = frozenset(queue.queue_id for queue in found if queue.is_capped)
         self._names_by_id = {queue.queue_id: queue.name for queue in found}
         self._looked = now
 

@@ -189,6 +189,8 @@ class DatabaseSource:
             if type(each.then) is Retry and (each.lane_id, each.seq) not in recorded.busy
         ]:
             self._notifier.timers(due)
+        if self._leasing.is_capped:
+            self._lease_loop.wake()
         return recorded
 
     def failure_of(self, error: Exception) -> RecordFailure:
