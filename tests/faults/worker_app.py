@@ -4,6 +4,7 @@ Started as `evertick worker faults.worker_app:app` with `EVERTICK_TEST_LOG` nami
 """
 
 import asyncio
+import fcntl
 import json
 import os
 import time
@@ -64,6 +65,43 @@ async def hold(run: Run, until: str, *, effect: str = "before") -> None:
         await asyncio.sleep(0.02)
     if effect == "after":
         _note(run)
+
+
+@app.handler("occupy")
+async def occupy(run: Run, folder: str, seconds: float = 0.05) -> None:
+    """Tell how many handlers run in all processes at once, this one included. A killed process counts no more."""
+    _note(run, running=str(_enter(Path(folder), run)))
+    await asyncio.sleep(seconds)
+    _leave(Path(folder), run)
+
+
+_OPEN: dict[str, int] = {}
+
+
+def _enter(folder: Path, run: Run) -> int:
+    """Hold a lock, as each running handler does, and count those that are held."""
+    with (folder / "all").open("w") as every:
+        fcntl.flock(every, fcntl.LOCK_EX)  # nobody enters or leaves meanwhile
+        mine = folder / f"{run.fencing_token}.running"
+        _OPEN[run.fencing_token] = descriptor = os.open(mine, os.O_CREAT | os.O_WRONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        return 1 + sum(_is_held(each) for each in folder.glob("*.running") if each != mine)
+
+
+def _leave(folder: Path, run: Run) -> None:
+    with (folder / "all").open("w") as every:
+        fcntl.flock(every, fcntl.LOCK_EX)
+        (folder / f"{run.fencing_token}.running").unlink()
+        os.close(_OPEN.pop(run.fencing_token))
+
+
+def _is_held(path: Path) -> bool:
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
 
 
 other = App(queue="faults", name="other")

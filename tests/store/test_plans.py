@@ -43,6 +43,10 @@ INDEXES = {
         *("ready_batches_dispatched", "leases_dispatched", "queues_pkey", "tenants_pkey", "webhook_secrets_pkey"),
         "leases_free",  # while there are none
     },
+    "lanes.lock_caps": {"queues_pkey", "tenants_pkey"},
+    "lanes.running": {
+        *("queues_tenant_id_name_key", "leases_held", "attempts_pkey", "outcomes_pkey", "leases_of_attempt"),
+    },
     "lanes.lease_free": {"queues_pkey", "leases_free", "leases_pkey"},
     "lanes.put_back": {"leases_of_worker", "leases_pkey", "outcomes_pkey"},
     "lanes.mark_started": {"leases_pkey", "leases_of_worker", "leases_of_attempt", "outcomes_pkey"},
@@ -86,8 +90,9 @@ SELECT n, now(), now() + n % 1000 * interval '1 s', 1, 1, 1, 1, 'tick', n & 255,
 INSERT INTO attempts (lane_id, seq, job_id, fire_at, due_at, spec_version, epoch, reason, attempt)
 SELECT lane_id_of(1, n & 255, 1), microseconds(now()) + n, n, now(), now(), 1, 1, 'tick', 1
   FROM generate_series(1, $1) AS n;
-INSERT INTO ready_batches (lane_id, last_seq, due_at, attempts, is_dispatched)
-SELECT lane_id_of(1, n & 255, 1), microseconds(now()) + n, now(), 1, n % 2 = 0 FROM generate_series(1, $1 / 10) AS n;
+INSERT INTO ready_batches (lane_id, last_seq, first_seq, due_at, attempts, is_dispatched)
+SELECT lane_id_of(1, n & 255, 1), microseconds(now()) + n, microseconds(now()) + n, now(), 1, n % 2 = 0
+  FROM generate_series(1, $1 / 10) AS n;
 INSERT INTO outcomes (lane_id, seq, finished_at, result, is_final)
 SELECT lane_id_of(1, n & 255, 1), microseconds(now()) + n, now(), 'success', true
   FROM generate_series(1, $1) AS n;

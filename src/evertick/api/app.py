@@ -28,6 +28,7 @@ ROUTES = (
     runs.routes,
     runs.letter_routes,
     workers.routes,
+    workers.queue_routes,
     engine.status_routes,
     access.tenant_routes,
     access.key_routes,

@@ -12,7 +12,7 @@ from evertick.client.transport import Call, Calls, PagedCall, W
 from evertick.contract.job import Job, JobFields
 from evertick.contract.jobs import Upcoming, Verdict
 from evertick.contract.runs import DeadLetter, Gap, Replaying, Run, RunDetail, RunOrGap
-from evertick.contract.workers import Heartbeat, Lease, OutcomeReport, Recorded
+from evertick.contract.workers import Heartbeat, Lease, OutcomeReport, Queue, Recorded
 
 Entries: TypeAlias = list[RunOrGap]
 Verdicts: TypeAlias = list[Verdict]
@@ -20,6 +20,7 @@ UpcomingTimes: TypeAlias = list[Upcoming]
 JobPage: TypeAlias = list[Job]
 RunPage: TypeAlias = list[Run]
 LetterPage: TypeAlias = list[DeadLetter]
+QueuePage: TypeAlias = list[Queue]
 
 _DEAD_LETTERS = "dead-letters"
 
@@ -239,3 +240,22 @@ class WorkerCalls(Calls[W]):
         """Record outcomes. Outcomes that were recorded before are returned as stale."""
         body = {"worker_id": worker_id, "outcomes": list(outcomes)}
         return post(path_of("outcomes"), struct_of(Recorded), body, is_change=False)
+
+
+class QueueCalls(Calls[W]):
+    """Queues, and how much of each runs at once."""
+
+    @PagedCall
+    def list(self, *, page_size: int | None = None) -> Request[QueuePage]:
+        """The queues, by name."""
+        return fetch(path_of("queues"), struct_of(QueuePage), limit=page_size)
+
+    @Call
+    def get(self, queue: str) -> Request[Queue]:
+        """A queue by its name."""
+        return fetch(path_of("queues", queue), struct_of(Queue))
+
+    @Call
+    def update(self, queue: str, *, max_running: int | None) -> Request[Queue]:
+        """Limit how many attempts of a queue run at once, in all workers together. None: no limit."""
+        return change("PUT", path_of("queues", queue), struct_of(Queue), {"max_running": max_running})

@@ -1,14 +1,49 @@
-"""The pull protocol: leases, heartbeats and outcomes."""
+"""Queues, and the pull protocol of workers: leases, heartbeats and outcomes."""
 
 from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct
 
-from evertick.contract.annotations import Count, JobId, Ordinal, ReportedTime, RunId, Schema, Time, Token, WorkerId
+from evertick.contract import patterns
+from evertick.contract.annotations import (
+    CURSOR,
+    Count,
+    JobId,
+    Limit,
+    Ordinal,
+    ReportedTime,
+    RunId,
+    Schema,
+    Time,
+    Token,
+    WorkerId,
+)
 
 LONGEST_POLL_SECONDS = 30
 """Proxies that cut idle requests off do so later, as a rule after a minute."""
 _RESULTS = ["success", "failed", "timed_out", "deferred"]
+
+
+MaxRunning = Annotated[
+    Annotated[int, Meta(ge=0, le=1_000_000)] | None,
+    Meta(description="How many attempts of the queue run at once, in all workers together; null: no limit."),
+]
+
+
+class Queue(Struct, frozen=True, kw_only=True):
+    """A queue, and what limits it."""
+
+    name: str
+    max_running: MaxRunning
+
+
+class QueueSettings(Struct, forbid_unknown_fields=True):
+    max_running: MaxRunning
+
+
+class QueuesQuery(Struct, forbid_unknown_fields=True):
+    limit: Limit = 50
+    cursor: Annotated[str, Meta(pattern=patterns.QUEUE), CURSOR] | None = None
 
 
 class LeaseRequest(Struct, forbid_unknown_fields=True):

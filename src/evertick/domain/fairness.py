@@ -9,7 +9,7 @@ part.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 from evertick.domain.errors import InvalidInput
@@ -128,12 +128,12 @@ class DueWork(Generic[Item]):
 class TenantCounts(NamedTuple):
     """How many tenants there are: those that use slots, and those that never did but may at any time.
 
-    `weight` is the sum of the weights of the active ones; 0: each has a weight of 1.
+    `weights` tells how many of the active ones have which weight; without it, each has a weight of 1.
     """
 
     active: int
     idle: int = 0
-    weight: int = 0
+    weights: Mapping[int, int] | None = None
 
 
 ALONE = TenantCounts(1)
@@ -147,9 +147,9 @@ class FairSlots:
     3. Half of the slots are guaranteed: one for each idle tenant, some for newcomers (both together at most a quarter
        of all slots), the rest in parts for the active ones by their weights, at least one for each.
     4. A tenant may fill its part as long as one slot is left for each that has none.
-    5. Beyond its part it borrows, as long as slots are left for all that is guaranteed to others. A tenant of average
-       weight may not have borrowed more than `BORROWING_FACTOR` times what then remains to be borrowed, others more or
-       less by their weights.
+    5. Beyond its part it borrows, as long as slots are left for all that is guaranteed to others. Among those that have
+       slots, a tenant of average weight may not have borrowed more than `BORROWING_FACTOR` times what then remains to
+       be borrowed, others more or less by their weights.
 
     So every active tenant gets its part at once, whatever the others do, and every tenant its first slot even if it
     comes when the others have taken all that they may. That holds while the guarantees fit into half of the slots;
@@ -168,6 +168,7 @@ class FairSlots:
         self.most_each = total if most_each is None else most_each
         self._weight_of = weight_of
         self._held: dict[int, int] = {}
+        self._held_weight = 0
         self.share(tenants)
 
     def __len__(self) -> int:
@@ -179,16 +180,21 @@ class FairSlots:
         guaranteed = self.total // 2
         newcomers = max(self.total // NEWCOMERS_DIVISOR, 1)
         self.tenants = tenants
-        self._weight = max(tenants.weight or tenants.active, 1)
+        weights = {1: tenants.active} if tenants.weights is None else tenants.weights
+        self._weight = max(sum(weight * count for weight, count in weights.items()), 1)
         self._is_alone = tenants.active + tenants.idle <= 1
         self._spare = min(newcomers + tenants.idle, max(guaranteed // 2, newcomers))
         self._shared = guaranteed - self._spare
-        promised = self._weight * min(max(self._shared // self._weight, 1), self.most_each)
+        self._held_weight = sum(map(self._weight_of, self._held))
+        promised = sum(count * self._part(weight) for weight, count in weights.items())
         self._untaken = promised - sum(min(held, self.part(each)) for each, held in self._held.items())
 
     def part(self, tenant_id: int) -> int:
         """How many slots the tenant is guaranteed."""
-        return min(max(self._shared * self._weight_of(tenant_id) // self._weight, 1), self.most_each)
+        return self._part(self._weight_of(tenant_id))
+
+    def _part(self, weight: int) -> int:
+        return min(max(min(self._shared * weight // self._weight, self._shared), 1), self.most_each)
 
     def held(self, tenant_id: int) -> int:
         return self._held.get(tenant_id, 0)
@@ -203,7 +209,7 @@ class FairSlots:
         if held < part:
             return self.free > self._kept(len(self._held))
         borrowed, lendable = held - part, self.free - self._owed(self._untaken)
-        return borrowed * self._weight < self._borrowing(tenant_id) * lendable
+        return borrowed * self._held_weight < self._borrowing(tenant_id, len(self._held)) * lendable
 
     def most(self, tenant_id: int) -> int:
         """How many slots the tenant would have if it took all that it may now."""
@@ -219,7 +225,8 @@ class FairSlots:
             held, free, untaken = held + filling, free - filling, untaken - filling
         if held >= part:
             borrowed, lendable = held - part, free - self._owed(untaken)
-            borrowing, weight = self._borrowing(tenant_id), self._weight
+            borrowing = self._borrowing(tenant_id, holders)
+            weight = self._held_weight if before else self._held_weight + self._weight_of(tenant_id)
             held += max(-(-(borrowing * lendable - weight * borrowed) // (borrowing + weight)), 0)
         return max(min(held, self.most_each), before)
 
@@ -227,6 +234,7 @@ class FairSlots:
         """Take a slot that the tenant may take."""
         held = self._held.get(tenant_id, 0)
         self._held[tenant_id] = held + 1
+        self._held_weight += 0 if held else self._weight_of(tenant_id)
         self.free -= 1
         if held < self.part(tenant_id):
             self._untaken -= 1
@@ -237,13 +245,14 @@ class FairSlots:
             self._held[tenant_id] = held
         else:
             del self._held[tenant_id]
+            self._held_weight -= self._weight_of(tenant_id)
         self.free += 1
         if held < self.part(tenant_id):
             self._untaken += 1
 
-    def _borrowing(self, tenant_id: int) -> int:
-        """The tenant's borrowing factor, as a multiple of 1 in the sum of all weights."""
-        return BORROWING_FACTOR * self._weight_of(tenant_id) * max(self.tenants.active, 1)
+    def _borrowing(self, tenant_id: int, holders: int) -> int:
+        """The tenant's borrowing factor, multiplied by the weights of all that have slots."""
+        return BORROWING_FACTOR * self._weight_of(tenant_id) * holders
 
     def _kept(self, holders: int) -> int:
         """How many free slots are for tenants that have none."""

@@ -2,8 +2,10 @@
 
 import asyncio
 import gc
+import math
 import resource
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -23,15 +25,25 @@ def stop_signal() -> Iterator[asyncio.Event]:
     """An event that the first SIGTERM or SIGINT sets. A later one, after `REPEAT_SECONDS`, stops at once."""
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
+    first = math.inf
 
     def restore() -> None:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
     def stop() -> None:
-        if not stopping.is_set():
-            stopping.set()
-            loop.call_later(REPEAT_SECONDS, restore)
+        nonlocal first
+        stopping.set()
+        first = time.monotonic()
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+            signal.signal(number, repeat)  # not by the loop, which may hang by then
+
+    def repeat(number: int, _: object) -> None:
+        if time.monotonic() - first >= REPEAT_SECONDS:
+            restore()
+            signal.raise_signal(number)
 
     for number in _SIGNALS:
         loop.add_signal_handler(number, stop)

@@ -65,6 +65,12 @@ class TenantNotFound(ResourceNotFound):
     kind = "tenant"
 
 
+class QueueNotFound(ResourceNotFound):
+    """There is no such queue."""
+
+    kind = "queue"
+
+
 class KeyEnded(EvertickError):  # noqa: N818
     """The API key has expired or has a successor, so it cannot get one."""
 

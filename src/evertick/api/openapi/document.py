@@ -8,7 +8,7 @@ import msgspec
 from evertick.api.idempotency import IDEMPOTENCY_KEY, REPLAYED
 from evertick.api.messages import IF_MATCH
 from evertick.api.openapi.components import components_of, schema_of
-from evertick.api.operations import BodySpec, Operation, ResponseSpec
+from evertick.api.operations import BodySpec, HandlerMode, Operation, ResponseSpec
 from evertick.api.problems import MEDIA_TYPE, Kind
 from evertick.contract import patterns
 from evertick.contract.annotations import Schema, ref
@@ -26,10 +26,11 @@ _PATH = {
     "run_id": _text(patterns.RUN_ID),
     "key_id": _text(patterns.KEY_ID),
     "tenant_id": _text(patterns.TENANT_ID),
-    "queue": _text(patterns.QUEUE, **{"not": {"const": HTTP_QUEUE}}),
+    "queue": _text(patterns.QUEUE),
     "worker_id": _text(patterns.WORKER_ID),
     "name": _text(patterns.NAME, maxLength=255),
 }
+_PULLED_QUEUE = _text(patterns.QUEUE, **{"not": {"const": HTTP_QUEUE}})
 _REQUEST_HEADERS: dict[str, tuple[str, Schema]] = {
     IF_MATCH: (
         "An `ETag`: only that version is acted on; otherwise the answer is 412.",
@@ -117,7 +118,8 @@ def _operation(operation: Operation, components: dict[str, Schema]) -> dict[str,
 
 def _in_path(operation: Operation) -> Iterable[dict[str, Any]]:
     for name in operation.parameters:
-        yield {"name": name, "in": "path", "required": True, "schema": _PATH[name]}
+        schema = _PULLED_QUEUE if name == "queue" and operation.mode is HandlerMode.POLL else _PATH[name]
+        yield {"name": name, "in": "path", "required": True, "schema": schema}
 
 
 def _in_query(operation: Operation, components: dict[str, Schema]) -> Iterable[dict[str, Any]]:

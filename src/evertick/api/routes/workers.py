@@ -6,7 +6,7 @@ import msgspec
 
 from evertick.api.idempotency import in_flight, try_once
 from evertick.api.long_polls import TooManyPolls
-from evertick.api.messages import AuthenticatedRequest, Response, ok
+from evertick.api.messages import AuthenticatedRequest, Response, ok, page
 from evertick.api.operations import HandlerMode, ResponseSpec, Routes
 from evertick.api.poll_turns import Poll, PollSpec
 from evertick.api.problems import key_ended, over_limit
@@ -17,6 +17,9 @@ from evertick.contract.workers import (
     LeasedAttempt,
     LeaseRequest,
     OutcomesRequest,
+    Queue,
+    QueueSettings,
+    QueuesQuery,
     Recorded,
 )
 from evertick.domain.access import KeyRole
@@ -25,8 +28,10 @@ from evertick.executor.handlers.run import Run
 from evertick.usecases.context import TenantContext
 from evertick.usecases.runs import pull_workers
 from evertick.usecases.runs.pull_workers import LeasedAttempts
+from evertick.usecases.tenants import queues
 
 routes = Routes("Workers")
+queue_routes = Routes("Queues")
 
 RETRY_SECONDS = 5
 """Over the limit: polls end within half a minute, so some have ended by then."""
@@ -182,3 +187,25 @@ async def record_outcomes(request: AuthenticatedRequest, body: OutcomesRequest) 
     The first outcome of an attempt counts, whichever worker reports it.
     """
     return ok(await pull_workers.record(request.tenant, body.worker_id, body.outcomes))
+
+
+@queue_routes.operation("GET", "/queues", KeyRole.VIEWER, ResponseSpec(list[Queue], "The queues, by name."))
+async def list_queues(request: AuthenticatedRequest, query: QueuesQuery) -> Response:
+    """List queues."""
+    return page(await queues.list_queues(request.tenant, limit=query.limit, cursor=query.cursor), request.path, query)
+
+
+@queue_routes.operation("GET", "/queues/{queue}", KeyRole.VIEWER, ResponseSpec(Queue, "The queue."))
+async def get_queue(request: AuthenticatedRequest, queue: str) -> Response:
+    """Get a queue."""
+    return ok(await queues.get_queue(request.tenant, queue))
+
+
+@queue_routes.operation("PUT", "/queues/{queue}", KeyRole.EDITOR, ResponseSpec(Queue, "The queue as it is now."))
+async def put_queue(request: AuthenticatedRequest, queue: str, body: QueueSettings) -> Response:
+    """Limit how much of a queue runs at once.
+
+    In all workers together, within seconds. Attempts over the limit wait in the queue. A lower limit stops nothing that
+    runs already.
+    """
+    return ok(await queues.cap_queue(request.tenant, queue, body.max_running), subject=queue)

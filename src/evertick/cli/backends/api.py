@@ -9,6 +9,7 @@ from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.contract.job import Job, JobFields
 from evertick.contract.jobs import Missed, Verdict
 from evertick.contract.runs import DeadLetter, Replaying, RunDetail, RunOrGap
+from evertick.contract.workers import Queue
 from evertick.domain.errors import Fault, InvalidFields
 
 _T = TypeVar("_T")
@@ -93,6 +94,12 @@ class ApiBackend:
 
     async def dismiss_dead_letter(self, run_id: str) -> None:
         await self._client.dead_letters.dismiss(run_id)
+
+    async def list_queues(self, limit: int) -> Listing[Queue]:
+        return await _listing(limit, self._client.queues.list(page_size=_page(limit)))
+
+    async def cap_queue(self, name: str, max_running: int | None) -> Queue:
+        return await self._client.queues.update(name, max_running=max_running)
 
     async def _id(self, job: str) -> str:
         return job if is_job_id(job) else (await self.get_job(job)).job_id

@@ -11,11 +11,13 @@ from evertick.contract.job import Job
 from evertick.contract.jobs import Missed, Verdict
 from evertick.contract.runs import DEFAULT_RATE, DeadLetter, LetterFilter, Replaying, RunDetail, RunOrGap
 from evertick.contract.server import InputError
+from evertick.contract.workers import Queue
 from evertick.usecases.context import Page, TenantContext
 from evertick.usecases.jobs import edit, lifecycle, reading as jobs
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.create_many import LineResult, create_many
 from evertick.usecases.runs import dead_letters, reading as runs, requests
+from evertick.usecases.tenants import queues
 
 _Item = TypeVar("_Item")
 
@@ -91,6 +93,12 @@ class DatabaseBackend:
 
     async def dismiss_dead_letter(self, run_id: str) -> None:
         await dead_letters.dismiss(self._tenant, run_id)
+
+    async def list_queues(self, limit: int) -> Listing[Queue]:
+        return await read_pages(partial(queues.list_queues, self._tenant), limit)
+
+    async def cap_queue(self, name: str, max_running: int | None) -> Queue:
+        return await queues.cap_queue(self._tenant, name, max_running)
 
     async def _id(self, job: str) -> str:
         return job if is_job_id(job) else (await jobs.get_by_name(self._tenant, job)).job_id

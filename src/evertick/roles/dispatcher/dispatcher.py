@@ -176,13 +176,13 @@ class Dispatcher:
 
     async def _step(self) -> float:
         self._delivery_counts.turn()
-        await self._queues.refresh(self._source.pool, time.monotonic())
+        await self._queues.refresh_tenants(self._source.pool, time.monotonic())
         return LOOK_SECONDS
 
     async def _look(self, pool: Pool) -> None:
         """See which tenants have attempts, and what follows from how many there are."""
         await self.keyring.count(pool)
-        self.slots.share(self.keyring.sharing())
+        self.slots.share(self.keyring.weighted_sharing())
         egress = self._egress_for(self.keyring.tenants)
         if egress != self._egress:
             logger.info("%s", egress.words)

@@ -7,6 +7,7 @@ Each tenant's queue gives as many attempts as the tenant has room for.
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from evertick.contract.target import HTTP_QUEUE
@@ -32,8 +33,6 @@ LIST_SECONDS = 10.0
 MAX_QUEUES = 512
 """Queues that one look for work finds at most."""
 PAGE = 5_000
-_NO_TENANT = 0
-"""The id of no tenant."""
 
 
 class Keyring:
@@ -51,7 +50,7 @@ class Keyring:
         self.unreadable: dict[int, CannotUnseal] = {}
         self.tenants = 1
         self.queues: dict[int, int] = {}  # to tenants
-        self._weight = 0
+        self._weights: dict[int, int] = {}
 
     async def count(self, connection: Connection) -> None:
         self.tenants = await tenants.count(connection)
@@ -61,7 +60,7 @@ class Keyring:
         while page := await tenants.dispatched(connection, after=found[-1].queue_id if found else 0, most=PAGE):
             found += page
         self.queues = {queue.queue_id: queue.tenant_id for queue in found}
-        self._weight = sum(queue.weight for queue in found)
+        self._weights = {queue.tenant_id: queue.weight for queue in found}
 
     async def learn_all(self, connection: Connection) -> None:
         """Read the secrets of all tenants once, so that a missing key is noticed at the start."""
@@ -89,13 +88,16 @@ class Keyring:
         await self.learn(connection, {queue.tenant_id for queue in queues if queue.current is None})
 
     def sharing(self) -> TenantCounts:
-        """Among how many tenants slots are shared."""
+        """Among how many tenants slots are shared, in equal parts."""
         served = len(self.queues)
-        return TenantCounts(served, max(self.tenants - served, 0), self._weight)
+        return TenantCounts(served, max(self.tenants - served, 0))
+
+    def weighted_sharing(self) -> TenantCounts:
+        """As `sharing`, in parts by weight. Weights change when all queues are listed: all of them at once."""
+        return self.sharing()._replace(weights=Counter(self._weights.values()))
 
     def weight_of(self, tenant_id: int) -> int:
-        limits = self._limits.get(tenant_id)
-        return 1 if limits is None else limits.weight
+        return self._weights.get(tenant_id, 1)
 
     def secrets_of(self, tenant_id: int) -> tuple[Secret, ...] | None:
         """The secrets of a tenant. None: they are not here."""
@@ -148,15 +150,19 @@ class TenantQueues:
         self._after = 0
 
     async def refresh(self, pool: Pool, now: float) -> None:
+        await self.refresh_tenants(pool, now)
+        await self._find_work(pool)
+
+    async def refresh_tenants(self, pool: Pool, now: float) -> None:
+        """Look for new tenants, rotated secrets and changed limits, unless that was done just now."""
+        if now - self._listed >= LIST_SECONDS:
+            await self._keyring.list_queues(pool)
+            self.ids = frozenset(self._keyring.queues)
+            self._listed, self._looked = now, -math.inf
         if now - self._looked >= LOOK_SECONDS:
             await self._look(pool)
             await self._keyring.learn(pool, self._queue.tenants())
             self._looked = now
-        if now - self._listed >= LIST_SECONDS:
-            await self._keyring.list_queues(pool)
-            self.ids = frozenset(self._keyring.queues)
-            self._listed = now
-        await self._find_work(pool)
 
     def refresh_soon(self) -> None:
         """Queues with work are looked for before each lease as it is."""
@@ -171,8 +177,7 @@ class TenantQueues:
         unreadable = self._keyring.unreadable
         self._with_work = {queue.queue_id: queue.tenant_id for queue in found if queue.tenant_id not in unreadable}
         self.capped = frozenset(queue.queue_id for queue in found if queue.is_capped)
-        if not self._with_work.keys() <= self.ids:
-            self._listed = -math.inf  # there is a new tenant
+        self.ids |= self._with_work.keys()
 
     def rooms(self, size: int, held: int) -> dict[int, int]:
         """Of each tenant, to have half of what it does in a second, or else each free slot.
@@ -180,13 +185,12 @@ class TenantQueues:
         It may have waiting here what it does until the next lease has come, by what it did last; but only while little
         waits in all.
         """
-        unused = self._slots.most(_NO_TENANT)
         may_wait = size - self._slots.total if held <= size else 0
         rooms = {}
         for queue_id, tenant_id in self._with_work.items():
             here = self._slots.held(tenant_id) + self._queue.waiting(tenant_id)
             did = self._delivery_counts.recent(tenant_id)
-            most = self._slots.most(tenant_id) if here else unused
+            most = self._slots.most(tenant_id)
             tenant_size = most + min(did, may_wait)
             room = tenant_size - here if here <= tenant_size // 2 else most - here
             if room > 0:

@@ -24,6 +24,16 @@ class QueueRow(NamedTuple):
     is_capped: bool
 
 
+class QueueCap(NamedTuple):
+    """A queue, and how many of its attempts run at once."""
+
+    name: str
+    max_running: int
+
+
+NO_CAP = 2**31 - 1
+
+
 class _Rule(NamedTuple):
     rule_id: int
     canonical: str
@@ -32,6 +42,8 @@ class _Rule(NamedTuple):
 _SQL = statements.load("references")
 _RULES = _SQL["rules"].rows(_Rule)
 _QUEUES = _SQL["queues"].rows(QueueRow)
+_QUEUE_PAGE = _SQL["queue_page"].rows(QueueCap)
+_CAP_QUEUE = _SQL["cap_queue"].rows(QueueCap)
 _QUEUES_WITH = _SQL["queues_with"].values(int)
 
 
@@ -43,6 +55,19 @@ async def rules(connection: Connection, rule_ids: Iterable[int]) -> dict[int, st
 async def queues(connection: Connection, names: Iterable[str], tenant_id: int | None = None) -> list[QueueRow]:
     """The queues of these names; of every tenant if none is given."""
     return await _QUEUES.all(connection, names=list(names), tenant_id=tenant_id)
+
+
+async def queue_page(
+    connection: Connection, tenant_id: int, *, after: str = "", only: str | None = None, most: int = 1
+) -> list[QueueCap]:
+    """A tenant's queues in the order of their names: all, or one alone."""
+    return await _QUEUE_PAGE.all(connection, tenant_id=tenant_id, after=after, only=only, most=most)
+
+
+async def cap_queue(connection: Connection, tenant_id: int, name: str, max_running: int) -> QueueCap:
+    """Set the cap of a queue, which is added if it is not there."""
+    await _SQL["add_queues"].execute(connection, tenant_id=tenant_id, names=[name])
+    return await _CAP_QUEUE.one(connection, tenant_id=tenant_id, name=name, max_running=max_running)
 
 
 async def add_rules(connection: Connection, canonicals: Mapping[bytes, str]) -> None:

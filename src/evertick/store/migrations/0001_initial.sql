@@ -225,10 +225,12 @@ CREATE INDEX attempts_of_run ON attempts (job_id, fire_at);
 -- Which lanes have attempts that wait to be leased for the first time: one row for what one firing appended to one lane.
 -- The lease that moves the lane's head to `last_seq` or past it removes the row. So work is found in time that grows with
 -- the lanes that have some, and a look into one lane starts after its head, past the rows that vacuum has yet to remove.
--- `due_at` is the earliest; `attempts` counts those that were appended, of which some may be leased.
+-- The search for its attempts begins at `first_seq`, not in the days since the lane was idle. `due_at` is the earliest;
+-- `attempts` counts those that were appended, of which some may be leased.
 CREATE TABLE ready_batches (
     lane_id         bigint      NOT NULL,
     last_seq        bigint      NOT NULL,
+    first_seq       bigint      NOT NULL,
     due_at          timestamptz NOT NULL,
     attempts        integer     NOT NULL,
     is_dispatched   boolean     NOT NULL,   -- as of its queue

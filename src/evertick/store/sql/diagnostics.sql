@@ -83,6 +83,9 @@ SELECT tenant.name AS tenant, queue.name AS queue, sum(waiting.attempts)::bigint
                             ORDER BY seq
                             LIMIT :most::integer) AS first
                ) AS fresh
+         -- Else the days since the lane was idle would be searched.
+         WHERE (SELECT true FROM ready_batches
+                 WHERE ready_batches.lane_id = lane.lane_id AND ready_batches.last_seq > lane.head LIMIT 1)
          UNION ALL
         SELECT lane_queue(lane_id)::integer, count(*), min(expires_at)
           FROM leases

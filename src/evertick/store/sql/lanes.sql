@@ -27,16 +27,27 @@ ranges AS MATERIALIZED (
     SELECT picked.lane_id, picked.partition, picked.head, range.first_seq, range.last_seq
       FROM picked
      CROSS JOIN LATERAL (
+               SELECT first_seq
+                 FROM ready_batches
+                WHERE ready_batches.lane_id = picked.lane_id AND ready_batches.last_seq > picked.head
+                ORDER BY last_seq
+                LIMIT 1
+           ) AS batch
+     CROSS JOIN LATERAL (
                SELECT min(seq) AS first_seq, max(seq) AS last_seq
                  FROM (SELECT seq
                          FROM attempts
-                        WHERE attempts.lane_id = picked.lane_id AND attempts.seq > picked.head
+                        WHERE attempts.lane_id = picked.lane_id
+                          AND attempts.seq >= greatest(picked.head + 1, batch.first_seq)
                         ORDER BY seq
                         LIMIT :most_per_lane::integer) AS next
            ) AS range
 ),
 advanced AS (
-    UPDATE lanes lane SET head = ranges.last_seq FROM ranges WHERE lane.lane_id = ranges.lane_id
+    UPDATE lanes lane
+       SET head = ranges.last_seq
+      FROM ranges
+     WHERE lane.lane_id = ranges.lane_id AND ranges.last_seq IS NOT NULL
 ),
 -- By ctid, one by one: a join might read all of them.
 past AS MATERIALIZED (
@@ -46,7 +57,8 @@ past AS MATERIALIZED (
                SELECT ctid
                  FROM ready_batches
                 WHERE ready_batches.lane_id = ranges.lane_id AND ready_batches.last_seq > ranges.head
-                  AND ready_batches.last_seq <= ranges.last_seq
+                  -- One without attempts, which there should never be, goes and stops nobody.
+                  AND (ready_batches.last_seq <= ranges.last_seq OR ranges.last_seq IS NULL)
                OFFSET 0
            ) AS batch
 ),
@@ -57,6 +69,7 @@ INSERT INTO leases (lease_id, lane_id, first_seq, last_seq, expires_at, lease_se
 SELECT :first_lease_id::bigint + row_number() OVER (), lane_id, first_seq, last_seq,
        clock_at() + :lease_seconds::float * interval '1 second', :lease_seconds::float, partition, :worker::text
   FROM ranges
+ WHERE last_seq IS NOT NULL
 RETURNING lease_id, lane_id, first_seq, last_seq;
 
 -- name: dispatched_queues
@@ -150,7 +163,10 @@ SELECT queue_id, tenant_id, max_running, running_quota
 -- How many attempts of each queue of some tenants have a worker and have not ended. Indexes: queues_tenant_id_name_key,
 -- leases_held, attempts_pkey, outcomes_pkey, leases_of_attempt.
 SELECT queue.queue_id, queue.tenant_id, count(*) AS running
-  FROM queues queue
+  FROM unnest(:tenant_ids::bigint[]) AS asked (tenant_id)
+ CROSS JOIN LATERAL (
+           SELECT queue_id, tenant_id FROM queues WHERE queues.tenant_id = asked.tenant_id OFFSET 0
+       ) AS queue
  CROSS JOIN LATERAL (
            SELECT lease_id, lane_id, first_seq, last_seq
              FROM leases
@@ -163,8 +179,7 @@ SELECT queue.queue_id, queue.tenant_id, count(*) AS running
             WHERE attempts.lane_id = lease.lane_id AND attempts.seq BETWEEN lease.first_seq AND lease.last_seq
            OFFSET 0
        ) AS attempt
- WHERE queue.tenant_id = ANY(:tenant_ids::bigint[])
-   AND (SELECT true FROM outcomes
+ WHERE (SELECT true FROM outcomes
          WHERE outcomes.lane_id = lease.lane_id AND outcomes.seq = attempt.seq LIMIT 1) IS NULL
    -- BETWEEN, since `=` makes the planner forget the other equation, which the index asks for.
    AND (SELECT true FROM leases own
@@ -209,10 +224,18 @@ ranges AS MATERIALIZED (
     SELECT chosen.lane_id, chosen.partition, chosen.head, range.first_seq, range.last_seq
       FROM chosen
      CROSS JOIN LATERAL (
+               SELECT first_seq
+                 FROM ready_batches
+                WHERE ready_batches.lane_id = chosen.lane_id AND ready_batches.last_seq > chosen.head
+                ORDER BY last_seq
+                LIMIT 1
+           ) AS batch
+     CROSS JOIN LATERAL (
                SELECT min(seq) AS first_seq, max(seq) AS last_seq
                  FROM (SELECT seq
                          FROM attempts
-                        WHERE attempts.lane_id = chosen.lane_id AND attempts.seq > chosen.head
+                        WHERE attempts.lane_id = chosen.lane_id
+                          AND attempts.seq >= greatest(chosen.head + 1, batch.first_seq)
                         ORDER BY seq
                         -- Every lane that was chosen gives one at least, and those of a queue no more than its room.
                         LIMIT least(:most_per_lane::integer, (:most::integer + chosen.lanes - 1) / chosen.lanes,
@@ -221,7 +244,10 @@ ranges AS MATERIALIZED (
            ) AS range
 ),
 advanced AS (
-    UPDATE lanes lane SET head = ranges.last_seq FROM ranges WHERE lane.lane_id = ranges.lane_id
+    UPDATE lanes lane
+       SET head = ranges.last_seq
+      FROM ranges
+     WHERE lane.lane_id = ranges.lane_id AND ranges.last_seq IS NOT NULL
 ),
 -- By ctid, one by one: a join might read all of them.
 past AS MATERIALIZED (
@@ -231,7 +257,8 @@ past AS MATERIALIZED (
                SELECT ctid
                  FROM ready_batches
                 WHERE ready_batches.lane_id = ranges.lane_id AND ready_batches.last_seq > ranges.head
-                  AND ready_batches.last_seq <= ranges.last_seq
+                  -- One without attempts, which there should never be, goes and stops nobody.
+                  AND (ready_batches.last_seq <= ranges.last_seq OR ranges.last_seq IS NULL)
                OFFSET 0
            ) AS batch
 ),
@@ -242,6 +269,7 @@ INSERT INTO leases (lease_id, lane_id, first_seq, last_seq, expires_at, lease_se
 SELECT :first_lease_id::bigint + row_number() OVER (), lane_id, first_seq, last_seq,
        clock_at() + :lease_seconds::float * interval '1 second', :lease_seconds::float, partition, :worker::text
   FROM ranges
+ WHERE last_seq IS NOT NULL
 RETURNING lease_id, lane_id, first_seq, last_seq;
 
 -- name: lease_free

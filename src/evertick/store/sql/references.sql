@@ -13,6 +13,23 @@ SELECT queue.queue_id, queue.tenant_id, queue.name,
   JOIN tenants tenant ON tenant.tenant_id = queue.tenant_id
  WHERE queue.name = ANY(:names::text[]) AND (:tenant_id::bigint IS NULL OR queue.tenant_id = :tenant_id::bigint);
 
+-- name: queue_page
+-- A tenant's queues by name, those that nothing refers to left out unless they have a cap; one alone if it is given.
+-- Index: queues_tenant_id_name_key.
+SELECT name, max_running
+  FROM queues
+ WHERE tenant_id = :tenant_id::bigint AND name > :after::text AND (:only::text IS NULL OR name = :only::text)
+   AND (unused_at IS NULL OR max_running < 2147483647)
+ ORDER BY name
+ LIMIT :most::integer;
+
+-- name: cap_queue
+-- Sets how many attempts of a queue run at once. Index: queues_tenant_id_name_key.
+UPDATE queues
+   SET max_running = :max_running::integer
+ WHERE tenant_id = :tenant_id::bigint AND name = :name::text
+RETURNING name, max_running;
+
 -- name: add_rules
 -- Rules that are not there yet, in an order that keeps two sessions that add the same from a deadlock. A rule whose id
 -- another one has already is not added, and statements that refer to it do not find it. One that the janitor wants to

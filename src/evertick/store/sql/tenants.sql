@@ -137,7 +137,10 @@ SELECT (SELECT count(*)
                      FROM (SELECT FROM attempts
                             WHERE attempts.lane_id = mine.lane_id AND attempts.seq > mine.head
                             LIMIT :most::bigint) AS first
-               ) AS waiting) AS ready;
+               ) AS waiting
+         -- Else the days since the lane was idle would be searched.
+         WHERE (SELECT true FROM ready_batches
+                 WHERE ready_batches.lane_id = mine.lane_id AND ready_batches.last_seq > mine.head LIMIT 1)) AS ready;
 
 -- name: recent
 -- What was fired in the last seconds, up to a limit per lane: how late, and what became of it. A tenant of null is all.

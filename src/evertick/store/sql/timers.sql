@@ -281,14 +281,14 @@ appended AS (
      ORDER BY lane_id, seq
 ),
 batches AS MATERIALIZED (
-    SELECT lane_id, max(seq) AS last_seq, min(due_at) AS due_at, count(*)::integer AS attempts
+    SELECT lane_id, max(seq) AS last_seq, min(seq) AS first_seq, min(due_at) AS due_at, count(*)::integer AS attempts
       FROM judged
      WHERE verdict = 'run'
      GROUP BY lane_id
 ),
 announced AS (
-    INSERT INTO ready_batches (lane_id, last_seq, due_at, attempts, is_dispatched)
-    SELECT lane_id, last_seq, due_at, attempts,
+    INSERT INTO ready_batches (lane_id, last_seq, first_seq, due_at, attempts, is_dispatched)
+    SELECT lane_id, last_seq, first_seq, due_at, attempts,
            coalesce((SELECT is_dispatched FROM queues WHERE queues.queue_id = lane_queue(lane_id)::integer), false)
       FROM batches
 ),

@@ -1,0 +1,45 @@
+"""The queues of a tenant, and how much of each runs at once."""
+
+import re
+
+from evertick.contract import patterns
+from evertick.contract.workers import Queue
+from evertick.domain.admission import QuotaName
+from evertick.domain.errors import InvalidInput
+from evertick.store.jobs import references
+from evertick.store.jobs.references import NO_CAP, QueueCap
+from evertick.usecases.context import DEFAULT_PER_PAGE, Page, TenantContext, checked_limit, page_of
+from evertick.usecases.errors import QueueNotFound, QuotaReached
+from evertick.usecases.references import MAX_QUEUES
+
+_QUEUE = re.compile(patterns.QUEUE)
+
+
+async def list_queues(
+    tenant: TenantContext, *, limit: int = DEFAULT_PER_PAGE, cursor: str | None = None
+) -> Page[Queue]:
+    """The queues in the order of their names."""
+    most = checked_limit(limit)
+    rows = await references.queue_page(tenant.pool, tenant.tenant_id, after=cursor or "", most=most + 1)
+    return page_of(map(_view_of, rows), most, lambda queue: queue.name)
+
+
+async def get_queue(tenant: TenantContext, name: str) -> Queue:
+    rows = await references.queue_page(tenant.pool, tenant.tenant_id, only=name)
+    if not rows:
+        raise QueueNotFound(name)
+    return _view_of(rows[0])
+
+
+async def cap_queue(tenant: TenantContext, name: str, max_running: int | None) -> Queue:
+    """Set how many attempts of a queue run at once; None: no limit. A queue may get its cap before its first job."""
+    if not _QUEUE.fullmatch(name):
+        raise InvalidInput("queue", "must be 1 to 63 lowercase letters, digits and . _ -, a letter or digit first")
+    if await references.queues_with(tenant.pool, tenant.tenant_id, [name]) > MAX_QUEUES:
+        raise QuotaReached(QuotaName.QUEUES, MAX_QUEUES)
+    cap = NO_CAP if max_running is None else max_running
+    return _view_of(await references.cap_queue(tenant.pool, tenant.tenant_id, name, cap))
+
+
+def _view_of(row: QueueCap) -> Queue:
+    return Queue(name=row.name, max_running=None if row.max_running == NO_CAP else row.max_running)
