@@ -112,6 +112,14 @@ class AgedTables:
                 seq,
                 at,
             )
+        else:
+            await self.connection.execute(
+                "INSERT INTO ready_batches (lane_id, last_seq, first_seq, due_at, attempts, is_dispatched)"
+                " VALUES ($1, $2, $2, $3, 1, false)",
+                job.lane_id,
+                seq,
+                at,
+            )
         return seq
 
     async def finished(self, job: Job, ago: timedelta) -> None:

@@ -59,7 +59,7 @@ INDEXES = {
     "outcomes.record": {"jobs_pkey", "attempts_pkey", "open_runs_pkey", "leases_pkey"},
     "outcomes.take_over": {"leases_expired", "leases_of_worker", "leases_pkey"},  # while they are few, one does as well
     "outcomes.open_in": {"attempts_pkey", "outcomes_pkey", "leases_of_attempt", "job_versions_pkey"},
-    "pulls.queue": {"queues_tenant_id_name_key", "api_keys_pkey", "api_keys_of_tenant"},
+    "pulls.queue": {"queues_tenant_id_name_key", "tenants_pkey", "api_keys_pkey", "api_keys_of_tenant"},
     "pulls.look": {"queues_tenant_id_name_key", "lanes_of_queue", "ready_batches_pkey", "leases_free"},
     "pulls.ended_keys": {"api_keys_pkey", "api_keys_of_tenant"},
     "pulls.answered": {"idempotency_keys_pkey"},
