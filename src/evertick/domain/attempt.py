@@ -91,10 +91,14 @@ class Deferred:
 
 @dataclass(frozen=True, slots=True)
 class NotStarted:
-    """Nothing of it was done: it is put back and leaves no outcome. `is_host_busy`: its host had no slot free."""
+    """Nothing of it was done: it is put back and leaves no outcome. `is_host_busy`: its host had no slot free.
+
+    `wait`: how long until it may be leased again. None: the longer, the more often it was put back before.
+    """
 
     error: str
     is_host_busy: bool = False
+    wait: timedelta | None = None
 
 
 AttemptOutcome: TypeAlias = Succeeded | Failed | Deferred | NotStarted

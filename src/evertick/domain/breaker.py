@@ -11,7 +11,7 @@ as it is to be stored.
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum, StrEnum, auto
-from typing import Final, assert_never
+from typing import Final, NamedTuple, assert_never
 
 from evertick.domain.attempt import AttemptOutcome, Deferred, Failed, NotStarted, Succeeded
 from evertick.domain.states import Outcome
@@ -36,6 +36,13 @@ LONGEST_DEFERRAL: Final = timedelta(hours=1)
 _MAX_DOUBLINGS = 8  # from PROBE_MIN past PROBE_MAX
 _TOO_MANY_REQUESTS = 429
 _SERVER_ERRORS = 500
+
+
+class TenantHost(NamedTuple):
+    """A host as one tenant calls it, with its port unless that is 443."""
+
+    tenant_id: int
+    host: str
 
 
 class CircuitState(StrEnum):
@@ -231,3 +238,7 @@ class ReturnPace:
         latest = now + LONGEST_DEFERRAL.total_seconds()
         self._last = min(max(earliest, self._last + 1 / RETURNS_PER_SECOND), latest)
         return timedelta(seconds=self._last - now)
+
+    def is_over(self, now: float) -> bool:
+        """Whether all that was deferred has come back."""
+        return self._last <= now
