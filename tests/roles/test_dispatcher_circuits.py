@@ -143,7 +143,7 @@ async def test_what_was_deferred_comes_back_when_the_next_probe_may_be_made(
     assert abs(early) < PROBE_MIN.total_seconds() / 2  # the clock of the database is an estimate here
 
 
-async def test_a_probe_that_fails_uses_up_its_own_try_alone_and_the_next_is_further_away(
+async def test_a_probe_that_fails_uses_up_no_try_and_the_next_is_further_away(
     office: CircuitOffice, receiver: Receiver
 ) -> None:
     await open_circuit(office, receiver)
@@ -156,8 +156,12 @@ async def test_a_probe_that_fails_uses_up_its_own_try_alone_and_the_next_is_furt
             await office.until_ended(job, failed)
             await office.until_state(receiver, "open")
             await office.until_put_back(10 - failed)
-    assert await office.results(job) == ["failed", "failed"]
-    assert [attempt for attempt, _ in await office.retries(job)] == [2, 2]
+    outcomes = await office.outcomes(job)
+    error = f"deferred: the probe of {host_of(receiver.url)} failed: answered 500 Internal Server Error"
+    assert {(each.result, each.attempt, each.is_final, each.error) for each in outcomes} == {
+        ("deferred", 1, False, error)
+    }
+    assert [attempt for attempt, _ in await office.retries(job)] == [1, 1], "the same try comes again"
     (row,) = await target_hosts.page(office.connection, 1, after="", most=9)
     assert row.openings == 3
     assert row.probe_at is not None

@@ -19,6 +19,7 @@ from evertick.domain.breaker import (
     apply,
     claim_probe,
     new_circuit,
+    probe_outcome,
     verdict_of,
 )
 from evertick.domain.states import Outcome
@@ -46,6 +47,13 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 )
 def test_what_a_delivery_says_about_its_host(outcome: AttemptOutcome | None, verdict: Verdict) -> None:
     assert verdict_of(outcome) is verdict
+
+
+def test_a_probe_that_failed_counts_as_no_try() -> None:
+    failed = probe_outcome("a.test", Failed("answered 500", code=500))
+    assert failed == Deferred("deferred: the probe of a.test failed: answered 500")
+    for outcome in (Succeeded(code=200), Failed("answered 404", code=404, retryable=False), NotStarted("no slot")):
+        assert probe_outcome("a.test", outcome) is outcome
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,9 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """It was started and then stopped with its worker. It counts as no try and comes again at once."""
+    """It was started, and stopped with its worker or failed as the probe of its host. It counts as no try, and comes
+    again at once.
+    """
 
     error: str
 

@@ -126,6 +126,13 @@ def verdict_of(outcome: AttemptOutcome | None) -> Verdict:
             assert_never(outcome)
 
 
+def probe_outcome(host: str, outcome: AttemptOutcome) -> AttemptOutcome:
+    """How the attempt ends that was the probe. One that failed counts as no try: the host was known to fail."""
+    if isinstance(outcome, Failed) and verdict_of(outcome) is Verdict.FAILED:
+        return Deferred(f"deferred: the probe of {host} failed: {outcome.error}")
+    return outcome
+
+
 def new_circuit(now: datetime) -> Circuit:
     return Circuit(CircuitState.CLOSED, changed_at=now, window_at=now)
 

@@ -200,10 +200,12 @@ class Circuits:
             rows = await target_hosts.lock_available(session, reports.keys())
             before = {row.key: row.circuit for row in rows}
             after = {row.key: apply(row.circuit, reports[row.key], row.now_at) for row in rows}
-            await target_hosts.store(session, after)
+            if after:
+                await target_hosts.store(session, after)
             opened = [host for host in after if _is_closed(before[host]) and not _is_closed(after[host])]
             closed = [host for host in after if _is_closed(after[host]) and not _is_closed(before[host])]
-            await audit.record_all(session, [*_entries(OPENED, opened), *_entries(CLOSED, closed)])
+            if opened or closed:
+                await audit.record_all(session, [*_entries(OPENED, opened), *_entries(CLOSED, closed)])
         self._learn(after)
         self._say(opened, closed, after, before)
         return after

@@ -11,7 +11,7 @@ import msgspec
 
 from evertick.contract.target import DEFAULT_METHOD, HttpTarget
 from evertick.domain.attempt import Attempt, AttemptOutcome, Failed, NotStarted
-from evertick.domain.breaker import TenantHost
+from evertick.domain.breaker import TenantHost, probe_outcome
 from evertick.domain.ids import Prefix, format_id, format_run_id
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import Outcome
@@ -148,7 +148,7 @@ class WebhookTarget:
             outcome = await self._call(tenant_host, request, seconds)
         finally:
             self._circuits.ended(tenant_host, outcome, is_probe=is_probe)
-        return outcome
+        return probe_outcome(tenant_host.host, outcome) if is_probe else outcome
 
     async def _call(self, tenant_host: TenantHost, request: DeliveryRequest, seconds: float) -> AttemptOutcome:
         outcome = await self._delivery.deliver(request, seconds)
