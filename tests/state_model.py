@@ -25,8 +25,7 @@ class Event(StateWord):
     PUT_BACK = (
         "put_back",
         "worker, dispatcher, or reaper",
-        "it was not started (no handler here, no slot for its target, a failing host, a stop): the attempt can be"
-        " leased again",
+        "it was not started (no handler here, no slot for its target, a failing host, a stop): it can be leased again",
     )
     HAND_BACK = (
         "hand_back",
