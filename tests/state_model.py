@@ -25,9 +25,13 @@ class Event(StateWord):
     PUT_BACK = (
         "put_back",
         "worker, dispatcher, or reaper",
-        "it was not started (no handler here, no slot for its target, a stop): the attempt can be leased again",
+        "it was not started (no handler here, no slot for its target, a failing host, a stop): it can be leased again",
     )
-    HAND_BACK = "hand_back", "worker or dispatcher", "records `deferred`: it is stopping, and what runs must end"
+    HAND_BACK = (
+        "hand_back",
+        "worker or dispatcher",
+        "records `deferred`: it is stopping, and what runs must end, or the probe of a failing host failed",
+    )
     REAP = "reap", "scheduler (reaper)", "records `lost`: the lease expired"
     CANCEL = (
         "cancel",

@@ -77,10 +77,11 @@ class PostOffice(Workshop):
         retry: str = RETRIES,
         count: int = 1,
         tenant_id: int = 1,
+        **target_options: Any,
     ) -> Job:
         """A job with so many attempts, of as many runs, that stand in their lane."""
         job = await add_job(self.connection, partition=PARTITION, retry=retry, queue="http", tenant_id=tenant_id)
-        target = {"type": "http", "url": url, "method": "POST", "headers": {"X-Team": "billing"}}
+        target = {"type": "http", "url": url, "method": "POST", "headers": {"X-Team": "billing"}, **target_options}
         await self.connection.execute(
             "UPDATE job_versions SET handler = NULL, payload = $2, timeout_seconds = $3, spec = $4 WHERE job_id = $1",
             *(job.job_id, None if payload is None else json.dumps(payload)),

@@ -1,6 +1,9 @@
 """How long a tenant leaves a host alone for which it has no slot free."""
 
-from evertick.targets.http.webhooks import BACKOFF_SECONDS, HostBackoff, TenantHost, host_of
+import pytest
+
+from evertick.domain.breaker import TenantHost
+from evertick.targets.http.webhooks import BACKOFF_SECONDS, HostBackoff, host_of
 
 HOST, SAME_HOST, OTHER_HOST = (
     TenantHost(1, host_of(url)) for url in ("https://a.test/x", "https://a.test/y", "https://b.test/x")
@@ -32,6 +35,22 @@ def test_it_ends_by_itself_and_is_forgotten() -> None:
     assert not backoff.holds(HOST)
     backoff.begin(OTHER_HOST)
     assert len(backoff._ends) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("https://api.example.com/hook", "api.example.com"),
+        ("https://API.Example.com:443/hook", "api.example.com"),
+        ("http://api.example.com/hook", "api.example.com:80"),
+        ("http://api.example.com:443/hook", "api.example.com"),
+        ("https://api.example.com:8443/", "api.example.com:8443"),
+        ("http://[::1]:8080/", "[::1]:8080"),
+        ("https://[::1]/", "[::1]"),
+    ],
+)
+def test_one_host_has_one_name_however_it_is_written(url: str, host: str) -> None:
+    assert host_of(url) == host
 
 
 def test_what_is_no_url_is_a_host_of_its_own() -> None:

@@ -12,8 +12,10 @@ from evertick.client import AsyncClient, Client, Conflict, Forbidden, Invalid, N
 from evertick.contract.runs import Gap, Run
 from evertick.contract.workers import OutcomeReport
 from evertick.domain.access import KeyRole
+from evertick.domain.breaker import TenantHost
 from evertick.domain.errors import InvalidInput
-from sdk.served import Served, worker_target
+from evertick.store.tenants import target_hosts
+from sdk.served import HOST_TENANT, Served, worker_target
 
 NOON = "0 12 * * *"
 WRONG_KEY = "evt_wrong"
@@ -83,6 +85,12 @@ async def _call_about_runs(house: Served, client: AsyncClient, job_id: str, dead
     await client.dead_letters.dismiss(run.run_id)
 
 
+async def _call_about_targets(house: Served, client: AsyncClient) -> None:
+    await target_hosts.add(house.pool, [TenantHost(HOST_TENANT, host) for host in ("[::1]:8080", "api.example.com")])
+    assert [each.host async for each in client.targets.list(page_size=1)] == ["[::1]:8080", "api.example.com"]
+    assert (await client.targets.reset("[::1]:8080")).state == "closed"
+
+
 async def _call_as_an_admin(client: AsyncClient) -> None:
     assert (await client.preview(NOON, count=2)).description
     assert [node.is_alive for node in (await client.cluster()).nodes] == [True]
@@ -106,6 +114,7 @@ async def test_every_operation_of_the_api_has_a_call(house: Served, client: Asyn
     job_id = await _call_about_jobs(client)
     dead = await _call_as_a_worker(house, client, job_id)
     await _call_about_runs(house, client, job_id, dead)
+    await _call_about_targets(house, client)
     await _call_as_an_admin(client)
     offered = {(operation.method, operation.path) for operation in operations() if operation.role is not None}
     called = {each for each in offered for method, path in asked if each[0] == method and _matches(each[1], path)}

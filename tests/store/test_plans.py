@@ -74,6 +74,12 @@ INDEXES = {
     },
     "replan.move": {"timers_pkey", "job_versions_pkey"},
     "diagnostics.oldest_due": {"timers_due"},
+    "target_hosts.add": {"target_hosts_pkey", "tenants_pkey"},
+    "target_hosts.lock_available": {"target_hosts_pkey"},
+    "target_hosts.store": {"target_hosts_pkey"},
+    "target_hosts.watched": {"target_hosts_watched"},
+    "target_hosts.count_open": {"target_hosts_watched"},
+    "target_hosts.page": {"target_hosts_pkey"},
     "tenants.stored": {"storage_sums_pkey", "storage_changes_of_tenant"},
     "retention.check_versions": {
         *("superseded_versions_to_check", "superseded_versions_pkey", "jobs_pkey", "job_versions_pkey", "timers_pkey"),
@@ -104,6 +110,10 @@ INSERT INTO rules (digest, canonical) SELECT sha256(n::text::bytea), '' FROM gen
 INSERT INTO superseded_versions (job_id, check_at, spec_version)
 SELECT n, now(), 1 FROM generate_series(1, $1 / 10) AS n;
 INSERT INTO finished_jobs (job_id, finished_at) SELECT n, now() FROM generate_series(1, $1 / 10) AS n;
+INSERT INTO target_hosts (tenant_id, host, state, changed_at, window_at, reported_at, watched_until, calls, failures,
+                          calls_before, failures_before, openings)
+SELECT 1, n::text, 'open', now(), now(), now(), CASE WHEN n % 2 = 0 THEN now() END, 0, 0, 0, 0, 1
+  FROM generate_series(1, $1 / 10) AS n;
 INSERT INTO storage_changes (tenant_id, bytes) SELECT n % 100, 1 FROM generate_series(1, $1 / 10) AS n;
 INSERT INTO lanes (lane_id, queue_id, partition, priority)
 SELECT lane_id_of(1, n, 1), 1, n, 1 FROM generate_series(0, 255) AS n;

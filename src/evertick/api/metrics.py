@@ -31,6 +31,7 @@ class Metrics:
         self._leased = self._gauge("leases", "Leases that workers hold")
         self._dead_letters = self._gauge("dead_letters", "Runs whose attempts are used up, up to 10,000")
         self._lag = self._gauge("oldest_due_seconds", "How late the oldest timer that should have fired is")
+        self._circuits = self._gauge("open_circuits", "Target hosts of tenants whose deliveries are deferred")
         self._nodes = self._gauge("nodes", "Schedulers that are alive")
         self._unheld = self._gauge("unheld_partitions", "Partitions that no live scheduler holds")
 
@@ -50,6 +51,7 @@ class Metrics:
         self._leased.set(status.leases)
         self._dead_letters.set(status.dead_letters)
         self._lag.set(status.cluster.lag_seconds)
+        self._circuits.set(status.open_circuits)
         self._nodes.set(sum(node.is_alive for node in status.cluster.nodes))
         self._unheld.set(status.cluster.partitions.unheld)
         return generate_latest(self._registry)

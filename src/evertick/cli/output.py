@@ -33,6 +33,9 @@ STYLES = {
     "retrying": "yellow",
     "missed": "yellow",
     "skipped": "yellow",
+    "closed": "green",
+    "half_open": "yellow",
+    "open": "bold red",
     "problem": "bold red",
     "dead": "bold red",
 }

@@ -18,10 +18,12 @@ from evertick.client.transport import (
 from evertick.contract.access import ApiKey, AuditEntry, NewApiKey, NewTenant, Tenant
 from evertick.contract.jobs import Preview
 from evertick.contract.server import Cluster, Stats
+from evertick.contract.target_hosts import TargetHost
 
 TenantPage: TypeAlias = list[Tenant]
 KeyPage: TypeAlias = list[ApiKey]
 ChangePage: TypeAlias = list[AuditEntry]
+TargetPage: TypeAlias = list[TargetHost]
 
 
 class TenantCalls(Calls[W]):
@@ -89,6 +91,20 @@ class ApiKeyCalls(Calls[W]):
         return change("DELETE", path_of("api-keys", key_id), no_content)
 
 
+class TargetCalls(Calls[W]):
+    """Hosts of HTTP targets that failed lately."""
+
+    @PagedCall
+    def list(self, *, page_size: int | None = None) -> Request[TargetPage]:
+        """The hosts, by name, with their circuit breakers."""
+        return fetch(path_of("targets"), struct_of(TargetPage), limit=page_size)
+
+    @Call
+    def reset(self, host: str, *, idempotency_key: str | None = None) -> Request[TargetHost]:
+        """Close the circuit of a host."""
+        return post(path_of("targets", host, "reset"), struct_of(TargetHost), key=idempotency_key)
+
+
 class AuditLogCalls(Calls[W]):
     """Who changed what."""
 
@@ -118,6 +134,7 @@ class Api(Calls[W]):
         self.dead_letters: DeadLetterCalls[W] = DeadLetterCalls(transport)
         self.workers: WorkerCalls[W] = WorkerCalls(transport)
         self.queues: QueueCalls[W] = QueueCalls(transport)
+        self.targets: TargetCalls[W] = TargetCalls(transport)
         self.tenants: TenantCalls[W] = TenantCalls(transport)
         self.api_keys: ApiKeyCalls[W] = ApiKeyCalls(transport)
         self.audit_log: AuditLogCalls[W] = AuditLogCalls(transport)

@@ -63,6 +63,9 @@ class HttpTarget(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
         Meta(extra_json_schema={"propertyNames": {"pattern": patterns.HEADER_NAME}, "maxProperties": MAX_HEADERS}),
         checked(check_headers),
     ] = {}
+    circuit_breaker: Annotated[
+        bool, Meta(description="Whether its runs are deferred while the circuit breaker of its host is open.")
+    ] = True
 
     @property
     def queue_name(self) -> str:

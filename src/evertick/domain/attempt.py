@@ -84,17 +84,23 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """It was started and then stopped with its worker. It counts as no try and comes again at once."""
+    """It was started, and stopped with its worker or failed as the probe of its host. It counts as no try, and comes
+    again at once.
+    """
 
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class NotStarted:
-    """Nothing of it was done: it is put back and leaves no outcome. `is_host_busy`: its host had no slot free."""
+    """Nothing of it was done: it is put back and leaves no outcome. `is_host_busy`: its host had no slot free.
+
+    `wait`: how long until it may be leased again. None: the longer, the more often it was put back before.
+    """
 
     error: str
     is_host_busy: bool = False
+    wait: timedelta | None = None
 
 
 AttemptOutcome: TypeAlias = Succeeded | Failed | Deferred | NotStarted

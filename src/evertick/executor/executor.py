@@ -270,7 +270,7 @@ class Executor:
         if self._on_ended is not None:
             self._on_ended(attempt, None if ended is None else ended[1])
         if ended is not None and type(ended[1]) is NotStarted:
-            self._put_back(UnstartedAttempt(attempt, ended[1].error, deferral_of(attempt), is_deferral=True))
+            self._put_back(_unstarted(attempt, ended[1]))
             return
         self.ended += 1
         done_lease = self.held_leases.end(attempt.lease_id)
@@ -331,6 +331,13 @@ def unique_name(base: str) -> str:
 def deferral_of(attempt: Attempt) -> timedelta:
     """How long an attempt waits that could not be started, by how often that was so before."""
     return deferral_delay(RunKey(attempt.job_id, to_us(attempt.fire_at)), attempt.deferrals)
+
+
+def _unstarted(attempt: Attempt, outcome: NotStarted) -> UnstartedAttempt:
+    """What its handler did not begin comes again when the handler said, else after a growing while."""
+    if outcome.wait is not None:
+        return UnstartedAttempt(attempt, outcome.error, outcome.wait)
+    return UnstartedAttempt(attempt, outcome.error, deferral_of(attempt), is_deferral=True)
 
 
 def _slots(handlers: Registry, concurrency: int, threads: int) -> int:

@@ -12,7 +12,7 @@ from evertick.runtime.timeouts import STATUS_SECONDS
 from evertick.store.database import Pool
 from evertick.store.engine import members
 from evertick.store.maintenance import diagnostics
-from evertick.store.tenants import tenants
+from evertick.store.tenants import target_hosts, tenants
 from evertick.usecases.diagnosis import MAX_LETTERS
 from evertick.version import __version__
 
@@ -30,6 +30,7 @@ class EngineStatus:
     ready: int
     leases: int
     dead_letters: int
+    open_circuits: int
 
 
 async def engine_status(pool: Pool, lifetime: timedelta) -> EngineStatus:
@@ -47,6 +48,7 @@ async def engine_status(pool: Pool, lifetime: timedelta) -> EngineStatus:
             ready=sum(queue.attempts for queue in await diagnostics.ready_queues(pool, MAX_PER_LANE)),
             leases=await diagnostics.leases(pool),
             dead_letters=await diagnostics.dead_letters(pool, MAX_LETTERS),
+            open_circuits=await target_hosts.count_open(pool),
         )
 
 

@@ -6,6 +6,7 @@ EvertickError
 │   ├── RunNotFound       no such run of the tenant's jobs
 │   ├── LetterNotFound    the run is no dead letter, or not any more
 │   ├── KeyNotFound       no such API key of the tenant
+│   ├── TargetHostNotFound  no target host of this name failed lately
 │   └── TenantNotFound    no such tenant, or none that the caller may see
 ├── KeyEnded              the API key has expired, or another one has taken its place
 ├── VersionConflict       the job was edited since the caller read it
@@ -57,6 +58,12 @@ class KeyNotFound(ResourceNotFound):
     """There is no such API key."""
 
     kind = "API key"
+
+
+class TargetHostNotFound(ResourceNotFound):
+    """No deliveries of the tenant to such a host failed lately."""
+
+    kind = "failing target host"
 
 
 class TenantNotFound(ResourceNotFound):

@@ -36,6 +36,7 @@ NOBODYS = {
     "name": "some-name",
     "queue": "billing",
     "worker_id": "w",
+    "host": "api.example.com",
 }
 
 

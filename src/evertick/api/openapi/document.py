@@ -28,6 +28,7 @@ _PATH = {
     "tenant_id": _text(patterns.TENANT_ID),
     "queue": _text(patterns.QUEUE),
     "worker_id": _text(patterns.WORKER_ID),
+    "host": _text(patterns.HOST),
     "name": _text(patterns.NAME, maxLength=255),
 }
 _PULLED_QUEUE = _text(patterns.QUEUE, **{"not": {"const": HTTP_QUEUE}})

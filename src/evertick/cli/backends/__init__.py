@@ -16,6 +16,9 @@ from evertick.domain.states import GapStatus, RunStatus
 
 _T = TypeVar("_T")
 
+ACTOR = "command line"
+"""Who the audit log says made a change on the database."""
+
 JOB_PAYLOAD = msgspec.UNSET
 """A triggered run takes the job's payload."""
 

@@ -9,6 +9,7 @@ from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.contract.job import Job, JobFields
 from evertick.contract.jobs import Missed, Verdict
 from evertick.contract.runs import DeadLetter, Replaying, RunDetail, RunOrGap
+from evertick.contract.target_hosts import TargetHost
 from evertick.contract.workers import Queue
 from evertick.domain.errors import Fault, InvalidFields
 
@@ -100,6 +101,12 @@ class ApiBackend:
 
     async def cap_queue(self, name: str, max_running: int | None) -> Queue:
         return await self._client.queues.update(name, max_running=max_running)
+
+    async def list_targets(self, limit: int) -> Listing[TargetHost]:
+        return await _listing(limit, self._client.targets.list(page_size=_page(limit)))
+
+    async def reset_target(self, host: str) -> TargetHost:
+        return await self._client.targets.reset(host)
 
     async def _id(self, job: str) -> str:
         return job if is_job_id(job) else (await self.get_job(job)).job_id

@@ -5,19 +5,21 @@ from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from evertick.cli.backends import JobListFilter, Listing, RunListFilter, is_job_id
+from evertick.cli.backends import ACTOR, JobListFilter, Listing, RunListFilter, is_job_id
 from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.contract.job import Job
 from evertick.contract.jobs import Missed, Verdict
 from evertick.contract.runs import DEFAULT_RATE, DeadLetter, LetterFilter, Replaying, RunDetail, RunOrGap
 from evertick.contract.server import InputError
+from evertick.contract.target_hosts import TargetHost
 from evertick.contract.workers import Queue
-from evertick.usecases.context import Page, TenantContext
+from evertick.usecases import audit
+from evertick.usecases.context import Page, TenantContext, unit_of_work
 from evertick.usecases.jobs import edit, lifecycle, reading as jobs
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.create_many import LineResult, create_many
 from evertick.usecases.runs import dead_letters, reading as runs, requests
-from evertick.usecases.tenants import queues
+from evertick.usecases.tenants import queues, target_hosts
 
 _Item = TypeVar("_Item")
 
@@ -99,6 +101,15 @@ class DatabaseBackend:
 
     async def cap_queue(self, name: str, max_running: int | None) -> Queue:
         return await queues.cap_queue(self._tenant, name, max_running)
+
+    async def list_targets(self, limit: int) -> Listing[TargetHost]:
+        return await read_pages(partial(target_hosts.list_hosts, self._tenant), limit)
+
+    async def reset_target(self, host: str) -> TargetHost:
+        async with unit_of_work(self._tenant) as unit:
+            found = await target_hosts.reset_host(unit, host)
+            await audit.record(unit, ACTOR, "reset_target", found.host)
+            return found
 
     async def _id(self, job: str) -> str:
         return job if is_job_id(job) else (await jobs.get_by_name(self._tenant, job)).job_id

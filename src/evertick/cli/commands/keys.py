@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 from msgspec.structs import asdict
 
-from evertick.cli.backends import Listing
+from evertick.cli.backends import ACTOR, Listing
 from evertick.cli.backends.database import read_pages
-from evertick.cli.commands.tenants import ACTOR
 from evertick.cli.connection import TenantOptions, call_database, tenant_options
 from evertick.cli.options import AsJson, optional
 from evertick.cli.output import print_fields, print_json, print_listing

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from evertick.cli.commands.tenants import ACTOR
+from evertick.cli.backends import ACTOR
 from evertick.cli.connection import (
     DEFAULT_TENANT,
     DatabaseOptions,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from msgspec.structs import asdict
 
-from evertick.cli.backends import Listing
+from evertick.cli.backends import ACTOR, Listing
 from evertick.cli.backends.database import read_pages
 from evertick.cli.connection import DEFAULT_TENANT, DatabaseOptions, call_database, database_options
 from evertick.cli.options import AsJson, option_group, optional
@@ -19,9 +19,6 @@ from evertick.usecases.context import TenantContext, unit_of_work
 from evertick.usecases.tenants import keys, tenants
 
 app = typer.Typer(no_args_is_help=True, help="Create, list and change tenants.", rich_markup_mode="rich")
-
-ACTOR = "command line"
-"""Who acts, in the audit log."""
 
 
 class QuotaOptions(NamedTuple):

@@ -47,6 +47,8 @@ DEFAULT_AHEAD = 3
 EVERY_SECONDS = 60.0
 ANSWERS_KEPT = timedelta(hours=24)
 """A repeated Idempotency-Key gets the kept answer for so long."""
+HOSTS_KEPT = timedelta(hours=24)
+"""A target host is listed for so long after its last failure."""
 REPAIR_SECONDS = 0.2
 """Of each minute, until all jobs were seen: ten million jobs take more than half a minute in all, and an idle engine
 should cost next to nothing."""
@@ -66,6 +68,7 @@ class JanitorReport:
     jobs_purged: int = 0
     one_offs_removed: int = 0
     answers_forgotten: int = 0
+    hosts_forgotten: int = 0
     versions_emptied: int = 0
     versions_removed: int = 0
     rules_removed: int = 0
@@ -157,6 +160,7 @@ class Janitor:
             rows_pruned=await maintenance.prune(self._pool, before_at, self._sizes),
             jobs_purged=await maintenance.purge_jobs(self._pool, before_at, self._sizes),
             answers_forgotten=await maintenance.prune_answers(self._pool, now_at - ANSWERS_KEPT, self._sizes),
+            hosts_forgotten=await maintenance.prune_target_hosts(self._pool, now_at - HOSTS_KEPT, self._sizes),
             queues_removed=await maintenance.sweep_queues(self._pool, now_at),
             rules_removed=await maintenance.sweep_rules(self._pool, now_at, self._sizes),
         )

@@ -35,6 +35,7 @@ class BatchSizes:
     prune: dict[str, BatchSize] = field(default_factory=lambda: {table: BatchSize() for table in retention.AGEING})
     purge: BatchSize = field(default_factory=BatchSize)
     one_offs: BatchSize = field(default_factory=BatchSize)
+    hosts: BatchSize = field(default_factory=BatchSize)
     answers: BatchSize = field(default_factory=BatchSize)
     versions: BatchSize = field(default_factory=BatchSize)
     rules: BatchSize = field(default_factory=BatchSize)
@@ -70,6 +71,11 @@ async def prune(pool: Pool, before_at: datetime, sizes: BatchSizes) -> int:
 async def prune_answers(pool: Pool, before_at: datetime, sizes: BatchSizes) -> int:
     """Remove kept answers that are older than promised; returns how many."""
     return await _in_batches(partial(retention.prune_answers, pool, before_at), sizes.answers, sizes)
+
+
+async def prune_target_hosts(pool: Pool, before_at: datetime, sizes: BatchSizes) -> int:
+    """Remove target hosts that failed long ago; returns how many."""
+    return await _in_batches(partial(retention.prune_target_hosts, pool, before_at), sizes.hosts, sizes)
 
 
 async def sum_storage(pool: Pool, sizes: BatchSizes) -> None:

@@ -69,6 +69,11 @@ async def prune_answers(pool: Pool, before_at: datetime, most: int) -> int:
     return row_count(await _SQL["prune_answers"].execute(pool, before_at=before_at, most=most))
 
 
+async def prune_target_hosts(pool: Pool, before_at: datetime, most: int) -> int:
+    """Remove some of the target hosts that no dispatcher had anything to say of since an instant, and say how many."""
+    return row_count(await _SQL["prune_target_hosts"].execute(pool, before_at=before_at, most=most))
+
+
 async def purge_jobs(pool: Pool, before_at: datetime, most: int) -> int:
     """Remove what is left of some jobs that were deleted before an instant, and say of how many."""
     return row_count(await _SQL["purge_jobs"].execute(pool, before_at=before_at, most=most))

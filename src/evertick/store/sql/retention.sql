@@ -64,6 +64,18 @@ counted AS (
 )
 DELETE FROM audit_log USING old WHERE audit_log.ctid = old.ctid;
 
+-- name: prune_target_hosts
+-- Hosts that nothing was said of for so long: they work again, or nothing is delivered to them. Index:
+-- target_hosts_by_age.
+WITH old AS (
+    SELECT ctid FROM target_hosts
+     WHERE reported_at < :before_at::timestamptz
+     ORDER BY reported_at
+     LIMIT :most::integer
+       FOR UPDATE SKIP LOCKED
+)
+DELETE FROM target_hosts USING old WHERE target_hosts.ctid = old.ctid;
+
 -- name: prune_api_keys
 -- Keys that ended before the history; a tenant's newest stays: a tenant that never had one is given a first.
 -- Indexes: api_keys_ended, api_keys_of_tenant.

@@ -4,13 +4,14 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple, TypeGuard
+from typing import Protocol, TypeGuard
 from urllib.parse import urlsplit
 
 import msgspec
 
 from evertick.contract.target import DEFAULT_METHOD, HttpTarget
 from evertick.domain.attempt import Attempt, AttemptOutcome, Failed, NotStarted
+from evertick.domain.breaker import TenantHost, probe_outcome
 from evertick.domain.ids import Prefix, format_id, format_run_id
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import Outcome
@@ -22,12 +23,14 @@ REMEMBERED = 4096
 """Specifications, and URLs."""
 BACKOFF_SECONDS = 5.0
 BACKED_OFF = "deferred: its host is backed off"
+HTTP_PORT, HTTPS_PORT = 80, 443
 
 
 class _Target(msgspec.Struct):
     url: str
     method: str = DEFAULT_METHOD
     headers: dict[str, str] = {}
+    circuit_breaker: bool = True
 
 
 class _Spec(msgspec.Struct):
@@ -37,11 +40,30 @@ class _Spec(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Spec)
 
 
-class TenantHost(NamedTuple):
-    """A host as one tenant calls it."""
+class HostCircuits(Protocol):
+    """The circuit breakers of hosts, by tenant."""
 
-    tenant_id: int
-    host: str
+    def is_closed(self, host: TenantHost) -> bool:
+        """Whether a delivery may be made without asking further. Asked for each delivery."""
+
+    async def admit(self, host: TenantHost) -> NotStarted | None:
+        """Where it is not closed: why the delivery is deferred. None: it is made, as the probe of the host."""
+
+    def ended(self, host: TenantHost, outcome: AttemptOutcome | None, *, is_probe: bool) -> None:
+        """How a delivery that was made has ended. None: it was broken off."""
+
+
+class NoCircuits:
+    """Every delivery is made."""
+
+    def is_closed(self, host: TenantHost) -> bool:  # noqa: ARG002 - all are
+        return True
+
+    async def admit(self, host: TenantHost) -> NotStarted | None:
+        raise AssertionError(f"{host} is closed")
+
+    def ended(self, host: TenantHost, outcome: AttemptOutcome | None, *, is_probe: bool) -> None:
+        """Nobody wants to know."""
 
 
 class HostBackoff:
@@ -70,11 +92,14 @@ class HostBackoff:
 
 @lru_cache(maxsize=REMEMBERED)
 def host_of(url: str) -> str:
-    """Host and port as they are written. Two spellings count as two hosts, which delays no other host."""
+    """The host in lower case, with its port unless that is 443."""
     try:
-        return urlsplit(url).netloc
+        parts = urlsplit(url)
+        port = parts.port or (HTTP_PORT if parts.scheme == "http" else HTTPS_PORT)
+        name = parts.netloc.lower() if parts.port is None else parts.netloc.lower().rpartition(":")[0]
     except ValueError:
         return url  # the guard says what is wrong with it
+    return name if port == HTTPS_PORT else f"{name}:{port}"
 
 
 class WebhookTarget:
@@ -85,7 +110,9 @@ class WebhookTarget:
         delivery: HttpDelivery,
         secrets_of: Callable[[int], tuple[Secret, ...] | None],
         timeout_max: Callable[[int], int],
+        circuits: HostCircuits | None = None,
     ) -> None:
+        self._circuits = circuits or NoCircuits()
         self._delivery = delivery
         self._secrets_of = secrets_of
         self._timeout_max = timeout_max
@@ -111,6 +138,19 @@ class WebhookTarget:
         tenant_host = TenantHost(request.tenant_id, host_of(request.target.url))
         if self._backoff.holds(tenant_host):
             return NotStarted(BACKED_OFF)
+        if not request.target.circuit_breaker:
+            return await self._call(tenant_host, request, seconds)
+        is_probe = not self._circuits.is_closed(tenant_host)
+        if is_probe and (deferred := await self._circuits.admit(tenant_host)) is not None:
+            return deferred
+        outcome: AttemptOutcome | None = None
+        try:
+            outcome = await self._call(tenant_host, request, seconds)
+        finally:
+            self._circuits.ended(tenant_host, outcome, is_probe=is_probe)
+        return probe_outcome(tenant_host.host, outcome) if is_probe else outcome
+
+    async def _call(self, tenant_host: TenantHost, request: DeliveryRequest, seconds: float) -> AttemptOutcome:
         outcome = await self._delivery.deliver(request, seconds)
         if not isinstance(outcome, NotStarted):
             self._backoff.end(tenant_host)
@@ -150,4 +190,4 @@ def _target_in(spec: str) -> HttpTarget | None:
         target = _decoder.decode(spec).target
     except msgspec.DecodeError:  # and ValidationError, which is one
         return None
-    return HttpTarget(target.url, target.method, target.headers)
+    return HttpTarget(target.url, target.method, target.headers, target.circuit_breaker)

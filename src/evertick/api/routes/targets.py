@@ -1,0 +1,31 @@
+"""Hosts of HTTP targets: those that failed lately, with their circuit breakers."""
+
+from evertick.api.messages import AuthenticatedRequest, Response, ok, page
+from evertick.api.operations import ResponseSpec, Routes
+from evertick.contract.jobs import Nothing
+from evertick.contract.target_hosts import TargetHost, TargetHostsQuery
+from evertick.domain.access import KeyRole
+from evertick.usecases.tenants import target_hosts
+
+routes = Routes("Targets")
+
+
+@routes.operation("GET", "/targets", KeyRole.VIEWER, ResponseSpec(list[TargetHost], "The hosts, by name."))
+async def list_targets(request: AuthenticatedRequest, query: TargetHostsQuery) -> Response:
+    """List the hosts of HTTP targets that failed lately.
+
+    A host is forgotten a day after its last failure. One that never fails is not in the list.
+    """
+    found = await target_hosts.list_hosts(request.tenant, limit=query.limit, cursor=query.cursor)
+    return page(found, request.path, query)
+
+
+@routes.operation(
+    "POST", "/targets/{host}/reset", KeyRole.OPERATOR, ResponseSpec(TargetHost, "The host, with a closed circuit.")
+)
+async def reset_target(request: AuthenticatedRequest, host: str, body: Nothing) -> Response:  # noqa: ARG001 - it has to be empty
+    """Close the circuit of a host.
+
+    Dispatchers deliver to it again within a second. What was deferred before comes at the time that it was given.
+    """
+    return ok(await target_hosts.reset_host(request.tenant, host), subject=host.lower())
