@@ -180,3 +180,10 @@ async def test_an_edit_of_the_limits_applies_to_an_app_that_runs(
             return True
 
         await until(is_let_in)
+
+
+async def test_an_import_goes_on_at_the_rate(connection: asyncpg.Connection, database_url: str) -> None:
+    await _limit(connection, 20, 5)
+    lines = "\n".join(json.dumps({**JOB, "name": f"job {number}"}) for number in range(30))
+    await Cli(database_url)("jobs", "import", "-", stdin=lines)
+    assert await connection.fetchval("SELECT count(*) FROM jobs") == 30
