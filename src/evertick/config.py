@@ -57,6 +57,13 @@ def _database_url(value: Any) -> str:
     return url
 
 
+def _redis_url(value: Any) -> str:
+    url = _text(value)
+    if not url.startswith(("redis://", "rediss://", "unix://")):
+        raise ValueError("must begin with redis://, rediss:// or unix://")
+    return url
+
+
 def _server_url(value: Any) -> str:
     url = _text(value)
     if re.match("[a-z]+://[^/?#]*@", url):
@@ -134,6 +141,7 @@ class Settings:
 
     database_url: str | None = _setting(_database_url, None, is_secret=True)  # None: the embedded server
     data_dir: Path | None = _setting(_directory, None)  # noqa: RUF009 - a field; of the embedded server
+    redis_url: str | None = _setting(_redis_url, None, is_secret=True)  # of rate buckets; None: in the database
     host: str = _setting(_text, "127.0.0.1")
     port: int = _setting(_port, 8700)
     max_connections: int = _setting(_count, 8192)  # of clients with the API

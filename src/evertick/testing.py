@@ -31,6 +31,7 @@ from evertick.store.server.embedded import EmbeddedServer
 from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.reading import get as get_job
 from evertick.usecases.runs.reading import tenant_runs
+from evertick.usecases.tenants.admission import TenantAdmission
 
 __all__ = ["ClockRefused", "Ran", "VirtualTime", "virtual"]
 
@@ -175,7 +176,7 @@ async def _running(app: App, url: str, session: Session, start: datetime) -> Asy
     )
     time = VirtualTime(clock, session, scheduler, worker, tenant)
     await time._set_clock(start)  # noqa: SLF001 - the function that creates it
-    await register(tenant, app.name, app.declarations)
+    await register(tenant, TenantAdmission(tenant), app.name, app.declarations)
     await scheduler.open()
     await scheduler.join()
     await worker.open()

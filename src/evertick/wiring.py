@@ -36,7 +36,7 @@ from evertick.usecases.tenants.tenants import shortest_of
 logger = logging.getLogger("evertick")
 
 SUPERVISE_SECONDS = 1.0
-TENANT_CONNECTIONS = 2
+TENANT_CONNECTIONS = 3
 DELIVERY_GRACE = timedelta(seconds=20)
 
 

@@ -64,8 +64,8 @@ def served(database_url: str, log: Path, *options: str) -> Iterator[ServerProces
             popen.wait(PATIENCE_SECONDS)
 
 
-async def _serve(url: str, *, hold_answers: bool) -> None:
-    server = ApiServer(url, Settings(port=0), connections=4)
+async def _serve(url: str, *, hold_answers: bool, redis_url: str | None) -> None:
+    server = ApiServer(url, Settings(port=0, redis_url=redis_url), connections=4)
     await server.start()
     address = await _without_answers(server.address) if hold_answers else server.address
     sys.stdout.write(f"{address}\n")
@@ -91,5 +91,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("url")
     parser.add_argument("--hold-answers", action="store_true")
+    parser.add_argument("--redis-url")
     given = parser.parse_args()
-    uvloop.run(_serve(given.url, hold_answers=given.hold_answers))
+    uvloop.run(_serve(given.url, hold_answers=given.hold_answers, redis_url=given.redis_url))

@@ -34,7 +34,8 @@ async def _read(media_type: str, text: bytes, size: int) -> list[object]:
 
     with BodyLimits(128 * MEBIBYTE, 512 * MEBIBYTE).of(1) as reservation:
         body = IncomingBody({"content-type": media_type}, stream(), reservation)
-        batch = await decode_batch(await read_batch(body), reservation)
+        whole = await read_batch(body)
+        batch = await decode_batch(whole, reservation, len(whole.numbers))
     assert len(batch.lines) == len(batch.numbers)
     return [batch.unreadable.get(place, line) for place, line in enumerate(batch.lines)]
 

@@ -85,6 +85,12 @@ async def _call_about_runs(house: Served, client: AsyncClient, job_id: str, dead
     await client.dead_letters.dismiss(run.run_id)
 
 
+async def _call_about_queues(client: AsyncClient) -> None:
+    limited = await client.queues.update("reports", max_running=5)
+    assert limited in [queue async for queue in client.queues.list(page_size=1)]
+    assert await client.queues.get("reports") == limited
+
+
 async def _call_about_targets(house: Served, client: AsyncClient) -> None:
     await target_hosts.add(house.pool, [TenantHost(HOST_TENANT, host) for host in ("[::1]:8080", "api.example.com")])
     assert [each.host async for each in client.targets.list(page_size=1)] == ["[::1]:8080", "api.example.com"]
@@ -115,6 +121,7 @@ async def test_every_operation_of_the_api_has_a_call(house: Served, client: Asyn
     dead = await _call_as_a_worker(house, client, job_id)
     await _call_about_runs(house, client, job_id, dead)
     await _call_about_targets(house, client)
+    await _call_about_queues(client)
     await _call_as_an_admin(client)
     offered = {(operation.method, operation.path) for operation in operations() if operation.role is not None}
     called = {each for each in offered for method, path in asked if each[0] == method and _matches(each[1], path)}

@@ -16,12 +16,13 @@ import msgspec
 
 from evertick.api.bodies.memory_limits import Reservation
 from evertick.api.bodies.request_body import JSON, RequestBody
-from evertick.api.problems import ClientDisconnected, HttpProblem, Kind, key_ended, over_quota, unauthenticated
+from evertick.api.problems import ClientDisconnected, HttpProblem, Kind, key_ended, unauthenticated
 from evertick.api.services import Services
 from evertick.contract import patterns
 from evertick.domain.access import KeyRole, allows
 from evertick.domain.admission import AdmissionRequest, Admitted
 from evertick.usecases.context import Page, TenantContext
+from evertick.usecases.errors import QuotaReached
 from evertick.usecases.idempotency import KeyedRequest
 from evertick.usecases.tenants.keys import Caller
 
@@ -148,22 +149,24 @@ class AuthenticatedRequest(HttpRequest):
     """A request with a valid key. `tenant` acts for the caller; in a change, everything in one transaction.
 
     `reservation` is the memory that its body takes. `idempotency` identifies the request when it is repeated; None: it
-    has no Idempotency-Key. `after_commit` is called when the request has succeeded, `on_rollback` after each try of its
-    transaction that was undone.
+    has no Idempotency-Key. `admitted` is what the quotas admit of it. `after_commit` is called when the request has
+    succeeded, `on_rollback` after each try of its transaction that was undone.
     """
 
     caller: Caller
     tenant: TenantContext
     reservation: Reservation
     idempotency: KeyedRequest | None = None
+    admitted: Admitted | None = None
     after_commit: list[Callable[[], None]] = field(default_factory=list)
     on_rollback: list[Callable[[], None]] = field(default_factory=list)
 
-    async def admit(self, cost: AdmissionRequest) -> None:
-        """Draw from the tenant's quotas. What they do not admit is raised."""
+    async def admit(self, cost: AdmissionRequest) -> Admitted:
+        """Draw from the tenant's quotas. What they do not admit is raised; of a batch they may admit a part."""
         verdict = await self.services.quotas.admit(self.caller.tenant, cost)
         if not isinstance(verdict, Admitted):
-            raise over_quota(verdict)
+            raise QuotaReached(verdict)
+        return verdict
 
     @property
     def expected_versions(self) -> frozenset[int] | None:

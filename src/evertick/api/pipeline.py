@@ -20,6 +20,7 @@ from evertick.contract.jobs import Nothing
 from evertick.domain.admission import AdmissionRequest
 from evertick.usecases import audit
 from evertick.usecases.context import TenantContext, unit_of_work
+from evertick.usecases.jobs import costs
 from evertick.usecases.tenants.keys import Caller
 from evertick.usecases.transactions import retry_conflicts, retry_with_results
 
@@ -59,7 +60,7 @@ async def respond(operation: Operation, http_request: HttpRequest) -> Response:
 async def _admit_and_act(operation: Operation, request: AuthenticatedRequest, arguments: dict[str, Any]) -> Response:
     cost = await _cost_of(operation, request, arguments.get("body"))
     if cost is not None:
-        await request.admit(cost)
+        request.admitted = await request.admit(cost)
     created = 0
     try:
         if operation.body is not None and operation.body.prepare is not None:
@@ -68,8 +69,8 @@ async def _admit_and_act(operation: Operation, request: AuthenticatedRequest, ar
         response = await _act(operation, request, arguments)
         created = response.created_jobs
     finally:
-        if cost is not None and cost.jobs:
-            request.services.quotas.confirm(request.caller.tenant, cost.jobs, created)
+        if request.admitted is not None and request.admitted.jobs:
+            request.services.quotas.confirm(request.caller.tenant, request.admitted.jobs, created)
     for follow in request.after_commit:
         follow()
     return response
@@ -163,5 +164,5 @@ async def _cost_of(operation: Operation, request: AuthenticatedRequest, body: An
         cost = own if isinstance(own, AdmissionRequest) else await own(request, body)
         return replace(cost, is_stored=operation.mode.is_change, keeps_answer=keeps_answer)
     if operation.mode.is_change and operation.method != "DELETE":
-        return AdmissionRequest(is_stored=False, keeps_answer=keeps_answer)
+        return replace(costs.OF_CHANGE, keeps_answer=keeps_answer)
     return AdmissionRequest(submits=0, is_stored=False, keeps_answer=True) if keeps_answer else None

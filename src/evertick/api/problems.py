@@ -20,6 +20,7 @@ from evertick.usecases.errors import (
     RunFinished,
     RunUnfinished,
     VersionConflict,
+    refusal_text,
 )
 
 logger = logging.getLogger("evertick.api")
@@ -113,21 +114,15 @@ def key_ended() -> HttpProblem:
 
 def over_quota(verdict: Throttled | Refused) -> HttpProblem:
     """Names the quota that was reached, and when to try again."""
-    if isinstance(verdict, Throttled):
-        seconds = max(1, verdict.retry_after_seconds)
-        detail = f"the quota {verdict.quota} is used up for now"
-    else:
-        seconds = _REFUSED_SECONDS
-        detail = f"the quota {verdict.quota} allows {verdict.limit}" + _advice(verdict.quota)
-    return over_limit(verdict.quota, detail, seconds)
+    return over_limit(verdict.quota, refusal_text(verdict), retry_seconds(verdict))
+
+
+def retry_seconds(verdict: Throttled | Refused) -> int:
+    return max(1, verdict.retry_after_seconds) if isinstance(verdict, Throttled) else _REFUSED_SECONDS
 
 
 def over_limit(quota: QuotaName, detail: str, retry_seconds: int) -> HttpProblem:
     return HttpProblem(Kind.OVER_QUOTA, detail, headers={"Retry-After": str(retry_seconds)}, more={"quota": str(quota)})
-
-
-def _advice(quota: QuotaName) -> str:
-    return ": send fewer at once" if quota is QuotaName.SUBMIT_BURST else ": make room, or ask for more"
 
 
 def unavailable(detail: str) -> HttpProblem:
@@ -145,7 +140,7 @@ def problem_of(error: Exception, request_id: str) -> HttpProblem:  # noqa: C901,
         case ResourceNotFound():
             return HttpProblem(Kind.NOT_FOUND, str(error))
         case QuotaReached():
-            return over_quota(error.refused)
+            return over_quota(error.verdict)
         case NameTaken():
             return HttpProblem(Kind.NAME_TAKEN, str(error), [Fault("/name", error.reason)])
         case VersionConflict():

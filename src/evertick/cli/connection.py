@@ -91,7 +91,16 @@ def call(options: ConnectionOptions, work: Callable[[Backend], Awaitable[_T]]) -
             return uvloop.run(_call_api(server, work))
         with server_extra("a command without --url, which uses a database,"):
             from evertick.cli.backends.database import DatabaseBackend  # noqa: PLC0415 - the API needs no driver
-    return call_database(options, options.tenant, lambda tenant: work(DatabaseBackend(tenant)))
+        from evertick.runtime.rate_buckets import open_buckets  # noqa: PLC0415 - as above
+        from evertick.store.database import Pool  # noqa: PLC0415
+        from evertick.usecases.tenants.admission import TenantAdmission  # noqa: PLC0415
+
+    async def work_on_database(tenant: "TenantContext") -> _T:
+        assert isinstance(tenant.pool, Pool)
+        async with open_buckets(tenant.pool, settings_of(options).redis_url) as buckets:
+            return await work(DatabaseBackend(tenant, TenantAdmission(tenant, buckets)))
+
+    return call_database(options, options.tenant, work_on_database)
 
 
 async def _call_api(server: ServerAccess, work: Callable[[Backend], Awaitable[_T]]) -> _T:

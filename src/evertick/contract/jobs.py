@@ -73,8 +73,9 @@ class Verdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What became of one job of a batch: created if it has a `job_id`, else `errors` say why not."""
 
     line: Ordinal
-    status: Annotated[int, Meta(extra_json_schema={"enum": [201, 400, 422]})]
+    status: Annotated[int, Meta(extra_json_schema={"enum": [201, 400, 422, 429]})]
     job_id: JobId | None = None
+    quota: Annotated[str, Meta(description="With status 429: which quota stood in the way.")] | None = None
     errors: tuple[InputError, ...] = ()
 
 

@@ -1,14 +1,14 @@
 """Whether a tenant's request may enter: its quotas, the rate at which it submits, and overload.
 
-Decides only. Counting jobs and runs, and keeping each tenant's allowance, is the caller's.
+Decides only. Counting jobs and runs, and drawing from the tenant's rate bucket, is the caller's.
 """
 
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import assert_never
 
 from evertick.domain.errors import require_at_least
+from evertick.domain.rate_bucket import Drawn, Rate
 
 # When a run will end or a queue will drain is unknown, so these waits are guesses: long enough that callers that
 # obey do not add to the load, short enough that they notice room soon after it appears.
@@ -16,9 +16,6 @@ RUNNING_WAIT = timedelta(seconds=1)
 READY_WAIT = timedelta(seconds=5)
 ANSWERS_WAIT = timedelta(minutes=10)
 """Kept answers are removed when they are a day old, so room appears all the time."""
-
-# One request in allowance units. Each microsecond adds `per_second` units, so all arithmetic is in integers.
-_ONE = 1_000_000
 
 
 class QuotaName(StrEnum):
@@ -41,78 +38,16 @@ class QuotaName(StrEnum):
     UNREAD_ANSWERS = "unread_answers"  # bytes of answers that clients have not read
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """`per_second` on average, and up to `burst` in one instant after a time without requests."""
-
-    per_second: int
-    burst: int
-
-    def __post_init__(self) -> None:
-        require_at_least("per_second", self.per_second, 1)
-        require_at_least("burst", self.burst, 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Allowance:
-    """What may still be drawn under a rate: `units` millionths of one, as of a moment."""
-
-    units: int
-    as_of_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Not enough allowance now; enough after exactly this time, if nothing else is drawn."""
-
-    retry_after: timedelta
-
-
-@dataclass(frozen=True, slots=True)
-class TooLarge:
-    """More than the rate's burst: no wait will help."""
-
-
-def full(rate: Rate, now_us: int) -> Allowance:
-    """The allowance of a tenant that is new, or has sent nothing for long."""
-    return Allowance(rate.burst * _ONE, now_us)
-
-
-def draw(rate: Rate, allowance: Allowance, amount: int, now_us: int) -> Allowance | Wait | TooLarge:
-    """Draw `amount`, all or nothing: the allowance that remains, or why not.
-
-    A clock that goes back adds nothing and takes nothing: time counts again once it passes `as_of_us`.
-    """
-    if amount > rate.burst:
-        return TooLarge()
-    as_of_us = max(now_us, allowance.as_of_us)
-    gained = (as_of_us - allowance.as_of_us) * rate.per_second
-    units = min(allowance.units + gained, rate.burst * _ONE) - amount * _ONE
-    if units >= 0:
-        return Allowance(units, as_of_us)
-    refill_us = -(units // rate.per_second)  # rounds the wait up, as floor division of a negative does
-    return Wait(timedelta(microseconds=as_of_us + refill_us - now_us))
-
-
-def draw_up_to(rate: Rate, allowance: Allowance, amount: int, now_us: int) -> tuple[int, Allowance]:
-    """Draw as much of `amount` as there is, in whole ones: how many, and the allowance that remains."""
-    rest = draw(rate, allowance, 0, now_us)
-    assert isinstance(rest, Allowance)
-    drawn = min(amount, rest.units // _ONE)
-    return drawn, Allowance(rest.units - drawn * _ONE, rest.as_of_us)
-
-
-def give_back(rate: Rate, allowance: Allowance, amount: int) -> Allowance:
-    """The allowance once so many that were drawn and not used are returned; never more than the burst."""
-    return Allowance(min(allowance.units + amount * _ONE, rate.burst * _ONE), allowance.as_of_us)
+DEFAULT_RATE = Rate(per_second=1_000, burst=10_000)
+"""The burst admits one full batch of jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What one tenant may have and do. The burst admits one full batch of jobs."""
+    """What one tenant may have and do."""
 
     jobs: int = 100_000
-    submit: Rate = Rate(per_second=1_000, burst=10_000)
+    submit: Rate = DEFAULT_RATE
     running: int = 1_000
     ready: int = 1_000_000
     storage_bytes: int = 10 * 2**30  # of jobs; as much again of kept answers
@@ -131,27 +66,20 @@ class Usage:
     jobs: int
     running: int
     ready: int
-    allowance: Allowance
     storage_bytes: int = 0
     answer_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRequest:
-    """What a request needs: all of it, or nothing."""
+    """What a request needs: all of it, or nothing. Of a batch, the first jobs may be admitted without the others."""
 
     submits: int = 1  # creations, edits, triggers, replays
     jobs: int = 0  # jobs that would exist in addition
     runs: int = 0  # runs due at once: a trigger, a replay, a job scheduled `now`
     is_stored: bool = True  # it stores more than its entry in the audit log
     keeps_answer: bool = False  # it has an Idempotency-Key
-
-
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """Go on, and keep `allowance` as the tenant's new one."""
-
-    allowance: Allowance
+    is_batch: bool = False  # each submission is one new job
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +103,22 @@ class Refused:
     limit: int
 
 
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Go on, with so many submissions and new jobs. `cut`: the limit that a batch reached with its next job."""
+
+    submits: int
+    jobs: int
+    cut: Throttled | Refused | None = None
+
+
 Admission = Admitted | Throttled | Refused
 
 
-def admit(quota: Quota, usage: Usage, request: AdmissionRequest, now_us: int) -> Admission:
-    """Return the first limit that is reached; the allowance is drawn only when none is."""
-    if request.jobs and usage.jobs + request.jobs > quota.jobs:
+def admit(quota: Quota, usage: Usage, request: AdmissionRequest) -> Admission:
+    """Return the first limit that is reached. Only what is admitted here draws from the rate, see `with_rate`."""
+    room = quota.jobs - usage.jobs
+    if request.jobs and room < (1 if request.is_batch else request.jobs):
         return Refused(QuotaName.JOBS, quota.jobs)
     full_storage = _no_storage_for(quota, usage, request)
     if full_storage is not None:
@@ -189,15 +127,22 @@ def admit(quota: Quota, usage: Usage, request: AdmissionRequest, now_us: int) ->
     blocked = _no_room_for(quota, usage, request.runs) if request.runs else None
     if blocked is not None:
         return blocked
-    match draw(quota.submit, usage.allowance, request.submits, now_us):
-        case Allowance() as rest:
-            return Admitted(rest)
-        case Wait(retry_after):
-            return Throttled(QuotaName.SUBMIT_RATE, retry_after)
-        case TooLarge():
-            return Refused(QuotaName.SUBMIT_BURST, quota.submit.burst)
-        case never:
-            assert_never(never)
+    if request.is_batch and room < request.jobs:
+        return Admitted(room, room, Refused(QuotaName.JOBS, quota.jobs))
+    if not request.is_batch and request.submits > quota.submit.burst:
+        return Refused(QuotaName.SUBMIT_BURST, quota.submit.burst)
+    return Admitted(request.submits, request.jobs)
+
+
+def with_rate(rate: Rate, admitted: Admitted, drawn: Drawn) -> Admission:
+    """What was admitted otherwise, given what was drawn for it from the rate: of a batch, perhaps a part."""
+    if drawn.granted >= admitted.submits:
+        return admitted
+    if not drawn.granted:
+        return Throttled(QuotaName.SUBMIT_RATE, timedelta(microseconds=drawn.wait_us))
+    missing = min(admitted.submits - drawn.granted, rate.burst)
+    wait = timedelta(seconds=missing / rate.per_second)
+    return Admitted(drawn.granted, drawn.granted, Throttled(QuotaName.SUBMIT_RATE, wait))
 
 
 def _no_storage_for(quota: Quota, usage: Usage, request: AdmissionRequest) -> Throttled | Refused | None:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from evertick.config import Settings
@@ -22,6 +22,7 @@ from evertick.roles.janitor import Janitor, janitor_pool
 from evertick.roles.scheduler import Scheduler
 from evertick.roles.worker import DatabaseWorker
 from evertick.runtime import timeouts
+from evertick.runtime.rate_buckets import open_buckets
 from evertick.runtime.wakeups import Notifier
 from evertick.sdk.declarations import APP_LABEL, Declarations, WorkerOptions
 from evertick.store.database import Pool, connect, open_pool
@@ -30,16 +31,18 @@ from evertick.store.server.embedded import EmbeddedServer, default_data_dir
 from evertick.store.tenants import tenants
 from evertick.usecases.context import Page, TenantContext
 from evertick.usecases.errors import RunNotFound
-from evertick.usecases.jobs import reading as jobs
+from evertick.usecases.jobs import costs, reading as jobs
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.edit import put
 from evertick.usecases.runs import reading as runs
+from evertick.usecases.tenants.admission import TenantAdmission
 from evertick.usecases.tenants.tenants import shortest_of
 
 logger = logging.getLogger("evertick.app")
 
 TENANT = "default"
 CONNECTIONS = 4
+REGISTER_PATIENCE = timedelta(minutes=1)
 COLLECT_AFTER = 10_000
 """New objects between two garbage collections. A busy worker makes 700, Python's default, in a few milliseconds, and
 loses a seventh of its time to looking at them."""
@@ -53,6 +56,7 @@ class AppServer:
     def __init__(self, settings: Settings) -> None:
         self._url = settings.database_url
         self._data_dir = settings.data_dir
+        self.redis_url = settings.redis_url
         self._server: EmbeddedServer | None = None
         self._lock = threading.Lock()
 
@@ -79,16 +83,16 @@ class AppServer:
 
 @dataclass(frozen=True, slots=True)
 class AppConnection:
-    """A pool, the tenant and the wake-ups. Belongs to one event loop."""
+    """A pool, the tenant with its admission, and the wake-ups. Belongs to one event loop."""
 
     url: str
     pool: Pool
     tenant: TenantContext
-    _notifier: Notifier
+    admission: TenantAdmission
+    _stack: AsyncExitStack
 
     async def close(self) -> None:
-        await self._notifier.stop()
-        await self.pool.close()
+        await self._stack.aclose()
 
 
 async def open_connection(server: AppServer, *, with_migrations: bool = False) -> AppConnection:
@@ -102,17 +106,17 @@ async def open_connection(server: AppServer, *, with_migrations: bool = False) -
             await check_schema(connection)
     finally:
         await connection.close()
-    pool = await open_pool(url, max_size=CONNECTIONS, timeouts=timeouts.API)
-    try:
+    async with AsyncExitStack() as stack:
+        pool = await open_pool(url, max_size=CONNECTIONS, timeouts=timeouts.API)
+        stack.push_async_callback(pool.close)
         row = await tenants.named(pool, TENANT)
         assert row is not None, "a migration made it"
-    except BaseException:
-        await pool.close()
-        raise
-    notifier = Notifier(pool)
-    notifier.start()
-    tenant = TenantContext(pool, row.tenant_id, row.fanout, shortest_of(row), notifier.timers)
-    return AppConnection(url, pool, tenant, notifier)
+        buckets = await stack.enter_async_context(open_buckets(pool, server.redis_url))
+        notifier = Notifier(pool)
+        notifier.start()
+        stack.push_async_callback(notifier.stop)
+        tenant = TenantContext(pool, row.tenant_id, row.fanout, shortest_of(row), notifier.timers)
+        return AppConnection(url, pool, tenant, TenantAdmission(tenant, buckets), stack.pop_all())
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,17 +139,23 @@ class Submitted:
 
 
 async def submit(fields: Mapping[str, Any], connection: Callable[[], Awaitable[AppConnection]]) -> Submitted:
-    """Create the job of a one-off."""
-    job = await create((await connection()).tenant, fields)
+    """Create the job of a one-off. QuotaReached: a quota of the tenant does not admit it now."""
+    connected = await connection()
+    async with connected.admission.of(costs.of_creation(fields)) as entry:
+        job = await create(connected.tenant, fields)
+        entry.created = 1
     assert job.next_run_at is not None, "a one-off has one"
     run_id = format_run_id(parse_id(Prefix.JOB, job.job_id), to_us(job.next_run_at))
     return Submitted(job.job_id, run_id, job.next_run_at, connection)
 
 
-async def register(tenant: TenantContext, app: str, declarations: Declarations) -> None:
-    """Put the declared jobs. Jobs that an earlier version of the app declared stay, and are named in a warning."""
+async def register(tenant: TenantContext, admission: TenantAdmission, app: str, declarations: Declarations) -> None:
+    """Put the declared jobs, which may wait for the tenant's rate. Jobs that an earlier version of the app declared
+    stay, and are named in a warning.
+    """
     for name, fields in declarations.jobs.items():
-        await put(tenant, name, fields)
+        async with admission.of(await costs.of_put(tenant, name, fields), REGISTER_PATIENCE) as entry:
+            entry.created = int((await put(tenant, name, fields)).is_new)
     labelled = every_item(
         lambda cursor: jobs.list_jobs(tenant, labels={APP_LABEL: app}, limit=MAX_PER_PAGE, cursor=cursor)
     )
@@ -190,7 +200,7 @@ async def running_roles(
             await janitor.maintain(full=False)
             janitor.start()
             stack.push_async_callback(janitor.stop)
-        await register(connection.tenant, options.name, declarations)
+        await register(connection.tenant, connection.admission, options.name, declarations)
         if schedules:
             scheduler = _scheduler(connection.url, settings)
             await scheduler.start()

@@ -12,14 +12,14 @@ EvertickError
 ├── VersionConflict       the job was edited since the caller read it
 ├── RunFinished           nothing is left to cancel
 ├── RunUnfinished         nothing is there to repeat yet
-├── QuotaReached          the tenant has as many as it may
+├── QuotaReached          a quota of the tenant does not admit it, for a time or at all
 └── InvalidInput
     └── NameTaken         another job of the tenant has the name, or another tenant
 """
 
 from typing import ClassVar
 
-from evertick.domain.admission import QuotaName, Refused
+from evertick.domain.admission import QuotaName, Refused, Throttled
 from evertick.domain.errors import EvertickError, InvalidInput
 from evertick.domain.states import RunStatus
 
@@ -108,11 +108,26 @@ class RunUnfinished(EvertickError):  # noqa: N818
 
 
 class QuotaReached(EvertickError):  # noqa: N818
-    """The tenant has as many of something as it may."""
+    """A quota of the tenant does not admit it: `verdict` says which, and when it may."""
 
-    def __init__(self, quota: QuotaName, limit: int) -> None:
-        super().__init__(f"the quota {quota} allows {limit}")
-        self.refused = Refused(quota, limit)
+    def __init__(self, verdict: Throttled | Refused) -> None:
+        super().__init__(refusal_text(verdict))
+        self.verdict = verdict
+
+    @property
+    def quota(self) -> QuotaName:
+        return self.verdict.quota
+
+    def __reduce__(self) -> tuple[type["QuotaReached"], tuple[Throttled | Refused]]:
+        return type(self), (self.verdict,)
+
+
+def refusal_text(verdict: Throttled | Refused) -> str:
+    """Which quota does not admit something, and what helps."""
+    if isinstance(verdict, Throttled):
+        return f"the quota {verdict.quota} does not admit more for now: try again in {verdict.retry_after_seconds} s"
+    advice = "send fewer at once" if verdict.quota is QuotaName.SUBMIT_BURST else "make room, or ask for more"
+    return f"the quota {verdict.quota} allows {verdict.limit}: {advice}"
 
 
 class NameTaken(InvalidInput):

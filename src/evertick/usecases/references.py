@@ -8,7 +8,7 @@ to, by digest and by name, and writes nothing if something is missing.
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import NamedTuple, TypeVar
 
-from evertick.domain.admission import QuotaName
+from evertick.domain.admission import QuotaName, Refused
 from evertick.domain.errors import EvertickError
 from evertick.domain.policies import Priority
 from evertick.store.database import Pool
@@ -92,7 +92,7 @@ class ReferenceCache:
 
     async def _check_queues(self, connection: Connection, tenant_id: int, names: Collection[str]) -> None:
         if await references.queues_with(connection, tenant_id, names) > MAX_QUEUES:
-            raise QuotaReached(QuotaName.QUEUES, MAX_QUEUES)
+            raise QuotaReached(Refused(QuotaName.QUEUES, MAX_QUEUES))
 
     def _forget(self, needed: References) -> None:
         self._digests.difference_update(needed.canonicals)

@@ -54,7 +54,7 @@ class UnreadableLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DecodedBatch:
-    """The jobs of a batch, and why some cannot be read, by their places."""
+    """The jobs of a batch that were admitted, and why some cannot be read, by their places. All have `numbers`."""
 
     media_type: str
     lines: Sequence[object]
@@ -77,8 +77,8 @@ async def read_batch(body: IncomingBody) -> BatchText:
     return BatchText(media_type, splitter.parts, splitter.numbers, size)
 
 
-async def decode_batch(text: BatchText, reservation: Reservation) -> DecodedBatch:
-    """Decode a batch that was admitted, in slices."""
+async def decode_batch(text: BatchText, reservation: Reservation, most: int) -> DecodedBatch:
+    """Decode the first jobs of a batch, as many as were admitted, in slices."""
     slices = Slices()
     values = 0
     for part in text.parts:
@@ -91,10 +91,13 @@ async def decode_batch(text: BatchText, reservation: Reservation) -> DecodedBatc
     reservation.add_values(values)
     decoded = _DecodedLines() if text.media_type == NDJSON else _DecodedArrays()
     for part in text.parts:
+        if len(decoded.lines) >= most:
+            break
         decoded.add(part)
         if slices.is_over:
             await slices.pause()
-    return DecodedBatch(text.media_type, decoded.lines, text.numbers, decoded.unreadable, text.size)
+    unreadable = {place: reason for place, reason in decoded.unreadable.items() if place < most}
+    return DecodedBatch(text.media_type, decoded.lines[:most], text.numbers, unreadable, text.size)
 
 
 class _DecodedArrays:

@@ -1,19 +1,20 @@
 """Creating jobs by the thousand: a JSON array or one job on each line, and a verdict on each."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from evertick.api.bodies.batches import BatchText, DecodedBatch, decode_batch, read_batch
 from evertick.api.bodies.request_body import JSON, NDJSON
 from evertick.api.messages import AuthenticatedRequest, Response, encode
 from evertick.api.operations import BodySpec, ResponseSpec, Routes
-from evertick.api.routes.jobs import runs_at_once
+from evertick.api.problems import Kind, retry_seconds
 from evertick.contract.jobs import Verdict
 from evertick.domain.access import KeyRole
-from evertick.domain.admission import AdmissionRequest
+from evertick.domain.admission import AdmissionRequest, Refused, Throttled
 from evertick.domain.errors import Fault
 from evertick.runtime.loop import Slices
+from evertick.usecases.errors import refusal_text
+from evertick.usecases.jobs import costs
 from evertick.usecases.jobs.create_many import DraftedBatch, create_many, draft_batch
 
 routes = Routes("Jobs")
@@ -25,36 +26,30 @@ FAULT_BYTES_PER_BYTE = 2
 
 
 class _Prepared(NamedTuple):
-    """A batch, with what was done before the transaction for those of its jobs that can be read."""
+    """A batch, with what was done before the transaction for those of its jobs that can be read.
+
+    `cut`: the quota that does not admit its last jobs.
+    """
 
     batch: DecodedBatch
     readable: Sequence[int]
     drafted: DraftedBatch
+    cut: Throttled | Refused | None
 
 
 async def _cost(_: AuthenticatedRequest, text: BatchText) -> AdmissionRequest:
     """What is known of a batch before it is decoded."""
-    jobs = len(text.numbers)
-    return AdmissionRequest(submits=max(1, jobs), jobs=jobs)
-
-
-async def _runs_at_once(jobs: Sequence[object]) -> int:
-    now, slices = datetime.now(UTC), Slices()
-    runs = 0
-    for job in jobs:
-        runs += runs_at_once(job, now)
-        if slices.is_over:
-            await slices.pause()
-    return runs
+    return costs.of_batch(len(text.numbers))
 
 
 async def _prepared(request: AuthenticatedRequest, text: BatchText) -> _Prepared:
-    batch = await decode_batch(text, request.reservation)
+    assert request.admitted is not None, "it has a cost"
+    batch = await decode_batch(text, request.reservation, request.admitted.jobs)
     readable = [place for place in range(len(batch.lines)) if place not in batch.unreadable]
     jobs = [batch.lines[place] for place in readable]
-    await request.admit(AdmissionRequest(submits=0, runs=await _runs_at_once(jobs)))
+    await request.admit(await costs.of_runs(jobs))
     drafted = await request.cancel_on_disconnect(draft_batch(request.tenant, jobs))
-    return _Prepared(batch, readable, drafted)
+    return _Prepared(batch, readable, drafted, request.admitted.cut)
 
 
 @routes.operation(
@@ -68,10 +63,12 @@ async def _prepared(request: AuthenticatedRequest, text: BatchText) -> _Prepared
 async def create_jobs(request: AuthenticatedRequest, body: _Prepared) -> Response:
     """Create many jobs at once.
 
-    Those that can be are created, whatever becomes of the others. As `application/x-ndjson` it is one job on each
-    line, and one verdict on each. A job has at most 1 MiB, as alone; all of them 32 MiB and 1,000,000 values.
+    Those that can be are created, whatever becomes of the others. Where a quota does not admit all of them, the first
+    are created, and the verdicts on the others have status 429 and name the quota. As `application/x-ndjson` it is one
+    job on each line, and one verdict on each. A job has at most 1 MiB, as alone; all of them 32 MiB and 1,000,000
+    values.
     """
-    batch, readable, drafted = body
+    batch, readable, drafted, cut = body
     jobs, lines = [batch.lines[place] for place in readable], [batch.numbers[place] for place in readable]
     made = dict(zip(readable, await create_many(request.tenant, jobs, drafted, lines), strict=True))
     created, slices = 0, Slices()
@@ -79,7 +76,10 @@ async def create_jobs(request: AuthenticatedRequest, body: _Prepared) -> Respons
     for place, line in enumerate(batch.numbers):
         if slices.is_over:
             await slices.pause()
-        if place in batch.unreadable:
+        if place >= len(batch.lines):
+            assert cut is not None, "all that were admitted are decoded"
+            verdicts.append(_over_quota(line, cut))
+        elif place in batch.unreadable:
             status, reason = batch.unreadable[place]
             verdicts.append(writer.refused(line, [Fault("", reason)], status))
         elif made[place].job_id is None:
@@ -89,7 +89,14 @@ async def create_jobs(request: AuthenticatedRequest, body: _Prepared) -> Respons
             verdicts.append(encode({"line": line, "status": 201, "job_id": made[place].job_id}))
     is_array = batch.media_type == JSON
     text = b"[" + b",".join(verdicts) + b"]" if is_array else b"".join(verdict + b"\n" for verdict in verdicts)
-    return Response(200, text, media_type=batch.media_type, created_jobs=created, subject=f"{created} jobs")
+    headers = {} if cut is None else {"Retry-After": str(retry_seconds(cut))}
+    subject = f"{created} jobs"
+    return Response(200, text, media_type=batch.media_type, headers=headers, created_jobs=created, subject=subject)
+
+
+def _over_quota(line: int, cut: Throttled | Refused) -> bytes:
+    errors = [{"pointer": "", "detail": refusal_text(cut)}]
+    return encode({"line": line, "status": Kind.OVER_QUOTA.status, "quota": cut.quota, "errors": errors})
 
 
 class _VerdictWriter:

@@ -1,6 +1,5 @@
 """Jobs: making, reading, changing and running them."""
 
-from datetime import UTC, datetime
 from urllib.parse import unquote
 
 from evertick.api.idempotency import in_flight, kept, replayed
@@ -8,16 +7,14 @@ from evertick.api.messages import IF_MATCH, PREFIX, AuthenticatedRequest, Respon
 from evertick.api.operations import HandlerMode, ResponseSpec, Routes
 from evertick.api.problems import HttpProblem, Kind
 from evertick.api.routes.runs import RUN_ACCEPTED, accepted
-from evertick.contract.annotations import DEFAULT_TIMEZONE
 from evertick.contract.job import Job
 from evertick.contract.jobs import JobsQuery, PauseRequest, ResumeRequest, TriggerRequest
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import AdmissionRequest
-from evertick.domain.job.timing import fires_at_once
 from evertick.usecases import idempotency
 from evertick.usecases.context import Page
 from evertick.usecases.errors import JobNotFound
-from evertick.usecases.jobs import edit, lifecycle, reading
+from evertick.usecases.jobs import costs, edit, lifecycle, reading
 from evertick.usecases.jobs.create_together import NewJobRequest
 from evertick.usecases.jobs.rows import as_spec
 from evertick.usecases.runs import requests
@@ -37,24 +34,12 @@ _LINKS = {
 _BEFORE_NAME = f"{PREFIX}/jobs/by-name/".count("/")
 
 
-def runs_at_once(job: object, now: datetime | None = None) -> int:
-    """How many runs a job, as its author wrote it, has within a second: only such runs can overload the workers.
-
-    By this machine's clock, which may be off: it decides about admission alone, not about when anything runs.
-    """
-    fields = job if isinstance(job, dict) else {}
-    schedule, timezone = fields.get("schedule"), fields.get("timezone") or DEFAULT_TIMEZONE
-    if not (isinstance(schedule, str) and isinstance(timezone, str)):
-        return 0
-    return int(fires_at_once(schedule, timezone, now or datetime.now(UTC)))
-
-
 async def _cost_of_creation(_: AuthenticatedRequest, body: object) -> AdmissionRequest:
-    return AdmissionRequest(jobs=1, runs=runs_at_once(body))
+    return costs.of_creation(body)
 
 
 async def _cost_of_edit(_: AuthenticatedRequest, body: object) -> AdmissionRequest:
-    return AdmissionRequest(runs=runs_at_once(body))
+    return costs.of_edit(body)
 
 
 def _job(text: str, *headers: str, status: int = 200) -> ResponseSpec:
@@ -180,8 +165,7 @@ async def get_job_by_name(request: AuthenticatedRequest, name: str) -> Response:
 
 
 async def _cost_of_put(request: AuthenticatedRequest, body: object) -> AdmissionRequest:
-    is_new = not await reading.has_name(request.tenant, _name_of(request))
-    return AdmissionRequest(jobs=int(is_new), runs=runs_at_once(body))
+    return await costs.of_put(request.tenant, _name_of(request), body)
 
 
 @routes.operation(
@@ -228,7 +212,7 @@ async def resume_job(request: AuthenticatedRequest, job_id: str, body: ResumeReq
     return _response(await lifecycle.resume(request.tenant, job_id, body.missed))
 
 
-@routes.operation("POST", "/jobs/{job_id}/trigger", KeyRole.OPERATOR, RUN_ACCEPTED, cost=AdmissionRequest(runs=1))
+@routes.operation("POST", "/jobs/{job_id}/trigger", KeyRole.OPERATOR, RUN_ACCEPTED, cost=costs.OF_RUN)
 async def trigger_job(request: AuthenticatedRequest, job_id: str, body: TriggerRequest) -> Response:
     """Run a job now.
 

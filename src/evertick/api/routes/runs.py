@@ -23,6 +23,7 @@ from evertick.contract.runs import (
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import AdmissionRequest
 from evertick.usecases.context import TenantContext
+from evertick.usecases.jobs import costs
 from evertick.usecases.runs import dead_letters, reading, requests
 from evertick.usecases.runs.pull_workers import worker_name
 
@@ -117,7 +118,7 @@ async def cancel_run(request: AuthenticatedRequest, run_id: str, body: Nothing) 
     KeyRole.OPERATOR,
     RUN_ACCEPTED,
     problems=(Kind.WRONG_STATE,),
-    cost=AdmissionRequest(runs=1),
+    cost=costs.OF_RUN,
 )
 async def replay_run(request: AuthenticatedRequest, run_id: str, body: Nothing) -> Response:  # noqa: ARG001 - it has to be empty
     """Run a finished run again.
@@ -142,9 +143,7 @@ async def list_dead_letters(request: AuthenticatedRequest, query: LettersQuery) 
     return page(found, request.path, query)
 
 
-@letter_routes.operation(
-    "POST", "/dead-letters/{run_id}/replay", KeyRole.OPERATOR, RUN_ACCEPTED, cost=AdmissionRequest(runs=1)
-)
+@letter_routes.operation("POST", "/dead-letters/{run_id}/replay", KeyRole.OPERATOR, RUN_ACCEPTED, cost=costs.OF_RUN)
 async def replay_dead_letter(request: AuthenticatedRequest, run_id: str, body: Nothing) -> Response:  # noqa: ARG001 - it has to be empty
     """Run a dead letter's run again, and remove the letter."""
     return await accepted(request, await requests.replay_letter(request.tenant, run_id))
@@ -165,7 +164,7 @@ async def replay_dead_letters(request: AuthenticatedRequest, body: ReplayRequest
     cancelled like any other. Each counts as a submission: where the tenant's rate admits no more, `has_more` is true.
     """
     admitted = partial(request.services.quotas.draw_up_to, request.caller.tenant)
-    give_back = partial(request.services.quotas.give_back, request.caller.tenant)
+    give_back = partial(request.services.quotas.give_back, request.caller.tenant.tenant_id)
     replayed = await dead_letters.replay_letters(request.tenant, body.filter, body.rate_per_second, admitted, give_back)
     request.on_rollback.append(partial(give_back, replayed.admitted))
     return ok(replayed.replaying(), status=202)

@@ -21,6 +21,7 @@ from evertick.domain.errors import EvertickError
 from evertick.runtime import timeouts
 from evertick.runtime.loop import Loop, LoopDelay
 from evertick.runtime.process import descriptor_limit
+from evertick.runtime.rate_buckets import open_buckets
 from evertick.runtime.wakeups import Notifier
 from evertick.store.database import Pool, open_pool
 from evertick.usecases.tenants.keys import KeyRing
@@ -118,6 +119,7 @@ class ApiServer:
         )
         polls.start()
         self._stack.push_async_callback(polls.stop)
+        buckets = await self._stack.enter_async_context(open_buckets(reserved, settings.redis_url))
         services = Services(
             pool=pool,
             leases=leases,
@@ -126,7 +128,7 @@ class ApiServer:
             notifier=notifier,
             polls=polls,
             keys=KeyRing(reserved),
-            quotas=Quotas(pool),
+            quotas=Quotas(pool, buckets),
             metrics=Metrics(),
             lease_time=settings.lease_time,
             lifetime=settings.heartbeat_timeout,

@@ -13,32 +13,47 @@ from evertick.contract.runs import DEFAULT_RATE, DeadLetter, LetterFilter, Repla
 from evertick.contract.server import InputError
 from evertick.contract.target_hosts import TargetHost
 from evertick.contract.workers import Queue
+from evertick.domain.admission import AdmissionRequest, Refused, Throttled
 from evertick.usecases import audit
 from evertick.usecases.context import Page, TenantContext, unit_of_work
-from evertick.usecases.jobs import edit, lifecycle, reading as jobs
+from evertick.usecases.errors import refusal_text
+from evertick.usecases.jobs import costs, edit, lifecycle, reading as jobs
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.create_many import LineResult, create_many
 from evertick.usecases.runs import dead_letters, reading as runs, requests
 from evertick.usecases.tenants import queues, target_hosts
+from evertick.usecases.tenants.admission import TenantAdmission
 
 _Item = TypeVar("_Item")
 
 
 class DatabaseBackend:
-    """Each operation is one use case."""
+    """Each operation is one use case. Those that submit something are admitted as in the API."""
 
-    def __init__(self, tenant: TenantContext) -> None:
+    def __init__(self, tenant: TenantContext, admission: TenantAdmission) -> None:
         self._tenant = tenant
+        self._admission = admission
 
     async def add_job(self, fields: Mapping[str, Any]) -> Job:
-        return await create(self._tenant, fields)
+        async with self._admission.of(costs.of_creation(fields)) as entry:
+            job = await create(self._tenant, fields)
+            entry.created = 1
+            return job
 
     async def put_job(self, name: str, fields: Mapping[str, Any]) -> Job:
-        return (await edit.put(self._tenant, name, fields)).job
+        async with self._admission.of(await costs.of_put(self._tenant, name, fields)) as entry:
+            put = await edit.put(self._tenant, name, fields)
+            entry.created = int(put.is_new)
+            return put.job
 
     async def add_jobs(self, batch: Sequence[object]) -> list[Verdict]:
-        results = await create_many(self._tenant, batch)
-        return [_verdict(line, result) for line, result in enumerate(results, 1)]
+        async with self._admission.of(costs.of_batch(len(batch))) as entry:
+            first, cut = batch[: entry.admitted.jobs], entry.admitted.cut
+            async with self._admission.of(await costs.of_runs(first)):
+                results = await create_many(self._tenant, first)
+            entry.created = sum(result.job_id is not None for result in results)
+        verdicts = [_verdict(line, result) for line, result in enumerate(results, 1)]
+        return verdicts + [_over_quota(line, cut) for line in range(len(first) + 1, len(batch) + 1) if cut is not None]
 
     async def get_job(self, job: str) -> Job:
         find = jobs.get if is_job_id(job) else jobs.get_by_name
@@ -48,13 +63,16 @@ class DatabaseBackend:
         return await read_pages(partial(jobs.list_jobs, self._tenant, **filters._asdict()), limit)
 
     async def edit_job(self, job: str, fields: Mapping[str, Any]) -> Job:
-        return await edit.edit(self._tenant, await self._id(job), fields)
+        async with self._admission.of(costs.of_edit(fields)):
+            return await edit.edit(self._tenant, await self._id(job), fields)
 
     async def pause_job(self, job: str, reason: str | None) -> Job:
-        return await lifecycle.pause(self._tenant, await self._id(job), reason)
+        async with self._admission.of(costs.OF_CHANGE):
+            return await lifecycle.pause(self._tenant, await self._id(job), reason)
 
     async def resume_job(self, job: str, missed: Missed) -> Job:
-        return await lifecycle.resume(self._tenant, await self._id(job), missed)
+        async with self._admission.of(costs.OF_CHANGE):
+            return await lifecycle.resume(self._tenant, await self._id(job), missed)
 
     async def delete_job(self, job: str) -> str:
         job_id = await self._id(job)
@@ -62,7 +80,8 @@ class DatabaseBackend:
         return job_id
 
     async def trigger_job(self, job: str, payload: Any) -> str:
-        return await requests.trigger(self._tenant, await self._id(job), payload)
+        async with self._admission.of(costs.OF_RUN):
+            return await requests.trigger(self._tenant, await self._id(job), payload)
 
     async def list_runs(self, filters: RunListFilter, limit: int) -> Listing[RunOrGap]:
         chosen: dict[str, Any] = {"status": filters.status, "from_at": filters.from_at, "to_at": filters.to_at}
@@ -75,22 +94,28 @@ class DatabaseBackend:
         return await runs.get_run(self._tenant, run_id)
 
     async def cancel_run(self, run_id: str) -> RunDetail:
-        await requests.cancel(self._tenant, run_id)
+        async with self._admission.of(costs.OF_CHANGE):
+            await requests.cancel(self._tenant, run_id)
         return await self.get_run(run_id)
 
     async def replay_run(self, run_id: str) -> str:
-        return await requests.replay(self._tenant, run_id)
+        async with self._admission.of(costs.OF_RUN):
+            return await requests.replay(self._tenant, run_id)
 
     async def list_dead_letters(self, job: str | None, limit: int) -> Listing[DeadLetter]:
         job_id = None if job is None else await self._id(job)
         return await read_pages(partial(dead_letters.list_letters, self._tenant, job_id=job_id), limit)
 
     async def replay_dead_letter(self, run_id: str) -> str:
-        return await requests.replay_letter(self._tenant, run_id)
+        async with self._admission.of(costs.OF_RUN):
+            return await requests.replay_letter(self._tenant, run_id)
 
     async def replay_dead_letters(self, job: str | None) -> Replaying:
         chosen = LetterFilter(job_id=None if job is None else await self._id(job))
-        done = await dead_letters.replay_letters(self._tenant, chosen, DEFAULT_RATE)
+        async with self._admission.of(AdmissionRequest()):
+            done = await dead_letters.replay_letters(
+                self._tenant, chosen, DEFAULT_RATE, self._admission.draw_up_to, self._admission.give_back
+            )
         return done.replaying(len(done.runs))
 
     async def dismiss_dead_letter(self, run_id: str) -> None:
@@ -118,6 +143,11 @@ class DatabaseBackend:
 def _verdict(line: int, result: LineResult) -> Verdict:
     errors = tuple(InputError(pointer, reason) for pointer, reason in result.faults)
     return Verdict(line=line, status=422 if errors else 201, job_id=result.job_id, errors=errors)
+
+
+def _over_quota(line: int, cut: Throttled | Refused) -> Verdict:
+    errors = (InputError("", refusal_text(cut)),)
+    return Verdict(line=line, status=429, quota=cut.quota, errors=errors)
 
 
 class PageReader(Protocol[_Item]):

@@ -1,5 +1,6 @@
 """`evertick jobs import`: creates jobs from a file, NDJSON or a JSON array. `crontab_import` reads crontabs."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
@@ -13,8 +14,10 @@ from evertick.cli.errors import REJECTIONS, Exit, error_lines, fault_lines
 from evertick.cli.options import ReplaceAll, read_text
 from evertick.cli.output import print_json, print_line, print_rows, progress_bar
 from evertick.contract.jobs import Verdict
+from evertick.domain.admission import QuotaName, Throttled
 from evertick.domain.errors import EvertickError
 from evertick.domain.schedule.describe.english import counted
+from evertick.usecases.errors import QuotaReached
 
 BATCH = 250
 """Jobs in one request: small enough for the largest payloads and for a progress bar that moves."""
@@ -132,8 +135,27 @@ def _parse_line(number: int, text: str) -> ImportEntry:
 async def _add_batches(backend: Backend, entries: Sequence[ImportEntry]) -> AsyncIterator[list[ImportedEntry]]:
     for start in range(0, len(entries), BATCH):
         batch = entries[start : start + BATCH]
-        verdicts = await backend.add_jobs([entry.job for entry in batch])
-        yield [_with_verdict(entry, verdict) for entry, verdict in zip(batch, verdicts, strict=True)]
+        while batch:
+            verdicts = await _add_batch(backend, batch)
+            answered = list(zip(batch, verdicts, strict=True))
+            yield [_with_verdict(entry, verdict) for entry, verdict in answered if not _is_early(verdict)]
+            batch = [entry for entry, verdict in answered if _is_early(verdict)]
+
+
+async def _add_batch(backend: Backend, batch: Sequence[ImportEntry]) -> list[Verdict]:
+    """Send a batch; while the rate admits nothing of it, wait. The client of the API waits by itself."""
+    while True:
+        try:
+            return await backend.add_jobs([entry.job for entry in batch])
+        except QuotaReached as refused:
+            if not isinstance(refused.verdict, Throttled) or refused.quota is not QuotaName.SUBMIT_RATE:
+                raise
+            await asyncio.sleep(refused.verdict.retry_after.total_seconds())
+
+
+def _is_early(verdict: Verdict) -> bool:
+    """Whether the job can be sent again later as it is: the rate did not admit it yet."""
+    return verdict.quota == QuotaName.SUBMIT_RATE
 
 
 def _with_verdict(entry: ImportEntry, verdict: Verdict) -> ImportedEntry:

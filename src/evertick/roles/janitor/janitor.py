@@ -36,7 +36,7 @@ from evertick.roles.janitor.replanner import Replanner
 from evertick.runtime import timeouts
 from evertick.runtime.loop import Loop
 from evertick.store.database import Pool, open_pool
-from evertick.store.engine import lanes, members
+from evertick.store.engine import lanes, members, rate_buckets
 from evertick.store.engine.clock import mark
 
 logger = logging.getLogger("evertick.janitor")
@@ -165,6 +165,7 @@ class Janitor:
             rules_removed=await maintenance.sweep_rules(self._pool, now_at, self._sizes),
         )
         await members.forget(self._pool)
+        await rate_buckets.prune(self._pool)
         return report
 
     async def _step(self) -> float:

@@ -18,6 +18,15 @@ ALTER TABLE tenants
 -- The default tenant is the operator's own, and may store a terabyte.
 UPDATE tenants SET is_host = true, storage_quota_bytes = 1099511627776 WHERE name = 'default';
 
+-- Rate buckets, from which all processes draw slices of tokens: millionths of a token as of an instant. Rate and burst
+-- come with each draw, so that a change of them applies at once. A bucket that is missing is full.
+CREATE TABLE rate_buckets (
+    key             text        PRIMARY KEY,
+    units           bigint      NOT NULL,
+    as_of_us        bigint      NOT NULL,
+    full_us         bigint      NOT NULL    -- from when on it is full, unless tokens are drawn before
+) WITH (fillfactor = 50);
+
 -- Only the digest of a key is stored, and its beginning, by which users tell keys apart.
 CREATE TABLE api_keys (
     key_id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

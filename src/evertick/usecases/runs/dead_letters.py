@@ -1,6 +1,6 @@
 """Dead letters: runs without attempts left, until they are replayed or dismissed."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import NamedTuple
 
@@ -81,11 +81,15 @@ async def list_letters(
     return Page(tuple(map(_letter_of, found.items)), found.next)
 
 
+async def _admit_all(wanted: int) -> int:
+    return wanted
+
+
 async def replay_letters(
     tenant: TenantContext,
     chosen: LetterFilter,
     rate_per_second: float,
-    admitted: Callable[[int], int] = lambda wanted: wanted,
+    admitted: Callable[[int], Awaitable[int]] = _admit_all,
     given_back: Callable[[int], None] = lambda _: None,
 ) -> Replayed:
     """Replay the dead letters of jobs that still exist, the newest first, so many each second.
@@ -102,9 +106,9 @@ async def replay_letters(
     async def work(connection: Session) -> Replayed:
         total = 0
 
-        def drawn(count: int) -> int:
+        async def drawn(count: int) -> int:
             nonlocal total
-            total += (more := admitted(count))
+            total += (more := await admitted(count))
             return more
 
         try:
@@ -119,14 +123,18 @@ async def replay_letters(
 
 
 async def _replay(
-    connection: Session, tenant_id: int, wanted: LetterRange, pace: ReplayRate, admitted: Callable[[int], int]
+    connection: Session,
+    tenant_id: int,
+    wanted: LetterRange,
+    pace: ReplayRate,
+    admitted: Callable[[int], Awaitable[int]],
 ) -> Replayed:
     """In batches. A replayed letter is not in the next batch; one that could not be is, under another number."""
     done: list[ReplayedRun] = []
     tried = 0
     while rows := await runs.dead_letters_page(connection, tenant_id, wanted, BATCH_SIZE):
         found = len(rows)
-        del rows[admitted(found) if tried < MAX_REPLAYS else 0 :]
+        del rows[await admitted(found) if tried < MAX_REPLAYS else 0 :]
         # In one statement after the other: a deletion of a job at this moment ends first, and is visible.
         live = await runs.lock_jobs(connection, tenant_id, {row.job_id for row in rows})
         letters = [(row.job_id, row.fire_at, number) for number, row in enumerate(rows, tried) if row.job_id in live]

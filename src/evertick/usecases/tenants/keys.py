@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from evertick.contract.access import LONGEST_GRACE_SECONDS, ApiKey, NewApiKey
 from evertick.domain.access import KEYSPACE, SHOWN_LENGTH, KeyRole, digest_of, is_well_formed, write_key
-from evertick.domain.admission import QuotaName
+from evertick.domain.admission import QuotaName, Refused
 from evertick.domain.errors import Fault, InvalidFields, InvalidInput
 from evertick.domain.ids import Prefix, format_id, parse_id
 from evertick.domain.job.checks import NAME_MAX_LENGTH, UNSTORABLE
@@ -41,7 +41,7 @@ async def create(
 async def _check_room(connection: Connection, tenant_id: int, most: int) -> None:
     await keys.lock_tenant(connection, tenant_id)
     if await keys.live(connection, tenant_id, most) >= most:
-        raise QuotaReached(QuotaName.API_KEYS, MAX_KEYS)
+        raise QuotaReached(Refused(QuotaName.API_KEYS, MAX_KEYS))
 
 
 async def _create(

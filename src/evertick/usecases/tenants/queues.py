@@ -4,7 +4,7 @@ import re
 
 from evertick.contract import patterns
 from evertick.contract.workers import Queue
-from evertick.domain.admission import QuotaName
+from evertick.domain.admission import QuotaName, Refused
 from evertick.domain.errors import InvalidInput
 from evertick.store.jobs import references
 from evertick.store.jobs.references import NO_CAP, QueueCap
@@ -36,7 +36,7 @@ async def cap_queue(tenant: TenantContext, name: str, max_running: int | None) -
     if not _QUEUE.fullmatch(name):
         raise InvalidInput("queue", "must be 1 to 63 lowercase letters, digits and . _ -, a letter or digit first")
     if await references.queues_with(tenant.pool, tenant.tenant_id, [name]) > MAX_QUEUES:
-        raise QuotaReached(QuotaName.QUEUES, MAX_QUEUES)
+        raise QuotaReached(Refused(QuotaName.QUEUES, MAX_QUEUES))
     cap = NO_CAP if max_running is None else max_running
     return _view_of(await references.cap_queue(tenant.pool, tenant.tenant_id, name, cap))
 

@@ -1,32 +1,31 @@
 """Admission by quota: what this process knows of tenants' use, and whether a request may enter.
 
-Allowances are each process's own. Jobs and runs are counted now and then, and reserved in between, so with several
-processes a tenant may pass its quota by what the others admit in that time. A tenant that would pass its quota of jobs
-is counted anew.
+The rate at which a tenant submits is one for all processes: they draw slices of its rate bucket. Jobs and runs are
+counted now and then, and reserved in between, so with several processes a tenant may pass its quota by what the others
+admit in that time. A tenant that would pass its quota of jobs is counted anew.
 """
 
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from evertick.domain.admission import (
+    Admission,
     AdmissionRequest,
     Admitted,
-    Allowance,
     Quota,
     QuotaName,
-    Refused,
     Throttled,
     Usage,
-    Wait,
     admit,
-    draw,
-    draw_up_to,
-    full,
-    give_back,
+    with_rate,
 )
+from evertick.domain.rate_bucket import Drawn
 from evertick.runtime.concurrency import Cached
+from evertick.runtime.rate_slices import RateSlices
 from evertick.store.database import Pool
+from evertick.store.engine.rate_buckets import DatabaseBuckets, RateBuckets
 from evertick.store.tenants import tenants
 from evertick.store.tenants.tenants import Activity, StoredBytes, TenantRow
 from evertick.usecases.tenants.tenants import quota_of
@@ -68,7 +67,6 @@ class _Use:
     """
 
     quota: Quota
-    allowance: Allowance
     jobs: int = 0
     pending: int = 0
     created: int = 0
@@ -85,11 +83,12 @@ class _Use:
 class Quotas:
     """Admits requests, tenant by tenant."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, buckets: RateBuckets | None = None) -> None:
         self._pool = pool
+        self._slices = RateSlices(buckets or DatabaseBuckets(pool))
         self._uses: dict[int, _Use] = {}
 
-    async def admit(self, tenant: TenantRow, request: AdmissionRequest) -> Admitted | Throttled | Refused:
+    async def admit(self, tenant: TenantRow, request: AdmissionRequest) -> Admission:
         """Admit a request, or name the quota that refuses it. The jobs of an admitted one are reserved."""
         quota = quota_of(tenant)
         use = self._uses.get(tenant.tenant_id)
@@ -103,20 +102,40 @@ class Quotas:
         if time.monotonic() > use.stored_until:
             await self._look_at_storage(tenant.tenant_id, use)
         ready = use.activity.ready + use.runs.count()
-        used = Usage(use.jobs, use.activity.running, ready, use.allowance, *use.stored)
-        verdict = admit(quota, used, request, _now_us())
+        verdict = admit(quota, Usage(use.jobs, use.activity.running, ready, *use.stored), request)
         if isinstance(verdict, Admitted):
-            use.allowance = verdict.allowance
-            use.jobs += request.jobs
-            use.pending += request.jobs
-            use.runs.add(request.runs)
+            verdict = await self._draw(tenant, use, request, verdict)
         return verdict
+
+    async def _draw(self, tenant: TenantRow, use: _Use, request: AdmissionRequest, admitted: Admitted) -> Admission:
+        """Draw what the counts admit from the rate. Its jobs are reserved first: others are admitted meanwhile."""
+        rate = use.quota.submit
+        use.runs.add(request.runs)
+        self._reserve(use, admitted.jobs)
+        verdict: Admission | None = None
+        try:
+            least = 1 if request.is_batch else admitted.submits
+            most = min(admitted.submits, rate.burst)
+            drawn = await self._slices.take(_key(tenant.tenant_id), rate, least=least, most=most) if most else Drawn(0)
+            verdict = with_rate(rate, admitted, drawn)
+        finally:
+            kept = verdict.jobs if isinstance(verdict, Admitted) else 0
+            self._reserve(use, kept - admitted.jobs)
+            if not isinstance(verdict, Admitted):
+                use.runs.add(-request.runs)
+        return verdict
+
+    @staticmethod
+    def _reserve(use: _Use, jobs: int) -> None:
+        use.jobs = max(0, use.jobs + jobs)
+        use.pending += jobs
 
     def throttled(self, tenant: TenantRow) -> Throttled | None:
         """Whether the rate admits nothing at all now: known at once, for requests that are costly to look at."""
-        use = self._uses.get(tenant.tenant_id)
-        drawn = None if use is None else draw(quota_of(tenant).submit, use.allowance, 1, _now_us())
-        return Throttled(QuotaName.SUBMIT_RATE, drawn.retry_after) if isinstance(drawn, Wait) else None
+        refusal = self._slices.refusal(_key(tenant.tenant_id))
+        if refusal is None:
+            return None
+        return Throttled(QuotaName.SUBMIT_RATE, timedelta(microseconds=refusal.wait_us))
 
     def confirm(self, tenant: TenantRow, reserved: int, created: int) -> None:
         """Replace the jobs that an admitted request reserved by those that it created."""
@@ -125,21 +144,19 @@ class Quotas:
         use.created += created
         use.jobs = max(0, use.jobs - (reserved - created))
 
-    def draw_up_to(self, tenant: TenantRow, submits: int) -> int:
+    async def draw_up_to(self, tenant: TenantRow, submits: int) -> int:
         """Draw as much of this as the rate admits now, for a request that finds out only later how much it does."""
-        quota = quota_of(tenant)
-        use = self._uses.get(tenant.tenant_id) or self._new_use(tenant.tenant_id, quota)
-        drawn, use.allowance = draw_up_to(quota.submit, use.allowance, submits, _now_us())
-        return drawn
+        if not submits:
+            return 0
+        return (await self._slices.take(_key(tenant.tenant_id), quota_of(tenant).submit, least=1, most=submits)).granted
 
-    def give_back(self, tenant: TenantRow, submits: int) -> None:
+    def give_back(self, tenant_id: int, submits: int) -> None:
         """Return what was drawn for something that was undone."""
-        use = self._uses.get(tenant.tenant_id)
-        if use is not None and submits:
-            use.allowance = give_back(quota_of(tenant).submit, use.allowance, submits)
+        if submits:
+            self._slices.give_back(_key(tenant_id), submits)
 
     def _new_use(self, tenant_id: int, quota: Quota) -> _Use:
-        use = self._uses[tenant_id] = _Use(quota, full(quota.submit, _now_us()))
+        use = self._uses[tenant_id] = _Use(quota)
         use.counting = Cached(lambda: self._count_jobs(tenant_id, use), 0.0)
         use.looking = Cached(lambda: self._look_at_activity(tenant_id, use), 0.0)
         return use
@@ -163,5 +180,6 @@ class Quotas:
         use.jobs_until = began + max(COUNT_SECONDS, SHARE_OF_COUNTING * took)
 
 
-def _now_us() -> int:
-    return time.monotonic_ns() // 1000
+def _key(tenant_id: int) -> str:
+    """The name of a tenant's rate bucket for submissions."""
+    return f"submit:{tenant_id}"

@@ -5,11 +5,12 @@ from datetime import timedelta
 
 from evertick.contract.access import Tenant, TenantPatch
 from evertick.contract.reading import read_members
-from evertick.domain.admission import Quota, Rate
+from evertick.domain.admission import Quota
 from evertick.domain.errors import InvalidInput
 from evertick.domain.ids import Prefix, format_id, parse_id
 from evertick.domain.job.checks import check_name
 from evertick.domain.job.faults import Faults
+from evertick.domain.rate_bucket import Rate
 from evertick.store.statements import Connection
 from evertick.store.tenants import tenants
 from evertick.store.tenants.tenants import TenantRow

@@ -1,0 +1,61 @@
+"""A Redis server of a test's own, as a child process on a free port."""
+
+import asyncio
+import shutil
+import socket
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from engine import until
+
+STOP_SECONDS = 60
+
+
+class RedisServer:
+    """A server that can be stopped and started again on its port. It keeps nothing over a stop."""
+
+    def __init__(self, directory: Path) -> None:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            self._port = int(listener.getsockname()[1])
+        self._directory = directory
+        self._process: asyncio.subprocess.Process | None = None
+        self.url = f"redis://127.0.0.1:{self._port}/0"
+
+    async def start(self) -> None:
+        words = ["redis-server", "--port", str(self._port), "--bind", "127.0.0.1", "--dir", str(self._directory)]
+        self._process = await asyncio.create_subprocess_exec(*words, "--save", "", stdout=asyncio.subprocess.DEVNULL)
+        async with Redis.from_url(self.url) as client:
+
+            async def answers() -> bool:
+                with suppress(RedisError, OSError):
+                    return bool(await client.ping())
+                return False
+
+            await until(answers)
+
+    async def stop(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.terminate()
+            async with asyncio.timeout(STOP_SECONDS):
+                await process.wait()
+
+
+@asynccontextmanager
+async def redis_server() -> AsyncIterator[RedisServer]:
+    if shutil.which("redis-server") is None:
+        pytest.skip("NOT TESTED WITH REDIS: there is no redis-server; on Debian, apt-get install redis-server")
+    with tempfile.TemporaryDirectory(prefix="evertick-redis-") as directory:
+        server = RedisServer(Path(directory))
+        await server.start()
+        try:
+            yield server
+        finally:
+            await server.stop()
