@@ -12,7 +12,7 @@ from evertick.domain.fairness import DueWork
 from evertick.domain.ids import PARTITIONS, partition_of
 from evertick.domain.schedule.instants import SECOND_US, to_us
 from evertick.domain.wheel import Wheel
-from evertick.store.engine.timers import Timer, TimerKey
+from evertick.store.engine.timers import Stream, Timer, TimerKey
 
 LATE_US = 10 * SECOND_US
 """What is later than this when it leaves the wheel is work of an outage, and waits behind what is on time."""
@@ -41,6 +41,8 @@ class PendingTimers:
         self._numbers: dict[TimerKey, int] = {}
         self._last_number = 0
         self._counts = [0] * PARTITIONS
+        self.unfired: dict[Stream, int] = {}
+        """Of the streams in it, how many timers of their last reading have not fired."""
         self._in_flight: list[PendingTimer] = []
         self._taken: set[Timer] | None = None  # while the table is read: what was in flight meanwhile
 
@@ -54,6 +56,11 @@ class PendingTimers:
 
     def count(self, partition: int) -> int:
         return self._counts[partition]
+
+    def has(self, timer: Timer) -> bool:
+        """Whether it is here, just as given."""
+        key = timer.job_id if timer.kind == "tick" else self._numbers.get(_identity(timer), 0)
+        return self._timers.get(key) == timer
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -136,6 +143,8 @@ class PendingTimers:
         if self.is_current(entry):
             self._timers[entry.key] = timer
             self._wheel.add(entry.key, to_us(timer.due_at))
+            if self.unfired:
+                self._note_fired(timer.stream)
 
     def retry_at(self, entry: PendingTimer, at_us: int) -> None:
         """Let a timer that did not fire be due again at this time, unless it was replaced or its partition is lost."""
@@ -163,6 +172,12 @@ class PendingTimers:
         self._counts[partition_of(timer.job_id)] -= 1
         if key < 0:
             del self._numbers[_identity(timer)]
+        if self.unfired:
+            self._note_fired(timer.stream)
+
+    def _note_fired(self, stream: Stream) -> None:
+        if stream in self.unfired:
+            self.unfired[stream] -= 1
 
     def _key(self, timer: Timer) -> int:
         if timer.kind == "tick":
