@@ -43,6 +43,20 @@ async def flood(
     await connection.execute("UPDATE timers SET tenant_id = $2 WHERE job_id = $1", job.job_id, tenant_id)
 
 
+def keep(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Let so many timers of a partition be in memory."""
+    monkeypatch.setattr(loading, "MAX_PER_PARTITION", count)
+    monkeypatch.setattr(loading, "REFILL", count // 2)
+    monkeypatch.setattr(streams, "CAPACITY", count)
+    monkeypatch.setattr(streams, "MIN_PLACE", 1)
+
+
+async def left_by(connection: asyncpg.Connection, column: str) -> dict[int, int]:
+    """How many timers have not fired."""
+    rows = await connection.fetch(f"SELECT {column} AS value, count(*) AS count FROM timers GROUP BY {column}")
+    return {row["value"]: row["count"] for row in rows}
+
+
 async def batches_until_fired(connection: asyncpg.Connection, node: Scheduler, job_id: int) -> int:
     """How many batches it takes for a job to have a run, while the loops take turns."""
     for batches in range(1, 100):
@@ -79,8 +93,7 @@ async def test_a_tenant_that_comes_while_a_partition_is_crowded_is_found_by_the_
 async def test_a_crowded_partition_fires_whole_and_once_and_is_then_read_by_due_time(
     connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for limit, value in {"MAX_PER_PARTITION": 40, "REFILL": 20}.items():
-        monkeypatch.setattr(loading, limit, value)
+    keep(monkeypatch, 40)
     monkeypatch.setattr(streams, "LOOK_SECONDS", 0)
     monkeypatch.setattr(streams, "LOOK_PAUSE", 0)
     for tenant_id, priority in ((1, 0), (1, 2), (2, 1), (3, 1)):
@@ -104,7 +117,7 @@ async def test_a_crowded_partition_fires_whole_and_once_and_is_then_read_by_due_
 async def test_memory_holds_a_share_of_each_stream_however_much_is_due(
     connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "MAX_PER_PARTITION", 100)
+    keep(monkeypatch, 100)
     for tenant_id in range(1, 6):
         await flood(connection, 500, tenant_id=tenant_id, fire_at=now_at - 60 * MINUTE)
     for _ in range(5):
@@ -118,7 +131,7 @@ async def test_memory_holds_a_share_of_each_stream_however_much_is_due(
 async def test_more_at_one_instant_than_a_share_are_read_as_the_first_fire(
     connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "MAX_PER_PARTITION", 16)
+    keep(monkeypatch, 16)
     await flood(connection, 120, fire_at=now_at - 60 * MINUTE)
     await connection.execute("UPDATE timers SET due_at = $1", now_at - 60 * MINUTE)
     for fired in (16, 32, 48):
@@ -130,7 +143,7 @@ async def test_more_at_one_instant_than_a_share_are_read_as_the_first_fire(
 async def test_a_job_that_fires_again_and_again_does_not_keep_its_streams_other_timers_out(
     connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "MAX_PER_PARTITION", 16)
+    keep(monkeypatch, 16)
     early = now_at - 2 * MINUTE
     again = [await add_job(connection, "every 1s", fire_at=early + n * SECOND / 100) for n in range(16)]
     behind = [await add_job(connection, "now", fire_at=early + SECOND + n * SECOND / 100) for n in range(30)]
@@ -144,7 +157,7 @@ async def test_a_job_that_fires_again_and_again_does_not_keep_its_streams_other_
 async def test_a_crowded_partition_that_is_lost_while_it_is_read_is_forgotten(
     connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "MAX_PER_PARTITION", 16)
+    keep(monkeypatch, 16)
     await flood(connection, 100, fire_at=now_at - 60 * MINUTE)
 
     async def lost_meanwhile(read: Run, _: Mapping[str, Any]) -> object:
@@ -194,7 +207,7 @@ async def test_very_many_streams_are_read_in_rotation(
 ) -> None:
     for name, value in {"LOOK_SECONDS": 0, "LOOK_PAUSE": 0, "MAX_STREAMS": 3, "MIN_SHARE": 2}.items():
         monkeypatch.setattr(streams, name, value)
-    monkeypatch.setattr(loading, "MAX_PER_PARTITION", 10)
+    keep(monkeypatch, 10)
     for tenant_id in range(1, 11):
         await flood(connection, 100, tenant_id=tenant_id, fire_at=now_at - (60 - tenant_id) * MINUTE)
     seen: set[int] = set()
@@ -203,3 +216,37 @@ async def test_very_many_streams_are_read_in_rotation(
         seen |= {timer.tenant_id for timer in node.state.pending._timers.values()}
         await node.firing.fire_batch()
     assert seen == set(range(1, 11))
+
+
+async def test_tenants_fire_by_their_weights_while_more_is_due_than_fires(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime
+) -> None:
+    """Though the timers of the lightest come first by due time."""
+    weights = {11: 1, 12: 2, 13: 4}
+    for number, (tenant_id, weight) in enumerate(weights.items()):
+        await connection.execute(
+            "INSERT INTO tenants (tenant_id, name, weight) VALUES ($1, $2, $3)", tenant_id, f"t{tenant_id}", weight
+        )
+        await flood(connection, FLOOD, tenant_id=tenant_id, fire_at=now_at - (60 - 10 * number) * MINUTE)
+    for _ in range(8):
+        await node.loading.step()
+        await node.firing.fire_batch()
+    left = await left_by(connection, "tenant_id")
+    fired = {tenant_id: FLOOD - left[tenant_id] for tenant_id in weights}
+    for tenant_id, weight in weights.items():
+        assert fired[tenant_id] / sum(fired.values()) == pytest.approx(weight / 7, rel=0.05)
+
+
+async def test_low_goes_on_firing_beside_a_flood_of_high(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime
+) -> None:
+    await flood(connection, FLOOD, priority=0, fire_at=now_at - 60 * MINUTE)
+    await flood(connection, FLOOD, priority=2, fire_at=now_at - 30 * MINUTE)
+    before = left = {0: FLOOD, 2: FLOOD}
+    for _ in range(6):
+        before = left
+        await node.loading.step()
+        await node.firing.fire_batch()
+        left = await left_by(connection, "priority")
+    fired = {priority: before[priority] - left[priority] for priority in left}
+    assert fired[2] / sum(fired.values()) == pytest.approx(1 / 17, rel=0.05)

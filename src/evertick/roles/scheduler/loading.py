@@ -47,6 +47,8 @@ FIRST_PARTITIONS = 16
 MAX_PER_PARTITION = 4_000
 """Timers of one partition in one answer. A partition that has more is read on when half of them have fired, so that
 memory is bounded however much is due."""
+CROWDED = 1_000
+"""A partition with so many timers that are due already is read by streams."""
 REFILL = MAX_PER_PARTITION // 2
 REFILL_AHEAD = timedelta(seconds=3 * AHEAD_SECONDS)
 """Or when so little time is left until the first that was not read: jobs that fire repeatedly stay in memory."""
@@ -179,7 +181,7 @@ class Loading:
     async def _load_crowded(self, *, is_round: bool) -> None:
         """Read on in crowded partitions; those that are calm again are read anew by due time."""
         now_at = from_us(self._state.clock.now_us())
-        calm = await self._crowded.read(now_at, now_at + self._horizon, MAX_PER_PARTITION, is_round=is_round)
+        calm = await self._crowded.read(now_at, now_at + self._horizon, is_round=is_round)
         self._crowded.leave(calm)
         for partition in calm:
             self._until.pop(partition, None)
@@ -204,8 +206,12 @@ class Loading:
             found = await self._load(portion, list(from_ats.values()), before_at, most)
             self._each = found.timers / len(portion)
             if most < MAX_PER_PARTITION:
-                waiting += found.truncated
-                portion = [partition for partition in portion if partition not in found.truncated]
+                # Those that are crowded need not be read again.
+                fuller = [
+                    each for each, last_at in found.truncated.items() if most < CROWDED or not self._is_due(last_at)
+                ]
+                waiting += fuller
+                portion = [partition for partition in portion if partition not in fuller]
             for partition in portion if losses == self._losses else ():
                 self._note_read(partition, from_ats[partition], before_at, found.truncated.get(partition))
             await self._load_woken()
@@ -218,7 +224,7 @@ class Loading:
             if partition not in self._until:
                 self._truncated.discard(partition)
             self._until[partition] = before_at
-        elif to_us(last_at) <= self._state.clock.now_us():
+        elif self._is_due(last_at):
             self._truncated.discard(partition)
             self._crowded.enter(partition)
         else:
@@ -226,6 +232,9 @@ class Loading:
             # the rest is read when these are used up.
             self._until[partition] = last_at if last_at > from_at else last_at + _NEXT
             self._truncated.add(partition)
+
+    def _is_due(self, due_at: datetime) -> bool:
+        return to_us(due_at) <= self._state.clock.now_us()
 
     async def _load(
         self, partitions: Sequence[int], from_ats: Sequence[datetime], before_at: datetime, most: int

@@ -97,16 +97,21 @@ class PendingTimers:
 
     def collect(self, now_us: int, weights: Mapping[int, int], most: int | None = None) -> None:
         """Move what is due by now, or so much of it, from the wheel to the due timers in fair order."""
-        on_time: dict[int, list[int]] = {}
-        late: dict[int, list[int]] = {}
-        for due_us, key in self._wheel.advance(now_us, most):
-            share = late if now_us - due_us > LATE_US else on_time
-            share.setdefault(self._timers[key].tenant_id, []).append(key)
+        on_time: dict[tuple[int, int], list[int]] = {}
+        late: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for entry in self._wheel.advance(now_us, most):
+            due_us, key = entry
+            timer = self._timers[key]
+            stream = timer.tenant_id, timer.priority
+            if now_us - due_us > LATE_US:
+                late.setdefault(stream, []).append(entry)
+            else:
+                on_time.setdefault(stream, []).append(key)
             self._is_due.add(key)
-        for tenant_id, keys in on_time.items():
-            self._due.on_time.add(tenant_id, keys, weights.get(tenant_id, 1))
-        for tenant_id, keys in late.items():
-            self._due.catch_up.add(tenant_id, keys, weights.get(tenant_id, 1))
+        for (tenant_id, priority), keys in on_time.items():
+            self._due.on_time.add(tenant_id, keys, weights.get(tenant_id, 1), priority)
+        for (tenant_id, priority), entries in late.items():
+            self._due.catch_up.add(tenant_id, entries, weights.get(tenant_id, 1), priority)
 
     def take(self, most: int, now_us: int) -> list[PendingTimer]:
         """The next due timers in fair order, at most one of each job.

@@ -5,7 +5,8 @@ memory gets no fair turn. So a crowded partition is read by streams, which are t
 
 1. Each second the first timer of every stream is looked up, from stream to stream in the index. Where it is not in
    memory, the stream is read from there on.
-2. Each stream has an equal share of the partition's place in memory. It is read on when half of that has fired.
+2. Streams share the partition's place in memory by the weights of their tenants. A stream is read on when half of its
+   share has fired.
 3. Once no stream has more due timers than were read, the partition is read by due time again.
 
 Of a partition with very many streams some are looked up each second, in rotation.
@@ -30,6 +31,11 @@ PARTITIONS_AT_ONCE = 16
 """Partitions in one statement of a look."""
 MIN_SHARE = 16
 """Timers of a stream that are read at once, however many streams there are."""
+CAPACITY = 128_000
+"""Timers of all crowded partitions in memory. Several batches, so that each finds its share of every tenant while the
+next timers are read; and not so many that what falls due would wait behind them in the wheel."""
+MIN_PLACE = 500
+"""Timers of one crowded partition in memory, however many are crowded."""
 MAX_ANSWER = 8_000
 """Timers in one answer, which is decoded while nothing fires."""
 
@@ -121,42 +127,47 @@ class CrowdedPartitions:
         """Whether a stream has more timers than were read, and half of those have fired."""
         return any(True for _ in self._used_up())
 
-    async def read(self, now_at: datetime, before_at: datetime, capacity: int, *, is_round: bool) -> list[int]:
-        """Read what is to be read: so much of a partition is in memory. Returns the partitions that are calm now."""
+    @property
+    def _place(self) -> int:
+        """Timers of one crowded partition in memory."""
+        return max(MIN_PLACE, CAPACITY // max(1, len(self._crowds)))
+
+    async def read(self, now_at: datetime, before_at: datetime, *, is_round: bool) -> list[int]:
+        """Read what is to be read; returns the partitions that are calm now."""
         if not self._crowds:
             return []
         began = time.monotonic()
         if began >= self._look_at:
-            await self._look(before_at, capacity)
+            await self._look(before_at)
             took = time.monotonic() - began
             self._look_at = began + max(LOOK_SECONDS, LOOK_PAUSE * took)
-        await self._read(dict(self._used_up()), before_at, capacity)
+        await self._read(dict(self._used_up()), before_at)
         if is_round:
-            await self._read(dict(self._read_to_their_end(before_at)), before_at, capacity)
+            await self._read(dict(self._read_to_their_end(before_at)), before_at)
         return [partition for partition, crowd in self._crowds.items() if crowd.is_calm(now_at)]
 
-    async def _look(self, before_at: datetime, capacity: int) -> None:
+    async def _look(self, before_at: datetime) -> None:
         """Look up the first timer of each stream, and read streams whose first is not in memory."""
         for partitions in _portions(list(self._crowds), PARTITIONS_AT_ONCE):
             crowds = [self._crowds[each] for each in partitions if each in self._crowds]
             if not crowds:
                 continue
             firsts = await timers.first_of_streams(self._state.pool, [crowd.after for crowd in crowds], MAX_STREAMS)
+            if unknown := {timer.tenant_id for timer in firsts} - self._state.rule_cache.weights.keys():
+                await self._state.rule_cache.load_weights(self._state.pool, unknown)
             by_partition: dict[int, list[Timer]] = {crowd.start.partition: [] for crowd in crowds}
             for timer in firsts:
                 by_partition[partition_of(timer.job_id)].append(timer)
             for crowd in crowds:
                 self._forget(crowd.note_look(by_partition[crowd.start.partition], MAX_STREAMS))
-            await self._read(dict(self._unknown(firsts, before_at, capacity)), before_at, capacity)
+            await self._read(dict(self._unknown(firsts, before_at)), before_at)
 
-    def _unknown(
-        self, firsts: Iterable[Timer], before_at: datetime, capacity: int
-    ) -> Iterator[tuple[Stream, datetime]]:
+    def _unknown(self, firsts: Iterable[Timer], before_at: datetime) -> Iterator[tuple[Stream, datetime]]:
         for timer in firsts:
             stream, pending = timer.stream, self._state.pending
             crowd = self._crowds.get(stream.partition)
             # Where thousands of streams fill more than twice the place, those that were not read wait for it.
-            if crowd is None or timer.due_at >= before_at or pending.count(stream.partition) > 2 * capacity:
+            if crowd is None or timer.due_at >= before_at or pending.count(stream.partition) > 2 * self._place:
                 continue
             if stream not in crowd.streams:
                 crowd.streams[stream] = _Position(timer.due_at)
@@ -178,20 +189,40 @@ class CrowdedPartitions:
                 if not position.is_truncated and position.until_at < before_at:
                     yield stream, position.until_at
 
-    async def _read(self, from_ats: dict[Stream, datetime], before_at: datetime, capacity: int) -> None:
-        shares = {
-            crowd.start.partition: max(MIN_SHARE, capacity // max(1, len(crowd.streams)))
-            for crowd in self._crowds.values()
-        }
-        for streams in _portions(list(from_ats), max(1, MAX_ANSWER // max(shares.values(), default=1))):
-            wanted = {each: (from_ats[each], shares[each.partition]) for each in streams if each.partition in self}
-            if not wanted:
-                continue
+    def _shares(self, streams: Iterable[Stream]) -> dict[Stream, int]:
+        """How many timers of each of these streams to have in memory."""
+        weights = self._state.rule_cache.weights
+        totals: dict[int, int] = {}
+        shares: dict[Stream, int] = {}
+        for stream in streams:
+            partition = stream.partition
+            if partition not in totals:
+                totals[partition] = sum(weights.get(each.tenant_id, 1) for each in self._crowds[partition].streams)
+            share = self._place * weights.get(stream.tenant_id, 1) // max(1, totals[partition])
+            shares[stream] = min(max(share, MIN_SHARE), MAX_ANSWER)
+        return shares
+
+    async def _read(self, from_ats: dict[Stream, datetime], before_at: datetime) -> None:
+        for wanted in self._answers(from_ats):
             crowds = dict(self._crowds)
             with self._state.pending.reading():
                 found = await timers.load_streams(self._state.pool, wanted, before_at)
                 await self._add(found)
             self._note_read(crowds, wanted, before_at, found)
+
+    def _answers(self, from_ats: dict[Stream, datetime]) -> Iterator[dict[Stream, tuple[datetime, int]]]:
+        """What to read in one statement each: as many streams as an answer may hold."""
+        wanted: dict[Stream, tuple[datetime, int]] = {}
+        room = MAX_ANSWER
+        for stream, share in self._shares(from_ats).items():
+            if share > room and wanted:
+                yield wanted
+                wanted, room = {}, MAX_ANSWER
+            if stream.partition in self:  # not lost meanwhile
+                wanted[stream] = from_ats[stream], share
+                room -= share
+        if wanted:
+            yield wanted
 
     def _note_read(
         self,
