@@ -18,6 +18,10 @@ LATE_US = 10 * SECOND_US
 """What is later than this when it leaves the wheel is work of an outage, and waits behind what is on time."""
 
 
+REQUESTED = frozenset({"manual", "replay"})
+"""Kinds of timers that no other run of their job delays, and that delay none in the same statement."""
+
+
 class PendingTimer(NamedTuple):
     """A timer, and its key in `PendingTimers`."""
 
@@ -114,23 +118,26 @@ class PendingTimers:
             self._due.catch_up.add(tenant_id, entries, weights.get(tenant_id, 1), priority)
 
     def take(self, most: int, now_us: int) -> list[PendingTimer]:
-        """The next due timers in fair order, at most one of each job.
+        """The next due timers in fair order: of each job one, or any number that were asked for by hand.
 
         They stay here until `move` or `forget`, and are in flight until `release`.
         """
-        taken: dict[int, PendingTimer] = {}
+        taken: list[PendingTimer] = []
+        jobs: dict[int, bool] = {}  # whether what was taken of a job was asked for by hand
         for key in self._due.take(most):
             self._is_due.discard(key)
             timer = self._timers.get(key)
             if timer is None:
                 continue
             due_us = to_us(timer.due_at)
+            is_requested = timer.kind in REQUESTED
             # Moved meanwhile, or its job has another in this round: firing them one by one lets overlap see both.
-            if due_us > now_us or timer.job_id in taken:
+            if due_us > now_us or (timer.job_id in jobs and not (is_requested and jobs[timer.job_id])):
                 self._wheel.add(key, due_us)
             else:
-                taken[timer.job_id] = PendingTimer(key, timer)
-        self._in_flight = list(taken.values())
+                jobs[timer.job_id] = is_requested
+                taken.append(PendingTimer(key, timer))
+        self._in_flight = taken
         if self._taken is not None:
             self._taken |= {timer for _, timer in self._in_flight}
         return self._in_flight

@@ -116,7 +116,8 @@ SELECT min(earliest.due_at) AS due_at
 --
 -- A timer is touched only while its partition is held in the given epoch, and only if it is still exactly what was
 -- planned: a session that edits, pauses or deletes its job at this moment has its row locked and wins. At most
--- one timer of a job may be given, so that the next one sees what this one leaves open.
+-- one timer of a job may be given, so that the next one sees what this one leaves open; or any number of manual runs and
+-- replays, which run whatever is open.
 --
 -- It does not wait for users. All existing rows that it changes are locked before anything is written, in the order
 -- fence, timers, open_runs, retries, and rows that another session has locked are passed over: their timer is left as
