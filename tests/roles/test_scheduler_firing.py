@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import asyncpg
@@ -223,11 +223,12 @@ async def test_a_tick_that_is_due_soon_stays_in_memory_and_a_distant_one_does_no
     assert await node.firing.step() <= timedelta(minutes=2).total_seconds()
 
 
+@pytest.mark.parametrize("tick_at", [AT, AT - MINUTE], ids=["manual first", "tick first"])
 async def test_many_manual_runs_of_one_job_fire_in_one_statement(
-    connection: asyncpg.Connection, node: Scheduler
+    connection: asyncpg.Connection, node: Scheduler, tick_at: datetime
 ) -> None:
     """Not with its tick: overlap would not see them."""
-    job = await add_job(connection, "* * * * *", Policies(missed_window=MissedWindow.SKIP), fire_at=AT)
+    job = await add_job(connection, "* * * * *", Policies(missed_window=MissedWindow.SKIP), fire_at=tick_at)
     for number in range(100):
         await add_timer(connection, job, "manual" if number % 2 else "replay", AT + number * MINUTE, "manual")
     await node.loading.step()
