@@ -112,12 +112,9 @@ async def test_nothing_is_ready_or_leased_in_an_empty_database(pool: Pool) -> No
     assert await queries.held(pool) == 0
 
 
-async def test_an_attempt_beyond_its_lanes_head_is_ready(connection: asyncpg.Connection, pool: Pool) -> None:
-    queue_id, fire_at = await _queue(connection), await _now(connection)
-    await connection.execute(
-        "INSERT INTO lanes (lane_id, queue_id, partition, priority) VALUES ($1::bigint << 10, $1, 0, 0)", queue_id
-    )
-    await _attempt(connection, queue_id, 1, fire_at, result=None)
+async def test_a_batch_that_nobody_has_leased_is_ready(connection: asyncpg.Connection, pool: Pool) -> None:
+    assert not await queries.is_ready(pool)
+    await connection.execute("INSERT INTO ready_batches VALUES (1, 1, 1, clock_at(), 1, false)")
     assert await queries.is_ready(pool)
 
 
