@@ -9,7 +9,7 @@ from evertick.api.long_polls import TooManyPolls
 from evertick.api.messages import AuthenticatedRequest, Response, ok, page
 from evertick.api.operations import HandlerMode, ResponseSpec, Routes
 from evertick.api.poll_turns import Poll, PollSpec
-from evertick.api.problems import key_ended, over_limit
+from evertick.api.problems import Kind, key_ended, over_limit
 from evertick.contract.workers import (
     Heartbeat,
     HeartbeatRequest,
@@ -195,7 +195,9 @@ async def list_queues(request: AuthenticatedRequest, query: QueuesQuery) -> Resp
     return page(await queues.list_queues(request.tenant, limit=query.limit, cursor=query.cursor), request.path, query)
 
 
-@queue_routes.operation("GET", "/queues/{queue}", KeyRole.VIEWER, ResponseSpec(Queue, "The queue."))
+@queue_routes.operation(
+    "GET", "/queues/{queue}", KeyRole.VIEWER, ResponseSpec(Queue, "The queue."), problems=(Kind.NOT_FOUND,)
+)
 async def get_queue(request: AuthenticatedRequest, queue: str) -> Response:
     """Get a queue."""
     return ok(await queues.get_queue(request.tenant, queue))
