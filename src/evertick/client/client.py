@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any, Self, TypeAlias
 
-from evertick.client.jobs import DeadLetterCalls, JobCalls, RunCalls, WorkerCalls
+from evertick.client.jobs import DeadLetterCalls, JobCalls, ReplayCalls, RunCalls, WorkerCalls
 from evertick.client.request import RETRIES, Request, change, fetch, no_content, path_of, post, struct_of
 from evertick.client.transport import (
     TIMEOUT_SECONDS,
@@ -116,6 +116,7 @@ class Api(Calls[W]):
         self.jobs: JobCalls[W] = JobCalls(transport)
         self.runs: RunCalls[W] = RunCalls(transport)
         self.dead_letters: DeadLetterCalls[W] = DeadLetterCalls(transport)
+        self.replays: ReplayCalls[W] = ReplayCalls(transport)
         self.workers: WorkerCalls[W] = WorkerCalls(transport)
         self.tenants: TenantCalls[W] = TenantCalls(transport)
         self.api_keys: ApiKeyCalls[W] = ApiKeyCalls(transport)

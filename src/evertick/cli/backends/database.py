@@ -5,19 +5,22 @@ from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from evertick.cli.backends import JobListFilter, Listing, RunListFilter, is_job_id
+from evertick.cli.backends import JobListFilter, LetterListFilter, Listing, RunListFilter, is_job_id
 from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.contract.job import Job
 from evertick.contract.jobs import Missed, Verdict
-from evertick.contract.runs import DEFAULT_RATE, DeadLetter, LetterFilter, Replaying, RunDetail, RunOrGap
+from evertick.contract.runs import DeadLetter, LetterFilter, Replay, Replaying, RunDetail, RunOrGap
 from evertick.contract.server import InputError
 from evertick.usecases.context import Page, TenantContext
 from evertick.usecases.jobs import edit, lifecycle, reading as jobs
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.create_many import LineResult, create_many
-from evertick.usecases.runs import dead_letters, reading as runs, requests
+from evertick.usecases.runs import dead_letters, reading as runs, replays, requests
 
 _Item = TypeVar("_Item")
+
+ACTOR = "command line"
+"""Who started a replay."""
 
 
 class DatabaseBackend:
@@ -84,10 +87,26 @@ class DatabaseBackend:
     async def replay_dead_letter(self, run_id: str) -> str:
         return await requests.replay_letter(self._tenant, run_id)
 
-    async def replay_dead_letters(self, job: str | None) -> Replaying:
-        chosen = LetterFilter(job_id=None if job is None else await self._id(job))
-        done = await dead_letters.replay_letters(self._tenant, chosen, DEFAULT_RATE)
-        return done.replaying(len(done.runs))
+    async def replay_dead_letters(
+        self, filters: LetterListFilter, rate_per_second: float, *, background: bool
+    ) -> Replaying:
+        fields = filters._asdict()
+        job = fields.pop("job")
+        chosen = LetterFilter(job_id=None if job is None else await self._id(job), **fields)
+        if background:
+            return replays.in_background(await replays.start(self._tenant, chosen, rate_per_second, ACTOR))
+        done = await dead_letters.replay_letters(self._tenant, chosen, rate_per_second)
+        rest = await replays.start_rest(self._tenant, done, chosen, rate_per_second, ACTOR)
+        return done.replaying(rest, len(done.runs))
+
+    async def list_replays(self, limit: int) -> Listing[Replay]:
+        return await read_pages(partial(replays.list_replays, self._tenant), limit)
+
+    async def get_replay(self, replay_id: str) -> Replay:
+        return await replays.get(self._tenant, replay_id)
+
+    async def cancel_replay(self, replay_id: str) -> Replay:
+        return await replays.cancel(self._tenant, replay_id)
 
     async def dismiss_dead_letter(self, run_id: str) -> None:
         await dead_letters.dismiss(self._tenant, run_id)

@@ -3,7 +3,8 @@ adds ahead.
 
 Duty: adds the ledgers' days ahead; removes what is older than history is kept, one-offs that were finished for long
 enough, and what no run and no job refers to: payloads of old versions, rules, queues; sums up how much each tenant
-stores; gives a job that lost its timer a new one; updates the statistics of tables.
+stores; gives a job that lost its timer a new one; updates the statistics of tables. Beside its rounds it works off
+replays of dead letters (`replayer`).
 
 Invariants: nothing that waits or runs is removed, nor what it needs. What is kept for a time is kept by a time that
 follows the database's clock at a limited pace (`store.engine.clock`), so that a clock that was set wrong removes
@@ -33,6 +34,7 @@ from evertick.domain.errors import require_at_least
 from evertick.roles.janitor import maintenance
 from evertick.roles.janitor.maintenance import BatchSizes, RepairProgress
 from evertick.roles.janitor.replanner import Replanner
+from evertick.roles.janitor.replayer import Replayer
 from evertick.runtime import timeouts
 from evertick.runtime.loop import Loop
 from evertick.store.database import Pool, open_pool
@@ -41,7 +43,7 @@ from evertick.store.engine.clock import mark
 
 logger = logging.getLogger("evertick.janitor")
 
-CONNECTIONS = 2
+CONNECTIONS = 3
 DEFAULT_HISTORY = timedelta(days=90)
 DEFAULT_AHEAD = 3
 EVERY_SECONDS = 60.0
@@ -79,7 +81,7 @@ class JanitorReport:
 
 
 async def janitor_pool(url: str) -> Pool:
-    """A pool for one janitor: one connection holds the lock, the other works."""
+    """A pool for one janitor: one connection holds the lock, one works, and one is for replays."""
     return await open_pool(url, max_size=CONNECTIONS, timeouts=timeouts.JANITOR)
 
 
@@ -104,16 +106,19 @@ class Janitor:
         self._repair = RepairProgress()
         self._sizes = BatchSizes(monotonic=monotonic)
         self._replanner = Replanner(pool, monotonic)
+        self._replayer = Replayer(pool)
         self._round: asyncio.Task[None] | None = None
         self._loop = Loop("maintain", self._step)
 
     def start(self) -> None:
         self._loop.start()
+        self._replayer.start()
 
     async def stop(self) -> None:
         """Stop at once: the next round, of any janitor, does the rest."""
         if self._round is not None:
             self._round.cancel()
+        await self._replayer.stop()
         await self._loop.stop()
 
     async def maintain(self, *, full: bool = True, repair_seconds: float = math.inf) -> JanitorReport:
