@@ -32,7 +32,7 @@ from datetime import datetime, timedelta
 
 from evertick.domain.errors import require_at_least
 from evertick.roles.janitor import maintenance
-from evertick.roles.janitor.maintenance import BatchSizes, RepairProgress
+from evertick.roles.janitor.maintenance import BatchSizes, Kept, RepairProgress
 from evertick.roles.janitor.replanner import Replanner
 from evertick.roles.janitor.replayer import Replayer
 from evertick.runtime import timeouts
@@ -44,7 +44,7 @@ from evertick.store.engine.clock import mark
 logger = logging.getLogger("evertick.janitor")
 
 CONNECTIONS = 3
-DEFAULT_HISTORY = timedelta(days=90)
+DEFAULT_KEPT = Kept()
 DEFAULT_AHEAD = 3
 EVERY_SECONDS = 60.0
 ANSWERS_KEPT = timedelta(hours=24)
@@ -92,14 +92,15 @@ class Janitor:
         self,
         pool: Pool,
         *,
-        history: timedelta = DEFAULT_HISTORY,
+        kept: Kept = DEFAULT_KEPT,
         ahead: int = DEFAULT_AHEAD,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        require_at_least("history", history, timedelta(days=1))
+        for name, age in kept._asdict().items():
+            require_at_least(name, age, timedelta(days=1))
         require_at_least("ahead", ahead, 1)
         self._pool = pool
-        self._history = history
+        self._kept = kept
         self._ahead = ahead
         self._monotonic = monotonic
         self._swept_hour: datetime | None = None
@@ -133,14 +134,14 @@ class Janitor:
             if full and self._repair.after_id is None:  # else the last search is not over yet
                 self._repair.after_id = 0
             # Lost timers come first: the steps after it remove what nothing needs.
-            before_at = marks.trusted_at - self._history
+            before_at = marks.trusted_at - self._kept.history
             repaired = await maintenance.repair_timers(
                 self._pool, before_at, self._repair, repair_seconds, monotonic=self._monotonic
             )
             report = replace(report, timers_repaired=repaired.timers, jobs_finished=repaired.finished)
             self._sizes.is_cut = False
             emptied, removed = await maintenance.check_versions(
-                self._pool, marks.trusted_at, self._history, self._sizes
+                self._pool, marks.trusted_at, self._kept.history, self._sizes
             )
             report = replace(report, versions_emptied=emptied, versions_removed=removed)
             if full:
@@ -151,7 +152,7 @@ class Janitor:
 
     async def _sweep(self, report: JanitorReport, now_at: datetime) -> JanitorReport:
         """The steps of each hour, by a time that is trusted."""
-        before_at = now_at - self._history
+        before_at = now_at - self._kept.history
         one_offs = await maintenance.remove_one_offs(self._pool, now_at, self._sizes)
         dropped, unfinished = await maintenance.drop_days(self._pool, before_at)
         report = replace(
@@ -159,7 +160,7 @@ class Janitor:
             one_offs_removed=one_offs,
             days_dropped=dropped,
             days_unfinished=unfinished,
-            rows_pruned=await maintenance.prune(self._pool, before_at, self._sizes),
+            rows_pruned=await maintenance.prune(self._pool, now_at, self._kept, self._sizes),
             jobs_purged=await maintenance.purge_jobs(self._pool, before_at, self._sizes),
             answers_forgotten=await maintenance.prune_answers(self._pool, now_at - ANSWERS_KEPT, self._sizes),
             queues_removed=await maintenance.sweep_queues(self._pool, now_at),
