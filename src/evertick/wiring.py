@@ -130,7 +130,14 @@ async def connected_tenant(url: str, tenant: str) -> AsyncIterator[TenantContext
         notifier = Notifier(pool)
         notifier.start()
         try:
-            yield TenantContext(pool, row.tenant_id, row.fanout, shortest_of(row), notifier.timers)
+            yield TenantContext(
+                pool,
+                row.tenant_id,
+                row.fanout,
+                shortest_of(row),
+                notifier.timers,
+                default_jitter_seconds=row.default_jitter_seconds,
+            )
         finally:
             await notifier.stop()
 

@@ -111,7 +111,14 @@ async def open_connection(server: AppServer, *, with_migrations: bool = False) -
         raise
     notifier = Notifier(pool)
     notifier.start()
-    tenant = TenantContext(pool, row.tenant_id, row.fanout, shortest_of(row), notifier.timers)
+    tenant = TenantContext(
+        pool,
+        row.tenant_id,
+        row.fanout,
+        shortest_of(row),
+        notifier.timers,
+        default_jitter_seconds=row.default_jitter_seconds,
+    )
     return AppConnection(url, pool, tenant, notifier)
 
 
