@@ -7,6 +7,7 @@ import pytest
 
 from api.callers import Caller, Callers, is_problem, pointers
 from api.processes import served
+from engine import until
 
 pytestmark = pytest.mark.usefixtures("scheduler")
 
@@ -220,6 +221,21 @@ async def test_a_replay_in_the_background_is_shown_and_cancelled(admin: Caller, 
         ("cancel_replay", replay_id),
         ("replay_dead_letters", replay_id),
     ]
+
+
+async def test_the_growth_of_dead_letters_is_counted(admin: Caller) -> None:
+    async def recorded() -> float:
+        page = (await admin.get(str(admin.base_url).removesuffix("/api/v1/") + "/metrics")).text
+        (line,) = [line for line in page.splitlines() if line.startswith("evertick_dead_letters_recorded_total ")]
+        return float(line.split()[1])
+
+    before = await recorded()
+    await _dead(admin)
+
+    async def is_counted() -> bool:
+        return await recorded() == before + 1
+
+    await until(is_counted)  # the page is at most a second old
 
 
 async def test_pages_of_runs_follow_their_links(admin: Caller) -> None:
