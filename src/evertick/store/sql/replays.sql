@@ -74,7 +74,7 @@ INSERT INTO replays (tenant_id, created_at, next_batch_at, died_from, died_befor
 SELECT :tenant_id::bigint, clock.now_at, greatest(:start_at::timestamptz, clock.now_at), :died_from::timestamptz,
        -- Those that died at this very instant are part of it, unless `died_before` excludes them.
        :died_before::timestamptz, least(:died_before::timestamptz, clock.now_at + interval '1 microsecond'), -1,
-       '0001-01-02 00:00:00+00', :job_id::bigint, :rate_per_second::float, :queue::text, :error::text, :label::text, :actor::text
+       '1970-01-01 00:00:00+00', :job_id::bigint, :rate_per_second::float, :queue::text, :error::text, :label::text, :actor::text
   FROM clock
 RETURNING replay_id;
 

@@ -119,7 +119,7 @@ async def replay_letters(
 def wanted_letters(chosen: LetterFilter) -> WantedLetters:
     key = None if chosen.job_id is None else job_key(chosen.job_id)
     return WantedLetters(
-        chosen.died_from or EARLIEST, chosen.died_before, key, chosen.queue, chosen.error, chosen.label
+        chosen.died_from or from_us(0), chosen.died_before, key, chosen.queue, chosen.error, chosen.label
     )
 
 

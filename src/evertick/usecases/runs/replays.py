@@ -5,13 +5,13 @@ from datetime import datetime
 from evertick.contract.runs import LetterFilter, Replay, ReplayFilter, Replaying
 from evertick.domain.errors import InvalidInput
 from evertick.domain.ids import MAX_ID, Prefix, format_id, parse_id
+from evertick.domain.schedule.instants import from_us
 from evertick.domain.states import ReplayStatus
 from evertick.store.jobs import replays
 from evertick.store.jobs.replays import NewReplay, ReplayRow, WantedLetters
 from evertick.usecases.context import DEFAULT_PER_PAGE, Page, TenantContext, checked_cursor, checked_limit, page_of
 from evertick.usecases.errors import ReplayFinished, ReplayNotFound, TooManyReplays
 from evertick.usecases.runs.dead_letters import Replayed, wanted_letters
-from evertick.usecases.runs.reading import EARLIEST
 
 MAX_RUNNING = 100
 """Replays of a tenant at the same time: each takes a part of its rate."""
@@ -108,7 +108,7 @@ def _replay_of(row: ReplayRow, remaining: int | None) -> Replay:
 def _filter_of(wanted: WantedLetters) -> ReplayFilter:
     return ReplayFilter(
         job_id=None if wanted.job_id is None else format_id(Prefix.JOB, wanted.job_id),
-        died_from=None if wanted.died_from == EARLIEST else wanted.died_from,
+        died_from=None if wanted.died_from == from_us(0) else wanted.died_from,
         died_before=wanted.died_before,
         queue=wanted.queue,
         error=wanted.error,
