@@ -165,6 +165,8 @@ class Settings:
     lease_seconds: float = _setting(_positive, 30.0)
     load_horizon_seconds: float = _setting(_positive, 120.0)
     history_days: float = _setting(_positive, 90.0)
+    audit_log_days: float = _setting(_positive, 365.0)
+    dead_letter_days: float = _setting(_positive, 365.0)
 
     @property
     def heartbeat(self) -> timedelta:
@@ -185,6 +187,14 @@ class Settings:
     @property
     def history(self) -> timedelta:
         return timedelta(days=self.history_days)
+
+    @property
+    def audit_log(self) -> timedelta:
+        return timedelta(days=self.audit_log_days)
+
+    @property
+    def dead_letters(self) -> timedelta:
+        return timedelta(days=self.dead_letter_days)
 
     def __repr__(self) -> str:
         shown = (f"{each.name}={_shown(each.metadata, getattr(self, each.name))}" for each in fields(self))

@@ -18,7 +18,7 @@ from evertick.config import Settings
 from evertick.domain.errors import InvalidInput
 from evertick.roles.dispatcher import Dispatcher
 from evertick.roles.dispatcher.settings import egress_of, seal_of
-from evertick.roles.janitor import Janitor, janitor_pool
+from evertick.roles.janitor import Janitor, Kept, janitor_pool
 from evertick.roles.scheduler import Scheduler
 from evertick.runtime.loop import Loop
 from evertick.runtime.wakeups import Notifier
@@ -130,7 +130,14 @@ async def connected_tenant(url: str, tenant: str) -> AsyncIterator[TenantContext
         notifier = Notifier(pool)
         notifier.start()
         try:
-            yield TenantContext(pool, row.tenant_id, row.fanout, shortest_of(row), notifier.timers)
+            yield TenantContext(
+                pool,
+                row.tenant_id,
+                row.fanout,
+                shortest_of(row),
+                notifier.timers,
+                default_jitter_seconds=row.default_jitter_seconds,
+            )
         finally:
             await notifier.stop()
 
@@ -147,7 +154,8 @@ async def running(url: str, node: str, roles: Collection[Role], settings: Settin
         if settings.database_url is None:
             await stack.enter_async_context(_supervised(EmbeddedServer(data_dir_of(settings))))
         if Role.JANITOR in roles:
-            janitor = Janitor(await stack.enter_async_context(await janitor_pool(url)), history=settings.history)
+            kept = Kept(settings.history, settings.audit_log, settings.dead_letters)
+            janitor = Janitor(await stack.enter_async_context(await janitor_pool(url)), kept=kept)
             await janitor.maintain(full=False)
             janitor.start()
             stack.push_async_callback(janitor.stop)

@@ -145,3 +145,21 @@ async def test_a_dead_letter_is_replayed(cli: Cli, world: World, how: str) -> No
 async def test_which_dead_letters_to_replay_must_be_said_one_way(cli: Cli, world: World) -> None:
     for arguments in ((), (world.run_id, "--all")):
         assert "give the ids of runs, or --all" in await cli("dead-letters", "replay", *arguments, code=2)
+
+
+async def test_a_replay_in_the_background_is_listed_shown_and_cancelled(cli: Cli, world: World) -> None:
+    filters = ("--job", "refresh", "--error", "LUCK", "--rate", "5", "--background")
+    replay_id = (await cli.json("dead-letters", "replay", *filters))["replay_id"]
+    (listed,) = await cli.json("replays", "list")
+    assert (listed["replay_id"], listed["status"], listed["rate_per_second"]) == (replay_id, "running", 5)
+    assert replay_id in await cli("replays", "list")
+    shown = await cli.json("replays", "show", replay_id)
+    assert (shown["remaining"], shown["filter"]["error"]) == (1, "LUCK")
+    assert "LUCK" in await cli("replays", "show", replay_id)
+    assert await cli("replays", "cancel", replay_id) == f"{replay_id} is cancelled: it replayed 0.\n"
+    assert "is over already: cancelled" in await cli("replays", "cancel", replay_id, code=1)
+
+
+async def test_a_filter_chooses_the_dead_letters_to_replay(cli: Cli, world: World) -> None:
+    assert await cli("dead-letters", "replay", "--error", "something else") == "Replayed 0.\n"
+    assert await cli("dead-letters", "replay", "--error", "no [luck]") == "Replayed 1.\n"

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from evertick.domain.errors import InvalidInput
-from evertick.roles.janitor import Janitor, JanitorReport, batch_size
+from evertick.roles.janitor import Janitor, JanitorReport, Kept, batch_size
 from evertick.store.database import Pool, connect
 from evertick.store.engine import members
 from evertick.store.maintenance import ledgers
@@ -91,7 +91,7 @@ async def test_days_go_when_they_are_older_than_history_is_kept(pool: Pool, aged
     expired = {today - timedelta(days=days) for days in (92, 93, 400)}
     for day in expired | {today - HISTORY}:
         await aged.day(day)
-    report = await Janitor(pool, history=HISTORY).maintain()
+    report = await Janitor(pool, kept=Kept(HISTORY)).maintain()
     assert (report.days_dropped, report.days_unfinished) == (3, 0)
     assert await aged.days() == kept | {today - HISTORY}
 
@@ -173,6 +173,32 @@ async def test_rows_that_are_older_than_history_go_in_batches(
         )
     assert (await Janitor(pool).maintain()).rows_pruned == 12
     assert [await aged.count(table) for table in ("gaps", "withdrawals", "requested_runs")] == [1, 1, 1]
+
+
+async def test_the_audit_log_dead_letters_and_replays_are_kept_for_their_own_time(pool: Pool, aged: AgedTables) -> None:
+    job = await aged.job()
+    now = await aged.now()
+    await aged.timer(job, now + DAY)
+    for days in (5, 15, 25, 35):
+        at = now - days * DAY
+        await aged.connection.execute(
+            "INSERT INTO audit_log (tenant_id, changed_at, actor, action) VALUES (1, $1, 'key', 'edit')", at
+        )
+        await aged.connection.execute(
+            "INSERT INTO dead_letters VALUES ($1, $2, 1, 1, 1, $2, 1, 1, 'exhausted')", job.job_id, at
+        )
+        for status, finished_at in (("done", at), ("running", None)):
+            await aged.connection.execute(
+                "INSERT INTO replays (tenant_id, created_at, finished_at, next_batch_at, died_from, reached_died_at,"
+                " reached_job_id, reached_fire_at, rate_per_second, status, actor)"
+                " VALUES (1, $1, $2, $1, $1, $1, 1, $1, 1, $3, 'key')",
+                at, finished_at, status,
+            )  # fmt: skip
+    kept = Kept(history=10 * DAY, audit_log=20 * DAY, dead_letters=30 * DAY)
+    assert (await Janitor(pool, kept=kept).maintain()).rows_pruned == 2 + 1 + 3
+    assert [await aged.count(table) for table in ("audit_log", "dead_letters", "replays")] == [2, 3, 1 + 4]
+    freed = await aged.connection.fetchval("SELECT sum(bytes) FROM storage_sums")
+    assert freed == -(2 * 500 + 3 * 500)
 
 
 @pytest.mark.parametrize("needed_by", ["open_runs", "timers", "dead_letters"])
@@ -340,8 +366,8 @@ async def test_a_janitor_that_is_stopped_leaves_off_at_once(pool: Pool, aged: Ag
     await other.close()
 
 
-@pytest.mark.parametrize("bad", [{"history": timedelta(hours=1)}, {"ahead": 0}])
-async def test_a_history_or_lead_too_short_to_work_with_is_refused(pool: Pool, bad: dict[str, timedelta]) -> None:
+@pytest.mark.parametrize("bad", [{"kept": Kept(timedelta(hours=1))}, {"ahead": 0}])
+async def test_a_history_or_lead_too_short_to_work_with_is_refused(pool: Pool, bad: dict[str, Kept]) -> None:
     with pytest.raises(InvalidInput, match="must be at least"):
         Janitor(pool, **bad)  # type: ignore[arg-type]
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from evertick.roles.janitor import Janitor, batch_size, maintenance
+from evertick.roles.janitor import Janitor, Kept, batch_size, maintenance
 from evertick.roles.janitor.maintenance import RepairProgress
 from evertick.store.database import Pool, connect
 from roles.aged_tables import AgedTables
@@ -65,7 +65,7 @@ async def test_a_job_that_never_ran_begins_where_its_spec_does(pool: Pool, aged:
 
 async def test_what_history_has_forgotten_is_not_brought_up_again(pool: Pool, aged: AgedTables) -> None:
     job = await aged.job("@hourly", age=timedelta(days=500))
-    await Janitor(pool, history=DAY).maintain()
+    await Janitor(pool, kept=Kept(DAY)).maintain()
     tick = await aged.tick(job)
     assert tick is not None
     assert timedelta(0) < tick["fire_at"] - (await aged.now() - DAY) <= HOUR

@@ -27,7 +27,7 @@ SIZES = [
 ]
 
 # Reading these whole costs little: 256 rows, a few, so many that statistics are soon fresh, as they change often, one.
-TINY = {"partitions", "nodes", "lanes", "clock_marks", "pg_inherits", "pg_class"}
+TINY = {"partitions", "nodes", "lanes", "clock_marks", "tenants", "pg_inherits", "pg_class"}
 
 INDEXES = {
     "timers.load": {"timers_due", "timers_pkey"},
@@ -87,6 +87,8 @@ INDEXES = {
         *("superseded_versions_to_check", "superseded_versions_pkey", "jobs_pkey", "job_versions_pkey", "timers_pkey"),
         *("dead_letters_pkey", "attempts_of_run", "attempts_pkey", "outcomes_pkey", "open_runs_pkey"),
     },
+    "replays.scan": {"dead_letters_of_tenant", "jobs_pkey", "outcomes_pkey"},
+    "replays.take": {"replays_running", "tenants_pkey", "replays_of_tenant"},
     "retention.sweep_rules": {"rules_pkey", "job_versions_of_rule"},
     "jobs.page": {"jobs_of_tenant", "finished_jobs_pkey"},
     "jobs.last_looked_at": {"jobs_of_tenant"},
@@ -116,6 +118,12 @@ INSERT INTO target_hosts (tenant_id, host, state, changed_at, window_at, reporte
                           calls_before, failures_before, openings)
 SELECT 1, n::text, 'open', now(), now(), now(), CASE WHEN n % 2 = 0 THEN now() END, 0, 0, 0, 0, 1
   FROM generate_series(1, $1 / 10) AS n;
+INSERT INTO dead_letters (job_id, fire_at, tenant_id, lane_id, seq, died_at, spec_version, attempt, reason)
+SELECT n, now(), n % 3, 1, n, now(), 1, 1, 'exhausted' FROM generate_series(1, $1 / 10) AS n;
+INSERT INTO replays (tenant_id, created_at, next_batch_at, died_from, reached_died_at, reached_job_id, reached_fire_at,
+                     rate_per_second, status, actor)
+SELECT n % 100, now(), now(), now(), now(), 1, now(), 1, (ARRAY['running', 'done'])[1 + n % 2]::replay_status, ''
+  FROM generate_series(1, $1 / 100) AS n;
 INSERT INTO storage_changes (tenant_id, bytes) SELECT n % 100, 1 FROM generate_series(1, $1 / 10) AS n;
 INSERT INTO lanes (lane_id, queue_id, partition, priority)
 SELECT lane_id_of(1, n, 1), 1, n, 1 FROM generate_series(0, 255) AS n;

@@ -101,7 +101,7 @@ async def test_the_first_who_ends_an_attempt_wins(connection: asyncpg.Connection
 
 
 async def test_dead_letters_are_read_by_tenant_and_age(connection: asyncpg.Connection) -> None:
-    wanted = runs.LetterRange(*ALL_TIME[:2], 2**62, ALL_TIME.before_at, None, of_live_jobs=False)
+    wanted = runs.LetterRange(*ALL_TIME[:2], 2**62, ALL_TIME.before_at, None)
     plan = await plan_of(
         connection, statements.load("runs")["dead_letters_page"], tenant_id=1, most=20, **wanted._asdict()
     )

@@ -1,15 +1,28 @@
 """The metrics for Prometheus: how this process answers, and the current status of the engine."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from evertick.store.engine.outcomes import letters
 
 if TYPE_CHECKING:
     from evertick.usecases.engine_status import EngineStatus
 
 MEDIA_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class _Growth(Collector):
+    """Counters that other parts of the process keep."""
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        text = "Dead letters that this process recorded, by a role or for a pull worker"
+        yield CounterMetricFamily("evertick_dead_letters_recorded", text, value=letters.recorded)
 
 
 class Metrics:
@@ -30,6 +43,7 @@ class Metrics:
         self._ready = self._gauge("ready_attempts", "Attempts that wait for a worker")
         self._leased = self._gauge("leases", "Leases that workers hold")
         self._dead_letters = self._gauge("dead_letters", "Runs whose attempts are used up, up to 10,000")
+        self._registry.register(_Growth())
         self._lag = self._gauge("oldest_due_seconds", "How late the oldest timer that should have fired is")
         self._circuits = self._gauge("open_circuits", "Target hosts of tenants whose deliveries are deferred")
         self._nodes = self._gauge("nodes", "Schedulers that are alive")

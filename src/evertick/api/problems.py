@@ -16,9 +16,11 @@ from evertick.usecases.errors import (
     KeyEnded,
     NameTaken,
     QuotaReached,
+    ReplayFinished,
     ResourceNotFound,
     RunFinished,
     RunUnfinished,
+    TooManyReplays,
     VersionConflict,
     refusal_text,
 )
@@ -145,7 +147,7 @@ def problem_of(error: Exception, request_id: str) -> HttpProblem:  # noqa: C901,
             return HttpProblem(Kind.NAME_TAKEN, str(error), [Fault("/name", error.reason)])
         case VersionConflict():
             return HttpProblem(Kind.VERSION_CONFLICT, str(error), headers={"ETag": f'"{error.current}"'})
-        case RunFinished() | RunUnfinished() | KeyEnded():
+        case RunFinished() | RunUnfinished() | ReplayFinished() | TooManyReplays() | KeyEnded():
             return HttpProblem(Kind.WRONG_STATE, str(error))
         case TooBusy():
             return over_limit(QuotaName.COMPUTATIONS, str(error), _BUSY_SECONDS)

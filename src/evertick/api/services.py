@@ -148,5 +148,11 @@ class Services:
     def tenant_on(self, tenant: TenantRow, pool: Pool) -> TenantContext:
         """A tenant as use cases take it, on these connections."""
         return TenantContext(
-            pool, tenant.tenant_id, tenant.fanout, shortest_of(tenant), self.notifier.timers, self.references
+            pool,
+            tenant.tenant_id,
+            tenant.fanout,
+            shortest_of(tenant),
+            self.notifier.timers,
+            self.references,
+            tenant.default_jitter_seconds,
         )

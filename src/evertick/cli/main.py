@@ -7,7 +7,7 @@ import typer
 from rich.markup import escape
 
 from evertick import tzdb
-from evertick.cli.commands import config, dead_letters, jobs, preview, queues, runs, targets, worker
+from evertick.cli.commands import config, dead_letters, jobs, preview, queues, replays, runs, targets, worker
 from evertick.cli.errors import exit_on_error
 from evertick.runtime.extras import MissingExtra, server_extra
 from evertick.version import __version__
@@ -68,6 +68,7 @@ app.command("preview")(preview.preview)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(runs.app, name="runs")
 app.add_typer(dead_letters.app, name="dead-letters")
+app.add_typer(replays.app, name="replays")
 app.add_typer(queues.app, name="queues")
 app.add_typer(targets.app, name="targets")
 _add_server_command("tenants", "tenants")

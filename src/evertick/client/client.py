@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any, Self, TypeAlias
 
-from evertick.client.jobs import DeadLetterCalls, JobCalls, QueueCalls, RunCalls, WorkerCalls
+from evertick.client.jobs import DeadLetterCalls, JobCalls, QueueCalls, ReplayCalls, RunCalls, WorkerCalls
 from evertick.client.request import RETRIES, Request, change, fetch, no_content, path_of, post, struct_of
 from evertick.client.transport import (
     TIMEOUT_SECONDS,
@@ -132,6 +132,7 @@ class Api(Calls[W]):
         self.jobs: JobCalls[W] = JobCalls(transport)
         self.runs: RunCalls[W] = RunCalls(transport)
         self.dead_letters: DeadLetterCalls[W] = DeadLetterCalls(transport)
+        self.replays: ReplayCalls[W] = ReplayCalls(transport)
         self.workers: WorkerCalls[W] = WorkerCalls(transport)
         self.queues: QueueCalls[W] = QueueCalls(transport)
         self.targets: TargetCalls[W] = TargetCalls(transport)

@@ -11,7 +11,7 @@ from evertick.client.request import PREFIX, Request, change, fetch, no_content, 
 from evertick.client.transport import Call, Calls, PagedCall, W
 from evertick.contract.job import Job, JobFields
 from evertick.contract.jobs import Upcoming, Verdict
-from evertick.contract.runs import DeadLetter, Gap, Replaying, Run, RunDetail, RunOrGap
+from evertick.contract.runs import DeadLetter, Gap, Replay, Replaying, Run, RunDetail, RunOrGap
 from evertick.contract.workers import Heartbeat, Lease, OutcomeReport, Queue, Recorded
 
 Entries: TypeAlias = list[RunOrGap]
@@ -21,6 +21,7 @@ JobPage: TypeAlias = list[Job]
 RunPage: TypeAlias = list[Run]
 LetterPage: TypeAlias = list[DeadLetter]
 QueuePage: TypeAlias = list[Queue]
+ReplayPage: TypeAlias = list[Replay]
 
 _DEAD_LETTERS = "dead-letters"
 
@@ -180,24 +181,57 @@ class DeadLetterCalls(Calls[W]):
         return post(path_of(_DEAD_LETTERS, run_id, "replay"), struct_of(Run), key=idempotency_key)
 
     @Call
-    def replay_many(
+    def replay_many(  # noqa: PLR0913 - the fields of the request
         self,
         *,
         job_id: str | None = None,
+        queue: str | None = None,
+        error: str | None = None,
+        label: str | None = None,
         died_from: datetime | None = None,
         died_before: datetime | None = None,
         rate_per_second: float = 100.0,
+        background: bool = False,
         idempotency_key: str | None = None,
     ) -> Request[Replaying]:
-        """Replay all that match, at a rate: their runs are created at once, and become due one after the other."""
-        chosen = {"job_id": job_id, "died_from": died_from, "died_before": died_before}
-        body = {"filter": chosen, "rate_per_second": rate_per_second}
+        """Replay all that match, at a rate: their runs are created at once, and become due one after the other.
+
+        What is too much for one request, or all with `background`, is left to the replay `replay_id`.
+        """
+        chosen = {
+            "job_id": job_id,
+            "queue": queue,
+            "error": error,
+            "label": label,
+            "died_from": died_from,
+            "died_before": died_before,
+        }
+        body = {"filter": chosen, "rate_per_second": rate_per_second, "background": background}
         return post(f"{PREFIX}/{_DEAD_LETTERS}:replay", struct_of(Replaying), body, key=idempotency_key)
 
     @Call
     def dismiss(self, run_id: str) -> Request[None]:
         """Remove a dead letter. Its run stays in the history."""
         return change("DELETE", path_of(_DEAD_LETTERS, run_id), no_content)
+
+
+class ReplayCalls(Calls[W]):
+    """Read and cancel replays of many dead letters, which `dead_letters.replay_many` starts."""
+
+    @PagedCall
+    def list(self, *, page_size: int | None = None) -> Request[ReplayPage]:
+        """The replays, newest first."""
+        return fetch(path_of("replays"), struct_of(ReplayPage), limit=page_size)
+
+    @Call
+    def get(self, replay_id: str) -> Request[Replay]:
+        """A replay, and how much is left of it."""
+        return fetch(path_of("replays", replay_id), struct_of(Replay))
+
+    @Call
+    def cancel(self, replay_id: str, *, idempotency_key: str | None = None) -> Request[Replay]:
+        """Cancel a replay. Runs that it has made stay."""
+        return post(path_of("replays", replay_id, "cancel"), struct_of(Replay), key=idempotency_key)
 
 
 class WorkerCalls(Calls[W]):

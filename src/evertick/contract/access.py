@@ -31,6 +31,9 @@ Quota = Annotated[int, Meta(ge=0, le=_MAX_NUMBER)]
 Rate = Annotated[int, Meta(ge=1, le=1_000_000)]
 Burst = Annotated[int, Meta(ge=1, le=_MAX_NUMBER)]
 Interval = Annotated[float, Meta(ge=0, le=86_400)]
+Jitter = Annotated[
+    float, Meta(ge=0, le=86_400, description="`jitter_seconds` of jobs that are created or replaced without any.")
+]
 HttpTimeout = Annotated[int, Meta(ge=1, le=3600)]
 Bytes = Annotated[int, Meta(ge=0, le=2**53)]
 """So much any client can read as a number."""
@@ -52,6 +55,7 @@ class Tenant(Struct, frozen=True, kw_only=True):
     shortest_interval_seconds: Interval
     http_timeout_max_seconds: HttpTimeout
     storage_quota_bytes: Bytes
+    default_jitter_seconds: Jitter
 
 
 class NewTenant(Tenant, frozen=True, kw_only=True):
@@ -74,6 +78,7 @@ class TenantPatch(Struct, kw_only=True, forbid_unknown_fields=True):
     shortest_interval_seconds: Interval | None = None
     http_timeout_max_seconds: HttpTimeout | None = None
     storage_quota_bytes: Bytes | None = None
+    default_jitter_seconds: Jitter | None = None
 
 
 class TenantRequest(TenantPatch, kw_only=True, forbid_unknown_fields=True):

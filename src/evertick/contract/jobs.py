@@ -86,7 +86,9 @@ class PreviewRequest(Struct, forbid_unknown_fields=True):
     dst_overlap: DstOverlap | None = DstOverlap.FIRST
     start_at: StartAt | None = None
     end_at: EndAt | None = None
-    jitter_seconds: Annotated[float, Meta(ge=0, le=LONGEST_WAIT_S)] | None = 0
+    jitter_seconds: (
+        Annotated[float, Meta(ge=0, le=LONGEST_WAIT_S, description="If it is not given, the tenant's default.")] | None
+    ) = None
     count: Annotated[int, Meta(ge=1, le=MAX_ROWS)] | None = DEFAULT_ROWS
     after: Annotated[Instant, accepted(pattern=patterns.START_AT)] | None = None
     json_schema: ClassVar[Schema] = {

@@ -6,9 +6,21 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta, Struct, field
 
 from evertick.contract import patterns
-from evertick.contract.annotations import CURSOR, Count, Instant, JobId, Limit, Ordinal, RunId, Time, Token, words
+from evertick.contract.annotations import (
+    CURSOR,
+    Count,
+    Instant,
+    JobId,
+    Limit,
+    Ordinal,
+    ReplayId,
+    RunId,
+    Time,
+    Token,
+    words,
+)
 from evertick.domain.retry import GiveUpReason
-from evertick.domain.states import GapReason, GapStatus, OpenAttempt, Outcome, RunReason, RunStatus
+from evertick.domain.states import GapReason, GapStatus, OpenAttempt, Outcome, ReplayStatus, RunReason, RunStatus
 
 DEFAULT_RATE = 100.0
 """Of replaying dead letters, in runs a second."""
@@ -130,7 +142,8 @@ class Replaying(Struct, frozen=True, kw_only=True):
     replayed: Annotated[Count, Meta(description="So many dead letters are runs now.")]
     run_ids: Annotated[tuple[RunId, ...], Meta(description="Of the first thousand.")]
     last_due_at: Annotated[Time, Meta(description="When the last of them is due.")] | None
-    has_more: Annotated[bool, Meta(description="More match than one request takes: ask again.")]
+    has_more: Annotated[bool, Meta(description="More match than one request takes: `replay_id` replays them.")]
+    replay_id: Annotated[ReplayId, Meta(description="The replay that goes on with the others.")] | None = None
 
 
 class LettersQuery(Struct, forbid_unknown_fields=True):
@@ -145,8 +158,57 @@ class LetterFilter(Struct, forbid_unknown_fields=True):
     job_id: JobId | None = None
     died_from: Instant | None = None
     died_before: Instant | None = None
+    queue: Annotated[str, Meta(pattern=patterns.QUEUE, description="Of jobs of this queue.")] | None = None
+    error: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=200,
+                pattern=patterns.STORABLE,
+                description="With this text in the last attempt's error, in upper or lower case.",
+            ),
+        ]
+        | None
+    ) = None
+    label: Annotated[str, Meta(pattern=patterns.LABEL, max_length=400, description="Of jobs that have it.")] | None = (
+        None
+    )
 
 
 class ReplayRequest(Struct, forbid_unknown_fields=True):
     filter: LetterFilter = field(default_factory=LetterFilter)
     rate_per_second: Annotated[float, Meta(ge=0.01, le=1000)] = DEFAULT_RATE
+    background: Annotated[bool, Meta(description="Leave all of them to a replay, which can be cancelled.")] = False
+
+
+class ReplayFilter(Struct, frozen=True, kw_only=True):
+    """Which dead letters a replay wants; null: all of them."""
+
+    job_id: JobId | None
+    died_from: Time | None
+    died_before: Time | None
+    queue: str | None
+    error: str | None
+    label: str | None
+
+
+class Replay(Struct, frozen=True, kw_only=True):
+    """A replay of many dead letters, the newest first. Those that died after `created_at` are not part of it."""
+
+    replay_id: ReplayId
+    status: Annotated[str, words(ReplayStatus)]
+    filter: ReplayFilter
+    rate_per_second: float
+    replayed: Annotated[Count, Meta(description="So many dead letters are runs now.")]
+    looked_at: Annotated[Count, Meta(description="So many were compared with the filter.")]
+    remaining: Annotated[Count, Meta(description="Among the next 10,000 so many fit. Null in lists.")] | None
+    created_at: Time
+    created_by: Annotated[str, Meta(description="As in the audit log.")]
+    next_batch_at: Annotated[Time, Meta(description="When it goes on.")] | None
+    finished_at: Time | None
+
+
+class ReplaysQuery(Struct, forbid_unknown_fields=True):
+    limit: Limit = 50
+    cursor: Annotated[ReplayId, CURSOR] | None = None

@@ -34,6 +34,7 @@ class Prefix(StrEnum):
     API_KEY = "key"
     JOB = "job"
     RUN = "run"
+    REPLAY = "rpl"
 
     @property
     def field(self) -> str:

@@ -23,6 +23,14 @@ class StateWord(StrEnum):
         return member
 
 
+class ReplayStatus(StateWord):
+    """What the API says about a replay of many dead letters."""
+
+    RUNNING = "running", "user", "janitors make runs of its dead letters"
+    DONE = "done", "janitor", "no dead letter that it wants is left; final"
+    CANCELLED = "cancelled", "user", "ended on purpose: the rest are dead letters still; final"
+
+
 class RunStatus(StateWord):
     """What the API says about a run."""
 

@@ -18,7 +18,7 @@ from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.domain.ids import Prefix, format_run_id, parse_id
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import RunStatus
-from evertick.roles.janitor import Janitor, janitor_pool
+from evertick.roles.janitor import Janitor, Kept, janitor_pool
 from evertick.roles.scheduler import Scheduler
 from evertick.roles.worker import DatabaseWorker
 from evertick.runtime import timeouts
@@ -115,7 +115,14 @@ async def open_connection(server: AppServer, *, with_migrations: bool = False) -
         notifier = Notifier(pool)
         notifier.start()
         stack.push_async_callback(notifier.stop)
-        tenant = TenantContext(pool, row.tenant_id, row.fanout, shortest_of(row), notifier.timers)
+        tenant = TenantContext(
+            pool,
+            row.tenant_id,
+            row.fanout,
+            shortest_of(row),
+            notifier.timers,
+            default_jitter_seconds=row.default_jitter_seconds,
+        )
         return AppConnection(url, pool, tenant, TenantAdmission(tenant, buckets), stack.pop_all())
 
 
@@ -196,7 +203,7 @@ async def running_roles(
     async with AsyncExitStack() as stack:
         if schedules:
             pool = await stack.enter_async_context(await janitor_pool(connection.url))
-            janitor = Janitor(pool, history=settings.history)
+            janitor = Janitor(pool, kept=Kept(settings.history, settings.audit_log, settings.dead_letters))
             await janitor.maintain(full=False)
             janitor.start()
             stack.push_async_callback(janitor.stop)

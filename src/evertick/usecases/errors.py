@@ -5,6 +5,7 @@ EvertickError
 │   ├── JobNotFound       no such job, or another tenant's, which must look the same
 │   ├── RunNotFound       no such run of the tenant's jobs
 │   ├── LetterNotFound    the run is no dead letter, or not any more
+│   ├── ReplayNotFound    no such replay of the tenant
 │   ├── KeyNotFound       no such API key of the tenant
 │   ├── TargetHostNotFound  no target host of this name failed lately
 │   └── TenantNotFound    no such tenant, or none that the caller may see
@@ -12,6 +13,8 @@ EvertickError
 ├── VersionConflict       the job was edited since the caller read it
 ├── RunFinished           nothing is left to cancel
 ├── RunUnfinished         nothing is there to repeat yet
+├── ReplayFinished        the replay is over, or was cancelled
+├── TooManyReplays        so many of the tenant's are running already
 ├── QuotaReached          a quota of the tenant does not admit it, for a time or at all
 └── InvalidInput
     └── NameTaken         another job of the tenant has the name, or another tenant
@@ -21,7 +24,7 @@ from typing import ClassVar
 
 from evertick.domain.admission import QuotaName, Refused, Throttled
 from evertick.domain.errors import EvertickError, InvalidInput
-from evertick.domain.states import RunStatus
+from evertick.domain.states import ReplayStatus, RunStatus
 
 
 class ResourceNotFound(EvertickError):  # noqa: N818 - these say what is wrong, not that it is an error
@@ -52,6 +55,12 @@ class LetterNotFound(ResourceNotFound):
 
     def __init__(self, run_id: str) -> None:
         super().__init__(f"{run_id}: it was replayed or dismissed, or never died")
+
+
+class ReplayNotFound(ResourceNotFound):
+    """There is no such replay."""
+
+    kind = "replay"
 
 
 class KeyNotFound(ResourceNotFound):
@@ -105,6 +114,20 @@ class RunUnfinished(EvertickError):  # noqa: N818
 
     def __init__(self, run_id: str, status: RunStatus) -> None:
         super().__init__(f"run {run_id} is not over yet: {status}")
+
+
+class ReplayFinished(EvertickError):  # noqa: N818
+    """The replay is over, so it cannot be cancelled."""
+
+    def __init__(self, replay_id: str, status: ReplayStatus) -> None:
+        super().__init__(f"replay {replay_id} is over already: {status}")
+
+
+class TooManyReplays(EvertickError):  # noqa: N818
+    """So many replays of the tenant are running that there may be no other."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"{limit} replays are running already: wait for one, or cancel one")
 
 
 class QuotaReached(EvertickError):  # noqa: N818

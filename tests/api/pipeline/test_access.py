@@ -32,6 +32,7 @@ BODIES: dict[str, Any] = {
 NOBODYS = {
     "job_id": format_id(Prefix.JOB, 1 << 8),
     "run_id": f"run_{'0' * 26}",
+    "replay_id": format_id(Prefix.REPLAY, 999_999),
     "key_id": format_id(Prefix.API_KEY, 999_999),
     "tenant_id": format_id(Prefix.TENANT, 999_999),
     "name": "some-name",
@@ -86,9 +87,11 @@ async def victims(callers: Callers, scheduler: object) -> dict[str, str]:
         return bool((await owner.get("/dead-letters")).json())
 
     await until(is_dead)
+    replay = await owner.post("/dead-letters:replay", json={"background": True})
     return {
         "job_id": attempt["job_id"],
         "run_id": attempt["run_id"],
+        "replay_id": replay.json()["replay_id"],
         "key_id": key["key_id"],
         "tenant_id": key["tenant_id"],
         "owner": str(owner.key),
@@ -111,7 +114,7 @@ async def test_another_tenants_ids_look_as_if_they_did_not_exist_on_every_route(
 async def test_lists_hold_nothing_of_another_tenant(callers: Callers, victims: dict[str, str]) -> None:
     tenant_id = await callers.tenant()
     stranger = await callers.make("admin", tenant_id)
-    for path in ("/jobs", "/runs", "/dead-letters"):
+    for path in ("/jobs", "/runs", "/dead-letters", "/replays"):
         assert (await stranger.get(path)).json() == []
     assert [tenant["tenant_id"] for tenant in (await stranger.get("/tenants")).json()] == [
         format_id(Prefix.TENANT, tenant_id)

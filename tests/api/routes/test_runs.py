@@ -7,6 +7,7 @@ import pytest
 
 from api.callers import Caller, Callers, is_problem, pointers
 from api.processes import served
+from engine import until
 
 pytestmark = pytest.mark.usefixtures("scheduler")
 
@@ -162,6 +163,8 @@ async def test_a_replay_of_many_draws_from_the_rate_at_which_its_tenant_may_subm
     answer = (await operator.post("/dead-letters:replay", json={})).json()
     assert (answer["replayed"], answer["has_more"]) == (2, True)
     assert len((await operator.get("/dead-letters")).json()) == 2
+    (rest,) = (await operator.get("/replays")).json()
+    assert (rest["replay_id"], rest["status"]) == (answer["replay_id"], "running")
 
 
 @pytest.mark.parametrize("table", ["timers", "audit_log"])
@@ -188,6 +191,51 @@ async def test_a_replay_that_was_undone_because_of_others_draws_from_the_rate_on
     answer = (await operator.post("/dead-letters:replay", json={})).json()
     assert (answer["replayed"], answer["has_more"]) == (2, True)
     assert await connection.fetchval("SELECT last_value FROM tries") > 1
+
+
+async def test_a_replay_in_the_background_is_shown_and_cancelled(admin: Caller, callers: Callers) -> None:
+    await _dead(admin, labels={"team": "growth"})
+    await _dead(admin)
+    wanted = {"filter": {"error": "BOOM", "label": "team:growth"}, "rate_per_second": 5, "background": True}
+    answer = await admin.post("/dead-letters:replay", json=wanted)
+    replay_id = answer.json()["replay_id"]
+    assert answer.status_code == 202
+    assert answer.json() == {
+        "replayed": 0, "run_ids": [], "last_due_at": None, "has_more": True, "replay_id": replay_id
+    }  # fmt: skip
+    shown = (await admin.get(f"/replays/{replay_id}")).json()
+    assert (shown["status"], shown["replayed"], shown["remaining"], shown["rate_per_second"]) == ("running", 0, 1, 5)
+    assert (shown["filter"]["error"], shown["filter"]["label"], shown["filter"]["job_id"]) == (
+        "BOOM",
+        "team:growth",
+        None,
+    )
+    assert shown["created_by"].startswith("key_")
+    viewer = await callers.make("viewer")
+    is_problem(await viewer.post(f"/replays/{replay_id}/cancel"), 403, "forbidden")
+    assert (await admin.post(f"/replays/{replay_id}/cancel")).json()["status"] == "cancelled"
+    is_problem(await admin.post(f"/replays/{replay_id}/cancel"), 409, "wrong-state")
+    is_problem(await admin.get("/replays/rpl_0000000000000"), 404, "not-found")
+    changes = (await admin.get("/audit-log")).json()
+    assert [(entry["action"], entry["subject"]) for entry in changes[:2]] == [
+        ("cancel_replay", replay_id),
+        ("replay_dead_letters", replay_id),
+    ]
+
+
+async def test_the_growth_of_dead_letters_is_counted(admin: Caller) -> None:
+    async def recorded() -> float:
+        page = (await admin.get(str(admin.base_url).removesuffix("/api/v1/") + "/metrics")).text
+        (line,) = [line for line in page.splitlines() if line.startswith("evertick_dead_letters_recorded_total ")]
+        return float(line.split()[1])
+
+    before = await recorded()
+    await _dead(admin)
+
+    async def is_counted() -> bool:
+        return await recorded() == before + 1
+
+    await until(is_counted)  # the page is at most a second old
 
 
 async def test_pages_of_runs_follow_their_links(admin: Caller) -> None:

@@ -72,7 +72,12 @@ async def create_job(request: AuthenticatedRequest, body: object) -> Response:
         return kept(responses[-1])
 
     wanted = NewJobRequest(
-        as_spec(body), request.caller.key_id, create_job.__name__, request.request_id, request.idempotency, respond
+        as_spec(body, request.tenant.default_jitter_seconds),
+        request.caller.key_id,
+        create_job.__name__,
+        request.request_id,
+        request.idempotency,
+        respond,
     )
     result = await request.services.creations.ask(request.tenant, wanted)
     if isinstance(result, Job):

@@ -14,8 +14,10 @@ from evertick.contract.runs import (
     Gap,
     JobRunsQuery,
     LettersQuery,
+    Replay,
     Replaying,
     ReplayRequest,
+    ReplaysQuery,
     Run,
     RunDetail,
     RunsQuery,
@@ -24,7 +26,7 @@ from evertick.domain.access import KeyRole
 from evertick.domain.admission import AdmissionRequest
 from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs import costs
-from evertick.usecases.runs import dead_letters, reading, requests
+from evertick.usecases.runs import dead_letters, reading, replays, requests
 from evertick.usecases.runs.pull_workers import worker_name
 
 routes = Routes("Runs")
@@ -154,20 +156,28 @@ async def replay_dead_letter(request: AuthenticatedRequest, run_id: str, body: N
     "/dead-letters:replay",
     KeyRole.OPERATOR,
     ResponseSpec(Replaying, "What is replayed, at once or in its turn.", status=202),
-    problems=(Kind.NOT_FOUND,),
+    problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
     cost=AdmissionRequest(),
 )
 async def replay_dead_letters(request: AuthenticatedRequest, body: ReplayRequest) -> Response:
     """Replay dead letters at a rate.
 
     Each becomes a run right away, due at its turn, whatever becomes of the server meanwhile; until then it can be
-    cancelled like any other. Each counts as a submission: where the tenant's rate admits no more, `has_more` is true.
+    cancelled like any other. Each counts as a submission. Where more match than one request takes, or than the tenant's
+    rate admits, `has_more` is true, and the replay `replay_id` goes on with the others. With `background` all are left
+    to the replay.
     """
+    if body.background:
+        new = await replays.start(request.tenant, body.filter, body.rate_per_second, request.caller.key_id)
+        return ok(replays.in_background(new), status=202, subject=new)
     admitted = partial(request.services.quotas.draw_up_to, request.caller.tenant)
     give_back = partial(request.services.quotas.give_back, request.caller.tenant.tenant_id)
     replayed = await dead_letters.replay_letters(request.tenant, body.filter, body.rate_per_second, admitted, give_back)
     request.on_rollback.append(partial(give_back, replayed.admitted))
-    return ok(replayed.replaying(), status=202)
+    replay_id = await replays.start_rest(
+        request.tenant, replayed, body.filter, body.rate_per_second, request.caller.key_id
+    )
+    return ok(replayed.replaying(replay_id), status=202, subject=replay_id)
 
 
 @letter_routes.operation(
@@ -180,3 +190,38 @@ async def dismiss_dead_letter(request: AuthenticatedRequest, run_id: str) -> Res
     """Dismiss a dead letter."""
     await dead_letters.dismiss(request.tenant, run_id)
     return no_content(subject=run_id)
+
+
+@letter_routes.operation(
+    "GET", "/replays", KeyRole.VIEWER, ResponseSpec(list[Replay], "The replays, newest first, without `remaining`.")
+)
+async def list_replays(request: AuthenticatedRequest, query: ReplaysQuery) -> Response:
+    """List replays of many dead letters.
+
+    A replay that is over stays in the list for as long as history is kept.
+    """
+    found = await replays.list_replays(request.tenant, limit=query.limit, cursor=query.cursor)
+    return page(found, request.path, query)
+
+
+@letter_routes.operation(
+    "GET", "/replays/{replay_id}", KeyRole.VIEWER, ResponseSpec(Replay, "The replay with its progress.")
+)
+async def get_replay(request: AuthenticatedRequest, replay_id: str) -> Response:
+    """Get a replay of many dead letters."""
+    return ok(await replays.get(request.tenant, replay_id))
+
+
+@letter_routes.operation(
+    "POST",
+    "/replays/{replay_id}/cancel",
+    KeyRole.OPERATOR,
+    ResponseSpec(Replay, "The cancelled replay."),
+    problems=(Kind.WRONG_STATE,),
+)
+async def cancel_replay(request: AuthenticatedRequest, replay_id: str, body: Nothing) -> Response:  # noqa: ARG001 - it has to be empty
+    """Cancel a replay.
+
+    Runs that it has made stay, and can be cancelled one by one. The other dead letters stay as they are.
+    """
+    return ok(await replays.cancel(request.tenant, replay_id), subject=replay_id)

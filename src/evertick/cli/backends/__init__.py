@@ -48,6 +48,17 @@ class RunListFilter(NamedTuple):
     to_at: datetime | None = None
 
 
+class LetterListFilter(NamedTuple):
+    """Which dead letters to replay. None matches all."""
+
+    job: str | None = None
+    queue: str | None = None
+    error: str | None = None
+    label: str | None = None
+    died_from: datetime | None = None
+    died_before: datetime | None = None
+
+
 def is_job_id(job: str) -> bool:
     """Whether the text is the id of a job. Otherwise it is a name."""
     try:

@@ -3,12 +3,12 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from evertick.cli.backends import JobListFilter, Listing, RunListFilter, is_job_id
+from evertick.cli.backends import JobListFilter, LetterListFilter, Listing, RunListFilter, is_job_id
 from evertick.client import AsyncClient
 from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.contract.job import Job, JobFields
 from evertick.contract.jobs import Missed, Verdict
-from evertick.contract.runs import DeadLetter, Replaying, RunDetail, RunOrGap
+from evertick.contract.runs import DeadLetter, Replay, Replaying, RunDetail, RunOrGap
 from evertick.contract.target_hosts import TargetHost
 from evertick.contract.workers import Queue
 from evertick.domain.errors import Fault, InvalidFields
@@ -89,9 +89,28 @@ class ApiBackend:
         """Returns the new run's id."""
         return (await self._client.dead_letters.replay(run_id)).run_id
 
-    async def replay_dead_letters(self, job: str | None) -> Replaying:
-        """Replay all dead letters, or all of one job."""
-        return await self._client.dead_letters.replay_many(job_id=None if job is None else await self._id(job))
+    async def replay_dead_letters(
+        self, filters: LetterListFilter, rate_per_second: float, *, background: bool
+    ) -> Replaying:
+        """Replay all dead letters that match, or leave them to a replay."""
+        job, *_ = filters
+        chosen = filters._asdict()
+        del chosen["job"]
+        return await self._client.dead_letters.replay_many(
+            job_id=None if job is None else await self._id(job),
+            rate_per_second=rate_per_second,
+            background=background,
+            **chosen,
+        )
+
+    async def list_replays(self, limit: int) -> Listing[Replay]:
+        return await _listing(limit, self._client.replays.list(page_size=_page(limit)))
+
+    async def get_replay(self, replay_id: str) -> Replay:
+        return await self._client.replays.get(replay_id)
+
+    async def cancel_replay(self, replay_id: str) -> Replay:
+        return await self._client.replays.cancel(replay_id)
 
     async def dismiss_dead_letter(self, run_id: str) -> None:
         await self._client.dead_letters.dismiss(run_id)

@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from evertick.cli.backends import ACTOR, JobListFilter, Listing, RunListFilter, is_job_id
+from evertick.cli.backends import ACTOR, JobListFilter, LetterListFilter, Listing, RunListFilter, is_job_id
 from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.contract.job import Job
 from evertick.contract.jobs import Missed, Verdict
-from evertick.contract.runs import DEFAULT_RATE, DeadLetter, LetterFilter, Replaying, RunDetail, RunOrGap
+from evertick.contract.runs import DeadLetter, LetterFilter, Replay, Replaying, RunDetail, RunOrGap
 from evertick.contract.server import InputError
 from evertick.contract.target_hosts import TargetHost
 from evertick.contract.workers import Queue
@@ -20,7 +20,7 @@ from evertick.usecases.errors import refusal_text
 from evertick.usecases.jobs import costs, edit, lifecycle, reading as jobs
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.create_many import LineResult, create_many
-from evertick.usecases.runs import dead_letters, reading as runs, requests
+from evertick.usecases.runs import dead_letters, reading as runs, replays, requests
 from evertick.usecases.tenants import queues, target_hosts
 from evertick.usecases.tenants.admission import TenantAdmission
 
@@ -110,13 +110,29 @@ class DatabaseBackend:
         async with self._admission.of(costs.OF_RUN):
             return await requests.replay_letter(self._tenant, run_id)
 
-    async def replay_dead_letters(self, job: str | None) -> Replaying:
-        chosen = LetterFilter(job_id=None if job is None else await self._id(job))
+    async def replay_dead_letters(
+        self, filters: LetterListFilter, rate_per_second: float, *, background: bool
+    ) -> Replaying:
+        fields = filters._asdict()
+        job = fields.pop("job")
+        chosen = LetterFilter(job_id=None if job is None else await self._id(job), **fields)
+        if background:
+            return replays.in_background(await replays.start(self._tenant, chosen, rate_per_second, ACTOR))
         async with self._admission.of(AdmissionRequest()):
             done = await dead_letters.replay_letters(
-                self._tenant, chosen, DEFAULT_RATE, self._admission.draw_up_to, self._admission.give_back
+                self._tenant, chosen, rate_per_second, self._admission.draw_up_to, self._admission.give_back
             )
-        return done.replaying(len(done.runs))
+        rest = await replays.start_rest(self._tenant, done, chosen, rate_per_second, ACTOR)
+        return done.replaying(rest, len(done.runs))
+
+    async def list_replays(self, limit: int) -> Listing[Replay]:
+        return await read_pages(partial(replays.list_replays, self._tenant), limit)
+
+    async def get_replay(self, replay_id: str) -> Replay:
+        return await replays.get(self._tenant, replay_id)
+
+    async def cancel_replay(self, replay_id: str) -> Replay:
+        return await replays.cancel(self._tenant, replay_id)
 
     async def dismiss_dead_letter(self, run_id: str) -> None:
         await dead_letters.dismiss(self._tenant, run_id)

@@ -5,10 +5,11 @@ from typing import Annotated
 
 import typer
 
+from evertick.cli.backends import LetterListFilter
 from evertick.cli.connection import Backend, ConnectionOptions, call, connection_options
-from evertick.cli.options import Limit
+from evertick.cli.options import EXAMPLE_INSTANT, Limit, optional, parse_instant
 from evertick.cli.output import print_listing, print_result
-from evertick.contract.runs import Replaying
+from evertick.contract.runs import DEFAULT_RATE, Replaying
 
 app = typer.Typer(no_args_is_help=True, help="List, replay and dismiss dead letters.", rich_markup_mode="rich")
 
@@ -40,33 +41,53 @@ def replay(
     connection: ConnectionOptions,
     runs: Annotated[list[str] | None, typer.Argument(metavar="RUN...", help=RUNS_HELP)] = None,
     *,
-    every: Annotated[bool, typer.Option("--all", help="Replay all, or with --job all of one job.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Replay all.")] = False,
     job: JobOption = None,
+    queue: Annotated[str | None, optional("--queue", "Only of jobs of this queue.", metavar="NAME")] = None,
+    error: Annotated[str | None, optional("--error", "Only with this in their error.", metavar="TEXT")] = None,
+    label: Annotated[str | None, optional("--label", "Only of jobs with this label.", metavar="NAME:VALUE")] = None,
+    from_at: Annotated[
+        str | None,
+        optional("--from", f"Only those that died from this on, as in {EXAMPLE_INSTANT}.", metavar="INSTANT"),
+    ] = None,
+    to_at: Annotated[str | None, optional("--to", "Only those that died before this.", metavar="INSTANT")] = None,
+    rate: Annotated[
+        float, typer.Option("--rate", metavar="N", min=0.01, max=1000, help="How many start each second.")
+    ] = DEFAULT_RATE,
+    background: Annotated[
+        bool, typer.Option("--background", help="Leave it to a replay: see `evertick replays`.")
+    ] = False,
 ) -> None:
     """Run dead letters again, each as a new run with the same payload.
 
-    With --all, a hundred start each second.
+    What is too much for one request goes on as a replay, which `evertick replays` shows and cancels.
 
     [bold]Examples[/bold]
 
       evertick dead-letters replay run_…
 
-      evertick dead-letters replay --all --job send-weekly-report
+      evertick dead-letters replay --job send-weekly-report
+
+      evertick dead-letters replay --error "connection refused" --rate 5 --background
     """
-    if bool(runs) == every:
-        raise typer.BadParameter("give the ids of runs, or --all")
+    filters = LetterListFilter(job, queue, error, label, parse_instant("--from", from_at), parse_instant("--to", to_at))
+    if bool(runs) == (every or background or filters != LetterListFilter()):
+        raise typer.BadParameter("give the ids of runs, or --all or a filter")
 
     async def work(backend: Backend) -> Replaying:
-        if every:
-            return await backend.replay_dead_letters(job)
+        if not runs:
+            return await backend.replay_dead_letters(filters, rate, background=background)
         replayed = tuple([await backend.replay_dead_letter(run) for run in runs or ()])
         return Replaying(replayed=len(replayed), run_ids=replayed, last_due_at=None, has_more=False)
 
     result = call(connection, work)
     runs_made = [{"run_id": run_id} for run_id in result.run_ids]
+    if background:
+        print_result({"replay_id": result.replay_id}, f"{result.replay_id} replays them.", as_json=connection.as_json)
+        return
     print_result(runs_made, f"Replayed {result.replayed:,}.", as_json=connection.as_json)
-    if result.has_more:
-        typer.echo("There are more: replay again when these have run.", err=True)
+    if result.has_more:  # on stderr, so that scripts read only the result
+        typer.echo(f"There are more: {result.replay_id} replays them.", err=True)
 
 
 @app.command()

@@ -43,6 +43,10 @@ class QuotaOptions(NamedTuple):
         optional("--storage-quota-bytes", "Maximum bytes of its jobs, and the same again for stored responses."),
     ] = None
 
+    default_jitter_seconds: Annotated[
+        float | None, optional("--default-jitter-seconds", "Jitter of its new jobs that choose none.")
+    ] = None
+
     def changes(self) -> dict[str, float]:
         return {name: value for name, value in self._asdict().items() if value is not None}
 

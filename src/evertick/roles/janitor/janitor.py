@@ -3,7 +3,8 @@ adds ahead.
 
 Duty: adds the ledgers' days ahead; removes what is older than history is kept, one-offs that were finished for long
 enough, and what no run and no job refers to: payloads of old versions, rules, queues; sums up how much each tenant
-stores; gives a job that lost its timer a new one; updates the statistics of tables.
+stores; gives a job that lost its timer a new one; updates the statistics of tables. Beside its rounds it works off
+replays of dead letters (`replayer`).
 
 Invariants: nothing that waits or runs is removed, nor what it needs. What is kept for a time is kept by a time that
 follows the database's clock at a limited pace (`store.engine.clock`), so that a clock that was set wrong removes
@@ -31,8 +32,9 @@ from datetime import datetime, timedelta
 
 from evertick.domain.errors import require_at_least
 from evertick.roles.janitor import maintenance
-from evertick.roles.janitor.maintenance import BatchSizes, RepairProgress
+from evertick.roles.janitor.maintenance import BatchSizes, Kept, RepairProgress
 from evertick.roles.janitor.replanner import Replanner
+from evertick.roles.janitor.replayer import Replayer
 from evertick.runtime import timeouts
 from evertick.runtime.loop import Loop
 from evertick.store.database import Pool, open_pool
@@ -41,8 +43,8 @@ from evertick.store.engine.clock import mark
 
 logger = logging.getLogger("evertick.janitor")
 
-CONNECTIONS = 2
-DEFAULT_HISTORY = timedelta(days=90)
+CONNECTIONS = 3
+DEFAULT_KEPT = Kept()
 DEFAULT_AHEAD = 3
 EVERY_SECONDS = 60.0
 ANSWERS_KEPT = timedelta(hours=24)
@@ -82,7 +84,7 @@ class JanitorReport:
 
 
 async def janitor_pool(url: str) -> Pool:
-    """A pool for one janitor: one connection holds the lock, the other works."""
+    """A pool for one janitor: one connection holds the lock, one works, and one is for replays."""
     return await open_pool(url, max_size=CONNECTIONS, timeouts=timeouts.JANITOR)
 
 
@@ -93,30 +95,34 @@ class Janitor:
         self,
         pool: Pool,
         *,
-        history: timedelta = DEFAULT_HISTORY,
+        kept: Kept = DEFAULT_KEPT,
         ahead: int = DEFAULT_AHEAD,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        require_at_least("history", history, timedelta(days=1))
+        for name, age in kept._asdict().items():
+            require_at_least(name, age, timedelta(days=1))
         require_at_least("ahead", ahead, 1)
         self._pool = pool
-        self._history = history
+        self._kept = kept
         self._ahead = ahead
         self._monotonic = monotonic
         self._swept_hour: datetime | None = None
         self._repair = RepairProgress()
         self._sizes = BatchSizes(monotonic=monotonic)
         self._replanner = Replanner(pool, monotonic)
+        self._replayer = Replayer(pool)
         self._round: asyncio.Task[None] | None = None
         self._loop = Loop("maintain", self._step)
 
     def start(self) -> None:
         self._loop.start()
+        self._replayer.start()
 
     async def stop(self) -> None:
         """Stop at once: the next round, of any janitor, does the rest."""
         if self._round is not None:
             self._round.cancel()
+        await self._replayer.stop()
         await self._loop.stop()
 
     async def maintain(self, *, full: bool = True, repair_seconds: float = math.inf) -> JanitorReport:
@@ -131,14 +137,14 @@ class Janitor:
             if full and self._repair.after_id is None:  # else the last search is not over yet
                 self._repair.after_id = 0
             # Lost timers come first: the steps after it remove what nothing needs.
-            before_at = marks.trusted_at - self._history
+            before_at = marks.trusted_at - self._kept.history
             repaired = await maintenance.repair_timers(
                 self._pool, before_at, self._repair, repair_seconds, monotonic=self._monotonic
             )
             report = replace(report, timers_repaired=repaired.timers, jobs_finished=repaired.finished)
             self._sizes.is_cut = False
             emptied, removed = await maintenance.check_versions(
-                self._pool, marks.trusted_at, self._history, self._sizes
+                self._pool, marks.trusted_at, self._kept.history, self._sizes
             )
             report = replace(report, versions_emptied=emptied, versions_removed=removed)
             if full:
@@ -149,7 +155,7 @@ class Janitor:
 
     async def _sweep(self, report: JanitorReport, now_at: datetime) -> JanitorReport:
         """The steps of each hour, by a time that is trusted."""
-        before_at = now_at - self._history
+        before_at = now_at - self._kept.history
         one_offs = await maintenance.remove_one_offs(self._pool, now_at, self._sizes)
         dropped, unfinished = await maintenance.drop_days(self._pool, before_at)
         report = replace(
@@ -157,7 +163,7 @@ class Janitor:
             one_offs_removed=one_offs,
             days_dropped=dropped,
             days_unfinished=unfinished,
-            rows_pruned=await maintenance.prune(self._pool, before_at, self._sizes),
+            rows_pruned=await maintenance.prune(self._pool, now_at, self._kept, self._sizes),
             jobs_purged=await maintenance.purge_jobs(self._pool, before_at, self._sizes),
             answers_forgotten=await maintenance.prune_answers(self._pool, now_at - ANSWERS_KEPT, self._sizes),
             hosts_forgotten=await maintenance.prune_target_hosts(self._pool, now_at - HOSTS_KEPT, self._sizes),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from time import monotonic
+from typing import NamedTuple
 
 from evertick.roles.janitor.batch_size import BatchSize
 from evertick.roles.janitor.replanning import repair_all
@@ -26,6 +27,14 @@ MAX_DAYS = 3
 """Days that one round drops at most. In the long run there is one a day."""
 STEP_SECONDS = 60.0
 """The longest that a step goes on in one round: the rest is done in the next round, a minute later."""
+
+
+class Kept(NamedTuple):
+    """How long rows are kept: the history, entries of the audit log, and dead letters that nobody deals with."""
+
+    history: timedelta = timedelta(days=90)
+    audit_log: timedelta = timedelta(days=365)
+    dead_letters: timedelta = timedelta(days=365)
 
 
 @dataclass(slots=True)
@@ -60,10 +69,12 @@ async def drop_days(pool: Pool, before_at: datetime) -> tuple[int, int]:
     return dropped, unfinished
 
 
-async def prune(pool: Pool, before_at: datetime, sizes: BatchSizes) -> int:
+async def prune(pool: Pool, now_at: datetime, kept: Kept, sizes: BatchSizes) -> int:
     """Remove rows that are too old; returns how many."""
+    ages = {"audit_log": kept.audit_log, "dead_letters": kept.dead_letters}
     pruned = 0
     for table, size in sizes.prune.items():
+        before_at = now_at - ages.get(table, kept.history)
         pruned += await _in_batches(partial(retention.prune, pool, table, before_at), size, sizes)
     return pruned
 

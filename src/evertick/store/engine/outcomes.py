@@ -1,6 +1,7 @@
 """Outcomes: how attempts end, and what follows. Called by workers, dispatchers and the reaper."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -112,6 +113,16 @@ _TAKE_OVER = _SQL["take_over"].rows(_TakenLease)
 _OPEN_IN = _SQL["open_in"].rows(_OpenAttempt)
 
 
+@dataclass(slots=True)
+class LetterCount:
+    """How many dead letters this process has recorded. An outcome that is undone with its transaction counts too."""
+
+    recorded: int = 0
+
+
+letters = LetterCount()
+
+
 async def record(
     connection: Connection,
     worker: str,
@@ -152,6 +163,8 @@ async def record(
     unrecorded = NotRecorded(set(), set())
     for row in rows:
         (unrecorded.busy if row.is_busy else unrecorded.stale).add((row.lane_id, row.seq))
+    dead = {(ending.lane_id, ending.seq) for ending in following if isinstance(ending.then, GiveUp)}
+    letters.recorded += len(dead - unrecorded.stale - unrecorded.busy)
     return unrecorded
 
 

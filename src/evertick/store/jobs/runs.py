@@ -1,6 +1,6 @@
 """Runs: their history, requests for further ones, cancelling; and dead letters. Called by the use cases."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -107,7 +107,6 @@ class LetterRange(NamedTuple):
     before_job_id: int
     before_fire_at: datetime
     job_id: int | None
-    of_live_jobs: bool
 
 
 class ReplayedRun(NamedTuple):
@@ -136,7 +135,6 @@ _CANCEL_ATTEMPT = _SQL["cancel_attempt"].values(bool)
 _WITHDRAW = _SQL["withdraw"].values(bool)
 _DEAD_LETTERS_PAGE = _SQL["dead_letters_page"].rows(LetterRow)
 _TAKE_DEAD_LETTER = _SQL["take_dead_letter"].values(int)
-_LOCK_JOBS = _SQL["lock_jobs"].values(int)
 _REPLAY_DEAD_LETTERS = _SQL["replay_dead_letters"].rows(ReplayedRun)
 
 
@@ -200,18 +198,14 @@ async def take_dead_letter(connection: Connection, tenant_id: int, job_id: int, 
     return await _TAKE_DEAD_LETTER.one_or_none(connection, tenant_id=tenant_id, job_id=job_id, fire_at=fire_at)
 
 
-async def lock_jobs(connection: Connection, tenant_id: int, job_ids: Iterable[int]) -> set[int]:
-    """Lock jobs of the tenant, and return those that are not deleted."""
-    return set(await _LOCK_JOBS.all(connection, tenant_id=tenant_id, job_ids=list(job_ids)))
-
-
 async def replay_dead_letters(
-    connection: Connection, tenant_id: int, letters: Sequence[tuple[int, datetime, int]], pace: ReplayRate
+    connection: Connection, tenant_id: int, letters: Sequence[tuple[int, datetime, int]], pace: ReplayRate, shift: int
 ) -> list[ReplayedRun]:
     """Make runs of dead letters (job, fire time, number) of locked jobs. One whose instant is taken stays a letter."""
     return await _REPLAY_DEAD_LETTERS.all(
         connection,
         tenant_id=tenant_id,
         **columns(("job_ids", "fire_ats", "numbers"), letters),
+        shift=shift,
         **pace._asdict(),
     )

@@ -332,6 +332,39 @@ CREATE TABLE dead_letters (
     PRIMARY KEY (job_id, fire_at)
 );
 CREATE INDEX dead_letters_of_tenant ON dead_letters (tenant_id, died_at);
+CREATE INDEX dead_letters_by_age ON dead_letters (died_at);
+
+-- Replays of many dead letters, which janitors work off in batches, the newest letter first. A batch and the position
+-- that it has reached are one transaction: after a crash the next batch goes on there, and no letter is replayed twice.
+-- Letters that die after `created_at` are not part of it. Ids are random, as of tenants.
+CREATE TYPE replay_status AS ENUM ('running', 'done', 'cancelled');
+CREATE TABLE replays (
+    replay_id       bigint        PRIMARY KEY DEFAULT (microseconds(clock_at()) << 10) + floor(random() * 1024)::bigint,
+    tenant_id       bigint        NOT NULL,
+    created_at      timestamptz   NOT NULL,
+    finished_at     timestamptz,
+    next_batch_at   timestamptz   NOT NULL,
+    died_from       timestamptz   NOT NULL,   -- the filter: letters that died from here on, and before `created_at`
+    died_before     timestamptz,              -- or before this
+    reached_died_at timestamptz   NOT NULL,   -- the position: the letters before it, in this order, are left
+    reached_job_id  bigint        NOT NULL,
+    reached_fire_at timestamptz   NOT NULL,
+    job_id          bigint,
+    replayed        bigint        NOT NULL DEFAULT 0,
+    looked_at       bigint        NOT NULL DEFAULT 0,
+    rate_per_second float         NOT NULL,
+    status          replay_status NOT NULL DEFAULT 'running',
+    queue           text,
+    error           text,                     -- a part of the error's text
+    label           text,                     -- name:value
+    actor           text          NOT NULL    -- as in the audit log
+);
+CREATE INDEX replays_of_tenant ON replays (tenant_id, replay_id);
+CREATE INDEX replays_running ON replays (next_batch_at) WHERE status = 'running';
+CREATE INDEX replays_by_age ON replays (finished_at) WHERE finished_at IS NOT NULL;
+
+-- The bytes that a replay counts for.
+CREATE FUNCTION replay_bytes() RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 500::bigint';
 
 CREATE TABLE nodes (
     node        text        PRIMARY KEY,

@@ -14,6 +14,8 @@ ALTER TABLE tenants
     ADD COLUMN http_timeout_max_seconds  integer NOT NULL DEFAULT 300
                                          CHECK (http_timeout_max_seconds BETWEEN 1 AND 3600),
     ADD COLUMN storage_quota_bytes       bigint  NOT NULL DEFAULT 10737418240 CHECK (storage_quota_bytes >= 0),
+    -- The jitter of new jobs that choose none.
+    ADD COLUMN default_jitter_seconds    float   NOT NULL DEFAULT 0 CHECK (default_jitter_seconds >= 0),
     ADD COLUMN is_host                   boolean NOT NULL DEFAULT false;
 -- The default tenant is the operator's own, and may store a terabyte.
 UPDATE tenants SET is_host = true, storage_quota_bytes = 1099511627776 WHERE name = 'default';

@@ -14,7 +14,8 @@ SELECT key.key_id, key.digest, key.role::text AS role,
        coalesce(key.last_used_at < clock_at() - interval '1 minute', true) AS is_unseen,
        tenant.tenant_id, tenant.name, tenant.weight, tenant.fanout, tenant.created_at, tenant.jobs_quota,
        tenant.submits_per_second, tenant.submit_burst, tenant.running_quota, tenant.ready_quota,
-       tenant.shortest_interval_seconds, tenant.http_timeout_max_seconds, tenant.storage_quota_bytes, tenant.is_host
+       tenant.shortest_interval_seconds, tenant.http_timeout_max_seconds, tenant.storage_quota_bytes,
+       tenant.default_jitter_seconds, tenant.is_host
   FROM api_keys key
   JOIN tenants tenant ON tenant.tenant_id = key.tenant_id
  WHERE key.digest = ANY(:digests::bytea[]) AND key.revoked_at IS NULL

@@ -76,6 +76,31 @@ WITH old AS (
 )
 DELETE FROM target_hosts USING old WHERE target_hosts.ctid = old.ctid;
 
+-- name: prune_dead_letters
+-- Dead letters that were neither replayed nor dismissed. Index: dead_letters_by_age.
+WITH old AS (
+    SELECT ctid FROM dead_letters
+     WHERE died_at < :before_at::timestamptz
+     ORDER BY died_at
+     LIMIT :most::integer
+       FOR UPDATE SKIP LOCKED
+)
+DELETE FROM dead_letters USING old WHERE dead_letters.ctid = old.ctid;
+
+-- name: prune_replays
+-- Replays that ended before the history. Index: replays_by_age.
+WITH old AS (
+    SELECT ctid, tenant_id FROM replays
+     WHERE finished_at < :before_at::timestamptz
+     ORDER BY finished_at
+     LIMIT :most::integer
+       FOR UPDATE SKIP LOCKED
+),
+counted AS (
+    INSERT INTO storage_changes (tenant_id, bytes) SELECT tenant_id, -count(*) * replay_bytes() FROM old GROUP BY tenant_id
+)
+DELETE FROM replays USING old WHERE replays.ctid = old.ctid;
+
 -- name: prune_api_keys
 -- Keys that ended before the history; a tenant's newest stays: a tenant that never had one is given a first.
 -- Indexes: api_keys_ended, api_keys_of_tenant.

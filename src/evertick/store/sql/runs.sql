@@ -294,8 +294,6 @@ SELECT letter.job_id, letter.fire_at, job.name, letter.died_at, letter.attempt, 
    AND (letter.died_at, letter.job_id, letter.fire_at)
        < (:before_at::timestamptz, :before_job_id::bigint, :before_fire_at::timestamptz)
    AND (:job_id::bigint IS NULL OR letter.job_id = :job_id::bigint)
-   -- What is to be replayed needs its job.
-   AND (NOT :of_live_jobs::boolean OR job.status <> 'deleted')
  ORDER BY letter.died_at DESC, letter.job_id DESC, letter.fire_at DESC
  LIMIT :most::integer;
 
@@ -305,24 +303,17 @@ DELETE FROM dead_letters
  WHERE job_id = :job_id::bigint AND fire_at = :fire_at::timestamptz AND tenant_id = :tenant_id::bigint
 RETURNING spec_version;
 
--- name: lock_jobs
--- Locks the jobs of some dead letters, always in the same order, against deletion. Index: jobs_pkey.
-SELECT job_id
-  FROM jobs
- WHERE job_id = ANY(:job_ids::bigint[]) AND tenant_id = :tenant_id::bigint AND status <> 'deleted'
- ORDER BY job_id
-   FOR NO KEY UPDATE;
-
 -- name: replay_dead_letters
 -- Makes runs of some dead letters of locked jobs, one after the other at a rate, and removes the letters.
--- Each has an instant of its own, by its number; should a run of its job stand there already, the letter stays.
+-- Each has an instant of its own, by its number and the shift; should a run of its job stand there already, the letter
+-- stays, for another try with a larger shift.
 -- Indexes: *_pkey, attempts_of_run, queues_tenant_id_name_key.
 WITH clock AS MATERIALIZED (
     SELECT clock_at() AS now_at
 ),
 wanted AS MATERIALIZED (
     SELECT given.job_id, given.fire_at, clock.now_at,
-           clock.now_at + given.number * interval '1 microsecond' AS new_at,
+           clock.now_at + (given.number + :shift::integer) * interval '1 microsecond' AS new_at,
            :start_at::timestamptz + given.number * :seconds_apart::float * interval '1 second' AS due_at
       FROM unnest(:job_ids::bigint[], :fire_ats::timestamptz[], :numbers::integer[]) AS given (job_id, fire_at, number)
      CROSS JOIN clock

@@ -7,26 +7,30 @@ INSERT INTO tenants (name, weight, fanout)
 VALUES (:name::text, :weight::smallint, :fanout::smallint)
     ON CONFLICT DO NOTHING
 RETURNING tenant_id, name, weight, fanout, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
-          ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes, is_host;
+          ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes,
+       default_jitter_seconds, is_host;
 
 -- name: find
 -- The tenant of an id. Index: tenants_pkey.
 SELECT tenant_id, name, weight, fanout, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
-       ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes, is_host
+       ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes,
+       default_jitter_seconds, is_host
   FROM tenants
  WHERE tenant_id = :tenant_id::bigint;
 
 -- name: named
 -- The tenant of a name. Index: tenants_name_key.
 SELECT tenant_id, name, weight, fanout, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
-       ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes, is_host
+       ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes,
+       default_jitter_seconds, is_host
   FROM tenants
  WHERE name = :name::text;
 
 -- name: all
 -- Every tenant.
 SELECT tenant_id, name, weight, fanout, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
-       ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes, is_host
+       ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes,
+       default_jitter_seconds, is_host
   FROM tenants
  ORDER BY tenant_id;
 
@@ -53,7 +57,8 @@ SELECT tenant_id, weight, http_timeout_max_seconds FROM tenants WHERE tenant_id 
 -- name: page
 -- Tenants in the order of their ids; one alone if it is given. Index: tenants_pkey.
 SELECT tenant_id, name, weight, fanout, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
-       ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes, is_host
+       ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes,
+       default_jitter_seconds, is_host
   FROM tenants
  WHERE tenant_id > :after::bigint AND (:only::bigint IS NULL OR tenant_id = :only::bigint)
  ORDER BY tenant_id
@@ -71,10 +76,12 @@ UPDATE tenants
        ready_quota = coalesce(:ready_quota::integer, ready_quota),
        shortest_interval_seconds = coalesce(:shortest_interval_seconds::float, shortest_interval_seconds),
        http_timeout_max_seconds = coalesce(:http_timeout_max_seconds::integer, http_timeout_max_seconds),
-       storage_quota_bytes = coalesce(:storage_quota_bytes::bigint, storage_quota_bytes)
+       storage_quota_bytes = coalesce(:storage_quota_bytes::bigint, storage_quota_bytes),
+       default_jitter_seconds = coalesce(:default_jitter_seconds::float, default_jitter_seconds)
  WHERE tenant_id = :tenant_id::bigint
 RETURNING tenant_id, name, weight, fanout, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
-          ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes, is_host;
+          ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes,
+       default_jitter_seconds, is_host;
 
 -- name: weights
 -- The share of each tenant.

@@ -29,6 +29,7 @@ class TenantRow(NamedTuple):
     shortest_interval_seconds: float
     http_timeout_max_seconds: int
     storage_quota_bytes: int
+    default_jitter_seconds: float
     is_host: bool
 
 

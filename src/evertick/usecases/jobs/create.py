@@ -47,6 +47,10 @@ class Drafter:
         self._now_us = to_us(now_at)
         self._shared: dict[Timing, tuple[Definition, tuple[TickGap, ...]]] = {}
 
+    def read(self, job: object) -> JobSpec:
+        """A specification, read if it comes as fields."""
+        return as_spec(job, self._tenant.default_jitter_seconds)
+
     def draft(self, spec: JobSpec, number: int) -> Draft:
         """Draft a job; InvalidFields says why its schedule cannot be used. Costly ones in the background thread."""
         job_id = job_id_of(number, partition_for(self._tenant.tenant_id, number, self._tenant.fanout))
@@ -75,7 +79,7 @@ async def create(tenant: TenantContext, job: object) -> Job:
 
     InvalidFields says what is wrong with it, NameTaken that another job has its name.
     """
-    spec = as_spec(job)
+    spec = as_spec(job, tenant.default_jitter_seconds)
     return await numbered(lambda: _create(tenant, spec))
 
 

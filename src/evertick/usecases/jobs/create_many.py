@@ -22,7 +22,6 @@ from evertick.store.database import Session
 from evertick.store.jobs import jobs
 from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.create import Draft, Drafter, add_references, numbered, write
-from evertick.usecases.jobs.rows import as_spec
 
 _PART = 1000
 BATCH_STEPS = 15_000_000
@@ -91,7 +90,7 @@ def _draft_each(
     with metered() as meter:
         for index, job, number in jobs:
             try:
-                drafted[index] = drafter.draft(as_spec(job), number) if meter.steps < BATCH_STEPS else _TOO_COSTLY
+                drafted[index] = drafter.draft(drafter.read(job), number) if meter.steps < BATCH_STEPS else _TOO_COSTLY
             except InvalidFields as refused:
                 drafted[index] = refused.faults
             yield
@@ -152,7 +151,8 @@ class _Creation:
     def _draft(self, index: int) -> Draft:
         new = self._drafted.drafted.get(index)
         if new is None:
-            new = self._drafted.drafter.draft(as_spec(self._batch[index]), self._drafted.numbers[index])
+            drafter = self._drafted.drafter
+            new = drafter.draft(drafter.read(self._batch[index]), self._drafted.numbers[index])
         if not isinstance(new, Draft):
             raise InvalidFields(new)
         name = str(new.spec.name)

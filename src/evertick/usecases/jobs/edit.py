@@ -25,7 +25,15 @@ from evertick.usecases.errors import JobNotFound, NameTaken, VersionConflict
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.reading import read_job
 from evertick.usecases.jobs.rescheduling import Reschedule, reschedule, unfired
-from evertick.usecases.jobs.rows import job_row, read_stored, stored_spec, with_name, write_payload, write_spec
+from evertick.usecases.jobs.rows import (
+    job_row,
+    read_stored,
+    stored_spec,
+    with_jitter,
+    with_name,
+    write_payload,
+    write_spec,
+)
 from evertick.usecases.references import References
 from evertick.usecases.transactions import Computed, compute_outside
 
@@ -45,7 +53,8 @@ async def edit(
 
     async def work(connection: Session) -> Job:
         job = await locked(connection, tenant, key, expected_version)
-        spec = patched(stored_spec(job.spec, job.payload), fields)
+        before = stored_spec(job.spec, job.payload)
+        spec = patched(before, _with_default_jitter(tenant, before, fields))
         return await _replace(connection, tenant, job, spec)
 
     return await tenant.change_job(key, work)
@@ -63,7 +72,7 @@ async def put(
 
     JobNotFound: there is none, and it must exist or be of some version.
     """
-    spec = read_spec(_with_name(name, fields))
+    spec = read_spec(with_jitter(_with_name(name, fields), tenant.default_jitter_seconds))
     while True:
         key = await jobs.named(tenant.pool, tenant.tenant_id, name)
         if key is None and (must_exist or expected_version is not None):
@@ -95,6 +104,15 @@ def _with_name(name: str, fields: object) -> object:
     if given not in {None, name}:
         raise InvalidFields([Fault("/name", f"must be {name!r}, the name that is put, or left out")])
     return {**fields, "name": name}
+
+
+def _with_default_jitter(tenant: TenantContext, before: JobSpec, fields: object) -> object:
+    """A null resets the jitter to the tenant's default; a patch that does not name it leaves it."""
+    if not isinstance(fields, Mapping) or "jitter_seconds" not in fields or fields["jitter_seconds"] is not None:
+        return fields
+    filled = with_jitter({"schedule": before.schedule, **fields}, tenant.default_jitter_seconds)
+    assert isinstance(filled, Mapping)
+    return {name: filled[name] for name in fields}
 
 
 async def locked(

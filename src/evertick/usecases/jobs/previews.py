@@ -16,11 +16,15 @@ from evertick.domain.stable_hash import due_at, jitter_offset
 from evertick.runtime import background
 from evertick.runtime.background import Steps
 from evertick.usecases.context import TenantContext
+from evertick.usecases.jobs.rows import with_jitter
 
 
 async def preview(tenant: TenantContext, wanted: PreviewRequest, after: datetime) -> SchedulePreview:
     """What a schedule would do after an instant. InvalidInput says why it cannot be used."""
-    jitter = timedelta(seconds=wanted.jitter_seconds or 0)
+    fields = {"schedule": wanted.schedule, "jitter_seconds": wanted.jitter_seconds}
+    filled = with_jitter(fields, tenant.default_jitter_seconds)
+    assert isinstance(filled, dict)
+    jitter = timedelta(seconds=filled["jitter_seconds"] or 0)
 
     def build(anchor_at: datetime | None) -> Schedule:
         return Schedule(

@@ -2,6 +2,8 @@
 
 import functools
 import json
+import re
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -20,6 +22,7 @@ from evertick.domain.schedule.instants import SECOND_US
 from evertick.store.jobs.jobs import JobRow, NewJob
 from evertick.usecases.references import priority_number
 
+_SOON = re.compile(r"\s*(now|manual|in\s)", re.IGNORECASE)
 _json = msgspec.json.Encoder()
 _compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
@@ -28,9 +31,19 @@ When: TypeAlias = tuple[bytes, datetime | None, datetime | None]
 _stored = msgspec.json.Decoder(lenient(JobSpec))
 
 
-def as_spec(job: object) -> JobSpec:
+def as_spec(job: object, default_jitter_seconds: float) -> JobSpec:
     """A specification, read if it comes as fields. InvalidFields says what is wrong with it."""
-    return job if isinstance(job, JobSpec) else read_spec(job)
+    return job if isinstance(job, JobSpec) else read_spec(with_jitter(job, default_jitter_seconds))
+
+
+def with_jitter(fields: object, default_jitter_seconds: float) -> object:
+    """The fields with the tenant's jitter where their author chose none. What is asked for now is not delayed."""
+    if not default_jitter_seconds or not isinstance(fields, Mapping) or fields.get("jitter_seconds") is not None:
+        return fields
+    schedule = fields.get("schedule")
+    if not isinstance(schedule, str) or _SOON.match(schedule):
+        return fields
+    return {**fields, "jitter_seconds": default_jitter_seconds}
 
 
 def with_name(spec: JobSpec, job_id: int) -> JobSpec:

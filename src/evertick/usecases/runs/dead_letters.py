@@ -1,4 +1,6 @@
-"""Dead letters: runs without attempts left, until they are replayed or dismissed."""
+"""Dead letters: runs without attempts left, until they are replayed or dismissed. A request replays many at once; the
+rest becomes a replay that janitors work off (`replays`).
+"""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -10,7 +12,8 @@ from evertick.domain.retry import GiveUpReason
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.store.database import Session
 from evertick.store.engine import lanes
-from evertick.store.jobs import runs
+from evertick.store.jobs import replays, runs
+from evertick.store.jobs.replays import LetterPosition, ScannedLetter, WantedLetters
 from evertick.store.jobs.runs import LetterRange, LetterRow, ReplayedRun, ReplayRate
 from evertick.usecases.context import (
     DEFAULT_PER_PAGE,
@@ -29,6 +32,8 @@ BATCH_SIZE = 1000
 MAX_SHOWN = 1000
 MAX_REPLAYS = 100_000
 """Runs in one transaction."""
+MAX_LOOKED_AT = 100_000
+"""Letters that one request compares with its filter."""
 
 
 class Replayed(NamedTuple):
@@ -51,20 +56,15 @@ class Replayed(NamedTuple):
     def last_due_at(self) -> datetime | None:
         return max((run.due_at for run in self.runs), default=None)
 
-    def replaying(self, most: int = MAX_SHOWN) -> Replaying:
-        """The same as the API answers it, with the ids of the first runs."""
+    def replaying(self, replay_id: str | None, most: int = MAX_SHOWN) -> Replaying:
+        """The same as the API answers it, with the ids of the first runs and of the replay of the rest."""
         return Replaying(
             replayed=len(self.runs),
             run_ids=tuple(self.run_ids[:most]),
             last_due_at=self.last_due_at,
             has_more=self.has_more,
+            replay_id=replay_id,
         )
-
-
-class _Position(NamedTuple):
-    died_at: datetime
-    job_id: int
-    fire_at: datetime
 
 
 async def list_letters(
@@ -72,10 +72,10 @@ async def list_letters(
 ) -> Page[DeadLetter]:
     """The tenant's dead letters, or a job's, those that died last first."""
     most = checked_limit(limit)
-    before = _Position(LATEST, MAX_ID, LATEST) if cursor is None else checked_cursor(cursor, _read_position)
+    before = LetterPosition(LATEST, MAX_ID, LATEST) if cursor is None else checked_cursor(cursor, _read_position)
     key = None if job_id is None else job_key(job_id)
     rows = await runs.dead_letters_page(
-        tenant.pool, tenant.tenant_id, LetterRange(EARLIEST, *before, job_id=key, of_live_jobs=False), most + 1
+        tenant.pool, tenant.tenant_id, LetterRange(EARLIEST, *before, job_id=key), most + 1
     )
     found = page_of(rows, most, _write_position)
     return Page(tuple(map(_letter_of, found.items)), found.next)
@@ -98,9 +98,7 @@ async def replay_letters(
     and `given_back` is called with those of a transaction that was undone.
     All runs are made in one transaction: each has a timer that is due at its turn.
     """
-    key = None if chosen.job_id is None else job_key(chosen.job_id)
-    before = _Position(chosen.died_before or LATEST, -1, EARLIEST)
-    wanted = LetterRange(chosen.died_from or EARLIEST, *before, job_id=key, of_live_jobs=True)
+    wanted = wanted_letters(chosen)
     pace = ReplayRate(await lanes.clock(tenant.pool), 1 / rate_per_second)
 
     async def work(connection: Session) -> Replayed:
@@ -122,26 +120,37 @@ async def replay_letters(
     return replayed
 
 
+def wanted_letters(chosen: LetterFilter) -> WantedLetters:
+    key = None if chosen.job_id is None else job_key(chosen.job_id)
+    return WantedLetters(
+        chosen.died_from or from_us(0), chosen.died_before, key, chosen.queue, chosen.error, chosen.label
+    )
+
+
 async def _replay(
     connection: Session,
     tenant_id: int,
-    wanted: LetterRange,
+    wanted: WantedLetters,
     pace: ReplayRate,
     admitted: Callable[[int], Awaitable[int]],
 ) -> Replayed:
-    """In batches. A replayed letter is not in the next batch; one that could not be is, under another number."""
+    """In batches, the newest letters first."""
     done: list[ReplayedRun] = []
-    tried = 0
-    while rows := await runs.dead_letters_page(connection, tenant_id, wanted, BATCH_SIZE):
-        found = len(rows)
-        del rows[await admitted(found) if tried < MAX_REPLAYS else 0 :]
+    tried = looked_at = 0
+    position = LetterPosition(wanted.died_before or LATEST, -1, EARLIEST)
+    while scanned := await replays.scan(connection, tenant_id, wanted, position, BATCH_SIZE):
+        letters = [letter for letter in scanned if letter.is_wanted]
+        found = len(letters)
+        del letters[await admitted(found) if tried < MAX_REPLAYS else 0 :]
         # In one statement after the other: a deletion of a job at this moment ends first, and is visible.
-        live = await runs.lock_jobs(connection, tenant_id, {row.job_id for row in rows})
-        letters = [(row.job_id, row.fire_at, number) for number, row in enumerate(rows, tried) if row.job_id in live]
-        done += await runs.replay_dead_letters(connection, tenant_id, letters, pace)
-        tried += len(rows)
-        if len(rows) < found:
+        is_deleted = await replays.wait_for_jobs(connection, tenant_id, {letter.job_id for letter in letters})
+        live: list[ScannedLetter] = [letter for letter in letters if not is_deleted.get(letter.job_id, True)]
+        done += await replays.replay(connection, tenant_id, live, pace, tried)
+        tried += len(letters)
+        looked_at += len(scanned)
+        if len(letters) < found or (looked_at >= MAX_LOOKED_AT and len(scanned) == BATCH_SIZE):
             return Replayed(done, has_more=True, admitted=tried)
+        position = scanned[-1].position
     return Replayed(done, has_more=False, admitted=tried)
 
 
@@ -171,7 +180,7 @@ def _write_position(row: LetterRow) -> str:
     return f"{to_us(row.died_at)}.{format_run_id(row.job_id, to_us(row.fire_at))}"
 
 
-def _read_position(text: str) -> _Position:
+def _read_position(text: str) -> LetterPosition:
     died_us, _, run_id = text.partition(".")
     job_id, fire_us = parse_run_id(run_id)
-    return _Position(from_us(int(died_us)), job_id, from_us(fire_us))
+    return LetterPosition(from_us(int(died_us)), job_id, from_us(fire_us))
