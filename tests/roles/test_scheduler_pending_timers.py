@@ -23,7 +23,7 @@ def timer(
 ) -> Timer:
     """A timer that is due so many seconds from the start."""
     due_at = AT + timedelta(seconds=seconds)
-    return Timer(job_id_of(number, partition), kind, fire_at or due_at, due_at, tenant_id, 1, 1)
+    return Timer(job_id_of(number, partition), kind, fire_at or due_at, due_at, tenant_id, 1)
 
 
 def due(

@@ -32,8 +32,6 @@ TINY = {"partitions", "nodes", "lanes", "clock_marks", "tenants", "pg_inherits",
 INDEXES = {
     "timers.load": {"timers_due", "timers_pkey"},
     "timers.load_jobs": {"timers_pkey"},
-    "timers.first_of_streams": {"timers_of_tenant"},
-    "timers.load_streams": {"timers_of_tenant", "timers_pkey"},
     "timers.next_due": {"timers_due"},
     "timers.fire": {
         *("timers_pkey", "outcomes_pkey", "attempts_pkey", "attempts_of_run", "open_runs_pkey", "gaps_pkey"),

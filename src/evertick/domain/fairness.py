@@ -1,7 +1,7 @@
 """How tenants share what all of them need.
 
-Due work leaves by deficit round robin and weight, on time before catch-up, and within a tenant by priority. What an
-item is, and how many may leave, is the caller's to say.
+Due work leaves by deficit round robin and weight, on time before catch-up. What an item is, and how many may leave, is
+the caller's to say.
 
 Slots cannot be taken back once they are in use: a webhook whose target hangs keeps its slot until its time-out. Being
 fair on average is therefore not enough: at every moment a slot must be left for each tenant that has fewer than its
@@ -17,24 +17,23 @@ from evertick.domain.errors import InvalidInput
 Item = TypeVar("Item")
 
 QUANTUM = 8  # items per turn and weight: many times cheaper per item than turns of one, and still a fine grain
-HIGH, NORMAL, LOW = range(3)
-PRIORITY_SHARES = (16, 4, 1)
-"""Of a tenant's items, while all priorities wait: high, normal, low. Every priority goes on, however much is due."""
 BORROWING_FACTOR = 2
 """A tenant may have borrowed this many times the slots that are left to borrow."""
 NEWCOMERS_DIVISOR = 32
 """One slot in so many is kept for tenants that are not known yet."""
 
 
-class _Line(Generic[Item]):
-    """What one tenant has waiting in one priority: those in `items` from `cursor` on."""
+class _Backlog(Generic[Item]):
+    """What one tenant has waiting: those in `items` from `cursor` on."""
 
-    __slots__ = ("cursor", "is_unsorted", "items")
+    __slots__ = ("credit", "cursor", "items", "tenant_id", "weight")
 
-    def __init__(self) -> None:
+    def __init__(self, tenant_id: int) -> None:
+        self.tenant_id = tenant_id
+        self.weight = 1
         self.items: list[Item] = []
         self.cursor = 0
-        self.is_unsorted = False
+        self.credit = 0  # how many more this turn may serve
 
     def __len__(self) -> int:
         return len(self.items) - self.cursor
@@ -49,57 +48,6 @@ class _Line(Generic[Item]):
         self.cursor = end
         return taken
 
-    def sort(self) -> None:
-        """What was there is in order already, so that this costs little more than looking at all."""
-        del self.items[: self.cursor]
-        self.cursor = 0
-        self.items.sort()
-        self.is_unsorted = False
-
-
-class _Backlog(Generic[Item]):
-    """What one tenant has waiting, in a line for each priority.
-
-    `shares`: how many more each priority may serve before the shares are given anew. That happens once every priority
-    that waits has used its share up, so none is passed over for ever.
-    """
-
-    __slots__ = ("credit", "lines", "shares", "tenant_id", "waiting", "weight")
-
-    def __init__(self, tenant_id: int) -> None:
-        self.tenant_id = tenant_id
-        self.weight = 1
-        self.lines: tuple[_Line[Item], ...] = tuple(_Line() for _ in PRIORITY_SHARES)
-        self.shares = list(PRIORITY_SHARES)
-        self.waiting = 0
-        self.credit = 0  # how many more this turn may serve
-
-    def advance(self, count: int) -> list[Item]:
-        """The next `count` of those that wait."""
-        self.waiting -= count
-        taken: list[Item] = []
-        while True:
-            for priority, line in enumerate(self.lines):
-                wanted = count - len(taken)
-                if not wanted:
-                    return taken
-                if line:
-                    taken += self._serve(priority, line, wanted)
-            self._renew_shares()
-
-    def _serve(self, priority: int, line: _Line[Item], wanted: int) -> list[Item]:
-        if line.is_unsorted:
-            line.sort()
-        if len(line) == self.waiting + wanted:  # nothing waits in the other lines
-            self._renew_shares()
-            return line.advance(wanted)
-        served = min(wanted, len(line), self.shares[priority])
-        self.shares[priority] -= served
-        return line.advance(served)
-
-    def _renew_shares(self) -> None:
-        self.shares[:] = PRIORITY_SHARES
-
 
 class FairShare(Generic[Item]):
     """Deficit round robin (Shreedhar & Varghese) for items that all cost one.
@@ -108,19 +56,15 @@ class FairShare(Generic[Item]):
     2. The front tenant's turn gives it `weight * quantum` of credit, and each item served uses one.
     3. Credit used up: it goes to the end. Nothing left to serve: it leaves, and its credit is lost.
     4. When the budget ends in the middle of a turn, that turn goes on at the next call.
-    5. Within a tenant high goes before normal before low, by `PRIORITY_SHARES` while several wait.
 
     Between two tenants that both keep waiting, items served per weight differ by at most `quantum`, over any
     stretch of time. A waiting tenant's next turn is at most one turn of each other tenant away.
-
-    Items of one tenant and priority leave in the order they came; if `is_sorted`, the smallest first.
     """
 
-    def __init__(self, quantum: int = QUANTUM, *, is_sorted: bool = False) -> None:
+    def __init__(self, quantum: int = QUANTUM) -> None:
         if quantum < 1:
             raise InvalidInput("quantum", f"must be at least 1, not {quantum}")
         self._quantum = quantum
-        self._is_sorted = is_sorted
         self._backlogs: dict[int, _Backlog[Item]] = {}
         self._rotation: deque[_Backlog[Item]] = deque()
         self._waiting = 0
@@ -128,32 +72,28 @@ class FairShare(Generic[Item]):
     def __len__(self) -> int:
         return self._waiting
 
-    def add(self, tenant_id: int, items: Iterable[Item], weight: int = 1, priority: int = NORMAL) -> None:
+    def add(self, tenant_id: int, items: Iterable[Item], weight: int = 1) -> None:
         """Queue items behind the tenant's others. Its weight from its next turn on is `weight`."""
         if weight < 1:
             raise InvalidInput("weight", f"must be at least 1, not {weight}")
         backlog = self._backlogs.get(tenant_id) or _Backlog(tenant_id)
-        line = backlog.lines[priority]
-        before, was_waiting = len(line), backlog.waiting
-        line.items.extend(items)
-        line.is_unsorted = self._is_sorted
-        added = len(line) - before
+        before = len(backlog)
+        backlog.items.extend(items)
         backlog.weight = weight
-        backlog.waiting += added
-        self._waiting += added
-        if not was_waiting and added:
+        self._waiting += len(backlog) - before
+        if not before and backlog.items:
             self._backlogs[tenant_id] = backlog
             self._rotation.append(backlog)
 
     def take(self, budget: int) -> list[Item]:
-        """Remove and return as many items as wait, up to `budget`."""
+        """Remove and return as many items as wait, up to `budget`; each tenant's in the order they came."""
         taken: list[Item] = []
         left = min(budget, self._waiting)
         while left > 0:
             backlog = self._rotation[0]
             if not backlog.credit:
                 backlog.credit = backlog.weight * self._quantum
-            count = min(backlog.credit, backlog.waiting, left)
+            count = min(backlog.credit, len(backlog), left)
             taken += backlog.advance(count)
             backlog.credit -= count
             left -= count
@@ -162,7 +102,7 @@ class FairShare(Generic[Item]):
         return taken
 
     def _pass_turn(self, backlog: _Backlog[Item]) -> None:
-        if not backlog.waiting:
+        if not backlog.items:
             self._rotation.popleft()
             del self._backlogs[backlog.tenant_id]
         elif not backlog.credit:
@@ -170,14 +110,11 @@ class FairShare(Generic[Item]):
 
 
 class DueWork(Generic[Item]):
-    """Due items in two classes, each fair by itself: no tenant's catch-up delays anyone's on-time work.
-
-    Items of catch-up come with their due times, and leave oldest first.
-    """
+    """Due items in two classes, each fair by itself: no tenant's catch-up delays anyone's on-time work."""
 
     def __init__(self) -> None:
         self.on_time: FairShare[Item] = FairShare()
-        self.catch_up: FairShare[tuple[int, Item]] = FairShare(is_sorted=True)
+        self.catch_up: FairShare[Item] = FairShare()
 
     def __len__(self) -> int:
         return len(self.on_time) + len(self.catch_up)
@@ -185,18 +122,7 @@ class DueWork(Generic[Item]):
     def take(self, budget: int) -> list[Item]:
         """Remove and return up to `budget` items, on-time ones first."""
         taken = self.on_time.take(budget)
-        return taken + [item for _, item in self.catch_up.take(budget - len(taken))]
-
-
-def first_priority(turn: int) -> int:
-    """Which priority comes first in one of many turns, so that each is first as often as its share says.
-
-    After it come the others, high before low.
-    """
-    place = turn % sum(PRIORITY_SHARES)
-    if place == sum(PRIORITY_SHARES) - 1:
-        return LOW
-    return NORMAL if place % (PRIORITY_SHARES[NORMAL] + PRIORITY_SHARES[LOW]) == PRIORITY_SHARES[NORMAL] else HIGH
+        return taken + self.catch_up.take(budget - len(taken))
 
 
 class TenantCounts(NamedTuple):

@@ -125,7 +125,7 @@ class Firing:
 
     async def _plan(self, entries: list[PendingTimer], rule_ids: Iterable[int], now_us: int) -> BatchPlanning:
         cache = self._state.rule_cache
-        # A copy: between two slices another loop may drop some from the cache.
+        # A copy: between two slices another loop may clear the cache.
         rules = {rule_id: cache.known[rule_id] for rule_id in rule_ids if rule_id in cache.known}
         planning = BatchPlanning(
             rules, now_us, steps=LOOP_STEPS, costly=cache.costly, prepared=self.background.prepared

@@ -9,8 +9,6 @@ few of the partitions from the beginning. A timer that no wake-up named is found
 - within a poll or two if it was committed within `LATE_COMMIT` of its due time, or is due later;
 - within `FULL_LOOKS` polls otherwise: a job that got back a timer of long ago, and a queued run behind one that was
   withdrawn.
-
-A partition where more is due than fits is crowded: it is read by `streams` until all that is due is in memory.
 """
 
 import time
@@ -19,9 +17,8 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from evertick.domain.ids import PARTITIONS, partition_of
-from evertick.domain.schedule.instants import from_us, to_us
+from evertick.domain.schedule.instants import from_us
 from evertick.roles.scheduler.state import State
-from evertick.roles.scheduler.streams import CrowdedPartitions
 from evertick.store.engine import timers
 from evertick.store.engine.timers import Timer
 
@@ -47,8 +44,6 @@ FIRST_PARTITIONS = 16
 MAX_PER_PARTITION = 4_000
 """Timers of one partition in one answer. A partition that has more is read on when half of them have fired, so that
 memory is bounded however much is due."""
-CROWDED = 1_000
-"""A partition with so many timers that are due already is read by streams."""
 REFILL = MAX_PER_PARTITION // 2
 REFILL_AHEAD = timedelta(seconds=3 * AHEAD_SECONDS)
 """Or when so little time is left until the first that was not read: jobs that fire repeatedly stay in memory."""
@@ -86,7 +81,6 @@ class Loading:
         self._floors: dict[int, datetime] = {}
         self._polls = 0
         self._truncated: set[int] = set()
-        self._crowded = CrowdedPartitions(state, self._add)
         self._losses = 0
         self._woken: set[int] = set()
         self._each = ANSWER / FIRST_PARTITIONS  # timers of a partition in the last answer
@@ -104,7 +98,6 @@ class Loading:
     def lost(self, partitions: Iterable[int]) -> None:
         """Forget how far partitions were read: they are lost, or to be read anew. A read under way does not count."""
         self._losses += 1
-        self._crowded.leave(partitions := list(partitions))
         for partition in partitions:
             self._until.pop(partition, None)
             self._floors.pop(partition, None)
@@ -114,10 +107,8 @@ class Loading:
         """Read what is to be read; returns the seconds until the next step."""
         await self._load_woken()
         now = time.monotonic()
-        is_round = now >= self._ahead_at
-        await self._load_ahead(self._to_read(is_round=is_round))
-        await self._load_crowded(is_round=is_round)
-        if is_round:
+        await self._load_ahead(self._to_read(is_round=now >= self._ahead_at))
+        if now >= self._ahead_at:
             self._ahead_at = now + min(AHEAD_SECONDS, self._horizon.total_seconds() / 2)
         if now >= self._weights_at:
             await self._state.rule_cache.load_weights(self._state.pool, self._state.rule_cache.weights)
@@ -125,12 +116,12 @@ class Loading:
         if now >= self._poll_at and self._state.pending.due < BUSY:
             self._poll_at = now + POLL_SECONDS  # before the poll: a wake-up meanwhile asks for another one
             await self.load_due(POLL_AHEAD)
-        return 0.01 if self._used_up() or self._crowded.is_used_up else max(0.01, self._poll_at - time.monotonic())
+        return 0.01 if self._used_up() else max(0.01, self._poll_at - time.monotonic())
 
     async def load_due(self, ahead: timedelta = timedelta(0)) -> None:
         """Read the timers due by now, or a little later, that may be new: a wake-up for them may have been lost."""
         now_at = from_us(self._state.clock.now_us() + 1)
-        partitions = sorted(each for each in self._state.ownership.epochs if each not in self._crowded)
+        partitions = sorted(self._state.ownership.epochs)
         self._polls += 1
         for partition in partitions:
             if partition % FULL_LOOKS == self._polls % FULL_LOOKS:
@@ -140,11 +131,10 @@ class Loading:
         if losses == self._losses:
             complete_at = now_at - LATE_COMMIT
             self._floors |= {each: min(complete_at, found.firsts.get(each, complete_at)) for each in partitions}
-        fuller = sorted(found.truncated.keys() & found.news & self._state.ownership.epochs.keys())
-        for partition in fuller:
+        crowded = sorted(found.truncated.keys() & found.news & self._state.ownership.epochs.keys())
+        for partition in crowded:
             self._until.pop(partition, None)
-        await self._load_ahead(fuller)
-        await self._load_crowded(is_round=False)
+        await self._load_ahead(crowded)
 
     def _floor(self, partition: int) -> datetime:
         # After the clock was set back, timers appear before what counted as complete.
@@ -165,10 +155,10 @@ class Loading:
 
     def _to_read(self, *, is_round: bool) -> list[int]:
         """The partitions to read on: in each round all that were read to their end, and others when it is time."""
-        held = [each for each in self._state.ownership.epochs if each not in self._crowded]
+        held = self._state.ownership.epochs
         for partition in self._used_up():
             self._until.pop(partition, None)  # from its floor: many may be due at one and the same instant
-        unread = set(held) - self._until.keys()
+        unread = held.keys() - self._until.keys()
         if not is_round:
             return sorted(unread)
         soon_at = from_us(self._state.clock.now_us()) + REFILL_AHEAD
@@ -177,14 +167,6 @@ class Loading:
     def _used_up(self) -> list[int]:
         """Partitions that have more timers than were read, and few of those left."""
         return [partition for partition in self._truncated if self._state.pending.count(partition) < REFILL]
-
-    async def _load_crowded(self, *, is_round: bool) -> None:
-        """Read on in crowded partitions; those that are calm again are read anew by due time."""
-        now_at = from_us(self._state.clock.now_us())
-        calm = await self._crowded.read(now_at, now_at + self._horizon, is_round=is_round)
-        self._crowded.leave(calm)
-        for partition in calm:
-            self._until.pop(partition, None)
 
     async def _load_ahead(self, partitions: Iterable[int]) -> None:
         before_at = from_us(self._state.clock.now_us()) + self._horizon
@@ -206,12 +188,8 @@ class Loading:
             found = await self._load(portion, list(from_ats.values()), before_at, most)
             self._each = found.timers / len(portion)
             if most < MAX_PER_PARTITION:
-                # Those that are crowded need not be read again.
-                fuller = [
-                    each for each, last_at in found.truncated.items() if most < CROWDED or not self._is_due(last_at)
-                ]
-                waiting += fuller
-                portion = [partition for partition in portion if partition not in fuller]
+                waiting += found.truncated
+                portion = [partition for partition in portion if partition not in found.truncated]
             for partition in portion if losses == self._losses else ():
                 self._note_read(partition, from_ats[partition], before_at, found.truncated.get(partition))
             await self._load_woken()
@@ -224,17 +202,11 @@ class Loading:
             if partition not in self._until:
                 self._truncated.discard(partition)
             self._until[partition] = before_at
-        elif self._is_due(last_at):
-            self._truncated.discard(partition)
-            self._crowded.enter(partition)
         else:
             # More may be due at the last instant. If that was all there was in the answer, one has to get past it, and
             # the rest is read when these are used up.
             self._until[partition] = last_at if last_at > from_at else last_at + _NEXT
             self._truncated.add(partition)
-
-    def _is_due(self, due_at: datetime) -> bool:
-        return to_us(due_at) <= self._state.clock.now_us()
 
     async def _load(
         self, partitions: Sequence[int], from_ats: Sequence[datetime], before_at: datetime, most: int

@@ -12,14 +12,10 @@ from evertick.domain.fairness import DueWork
 from evertick.domain.ids import PARTITIONS, partition_of
 from evertick.domain.schedule.instants import SECOND_US, to_us
 from evertick.domain.wheel import Wheel
-from evertick.store.engine.timers import Stream, Timer, TimerKey
+from evertick.store.engine.timers import Timer, TimerKey
 
 LATE_US = 10 * SECOND_US
 """What is later than this when it leaves the wheel is work of an outage, and waits behind what is on time."""
-
-
-REQUESTED = frozenset({"manual", "replay"})
-"""Kinds of timers that no other run of their job delays, and that delay none in the same statement."""
 
 
 class PendingTimer(NamedTuple):
@@ -45,8 +41,6 @@ class PendingTimers:
         self._numbers: dict[TimerKey, int] = {}
         self._last_number = 0
         self._counts = [0] * PARTITIONS
-        self.unfired: dict[Stream, int] = {}
-        """Of the streams in it, how many timers of their last reading have not fired."""
         self._in_flight: list[PendingTimer] = []
         self._taken: set[Timer] | None = None  # while the table is read: what was in flight meanwhile
 
@@ -60,11 +54,6 @@ class PendingTimers:
 
     def count(self, partition: int) -> int:
         return self._counts[partition]
-
-    def has(self, timer: Timer) -> bool:
-        """Whether it is here, just as given."""
-        key = timer.job_id if timer.kind == "tick" else self._numbers.get(_identity(timer), 0)
-        return self._timers.get(key) == timer
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -101,43 +90,35 @@ class PendingTimers:
 
     def collect(self, now_us: int, weights: Mapping[int, int], most: int | None = None) -> None:
         """Move what is due by now, or so much of it, from the wheel to the due timers in fair order."""
-        on_time: dict[tuple[int, int], list[int]] = {}
-        late: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        for entry in self._wheel.advance(now_us, most):
-            due_us, key = entry
-            timer = self._timers[key]
-            stream = timer.tenant_id, timer.priority
-            if now_us - due_us > LATE_US:
-                late.setdefault(stream, []).append(entry)
-            else:
-                on_time.setdefault(stream, []).append(key)
+        on_time: dict[int, list[int]] = {}
+        late: dict[int, list[int]] = {}
+        for due_us, key in self._wheel.advance(now_us, most):
+            share = late if now_us - due_us > LATE_US else on_time
+            share.setdefault(self._timers[key].tenant_id, []).append(key)
             self._is_due.add(key)
-        for (tenant_id, priority), keys in on_time.items():
-            self._due.on_time.add(tenant_id, keys, weights.get(tenant_id, 1), priority)
-        for (tenant_id, priority), entries in late.items():
-            self._due.catch_up.add(tenant_id, entries, weights.get(tenant_id, 1), priority)
+        for tenant_id, keys in on_time.items():
+            self._due.on_time.add(tenant_id, keys, weights.get(tenant_id, 1))
+        for tenant_id, keys in late.items():
+            self._due.catch_up.add(tenant_id, keys, weights.get(tenant_id, 1))
 
     def take(self, most: int, now_us: int) -> list[PendingTimer]:
-        """The next due timers in fair order: of each job one, or any number that were asked for by hand.
+        """The next due timers in fair order, at most one of each job.
 
         They stay here until `move` or `forget`, and are in flight until `release`.
         """
-        taken: list[PendingTimer] = []
-        jobs: dict[int, bool] = {}  # whether what was taken of a job was asked for by hand
+        taken: dict[int, PendingTimer] = {}
         for key in self._due.take(most):
             self._is_due.discard(key)
             timer = self._timers.get(key)
             if timer is None:
                 continue
             due_us = to_us(timer.due_at)
-            is_requested = timer.kind in REQUESTED
             # Moved meanwhile, or its job has another in this round: firing them one by one lets overlap see both.
-            if due_us > now_us or (timer.job_id in jobs and not (is_requested and jobs[timer.job_id])):
+            if due_us > now_us or timer.job_id in taken:
                 self._wheel.add(key, due_us)
             else:
-                jobs[timer.job_id] = is_requested
-                taken.append(PendingTimer(key, timer))
-        self._in_flight = taken
+                taken[timer.job_id] = PendingTimer(key, timer)
+        self._in_flight = list(taken.values())
         if self._taken is not None:
             self._taken |= {timer for _, timer in self._in_flight}
         return self._in_flight
@@ -155,8 +136,6 @@ class PendingTimers:
         if self.is_current(entry):
             self._timers[entry.key] = timer
             self._wheel.add(entry.key, to_us(timer.due_at))
-            if self.unfired:
-                self._note_fired(timer.stream)
 
     def retry_at(self, entry: PendingTimer, at_us: int) -> None:
         """Let a timer that did not fire be due again at this time, unless it was replaced or its partition is lost."""
@@ -184,12 +163,6 @@ class PendingTimers:
         self._counts[partition_of(timer.job_id)] -= 1
         if key < 0:
             del self._numbers[_identity(timer)]
-        if self.unfired:
-            self._note_fired(timer.stream)
-
-    def _note_fired(self, stream: Stream) -> None:
-        if stream in self.unfired:
-            self.unfired[stream] -= 1
 
     def _key(self, timer: Timer) -> int:
         if timer.kind == "tick":

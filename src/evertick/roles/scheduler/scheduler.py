@@ -8,7 +8,7 @@ lane grow in the order of their commits: one firing at a time, and none while th
 Steps, each a loop of its own:
 1. membership: heartbeats; gives up and takes partitions. On connections of its own.
 2. loading: timers of the coming minutes into memory (`pending_timers`); when woken, the jobs that were named; each
-   second what is due and no wake-up named. Where more is due than fits, a share of every tenant's (`streams`).
+   second what is due and no wake-up named.
 3. firing: the timers that are due, in fair order and in batches. What is costly to plan is planned in the background
    meanwhile, in turn among tenants, and fires in a later batch.
 4. reaping: leases that ran out, after a grace; attempts that no lease covers (`Sweeping`).

@@ -20,14 +20,6 @@ _PARTITION = PARTITIONS - 1
 TimerKey: TypeAlias = tuple[int, str, datetime]
 
 
-class Stream(NamedTuple):
-    """The timers of one tenant and priority in one partition."""
-
-    partition: int
-    tenant_id: int
-    priority: int
-
-
 class Timer(NamedTuple):
     """A pending due time as loaded: enough to plan it, and to name it when it is fired."""
 
@@ -37,11 +29,6 @@ class Timer(NamedTuple):
     due_at: datetime
     tenant_id: int
     rule_id: int
-    priority: int
-
-    @property
-    def stream(self) -> Stream:
-        return Stream(self.job_id & _PARTITION, self.tenant_id, self.priority)
 
 
 class PlannedGap(NamedTuple):
@@ -102,8 +89,6 @@ class Quarantined(NamedTuple):
 _SQL = statements.load("timers")
 _LOAD = _SQL["load"].rows(Timer)
 _LOAD_JOBS = _SQL["load_jobs"].rows(Timer)
-_FIRST_OF_STREAMS = _SQL["first_of_streams"].rows(Timer)
-_LOAD_STREAMS = _SQL["load_streams"].rows(Timer)
 _NEXT_DUE = _SQL["next_due"].values(datetime)
 _FIRE = _SQL["fire"].rows(Fired)
 _AS_PLANNED = _SQL["as_planned"].values(int)
@@ -115,31 +100,6 @@ async def load(
 ) -> list[Timer]:
     """The earliest `most` timers of each partition that are due in [its from_at, before_at)."""
     return await _LOAD.all(connection, partitions=partitions, from_ats=from_ats, before_at=before_at, most=most)
-
-
-async def first_of_streams(connection: Connection, after: Sequence[Stream], most: int) -> list[Timer]:
-    """The earliest timers of the next `most` streams of each partition, in their order after one of each partition."""
-    partitions, tenant_ids, priorities = zip(*after, strict=True)
-    return await _FIRST_OF_STREAMS.all(
-        connection, partitions=partitions, tenant_ids=tenant_ids, priorities=priorities, most=most
-    )
-
-
-async def load_streams(
-    connection: Connection, streams: Mapping[Stream, tuple[datetime, int]], before_at: datetime
-) -> list[Timer]:
-    """The earliest timers of each stream that are due in [its from_at, before_at), and so many at most."""
-    partitions, tenant_ids, priorities = zip(*streams, strict=True)
-    from_ats, mosts = zip(*streams.values(), strict=True)
-    return await _LOAD_STREAMS.all(
-        connection,
-        partitions=partitions,
-        tenant_ids=tenant_ids,
-        priorities=priorities,
-        from_ats=from_ats,
-        mosts=mosts,
-        before_at=before_at,
-    )
 
 
 async def load_jobs(connection: Connection, job_ids: Iterable[int], before_at: datetime) -> list[Timer]:

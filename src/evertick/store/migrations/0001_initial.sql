@@ -169,9 +169,6 @@ CREATE TABLE timers (
     PRIMARY KEY (partition, job_id, kind, fire_at)
 ) PARTITION BY HASH (partition);
 CREATE INDEX timers_due ON timers (partition, due_at);
--- By stream, for partitions that have more due than fits into memory: the first of each tenant is found behind any number
--- of another's.
-CREATE INDEX timers_of_tenant ON timers (partition, tenant_id, priority, due_at);
 
 DO $$
 BEGIN

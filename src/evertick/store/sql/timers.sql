@@ -4,8 +4,7 @@
 -- Timers that fall due in a stretch of time, for the wheel: the earliest of each partition, from an instant of its own
 -- on, so that dead index entries of what was fired before it are not read. Index: timers_due.
 -- Of the queued runs of one job only the first is read: many of them must not hide what is due after them.
-SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id,
-       timer.priority
+SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id
   FROM unnest(:partitions::smallint[], :from_ats::timestamptz[]) AS mine (partition, from_at)
  CROSS JOIN LATERAL (
            SELECT *
@@ -21,67 +20,9 @@ SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, time
             LIMIT :most::integer
        ) AS timer;
 
--- name: first_of_streams
--- The earliest timer of each stream: of a tenant and priority in a partition. For partitions where one tenant's due
--- timers would hide another's. It goes from stream to stream, so many timers of one cost no more than one, from after
--- a stream of each partition on, and ends after so many streams of it. Index: timers_of_tenant.
-SELECT stream.job_id, stream.kind::text AS kind, stream.fire_at, stream.due_at, stream.tenant_id, stream.rule_id,
-       stream.priority
-  FROM unnest(:partitions::smallint[], :tenant_ids::bigint[], :priorities::smallint[])
-           AS mine (partition, tenant_id, priority)
- CROSS JOIN LATERAL (
-           WITH RECURSIVE streams AS (
-               (SELECT job_id, kind, fire_at, due_at, tenant_id, rule_id, priority, 1 AS number
-                  FROM timers
-                 WHERE timers.partition = mine.partition
-                   AND (timers.tenant_id, timers.priority) > (mine.tenant_id, mine.priority)
-                 ORDER BY timers.tenant_id, timers.priority, timers.due_at
-                 LIMIT 1)
-                UNION ALL
-               SELECT next.job_id, next.kind, next.fire_at, next.due_at, next.tenant_id, next.rule_id, next.priority,
-                      streams.number + 1
-                 FROM streams
-                CROSS JOIN LATERAL (
-                          SELECT job_id, kind, fire_at, due_at, tenant_id, rule_id, priority
-                            FROM timers
-                           WHERE timers.partition = mine.partition
-                             AND (timers.tenant_id, timers.priority) > (streams.tenant_id, streams.priority)
-                           ORDER BY timers.tenant_id, timers.priority, timers.due_at
-                           LIMIT 1
-                      ) AS next
-                WHERE streams.number < :most::integer
-           )
-           SELECT * FROM streams
-       ) AS stream;
-
--- name: load_streams
--- As `load`, for streams: the earliest of each, from an instant of its own on. Index: timers_of_tenant.
-SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id,
-       timer.priority
-  FROM unnest(:partitions::smallint[], :tenant_ids::bigint[], :priorities::smallint[], :from_ats::timestamptz[],
-              :mosts::integer[]) AS stream (partition, tenant_id, priority, from_at, most)
- CROSS JOIN LATERAL (
-           SELECT *
-             FROM timers
-            WHERE timers.partition = stream.partition
-              -- Rows rather than columns: where most timers are one tenant's, the planner would go by due time, past
-              -- all of those.
-              AND (timers.tenant_id, timers.priority, timers.due_at)
-                  >= (stream.tenant_id, stream.priority, stream.from_at)
-              AND (timers.tenant_id, timers.priority, timers.due_at)
-                  < (stream.tenant_id, stream.priority, :before_at::timestamptz)
-              AND NOT (timers.kind = 'queued' AND EXISTS (
-                           SELECT FROM timers first
-                            WHERE first.partition = timers.partition AND first.job_id = timers.job_id
-                              AND first.kind = 'queued' AND first.fire_at < timers.fire_at))
-            ORDER BY timers.tenant_id, timers.priority, timers.due_at
-            LIMIT stream.most
-       ) AS timer;
-
 -- name: load_jobs
 -- The timers of some jobs, after a wake-up named them; of queued runs the first. Index: timers_pkey.
-SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id,
-       timer.priority
+SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id
   FROM unnest(:job_ids::bigint[]) AS woken (job_id)
  CROSS JOIN LATERAL (
            (SELECT *
@@ -116,8 +57,7 @@ SELECT min(earliest.due_at) AS due_at
 --
 -- A timer is touched only while its partition is held in the given epoch, and only if it is still exactly what was
 -- planned: a session that edits, pauses or deletes its job at this moment has its row locked and wins. At most
--- one timer of a job may be given, so that the next one sees what this one leaves open; or any number of manual runs and
--- replays, which run whatever is open.
+-- one timer of a job may be given, so that the next one sees what this one leaves open.
 --
 -- It does not wait for users. All existing rows that it changes are locked before anything is written, in the order
 -- fence, timers, open_runs, retries, and rows that another session has locked are passed over: their timer is left as
