@@ -111,8 +111,8 @@ def test_old_tokens_are_not_used() -> None:
 
 def test_a_refusal_holds_for_as_many_and_more_and_for_a_while() -> None:
     held = received(FAST, Slice(), Drawn(0, 3000), 3, 0)
-    assert refusal_us(held, 3, 1000) == 2000
-    assert refusal_us(held, 4, 1000) == 2000
+    assert refusal_us(held, 3, 1000) == 99_000
+    assert refusal_us(held, 4, 1000) == 99_000
     assert refusal_us(held, 2, 1000) is None
     assert refusal_us(held, 3, SLICE_US) is None
 

@@ -94,7 +94,11 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 def target_fields(target: Target | Mapping[str, Any]) -> dict[str, Any]:
-    """Every member of a target, or of one that is stored without its defaults."""
+    """Every member of a target, or of one that is stored without its defaults; the circuit breaker if it is off."""
     if isinstance(target, Mapping):
-        return {"type": target["type"], **_DEFAULTS.get(target["type"], {}), **target}
-    return {"type": target.__struct_config__.tag, **asdict(target)}
+        fields = {"type": target["type"], **_DEFAULTS.get(target["type"], {}), **target}
+    else:
+        fields = {"type": target.__struct_config__.tag, **asdict(target)}
+    if fields.get("circuit_breaker"):
+        del fields["circuit_breaker"]
+    return fields

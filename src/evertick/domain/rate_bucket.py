@@ -126,7 +126,7 @@ def refusal_us(held: Slice, least: int, now_us: int) -> int | None:
     """How long to wait for so many tokens, if an earlier refusal says so. None: ask the bucket."""
     if not held.refused or least - held.tokens < held.refused or now_us >= held.again_us:
         return None
-    return max(1, held.there_us - now_us)
+    return max(held.there_us, held.again_us) - now_us
 
 
 def ahead(rate: Rate, held: Slice, now_us: int) -> int:

@@ -137,7 +137,7 @@ async def test_keys_and_changes_are_forgotten_after_the_history_but_the_last_key
         made = (await admin.post("/api-keys", json={"role": "viewer"})).json()
         await admin.delete(f"/api-keys/{made['key_id']}")
     await connection.execute("UPDATE api_keys SET revoked_at = clock_at() - interval '91 days'")
-    await connection.execute("UPDATE audit_log SET changed_at = clock_at() - interval '91 days'")
+    await connection.execute("UPDATE audit_log SET changed_at = clock_at() - interval '366 days'")
     assert (await Janitor(pool).maintain()).rows_pruned == 3 + 6
     assert await connection.fetchval("SELECT count(*) FROM api_keys") == 1
     assert await keys.create_first(connection, 1) is None, "it had one"

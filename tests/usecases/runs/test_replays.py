@@ -265,3 +265,14 @@ async def test_what_a_request_could_not_replay_goes_on_after_its_last_run(
     assert await work_off(world.pool) == 1
     all_done = await dead_letters.replay_letters(tenant, LetterFilter(), 1)
     assert await replays.start_rest(tenant, all_done, LetterFilter(), 1, BY) is None
+
+
+async def test_letters_that_died_since_a_replay_with_the_same_filter_began_are_replayed(
+    world: World, tenant: TenantContext
+) -> None:
+    await bury(world)
+    await world.set_clock(at(3, 10))
+    first = await replays.start(tenant, LetterFilter(), 100, BY)
+    await world.connection.execute("UPDATE replays SET reached_died_at = '1970-01-02'")  # it has seen all
+    assert await replays.start(tenant, LetterFilter(), 100, BY) == first
+    assert await work_off(world.pool) == 3

@@ -80,6 +80,7 @@ class PutBack(NamedTuple):
     deferrals: int = 0
 
 
+NO_CAP = 2**31 - 1
 MAX_DEFERRALS = 32_000
 """The count stops here."""
 
@@ -117,6 +118,11 @@ class QueueCaps(NamedTuple):
     tenant_id: int
     max_running: int
     running_quota: int
+    has_work: bool
+
+    @property
+    def is_capped(self) -> bool:
+        return min(self.max_running, self.running_quota) < NO_CAP
 
 
 class QueueRunning(NamedTuple):
@@ -217,7 +223,8 @@ async def lock_rooms(session: Session, rooms: Mapping[int, int], tenant_id: int 
     queues of a tenant get what its cap leaves: pass them in an order that changes.
     """
     caps = {each.queue_id: each for each in await _LOCK_CAPS.all(session, queue_ids=list(rooms), tenant_id=tenant_id)}
-    running = await _RUNNING.all(session, tenant_ids=list({each.tenant_id for each in caps.values()}))
+    capped = {each.tenant_id for each in caps.values() if each.is_capped and each.has_work}
+    running = await _RUNNING.all(session, tenant_ids=list(capped)) if capped else []
     of_queue = {each.queue_id: each.running for each in running}
     of_tenant: Counter[int] = Counter()
     for each in running:
@@ -225,7 +232,7 @@ async def lock_rooms(session: Session, rooms: Mapping[int, int], tenant_id: int 
     left: dict[int, int] = {}
     for queue_id, asked in rooms.items():
         cap = caps.get(queue_id)
-        if cap is None:
+        if cap is None or not cap.has_work:
             continue
         room = min(asked, cap.max_running - of_queue.get(queue_id, 0), cap.running_quota - of_tenant[cap.tenant_id])
         if room > 0:

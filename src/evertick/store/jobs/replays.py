@@ -132,7 +132,7 @@ _SQL = statements.load("replays")
 _SCAN = _SQL["scan"].rows(ScannedLetter)
 _LOCK_JOBS = _SQL["lock_jobs"].rows(_LockedJob)
 _WAIT_FOR_JOBS = _SQL["wait_for_jobs"].rows(_LockedJob)
-_RUNNING_LIKE = _SQL["running_like"].values(int)
+_RESTART = _SQL["restart"].values(int)
 _COUNT_RUNNING = _SQL["count_running"].values(int)
 _START = _SQL["start"].values(int)
 _PAGE = _SQL["page"].rows(ReplayRow)
@@ -184,9 +184,9 @@ async def replay(
     return done
 
 
-async def running_like(connection: Connection, tenant_id: int, wanted: WantedLetters) -> int | None:
-    """The running replay with the same filter, if there is one."""
-    return await _RUNNING_LIKE.one_or_none(connection, tenant_id=tenant_id, **wanted._asdict())
+async def restart(connection: Connection, tenant_id: int, wanted: WantedLetters) -> int | None:
+    """Begin the running replay with the same filter again at the newest letter, if there is one; its id."""
+    return await _RESTART.one_or_none(connection, tenant_id=tenant_id, **wanted._asdict())
 
 
 async def count_running(connection: Connection, tenant_id: int) -> int:

@@ -141,7 +141,7 @@ SELECT queue.queue_id, queue.tenant_id, tenant.weight, tenant.http_timeout_max_s
 -- Of some queues those that may be leased from, with what caps leave. Who leases from a queue with a cap, or of a tenant
 -- with one, locks that cap until its transaction ends; where another session has it the queue is left out, so that nobody
 -- waits. To be followed by `running` in the same transaction: a statement of its own sees what others have leased before
--- they let go of the lock. Indexes: queues_pkey, tenants_pkey.
+-- they let go of the lock. Indexes: queues_pkey, tenants_pkey, ready_batches_pkey, leases_free.
 WITH given AS MATERIALIZED (
     SELECT queue.queue_id, queue.tenant_id, queue.max_running, tenant.running_quota
       FROM unnest(:queue_ids::integer[]) AS asked (queue_id)
@@ -153,7 +153,15 @@ WITH given AS MATERIALIZED (
            ) AS tenant
      WHERE :tenant_id::bigint IS NULL OR queue.tenant_id = :tenant_id::bigint
 )
-SELECT queue_id, tenant_id, max_running, running_quota
+SELECT queue_id, tenant_id, max_running, running_quota,
+       -- So that a queue without work is given nothing of what the tenant's cap leaves.
+       (SELECT true FROM ready_batches
+         WHERE ready_batches.lane_id >= lane_id_of(given.queue_id, 0, 0)
+           AND ready_batches.lane_id < lane_id_of(given.queue_id + 1::bigint, 0, 0)
+         LIMIT 1) IS NOT NULL
+       OR (SELECT true FROM leases
+            WHERE leases.worker IS NULL AND lane_queue(leases.lane_id) = given.queue_id::bigint LIMIT 1) IS NOT NULL
+           AS has_work
   FROM given
  WHERE (running_quota = 2147483647 OR pg_try_advisory_xact_lock(1163280385, hashint8(tenant_id)))
    AND (max_running = 2147483647 OR pg_try_advisory_xact_lock(1163280386, queue_id))

@@ -48,14 +48,22 @@ SELECT job_id, status = 'deleted' AS is_deleted
  ORDER BY job_id
    FOR NO KEY UPDATE;
 
--- name: running_like
--- A running replay of the tenant with the same filter, if there is one. Index: replays_of_tenant.
-SELECT replay_id
-  FROM replays
- WHERE tenant_id = :tenant_id::bigint AND status = 'running' AND died_from = :died_from::timestamptz
-   AND (died_before, job_id, queue, error, label)
-       IS NOT DISTINCT FROM (:died_before::timestamptz, :job_id::bigint, :queue::text, :error::text, :label::text)
- LIMIT 1;
+-- name: restart
+-- Lets a running replay of the tenant with the same filter begin again at the newest letter, so that it has those that died
+-- since it was started; none if there is no such replay. Indexes: replays_of_tenant, replays_pkey.
+UPDATE replays
+   SET reached_died_at = least(died_before, clock_at() + interval '1 microsecond'), reached_job_id = -1,
+       reached_fire_at = '1970-01-01 00:00:00+00'
+ WHERE replay_id = (
+           SELECT replay_id
+             FROM replays
+            WHERE tenant_id = :tenant_id::bigint AND status = 'running' AND died_from = :died_from::timestamptz
+              AND (died_before, job_id, queue, error, label) IS NOT DISTINCT FROM
+                  (:died_before::timestamptz, :job_id::bigint, :queue::text, :error::text, :label::text)
+            LIMIT 1)
+   -- It may have ended since.
+   AND status = 'running'
+RETURNING replay_id;
 
 -- name: count_running
 -- How many replays of a tenant are running. Index: replays_of_tenant.

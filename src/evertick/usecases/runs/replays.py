@@ -27,9 +27,9 @@ async def start(
     *,
     start_at: datetime | None = None,
 ) -> str:
-    """Start a replay of the dead letters that match, unless one with the same filter runs. Returns its id."""
+    """Start a replay of the dead letters that match, or begin one with the same filter again. Returns its id."""
     wanted = wanted_letters(chosen)
-    found = await replays.running_like(tenant.pool, tenant.tenant_id, wanted)
+    found = await replays.restart(tenant.pool, tenant.tenant_id, wanted)
     if found is None:
         if await replays.count_running(tenant.pool, tenant.tenant_id) >= MAX_RUNNING:
             raise TooManyReplays(MAX_RUNNING)

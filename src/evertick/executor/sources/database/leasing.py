@@ -119,7 +119,11 @@ class Leasing:
         named, self._named = self._named, set()
         if 0 < len(named) <= MAX_LANES and self._monotonic() < self._clear_until:
             # If no lane had more, that was all: the next look at all lanes finds what was not named.
-            return 0 if await self.lease(most, named) and self._is_cut else FIRST_PAUSE
+            leased = await self.lease(most, named)
+            if self._is_contended:
+                self._named |= named
+                return CONTENDED_PAUSE
+            return 0 if leased and self._is_cut else FIRST_PAUSE
         self._clear_until = -math.inf
         asked = self._monotonic()
         if await self.lease(most):
