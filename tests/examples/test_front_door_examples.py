@@ -154,7 +154,10 @@ async def test_curl_walks_through_the_life_of_a_job(server: Server) -> None:
 
 async def test_the_commands_of_the_guide_do_what_it_says(server: Server) -> None:
     blocks = re.findall(r"^```sh\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    first, pull, errors, idempotency, letters, pages = [await server.output("sh", "-euc", block) for block in blocks]
+    outputs = [await server.output("sh", "-euc", block) for block in blocks]
+    first, targets, pull, queues, errors, idempotency, letters, pages = outputs
+    assert targets == "[]"
+    assert queues == '{"name":"reports","max_running":5}'
     assert first.count('"name":"hello"') == 2
     assert re.search(r'"payload":\{"name": ?"Ada"\}', pull)
     assert pull.endswith('{"recorded":1,"stale":[]}')

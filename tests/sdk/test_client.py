@@ -85,6 +85,14 @@ async def _call_about_runs(house: Served, client: AsyncClient, job_id: str, dead
     await client.dead_letters.dismiss(run.run_id)
 
 
+async def _call_about_replays(client: AsyncClient, job_id: str) -> None:
+    replay_id = (await client.dead_letters.replay_many(job_id=job_id, background=True)).replay_id
+    assert replay_id is not None
+    assert [replay.replay_id async for replay in client.replays.list()] == [replay_id]
+    assert (await client.replays.get(replay_id)).status == "running"
+    assert (await client.replays.cancel(replay_id)).status == "cancelled"
+
+
 async def _call_about_queues(client: AsyncClient) -> None:
     limited = await client.queues.update("reports", max_running=5)
     assert limited in [queue async for queue in client.queues.list(page_size=1)]
@@ -122,6 +130,7 @@ async def test_every_operation_of_the_api_has_a_call(house: Served, client: Asyn
     await _call_about_runs(house, client, job_id, dead)
     await _call_about_targets(house, client)
     await _call_about_queues(client)
+    await _call_about_replays(client, job_id)
     await _call_as_an_admin(client)
     offered = {(operation.method, operation.path) for operation in operations() if operation.role is not None}
     called = {each for each in offered for method, path in asked if each[0] == method and _matches(each[1], path)}

@@ -43,7 +43,7 @@ INDEXES = {
         *("ready_batches_dispatched", "leases_dispatched", "queues_pkey", "tenants_pkey", "webhook_secrets_pkey"),
         "leases_free",  # while there are none
     },
-    "lanes.lock_caps": {"queues_pkey", "tenants_pkey"},
+    "lanes.lock_caps": {"queues_pkey", "tenants_pkey", "ready_batches_pkey", "leases_free"},
     "lanes.running": {
         *("queues_tenant_id_name_key", "leases_held", "attempts_pkey", "outcomes_pkey", "leases_of_attempt"),
     },

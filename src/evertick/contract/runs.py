@@ -136,7 +136,7 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     error: str | None
 
 
-class Replaying(Struct, frozen=True, kw_only=True):
+class Replaying(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What becomes of the dead letters that a request replays."""
 
     replayed: Annotated[Count, Meta(description="So many dead letters are runs now.")]
