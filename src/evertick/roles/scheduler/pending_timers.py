@@ -13,7 +13,7 @@ from evertick.domain.fairness import DueWork
 from evertick.domain.ids import PARTITIONS, partition_of
 from evertick.domain.schedule.instants import SECOND_US, to_us
 from evertick.domain.wheel import Wheel
-from evertick.store.engine.timers import Timer, TimerKey
+from evertick.store.engine.timers import Stream, Timer, TimerKey
 
 LATE_US = 10 * SECOND_US
 """What is later than this when it leaves the wheel waits behind what is on time."""
@@ -26,6 +26,27 @@ class PendingTimer(NamedTuple):
 
     key: int
     timer: Timer
+
+
+class Load:
+    """How many timers of a partition's backlog are in memory."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class StreamShare:
+    """The timers of a stream's backlog that are in memory. With fewer than `refill_below` more are to be read."""
+
+    __slots__ = ("count", "load", "refill_below", "stream")
+
+    def __init__(self, stream: Stream, load: Load) -> None:
+        self.stream = stream
+        self.load = load
+        self.count = 0
+        self.refill_below = 0
 
 
 class PendingTimers:
@@ -45,6 +66,9 @@ class PendingTimers:
         self._numbers: dict[TimerKey, int] = {}
         self._last_number = 0
         self._counts = [0] * PARTITIONS
+        self._shares: dict[int, StreamShare] = {}
+        self.low: set[StreamShare] = set()
+        """Of which streams more is to be read."""
         self._in_flight: list[PendingTimer] = []
         self._taken: set[Timer] | None = None  # while the table is read: what was in flight meanwhile
 
@@ -58,6 +82,13 @@ class PendingTimers:
 
     def count(self, partition: int) -> int:
         return self._counts[partition]
+
+    def has(self, job_id: int | None, kind: str | None, fire_at: datetime | None, due_at: datetime | None) -> bool:
+        """Whether a timer is here, with this due time."""
+        if job_id is None or kind is None or fire_at is None:
+            return False
+        known = self._timers.get(job_id if kind == "tick" else self._numbers.get((job_id, kind, fire_at), 0))
+        return known is not None and (known.fire_at, known.due_at) == (fire_at, due_at)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -86,11 +117,25 @@ class PendingTimers:
             news.add(partition_of(timer.job_id))
             if known is None:
                 self._counts[partition_of(timer.job_id)] += 1
+            else:
+                self._leave_share(key)
             self._timers[key] = timer
             if key not in self._is_due:
                 entries.append((key, to_us(timer.due_at)))
         self._wheel.add_many(entries)
         return news
+
+    def assign(self, timers: Iterable[Timer], shares: Mapping[Stream, StreamShare]) -> None:
+        """Count those of these timers that are here as parts of the shares of their streams."""
+        for timer in timers:
+            key = timer.job_id if timer.kind == "tick" else self._numbers.get(_identity(timer), 0)
+            share = shares.get(timer.stream)
+            if share is None or self._shares.get(key) is share or self._timers.get(key) != timer:
+                continue
+            self._leave_share(key)
+            self._shares[key] = share
+            share.count += 1
+            share.load.count += 1
 
     def collect(self, now_us: int, weights: Mapping[int, int], most: int | None = None) -> None:
         """Move what is due by now, or so much of it, from the wheel to the due timers in fair order."""
@@ -147,6 +192,7 @@ class PendingTimers:
         """Replace a fired timer by where it moved, which is within the horizon."""
         if self.is_current(entry):
             self._timers[entry.key] = timer
+            self._leave_share(entry.key)
             self._wheel.add(entry.key, to_us(timer.due_at))
 
     def retry_at(self, entry: PendingTimer, at_us: int) -> None:
@@ -172,9 +218,18 @@ class PendingTimers:
     def _drop(self, key: int) -> None:
         timer = self._timers.pop(key)
         self._wheel.cancel(key)
+        self._leave_share(key)
         self._counts[partition_of(timer.job_id)] -= 1
         if key < 0:
             del self._numbers[_identity(timer)]
+
+    def _leave_share(self, key: int) -> None:
+        share = self._shares.pop(key, None) if self._shares else None
+        if share is not None:
+            share.count -= 1
+            share.load.count -= 1
+            if share.count < share.refill_below:
+                self.low.add(share)
 
     def _key(self, timer: Timer) -> int:
         if timer.kind == "tick":

@@ -8,7 +8,7 @@ lane grow in the order of their commits: one firing at a time, and none while th
 Steps, each a loop of its own:
 1. membership: heartbeats; gives up and takes partitions. On connections of its own.
 2. loading: timers of the coming minutes into memory (`pending_timers`); when woken, the jobs that were named; each
-   second what is due and no wake-up named.
+   second what is due and no wake-up named. Where more is due than fits into memory, some of every tenant's (`backlog`).
 3. firing: the timers that are due, in fair order and in batches. What is costly to plan is planned in the background
    meanwhile, in turn among tenants, and fires in a later batch.
 4. reaping: leases that ran out, after a grace; attempts that no lease covers (`Sweeping`).
@@ -128,6 +128,16 @@ class Scheduler:
         self.state.pending.keep_only(())
         self.loading.lost(self.state.ownership.epochs)
         await self.loading.load_due()
+        tried = await self._fire_loaded()
+        while self.loading.is_behind:
+            await self.loading.load_due()
+            more = await self._fire_loaded()
+            if not more:
+                break
+            tried += more
+        return tried
+
+    async def _fire_loaded(self) -> int:
         tried = 0
         while (batch := await self.firing.fire_batch()) or await self.firing.background.finish():
             tried += batch

@@ -4,11 +4,14 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from evertick.domain.assignment import Member
 from evertick.domain.errors import ScheduleTooCostly
+from evertick.domain.ids import PARTITIONS
 from evertick.domain.rule import Rule, from_canonical
 from evertick.domain.schedule.budget import at_most
+from evertick.domain.schedule.instants import duration_us
 from evertick.roles.scheduler.pending_timers import PendingTimers
 from evertick.roles.scheduler.planning import LOOP_STEPS
 from evertick.runtime.clock import Clock
@@ -20,6 +23,10 @@ from evertick.store.tenants import tenants
 
 MAX_RULES = 200_000
 """Rules kept at once. Of more, those that were not used for longest are dropped, and read again when needed."""
+
+
+OUTAGE = timedelta(seconds=60)
+"""What was due so much longer before a node took its partition is left from an outage."""
 
 
 @dataclass(slots=True)
@@ -34,13 +41,21 @@ class Ownership:
     """
 
     epochs: dict[int, int] = field(default_factory=dict)
+    outage_us: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
+    """For each partition: what was due before is left from an outage."""
     last_seq: int = 0
     in_doubt: bool = False
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def gain(self, epochs: dict[int, int], last_seq: int) -> None:
+    def gain(self, epochs: dict[int, int], last_seq: int, now_us: int) -> None:
+        self.note_outage(epochs.keys() - self.epochs.keys(), now_us)
         self.epochs |= epochs
         self.last_seq = max(self.last_seq, last_seq)
+
+    def note_outage(self, partitions: Iterable[int], now_us: int) -> None:
+        """Nobody fired timers of these partitions for some time until now."""
+        for partition in partitions:
+            self.outage_us[partition] = now_us - duration_us(OUTAGE)
 
     def drop(self, partitions: set[int]) -> None:
         for partition in partitions:

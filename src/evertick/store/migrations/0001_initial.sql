@@ -169,6 +169,8 @@ CREATE TABLE timers (
     PRIMARY KEY (partition, job_id, kind, fire_at)
 ) PARTITION BY HASH (partition);
 CREATE INDEX timers_due ON timers (partition, due_at);
+-- By stream: behind any number of one tenant's due timers the first of another's is found.
+CREATE INDEX timers_of_tenant ON timers (partition, tenant_id, priority, due_at);
 
 DO $$
 BEGIN
