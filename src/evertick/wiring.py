@@ -201,6 +201,8 @@ def _scheduler(url: str, node: str, settings: Settings) -> Scheduler:
         lifetime=settings.heartbeat_timeout,
         horizon=settings.load_horizon,
         lease_time=settings.lease_time,
+        catch_up_factor=settings.catch_up_factor,
+        normal_rate=settings.normal_rate,
     )
 
 

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from evertick.domain.schedule.instants import from_us
 from evertick.roles.scheduler.pending_timers import Load, StreamShare
 from evertick.roles.scheduler.state import State
 from evertick.store.engine import timers
@@ -131,9 +132,9 @@ class Backlog:
         known = self._partitions.get(partition)
         return None if known is None else known.before_at
 
-    def has_before(self, before_us: Callable[[int], datetime]) -> bool:
+    def has_before(self, before_us: Sequence[int]) -> bool:
         """Whether a partition may have a backlog from before an instant of its own."""
-        return any(each.floor_at < before_us(number) for number, each in self._partitions.items())
+        return any(each.floor_at < from_us(before_us[number]) for number, each in self._partitions.items())
 
     def raise_to(self, partition: int, before_at: datetime, *, is_complete: bool = False) -> None:
         """Set a partition's boundary, or move it up to a later time."""

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from evertick.domain.ids import PARTITIONS, partition_of
 from evertick.domain.schedule.instants import from_us
 from evertick.roles.scheduler.backlog import BEGINNING_AT, Backlog
+from evertick.roles.scheduler.catching_up import CatchUp
 from evertick.roles.scheduler.state import State
 from evertick.store.engine import timers
 from evertick.store.engine.timers import Timer
@@ -84,8 +85,9 @@ class Loading:
     And its floor: the due time before which nothing was left in the table.
     """
 
-    def __init__(self, state: State, *, horizon: timedelta, loaded: Callable[[], None]) -> None:
+    def __init__(self, state: State, *, horizon: timedelta, loaded: Callable[[], None], catch_up: CatchUp) -> None:
         self._state = state
+        self._catch_up = catch_up
         self._horizon = horizon
         self._loaded = loaded
         self._until: dict[int, datetime] = {}
@@ -133,6 +135,8 @@ class Loading:
         if now >= self._poll_at:
             self._poll_at = now + POLL_SECONDS  # before the poll: a wake-up meanwhile asks for another one
             await self.load_due(POLL_AHEAD)
+        if not self._backlog.has_before(self._state.ownership.outage_us):
+            self._catch_up.note_over()
         is_urgent = self._backlog.is_urgent or self._used_up()
         return 0.01 if is_urgent else max(0.01, self._poll_at - time.monotonic())
 
@@ -182,6 +186,7 @@ class Loading:
         self._checked |= gained.keys()
         for partition in counts:
             self._backlog.raise_to(partition, gained[partition])
+        self._catch_up.note_found(sum(counts.values()))
 
     def _begin_backlog(self, partition: int, now_at: datetime, *, is_complete: bool = False) -> None:
         """What is due before now and not in memory is read by streams from now on."""

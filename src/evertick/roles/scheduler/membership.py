@@ -59,6 +59,8 @@ class Membership:
         if self._seen_at is not None and reply.now_at - self._seen_at > OUTAGE:
             # Without a database for so long, or stopped: what fell due meanwhile is left from an outage too.
             self._ownership.note_outage(self._ownership.epochs, to_us(reply.now_at))
+            self._lost(self._ownership.epochs)  # to be read anew
+            self._gained()
         self._seen_at = reply.now_at
         if reply.others != self.others:
             logger.info("members: %s", ", ".join(sorted(member.node for member in (self._me, *reply.others))))

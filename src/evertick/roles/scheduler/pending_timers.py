@@ -4,7 +4,7 @@ A copy of a part of the timers table, and only a hint: the next poll finds what 
 fires refuses what is stale.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import NamedTuple
@@ -19,6 +19,9 @@ LATE_US = 10 * SECOND_US
 """What is later than this when it leaves the wheel waits behind what is on time."""
 INDEPENDENT = frozenset({"manual", "replay", "retry"})
 """Kinds of timers that run whatever else of their job is open, so that one statement may fire any number of them."""
+
+
+_NO_OUTAGE = (0,) * PARTITIONS
 
 
 class PendingTimer(NamedTuple):
@@ -137,16 +140,32 @@ class PendingTimers:
             share.count += 1
             share.load.count += 1
 
-    def collect(self, now_us: int, weights: Mapping[int, int], most: int | None = None) -> None:
-        """Move what is due by now, or so much of it, from the wheel to the due timers in fair order."""
+    @property
+    def catch_up(self) -> int:
+        """How many of those that wait to be taken are left from an outage."""
+        return len(self._due.catch_up)
+
+    def collect(
+        self,
+        now_us: int,
+        weights: Mapping[int, int],
+        most: int | None = None,
+        outage_us: Sequence[int] = _NO_OUTAGE,
+    ) -> None:
+        """Move what is due by now, or so much of it, from the wheel to the due timers in fair order.
+
+        `outage_us`: what was due before, in each partition, is left from an outage.
+        """
         on_time: dict[tuple[int, int], list[int]] = {}
         late: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        catch_up: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for entry in self._wheel.advance(now_us, most):
             due_us, key = entry
             timer = self._timers[key]
             stream = timer.tenant_id, timer.priority
             if now_us - due_us > LATE_US:
-                late.setdefault(stream, []).append(entry)
+                is_left = due_us < outage_us[partition_of(timer.job_id)]
+                (catch_up if is_left else late).setdefault(stream, []).append(entry)
             else:
                 on_time.setdefault(stream, []).append(key)
             self._is_due.add(key)
@@ -154,8 +173,10 @@ class PendingTimers:
             self._due.on_time.add(tenant_id, keys, weights.get(tenant_id, 1), priority)
         for (tenant_id, priority), entries in late.items():
             self._due.late.add(tenant_id, entries, weights.get(tenant_id, 1), priority)
+        for (tenant_id, priority), entries in catch_up.items():
+            self._due.catch_up.add(tenant_id, entries, weights.get(tenant_id, 1), priority)
 
-    def take(self, most: int, now_us: int) -> list[PendingTimer]:
+    def take(self, most: int, now_us: int, most_catch_up: int | None = None) -> list[PendingTimer]:
         """The next due timers in fair order: of each job one, or any number that are independent of each other.
 
         They stay here until `move` or `forget`, and are in flight until `release`.
@@ -163,7 +184,7 @@ class PendingTimers:
         taken: list[PendingTimer] = []
         runs: dict[int, set[datetime] | None] = {}  # of each job; None: one that has to be alone
         first, self._displaced = self._displaced[:most], self._displaced[most:]
-        for key in [*first, *self._due.take(most - len(first))]:
+        for key in [*first, *self._due.take(most - len(first), most_catch_up)]:
             timer = self._timers.get(key)
             if timer is None or to_us(timer.due_at) > now_us:  # dropped or moved meanwhile
                 self._is_due.discard(key)
