@@ -183,6 +183,24 @@ async def test_more_due_on_time_than_fits_into_memory_is_read_by_streams_and_lea
 
 
 @pytest.mark.usefixtures("often")
+async def test_a_partition_whose_memory_is_full_is_read_by_streams(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However its timers came there: here by wake-ups."""
+    keep(monkeypatch, 20)
+    await node.loading.step()
+    named = [await add_job(connection, "now", fire_at=now_at + 2 * SECOND) for _ in range(45)]
+    node.loading.woken(frozenset(job.job_id for job in named))
+    await flood(connection, 100, fire_at=now_at)
+    await add_job(connection, "now", fire_at=now_at, tenant_id=2)
+    await node.loading.step()
+    assert node.loading.is_behind
+    assert len(node.state.pending) <= 45 + 20
+    assert await fire_all(connection, node, 2_000) <= 4 * 20
+    await assert_each_fired_once(connection, 146)
+
+
+@pytest.mark.usefixtures("often")
 async def test_memory_is_bounded_however_many_partitions_have_a_backlog(
     connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
