@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import postgres
-from bench.commands import assert_ranked, measured
+from bench.commands import assert_ranked, bench, measured
 
 GROWTH_MB = 8
 """What a process may grow by while it is overloaded, because allocators keep some memory. In the second half of the
@@ -40,6 +40,10 @@ def test_overload_loses_nothing_keeps_memory_flat_and_drains(postgres_server: po
     assert found["drain_seconds"] > 0
     assert_ranked(found["overload"]["lag_ms"])
     assert_ranked(found["beside"]["lag_ms"])
+
+
+def test_more_than_a_machine_can_fire_is_wrong_usage() -> None:
+    bench("overload", "--concurrency", "10000", "--run-seconds", "0.1", code=2)
 
 
 @pytest.mark.campaign

@@ -1,6 +1,7 @@
 """What waits and how much memory is used over time, read each second while something else goes on."""
 
 import asyncio
+import math
 import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from evertick.bench.testbed import Testbed
 
 INTERVAL_SECONDS = 1.0
 SHOWN = 20
-"""Of very many samples a result shows about so many, at equal distances."""
+"""A result shows so many samples at most, at equal distances, and the last one."""
 
 T = TypeVar("T")
 
@@ -50,6 +51,7 @@ class Sampler:
             return await working
         finally:
             working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
 
     async def take(self) -> None:
         backlog = await queries.backlog(self.testbed.pool)
@@ -58,7 +60,7 @@ class Sampler:
 
 def series_fields(samples: Sequence[Sample]) -> list[dict[str, Any]]:
     """Some samples at equal distances, with the last one."""
-    step = max(1, len(samples) // SHOWN)
+    step = math.ceil(len(samples) / SHOWN)
     shown = [*samples[:-1:step], *samples[-1:]]
     return [sample.fields for sample in shown]
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import repeat
 from typing import Annotated, Any
 
@@ -82,7 +83,7 @@ async def _create_large(testbed: Testbed, jobs: Sequence[int], urls: Sequence[st
             repeat(fields, count),
             count,
             "creating jobs of a large tenant",
-            lambda chunk, tenant=tenant: create_many(tenant, chunk),  # type: ignore[misc] # mypy cannot infer defaults
+            partial(create_many, tenant),
             CONCURRENT_CALLS,
         )
     return tenant_ids

@@ -12,9 +12,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
+from itertools import cycle, islice, repeat
 from typing import Annotated, Any
 
 from evertick.bench import queries, workload
+from evertick.bench.processes import BenchFailed
 from evertick.bench.results import Interval, cpu_used, ledger_fields, rate_fields, seconds_between, total_fields
 from evertick.bench.sampling import Sampler, memory_fields, series_fields
 from evertick.bench.scenario import Option, Scenario, Seconds, Workers
@@ -28,6 +31,7 @@ SECOND = timedelta(seconds=1)
 CREATED_PER_SECOND = 1_000
 """Slower than any machine."""
 LEAD_SECONDS = 3.0
+MAX_JOBS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +105,14 @@ async def _create(testbed: Testbed, options: OverloadOptions, url: str) -> Inter
     other = replace(testbed.tenant, tenant_id=tenant_id)
     webhook = {**every, "target": {"type": "http", "url": url}, "priority": "high"}
     await testbed.create_in_chunks(
-        (webhook for _ in range(options.beside)),
+        repeat(webhook, options.beside),
         options.beside,
         "creating jobs of another tenant",
-        lambda chunk: create_many(other, chunk),
+        partial(create_many, other),
         1,
     )
+    if await testbed.now() >= from_at:
+        raise BenchFailed("creating jobs took longer than estimated: is the machine busy?")
     return Interval(from_at, until_at)
 
 
@@ -120,7 +126,13 @@ def _jobs(options: OverloadOptions, every: workload.Fields) -> Iterator[workload
         {**fields, "concurrent_policy": "ALLOW", "max_concurrent": workload.MAX_OPEN_RUNS},
         {**fields, "concurrent_policy": "SKIP"},
     )
-    return (kinds[number % len(kinds)] for number in range(options.jobs))
+    return islice(cycle(kinds), options.jobs)
+
+
+def fault(options: OverloadOptions) -> str | None:
+    if options.jobs > MAX_JOBS:
+        return f"--factor times the capacity of the workers must be at most {MAX_JOBS} runs per second"
+    return None
 
 
 SCENARIO = Scenario(
@@ -129,5 +141,6 @@ SCENARIO = Scenario(
     "evertick bench overload --factor 3 --seconds 60 --json",
     OverloadOptions,
     run,
+    fault,
     reuses_database=False,
 )
