@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,7 @@ from evertick.api.server import ApiServer
 from evertick.config import Settings
 from evertick.roles.scheduler import Scheduler
 from evertick.store import database
-from evertick.store.statements import Statement
+from hooked_pool import count_statements
 
 
 @pytest.fixture
@@ -40,15 +39,7 @@ async def admin(callers: Callers) -> Caller:
 @pytest.fixture
 def statements(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each statement was run in this process, which is the server's too."""
-    counts: Counter[str] = Counter()
-    arguments = Statement.arguments
-
-    def counted(self: Statement, values: dict[str, Any]) -> list[Any]:
-        counts[self.name] += 1
-        return arguments(self, values)
-
-    monkeypatch.setattr(Statement, "arguments", counted)
-    return counts
+    return count_statements(monkeypatch)
 
 
 @pytest.fixture

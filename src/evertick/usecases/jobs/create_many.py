@@ -23,7 +23,7 @@ from evertick.store.jobs import jobs
 from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.create import Draft, Drafter, add_references, numbered, write
 
-_PART = 1000
+PART_SIZE = 1000
 BATCH_STEPS = 15_000_000
 """Of looking for the ticks of one batch (see `schedule.budget`): 10,000 different weekly schedules take 10 million."""
 _TOO_COSTLY = (Fault("/schedule", "is too costly to compute after those before it: send fewer schedules at once"),)
@@ -114,7 +114,9 @@ class _Creation:
         self.created: set[int] = set()
 
     async def run(self, connection: Session) -> "_Creation":
-        parts = [range(start, min(start + _PART, len(self._batch))) for start in range(0, len(self._batch), _PART)]
+        parts = [
+            range(start, min(start + PART_SIZE, len(self._batch))) for start in range(0, len(self._batch), PART_SIZE)
+        ]
         if self._tenant.references.is_committed_apart:
             await self._write_while_reading(connection, parts)
         else:
