@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 import httpx
+import pytest
 
 from engine import until
 from evertick.domain.access import KeyRole
@@ -14,6 +15,8 @@ from evertick.usecases.tenants import keys
 
 TARGET = {"type": "worker", "queue": "billing", "handler": "send_invoice"}
 JOB: dict[str, Any] = {"schedule": "0 9 * * 1", "target": TARGET}
+ON_SHARED_SERVER = pytest.mark.asyncio(loop_scope="module")
+"""For tests that use one server of their module, because none of them changes what another one sees."""
 _numbers = itertools.count(1)
 
 

@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
+import pytest_asyncio
 
+import postgres
 from api.callers import Caller, Callers
 from evertick.api.server import ApiServer
 from evertick.config import Settings
@@ -34,6 +36,23 @@ async def callers(server: ApiServer, pool: database.Pool) -> AsyncIterator[Calle
 async def admin(callers: Callers) -> Caller:
     """An admin of the hosting tenant."""
     return await callers.make("admin")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_callers(postgres_server: postgres.Server) -> AsyncIterator[Callers]:
+    """As `callers`, for all tests of a module that are marked with ON_SHARED_SERVER."""
+    async with postgres_server.database() as url, await database.open_pool(url) as pool:
+        server = ApiServer(url, Settings(port=0), connections=8)
+        await server.start()
+        made = Callers(server.address, pool)
+        yield made
+        await made.close()
+        await server.stop()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_admin(shared_callers: Callers) -> Caller:
+    return await shared_callers.make("admin")
 
 
 @pytest.fixture
