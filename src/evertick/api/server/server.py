@@ -55,6 +55,7 @@ class ApiServer:
         *,
         connections: int = CONNECTIONS,
         bodies: BodyLimits | None = None,
+        requests: RequestQueue | None = None,
     ) -> None:
         self._url = url
         self._settings = settings
@@ -64,6 +65,7 @@ class ApiServer:
             per_tenant=round(settings.body_memory_mib_per_tenant * MEBIBYTE),
             total=round(settings.body_memory_mib * MEBIBYTE),
         )
+        self._requests = requests or RequestQueue()
         self._stack = AsyncExitStack()
 
     @property
@@ -84,7 +86,7 @@ class ApiServer:
             http=functools.partial(  # type: ignore[arg-type]
                 connections.HttpConnection,
                 limits=self._limits(services),
-                requests=RequestQueue(),
+                requests=self._requests,
                 tenant_of=functools.partial(_tenant_of, services.keys),
             ),
             backlog=BACKLOG,
