@@ -67,6 +67,7 @@ INDEXES = {
         *("lanes_of_partition", "attempts_pkey", "outcomes_pkey", "leases_expired", "leases_of_attempt"),
     },
     "orphans.mark_swept": {"lanes_pkey"},
+    "fuse.recent_runs": {"jobs_pkey", "timers_pkey", "attempts_pkey", "outcomes_pkey"},
     "members.last_seq": {"lanes_of_partition", "attempts_pkey"},
     "replan.page": {
         *("timers_pkey", "requested_runs_pkey", "open_runs_pkey", "outcomes_pkey"),
