@@ -106,11 +106,11 @@ def test_the_evidence_names_the_runs_and_the_ticks() -> None:
     rule = rule_of(Schedule("* * * * *"), Policies())
     fired = {FROM + second * SECOND_US: 1 for second in range(0, 121, 10)}
     assert str(find_breach(rule.ticks(), fired)) == (
-        "runaway: it fired 13 runs from 2026-03-07T00:00:00Z to 2026-03-07T00:02:00Z, where its schedule has 3"
+        "runaway: it fired 13 runs from 2026-03-07T00:00:00Z to 2026-03-07T00:02:00Z, where the number of ticks is 3"
     )
     assert str(find_breach(rule.ticks(), {FROM: 4})) == (
         "runaway: it fired 4 runs, 3 of them for a tick that had its run, from 2026-03-07T00:00:00Z"
-        " to 2026-03-07T00:00:00Z, where its schedule has 1"
+        " to 2026-03-07T00:00:00Z, where the number of ticks is 1"
     )
 
 

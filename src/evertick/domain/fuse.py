@@ -30,9 +30,8 @@ class Breach(NamedTuple):
     def __str__(self) -> str:
         first, last = (utc_text(from_us(at)) for at in (self.first_us, self.last_us))
         repeated = f", {self.repeated} of them for a tick that had its run," if self.repeated else ""
-        return (
-            f"runaway: it fired {self.runs} runs{repeated} from {first} to {last}, where its schedule has {self.ticks}"
-        )
+        fired = f"it fired {self.runs} runs{repeated} from {first} to {last}"
+        return f"runaway: {fired}, where the number of ticks is {self.ticks}"
 
 
 def find_breach(ticks: Ticks, fired: Mapping[int, int]) -> Breach | None:
