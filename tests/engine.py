@@ -260,9 +260,25 @@ async def timers_of(connection: Connection, job: Job) -> list[tuple[str, datetim
 
 
 @asynccontextmanager
-async def scheduler(url: str, node: str = "scheduler", clock: Clock | None = None) -> AsyncIterator[Scheduler]:
+async def scheduler(
+    url: str,
+    node: str = "scheduler",
+    clock: Clock | None = None,
+    *,
+    catch_up_factor: float | None = None,
+    normal_rate: float = 500,
+) -> AsyncIterator[Scheduler]:
     """A scheduler whose steps the test drives."""
-    opened = Scheduler(url, node, lifetime=LIFETIME, lease_time=LEASE, horizon=HORIZON, clock=clock)
+    opened = Scheduler(
+        url,
+        node,
+        lifetime=LIFETIME,
+        lease_time=LEASE,
+        horizon=HORIZON,
+        clock=clock,
+        catch_up_factor=catch_up_factor,
+        normal_rate=normal_rate,
+    )
     await opened.open()
     try:
         yield opened

@@ -30,6 +30,8 @@ SECRET_KEY_LENGTH = 32
 NO_NETWORKS = "none"
 """In place of a list of networks: an empty variable counts as one that is not set."""
 
+UNLIMITED = "unlimited"
+
 Network: TypeAlias = IPv4Network | IPv6Network
 
 
@@ -122,6 +124,15 @@ def _positive(value: Any) -> float:
     return number
 
 
+def _factor(value: Any) -> float | None:
+    if isinstance(value, str) and value.strip().lower() == UNLIMITED:
+        return None
+    factor = _number(value)
+    if not 1 < factor < 1e9:
+        raise ValueError(f"must be a number above 1, or {UNLIMITED}")
+    return factor
+
+
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError("must be a number")  # noqa: TRY004 - all faults of a value are of one kind
@@ -164,6 +175,10 @@ class Settings:
     heartbeat_timeout_seconds: float = _setting(_positive, 5.0)
     lease_seconds: float = _setting(_positive, 30.0)
     load_horizon_seconds: float = _setting(_positive, 120.0)
+    catch_up_factor: float | None = _setting(
+        _factor, 2.0
+    )  # after an outage schedulers fire up to so many times as much as normal; None: whatever they can
+    normal_rate: float = _setting(_positive, 500.0)  # runs a second of the whole cluster that are normal at least
     history_days: float = _setting(_positive, 90.0)
     audit_log_days: float = _setting(_positive, 365.0)
     dead_letter_days: float = _setting(_positive, 365.0)

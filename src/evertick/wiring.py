@@ -134,7 +134,6 @@ async def connected_tenant(url: str, tenant: str) -> AsyncIterator[TenantContext
             yield TenantContext(
                 pool,
                 row.tenant_id,
-                row.fanout,
                 shortest_of(row),
                 notifier.timers,
                 default_jitter_seconds=row.default_jitter_seconds,
@@ -204,6 +203,8 @@ def _scheduler(url: str, node: str, settings: Settings) -> Scheduler:
         lifetime=settings.heartbeat_timeout,
         horizon=settings.load_horizon,
         lease_time=settings.lease_time,
+        catch_up_factor=settings.catch_up_factor,
+        normal_rate=settings.normal_rate,
     )
 
 

@@ -285,7 +285,7 @@ async def test_a_partition_that_is_lost_and_regained_while_it_is_read_is_read_an
             added.append(await add_job(connection, fire_at=now_at + MINUTE))  # by its other holder
             epochs = dict(node.state.ownership.epochs)
             node.membership._drop({7})
-            node.state.ownership.gain({7: epochs[7] + 2}, 0)
+            node.state.ownership.gain({7: epochs[7] + 2}, 0, node.clock.now_us())
         return answer
 
     node.state.pool = hooked(node.state.pool, "timers.load", away_for_a_while)

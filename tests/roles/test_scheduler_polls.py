@@ -10,6 +10,7 @@ import pytest
 
 from engine import MINUTE, add_job
 from evertick.roles.scheduler import Scheduler, loading
+from evertick.roles.scheduler.backlog import BEGINNING_AT
 from evertick.store import statements
 from evertick.store.database import Pool, connect
 from evertick.store.engine import timers
@@ -47,9 +48,11 @@ async def test_a_timer_that_appears_before_the_floor_after_the_clock_was_set_bac
     assert known(node) == {job.job_id}
 
 
-async def test_what_stays_due_is_found_however_late_it_is(connection: asyncpg.Connection, node: Scheduler) -> None:
+async def test_what_stays_due_is_found_however_late_it_is(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime
+) -> None:
     """Polls begin at the earliest timer that is left, not behind it."""
-    job = await add_job(connection)
+    job = await add_job(connection, fire_at=now_at - MINUTE / 2)
     for _ in range(3):
         await node.loading.load_due()
         node.state.pending.keep_only(())
@@ -101,7 +104,7 @@ async def pages(connection: asyncpg.Connection, node: Scheduler) -> Pages:
         patched.setattr(timers, "load", noted)
         await node.loading.load_due()
     [(partitions, from_ats, *others)] = asked
-    whole = await buffers(connection, partitions, [loading._BEGINNING_AT] * len(partitions), *others)
+    whole = await buffers(connection, partitions, [BEGINNING_AT] * len(partitions), *others)
     return Pages(await buffers(connection, partitions, from_ats, *others), whole)
 
 

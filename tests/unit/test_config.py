@@ -50,6 +50,17 @@ def test_every_fault_is_told_and_the_nearest_known_name(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(refused.value)).faults == refused.value.faults
 
 
+@pytest.mark.parametrize(("value", "factor"), [("1.5", 1.5), ("unlimited", None), (" Unlimited", None)])
+def test_a_catch_up_is_a_factor_faster_or_unlimited(value: str, factor: float | None, tmp_path: Path) -> None:
+    assert read_settings({"EVERTICK_CATCH_UP_FACTOR": value}, tmp_path).catch_up_factor == factor
+
+
+@pytest.mark.parametrize("value", ["1", "0", "-2", "nan", "none"])
+def test_a_catch_up_that_could_not_go_on_is_refused(value: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid, match="EVERTICK_CATCH_UP_FACTOR: must be a number"):
+        read_settings({"EVERTICK_CATCH_UP_FACTOR": value}, tmp_path)
+
+
 @pytest.mark.parametrize("value", ["nan", "inf", "-1", "0", "1.5", "many"])
 def test_counts_are_whole_and_above_zero(value: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid, match="EVERTICK_MAX_CONNECTIONS: must be a"):

@@ -150,7 +150,6 @@ class Services:
         return TenantContext(
             pool,
             tenant.tenant_id,
-            tenant.fanout,
             shortest_of(tenant),
             self.notifier.timers,
             self.references,

@@ -118,7 +118,6 @@ async def open_connection(server: AppServer, *, with_migrations: bool = False) -
         tenant = TenantContext(
             pool,
             row.tenant_id,
-            row.fanout,
             shortest_of(row),
             notifier.timers,
             default_jitter_seconds=row.default_jitter_seconds,
@@ -242,4 +241,6 @@ def _scheduler(url: str, settings: Settings) -> Scheduler:
         lifetime=settings.heartbeat_timeout,
         horizon=settings.load_horizon,
         lease_time=settings.lease_time,
+        catch_up_factor=settings.catch_up_factor,
+        normal_rate=settings.normal_rate,
     )

@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from evertick.domain.schedule.instants import SECOND_US, from_us, to_us
 from evertick.roles.scheduler.background_planning import BackgroundPlanning
+from evertick.roles.scheduler.catching_up import CatchUp
 from evertick.roles.scheduler.pending_timers import PendingTimer
 from evertick.roles.scheduler.planning import LOOP_STEPS, BatchPlanning, PlannedBatch
 from evertick.roles.scheduler.sending import ASIDE_US, BUSY_US, Sending
@@ -39,6 +40,8 @@ PLANNING_SECONDS = 0.05
 
 IDLE_SECONDS = 1.0
 IN_DOUBT_SECONDS = 0.05
+CATCH_UP_SECONDS = 0.05
+"""Between two batches of a catch-up, which has to wait for its rate."""
 
 
 @dataclass(slots=True)
@@ -51,12 +54,14 @@ class FiringCounters:
     waited: int = 0
     busy: int = 0
     """Timers that another session had locked, or whose run another session had locked."""
+    caught_up: int = 0
+    """Timers of catch-up that were tried."""
 
 
 class Firing:
     """Takes due timers, and puts back those that are pending after the statement."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it works with and its callbacks
         self,
         state: State,
         *,
@@ -64,11 +69,13 @@ class Firing:
         ready: Callable[[Iterable[int]], None],
         woken: Callable[[Iterable[int]], None],
         planned: Callable[[], None],
+        catch_up: CatchUp,
     ) -> None:
         self._state = state
         self._horizon = horizon
         self._ready = ready
         self._woken = woken
+        self._catch_up = catch_up
         self._batch = FIRST_BATCH
         self._most = BATCH
         self._sending = Sending(state, self._apply)
@@ -80,10 +87,16 @@ class Firing:
         await self.fire_batch()
         if self._state.ownership.in_doubt:
             return NotYet(IN_DOUBT_SECONDS)
-        if self._state.pending.due:
+        if self._is_more_due:
             return 0
         next_us = self._state.pending.next_due_us()
-        return IDLE_SECONDS if next_us is None else (next_us - self._state.clock.now_us()) / SECOND_US
+        seconds = IDLE_SECONDS if next_us is None else (next_us - self._state.clock.now_us()) / SECOND_US
+        return min(seconds, CATCH_UP_SECONDS) if self._state.pending.catch_up else seconds
+
+    @property
+    def _is_more_due(self) -> bool:
+        """Whether more is due than what the rate of a catch-up holds back."""
+        return self._state.pending.due > self._state.pending.catch_up
 
     async def fire_batch(self) -> int:
         """Fire up to a batch of due timers. Returns how many it tried."""
@@ -92,10 +105,11 @@ class Firing:
                 return 0
             now_us = self._state.clock.now_us()
             most = FIRST_COLLECTED if self._batch <= FIRST_BATCH else COLLECTED
-            self._state.pending.collect(now_us, self._state.rule_cache.weights, most)
+            self._state.pending.collect(now_us, self._state.rule_cache.weights, most, self._state.ownership.outage_us)
             size = min(self._batch, self._most)
-            entries = self._state.pending.take(size, now_us)
-            self._batch = min(2 * size, BATCH) if len(entries) == size else FIRST_BATCH
+            entries = self._state.pending.take(size, now_us, self._catch_up.allowed(now_us))
+            self._batch = min(2 * size, BATCH) if len(entries) == size or self._is_more_due else FIRST_BATCH
+            self.counters.caught_up += self._catch_up.note_fired(entries)
             if entries:
                 await self._fire(entries, now_us)
         return len(entries)
@@ -125,7 +139,7 @@ class Firing:
 
     async def _plan(self, entries: list[PendingTimer], rule_ids: Iterable[int], now_us: int) -> BatchPlanning:
         cache = self._state.rule_cache
-        # A copy: between two slices another loop may clear the cache.
+        # A copy: between two slices another loop may drop some from the cache.
         rules = {rule_id: cache.known[rule_id] for rule_id in rule_ids if rule_id in cache.known}
         planning = BatchPlanning(
             rules, now_us, steps=LOOP_STEPS, costly=cache.costly, prepared=self.background.prepared

@@ -9,15 +9,21 @@ few of the partitions from the beginning. A timer that no wake-up named is found
 - within a poll or two if it was committed within `LATE_COMMIT` of its due time, or is due later;
 - within `FULL_LOOKS` polls otherwise: a job that got back a timer of long ago, and a queued run behind one that was
   withdrawn.
+
+Where more is due than was read, or than was fired, the partition gets a boundary: what is due before it is its backlog,
+which is read by streams (`backlog`). Reading by due time goes on from the boundary, so that no backlog keeps what falls
+due now out of memory. A partition that was just taken gets one `OUTAGE` before that, if anything is due before it.
 """
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from evertick.domain.ids import PARTITIONS, partition_of
 from evertick.domain.schedule.instants import from_us
+from evertick.roles.scheduler.backlog import BEGINNING_AT, Backlog
+from evertick.roles.scheduler.catching_up import CatchUp
 from evertick.roles.scheduler.state import State
 from evertick.store.engine import timers
 from evertick.store.engine.timers import Timer
@@ -25,7 +31,7 @@ from evertick.store.engine.timers import Timer
 POLL_SECONDS = 1.0
 POLL_AHEAD = timedelta(seconds=2)
 """Each poll reaches past the next one, so that what it finds fires at its time; unless `POLL_LIMIT` known timers of its
-partition come before it. Then it is found when they have fired, up to a poll later."""
+partition come before it. Then it is found when they have fired, up to a poll later; or once they are `BEHIND`."""
 POLL_LIMIT = 16
 """Timers of one partition in a poll. Nearly all of them are known; where one is new, more may follow it."""
 FULL_LOOKS = 60
@@ -47,10 +53,16 @@ memory is bounded however much is due."""
 REFILL = MAX_PER_PARTITION // 2
 REFILL_AHEAD = timedelta(seconds=3 * AHEAD_SECONDS)
 """Or when so little time is left until the first that was not read: jobs that fire repeatedly stay in memory."""
-BUSY = 10_000
-"""With so many due timers there is no poll: what it finds would wait behind them."""
+BEHIND = timedelta(seconds=5)
+"""A partition whose first timers are known and have been due for so long is looked at by streams as well: what no
+wake-up named is found behind any number of other tenants' timers."""
+MIN_BACKLOG = 500
+"""Due timers of a partition in an answer, at least, for the rest to be a backlog."""
+FULL = 2 * MAX_PER_PARTITION
+"""With so many timers of a partition in memory none are read by due time: what falls due meanwhile is its backlog."""
+MAX_COUNTED = 1_000
+"""Timers of a partition that are counted when it was taken."""
 
-_BEGINNING_AT = datetime(1, 1, 2, tzinfo=UTC)
 _NEXT = timedelta(microseconds=1)
 
 
@@ -73,14 +85,17 @@ class Loading:
     And its floor: the due time before which nothing was left in the table.
     """
 
-    def __init__(self, state: State, *, horizon: timedelta, loaded: Callable[[], None]) -> None:
+    def __init__(self, state: State, *, horizon: timedelta, loaded: Callable[[], None], catch_up: CatchUp) -> None:
         self._state = state
+        self._catch_up = catch_up
         self._horizon = horizon
         self._loaded = loaded
         self._until: dict[int, datetime] = {}
         self._floors: dict[int, datetime] = {}
         self._polls = 0
         self._truncated: set[int] = set()
+        self._checked: set[int] = set()
+        self._backlog = Backlog(state, add=self._add, between=self._load_woken, ended=self._backlog_ended)
         self._losses = 0
         self._woken: set[int] = set()
         self._each = ANSWER / FIRST_PARTITIONS  # timers of a partition in the last answer
@@ -98,6 +113,8 @@ class Loading:
     def lost(self, partitions: Iterable[int]) -> None:
         """Forget how far partitions were read: they are lost, or to be read anew. A read under way does not count."""
         self._losses += 1
+        self._backlog.drop(partitions := list(partitions))
+        self._checked.difference_update(partitions)
         for partition in partitions:
             self._until.pop(partition, None)
             self._floors.pop(partition, None)
@@ -106,20 +123,31 @@ class Loading:
     async def step(self) -> float:
         """Read what is to be read; returns the seconds until the next step."""
         await self._load_woken()
+        await self._find_backlogs()
         now = time.monotonic()
         await self._load_ahead(self._to_read(is_round=now >= self._ahead_at))
+        await self._backlog.step()
         if now >= self._ahead_at:
             self._ahead_at = now + min(AHEAD_SECONDS, self._horizon.total_seconds() / 2)
         if now >= self._weights_at:
             await self._state.rule_cache.load_weights(self._state.pool, self._state.rule_cache.weights)
             self._weights_at = now + WEIGHTS_SECONDS
-        if now >= self._poll_at and self._state.pending.due < BUSY:
+        if now >= self._poll_at:
             self._poll_at = now + POLL_SECONDS  # before the poll: a wake-up meanwhile asks for another one
             await self.load_due(POLL_AHEAD)
-        return 0.01 if self._used_up() else max(0.01, self._poll_at - time.monotonic())
+        if not self._backlog.has_before(self._state.ownership.outage_us):
+            self._catch_up.note_over()
+        is_urgent = self._backlog.is_urgent or self._used_up()
+        return 0.01 if is_urgent else max(0.01, self._poll_at - time.monotonic())
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether more may be due than is in memory."""
+        return bool(self._backlog)
 
     async def load_due(self, ahead: timedelta = timedelta(0)) -> None:
         """Read the timers due by now, or a little later, that may be new: a wake-up for them may have been lost."""
+        await self._find_backlogs()
         now_at = from_us(self._state.clock.now_us() + 1)
         partitions = sorted(self._state.ownership.epochs)
         self._polls += 1
@@ -127,7 +155,7 @@ class Loading:
             if partition % FULL_LOOKS == self._polls % FULL_LOOKS:
                 self._floors.pop(partition, None)
         losses = self._losses
-        found = await self._load(partitions, [self._floor(each) for each in partitions], now_at + ahead, POLL_LIMIT)
+        found = await self._load(partitions, [self._start(each) for each in partitions], now_at + ahead, POLL_LIMIT)
         if losses == self._losses:
             complete_at = now_at - LATE_COMMIT
             self._floors |= {each: min(complete_at, found.firsts.get(each, complete_at)) for each in partitions}
@@ -135,11 +163,50 @@ class Loading:
         for partition in crowded:
             self._until.pop(partition, None)
         await self._load_ahead(crowded)
+        self._watch_late(found, now_at)
+        await self._backlog.step()
+
+    def _watch_late(self, found: _Found, now_at: datetime) -> None:
+        """Look by streams at partitions whose first timers have been due for long: they may hide others."""
+        for partition in found.truncated.keys() - found.news & self._state.ownership.epochs.keys():
+            if found.truncated[partition] <= now_at - BEHIND:
+                until_at = self._until.get(partition)
+                self._begin_backlog(partition, now_at, is_complete=until_at is not None and until_at >= now_at)
+
+    async def _find_backlogs(self) -> None:
+        """Give partitions that were just taken a boundary, if anything fell due long before."""
+        held = self._state.ownership
+        gained = {each: from_us(held.outage_us[each]) for each in held.epochs if each not in self._checked}
+        if not gained:
+            return
+        losses = self._losses
+        counts = await timers.count_due(self._state.pool, gained, MAX_COUNTED)
+        if losses != self._losses:
+            return  # some may be lost: the next step asks again
+        self._checked |= gained.keys()
+        for partition in counts:
+            self._backlog.raise_to(partition, gained[partition])
+        self._catch_up.note_found(sum(counts.values()))
+
+    def _begin_backlog(self, partition: int, now_at: datetime, *, is_complete: bool = False) -> None:
+        """What is due before now and not in memory is read by streams from now on."""
+        self._backlog.raise_to(partition, now_at, is_complete=is_complete)
+        if partition in self._until:
+            self._until[partition] = max(self._until[partition], now_at)
+
+    def _backlog_ended(self, partition: int) -> None:
+        self._floors.pop(partition, None)  # polls begin at the beginning again
+
+    def _start(self, partition: int) -> datetime:
+        """Where reading by due time begins."""
+        before_at = self._backlog.before_at(partition)
+        floor_at = self._floor(partition)
+        return floor_at if before_at is None else max(floor_at, before_at)
 
     def _floor(self, partition: int) -> datetime:
         # After the clock was set back, timers appear before what counted as complete.
         complete_at = from_us(self._state.clock.now_us()) - LATE_COMMIT
-        return min(complete_at, self._floors.get(partition, _BEGINNING_AT))
+        return min(complete_at, self._floors.get(partition, BEGINNING_AT))
 
     async def _load_woken(self) -> None:
         job_ids, self._woken = self._woken, set()
@@ -169,13 +236,22 @@ class Loading:
         return [partition for partition in self._truncated if self._state.pending.count(partition) < REFILL]
 
     async def _load_ahead(self, partitions: Iterable[int]) -> None:
-        before_at = from_us(self._state.clock.now_us()) + self._horizon
-        wanted = list(partitions)
+        now_at = from_us(self._state.clock.now_us())
+        before_at = now_at + self._horizon
+        wanted = [partition for partition in partitions if self._has_room(partition, now_at)]
         unread = [partition for partition in wanted if partition not in self._until]
         await self._load_stretch([partition for partition in wanted if partition in self._until], before_at)
         if unread:
             self._each = ANSWER / FIRST_PARTITIONS
             await self._load_stretch(unread, before_at)
+
+    def _has_room(self, partition: int, now_at: datetime) -> bool:
+        """Whether to read a partition by due time. If its memory is full, what falls due is its backlog."""
+        if self._state.pending.count(partition) < FULL:
+            return True
+        if self._until.setdefault(partition, now_at) <= now_at:
+            self._begin_backlog(partition, now_at)
+        return False
 
     async def _load_stretch(self, partitions: Sequence[int], before_at: datetime) -> None:
         waiting = list(partitions)
@@ -184,15 +260,30 @@ class Loading:
             portion, waiting = waiting[:size], waiting[size:]
             most = min(MAX_PER_PARTITION, MAX_ANSWER // len(portion))
             losses = self._losses
-            from_ats = {partition: self._until.get(partition) or self._floor(partition) for partition in portion}
+            from_ats = {partition: self._until.get(partition) or self._start(partition) for partition in portion}
             found = await self._load(portion, list(from_ats.values()), before_at, most)
             self._each = found.timers / len(portion)
-            if most < MAX_PER_PARTITION:
-                waiting += found.truncated
-                portion = [partition for partition in portion if partition not in found.truncated]
-            for partition in portion if losses == self._losses else ():
-                self._note_read(partition, from_ats[partition], before_at, found.truncated.get(partition))
+            if losses == self._losses:
+                again = self._again(found.truncated, most)
+                for partition in portion:
+                    if partition not in again:
+                        self._note_read(partition, from_ats[partition], before_at, found.truncated.get(partition))
+                waiting += again
             await self._load_woken()
+
+    def _again(self, truncated: dict[int, datetime], most: int) -> list[int]:
+        """The partitions to read again at once: with fewer others, or from the boundary that they get here."""
+        again: list[int] = []
+        now_at = from_us(self._state.clock.now_us())
+        for partition, last_at in truncated.items():
+            if most >= min(MIN_BACKLOG, MAX_PER_PARTITION) and last_at <= now_at:
+                self._until.pop(partition, None)
+                self._truncated.discard(partition)
+                self._begin_backlog(partition, now_at)
+                again.append(partition)
+            elif most < MAX_PER_PARTITION:
+                again.append(partition)
+        return [partition for partition in again if partition in self._state.ownership.epochs]
 
     def _note_read(self, partition: int, from_at: datetime, before_at: datetime, last_at: datetime | None) -> None:
         """A partition was read to the end of a stretch, or up to what was due at `last_at`."""

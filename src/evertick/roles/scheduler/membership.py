@@ -10,10 +10,11 @@ Steps 1 and 2 are one loop, 3 and 4 another: giving up waits for a firing, and a
 
 import logging
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from evertick.domain.assignment import Changes, Member, assign, changes
-from evertick.roles.scheduler.state import State
+from evertick.domain.schedule.instants import to_us
+from evertick.roles.scheduler.state import OUTAGE, State
 from evertick.runtime.clock import monotonic_us
 from evertick.store.engine import members, wakeups
 from evertick.version import __version__
@@ -46,6 +47,7 @@ class Membership:
         self._changed = changed
         self._gained = gained
         self._lost = lost
+        self._seen_at: datetime | None = None
         self.others: tuple[Member, ...] = ()
 
     async def step(self) -> float:
@@ -54,6 +56,12 @@ class Membership:
         asked_us = monotonic_us()
         reply = await members.heartbeat(self._pool, self._me, __version__, self._lifetime)
         self._state.clock.observe(reply.now_at, asked_us)
+        if self._seen_at is not None and reply.now_at - self._seen_at > OUTAGE:
+            # Without a database for so long, or stopped: what fell due meanwhile is left from an outage too.
+            self._ownership.note_outage(self._ownership.epochs, to_us(reply.now_at))
+            self._lost(self._ownership.epochs)  # to be read anew
+            self._gained()
+        self._seen_at = reply.now_at
         if reply.others != self.others:
             logger.info("members: %s", ", ".join(sorted(member.node for member in (self._me, *reply.others))))
         self.others = reply.others
@@ -108,7 +116,8 @@ class Membership:
         if not epochs:
             return
         # Read after the take has committed: no other node writes there any more.
-        self._ownership.gain(epochs, await members.last_seq(self._pool, epochs))
+        last_seq = await members.last_seq(self._pool, epochs)
+        self._ownership.gain(epochs, last_seq, self._state.clock.now_us())
         logger.info("took %d partitions, holds %d", len(epochs), len(self._ownership.epochs))
         self._gained()
 
@@ -118,7 +127,8 @@ class Membership:
             mine = set(self._ownership.epochs)
             epochs = await members.take(self._pool, self._me.node, mine, self._lifetime)
             self._drop(mine - epochs.keys())
-            self._ownership.gain(epochs, await members.last_seq(self._pool, epochs))
+            last_seq = await members.last_seq(self._pool, epochs)
+            self._ownership.gain(epochs, last_seq, self._state.clock.now_us())
             self._ownership.in_doubt = False
         self._lost(mine)  # what the firing did is to be read anew
         self._gained()

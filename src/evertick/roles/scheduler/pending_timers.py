@@ -4,18 +4,24 @@ A copy of a part of the timers table, and only a hint: the next poll finds what 
 fires refuses what is stale.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import NamedTuple
 
 from evertick.domain.fairness import DueWork
 from evertick.domain.ids import PARTITIONS, partition_of
 from evertick.domain.schedule.instants import SECOND_US, to_us
 from evertick.domain.wheel import Wheel
-from evertick.store.engine.timers import Timer, TimerKey
+from evertick.store.engine.timers import Stream, Timer, TimerKey
 
 LATE_US = 10 * SECOND_US
-"""What is later than this when it leaves the wheel is work of an outage, and waits behind what is on time."""
+"""What is later than this when it leaves the wheel waits behind what is on time."""
+INDEPENDENT = frozenset({"manual", "replay", "retry"})
+"""Kinds of timers that run whatever else of their job is open, so that one statement may fire any number of them."""
+
+
+_NO_OUTAGE = (0,) * PARTITIONS
 
 
 class PendingTimer(NamedTuple):
@@ -23,6 +29,27 @@ class PendingTimer(NamedTuple):
 
     key: int
     timer: Timer
+
+
+class Load:
+    """How many timers of a partition's backlog are in memory."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class StreamShare:
+    """The timers of a stream's backlog that are in memory. With fewer than `refill_below` more are to be read."""
+
+    __slots__ = ("count", "load", "refill_below", "stream")
+
+    def __init__(self, stream: Stream, load: Load) -> None:
+        self.stream = stream
+        self.load = load
+        self.count = 0
+        self.refill_below = 0
 
 
 class PendingTimers:
@@ -36,11 +63,15 @@ class PendingTimers:
     def __init__(self, now_us: int) -> None:
         self._wheel = Wheel(now_us)
         self._due: DueWork[int] = DueWork()
+        self._displaced: list[int] = []
         self._is_due: set[int] = set()
         self._timers: dict[int, Timer] = {}
         self._numbers: dict[TimerKey, int] = {}
         self._last_number = 0
         self._counts = [0] * PARTITIONS
+        self._shares: dict[int, StreamShare] = {}
+        self.low: set[StreamShare] = set()
+        """Of which streams more is to be read."""
         self._in_flight: list[PendingTimer] = []
         self._taken: set[Timer] | None = None  # while the table is read: what was in flight meanwhile
 
@@ -50,10 +81,17 @@ class PendingTimers:
     @property
     def due(self) -> int:
         """How many wait to be taken."""
-        return len(self._due)
+        return len(self._due) + len(self._displaced)
 
     def count(self, partition: int) -> int:
         return self._counts[partition]
+
+    def has(self, job_id: int | None, kind: str | None, fire_at: datetime | None, due_at: datetime | None) -> bool:
+        """Whether a timer is here, with this due time."""
+        if job_id is None or kind is None or fire_at is None:
+            return False
+        known = self._timers.get(job_id if kind == "tick" else self._numbers.get((job_id, kind, fire_at), 0))
+        return known is not None and (known.fire_at, known.due_at) == (fire_at, due_at)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -82,43 +120,83 @@ class PendingTimers:
             news.add(partition_of(timer.job_id))
             if known is None:
                 self._counts[partition_of(timer.job_id)] += 1
+            else:
+                self._leave_share(key)
             self._timers[key] = timer
             if key not in self._is_due:
                 entries.append((key, to_us(timer.due_at)))
         self._wheel.add_many(entries)
         return news
 
-    def collect(self, now_us: int, weights: Mapping[int, int], most: int | None = None) -> None:
-        """Move what is due by now, or so much of it, from the wheel to the due timers in fair order."""
-        on_time: dict[int, list[int]] = {}
-        late: dict[int, list[int]] = {}
-        for due_us, key in self._wheel.advance(now_us, most):
-            share = late if now_us - due_us > LATE_US else on_time
-            share.setdefault(self._timers[key].tenant_id, []).append(key)
-            self._is_due.add(key)
-        for tenant_id, keys in on_time.items():
-            self._due.on_time.add(tenant_id, keys, weights.get(tenant_id, 1))
-        for tenant_id, keys in late.items():
-            self._due.catch_up.add(tenant_id, keys, weights.get(tenant_id, 1))
+    def assign(self, timers: Iterable[Timer], shares: Mapping[Stream, StreamShare]) -> None:
+        """Count those of these timers that are here as parts of the shares of their streams."""
+        for timer in timers:
+            key = timer.job_id if timer.kind == "tick" else self._numbers.get(_identity(timer), 0)
+            share = shares.get(timer.stream)
+            if share is None or self._shares.get(key) is share or self._timers.get(key) != timer:
+                continue
+            self._leave_share(key)
+            self._shares[key] = share
+            share.count += 1
+            share.load.count += 1
 
-    def take(self, most: int, now_us: int) -> list[PendingTimer]:
-        """The next due timers in fair order, at most one of each job.
+    @property
+    def catch_up(self) -> int:
+        """How many of those that wait to be taken are left from an outage."""
+        return len(self._due.catch_up)
+
+    def collect(
+        self,
+        now_us: int,
+        weights: Mapping[int, int],
+        most: int | None = None,
+        outage_us: Sequence[int] = _NO_OUTAGE,
+    ) -> None:
+        """Move what is due by now, or so much of it, from the wheel to the due timers in fair order.
+
+        `outage_us`: what was due before, in each partition, is left from an outage.
+        """
+        on_time: dict[tuple[int, int], list[int]] = {}
+        late: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        catch_up: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for entry in self._wheel.advance(now_us, most):
+            due_us, key = entry
+            timer = self._timers[key]
+            stream = timer.tenant_id, timer.priority
+            if now_us - due_us > LATE_US:
+                is_left = due_us < outage_us[partition_of(timer.job_id)]
+                (catch_up if is_left else late).setdefault(stream, []).append(entry)
+            else:
+                on_time.setdefault(stream, []).append(key)
+            self._is_due.add(key)
+        for (tenant_id, priority), keys in on_time.items():
+            self._due.on_time.add(tenant_id, keys, weights.get(tenant_id, 1), priority)
+        for (tenant_id, priority), entries in late.items():
+            self._due.late.add(tenant_id, entries, weights.get(tenant_id, 1), priority)
+        for (tenant_id, priority), entries in catch_up.items():
+            self._due.catch_up.add(tenant_id, entries, weights.get(tenant_id, 1), priority)
+
+    def take(self, most: int, now_us: int, most_catch_up: int | None = None) -> list[PendingTimer]:
+        """The next due timers in fair order: of each job one, or any number that are independent of each other.
 
         They stay here until `move` or `forget`, and are in flight until `release`.
         """
-        taken: dict[int, PendingTimer] = {}
-        for key in self._due.take(most):
-            self._is_due.discard(key)
+        taken: list[PendingTimer] = []
+        runs: dict[int, set[datetime] | None] = {}  # of each job; None: one that has to be alone
+        first, self._displaced = self._displaced[:most], self._displaced[most:]
+        for key in [*first, *self._due.take(most - len(first), most_catch_up)]:
             timer = self._timers.get(key)
-            if timer is None:
-                continue
-            due_us = to_us(timer.due_at)
-            # Moved meanwhile, or its job has another in this round: firing them one by one lets overlap see both.
-            if due_us > now_us or timer.job_id in taken:
-                self._wheel.add(key, due_us)
+            if timer is None or to_us(timer.due_at) > now_us:  # dropped or moved meanwhile
+                self._is_due.discard(key)
+                if timer is not None:
+                    self._wheel.add(key, to_us(timer.due_at))
+            elif _fits(timer, runs):
+                self._is_due.discard(key)
+                taken.append(PendingTimer(key, timer))
             else:
-                taken[timer.job_id] = PendingTimer(key, timer)
-        self._in_flight = list(taken.values())
+                # One by one, so that overlap sees both. First in the next round: new ones must not keep it out.
+                self._displaced.append(key)
+        self._in_flight = taken
         if self._taken is not None:
             self._taken |= {timer for _, timer in self._in_flight}
         return self._in_flight
@@ -135,6 +213,7 @@ class PendingTimers:
         """Replace a fired timer by where it moved, which is within the horizon."""
         if self.is_current(entry):
             self._timers[entry.key] = timer
+            self._leave_share(entry.key)
             self._wheel.add(entry.key, to_us(timer.due_at))
 
     def retry_at(self, entry: PendingTimer, at_us: int) -> None:
@@ -160,9 +239,18 @@ class PendingTimers:
     def _drop(self, key: int) -> None:
         timer = self._timers.pop(key)
         self._wheel.cancel(key)
+        self._leave_share(key)
         self._counts[partition_of(timer.job_id)] -= 1
         if key < 0:
             del self._numbers[_identity(timer)]
+
+    def _leave_share(self, key: int) -> None:
+        share = self._shares.pop(key, None) if self._shares else None
+        if share is not None:
+            share.count -= 1
+            share.load.count -= 1
+            if share.count < share.refill_below:
+                self.low.add(share)
 
     def _key(self, timer: Timer) -> int:
         if timer.kind == "tick":
@@ -172,6 +260,20 @@ class PendingTimers:
             self._last_number -= 1
             self._numbers[identity] = self._last_number
         return self._numbers[identity]
+
+
+def _fits(timer: Timer, runs: dict[int, set[datetime] | None]) -> bool:
+    """Whether a timer may fire beside those of its job that were taken; if so, it counts as taken."""
+    if timer.kind not in INDEPENDENT:
+        if timer.job_id in runs:
+            return False
+        runs[timer.job_id] = None
+        return True
+    fire_ats = runs.setdefault(timer.job_id, set())
+    if fire_ats is None or timer.fire_at in fire_ats:
+        return False
+    fire_ats.add(timer.fire_at)
+    return True
 
 
 def _identity(timer: Timer) -> TimerKey:

@@ -8,9 +8,9 @@ lane grow in the order of their commits: one firing at a time, and none while th
 Steps, each a loop of its own:
 1. membership: heartbeats; gives up and takes partitions. On connections of its own.
 2. loading: timers of the coming minutes into memory (`pending_timers`); when woken, the jobs that were named; each
-   second what is due and no wake-up named.
-3. firing: the timers that are due, in fair order and in batches. What is costly to plan is planned in the background
-   meanwhile, in turn among tenants, and fires in a later batch.
+   second what is due and no wake-up named. Where more is due than fits into memory, some of every tenant's (`backlog`).
+3. firing: the timers that are due, in fair order and in batches; what an outage left at a limited rate. What is costly
+   to plan is planned in the background meanwhile, in turn among tenants, and fires in a later batch.
 4. reaping: leases that ran out, after a grace; attempts that no lease covers (`Sweeping`).
 5. maintenance: marks of the clock.
 6. fuse: jobs that fire more often than their schedule allows are paused.
@@ -28,7 +28,9 @@ import logging
 from collections.abc import Iterable
 from datetime import timedelta
 
+from evertick.config import DEFAULTS
 from evertick.domain.assignment import Member
+from evertick.roles.scheduler.catching_up import CatchUp
 from evertick.roles.scheduler.firing import Firing
 from evertick.roles.scheduler.fuse import Fuse
 from evertick.roles.scheduler.loading import Loading
@@ -67,6 +69,8 @@ class Scheduler:
         horizon: timedelta = timedelta(minutes=2),
         lease_time: timedelta = timedelta(seconds=30),
         clock: Clock | None = None,
+        catch_up_factor: float | None = None,
+        normal_rate: float = DEFAULTS.normal_rate,
     ) -> None:
         self.node = node
         self.clock: Clock = clock or DatabaseClock()
@@ -76,6 +80,8 @@ class Scheduler:
         self._lifetime = lifetime
         self._horizon = horizon
         self._lease_time = lease_time
+        self._catch_up_factor = catch_up_factor
+        self._normal_rate = normal_rate
         self._listener: Listener | None = None
 
     async def open(self) -> None:
@@ -130,6 +136,16 @@ class Scheduler:
         self.state.pending.keep_only(())
         self.loading.lost(self.state.ownership.epochs)
         await self.loading.load_due()
+        tried = await self._fire_loaded()
+        while self.loading.is_behind:
+            await self.loading.load_due()
+            more = await self._fire_loaded()
+            if not more:
+                break
+            tried += more
+        return tried
+
+    async def _fire_loaded(self) -> int:
         tried = 0
         while (batch := await self.firing.fire_batch()) or await self.firing.background.finish():
             tried += batch
@@ -143,15 +159,17 @@ class Scheduler:
     def _assemble(self) -> None:
         state = self.state
         self._notifier = Notifier(state.pool)
+        catch_up = CatchUp(state, self._catch_up_factor, self._normal_rate)
         self.firing = Firing(
             state,
             horizon=self._horizon,
             ready=self._notifier.ready,
             woken=self._wake_jobs,
             planned=self._wake_firing,
+            catch_up=catch_up,
         )
         self._fire_loop = Loop("fire", self.firing.step)
-        self.loading = Loading(state, horizon=self._horizon, loaded=self._fire_loop.wake)
+        self.loading = Loading(state, horizon=self._horizon, loaded=self._fire_loop.wake, catch_up=catch_up)
         self._load_loop = Loop("load", self.loading.step)
         self.membership = Membership(
             state,

@@ -1,14 +1,18 @@
 """What the parts of one scheduler share: its name, its connections, its clock, what it holds and what it has loaded."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from evertick.domain.assignment import Member
 from evertick.domain.errors import ScheduleTooCostly
 from evertick.domain.fuse import FrequentJobs
+from evertick.domain.ids import PARTITIONS
 from evertick.domain.rule import Rule, from_canonical
 from evertick.domain.schedule.budget import at_most
+from evertick.domain.schedule.instants import duration_us
 from evertick.roles.scheduler.pending_timers import PendingTimers
 from evertick.roles.scheduler.planning import LOOP_STEPS
 from evertick.runtime.clock import Clock
@@ -19,7 +23,11 @@ from evertick.store.statements import Connection
 from evertick.store.tenants import tenants
 
 MAX_RULES = 200_000
-"""Rules kept at once. A full cache is cleared, and rules are read again when they are needed."""
+"""Rules kept at once. Of more, those that were not used for longest are dropped, and read again when needed."""
+
+
+OUTAGE = timedelta(seconds=60)
+"""What was due so much longer before a node took its partition is left from an outage."""
 
 
 @dataclass(slots=True)
@@ -34,13 +42,21 @@ class Ownership:
     """
 
     epochs: dict[int, int] = field(default_factory=dict)
+    outage_us: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
+    """For each partition: what was due before is left from an outage."""
     last_seq: int = 0
     in_doubt: bool = False
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def gain(self, epochs: dict[int, int], last_seq: int) -> None:
+    def gain(self, epochs: dict[int, int], last_seq: int, now_us: int) -> None:
+        self.note_outage(epochs.keys() - self.epochs.keys(), now_us)
         self.epochs |= epochs
         self.last_seq = max(self.last_seq, last_seq)
+
+    def note_outage(self, partitions: Iterable[int], now_us: int) -> None:
+        """Nobody fired timers of these partitions for some time until now."""
+        for partition in partitions:
+            self.outage_us[partition] = now_us - duration_us(OUTAGE)
 
     def drop(self, partitions: set[int]) -> None:
         for partition in partitions:
@@ -59,24 +75,30 @@ class RuleCache:
     """
 
     def __init__(self) -> None:
-        self.known: dict[int, Rule] = {}
+        self.known: OrderedDict[int, Rule] = OrderedDict()  # last used last
         self.costly: set[int] = set()
-        self.unreadable: dict[int, str] = {}
+        self.unreadable: OrderedDict[int, str] = OrderedDict()
         self.weights: dict[int, int] = {}
 
     async def load(self, connection: Connection, rule_ids: Iterable[int]) -> None:
         """Read those of these rules that are not cached and exist."""
         wanted = set(rule_ids)
-        # Repeatedly: while these were read, another loop may have cleared the cache.
+        # Repeatedly: while these were read, another loop may have dropped some of them.
         while missing := wanted - self.known.keys() - self.unreadable.keys():
-            if len(self.known) + len(missing) > MAX_RULES:
-                self.known.clear()
-                self.costly.clear()
-                self.unreadable.clear()
-                missing = wanted
             texts = await references.rules(connection, missing)
             wanted -= missing - texts.keys()
             await self._read(texts)
+        for rule_id in wanted:
+            if rule_id in self.known:
+                self.known.move_to_end(rule_id)
+        self._drop_unused(max(MAX_RULES, len(wanted)))
+
+    def _drop_unused(self, most: int) -> None:
+        while len(self.known) > most:
+            rule_id, _ = self.known.popitem(last=False)
+            self.costly.discard(rule_id)
+        while len(self.unreadable) > most:
+            self.unreadable.popitem(last=False)
 
     def is_missing(self, rule_id: int) -> bool:
         """Whether a rule that was loaded did not exist."""

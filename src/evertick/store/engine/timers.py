@@ -20,6 +20,38 @@ _PARTITION = PARTITIONS - 1
 TimerKey: TypeAlias = tuple[int, str, datetime]
 
 
+class Stream(NamedTuple):
+    """The timers of one tenant and priority in one partition."""
+
+    partition: int
+    tenant_id: int
+    priority: int
+
+
+class FirstOfStream(NamedTuple):
+    """A stream that a walk met, and its earliest timer in the stretch, if there is one. `is_cut`: it met no more."""
+
+    partition: int
+    tenant_id: int
+    priority: int
+    is_cut: bool
+    job_id: int | None
+    kind: str | None
+    fire_at: datetime | None
+    due_at: datetime | None
+
+    @property
+    def stream(self) -> Stream:
+        return Stream(self.partition, self.tenant_id, self.priority)
+
+
+class Stretch(NamedTuple):
+    """A stretch of due times: from one until before another."""
+
+    from_at: datetime
+    before_at: datetime
+
+
 class Timer(NamedTuple):
     """A pending due time as loaded: enough to plan it, and to name it when it is fired."""
 
@@ -29,6 +61,18 @@ class Timer(NamedTuple):
     due_at: datetime
     tenant_id: int
     rule_id: int
+    priority: int
+
+    @property
+    def stream(self) -> Stream:
+        return Stream(self.job_id & _PARTITION, self.tenant_id, self.priority)
+
+
+class DueCount(NamedTuple):
+    """How many timers of a partition are due."""
+
+    partition: int
+    timers: int
 
 
 class PlannedGap(NamedTuple):
@@ -89,6 +133,9 @@ class Quarantined(NamedTuple):
 _SQL = statements.load("timers")
 _LOAD = _SQL["load"].rows(Timer)
 _LOAD_JOBS = _SQL["load_jobs"].rows(Timer)
+_WALK_STREAMS = _SQL["walk_streams"].rows(FirstOfStream)
+_LOAD_STREAMS = _SQL["load_streams"].rows(Timer)
+_COUNT_DUE = _SQL["count_due"].rows(DueCount)
 _NEXT_DUE = _SQL["next_due"].values(datetime)
 _FIRE = _SQL["fire"].rows(Fired)
 _AS_PLANNED = _SQL["as_planned"].values(int)
@@ -100,6 +147,48 @@ async def load(
 ) -> list[Timer]:
     """The earliest `most` timers of each partition that are due in [its from_at, before_at)."""
     return await _LOAD.all(connection, partitions=partitions, from_ats=from_ats, before_at=before_at, most=most)
+
+
+async def walk_streams(
+    connection: Connection, starts: Sequence[tuple[Stream, Stretch]], most: int
+) -> list[FirstOfStream]:
+    """The streams of each partition below a given one, `most` of them, with their earliest timers in a stretch."""
+    streams, stretches = zip(*starts, strict=True)
+    partitions, tenant_ids, priorities = zip(*streams, strict=True)
+    from_ats, before_ats = zip(*stretches, strict=True)
+    return await _WALK_STREAMS.all(
+        connection,
+        partitions=partitions,
+        tenant_ids=tenant_ids,
+        priorities=priorities,
+        from_ats=from_ats,
+        before_ats=before_ats,
+        most=most,
+    )
+
+
+async def load_streams(connection: Connection, wanted: Sequence[tuple[Stream, Stretch, int]]) -> list[Timer]:
+    """The earliest timers of each stream in a stretch, and so many at most."""
+    streams, stretches, mosts = zip(*wanted, strict=True)
+    partitions, tenant_ids, priorities = zip(*streams, strict=True)
+    from_ats, before_ats = zip(*stretches, strict=True)
+    return await _LOAD_STREAMS.all(
+        connection,
+        partitions=partitions,
+        tenant_ids=tenant_ids,
+        priorities=priorities,
+        from_ats=from_ats,
+        before_ats=before_ats,
+        mosts=mosts,
+    )
+
+
+async def count_due(connection: Connection, before_ats: Mapping[int, datetime], most: int) -> dict[int, int]:
+    """How many timers of each partition fall due before an instant, up to `most`; only partitions that have any."""
+    rows = await _COUNT_DUE.all(
+        connection, partitions=list(before_ats), before_ats=list(before_ats.values()), most=most
+    )
+    return dict(rows)
 
 
 async def load_jobs(connection: Connection, job_ids: Iterable[int], before_at: datetime) -> list[Timer]:

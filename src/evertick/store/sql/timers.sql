@@ -4,7 +4,8 @@
 -- Timers that fall due in a stretch of time, for the wheel: the earliest of each partition, from an instant of its own
 -- on, so that dead index entries of what was fired before it are not read. Index: timers_due.
 -- Of the queued runs of one job only the first is read: many of them must not hide what is due after them.
-SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id
+SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id,
+       timer.priority
   FROM unnest(:partitions::smallint[], :from_ats::timestamptz[]) AS mine (partition, from_at)
  CROSS JOIN LATERAL (
            SELECT *
@@ -20,9 +21,100 @@ SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, time
             LIMIT :most::integer
        ) AS timer;
 
+-- name: walk_streams
+-- The streams of some partitions, each with its earliest timer in a stretch of due time: a stream is the timers of one
+-- tenant and priority. Any number of timers of one stream cost no more than one. The walk goes down from a stream of each
+-- partition, and passes `most` of them at most. Down, because the last timer of a stream is seldom the dead index entry
+-- of one that has fired. Streams without a timer in the stretch are left out, but for the one where a walk was cut off.
+-- Index: timers_of_tenant.
+SELECT mine.partition, stream.tenant_id, stream.priority, stream.number = :most::integer AS is_cut,
+       timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at
+  FROM unnest(:partitions::smallint[], :tenant_ids::bigint[], :priorities::smallint[], :from_ats::timestamptz[],
+              :before_ats::timestamptz[]) AS mine (partition, tenant_id, priority, from_at, before_at)
+ CROSS JOIN LATERAL (
+           WITH RECURSIVE walked AS (
+               (SELECT tenant_id, priority, 1 AS number
+                  FROM timers
+                 WHERE timers.partition = mine.partition
+                   AND (timers.tenant_id, timers.priority) < (mine.tenant_id, mine.priority)
+                 ORDER BY timers.tenant_id DESC, timers.priority DESC, timers.due_at DESC
+                 LIMIT 1)
+                UNION ALL
+               SELECT next.tenant_id, next.priority, walked.number + 1
+                 FROM walked
+                CROSS JOIN LATERAL (
+                          SELECT tenant_id, priority
+                            FROM timers
+                           WHERE timers.partition = mine.partition
+                             AND (timers.tenant_id, timers.priority) < (walked.tenant_id, walked.priority)
+                           ORDER BY timers.tenant_id DESC, timers.priority DESC, timers.due_at DESC
+                           LIMIT 1
+                      ) AS next
+                WHERE walked.number < :most::integer
+           )
+           SELECT * FROM walked
+       ) AS stream
+  LEFT JOIN LATERAL (
+           SELECT job_id, kind, fire_at, due_at
+             FROM timers
+            WHERE timers.partition = mine.partition
+              AND (timers.tenant_id, timers.priority, timers.due_at)
+                  >= (stream.tenant_id, stream.priority, mine.from_at)
+              AND (timers.tenant_id, timers.priority, timers.due_at)
+                  < (stream.tenant_id, stream.priority, mine.before_at)
+              AND NOT (timers.kind = 'queued' AND EXISTS (
+                           SELECT FROM timers first
+                            WHERE first.partition = timers.partition AND first.job_id = timers.job_id
+                              AND first.kind = 'queued' AND first.fire_at < timers.fire_at))
+            ORDER BY timers.tenant_id, timers.priority, timers.due_at
+            LIMIT 1
+       ) AS timer ON true
+ WHERE timer.job_id IS NOT NULL OR stream.number = :most::integer;
+
+-- name: load_streams
+-- As `load`, for streams: the earliest timers of each in a stretch of its own. Index: timers_of_tenant.
+SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id,
+       timer.priority
+  FROM unnest(:partitions::smallint[], :tenant_ids::bigint[], :priorities::smallint[], :from_ats::timestamptz[],
+              :before_ats::timestamptz[], :mosts::integer[])
+           AS stream (partition, tenant_id, priority, from_at, before_at, most)
+ CROSS JOIN LATERAL (
+           SELECT *
+             FROM timers
+            WHERE timers.partition = stream.partition
+              -- Rows rather than columns: where most timers are one tenant's, the planner would go by due time, past
+              -- all of those.
+              AND (timers.tenant_id, timers.priority, timers.due_at)
+                  >= (stream.tenant_id, stream.priority, stream.from_at)
+              AND (timers.tenant_id, timers.priority, timers.due_at)
+                  < (stream.tenant_id, stream.priority, stream.before_at)
+              AND NOT (timers.kind = 'queued' AND EXISTS (
+                           SELECT FROM timers first
+                            WHERE first.partition = timers.partition AND first.job_id = timers.job_id
+                              AND first.kind = 'queued' AND first.fire_at < timers.fire_at))
+            ORDER BY timers.tenant_id, timers.priority, timers.due_at
+            LIMIT stream.most
+       ) AS timer;
+
+-- name: count_due
+-- How many timers of each partition fall due before an instant of its own, up to `most`; partitions without any are
+-- left out. Index: timers_due.
+SELECT mine.partition, due.timers
+  FROM unnest(:partitions::smallint[], :before_ats::timestamptz[]) AS mine (partition, before_at)
+ CROSS JOIN LATERAL (
+           SELECT count(*) AS timers
+             FROM (SELECT
+                     FROM timers
+                    WHERE timers.partition = mine.partition AND timers.due_at < mine.before_at
+                    ORDER BY timers.due_at
+                    LIMIT :most::integer) AS first
+       ) AS due
+ WHERE due.timers > 0;
+
 -- name: load_jobs
 -- The timers of some jobs, after a wake-up named them; of queued runs the first. Index: timers_pkey.
-SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id
+SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id,
+       timer.priority
   FROM unnest(:job_ids::bigint[]) AS woken (job_id)
  CROSS JOIN LATERAL (
            (SELECT *
@@ -57,7 +149,8 @@ SELECT min(earliest.due_at) AS due_at
 --
 -- A timer is touched only while its partition is held in the given epoch, and only if it is still exactly what was
 -- planned: a session that edits, pauses or deletes its job at this moment has its row locked and wins. At most
--- one timer of a job may be given, so that the next one sees what this one leaves open.
+-- one timer of a job may be given, so that the next one sees what this one leaves open; or any number of manual runs,
+-- replays and retries of different runs, which run whatever is open.
 --
 -- It does not wait for users. All existing rows that it changes are locked before anything is written, in the order
 -- fence, timers, open_runs, retries, and rows that another session has locked are passed over: their timer is left as

@@ -1,0 +1,154 @@
+"""After an outage: what it left fires at a limited rate, and behind what is on time."""
+
+import logging
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+
+import asyncpg
+import pytest
+
+from engine import MINUTE, add_job, runs_of, scheduler
+from evertick.roles.scheduler import Scheduler
+from evertick.runtime.clock import VirtualClock
+from roles.test_scheduler_backlog import HOUR, SECOND, flood, often
+
+__all__ = ["often"]
+
+STEP = timedelta(milliseconds=200)
+FACTOR, NORMAL_RATE = 2.0, 100.0
+
+
+class Time:
+    """A clock of database and scheduler that stands still until it is moved."""
+
+    def __init__(self, connection: asyncpg.Connection, clock: VirtualClock) -> None:
+        self._connection = connection
+        self.clock = clock
+
+    @property
+    def now_at(self) -> datetime:
+        return self.clock.now_at
+
+    async def move(self, span: timedelta) -> None:
+        self.clock.now_at += span
+        await self._connection.execute("UPDATE virtual_time SET now_at = $1", self.clock.now_at)
+
+
+@pytest.fixture
+async def time(connection: asyncpg.Connection, now_at: datetime) -> Time:
+    await connection.execute("CREATE TABLE virtual_time AS SELECT clock_at() AS now_at")
+    await connection.execute(
+        "CREATE OR REPLACE FUNCTION clock_at() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE"
+        " AS 'SELECT now_at FROM virtual_time'"
+    )
+    made = Time(connection, VirtualClock(now_at))
+    await made.move(timedelta(0))
+    return made
+
+
+@pytest.fixture
+async def limited(database_url: str, time: Time) -> AsyncIterator[Scheduler]:
+    async with scheduler(database_url, clock=time.clock, catch_up_factor=FACTOR, normal_rate=NORMAL_RATE) as opened:
+        yield opened
+
+
+async def fire_all_allowed(node: Scheduler) -> None:
+    await node.loading.step()
+    while await node.firing.fire_batch():
+        await node.loading.step()
+
+
+async def run_count(connection: asyncpg.Connection) -> int:
+    count: int = await connection.fetchval("SELECT count(*) FROM attempts")
+    return count
+
+
+@pytest.mark.usefixtures("often")
+async def test_catch_up_keeps_to_its_rate_and_what_is_on_time_does_not_wait_for_it(
+    connection: asyncpg.Connection, limited: Scheduler, time: Time
+) -> None:
+    await flood(connection, 2_000, fire_at=time.now_at - HOUR, partitions=5)
+    await limited.join()
+    began_at = time.now_at
+    for number in range(1, 31):
+        await time.move(STEP)
+        on_time = await add_job(connection, "now", fire_at=time.now_at, partition=number)
+        await fire_all_allowed(limited)
+        assert len(await runs_of(connection, on_time)) == 1
+        seconds = (time.now_at - began_at).total_seconds()
+        most = FACTOR * NORMAL_RATE * seconds
+        assert most - 50 <= await run_count(connection) <= most + FACTOR * NORMAL_RATE
+    assert limited.firing.counters.caught_up == await run_count(connection) - 30
+
+
+@pytest.mark.usefixtures("often")
+async def test_catch_up_fires_the_oldest_first(connection: asyncpg.Connection, limited: Scheduler, time: Time) -> None:
+    await flood(connection, 300, fire_at=time.now_at - HOUR)
+    await limited.join()
+    for _ in range(3):
+        await time.move(STEP)
+        await fire_all_allowed(limited)
+    fired = await connection.fetchval("SELECT max(due_at) FROM attempts")
+    assert fired < await connection.fetchval("SELECT min(due_at) FROM timers")
+
+
+@pytest.mark.usefixtures("often")
+async def test_what_is_late_because_much_was_due_is_not_held_back(
+    connection: asyncpg.Connection, limited: Scheduler, time: Time
+) -> None:
+    await limited.join()
+    await time.move(10 * MINUTE)
+    await flood(connection, 2_000, fire_at=time.now_at - 5 * MINUTE)
+    await fire_all_allowed(limited)
+    assert await run_count(connection) == 2_000
+    assert limited.firing.counters.caught_up == 0
+
+
+@pytest.mark.usefixtures("often")
+async def test_a_node_that_comes_back_after_minutes_without_a_heartbeat_catches_up(
+    connection: asyncpg.Connection, limited: Scheduler, time: Time
+) -> None:
+    """Its process was stopped, or the database was away."""
+    await limited.join()
+    await flood(connection, 2_000, fire_at=time.now_at + MINUTE)
+    await limited.loading.step()
+    await time.move(HOUR)
+    await limited.membership.step()
+    await time.move(STEP)
+    await fire_all_allowed(limited)
+    assert 0 < await run_count(connection) <= 2 * FACTOR * NORMAL_RATE
+    assert limited.firing.counters.caught_up == await run_count(connection)
+
+
+@pytest.mark.usefixtures("often")
+async def test_the_log_says_when_a_large_catch_up_begins_and_ends(
+    connection: asyncpg.Connection, limited: Scheduler, time: Time, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "evertick.scheduler")
+    await flood(connection, 1_500, fire_at=time.now_at - HOUR, partitions=3)
+    await limited.join()
+    for _ in range(20):
+        await fire_all_allowed(limited)
+        await time.move(SECOND)
+    told = [record.getMessage() for record in caplog.records if record.message.startswith("catch-up")]
+    end_at = (time.now_at - 12.5 * SECOND).isoformat()
+    assert told[0] == (
+        "catch-up begins: at least 1500 timers were left from an outage; up to 200 fire each second, so that it takes"
+        f" until about {end_at}"
+    )
+    assert told[1:] == ["catch-up ended: 1500 timers fired in 0:00:08"]
+
+
+@pytest.mark.usefixtures("often")
+async def test_a_small_catch_up_is_not_logged(
+    connection: asyncpg.Connection, limited: Scheduler, time: Time, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        await flood(connection, 400, fire_at=time.now_at - HOUR)
+        await limited.join()
+        limited.loading.lost([7])
+        for _ in range(4):
+            await fire_all_allowed(limited)
+            await time.move(SECOND)
+    assert await run_count(connection) == 1_200
+    assert "catch-up" not in caplog.text
