@@ -16,7 +16,7 @@ from evertick.contract.workers import Queue
 from evertick.domain.admission import AdmissionRequest, Refused, Throttled
 from evertick.usecases import audit
 from evertick.usecases.context import Page, TenantContext, unit_of_work
-from evertick.usecases.errors import refusal_text
+from evertick.usecases.errors import QueueNotFound, refusal_text
 from evertick.usecases.jobs import costs, edit, lifecycle, reading as jobs
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.create_many import LineResult, create_many
@@ -140,8 +140,14 @@ class DatabaseBackend:
     async def list_queues(self, limit: int) -> Listing[Queue]:
         return await read_pages(partial(queues.list_queues, self._tenant), limit)
 
-    async def cap_queue(self, name: str, max_running: int | None) -> Queue:
-        return await queues.cap_queue(self._tenant, name, max_running)
+    async def find_queue(self, name: str) -> Queue | None:
+        try:
+            return await queues.get_queue(self._tenant, name)
+        except QueueNotFound:
+            return None
+
+    async def cap_queue(self, name: str, max_running: int | None, max_ready: int) -> Queue:
+        return await queues.cap_queue(self._tenant, name, max_running, max_ready)
 
     async def list_targets(self, limit: int) -> Listing[TargetHost]:
         return await read_pages(partial(target_hosts.list_hosts, self._tenant), limit)

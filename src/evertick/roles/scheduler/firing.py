@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from evertick.domain.schedule.instants import SECOND_US, from_us, to_us
 from evertick.roles.scheduler.background_planning import BackgroundPlanning
+from evertick.roles.scheduler.backpressure import Backpressure
 from evertick.roles.scheduler.pending_timers import PendingTimer
 from evertick.roles.scheduler.planning import LOOP_STEPS, BatchPlanning, PlannedBatch
 from evertick.roles.scheduler.sending import ASIDE_US, BUSY_US, Sending
@@ -56,9 +57,10 @@ class FiringCounters:
 class Firing:
     """Takes due timers, and puts back those that are pending after the statement."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it works on, and whom it tells
         self,
         state: State,
+        pressure: Backpressure,
         *,
         horizon: timedelta,
         ready: Callable[[Iterable[int]], None],
@@ -66,6 +68,7 @@ class Firing:
         planned: Callable[[], None],
     ) -> None:
         self._state = state
+        self._pressure = pressure
         self._horizon = horizon
         self._ready = ready
         self._woken = woken
@@ -80,25 +83,29 @@ class Firing:
         await self.fire_batch()
         if self._state.ownership.in_doubt:
             return NotYet(IN_DOUBT_SECONDS)
-        if self._state.pending.due:
+        if self._state.pending.due or self._pressure.is_going:
             return 0
         next_us = self._state.pending.next_due_us()
         return IDLE_SECONDS if next_us is None else (next_us - self._state.clock.now_us()) / SECOND_US
 
     async def fire_batch(self) -> int:
-        """Fire up to a batch of due timers. Returns how many it tried."""
+        """Fire up to a batch of due timers, but for those of full queues. Returns how many were due."""
         async with self._state.ownership.writing:
             if self._state.ownership.in_doubt:
                 return 0
+            if not self._pressure.is_read:
+                await self._pressure.read()
             now_us = self._state.clock.now_us()
+            self._pressure.release(BATCH)
             most = FIRST_COLLECTED if self._batch <= FIRST_BATCH else COLLECTED
             self._state.pending.collect(now_us, self._state.rule_cache.weights, most)
             size = min(self._batch, self._most)
-            entries = self._state.pending.take(size, now_us)
-            self._batch = min(2 * size, BATCH) if len(entries) == size else FIRST_BATCH
-            if entries:
+            taken = self._state.pending.take(size, now_us)
+            self._batch = min(2 * size, BATCH) if len(taken) == size else FIRST_BATCH
+            if taken:
+                entries = self._state.pending.put_in_flight(self._pressure.admit(taken))
                 await self._fire(entries, now_us)
-        return len(entries)
+        return len(taken)
 
     async def _fire(self, entries: list[PendingTimer], now_us: int) -> None:
         try:
@@ -110,12 +117,14 @@ class Firing:
             await self._quarantine(planned, entries, now_us)
             self._put_off(planning)
         except BaseException as error:
+            self._pressure.settle(is_known=False)
             if isinstance(error, TimeoutError) or was_too_slow(error):
                 self._resize(len(entries), is_less=True)
             for entry in entries:  # those that were fired by now have moved, and stay so
                 self._state.pending.retry_at(entry, now_us)
             raise
         else:
+            self._pressure.settle(is_known=True)
             self._resize(len(entries), is_less=not was_clean)
             if planning.postponed:
                 # A postponed timer has used up its tenant's turn: take no more timers than can be planned.
@@ -154,6 +163,7 @@ class Firing:
         self._state.ownership.last_seq = max(self._state.ownership.last_seq, fired.last_seq)
         self._update_pending(planned, fired)
         if fired.lane_ids:
+            self._pressure.added(fired.lane_ids, fired.lane_runs)
             self._ready(fired.lane_ids)
 
     async def _quarantine(self, planned: PlannedBatch, entries: list[PendingTimer], now_us: int) -> None:

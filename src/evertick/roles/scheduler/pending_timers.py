@@ -118,10 +118,14 @@ class PendingTimers:
                 self._wheel.add(key, due_us)
             else:
                 taken[timer.job_id] = PendingTimer(key, timer)
-        self._in_flight = list(taken.values())
+        return self.put_in_flight(list(taken.values()))
+
+    def put_in_flight(self, entries: list[PendingTimer]) -> list[PendingTimer]:
+        """These are in flight instead of what was taken."""
+        self._in_flight = entries
         if self._taken is not None:
-            self._taken |= {timer for _, timer in self._in_flight}
-        return self._in_flight
+            self._taken |= {timer for _, timer in entries}
+        return entries
 
     def release(self) -> None:
         """What was taken is not in flight any more: the table shows the result."""

@@ -11,8 +11,9 @@ Steps, each a loop of its own:
    second what is due and no wake-up named.
 3. firing: the timers that are due, in fair order and in batches. What is costly to plan is planned in the background
    meanwhile, in turn among tenants, and fires in a later batch.
-4. reaping: leases that ran out, after a grace; attempts that no lease covers (`Sweeping`).
-5. maintenance: marks of the clock.
+4. backpressure: timers of full queues are kept back until there is room.
+5. reaping: leases that ran out, after a grace; attempts that no lease covers (`Sweeping`).
+6. maintenance: marks of the clock.
 
 Crash: the others take its partitions after `lifetime`, and go on from the table. Nothing is lost: a timer moves in the
 statement that appends its attempt. Slow database: batches grow, unless a statement takes too long: then they shrink.
@@ -28,6 +29,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from evertick.domain.assignment import Member
+from evertick.roles.scheduler.backpressure import Backpressure
 from evertick.roles.scheduler.firing import Firing
 from evertick.roles.scheduler.loading import Loading
 from evertick.roles.scheduler.maintenance import Maintenance
@@ -126,7 +128,9 @@ class Scheduler:
     async def fire_due(self) -> int:
         """Fire all that is due by the clock, from the table as it is now; returns how many timers were tried."""
         self.state.pending.keep_only(())
+        self.backpressure.clear()
         self.loading.lost(self.state.ownership.epochs)
+        await self.backpressure.read()
         await self.loading.load_due()
         tried = 0
         while (batch := await self.firing.fire_batch()) or await self.firing.background.finish():
@@ -141,8 +145,11 @@ class Scheduler:
     def _assemble(self) -> None:
         state = self.state
         self._notifier = Notifier(state.pool)
+        self.backpressure = Backpressure(state, unread=self._read_anew, freed=self._wake_firing)
+        self._pressure_loop = Loop("backpressure", self.backpressure.step)
         self.firing = Firing(
             state,
+            self.backpressure,
             horizon=self._horizon,
             ready=self._notifier.ready,
             woken=self._wake_jobs,
@@ -166,16 +173,21 @@ class Scheduler:
         self._reap_loop = Loop("reap", self.reaping.step)
         self.maintenance = Maintenance(state)
         self._maintenance_loop = Loop("maintain", self.maintenance.step)
-        working = (self._load_loop, self._fire_loop, self._reap_loop, self._maintenance_loop)
+        working = (self._load_loop, self._fire_loop, self._pressure_loop, self._reap_loop, self._maintenance_loop)
         self._loops = (self._heartbeat_loop, self._rebalance_loop, *working)
         self.clock.listeners.append(self._stepped)
 
     def _stepped(self, _: timedelta) -> None:
         """The database's clock was set: what is due has to be read anew, and a mark tells the janitors."""
         self.state.pending = PendingTimers(self.clock.now_us())
+        self.backpressure.clear()
         self.loading.lost(self.state.ownership.epochs)
         for loop in (self._load_loop, self._fire_loop, self._maintenance_loop):
             loop.wake()
+
+    def _read_anew(self) -> None:
+        self.loading.lost(self.state.ownership.epochs)
+        self._load_loop.wake()
 
     def _wake_firing(self) -> None:
         self._fire_loop.wake()
