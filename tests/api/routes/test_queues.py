@@ -6,8 +6,8 @@ import asyncpg
 import pytest
 
 from api.callers import Caller, Callers, is_problem, pointers
-from engine import PATIENCE_SECONDS
-
+from engine import PATIENCE_SECONDS, until
+from evertick.api import long_polls
 
 BILLING = {
     "name": "billing",
@@ -41,8 +41,8 @@ async def test_a_queue_may_be_limited_before_its_first_job_and_is_no_more(admin:
 async def test_what_is_no_limit_is_refused(admin: Caller) -> None:
     for wrong in (-1, "5", 1_000_001, 1.5):
         assert pointers(await admin.put("/queues/reports", json={"max_running": wrong})) == ["/max_running"]
-    for wrong in (0, "5", 1_000_000_001, None):
-        answer = await admin.put("/queues/reports", json={"max_running": 1, "max_ready": wrong})
+    for out in (0, "5", 1_000_000_001, None):
+        answer = await admin.put("/queues/reports", json={"max_running": 1, "max_ready": out})
         assert pointers(answer) == ["/max_ready"]
     assert pointers(await admin.put("/queues/reports", json={})) == ["/max_running"]
     assert (await admin.put("/queues/Reports", json={"max_running": 1})).status_code == 422
@@ -93,6 +93,31 @@ async def test_pull_workers_get_no_more_than_the_queue_may_run(admin: Caller) ->
     assert await admin.lease(worker="other", wait_seconds=0) == []
     await admin.record({"token": first[0]["token"], "result": "success"})
     assert len(await admin.lease(worker="other", wait_seconds=0)) == 1
+
+
+@pytest.fixture
+def rare_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no wake-up announces is not found."""
+    monkeypatch.setattr(long_polls, "CHECK_SECONDS", 3600.0)
+
+
+@pytest.mark.usefixtures("rare_checks", "scheduler")
+async def test_a_pull_worker_that_waits_is_woken_when_an_outcome_makes_room(admin: Caller) -> None:
+    await admin.put("/queues/billing", json={"max_running": 1})
+    job = await admin.create(concurrent_policy="ALLOW", max_concurrent=100)
+    for _ in range(2):
+        await admin.post(f"/jobs/{job['job_id']}/trigger")
+    (first,) = await _leased(admin, 1)
+    await until(lambda: _has_one_ready(admin))
+    assert await admin.lease(worker="other", wait_seconds=0) == []
+    waiting = asyncio.create_task(admin.lease(worker="other", wait_seconds=30))
+    await admin.until_polls(1)
+    await admin.record({"token": first["token"], "result": "success"})
+    assert len(await waiting) == 1
+
+
+async def _has_one_ready(caller: Caller) -> bool:
+    return bool((await caller.get("/queues/billing")).json()["ready"] == 1)
 
 
 async def _leased(caller: Caller, count: int) -> list[dict[str, object]]:

@@ -186,7 +186,7 @@ async def record_outcomes(request: AuthenticatedRequest, body: OutcomesRequest) 
 
     The first outcome of an attempt counts, whichever worker reports it.
     """
-    return ok(await pull_workers.record(request.tenant, body.worker_id, body.outcomes))
+    return ok(await pull_workers.record(request.tenant, body.worker_id, body.outcomes, request.services.notifier.room))
 
 
 @queue_routes.operation("GET", "/queues", KeyRole.VIEWER, ResponseSpec(list[Queue], "The queues, by name."))
