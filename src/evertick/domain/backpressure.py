@@ -14,6 +14,8 @@ DEFAULT_MAX_READY = 250_000
 """Attempts of a queue that wait for a worker, unless it has another limit. In SQL the column's default."""
 DEFAULT_READY_QUOTA = 1_000_000
 """The same for all queues of a tenant."""
+DEFAULT_MAX_READY_IN_ALL = 4_000_000
+"""The same for all tenants together: from parts of it on submissions are refused."""
 REPORTED_FROM = 4
 """A reading leaves out queues with the default limits, or larger ones, that are less than a quarter full."""
 
@@ -21,8 +23,6 @@ REFUSED_FROM = {Priority.LOW: 0.5, Priority.NORMAL: 0.8, Priority.HIGH: 1.0}
 """From which part of the limit on all waiting attempts on submissions of a priority are refused."""
 ADMITTED_BELOW = 0.9
 """And below which part of that number they are admitted again."""
-
-NONE: frozenset[Priority] = frozenset()
 
 
 class ReadyDepth(NamedTuple):
@@ -35,6 +35,10 @@ class ReadyDepth(NamedTuple):
     tenant_ready: int
     ready_quota: int
     name: str = ""
+
+    @property
+    def is_full(self) -> bool:
+        return self.ready >= self.max_ready or self.tenant_ready >= self.ready_quota
 
 
 class _Limited:

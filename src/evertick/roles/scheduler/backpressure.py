@@ -5,8 +5,8 @@ of the queues shows room.
 
 1. `admit`: of the timers that are about to fire, those of a queue without room are parked. While a queue has parked
    timers, the oldest of all of them fire: what falls due later does not overtake.
-2. `step`: once a second the queues are read, and as many parked timers as there is room for go back among the due ones,
-   where tenants take turns.
+2. `step`: once a second, or more often while timers are parked, the queues are read. As many parked timers as there is
+   room for go back among the due ones, where tenants take turns.
 3. A partition parks so many timers. Others are forgotten, and reading the table passes over their queue, so that they
    hide no other queue's timers; so it does for a queue that is full for long. The table is read anew when what was
    parked of the queue has fired and there is room, and now and then before that.
@@ -34,7 +34,9 @@ from evertick.store.engine.lanes import queue_of
 logger = logging.getLogger("evertick.scheduler")
 
 READ_SECONDS = 1.0
-SHARE_OF_READING = 50
+PARKED_READ_SECONDS = 0.1
+"""While timers are parked: a queue gets at most what it has room for between two readings."""
+SHARE_OF_READING = 20
 """A reading that took a second is good for so many: reading must not become the load."""
 PARKED_PER_PARTITION = 1_000
 """Less than what is left of a partition when it is read on, so that parked timers do not keep it from that."""
@@ -97,7 +99,7 @@ class Backpressure:
         self._pass_over(began)
         if self._going:
             self._freed()
-        return max(READ_SECONDS, SHARE_OF_READING * took)
+        return max(PARKED_READ_SECONDS if self._parked else READ_SECONDS, SHARE_OF_READING * took)
 
     async def read(self) -> None:
         """Read how full the queues are, and decide how many parked timers go on."""
