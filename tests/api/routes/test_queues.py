@@ -1,6 +1,7 @@
 """Queues: which there are, and how much of each runs at once."""
 
 import asyncio
+from collections import Counter
 
 import asyncpg
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from api.callers import Caller, Callers, is_problem, pointers
 from engine import PATIENCE_SECONDS, until
 from evertick.api import long_polls
+from evertick.usecases.runs import pull_workers
 
 BILLING = {
     "name": "billing",
@@ -114,6 +116,27 @@ async def test_a_pull_worker_that_waits_is_woken_when_an_outcome_makes_room(admi
     await admin.until_polls(1)
     await admin.record({"token": first["token"], "result": "success"})
     assert len(await waiting) == 1
+
+
+@pytest.mark.usefixtures("scheduler")
+async def test_a_pull_worker_that_meets_the_lock_of_another_lease_tries_again(
+    admin: Caller, connection: asyncpg.Connection, statements: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pull_workers, "CONTENDED_PAUSES", (0.01,) * 10_000)  # on a machine of any speed
+    await admin.put("/queues/billing", json={"max_running": 1})
+    job = await admin.create()
+    await admin.post(f"/jobs/{job['job_id']}/trigger")
+    await until(lambda: _has_one_ready(admin))
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock(1163280386, queue_id) FROM queues")
+        tried = statements["lanes.lock_caps"]
+        leasing = asyncio.create_task(admin.lease(wait_seconds=0))
+        await until(lambda: _is_more_than(statements, tried + 1))
+    assert len(await leasing) == 1
+
+
+async def _is_more_than(statements: Counter[str], tries: int) -> bool:
+    return statements["lanes.lock_caps"] > tries
 
 
 async def _has_one_ready(caller: Caller) -> bool:
