@@ -157,7 +157,7 @@ async def test_the_commands_of_the_guide_do_what_it_says(server: Server) -> None
     outputs = [await server.output("sh", "-euc", block) for block in blocks]
     first, targets, pull, queues, errors, idempotency, letters, pages = outputs
     assert targets == "[]"
-    assert queues == '{"name":"reports","max_running":5}'
+    assert queues.startswith('{"name":"reports","max_running":5,"max_ready":100000,"ready":0,')
     assert first.count('"name":"hello"') == 2
     assert re.search(r'"payload":\{"name": ?"Ada"\}', pull)
     assert pull.endswith('{"recorded":1,"stale":[]}')

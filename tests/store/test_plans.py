@@ -84,6 +84,8 @@ INDEXES = {
     "target_hosts.watched": {"target_hosts_watched"},
     "target_hosts.count_open": {"target_hosts_watched"},
     "target_hosts.page": {"target_hosts_pkey"},
+    "references.queue_page": {"queues_tenant_id_name_key", "ready_batches_pkey", "leases_free", "tenants_pkey"},
+    "tenants.count_due": {"timers_due"},
     "tenants.stored": {"storage_sums_pkey", "storage_changes_of_tenant"},
     "retention.check_versions": {
         *("superseded_versions_to_check", "superseded_versions_pkey", "jobs_pkey", "job_versions_pkey", "timers_pkey"),

@@ -49,6 +49,7 @@ class Metrics:
         self._registry.register(_Growth())
         self._lag = self._gauge("oldest_due_seconds", "How late the oldest timer that should have fired is")
         self._circuits = self._gauge("open_circuits", "Target hosts of tenants whose deliveries are deferred")
+        self._full = self._gauge("full_queues", "Queues whose timers wait, because as many attempts wait as may")
         self._nodes = self._gauge("nodes", "Schedulers that are alive")
         self._unheld = self._gauge("unheld_partitions", "Partitions that no live scheduler holds")
 
@@ -69,6 +70,7 @@ class Metrics:
         self._dead_letters.set(status.dead_letters)
         self._lag.set(status.cluster.lag_seconds)
         self._circuits.set(status.open_circuits)
+        self._full.set(status.full_queues)
         self._nodes.set(sum(node.is_alive for node in status.cluster.nodes))
         self._unheld.set(status.cluster.partitions.unheld)
         return generate_latest(self._registry)

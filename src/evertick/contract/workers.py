@@ -18,6 +18,7 @@ from evertick.contract.annotations import (
     Token,
     WorkerId,
 )
+from evertick.domain.backpressure import DEFAULT_MAX_READY
 
 LONGEST_POLL_SECONDS = 30
 """Proxies that cut idle requests off do so later, as a rule after a minute."""
@@ -30,15 +31,33 @@ MaxRunning = Annotated[
 ]
 
 
+MaxReady = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=1_000_000_000,
+        description="How many attempts of the queue may wait for a worker. While so many do, its timers wait.",
+    ),
+]
+
+
 class Queue(Struct, frozen=True, kw_only=True):
-    """A queue, and what limits it."""
+    """A queue, what limits it, and how full it is. `oldest_due_at`: of the attempts that wait for a worker."""
 
     name: str
     max_running: MaxRunning
+    max_ready: MaxReady = DEFAULT_MAX_READY
+    ready: Annotated[Count, Meta(description="Attempts that wait for a worker.")] = 0
+    oldest_due_at: Time | None = None
+    is_full: Annotated[
+        bool,
+        Meta(description="No timer of the queue fires: as many attempts wait as may, of the queue or its tenant."),
+    ] = False
 
 
 class QueueSettings(Struct, forbid_unknown_fields=True):
     max_running: MaxRunning
+    max_ready: MaxReady = DEFAULT_MAX_READY
 
 
 class QueuesQuery(Struct, forbid_unknown_fields=True):

@@ -186,7 +186,7 @@ async def record_outcomes(request: AuthenticatedRequest, body: OutcomesRequest) 
 
     The first outcome of an attempt counts, whichever worker reports it.
     """
-    return ok(await pull_workers.record(request.tenant, body.worker_id, body.outcomes))
+    return ok(await pull_workers.record(request.tenant, body.worker_id, body.outcomes, request.services.notifier.room))
 
 
 @queue_routes.operation("GET", "/queues", KeyRole.VIEWER, ResponseSpec(list[Queue], "The queues, by name."))
@@ -205,9 +205,10 @@ async def get_queue(request: AuthenticatedRequest, queue: str) -> Response:
 
 @queue_routes.operation("PUT", "/queues/{queue}", KeyRole.EDITOR, ResponseSpec(Queue, "The queue as it is now."))
 async def put_queue(request: AuthenticatedRequest, queue: str, body: QueueSettings) -> Response:
-    """Limit how much of a queue runs at once.
+    """Limit how much of a queue runs at once, and how much waits.
 
-    In all workers together, within seconds. Attempts over the limit wait in the queue. A lower limit stops nothing that
-    runs already.
+    In all workers together, within seconds. Attempts over `max_running` wait in the queue; while `max_ready` wait,
+    its timers do. A lower limit stops nothing that runs or waits already. What is left out has its default.
     """
-    return ok(await queues.cap_queue(request.tenant, queue, body.max_running), subject=queue)
+    changed = await queues.cap_queue(request.tenant, queue, body.max_running, body.max_ready)
+    return ok(changed, subject=queue)

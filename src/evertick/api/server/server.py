@@ -128,7 +128,7 @@ class ApiServer:
             notifier=notifier,
             polls=polls,
             keys=KeyRing(reserved),
-            quotas=Quotas(pool, buckets),
+            quotas=Quotas(pool, buckets, settings.max_ready),
             metrics=Metrics(),
             lease_time=settings.lease_time,
             lifetime=settings.heartbeat_timeout,

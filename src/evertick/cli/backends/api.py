@@ -5,6 +5,7 @@ from typing import Any, TypeVar, cast
 
 from evertick.cli.backends import JobListFilter, LetterListFilter, Listing, RunListFilter, is_job_id
 from evertick.client import AsyncClient
+from evertick.client.errors import NotFound
 from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.contract.job import Job, JobFields
 from evertick.contract.jobs import Missed, Verdict
@@ -118,8 +119,14 @@ class ApiBackend:
     async def list_queues(self, limit: int) -> Listing[Queue]:
         return await _listing(limit, self._client.queues.list(page_size=_page(limit)))
 
-    async def cap_queue(self, name: str, max_running: int | None) -> Queue:
-        return await self._client.queues.update(name, max_running=max_running)
+    async def find_queue(self, name: str) -> Queue | None:
+        try:
+            return await self._client.queues.get(name)
+        except NotFound:
+            return None
+
+    async def cap_queue(self, name: str, max_running: int | None, max_ready: int) -> Queue:
+        return await self._client.queues.update(name, max_running=max_running, max_ready=max_ready)
 
     async def list_targets(self, limit: int) -> Listing[TargetHost]:
         return await _listing(limit, self._client.targets.list(page_size=_page(limit)))

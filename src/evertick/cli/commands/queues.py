@@ -1,4 +1,4 @@
-"""`evertick queues`: which queues there are, and how much of each runs at once."""
+"""`evertick queues`: which queues there are, how much of each runs at once, and how much waits."""
 
 from operator import attrgetter
 from typing import Annotated
@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 from msgspec.structs import asdict
 
-from evertick.cli.connection import ConnectionOptions, call, connection_options
-from evertick.cli.options import Limit
+from evertick.cli.connection import Backend, ConnectionOptions, call, connection_options
+from evertick.cli.options import Limit, optional
 from evertick.cli.output import print_document, print_listing
+from evertick.contract.workers import Queue
 
 app = typer.Typer(no_args_is_help=True, help="List and limit queues.", rich_markup_mode="rich")
 
@@ -34,8 +35,8 @@ def list_queues(connection: ConnectionOptions, *, limit: Limit = 50) -> None:
     """
     print_listing(
         call(connection, lambda backend: backend.list_queues(limit)),
-        ("queue", "max running"),
-        attrgetter("name", "max_running"),
+        ("queue", "max running", "max ready", "ready", "oldest due", "full"),
+        attrgetter("name", "max_running", "max_ready", "ready", "oldest_due_at", "is_full"),
         empty="No queues.",
         as_json=connection.as_json,
     )
@@ -48,18 +49,33 @@ def edit(
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Its name.")],
     *,
     max_running: Annotated[
-        str,
-        typer.Option("--max-running", metavar="NUMBER|none", help="How many runs at once, in all workers together."),
-    ],
+        str | None,
+        optional("--max-running", "How many runs at once, in all workers together.", metavar="NUMBER|none"),
+    ] = None,
+    max_ready: Annotated[
+        int | None,
+        optional("--max-ready", "How many runs may wait. While so many do, its jobs do not fire.", metavar="NUMBER"),
+    ] = None,
 ) -> None:
-    """Limit how many runs of a queue run at once. Others wait in the queue.
+    """Limit how many runs of a queue run at once, and how many wait. What is left out stays as it is.
 
     [bold]Examples[/bold]
 
       evertick queues edit reports --max-running 5
 
       evertick queues edit reports --max-running none
+
+      evertick queues edit reports --max-ready 10000
     """
-    cap = _max_running(max_running)
-    changed = call(connection, lambda backend: backend.cap_queue(queue, cap))
-    print_document(asdict(changed), as_json=connection.as_json)
+    cap = None if max_running is None else _max_running(max_running)
+
+    async def change(backend: Backend) -> Queue:
+        found = await backend.find_queue(queue)
+        known = Queue(name=queue, max_running=None) if found is None else found
+        return await backend.cap_queue(
+            queue,
+            known.max_running if max_running is None else cap,
+            known.max_ready if max_ready is None else max_ready,
+        )
+
+    print_document(asdict(call(connection, change)), as_json=connection.as_json)

@@ -303,7 +303,7 @@ class Loading:
         self, partitions: Sequence[int], from_ats: Sequence[datetime], before_at: datetime, most: int
     ) -> _Found:
         with self._state.pending.reading():
-            found = await timers.load(self._state.pool, partitions, from_ats, before_at, most)
+            found = await timers.load(self._state.pool, partitions, from_ats, before_at, most, self._state.passed_over)
             # Of each partition in the order of their due times.
             firsts = {partition_of(timer.job_id): timer.due_at for timer in reversed(found)}
             return _Found(len(found), firsts, _truncated(partitions, found, most), await self._add(found))

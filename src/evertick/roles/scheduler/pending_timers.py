@@ -196,10 +196,14 @@ class PendingTimers:
             else:
                 # One by one, so that overlap sees both. First in the next round: new ones must not keep it out.
                 self._displaced.append(key)
-        self._in_flight = taken
+        return self.put_in_flight(taken)
+
+    def put_in_flight(self, entries: list[PendingTimer]) -> list[PendingTimer]:
+        """These are in flight instead of what was taken."""
+        self._in_flight = entries
         if self._taken is not None:
-            self._taken |= {timer for _, timer in self._in_flight}
-        return self._in_flight
+            self._taken |= {timer for _, timer in entries}
+        return entries
 
     def release(self) -> None:
         """What was taken is not in flight any more: the table shows the result."""

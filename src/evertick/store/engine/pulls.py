@@ -11,7 +11,7 @@ from evertick.store.statements import Connection, columns
 
 
 class HeldAttempt(NamedTuple):
-    """An attempt that a worker holds; `retry` is its job's policy as JSON."""
+    """An attempt that a worker holds; `retry` is its job's policy as JSON. `is_capped`: its end makes room."""
 
     lane_id: int
     seq: int
@@ -21,6 +21,7 @@ class HeldAttempt(NamedTuple):
     reason: str
     attempt: int
     retry: str
+    is_capped: bool
 
 
 class QueueAccess(NamedTuple):

@@ -1,6 +1,6 @@
 """Timers: reading those that fall due, and firing them. Called by schedulers for partitions that they hold."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
@@ -62,6 +62,7 @@ class Timer(NamedTuple):
     tenant_id: int
     rule_id: int
     priority: int
+    queue_id: int = 0
 
     @property
     def stream(self) -> Stream:
@@ -107,7 +108,7 @@ Firing: TypeAlias = Sequence[tuple[FirePlan, Sequence[int]]]
 
 
 class Fired(NamedTuple):
-    """The result of a firing, with the places of timers that did not fire.
+    """The result of a firing, with the places of timers that did not fire. `lane_runs`: how many runs each lane got.
 
     `refused`: changed by another session, or their partition is lost. `waiting`: put off. `early` and `busy` are
     unchanged: not due yet; locked by another session, or with something locked that they would change.
@@ -116,6 +117,7 @@ class Fired(NamedTuple):
     now_at: datetime
     runs: int
     lane_ids: Sequence[int]
+    lane_runs: Sequence[int]
     last_seq: int
     refused: Sequence[int]
     waiting: Sequence[int]
@@ -142,11 +144,23 @@ _AS_PLANNED = _SQL["as_planned"].values(int)
 _QUARANTINE = _SQL["quarantine"].rows(Quarantined)
 
 
-async def load(
-    connection: Connection, partitions: Sequence[int], from_ats: Sequence[datetime], before_at: datetime, most: int
+async def load(  # noqa: PLR0913, PLR0917 - of which partitions, from when to when, how many
+    connection: Connection,
+    partitions: Sequence[int],
+    from_ats: Sequence[datetime],
+    before_at: datetime,
+    most: int,
+    passed_over: Collection[int] = (),
 ) -> list[Timer]:
-    """The earliest `most` timers of each partition that are due in [its from_at, before_at)."""
-    return await _LOAD.all(connection, partitions=partitions, from_ats=from_ats, before_at=before_at, most=most)
+    """The earliest `most` timers of each partition that are due in [its from_at, before_at), but for some queues'."""
+    return await _LOAD.all(
+        connection,
+        partitions=partitions,
+        from_ats=from_ats,
+        before_at=before_at,
+        most=most,
+        passed_over=list(passed_over),
+    )
 
 
 async def walk_streams(
@@ -216,6 +230,7 @@ async def fire(connection: Connection, node: str, epochs: dict[int, int], last_s
     locked = await _as_planned(connection, node, epochs, firing, refused) if refused else set()
     return fired._replace(
         lane_ids=fired.lane_ids or (),
+        lane_runs=fired.lane_runs or (),
         refused=[place for place in refused if place not in locked],
         busy=[*fired.busy, *locked],
     )

@@ -1,6 +1,7 @@
 """Rules, queues and lanes: what jobs refer to. Read by roles, which remember them, and added by the use cases."""
 
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from typing import NamedTuple
 
 from evertick.store import statements
@@ -25,10 +26,14 @@ class QueueRow(NamedTuple):
 
 
 class QueueCap(NamedTuple):
-    """A queue, and how many of its attempts run at once."""
+    """A queue, how many of its attempts run at once and may wait, and how many wait since when."""
 
     name: str
     max_running: int
+    max_ready: int
+    ready: int
+    oldest_due_at: datetime | None
+    is_full: bool
 
 
 NO_CAP = 2**31 - 1
@@ -43,7 +48,6 @@ _SQL = statements.load("references")
 _RULES = _SQL["rules"].rows(_Rule)
 _QUEUES = _SQL["queues"].rows(QueueRow)
 _QUEUE_PAGE = _SQL["queue_page"].rows(QueueCap)
-_CAP_QUEUE = _SQL["cap_queue"].rows(QueueCap)
 _QUEUES_WITH = _SQL["queues_with"].values(int)
 
 
@@ -64,10 +68,12 @@ async def queue_page(
     return await _QUEUE_PAGE.all(connection, tenant_id=tenant_id, after=after, only=only, most=most)
 
 
-async def cap_queue(connection: Connection, tenant_id: int, name: str, max_running: int) -> QueueCap:
-    """Set the cap of a queue, which is added if it is not there."""
+async def cap_queue(connection: Connection, tenant_id: int, name: str, max_running: int, max_ready: int) -> None:
+    """Set the limits of a queue, which is added if it is not there."""
     await _SQL["add_queues"].execute(connection, tenant_id=tenant_id, names=[name])
-    return await _CAP_QUEUE.one(connection, tenant_id=tenant_id, name=name, max_running=max_running)
+    await _SQL["cap_queue"].execute(
+        connection, tenant_id=tenant_id, name=name, max_running=max_running, max_ready=max_ready
+    )
 
 
 async def add_rules(connection: Connection, canonicals: Mapping[bytes, str]) -> None:

@@ -17,6 +17,7 @@ ALTER TABLE tenants
     -- The jitter of new jobs that choose none.
     ADD COLUMN default_jitter_seconds    float   NOT NULL DEFAULT 0 CHECK (default_jitter_seconds >= 0),
     ADD COLUMN is_host                   boolean NOT NULL DEFAULT false;
+CREATE INDEX tenants_limited ON tenants (tenant_id) WHERE ready_quota < 1000000;
 -- The default tenant is the operator's own, and may store a terabyte.
 UPDATE tenants SET is_host = true, storage_quota_bytes = 1099511627776 WHERE name = 'default';
 

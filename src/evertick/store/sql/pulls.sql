@@ -5,9 +5,10 @@
 -- name: held
 -- Those of some attempts that a worker holds, with what decides about what follows them. Another tenant's are not
 -- found, nor are those whose lease another worker has by now. Indexes: leases_of_worker, leases_of_attempt,
--- attempts_pkey, job_versions_pkey.
+-- attempts_pkey, job_versions_pkey, queues_pkey, tenants_pkey.
 SELECT attempt.lane_id, attempt.seq, attempt.job_id, attempt.fire_at, attempt.spec_version,
-       attempt.reason::text AS reason, attempt.attempt, version.retry::text AS retry
+       attempt.reason::text AS reason, attempt.attempt, version.retry::text AS retry,
+       least(queue.max_running, tenant.running_quota) < 2147483647 AS is_capped
   FROM unnest(:lane_ids::bigint[], :seqs::bigint[]) AS given (lane_id, seq)
  CROSS JOIN LATERAL (
            SELECT lease.lease_id
@@ -21,6 +22,7 @@ SELECT attempt.lane_id, attempt.seq, attempt.job_id, attempt.fire_at, attempt.sp
             LIMIT 1
        ) AS lease
   JOIN queues queue ON queue.queue_id = lane_queue(given.lane_id) AND queue.tenant_id = :tenant_id::bigint
+  JOIN tenants tenant ON tenant.tenant_id = queue.tenant_id
   JOIN attempts attempt ON attempt.lane_id = given.lane_id AND attempt.seq = given.seq
   JOIN job_versions version ON version.job_id = attempt.job_id AND version.spec_version = attempt.spec_version;
 

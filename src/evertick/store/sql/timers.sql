@@ -3,9 +3,10 @@
 -- name: load
 -- Timers that fall due in a stretch of time, for the wheel: the earliest of each partition, from an instant of its own
 -- on, so that dead index entries of what was fired before it are not read. Index: timers_due.
--- Of the queued runs of one job only the first is read: many of them must not hide what is due after them.
+-- Of the queued runs of one job only the first is read: many of them must not hide what is due after them. Nor must
+-- those of a full queue.
 SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id,
-       timer.priority
+       timer.priority, timer.queue_id
   FROM unnest(:partitions::smallint[], :from_ats::timestamptz[]) AS mine (partition, from_at)
  CROSS JOIN LATERAL (
            SELECT *
@@ -13,6 +14,7 @@ SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, time
             WHERE timers.partition = mine.partition
               AND timers.due_at >= mine.from_at
               AND timers.due_at < :before_at::timestamptz
+              AND timers.queue_id <> ALL(:passed_over::integer[])
               AND NOT (timers.kind = 'queued' AND EXISTS (
                            SELECT FROM timers first
                             WHERE first.partition = timers.partition AND first.job_id = timers.job_id
@@ -74,7 +76,7 @@ SELECT mine.partition, stream.tenant_id, stream.priority, stream.number = :most:
 -- name: load_streams
 -- As `load`, for streams: the earliest timers of each in a stretch of its own. Index: timers_of_tenant.
 SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id,
-       timer.priority
+       timer.priority, timer.queue_id
   FROM unnest(:partitions::smallint[], :tenant_ids::bigint[], :priorities::smallint[], :from_ats::timestamptz[],
               :before_ats::timestamptz[], :mosts::integer[])
            AS stream (partition, tenant_id, priority, from_at, before_at, most)
@@ -114,7 +116,7 @@ SELECT mine.partition, due.timers
 -- name: load_jobs
 -- The timers of some jobs, after a wake-up named them; of queued runs the first. Index: timers_pkey.
 SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id,
-       timer.priority
+       timer.priority, timer.queue_id
   FROM unnest(:job_ids::bigint[]) AS woken (job_id)
  CROSS JOIN LATERAL (
            (SELECT *
@@ -501,7 +503,7 @@ ended AS (
     SELECT job_id, now_at FROM done WHERE kind = 'tick' AND next_fire_at IS NULL
         ON CONFLICT DO NOTHING
 )
-SELECT clock.now_at, tally.runs, tally.lane_ids, coalesce(reached.last_seq, :last_seq::bigint) AS last_seq,
+SELECT clock.now_at, tally.runs, tally.lane_ids, tally.lane_runs, coalesce(reached.last_seq, :last_seq::bigint) AS last_seq,
        -- Of the given timers, by their places: not as planned any more, put off, and left as they were.
        CASE WHEN reached.judged < cardinality(:job_ids::bigint[])
             THEN ARRAY(SELECT generate_series(1, cardinality(:job_ids::bigint[])) EXCEPT SELECT number FROM judged)
@@ -511,7 +513,9 @@ SELECT clock.now_at, tally.runs, tally.lane_ids, coalesce(reached.last_seq, :las
        ARRAY(SELECT number FROM other WHERE verdict = 'busy') AS busy
   FROM clock
  CROSS JOIN (SELECT count(*) AS judged, max(seq) AS last_seq FROM judged) AS reached
- CROSS JOIN (SELECT coalesce(sum(attempts), 0)::bigint AS runs, array_agg(lane_id) AS lane_ids FROM batches) AS tally;
+ CROSS JOIN (SELECT coalesce(sum(attempts), 0)::bigint AS runs, array_agg(lane_id) AS lane_ids,
+                    array_agg(attempts) AS lane_runs
+               FROM batches) AS tally;
 
 -- name: as_planned
 -- Which of some timers that `fire` refused are as planned, in partitions that are held as before: another session has

@@ -5,7 +5,7 @@ between two calls, so any process may serve the next one.
 import asyncio
 import random
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -35,6 +35,8 @@ _WORKER = re.compile(patterns.WORKER_ID)
 MAX_ROUNDS = 4
 BUSY_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
 """Seconds to wait before each further try to record outcomes of locked runs."""
+CONTENDED_PAUSES = (0.01, 0.02, 0.04, 0.08)
+"""The same for a lease from a queue whose cap another worker's lease has locked: that takes milliseconds."""
 NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -81,14 +83,22 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
     """
     worker = _name(tenant, worker_id)
     if is_capped:
+        is_contended = False
 
         async def lease_capped(session: Session) -> LeasedAttempts:
-            rooms, _ = await lanes.lock_rooms(session, {queue_id: most}, tenant.tenant_id)
+            nonlocal is_contended
+            rooms, is_contended = await lanes.lock_rooms(session, {queue_id: most}, tenant.tenant_id)
             return await _lease(
                 replace(tenant, pool=session), queue_id, worker, rooms.get(queue_id, 0), lease_time, handlers
             )
 
-        return await tenant.in_transaction(lease_capped)
+        leased = await tenant.in_transaction(lease_capped)
+        for pause in CONTENDED_PAUSES:
+            if not is_contended:
+                break
+            await asyncio.sleep(pause)
+            leased = await tenant.in_transaction(lease_capped)
+        return leased
     return await _lease(tenant, queue_id, worker, most, lease_time, handlers)
 
 
@@ -187,8 +197,16 @@ async def heartbeat(
     return [format_token(*token) for token in sorted(stopped)]
 
 
-async def record(tenant: TenantContext, worker_id: str, reports: Sequence[OutcomeReport]) -> Recorded:
-    """Record outcomes. The first one for an attempt counts, and only from the worker that holds it."""
+async def record(
+    tenant: TenantContext,
+    worker_id: str,
+    reports: Sequence[OutcomeReport],
+    made_room: Callable[[Collection[int]], None],
+) -> Recorded:
+    """Record outcomes. The first one for an attempt counts, and only from the worker that holds it.
+
+    `made_room` gets the queues with a cap of which more may run now.
+    """
     worker = _name(tenant, worker_id)
     first: dict[Token, OutcomeReport] = {}
     repeated: list[str] = []
@@ -201,6 +219,8 @@ async def record(tenant: TenantContext, worker_id: str, reports: Sequence[Outcom
     stale = await _record(tenant, worker_id, endings)
     if held:
         await pulls.release(tenant.pool, worker, {lane_id for lane_id, _ in held})
+    if capped := {lanes.queue_of(each.lane_id) for each in held.values() if each.is_capped}:
+        made_room(capped)
     if again := [ending.job_id for ending in endings if isinstance(ending.then, Retry)]:
         tenant.notify(again)
     lost = [report.token for token, report in first.items() if token not in held or token in stale]

@@ -1,10 +1,11 @@
-"""The queues of a tenant, and how much of each runs at once."""
+"""The queues of a tenant, how much of each runs at once, and how much may wait."""
 
 import re
 
 from evertick.contract import patterns
 from evertick.contract.workers import Queue
 from evertick.domain.admission import QuotaName, Refused
+from evertick.domain.backpressure import DEFAULT_MAX_READY
 from evertick.domain.errors import InvalidInput
 from evertick.store.jobs import references
 from evertick.store.jobs.references import NO_CAP, QueueCap
@@ -12,6 +13,7 @@ from evertick.usecases.context import DEFAULT_PER_PAGE, Page, TenantContext, che
 from evertick.usecases.errors import QueueNotFound, QuotaReached
 from evertick.usecases.references import MAX_QUEUES
 
+MAX_READY = 1_000_000_000
 _QUEUE = re.compile(patterns.QUEUE)
 
 
@@ -31,15 +33,21 @@ async def get_queue(tenant: TenantContext, name: str) -> Queue:
     return _view_of(rows[0])
 
 
-async def cap_queue(tenant: TenantContext, name: str, max_running: int | None) -> Queue:
-    """Set how many attempts of a queue run at once; None: no limit. A queue may get its cap before its first job."""
+async def cap_queue(
+    tenant: TenantContext, name: str, max_running: int | None, max_ready: int = DEFAULT_MAX_READY
+) -> Queue:
+    """Set how many attempts of a queue run at once (None: no limit) and may wait, perhaps before its first job."""
     if not _QUEUE.fullmatch(name):
         raise InvalidInput("queue", "must be 1 to 63 lowercase letters, digits and . _ -, a letter or digit first")
     if await references.queues_with(tenant.pool, tenant.tenant_id, [name]) > MAX_QUEUES:
         raise QuotaReached(Refused(QuotaName.QUEUES, MAX_QUEUES))
+    if not 1 <= max_ready <= MAX_READY:
+        raise InvalidInput("max_ready", f"must be a number from 1 to {MAX_READY}")
     cap = NO_CAP if max_running is None else max_running
-    return _view_of(await references.cap_queue(tenant.pool, tenant.tenant_id, name, cap))
+    await references.cap_queue(tenant.pool, tenant.tenant_id, name, cap, max_ready)
+    return await get_queue(tenant, name)
 
 
 def _view_of(row: QueueCap) -> Queue:
-    return Queue(name=row.name, max_running=None if row.max_running == NO_CAP else row.max_running)
+    fields = row._asdict() | {"max_running": None if row.max_running == NO_CAP else row.max_running}
+    return Queue(**fields)
