@@ -2,13 +2,13 @@
 
 import random
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import asyncpg
 import pytest
 
 from engine import AT, LEASE, Job, add_job, add_timer, runs_of, scheduler
-from evertick.roles.scheduler import Scheduler, backpressure
+from evertick.roles.scheduler import Scheduler, backlog, backpressure, loading
 from evertick.store.database import connect
 from evertick.store.engine import lanes
 
@@ -154,32 +154,137 @@ async def test_a_parked_timer_that_is_edited_fires_at_its_new_time_only(
     assert await connection.fetchval("SELECT count(*) FROM attempts WHERE job_id = $1", across) == 1
 
 
+def keep(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Let few timers be in memory, and look for others in each step."""
+    monkeypatch.setattr(loading, "MAX_PER_PARTITION", count)
+    monkeypatch.setattr(loading, "REFILL", count // 2)
+    monkeypatch.setattr(loading, "FULL", 2 * count)
+    monkeypatch.setattr(loading, "OVERFULL", 2 * count)
+    monkeypatch.setattr(loading, "AHEAD_SECONDS", 0)
+    monkeypatch.setattr(loading, "POLL_SECONDS", 0)
+    monkeypatch.setattr(backlog, "CAPACITY", count)
+    monkeypatch.setattr(backlog, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(backlog, "LOOK_PAUSE", 0)
+
+
+async def take_turns(node: Scheduler, steps: int = 3) -> None:
+    for _ in range(steps):
+        await node.loading.step()
+        await fire_all(node)
+
+
 async def test_a_crowd_of_timers_of_a_full_queue_hides_no_others(
-    connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backpressure, "PARKED_PER_PARTITION", 3)
-    monkeypatch.setattr(backpressure, "REREAD_SECONDS", 0.0)
-    full = [await add_job(connection, "now", queue="full", fire_at=AT + each * SECOND) for each in range(30)]
+    keep(monkeypatch, 10)
+    full = [await add_job(connection, "now", queue="full", fire_at=AT + each * SECOND) for each in range(60)]
     await limit(connection, full[0], 1)
-    await node.loading.step()
-    await fire_all(node)
-    assert 0 < node.backpressure.parked <= 3
-    assert len(node.state.pending) == node.backpressure.parked  # the others are in the table only
-    assert node.state.passed_over.keys() == {full[0].queue_id}
-    other = await add_job(connection, "now", queue="other", fire_at=AT + timedelta(hours=1))
-    await node.loading.load_due()  # no wake-up told of it, and very many are due before it
-    await fire_all(node)
-    assert await fired(connection, [other]) == [True]
-    for _ in range(100):
+    await take_turns(node)
+    assert 0 < node.backpressure.parked == len(node.state.pending) <= 10  # the others are in the table only
+    assert not node.state.pending.low  # and nothing asks for them
+    late = await add_job(connection, "now", queue="other", fire_at=now_at - timedelta(hours=1), tenant_id=2)
+    on_time = await add_job(connection, "now", queue="other", fire_at=now_at)
+    await take_turns(node)  # no wake-up told of these
+    assert await fired(connection, [late, on_time]) == [True, True]
+    for _ in range(200):
         assert await depth(connection, full[0].queue_id) <= 1
         await lease(connection, full[0].queue_id, 1)
         await node.backpressure.step()
-        await node.loading.step()
-        await fire_all(node)
+        await take_turns(node, 1)
+        assert len(node.state.pending) <= 10
         if all(await fired(connection, full)):
             break
-    assert all(await fired(connection, full))
-    assert not node.state.passed_over
+    assert await fired(connection, full) == [True] * 60
+    assert await connection.fetchval("SELECT count(*) FROM attempts") == 62
+
+
+async def test_a_partition_whose_memory_is_full_of_parked_timers_fires_those_of_other_tenants(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(monkeypatch, 10)
+    full = [await add_job(connection, "now", queue="full", fire_at=now_at) for _ in range(30)]
+    await limit(connection, full[0], 1)
+    node.loading.woken(frozenset(job.job_id for job in full))
+    await take_turns(node)
+    assert node.backpressure.parked == len(node.state.pending) == 29
+    others = [await add_job(connection, "now", queue="other", fire_at=now_at, tenant_id=2) for _ in range(30)]
+    await take_turns(node, 10)
+    assert all(await fired(connection, others))
+    assert node.backpressure.parked == len(node.state.pending) == 29
+
+
+async def test_wake_ups_for_a_full_queue_do_not_fill_memory(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(monkeypatch, 10)
+    first = await add_job(connection, "now", fire_at=now_at)
+    await limit(connection, first, 1)
+    await take_turns(node)
+    for _ in range(100):
+        job = await add_job(connection, "now", fire_at=now_at)
+        node.loading.woken(frozenset([job.job_id]))
+        await take_turns(node, 1)
+    assert node.backpressure.parked == len(node.state.pending) <= 30
+    await limit(connection, first, 1_000)
+    await node.backpressure.step()
+    await take_turns(node, 50)
+    assert await depth(connection, first.queue_id) == 101
+
+
+async def test_the_oldest_take_the_place_of_others_though_all_are_of_one_job(
+    connection: asyncpg.Connection, node: Scheduler
+) -> None:
+    job = await add_job(connection, "now")
+    await limit(connection, job, 1)
+    for number in range(1, 11):
+        await add_timer(connection, job, "manual", AT + number * SECOND, "manual")
+    await node.loading.step()
+    await fire_all(node)
+    assert node.backpressure.parked == 10
+    later = [await add_job(connection, "now", fire_at=AT + timedelta(hours=1)) for _ in range(5)]
+    await limit(connection, job, 6)
+    await node.backpressure.read()
+    node.loading.woken(frozenset(each.job_id for each in later))
+    await node.loading.step()
+    await node.firing.fire_batch()
+    assert len(await runs_of(connection, job)) == 6
+
+
+async def test_what_was_parked_of_a_partition_is_dropped_with_it(
+    connection: asyncpg.Connection, database_url: str, node: Scheduler
+) -> None:
+    jobs = [await add_job(connection, "now", partition=each) for each in range(40)]
+    await limit(connection, jobs[0], 1)
+    await node.loading.step()
+    await fire_all(node)
+    assert node.backpressure.parked == 39
+    async with scheduler(database_url, "other") as other:
+        await other.join()
+        await node.join()
+        assert node.backpressure.parked == len(node.state.pending) < 39
+
+
+async def test_timers_that_are_edited_while_they_are_parked_do_not_pile_up(
+    connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backpressure, "MIN_STALE", 0)
+    _, edited = [await add_job(connection, "now", partition=each, fire_at=AT + each * SECOND) for each in range(2)]
+    await limit(connection, edited, 1)
+    await node.loading.step()
+    for number in range(20):
+        await connection.execute(
+            "UPDATE timers SET due_at = due_at + $2 WHERE job_id = $1", edited.job_id, number * SECOND
+        )
+        node.loading.woken(frozenset([edited.job_id]))
+        await node.loading.step()
+        await fire_all(node)
+        await node.backpressure.step()
+        assert 1 <= node.backpressure.parked <= 3
+    await limit(connection, edited, 2)
+    await node.backpressure.step()
+    await fire_all(node)
+    assert len(await runs_of(connection, edited)) == 1
+    assert node.backpressure.parked == 0
 
 
 async def test_timers_that_leave_only_gaps_use_no_room(connection: asyncpg.Connection, node: Scheduler) -> None:

@@ -7,12 +7,12 @@ of the queues shows room.
    timers, the oldest of all of them fire: what falls due later does not overtake.
 2. `step`: once a second, or more often while timers are parked, the queues are read. As many parked timers as there is
    room for go back among the due ones, where tenants take turns.
-3. A partition parks so many timers. Others are forgotten, and reading the table passes over their queue, so that they
-   hide no other queue's timers; so it does for a queue that is full for long. The table is read anew when what was
-   parked of the queue has fired and there is room, and now and then before that.
+
+Parked timers stay among the pending ones, so the limits of loading hold for them: while those of a stream are parked,
+no more of it is read (`backlog`), and other streams are.
 
 Crash, or a lost partition: nothing is lost, because nothing is only here. A timer that was edited or moved since it was
-parked is not fired: `PendingTimers` has another one in its place.
+parked is not fired: `PendingTimers` has another one in its place, or none.
 """
 
 import heapq
@@ -24,9 +24,8 @@ from collections.abc import Callable, Iterable
 from itertools import count
 
 from evertick.domain.backpressure import FullQueue, ReadyRoom, releases
-from evertick.domain.ids import PARTITIONS, partition_of
 from evertick.domain.schedule.instants import to_us
-from evertick.roles.scheduler.pending_timers import PendingTimer
+from evertick.roles.scheduler.pending_timers import PendingTimer, Together
 from evertick.roles.scheduler.state import State
 from evertick.store.engine import ready
 from evertick.store.engine.lanes import queue_of
@@ -38,14 +37,8 @@ PARKED_READ_SECONDS = 0.1
 """While timers are parked: a queue gets at most what it has room for between two readings."""
 SHARE_OF_READING = 20
 """A reading that took a second is good for so many: reading must not become the load."""
-PARKED_PER_PARTITION = 1_000
-"""Less than what is left of a partition when it is read on, so that parked timers do not keep it from that."""
-PASS_OVER_SECONDS = 10.0
-"""A queue that has been full for so long is passed over too: its first timers would hide those that polls look for."""
-REREAD_SECONDS = 5.0
-"""The shortest time between two readings of the whole table for queues that were passed over …"""
-LATEST_REREAD_SECONDS = 60.0
-"""… and the longest, while such a queue has room: timers that are in the table only may be older than parked ones."""
+MIN_STALE = 1_000
+"""Parked timers that were replaced since, at least, before all are searched for them."""
 QUIET_SECONDS = 30.0
 """A queue that was not full for so long is logged as such: it may be full and not full every second."""
 
@@ -53,29 +46,25 @@ QUIET_SECONDS = 30.0
 class _Parked:
     """The parked timers of one queue, by due time."""
 
-    __slots__ = ("began", "heap", "tenant_id")
+    __slots__ = ("heap", "tenant_id")
 
     def __init__(self, tenant_id: int) -> None:
         self.tenant_id = tenant_id
         self.heap: list[tuple[int, int, PendingTimer]] = []
-        self.began = time.monotonic()
 
 
 class Backpressure:
-    """`unread`: the table has to be read anew. `freed`: parked timers may go on."""
+    """`freed`: parked timers may go on."""
 
-    def __init__(self, state: State, *, unread: Callable[[], None], freed: Callable[[], None]) -> None:
+    def __init__(self, state: State, *, freed: Callable[[], None]) -> None:
         self._state = state
-        self._unread = unread
         self._freed = freed
         self._room = ReadyRoom()
         self._parked: dict[int, _Parked] = {}
-        self._parked_in = [0] * PARTITIONS
         self._numbers = count()
         self._going: dict[int, int] = {}
         self._short: dict[int, int] = {}
         self._added: Counter[int] = Counter()
-        self._reread_at = 0.0
         self._full_at: dict[int, float] = {}  # monotonic: when a queue that was logged as full was last full
         self._names: dict[int, str] = {}
         self.is_read = False
@@ -83,7 +72,7 @@ class Backpressure:
     @property
     def parked(self) -> int:
         """How many timers are parked. Some of them may have been replaced since."""
-        return sum(self._parked_in)
+        return sum(len(each.heap) for each in self._parked.values())
 
     @property
     def is_going(self) -> bool:
@@ -96,7 +85,6 @@ class Backpressure:
         await self.read()
         took = time.monotonic() - began
         self._log(began)
-        self._pass_over(began)
         if self._going:
             self._freed()
         return max(PARKED_READ_SECONDS if self._parked else READ_SECONDS, SHARE_OF_READING * took)
@@ -109,6 +97,8 @@ class Backpressure:
         self._names = {depth.queue_id: depth.name for depth in depths}
         self.is_read = True
         self._room.held = len(self._state.ownership.epochs)
+        if self.parked > 2 * len(self._state.pending) + MIN_STALE:
+            self.drop_stale()
         queues = self._parked.items()
         full = [FullQueue(queue_id, each.tenant_id, each.heap[0][0], len(each.heap)) for queue_id, each in queues]
         self._going = releases(full, self._room)
@@ -116,9 +106,16 @@ class Backpressure:
     def clear(self) -> None:
         """Forget all that is parked: the whole table is read anew."""
         self._parked.clear()
-        self._parked_in = [0] * PARTITIONS
         self._going.clear()
-        self._state.passed_over.clear()
+
+    def drop_stale(self) -> None:
+        """Drop what was parked and is not pending any more: replaced, or of a lost partition."""
+        for queue_id, parked in list(self._parked.items()):
+            parked.heap = [item for item in parked.heap if self._state.pending.is_current(item[2])]
+            heapq.heapify(parked.heap)
+            if not parked.heap:
+                del self._parked[queue_id]
+                self._going.pop(queue_id, None)
 
     def release(self, most: int) -> None:
         """Let parked timers go on that the last reading found room for, up to so many."""
@@ -147,13 +144,15 @@ class Backpressure:
         if not short:
             return entries
         admitted = [entry for entry in entries if entry.timer.queue_id not in short]
-        jobs = {entry.timer.job_id for entry in admitted}
+        together = Together()
+        for entry in admitted:
+            together.fits(entry.timer)
         for entry in entries:
             if entry.timer.queue_id in short:
                 self._park(entry)
         self._short = {queue_id: tenant_of[queue_id] for queue_id in short}
         for queue_id in short:
-            admitted += self._pop(queue_id, granted[queue_id], jobs)
+            admitted += self._pop(queue_id, granted[queue_id], together)
         return admitted
 
     def added(self, lane_ids: Iterable[int], lane_runs: Iterable[int]) -> None:
@@ -173,19 +172,14 @@ class Backpressure:
         self._short = {}
 
     def _park(self, entry: PendingTimer) -> None:
-        queue_id, partition = entry.timer.queue_id, partition_of(entry.timer.job_id)
-        if self._parked_in[partition] >= PARKED_PER_PARTITION:
-            self._state.pending.forget(entry)
-            self._state.passed_over[queue_id] = entry.timer.tenant_id
-            return
+        queue_id = entry.timer.queue_id
         parked = self._parked.get(queue_id)
         if parked is None:
             parked = self._parked[queue_id] = _Parked(entry.timer.tenant_id)
         heapq.heappush(parked.heap, (to_us(entry.timer.due_at), next(self._numbers), entry))
-        self._parked_in[partition] += 1
 
-    def _pop(self, queue_id: int, most: int, jobs: set[int] | None = None) -> list[PendingTimer]:
-        """The oldest parked timers of a queue; with `jobs`, one of each job, and none of these."""
+    def _pop(self, queue_id: int, most: int, together: Together | None = None) -> list[PendingTimer]:
+        """The oldest parked timers of a queue; with `together`, those that one statement may fire beside these."""
         parked = self._parked.get(queue_id)
         if parked is None:
             return []
@@ -194,14 +188,12 @@ class Backpressure:
         while parked.heap and len(popped) < most and len(again) <= most:
             item = heapq.heappop(parked.heap)
             entry = item[2]
-            if jobs is not None and entry.timer.job_id in jobs:
-                again.append(item)
+            if not self._state.pending.is_current(entry):
                 continue
-            self._parked_in[partition_of(entry.timer.job_id)] -= 1
-            if self._state.pending.is_current(entry):
+            if together is None or together.fits(entry.timer):
                 popped.append(entry)
-                if jobs is not None:
-                    jobs.add(entry.timer.job_id)
+            else:
+                again.append(item)
         for item in again:
             heapq.heappush(parked.heap, item)
         if not parked.heap:
@@ -212,30 +204,9 @@ class Backpressure:
         parked = self._parked.get(queue_id)
         return math.inf if parked is None else parked.heap[0][0]
 
-    def _pass_over(self, now: float) -> None:
-        """Pass over queues that have been full for long, and read anew for those that have room again."""
-        passed_over = self._state.passed_over
-        for queue_id, parked in self._parked.items():
-            if now - parked.began > PASS_OVER_SECONDS:
-                passed_over[queue_id] = parked.tenant_id
-        is_late = now > self._reread_at + LATEST_REREAD_SECONDS
-        back = [
-            queue_id
-            for queue_id, tenant_id in passed_over.items()
-            if (is_late or queue_id not in self._parked)
-            and min(self._room.of_queue(queue_id), self._room.of_tenant(tenant_id)) > 0
-        ]
-        if back and now > self._reread_at + REREAD_SECONDS:
-            self._reread_at = now
-            for queue_id in back:
-                del passed_over[queue_id]
-                if queue_id in self._parked:
-                    self._parked[queue_id].began = now
-            self._unread()
-
     def _log(self, now: float) -> None:
         """One line when a queue becomes full, and one when it has not been for a while."""
-        for queue_id in self._parked.keys() | self._state.passed_over.keys():
+        for queue_id in self._parked:
             if queue_id not in self._full_at:
                 name = self._names.get(queue_id, "")
                 logger.warning("queue %r (%d) is full: its timers wait until workers lease from it", name, queue_id)

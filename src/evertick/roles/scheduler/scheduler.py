@@ -164,7 +164,7 @@ class Scheduler:
         state = self.state
         self._notifier = Notifier(state.pool)
         catch_up = CatchUp(state, self._catch_up_factor, self._normal_rate)
-        self.backpressure = Backpressure(state, unread=self._read_anew, freed=self._wake_firing)
+        self.backpressure = Backpressure(state, freed=self._wake_firing)
         self._pressure_loop = Loop("backpressure", self.backpressure.step)
         self.firing = Firing(
             state,
@@ -184,7 +184,7 @@ class Scheduler:
             lifetime=self._lifetime,
             changed=self._wake_rebalancing,
             gained=self._load_loop.wake,
-            lost=self.loading.lost,
+            lost=self._lost,
         )
         soon = self._lifetime.total_seconds() / 4  # a node that pauses for longer after an error counts as dead
         self._heartbeat_loop = Loop("heartbeat", self.membership.step, longest_backoff=min(soon, LONGEST_BACKOFF))
@@ -208,9 +208,10 @@ class Scheduler:
         for loop in (self._load_loop, self._fire_loop, self._maintenance_loop):
             loop.wake()
 
-    def _read_anew(self) -> None:
-        self.loading.lost(self.state.ownership.epochs)
-        self._load_loop.wake()
+    def _lost(self, partitions: Iterable[int]) -> None:
+        """What was read of partitions does not count any more: they are lost, or read anew."""
+        self.loading.lost(partitions)
+        self.backpressure.drop_stale()
 
     def _wake_firing(self) -> None:
         self._fire_loop.wake()

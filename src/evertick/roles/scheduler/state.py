@@ -149,8 +149,6 @@ class State:
     ownership: Ownership = field(default_factory=Ownership)
     rule_cache: RuleCache = field(default_factory=RuleCache)
     fired_jobs: FrequentJobs = field(default_factory=FrequentJobs)
-    passed_over: dict[int, int] = field(default_factory=dict)
-    """Full queues, with their tenants, of which timers were left in the table: reading passes over them."""
 
     @property
     def node(self) -> str:

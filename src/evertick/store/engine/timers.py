@@ -1,6 +1,6 @@
 """Timers: reading those that fall due, and firing them. Called by schedulers for partitions that they hold."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
@@ -144,23 +144,11 @@ _AS_PLANNED = _SQL["as_planned"].values(int)
 _QUARANTINE = _SQL["quarantine"].rows(Quarantined)
 
 
-async def load(  # noqa: PLR0913, PLR0917 - of which partitions, from when to when, how many
-    connection: Connection,
-    partitions: Sequence[int],
-    from_ats: Sequence[datetime],
-    before_at: datetime,
-    most: int,
-    passed_over: Collection[int] = (),
+async def load(
+    connection: Connection, partitions: Sequence[int], from_ats: Sequence[datetime], before_at: datetime, most: int
 ) -> list[Timer]:
-    """The earliest `most` timers of each partition that are due in [its from_at, before_at), but for some queues'."""
-    return await _LOAD.all(
-        connection,
-        partitions=partitions,
-        from_ats=from_ats,
-        before_at=before_at,
-        most=most,
-        passed_over=list(passed_over),
-    )
+    """The earliest `most` timers of each partition that are due in [its from_at, before_at)."""
+    return await _LOAD.all(connection, partitions=partitions, from_ats=from_ats, before_at=before_at, most=most)
 
 
 async def walk_streams(

@@ -3,8 +3,7 @@
 -- name: load
 -- Timers that fall due in a stretch of time, for the wheel: the earliest of each partition, from an instant of its own
 -- on, so that dead index entries of what was fired before it are not read. Index: timers_due.
--- Of the queued runs of one job only the first is read: many of them must not hide what is due after them. Nor must
--- those of a full queue.
+-- Of the queued runs of one job only the first is read: many of them must not hide what is due after them.
 SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id,
        timer.priority, timer.queue_id
   FROM unnest(:partitions::smallint[], :from_ats::timestamptz[]) AS mine (partition, from_at)
@@ -14,7 +13,6 @@ SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, time
             WHERE timers.partition = mine.partition
               AND timers.due_at >= mine.from_at
               AND timers.due_at < :before_at::timestamptz
-              AND timers.queue_id <> ALL(:passed_over::integer[])
               AND NOT (timers.kind = 'queued' AND EXISTS (
                            SELECT FROM timers first
                             WHERE first.partition = timers.partition AND first.job_id = timers.job_id
