@@ -43,6 +43,19 @@ def test_no_window_holds_more_than_burst_and_rate_allow(rate: Rate, played: list
             assert total * SECOND <= rate.burst * SECOND + rate.per_second * (end - start)
 
 
+@given(st.floats(0.001, 1000), st.lists(st.integers(0, 3_000 * SECOND), max_size=40))
+def test_a_rate_may_be_a_fraction_and_gives_what_it_earns(per_second: float, steps: list[int]) -> None:
+    rate = rate_bucket.rate_of(per_second, 10**9)
+    bucket, now_us, drawn = Bucket(0, 0), 0, 0
+    for step in steps:
+        now_us += step
+        (granted, _), bucket = draw(rate, bucket, now_us, least=1, wanted=10**9)
+        drawn += granted
+    earned = Fraction(per_second) * now_us / SECOND
+    # A unit is a millionth of a token: each step leaves out less than one, and rounds once.
+    assert earned - 1 - Fraction(len(steps) + 1, SECOND) <= drawn <= earned + Fraction(1, 1000)
+
+
 class _Drawer:
     """A process: it holds a slice, and has a clock of its own, which never goes back."""
 
