@@ -94,7 +94,7 @@ async def _call_about_replays(client: AsyncClient, job_id: str) -> None:
 
 
 async def _call_about_queues(client: AsyncClient) -> None:
-    limited = await client.queues.update("reports", max_running=5)
+    limited = await client.queues.update("reports", max_running=5, rate_limit=2.5, rate_burst=3)
     assert limited in [queue async for queue in client.queues.list(page_size=1)]
     assert await client.queues.get("reports") == limited
 

@@ -43,6 +43,9 @@ INDEXES = {
         *("ready_batches_dispatched", "leases_dispatched", "queues_pkey", "tenants_pkey", "webhook_secrets_pkey"),
         "leases_free",  # while there are none
     },
+    "lanes.count_ready": {
+        *("queues_pkey", "lanes_of_queue", "ready_batches_pkey", "attempts_pkey", "leases_free"),
+    },
     "lanes.lock_caps": {"queues_pkey", "tenants_pkey", "ready_batches_pkey", "leases_free"},
     "lanes.running": {
         *("queues_tenant_id_name_key", "leases_held", "attempts_pkey", "outcomes_pkey", "leases_of_attempt"),

@@ -1,4 +1,4 @@
-"""Slices of a rate bucket in one process: draws that fail, callers that go away, and what is taken without waiting."""
+"""Slices of a rate bucket in one process: draws that fail, and callers that go away."""
 
 import asyncio
 from collections.abc import Sequence
@@ -75,34 +75,3 @@ async def test_callers_at_once_get_all_that_is_there_and_no_more() -> None:
     drawn = await asyncio.gather(*(slices.take("k", RATE, least=1, most=3) for _ in range(50)))
     assert sum(each.granted for each in drawn) == RATE.burst
     assert all(each.wait_us > 0 for each in drawn if not each.granted)
-
-
-async def test_what_is_taken_at_once_never_waits_and_is_drawn_meanwhile() -> None:
-    buckets, drawn = HeldBuckets(), asyncio.Event()
-    slices = RateSlices(buckets)
-    assert slices.take_at_once("k", RATE, 7, drawn.set) == 0
-    assert slices.take_at_once("k", RATE, 7, drawn.set) == 0, "the draw is under way"
-    await drawn.wait()
-    assert slices.take_at_once("k", RATE, 7, drawn.set) == 7
-    assert slices.take_at_once("k", RATE, 99, drawn.set) == 0
-    await turns()
-    assert slices.take_at_once("k", RATE, 99, drawn.set) == 13, "the rest of the burst"
-    await turns()
-    assert [ask.least for ask in buckets.asks] == [1, 1, 1]
-    assert slices.refusal("k") is not None
-    assert slices.take_at_once("k", RATE, 99, drawn.set) == 0
-    assert len(buckets.asks) == 3, "a bucket that is empty is not asked at once"
-    slices.give_back("k", 2)
-    assert slices.take_at_once("k", RATE, 2, drawn.set) == 2
-
-
-async def test_a_draw_in_the_background_that_fails_is_not_repeated_at_once(caplog: pytest.LogCaptureFixture) -> None:
-    buckets, drawn = HeldBuckets(), asyncio.Event()
-    buckets.failure = ConnectionError("away")
-    slices = RateSlices(buckets)
-    assert slices.take_at_once("k", RATE, 7, drawn.set) == 0
-    await drawn.wait()
-    assert slices.take_at_once("k", RATE, 7, drawn.set) == 0
-    await turns()
-    assert len(buckets.asks) == 1
-    assert "no tokens could be drawn for k: away" in caplog.text

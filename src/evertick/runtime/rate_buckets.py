@@ -15,7 +15,7 @@ logger = logging.getLogger("evertick")
 RETRY_SECONDS = 1.0
 """Redis is asked again so long after it failed."""
 SUBSTITUTED_PART = 0.5
-"""Of each rate and burst. Whether the others still reach Redis is not known: with the whole rate there, it would double."""
+"""Of each rate and burst: the others may still reach Redis, and with the whole rate here it would double."""
 
 
 @asynccontextmanager

@@ -6,7 +6,6 @@ Draws of different keys share statements. What a killed process held is lost: at
 """
 
 import asyncio
-import logging
 import random
 import time
 from collections.abc import Callable
@@ -16,8 +15,6 @@ from evertick.domain import rate_bucket
 from evertick.domain.rate_bucket import Drawn, Rate, Slice
 from evertick.runtime.concurrency import Batcher
 from evertick.store.engine.rate_buckets import Ask, RateBuckets
-
-logger = logging.getLogger("evertick")
 
 TRIES = 5
 BUSY_SECONDS = 0.005
@@ -60,24 +57,6 @@ class RateSlices:
             share.waiting -= most
         if taken.granted < most:
             share.held = rate_bucket.turn_away(share.held, most - taken.granted)
-        return taken
-
-    def take_at_once(self, key: str, rate: Rate, most: int, drawn: Callable[[], None]) -> int:
-        """Take what the slice has, up to `most`. If that is less, more is drawn for the next call, after `drawn`."""
-        share, now_us = self._share(key), self._now_us()
-        held = rate_bucket.unexpired(share.held, now_us)
-        taken = min(held.tokens, most)
-        share.held = held = rate_bucket.spend(held, taken)
-        if taken < most and share.draw is None and rate_bucket.refusal_us(held, 1, now_us) is None:
-
-            def ended(draw: "asyncio.Task[Drawn]") -> None:
-                if not draw.cancelled() and (error := draw.exception()) is not None:
-                    logger.warning("rate limits: no tokens could be drawn for %s: %s", key, error)
-                    failed = Drawn(0, rate_bucket.LIFETIME_US)
-                    share.held = rate_bucket.received(rate, share.held, failed, 1, self._now_us())
-                drawn()
-
-            self._begin_draw(key, rate, share, 1, most - taken).add_done_callback(ended)
         return taken
 
     def give_back(self, key: str, amount: int) -> None:

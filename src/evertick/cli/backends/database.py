@@ -140,8 +140,11 @@ class DatabaseBackend:
     async def list_queues(self, limit: int) -> Listing[Queue]:
         return await read_pages(partial(queues.list_queues, self._tenant), limit)
 
-    async def cap_queue(self, name: str, max_running: int | None) -> Queue:
-        return await queues.cap_queue(self._tenant, name, max_running)
+    async def edit_queue(self, name: str, changes: Mapping[str, Any]) -> Queue:
+        async with unit_of_work(self._tenant) as unit:
+            edited = await queues.edit_queue(unit, name, changes)
+            await audit.record(unit, ACTOR, "put_queue", name)
+            return edited
 
     async def list_targets(self, limit: int) -> Listing[TargetHost]:
         return await read_pages(partial(target_hosts.list_hosts, self._tenant), limit)

@@ -105,6 +105,7 @@ class Dispatcher:
         concurrency: int = CONCURRENCY,
         settings: DeliverySettings | None = None,
         lease_time: timedelta = LEASE_TIME,
+        redis_url: str | None = None,
         resolve: Resolve | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -118,7 +119,7 @@ class Dispatcher:
         self.waiting = WaitingForSlots(self.slots, self._settings.host_wait_seconds)
         self._delivery_counts = DeliveryCounts()
         self._queues = TenantQueues(self.keyring, self.slots, self.waiting.queue, self._delivery_counts, self._look)
-        self._source = DatabaseSource(url, self._queues, lease_time=lease_time)
+        self._source = DatabaseSource(url, self._queues, lease_time=lease_time, redis_url=redis_url)
         self._handler = TargetHandler(self.keyring.timeout_max)
         self.executor = Executor(
             self._source,

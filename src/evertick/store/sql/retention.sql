@@ -415,14 +415,14 @@ SELECT tenant_id FROM queues GROUP BY tenant_id HAVING count(*) > :least::intege
 
 -- name: sweep_queues
 -- The same as `sweep_rules` for a tenant's queues, which go with their lanes: neither a job nor a timer refers to them,
--- they have no cap, and nothing of the history is in their lanes.
+-- they have no limit, and nothing of the history is in their lanes.
 -- Indexes: jobs_of_tenant, timers_pkey, lanes_of_queue, attempts_pkey.
 WITH mine AS MATERIALIZED (
     SELECT job_id, queue FROM jobs WHERE tenant_id = :tenant_id::bigint AND status <> 'deleted'
 ),
 judged AS MATERIALIZED (
     SELECT queue.queue_id, queue.unused_at,
-           queue.max_running < 2147483647
+           queue.max_running < 2147483647 OR queue.rate_limit IS NOT NULL
            OR (queue.name IN (SELECT mine.queue FROM mine)) IS TRUE
            OR (queue.queue_id IN (
                   SELECT timer.queue_id
