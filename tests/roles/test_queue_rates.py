@@ -75,10 +75,7 @@ async def test_a_queue_without_a_rate_does_not_wait_for_one_that_has_none_left(w
     limited = await workshop.ready(count=30)
     await limit(workshop, HARDLY, 2)
     free = await workshop.ready(count=30)
-    await workshop.connection.execute(
-        "WITH queue AS (INSERT INTO queues (tenant_id, name) VALUES (1, 'free') RETURNING queue_id)"
-        " SELECT queue_id FROM queue"
-    )
+    await workshop.connection.execute("INSERT INTO queues (tenant_id, name) VALUES (1, 'free')")
     await move(workshop, free, "free")
     async with workshop.started({"handle": handle}, queues=("default", "free")):
         await workshop.until_ended(free, 30)
@@ -115,6 +112,15 @@ async def test_what_is_put_back_without_a_start_gives_its_token_back(workshop: W
     assert await workshop.results(unknown) == []
 
 
+async def test_tokens_that_a_cap_leaves_unused_are_there_for_the_next_lease(workshop: Workshop) -> None:
+    job = await workshop.ready(count=9)
+    await limit(workshop, HARDLY, 4)
+    await workshop.connection.execute("UPDATE queues SET max_running = 1")
+    async with workshop.opened({"handle": handle}) as worker:
+        await worker.work_off()
+    assert await workshop.results(job) == ["success"] * 4, "one after the other"
+
+
 async def test_a_queue_without_work_uses_up_no_tokens(workshop: Workshop) -> None:
     await workshop.ready()
     await limit(workshop, HARDLY, 3)
@@ -125,7 +131,7 @@ async def test_a_queue_without_work_uses_up_no_tokens(workshop: Workshop) -> Non
 
 
 async def test_a_bucket_that_cannot_be_asked_stops_its_queue_alone(
-    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    workshop: Workshop, caplog: pytest.LogCaptureFixture
 ) -> None:
     job = await workshop.ready(count=2)
     await limit(workshop, 10)

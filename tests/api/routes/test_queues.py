@@ -79,7 +79,7 @@ async def test_pull_workers_get_no_more_than_the_rate_of_the_queue_allows(admin:
     await _leased(admin, 3)
     assert await admin.lease(worker="other", wait_seconds=0) == []
     await admin.put("/queues/billing", json={"rate_limit": 20, "rate_burst": 1})
-    assert len(await _leased(admin, 2)) == 2, "one after the other, without another wake-up"
+    assert len(await _leased(admin, 2)) == 2, "one after the other"
 
 
 async def _leased(caller: Caller, count: int) -> list[dict[str, object]]:
