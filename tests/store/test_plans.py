@@ -82,6 +82,8 @@ INDEXES = {
     "target_hosts.store": {"target_hosts_pkey"},
     "target_hosts.watched": {"target_hosts_watched"},
     "target_hosts.count_open": {"target_hosts_watched"},
+    "target_hosts.limit": {"target_hosts_pkey"},
+    "target_hosts.limited": {"target_hosts_limited"},
     "target_hosts.page": {"target_hosts_pkey"},
     "tenants.stored": {"storage_sums_pkey", "storage_changes_of_tenant"},
     "retention.check_versions": {

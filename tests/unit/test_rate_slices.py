@@ -75,3 +75,14 @@ async def test_callers_at_once_get_all_that_is_there_and_no_more() -> None:
     drawn = await asyncio.gather(*(slices.take("k", RATE, least=1, most=3) for _ in range(50)))
     assert sum(each.granted for each in drawn) == RATE.burst
     assert all(each.wait_us > 0 for each in drawn if not each.granted)
+
+
+async def test_a_refusal_under_an_old_rate_does_not_hold_for_a_new_one() -> None:
+    buckets = HeldBuckets()
+    slices = RateSlices(buckets)
+    slow = Rate(per_second=0.001, burst=1)
+    assert await slices.take("k", slow, least=1, most=1) == Drawn(1)
+    assert not (await slices.take("k", slow, least=1, most=1)).granted
+    del buckets.buckets["k"]
+    assert not (await slices.take("k", slow, least=1, most=1)).granted, "it is not asked again at once"
+    assert await slices.take("k", RATE, least=1, most=1) == Drawn(1)

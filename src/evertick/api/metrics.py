@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
+from evertick.runtime.delivery_counts import DeliveryEvent, deliveries
 from evertick.store.engine.outcomes import letters
 
 if TYPE_CHECKING:
@@ -23,6 +24,11 @@ class _Growth(Collector):
     def collect(self) -> Iterator[CounterMetricFamily]:
         text = "Dead letters that this process recorded, by a role or for a pull worker"
         yield CounterMetricFamily("evertick_dead_letters_recorded", text, value=letters.recorded)
+        text = "What circuit breakers and rate limits of target hosts did in this process, by event"
+        events = CounterMetricFamily("evertick_target_host_events", text, labels=["event"])
+        for event in DeliveryEvent:
+            events.add_metric([event], deliveries[event])
+        yield events
 
 
 class Metrics:

@@ -239,11 +239,11 @@ class ReturnPace:
     def __init__(self) -> None:
         self._last = float("-inf")
 
-    def delay(self, wait: timedelta, now: float) -> timedelta:
-        """How long the next delivery waits: `wait` at least, and behind those deferred before it."""
+    def delay(self, wait: timedelta, now: float, per_second: float = RETURNS_PER_SECOND) -> timedelta:
+        """How long the next delivery waits: `wait` at least, and behind those deferred before it, at this rate."""
         earliest = now + wait.total_seconds()
         latest = now + LONGEST_DEFERRAL.total_seconds()
-        self._last = min(max(earliest, self._last + 1 / RETURNS_PER_SECOND), latest)
+        self._last = min(max(earliest, self._last + 1 / per_second), latest)
         return timedelta(seconds=self._last - now)
 
     def is_over(self, now: float) -> bool:

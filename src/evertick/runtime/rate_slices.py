@@ -9,7 +9,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from evertick.domain import rate_bucket
 from evertick.domain.rate_bucket import Drawn, Rate, Slice
@@ -26,6 +26,7 @@ MAX_KEYS = 10_000
 
 @dataclass(slots=True)
 class _Share:
+    rate: Rate | None = None
     held: Slice = field(default_factory=Slice)
     waiting: int = 0
     draw: asyncio.Task[Drawn] | None = None
@@ -47,6 +48,8 @@ class RateSlices:
     async def take(self, key: str, rate: Rate, *, least: int, most: int) -> Drawn:
         """Take up to `most` tokens, or none if fewer than `least` are there. `least` is at most the burst."""
         share = self._share(key)
+        if share.rate != rate:  # it was edited: a refusal under the old one says nothing
+            share.rate, share.held = rate, replace(share.held, refused=0)
         share.waiting += most
         try:
             # While a draw is under way its slice is spoken for.

@@ -131,6 +131,9 @@ class ApiBackend:
     async def list_targets(self, limit: int) -> Listing[TargetHost]:
         return await _listing(limit, self._client.targets.list(page_size=_page(limit)))
 
+    async def limit_target(self, host: str, limits: Mapping[str, Any]) -> TargetHost:
+        return await self._client.targets.update(host, **limits)
+
     async def reset_target(self, host: str) -> TargetHost:
         return await self._client.targets.reset(host)
 

@@ -65,11 +65,11 @@ counted AS (
 DELETE FROM audit_log USING old WHERE audit_log.ctid = old.ctid;
 
 -- name: prune_target_hosts
--- Hosts that nothing was said of for so long: they work again, or nothing is delivered to them. Index:
--- target_hosts_by_age.
+-- Hosts without a rate limit that nothing was said of for so long: they work again, or nothing is delivered to them.
+-- Index: target_hosts_by_age.
 WITH old AS (
     SELECT ctid FROM target_hosts
-     WHERE reported_at < :before_at::timestamptz
+     WHERE reported_at < :before_at::timestamptz AND rate_limit IS NULL
      ORDER BY reported_at
      LIMIT :most::integer
        FOR UPDATE SKIP LOCKED

@@ -7,11 +7,10 @@ from typing import Any
 from msgspec.structs import asdict
 
 from evertick.contract import patterns
-from evertick.contract.reading import read_members
+from evertick.contract.reading import read_settings
 from evertick.contract.workers import Queue, QueueSettings
 from evertick.domain.admission import QuotaName, Refused
-from evertick.domain.errors import InvalidFields, InvalidInput
-from evertick.domain.job.faults import Faults
+from evertick.domain.errors import InvalidInput
 from evertick.store.jobs import references
 from evertick.store.jobs.references import NO_CAP, QueueLimits
 from evertick.usecases.context import DEFAULT_PER_PAGE, Page, TenantContext, checked_limit, page_of
@@ -51,14 +50,10 @@ async def limit_queue(tenant: TenantContext, name: str, given: QueueSettings) ->
 
 async def edit_queue(tenant: TenantContext, name: str, changes: Mapping[str, Any]) -> Queue:
     """Change some limits of a queue."""
-    faults = Faults()
-    read_members(changes, QueueSettings, faults)
-    if faults:
-        raise InvalidFields(faults.found)
     rows = await references.queue_page(tenant.pool, tenant.tenant_id, only=name)
     now = asdict(_view_of(rows[0])) if rows else {}
     now.pop("name", None)
-    return await limit_queue(tenant, name, QueueSettings(**now | dict(changes)))
+    return await limit_queue(tenant, name, read_settings(now | dict(changes), QueueSettings))
 
 
 def _view_of(row: QueueLimits) -> Queue:
