@@ -12,8 +12,8 @@ HostName = Annotated[str, Meta(pattern=patterns.HOST, examples=["api.example.com
 
 
 class TargetHost(Struct, frozen=True, kw_only=True):
-    """A host of HTTP targets that failed lately or has a rate limit. While its circuit is not closed, deliveries to it are
-    deferred; so are those that its rate does not allow yet.
+    """A host of HTTP targets that failed lately or has a rate limit. Deliveries to it are deferred while its circuit is
+    not closed, or while its rate does not allow them.
     """
 
     host: Annotated[HostName, Meta(description="With its port, unless that is 443.")]

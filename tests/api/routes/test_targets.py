@@ -1,5 +1,6 @@
 """Target hosts that failed lately, as the API shows and resets them."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
@@ -7,7 +8,7 @@ import asyncpg
 import pytest
 
 from api.callers import Caller, Callers, is_problem, pointers
-from evertick.domain.breaker import MIN_CALLS, Circuit, Report, TenantHost, apply, new_circuit
+from evertick.domain.breaker import MIN_CALLS, WATCH_TIME, Circuit, Report, TenantHost, apply, new_circuit
 from evertick.roles.janitor import Janitor
 from evertick.runtime.delivery_counts import DeliveryEvent, deliveries
 from evertick.store.database import Pool
@@ -21,7 +22,8 @@ async def stored(connection: asyncpg.Connection, host: str, failures: int, tenan
     key = TenantHost(tenant_id, host)
     await target_hosts.add(connection, [key])
     now_at: datetime = await connection.fetchval("SELECT clock_at()")
-    circuit = apply(new_circuit(now_at), Report(MIN_CALLS, failures, "the connection was refused"), now_at)
+    watched = replace(new_circuit(now_at), watched_at=now_at - WATCH_TIME)
+    circuit = apply(watched, Report(MIN_CALLS, failures, "the connection was refused"), now_at)
     async with connection.transaction():
         await target_hosts.store(connection, {key: circuit})
     return circuit

@@ -96,6 +96,7 @@ CREATE TABLE target_hosts (
     changed_at      timestamptz   NOT NULL,     -- since when it is open, or closed
     window_at       timestamptz   NOT NULL,
     probe_at        timestamptz,                -- when the next probe may be made
+    watched_at      timestamptz,                -- since when it has many failures, while it is closed
     watched_until   timestamptz,                -- until then dispatchers read it; null: they need not
     reported_at     timestamptz   NOT NULL,     -- when a dispatcher last had something to say
     calls           integer       NOT NULL,

@@ -28,6 +28,7 @@ class HostRow(NamedTuple):
     failures_before: int
     openings: int
     probe_at: datetime | None
+    watched_at: datetime | None
     last_error: str | None
     rate_limit: float | None
     rate_burst: int | None
@@ -49,6 +50,7 @@ class HostRow(NamedTuple):
             failures_before=self.failures_before,
             openings=self.openings,
             probe_at=self.probe_at,
+            watched_at=self.watched_at,
             last_error=self.last_error,
         )
 
@@ -83,7 +85,7 @@ _KEYS = ("tenant_ids", "hosts")
 _STORED = (
     *_KEYS,
     *("states", "changed_ats", "window_ats", "calls", "failures", "calls_before", "failures_before", "openings"),
-    *("probe_ats", "last_errors", "watched_untils"),
+    *("probe_ats", "last_errors", "watched_ats", "watched_untils"),
 )
 
 
@@ -110,6 +112,7 @@ async def store(session: Session, circuits: Mapping[TenantHost, Circuit]) -> Non
             *host,
             *(circuit.state.value, circuit.changed_at, circuit.window_at, circuit.calls, circuit.failures),
             *(circuit.calls_before, circuit.failures_before, circuit.openings, circuit.probe_at, circuit.last_error),
+            circuit.watched_at,
             circuit.watched_until,
         )
         for host, circuit in circuits.items()

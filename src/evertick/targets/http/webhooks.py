@@ -49,8 +49,8 @@ class HostCircuits(Protocol):
     async def admit(self, host: TenantHost) -> NotStarted | None:
         """Where it is not closed: why the delivery is deferred. None: it is made, as the probe of the host."""
 
-    def ended(self, host: TenantHost, outcome: AttemptOutcome | None, *, is_probe: bool) -> None:
-        """How a delivery that was made has ended. None: it was broken off."""
+    def ended(self, host: TenantHost, outcome: AttemptOutcome | None, *, began: float, is_probe: bool) -> None:
+        """How a delivery that was made, and began at this monotonic time, has ended. None: it was broken off."""
 
 
 class NoCircuits:
@@ -62,7 +62,7 @@ class NoCircuits:
     async def admit(self, host: TenantHost) -> NotStarted | None:
         raise AssertionError(f"{host} is closed")
 
-    def ended(self, host: TenantHost, outcome: AttemptOutcome | None, *, is_probe: bool) -> None:
+    def ended(self, host: TenantHost, outcome: AttemptOutcome | None, *, began: float, is_probe: bool) -> None:
         """Nobody wants to know."""
 
 
@@ -180,10 +180,11 @@ class WebhookTarget:
         if not has_breaker:
             return await self._call(tenant_host, request, seconds)
         outcome: AttemptOutcome | None = None
+        began = time.monotonic()
         try:
             outcome = await self._call(tenant_host, request, seconds)
         finally:
-            self._circuits.ended(tenant_host, outcome, is_probe=is_probe)
+            self._circuits.ended(tenant_host, outcome, began=began, is_probe=is_probe)
         return probe_outcome(tenant_host.host, outcome) if is_probe else outcome
 
     async def _call(self, tenant_host: TenantHost, request: DeliveryRequest, seconds: float) -> AttemptOutcome:
