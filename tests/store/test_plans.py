@@ -70,6 +70,8 @@ INDEXES = {
         *("lanes_of_partition", "attempts_pkey", "outcomes_pkey", "leases_expired", "leases_of_attempt"),
     },
     "orphans.mark_swept": {"lanes_pkey"},
+    "orphans.drop_ended": {"leases_pkey", "outcomes_pkey"},
+    "orphans.rebase": {"leases_pkey"},
     "members.last_seq": {"lanes_of_partition", "attempts_pkey"},
     "replan.page": {
         *("timers_pkey", "requested_runs_pkey", "open_runs_pkey", "outcomes_pkey"),

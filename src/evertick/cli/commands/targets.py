@@ -16,7 +16,7 @@ app = typer.Typer(no_args_is_help=True, help="List, limit and reset target hosts
 @app.command("list")
 @connection_options
 def list_targets(connection: ConnectionOptions, *, limit: Limit = 50) -> None:
-    """List the hosts of HTTP targets that failed lately or have a limit. Nothing is delivered to one that is not closed.
+    """List the hosts of HTTP targets that failed lately or have a limit. Nothing goes to one that is not closed.
 
     [bold]Example[/bold]
 
