@@ -20,6 +20,7 @@ from evertick.bench.processes import BenchFailed, Fleet, family_cpu_seconds
 from evertick.bench.workload import BACKGROUND_QUEUE, QUEUE, Fields, named
 from evertick.contract.jobs import Verdict
 from evertick.contract.target import HTTP_QUEUE
+from evertick.contract.workers import MAX_READY, QueueSettings
 from evertick.store import migrate
 from evertick.store.database import Pool
 from evertick.store.engine import lanes
@@ -177,7 +178,7 @@ async def open_testbed(server: BenchServer, progress: BenchProgress, *, reuse_da
         # Scenarios make as much ready as they are asked for, before any worker runs.
         await tenants.edit(tenant.pool, tenants.public_id(tenant.tenant_id), {"ready_quota": 2**31 - 1})
         for queue in (QUEUE, BACKGROUND_QUEUE, HTTP_QUEUE):
-            await queues.cap_queue(tenant, queue, None, queues.MAX_READY)
+            await queues.limit_queue(tenant, queue, QueueSettings(max_ready=MAX_READY))
         fleet = Fleet(url, server.folder)
         try:
             yield Testbed(server, url, tenant, tenant.pool, fleet, progress)

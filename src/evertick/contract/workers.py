@@ -11,6 +11,8 @@ from evertick.contract.annotations import (
     JobId,
     Limit,
     Ordinal,
+    RateBurst,
+    RateLimit,
     ReportedTime,
     RunId,
     Schema,
@@ -22,6 +24,7 @@ from evertick.domain.backpressure import DEFAULT_MAX_READY
 
 LONGEST_POLL_SECONDS = 30
 """Proxies that cut idle requests off do so later, as a rule after a minute."""
+MAX_READY = 1_000_000_000
 _RESULTS = ["success", "failed", "timed_out", "deferred"]
 
 
@@ -35,7 +38,7 @@ MaxReady = Annotated[
     int,
     Meta(
         ge=1,
-        le=1_000_000_000,
+        le=MAX_READY,
         description="How many attempts of the queue may wait for a worker. While so many do, its timers wait.",
     ),
 ]
@@ -47,6 +50,8 @@ class Queue(Struct, frozen=True, kw_only=True):
     name: str
     max_running: MaxRunning
     max_ready: MaxReady = DEFAULT_MAX_READY
+    rate_limit: RateLimit = None
+    rate_burst: RateBurst = None
     ready: Annotated[Count, Meta(description="Attempts that wait for a worker.")] = 0
     oldest_due_at: Time | None = None
     is_full: Annotated[
@@ -56,8 +61,15 @@ class Queue(Struct, frozen=True, kw_only=True):
 
 
 class QueueSettings(Struct, forbid_unknown_fields=True):
-    max_running: MaxRunning
+    max_running: MaxRunning = None
     max_ready: MaxReady = DEFAULT_MAX_READY
+    rate_limit: RateLimit = None
+    rate_burst: RateBurst = None
+
+
+def limits_of(queue: Queue) -> dict[str, Any]:
+    """The limits of a queue, as `QueueSettings` names them."""
+    return {name: getattr(queue, name) for name in QueueSettings.__struct_fields__}
 
 
 class QueuesQuery(Struct, forbid_unknown_fields=True):

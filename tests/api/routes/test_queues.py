@@ -15,6 +15,8 @@ BILLING = {
     "name": "billing",
     "max_running": None,
     "max_ready": 250_000,
+    "rate_limit": None,
+    "rate_burst": None,
     "ready": 0,
     "oldest_due_at": None,
     "is_full": False,
@@ -31,11 +33,13 @@ async def test_a_queue_is_there_with_its_first_job_and_has_no_limit(admin: Calle
 
 async def test_a_queue_may_be_limited_before_its_first_job_and_is_no_more(admin: Caller, callers: Callers) -> None:
     editor, viewer = [await callers.make(role) for role in ("editor", "viewer")]
-    limited = BILLING | {"name": "reports", "max_running": 5}
-    assert (await viewer.put("/queues/reports", json={"max_running": 5})).status_code == 403
-    assert (await editor.put("/queues/reports", json={"max_running": 5})).json() == limited
+    limits = {"max_running": 5, "max_ready": 7, "rate_limit": 0.5, "rate_burst": 3}
+    limited = BILLING | {"name": "reports"} | limits
+    assert (await viewer.put("/queues/reports", json=limits)).status_code == 403
+    assert (await editor.put("/queues/reports", json=limits)).json() == limited
     assert (await viewer.get("/queues")).json() == [limited]
-    assert (await editor.put("/queues/reports", json={"max_running": None})).json() == limited | {"max_running": None}
+    unlimited = BILLING | {"name": "reports"}
+    assert (await editor.put("/queues/reports", json={})).json() == unlimited, "what is left out gets its default"
     (entry, _) = (await admin.get("/audit-log")).json()
     assert (entry["action"], entry["subject"]) == ("put_queue", "reports")
 
@@ -46,7 +50,12 @@ async def test_what_is_no_limit_is_refused(admin: Caller) -> None:
     for out in (0, "5", 1_000_000_001, None):
         answer = await admin.put("/queues/reports", json={"max_running": 1, "max_ready": out})
         assert pointers(answer) == ["/max_ready"]
-    assert pointers(await admin.put("/queues/reports", json={})) == ["/max_running"]
+    for wrong in (0, -1, "5", 1_000_001, 0.0001):
+        assert pointers(await admin.put("/queues/reports", json={"rate_limit": wrong})) == ["/rate_limit"]
+    for wrong in (0, 1.5, "5"):
+        refused = await admin.put("/queues/reports", json={"rate_limit": 1, "rate_burst": wrong})
+        assert pointers(refused) == ["/rate_burst"]
+    assert pointers(await admin.put("/queues/reports", json={"rate_burst": 1})) == ["/rate_burst"]
     assert (await admin.put("/queues/Reports", json={"max_running": 1})).status_code == 422
     assert (await admin.get("/queues")).json() == []
 
@@ -141,6 +150,18 @@ async def _is_more_than(statements: Counter[str], tries: int) -> bool:
 
 async def _has_one_ready(caller: Caller) -> bool:
     return bool((await caller.get("/queues/billing")).json()["ready"] == 1)
+
+
+@pytest.mark.usefixtures("scheduler")
+async def test_pull_workers_get_no_more_than_the_rate_of_the_queue_allows(admin: Caller) -> None:
+    await admin.put("/queues/billing", json={"rate_limit": 0.001, "rate_burst": 3})
+    job = await admin.create(concurrent_policy="ALLOW", max_concurrent=100)
+    for _ in range(5):
+        await admin.post(f"/jobs/{job['job_id']}/trigger")
+    await _leased(admin, 3)
+    assert await admin.lease(worker="other", wait_seconds=0) == []
+    await admin.put("/queues/billing", json={"rate_limit": 20, "rate_burst": 1})
+    assert len(await _leased(admin, 2)) == 2, "one after the other"
 
 
 async def _leased(caller: Caller, count: int) -> list[dict[str, object]]:

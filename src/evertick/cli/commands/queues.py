@@ -1,4 +1,4 @@
-"""`evertick queues`: which queues there are, how much of each runs at once, and how much waits."""
+"""`evertick queues`: which queues there are, what limits them, and how full they are."""
 
 from operator import attrgetter
 from typing import Annotated
@@ -6,22 +6,11 @@ from typing import Annotated
 import typer
 from msgspec.structs import asdict
 
-from evertick.cli.connection import Backend, ConnectionOptions, call, connection_options
-from evertick.cli.options import Limit, optional
+from evertick.cli.connection import ConnectionOptions, call, connection_options
+from evertick.cli.options import Limit, limit_option, optional, read_limits
 from evertick.cli.output import print_document, print_listing
-from evertick.contract.workers import Queue
 
 app = typer.Typer(no_args_is_help=True, help="List and limit queues.", rich_markup_mode="rich")
-
-NO_LIMIT = "none"
-
-
-def _max_running(text: str) -> int | None:
-    if text == NO_LIMIT:
-        return None
-    if not text.isdecimal():
-        raise typer.BadParameter(f"{text!r} is neither a number nor {NO_LIMIT!r}")
-    return int(text)
 
 
 @app.command("list")
@@ -35,8 +24,8 @@ def list_queues(connection: ConnectionOptions, *, limit: Limit = 50) -> None:
     """
     print_listing(
         call(connection, lambda backend: backend.list_queues(limit)),
-        ("queue", "max running", "max ready", "ready", "oldest due", "full"),
-        attrgetter("name", "max_running", "max_ready", "ready", "oldest_due_at", "is_full"),
+        ("queue", "max running", "rate limit", "rate burst", "max ready", "ready", "oldest due", "full"),
+        attrgetter("name", "max_running", "rate_limit", "rate_burst", "max_ready", "ready", "oldest_due_at", "is_full"),
         empty="No queues.",
         as_json=connection.as_json,
     )
@@ -48,34 +37,29 @@ def edit(
     connection: ConnectionOptions,
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Its name.")],
     *,
-    max_running: Annotated[
-        str | None,
-        optional("--max-running", "How many runs at once, in all workers together.", metavar="NUMBER|none"),
+    max_running: Annotated[str | None, limit_option("--max-running", "How many run at once, in all workers.")] = None,
+    rate_limit: Annotated[
+        str | None, limit_option("--rate-limit", "How many start per second, in all workers.")
+    ] = None,
+    rate_burst: Annotated[
+        str | None, limit_option("--rate-burst", "How many of them start at once after a pause.")
     ] = None,
     max_ready: Annotated[
-        int | None,
+        str | None,
         optional("--max-ready", "How many runs may wait. While so many do, its jobs do not fire.", metavar="NUMBER"),
     ] = None,
 ) -> None:
-    """Limit how many runs of a queue run at once, and how many wait. What is left out stays as it is.
+    """Limit how many runs of a queue run at once, start per second, or wait. What is left out stays as it is.
 
     [bold]Examples[/bold]
 
       evertick queues edit reports --max-running 5
 
-      evertick queues edit reports --max-running none
+      evertick queues edit reports --rate-limit 0.5 --max-running none
 
       evertick queues edit reports --max-ready 10000
     """
-    cap = None if max_running is None else _max_running(max_running)
-
-    async def change(backend: Backend) -> Queue:
-        found = await backend.find_queue(queue)
-        known = Queue(name=queue, max_running=None) if found is None else found
-        return await backend.cap_queue(
-            queue,
-            known.max_running if max_running is None else cap,
-            known.max_ready if max_ready is None else max_ready,
-        )
-
-    print_document(asdict(call(connection, change)), as_json=connection.as_json)
+    limits = {"max_running": max_running, "rate_limit": rate_limit, "rate_burst": rate_burst, "max_ready": max_ready}
+    changes = read_limits(**limits)
+    changed = call(connection, lambda backend: backend.edit_queue(queue, changes))
+    print_document(asdict(changed), as_json=connection.as_json)

@@ -65,11 +65,11 @@ counted AS (
 DELETE FROM audit_log USING old WHERE audit_log.ctid = old.ctid;
 
 -- name: prune_target_hosts
--- Hosts that nothing was said of for so long: they work again, or nothing is delivered to them. Index:
--- target_hosts_by_age.
+-- Hosts without a rate limit that nothing was said of for so long: they work again, or nothing is delivered to them.
+-- Index: target_hosts_by_age.
 WITH old AS (
     SELECT ctid FROM target_hosts
-     WHERE reported_at < :before_at::timestamptz
+     WHERE reported_at < :before_at::timestamptz AND rate_limit IS NULL
      ORDER BY reported_at
      LIMIT :most::integer
        FOR UPDATE SKIP LOCKED
@@ -422,7 +422,7 @@ WITH mine AS MATERIALIZED (
 ),
 judged AS MATERIALIZED (
     SELECT queue.queue_id, queue.unused_at,
-           queue.max_running < 2147483647 OR queue.max_ready <> 250000
+           queue.max_running < 2147483647 OR queue.max_ready <> 250000 OR queue.rate_limit IS NOT NULL
            OR (queue.name IN (SELECT mine.queue FROM mine)) IS TRUE
            OR (queue.queue_id IN (
                   SELECT timer.queue_id
