@@ -159,6 +159,9 @@ class Settings:
     max_connections_per_address: int = _setting(_count, 1024)  # this machine's own addresses have no such limit
     max_long_polls: int = _setting(_count, 3000)  # of pull workers that wait at one process
     max_long_polls_per_tenant: int = _setting(_count, 1000)
+    max_ready: int = _setting(
+        _count, 4_000_000
+    )  # waiting attempts of all tenants; from half of it on submissions are refused, low priority first
     metrics_open: bool | None = _setting(_yes_or_no, None)  # without a key; None: only while bound to loopback
     url: str | None = _setting(_server_url, None)  # for clients
     api_key: str | None = _setting(_text, None, is_secret=True)

@@ -82,6 +82,29 @@ async def test_catch_up_keeps_to_its_rate_and_what_is_on_time_does_not_wait_for_
 
 
 @pytest.mark.usefixtures("often")
+async def test_catch_up_of_a_full_queue_keeps_to_its_rate_when_there_is_room_again(
+    connection: asyncpg.Connection, limited: Scheduler, time: Time
+) -> None:
+    await flood(connection, 2_000, fire_at=time.now_at - HOUR, partitions=5)
+    await connection.execute("UPDATE queues SET max_ready = 10")
+    other = await add_job(connection, "now", fire_at=time.now_at - HOUR / 2, queue="other")
+    await limited.join()
+    for _ in range(20):
+        await time.move(STEP)
+        await fire_all_allowed(limited)
+    assert await run_count(connection) == 11
+    assert len(await runs_of(connection, other)) == 1
+    await connection.execute("UPDATE queues SET max_ready = 100000")
+    began_at = time.now_at
+    for _ in range(10):
+        await time.move(STEP)
+        await limited.backpressure.step()
+        await fire_all_allowed(limited)
+        most = FACTOR * NORMAL_RATE * (time.now_at - began_at).total_seconds()
+        assert most - 50 <= await run_count(connection) - 11 <= most + FACTOR * NORMAL_RATE
+
+
+@pytest.mark.usefixtures("often")
 async def test_catch_up_fires_the_oldest_first(connection: asyncpg.Connection, limited: Scheduler, time: Time) -> None:
     await flood(connection, 300, fire_at=time.now_at - HOUR)
     await limited.join()

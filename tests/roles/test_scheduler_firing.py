@@ -189,7 +189,8 @@ async def test_more_rules_than_are_kept_pause_nobody(
     jobs = [await add_job(connection, f"{minute} * * * *") for minute in range(3)]
     await node.loading.step()
     jobs += [await add_job(connection, f"{minute} * * * *") for minute in range(3, 6)]
-    await node.loading.load_due()
+    node.loading.woken(frozenset(job.job_id for job in jobs))
+    await node.loading.step()
     await node.firing.fire_batch()
     assert await connection.fetchval("SELECT count(*) FROM jobs WHERE status = 'paused'") == 0
     assert [len(await runs_of(connection, job)) for job in jobs] == [1] * 6

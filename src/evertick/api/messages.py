@@ -149,8 +149,8 @@ class AuthenticatedRequest(HttpRequest):
     """A request with a valid key. `tenant` acts for the caller; in a change, everything in one transaction.
 
     `reservation` is the memory that its body takes. `idempotency` identifies the request when it is repeated; None: it
-    has no Idempotency-Key. `admitted` is what the quotas admit of it. `after_commit` is called when the request has
-    succeeded, `on_rollback` after each try of its transaction that was undone.
+    has no Idempotency-Key. `admitted` is what the quotas admit of it, `runs` its runs due at once. `after_commit` is
+    called when the request has succeeded, `on_rollback` after each try of its transaction that was undone.
     """
 
     caller: Caller
@@ -158,6 +158,7 @@ class AuthenticatedRequest(HttpRequest):
     reservation: Reservation
     idempotency: KeyedRequest | None = None
     admitted: Admitted | None = None
+    runs: int = 0
     after_commit: list[Callable[[], None]] = field(default_factory=list)
     on_rollback: list[Callable[[], None]] = field(default_factory=list)
 
@@ -166,6 +167,7 @@ class AuthenticatedRequest(HttpRequest):
         verdict = await self.services.quotas.admit(self.caller.tenant, cost)
         if not isinstance(verdict, Admitted):
             raise QuotaReached(verdict)
+        self.runs += cost.runs
         return verdict
 
     @property

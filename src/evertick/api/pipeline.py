@@ -69,6 +69,7 @@ async def _admit_and_act(operation: Operation, request: AuthenticatedRequest, ar
         response = await _act(operation, request, arguments)
         created = response.created_jobs
     finally:
+        request.services.quotas.end_runs(request.tenant.tenant_id, request.runs)
         if request.admitted is not None and request.admitted.jobs:
             request.services.quotas.confirm(request.caller.tenant, request.admitted.jobs, created)
     for follow in request.after_commit:

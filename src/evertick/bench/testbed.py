@@ -17,14 +17,17 @@ from pathlib import Path
 from typing import Protocol
 
 from evertick.bench.processes import BenchFailed, Fleet, family_cpu_seconds
-from evertick.bench.workload import Fields, named
+from evertick.bench.workload import BACKGROUND_QUEUE, QUEUE, Fields, named
 from evertick.contract.jobs import Verdict
+from evertick.contract.target import HTTP_QUEUE
+from evertick.contract.workers import MAX_READY, QueueSettings
 from evertick.store import migrate
 from evertick.store.database import Pool
 from evertick.store.engine import lanes
 from evertick.store.server.embedded import EmbeddedServer
 from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.create_many import LineResult, create_many
+from evertick.usecases.tenants import queues, tenants
 from evertick.wiring import connected_tenant, migrate_database
 
 DATABASE = "evertick_bench"
@@ -172,6 +175,10 @@ async def open_testbed(server: BenchServer, progress: BenchProgress, *, reuse_da
     """A testbed on a database of its own. Its processes are ended with it, whatever happens."""
     async with _create_database(server, reuse=reuse_database) as url, connected_tenant(url, TENANT) as tenant:
         assert isinstance(tenant.pool, Pool)
+        # Scenarios make as much ready as they are asked for, before any worker runs.
+        await tenants.edit(tenant.pool, tenants.public_id(tenant.tenant_id), {"ready_quota": 2**31 - 1})
+        for queue in (QUEUE, BACKGROUND_QUEUE, HTTP_QUEUE):
+            await queues.limit_queue(tenant, queue, QueueSettings(max_ready=MAX_READY))
         fleet = Fleet(url, server.folder)
         try:
             yield Testbed(server, url, tenant, tenant.pool, fleet, progress)

@@ -97,8 +97,9 @@ def call(options: ConnectionOptions, work: Callable[[Backend], Awaitable[_T]]) -
 
     async def work_on_database(tenant: "TenantContext") -> _T:
         assert isinstance(tenant.pool, Pool)
-        async with open_buckets(tenant.pool, settings_of(options).redis_url) as buckets:
-            return await work(DatabaseBackend(tenant, TenantAdmission(tenant, buckets)))
+        settings = settings_of(options)
+        async with open_buckets(tenant.pool, settings.redis_url) as buckets:
+            return await work(DatabaseBackend(tenant, TenantAdmission(tenant, buckets, settings.max_ready)))
 
     return call_database(options, options.tenant, work_on_database)
 

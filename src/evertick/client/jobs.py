@@ -13,6 +13,7 @@ from evertick.contract.job import Job, JobFields
 from evertick.contract.jobs import Upcoming, Verdict
 from evertick.contract.runs import DeadLetter, Gap, Replay, Replaying, Run, RunDetail, RunOrGap
 from evertick.contract.workers import Heartbeat, Lease, OutcomeReport, Queue, Recorded
+from evertick.domain.backpressure import DEFAULT_MAX_READY
 
 Entries: TypeAlias = list[RunOrGap]
 Verdicts: TypeAlias = list[Verdict]
@@ -277,7 +278,7 @@ class WorkerCalls(Calls[W]):
 
 
 class QueueCalls(Calls[W]):
-    """Queues, and how much of each runs at once."""
+    """Queues, what limits them, and how full they are."""
 
     @PagedCall
     def list(self, *, page_size: int | None = None) -> Request[QueuePage]:
@@ -290,6 +291,22 @@ class QueueCalls(Calls[W]):
         return fetch(path_of("queues", queue), struct_of(Queue))
 
     @Call
-    def update(self, queue: str, *, max_running: int | None) -> Request[Queue]:
-        """Limit how many attempts of a queue run at once, in all workers together. None: no limit."""
-        return change("PUT", path_of("queues", queue), struct_of(Queue), {"max_running": max_running})
+    def update(
+        self,
+        queue: str,
+        *,
+        max_running: int | None = None,
+        max_ready: int = DEFAULT_MAX_READY,
+        rate_limit: float | None = None,
+        rate_burst: int | None = None,
+    ) -> Request[Queue]:
+        """Replace the limits of a queue: how many attempts run at once and how many start per second, in all workers
+        together (None: no limit), and how many may wait.
+        """
+        limits = {
+            "max_running": max_running,
+            "max_ready": max_ready,
+            "rate_limit": rate_limit,
+            "rate_burst": rate_burst,
+        }
+        return change("PUT", path_of("queues", queue), struct_of(Queue), limits)

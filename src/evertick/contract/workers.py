@@ -11,6 +11,8 @@ from evertick.contract.annotations import (
     JobId,
     Limit,
     Ordinal,
+    RateBurst,
+    RateLimit,
     ReportedTime,
     RunId,
     Schema,
@@ -18,9 +20,11 @@ from evertick.contract.annotations import (
     Token,
     WorkerId,
 )
+from evertick.domain.backpressure import DEFAULT_MAX_READY
 
 LONGEST_POLL_SECONDS = 30
 """Proxies that cut idle requests off do so later, as a rule after a minute."""
+MAX_READY = 1_000_000_000
 _RESULTS = ["success", "failed", "timed_out", "deferred"]
 
 
@@ -30,15 +34,42 @@ MaxRunning = Annotated[
 ]
 
 
+MaxReady = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=MAX_READY,
+        description="How many attempts of the queue may wait for a worker. While so many do, its timers wait.",
+    ),
+]
+
+
 class Queue(Struct, frozen=True, kw_only=True):
-    """A queue, and what limits it."""
+    """A queue, what limits it, and how full it is. `oldest_due_at`: of the attempts that wait for a worker."""
 
     name: str
     max_running: MaxRunning
+    max_ready: MaxReady = DEFAULT_MAX_READY
+    rate_limit: RateLimit = None
+    rate_burst: RateBurst = None
+    ready: Annotated[Count, Meta(description="Attempts that wait for a worker.")] = 0
+    oldest_due_at: Time | None = None
+    is_full: Annotated[
+        bool,
+        Meta(description="No timer of the queue fires: as many attempts wait as may, of the queue or its tenant."),
+    ] = False
 
 
 class QueueSettings(Struct, forbid_unknown_fields=True):
-    max_running: MaxRunning
+    max_running: MaxRunning = None
+    max_ready: MaxReady = DEFAULT_MAX_READY
+    rate_limit: RateLimit = None
+    rate_burst: RateBurst = None
+
+
+def limits_of(queue: Queue) -> dict[str, Any]:
+    """The limits of a queue, as `QueueSettings` names them."""
+    return {name: getattr(queue, name) for name in QueueSettings.__struct_fields__}
 
 
 class QueuesQuery(Struct, forbid_unknown_fields=True):

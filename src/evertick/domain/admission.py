@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
+from evertick.domain.backpressure import DEFAULT_READY_QUOTA
 from evertick.domain.errors import require_at_least
+from evertick.domain.policies import Priority
 from evertick.domain.rate_bucket import Drawn, Rate
 
 # When a run will end or a queue will drain is unknown, so these waits are guesses: long enough that callers that
 # obey do not add to the load, short enough that they notice room soon after it appears.
 RUNNING_WAIT = timedelta(seconds=1)
 READY_WAIT = timedelta(seconds=5)
+OVERLOAD_WAIT = timedelta(seconds=10)
 ANSWERS_WAIT = timedelta(minutes=10)
 """Kept answers are removed when they are a day old, so room appears all the time."""
 
@@ -25,11 +28,13 @@ class QuotaName(StrEnum):
     SUBMIT_RATE = "submit_rate"  # submissions per second, once the burst is used up
     SUBMIT_BURST = "submit_burst"  # submissions in one request
     RUNNING = "running"  # runs at once
-    READY = "ready"  # attempts waiting in lanes: overload
+    READY = "ready"  # attempts waiting in lanes
+    OVERLOAD = "overload"  # attempts of all tenants waiting in lanes
     STORAGE = "storage"  # bytes of jobs, their versions and the audit log
     KEPT_ANSWERS = "kept_answers"  # bytes of answers that are kept for repeated requests
     API_KEYS = "api_keys"  # keys that have not ended
     QUEUES = "queues"  # queues that something refers to
+    TARGET_HOSTS = "target_hosts"  # hosts that failed lately, or have a rate limit
     COMPUTATIONS = "computations"  # schedules that wait to be computed
     BATCHES = "batches"  # large batches at work or waiting
     BODY_BYTES = "body_bytes"  # memory for bodies of requests under way
@@ -49,7 +54,7 @@ class Quota:
     jobs: int = 100_000
     submit: Rate = DEFAULT_RATE
     running: int = 1_000
-    ready: int = 1_000_000
+    ready: int = DEFAULT_READY_QUOTA
     storage_bytes: int = 10 * 2**30  # of jobs; as much again of kept answers
 
     def __post_init__(self) -> None:
@@ -68,6 +73,7 @@ class Usage:
     ready: int
     storage_bytes: int = 0
     answer_bytes: int = 0
+    overload: frozenset[Priority] = frozenset()  # submissions of these priorities are refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,7 @@ class AdmissionRequest:
     is_stored: bool = True  # it stores more than its entry in the audit log
     keeps_answer: bool = False  # it has an Idempotency-Key
     is_batch: bool = False  # each submission is one new job
+    priority: Priority | None = None  # of new work; of a batch, the highest that it may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +119,21 @@ class Admitted:
     cut: Throttled | Refused | None = None
 
 
+OVERLOADED = Throttled(QuotaName.OVERLOAD, OVERLOAD_WAIT)
+
+
 Admission = Admitted | Throttled | Refused
 
 
 def admit(quota: Quota, usage: Usage, request: AdmissionRequest) -> Admission:
     """Return the first limit that is reached. Only what is admitted here draws from the rate, see `with_rate`."""
+    if request.priority in usage.overload:
+        return OVERLOADED
     room = quota.jobs - usage.jobs
     if request.jobs and room < (1 if request.is_batch else request.jobs):
         return Refused(QuotaName.JOBS, quota.jobs)
-    full_storage = _no_storage_for(quota, usage, request)
-    if full_storage is not None:
-        return full_storage
-    # Only runs due at once can overload: a job for later waits in the timers table, which is the buffer.
-    blocked = _no_room_for(quota, usage, request.runs) if request.runs else None
+    # Only runs due at once need room among the ready ones: a job for later waits in the timers table.
+    blocked = _no_storage_for(quota, usage, request) or _no_room_for(quota, usage, request.runs)
     if blocked is not None:
         return blocked
     if request.is_batch and room < request.jobs:
@@ -157,6 +166,8 @@ def _no_storage_for(quota: Quota, usage: Usage, request: AdmissionRequest) -> Th
 
 
 def _no_room_for(quota: Quota, usage: Usage, runs: int) -> Throttled | Refused | None:
+    if not runs:
+        return None
     if not quota.running:
         return Refused(QuotaName.RUNNING, 0)
     if runs > quota.ready:

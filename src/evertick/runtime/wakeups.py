@@ -61,6 +61,10 @@ class Notifier:
 
     def put_back(self, queue_ids: Iterable[int]) -> None:
         """In these queues attempts were put back that can be leased at once. They go along as negative numbers."""
+        self.room(queue_ids)
+
+    def room(self, queue_ids: Iterable[int]) -> None:
+        """In these queues, which have a cap, more may run."""
         self._add(READY, (-queue_id for queue_id in queue_ids))
 
     def members(self) -> None:

@@ -57,6 +57,7 @@ class AppServer:
         self._url = settings.database_url
         self._data_dir = settings.data_dir
         self.redis_url = settings.redis_url
+        self.max_ready = settings.max_ready
         self._server: EmbeddedServer | None = None
         self._lock = threading.Lock()
 
@@ -122,7 +123,7 @@ async def open_connection(server: AppServer, *, with_migrations: bool = False) -
             notifier.timers,
             default_jitter_seconds=row.default_jitter_seconds,
         )
-        return AppConnection(url, pool, tenant, TenantAdmission(tenant, buckets), stack.pop_all())
+        return AppConnection(url, pool, tenant, TenantAdmission(tenant, buckets, server.max_ready), stack.pop_all())
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +222,7 @@ async def running_roles(
             concurrency=options.concurrency,
             threads=options.threads,
             lease_time=settings.lease_time,
+            redis_url=settings.redis_url,
         )
         await worker.start()
         stack.push_async_callback(worker.stop)

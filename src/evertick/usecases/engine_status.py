@@ -10,7 +10,7 @@ from evertick.contract.server import Cluster, Lag, Node, Partitions, Stats
 from evertick.domain.ids import PARTITIONS
 from evertick.runtime.timeouts import STATUS_SECONDS
 from evertick.store.database import Pool
-from evertick.store.engine import members
+from evertick.store.engine import members, ready
 from evertick.store.maintenance import diagnostics
 from evertick.store.tenants import target_hosts, tenants
 from evertick.usecases.diagnosis import MAX_LETTERS
@@ -31,6 +31,7 @@ class EngineStatus:
     leases: int
     dead_letters: int
     open_circuits: int
+    full_queues: int
 
 
 async def engine_status(pool: Pool, lifetime: timedelta) -> EngineStatus:
@@ -49,6 +50,7 @@ async def engine_status(pool: Pool, lifetime: timedelta) -> EngineStatus:
             leases=await diagnostics.leases(pool),
             dead_letters=await diagnostics.dead_letters(pool, MAX_LETTERS),
             open_circuits=await target_hosts.count_open(pool),
+            full_queues=sum(depth.is_full for depth in await ready.depths(pool)),
         )
 
 

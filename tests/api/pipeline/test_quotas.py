@@ -8,9 +8,11 @@ import pytest
 
 from api.callers import JOB, Caller, Callers, is_problem
 from engine import until
-from evertick.domain.admission import AdmissionRequest, Admitted, Refused
+from evertick.domain.admission import AdmissionRequest, Admitted, Refused, Throttled
 from evertick.store.database import Pool
 from evertick.store.tenants import tenants
+from evertick.usecases.jobs.costs import OF_RUN
+from evertick.usecases.tenants import quotas as quotas_module
 from evertick.usecases.tenants.quotas import Quotas
 from hooked_pool import Run, hook_every_pool
 
@@ -186,6 +188,15 @@ async def test_many_at_once_do_not_pass_the_quota_of_ready_runs(
     assert is_problem(await editor.post("/jobs:batch", json=batch), 429, "over-quota")["quota"] == "ready"
 
 
+async def test_a_batch_whose_runs_are_refused_uses_up_nothing_of_the_rate(
+    callers: Callers, connection: asyncpg.Connection
+) -> None:
+    editor = await _limited(callers, connection, ready_quota=3, submits_per_second=1, submit_burst=10)
+    for _ in range(3):
+        refused = await editor.post("/jobs:batch", json=[{**JOB, "schedule": "now"}] * 9)
+        assert is_problem(refused, 429, "over-quota")["quota"] == "ready"
+
+
 async def test_jobs_that_come_to_be_during_a_count_are_not_forgotten(
     pool: Pool, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,3 +267,28 @@ async def test_one_tenants_quota_is_not_anothers(
     editor = await _limited(callers, connection, jobs_quota=0)
     assert (await editor.post("/jobs", json=JOB)).status_code == 429
     await admin.create()
+
+
+async def test_runs_that_no_scheduler_fires_yet_count_as_ready_for_as_long_as_that_takes(
+    callers: Callers, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quotas_module, "ACTIVITY_SECONDS", 0.0)  # each request counts anew
+    editor = await _limited(callers, connection, ready_quota=3)
+    job = await editor.create(schedule="manual", concurrent_policy="ALLOW", max_concurrent=100)
+    answers = [await editor.post(f"/jobs/{job['job_id']}/trigger") for _ in range(6)]
+    assert [answer.status_code for answer in answers] == [202] * 3 + [429] * 3
+    await connection.execute("DELETE FROM timers")
+    assert (await editor.post(f"/jobs/{job['job_id']}/trigger")).status_code == 202
+
+
+async def test_runs_of_a_request_under_way_count_as_ready_however_long_it_takes(
+    pool: Pool, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quotas_module, "ACTIVITY_SECONDS", 0.0)
+    await connection.execute("UPDATE tenants SET ready_quota = 1")
+    (tenant,) = await tenants.all_tenants(connection)
+    quotas = Quotas(pool)
+    assert isinstance(await quotas.admit(tenant, OF_RUN), Admitted)
+    assert isinstance(await quotas.admit(tenant, OF_RUN), Throttled)
+    quotas.end_runs(tenant.tenant_id, 1)  # without a run: it was refused otherwise
+    assert isinstance(await quotas.admit(tenant, OF_RUN), Admitted)

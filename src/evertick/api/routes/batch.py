@@ -10,10 +10,10 @@ from evertick.api.operations import BodySpec, ResponseSpec, Routes
 from evertick.api.problems import Kind, retry_seconds
 from evertick.contract.jobs import Verdict
 from evertick.domain.access import KeyRole
-from evertick.domain.admission import AdmissionRequest, Refused, Throttled
+from evertick.domain.admission import OVERLOADED, AdmissionRequest, Refused, Throttled
 from evertick.domain.errors import Fault
 from evertick.runtime.loop import Slices
-from evertick.usecases.errors import refusal_text
+from evertick.usecases.errors import QuotaReached, refusal_text
 from evertick.usecases.jobs import costs
 from evertick.usecases.jobs.create_many import DraftedBatch, create_many, draft_batch
 
@@ -28,13 +28,14 @@ FAULT_BYTES_PER_BYTE = 2
 class _Prepared(NamedTuple):
     """A batch, with what was done before the transaction for those of its jobs that can be read.
 
-    `cut`: the quota that does not admit its last jobs.
+    `cut`: the quota that does not admit its last jobs. `overload`: jobs that are refused because of their priority.
     """
 
     batch: DecodedBatch
     readable: Sequence[int]
     drafted: DraftedBatch
     cut: Throttled | Refused | None
+    overload: frozenset[int]
 
 
 async def _cost(_: AuthenticatedRequest, text: BatchText) -> AdmissionRequest:
@@ -46,10 +47,28 @@ async def _prepared(request: AuthenticatedRequest, text: BatchText) -> _Prepared
     assert request.admitted is not None, "it has a cost"
     batch = await decode_batch(text, request.reservation, request.admitted.jobs)
     readable = [place for place in range(len(batch.lines)) if place not in batch.unreadable]
+    overload = await _overload(request, batch, readable)
+    readable = [place for place in readable if place not in overload]
     jobs = [batch.lines[place] for place in readable]
-    await request.admit(await costs.of_runs(jobs))
+    try:
+        await request.admit(await costs.of_runs(jobs))
+    except QuotaReached:
+        # Nothing of the batch is done, so what was drawn for it is for the next requests.
+        request.services.quotas.give_back(request.tenant.tenant_id, request.admitted.submits)
+        raise
     drafted = await request.cancel_on_disconnect(draft_batch(request.tenant, jobs))
-    return _Prepared(batch, readable, drafted, request.admitted.cut)
+    return _Prepared(batch, readable, drafted, request.admitted.cut, overload)
+
+
+async def _overload(request: AuthenticatedRequest, batch: DecodedBatch, readable: Sequence[int]) -> frozenset[int]:
+    """The places of jobs whose priority an overloaded system refuses. They draw nothing from the rate."""
+    quotas, tenant = request.services.quotas, request.caller.tenant
+    refused = await quotas.overload(tenant.tenant_id)
+    if not refused:
+        return frozenset()
+    places = frozenset(place for place in readable if costs.priority_of(batch.lines[place]) in refused)
+    quotas.give_back(tenant.tenant_id, len(places))
+    return places
 
 
 @routes.operation(
@@ -64,11 +83,12 @@ async def create_jobs(request: AuthenticatedRequest, body: _Prepared) -> Respons
     """Create many jobs at once.
 
     Those that can be are created, whatever becomes of the others. Where a quota does not admit all of them, the first
-    are created, and the verdicts on the others have status 429 and name the quota. As `application/x-ndjson` it is one
+    are created, and the verdicts on the others have status 429 and name the quota. Under overload so have those on jobs
+    of low priority. As `application/x-ndjson` it is one
     job on each line, and one verdict on each. A job has at most 1 MiB, as alone; all of them 32 MiB and 1,000,000
     values.
     """
-    batch, readable, drafted, cut = body
+    batch, readable, drafted, cut, overload = body
     jobs, lines = [batch.lines[place] for place in readable], [batch.numbers[place] for place in readable]
     made = dict(zip(readable, await create_many(request.tenant, jobs, drafted, lines), strict=True))
     created, slices = 0, Slices()
@@ -79,6 +99,8 @@ async def create_jobs(request: AuthenticatedRequest, body: _Prepared) -> Respons
         if place >= len(batch.lines):
             assert cut is not None, "all that were admitted are decoded"
             verdicts.append(_over_quota(line, cut))
+        elif place in overload:
+            verdicts.append(_over_quota(line, OVERLOADED))
         elif place in batch.unreadable:
             status, reason = batch.unreadable[place]
             verdicts.append(writer.refused(line, [Fault("", reason)], status))
@@ -89,7 +111,8 @@ async def create_jobs(request: AuthenticatedRequest, body: _Prepared) -> Respons
             verdicts.append(encode({"line": line, "status": 201, "job_id": made[place].job_id}))
     is_array = batch.media_type == JSON
     text = b"[" + b",".join(verdicts) + b"]" if is_array else b"".join(verdict + b"\n" for verdict in verdicts)
-    headers = {} if cut is None else {"Retry-After": str(retry_seconds(cut))}
+    limit = cut or (OVERLOADED if overload else None)
+    headers = {} if limit is None else {"Retry-After": str(retry_seconds(limit))}
     subject = f"{created} jobs"
     return Response(200, text, media_type=batch.media_type, headers=headers, created_jobs=created, subject=subject)
 

@@ -23,7 +23,6 @@ from evertick.contract.runs import (
     RunsQuery,
 )
 from evertick.domain.access import KeyRole
-from evertick.domain.admission import AdmissionRequest
 from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs import costs
 from evertick.usecases.runs import dead_letters, reading, replays, requests
@@ -157,7 +156,7 @@ async def replay_dead_letter(request: AuthenticatedRequest, run_id: str, body: N
     KeyRole.OPERATOR,
     ResponseSpec(Replaying, "What is replayed, at once or in its turn.", status=202),
     problems=(Kind.NOT_FOUND, Kind.WRONG_STATE),
-    cost=AdmissionRequest(),
+    cost=costs.OF_REPLAYS,
 )
 async def replay_dead_letters(request: AuthenticatedRequest, body: ReplayRequest) -> Response:
     """Replay dead letters at a rate.

@@ -1,16 +1,17 @@
 """The operations of commands as calls of the HTTP API."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 from evertick.cli.backends import JobListFilter, LetterListFilter, Listing, RunListFilter, is_job_id
-from evertick.client import AsyncClient
+from evertick.client import AsyncClient, NotFound
 from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.contract.job import Job, JobFields
 from evertick.contract.jobs import Missed, Verdict
 from evertick.contract.runs import DeadLetter, Replay, Replaying, RunDetail, RunOrGap
 from evertick.contract.target_hosts import TargetHost
-from evertick.contract.workers import Queue
+from evertick.contract.workers import Queue, limits_of
 from evertick.domain.errors import Fault, InvalidFields
 
 _T = TypeVar("_T")
@@ -118,11 +119,17 @@ class ApiBackend:
     async def list_queues(self, limit: int) -> Listing[Queue]:
         return await _listing(limit, self._client.queues.list(page_size=_page(limit)))
 
-    async def cap_queue(self, name: str, max_running: int | None) -> Queue:
-        return await self._client.queues.update(name, max_running=max_running)
+    async def edit_queue(self, name: str, changes: Mapping[str, Any]) -> Queue:
+        limits: dict[str, Any] = {}
+        with suppress(NotFound):  # it may get its limits before its first job
+            limits = limits_of(await self._client.queues.get(name))
+        return await self._client.queues.update(name, **limits | dict(changes))
 
     async def list_targets(self, limit: int) -> Listing[TargetHost]:
         return await _listing(limit, self._client.targets.list(page_size=_page(limit)))
+
+    async def limit_target(self, host: str, limits: Mapping[str, Any]) -> TargetHost:
+        return await self._client.targets.update(host, **limits)
 
     async def reset_target(self, host: str) -> TargetHost:
         return await self._client.targets.reset(host)

@@ -9,11 +9,12 @@ from evertick.cli.backends import ACTOR, JobListFilter, LetterListFilter, Listin
 from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.contract.job import Job
 from evertick.contract.jobs import Missed, Verdict
+from evertick.contract.reading import read_settings
 from evertick.contract.runs import DeadLetter, LetterFilter, Replay, Replaying, RunDetail, RunOrGap
 from evertick.contract.server import InputError
-from evertick.contract.target_hosts import TargetHost
+from evertick.contract.target_hosts import TargetHost, TargetSettings
 from evertick.contract.workers import Queue
-from evertick.domain.admission import AdmissionRequest, Refused, Throttled
+from evertick.domain.admission import OVERLOADED, Refused, Throttled
 from evertick.usecases import audit
 from evertick.usecases.context import Page, TenantContext, unit_of_work
 from evertick.usecases.errors import refusal_text
@@ -49,11 +50,17 @@ class DatabaseBackend:
     async def add_jobs(self, batch: Sequence[object]) -> list[Verdict]:
         async with self._admission.of(costs.of_batch(len(batch))) as entry:
             first, cut = batch[: entry.admitted.jobs], entry.admitted.cut
-            async with self._admission.of(await costs.of_runs(first)):
-                results = await create_many(self._tenant, first)
+            overload = await self._admission.overload()
+            lines = [line for line, job in enumerate(first, 1) if costs.priority_of(job) not in overload]
+            chosen = [first[line - 1] for line in lines]
+            async with self._admission.of(await costs.of_runs(chosen)):
+                results = await create_many(self._tenant, chosen, lines=lines)
             entry.created = sum(result.job_id is not None for result in results)
-        verdicts = [_verdict(line, result) for line, result in enumerate(results, 1)]
-        return verdicts + [_over_quota(line, cut) for line in range(len(first) + 1, len(batch) + 1) if cut is not None]
+        self._admission.give_back(len(first) - len(chosen))
+        verdicts = {line: _verdict(line, result) for line, result in zip(lines, results, strict=True)}
+        over = {line: _over_quota(line, OVERLOADED) for line in range(1, len(first) + 1) if line not in verdicts}
+        rest = {line: _over_quota(line, cut) for line in range(len(first) + 1, len(batch) + 1) if cut is not None}
+        return [verdict for _, verdict in sorted((verdicts | over | rest).items())]
 
     async def get_job(self, job: str) -> Job:
         find = jobs.get if is_job_id(job) else jobs.get_by_name
@@ -118,7 +125,7 @@ class DatabaseBackend:
         chosen = LetterFilter(job_id=None if job is None else await self._id(job), **fields)
         if background:
             return replays.in_background(await replays.start(self._tenant, chosen, rate_per_second, ACTOR))
-        async with self._admission.of(AdmissionRequest()), unit_of_work(self._tenant) as unit:
+        async with self._admission.of(costs.OF_REPLAYS), unit_of_work(self._tenant) as unit:
             done = await dead_letters.replay_letters(
                 unit, chosen, rate_per_second, self._admission.draw_up_to, self._admission.give_back
             )
@@ -140,11 +147,20 @@ class DatabaseBackend:
     async def list_queues(self, limit: int) -> Listing[Queue]:
         return await read_pages(partial(queues.list_queues, self._tenant), limit)
 
-    async def cap_queue(self, name: str, max_running: int | None) -> Queue:
-        return await queues.cap_queue(self._tenant, name, max_running)
+    async def edit_queue(self, name: str, changes: Mapping[str, Any]) -> Queue:
+        async with unit_of_work(self._tenant) as unit:
+            edited = await queues.edit_queue(unit, name, changes)
+            await audit.record(unit, ACTOR, "put_queue", name)
+            return edited
 
     async def list_targets(self, limit: int) -> Listing[TargetHost]:
         return await read_pages(partial(target_hosts.list_hosts, self._tenant), limit)
+
+    async def limit_target(self, host: str, limits: Mapping[str, Any]) -> TargetHost:
+        async with unit_of_work(self._tenant) as unit:
+            limited = await target_hosts.limit_host(unit, host, read_settings(limits, TargetSettings))
+            await audit.record(unit, ACTOR, "put_target", limited.host)
+            return limited
 
     async def reset_target(self, host: str) -> TargetHost:
         async with unit_of_work(self._tenant) as unit:

@@ -10,8 +10,9 @@ has a boundary: what is due from there on is read by due time (`loading`), what 
    it was read: what was fired has moved, so the earliest are those to be read.
 3. When all streams were looked up and none had a timer before the boundary, the partition has no backlog any more.
 
-Memory: `CAPACITY` timers, in equal parts for the partitions with a backlog and within them for their streams. If a
-partition has more streams than its part has places, some streams are in memory at a time, in rotation.
+Memory: `CAPACITY` timers, in equal parts for the partitions with a backlog and within them for their streams. It is
+passed for a while if the parts were larger when they were read. If a partition has more streams than its part has
+places, some streams are in memory at a time, in rotation.
 """
 
 import time
@@ -219,7 +220,9 @@ class Backlog:
         size, room = self._share_size(partition), self._place - partition.load.count
         for first in sorted(firsts, key=lambda each: each.stream, reverse=True):
             if first.due_at is not None and self._is_missing(partition, first):
-                if room <= 0:
+                # A stream that was alone when it was read may have more than its share, and keep it for long because
+                # its queue is full. Others get theirs all the same, as long as there is a place for each.
+                if room <= 0 and partition.streams > self._place:
                     partition.is_cut = True
                     break
                 room -= size

@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from evertick.domain.schedule.instants import SECOND_US, from_us, to_us
 from evertick.roles.scheduler.background_planning import BackgroundPlanning
+from evertick.roles.scheduler.backpressure import Backpressure
 from evertick.roles.scheduler.catching_up import CatchUp
 from evertick.roles.scheduler.pending_timers import PendingTimer
 from evertick.roles.scheduler.planning import LOOP_STEPS, BatchPlanning, PlannedBatch
@@ -61,9 +62,10 @@ class FiringCounters:
 class Firing:
     """Takes due timers, and puts back those that are pending after the statement."""
 
-    def __init__(  # noqa: PLR0913 - what it works with and its callbacks
+    def __init__(  # noqa: PLR0913 - what it works with, and whom it tells
         self,
         state: State,
+        pressure: Backpressure,
         *,
         horizon: timedelta,
         ready: Callable[[Iterable[int]], None],
@@ -72,6 +74,7 @@ class Firing:
         catch_up: CatchUp,
     ) -> None:
         self._state = state
+        self._pressure = pressure
         self._horizon = horizon
         self._ready = ready
         self._woken = woken
@@ -87,7 +90,7 @@ class Firing:
         await self.fire_batch()
         if self._state.ownership.in_doubt:
             return NotYet(IN_DOUBT_SECONDS)
-        if self._is_more_due:
+        if self._is_more_due or self._pressure.is_going:
             return 0
         next_us = self._state.pending.next_due_us()
         seconds = IDLE_SECONDS if next_us is None else (next_us - self._state.clock.now_us()) / SECOND_US
@@ -99,20 +102,24 @@ class Firing:
         return self._state.pending.due > self._state.pending.catch_up
 
     async def fire_batch(self) -> int:
-        """Fire up to a batch of due timers. Returns how many it tried."""
+        """Fire up to a batch of due timers, but for those of full queues. Returns how many were due."""
         async with self._state.ownership.writing:
             if self._state.ownership.in_doubt:
                 return 0
+            if not self._pressure.is_read:
+                await self._pressure.read()
             now_us = self._state.clock.now_us()
+            self._pressure.release(BATCH)
             most = FIRST_COLLECTED if self._batch <= FIRST_BATCH else COLLECTED
             self._state.pending.collect(now_us, self._state.rule_cache.weights, most, self._state.ownership.outage_us)
             size = min(self._batch, self._most)
-            entries = self._state.pending.take(size, now_us, self._catch_up.allowed(now_us))
-            self._batch = min(2 * size, BATCH) if len(entries) == size or self._is_more_due else FIRST_BATCH
-            self.counters.caught_up += self._catch_up.note_fired(entries)
-            if entries:
+            taken = self._state.pending.take(size, now_us, self._catch_up.allowed(now_us))
+            self._batch = min(2 * size, BATCH) if len(taken) == size or self._is_more_due else FIRST_BATCH
+            if taken:
+                entries = self._state.pending.put_in_flight(self._pressure.admit(taken))
+                self.counters.caught_up += self._catch_up.note_fired(entries)
                 await self._fire(entries, now_us)
-        return len(entries)
+        return len(taken)
 
     async def _fire(self, entries: list[PendingTimer], now_us: int) -> None:
         try:
@@ -124,12 +131,14 @@ class Firing:
             await self._quarantine(planned, entries, now_us)
             self._put_off(planning)
         except BaseException as error:
+            self._pressure.settle(is_known=False)
             if isinstance(error, TimeoutError) or was_too_slow(error):
                 self._resize(len(entries), is_less=True)
             for entry in entries:  # those that were fired by now have moved, and stay so
                 self._state.pending.retry_at(entry, now_us)
             raise
         else:
+            self._pressure.settle(is_known=True)
             self._resize(len(entries), is_less=not was_clean)
             if planning.postponed:
                 # A postponed timer has used up its tenant's turn: take no more timers than can be planned.
@@ -169,6 +178,7 @@ class Firing:
         self._update_pending(planned, fired)
         self._state.fired_jobs.add(planned.ticked_jobs)
         if fired.lane_ids:
+            self._pressure.added(fired.lane_ids, fired.lane_runs)
             self._ready(fired.lane_ids)
 
     async def _quarantine(self, planned: PlannedBatch, entries: list[PendingTimer], now_us: int) -> None:

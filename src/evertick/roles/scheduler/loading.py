@@ -60,6 +60,8 @@ MIN_BACKLOG = 500
 """Due timers of a partition in an answer, at least, for the rest to be a backlog."""
 FULL = 2 * MAX_PER_PARTITION
 """With so many timers of a partition in memory none are read by due time: what falls due meanwhile is its backlog."""
+OVERFULL = 2 * FULL
+"""With so many, wake-ups for its jobs are not heeded either: timers of a full queue stay in memory for any time."""
 MAX_COUNTED = 1_000
 """Timers of a partition that are counted when it was taken."""
 
@@ -108,7 +110,9 @@ class Loading:
         if job_ids is None:
             self._poll_at = 0.0
         else:
-            self._woken |= {job_id for job_id in job_ids if partition_of(job_id) in self._state.ownership.epochs}
+            pending, held = self._state.pending, self._state.ownership.epochs
+            partitions = ((job_id, partition_of(job_id)) for job_id in job_ids)
+            self._woken |= {job_id for job_id, each in partitions if each in held and pending.count(each) < OVERFULL}
 
     def lost(self, partitions: Iterable[int]) -> None:
         """Forget how far partitions were read: they are lost, or to be read anew. A read under way does not count."""

@@ -52,6 +52,26 @@ class StreamShare:
         self.refill_below = 0
 
 
+class Together:
+    """The timers that one statement fires: of each job one, or any number that are independent of each other."""
+
+    def __init__(self) -> None:
+        self._runs: dict[int, set[datetime] | None] = {}  # of each job; None: one that has to be alone
+
+    def fits(self, timer: Timer) -> bool:
+        """Whether a timer may fire beside those that fitted before; if so, it is one of them from now on."""
+        if timer.kind not in INDEPENDENT:
+            if timer.job_id in self._runs:
+                return False
+            self._runs[timer.job_id] = None
+            return True
+        fire_ats = self._runs.setdefault(timer.job_id, set())
+        if fire_ats is None or timer.fire_at in fire_ats:
+            return False
+        fire_ats.add(timer.fire_at)
+        return True
+
+
 class PendingTimers:
     """Holds each timer once: by its job's id if it is a tick's, else by a negative number of its own.
 
@@ -185,7 +205,7 @@ class PendingTimers:
         They stay here until `move` or `forget`, and are in flight until `release`.
         """
         taken: list[PendingTimer] = []
-        runs: dict[int, set[datetime] | None] = {}  # of each job; None: one that has to be alone
+        together = Together()
         first, self._displaced = self._displaced[:most], self._displaced[most:]
         for key in [*first, *self._due.take(most - len(first), most_catch_up)]:
             timer = self._timers.get(key)
@@ -193,16 +213,20 @@ class PendingTimers:
                 self._is_due.discard(key)
                 if timer is not None:
                     self._wheel.add(key, to_us(timer.due_at))
-            elif _fits(timer, runs):
+            elif together.fits(timer):
                 self._is_due.discard(key)
                 taken.append(PendingTimer(key, timer))
             else:
                 # One by one, so that overlap sees both. First in the next round: new ones must not keep it out.
                 self._displaced.append(key)
-        self._in_flight = taken
+        return self.put_in_flight(taken)
+
+    def put_in_flight(self, entries: list[PendingTimer]) -> list[PendingTimer]:
+        """These are in flight instead of what was taken."""
+        self._in_flight = entries
         if self._taken is not None:
-            self._taken |= {timer for _, timer in self._in_flight}
-        return self._in_flight
+            self._taken |= {timer for _, timer in entries}
+        return entries
 
     def release(self) -> None:
         """What was taken is not in flight any more: the table shows the result."""
@@ -263,20 +287,6 @@ class PendingTimers:
             self._last_number -= 1
             self._numbers[identity] = self._last_number
         return self._numbers[identity]
-
-
-def _fits(timer: Timer, runs: dict[int, set[datetime] | None]) -> bool:
-    """Whether a timer may fire beside those of its job that were taken; if so, it counts as taken."""
-    if timer.kind not in INDEPENDENT:
-        if timer.job_id in runs:
-            return False
-        runs[timer.job_id] = None
-        return True
-    fire_ats = runs.setdefault(timer.job_id, set())
-    if fire_ats is None or timer.fire_at in fire_ats:
-        return False
-    fire_ats.add(timer.fire_at)
-    return True
 
 
 def _identity(timer: Timer) -> TimerKey:

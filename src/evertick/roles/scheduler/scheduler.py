@@ -11,9 +11,10 @@ Steps, each a loop of its own:
    second what is due and no wake-up named. Where more is due than fits into memory, some of every tenant's (`backlog`).
 3. firing: the timers that are due, in fair order and in batches; what an outage left at a limited rate. What is costly
    to plan is planned in the background meanwhile, in turn among tenants, and fires in a later batch.
-4. reaping: leases that ran out, after a grace; attempts that no lease covers (`Sweeping`).
-5. maintenance: marks of the clock.
-6. fuse: jobs that fire more often than their schedule allows are paused.
+4. backpressure: timers of full queues are kept back until there is room.
+5. reaping: leases that ran out, after a grace; attempts that no lease covers (`Sweeping`).
+6. maintenance: marks of the clock.
+7. fuse: jobs that fire more often than their schedule allows are paused.
 
 Crash: the others take its partitions after `lifetime`, and go on from the table. Nothing is lost: a timer moves in the
 statement that appends its attempt. Slow database: batches grow, unless a statement takes too long: then they shrink.
@@ -30,6 +31,7 @@ from datetime import timedelta
 
 from evertick.config import DEFAULTS
 from evertick.domain.assignment import Member
+from evertick.roles.scheduler.backpressure import Backpressure
 from evertick.roles.scheduler.catching_up import CatchUp
 from evertick.roles.scheduler.firing import Firing
 from evertick.roles.scheduler.fuse import Fuse
@@ -134,7 +136,9 @@ class Scheduler:
     async def fire_due(self) -> int:
         """Fire all that is due by the clock, from the table as it is now; returns how many timers were tried."""
         self.state.pending.keep_only(())
+        self.backpressure.clear()
         self.loading.lost(self.state.ownership.epochs)
+        await self.backpressure.read()
         await self.loading.load_due()
         tried = await self._fire_loaded()
         while self.loading.is_behind:
@@ -160,8 +164,11 @@ class Scheduler:
         state = self.state
         self._notifier = Notifier(state.pool)
         catch_up = CatchUp(state, self._catch_up_factor, self._normal_rate)
+        self.backpressure = Backpressure(state, freed=self._wake_firing)
+        self._pressure_loop = Loop("backpressure", self.backpressure.step)
         self.firing = Firing(
             state,
+            self.backpressure,
             horizon=self._horizon,
             ready=self._notifier.ready,
             woken=self._wake_jobs,
@@ -177,7 +184,7 @@ class Scheduler:
             lifetime=self._lifetime,
             changed=self._wake_rebalancing,
             gained=self._load_loop.wake,
-            lost=self.loading.lost,
+            lost=self._lost,
         )
         soon = self._lifetime.total_seconds() / 4  # a node that pauses for longer after an error counts as dead
         self._heartbeat_loop = Loop("heartbeat", self.membership.step, longest_backoff=min(soon, LONGEST_BACKOFF))
@@ -188,16 +195,23 @@ class Scheduler:
         self._maintenance_loop = Loop("maintain", self.maintenance.step)
         self.fuse = Fuse(state)
         fuse_loop = Loop("fuse", self.fuse.step)
-        working = (self._load_loop, self._fire_loop, self._reap_loop, self._maintenance_loop, fuse_loop)
+        upkeep = (self._pressure_loop, self._reap_loop, self._maintenance_loop, fuse_loop)
+        working = (self._load_loop, self._fire_loop, *upkeep)
         self._loops = (self._heartbeat_loop, self._rebalance_loop, *working)
         self.clock.listeners.append(self._stepped)
 
     def _stepped(self, _: timedelta) -> None:
         """The database's clock was set: what is due has to be read anew, and a mark tells the janitors."""
         self.state.pending = PendingTimers(self.clock.now_us())
+        self.backpressure.clear()
         self.loading.lost(self.state.ownership.epochs)
         for loop in (self._load_loop, self._fire_loop, self._maintenance_loop):
             loop.wake()
+
+    def _lost(self, partitions: Iterable[int]) -> None:
+        """What was read of partitions does not count any more: they are lost, or read anew."""
+        self.loading.lost(partitions)
+        self.backpressure.drop_stale()
 
     def _wake_firing(self) -> None:
         self._fire_loop.wake()

@@ -62,6 +62,7 @@ class Timer(NamedTuple):
     tenant_id: int
     rule_id: int
     priority: int
+    queue_id: int = 0
 
     @property
     def stream(self) -> Stream:
@@ -107,7 +108,7 @@ Firing: TypeAlias = Sequence[tuple[FirePlan, Sequence[int]]]
 
 
 class Fired(NamedTuple):
-    """The result of a firing, with the places of timers that did not fire.
+    """The result of a firing, with the places of timers that did not fire. `lane_runs`: how many runs each lane got.
 
     `refused`: changed by another session, or their partition is lost. `waiting`: put off. `early` and `busy` are
     unchanged: not due yet; locked by another session, or with something locked that they would change.
@@ -116,6 +117,7 @@ class Fired(NamedTuple):
     now_at: datetime
     runs: int
     lane_ids: Sequence[int]
+    lane_runs: Sequence[int]
     last_seq: int
     refused: Sequence[int]
     waiting: Sequence[int]
@@ -216,6 +218,7 @@ async def fire(connection: Connection, node: str, epochs: dict[int, int], last_s
     locked = await _as_planned(connection, node, epochs, firing, refused) if refused else set()
     return fired._replace(
         lane_ids=fired.lane_ids or (),
+        lane_runs=fired.lane_runs or (),
         refused=[place for place in refused if place not in locked],
         busy=[*fired.busy, *locked],
     )

@@ -1,8 +1,10 @@
 """Rules, queues and lanes: what jobs refer to. Read by roles, which remember them, and added by the use cases."""
 
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from typing import NamedTuple
 
+from evertick.domain.rate_bucket import Rate, rate_of
 from evertick.store import statements
 from evertick.store.statements import Connection, columns
 
@@ -22,13 +24,34 @@ class QueueRow(NamedTuple):
     tenant_id: int
     name: str
     is_capped: bool
+    rate_limit: float | None
+    rate_burst: int | None
+
+    @property
+    def rate(self) -> Rate | None:
+        return None if self.rate_limit is None else rate_of(self.rate_limit, self.rate_burst)
 
 
-class QueueCap(NamedTuple):
-    """A queue, and how many of its attempts run at once."""
+class QueueLimits(NamedTuple):
+    """How many attempts of a queue run at once, may wait, and start per second."""
+
+    max_running: int
+    max_ready: int
+    rate_limit: float | None
+    rate_burst: int | None
+
+
+class QueueDepth(NamedTuple):
+    """A queue, its limits, and how many of its attempts wait since when."""
 
     name: str
     max_running: int
+    max_ready: int
+    rate_limit: float | None
+    rate_burst: int | None
+    ready: int
+    oldest_due_at: datetime | None
+    is_full: bool
 
 
 NO_CAP = 2**31 - 1
@@ -42,8 +65,7 @@ class _Rule(NamedTuple):
 _SQL = statements.load("references")
 _RULES = _SQL["rules"].rows(_Rule)
 _QUEUES = _SQL["queues"].rows(QueueRow)
-_QUEUE_PAGE = _SQL["queue_page"].rows(QueueCap)
-_CAP_QUEUE = _SQL["cap_queue"].rows(QueueCap)
+_QUEUE_PAGE = _SQL["queue_page"].rows(QueueDepth)
 _QUEUES_WITH = _SQL["queues_with"].values(int)
 
 
@@ -59,15 +81,15 @@ async def queues(connection: Connection, names: Iterable[str], tenant_id: int | 
 
 async def queue_page(
     connection: Connection, tenant_id: int, *, after: str = "", only: str | None = None, most: int = 1
-) -> list[QueueCap]:
+) -> list[QueueDepth]:
     """A tenant's queues in the order of their names: all, or one alone."""
     return await _QUEUE_PAGE.all(connection, tenant_id=tenant_id, after=after, only=only, most=most)
 
 
-async def cap_queue(connection: Connection, tenant_id: int, name: str, max_running: int) -> QueueCap:
-    """Set the cap of a queue, which is added if it is not there."""
+async def limit_queue(connection: Connection, tenant_id: int, name: str, limits: QueueLimits) -> None:
+    """Set the limits of a queue, which is added if it is not there."""
     await _SQL["add_queues"].execute(connection, tenant_id=tenant_id, names=[name])
-    return await _CAP_QUEUE.one(connection, tenant_id=tenant_id, name=name, max_running=max_running)
+    await _SQL["limit_queue"].execute(connection, tenant_id=tenant_id, name=name, **limits._asdict())
 
 
 async def add_rules(connection: Connection, canonicals: Mapping[bytes, str]) -> None:

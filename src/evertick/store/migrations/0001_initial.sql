@@ -54,11 +54,15 @@ CREATE TABLE queues (
     name        text    NOT NULL,
     unused_at   timestamptz,            -- as of rules
     max_running integer NOT NULL DEFAULT 2147483647 CHECK (max_running >= 0),  -- attempts at once; the default: no cap
+    max_ready   integer NOT NULL DEFAULT 250000 CHECK (max_ready >= 1),  -- attempts that wait for a worker
+    rate_limit  float CHECK (rate_limit > 0),   -- attempts per second; null: no limit
+    rate_burst  integer CHECK (rate_burst > 0), -- at once; null: what a second allows
     is_dispatched boolean NOT NULL GENERATED ALWAYS AS (name = 'http') STORED,  -- by dispatchers, not by workers
     UNIQUE (tenant_id, name)
 );
 
 CREATE INDEX queues_dispatched ON queues (queue_id) WHERE is_dispatched;
+CREATE INDEX queues_limited ON queues (queue_id) WHERE max_ready < 250000;
 
 -- A job's id is its number and, in the low 8 bits, its partition.
 CREATE SEQUENCE job_numbers AS bigint;

@@ -5,30 +5,49 @@
 SELECT rule_id, canonical FROM rules WHERE rule_id = ANY(:rule_ids::bigint[]);
 
 -- name: queues
--- The queues of these names, of one tenant or of all, and whether a cap limits what runs of them at once.
+-- The queues of these names, of one tenant or of all, whether a cap limits what runs of them at once, and
+-- their rate limits.
 -- Indexes: queues_tenant_id_name_key, tenants_pkey.
 SELECT queue.queue_id, queue.tenant_id, queue.name,
-       least(queue.max_running, tenant.running_quota) < 2147483647 AS is_capped
+       least(queue.max_running, tenant.running_quota) < 2147483647 AS is_capped, queue.rate_limit, queue.rate_burst
   FROM queues queue
   JOIN tenants tenant ON tenant.tenant_id = queue.tenant_id
  WHERE queue.name = ANY(:names::text[]) AND (:tenant_id::bigint IS NULL OR queue.tenant_id = :tenant_id::bigint);
 
 -- name: queue_page
--- A tenant's queues by name, those that nothing refers to left out unless they have a cap; one alone if it is given.
--- Index: queues_tenant_id_name_key.
-SELECT name, max_running
-  FROM queues
- WHERE tenant_id = :tenant_id::bigint AND name > :after::text AND (:only::text IS NULL OR name = :only::text)
-   AND (unused_at IS NULL OR max_running < 2147483647)
+-- A tenant's queues by name, those that nothing refers to left out unless they have a limit; one alone if it is given.
+-- How many attempts of each wait is counted as `ready.depths` does, of all queues: the tenant may be full.
+-- Indexes: queues_tenant_id_name_key, ready_batches_pkey, leases_free, tenants_pkey.
+WITH mine AS MATERIALIZED (
+    SELECT queue.name, queue.unused_at, queue.max_running, queue.max_ready, queue.rate_limit, queue.rate_burst,
+           fresh.oldest_due_at,
+           coalesce(fresh.attempts, 0)
+           + (SELECT count(*) FROM leases WHERE worker IS NULL AND lane_queue(lane_id) = queue.queue_id) AS ready
+      FROM queues queue
+     CROSS JOIN LATERAL (
+               SELECT sum(attempts)::bigint AS attempts, min(due_at) AS oldest_due_at
+                 FROM ready_batches
+                WHERE lane_id >= lane_id_of(queue.queue_id, 0, 0)
+                  AND lane_id < lane_id_of(queue.queue_id + 1::bigint, 0, 0)
+           ) AS fresh
+     WHERE queue.tenant_id = :tenant_id::bigint
+)
+SELECT name, max_running, max_ready, rate_limit, rate_burst, ready, oldest_due_at,
+       ready >= max_ready
+       OR (SELECT sum(ready) FROM mine)
+          >= (SELECT ready_quota FROM tenants WHERE tenant_id = :tenant_id::bigint) AS is_full
+  FROM mine
+ WHERE name > :after::text AND (:only::text IS NULL OR name = :only::text)
+   AND (unused_at IS NULL OR max_running < 2147483647 OR max_ready <> 250000 OR rate_limit IS NOT NULL)
  ORDER BY name
  LIMIT :most::integer;
 
--- name: cap_queue
--- Sets how many attempts of a queue run at once. Index: queues_tenant_id_name_key.
+-- name: limit_queue
+-- Sets how many attempts of a queue run at once, may wait, and start per second. Index: queues_tenant_id_name_key.
 UPDATE queues
-   SET max_running = :max_running::integer
- WHERE tenant_id = :tenant_id::bigint AND name = :name::text
-RETURNING name, max_running;
+   SET max_running = :max_running::integer, max_ready = :max_ready::integer, rate_limit = :rate_limit::float,
+       rate_burst = :rate_burst::integer
+ WHERE tenant_id = :tenant_id::bigint AND name = :name::text;
 
 -- name: add_rules
 -- Rules that are not there yet, in an order that keeps two sessions that add the same from a deadlock. A rule whose id

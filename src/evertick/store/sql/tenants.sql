@@ -148,6 +148,24 @@ SELECT (SELECT count(*)
          WHERE (SELECT true FROM ready_batches
                  WHERE ready_batches.lane_id = mine.lane_id AND ready_batches.last_seq > mine.head LIMIT 1)) AS ready;
 
+-- name: count_due
+-- How many due timers of a tenant are not fired yet, looked for among the first of each partition as in `oldest_due`.
+-- Index: timers_due.
+WITH clock AS MATERIALIZED (
+    SELECT clock_at() AS now_at
+)
+SELECT count(*) AS timers
+  FROM clock
+ CROSS JOIN generate_series(0, 255) AS every (partition)
+ CROSS JOIN LATERAL (
+           SELECT tenant_id, kind
+             FROM timers
+            WHERE timers.partition = every.partition::smallint AND timers.due_at <= clock.now_at
+            ORDER BY timers.due_at
+            LIMIT :most::integer
+       ) AS due
+ WHERE due.tenant_id = :tenant_id::bigint AND due.kind <> 'queued';
+
 -- name: recent
 -- What was fired in the last seconds, up to a limit per lane: how late, and what became of it. A tenant of null is all.
 -- Indexes: lanes_of_queue, attempts_pkey, outcomes_pkey.

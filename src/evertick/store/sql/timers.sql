@@ -5,7 +5,7 @@
 -- on, so that dead index entries of what was fired before it are not read. Index: timers_due.
 -- Of the queued runs of one job only the first is read: many of them must not hide what is due after them.
 SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id,
-       timer.priority
+       timer.priority, timer.queue_id
   FROM unnest(:partitions::smallint[], :from_ats::timestamptz[]) AS mine (partition, from_at)
  CROSS JOIN LATERAL (
            SELECT *
@@ -74,7 +74,7 @@ SELECT mine.partition, stream.tenant_id, stream.priority, stream.number = :most:
 -- name: load_streams
 -- As `load`, for streams: the earliest timers of each in a stretch of its own. Index: timers_of_tenant.
 SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id,
-       timer.priority
+       timer.priority, timer.queue_id
   FROM unnest(:partitions::smallint[], :tenant_ids::bigint[], :priorities::smallint[], :from_ats::timestamptz[],
               :before_ats::timestamptz[], :mosts::integer[])
            AS stream (partition, tenant_id, priority, from_at, before_at, most)
@@ -114,7 +114,7 @@ SELECT mine.partition, due.timers
 -- name: load_jobs
 -- The timers of some jobs, after a wake-up named them; of queued runs the first. Index: timers_pkey.
 SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id,
-       timer.priority
+       timer.priority, timer.queue_id
   FROM unnest(:job_ids::bigint[]) AS woken (job_id)
  CROSS JOIN LATERAL (
            (SELECT *
@@ -501,7 +501,7 @@ ended AS (
     SELECT job_id, now_at FROM done WHERE kind = 'tick' AND next_fire_at IS NULL
         ON CONFLICT DO NOTHING
 )
-SELECT clock.now_at, tally.runs, tally.lane_ids, coalesce(reached.last_seq, :last_seq::bigint) AS last_seq,
+SELECT clock.now_at, tally.runs, tally.lane_ids, tally.lane_runs, coalesce(reached.last_seq, :last_seq::bigint) AS last_seq,
        -- Of the given timers, by their places: not as planned any more, put off, and left as they were.
        CASE WHEN reached.judged < cardinality(:job_ids::bigint[])
             THEN ARRAY(SELECT generate_series(1, cardinality(:job_ids::bigint[])) EXCEPT SELECT number FROM judged)
@@ -511,7 +511,9 @@ SELECT clock.now_at, tally.runs, tally.lane_ids, coalesce(reached.last_seq, :las
        ARRAY(SELECT number FROM other WHERE verdict = 'busy') AS busy
   FROM clock
  CROSS JOIN (SELECT count(*) AS judged, max(seq) AS last_seq FROM judged) AS reached
- CROSS JOIN (SELECT coalesce(sum(attempts), 0)::bigint AS runs, array_agg(lane_id) AS lane_ids FROM batches) AS tally;
+ CROSS JOIN (SELECT coalesce(sum(attempts), 0)::bigint AS runs, array_agg(lane_id) AS lane_ids,
+                    array_agg(attempts) AS lane_runs
+               FROM batches) AS tally;
 
 -- name: as_planned
 -- Which of some timers that `fire` refused are as planned, in partitions that are held as before: another session has

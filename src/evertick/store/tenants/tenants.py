@@ -98,6 +98,7 @@ _COUNT_JOBS = _SQL["count_jobs"].values(int)
 _STORED = _SQL["stored"].rows(_Sums)
 _SUM_STORAGE = _SQL["sum_storage"].values(int)
 _ACTIVITY = _SQL["activity"].rows(Activity)
+_COUNT_DUE = _SQL["count_due"].values(int)
 _RECENT = _SQL["recent"].rows(RecentRuns)
 _OLDEST_DUE = _SQL["oldest_due"].rows(OldestDue)
 
@@ -131,6 +132,11 @@ async def dispatched(connection: Connection, *, after: int, most: int) -> list[D
 
 async def limits(connection: Connection, tenant_ids: Iterable[int]) -> list[TenantLimits]:
     return await _LIMITS.all(connection, tenant_ids=list(tenant_ids))
+
+
+async def count_due(connection: Connection, tenant_id: int, most: int) -> int:
+    """How many due timers of a tenant are not fired yet, among the first `most` of each partition."""
+    return await _COUNT_DUE.one(connection, tenant_id=tenant_id, most=most)
 
 
 async def all_tenants(connection: Connection) -> list[TenantRow]:

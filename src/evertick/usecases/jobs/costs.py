@@ -6,18 +6,23 @@ from datetime import UTC, datetime
 from evertick.contract.annotations import DEFAULT_TIMEZONE
 from evertick.domain.admission import AdmissionRequest
 from evertick.domain.job.timing import fires_at_once
+from evertick.domain.policies import Priority
 from evertick.runtime.loop import Slices
 from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs import reading
 
-OF_RUN = AdmissionRequest(runs=1)
-"""A trigger or a replay."""
+_PRIORITIES = [each.value for each in Priority]
+
+OF_RUN = AdmissionRequest(runs=1, priority=Priority.NORMAL)
+"""A trigger or a replay. Whatever the priority of its job: somebody asked for it."""
+OF_REPLAYS = AdmissionRequest(priority=Priority.NORMAL)
+"""A replay of many dead letters, apart from what it replays."""
 OF_CHANGE = AdmissionRequest(is_stored=False)
 """A change that stores only its entry in the audit log."""
 
 
 def of_creation(job: object) -> AdmissionRequest:
-    return AdmissionRequest(jobs=1, runs=_runs_at_once(job, datetime.now(UTC)))
+    return AdmissionRequest(jobs=1, runs=_runs_at_once(job, datetime.now(UTC)), priority=priority_of(job))
 
 
 def of_edit(job: object) -> AdmissionRequest:
@@ -26,12 +31,13 @@ def of_edit(job: object) -> AdmissionRequest:
 
 async def of_put(tenant: TenantContext, name: str, job: object) -> AdmissionRequest:
     is_new = not await reading.has_name(tenant, name)
-    return AdmissionRequest(jobs=int(is_new), runs=_runs_at_once(job, datetime.now(UTC)))
+    priority = priority_of(job) if is_new else None
+    return AdmissionRequest(jobs=int(is_new), runs=_runs_at_once(job, datetime.now(UTC)), priority=priority)
 
 
 def of_batch(jobs: int) -> AdmissionRequest:
-    """What is known of a batch before it is decoded. `of_runs` has the rest, once it is."""
-    return AdmissionRequest(submits=max(1, jobs), jobs=jobs, is_batch=jobs > 0)
+    """What is known of a batch before it is decoded. `of_runs` has the rest, once it is, and each job its priority."""
+    return AdmissionRequest(submits=max(1, jobs), jobs=jobs, is_batch=jobs > 0, priority=Priority.HIGH)
 
 
 async def of_runs(jobs: Sequence[object]) -> AdmissionRequest:
@@ -43,6 +49,12 @@ async def of_runs(jobs: Sequence[object]) -> AdmissionRequest:
         if slices.is_over:
             await slices.pause()
     return AdmissionRequest(submits=0, runs=runs)
+
+
+def priority_of(job: object) -> Priority:
+    """The priority of a job as its author wrote it. A word that is none is refused later."""
+    word = job.get("priority") if isinstance(job, Mapping) else None
+    return Priority(word) if word in _PRIORITIES else Priority.NORMAL
 
 
 def _runs_at_once(job: object, now: datetime) -> int:

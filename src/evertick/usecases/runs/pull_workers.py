@@ -5,7 +5,7 @@ between two calls, so any process may serve the next one.
 import asyncio
 import random
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -17,14 +17,16 @@ from evertick.domain.attempt import Token
 from evertick.domain.errors import Fault, InvalidFields, InvalidInput
 from evertick.domain.fairness import first_priority
 from evertick.domain.ids import Prefix, format_token, parse_id, parse_token
+from evertick.domain.rate_bucket import Rate
 from evertick.domain.retry import Ended, Retry
 from evertick.domain.schedule.instants import from_us
 from evertick.domain.states import Outcome
 from evertick.executor.handlers.run import ERROR_BYTES, clean, excerpt_of
+from evertick.runtime.queue_rates import QueueRates
 from evertick.runtime.retry_decision import is_last_try, next_step
 from evertick.store.database import Pool, Session
 from evertick.store.engine import lanes, outcomes, pulls
-from evertick.store.engine.lanes import Leased, PutBack
+from evertick.store.engine.lanes import Leased, PutBack, queue_of
 from evertick.store.engine.outcomes import Ending
 from evertick.store.engine.pulls import HeldAttempt, QueueAccess
 from evertick.usecases.context import TenantContext
@@ -35,14 +37,21 @@ _WORKER = re.compile(patterns.WORKER_ID)
 MAX_ROUNDS = 4
 BUSY_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
 """Seconds to wait before each further try to record outcomes of locked runs."""
+CONTENDED_PAUSES = (0.01, 0.02, 0.04, 0.08)
+"""The same for a lease from a queue whose cap another worker's lease has locked: that takes milliseconds."""
 NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 class LeasedAttempts(NamedTuple):
-    """What a worker has leased, and when by the database's clock."""
+    """What a worker has leased, and when by the database's clock.
+
+    `is_rated`: the queue has a rate. `wait_seconds`: there is work, and the rate allows it after so long.
+    """
 
     attempts: list[Leased]
     now_at: datetime
+    is_rated: bool = False
+    wait_seconds: float | None = None
 
 
 def check_queue(queue: str) -> None:
@@ -73,22 +82,55 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
     *,
     handlers: Collection[str] | None = None,
     is_capped: bool = False,
+    rate: Rate | None = None,
+    rates: QueueRates | None = None,
 ) -> LeasedAttempts:
     """Lease up to `most` attempts: what was put back, then a little of many lanes, then more of those that had it.
 
     Of these handlers only, if they are given: what is for others is put back for workers that have them.
-    `is_capped`: in one transaction, and no more than the caps of the queue and the tenant leave.
+    `is_capped`: in one transaction, and no more than the caps of the queue and the tenant leave. With a rate,
+    no more than it allows now.
     """
     worker = _name(tenant, worker_id)
-    if is_capped:
+    if rate is None or rates is None:
+        return await _lease_capped(tenant, queue_id, worker, most, lease_time, handlers, is_capped=is_capped)
+    named = None if handlers is None else list(handlers)
+    allowed, wait_seconds = await rates.take(
+        tenant.pool, {queue_id: most}, {queue_id: rate}, handlers=named, tenant_id=tenant.tenant_id
+    )
+    tokens = allowed.get(queue_id, 0)
+    leased = await _lease_capped(tenant, queue_id, worker, tokens, lease_time, handlers, is_capped=is_capped)
+    rates.give_back(queue_id, tokens - len(leased.attempts))
+    return leased._replace(is_rated=True, wait_seconds=wait_seconds)
+
+
+async def _lease_capped(  # noqa: PLR0913, PLR0917 - as `lease`
+    tenant: TenantContext,
+    queue_id: int,
+    worker: str,
+    most: int,
+    lease_time: timedelta,
+    handlers: Collection[str] | None,
+    *,
+    is_capped: bool,
+) -> LeasedAttempts:
+    if is_capped and most:
+        is_contended = False
 
         async def lease_capped(session: Session) -> LeasedAttempts:
-            rooms, _ = await lanes.lock_rooms(session, {queue_id: most}, tenant.tenant_id)
+            nonlocal is_contended
+            rooms, is_contended = await lanes.lock_rooms(session, {queue_id: most}, tenant.tenant_id)
             return await _lease(
                 replace(tenant, pool=session), queue_id, worker, rooms.get(queue_id, 0), lease_time, handlers
             )
 
-        return await tenant.in_transaction(lease_capped)
+        leased = await tenant.in_transaction(lease_capped)
+        for pause in CONTENDED_PAUSES:
+            if not is_contended:
+                break
+            await asyncio.sleep(pause)
+            leased = await tenant.in_transaction(lease_capped)
+        return leased
     return await _lease(tenant, queue_id, worker, most, lease_time, handlers)
 
 
@@ -154,10 +196,12 @@ async def _mark_started(tenant: TenantContext, worker: str, leased: list[Leased]
     return [each for each in leased if (each.lane_id, each.seq) not in gone]
 
 
-async def put_back(tenant: TenantContext, worker_id: str, leased: LeasedAttempts) -> None:
+async def put_back(tenant: TenantContext, worker_id: str, leased: LeasedAttempts, rates: QueueRates) -> None:
     """Let others lease at once what a worker has leased when the answer to it is lost."""
     if leased.attempts:
         await _put_back(tenant, _name(tenant, worker_id), leased.attempts)
+        if leased.is_rated:
+            rates.give_back(queue_of(leased.attempts[0].lane_id), len(leased.attempts))
 
 
 async def _put_back(tenant: TenantContext, worker: str, attempts: Sequence[Leased]) -> None:
@@ -187,8 +231,16 @@ async def heartbeat(
     return [format_token(*token) for token in sorted(stopped)]
 
 
-async def record(tenant: TenantContext, worker_id: str, reports: Sequence[OutcomeReport]) -> Recorded:
-    """Record outcomes. The first one for an attempt counts, and only from the worker that holds it."""
+async def record(
+    tenant: TenantContext,
+    worker_id: str,
+    reports: Sequence[OutcomeReport],
+    made_room: Callable[[Collection[int]], None],
+) -> Recorded:
+    """Record outcomes. The first one for an attempt counts, and only from the worker that holds it.
+
+    `made_room` gets the queues with a cap of which more may run now.
+    """
     worker = _name(tenant, worker_id)
     first: dict[Token, OutcomeReport] = {}
     repeated: list[str] = []
@@ -201,6 +253,8 @@ async def record(tenant: TenantContext, worker_id: str, reports: Sequence[Outcom
     stale = await _record(tenant, worker_id, endings)
     if held:
         await pulls.release(tenant.pool, worker, {lane_id for lane_id, _ in held})
+    if capped := {lanes.queue_of(each.lane_id) for each in held.values() if each.is_capped}:
+        made_room(capped)
     if again := [ending.job_id for ending in endings if isinstance(ending.then, Retry)]:
         tenant.notify(again)
     lost = [report.token for token, report in first.items() if token not in held or token in stale]

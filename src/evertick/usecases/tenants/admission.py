@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from evertick.domain.admission import AdmissionRequest, Admitted, Throttled
+from evertick.domain.backpressure import DEFAULT_MAX_READY_IN_ALL
+from evertick.domain.policies import Priority
 from evertick.runtime.concurrency import Cached
 from evertick.store.database import Pool
 from evertick.store.engine.rate_buckets import RateBuckets
@@ -34,11 +36,13 @@ class Entry:
 class TenantAdmission:
     """Admits submissions of one tenant."""
 
-    def __init__(self, tenant: TenantContext, buckets: RateBuckets | None = None) -> None:
+    def __init__(
+        self, tenant: TenantContext, buckets: RateBuckets | None = None, max_ready: int = DEFAULT_MAX_READY_IN_ALL
+    ) -> None:
         assert isinstance(tenant.pool, Pool)
         pool = self._pool = tenant.pool
         self._tenant_id = tenant.tenant_id
-        self._quotas = Quotas(pool, buckets)
+        self._quotas = Quotas(pool, buckets, max_ready)
         self._row = Cached(lambda: tenants.find(pool, tenant.tenant_id), LIMITS_SECONDS)
 
     @asynccontextmanager
@@ -49,8 +53,13 @@ class TenantAdmission:
         try:
             yield entry
         finally:
+            self._quotas.end_runs(self._tenant_id, request.runs)
             if entry.admitted.jobs:
                 self._quotas.confirm(row, entry.admitted.jobs, entry.created)
+
+    async def overload(self) -> frozenset[Priority]:
+        """Submissions of which priorities are refused because the system is overloaded."""
+        return await self._quotas.overload(self._tenant_id)
 
     async def draw_up_to(self, submits: int) -> int:
         """As many of these as the rate admits now."""

@@ -3,8 +3,11 @@
 The rate at which a tenant submits is one for all processes: they draw slices of its rate bucket. Jobs and runs are
 counted now and then, and reserved in between, so with several processes a tenant may pass its quota by what the others
 admit in that time. A tenant that would pass its quota of jobs is counted anew, and waits for the count.
+
+While the whole system is overloaded, what tenants with the most waiting attempts submit is refused, by priority.
 """
 
+import logging
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -21,41 +24,80 @@ from evertick.domain.admission import (
     admit,
     with_rate,
 )
+from evertick.domain.backpressure import ADMITTED_BELOW, DEFAULT_MAX_READY_IN_ALL, REFUSED_FROM, refused_priorities
+from evertick.domain.ids import PARTITIONS
+from evertick.domain.policies import Priority
 from evertick.domain.rate_bucket import Drawn
 from evertick.runtime.concurrency import Cached
 from evertick.runtime.rate_slices import RateSlices
 from evertick.store.database import Pool
+from evertick.store.engine import ready
 from evertick.store.engine.rate_buckets import DatabaseBuckets, RateBuckets, submit_key
 from evertick.store.tenants import tenants
 from evertick.store.tenants.tenants import Activity, StoredBytes, TenantRow
 from evertick.usecases.tenants.tenants import quota_of
 
+logger = logging.getLogger("evertick")
+
 COUNT_SECONDS = 10.0
 SHARE_OF_COUNTING = 100
 """A count that took a second is good for so many: counting must not become the load."""
 ACTIVITY_SECONDS = 1.0
+SHARE_OF_LOOKING = 50
+"""As `SHARE_OF_COUNTING`, for a look at what waits in the whole system."""
+DUE_PER_PARTITION = 100
+"""Due timers of a partition, of all tenants, among which a tenant's are counted."""
 STORAGE_SECONDS = 1.0
 """Storage is summed up in the database, so looking costs little; a tenant may pass its quota by a second's writes."""
 _IDLE = Activity(0, 0)
 _NOTHING = StoredBytes(0, 0)
 
 
-class _Recent:
-    """Runs that were admitted so recently that they may not have come to a queue, where they are counted."""
+class _AdmittedRuns:
+    """Runs that were admitted and are not in the last count: their requests are under way, or ended after it began."""
 
     def __init__(self) -> None:
-        self._admitted: deque[tuple[float, int]] = deque()
-        self._total = 0
+        self.count = 0
+        self._ended: deque[tuple[float, int]] = deque()
 
     def add(self, runs: int) -> None:
-        if runs:
-            self._admitted.append((time.monotonic(), runs))
-            self._total += runs
+        self.count += runs
 
-    def count(self) -> int:
-        while self._admitted and self._admitted[0][0] < time.monotonic() - ACTIVITY_SECONDS:
-            self._total -= self._admitted.popleft()[1]
-        return self._total
+    def end(self, runs: int) -> None:
+        self._ended.append((time.monotonic(), runs))
+
+    def counted(self, began: float) -> None:
+        """A count began at this time: it has what ended before."""
+        while self._ended and self._ended[0][0] < began:
+            self.count -= self._ended.popleft()[1]
+
+
+class _Overload:
+    """How loaded the system is, looked at about once a second while somebody submits."""
+
+    def __init__(self, pool: Pool, max_ready: int) -> None:
+        self._pool = pool
+        self._max_ready = max_ready
+        self._least = int(ADMITTED_BELOW * min(REFUSED_FROM.values()) * max_ready)
+        self._refused: frozenset[Priority] = frozenset()
+        self._tenant_ids: frozenset[int] = frozenset()
+        self._until = 0.0
+        self._looking = Cached(self._look, 0.0)
+
+    async def refused(self, tenant_id: int) -> frozenset[Priority]:
+        if time.monotonic() > self._until:
+            await self._looking.get()
+        return self._refused if tenant_id in self._tenant_ids else frozenset()
+
+    async def _look(self) -> None:
+        began = time.monotonic()
+        load = await ready.load(self._pool, self._least)
+        before, self._refused = self._refused, refused_priorities(self._refused, load.ready, self._max_ready)
+        self._tenant_ids = frozenset(load.tenant_ids)
+        self._until = began + max(ACTIVITY_SECONDS, SHARE_OF_LOOKING * (time.monotonic() - began))
+        if before != self._refused:
+            words = ", ".join(sorted(self._refused)) or "none"
+            logger.warning("%d attempts wait for workers: submissions of priority %s are refused", load.ready, words)
 
 
 @dataclass(slots=True)
@@ -70,9 +112,10 @@ class _Use:
     jobs: int = 0
     pending: int = 0
     created: int = 0
-    runs: _Recent = field(default_factory=_Recent)
+    runs: _AdmittedRuns = field(default_factory=_AdmittedRuns)
     jobs_until: float = 0.0
     activity: Activity = _IDLE
+    due: int = 0
     activity_until: float = 0.0
     stored: StoredBytes = _NOTHING
     stored_until: float = 0.0
@@ -83,8 +126,11 @@ class _Use:
 class Quotas:
     """Admits requests, tenant by tenant."""
 
-    def __init__(self, pool: Pool, buckets: RateBuckets | None = None) -> None:
+    def __init__(
+        self, pool: Pool, buckets: RateBuckets | None = None, max_ready: int = DEFAULT_MAX_READY_IN_ALL
+    ) -> None:
         self._pool = pool
+        self._overload = _Overload(pool, max_ready)
         self._slices = RateSlices(buckets or DatabaseBuckets(pool))
         self._uses: dict[int, _Use] = {}
 
@@ -104,8 +150,9 @@ class Quotas:
             await use.looking.get()
         if time.monotonic() > use.stored_until:
             await self._look_at_storage(tenant.tenant_id, use)
-        ready = use.activity.ready + use.runs.count()
-        verdict = admit(quota, Usage(use.jobs, use.activity.running, ready, *use.stored), request)
+        overload = frozenset[Priority]() if request.priority is None else await self.overload(tenant.tenant_id)
+        waiting = use.activity.ready + use.due + use.runs.count
+        verdict = admit(quota, Usage(use.jobs, use.activity.running, waiting, *use.stored, overload), request)
         if isinstance(verdict, Admitted):
             verdict = await self._draw(tenant, use, request, verdict)
         return verdict
@@ -131,6 +178,15 @@ class Quotas:
             if not isinstance(verdict, Admitted):
                 use.runs.add(-request.runs)
         return verdict
+
+    async def overload(self, tenant_id: int) -> frozenset[Priority]:
+        """Submissions of which priorities are refused because the system is overloaded, and the tenant a part of it."""
+        return await self._overload.refused(tenant_id)
+
+    def end_runs(self, tenant_id: int, runs: int) -> None:
+        """A request with admitted runs has ended: their timers are in the table, or never will be."""
+        if runs:
+            self._uses[tenant_id].runs.end(runs)
 
     @staticmethod
     def _reserve(use: _Use, jobs: int) -> None:
@@ -171,7 +227,13 @@ class Quotas:
         return use
 
     async def _look_at_activity(self, tenant_id: int, use: _Use) -> None:
+        began = time.monotonic()
+        # First what is not fired yet: a run that is fired in between counts twice rather than not at all. It need not
+        # be counted where there is much room.
+        is_near = use.activity.ready + PARTITIONS * DUE_PER_PARTITION >= use.quota.ready
+        use.due = await tenants.count_due(self._pool, tenant_id, DUE_PER_PARTITION) if is_near else 0
         use.activity = await tenants.activity(self._pool, tenant_id, use.quota.ready + 1)
+        use.runs.counted(began)
         use.activity_until = time.monotonic() + ACTIVITY_SECONDS
 
     async def _look_at_storage(self, tenant_id: int, use: _Use) -> None:

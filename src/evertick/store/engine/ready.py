@@ -1,0 +1,30 @@
+"""Ready work, counted: how full queues are, for schedulers, and how loaded the system is, for admission."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from evertick.domain.backpressure import ReadyDepth
+from evertick.store import statements
+from evertick.store.statements import Connection
+
+
+class ReadyLoad(NamedTuple):
+    """How many attempts wait in all queues, and the tenants with the most of them, if there are many."""
+
+    ready: int
+    tenant_ids: Sequence[int]
+
+
+_SQL = statements.load("ready")
+_DEPTHS = _SQL["depths"].rows(ReadyDepth)
+_LOAD = _SQL["load"].rows(ReadyLoad)
+
+
+async def depths(connection: Connection) -> list[ReadyDepth]:
+    """The queues whose limits may be reached soon."""
+    return await _DEPTHS.all(connection)
+
+
+async def load(connection: Connection, least: int) -> ReadyLoad:
+    """The load of the system. `tenant_ids` are those with at least their part of it, if `least` attempts wait."""
+    return await _LOAD.one(connection, least=least)
