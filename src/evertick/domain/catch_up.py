@@ -11,7 +11,7 @@ from evertick.domain.schedule.instants import SECOND_US
 
 AVERAGE_SECONDS = 60.0
 BURST_SECONDS = 1.0
-"""So much of the rate may be left over from before, or owed."""
+"""So much of the rate may be left over from before, or owed; at least one timer, however low the rate is."""
 
 
 class CatchUpBudget:
@@ -45,6 +45,6 @@ class CatchUpBudget:
         seconds = max(0, now_us - self._as_of_us) / SECOND_US  # the clock may have been set back
         self._as_of_us = now_us
         rate = self.rate(floor)
-        self._tokens = max(self._tokens, -rate * BURST_SECONDS)
-        self._tokens = min(self._tokens + rate * seconds, rate * BURST_SECONDS)
+        burst = max(1.0, rate * BURST_SECONDS)
+        self._tokens = min(max(self._tokens, -burst) + rate * seconds, burst)
         self._average *= exp(-seconds / AVERAGE_SECONDS)
