@@ -333,7 +333,8 @@ async def test_whatever_happens_all_that_is_due_fires_once_and_memory_is_bounded
                 node.state.ownership.drop(lost)
                 node.state.pending.keep_only(node.state.ownership.epochs)
                 node.loading.lost(lost)
-                node.state.ownership.gain(epochs, 0, node.clock.now_us())
+                outages = dict.fromkeys(choose.sample(sorted(lost), choose.randrange(2)), now_at - MINUTE)
+                node.state.ownership.gain(epochs, 0, outages, node.clock.now_us())
         assert all(node.state.pending.count(partition) <= 4 * 30 for partition in range(256))
     if jobs:
         await fire_all(connection, node)

@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 import asyncpg
 import pytest
 
-from engine import MINUTE, add_job, runs_of, scheduler
+from engine import LIFETIME, MINUTE, add_job, runs_of, scheduler
 from evertick.roles.scheduler import Scheduler
 from evertick.runtime.clock import VirtualClock
-from roles.test_scheduler_backlog import HOUR, SECOND, flood, often
+from roles.test_scheduler_backlog import HOUR, SECOND, flood, keep, often
 
 __all__ = ["often"]
 
@@ -136,11 +136,90 @@ async def test_a_node_that_comes_back_after_minutes_without_a_heartbeat_catches_
     await flood(connection, 2_000, fire_at=time.now_at + MINUTE)
     await limited.loading.step()
     await time.move(HOUR)
-    await limited.membership.step()
+    await limited.join()
     await time.move(STEP)
     await fire_all_allowed(limited)
     assert 0 < await run_count(connection) <= 2 * FACTOR * NORMAL_RATE
     assert limited.firing.counters.caught_up == await run_count(connection)
+
+
+@pytest.mark.usefixtures("often")
+async def test_what_a_node_takes_from_another_that_is_behind_is_not_held_back(
+    connection: asyncpg.Connection, database_url: str, limited: Scheduler, time: Time
+) -> None:
+    """Nor is it by a node that takes over from one that has just died."""
+    await limited.join()
+    await flood(connection, 2_000, fire_at=time.now_at, partitions=200)
+    for _ in range(4):
+        await time.move(MINUTE / 2)
+        await limited.membership.step()
+    async with scheduler(database_url, "b", time.clock, catch_up_factor=FACTOR, normal_rate=NORMAL_RATE) as other:
+        for node in (other, limited, other):
+            await node.join()
+        moved = len(other.state.ownership.epochs)
+        await time.move(LIFETIME)
+        await other.join()
+        assert 0 < moved < len(other.state.ownership.epochs) == 256
+        await fire_all_allowed(other)
+        assert other.firing.counters.caught_up == 0
+    assert await run_count(connection) == 2_000
+
+
+@pytest.mark.usefixtures("often")
+async def test_a_catch_up_that_goes_on_at_another_node_is_still_one(
+    connection: asyncpg.Connection, database_url: str, limited: Scheduler, time: Time
+) -> None:
+    await flood(connection, 1_000, fire_at=time.now_at - HOUR)
+    await limited.join()
+    await limited.membership.leave()
+    async with scheduler(database_url, "b", time.clock, catch_up_factor=FACTOR, normal_rate=NORMAL_RATE) as other:
+        await other.join()
+        await time.move(STEP)
+        await fire_all_allowed(other)
+        assert other.firing.counters.caught_up == await run_count(connection) == 40
+
+
+@pytest.mark.usefixtures("often")
+async def test_a_process_that_was_restarted_under_its_name_after_an_outage_catches_up(
+    connection: asyncpg.Connection, database_url: str, limited: Scheduler, time: Time
+) -> None:
+    """Though its first heartbeat comes before it takes partitions, and though it dies after that."""
+    await limited.join()
+    await flood(connection, 1_000, fire_at=time.now_at)
+    await time.move(HOUR)
+    async with scheduler(database_url, limited.node, time.clock) as died:
+        await died.membership.step()
+    async with scheduler(
+        database_url, limited.node, time.clock, catch_up_factor=FACTOR, normal_rate=NORMAL_RATE
+    ) as again:
+        await again.join()
+        await time.move(STEP)
+        await fire_all_allowed(again)
+        assert again.firing.counters.caught_up == await run_count(connection) == 40
+
+
+@pytest.mark.usefixtures("often")
+async def test_after_a_clock_that_was_ahead_nothing_that_falls_due_is_catch_up(
+    connection: asyncpg.Connection, limited: Scheduler, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(monkeypatch, 30)
+    await limited.join()
+    right_at = time.now_at
+    soon_at = right_at + 2 * MINUTE
+    for tenant_id in range(2, 42):
+        await flood(connection, 3, fire_at=right_at + 6 * HOUR, tenant_id=tenant_id)
+    await time.move(timedelta(days=1))
+    await limited.join()
+    await time.move(right_at - time.now_at)
+    limited.clock.listeners[0](timedelta(days=-1))
+    await limited.join()
+    await flood(connection, 500, fire_at=soon_at)
+    for _ in range(5):
+        await time.move(MINUTE / 2)
+        await limited.membership.step()
+        await fire_all_allowed(limited)
+    assert await run_count(connection) == 500
+    assert limited.firing.counters.caught_up == 0
 
 
 @pytest.mark.usefixtures("often")

@@ -73,6 +73,58 @@ async def test_a_node_that_takes_its_own_again_gets_a_new_epoch(connection: asyn
     assert epochs == [1, 2, 3]
 
 
+async def outages(connection: asyncpg.Connection, *partitions: int) -> set[int]:
+    return set(await members.outages(connection, partitions))
+
+
+async def test_a_partition_has_an_outage_if_nobody_held_it_for_long(connection: asyncpg.Connection) -> None:
+    await beat(connection, "a")
+    await members.take(connection, "a", [1, 2, 3, 4], LIFETIME)
+    assert await outages(connection, 1, 2, 3, 4) == {1, 2, 3, 4}  # nobody ever held them
+    await connection.execute("UPDATE partitions SET outage_at = NULL")
+    await members.release(connection, "a", [1, 2])
+    await connection.execute("UPDATE partitions SET released_at = released_at - interval '2 min' WHERE partition = 2")
+    await members.take(connection, "b", [1, 2], LIFETIME)
+    assert await outages(connection, 1, 2) == {2}
+    await connection.execute("UPDATE nodes SET seen_at = seen_at - interval '20 s'")
+    await members.take(connection, "b", [3], timedelta(seconds=10))
+    await connection.execute("UPDATE nodes SET seen_at = seen_at - interval '2 min'")
+    await members.take(connection, "b", [4], timedelta(seconds=10))
+    assert await outages(connection, 3, 4) == {4}
+
+
+async def test_who_comes_back_after_an_outage_gives_up_what_it_held_as_of_its_last_heartbeat(
+    connection: asyncpg.Connection,
+) -> None:
+    await beat(connection, "a")
+    await members.take(connection, "a", [3], LIFETIME)
+    await connection.execute("UPDATE partitions SET outage_at = NULL")
+    await connection.execute("UPDATE nodes SET seen_at = seen_at - interval '50 s'")
+    await beat(connection, "a")
+    assert await members.held(connection, "a") == {3: 1}
+    await connection.execute("UPDATE nodes SET seen_at = seen_at - interval '70 s'")
+    await members.heartbeat(connection, Member("a"), "1.2", LIFETIME, outage=timedelta(minutes=2))
+    assert await members.held(connection, "a") == {3: 1}
+    await connection.execute("UPDATE nodes SET seen_at = seen_at - interval '70 s'")
+    await beat(connection, "a")
+    assert await members.held(connection, "a") == {}
+    await beat(connection, "a")
+    await members.take(connection, "a", [3], LIFETIME)
+    assert await outages(connection, 3) == {3}
+
+
+async def test_a_heartbeat_after_an_outage_does_not_wait_for_a_firing(
+    connection: asyncpg.Connection, second: asyncpg.Connection
+) -> None:
+    await beat(connection, "a")
+    await members.take(connection, "a", [3, 4], LIFETIME)
+    await connection.execute("UPDATE nodes SET seen_at = seen_at - interval '70 s'")
+    async with second.transaction():
+        await second.execute("SELECT FROM partitions WHERE partition = 3 FOR SHARE")
+        await beat(connection, "a")
+    assert await members.held(connection, "a") == {3: 1}
+
+
 async def test_of_two_who_take_at_once_one_gets_each_partition(
     connection: asyncpg.Connection, second: asyncpg.Connection, watcher: asyncpg.Connection
 ) -> None:

@@ -5,10 +5,13 @@ timers are on time, since each recurring job has its one timer in the past. As j
 they need.
 """
 
+from datetime import timedelta
 from math import exp
 
 from evertick.domain.schedule.instants import SECOND_US
 
+OUTAGE = timedelta(seconds=60)
+"""Nobody held a partition for longer than this: an outage. What was due so long before its end is left from it."""
 AVERAGE_SECONDS = 60.0
 BURST_SECONDS = 1.0
 """So much of the rate may be left over from before, or owed; at least one timer, however low the rate is."""

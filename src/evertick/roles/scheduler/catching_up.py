@@ -1,7 +1,7 @@
 """The catch-up after an outage: how many of its timers may fire, and what the log says of a large one.
 
-Catch-up is what was due more than `OUTAGE` before this node took the partition, or before it came back after as long
-without a heartbeat. Timers that are late for other reasons are not held back.
+Catch-up is what was due more than `OUTAGE` before a node took the partition, which nobody had held for as long. Timers
+that are late for other reasons are not held back.
 """
 
 import logging

@@ -12,7 +12,8 @@ few of the partitions from the beginning. A timer that no wake-up named is found
 
 Where more is due than was read, or than was fired, the partition gets a boundary: what is due before it is its backlog,
 which is read by streams (`backlog`). Reading by due time goes on from the boundary, so that no backlog keeps what falls
-due now out of memory. A partition that was just taken gets one `OUTAGE` before that, if anything is due before it.
+due now out of memory. A partition that was just taken gets one where an outage ended, if
+that left anything.
 """
 
 import time
@@ -180,14 +181,17 @@ class Loading:
     async def _find_backlogs(self) -> None:
         """Give partitions that were just taken a boundary, if anything fell due long before."""
         held = self._state.ownership
-        gained = {each: from_us(held.outage_us[each]) for each in held.epochs if each not in self._checked}
+        new = held.epochs.keys() - self._checked
+        now_us = self._state.clock.now_us()
+        gained = {each: from_us(min(held.outage_us[each], now_us)) for each in new if held.outage_us[each]}
         if not gained:
+            self._checked |= new
             return
         losses = self._losses
         counts = await timers.count_due(self._state.pool, gained, MAX_COUNTED)
         if losses != self._losses:
             return  # some may be lost: the next step asks again
-        self._checked |= gained.keys()
+        self._checked |= new
         for partition in counts:
             self._backlog.raise_to(partition, gained[partition])
         self._catch_up.note_found(sum(counts.values()))

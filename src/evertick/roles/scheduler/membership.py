@@ -1,6 +1,7 @@
 """Keeps this node a member, and its partitions those that the balanced assignment gives it.
 
-1. Heartbeat: records that this node is alive, and reads which others are and the database's time.
+1. Heartbeat: records that this node is alive, and reads which others are and the database's time. After a long time
+   without one, the node gives up its partitions by it, and takes them again as after any outage.
 2. Drop partitions that by the table this node does not hold, or holds in another epoch.
 3. Give up partitions that the assignment gives to others, between two firings.
 4. Take partitions that it gives to this node and no live node holds. The rest follow when their holders give them up.
@@ -10,17 +11,19 @@ Steps 1 and 2 are one loop, 3 and 4 another: giving up waits for a firing, and a
 
 import logging
 from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from evertick.domain.assignment import Changes, Member, assign, changes
-from evertick.domain.schedule.instants import to_us
-from evertick.roles.scheduler.state import OUTAGE, State
+from evertick.domain.catch_up import OUTAGE
+from evertick.roles.scheduler.state import State
 from evertick.runtime.clock import monotonic_us
 from evertick.store.engine import members, wakeups
 from evertick.version import __version__
 
 logger = logging.getLogger("evertick.scheduler")
 
+MISSED_HEARTBEATS = 3
+"""A node that comes back after so many, and after `OUTAGE`, counts what fell due meanwhile as left from an outage."""
 REBALANCE_SECONDS = 5.0
 """A heartbeat that finds partitions to move starts this at once. The interval covers what a heartbeat does not see."""
 
@@ -44,24 +47,18 @@ class Membership:
         self._me = state.me
         self._heartbeat = heartbeat
         self._lifetime = lifetime
+        self._outage = max(OUTAGE, MISSED_HEARTBEATS * heartbeat)
         self._changed = changed
         self._gained = gained
         self._lost = lost
-        self._seen_at: datetime | None = None
         self.others: tuple[Member, ...] = ()
 
     async def step(self) -> float:
         """Send a heartbeat, and drop the partitions that are not held any more by the table."""
         before = dict(self._ownership.epochs)
         asked_us = monotonic_us()
-        reply = await members.heartbeat(self._pool, self._me, __version__, self._lifetime)
+        reply = await members.heartbeat(self._pool, self._me, __version__, self._lifetime, self._outage)
         self._state.clock.observe(reply.now_at, asked_us)
-        if self._seen_at is not None and reply.now_at - self._seen_at > OUTAGE:
-            # Without a database for so long, or stopped: what fell due meanwhile is left from an outage too.
-            self._ownership.note_outage(self._ownership.epochs, to_us(reply.now_at))
-            self._lost(self._ownership.epochs)  # to be read anew
-            self._gained()
-        self._seen_at = reply.now_at
         if reply.others != self.others:
             logger.info("members: %s", ", ".join(sorted(member.node for member in (self._me, *reply.others))))
         self.others = reply.others
@@ -101,7 +98,7 @@ class Membership:
         epochs = self._ownership.epochs
         lost = {each for each, epoch in before.items() if epochs.get(each) == epoch and held.get(each) != epoch}
         if lost:
-            logger.warning("lost %d partitions to others", len(lost))
+            logger.warning("lost %d partitions", len(lost))
             self._drop(lost)
 
     async def _release(self, partitions: set[int]) -> None:
@@ -112,12 +109,10 @@ class Membership:
         await wakeups.notify(self._pool, {wakeups.MEMBERS: ""})
 
     async def _take(self, partitions: Iterable[int]) -> None:
-        epochs = await members.take(self._pool, self._me.node, partitions, self._lifetime)
+        epochs = await members.take(self._pool, self._me.node, partitions, self._lifetime, self._outage)
         if not epochs:
             return
-        # Read after the take has committed: no other node writes there any more.
-        last_seq = await members.last_seq(self._pool, epochs)
-        self._ownership.gain(epochs, last_seq, self._state.clock.now_us())
+        await self._gain(epochs)
         logger.info("took %d partitions, holds %d", len(epochs), len(self._ownership.epochs))
         self._gained()
 
@@ -125,13 +120,18 @@ class Membership:
         """Fence off a firing whose end is unknown: it has committed before this, or cannot commit any more."""
         async with self._ownership.writing:
             mine = set(self._ownership.epochs)
-            epochs = await members.take(self._pool, self._me.node, mine, self._lifetime)
+            epochs = await members.take(self._pool, self._me.node, mine, self._lifetime, self._outage)
             self._drop(mine - epochs.keys())
-            last_seq = await members.last_seq(self._pool, epochs)
-            self._ownership.gain(epochs, last_seq, self._state.clock.now_us())
+            await self._gain(epochs)
             self._ownership.in_doubt = False
         self._lost(mine)  # what the firing did is to be read anew
         self._gained()
+
+    async def _gain(self, epochs: dict[int, int]) -> None:
+        # Read after the take has committed: no other node writes there any more.
+        last_seq = await members.last_seq(self._pool, epochs)
+        outages = await members.outages(self._pool, epochs)
+        self._ownership.gain(epochs, last_seq, outages, self._state.clock.now_us())
 
     def _drop(self, partitions: set[int]) -> None:
         self._ownership.drop(partitions)

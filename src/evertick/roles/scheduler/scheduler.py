@@ -204,6 +204,7 @@ class Scheduler:
         """The database's clock was set: what is due has to be read anew, and a mark tells the janitors."""
         self.state.pending = PendingTimers(self.clock.now_us())
         self.backpressure.clear()
+        self.state.ownership.limit_outages(self.clock.now_us())
         self.loading.lost(self.state.ownership.epochs)
         for loop in (self._load_loop, self._fire_loop, self._maintenance_loop):
             loop.wake()

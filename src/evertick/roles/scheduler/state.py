@@ -4,15 +4,16 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime
 
 from evertick.domain.assignment import Member
+from evertick.domain.catch_up import OUTAGE
 from evertick.domain.errors import ScheduleTooCostly
 from evertick.domain.fuse import FrequentJobs
 from evertick.domain.ids import PARTITIONS
 from evertick.domain.rule import Rule, from_canonical
 from evertick.domain.schedule.budget import at_most
-from evertick.domain.schedule.instants import duration_us
+from evertick.domain.schedule.instants import duration_us, to_us
 from evertick.roles.scheduler.pending_timers import PendingTimers
 from evertick.roles.scheduler.planning import LOOP_STEPS
 from evertick.runtime.clock import Clock
@@ -24,10 +25,6 @@ from evertick.store.tenants import tenants
 
 MAX_RULES = 200_000
 """Rules kept at once. Of more, those that were not used for longest are dropped, and read again when needed."""
-
-
-OUTAGE = timedelta(seconds=60)
-"""What was due so much longer before a node took its partition is left from an outage."""
 
 
 @dataclass(slots=True)
@@ -48,15 +45,18 @@ class Ownership:
     in_doubt: bool = False
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def gain(self, epochs: dict[int, int], last_seq: int, now_us: int) -> None:
-        self.note_outage(epochs.keys() - self.epochs.keys(), now_us)
+    def gain(self, epochs: dict[int, int], last_seq: int, outages: Mapping[int, datetime], now_us: int) -> None:
+        """Partitions were taken; some have something left from an outage."""
+        for partition in epochs:
+            self.outage_us[partition] = to_us(outages[partition]) if partition in outages else 0
+        self.limit_outages(now_us)
         self.epochs |= epochs
         self.last_seq = max(self.last_seq, last_seq)
 
-    def note_outage(self, partitions: Iterable[int], now_us: int) -> None:
-        """Nobody fired timers of these partitions for some time until now."""
-        for partition in partitions:
-            self.outage_us[partition] = now_us - duration_us(OUTAGE)
+    def limit_outages(self, now_us: int) -> None:
+        """What is due from now on is not left from an outage, though the clock may have been ahead at that time."""
+        most_us = now_us - duration_us(OUTAGE)
+        self.outage_us[:] = [min(outage_us, most_us) for outage_us in self.outage_us]
 
     def drop(self, partitions: set[int]) -> None:
         for partition in partitions:

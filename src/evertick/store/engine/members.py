@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from evertick.domain.assignment import Member
+from evertick.domain.catch_up import OUTAGE
 from evertick.store import statements
 from evertick.store.database import Pool
 from evertick.store.statements import Connection
@@ -13,7 +14,8 @@ from evertick.store.statements import Connection
 _JANITOR_LOCK = int.from_bytes(b"janitor", "big")
 
 
-# `lifetime`: for so long after its last heartbeat a node counts as alive.
+# `lifetime`: for so long after its last heartbeat a node counts as alive. `outage`: if nobody held a partition for
+# longer than this, there was one.
 
 
 class HeartbeatReply(NamedTuple):
@@ -46,19 +48,33 @@ class _Epoch(NamedTuple):
     epoch: int
 
 
+class _Outage(NamedTuple):
+    partition: int
+    outage_at: datetime
+
+
 _SQL = statements.load("members")
 _HEARTBEAT = _SQL["heartbeat"].rows(_HeartbeatRow)
 _HELD = _SQL["held"].rows(_Epoch)
 _TAKE = _SQL["take"].rows(_Epoch)
+_OUTAGES = _SQL["outages"].rows(_Outage)
 _LAST_SEQ = _SQL["last_seq"].values(int)
 _MEMBERS = _SQL["members"].rows(NodeRow)
 _UNHELD = _SQL["unheld"].values(int)
 _LOCK_JANITOR = _SQL["lock_janitor"].values(bool)
 
 
-async def heartbeat(connection: Connection, me: Member, version: str, lifetime: timedelta) -> HeartbeatReply:
+async def heartbeat(
+    connection: Connection, me: Member, version: str, lifetime: timedelta, outage: timedelta = OUTAGE
+) -> HeartbeatReply:
+    """Say that a node is alive. After an outage it gives up what it held."""
     row = await _HEARTBEAT.one(
-        connection, node=me.node, region=me.region, version=version, timeout_seconds=lifetime.total_seconds()
+        connection,
+        node=me.node,
+        region=me.region,
+        version=version,
+        timeout_seconds=lifetime.total_seconds(),
+        outage=outage,
     )
     others = zip(row.others, row.regions, strict=True)
     return HeartbeatReply(row.now_at, tuple(Member(node, region) for node, region in others))
@@ -69,12 +85,23 @@ async def held(connection: Connection, node: str) -> dict[int, int]:
     return dict(await _HELD.all(connection, node=node))
 
 
-async def take(connection: Connection, node: str, partitions: Iterable[int], lifetime: timedelta) -> dict[int, int]:
+async def take(
+    connection: Connection, node: str, partitions: Iterable[int], lifetime: timedelta, outage: timedelta = OUTAGE
+) -> dict[int, int]:
     """Take partitions that no live node holds, and return the new epoch of each."""
     rows = await _TAKE.all(
-        connection, node=node, partitions=sorted(partitions), timeout_seconds=lifetime.total_seconds()
+        connection,
+        node=node,
+        partitions=sorted(partitions),
+        timeout_seconds=lifetime.total_seconds(),
+        outage=outage,
     )
     return dict(rows)
+
+
+async def outages(connection: Connection, partitions: Iterable[int]) -> dict[int, datetime]:
+    """Of partitions that had an outage: what was due before is left from it."""
+    return dict(await _OUTAGES.all(connection, partitions=list(partitions)))
 
 
 async def last_seq(connection: Connection, partitions: Iterable[int]) -> int:

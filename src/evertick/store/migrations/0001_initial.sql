@@ -382,7 +382,9 @@ CREATE TABLE partitions (
     partition   smallint    PRIMARY KEY,
     epoch       integer     NOT NULL DEFAULT 0,
     holder      text,
-    taken_at    timestamptz
+    taken_at    timestamptz,
+    released_at timestamptz,  -- when its last holder gave it up
+    outage_at   timestamptz   -- what was due before is left from an outage: for long nobody held the partition
 ) WITH (fillfactor = 50);
 INSERT INTO partitions (partition) SELECT generate_series(0, 255);
 

@@ -3,8 +3,25 @@
 
 -- name: heartbeat
 -- A scheduler's heartbeat. Returns the database's time and the other members that are alive. Index: nodes_pkey.
+-- A node that comes back after an outage gives up what it held, as of its last heartbeat: `take` then notes the outage.
+-- It does not wait for a firing: what fires is not given up.
 WITH clock AS MATERIALIZED (
     SELECT clock_at() AS now_at
+),
+away AS MATERIALIZED (
+    SELECT nodes.seen_at
+      FROM clock, nodes
+     WHERE nodes.node = :node::text AND nodes.seen_at < now_at - :outage::interval
+),
+given_up AS (
+    UPDATE partitions
+       SET holder = NULL, released_at = (SELECT seen_at FROM away)
+     WHERE partition IN (
+               SELECT partition
+                 FROM partitions
+                WHERE holder = :node::text AND EXISTS (SELECT FROM away)
+                ORDER BY partition
+                  FOR UPDATE SKIP LOCKED)
 ),
 beaten AS (
     INSERT INTO nodes (node, region, version, started_at, seen_at)
@@ -26,9 +43,17 @@ SELECT partition, epoch FROM partitions WHERE holder = :node::text;
 
 -- name: take
 -- Takes partitions that no live node holds, each with a new epoch. Waits for a firing of the old holder to end.
--- A node that takes its own again fences off a firing whose end it does not know.
+-- A node that takes its own again fences off a firing whose end it does not know. A partition that nobody held for
+-- longer than an outage takes has one from now on; that of an earlier outage stays, for what is left from it.
 UPDATE partitions wanted
-   SET holder = :node::text, epoch = wanted.epoch + 1, taken_at = clock_at()
+   SET holder = :node::text, epoch = wanted.epoch + 1, taken_at = clock_at(),
+       outage_at = CASE
+           WHEN coalesce(CASE WHEN wanted.holder IS NULL THEN wanted.released_at
+                              ELSE coalesce((SELECT seen_at FROM nodes WHERE nodes.node = wanted.holder),
+                                            wanted.taken_at) END,
+                         '-infinity') < clock_at() - :outage::interval
+           THEN clock_at() - :outage::interval
+           ELSE wanted.outage_at END
  WHERE wanted.partition IN (
            SELECT partition
              FROM partitions
@@ -42,6 +67,10 @@ UPDATE partitions wanted
                 WHERE nodes.node = wanted.holder
                   AND abs(extract(epoch FROM clock_at() - nodes.seen_at)) < :timeout_seconds::float))
 RETURNING wanted.partition, wanted.epoch;
+
+-- name: outages
+-- Of partitions that an outage left timers in: what was due before is left from it.
+SELECT partition, outage_at FROM partitions WHERE partition = ANY(:partitions::smallint[]) AND outage_at IS NOT NULL;
 
 -- name: last_seq
 -- The seq after which the new holder of some partitions goes on: the highest there, or the time if that is later. Called
@@ -63,12 +92,13 @@ SELECT greatest(clock.now_us, max(greatest(lane.head, latest.seq))) AS last_seq
 
 -- name: release
 -- Gives partitions up, so that their next holder need not wait for a timeout.
-UPDATE partitions SET holder = NULL WHERE holder = :node::text AND partition = ANY(:partitions::smallint[]);
+UPDATE partitions SET holder = NULL, released_at = clock_at()
+ WHERE holder = :node::text AND partition = ANY(:partitions::smallint[]);
 
 -- name: leave
 -- Ends a node's membership: it gives up all partitions.
 WITH released AS (
-    UPDATE partitions SET holder = NULL WHERE holder = :node::text
+    UPDATE partitions SET holder = NULL, released_at = clock_at() WHERE holder = :node::text
 )
 DELETE FROM nodes WHERE node = :node::text;
 
