@@ -186,7 +186,7 @@ def test_on_time_work_goes_first_and_the_others_keep_a_place(
         due.on_time.add(tenant, ["on time"] * count)
     for items, share, name in ((late, due.late, "late"), (missed, due.catch_up, "catch-up")):
         for tenant, count in items:
-            share.add(tenant, [(number, name) for number in range(count)])
+            share.add(tenant, [name] * count)
     waiting = {"on time": len(due.on_time), "late": len(due.late), "catch-up": len(due.catch_up)}
     if most_catch_up is not None:
         waiting["catch-up"] = min(waiting["catch-up"], most_catch_up)

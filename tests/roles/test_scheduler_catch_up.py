@@ -116,6 +116,25 @@ async def test_catch_up_fires_the_oldest_first(connection: asyncpg.Connection, l
 
 
 @pytest.mark.usefixtures("often")
+async def test_a_job_that_is_edited_while_it_waits_in_a_catch_up_fires_at_its_new_time(
+    connection: asyncpg.Connection, limited: Scheduler, time: Time
+) -> None:
+    await flood(connection, 2_000, fire_at=time.now_at - HOUR)
+    job = await add_job(connection, "now", fire_at=time.now_at - HOUR / 2)
+    await limited.join()
+    await time.move(STEP)
+    await fire_all_allowed(limited)
+    soon_at = time.now_at + SECOND
+    await connection.execute("UPDATE timers SET due_at = $2, fire_at = $2 WHERE job_id = $1", job.job_id, soon_at)
+    limited.loading.woken(frozenset({job.job_id}))
+    await fire_all_allowed(limited)
+    assert await runs_of(connection, job) == []
+    await time.move(SECOND)
+    await fire_all_allowed(limited)
+    assert await runs_of(connection, job) == [(soon_at, "tick", 1)]
+
+
+@pytest.mark.usefixtures("often")
 async def test_what_is_late_because_much_was_due_is_not_held_back(
     connection: asyncpg.Connection, limited: Scheduler, time: Time
 ) -> None:

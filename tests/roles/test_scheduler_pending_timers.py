@@ -244,3 +244,15 @@ def test_a_tick_is_not_kept_out_by_manual_runs_of_its_job_that_never_end() -> No
 def test_two_timers_of_one_run_do_not_fire_together() -> None:
     pending = pending_of(timer(1, kind="manual", fire_at=AT), timer(1, kind="retry", fire_at=AT))
     assert [len(due(pending)) for _ in range(3)] == [1, 1, 0]
+
+
+def test_a_timer_that_moves_while_it_waits_gets_the_place_of_its_new_time() -> None:
+    """Also when it moves back to its old time, and there once."""
+    waiting = [timer(number, number) for number in range(1, 5)]
+    pending = pending_of(*waiting)
+    pending.collect(NOW_US + 10 * SECOND_US, {})
+    moved = timer(1, 9)
+    pending.add([moved, timer(2, 8)])
+    pending.add([waiting[1]])
+    assert timers(due(pending, 10)) == [waiting[1], waiting[2], waiting[3], moved]
+    assert due(pending, 10) == []

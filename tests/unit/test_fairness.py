@@ -137,7 +137,7 @@ def test_a_quantum_below_one_is_refused() -> None:
 
 def test_on_time_work_goes_before_late_work_of_any_tenant_but_for_its_place() -> None:
     due = DueWork[str]()
-    due.late.add(1, enumerate(backlog("a", 50)))
+    due.late.add(1, backlog("a", 50))
     due.on_time.add(2, backlog("b", 20))
     due.on_time.add(1, backlog("c", 20))
     assert served(due.take(40)) == {"b": 19, "c": 16, "a": 5}
@@ -146,7 +146,7 @@ def test_on_time_work_goes_before_late_work_of_any_tenant_but_for_its_place() ->
 
 def test_catch_up_keeps_to_what_the_budget_leaves() -> None:
     due = DueWork[str]()
-    due.catch_up.add(1, enumerate(backlog("a", 50)))
+    due.catch_up.add(1, backlog("a", 50))
     due.on_time.add(2, backlog("b", 5))
     assert served(due.take(8, 2)) == {"b": 5, "a": 2}
     assert served(due.take(8)) == {"a": 8}
@@ -177,9 +177,9 @@ def test_a_tenants_high_priority_takes_nothing_from_another_tenant() -> None:
 
 def test_catch_up_leaves_oldest_first_whenever_it_came() -> None:
     due = DueWork[str]()
-    due.catch_up.add(1, [(5, "c"), (9, "e")])
+    due.catch_up.add(1, ["c", "e"])
     assert due.take(1) == ["c"]
-    due.catch_up.add(1, [(7, "d"), (3, "b"), (1, "a")])
+    due.catch_up.add(1, ["d", "b", "a"])
     assert due.take(9) == ["a", "b", "d", "e"]
 
 

@@ -175,14 +175,14 @@ class DueWork(Generic[Item]):
     """Due items in three classes, each fair by itself: on time, late, and the catch-up after an outage.
 
     On-time items go first. While others wait, each class of them keeps one place in `LATE_DIVISOR`, so that they go on
-    in a system that has as much to do on time as it can. Late items and those of catch-up come with their due times,
-    and leave oldest first.
+    in a system that has as much to do on time as it can. Late items and those of catch-up leave smallest first: oldest
+    first, if they begin with their due times.
     """
 
     def __init__(self) -> None:
         self.on_time: FairShare[Item] = FairShare()
-        self.late: FairShare[tuple[int, Item]] = FairShare(is_sorted=True)
-        self.catch_up: FairShare[tuple[int, Item]] = FairShare(is_sorted=True)
+        self.late: FairShare[Item] = FairShare(is_sorted=True)
+        self.catch_up: FairShare[Item] = FairShare(is_sorted=True)
 
     def __len__(self) -> int:
         return len(self.on_time) + len(self.late) + len(self.catch_up)
@@ -193,9 +193,8 @@ class DueWork(Generic[Item]):
         kept = budget // LATE_DIVISOR
         kept_catch_up = min(kept, wanted)
         taken = self.on_time.take(budget - min(kept, len(self.late)) - kept_catch_up)
-        late = self.late.take(budget - len(taken) - kept_catch_up)
-        taken += [item for _, item in late]
-        return taken + [item for _, item in self.catch_up.take(min(wanted, budget - len(taken)))]
+        taken += self.late.take(budget - len(taken) - kept_catch_up)
+        return taken + self.catch_up.take(min(wanted, budget - len(taken)))
 
 
 def first_priority(turn: int) -> int:

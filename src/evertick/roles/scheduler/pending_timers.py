@@ -12,7 +12,7 @@ from typing import NamedTuple
 from evertick.domain.fairness import DueWork
 from evertick.domain.ids import PARTITIONS, partition_of
 from evertick.domain.schedule.instants import SECOND_US, to_us
-from evertick.domain.wheel import Wheel
+from evertick.domain.wheel import Due, Wheel
 from evertick.store.engine.timers import Stream, Timer, TimerKey
 
 LATE_US = 10 * SECOND_US
@@ -82,9 +82,10 @@ class PendingTimers:
 
     def __init__(self, now_us: int) -> None:
         self._wheel = Wheel(now_us)
-        self._due: DueWork[int] = DueWork()
-        self._displaced: list[int] = []
-        self._is_due: set[int] = set()
+        self._due: DueWork[Due] = DueWork()
+        self._displaced: list[Due] = []
+        self._is_due: dict[int, int] = {}
+        """With which due time keys wait to be taken. What waits with another one was replaced since."""
         self._timers: dict[int, Timer] = {}
         self._numbers: dict[TimerKey, int] = {}
         self._last_number = 0
@@ -146,8 +147,10 @@ class PendingTimers:
             else:
                 self._leave_share(key)
             self._timers[key] = timer
-            if key not in self._is_due:
-                entries.append((key, to_us(timer.due_at)))
+            due_us = to_us(timer.due_at)
+            if self._is_due.get(key) != due_us:
+                self._is_due.pop(key, None)
+                entries.append((key, due_us))
         self._wheel.add_many(entries)
         return news
 
@@ -179,9 +182,9 @@ class PendingTimers:
 
         `outage_us`: what was due before, in each partition, is left from an outage.
         """
-        on_time: dict[tuple[int, int], list[int]] = {}
-        late: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        catch_up: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        on_time: dict[tuple[int, int], list[Due]] = {}
+        late: dict[tuple[int, int], list[Due]] = {}
+        catch_up: dict[tuple[int, int], list[Due]] = {}
         for entry in self._wheel.advance(now_us, most):
             due_us, key = entry
             timer = self._timers[key]
@@ -190,14 +193,12 @@ class PendingTimers:
                 is_left = due_us < outage_us[partition_of(timer.job_id)]
                 (catch_up if is_left else late).setdefault(stream, []).append(entry)
             else:
-                on_time.setdefault(stream, []).append(key)
-            self._is_due.add(key)
-        for (tenant_id, priority), keys in on_time.items():
-            self._due.on_time.add(tenant_id, keys, weights.get(tenant_id, 1), priority)
-        for (tenant_id, priority), entries in late.items():
-            self._due.late.add(tenant_id, entries, weights.get(tenant_id, 1), priority)
-        for (tenant_id, priority), entries in catch_up.items():
-            self._due.catch_up.add(tenant_id, entries, weights.get(tenant_id, 1), priority)
+                on_time.setdefault(stream, []).append(entry)
+            self._is_due[key] = due_us
+        due = self._due
+        for share, streams in ((due.on_time, on_time), (due.late, late), (due.catch_up, catch_up)):
+            for (tenant_id, priority), entries in streams.items():
+                share.add(tenant_id, entries, weights.get(tenant_id, 1), priority)
 
     def take(self, most: int, now_us: int, most_catch_up: int | None = None) -> list[PendingTimer]:
         """The next due timers in fair order: of each job one, or any number that are independent of each other.
@@ -207,18 +208,20 @@ class PendingTimers:
         taken: list[PendingTimer] = []
         together = Together()
         first, self._displaced = self._displaced[:most], self._displaced[most:]
-        for key in [*first, *self._due.take(most - len(first), most_catch_up)]:
-            timer = self._timers.get(key)
-            if timer is None or to_us(timer.due_at) > now_us:  # dropped or moved meanwhile
-                self._is_due.discard(key)
-                if timer is not None:
-                    self._wheel.add(key, to_us(timer.due_at))
+        for entry in [*first, *self._due.take(most - len(first), most_catch_up)]:
+            due_us, key = entry
+            if self._is_due.get(key) != due_us:
+                continue  # dropped or replaced meanwhile
+            timer = self._timers[key]
+            if due_us > now_us:  # the clock was set back
+                del self._is_due[key]
+                self._wheel.add(key, due_us)
             elif together.fits(timer):
-                self._is_due.discard(key)
+                del self._is_due[key]
                 taken.append(PendingTimer(key, timer))
             else:
                 # One by one, so that overlap sees both. First in the next round: new ones must not keep it out.
-                self._displaced.append(key)
+                self._displaced.append(entry)
         return self.put_in_flight(taken)
 
     def put_in_flight(self, entries: list[PendingTimer]) -> list[PendingTimer]:
@@ -266,6 +269,7 @@ class PendingTimers:
     def _drop(self, key: int) -> None:
         timer = self._timers.pop(key)
         self._wheel.cancel(key)
+        self._is_due.pop(key, None)
         self._leave_share(key)
         self._counts[partition_of(timer.job_id)] -= 1
         if key < 0:
