@@ -349,17 +349,21 @@ async def test_a_walk_meets_streams_in_their_order_some_at_a_time(
     await flood(connection, 5, tenant_id=4, fire_at=now_at + HOUR)
     await add_job(connection, partition=8)
     stretch = Stretch(now_at, now_at + MINUTE)
-    walked = await timers.walk_streams(connection, [(START, stretch)], 3)
+    walked = await timers.walk_streams(connection, [(START, stretch, 3)])
     assert [(each.stream, each.due_at, each.is_cut) for each in walked] == [
         (Stream(7, 3, 1), now_at, False),
         (Stream(7, 2, 1), now_at, True),
     ]
     rest = await timers.walk_streams(
-        connection, [(walked[-1].stream, stretch), (START._replace(partition=8), stretch)], 3
+        connection, [(walked[-1].stream, stretch, 3), (START._replace(partition=8), stretch, 1)]
     )
-    assert [(each.stream, each.is_cut) for each in rest] == [(Stream(7, 1, 2), False), (Stream(7, 1, 0), False)]
-    ahead = await timers.walk_streams(connection, [(START, stretch)], 1)
-    assert [(each.stream, each.due_at, each.is_cut) for each in ahead] == [(Stream(7, 4, 1), None, True)]
+    assert [(each.stream, each.number, each.is_cut) for each in rest] == [
+        (Stream(7, 1, 2), 1, False),
+        (Stream(7, 1, 0), 2, False),
+        (Stream(8, 1, 1), 1, True),
+    ]
+    ahead = await timers.walk_streams(connection, [(START, Stretch(now_at - HOUR, now_at), 9)])
+    assert [(each.stream, each.due_at, each.number) for each in ahead] == [(Stream(7, 1, 0), None, 5)]
 
 
 async def test_a_stream_is_read_in_its_own_stretch_and_no_further_than_asked(

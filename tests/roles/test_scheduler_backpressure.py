@@ -181,7 +181,7 @@ async def test_a_crowd_of_timers_of_a_full_queue_hides_no_others(
     await limit(connection, full[0], 1)
     await take_turns(node)
     assert 0 < node.backpressure.parked == len(node.state.pending) <= 10  # the others are in the table only
-    assert not node.state.pending.low  # and nothing asks for them
+    assert not node.loading.is_urgent  # and nothing asks for them
     late = await add_job(connection, "now", queue="other", fire_at=now_at - timedelta(hours=1), tenant_id=2)
     on_time = await add_job(connection, "now", queue="other", fire_at=now_at)
     await take_turns(node)  # no wake-up told of these

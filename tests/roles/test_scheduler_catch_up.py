@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from engine import LIFETIME, MINUTE, add_job, runs_of, scheduler
-from evertick.roles.scheduler import Scheduler
+from evertick.roles.scheduler import Scheduler, backlog, loading
 from evertick.runtime.clock import VirtualClock
 from roles.test_scheduler_backlog import HOUR, SECOND, flood, keep, often
 
@@ -50,6 +50,18 @@ async def time(connection: asyncpg.Connection, now_at: datetime) -> Time:
 async def limited(database_url: str, time: Time) -> AsyncIterator[Scheduler]:
     async with scheduler(database_url, clock=time.clock, catch_up_factor=FACTOR, normal_rate=NORMAL_RATE) as opened:
         yield opened
+
+
+@pytest.fixture
+async def slow(database_url: str, time: Time) -> AsyncIterator[Scheduler]:
+    """Catches up at 10 timers a second."""
+    async with scheduler(database_url, clock=time.clock, catch_up_factor=FACTOR, normal_rate=5) as opened:
+        yield opened
+
+
+async def left_since(connection: asyncpg.Connection, from_at: datetime) -> int:
+    count: int = await connection.fetchval("SELECT count(*) FROM timers WHERE due_at >= $1", from_at)
+    return count
 
 
 async def fire_all_allowed(node: Scheduler) -> None:
@@ -160,6 +172,45 @@ async def test_a_node_that_comes_back_after_minutes_without_a_heartbeat_catches_
     await fire_all_allowed(limited)
     assert 0 < await run_count(connection) <= 2 * FACTOR * NORMAL_RATE
     assert limited.firing.counters.caught_up == await run_count(connection)
+
+
+@pytest.mark.usefixtures("often")
+async def test_a_catch_up_that_fills_its_memory_does_not_keep_out_what_is_on_time_of_its_own_tenant(
+    connection: asyncpg.Connection, slow: Scheduler, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(monkeypatch, 20)
+    monkeypatch.setattr(loading, "AHEAD_SECONDS", 0)
+    monkeypatch.setattr(backlog, "CAPACITY", 200)
+    await flood(connection, 500, fire_at=time.now_at - HOUR)
+    await slow.join()
+    await fire_all_allowed(slow)
+    assert slow.state.pending.count(7) == 200
+    for _ in range(4):
+        await time.move(SECOND)
+        await slow.membership.step()
+        await flood(connection, 100, fire_at=time.now_at - SECOND / 10)
+        await fire_all_allowed(slow)
+        assert await left_since(connection, time.now_at - MINUTE) == 0
+    assert await connection.fetchval("SELECT count(*) FROM timers") > 400
+
+
+@pytest.mark.usefixtures("often")
+async def test_what_is_late_does_not_share_places_with_a_catch_up(
+    connection: asyncpg.Connection, slow: Scheduler, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More tenants catch up than have a place in memory, and more is due at one instant."""
+    keep(monkeypatch, 40)
+    for tenant_id in range(2, 52):
+        await flood(connection, 10, fire_at=time.now_at - HOUR, tenant_id=tenant_id)
+    await slow.join()
+    await fire_all_allowed(slow)
+    hot_at = time.now_at + SECOND
+    await flood(connection, 300, fire_at=hot_at)
+    await connection.execute("UPDATE timers SET due_at = $1 WHERE due_at > $1", hot_at)
+    await time.move(2 * SECOND)
+    await fire_all_allowed(slow)
+    assert await left_since(connection, hot_at) == 0
+    assert slow.firing.counters.caught_up < 40
 
 
 @pytest.mark.usefixtures("often")

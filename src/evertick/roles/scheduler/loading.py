@@ -13,7 +13,7 @@ few of the partitions from the beginning. A timer that no wake-up named is found
 Where more is due than was read, or than was fired, the partition gets a boundary: what is due before it is its backlog,
 which is read by streams (`backlog`). Reading by due time goes on from the boundary, so that no backlog keeps what falls
 due now out of memory. A partition that was just taken gets one where an outage ended, if
-that left anything.
+that left anything: a backlog of its own, which fires at a limited rate and does not keep the other one waiting.
 """
 
 import time
@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from evertick.domain.ids import PARTITIONS, partition_of
 from evertick.domain.schedule.instants import from_us
-from evertick.roles.scheduler.backlog import BEGINNING_AT, Backlog
+from evertick.roles.scheduler.backlog import BEGINNING_AT, LATE_COMMIT, Backlog
 from evertick.roles.scheduler.catching_up import CatchUp
 from evertick.roles.scheduler.state import State
 from evertick.store.engine import timers
@@ -37,8 +37,6 @@ POLL_LIMIT = 16
 """Timers of one partition in a poll. Nearly all of them are known; where one is new, more may follow it."""
 FULL_LOOKS = 60
 """In so many polls each partition is read from the beginning once."""
-LATE_COMMIT = timedelta(seconds=5)
-"""A timer that appears so much later than its due time, because its transaction took long, is still found at once."""
 AHEAD_SECONDS = 5.0
 """How often the far end of the horizon is read: a little at a time, because reading competes with firing."""
 WEIGHTS_SECONDS = 60.0
@@ -60,7 +58,8 @@ wake-up named is found behind any number of other tenants' timers."""
 MIN_BACKLOG = 500
 """Due timers of a partition in an answer, at least, for the rest to be a backlog."""
 FULL = 2 * MAX_PER_PARTITION
-"""With so many timers of a partition in memory none are read by due time: what falls due meanwhile is its backlog."""
+"""With so many timers of a partition in memory, apart from those of its backlogs, none are read by due time: what falls
+due meanwhile is its backlog."""
 OVERFULL = 2 * FULL
 """With so many, wake-ups for its jobs are not heeded either: timers of a full queue stay in memory for any time."""
 MAX_COUNTED = 1_000
@@ -98,7 +97,8 @@ class Loading:
         self._polls = 0
         self._truncated: set[int] = set()
         self._checked: set[int] = set()
-        self._backlog = Backlog(state, add=self._add, between=self._load_woken, ended=self._backlog_ended)
+        self._left = self._new_backlog(lambda _: None)  # by an outage
+        self._late = self._new_backlog(self._left.before_at)
         self._losses = 0
         self._woken: set[int] = set()
         self._each = ANSWER / FIRST_PARTITIONS  # timers of a partition in the last answer
@@ -106,19 +106,24 @@ class Loading:
         self._ahead_at = 0.0
         self._weights_at = 0.0
 
+    def _new_backlog(self, begins: Callable[[int], datetime | None]) -> Backlog:
+        return Backlog(self._state, begins=begins, add=self._add, between=self._load_woken, ended=self._backlog_ended)
+
     def woken(self, job_ids: frozenset[int] | None) -> None:
         """These jobs have new timers; None: so many that the next poll comes at once instead."""
         if job_ids is None:
             self._poll_at = 0.0
         else:
-            pending, held = self._state.pending, self._state.ownership.epochs
+            held = self._state.ownership.epochs
             partitions = ((job_id, partition_of(job_id)) for job_id in job_ids)
-            self._woken |= {job_id for job_id, each in partitions if each in held and pending.count(each) < OVERFULL}
+            self._woken |= {job_id for job_id, each in partitions if each in held and self._count(each) < OVERFULL}
 
     def lost(self, partitions: Iterable[int]) -> None:
         """Forget how far partitions were read: they are lost, or to be read anew. A read under way does not count."""
         self._losses += 1
-        self._backlog.drop(partitions := list(partitions))
+        partitions = list(partitions)
+        self._left.drop(partitions)
+        self._late.drop(partitions)
         self._checked.difference_update(partitions)
         for partition in partitions:
             self._until.pop(partition, None)
@@ -131,7 +136,6 @@ class Loading:
         await self._find_backlogs()
         now = time.monotonic()
         await self._load_ahead(self._to_read(is_round=now >= self._ahead_at))
-        await self._backlog.step()
         if now >= self._ahead_at:
             self._ahead_at = now + min(AHEAD_SECONDS, self._horizon.total_seconds() / 2)
         if now >= self._weights_at:
@@ -139,20 +143,33 @@ class Loading:
             self._weights_at = now + WEIGHTS_SECONDS
         if now >= self._poll_at:
             self._poll_at = now + POLL_SECONDS  # before the poll: a wake-up meanwhile asks for another one
-            await self.load_due(POLL_AHEAD)
-        if not self._backlog.has_before(self._state.ownership.outage_us):
+            await self._poll(POLL_AHEAD)
+        await self._read_backlogs()  # after the poll, which finds what is on time
+        if not self._left:
             self._catch_up.note_over()
-        is_urgent = self._backlog.is_urgent or self._used_up()
-        return 0.01 if is_urgent else max(0.01, self._poll_at - time.monotonic())
+        return 0.01 if self.is_urgent else max(0.01, self._poll_at - time.monotonic())
 
     @property
     def is_behind(self) -> bool:
         """Whether more may be due than is in memory."""
-        return bool(self._backlog)
+        return bool(self._late) or bool(self._left)
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether there is something to read before the next poll is due."""
+        return self._late.is_urgent or self._left.is_urgent or bool(self._used_up())
 
     async def load_due(self, ahead: timedelta = timedelta(0)) -> None:
         """Read the timers due by now, or a little later, that may be new: a wake-up for them may have been lost."""
         await self._find_backlogs()
+        await self._poll(ahead)
+        await self._read_backlogs()
+
+    async def _read_backlogs(self) -> None:
+        await self._late.step()
+        await self._left.step()
+
+    async def _poll(self, ahead: timedelta) -> None:
         now_at = from_us(self._state.clock.now_us() + 1)
         partitions = sorted(self._state.ownership.epochs)
         self._polls += 1
@@ -169,7 +186,6 @@ class Loading:
             self._until.pop(partition, None)
         await self._load_ahead(crowded)
         self._watch_late(found, now_at)
-        await self._backlog.step()
 
     def _watch_late(self, found: _Found, now_at: datetime) -> None:
         """Look by streams at partitions whose first timers have been due for long: they may hide others."""
@@ -193,21 +209,21 @@ class Loading:
             return  # some may be lost: the next step asks again
         self._checked |= new
         for partition in counts:
-            self._backlog.raise_to(partition, gained[partition])
+            self._left.raise_to(partition, gained[partition])
         self._catch_up.note_found(sum(counts.values()))
 
-    def _begin_backlog(self, partition: int, now_at: datetime, *, is_complete: bool = False) -> None:
-        """What is due before now and not in memory is read by streams from now on."""
-        self._backlog.raise_to(partition, now_at, is_complete=is_complete)
+    def _begin_backlog(self, partition: int, before_at: datetime, *, is_complete: bool = False) -> bool:
+        """What is due before and not in memory is read by streams from now on. Returns whether the boundary moved."""
         if partition in self._until:
-            self._until[partition] = max(self._until[partition], now_at)
+            self._until[partition] = max(self._until[partition], before_at)
+        return self._late.raise_to(partition, before_at, is_complete=is_complete)
 
     def _backlog_ended(self, partition: int) -> None:
         self._floors.pop(partition, None)  # polls begin at the beginning again
 
     def _start(self, partition: int) -> datetime:
         """Where reading by due time begins."""
-        before_at = self._backlog.before_at(partition)
+        before_at = self._late.before_at(partition) or self._left.before_at(partition)
         floor_at = self._floor(partition)
         return floor_at if before_at is None else max(floor_at, before_at)
 
@@ -241,7 +257,11 @@ class Loading:
 
     def _used_up(self) -> list[int]:
         """Partitions that have more timers than were read, and few of those left."""
-        return [partition for partition in self._truncated if self._state.pending.count(partition) < REFILL]
+        return [partition for partition in self._truncated if self._count(partition) < REFILL]
+
+    def _count(self, partition: int) -> int:
+        """How many timers of a partition are in memory, apart from its backlogs, which have places of their own."""
+        return self._state.pending.count(partition) - self._late.count(partition) - self._left.count(partition)
 
     async def _load_ahead(self, partitions: Iterable[int]) -> None:
         now_at = from_us(self._state.clock.now_us())
@@ -255,7 +275,7 @@ class Loading:
 
     def _has_room(self, partition: int, now_at: datetime) -> bool:
         """Whether to read a partition by due time. If its memory is full, what falls due is its backlog."""
-        if self._state.pending.count(partition) < FULL:
+        if self._count(partition) < FULL:
             return True
         if self._until.setdefault(partition, now_at) <= now_at:
             self._begin_backlog(partition, now_at)
@@ -284,10 +304,11 @@ class Loading:
         again: list[int] = []
         now_at = from_us(self._state.clock.now_us())
         for partition, last_at in truncated.items():
-            if most >= min(MIN_BACKLOG, MAX_PER_PARTITION) and last_at <= now_at:
+            is_backlog = most >= min(MIN_BACKLOG, MAX_PER_PARTITION) and last_at <= now_at
+            if is_backlog:
+                self._begin_backlog(partition, now_at)
                 self._until.pop(partition, None)
                 self._truncated.discard(partition)
-                self._begin_backlog(partition, now_at)
                 again.append(partition)
             elif most < MAX_PER_PARTITION:
                 again.append(partition)

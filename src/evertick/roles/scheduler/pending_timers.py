@@ -32,12 +32,13 @@ class PendingTimer(NamedTuple):
 
 
 class Load:
-    """How many timers of a partition's backlog are in memory."""
+    """How many timers of a partition's backlog are in memory. `low`: of which streams more is to be read."""
 
-    __slots__ = ("count",)
+    __slots__ = ("count", "low")
 
-    def __init__(self) -> None:
+    def __init__(self, low: "set[StreamShare]") -> None:
         self.count = 0
+        self.low = low
 
 
 class StreamShare:
@@ -50,6 +51,15 @@ class StreamShare:
         self.load = load
         self.count = 0
         self.refill_below = 0
+
+    def refill(self, below: int) -> None:
+        """Have more of the stream read once fewer than this are in memory; 0: there is no more."""
+        self.refill_below = below
+        self.check()
+
+    def check(self) -> None:
+        if self.count < self.refill_below:
+            self.load.low.add(self)
 
 
 class Together:
@@ -91,8 +101,6 @@ class PendingTimers:
         self._last_number = 0
         self._counts = [0] * PARTITIONS
         self._shares: dict[int, StreamShare] = {}
-        self.low: set[StreamShare] = set()
-        """Of which streams more is to be read."""
         self._in_flight: list[PendingTimer] = []
         self._taken: set[Timer] | None = None  # while the table is read: what was in flight meanwhile
 
@@ -280,8 +288,7 @@ class PendingTimers:
         if share is not None:
             share.count -= 1
             share.load.count -= 1
-            if share.count < share.refill_below:
-                self.low.add(share)
+            share.check()
 
     def _key(self, timer: Timer) -> int:
         if timer.kind == "tick":

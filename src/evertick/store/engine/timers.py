@@ -29,11 +29,15 @@ class Stream(NamedTuple):
 
 
 class FirstOfStream(NamedTuple):
-    """A stream that a walk met, and its earliest timer in the stretch, if there is one. `is_cut`: it met no more."""
+    """A stream that a walk met, and its earliest timer in the stretch, if there is one.
+
+    `number`: how many streams the walk had met by then. `is_cut`: it was to meet no more.
+    """
 
     partition: int
     tenant_id: int
     priority: int
+    number: int
     is_cut: bool
     job_id: int | None
     kind: str | None
@@ -151,11 +155,12 @@ async def load(
     return await _LOAD.all(connection, partitions=partitions, from_ats=from_ats, before_at=before_at, most=most)
 
 
-async def walk_streams(
-    connection: Connection, starts: Sequence[tuple[Stream, Stretch]], most: int
-) -> list[FirstOfStream]:
-    """The streams of each partition below a given one, `most` of them, with their earliest timers in a stretch."""
-    streams, stretches = zip(*starts, strict=True)
+async def walk_streams(connection: Connection, starts: Sequence[tuple[Stream, Stretch, int]]) -> list[FirstOfStream]:
+    """The streams of each partition below a given one, so many at most, with their earliest timers in a stretch.
+
+    The last stream of each walk is in the answer even if it has none.
+    """
+    streams, stretches, mosts = zip(*starts, strict=True)
     partitions, tenant_ids, priorities = zip(*streams, strict=True)
     from_ats, before_ats = zip(*stretches, strict=True)
     return await _WALK_STREAMS.all(
@@ -165,7 +170,7 @@ async def walk_streams(
         priorities=priorities,
         from_ats=from_ats,
         before_ats=before_ats,
-        most=most,
+        mosts=mosts,
     )
 
 

@@ -24,13 +24,14 @@ SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, time
 -- name: walk_streams
 -- The streams of some partitions, each with its earliest timer in a stretch of due time: a stream is the timers of one
 -- tenant and priority. Any number of timers of one stream cost no more than one. The walk goes down from a stream of each
--- partition, and passes `most` of them at most. Down, because the last timer of a stream is seldom the dead index entry
--- of one that has fired. Streams without a timer in the stretch are left out, but for the one where a walk was cut off.
+-- partition, and passes so many of them at most. Down, because the last timer of a stream is seldom the dead index entry
+-- of one that has fired. Streams without a timer in the stretch are left out, but for the one where a walk ended.
 -- Index: timers_of_tenant.
-SELECT mine.partition, stream.tenant_id, stream.priority, stream.number = :most::integer AS is_cut,
+SELECT mine.partition, stream.tenant_id, stream.priority, stream.number, stream.number = mine.most AS is_cut,
        timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at
   FROM unnest(:partitions::smallint[], :tenant_ids::bigint[], :priorities::smallint[], :from_ats::timestamptz[],
-              :before_ats::timestamptz[]) AS mine (partition, tenant_id, priority, from_at, before_at)
+              :before_ats::timestamptz[], :mosts::integer[])
+           AS mine (partition, tenant_id, priority, from_at, before_at, most)
  CROSS JOIN LATERAL (
            WITH RECURSIVE walked AS (
                (SELECT tenant_id, priority, 1 AS number
@@ -50,9 +51,9 @@ SELECT mine.partition, stream.tenant_id, stream.priority, stream.number = :most:
                            ORDER BY timers.tenant_id DESC, timers.priority DESC, timers.due_at DESC
                            LIMIT 1
                       ) AS next
-                WHERE walked.number < :most::integer
+                WHERE walked.number < mine.most
            )
-           SELECT * FROM walked
+           SELECT *, max(number) OVER () AS last_number FROM walked
        ) AS stream
   LEFT JOIN LATERAL (
            SELECT job_id, kind, fire_at, due_at
@@ -69,7 +70,7 @@ SELECT mine.partition, stream.tenant_id, stream.priority, stream.number = :most:
             ORDER BY timers.tenant_id, timers.priority, timers.due_at
             LIMIT 1
        ) AS timer ON true
- WHERE timer.job_id IS NOT NULL OR stream.number = :most::integer;
+ WHERE timer.job_id IS NOT NULL OR stream.number = stream.last_number;
 
 -- name: load_streams
 -- As `load`, for streams: the earliest timers of each in a stretch of its own. Index: timers_of_tenant.

@@ -1,0 +1,162 @@
+"""How backlogs are looked up: in rotation, in portions that fit, and whatever happens meanwhile."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+import pytest
+
+from engine import add_job
+from evertick.roles.scheduler import Scheduler, backlog, firing, loading
+from hooked_pool import Run, hooked
+from roles.test_scheduler_backlog import HOUR, SECOND, flood, keep, often
+
+__all__ = ["often"]
+
+
+class Looks:
+    """The looks that follow: for each the streams that may be passed, by partition. They fail while `error` is set."""
+
+    def __init__(self, node: Scheduler) -> None:
+        self.mosts: list[dict[int, int]] = []
+        self.error: Exception | None = None
+        node.state.pool = hooked(node.state.pool, "timers.walk_streams", self._note)
+
+    async def _note(self, read: Run, values: Mapping[str, Any]) -> object:
+        self.mosts.append(dict(zip(values["partitions"], values["mosts"], strict=True)))
+        if self.error is not None:
+            raise self.error
+        return await read()
+
+
+@pytest.fixture
+def seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do nothing only because time has passed."""
+    monkeypatch.setattr(backlog, "LOOK_SECONDS", 3_600)
+    monkeypatch.setattr(loading, "POLL_SECONDS", 3_600)
+
+
+async def load_all(node: Scheduler) -> None:
+    await node.loading.step()
+    while node.loading.is_urgent:
+        await node.loading.step()
+
+
+@pytest.mark.usefixtures("often")
+async def test_a_boundary_that_rises_again_and_again_does_not_keep_the_rotation_from_its_last_streams(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(monkeypatch, 8)
+    monkeypatch.setattr(firing, "BATCH", 8)
+    for tenant_id in range(1, 31):
+        await flood(connection, 40, fire_at=now_at - 30 * SECOND, tenant_id=tenant_id)
+    for _ in range(20):
+        on_time_at = await connection.fetchval("SELECT clock_at()")
+        await flood(connection, 20, fire_at=on_time_at, tenant_id=99)
+        await node.loading.step()
+        await node.firing.fire_batch()
+    rows = await connection.fetch("SELECT tenant_id, count(*) AS left FROM timers WHERE tenant_id < 99 GROUP BY 1")
+    assert [row["tenant_id"] for row in rows if row["left"] == 40] == []
+
+
+@pytest.mark.usefixtures("seldom")
+async def test_the_first_rotation_goes_on_until_all_streams_were_looked_up(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backlog, "MAX_STREAMS", 3)
+    for tenant_id in range(1, 11):
+        await flood(connection, 2, fire_at=now_at - HOUR, tenant_id=tenant_id)
+    await load_all(node)
+    assert len(node.state.pending) == 20
+
+
+@pytest.mark.usefixtures("seldom")
+async def test_a_look_passes_no_more_streams_than_there_is_room_for(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(monkeypatch, 10)
+    monkeypatch.setattr(backlog, "MIN_STREAMS", 2)
+    for tenant_id in range(1, 41):
+        await flood(connection, 2, fire_at=now_at - HOUR, tenant_id=tenant_id)
+    looks = Looks(node)
+    await load_all(node)
+    assert len(node.state.pending) == 10
+    await node.firing.fire_batch()
+    await load_all(node)
+    assert [look[7] for look in looks.mosts] == [backlog.MAX_STREAMS, 10]
+
+
+@pytest.mark.usefixtures("often")
+async def test_looks_are_sized_by_the_streams_that_they_pass_though_few_of_them_have_a_backlog(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backlog, "LOOK_ROWS", 20)
+    await flood(connection, 8, fire_at=now_at - HOUR, partitions=8)
+    for tenant_id in range(2, 11):
+        await flood(connection, 8, fire_at=now_at + HOUR, tenant_id=tenant_id, partitions=8)
+    await load_all(node)
+    looks = Looks(node)
+    await node.loading.step()
+    assert [len(look) for look in looks.mosts] == [2]
+
+
+@pytest.mark.usefixtures("often")
+async def test_looks_that_take_too_long_shrink_and_do_not_keep_polls_from_finding_what_is_on_time(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime
+) -> None:
+    await flood(connection, 64, fire_at=now_at - HOUR, partitions=32)
+    await load_all(node)
+    looks = Looks(node)
+    looks.error = TimeoutError()
+    for _ in range(9):
+        await add_job(connection, "now", fire_at=now_at)
+        known = len(node.state.pending)
+        with pytest.raises(TimeoutError):
+            await node.loading.step()
+        assert len(node.state.pending) == known + 1
+    sizes = [(len(look), max(look.values())) for look in looks.mosts]
+    assert sizes[0] == (32, 1_000)
+    assert sizes[-1] == (backlog.LOOK_ROWS // backlog.SLOWEST, backlog.LOOK_ROWS // backlog.SLOWEST)
+    looks.error = None
+    for _ in range(9):
+        await node.loading.step()
+    assert (len(looks.mosts[-1]), max(looks.mosts[-1].values())) == sizes[0]
+
+
+@pytest.mark.usefixtures("seldom")
+async def test_what_runs_low_is_read_though_the_reading_failed_before(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(monkeypatch, 10)
+    await flood(connection, 30, fire_at=now_at - HOUR)
+    await load_all(node)
+    await node.firing.fire_batch()
+    pool = node.state.pool
+
+    async def failing(_: Run, __: Mapping[str, Any]) -> object:
+        raise TimeoutError
+
+    node.state.pool = hooked(pool, "timers.load_streams", failing)
+    with pytest.raises(TimeoutError):
+        await node.loading.step()
+    node.state.pool = pool
+    assert node.loading.is_urgent
+    await load_all(node)
+    assert len(node.state.pending) == 10
+
+
+@pytest.mark.usefixtures("often")
+async def test_a_timer_that_was_committed_late_is_found_in_a_backlog(
+    connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its due time lies before the first one that a look found."""
+    keep(monkeypatch, 8)
+    recent_at = await connection.fetchval("SELECT clock_at()")
+    await flood(connection, 30, fire_at=recent_at - SECOND / 10)
+    for _ in range(3):
+        await node.loading.step()
+    assert node.loading.is_behind
+    late = await add_job(connection, "now", fire_at=recent_at - 2 * SECOND, tenant_id=5)
+    await node.loading.step()
+    assert late.job_id in {timer.job_id for timer in node.state.pending}
