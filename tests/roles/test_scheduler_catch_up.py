@@ -1,8 +1,9 @@
 """After an outage: what it left fires at a limited rate, and behind what is on time."""
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 import asyncpg
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from engine import LIFETIME, MINUTE, add_job, runs_of, scheduler
 from evertick.roles.scheduler import Scheduler, backlog, loading
 from evertick.runtime.clock import VirtualClock
+from hooked_pool import Run, hooked
 from roles.test_scheduler_backlog import HOUR, SECOND, flood, keep, often
 
 __all__ = ["often"]
@@ -211,6 +213,27 @@ async def test_what_is_late_does_not_share_places_with_a_catch_up(
     await fire_all_allowed(slow)
     assert await left_since(connection, hot_at) == 0
     assert slow.firing.counters.caught_up < 40
+
+
+@pytest.mark.usefixtures("often")
+async def test_more_than_fits_into_an_answer_is_due_at_the_instant_at_which_the_clock_stands_still(
+    connection: asyncpg.Connection, limited: Scheduler, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(monkeypatch, 20)
+    await limited.join()
+    await time.move(SECOND)
+    await flood(connection, 50, fire_at=time.now_at)
+    await connection.execute("UPDATE timers SET due_at = $1", time.now_at)
+    reads = 0
+
+    async def count(read: Run, _: Mapping[str, Any]) -> object:
+        nonlocal reads
+        reads += 1
+        assert reads < 100
+        return await read()
+
+    limited.state.pool = hooked(limited.state.pool, "timers.load", count)
+    assert await limited.fire_due() == 50
 
 
 @pytest.mark.usefixtures("often")

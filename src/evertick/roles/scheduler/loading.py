@@ -305,8 +305,8 @@ class Loading:
         now_at = from_us(self._state.clock.now_us())
         for partition, last_at in truncated.items():
             is_backlog = most >= min(MIN_BACKLOG, MAX_PER_PARTITION) and last_at <= now_at
-            if is_backlog:
-                self._begin_backlog(partition, now_at)
+            # Past what is due now: the clock may stand still, and the boundary has to move.
+            if is_backlog and self._begin_backlog(partition, now_at + _NEXT):
                 self._until.pop(partition, None)
                 self._truncated.discard(partition)
                 again.append(partition)
