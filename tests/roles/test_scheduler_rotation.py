@@ -7,10 +7,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from engine import add_job
+from engine import add_job, until
 from evertick.roles.scheduler import Scheduler, backlog, firing, loading
 from hooked_pool import Run, hooked
-from roles.test_scheduler_backlog import HOUR, SECOND, flood, keep, often
+from roles.test_scheduler_backlog import HOUR, SECOND, assert_each_fired_once, flood, keep, often
 
 __all__ = ["often"]
 
@@ -160,3 +160,21 @@ async def test_a_timer_that_was_committed_late_is_found_in_a_backlog(
     late = await add_job(connection, "now", fire_at=recent_at - 2 * SECOND, tenant_id=5)
     await node.loading.step()
     assert late.job_id in {timer.job_id for timer in node.state.pending}
+
+
+@pytest.mark.usefixtures("seldom")
+async def test_firing_has_more_read_as_soon_as_there_is_room(
+    connection: asyncpg.Connection, database_url: str, now_at: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No poll and no look comes to its help."""
+    keep(monkeypatch, 20)
+    await flood(connection, 100, fire_at=now_at - HOUR)
+    for tenant_id in range(2, 42):
+        await flood(connection, 2, fire_at=now_at - HOUR, tenant_id=tenant_id, partitions=2)
+    node = Scheduler(database_url, "started")
+    await node.start()
+    try:
+        await until(lambda: connection.fetchval("SELECT count(*) = 180 FROM attempts"))
+    finally:
+        await node.stop()
+    await assert_each_fired_once(connection, 180)

@@ -71,6 +71,7 @@ class Firing:
         ready: Callable[[Iterable[int]], None],
         woken: Callable[[Iterable[int]], None],
         planned: Callable[[], None],
+        updated: Callable[[], None],
         catch_up: CatchUp,
     ) -> None:
         self._state = state
@@ -78,6 +79,7 @@ class Firing:
         self._horizon = horizon
         self._ready = ready
         self._woken = woken
+        self._updated = updated
         self._catch_up = catch_up
         self._batch = FIRST_BATCH
         self._most = BATCH
@@ -227,6 +229,7 @@ class Firing:
             self._apply_unmoved(planned, fired)
         if unblocked:
             self._woken(unblocked)  # the next queued run is not read while this one waits before it
+        self._updated()
         self.counters.fired += fired.runs
         self.counters.waited += len(fired.waiting)
         self.counters.refused += len(fired.refused)

@@ -173,6 +173,7 @@ class Scheduler:
             ready=self._notifier.ready,
             woken=self._wake_jobs,
             planned=self._wake_firing,
+            updated=self._read_on,
             catch_up=catch_up,
         )
         self._fire_loop = Loop("fire", self.firing.step)
@@ -216,6 +217,11 @@ class Scheduler:
 
     def _wake_firing(self) -> None:
         self._fire_loop.wake()
+
+    def _read_on(self) -> None:
+        """Timers have fired: there may be room for more of a backlog."""
+        if self.loading.is_urgent:
+            self._load_loop.wake()
 
     def _wake_rebalancing(self) -> None:
         self._rebalance_loop.wake()
