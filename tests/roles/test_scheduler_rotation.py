@@ -7,8 +7,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from engine import add_job, until
+from engine import add_job, add_timer, until
 from evertick.roles.scheduler import Scheduler, backlog, firing, loading
+from evertick.store.engine import timers
 from hooked_pool import Run, hooked
 from roles.test_scheduler_backlog import HOUR, SECOND, assert_each_fired_once, flood, keep, often
 
@@ -178,3 +179,14 @@ async def test_firing_has_more_read_as_soon_as_there_is_room(
     finally:
         await node.stop()
     await assert_each_fired_once(connection, 180)
+
+
+async def test_queued_runs_that_wait_their_turn_do_not_count_as_left(
+    connection: asyncpg.Connection, now_at: datetime
+) -> None:
+    job = await add_job(connection, fire_at=now_at + HOUR)
+    await add_timer(connection, job, "queued", now_at - HOUR, "tick")
+    for number in range(1, 4):
+        await add_timer(connection, job, "queued", now_at - HOUR + number * SECOND, "tick")
+    await flood(connection, 2, fire_at=now_at - HOUR)
+    assert await timers.count_due(connection, {7: now_at}, 100) == {7: 3}

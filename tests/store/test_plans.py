@@ -34,7 +34,7 @@ INDEXES = {
     "timers.load_jobs": {"timers_pkey"},
     "timers.walk_streams": {"timers_of_tenant", "timers_pkey"},
     "timers.load_streams": {"timers_of_tenant", "timers_pkey"},
-    "timers.count_due": {"timers_due"},
+    "timers.count_due": {"timers_due", "timers_pkey"},
     "timers.next_due": {"timers_due"},
     "timers.fire": {
         *("timers_pkey", "outcomes_pkey", "attempts_pkey", "attempts_of_run", "open_runs_pkey", "gaps_pkey"),

@@ -99,7 +99,7 @@ SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, time
 
 -- name: count_due
 -- How many timers of each partition fall due before an instant of its own, up to `most`; partitions without any are
--- left out. Index: timers_due.
+-- left out. Of the queued runs of one job the first counts, as it is the one that `load` reads. Index: timers_due.
 SELECT mine.partition, due.timers
   FROM unnest(:partitions::smallint[], :before_ats::timestamptz[]) AS mine (partition, before_at)
  CROSS JOIN LATERAL (
@@ -107,6 +107,10 @@ SELECT mine.partition, due.timers
              FROM (SELECT
                      FROM timers
                     WHERE timers.partition = mine.partition AND timers.due_at < mine.before_at
+                      AND NOT (timers.kind = 'queued' AND EXISTS (
+                                   SELECT FROM timers first
+                                    WHERE first.partition = timers.partition AND first.job_id = timers.job_id
+                                      AND first.kind = 'queued' AND first.fire_at < timers.fire_at))
                     ORDER BY timers.due_at
                     LIMIT :most::integer) AS first
        ) AS due
