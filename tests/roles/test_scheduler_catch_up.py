@@ -9,7 +9,8 @@ import asyncpg
 import pytest
 
 from engine import LIFETIME, MINUTE, add_job, runs_of, scheduler
-from evertick.roles.scheduler import Scheduler, backlog, loading
+from evertick.roles.scheduler import Scheduler, backlog, firing, loading
+from evertick.runtime import loop
 from evertick.runtime.clock import VirtualClock
 from hooked_pool import Run, hooked
 from roles.test_scheduler_backlog import HOUR, SECOND, flood, keep, often
@@ -332,6 +333,19 @@ async def test_the_log_says_when_a_large_catch_up_begins_and_ends(
         f" until about {end_at}"
     )
     assert told[1:] == ["catch-up ended: 1500 timers fired in 0:00:08"]
+
+
+@pytest.mark.usefixtures("often")
+async def test_timers_that_are_put_off_while_a_batch_is_planned_do_not_use_up_the_rate(
+    connection: asyncpg.Connection, limited: Scheduler, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(firing, "PLANNING_SECONDS", -1)
+    monkeypatch.setattr(loop, "SLICE_SECONDS", -1)
+    await flood(connection, 100, fire_at=time.now_at - HOUR)
+    await limited.join()
+    await time.move(STEP)
+    await fire_all_allowed(limited)
+    assert limited.firing.counters.caught_up == await run_count(connection) == 40
 
 
 @pytest.mark.usefixtures("often")

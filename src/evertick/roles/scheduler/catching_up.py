@@ -40,12 +40,23 @@ class CatchUp:
 
     def note_fired(self, entries: Sequence[PendingTimer]) -> int:
         """Timers fire, at the time of `allowed`. Returns how many of them are catch-up."""
-        outage_us = self._state.ownership.outage_us
-        caught_up = sum(to_us(timer.due_at) < outage_us[partition_of(timer.job_id)] for _, timer in entries)
+        caught_up = self._count(entries)
         self._fired += caught_up
         if self._budget is not None:
             self._budget.spend(len(entries) - caught_up, caught_up)
         return caught_up
+
+    def note_put_off(self, entries: Sequence[PendingTimer]) -> int:
+        """Of those that were to fire, these did not yet. Returns how many of them are catch-up."""
+        caught_up = self._count(entries)
+        self._fired -= caught_up
+        if self._budget is not None:
+            self._budget.spend(caught_up - len(entries), -caught_up)
+        return caught_up
+
+    def _count(self, entries: Sequence[PendingTimer]) -> int:
+        outage_us = self._state.ownership.outage_us
+        return sum(to_us(timer.due_at) < outage_us[partition_of(timer.job_id)] for _, timer in entries)
 
     def note_found(self, timers: int) -> None:
         """So many timers, or more, were left in partitions that were just taken."""

@@ -169,6 +169,8 @@ class Firing:
         self.background.add(planning.background)
         for entry in planning.postponed:
             self._state.pending.retry_at(entry, to_us(entry.timer.due_at))
+        put_off = [*planning.postponed, *(entry for group in planning.background.values() for entry in group)]
+        self.counters.caught_up -= self._catch_up.note_put_off(put_off)
 
     def _resize(self, tried: int, *, is_less: bool) -> None:
         """Half as many at once after a time-out, twice as many when it went well."""
