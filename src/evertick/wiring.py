@@ -21,6 +21,7 @@ from evertick.roles.dispatcher.settings import egress_of, seal_of
 from evertick.roles.janitor import Janitor, Kept, janitor_pool
 from evertick.roles.scheduler import Scheduler
 from evertick.runtime.loop import Loop
+from evertick.runtime.rate_buckets import open_buckets
 from evertick.runtime.wakeups import Notifier
 from evertick.store.connections import place
 from evertick.store.database import Session, connect, open_pool
@@ -155,7 +156,9 @@ async def running(url: str, node: str, roles: Collection[Role], settings: Settin
             await stack.enter_async_context(_supervised(EmbeddedServer(data_dir_of(settings))))
         if Role.JANITOR in roles:
             kept = Kept(settings.history, settings.audit_log, settings.dead_letters)
-            janitor = Janitor(await stack.enter_async_context(await janitor_pool(url)), kept=kept)
+            pool = await stack.enter_async_context(await janitor_pool(url))
+            buckets = await stack.enter_async_context(open_buckets(pool, settings.redis_url))
+            janitor = Janitor(pool, kept=kept, buckets=buckets)
             await janitor.maintain(full=False)
             janitor.start()
             stack.push_async_callback(janitor.stop)

@@ -1,5 +1,6 @@
 import asyncio
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,13 @@ async def test_a_dry_run_makes_nothing(cli: Cli, crontab: Path) -> None:
     said = await cli(*IMPORT, str(crontab), "--handler", "h", "--dry-run")
     assert "nightly-report-to-boss" in said
     assert await cli.json("jobs", "list") == []
+
+
+async def test_a_dry_run_shows_when_each_job_would_run_next(cli: Cli, crontab: Path) -> None:
+    written(crontab, "0 0 1 1 * celebrate\n")
+    year = datetime.now(UTC).year + 1
+    for arguments in (("--dry-run",), ()):
+        assert f"{year}-01-01 00:00" in await cli(*IMPORT, str(crontab), "--handler", "h", *arguments)
 
 
 async def test_a_crontab_may_come_from_a_pipe_and_its_zone_is_asked_for() -> None:

@@ -163,3 +163,23 @@ async def test_a_replay_in_the_background_is_listed_shown_and_cancelled(cli: Cli
 async def test_a_filter_chooses_the_dead_letters_to_replay(cli: Cli, world: World) -> None:
     assert await cli("dead-letters", "replay", "--error", "something else") == "Replayed 0.\n"
     assert await cli("dead-letters", "replay", "--error", "no [luck]") == "Replayed 1.\n"
+
+
+async def test_a_replay_whose_rest_cannot_go_on_replays_nothing(cli: Cli, connection: asyncpg.Connection) -> None:
+    await connection.execute("UPDATE tenants SET submits_per_second = 1, submit_burst = 5")
+    await World(connection, await cli.json("jobs", "add", "refresh", "* * * * *", "--handler", "h")).fill()
+    await connection.execute(
+        "INSERT INTO dead_letters SELECT job_id, fire_at - n * interval '1 s', tenant_id, lane_id, seq, died_at,"
+        " spec_version, attempt, reason FROM dead_letters CROSS JOIN generate_series(1, 50) AS n"
+    )
+    # As many as a tenant may have.
+    await connection.execute(
+        "INSERT INTO replays (tenant_id, created_at, next_batch_at, died_from, reached_died_at, reached_job_id,"
+        " reached_fire_at, rate_per_second, queue, actor)"
+        " SELECT 1, now(), 'infinity', now(), now(), 1, now(), 1, n::text, '' FROM generate_series(1, 100) AS n"
+    )
+    assert "100" in await cli("dead-letters", "replay", "--all", code=1)
+    counts = [
+        await connection.fetchval(f"SELECT count(*) FROM {table}") for table in ("dead_letters", "requested_runs")
+    ]
+    assert counts == [51, 0]

@@ -67,6 +67,7 @@ INDEXES = {
         *("lanes_of_partition", "attempts_pkey", "outcomes_pkey", "leases_expired", "leases_of_attempt"),
     },
     "orphans.mark_swept": {"lanes_pkey"},
+    "fuse.recent_runs": {"jobs_pkey", "timers_pkey", "attempts_pkey", "outcomes_pkey"},
     "members.last_seq": {"lanes_of_partition", "attempts_pkey"},
     "replan.page": {
         *("timers_pkey", "requested_runs_pkey", "open_runs_pkey", "outcomes_pkey"),
@@ -84,9 +85,13 @@ INDEXES = {
     "retention.check_versions": {
         *("superseded_versions_to_check", "superseded_versions_pkey", "jobs_pkey", "job_versions_pkey", "timers_pkey"),
         *("dead_letters_pkey", "attempts_of_run", "attempts_pkey", "outcomes_pkey", "open_runs_pkey"),
+        "dead_letters_of_job",  # by job: as good
     },
-    "replays.scan": {"dead_letters_of_tenant", "jobs_pkey", "outcomes_pkey"},
-    "replays.take": {"replays_running", "tenants_pkey", "replays_of_tenant"},
+    "replays.scan": {"dead_letters_of_tenant", "dead_letters_of_job", "jobs_pkey", "outcomes_pkey"},
+    "runs.dead_letters_page": {"dead_letters_of_tenant", "dead_letters_of_job", "jobs_pkey", "outcomes_pkey"},
+    "replays.take": {"replays_running", "tenants_pkey"},
+    "replays.restart": {"replays_running_of_tenant", "replays_pkey"},
+    "replays.count_running": {"replays_running_of_tenant"},
     "retention.sweep_rules": {"rules_pkey", "job_versions_of_rule"},
     "jobs.page": {"jobs_of_tenant", "finished_jobs_pkey"},
     "jobs.last_looked_at": {"jobs_of_tenant"},

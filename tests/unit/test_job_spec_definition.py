@@ -12,6 +12,7 @@ from evertick.domain.ids import Prefix, format_id
 from evertick.domain.job.definition import Definition, define
 from evertick.domain.policies import ConcurrentPolicy, MissedWindow
 from evertick.domain.rule import from_canonical
+from evertick.domain.schedule.budget import at_most
 from evertick.domain.schedule.schedule import Schedule
 from evertick.domain.schedule.text import is_costly
 from evertick.domain.stable_hash import jitter_offset
@@ -179,11 +180,17 @@ def test_a_count_that_would_get_too_costly_in_the_life_of_the_job_is_refused() -
     assert "too long to compute" in faults(text.format(1930))["/schedule"]
 
 
+CHEAP_STEPS = 100
+"""An edit takes so many inside its transaction: a fraction of a millisecond."""
+
+
 @pytest.mark.parametrize(
     "text", ["now", "in 5m", "2026-06-09T13:00:00Z", "every 5m", "@every 1h", "manual", "TZ=UTC now"]
 )
 def test_one_offs_and_fixed_intervals_are_cheap(text: str) -> None:
     assert not is_costly(text)
+    with at_most(CHEAP_STEPS):
+        defined(text)
 
 
 @pytest.mark.parametrize(

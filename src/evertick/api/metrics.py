@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
+from evertick.store.engine.fuse import runaways
 from evertick.store.engine.outcomes import letters
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ class _Growth(Collector):
     def collect(self) -> Iterator[CounterMetricFamily]:
         text = "Dead letters that this process recorded, by a role or for a pull worker"
         yield CounterMetricFamily("evertick_dead_letters_recorded", text, value=letters.recorded)
+        text = "Jobs that this process paused because they fired more often than their schedule allows"
+        yield CounterMetricFamily("evertick_runaway_jobs_paused", text, value=runaways.paused)
 
 
 class Metrics:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 BATCH_SECONDS = 1.0
 """Each batch makes the runs that are due within about this time, so that a cancellation leaves few of them."""
 MAX_BATCH = 500
+AHEAD = timedelta(seconds=1)
+"""A batch is made so long before its first run is due: as long as a janitor waits between two looks."""
 
 
 class ReplayBatch(NamedTuple):
@@ -24,12 +26,8 @@ class ReplayBatch(NamedTuple):
         return self.start_at + timedelta(seconds=replayed * self.seconds_apart)
 
 
-def pace_of(rate_per_second: float, submits_per_second: float, running: int) -> float:
-    """Runs a second: the rate that was asked for, within this replay's share of what its tenant may submit."""
-    return min(rate_per_second, submits_per_second / max(1, running))
-
-
-def plan_batch(pace: float, next_at: datetime, now_at: datetime) -> ReplayBatch:
-    """The batch that was to begin at `next_at`."""
+def plan_batch(rate_per_second: float, submits_per_second: int, next_at: datetime, now_at: datetime) -> ReplayBatch:
+    """The batch that was to begin at `next_at`, at the rate that was asked for or at that of the tenant."""
+    pace = min(rate_per_second, submits_per_second)
     size = min(MAX_BATCH, max(1, int(pace * BATCH_SECONDS)))
     return ReplayBatch(size, max(next_at, now_at), 1 / pace)

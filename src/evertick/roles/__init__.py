@@ -1,4 +1,3 @@
-"""The roles: loops that fetch from the store, ask the domain and write what it decided.
-
-Roles do not import each other. Worker and dispatcher are executors.
+"""The roles: scheduler, worker, dispatcher and janitor. Each fetches from the store, asks the domain, and writes what
+that decided. Roles do not import each other; worker and dispatcher run attempts by the `executor`.
 """

@@ -99,10 +99,14 @@ class Cached(Generic[_T]):
         self._task: asyncio.Task[_T] | None = None
 
     async def get(self) -> _T:
+        return await asyncio.shield(self.refresh())  # one of the callers may be cancelled
+
+    def refresh(self) -> asyncio.Task[_T]:
+        """Compute it anew if it is too old, unless that is under way, for a caller that need not wait."""
         if self._task is None or (self._task.done() and time.monotonic() > self._until):
             self._task = asyncio.create_task(self._computed())
             self._task.add_done_callback(_mark_retrieved)
-        return await asyncio.shield(self._task)  # one of the callers may be cancelled
+        return self._task
 
     async def _computed(self) -> _T:
         try:

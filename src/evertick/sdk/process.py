@@ -203,7 +203,9 @@ async def running_roles(
     async with AsyncExitStack() as stack:
         if schedules:
             pool = await stack.enter_async_context(await janitor_pool(connection.url))
-            janitor = Janitor(pool, kept=Kept(settings.history, settings.audit_log, settings.dead_letters))
+            buckets = await stack.enter_async_context(open_buckets(pool, settings.redis_url))
+            kept = Kept(settings.history, settings.audit_log, settings.dead_letters)
+            janitor = Janitor(pool, kept=kept, buckets=buckets)
             await janitor.maintain(full=False)
             janitor.start()
             stack.push_async_callback(janitor.stop)

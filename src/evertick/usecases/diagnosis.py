@@ -90,7 +90,7 @@ def on_connections(used: int, most: int) -> Diagnosis:
     if used < BUSY * most:
         return Diagnosis("connections", Level.OK, what)
     level = Level.PROBLEM if used >= FULL * most else Level.WARNING
-    return Diagnosis("connections", level, what, "raise max_connections, or put a pooler such as PgBouncer in between")
+    return Diagnosis("connections", level, what, "raise max_connections, or run fewer processes")
 
 
 def on_snapshot(oldest: OldestSnapshot | None) -> Diagnosis:

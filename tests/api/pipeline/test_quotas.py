@@ -210,6 +210,31 @@ async def test_jobs_that_come_to_be_during_a_count_are_not_forgotten(
     assert isinstance(await third, Refused)
 
 
+async def test_a_tenant_with_room_does_not_wait_until_its_jobs_are_counted_again(
+    pool: Pool, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await connection.execute("UPDATE tenants SET jobs_quota = 3")
+    (tenant,) = await tenants.all_tenants(connection)
+    monkeypatch.setattr("evertick.usecases.tenants.quotas.COUNT_SECONDS", 0)
+    monkeypatch.setattr("evertick.usecases.tenants.quotas.SHARE_OF_COUNTING", 0)
+    quotas, counting, goes_on = Quotas(pool), asyncio.Event(), asyncio.Event()
+    assert isinstance(await quotas.admit(tenant, AdmissionRequest(jobs=1)), Admitted)
+
+    async def slow(run: Run, _: object) -> Any:
+        counting.set()
+        await goes_on.wait()
+        return await run()
+
+    hook_every_pool(monkeypatch, "tenants.count_jobs", slow)
+    for _ in range(2):
+        assert isinstance(await quotas.admit(tenant, AdmissionRequest(jobs=1)), Admitted)
+    await counting.wait()
+    # Without room, the answer waits for the count.
+    fourth = asyncio.create_task(quotas.admit(tenant, AdmissionRequest(jobs=1)))
+    goes_on.set()
+    assert isinstance(await fourth, Refused)
+
+
 async def test_a_repeated_request_is_answered_even_over_the_quota(
     callers: Callers, connection: asyncpg.Connection
 ) -> None:

@@ -30,10 +30,10 @@ async def test_it_is_alive_and_ready(anybody: httpx.AsyncClient) -> None:
 async def test_it_is_not_ready_while_the_schema_does_not_fit(
     anybody: httpx.AsyncClient, connection: asyncpg.Connection
 ) -> None:
-    await connection.execute("DELETE FROM migrations WHERE name = '0002_front_door'")
+    await connection.execute("DELETE FROM migrations WHERE name = '0002_api'")
     answer = await anybody.get("/readyz")
     assert (answer.status_code, answer.json()["ready"]) == (503, False)
-    assert "0002_front_door" in answer.json()["faults"][0]
+    assert "0002_api" in answer.json()["faults"][0]
 
 
 async def test_it_is_not_ready_while_the_clock_is_not_sane(

@@ -17,7 +17,7 @@ from evertick.usecases.jobs.lifecycle import delete
 from evertick.usecases.runs import dead_letters
 from evertick.usecases.runs.dead_letters import dismiss, list_letters, replay_letters
 from evertick.usecases.runs.reading import get_run
-from evertick.usecases.runs.requests import replay_letter, trigger
+from evertick.usecases.runs.requests import replay, replay_letter, trigger
 from usecases.world import World, at, key_of
 
 
@@ -71,6 +71,27 @@ async def test_a_replayed_letter_is_gone_and_its_run_comes_again(world: World, t
     assert (await get_run(tenant, new)).run.status == "success"
     with pytest.raises(LetterNotFound):
         await replay_letter(tenant, letter.run_id)
+
+
+@pytest.mark.parametrize("how", ["one", "many", "run"])
+async def test_a_replay_of_a_replay_keeps_the_identity_of_the_first_run(
+    world: World, tenant: TenantContext, how: str
+) -> None:
+    await bury(world, ticks=1)
+    keys = []
+    for second in range(1, 4):
+        await world.set_clock(at(1, second))
+        (letter,) = (await list_letters(tenant)).items
+        if how == "many":
+            await replay_letters(tenant, LetterFilter(), 100)
+        else:
+            await (replay_letter if how == "one" else replay)(tenant, letter.run_id)
+        await world.fire()
+        (leased,) = await world.lease()
+        keys.append((leased.replays_at, leased.idempotency_key))
+        await world.record([leased], "failed", GiveUp(1, GiveUpReason.EXHAUSTED))
+    assert {replayed_at for replayed_at, _ in keys} == {at(1)}
+    assert len(set(keys)) == 1
 
 
 async def test_many_letters_are_replayed_as_chosen(world: World, tenant: TenantContext) -> None:

@@ -2,15 +2,19 @@
 
 import asyncio
 import itertools
+from collections.abc import Sequence
+from datetime import timedelta
 
 import pytest
 
 from evertick.contract.job import Job
 from evertick.contract.runs import LetterFilter
 from evertick.domain.errors import InvalidInput
+from evertick.domain.rate_bucket import Drawn, Rate
 from evertick.roles.janitor import replayer
 from evertick.roles.janitor.replayer import Replayer
 from evertick.store.database import Pool
+from evertick.store.engine.rate_buckets import Ask, DatabaseBuckets, submit_key
 from evertick.usecases.context import TenantContext
 from evertick.usecases.errors import ReplayFinished, ReplayNotFound, TooManyReplays
 from evertick.usecases.jobs.lifecycle import delete
@@ -35,19 +39,20 @@ async def work_off(pool: Pool, most: int = 1000) -> int:
 
 
 async def test_a_replay_makes_runs_at_its_rate_and_ends(world: World, tenant: TenantContext) -> None:
-    (job,) = await bury(world)
+    await bury(world)
     await world.set_clock(at(3, 10))
-    replay_id = await replays.start(tenant, LetterFilter(), 0.5, BY)
+    replay_id = await replays.start(tenant, LetterFilter(), 0.8, BY)
     made = []
     for second in range(10, 17):
         await world.set_clock(at(3, second))
         made.append(await work_off(world.pool))
-    assert made == [1, 0, 1, 0, 1, 0, 0]
-    timers = [fire for kind, fire, _ in await world.timers_of(job) if kind == "replay"]
-    assert len(timers) == 3
+    # Each is made in time for its turn, though the janitor looks once a second: 1.25 seconds after the one before.
+    assert made == [1, 1, 1, 0, 0, 0, 0]
+    dues = await world.connection.fetch("SELECT due_at FROM timers WHERE kind = 'replay' ORDER BY due_at")
+    assert [row["due_at"] for row in dues] == [at(3, 10) + number * timedelta(seconds=1.25) for number in range(3)]
     shown = await replays.get(tenant, replay_id)
     assert (shown.status, shown.replayed, shown.looked_at, shown.remaining) == ("done", 3, 3, 0)
-    assert (shown.created_by, shown.next_batch_at, shown.finished_at) == (BY, None, at(3, 14))
+    assert (shown.created_by, shown.next_batch_at, shown.finished_at) == (BY, None, at(3, 12))
     assert {leased.reason for leased in await world.run_all()} >= {"replay"}
     assert (await list_letters(tenant)).items == ()
 
@@ -161,14 +166,14 @@ async def test_a_filter_that_fits_few_looks_at_a_limited_number_in_each_batch(
     await bury(world, job_count=2)
     await world.connection.execute("UPDATE outcomes SET error = 'rare' WHERE seq = (SELECT min(seq) FROM dead_letters)")
     replay_id = await replays.start(tenant, LetterFilter(error="rare"), 100, BY)
-    results = [await Replayer(world.pool).replay_batch() for _ in range(4)]
-    assert [result and result.replayed for result in results] == [0, 0, 1, None]
+    results = [await Replayer(world.pool).replay_batch() for _ in range(5)]
+    assert [result and result.replayed for result in results] == [0, 0, 1, 0, None]
     assert (await replays.get(tenant, replay_id)).looked_at == 6
 
 
 async def test_a_cancelled_replay_leaves_the_other_letters(world: World, tenant: TenantContext) -> None:
     await bury(world)
-    replay_id = await replays.start(tenant, LetterFilter(), 1, BY)
+    replay_id = await replays.start(tenant, LetterFilter(), 0.5, BY)
     assert await work_off(world.pool) == 1
     cancelled = await replays.cancel(tenant, replay_id)
     assert (cancelled.status, cancelled.replayed, cancelled.remaining) == ("cancelled", 1, 0)
@@ -193,18 +198,59 @@ async def test_letters_that_are_gone_and_jobs_that_were_deleted_make_no_runs(
 
 async def test_a_replay_stays_within_the_rate_of_its_tenant(world: World, tenant: TenantContext) -> None:
     await bury(world, job_count=4)
-    await world.connection.execute("UPDATE tenants SET submits_per_second = 4 WHERE tenant_id = 1")
+    await world.connection.execute("UPDATE tenants SET submits_per_second = 4, submit_burst = 4 WHERE tenant_id = 1")
     await replays.start(tenant, LetterFilter(died_before=at(2)), 1000, BY)
     await replays.start(tenant, LetterFilter(died_from=at(2)), 1000, BY)
     made = []
-    for second in range(3):
+    for second in range(4):
         await world.set_clock(at(4, second))
         made.append(await work_off(world.pool))
-    # Two each second of both; the first ends after two seconds, and then the other one has the whole rate.
-    assert made == [4, 4, 4]
-    dues = await world.connection.fetch("SELECT due_at FROM timers WHERE kind = 'replay' ORDER BY due_at")
-    windows = [sum(at(4, second) <= row["due_at"] < at(4, second + 1) for row in dues) for second in range(3)]
-    assert max(windows) <= 4
+    # Both draw from one bucket.
+    assert made == [4, 4, 4, 0]
+
+
+async def test_what_is_replayed_in_the_background_is_missing_for_submissions(
+    world: World, tenant: TenantContext
+) -> None:
+    await bury(world)
+    await world.connection.execute("UPDATE tenants SET submits_per_second = 1, submit_burst = 5 WHERE tenant_id = 1")
+    await replays.start(tenant, LetterFilter(), 1000, BY)
+    assert await work_off(world.pool) == 2  # one for now, and one for the next second
+    drawn = await DatabaseBuckets(world.pool).draw([Ask(submit_key(1), Rate(1, 5), 1, 100)])
+    assert drawn == [Drawn(5 - 2)]
+    await world.set_clock(at(3, 1))
+    assert await work_off(world.pool) == 1
+
+
+class BusyBuckets:
+    """Buckets from which others are drawing all the time."""
+
+    async def draw(self, asks: Sequence[Ask]) -> list[Drawn | None]:
+        return [None] * len(asks)
+
+
+async def test_a_replay_waits_while_others_draw_from_the_bucket(world: World, tenant: TenantContext) -> None:
+    await bury(world)
+    replay_id = await replays.start(tenant, LetterFilter(), 1000, BY)
+    janitor = Replayer(world.pool, BusyBuckets())
+    assert [await janitor.replay_batch() is None for _ in range(2)] == [False, True]
+    assert (await replays.get(tenant, replay_id)).remaining == 3
+    await world.set_clock(at(3, 1))
+    assert await work_off(world.pool) == 3
+
+
+async def test_a_tenant_over_its_storage_quota_gets_no_replays_until_it_has_room(
+    world: World, tenant: TenantContext
+) -> None:
+    await bury(world)
+    await world.connection.execute("UPDATE tenants SET storage_quota_bytes = 100 WHERE tenant_id = 1")
+    replay_id = await replays.start(tenant, LetterFilter(), 1000, BY)
+    assert await work_off(world.pool) == 0
+    shown = await replays.get(tenant, replay_id)
+    assert (shown.status, shown.remaining, shown.next_batch_at) == ("running", 3, at(3, 10))
+    await world.connection.execute("UPDATE tenants SET storage_quota_bytes = 1000000 WHERE tenant_id = 1")
+    await world.set_clock(at(3, 10))
+    assert await work_off(world.pool) == 3
 
 
 async def test_replays_are_listed_newest_first_in_pages_for_their_tenant_alone(

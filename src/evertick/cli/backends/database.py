@@ -118,12 +118,12 @@ class DatabaseBackend:
         chosen = LetterFilter(job_id=None if job is None else await self._id(job), **fields)
         if background:
             return replays.in_background(await replays.start(self._tenant, chosen, rate_per_second, ACTOR))
-        async with self._admission.of(AdmissionRequest()):
+        async with self._admission.of(AdmissionRequest()), unit_of_work(self._tenant) as unit:
             done = await dead_letters.replay_letters(
-                self._tenant, chosen, rate_per_second, self._admission.draw_up_to, self._admission.give_back
+                unit, chosen, rate_per_second, self._admission.draw_up_to, self._admission.give_back
             )
-        rest = await replays.start_rest(self._tenant, done, chosen, rate_per_second, ACTOR)
-        return done.replaying(rest, len(done.runs))
+            rest = await replays.start_rest(unit, done, chosen, rate_per_second, ACTOR)
+            return done.replaying(rest, len(done.runs))
 
     async def list_replays(self, limit: int) -> Listing[Replay]:
         return await read_pages(partial(replays.list_replays, self._tenant), limit)

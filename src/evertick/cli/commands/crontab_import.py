@@ -1,6 +1,7 @@
 """`evertick jobs import crontab`: creates a job for each entry of a crontab, and lists what has no equivalent."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +19,9 @@ from evertick.cli.errors import Exit
 from evertick.cli.options import ReplaceAll, TargetUrl, WorkerQueue, parse_fields, read_text, target_of
 from evertick.cli.output import print_json, print_rows, progress_bar
 from evertick.domain.crontab import Crontab, CrontabEntry, Remark, job_names, read_crontab
-from evertick.domain.errors import InvalidFields
+from evertick.domain.errors import InvalidFields, InvalidInput
+from evertick.domain.schedule.preview import as_new_job
+from evertick.domain.schedule.schedule import Schedule
 from evertick.sdk.declarations import check
 
 _SYSTEM_FILE, _SYSTEM_FOLDER = Path("/etc/crontab"), Path("/etc/cron.d")
@@ -68,7 +71,8 @@ def crontab(
         ImportEntry(entry.line, {**_fields(entry, name), "target": target, **overrides}) for name, entry in named
     ]
     if dry_run:
-        imported = [_checked(entry) for entry in entries]
+        now_at = datetime.now(UTC)
+        imported = [_checked(entry, now_at) for entry in entries]
     else:
         imported = call(connection, lambda backend: _create_all(backend, entries, replace=replace))
     faults = sorted([*parsed.faults, *(Remark(each.entry.number, each.fault) for each in imported if each.fault)])
@@ -89,12 +93,20 @@ def _fields(entry: CrontabEntry, name: str) -> dict[str, Any]:
     return {"name": name, "schedule": entry.schedule, "timezone": entry.timezone, "payload": payload}
 
 
-def _checked(entry: ImportEntry) -> ImportedEntry:
+def _checked(entry: ImportEntry, now_at: datetime) -> ImportedEntry:
+    """What an import at this instant would create."""
     try:
-        check(entry.job)
-    except InvalidFields as rejection:
+        spec = check(entry.job)
+        dst = spec.dst_gap, spec.dst_overlap
+        next_run_at = as_new_job(
+            lambda anchor_at: Schedule(
+                spec.schedule, spec.timezone, *dst, spec.start_at, spec.end_at, anchor_at=anchor_at
+            ),
+            now_at,
+        ).next(now_at)
+    except (InvalidFields, InvalidInput) as rejection:
         return ImportedEntry(entry, fault=reason_of(rejection))
-    return ImportedEntry(entry)
+    return ImportedEntry(entry, next_run_at=next_run_at)
 
 
 async def _create_all(backend: Backend, entries: Sequence[ImportEntry], *, replace: bool) -> list[ImportedEntry]:

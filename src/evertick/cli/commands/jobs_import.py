@@ -50,7 +50,7 @@ class ImportEntry(NamedTuple):
 
 
 class ImportedEntry(NamedTuple):
-    """The job that was created from an entry, or the reason why none was. In a dry run both are None."""
+    """The job that was created from an entry, or the reason why none was. A dry run creates none."""
 
     entry: ImportEntry
     job_id: str | None = None

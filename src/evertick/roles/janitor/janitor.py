@@ -40,10 +40,11 @@ from evertick.runtime.loop import Loop
 from evertick.store.database import Pool, open_pool
 from evertick.store.engine import lanes, members, rate_buckets
 from evertick.store.engine.clock import mark
+from evertick.store.engine.rate_buckets import RateBuckets
 
 logger = logging.getLogger("evertick.janitor")
 
-CONNECTIONS = 3
+CONNECTIONS = 4
 DEFAULT_KEPT = Kept()
 DEFAULT_AHEAD = 3
 EVERY_SECONDS = 60.0
@@ -84,7 +85,7 @@ class JanitorReport:
 
 
 async def janitor_pool(url: str) -> Pool:
-    """A pool for one janitor: one connection holds the lock, one works, and one is for replays."""
+    """A pool for one janitor: one connection holds the lock, one works, and two are for replays."""
     return await open_pool(url, max_size=CONNECTIONS, timeouts=timeouts.JANITOR)
 
 
@@ -97,6 +98,7 @@ class Janitor:
         *,
         kept: Kept = DEFAULT_KEPT,
         ahead: int = DEFAULT_AHEAD,
+        buckets: RateBuckets | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         for name, age in kept._asdict().items():
@@ -110,7 +112,7 @@ class Janitor:
         self._repair = RepairProgress()
         self._sizes = BatchSizes(monotonic=monotonic)
         self._replanner = Replanner(pool, monotonic)
-        self._replayer = Replayer(pool)
+        self._replayer = Replayer(pool, buckets)
         self._round: asyncio.Task[None] | None = None
         self._loop = Loop("maintain", self._step)
 

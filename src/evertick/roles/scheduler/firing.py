@@ -153,6 +153,7 @@ class Firing:
         self._state.clock.observe(fired.now_at)
         self._state.ownership.last_seq = max(self._state.ownership.last_seq, fired.last_seq)
         self._update_pending(planned, fired)
+        self._state.fired_jobs.add(planned.ticked_jobs)
         if fired.lane_ids:
             self._ready(fired.lane_ids)
 

@@ -63,6 +63,12 @@ class PlannedBatch:
         """In the order of their positions in the firing."""
         return [entry for group in self.groups for entry in group.entries]
 
+    @property
+    def ticked_jobs(self) -> list[int]:
+        """The jobs of which a tick is to run."""
+        ticks = (entries for plan, entries in self.groups if plan.kind == "tick" and plan.run_at is not None)
+        return [entry.timer.job_id for entries in ticks for entry in entries]
+
     def split(self) -> "list[PlannedBatch]":
         """The plain ones and the others, or two halves of one kind; nothing for a single timer."""
         plain = [group for group in self.groups if group.is_plain]

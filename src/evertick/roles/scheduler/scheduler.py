@@ -13,6 +13,7 @@ Steps, each a loop of its own:
    meanwhile, in turn among tenants, and fires in a later batch.
 4. reaping: leases that ran out, after a grace; attempts that no lease covers (`Sweeping`).
 5. maintenance: marks of the clock.
+6. fuse: jobs that fire more often than their schedule allows are paused.
 
 Crash: the others take its partitions after `lifetime`, and go on from the table. Nothing is lost: a timer moves in the
 statement that appends its attempt. Slow database: batches grow, unless a statement takes too long: then they shrink.
@@ -29,6 +30,7 @@ from datetime import timedelta
 
 from evertick.domain.assignment import Member
 from evertick.roles.scheduler.firing import Firing
+from evertick.roles.scheduler.fuse import Fuse
 from evertick.roles.scheduler.loading import Loading
 from evertick.roles.scheduler.maintenance import Maintenance
 from evertick.roles.scheduler.membership import Membership
@@ -166,7 +168,9 @@ class Scheduler:
         self._reap_loop = Loop("reap", self.reaping.step)
         self.maintenance = Maintenance(state)
         self._maintenance_loop = Loop("maintain", self.maintenance.step)
-        working = (self._load_loop, self._fire_loop, self._reap_loop, self._maintenance_loop)
+        self.fuse = Fuse(state)
+        fuse_loop = Loop("fuse", self.fuse.step)
+        working = (self._load_loop, self._fire_loop, self._reap_loop, self._maintenance_loop, fuse_loop)
         self._loops = (self._heartbeat_loop, self._rebalance_loop, *working)
         self.clock.listeners.append(self._stepped)
 

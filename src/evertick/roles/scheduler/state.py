@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from evertick.domain.assignment import Member
 from evertick.domain.errors import ScheduleTooCostly
+from evertick.domain.fuse import FrequentJobs
 from evertick.domain.rule import Rule, from_canonical
 from evertick.domain.schedule.budget import at_most
 from evertick.roles.scheduler.pending_timers import PendingTimers
@@ -125,6 +126,7 @@ class State:
     pending: PendingTimers
     ownership: Ownership = field(default_factory=Ownership)
     rule_cache: RuleCache = field(default_factory=RuleCache)
+    fired_jobs: FrequentJobs = field(default_factory=FrequentJobs)
 
     @property
     def node(self) -> str:

@@ -13,6 +13,11 @@ KEPT = timedelta(hours=1)
 """Full buckets stay for so long, so that those in use are not made anew all the time."""
 
 
+def submit_key(tenant_id: int) -> str:
+    """The name of a tenant's bucket for submissions."""
+    return f"submit:{tenant_id}"
+
+
 class Ask(NamedTuple):
     """A draw of up to `wanted` tokens, or of none if fewer than `least` are there."""
 

@@ -1,7 +1,7 @@
 """Replays of many dead letters: called by the use cases, and by the janitor, which works them off."""
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from evertick.store import statements
@@ -86,7 +86,7 @@ class ReplayRow(NamedTuple):
 
 
 class TakenReplay(NamedTuple):
-    """A locked replay whose next batch is due; `running` counts its tenant's replays."""
+    """A locked replay whose next batch is due, with the limits of its tenant."""
 
     replay_id: int
     tenant_id: int
@@ -102,7 +102,8 @@ class TakenReplay(NamedTuple):
     label: str | None
     now_at: datetime
     submits_per_second: int
-    running: int
+    submit_burst: int
+    storage_quota_bytes: int
 
     @property
     def wanted(self) -> WantedLetters:
@@ -212,9 +213,9 @@ async def cancel(connection: Connection, tenant_id: int, replay_id: int) -> bool
     return await _CANCEL.one_or_none(connection, tenant_id=tenant_id, replay_id=replay_id) is not None
 
 
-async def take(connection: Session) -> TakenReplay | None:
-    """Lock the replay whose next batch is due first. None: none is due."""
-    return await _TAKE.one_or_none(connection)
+async def take(connection: Session, ahead: timedelta) -> TakenReplay | None:
+    """Lock the replay whose next batch begins first. None: none begins within this time."""
+    return await _TAKE.one_or_none(connection, ahead=ahead)
 
 
 async def advance(connection: Session, replay_id: int, progress: Progress) -> None:

@@ -186,7 +186,7 @@ CREATE TABLE requested_runs (
     job_id          bigint      NOT NULL,
     fire_at         timestamptz NOT NULL,
     requested_at    timestamptz NOT NULL,
-    replays_at      timestamptz,            -- the fire time of the run that it repeats
+    replays_at      timestamptz,            -- the fire time of the first run that it repeats
     has_payload     boolean     NOT NULL,
     payload         json,
     PRIMARY KEY (job_id, fire_at)
@@ -329,6 +329,7 @@ CREATE TABLE dead_letters (
     PRIMARY KEY (job_id, fire_at)
 );
 CREATE INDEX dead_letters_of_tenant ON dead_letters (tenant_id, died_at);
+CREATE INDEX dead_letters_of_job ON dead_letters (job_id, died_at);
 -- In the order of time as they are, and of no use to a search for one tenant's, which would read through those of all.
 CREATE INDEX dead_letters_by_age ON dead_letters USING brin (died_at);
 
@@ -359,6 +360,7 @@ CREATE TABLE replays (
 );
 CREATE INDEX replays_of_tenant ON replays (tenant_id, replay_id);
 CREATE INDEX replays_running ON replays (next_batch_at) WHERE status = 'running';
+CREATE INDEX replays_running_of_tenant ON replays (tenant_id) WHERE status = 'running';
 CREATE INDEX replays_by_age ON replays (finished_at) WHERE finished_at IS NOT NULL;
 
 -- The bytes that a replay counts for.

@@ -3,16 +3,26 @@
 -- name: scan
 -- Some dead letters of a tenant before a position, newest first, and which of them are wanted. The number of letters
 -- that it looks at is limited, not the number that it finds: a filter that fits few of a million must not read them all
--- at once. Indexes: dead_letters_of_tenant, jobs_pkey, outcomes_pkey.
+-- at once. Indexes: dead_letters_of_tenant, dead_letters_of_job, jobs_pkey, outcomes_pkey.
 WITH scanned AS MATERIALIZED (
-    SELECT job_id, fire_at, died_at, lane_id, seq
-      FROM dead_letters
-     WHERE tenant_id = :tenant_id::bigint
-       AND died_at >= :from_at::timestamptz AND died_at <= :before_at::timestamptz
-       AND (died_at, job_id, fire_at) < (:before_at::timestamptz, :before_job_id::bigint, :before_fire_at::timestamptz)
-       AND (:job_id::bigint IS NULL OR job_id = :job_id::bigint)
-     ORDER BY died_at DESC, job_id DESC, fire_at DESC
-     LIMIT :most::integer
+    -- Two searches, of which one is empty: one plan cannot serve both from an index.
+    (SELECT job_id, fire_at, died_at, lane_id, seq
+       FROM dead_letters
+      WHERE :job_id::bigint IS NULL AND tenant_id = :tenant_id::bigint
+        AND died_at >= :from_at::timestamptz AND died_at <= :before_at::timestamptz
+        AND (died_at, job_id, fire_at)
+            < (:before_at::timestamptz, :before_job_id::bigint, :before_fire_at::timestamptz)
+      ORDER BY died_at DESC, job_id DESC, fire_at DESC
+      LIMIT :most::integer)
+     UNION ALL
+    (SELECT job_id, fire_at, died_at, lane_id, seq
+       FROM dead_letters
+      WHERE job_id = :job_id::bigint AND tenant_id = :tenant_id::bigint
+        AND died_at >= :from_at::timestamptz AND died_at <= :before_at::timestamptz
+        AND (died_at, job_id, fire_at)
+            < (:before_at::timestamptz, :before_job_id::bigint, :before_fire_at::timestamptz)
+      ORDER BY died_at DESC, fire_at DESC
+      LIMIT :most::integer)
 )
 SELECT scanned.job_id, scanned.fire_at, scanned.died_at,
        -- One by one: as a join, a plan that is made on empty tables reads them whole when they are full.
@@ -50,7 +60,7 @@ SELECT job_id, status = 'deleted' AS is_deleted
 
 -- name: restart
 -- Lets a running replay of the tenant with the same filter begin again at the newest letter, so that it has those that died
--- since it was started; none if there is no such replay. Indexes: replays_of_tenant, replays_pkey.
+-- since it was started; none if there is no such replay. Indexes: replays_running_of_tenant, replays_pkey.
 UPDATE replays
    SET reached_died_at = least(died_before, clock_at() + interval '1 microsecond'), reached_job_id = -1,
        reached_fire_at = '1970-01-01 00:00:00+00'
@@ -66,7 +76,7 @@ UPDATE replays
 RETURNING replay_id;
 
 -- name: count_running
--- How many replays of a tenant are running. Index: replays_of_tenant.
+-- How many replays of a tenant are running. Index: replays_running_of_tenant.
 SELECT count(*) FROM replays WHERE tenant_id = :tenant_id::bigint AND status = 'running';
 
 -- name: start
@@ -105,19 +115,15 @@ UPDATE replays
 RETURNING replay_id;
 
 -- name: take
--- Locks the replay whose next batch should have been first, unless another janitor has it.
--- Indexes: replays_running, tenants_pkey, replays_of_tenant.
+-- Locks the replay whose next batch begins first, if it begins soon, unless another janitor has it.
+-- Indexes: replays_running, tenants_pkey.
 SELECT replay.replay_id, replay.tenant_id, replay.next_batch_at, replay.died_from, replay.reached_died_at,
        replay.reached_job_id, replay.reached_fire_at, replay.job_id, replay.rate_per_second, replay.queue,
-       replay.error, replay.label, clock_at() AS now_at,
-       coalesce((SELECT submits_per_second FROM tenants WHERE tenants.tenant_id = replay.tenant_id), 1)
-           AS submits_per_second,
-       (SELECT count(*) FROM replays other
-         WHERE other.tenant_id = replay.tenant_id
-           -- The last batch of one that has just ended is due within about a second.
-           AND (other.status = 'running' OR other.finished_at > clock_at() - interval '1 second')) AS running
+       replay.error, replay.label, clock_at() AS now_at, tenant.submits_per_second, tenant.submit_burst,
+       tenant.storage_quota_bytes
   FROM replays replay
- WHERE replay.status = 'running' AND replay.next_batch_at <= (SELECT clock_at())
+  JOIN tenants tenant ON tenant.tenant_id = replay.tenant_id
+ WHERE replay.status = 'running' AND replay.next_batch_at <= (SELECT clock_at() + :ahead::interval)
  ORDER BY replay.next_batch_at
  LIMIT 1
    FOR UPDATE OF replay SKIP LOCKED;

@@ -204,8 +204,12 @@ free AS MATERIALIZED (
 ),
 noted AS (
     INSERT INTO requested_runs (job_id, fire_at, requested_at, replays_at, has_payload, payload)
-    SELECT :job_id::bigint, free.fire_at, clock.now_at, :replays_at::timestamptz, :has_payload::boolean,
-           :payload::text::json
+    SELECT :job_id::bigint, free.fire_at, clock.now_at,
+           -- What repeats a repetition has the identity of the first run.
+           coalesce((SELECT asked.replays_at FROM requested_runs asked
+                      WHERE asked.job_id = :job_id::bigint AND asked.fire_at = :replays_at::timestamptz),
+                    :replays_at::timestamptz),
+           :has_payload::boolean, :payload::text::json
       FROM free
      CROSS JOIN clock
 ),
@@ -283,19 +287,37 @@ withdrawn AS (
 SELECT EXISTS (SELECT FROM dropped);
 
 -- name: dead_letters_page
--- A tenant's dead letters, newest first, with the last attempt's error. Indexes: dead_letters_of_tenant, outcomes_pkey.
+-- A tenant's dead letters or a job's, newest first, with the last attempt's error. Indexes: dead_letters_of_tenant,
+-- dead_letters_of_job, jobs_pkey, outcomes_pkey.
+WITH letter AS MATERIALIZED (
+    -- Two searches, of which one is empty: one plan cannot serve both from an index.
+    (SELECT *
+       FROM dead_letters
+      WHERE :job_id::bigint IS NULL AND tenant_id = :tenant_id::bigint
+        AND died_at >= :from_at::timestamptz AND died_at <= :before_at::timestamptz
+        AND (died_at, job_id, fire_at)
+            < (:before_at::timestamptz, :before_job_id::bigint, :before_fire_at::timestamptz)
+      ORDER BY died_at DESC, job_id DESC, fire_at DESC
+      LIMIT :most::integer)
+     UNION ALL
+    (SELECT *
+       FROM dead_letters
+      WHERE job_id = :job_id::bigint AND tenant_id = :tenant_id::bigint
+        AND died_at >= :from_at::timestamptz AND died_at <= :before_at::timestamptz
+        AND (died_at, job_id, fire_at)
+            < (:before_at::timestamptz, :before_job_id::bigint, :before_fire_at::timestamptz)
+      ORDER BY died_at DESC, fire_at DESC
+      LIMIT :most::integer)
+)
 SELECT letter.job_id, letter.fire_at, job.name, letter.died_at, letter.attempt, letter.reason, letter.spec_version,
        outcome.code, outcome.error
-  FROM dead_letters letter
-  JOIN jobs job ON job.job_id = letter.job_id
-  LEFT JOIN outcomes outcome ON outcome.lane_id = letter.lane_id AND outcome.seq = letter.seq
- WHERE letter.tenant_id = :tenant_id::bigint
-   AND letter.died_at >= :from_at::timestamptz AND letter.died_at <= :before_at::timestamptz
-   AND (letter.died_at, letter.job_id, letter.fire_at)
-       < (:before_at::timestamptz, :before_job_id::bigint, :before_fire_at::timestamptz)
-   AND (:job_id::bigint IS NULL OR letter.job_id = :job_id::bigint)
- ORDER BY letter.died_at DESC, letter.job_id DESC, letter.fire_at DESC
- LIMIT :most::integer;
+  FROM letter
+ CROSS JOIN LATERAL (SELECT name FROM jobs WHERE jobs.job_id = letter.job_id LIMIT 1) AS job
+  LEFT JOIN LATERAL (
+           SELECT code, error FROM outcomes
+            WHERE outcomes.lane_id = letter.lane_id AND outcomes.seq = letter.seq LIMIT 1
+       ) AS outcome ON true
+ ORDER BY letter.died_at DESC, letter.job_id DESC, letter.fire_at DESC;
 
 -- name: take_dead_letter
 -- Removes a dead letter and tells which version its run had. Index: dead_letters_pkey.
@@ -341,7 +363,7 @@ taken AS (
 ),
 noted AS (
     INSERT INTO requested_runs (job_id, fire_at, requested_at, replays_at, has_payload, payload)
-    SELECT taken.job_id, taken.new_at, taken.now_at, taken.fire_at, true,
+    SELECT taken.job_id, taken.new_at, taken.now_at, coalesce(asked.replays_at, taken.fire_at), true,
            CASE WHEN asked.has_payload THEN asked.payload ELSE version.payload END
       FROM taken
       LEFT JOIN job_versions version

@@ -2,7 +2,7 @@
 
 The rate at which a tenant submits is one for all processes: they draw slices of its rate bucket. Jobs and runs are
 counted now and then, and reserved in between, so with several processes a tenant may pass its quota by what the others
-admit in that time. A tenant that would pass its quota of jobs is counted anew.
+admit in that time. A tenant that would pass its quota of jobs is counted anew, and waits for the count.
 """
 
 import time
@@ -25,7 +25,7 @@ from evertick.domain.rate_bucket import Drawn
 from evertick.runtime.concurrency import Cached
 from evertick.runtime.rate_slices import RateSlices
 from evertick.store.database import Pool
-from evertick.store.engine.rate_buckets import DatabaseBuckets, RateBuckets
+from evertick.store.engine.rate_buckets import DatabaseBuckets, RateBuckets, submit_key
 from evertick.store.tenants import tenants
 from evertick.store.tenants.tenants import Activity, StoredBytes, TenantRow
 from evertick.usecases.tenants.tenants import quota_of
@@ -95,8 +95,11 @@ class Quotas:
         if use is None:
             use = self._new_use(tenant.tenant_id, quota)
         use.quota = quota
-        if request.jobs and (time.monotonic() > use.jobs_until or use.jobs + request.jobs > quota.jobs):
+        if request.jobs and (not use.jobs_until or use.jobs + request.jobs > quota.jobs):
             await use.counting.get()
+        elif request.jobs and time.monotonic() > use.jobs_until:
+            # A million jobs take long to count: nobody waits for that while there is room.
+            use.counting.refresh()
         if request.runs and time.monotonic() > use.activity_until:
             await use.looking.get()
         if time.monotonic() > use.stored_until:
@@ -116,7 +119,11 @@ class Quotas:
         try:
             least = 1 if request.is_batch else admitted.submits
             most = min(admitted.submits, rate.burst)
-            drawn = await self._slices.take(_key(tenant.tenant_id), rate, least=least, most=most) if most else Drawn(0)
+            drawn = (
+                await self._slices.take(submit_key(tenant.tenant_id), rate, least=least, most=most)
+                if most
+                else Drawn(0)
+            )
             verdict = with_rate(rate, admitted, drawn)
         finally:
             kept = verdict.jobs if isinstance(verdict, Admitted) else 0
@@ -132,7 +139,7 @@ class Quotas:
 
     def throttled(self, tenant: TenantRow) -> Throttled | None:
         """Whether the rate admits nothing at all now: known at once, for requests that are costly to look at."""
-        refusal = self._slices.refusal(_key(tenant.tenant_id))
+        refusal = self._slices.refusal(submit_key(tenant.tenant_id))
         if refusal is None:
             return None
         return Throttled(QuotaName.SUBMIT_RATE, timedelta(microseconds=refusal.wait_us))
@@ -148,12 +155,14 @@ class Quotas:
         """Draw as much of this as the rate admits now, for a request that finds out only later how much it does."""
         if not submits:
             return 0
-        return (await self._slices.take(_key(tenant.tenant_id), quota_of(tenant).submit, least=1, most=submits)).granted
+        return (
+            await self._slices.take(submit_key(tenant.tenant_id), quota_of(tenant).submit, least=1, most=submits)
+        ).granted
 
     def give_back(self, tenant_id: int, submits: int) -> None:
         """Return what was drawn for something that was undone."""
         if submits:
-            self._slices.give_back(_key(tenant_id), submits)
+            self._slices.give_back(submit_key(tenant_id), submits)
 
     def _new_use(self, tenant_id: int, quota: Quota) -> _Use:
         use = self._uses[tenant_id] = _Use(quota)
@@ -178,8 +187,3 @@ class Quotas:
         use.jobs = counted + use.pending + use.created - created
         took = time.monotonic() - began
         use.jobs_until = began + max(COUNT_SECONDS, SHARE_OF_COUNTING * took)
-
-
-def _key(tenant_id: int) -> str:
-    """The name of a tenant's rate bucket for submissions."""
-    return f"submit:{tenant_id}"
