@@ -209,4 +209,4 @@ def _scheduler(url: str, node: str, settings: Settings) -> Scheduler:
 
 def _dispatcher(url: str, seal: Seal, settings: Settings, *, runs_api: bool) -> Dispatcher:
     egress = partial(egress_of, settings, runs_api=runs_api)
-    return Dispatcher(url, seal, egress, lease_time=settings.lease_time)
+    return Dispatcher(url, seal, egress, lease_time=settings.lease_time, redis_url=settings.redis_url)

@@ -24,7 +24,7 @@ async def _keep_cap(url: str, folder: Path, runs: int, kills: int) -> None:
     cluster = Cluster(url, folder)
     await cluster.open()
     try:
-        await queues.cap_queue(cluster.tenant, "faults", CAP)
+        await queues.edit_queue(cluster.tenant, "faults", {"max_running": CAP})
         cluster.scheduler()
         workers = [cluster.worker() for _ in range(WORKERS)]
         target = {"type": "worker", "queue": "faults", "handler": "occupy"}

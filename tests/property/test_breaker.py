@@ -13,6 +13,8 @@ from evertick.domain.breaker import (
     PROBE_MIN,
     PROBE_TIME,
     RETURNS_PER_SECOND,
+    WATCH_TIME,
+    WATCHED_FAILURES,
     WINDOW,
     CircuitState,
     Report,
@@ -46,6 +48,7 @@ class BreakerModel(RuleBasedStateMachine):
         self.state = CircuitState.CLOSED
         self.window_at = START
         self.calls: list[Call] = []
+        self.watched_at: datetime | None = None
         self.openings = 0
         self.probe_at = START
 
@@ -67,8 +70,12 @@ class BreakerModel(RuleBasedStateMachine):
         assert all(self.now - call.at < 2 * WINDOW for call in counted)
         failed = sum(call.failed for call in counted)
         assert (self.circuit.recent_calls, self.circuit.recent_failures) == (len(counted), failed)
-        if len(counted) >= MIN_CALLS and failed * 2 >= len(counted):
+        self.watched_at = (self.watched_at or self.now) if failed >= WATCHED_FAILURES else None
+        is_failing = len(counted) >= MIN_CALLS and failed * 2 >= len(counted)
+        if is_failing and self.watched_at is not None and self.now - self.watched_at >= WATCH_TIME:
             self.open()
+        else:
+            assert self.circuit.is_failing == is_failing
 
     @rule()
     def ask_for_a_probe(self) -> None:
@@ -97,12 +104,13 @@ class BreakerModel(RuleBasedStateMachine):
         self.close()
 
     def open(self) -> None:
-        self.state = CircuitState.OPEN
+        self.state, self.watched_at = CircuitState.OPEN, None
         self.openings += 1
         self.probe_at = self.now + min(PROBE_MIN * 2 ** (self.openings - 1), PROBE_MAX)
 
     def close(self) -> None:
         self.state, self.calls, self.openings, self.window_at = CircuitState.CLOSED, [], 0, self.now
+        self.watched_at = None
 
     @invariant()
     def it_is_in_the_state_of_the_model(self) -> None:
@@ -131,7 +139,8 @@ def test_the_time_to_the_next_probe_grows_between_its_bounds(openings: int) -> N
 
 @given(st.integers(-10_000_000, 10_000_000))
 def test_a_clock_that_was_set_never_keeps_a_circuit_open_for_longer_than_a_minute(seconds: int) -> None:
-    opened = apply(new_circuit(START), Report(MIN_CALLS, MIN_CALLS), START)
+    failing = apply(new_circuit(START - WATCH_TIME), Report(MIN_CALLS, MIN_CALLS), START - WATCH_TIME)
+    opened = apply(failing, Report(), START)
     set_to = START + SECOND * seconds
     wait = wait_for_probe(opened, set_to)
     assert wait <= PROBE_MAX

@@ -43,6 +43,49 @@ def test_no_window_holds_more_than_burst_and_rate_allow(rate: Rate, played: list
             assert total * SECOND <= rate.burst * SECOND + rate.per_second * (end - start)
 
 
+@given(st.floats(0.001, 1000), st.lists(st.integers(0, 3_000 * SECOND), max_size=40))
+def test_a_rate_may_be_a_fraction_and_gives_what_it_earns(per_second: float, steps: list[int]) -> None:
+    rate = rate_bucket.rate_of(per_second, 10**9)
+    bucket, now_us, drawn = Bucket(0, 0), 0, 0
+    for step in steps:
+        now_us += step
+        (granted, _), bucket = draw(rate, bucket, now_us, least=1, wanted=10**9)
+        drawn += granted
+    earned = Fraction(per_second) * now_us / SECOND
+    # A unit is a millionth of a token: each step leaves out less than one, and rounds once.
+    assert earned - 1 - Fraction(len(steps) + 1, SECOND) <= drawn <= earned + Fraction(1, 1000)
+
+
+@given(
+    st.builds(Rate, per_second=st.integers(1, 2000) | st.floats(0.01, 100), burst=st.integers(1, 50)),
+    st.lists(st.tuples(st.integers(0, SECOND), st.integers(0, DRAWERS - 1), amounts), max_size=60),
+)
+def test_no_window_holds_more_than_rate_and_burst_and_the_slices_at_its_start(
+    rate: Rate, played: list[tuple[int, int, int]]
+) -> None:
+    """Of several processes, each of which takes what it gets, up to what it wants."""
+    bucket, now_us, slices = full(rate, 0), 0, [Slice() for _ in range(DRAWERS)]
+    spent: list[tuple[int, int, int]] = []
+    for step, who, most in played:
+        now_us += step
+        slices = [rate_bucket.unexpired(held, now_us) for held in slices]
+        ahead_of_it = sum(held.tokens for held in slices)
+        held = slices[who]
+        if held.tokens < most:
+            wanted = most - held.tokens + rate_bucket.ahead(rate, held, now_us)
+            drawn, bucket = draw(rate, bucket, now_us, least=1, wanted=wanted)
+            held = rate_bucket.received(rate, held, drawn, 1, now_us)
+        taken = min(held.tokens, most)
+        slices[who] = rate_bucket.spend(held, taken)
+        spent.append((now_us, taken, ahead_of_it))
+    for first, (start, _, held_before) in enumerate(spent):
+        total = 0
+        for end, taken, _ in spent[first:]:
+            total += taken
+            allowed = rate.burst + Fraction(rate.per_second) * (end - start) / SECOND + held_before
+            assert total <= allowed + Fraction(1, 1000)
+
+
 class _Drawer:
     """A process: it holds a slice, and has a clock of its own, which never goes back."""
 
@@ -108,7 +151,7 @@ class SharedBucket(RuleBasedStateMachine):
         """Exactly what the clock's forward moves are worth; a clock that was set counts from its new time."""
         if self.as_of_us - self.now_us > CLOCK_TOLERANCE_US:
             self.as_of_us = self.now_us
-        forward = Fraction(max(0, self.now_us - self.as_of_us), SECOND) * self.rate.per_second
+        forward = Fraction(max(0, self.now_us - self.as_of_us), SECOND) * Fraction(self.rate.per_second)
         self.as_of_us = max(self.as_of_us, self.now_us)
         gained = min(self.there + forward, Fraction(self.rate.burst)) - self.there
         self.there += gained

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -52,6 +53,10 @@ class CircuitOffice(PostOffice):
             await dispatcher.circuits.read()
         await self.connection.execute("UPDATE leases SET expires_at = clock_at() WHERE worker IS NULL")
 
+    async def watch_for_long(self) -> None:
+        """The circuits that are watched have been watched for long enough."""
+        await self.connection.execute("UPDATE target_hosts SET watched_at = watched_at - interval '1 minute'")
+
     async def actions(self) -> list[tuple[str, str, str | None]]:
         changes = await audit.page(self.connection, 1, before=MAX_ID, most=99)
         return [(change.actor, change.action, change.subject) for change in reversed(changes)]
@@ -86,7 +91,12 @@ async def open_circuit(office: CircuitOffice, receiver: Receiver) -> Job:
     """Let a host fail until its circuit is open."""
     fail(receiver, MIN_CALLS)
     job = await office.posted(receiver.url, count=MIN_CALLS)
-    await office.deliver()
+    dispatcher = office.dispatcher()
+    await dispatcher.open()
+    await dispatcher.work_off()
+    await dispatcher.circuits.report()
+    await office.watch_for_long()
+    await dispatcher.close()
     assert await office.states() == {host_of(receiver.url): "open"}
     return job
 
@@ -103,7 +113,7 @@ async def test_a_host_that_fails_is_left_alone_and_no_try_is_used_up(
     assert await office.retries(later) == []
     waits = await office.put_back()
     assert len(waits) == 30
-    assert all(0 < wait <= PROBE_MIN.total_seconds() + 1 and deferrals == 0 for wait, deferrals in waits)
+    assert all(0 < wait <= PROBE_MIN.total_seconds() + 1 and deferrals == 1 for wait, deferrals in waits)
     assert len({wait for wait, _ in waits}) == 30, "they come back one after the other"
     assert (dispatcher.circuits.counters.deferred, dispatcher.counters.handed_back) == (30, 30)
     host = host_of(receiver.url)
@@ -225,6 +235,7 @@ async def both(office: CircuitOffice, act: Callable[[Dispatcher], None]) -> None
         act(each)
         await each.circuits.report()
         await each.circuits.read()
+    await office.watch_for_long()
     for each in (first, second):
         await each.close()
 
@@ -235,10 +246,57 @@ async def test_failures_that_two_dispatchers_saw_add_up(office: CircuitOffice) -
     def see(dispatcher: Dispatcher) -> None:
         for _ in range(MIN_CALLS // 2):
             assert dispatcher.circuits.is_closed(host)
-            dispatcher.circuits.ended(host, Failed("the connection was refused"), is_probe=False)
+            dispatcher.circuits.ended(
+                host, Failed("the connection was refused"), began=time.monotonic(), is_probe=False
+            )
 
     await both(office, see)
     assert await office.states() == {"api.example.com": "open"}
+
+
+async def test_one_dispatcher_with_a_broken_network_opens_nothing_for_the_others(office: CircuitOffice) -> None:
+    host = TenantHost(1, "api.example.com")
+    broken, healthy = office.dispatcher(), office.dispatcher()
+    for each in (broken, healthy):
+        await each.open()
+    for _ in range(50 * MIN_CALLS):
+        healthy.circuits.ended(host, SUCCEEDED, began=time.monotonic(), is_probe=False)
+    for _ in range(10 * MIN_CALLS):
+        broken.circuits.ended(host, Failed("the network is away"), began=time.monotonic(), is_probe=False)
+    await broken.circuits.report()
+    await healthy.circuits.read()
+    await healthy.circuits.report()
+    await office.watch_for_long()
+    await broken.circuits.report()
+    assert await office.states() == {"api.example.com": "closed"}
+    for each in (broken, healthy):
+        await each.close()
+
+
+async def test_calls_that_began_before_a_circuit_was_closed_do_not_open_it_again(
+    office: CircuitOffice, receiver: Receiver
+) -> None:
+    await open_circuit(office, receiver)
+    host = TenantHost(1, host_of(receiver.url))
+    prober, other = office.dispatcher(), office.dispatcher()
+    for each in (prober, other):
+        await each.open()
+    began = time.monotonic()
+    await office.pass_time(prober)
+    assert await prober.circuits.admit(host) is None
+    prober.circuits.ended(host, SUCCEEDED, began=began, is_probe=True)
+    await prober.circuits.report()
+    await other.circuits.read()
+    assert await office.states() == {host.host: "closed"}
+    for each in (prober, other):
+        for _ in range(MIN_CALLS):
+            each.circuits.ended(host, Failed("no answer within 60 s"), began=began, is_probe=False)
+        await each.circuits.report()
+    await office.watch_for_long()
+    for each in (prober, other):
+        await each.close()
+    (row,) = await target_hosts.page(office.connection, 1, after="", most=9)
+    assert (row.state, row.failures) == ("closed", 0)
 
 
 async def test_successes_of_another_dispatcher_keep_the_circuit_closed(office: CircuitOffice) -> None:
@@ -247,13 +305,13 @@ async def test_successes_of_another_dispatcher_keep_the_circuit_closed(office: C
     for each in (first, second):
         await each.open()
     for _ in range(MIN_CALLS - 1):
-        first.circuits.ended(host, Failed("the connection was refused"), is_probe=False)
+        first.circuits.ended(host, Failed("the connection was refused"), began=time.monotonic(), is_probe=False)
     await first.circuits.report()
     await second.circuits.read()  # the host has many failures: from now on successes are reported
     for _ in range(10 * MIN_CALLS):
-        second.circuits.ended(host, SUCCEEDED, is_probe=False)
+        second.circuits.ended(host, SUCCEEDED, began=time.monotonic(), is_probe=False)
     await second.circuits.report()
-    first.circuits.ended(host, Failed("the connection was refused"), is_probe=False)
+    first.circuits.ended(host, Failed("the connection was refused"), began=time.monotonic(), is_probe=False)
     await first.circuits.report()
     for each in (first, second):
         await each.close()

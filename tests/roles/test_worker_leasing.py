@@ -18,9 +18,12 @@ from evertick.executor.sources.database.pace import CompletionRate, Pace, RoundT
 from evertick.executor.sources.database.queues import LOOK_SECONDS, NamedQueues
 from evertick.executor.sources.database.reading import READERS
 from evertick.runtime.clock import Clock, DatabaseClock
+from evertick.runtime.queue_rates import QueueRates
+from evertick.runtime.rate_slices import RateSlices
 from evertick.store.database import Pool, open_pool
 from evertick.store.engine import lanes
 from evertick.store.engine.lanes import LeasedRange, PutBack
+from evertick.store.engine.rate_buckets import DatabaseBuckets
 from hooked_pool import Run, hook_every_pool, hooked
 
 LEASE = timedelta(minutes=1)
@@ -52,6 +55,7 @@ class Bench:
             pace=self.pace,
             round_trip=self.round_trip,
             rate=CompletionRate(self.round_trip, lambda: self.now),
+            queue_rates=QueueRates(RateSlices(DatabaseBuckets(pool))),
             monotonic=lambda: self.now,
         )
         self._holder = Holder(connection)

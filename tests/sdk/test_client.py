@@ -94,7 +94,7 @@ async def _call_about_replays(client: AsyncClient, job_id: str) -> None:
 
 
 async def _call_about_queues(client: AsyncClient) -> None:
-    limited = await client.queues.update("reports", max_running=5)
+    limited = await client.queues.update("reports", max_running=5, rate_limit=2.5, rate_burst=3)
     assert limited in [queue async for queue in client.queues.list(page_size=1)]
     assert await client.queues.get("reports") == limited
 
@@ -103,6 +103,7 @@ async def _call_about_targets(house: Served, client: AsyncClient) -> None:
     await target_hosts.add(house.pool, [TenantHost(HOST_TENANT, host) for host in ("[::1]:8080", "api.example.com")])
     assert [each.host async for each in client.targets.list(page_size=1)] == ["[::1]:8080", "api.example.com"]
     assert (await client.targets.reset("[::1]:8080")).state == "closed"
+    assert (await client.targets.update("[::1]:8080", rate_limit=2.5, rate_burst=3)).rate_limit == 2.5
 
 
 async def _call_as_an_admin(client: AsyncClient) -> None:

@@ -43,6 +43,9 @@ INDEXES = {
         *("ready_batches_dispatched", "leases_dispatched", "queues_pkey", "tenants_pkey", "webhook_secrets_pkey"),
         "leases_free",  # while there are none
     },
+    "lanes.count_ready": {
+        *("queues_pkey", "lanes_of_queue", "ready_batches_pkey", "attempts_pkey", "leases_free"),
+    },
     "lanes.lock_caps": {"queues_pkey", "tenants_pkey", "ready_batches_pkey", "leases_free"},
     "lanes.running": {
         *("queues_tenant_id_name_key", "leases_held", "attempts_pkey", "outcomes_pkey", "leases_of_attempt"),
@@ -68,6 +71,8 @@ INDEXES = {
     },
     "orphans.mark_swept": {"lanes_pkey"},
     "fuse.recent_runs": {"jobs_pkey", "timers_pkey", "attempts_pkey", "outcomes_pkey"},
+    "orphans.drop_ended": {"leases_pkey", "outcomes_pkey"},
+    "orphans.rebase": {"leases_pkey"},
     "members.last_seq": {"lanes_of_partition", "attempts_pkey"},
     "replan.page": {
         *("timers_pkey", "requested_runs_pkey", "open_runs_pkey", "outcomes_pkey"),
@@ -80,6 +85,8 @@ INDEXES = {
     "target_hosts.store": {"target_hosts_pkey"},
     "target_hosts.watched": {"target_hosts_watched"},
     "target_hosts.count_open": {"target_hosts_watched"},
+    "target_hosts.limit": {"target_hosts_pkey"},
+    "target_hosts.limited": {"target_hosts_limited"},
     "target_hosts.page": {"target_hosts_pkey"},
     "tenants.stored": {"storage_sums_pkey", "storage_changes_of_tenant"},
     "retention.check_versions": {

@@ -20,7 +20,11 @@ DAY_US = 86_400 * 1_000_000
 steps = st.lists(
     st.tuples(
         st.integers(-3_000_000, 3_000_000) | st.integers(-DAY_US, DAY_US),
-        st.builds(Rate, per_second=st.integers(1, 2**31 - 1), burst=st.integers(1, 2**31 - 1)),
+        st.builds(
+            Rate,
+            per_second=st.integers(1, 2**31 - 1) | st.floats(0.001, 1_000_000),
+            burst=st.integers(1, 2**31 - 1) | st.integers(1, 50),
+        ),
         st.integers(0, 2**31),
         st.integers(0, 2**31),
     ),

@@ -1,5 +1,6 @@
 """When the circuit of a host opens, and what counts as a failure of the host."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,6 +11,7 @@ from evertick.domain.breaker import (
     LONGEST_DEFERRAL,
     MIN_CALLS,
     RETURNS_PER_SECOND,
+    WATCH_TIME,
     WINDOW,
     Circuit,
     CircuitState,
@@ -49,6 +51,21 @@ def test_what_a_delivery_says_about_its_host(outcome: AttemptOutcome | None, ver
     assert verdict_of(outcome) is verdict
 
 
+def watched() -> Circuit:
+    """A circuit of which the dispatchers report all calls for some time."""
+    return replace(new_circuit(NOW), watched_at=NOW - WATCH_TIME)
+
+
+def test_it_does_not_open_before_the_successes_of_other_dispatchers_can_be_in() -> None:
+    failing = apply(new_circuit(NOW), Report(10 * MIN_CALLS, 10 * MIN_CALLS), NOW)
+    assert (failing.state, failing.is_failing, failing.watched_at) == (CircuitState.CLOSED, True, NOW)
+    early = apply(failing, Report(), NOW + WATCH_TIME - timedelta(microseconds=1))
+    assert early.state is CircuitState.CLOSED
+    assert apply(early, Report(), NOW + WATCH_TIME).state is CircuitState.OPEN, "whether or not more calls end"
+    healthy = apply(early, Report(11 * MIN_CALLS, 0), NOW + WATCH_TIME)
+    assert (healthy.state, healthy.is_failing) == (CircuitState.CLOSED, False)
+
+
 def test_a_probe_that_failed_counts_as_no_try() -> None:
     failed = probe_outcome("a.test", Failed("answered 500", code=500))
     assert failed == Deferred("deferred: the probe of a.test failed: answered 500")
@@ -67,7 +84,7 @@ def test_a_probe_that_failed_counts_as_no_try() -> None:
     ],
 )
 def test_it_opens_when_half_of_at_least_twenty_calls_failed(calls: int, failures: int, state: CircuitState) -> None:
-    assert apply(new_circuit(NOW), Report(calls, failures), NOW).state is state
+    assert apply(watched(), Report(calls, failures), NOW).state is state
 
 
 def test_failures_of_the_window_before_count_and_older_ones_do_not() -> None:
@@ -78,7 +95,7 @@ def test_failures_of_the_window_before_count_and_older_ones_do_not() -> None:
 
 
 def opened() -> Circuit:
-    return apply(new_circuit(NOW), Report(MIN_CALLS, MIN_CALLS, "answered 500"), NOW)
+    return apply(watched(), Report(MIN_CALLS, MIN_CALLS, "answered 500"), NOW)
 
 
 def test_it_says_since_when_and_why_until_it_closes() -> None:

@@ -14,6 +14,8 @@ from evertick.domain.rate_bucket import (
     draw,
     full,
     give_back,
+    part_of,
+    rate_of,
     received,
     refusal_us,
     spend,
@@ -73,9 +75,16 @@ def test_a_lowered_burst_takes_effect_at_once() -> None:
     assert draw(Rate(3, 2), full(RATE, 0), 0, least=1, wanted=9) == (Drawn(2), Bucket(0, 0))
 
 
+def test_a_rate_without_a_burst_allows_what_a_second_does() -> None:
+    assert [rate_of(per_second, None).burst for per_second in (0.2, 1, 2.5)] == [1, 1, 3]
+    assert rate_of(0.2, 7) == Rate(0.2, 7)
+    assert part_of(Rate(3, 5), 0.5) == Rate(1.5, 2)
+    assert part_of(Rate(1, 1), 0.5) == Rate(0.5, 1)
+
+
 @pytest.mark.parametrize(("per_second", "burst"), [(0, 1), (1, 0), (-1, 1)])
 def test_a_rate_that_admits_nothing_is_refused(per_second: int, burst: int) -> None:
-    with pytest.raises(InvalidInput, match="must be at least 1"):
+    with pytest.raises(InvalidInput, match="must be"):
         Rate(per_second, burst)
 
 

@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
+from evertick.runtime.delivery_counts import DeliveryEvent, deliveries
 from evertick.store.engine.fuse import runaways
 from evertick.store.engine.outcomes import letters
 
@@ -26,6 +27,11 @@ class _Growth(Collector):
         yield CounterMetricFamily("evertick_dead_letters_recorded", text, value=letters.recorded)
         text = "Jobs that this process paused because they fired more often than their schedule allows"
         yield CounterMetricFamily("evertick_runaway_jobs_paused", text, value=runaways.paused)
+        text = "What circuit breakers and rate limits of target hosts did in this process, by event"
+        events = CounterMetricFamily("evertick_target_host_events", text, labels=["event"])
+        for event in DeliveryEvent:
+            events.add_metric([event], deliveries[event])
+        yield events
 
 
 class Metrics:

@@ -61,6 +61,10 @@ class Poll:
         """It cannot use the turn that it had, and there may be work: give the turn to another one."""
         self._group.wake(1)
 
+    def try_later(self, seconds: float) -> None:
+        """There is work that nobody may lease now: one of the group tries again after so many seconds."""
+        self._group.wake_later(seconds)
+
     def wake(self) -> None:
         self._group.dequeue(self)
         self._woken.set()
@@ -89,6 +93,7 @@ class PollGroup:
         self.members: set[Poll] = set()
         self.waiting: list[Poll] = []  # by number: a poll that found no work keeps its place
         self._has_missed_turn = False
+        self._timer: asyncio.TimerHandle | None = None
 
     def enqueue(self, poll: Poll) -> None:
         """Wait for the turn; it is there already if work was announced while all polls of the group were trying."""
@@ -108,6 +113,15 @@ class PollGroup:
         self._has_missed_turn = not self.waiting
         for poll in self.waiting[:count]:
             poll.wake()
+
+    def wake_later(self, seconds: float) -> None:
+        """Give the turn to one after so many seconds, however many ask for it until then."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._timed)
+
+    def _timed(self) -> None:
+        self._timer = None
+        self.wake(1)
 
 
 class PollQueue:

@@ -13,6 +13,7 @@ from evertick.api.metrics import Metrics
 from evertick.contract.server import Stats
 from evertick.domain.access import KeyRole
 from evertick.runtime.concurrency import Batcher, Cached, TenantLimit
+from evertick.runtime.queue_rates import QueueRates
 from evertick.runtime.timeouts import READINESS_SECONDS
 from evertick.runtime.wakeups import Notifier
 from evertick.store.database import Pool, is_transient
@@ -86,6 +87,7 @@ class Services:
     polls: LongPolls
     keys: KeyRing
     quotas: Quotas
+    queue_rates: QueueRates
     metrics: Metrics
     lease_time: timedelta
     lifetime: timedelta

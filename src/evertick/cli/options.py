@@ -18,6 +18,7 @@ _G = TypeVar("_G", bound=NamedTuple)
 _P = ParamSpec("_P")
 
 EXAMPLE_INSTANT = "2026-03-07T00:00:00Z"
+NO_LIMIT = "none"
 
 
 def optional(flag: str, text: str, **settings: Any) -> Any:
@@ -160,3 +161,25 @@ def target_of(handler: str | None, queue: str | None, url: str | None) -> dict[s
         return {"type": "http", "url": url}
     assert handler is not None
     return {"type": "worker", "handler": handler, **({} if queue is None else {"queue": queue})}
+
+
+def limit_option(name: str, text: str) -> Any:
+    """An option for a limit that may be removed."""
+    return optional(name, text, metavar="NUMBER|none")
+
+
+def read_limits(**given: str | None) -> dict[str, float | None]:
+    """Limits as they are given on the command line: those that are left out stay as they are."""
+    found = {name: _read_limit(text) for name, text in given.items() if text is not None}
+    if not found:
+        raise typer.BadParameter("which limit to change is not said")
+    return found
+
+
+def _read_limit(text: str) -> float | None:
+    if text == NO_LIMIT:
+        return None
+    try:
+        return int(text) if text.isdecimal() else float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is neither a number nor {NO_LIMIT!r}") from None

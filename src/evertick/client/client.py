@@ -92,12 +92,20 @@ class ApiKeyCalls(Calls[W]):
 
 
 class TargetCalls(Calls[W]):
-    """Hosts of HTTP targets that failed lately."""
+    """Hosts of HTTP targets that failed lately or have a rate limit."""
 
     @PagedCall
     def list(self, *, page_size: int | None = None) -> Request[TargetPage]:
         """The hosts, by name, with their circuit breakers."""
         return fetch(path_of("targets"), struct_of(TargetPage), limit=page_size)
+
+    @Call
+    def update(
+        self, host: str, *, rate_limit: float | None = None, rate_burst: int | None = None
+    ) -> Request[TargetHost]:
+        """Limit how many deliveries a host gets per second, from all dispatchers together. None: no limit."""
+        limits = {"rate_limit": rate_limit, "rate_burst": rate_burst}
+        return change("PUT", path_of("targets", host), struct_of(TargetHost), limits)
 
     @Call
     def reset(self, host: str, *, idempotency_key: str | None = None) -> Request[TargetHost]:

@@ -277,7 +277,7 @@ class WorkerCalls(Calls[W]):
 
 
 class QueueCalls(Calls[W]):
-    """Queues, and how much of each runs at once."""
+    """Queues, and what limits them."""
 
     @PagedCall
     def list(self, *, page_size: int | None = None) -> Request[QueuePage]:
@@ -290,6 +290,16 @@ class QueueCalls(Calls[W]):
         return fetch(path_of("queues", queue), struct_of(Queue))
 
     @Call
-    def update(self, queue: str, *, max_running: int | None) -> Request[Queue]:
-        """Limit how many attempts of a queue run at once, in all workers together. None: no limit."""
-        return change("PUT", path_of("queues", queue), struct_of(Queue), {"max_running": max_running})
+    def update(
+        self,
+        queue: str,
+        *,
+        max_running: int | None = None,
+        rate_limit: float | None = None,
+        rate_burst: int | None = None,
+    ) -> Request[Queue]:
+        """Replace the limits of a queue: how many attempts run at once, and how many start per second, in all workers
+        together. None: no limit.
+        """
+        limits = {"max_running": max_running, "rate_limit": rate_limit, "rate_burst": rate_burst}
+        return change("PUT", path_of("queues", queue), struct_of(Queue), limits)

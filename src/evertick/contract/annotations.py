@@ -59,6 +59,14 @@ Name = Annotated[str, Meta(max_length=NAME_MAX_LENGTH, pattern=patterns.STORABLE
 Count = Annotated[int, Meta(ge=0)]
 Ordinal = Annotated[int, Meta(ge=1)]
 Wait: TypeAlias = Annotated[int, Meta(ge=0, le=LONGEST_WAIT_S)] | Annotated[float, Meta(ge=0, le=LONGEST_WAIT_S)]
+RateLimit = Annotated[
+    Annotated[float, Meta(ge=0.001, le=1_000_000)] | None,
+    Meta(description="How many attempts start per second, in all processes together; null: no limit."),
+]
+RateBurst = Annotated[
+    Annotated[int, Meta(ge=1, le=1_000_000)] | None,
+    Meta(description="How many of them start at once after a pause; null: as many as a second allows."),
+]
 
 # Instants
 

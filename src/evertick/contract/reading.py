@@ -8,7 +8,7 @@ import functools
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from math import isfinite
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, inspect
@@ -17,6 +17,7 @@ from evertick.domain.errors import Fault
 from evertick.domain.job.checks import Check
 from evertick.domain.job.faults import Faults, below, kind_of
 
+_S = TypeVar("_S", bound=Struct)
 _Instant = Annotated[datetime, Meta(tz=True)]
 _NO_INSTANT = "must be an instant that exists, as RFC 3339 writes it, such as 2026-06-09T13:00:00Z"
 
@@ -83,6 +84,14 @@ def _choices(kind: inspect.Type) -> list[inspect.Type]:
 def read_members(value: object, kind: type[Struct], faults: Faults) -> dict[str, Any]:
     """Convert and check the members that are given; one with a fault is None."""
     return _read_struct(_shape_of(kind), value, "", faults)
+
+
+def read_settings(values: object, kind: type[_S]) -> _S:
+    """A message from members that were not decoded. InvalidFields lists every fault."""
+    faults = Faults()
+    found = read_members(values, kind, faults)
+    faults.raise_any()
+    return kind(**found)
 
 
 def _read_struct(shape: inspect.StructType, value: object, at: str, faults: Faults) -> dict[str, Any]:

@@ -1,18 +1,20 @@
-"""Hosts of HTTP targets that failed lately, and their circuit breakers."""
+"""Hosts of HTTP targets that failed lately or have a rate limit, and their circuit breakers."""
 
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
 from evertick.contract import patterns
-from evertick.contract.annotations import CURSOR, Count, Limit, Time, words
+from evertick.contract.annotations import CURSOR, Count, Limit, RateBurst, RateLimit, Time, words
 from evertick.domain.breaker import CircuitState
 
 HostName = Annotated[str, Meta(pattern=patterns.HOST, examples=["api.example.com", "10.0.0.7:8080"])]
 
 
 class TargetHost(Struct, frozen=True, kw_only=True):
-    """A host of HTTP targets that failed lately. While its circuit is not closed, deliveries to it are deferred."""
+    """A host of HTTP targets that failed lately or has a rate limit. Deliveries to it are deferred while its circuit is
+    not closed, or while its rate does not allow them.
+    """
 
     host: Annotated[HostName, Meta(description="With its port, unless that is 443.")]
     state: Annotated[str, words(CircuitState)]
@@ -22,6 +24,13 @@ class TargetHost(Struct, frozen=True, kw_only=True):
     failure_ratio: Annotated[float, Meta(ge=0, le=1)]
     next_probe_at: Time | None
     last_error: str | None
+    rate_limit: RateLimit = None
+    rate_burst: RateBurst = None
+
+
+class TargetSettings(Struct, forbid_unknown_fields=True):
+    rate_limit: RateLimit = None
+    rate_burst: RateBurst = None
 
 
 class TargetHostsQuery(Struct, forbid_unknown_fields=True):

@@ -11,6 +11,8 @@ from evertick.contract.annotations import (
     JobId,
     Limit,
     Ordinal,
+    RateBurst,
+    RateLimit,
     ReportedTime,
     RunId,
     Schema,
@@ -35,10 +37,14 @@ class Queue(Struct, frozen=True, kw_only=True):
 
     name: str
     max_running: MaxRunning
+    rate_limit: RateLimit = None
+    rate_burst: RateBurst = None
 
 
 class QueueSettings(Struct, forbid_unknown_fields=True):
-    max_running: MaxRunning
+    max_running: MaxRunning = None
+    rate_limit: RateLimit = None
+    rate_burst: RateBurst = None
 
 
 class QueuesQuery(Struct, forbid_unknown_fields=True):

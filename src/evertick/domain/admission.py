@@ -30,6 +30,7 @@ class QuotaName(StrEnum):
     KEPT_ANSWERS = "kept_answers"  # bytes of answers that are kept for repeated requests
     API_KEYS = "api_keys"  # keys that have not ended
     QUEUES = "queues"  # queues that something refers to
+    TARGET_HOSTS = "target_hosts"  # hosts that failed lately, or have a rate limit
     COMPUTATIONS = "computations"  # schedules that wait to be computed
     BATCHES = "batches"  # large batches at work or waiting
     BODY_BYTES = "body_bytes"  # memory for bodies of requests under way

@@ -22,6 +22,10 @@ MIN_CALLS: Final = 20
 """With fewer calls in that time the circuit stays closed, whatever becomes of them."""
 WATCHED_FAILURES: Final = MIN_CALLS // 2
 """From so many failures on, dispatchers report successes too; until then only a dispatcher that had a failure does."""
+WATCH_TIME: Final = timedelta(seconds=3)
+"""So long a circuit is watched before it opens. Every dispatcher looks and reports once a second, so the successes of
+all are in by then, and one with a broken network opens nothing for the others.
+"""
 PROBE_MIN: Final = timedelta(seconds=5)
 PROBE_MAX: Final = timedelta(minutes=1)
 """Between these grows the time from an opening to the next probe."""
@@ -67,6 +71,7 @@ class Circuit:
 
     `calls` and `failures` are of the window that began at `window_at`, those `before` of the window before it.
     `openings` counts how often it opened since it was closed. `probe_at`: when the next probe may be made.
+    `watched_at`: since when it has so many failures that others report their successes.
     """
 
     state: CircuitState
@@ -78,6 +83,7 @@ class Circuit:
     failures_before: int = 0
     openings: int = 0
     probe_at: datetime | None = None
+    watched_at: datetime | None = None
     last_error: str | None = None
 
     @property
@@ -91,6 +97,12 @@ class Circuit:
     @property
     def failure_ratio(self) -> float:
         return self.recent_failures / self.recent_calls if self.recent_calls else 0.0
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether it opens, once it was watched for long enough."""
+        is_enough = self.recent_calls >= MIN_CALLS and 2 * self.recent_failures >= self.recent_calls
+        return self.state is CircuitState.CLOSED and is_enough
 
     @property
     def watched_until(self) -> datetime | None:
@@ -179,9 +191,11 @@ def reset(circuit: Circuit, now: datetime) -> Circuit:
 def _count(circuit: Circuit, report: Report, now: datetime) -> Circuit:
     turned = _turn(circuit, now)
     counted = replace(turned, calls=turned.calls + report.calls, failures=turned.failures + report.failures)
-    if counted.recent_calls >= MIN_CALLS and 2 * counted.recent_failures >= counted.recent_calls:
-        return _open(counted, now)
-    return counted
+    if counted.recent_failures < WATCHED_FAILURES:
+        return replace(counted, watched_at=None)
+    since = counted.watched_at or now
+    is_watched = now - since >= WATCH_TIME
+    return _open(counted, now) if counted.is_failing and is_watched else replace(counted, watched_at=since)
 
 
 def _turn(circuit: Circuit, now: datetime) -> Circuit:
@@ -221,6 +235,7 @@ def _open(circuit: Circuit, now: datetime) -> Circuit:
     return replace(
         circuit,
         state=CircuitState.OPEN,
+        watched_at=None,
         changed_at=changed_at,
         openings=openings,
         probe_at=now + probe_interval(openings),
@@ -239,11 +254,11 @@ class ReturnPace:
     def __init__(self) -> None:
         self._last = float("-inf")
 
-    def delay(self, wait: timedelta, now: float) -> timedelta:
-        """How long the next delivery waits: `wait` at least, and behind those deferred before it."""
+    def delay(self, wait: timedelta, now: float, per_second: float = RETURNS_PER_SECOND) -> timedelta:
+        """How long the next delivery waits: `wait` at least, and behind those deferred before it, at this rate."""
         earliest = now + wait.total_seconds()
         latest = now + LONGEST_DEFERRAL.total_seconds()
-        self._last = min(max(earliest, self._last + 1 / RETURNS_PER_SECOND), latest)
+        self._last = min(max(earliest, self._last + 1 / per_second), latest)
         return timedelta(seconds=self._last - now)
 
     def is_over(self, now: float) -> bool:

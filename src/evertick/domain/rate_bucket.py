@@ -5,12 +5,13 @@ asks for more a few times a second and not for each request. Decides only: `stor
 buckets, by the same arithmetic, and `runtime/rate_slices` the slices.
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from evertick.domain.errors import require_at_least
+from evertick.domain.errors import InvalidInput, require_at_least
 
-# One token in units. Each microsecond adds `per_second` units, so all arithmetic is in integers.
+# One token in units. Each microsecond adds `per_second` units; a fraction of a unit is left out.
 UNITS_PER_TOKEN = 1_000_000
 CLOCK_TOLERANCE_US = 1_000_000
 """A statement may read the clock before another one, and write after it. A clock that is further back was set."""
@@ -28,11 +29,12 @@ PARTS = 8
 class Rate:
     """`per_second` on average, and up to `burst` in one instant after a time without use."""
 
-    per_second: int
+    per_second: float
     burst: int
 
     def __post_init__(self) -> None:
-        require_at_least("per_second", self.per_second, 1)
+        if not self.per_second > 0:
+            raise InvalidInput("per_second", f"must be more than 0, got {self.per_second}")
         require_at_least("burst", self.burst, 1)
 
 
@@ -67,7 +69,7 @@ def draw(rate: Rate, bucket: Bucket, now_us: int, *, least: int, wanted: int) ->
         granted = min(wanted, there)
         return Drawn(granted), replace(bucket, units=bucket.units - granted * UNITS_PER_TOKEN)
     missing = least * UNITS_PER_TOKEN - bucket.units
-    return Drawn(0, bucket.as_of_us + _divided_up(missing, rate.per_second) - now_us), bucket
+    return Drawn(0, bucket.as_of_us + math.ceil(missing / rate.per_second) - now_us), bucket
 
 
 def refill(rate: Rate, bucket: Bucket, now_us: int) -> Bucket:
@@ -78,12 +80,18 @@ def refill(rate: Rate, bucket: Bucket, now_us: int) -> Bucket:
     """
     since_us = bucket.as_of_us if bucket.as_of_us - now_us <= CLOCK_TOLERANCE_US else now_us
     as_of_us = max(now_us, since_us)
-    units = bucket.units + (as_of_us - since_us) * rate.per_second
+    units = bucket.units + math.floor((as_of_us - since_us) * rate.per_second)
     return Bucket(min(units, rate.burst * UNITS_PER_TOKEN), as_of_us)
 
 
-def _divided_up(number: int, divisor: int) -> int:
-    return -(-number // divisor)
+def rate_of(per_second: float, burst: int | None) -> Rate:
+    """A rate limit as users set it. Without a burst it is what a second allows."""
+    return Rate(per_second, burst or math.ceil(per_second))
+
+
+def part_of(rate: Rate, part: float) -> Rate:
+    """A rate that is so much of another one."""
+    return Rate(rate.per_second * part, max(1, math.floor(rate.burst * part)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +143,7 @@ def ahead(rate: Rate, held: Slice, now_us: int) -> int:
     A process that spends faster and faster doubles its slice with each draw; one that seldom spends draws none ahead.
     """
     expected = held.spent * SLICE_US // max(now_us - held.drawn_us, SLICE_US)
-    return min(expected, rate.per_second // PARTS, rate.burst // PARTS)
+    return min(expected, int(rate.per_second) // PARTS, rate.burst // PARTS)
 
 
 def received(rate: Rate, held: Slice, drawn: Drawn, least: int, now_us: int) -> Slice:
@@ -144,6 +152,6 @@ def received(rate: Rate, held: Slice, drawn: Drawn, least: int, now_us: int) -> 
         return Slice(tokens=held.tokens + drawn.granted, drawn_us=now_us)
     # Asking whenever one token is there would be a statement for each; asking after the bucket has filled up would
     # lose what runs over.
-    pause_us = max(SHORTEST_SLICE_US, min(SLICE_US, rate.burst * UNITS_PER_TOKEN // (2 * rate.per_second)))
+    pause_us = max(SHORTEST_SLICE_US, min(SLICE_US, int(rate.burst * UNITS_PER_TOKEN / (2 * rate.per_second))))
     again_us = now_us + max(pause_us, min(drawn.wait_us, LIFETIME_US))
     return replace(held, refused=least, there_us=now_us + drawn.wait_us, again_us=again_us)

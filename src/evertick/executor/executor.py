@@ -336,7 +336,8 @@ def deferral_of(attempt: Attempt) -> timedelta:
 def _unstarted(attempt: Attempt, outcome: NotStarted) -> UnstartedAttempt:
     """What its handler did not begin comes again when the handler said, else after a growing while."""
     if outcome.wait is not None:
-        return UnstartedAttempt(attempt, outcome.error, outcome.wait)
+        # Counted once: it is known that it was put back before, and a later deferral waits hardly longer for it.
+        return UnstartedAttempt(attempt, outcome.error, outcome.wait, is_deferral=not attempt.deferrals)
     return UnstartedAttempt(attempt, outcome.error, deferral_of(attempt), is_deferral=True)
 
 

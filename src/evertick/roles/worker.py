@@ -33,12 +33,13 @@ class DatabaseWorker(Executor):
         concurrency: int = CONCURRENCY,
         threads: int = THREADS,
         lease_time: timedelta = LEASE_TIME,
+        redis_url: str | None = None,
         clock: Clock | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.queues = queues
         selection = NamedQueues(queues, tenant_id)
-        self.source = DatabaseSource(url, selection, lease_time=lease_time, monotonic=monotonic)
+        self.source = DatabaseSource(url, selection, lease_time=lease_time, redis_url=redis_url, monotonic=monotonic)
         super().__init__(
             self.source,
             handlers,

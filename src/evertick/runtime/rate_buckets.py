@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from evertick.domain.rate_bucket import Drawn
+from evertick.domain.rate_bucket import Drawn, part_of
 from evertick.runtime.extras import MissingExtra
 from evertick.store.database import Pool
 from evertick.store.engine.rate_buckets import Ask, DatabaseBuckets, RateBuckets
@@ -14,6 +14,8 @@ logger = logging.getLogger("evertick")
 
 RETRY_SECONDS = 1.0
 """Redis is asked again so long after it failed."""
+SUBSTITUTED_PART = 0.5
+"""Of each rate and burst: the others may still reach Redis, and with the whole rate here it would double."""
 
 
 @asynccontextmanager
@@ -37,8 +39,8 @@ async def open_buckets(pool: Pool, redis_url: str | None) -> AsyncIterator[RateB
 class SubstitutedBuckets:
     """Rate buckets of one kind, and those of another while the first are unavailable.
 
-    The others are full when they take over, so a tenant may have one burst more each time. One warning says when
-    they do, and one line when the first are back.
+    The others are full when they take over, and give a part of each rate and burst. One warning says when they take
+    over, and one line when the first are back.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class SubstitutedBuckets:
     async def draw(self, asks: Sequence[Ask]) -> list[Drawn | None]:
         """Draw for each of some asks with different keys, in their order. None: somebody else is drawing."""
         if self._retry_at is not None and self._monotonic() < self._retry_at:
-            return await self._substitute.draw(asks)
+            return await self._draw_part(asks)
         is_back = self._retry_at is not None
         if is_back:
             self._retry_at = self._monotonic() + RETRY_SECONDS  # one draw tries, the others do not wait for it
@@ -68,8 +70,13 @@ class SubstitutedBuckets:
             if self._retry_at is None:
                 logger.warning("rate limits: Redis is unavailable, the database takes over: %s", error)
             self._retry_at = self._monotonic() + RETRY_SECONDS
-            return await self._substitute.draw(asks)
+            return await self._draw_part(asks)
         if is_back and self._retry_at is not None:
             logger.info("rate limits: Redis is back")
             self._retry_at = None
         return drawn
+
+    async def _draw_part(self, asks: Sequence[Ask]) -> list[Drawn | None]:
+        parts = [ask._replace(rate=part_of(ask.rate, SUBSTITUTED_PART)) for ask in asks]
+        # A least beyond the smaller burst would never be there: it is drawn in several steps.
+        return await self._substitute.draw([ask._replace(least=min(ask.least, ask.rate.burst)) for ask in parts])

@@ -1,14 +1,15 @@
 """Slices of rate buckets: what this process has drawn ahead of buckets that it shares with others.
 
-A request that a slice covers costs nothing. Else one draw of the key is under way at a time, for all that wait; draws
-of different keys share statements. What a killed process held is lost: at most a slice.
+A request that a slice covers costs nothing. Else one draw of the key is under way at a time, for all that wait: if it
+fails, it fails for all of them. It goes on when those that wait are cancelled, so that what it gets is in the slice.
+Draws of different keys share statements. What a killed process held is lost: at most a slice.
 """
 
 import asyncio
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from evertick.domain import rate_bucket
 from evertick.domain.rate_bucket import Drawn, Rate, Slice
@@ -25,9 +26,10 @@ MAX_KEYS = 10_000
 
 @dataclass(slots=True)
 class _Share:
+    rate: Rate | None = None
     held: Slice = field(default_factory=Slice)
     waiting: int = 0
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    draw: asyncio.Task[Drawn] | None = None
 
 
 class RateSlices:
@@ -46,15 +48,14 @@ class RateSlices:
     async def take(self, key: str, rate: Rate, *, least: int, most: int) -> Drawn:
         """Take up to `most` tokens, or none if fewer than `least` are there. `least` is at most the burst."""
         share = self._share(key)
+        if share.rate != rate:  # it was edited: a refusal under the old one says nothing
+            share.rate, share.held = rate, replace(share.held, refused=0)
         share.waiting += most
         try:
             # While a draw is under way its slice is spoken for.
-            taken = None if share.turn.locked() else self._from_slice(share, least, most)
-            if taken is None:
-                async with share.turn:
-                    taken = self._from_slice(share, least, most)  # of the draw that another one waited for
-                    if taken is None:
-                        taken = await self._draw(key, rate, share, least, most)
+            taken = None if share.draw else self._from_slice(share, least, most)
+            while taken is None:
+                taken = await self._after_draw(key, rate, share, least, most)
         finally:
             share.waiting -= most
         if taken.granted < most:
@@ -91,20 +92,39 @@ class RateSlices:
             return Drawn(held.tokens)
         return Drawn(0, wait_us)
 
+    async def _after_draw(self, key: str, rate: Rate, share: _Share, least: int, most: int) -> Drawn | None:
+        """What is there after the draw that is under way, or after one of our own. None: others were faster."""
+        is_own = share.draw is None
+        draw = share.draw or self._begin_draw(key, rate, share, least, most)
+        drawn = await asyncio.shield(draw)
+        if not is_own:
+            return None if share.draw else self._from_slice(share, least, most)
+        held = share.held
+        if held.tokens >= least:
+            share.held = rate_bucket.spend(held, taken := min(held.tokens, most))
+            return Drawn(taken)
+        return None if drawn.granted else drawn
+
+    def _begin_draw(self, key: str, rate: Rate, share: _Share, least: int, most: int) -> "asyncio.Task[Drawn]":
+        share.draw = draw = asyncio.create_task(self._draw(key, rate, share, least, most))
+
+        def end(_: object) -> None:
+            share.draw = None
+            draw.cancelled() or draw.exception()  # retrieved, should all who waited be gone
+
+        draw.add_done_callback(end)
+        return draw
+
     async def _draw(self, key: str, rate: Rate, share: _Share, least: int, most: int) -> Drawn:
+        """Draw for one that needs `least` and wants `most`, and for those that wait with it."""
         held = share.held
         needed = max(1, least - held.tokens)
         # Those that wait get theirs from the same draw; one of them is this one.
-        others = min(share.waiting - most, rate.burst // rate_bucket.PARTS)
+        others = max(0, min(share.waiting - most, rate.burst // rate_bucket.PARTS))
         wanted = most - held.tokens + others + rate_bucket.ahead(rate, held, self._now_us())
         drawn = await self._ask(Ask(key, rate, needed, wanted))
-        held = rate_bucket.received(rate, share.held, drawn, needed, self._now_us())
-        if held.tokens < least:
-            share.held = held
-            return Drawn(0, drawn.wait_us)
-        taken = min(held.tokens, most)
-        share.held = rate_bucket.spend(held, taken)
-        return Drawn(taken)
+        share.held = rate_bucket.received(rate, share.held, drawn, needed, self._now_us())
+        return drawn
 
     async def _ask(self, ask: Ask) -> Drawn:
         for _ in range(TRIES):
@@ -130,7 +150,7 @@ class RateSlices:
         self._shares = {
             key: share
             for key, share in self._shares.items()
-            if share.waiting or rate_bucket.unexpired(share.held, now_us).tokens
+            if share.waiting or share.draw or rate_bucket.unexpired(share.held, now_us).tokens
         }
 
     def _now_us(self) -> int:

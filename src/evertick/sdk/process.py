@@ -222,6 +222,7 @@ async def running_roles(
             concurrency=options.concurrency,
             threads=options.threads,
             lease_time=settings.lease_time,
+            redis_url=settings.redis_url,
         )
         await worker.start()
         stack.push_async_callback(worker.stop)

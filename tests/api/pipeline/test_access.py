@@ -22,6 +22,7 @@ BODIES: dict[str, Any] = {
     "edit_job": {"max_retries": 1},
     "put_job": JOB,
     "put_queue": {"max_running": 5},
+    "put_target": {"rate_limit": 5},
     "create_jobs": [JOB],
     "preview_schedule": {"schedule": "@daily"},
     "lease": {"worker_id": "w", "wait_seconds": 0},

@@ -186,6 +186,15 @@ async def test_many_at_once_do_not_pass_the_quota_of_ready_runs(
     assert is_problem(await editor.post("/jobs:batch", json=batch), 429, "over-quota")["quota"] == "ready"
 
 
+async def test_a_batch_whose_runs_are_refused_uses_up_nothing_of_the_rate(
+    callers: Callers, connection: asyncpg.Connection
+) -> None:
+    editor = await _limited(callers, connection, ready_quota=3, submits_per_second=1, submit_burst=10)
+    for _ in range(3):
+        refused = await editor.post("/jobs:batch", json=[{**JOB, "schedule": "now"}] * 9)
+        assert is_problem(refused, 429, "over-quota")["quota"] == "ready"
+
+
 async def test_jobs_that_come_to_be_during_a_count_are_not_forgotten(
     pool: Pool, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

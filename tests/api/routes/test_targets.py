@@ -1,14 +1,16 @@
 """Target hosts that failed lately, as the API shows and resets them."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 import asyncpg
 import pytest
 
-from api.callers import Caller, Callers, is_problem
-from evertick.domain.breaker import MIN_CALLS, Circuit, Report, TenantHost, apply, new_circuit
+from api.callers import Caller, Callers, is_problem, pointers
+from evertick.domain.breaker import MIN_CALLS, WATCH_TIME, Circuit, Report, TenantHost, apply, new_circuit
 from evertick.roles.janitor import Janitor
+from evertick.runtime.delivery_counts import DeliveryEvent, deliveries
 from evertick.store.database import Pool
 from evertick.store.tenants import target_hosts
 
@@ -20,7 +22,8 @@ async def stored(connection: asyncpg.Connection, host: str, failures: int, tenan
     key = TenantHost(tenant_id, host)
     await target_hosts.add(connection, [key])
     now_at: datetime = await connection.fetchval("SELECT clock_at()")
-    circuit = apply(new_circuit(now_at), Report(MIN_CALLS, failures, "the connection was refused"), now_at)
+    watched = replace(new_circuit(now_at), watched_at=now_at - WATCH_TIME)
+    circuit = apply(watched, Report(MIN_CALLS, failures, "the connection was refused"), now_at)
     async with connection.transaction():
         await target_hosts.store(connection, {key: circuit})
     return circuit
@@ -39,6 +42,8 @@ async def test_a_host_is_shown_with_its_circuit(admin: Caller, connection: async
         "failures": 15,
         "failure_ratio": 0.75,
         "last_error": "the connection was refused",
+        "rate_limit": None,
+        "rate_burst": None,
     }
 
 
@@ -95,6 +100,50 @@ async def test_a_host_of_another_tenant_does_not_exist(
     is_problem(await admin.post(f"/targets/{HOST}/reset"), 404, "not-found")
     is_problem(await admin.post("/targets/healthy.example.com/reset"), 404, "not-found")
     assert len(await target_hosts.watched(connection, 10)) == 1
+
+
+@pytest.mark.parametrize("name", [HOST, "10.0.0.7:8080", "[::1]:8080"])
+async def test_an_editor_limits_a_host_and_the_audit_log_says_so(admin: Caller, callers: Callers, name: str) -> None:
+    path = f"/targets/{quote(name, safe='')}"
+    operator, editor = await callers.make("operator"), await callers.make("editor")
+    is_problem(await operator.put(path, json={"rate_limit": 50}), 403, "forbidden")
+    limited = (await editor.put(path, json={"rate_limit": 50, "rate_burst": 7})).json()
+    assert (limited["host"], limited["state"], limited["rate_limit"], limited["rate_burst"]) == (name, "closed", 50, 7)
+    assert (await admin.get("/targets")).json() == [limited]
+    change = (await admin.get("/audit-log")).json()[0]
+    assert (change["action"], change["subject"]) == ("put_target", name)
+    unlimited = (await editor.put(path, json={})).json()
+    assert (unlimited["rate_limit"], unlimited["rate_burst"]) == (None, None)
+
+
+async def test_a_host_is_named_as_deliveries_name_it(admin: Caller) -> None:
+    limited = await admin.put(f"/targets/{quote('API.Example.com:443', safe='')}", json={"rate_limit": 0.5})
+    assert limited.json()["host"] == HOST
+    for wrong in (0, -1, "5", 2_000_000):
+        assert pointers(await admin.put(f"/targets/{HOST}", json={"rate_limit": wrong})) == ["/rate_limit"]
+    assert pointers(await admin.put(f"/targets/{HOST}", json={"rate_burst": 5})) == ["/rate_burst"]
+    assert (await admin.put(f"/targets/{quote('a b', safe='')}", json={})).status_code == 422
+
+
+async def test_a_limit_stays_however_long_nothing_is_said_of_its_host_and_counts_for_the_quota(
+    admin: Caller, pool: Pool, connection: asyncpg.Connection
+) -> None:
+    await admin.put(f"/targets/{HOST}", json={"rate_limit": 50})
+    await connection.execute("UPDATE target_hosts SET reported_at = reported_at - interval '30 days'")
+    assert (await Janitor(pool).maintain()).hosts_forgotten == 0
+    others = [TenantHost(1, f"host-{number}.test") for number in range(target_hosts.MAX_PER_TENANT - 1)]
+    await target_hosts.add(connection, others)
+    refused = await admin.put("/targets/one-more.test", json={"rate_limit": 50})
+    assert is_problem(refused, 429, "over-quota")["quota"] == "target_hosts"
+    assert (await admin.put("/targets/host-1.test", json={"rate_limit": 50})).status_code == 200
+
+
+async def test_what_breakers_and_limits_did_is_a_metric(admin: Caller) -> None:
+    before = deliveries[DeliveryEvent.RATE_DEFERRED]
+    deliveries[DeliveryEvent.RATE_DEFERRED] += 1
+    metrics = await admin.get(str(admin.base_url.copy_with(path="/metrics")))
+    assert f'evertick_target_host_events_total{{event="rate_deferred"}} {before + 1}.0' in metrics.text
+    assert 'evertick_target_host_events_total{event="circuit_opened"}' in metrics.text
 
 
 async def test_open_circuits_are_a_metric(admin: Caller, connection: asyncpg.Connection) -> None:

@@ -13,7 +13,7 @@ from evertick.domain.access import KeyRole
 from evertick.domain.admission import AdmissionRequest, Refused, Throttled
 from evertick.domain.errors import Fault
 from evertick.runtime.loop import Slices
-from evertick.usecases.errors import refusal_text
+from evertick.usecases.errors import QuotaReached, refusal_text
 from evertick.usecases.jobs import costs
 from evertick.usecases.jobs.create_many import DraftedBatch, create_many, draft_batch
 
@@ -47,7 +47,12 @@ async def _prepared(request: AuthenticatedRequest, text: BatchText) -> _Prepared
     batch = await decode_batch(text, request.reservation, request.admitted.jobs)
     readable = [place for place in range(len(batch.lines)) if place not in batch.unreadable]
     jobs = [batch.lines[place] for place in readable]
-    await request.admit(await costs.of_runs(jobs))
+    try:
+        await request.admit(await costs.of_runs(jobs))
+    except QuotaReached:
+        # Nothing of the batch is done, so what was drawn for it is for the next requests.
+        request.services.quotas.give_back(request.tenant.tenant_id, request.admitted.submits)
+        raise
     drafted = await request.cancel_on_disconnect(draft_batch(request.tenant, jobs))
     return _Prepared(batch, readable, drafted, request.admitted.cut)
 

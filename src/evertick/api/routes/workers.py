@@ -135,7 +135,11 @@ async def _try_lease(
                 *(tenant, source.queue_id, body.worker_id, body.max, lease_time),
                 handlers=body.handlers,
                 is_capped=source.is_capped,
+                rate=source.rate,
+                rates=request.services.queue_rates,
             )
+            if leased.wait_seconds is not None:
+                poll.try_later(leased.wait_seconds)
         return _lease_response(request, leased) if leased.attempts or is_last else None
 
     async with request.services.lease_limit.slot(request.tenant.tenant_id):
@@ -144,7 +148,7 @@ async def _try_lease(
         response = await try_once(request, attempt)
         # With an Idempotency-Key, a repeated request gets them.
         if response is not None and disconnected.done() and request.idempotency is None:
-            await pull_workers.put_back(request.tenant, body.worker_id, leased)
+            await pull_workers.put_back(request.tenant, body.worker_id, leased, request.services.queue_rates)
     if leased.attempts:
         poll.succeeded()
     elif response is not None and not is_last:  # an earlier response: what is ready now is for others
@@ -205,9 +209,9 @@ async def get_queue(request: AuthenticatedRequest, queue: str) -> Response:
 
 @queue_routes.operation("PUT", "/queues/{queue}", KeyRole.EDITOR, ResponseSpec(Queue, "The queue as it is now."))
 async def put_queue(request: AuthenticatedRequest, queue: str, body: QueueSettings) -> Response:
-    """Limit how much of a queue runs at once.
+    """Limit how much of a queue runs at once, and how much of it starts per second.
 
-    In all workers together, within seconds. Attempts over the limit wait in the queue. A lower limit stops nothing that
-    runs already.
+    In all workers together, within seconds. Attempts over a limit wait in the queue. A lower limit stops nothing that
+    runs already. A limit that is left out is removed.
     """
-    return ok(await queues.cap_queue(request.tenant, queue, body.max_running), subject=queue)
+    return ok(await queues.limit_queue(request.tenant, queue, body), subject=queue)

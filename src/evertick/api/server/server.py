@@ -21,7 +21,9 @@ from evertick.domain.errors import EvertickError
 from evertick.runtime import timeouts
 from evertick.runtime.loop import Loop, LoopDelay
 from evertick.runtime.process import descriptor_limit
+from evertick.runtime.queue_rates import QueueRates
 from evertick.runtime.rate_buckets import open_buckets
+from evertick.runtime.rate_slices import RateSlices
 from evertick.runtime.wakeups import Notifier
 from evertick.store.database import Pool, open_pool
 from evertick.usecases.tenants.keys import KeyRing
@@ -129,6 +131,7 @@ class ApiServer:
             polls=polls,
             keys=KeyRing(reserved),
             quotas=Quotas(pool, buckets),
+            queue_rates=QueueRates(RateSlices(buckets)),
             metrics=Metrics(),
             lease_time=settings.lease_time,
             lifetime=settings.heartbeat_timeout,

@@ -1,10 +1,13 @@
 """The operations of commands as calls of the HTTP API."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar, cast
 
+from msgspec.structs import asdict
+
 from evertick.cli.backends import JobListFilter, LetterListFilter, Listing, RunListFilter, is_job_id
-from evertick.client import AsyncClient
+from evertick.client import AsyncClient, NotFound
 from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.contract.job import Job, JobFields
 from evertick.contract.jobs import Missed, Verdict
@@ -118,11 +121,18 @@ class ApiBackend:
     async def list_queues(self, limit: int) -> Listing[Queue]:
         return await _listing(limit, self._client.queues.list(page_size=_page(limit)))
 
-    async def cap_queue(self, name: str, max_running: int | None) -> Queue:
-        return await self._client.queues.update(name, max_running=max_running)
+    async def edit_queue(self, name: str, changes: Mapping[str, Any]) -> Queue:
+        limits: dict[str, Any] = {}
+        with suppress(NotFound):  # it may get its limits before its first job
+            limits = asdict(await self._client.queues.get(name))
+            del limits["name"]
+        return await self._client.queues.update(name, **limits | dict(changes))
 
     async def list_targets(self, limit: int) -> Listing[TargetHost]:
         return await _listing(limit, self._client.targets.list(page_size=_page(limit)))
+
+    async def limit_target(self, host: str, limits: Mapping[str, Any]) -> TargetHost:
+        return await self._client.targets.update(host, **limits)
 
     async def reset_target(self, host: str) -> TargetHost:
         return await self._client.targets.reset(host)

@@ -9,9 +9,10 @@ from evertick.cli.backends import ACTOR, JobListFilter, LetterListFilter, Listin
 from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.contract.job import Job
 from evertick.contract.jobs import Missed, Verdict
+from evertick.contract.reading import read_settings
 from evertick.contract.runs import DeadLetter, LetterFilter, Replay, Replaying, RunDetail, RunOrGap
 from evertick.contract.server import InputError
-from evertick.contract.target_hosts import TargetHost
+from evertick.contract.target_hosts import TargetHost, TargetSettings
 from evertick.contract.workers import Queue
 from evertick.domain.admission import AdmissionRequest, Refused, Throttled
 from evertick.usecases import audit
@@ -140,11 +141,20 @@ class DatabaseBackend:
     async def list_queues(self, limit: int) -> Listing[Queue]:
         return await read_pages(partial(queues.list_queues, self._tenant), limit)
 
-    async def cap_queue(self, name: str, max_running: int | None) -> Queue:
-        return await queues.cap_queue(self._tenant, name, max_running)
+    async def edit_queue(self, name: str, changes: Mapping[str, Any]) -> Queue:
+        async with unit_of_work(self._tenant) as unit:
+            edited = await queues.edit_queue(unit, name, changes)
+            await audit.record(unit, ACTOR, "put_queue", name)
+            return edited
 
     async def list_targets(self, limit: int) -> Listing[TargetHost]:
         return await read_pages(partial(target_hosts.list_hosts, self._tenant), limit)
+
+    async def limit_target(self, host: str, limits: Mapping[str, Any]) -> TargetHost:
+        async with unit_of_work(self._tenant) as unit:
+            limited = await target_hosts.limit_host(unit, host, read_settings(limits, TargetSettings))
+            await audit.record(unit, ACTOR, "put_target", limited.host)
+            return limited
 
     async def reset_target(self, host: str) -> TargetHost:
         async with unit_of_work(self._tenant) as unit:

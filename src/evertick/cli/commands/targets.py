@@ -1,21 +1,22 @@
-"""`evertick targets`: hosts of HTTP targets that failed lately, and their circuit breakers."""
+"""`evertick targets`: hosts of HTTP targets that failed lately or have a rate limit, and their circuit breakers."""
 
 from typing import Annotated
 
 import typer
+from msgspec.structs import asdict
 
 from evertick.cli.connection import ConnectionOptions, call, connection_options
-from evertick.cli.options import Limit
-from evertick.cli.output import print_listing, print_result
+from evertick.cli.options import Limit, limit_option, read_limits
+from evertick.cli.output import print_document, print_listing, print_result
 from evertick.contract.target_hosts import TargetHost
 
-app = typer.Typer(no_args_is_help=True, help="List failing target hosts, and reset them.", rich_markup_mode="rich")
+app = typer.Typer(no_args_is_help=True, help="List, limit and reset target hosts.", rich_markup_mode="rich")
 
 
 @app.command("list")
 @connection_options
 def list_targets(connection: ConnectionOptions, *, limit: Limit = 50) -> None:
-    """List the hosts of HTTP targets that failed lately. Deliveries to a host that is not closed are deferred.
+    """List the hosts of HTTP targets that failed lately or have a limit. Nothing goes to one that is not closed.
 
     [bold]Example[/bold]
 
@@ -23,11 +24,33 @@ def list_targets(connection: ConnectionOptions, *, limit: Limit = 50) -> None:
     """
     print_listing(
         call(connection, lambda backend: backend.list_targets(limit)),
-        ("host", "circuit", "since (UTC)", "failed", "next probe (UTC)", "last error"),
+        ("host", "circuit", "since (UTC)", "failed", "next probe (UTC)", "rate limit", "last error"),
         _row,
         empty="No target host failed lately.",
         as_json=connection.as_json,
     )
+
+
+@app.command()
+@connection_options
+def edit(
+    connection: ConnectionOptions,
+    host: Annotated[str, typer.Argument(metavar="HOST", help="A host, with its port unless that is 443.")],
+    *,
+    rate_limit: Annotated[str, limit_option("--rate-limit", "How many deliveries per second, from all dispatchers.")],
+    rate_burst: Annotated[str | None, limit_option("--rate-burst", "How many at once after a pause.")] = None,
+) -> None:
+    """Limit how many deliveries a host gets per second. Others are deferred, and use up no attempt.
+
+    [bold]Examples[/bold]
+
+      evertick targets edit api.example.com --rate-limit 50
+
+      evertick targets edit api.example.com --rate-limit none
+    """
+    limits = read_limits(rate_limit=rate_limit, rate_burst=rate_burst)
+    changed = call(connection, lambda backend: backend.limit_target(host, limits))
+    print_document(asdict(changed), as_json=connection.as_json)
 
 
 @app.command()
@@ -48,4 +71,4 @@ def reset(
 
 def _row(host: TargetHost) -> tuple[object, ...]:
     failed = f"{host.failures} of {host.calls}"
-    return host.host, host.state, host.since, failed, host.next_probe_at, host.last_error
+    return host.host, host.state, host.since, failed, host.next_probe_at, host.rate_limit, host.last_error

@@ -1,9 +1,10 @@
 """The circuit breakers of target hosts, as one dispatcher takes part in them (`domain.breaker` decides).
 
 Each second: report what failed, and what was called of hosts that are watched, in one transaction for all of them; then
-read the circuits that others have opened or closed. A host without failures costs one look into a dictionary. While a
-circuit is open, deliveries are put back, and come back at a limited rate from the time of the next probe on. The first
-of them claims the probe in the database, so that one dispatcher makes it.
+read the circuits that others have opened or closed. A host that fails is reported until it was watched for long enough
+to open. A host without failures costs one look into a dictionary. While a circuit is open, deliveries are put back, and
+come back at a limited rate from the time of the next probe on. The first of them claims the probe in the database, so
+that one dispatcher makes it. Calls that began before a circuit was closed do not count: they say how the host was.
 
 Crash: a probe that was claimed is free again after its time, and what was not reported is lost; other calls follow.
 Slow or lost database: what is known stays in force, and no probe is made. Locked rows, for example by an operator's
@@ -12,6 +13,7 @@ reset, are passed over and reported a second later.
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -33,6 +35,7 @@ from evertick.domain.breaker import (
     wait_for_probe,
 )
 from evertick.runtime.clock import Clock, now_of
+from evertick.runtime.delivery_counts import DeliveryEvent, deliveries
 from evertick.runtime.loop import Loop
 from evertick.store.database import Pool, reason_of
 from evertick.store.tenants import audit, target_hosts
@@ -46,6 +49,8 @@ MAX_WATCHED = 10_000
 MAX_HOST_LENGTH = 261
 """A name has at most 253 characters. What is longer fails before it is called."""
 LAST_REPORT_SECONDS = 5.0
+LONGEST_CALL_SECONDS = 3700.0
+"""No tenant may let a delivery take longer than an hour."""
 ACTOR = "dispatcher"
 OPENED, CLOSED = "open_circuit", "close_circuit"
 """What the audit log says."""
@@ -89,6 +94,7 @@ class Circuits:
         self._to_report: set[TenantHost] = set()
         self._claiming: set[TenantHost] = set()
         self._paces: dict[TenantHost, ReturnPace] = {}
+        self._closed: dict[TenantHost, float] = {}  # when circuits were closed lately
         self._turned = monotonic()
         self._loop = Loop("circuits", self._step)
 
@@ -112,13 +118,15 @@ class Circuits:
         is_due = not wait_for_probe(circuit, now_of(self._clock))
         if is_due and host not in self._claiming and await self._claim(host):
             self.counters.probes += 1
+            deliveries[DeliveryEvent.PROBE] += 1
             return None
         self.counters.deferred += 1
+        deliveries[DeliveryEvent.CIRCUIT_DEFERRED] += 1
         return self._deferred(host)
 
-    def ended(self, host: TenantHost, outcome: AttemptOutcome | None, *, is_probe: bool) -> None:
+    def ended(self, host: TenantHost, outcome: AttemptOutcome | None, *, began: float, is_probe: bool) -> None:
         verdict = verdict_of(outcome)
-        if verdict is Verdict.UNKNOWN and not is_probe:
+        if not is_probe and (verdict is Verdict.UNKNOWN or began <= self._closed.get(host, -math.inf)):
             return
         tally = self._tallies.get(host)
         if tally is None:
@@ -150,7 +158,9 @@ class Circuits:
         """Learn what is watched, by whichever dispatcher's reports."""
         rows = await target_hosts.watched(self._pool, MAX_WATCHED)
         self._watched = {row.key for row in rows}
-        self._not_closed = {row.key: row.circuit for row in rows if row.state != CircuitState.CLOSED.value}
+        not_closed = {row.key: row.circuit for row in rows if row.state != CircuitState.CLOSED.value}
+        self._note_closed(self._not_closed.keys() - not_closed.keys())
+        self._not_closed = not_closed
 
     async def _step(self) -> float:
         await self.report()
@@ -211,11 +221,23 @@ class Circuits:
         return after
 
     def _learn(self, circuits: Mapping[TenantHost, Circuit]) -> None:
+        self._note_closed(host for host in circuits if host in self._not_closed and _is_closed(circuits[host]))
         for host, circuit in circuits.items():
             if _is_closed(circuit):
                 self._not_closed.pop(host, None)
             else:
                 self._not_closed[host] = circuit
+            if circuit.is_failing:  # it opens when the others had time to report, whether or not more calls end here
+                self._tallies.setdefault(host, _Tally())
+                self._to_report.add(host)
+
+    def _note_closed(self, hosts: Iterable[TenantHost]) -> None:
+        """Late results of calls before now must not open these again."""
+        now = self._monotonic()
+        for host in hosts:
+            self._closed[host] = now
+            self._tallies.pop(host, None)
+            self._to_report.discard(host)
 
     def _say(
         self,
@@ -226,11 +248,13 @@ class Circuits:
     ) -> None:
         for host in opened:
             self.counters.opened += 1
+            deliveries[DeliveryEvent.CIRCUIT_OPENED] += 1
             seen = after[host]
             text = "circuit open for %s of tenant %d: %d of %d calls failed, the last: %s"
             logger.warning(text, host.host, host.tenant_id, seen.recent_failures, seen.recent_calls, seen.last_error)
         for host in closed:
             self.counters.closed += 1
+            deliveries[DeliveryEvent.CIRCUIT_CLOSED] += 1
             lasted = (after[host].changed_at - before[host].changed_at).total_seconds()
             logger.info("circuit closed for %s of tenant %d after %.0f s", host.host, host.tenant_id, lasted)
 
@@ -248,9 +272,12 @@ class Circuits:
         now = self._monotonic()
         if now - self._turned >= WINDOW.total_seconds():
             self._turned = now
-            self._tallies = {host: tally for host, tally in self._tallies.items() if tally.probe is not None}
+            # One without calls only says that its host is to be looked at again.
+            kept = {host: each for host, each in self._tallies.items() if each.probe is not None or not each.calls}
+            self._tallies = kept
             self._to_report &= self._tallies.keys()
             self._paces = {host: pace for host, pace in self._paces.items() if not pace.is_over(now)}
+            self._closed = {host: at for host, at in self._closed.items() if now - at < LONGEST_CALL_SECONDS}
 
 
 def _is_closed(circuit: Circuit) -> bool:

@@ -22,7 +22,8 @@ Steps, beside the executor's:
 4. decide the outcome: success, failure (for good, or to be retried, at the earliest when the target said), timeout;
    without a free slot of its host or a turn to look its name up the attempt is put back, for 5 seconds at first and up
    to 5 minutes.
-   A host that fails is left alone (`circuits`): deliveries to it are put back until a probe finds it well.
+   A host that fails is left alone (`circuits`): deliveries to it are put back until a probe finds it well. So are those
+   that a host's rate limit does not allow yet (`host_rates`).
 5. pause: a job whose target answered 410, unless it was edited since, with an entry in the audit log.
 
 Crash: the leases run out and the attempts are retried, with the same idempotency key and a larger fencing token. A
@@ -44,6 +45,7 @@ from evertick.executor.executor import GRACE, Executor
 from evertick.executor.source import AttemptCounters
 from evertick.executor.sources.database.source import LEASE_TIME, DatabaseSource
 from evertick.roles.dispatcher.circuits import Circuits
+from evertick.roles.dispatcher.host_rates import HostRates
 from evertick.roles.dispatcher.pausing import Pausing
 from evertick.roles.dispatcher.settings import Egress
 from evertick.roles.dispatcher.slots import DeliveryCounts, WaitingForSlots
@@ -105,6 +107,7 @@ class Dispatcher:
         concurrency: int = CONCURRENCY,
         settings: DeliverySettings | None = None,
         lease_time: timedelta = LEASE_TIME,
+        redis_url: str | None = None,
         resolve: Resolve | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -118,7 +121,7 @@ class Dispatcher:
         self.waiting = WaitingForSlots(self.slots, self._settings.host_wait_seconds)
         self._delivery_counts = DeliveryCounts()
         self._queues = TenantQueues(self.keyring, self.slots, self.waiting.queue, self._delivery_counts, self._look)
-        self._source = DatabaseSource(url, self._queues, lease_time=lease_time)
+        self._source = DatabaseSource(url, self._queues, lease_time=lease_time, redis_url=redis_url)
         self._handler = TargetHandler(self.keyring.timeout_max)
         self.executor = Executor(
             self._source,
@@ -146,11 +149,13 @@ class Dispatcher:
         guard = Guard(EgressPolicy(), self._resolve or SystemResolver(), self.keyring.sharing)
         self._delivery = HttpDelivery(guard, self._clock, self._settings, self.keyring.sharing)
         self.circuits = Circuits(self._source.pool, self._clock)
+        self.host_rates = HostRates(self._source.pool, self._source.rate_slices)
         self._handler.target = WebhookTarget(
-            self._delivery, self.keyring.secrets_of, self.keyring.timeout_max, self.circuits
+            self._delivery, self.keyring.secrets_of, self.keyring.timeout_max, self.circuits, self.host_rates
         )
         self.pausing = Pausing(self._source.pool)
         await self.circuits.read()
+        await self.host_rates.read()
         await self.keyring.learn_all(self._source.pool)
         await self._look(self._source.pool)
         for unreadable in self.keyring.unreadable.values():
@@ -159,6 +164,7 @@ class Dispatcher:
 
     async def close(self) -> None:
         await self.circuits.stop()
+        await self.host_rates.stop()
         await self.pausing.stop()
         await self._handler.target.close()
         await self.executor.close()
@@ -169,6 +175,7 @@ class Dispatcher:
         self.executor.run()
         self._tenants_loop.start()
         self.circuits.start()
+        self.host_rates.start()
         self.pausing.start()
         logger.info("dispatcher %s started", self.name)
 

@@ -8,10 +8,11 @@ Each tenant's queue gives as many attempts as the tenant has room for.
 import logging
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from evertick.contract.target import HTTP_QUEUE
 from evertick.domain.fairness import FairSlots, TenantCounts
+from evertick.domain.rate_bucket import Rate
 from evertick.roles.dispatcher.slots import DeliveryCounts, SlotQueue
 from evertick.store.database import Pool
 from evertick.store.engine import lanes
@@ -140,6 +141,7 @@ class TenantQueues:
     ) -> None:
         self.ids: frozenset[int] = frozenset()
         self.capped: frozenset[int] = frozenset()
+        self.rates: Mapping[int, Rate] = {}
         self._keyring = keyring
         self._slots = slots
         self._queue = queue
@@ -177,6 +179,7 @@ class TenantQueues:
         unreadable = self._keyring.unreadable
         self._with_work = {queue.queue_id: queue.tenant_id for queue in found if queue.tenant_id not in unreadable}
         self.capped = frozenset(queue.queue_id for queue in found if queue.is_capped)
+        self.rates = {queue.queue_id: rate for queue in found if (rate := queue.rate) is not None}
         self.ids |= self._with_work.keys()
 
     def rooms(self, size: int, held: int) -> dict[int, int]:

@@ -16,6 +16,8 @@ logger = logging.getLogger("evertick.scheduler")
 EVERY_SECONDS = 60.0
 ROUND_SECONDS = 60.0
 """A sweep of all partitions takes about so long."""
+LEASES_AT_ONCE = 5_000
+"""Free leases may be very many: each look goes through a part of all leases."""
 PARTITIONS_AT_ONCE = 8
 MAX_PER_LANE = 2000
 AGE = timedelta(minutes=5)
@@ -46,6 +48,7 @@ class Sweeping:
         self._pool = pool
         self._max_per_lane = max_per_lane
         self._last_partition = -1
+        self._last_lease = 0
         self._positions: dict[int, int] = {}
 
     async def sweep(self, partitions: Sequence[int]) -> float:
@@ -63,8 +66,7 @@ class Sweeping:
         for lane_id in positions:
             del self._positions[lane_id]
         self._positions |= {each.lane_id: each.last_seq for each in checked if each.is_cut}
-        if turn[-1] == max(partitions):
-            await orphans.drop_ended(self._pool, partitions)
+        self._last_lease = await orphans.drop_ended(self._pool, partitions, after=self._last_lease, most=LEASES_AT_ONCE)
         return ROUND_SECONDS * len(turn) / len(partitions)
 
     def _turn(self, partitions: list[int]) -> list[int]:

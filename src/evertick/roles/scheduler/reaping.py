@@ -31,6 +31,8 @@ LEASES_AT_ONCE = 100
 """Leases in a round. Each covers up to some hundred attempts."""
 EVERY_SECONDS = 1.0
 REBASE_SECONDS = 10.0
+REBASED_AT_ONCE = 5_000
+"""Unless the clock was seen to step, the next part follows with the next look."""
 STEP_SECONDS = 1.0
 """A larger difference between the database's clock and the monotonic one, between two looks, is a step."""
 SILENCE_SECONDS = 5.0
@@ -63,6 +65,7 @@ class Reaping:
         self._monotonic = monotonic
         self._grace = LeaseGrace(lease_time / 2, monotonic)
         self._sweeping = Sweeping(state.pool)
+        self._rebased = 0
         self._rebase_due = self._sweep_due = 0.0
         self._busy: list[_Busy] = []
         self.lost = 0
@@ -105,7 +108,16 @@ class Reaping:
         if not at_once and now < self._rebase_due:
             return
         self._rebase_due = now + REBASE_SECONDS
-        if count := await orphans.rebase(self._state.pool, list(self._state.ownership.epochs)):
+        count, is_over = 0, False
+        if at_once:
+            self._rebased = 0
+        while not is_over:
+            self._rebased, moved = await orphans.rebase(
+                self._state.pool, list(self._state.ownership.epochs), after=self._rebased, most=REBASED_AT_ONCE
+            )
+            count += moved
+            is_over = not (at_once and self._rebased)
+        if count:
             logger.warning("%d leases were made before the database's clock was set back: they run from now on", count)
 
     async def _sweep(self) -> None:

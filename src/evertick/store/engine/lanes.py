@@ -11,6 +11,7 @@ from evertick.domain.attempt import Token
 from evertick.domain.idempotency import DEFAULT_TEMPLATE, KeySubject, render
 from evertick.domain.ids import Prefix, format_id
 from evertick.domain.job.checks import cached_template
+from evertick.domain.rate_bucket import Rate, rate_of
 from evertick.store import statements
 from evertick.store.database import Session
 from evertick.store.engine.outcomes import TokenRow
@@ -93,12 +94,18 @@ class QueueWithWork(NamedTuple):
     weight: int
     http_timeout_max_seconds: int
     is_capped: bool
+    rate_limit: float | None
+    rate_burst: int | None
     current: bytes | None
     previous: bytes | None
     rotated_at: datetime | None
 
     def __repr__(self) -> str:
         return f"QueueWithWork(queue_id={self.queue_id}, tenant_id={self.tenant_id})"
+
+    @property
+    def rate(self) -> Rate | None:
+        return None if self.rate_limit is None else rate_of(self.rate_limit, self.rate_burst)
 
     @property
     def limits(self) -> TenantLimits:
@@ -131,6 +138,11 @@ class QueueRunning(NamedTuple):
     running: int
 
 
+class _ReadyCount(NamedTuple):
+    queue_id: int
+    attempts: int
+
+
 class _RangeRow(NamedTuple):
     lease_id: int
     lane_id: int
@@ -146,6 +158,7 @@ class _FreeLease(NamedTuple):
 _SQL = statements.load("lanes")
 _LEASE = _SQL["lease"].rows(_RangeRow)
 _DISPATCHED_QUEUES = _SQL["dispatched_queues"].rows(QueueWithWork)
+_COUNT_READY = _SQL["count_ready"].rows(_ReadyCount)
 _LOCK_CAPS = _SQL["lock_caps"].rows(QueueCaps)
 _RUNNING = _SQL["running"].rows(QueueRunning)
 _LEASE_BY_QUEUE = _SQL["lease_by_queue"].rows(_RangeRow)
@@ -207,6 +220,17 @@ async def lease(  # noqa: PLR0913 - from where, how much, for which worker
 async def dispatched_queues(connection: Connection, *, after: int, most: int) -> list[QueueWithWork]:
     """The next queues that have something for a dispatcher to lease, in the order of their ids."""
     return await _DISPATCHED_QUEUES.all(connection, after=after, most=most)
+
+
+async def count_ready(
+    connection: Connection, most: Mapping[int, int], handlers: Sequence[str] | None, tenant_id: int | None
+) -> dict[int, int]:
+    """How many attempts these queues have to lease, of these handlers or of any, counted up to `most` of each.
+
+    Those that have none are left out, as are another tenant's if `tenant_id` is given.
+    """
+    given = {"queue_ids": list(most), "most": list(most.values()), "handlers": handlers, "tenant_id": tenant_id}
+    return dict(await _COUNT_READY.all(connection, **given))
 
 
 class CappedRooms(NamedTuple):

@@ -32,9 +32,17 @@ class CheckedLane(NamedTuple):
     orphans: list[int]
 
 
+class Rebased(NamedTuple):
+    """How many leases run from now on, and the id to go on after; 0: that was the end."""
+
+    last_id: int
+    moved: int
+
+
 _SQL = statements.load("orphans")
 _CHECK = _SQL["check"].rows(CheckedLane)
-_REBASE = _SQL["rebase"].values(int)
+_DROP_ENDED = _SQL["drop_ended"].values(int)
+_REBASE = _SQL["rebase"].rows(Rebased)
 
 
 async def check(
@@ -66,11 +74,11 @@ async def mark_swept(connection: Connection, seqs: Mapping[int, int]) -> None:
     await _SQL["mark_swept"].execute(connection, lane_ids=list(seqs), seqs=list(seqs.values()))
 
 
-async def drop_ended(connection: Connection, partitions: Sequence[int]) -> None:
-    """Remove the free leases of attempts that have ended."""
-    await _SQL["drop_ended"].execute(connection, partitions=partitions)
+async def drop_ended(connection: Connection, partitions: Sequence[int], *, after: int, most: int) -> int:
+    """Remove free leases of attempts that have ended, among some after an id; returns where to go on, 0: the end."""
+    return await _DROP_ENDED.one(connection, partitions=partitions, after=after, most=most)
 
 
-async def rebase(connection: Connection, partitions: Sequence[int]) -> int:
-    """Let leases run from now on that were made before the clock was set back; returns how many there were."""
-    return len(await _REBASE.all(connection, partitions=partitions))
+async def rebase(connection: Connection, partitions: Sequence[int], *, after: int, most: int) -> Rebased:
+    """Let leases run from now on that were made before the clock was set back, among some after an id."""
+    return await _REBASE.one(connection, partitions=partitions, after=after, most=most)

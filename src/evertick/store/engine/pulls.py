@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from evertick.domain.attempt import Token
+from evertick.domain.rate_bucket import Rate, rate_of
 from evertick.store import statements
 from evertick.store.engine.outcomes import TokenRow
 from evertick.store.statements import Connection, columns
@@ -26,12 +27,18 @@ class HeldAttempt(NamedTuple):
 class QueueAccess(NamedTuple):
     """Where a request may lease from. A queue that has had no job yet has no id.
 
-    `is_capped`: a cap limits what runs of it at once.
+    `is_capped`: a cap limits what runs of it at once. `rate`: how much of it starts per second.
     """
 
     queue_id: int | None
     is_capped: bool
+    rate_limit: float | None
+    rate_burst: int | None
     is_valid: bool
+
+    @property
+    def rate(self) -> Rate | None:
+        return None if self.rate_limit is None else rate_of(self.rate_limit, self.rate_burst)
 
 
 class QueueState(NamedTuple):

@@ -29,7 +29,7 @@ if kept[1] then
     units, as_of = math.min(tonumber(kept[1]), full), tonumber(kept[2])
     if as_of - now > 1000000 then as_of = now end
     local elapsed = math.max(now - as_of, 0)
-    if elapsed > math.floor((full - units) / rate) then units = full else units = units + elapsed * rate end
+    if elapsed > math.floor((full - units) / rate) then units = full else units = units + math.floor(elapsed * rate) end
     as_of = math.max(now, as_of)
 end
 local there, granted, wait = math.floor(units / 1000000), 0, 0

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from evertick.domain.rate_bucket import Rate, rate_of
 from evertick.store import statements
 from evertick.store.statements import Connection, columns
 
@@ -22,13 +23,21 @@ class QueueRow(NamedTuple):
     tenant_id: int
     name: str
     is_capped: bool
+    rate_limit: float | None
+    rate_burst: int | None
+
+    @property
+    def rate(self) -> Rate | None:
+        return None if self.rate_limit is None else rate_of(self.rate_limit, self.rate_burst)
 
 
-class QueueCap(NamedTuple):
-    """A queue, and how many of its attempts run at once."""
+class QueueLimits(NamedTuple):
+    """A queue, how many of its attempts run at once, and how many start per second."""
 
     name: str
     max_running: int
+    rate_limit: float | None
+    rate_burst: int | None
 
 
 NO_CAP = 2**31 - 1
@@ -42,8 +51,8 @@ class _Rule(NamedTuple):
 _SQL = statements.load("references")
 _RULES = _SQL["rules"].rows(_Rule)
 _QUEUES = _SQL["queues"].rows(QueueRow)
-_QUEUE_PAGE = _SQL["queue_page"].rows(QueueCap)
-_CAP_QUEUE = _SQL["cap_queue"].rows(QueueCap)
+_QUEUE_PAGE = _SQL["queue_page"].rows(QueueLimits)
+_LIMIT_QUEUE = _SQL["limit_queue"].rows(QueueLimits)
 _QUEUES_WITH = _SQL["queues_with"].values(int)
 
 
@@ -59,15 +68,15 @@ async def queues(connection: Connection, names: Iterable[str], tenant_id: int | 
 
 async def queue_page(
     connection: Connection, tenant_id: int, *, after: str = "", only: str | None = None, most: int = 1
-) -> list[QueueCap]:
+) -> list[QueueLimits]:
     """A tenant's queues in the order of their names: all, or one alone."""
     return await _QUEUE_PAGE.all(connection, tenant_id=tenant_id, after=after, only=only, most=most)
 
 
-async def cap_queue(connection: Connection, tenant_id: int, name: str, max_running: int) -> QueueCap:
-    """Set the cap of a queue, which is added if it is not there."""
-    await _SQL["add_queues"].execute(connection, tenant_id=tenant_id, names=[name])
-    return await _CAP_QUEUE.one(connection, tenant_id=tenant_id, name=name, max_running=max_running)
+async def limit_queue(connection: Connection, tenant_id: int, limits: QueueLimits) -> QueueLimits:
+    """Set the limits of a queue, which is added if it is not there."""
+    await _SQL["add_queues"].execute(connection, tenant_id=tenant_id, names=[limits.name])
+    return await _LIMIT_QUEUE.one(connection, tenant_id=tenant_id, **limits._asdict())
 
 
 async def add_rules(connection: Connection, canonicals: Mapping[bytes, str]) -> None:

@@ -56,6 +56,8 @@ CREATE TABLE queues (
     name        text    NOT NULL,
     unused_at   timestamptz,            -- as of rules
     max_running integer NOT NULL DEFAULT 2147483647 CHECK (max_running >= 0),  -- attempts at once; the default: no cap
+    rate_limit  float CHECK (rate_limit > 0),   -- attempts per second; null: no limit
+    rate_burst  integer CHECK (rate_burst > 0), -- at once; null: what a second allows
     is_dispatched boolean NOT NULL GENERATED ALWAYS AS (name = 'http') STORED,  -- by dispatchers, not by workers
     UNIQUE (tenant_id, name)
 );

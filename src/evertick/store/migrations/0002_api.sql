@@ -88,14 +88,15 @@ CREATE TABLE webhook_secrets (
 );
 
 -- Hosts of HTTP targets that failed lately, for each tenant: the state of their circuit breaker (`domain/breaker`), which
--- all dispatchers share. A host that never fails has no row. Counts are of the window that began at `window_at`, and of
--- the window before it.
+-- all dispatchers share. A host that never fails has no row, unless it has a rate limit. Counts are of the window that
+-- began at `window_at`, and of the window before it.
 CREATE TYPE circuit_state AS ENUM ('closed', 'open', 'half_open');
 CREATE TABLE target_hosts (
     tenant_id       bigint        NOT NULL REFERENCES tenants,
     changed_at      timestamptz   NOT NULL,     -- since when it is open, or closed
     window_at       timestamptz   NOT NULL,
     probe_at        timestamptz,                -- when the next probe may be made
+    watched_at      timestamptz,                -- since when it has many failures, while it is closed
     watched_until   timestamptz,                -- until then dispatchers read it; null: they need not
     reported_at     timestamptz   NOT NULL,     -- when a dispatcher last had something to say
     calls           integer       NOT NULL,
@@ -104,12 +105,15 @@ CREATE TABLE target_hosts (
     failures_before integer       NOT NULL,
     openings        integer       NOT NULL,     -- since it was closed
     state           circuit_state NOT NULL,
+    rate_limit      float         CHECK (rate_limit > 0),   -- deliveries per second; null: no limit
+    rate_burst      integer       CHECK (rate_burst > 0),   -- at once; null: what a second allows
     host            text          NOT NULL,     -- with its port, unless that is 443
     last_error      text,
     PRIMARY KEY (tenant_id, host)
 );
 CREATE INDEX target_hosts_watched ON target_hosts (watched_until) WHERE watched_until IS NOT NULL;
-CREATE INDEX target_hosts_by_age ON target_hosts (reported_at);
+CREATE INDEX target_hosts_limited ON target_hosts (tenant_id, host) WHERE rate_limit IS NOT NULL;
+CREATE INDEX target_hosts_by_age ON target_hosts (reported_at) WHERE rate_limit IS NULL;
 
 -- When a lease began: a worker whose heartbeats do not name its leases keeps one no longer than its attempts may take.
 ALTER TABLE leases ADD COLUMN leased_at timestamptz NOT NULL DEFAULT clock_at();

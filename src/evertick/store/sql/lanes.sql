@@ -117,11 +117,14 @@ found AS MATERIALIZED (
     (SELECT queue_id FROM put_back WHERE expires_at <= clock_at() LIMIT :most::integer)
 )
 SELECT queue.queue_id, queue.tenant_id, tenant.weight, tenant.http_timeout_max_seconds,
-       least(queue.max_running, tenant.running_quota) < 2147483647 AS is_capped, secret.current, secret.previous,
-       secret.rotated_at
+       least(queue.max_running, tenant.running_quota) < 2147483647 AS is_capped, queue.rate_limit, queue.rate_burst,
+       secret.current, secret.previous, secret.rotated_at
   FROM (SELECT queue_id FROM found ORDER BY queue_id LIMIT :most::integer) AS first
  CROSS JOIN LATERAL (
-           SELECT queue_id, tenant_id, max_running FROM queues WHERE queues.queue_id = first.queue_id::integer LIMIT 1
+           SELECT queue_id, tenant_id, max_running, rate_limit, rate_burst
+             FROM queues
+            WHERE queues.queue_id = first.queue_id::integer
+            LIMIT 1
        ) AS queue
  CROSS JOIN LATERAL (
            SELECT weight, http_timeout_max_seconds, running_quota
@@ -136,6 +139,64 @@ SELECT queue.queue_id, queue.tenant_id, tenant.weight, tenant.http_timeout_max_s
             LIMIT 1
        ) AS secret ON true
  ORDER BY queue.queue_id;
+
+-- name: count_ready
+-- How many attempts queues have to lease, counted up to a number for each: waiting in a lane, or put back and ready, of
+-- these handlers; null: any. It takes no locks. Indexes: queues_pkey, lanes_of_queue, ready_batches_pkey, attempts_pkey,
+-- leases_free.
+WITH clock AS MATERIALIZED (
+    SELECT clock_at() AS now_at
+)
+SELECT asked.queue_id, least(asked.most, waiting.attempts + put_back.attempts)::integer AS attempts
+  FROM clock
+ CROSS JOIN unnest(:queue_ids::integer[], :most::integer[]) AS asked (queue_id, most)
+ CROSS JOIN LATERAL (
+           SELECT queue_id
+             FROM queues
+            WHERE queues.queue_id = asked.queue_id
+              AND (:tenant_id::bigint IS NULL OR queues.tenant_id = :tenant_id::bigint)
+            LIMIT 1
+       ) AS queue
+ CROSS JOIN LATERAL (
+           SELECT count(*) AS attempts
+             FROM (SELECT 1
+                     FROM lanes lane
+                    CROSS JOIN LATERAL (
+                              SELECT first_seq
+                                FROM ready_batches
+                               WHERE ready_batches.lane_id = lane.lane_id AND ready_batches.last_seq > lane.head
+                               ORDER BY last_seq
+                               LIMIT 1
+                          ) AS batch
+                    CROSS JOIN LATERAL (
+                              SELECT 1
+                                FROM attempts
+                               WHERE attempts.lane_id = lane.lane_id
+                                 AND attempts.seq >= greatest(lane.head + 1, batch.first_seq)
+                               LIMIT asked.most
+                          ) AS attempt
+                    WHERE lane.queue_id = queue.queue_id
+                    LIMIT asked.most) AS found
+       ) AS waiting
+ CROSS JOIN LATERAL (
+           SELECT count(*) AS attempts
+             FROM (SELECT 1
+                     FROM (SELECT handler FROM unnest(:handlers::text[]) AS handler
+                            UNION ALL
+                           SELECT DISTINCT handler
+                             FROM leases
+                            WHERE :handlers::text[] IS NULL AND worker IS NULL
+                              AND lane_queue(lane_id) = queue.queue_id::bigint) AS served
+                    CROSS JOIN LATERAL (
+                              SELECT 1
+                                FROM leases lease
+                               WHERE lease.worker IS NULL AND lane_queue(lease.lane_id) = queue.queue_id::bigint
+                                 AND lease.handler = served.handler AND lease.expires_at <= clock.now_at
+                               LIMIT asked.most
+                          ) AS free
+                    LIMIT asked.most) AS found
+       ) AS put_back
+ WHERE waiting.attempts + put_back.attempts > 0;
 
 -- name: lock_caps
 -- Of some queues those that may be leased from, with what caps leave. Who leases from a queue with a cap, or of a tenant

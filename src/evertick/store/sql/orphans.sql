@@ -65,34 +65,71 @@ WITH free AS MATERIALIZED (
 UPDATE lanes lane SET swept = free.seq FROM free WHERE lane.lane_id = free.lane_id;
 
 -- name: drop_ended
--- Removes free leases whose attempts were cancelled before a worker leased them. Index: outcomes_pkey;
--- free leases are few and read whole.
-WITH over AS MATERIALIZED (
+-- Removes free leases whose attempts were cancelled before a worker leased them, among the next leases after an id;
+-- returns the id to go on after, 0 at the end. There may be very many: of a host that fails all attempts are put back.
+-- Indexes: leases_pkey, outcomes_pkey.
+WITH page AS MATERIALIZED (
+    SELECT lease_id, lane_id, first_seq, partition, worker
+      FROM leases
+     WHERE lease_id > :after::bigint
+     ORDER BY lease_id
+     LIMIT :most::integer
+),
+over AS MATERIALIZED (
     SELECT lease.lease_id
-      FROM leases lease
-     WHERE lease.worker IS NULL AND lease.partition = ANY(:partitions::smallint[])
+      FROM page
+     CROSS JOIN LATERAL (
+               SELECT lease_id
+                 FROM leases
+                WHERE leases.lease_id = page.lease_id AND leases.worker IS NULL
+                LIMIT 1
+                  FOR UPDATE SKIP LOCKED
+           ) AS lease
+     WHERE page.worker IS NULL AND page.partition = ANY(:partitions::smallint[])
        AND (SELECT true FROM outcomes
-             WHERE outcomes.lane_id = lease.lane_id AND outcomes.seq = lease.first_seq LIMIT 1)
-       FOR UPDATE OF lease SKIP LOCKED
+             WHERE outcomes.lane_id = page.lane_id AND outcomes.seq = page.first_seq LIMIT 1)
+),
+dropped AS (
+    DELETE FROM leases WHERE lease_id = ANY(ARRAY(SELECT lease_id FROM over))
 )
-DELETE FROM leases USING over WHERE leases.lease_id = over.lease_id;
+SELECT coalesce(CASE WHEN count(*) = :most::integer THEN max(lease_id) END, 0) AS last_id FROM page;
 
 -- name: rebase
 -- Lets leases that lie further ahead than their own length run from now on: since they were made the clock was set
--- back. Those that another session extends at this moment are passed over. Leases are few and read whole.
+-- back. Of the next leases after an id; returns the id to go on after, 0 at the end, and how many there were. Those that
+-- another session extends at this moment are passed over. Index: leases_pkey.
 WITH clock AS MATERIALIZED (
     SELECT clock_at() AS now_at
+),
+page AS MATERIALIZED (
+    SELECT lease_id, partition, expires_at, lease_seconds
+      FROM leases
+     WHERE lease_id > :after::bigint
+     ORDER BY lease_id
+     LIMIT :most::integer
 ),
 ahead AS MATERIALIZED (
     SELECT lease.lease_id
       FROM clock
-      JOIN leases lease
-        ON lease.partition = ANY(:partitions::smallint[])
+     CROSS JOIN page
+     CROSS JOIN LATERAL (
+               SELECT lease_id, expires_at, lease_seconds
+                 FROM leases
+                WHERE leases.lease_id = page.lease_id
+                LIMIT 1
+                  FOR UPDATE SKIP LOCKED
+           ) AS lease
+     WHERE page.partition = ANY(:partitions::smallint[])
+       AND page.expires_at > clock.now_at + (page.lease_seconds + 1) * interval '1 second'
        AND lease.expires_at > clock.now_at + (lease.lease_seconds + 1) * interval '1 second'
-       FOR UPDATE OF lease SKIP LOCKED
+),
+moved AS (
+    UPDATE leases lease
+       SET expires_at = clock.now_at + lease.lease_seconds * interval '1 second'
+      FROM clock
+     WHERE lease.lease_id = ANY(ARRAY(SELECT lease_id FROM ahead))
+ RETURNING lease.lease_id
 )
-UPDATE leases lease
-   SET expires_at = clock.now_at + lease.lease_seconds * interval '1 second'
-  FROM clock, ahead
- WHERE lease.lease_id = ahead.lease_id
-RETURNING lease.lease_id;
+SELECT coalesce(CASE WHEN count(*) = :most::integer THEN max(lease_id) END, 0) AS last_id,
+       (SELECT count(*) FROM moved) AS moved
+  FROM page;

@@ -105,15 +105,18 @@ UPDATE leases lease
 -- name: queue
 -- The queue that a request may lease from, looked up right before that: null if it has had no job yet. `is_valid`: its
 -- API key was neither revoked nor has it expired. Indexes: queues_tenant_id_name_key, and either of api_keys.
-SELECT (SELECT queue_id FROM queues WHERE tenant_id = :tenant_id::bigint AND name = :name::text) AS queue_id,
-       (SELECT least(queue.max_running, tenant.running_quota) < 2147483647
-          FROM queues queue
-          JOIN tenants tenant ON tenant.tenant_id = queue.tenant_id
-         WHERE queue.tenant_id = :tenant_id::bigint AND queue.name = :name::text) IS TRUE AS is_capped,
-       (SELECT true
-          FROM api_keys
-         WHERE tenant_id = :tenant_id::bigint AND key_id = :key_id::bigint AND revoked_at IS NULL
-           AND (expires_at IS NULL OR expires_at > clock_at())) IS NOT NULL AS is_valid;
+SELECT queue.queue_id, queue.is_capped IS TRUE AS is_capped, queue.rate_limit, queue.rate_burst, key.is_valid
+  FROM (SELECT (SELECT true
+                  FROM api_keys
+                 WHERE tenant_id = :tenant_id::bigint AND key_id = :key_id::bigint AND revoked_at IS NULL
+                   AND (expires_at IS NULL OR expires_at > clock_at())) IS NOT NULL AS is_valid) AS key
+  LEFT JOIN LATERAL (
+           SELECT queues.queue_id, least(queues.max_running, tenant.running_quota) < 2147483647 AS is_capped,
+                  queues.rate_limit, queues.rate_burst
+             FROM queues
+             JOIN tenants tenant ON tenant.tenant_id = queues.tenant_id
+            WHERE queues.tenant_id = :tenant_id::bigint AND queues.name = :name::text
+       ) AS queue ON true;
 
 -- name: look
 -- Which of the queues that long polls wait for have something to lease: in their lanes, or put back and ready, of these

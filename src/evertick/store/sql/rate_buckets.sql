@@ -1,5 +1,5 @@
--- Rate buckets, from which all processes draw; `domain/rate_bucket` has the same arithmetic. Drawn from by admission;
--- pruned by the janitor.
+-- Rate buckets, from which all processes draw; `domain/rate_bucket` has the same arithmetic. Drawn from by admission,
+-- leasing and dispatchers; pruned by the janitor.
 
 -- name: draw
 -- Draws from each bucket up to what is wanted, but nothing if there is less than the least. A bucket that another
@@ -12,7 +12,7 @@ WITH clock AS MATERIALIZED (
 asked AS MATERIALIZED (
     SELECT key, least, wanted, per_second, burst * 1000000 AS full_units, clock.now_us
       FROM clock
-     CROSS JOIN unnest(:keys::text[], :least::bigint[], :wanted::bigint[], :per_second::bigint[], :bursts::bigint[])
+     CROSS JOIN unnest(:keys::text[], :least::bigint[], :wanted::bigint[], :per_second::float[], :bursts::bigint[])
            AS asked (key, least, wanted, per_second, burst)
 ),
 locked AS MATERIALIZED (
@@ -31,7 +31,7 @@ dated AS (
 filled AS (
     SELECT key, least, wanted, per_second, full_units, now_us, greatest(now_us, since_us) AS as_of_us,
            CASE WHEN greatest(now_us - since_us, 0) > (full_units - units) / per_second THEN full_units
-                ELSE units + greatest(now_us - since_us, 0) * per_second
+                ELSE units + floor(greatest(now_us - since_us, 0) * per_second)::bigint
             END AS units
       FROM dated
      UNION ALL
@@ -43,13 +43,13 @@ granted AS MATERIALIZED (
     SELECT key, as_of_us, units, full_units, per_second,
            CASE WHEN units / 1000000 >= least THEN least(wanted, units / 1000000) ELSE 0 END AS granted,
            CASE WHEN units / 1000000 >= least THEN 0
-                ELSE as_of_us + (least * 1000000 - units + per_second - 1) / per_second - now_us
+                ELSE as_of_us + ceil((least * 1000000 - units) / per_second)::bigint - now_us
             END AS wait_us
       FROM filled
 ),
 rest AS MATERIALIZED (
     SELECT key, as_of_us, units - granted * 1000000 AS units,
-           as_of_us + (full_units - units + granted * 1000000) / per_second + 1 AS full_us
+           as_of_us + ceil((full_units - units + granted * 1000000) / per_second)::bigint AS full_us
       FROM granted
 ),
 drawn AS (

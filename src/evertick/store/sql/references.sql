@@ -5,30 +5,32 @@
 SELECT rule_id, canonical FROM rules WHERE rule_id = ANY(:rule_ids::bigint[]);
 
 -- name: queues
--- The queues of these names, of one tenant or of all, and whether a cap limits what runs of them at once.
+-- The queues of these names, of one tenant or of all, whether a cap limits what runs of them at once, and
+-- their rate limits.
 -- Indexes: queues_tenant_id_name_key, tenants_pkey.
 SELECT queue.queue_id, queue.tenant_id, queue.name,
-       least(queue.max_running, tenant.running_quota) < 2147483647 AS is_capped
+       least(queue.max_running, tenant.running_quota) < 2147483647 AS is_capped, queue.rate_limit, queue.rate_burst
   FROM queues queue
   JOIN tenants tenant ON tenant.tenant_id = queue.tenant_id
  WHERE queue.name = ANY(:names::text[]) AND (:tenant_id::bigint IS NULL OR queue.tenant_id = :tenant_id::bigint);
 
 -- name: queue_page
--- A tenant's queues by name, those that nothing refers to left out unless they have a cap; one alone if it is given.
+-- A tenant's queues by name, those that nothing refers to left out unless they have a limit; one alone if it is
+-- given.
 -- Index: queues_tenant_id_name_key.
-SELECT name, max_running
+SELECT name, max_running, rate_limit, rate_burst
   FROM queues
  WHERE tenant_id = :tenant_id::bigint AND name > :after::text AND (:only::text IS NULL OR name = :only::text)
-   AND (unused_at IS NULL OR max_running < 2147483647)
+   AND (unused_at IS NULL OR max_running < 2147483647 OR rate_limit IS NOT NULL)
  ORDER BY name
  LIMIT :most::integer;
 
--- name: cap_queue
--- Sets how many attempts of a queue run at once. Index: queues_tenant_id_name_key.
+-- name: limit_queue
+-- Sets how many attempts of a queue run at once, and how many start per second. Index: queues_tenant_id_name_key.
 UPDATE queues
-   SET max_running = :max_running::integer
+   SET max_running = :max_running::integer, rate_limit = :rate_limit::float, rate_burst = :rate_burst::integer
  WHERE tenant_id = :tenant_id::bigint AND name = :name::text
-RETURNING name, max_running;
+RETURNING name, max_running, rate_limit, rate_burst;
 
 -- name: add_rules
 -- Rules that are not there yet, in an order that keeps two sessions that add the same from a deadlock. A rule whose id

@@ -65,11 +65,11 @@ counted AS (
 DELETE FROM audit_log USING old WHERE audit_log.ctid = old.ctid;
 
 -- name: prune_target_hosts
--- Hosts that nothing was said of for so long: they work again, or nothing is delivered to them. Index:
--- target_hosts_by_age.
+-- Hosts without a rate limit that nothing was said of for so long: they work again, or nothing is delivered to them.
+-- Index: target_hosts_by_age.
 WITH old AS (
     SELECT ctid FROM target_hosts
-     WHERE reported_at < :before_at::timestamptz
+     WHERE reported_at < :before_at::timestamptz AND rate_limit IS NULL
      ORDER BY reported_at
      LIMIT :most::integer
        FOR UPDATE SKIP LOCKED
@@ -415,14 +415,14 @@ SELECT tenant_id FROM queues GROUP BY tenant_id HAVING count(*) > :least::intege
 
 -- name: sweep_queues
 -- The same as `sweep_rules` for a tenant's queues, which go with their lanes: neither a job nor a timer refers to them,
--- they have no cap, and nothing of the history is in their lanes.
+-- they have no limit, and nothing of the history is in their lanes.
 -- Indexes: jobs_of_tenant, timers_pkey, lanes_of_queue, attempts_pkey.
 WITH mine AS MATERIALIZED (
     SELECT job_id, queue FROM jobs WHERE tenant_id = :tenant_id::bigint AND status <> 'deleted'
 ),
 judged AS MATERIALIZED (
     SELECT queue.queue_id, queue.unused_at,
-           queue.max_running < 2147483647
+           queue.max_running < 2147483647 OR queue.rate_limit IS NOT NULL
            OR (queue.name IN (SELECT mine.queue FROM mine)) IS TRUE
            OR (queue.queue_id IN (
                   SELECT timer.queue_id

@@ -1,10 +1,11 @@
-"""Hosts of HTTP targets that failed lately, with the circuit breakers that dispatchers share."""
+"""Hosts of HTTP targets that failed lately or have a rate limit, with the circuit breakers that dispatchers share."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 from evertick.domain.breaker import Circuit, CircuitState, TenantHost
+from evertick.domain.rate_bucket import Rate, rate_of
 from evertick.store import statements
 from evertick.store.database import Session
 from evertick.store.statements import Connection, columns
@@ -27,7 +28,10 @@ class HostRow(NamedTuple):
     failures_before: int
     openings: int
     probe_at: datetime | None
+    watched_at: datetime | None
     last_error: str | None
+    rate_limit: float | None
+    rate_burst: int | None
     now_at: datetime
 
     @property
@@ -46,8 +50,26 @@ class HostRow(NamedTuple):
             failures_before=self.failures_before,
             openings=self.openings,
             probe_at=self.probe_at,
+            watched_at=self.watched_at,
             last_error=self.last_error,
         )
+
+
+class LimitedHost(NamedTuple):
+    """A host with a rate limit."""
+
+    tenant_id: int
+    host: str
+    rate_limit: float
+    rate_burst: int | None
+
+    @property
+    def key(self) -> TenantHost:
+        return TenantHost(self.tenant_id, self.host)
+
+    @property
+    def rate(self) -> Rate:
+        return rate_of(self.rate_limit, self.rate_burst)
 
 
 _SQL = statements.load("target_hosts")
@@ -55,13 +77,15 @@ _LOCK_AVAILABLE = _SQL["lock_available"].rows(HostRow)
 _LOCK = _SQL["lock"].rows(HostRow)
 _WATCHED = _SQL["watched"].rows(HostRow)
 _PAGE = _SQL["page"].rows(HostRow)
+_LIMIT = _SQL["limit"].rows(HostRow)
+_LIMITED = _SQL["limited"].rows(LimitedHost)
 _COUNT_OPEN = _SQL["count_open"].values(int)
 
 _KEYS = ("tenant_ids", "hosts")
 _STORED = (
     *_KEYS,
     *("states", "changed_ats", "window_ats", "calls", "failures", "calls_before", "failures_before", "openings"),
-    *("probe_ats", "last_errors", "watched_untils"),
+    *("probe_ats", "last_errors", "watched_ats", "watched_untils"),
 )
 
 
@@ -88,6 +112,7 @@ async def store(session: Session, circuits: Mapping[TenantHost, Circuit]) -> Non
             *host,
             *(circuit.state.value, circuit.changed_at, circuit.window_at, circuit.calls, circuit.failures),
             *(circuit.calls_before, circuit.failures_before, circuit.openings, circuit.probe_at, circuit.last_error),
+            circuit.watched_at,
             circuit.watched_until,
         )
         for host, circuit in circuits.items()
@@ -103,6 +128,21 @@ async def watched(connection: Connection, most: int) -> list[HostRow]:
 async def page(connection: Connection, tenant_id: int, *, after: str, most: int) -> list[HostRow]:
     """A tenant's hosts, by name, after one of them."""
     return await _PAGE.all(connection, tenant_id=tenant_id, after=after, most=most)
+
+
+async def limit(
+    connection: Connection, host: TenantHost, rate_limit: float | None, rate_burst: int | None
+) -> HostRow | None:
+    """Set the rate limit of a host, which is added if it is not there. None: its tenant has too many hosts."""
+    await add(connection, [host])
+    limits = {"rate_limit": rate_limit, "rate_burst": rate_burst}
+    return await _LIMIT.one_or_none(connection, **host._asdict(), **limits)
+
+
+async def limited(connection: Connection, *, after: TenantHost | None, most: int) -> list[LimitedHost]:
+    """The hosts of all tenants that have a rate limit, after one of them."""
+    tenant_id, name = after or (0, "")
+    return await _LIMITED.all(connection, after_tenant_id=tenant_id, after_host=name, most=most)
 
 
 async def count_open(connection: Connection) -> int:

@@ -49,8 +49,8 @@ class HostCircuits(Protocol):
     async def admit(self, host: TenantHost) -> NotStarted | None:
         """Where it is not closed: why the delivery is deferred. None: it is made, as the probe of the host."""
 
-    def ended(self, host: TenantHost, outcome: AttemptOutcome | None, *, is_probe: bool) -> None:
-        """How a delivery that was made has ended. None: it was broken off."""
+    def ended(self, host: TenantHost, outcome: AttemptOutcome | None, *, began: float, is_probe: bool) -> None:
+        """How a delivery that was made, and began at this monotonic time, has ended. None: it was broken off."""
 
 
 class NoCircuits:
@@ -62,8 +62,34 @@ class NoCircuits:
     async def admit(self, host: TenantHost) -> NotStarted | None:
         raise AssertionError(f"{host} is closed")
 
-    def ended(self, host: TenantHost, outcome: AttemptOutcome | None, *, is_probe: bool) -> None:
+    def ended(self, host: TenantHost, outcome: AttemptOutcome | None, *, began: float, is_probe: bool) -> None:
         """Nobody wants to know."""
+
+
+class HostRateLimits(Protocol):
+    """The rate limits of hosts, by tenant."""
+
+    def is_limited(self, host: TenantHost) -> bool:
+        """Whether a delivery needs a token. Asked for each delivery."""
+
+    async def admit(self, host: TenantHost, *, is_new: bool) -> NotStarted | None:
+        """Where it is limited: why the delivery is deferred. None: it is made. `is_new`: it was never deferred."""
+
+    def give_back(self, host: TenantHost) -> None:
+        """A delivery that was admitted was not made."""
+
+
+class NoRateLimits:
+    """Every delivery is made."""
+
+    def is_limited(self, host: TenantHost) -> bool:  # noqa: ARG002 - none is
+        return False
+
+    async def admit(self, host: TenantHost, *, is_new: bool) -> NotStarted | None:  # noqa: ARG002 - never asked
+        raise AssertionError(f"{host} is not limited")
+
+    def give_back(self, host: TenantHost) -> None:
+        """Nothing was taken."""
 
 
 class HostBackoff:
@@ -111,8 +137,10 @@ class WebhookTarget:
         secrets_of: Callable[[int], tuple[Secret, ...] | None],
         timeout_max: Callable[[int], int],
         circuits: HostCircuits | None = None,
+        rates: HostRateLimits | None = None,
     ) -> None:
         self._circuits = circuits or NoCircuits()
+        self._rates = rates or NoRateLimits()
         self._delivery = delivery
         self._secrets_of = secrets_of
         self._timeout_max = timeout_max
@@ -129,32 +157,43 @@ class WebhookTarget:
         if request is None:
             return Failed("not called: the job's target cannot be read", retryable=False)
         longest = self._timeout_max(attempt.tenant_id)
-        outcome = await self._send(request, min(attempt.timeout_seconds, longest))
+        seconds = min(attempt.timeout_seconds, longest)
+        outcome = await self._send(request, seconds, is_new=not attempt.deferrals)
         if _is_timeout(outcome) and attempt.timeout_seconds >= longest:
             return replace(outcome, error=f"{outcome.error}, which is the tenant's http_timeout_max_seconds")
         return outcome
 
-    async def _send(self, request: DeliveryRequest, seconds: float) -> AttemptOutcome:
+    async def _send(self, request: DeliveryRequest, seconds: float, *, is_new: bool) -> AttemptOutcome:
         tenant_host = TenantHost(request.tenant_id, host_of(request.target.url))
         if self._backoff.holds(tenant_host):
             return NotStarted(BACKED_OFF)
-        if not request.target.circuit_breaker:
-            return await self._call(tenant_host, request, seconds)
-        is_probe = not self._circuits.is_closed(tenant_host)
-        if is_probe and (deferred := await self._circuits.admit(tenant_host)) is not None:
+        has_breaker = request.target.circuit_breaker
+        is_probe = has_breaker and not self._circuits.is_closed(tenant_host)
+        if is_probe:
+            deferred = await self._circuits.admit(tenant_host)
+        elif self._rates.is_limited(tenant_host):  # probes are few, and need no token
+            deferred = await self._rates.admit(tenant_host, is_new=is_new)
+        else:
+            deferred = None
+        if deferred is not None:
             return deferred
+        if not has_breaker:
+            return await self._call(tenant_host, request, seconds)
         outcome: AttemptOutcome | None = None
+        began = time.monotonic()
         try:
             outcome = await self._call(tenant_host, request, seconds)
         finally:
-            self._circuits.ended(tenant_host, outcome, is_probe=is_probe)
+            self._circuits.ended(tenant_host, outcome, began=began, is_probe=is_probe)
         return probe_outcome(tenant_host.host, outcome) if is_probe else outcome
 
     async def _call(self, tenant_host: TenantHost, request: DeliveryRequest, seconds: float) -> AttemptOutcome:
         outcome = await self._delivery.deliver(request, seconds)
         if not isinstance(outcome, NotStarted):
             self._backoff.end(tenant_host)
-        elif outcome.is_host_busy:
+            return outcome
+        self._rates.give_back(tenant_host)
+        if outcome.is_host_busy:
             self._backoff.begin(tenant_host)
         return outcome
 

@@ -16,14 +16,16 @@ from evertick.contract.workers import OutcomeReport, Recorded
 from evertick.domain.attempt import Token
 from evertick.domain.errors import Fault, InvalidFields, InvalidInput
 from evertick.domain.ids import Prefix, format_token, parse_id, parse_token
+from evertick.domain.rate_bucket import Rate
 from evertick.domain.retry import Ended, Retry
 from evertick.domain.schedule.instants import from_us
 from evertick.domain.states import Outcome
 from evertick.executor.handlers.run import ERROR_BYTES, clean, excerpt_of
+from evertick.runtime.queue_rates import QueueRates
 from evertick.runtime.retry_decision import is_last_try, next_step
 from evertick.store.database import Pool, Session
 from evertick.store.engine import lanes, outcomes, pulls
-from evertick.store.engine.lanes import Leased, PutBack
+from evertick.store.engine.lanes import Leased, PutBack, queue_of
 from evertick.store.engine.outcomes import Ending
 from evertick.store.engine.pulls import HeldAttempt, QueueAccess
 from evertick.usecases.context import TenantContext
@@ -38,10 +40,15 @@ NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 class LeasedAttempts(NamedTuple):
-    """What a worker has leased, and when by the database's clock."""
+    """What a worker has leased, and when by the database's clock.
+
+    `is_rated`: the queue has a rate. `wait_seconds`: there is work, and the rate allows it after so long.
+    """
 
     attempts: list[Leased]
     now_at: datetime
+    is_rated: bool = False
+    wait_seconds: float | None = None
 
 
 def check_queue(queue: str) -> None:
@@ -72,14 +79,39 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
     *,
     handlers: Collection[str] | None = None,
     is_capped: bool = False,
+    rate: Rate | None = None,
+    rates: QueueRates | None = None,
 ) -> LeasedAttempts:
     """Lease up to `most` attempts: what was put back, then a little of many lanes, then more of those that had it.
 
     Of these handlers only, if they are given: what is for others is put back for workers that have them.
-    `is_capped`: in one transaction, and no more than the caps of the queue and the tenant leave.
+    `is_capped`: in one transaction, and no more than the caps of the queue and the tenant leave. With a rate,
+    no more than it allows now.
     """
     worker = _name(tenant, worker_id)
-    if is_capped:
+    if rate is None or rates is None:
+        return await _lease_capped(tenant, queue_id, worker, most, lease_time, handlers, is_capped=is_capped)
+    named = None if handlers is None else list(handlers)
+    allowed, wait_seconds = await rates.take(
+        tenant.pool, {queue_id: most}, {queue_id: rate}, handlers=named, tenant_id=tenant.tenant_id
+    )
+    tokens = allowed.get(queue_id, 0)
+    leased = await _lease_capped(tenant, queue_id, worker, tokens, lease_time, handlers, is_capped=is_capped)
+    rates.give_back(queue_id, tokens - len(leased.attempts))
+    return leased._replace(is_rated=True, wait_seconds=wait_seconds)
+
+
+async def _lease_capped(  # noqa: PLR0913, PLR0917 - as `lease`
+    tenant: TenantContext,
+    queue_id: int,
+    worker: str,
+    most: int,
+    lease_time: timedelta,
+    handlers: Collection[str] | None,
+    *,
+    is_capped: bool,
+) -> LeasedAttempts:
+    if is_capped and most:
 
         async def lease_capped(session: Session) -> LeasedAttempts:
             rooms, _ = await lanes.lock_rooms(session, {queue_id: most}, tenant.tenant_id)
@@ -152,10 +184,12 @@ async def _mark_started(tenant: TenantContext, worker: str, leased: list[Leased]
     return [each for each in leased if (each.lane_id, each.seq) not in gone]
 
 
-async def put_back(tenant: TenantContext, worker_id: str, leased: LeasedAttempts) -> None:
+async def put_back(tenant: TenantContext, worker_id: str, leased: LeasedAttempts, rates: QueueRates) -> None:
     """Let others lease at once what a worker has leased when the answer to it is lost."""
     if leased.attempts:
         await _put_back(tenant, _name(tenant, worker_id), leased.attempts)
+        if leased.is_rated:
+            rates.give_back(queue_of(leased.attempts[0].lane_id), len(leased.attempts))
 
 
 async def _put_back(tenant: TenantContext, worker: str, attempts: Sequence[Leased]) -> None:

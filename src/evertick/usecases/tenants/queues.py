@@ -1,13 +1,18 @@
-"""The queues of a tenant, and how much of each runs at once."""
+"""The queues of a tenant, how much of each runs at once, and how much starts per second."""
 
 import re
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import asdict
 
 from evertick.contract import patterns
-from evertick.contract.workers import Queue
+from evertick.contract.reading import read_settings
+from evertick.contract.workers import Queue, QueueSettings
 from evertick.domain.admission import QuotaName, Refused
 from evertick.domain.errors import InvalidInput
 from evertick.store.jobs import references
-from evertick.store.jobs.references import NO_CAP, QueueCap
+from evertick.store.jobs.references import NO_CAP, QueueLimits
 from evertick.usecases.context import DEFAULT_PER_PAGE, Page, TenantContext, checked_limit, page_of
 from evertick.usecases.errors import QueueNotFound, QuotaReached
 from evertick.usecases.references import MAX_QUEUES
@@ -31,15 +36,25 @@ async def get_queue(tenant: TenantContext, name: str) -> Queue:
     return _view_of(rows[0])
 
 
-async def cap_queue(tenant: TenantContext, name: str, max_running: int | None) -> Queue:
-    """Set how many attempts of a queue run at once; None: no limit. A queue may get its cap before its first job."""
+async def limit_queue(tenant: TenantContext, name: str, given: QueueSettings) -> Queue:
+    """Replace the limits of a queue. It may get them before its first job."""
     if not _QUEUE.fullmatch(name):
         raise InvalidInput("queue", "must be 1 to 63 lowercase letters, digits and . _ -, a letter or digit first")
     if await references.queues_with(tenant.pool, tenant.tenant_id, [name]) > MAX_QUEUES:
         raise QuotaReached(Refused(QuotaName.QUEUES, MAX_QUEUES))
-    cap = NO_CAP if max_running is None else max_running
-    return _view_of(await references.cap_queue(tenant.pool, tenant.tenant_id, name, cap))
+    if given.rate_burst is not None and given.rate_limit is None:
+        raise InvalidInput("rate_burst", "needs a rate_limit")
+    limits = asdict(given) | {"max_running": NO_CAP if given.max_running is None else given.max_running}
+    return _view_of(await references.limit_queue(tenant.pool, tenant.tenant_id, QueueLimits(name=name, **limits)))
 
 
-def _view_of(row: QueueCap) -> Queue:
-    return Queue(name=row.name, max_running=None if row.max_running == NO_CAP else row.max_running)
+async def edit_queue(tenant: TenantContext, name: str, changes: Mapping[str, Any]) -> Queue:
+    """Change some limits of a queue."""
+    rows = await references.queue_page(tenant.pool, tenant.tenant_id, only=name)
+    now = asdict(_view_of(rows[0])) if rows else {}
+    now.pop("name", None)
+    return await limit_queue(tenant, name, read_settings(now | dict(changes), QueueSettings))
+
+
+def _view_of(row: QueueLimits) -> Queue:
+    return Queue(**row._asdict() | {"max_running": None if row.max_running == NO_CAP else row.max_running})

@@ -6,14 +6,16 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from evertick.domain.attempt import Token
 from evertick.executor.source import Consumer
 from evertick.executor.sources.database.pace import Batch, CompletionRate, Pace, RoundTrip
 from evertick.executor.sources.database.queues import QueueSelection
 from evertick.executor.sources.database.reading import Read, Reading
+from evertick.runtime.queue_rates import QueueRates
 from evertick.runtime.wakeups import queue_named
 from evertick.store.database import Pool
 from evertick.store.engine import lanes
@@ -57,6 +59,7 @@ class Leasing:
         pace: Pace,
         round_trip: RoundTrip,
         rate: CompletionRate,
+        queue_rates: QueueRates,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pool = pool
@@ -67,6 +70,7 @@ class Leasing:
         self._pace = pace
         self._round_trip = round_trip
         self._rate = rate
+        self._queue_rates = queue_rates
         self._monotonic = monotonic
         self._reading = Reading(pool, lambda: round_trip.seconds)
         self._unread_since: float | None = None
@@ -77,6 +81,7 @@ class Leasing:
         self._under_way = 0
         self._is_flowing = False
         self._is_contended = False
+        self._token_wait: float | None = None  # there is work, and its queue's rate allows it after so long
         self._is_cut = False
         self._pause = FIRST_PAUSE
         self._lanes = MAX_LANES
@@ -115,25 +120,31 @@ class Leasing:
         most = self._room()
         if most <= 0:
             return LONGEST_PAUSE  # woken before, as soon as there is room
-        self._is_contended = False
+        self._is_contended, self._token_wait = False, None
         named, self._named = self._named, set()
         if 0 < len(named) <= MAX_LANES and self._monotonic() < self._clear_until:
             # If no lane had more, that was all: the next look at all lanes finds what was not named.
             leased = await self.lease(most, named)
-            if self._is_contended:
+            if self._is_contended or self._token_wait is not None:
                 self._named |= named
-                return CONTENDED_PAUSE
+                return self._soon()
             return 0 if leased and self._is_cut else FIRST_PAUSE
         self._clear_until = -math.inf
         asked = self._monotonic()
         if await self.lease(most):
             self._pause = FIRST_PAUSE
             return 0
-        if self._is_contended:
-            return CONTENDED_PAUSE
+        if self._is_contended or self._token_wait is not None:
+            return self._soon()
         self._clear_until = asked + LONGEST_PAUSE
         pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
         return pause
+
+    def _soon(self) -> float:
+        """When a cap that was locked may be free, or a rate have tokens."""
+        if self._is_contended or self._token_wait is None:
+            return CONTENDED_PAUSE
+        return min(self._token_wait, LONGEST_PAUSE)
 
     async def step_ahead(self) -> float:
         """Lease while other leases are under way: over a slow line, of lanes that had work, if there is room for it."""
@@ -202,10 +213,16 @@ class Leasing:
             rooms = {queue_id: min(room, most) for queue_id, room in rooms.items()}
             if not rooms:
                 return 0
+        tokens: dict[int, int] = {}
+        if rated := self._queues.rates.keys() & (self._queues.ids if rooms is None else rooms.keys()):
+            rooms = await self._rated(dict.fromkeys(self._queues.ids, most) if rooms is None else rooms)
+            if not rooms:
+                return 0
+            tokens = {queue_id: rooms[queue_id] for queue_id in rated if queue_id in rooms}
         extent = self._extent(most, named)
         asked = self._monotonic()
         asking: list[Coroutine[Any, Any, list[LeasedRange]]]
-        if self._queues.capped.isdisjoint(self._queues.ids if rooms is None else rooms):
+        if not rated and self._queues.capped.isdisjoint(self._queues.ids if rooms is None else rooms):
             asking = [self._lease_lanes(self._pool, extent, named, most, rooms)]
             if asked >= self._free_from:
                 self._free_from = asked + FREE_SECONDS
@@ -219,10 +236,40 @@ class Leasing:
         if named is None:
             self._lanes = len({each.lane_id for each in ranges}) or MAX_LANES
         self._take(read, extent, rooms)
+        self._give_back(tokens, read)
         for error in answers:
             if isinstance(error, BaseException):
                 raise error
         return len(read.attempts)
+
+    async def _rated(self, rooms: Mapping[int, int]) -> dict[int, int]:
+        """Rooms no larger than rates allow, nor than what can run at once here: what waits here starts in bursts."""
+        slots = self._consumer.slots
+        asked = {
+            queue_id: min(room, slots) if queue_id in self._queues.rates else room for queue_id, room in rooms.items()
+        }
+        rated, self._token_wait = await self._queue_rates.take(
+            self._pool,
+            asked,
+            self._queues.rates,
+            handlers=self._consumer.handler_names,
+            tenant_id=self._queues.tenant_id,
+        )
+        return rated
+
+    def _give_back(self, tokens: Mapping[int, int], read: Read) -> None:
+        """Give back tokens of attempts that were not leased. What cannot be read yet counts as leased."""
+        if tokens and not self._reading.unread:
+            leased = Counter(queue_of(attempt.lane_id) for attempt in read.attempts)
+            for queue_id, count in tokens.items():
+                self._queue_rates.give_back(queue_id, count - leased[queue_id])
+
+    def put_back(self, tokens: Iterable[Token]) -> None:
+        """Attempts of these tokens were not started: queues with a rate get theirs back."""
+        if rates := self._queues.rates:
+            counts = Counter(queue_id for lane_id, _ in tokens if (queue_id := queue_of(lane_id)) in rates)
+            for queue_id, count in counts.items():
+                self._queue_rates.give_back(queue_id, count)
 
     def _extent(self, most: int, named: Collection[int] | None) -> _Extent:
         """About as many lanes as had work the last time, and deep into each; twice as many, to find out about more."""

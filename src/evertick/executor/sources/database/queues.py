@@ -4,23 +4,25 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from evertick.domain.rate_bucket import Rate
 from evertick.store.database import Pool
 from evertick.store.jobs import references
 
 LOOK_SECONDS = 1.0
 """How often to look for queues that are not there yet; a queue is created with its first job."""
 LOOK_AGAIN_SECONDS = 3.0
-"""How often to look whether the queues that were found are still there, and have a cap."""
+"""How often to look whether the queues that were found are still there, and what limits them."""
 
 
 class QueueSelection(Protocol):
     """`ids` are the queues that there are, of one tenant, or of any if `tenant_id` is None.
 
-    `capped` are those of which a cap limits how many attempts run at once.
+    `capped` are those of which a cap limits how many attempts run at once; `rates` limit how many start per second.
     """
 
     ids: frozenset[int]
     capped: frozenset[int]
+    rates: Mapping[int, Rate]
     tenant_id: int | None
 
     async def refresh(self, pool: Pool, now: float) -> None:
@@ -47,6 +49,7 @@ class NamedQueues:
     def __init__(self, names: Sequence[str], tenant_id: int | None) -> None:
         self.ids: frozenset[int] = frozenset()
         self.capped: frozenset[int] = frozenset()
+        self.rates: Mapping[int, Rate] = {}
         self.tenant_id = tenant_id
         self._names = names
         self._names_by_id: dict[int, str] = {}
@@ -60,6 +63,7 @@ class NamedQueues:
         found = await references.queues(pool, self._names, self.tenant_id)
         self.ids = frozenset(queue.queue_id for queue in found)
         self.capped = frozenset(queue.queue_id for queue in found if queue.is_capped)
+        self.rates = {queue.queue_id: rate for queue in found if (rate := queue.rate) is not None}
         self._names_by_id = {queue.queue_id: queue.name for queue in found}
         self._looked = now
 

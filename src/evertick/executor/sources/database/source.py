@@ -33,6 +33,9 @@ from evertick.executor.sources.database.pace import CompletionRate, Pace, RoundT
 from evertick.executor.sources.database.queues import QueueSelection
 from evertick.runtime import timeouts
 from evertick.runtime.loop import Loop
+from evertick.runtime.queue_rates import QueueRates
+from evertick.runtime.rate_buckets import open_buckets
+from evertick.runtime.rate_slices import RateSlices
 from evertick.runtime.retry_decision import is_last_try, next_step
 from evertick.runtime.wakeups import Listener, Notifier
 from evertick.store.database import (
@@ -83,9 +86,11 @@ class DatabaseSource:
         queues: QueueSelection,
         *,
         lease_time: timedelta = LEASE_TIME,
+        redis_url: str | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._url = url
+        self._redis_url = redis_url
         self._queues = queues
         self._lease_time = lease_time
         self._monotonic = monotonic
@@ -115,8 +120,10 @@ class DatabaseSource:
         async with AsyncExitStack() as undo:
             self.pool = await self._open_pool(undo, CONNECTIONS, timeouts.LEASE)
             self._recording = await self._open_pool(undo, RECORDING_CONNECTIONS, timeouts.record(self._lease_time))
+            buckets = await undo.enter_async_context(open_buckets(self.pool, self._redis_url))
             await self._observe_clock()
-            undo.pop_all()
+            self._opened = undo.pop_all()
+        self.rate_slices = RateSlices(buckets, monotonic=self._monotonic)
         self._notifier = Notifier(self.pool)
         self._pace = Pace(self._slots)
         self._leasing = Leasing(
@@ -127,6 +134,7 @@ class DatabaseSource:
             pace=self._pace,
             round_trip=self._round_trip,
             rate=CompletionRate(self._round_trip, self._monotonic),
+            queue_rates=QueueRates(self.rate_slices),
             monotonic=self._monotonic,
         )
         self._lease_loop = Loop("lease", self._leasing.step)
@@ -169,6 +177,7 @@ class DatabaseSource:
         if self._is_started:
             await self._notifier.stop()
         await asyncio.gather(self.pool.close(), self._recording.close())
+        await self._opened.aclose()
 
     def queue_name(self, attempt: Attempt) -> str:
         return self._queues.name_of(queue_of(attempt.token[0]))
@@ -206,6 +215,7 @@ class DatabaseSource:
 
     async def put_back(self, unstarted: Sequence[UnstartedAttempt]) -> None:
         gone = await lanes.put_back(self.pool, self._worker, [_put_back_of(each) for each in unstarted])
+        self._leasing.put_back(each.attempt.token for each in unstarted)
         if gone:
             logger.info("%d attempts that were to be put back belong to others already", len(gone))
         if at_once := {queue_of(each.attempt.token[0]) for each in unstarted if each.delay <= _AT_ONCE}:
