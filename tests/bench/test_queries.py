@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import asyncpg
 
+from engine import add_job
 from evertick.bench import floor_queries, queries
 from evertick.bench.scenarios.floor import RunRows
 from evertick.store.database import Pool
@@ -17,9 +18,9 @@ PINNED = (
 )
 
 
-async def _queue(connection: asyncpg.Connection) -> int:
+async def _queue(connection: asyncpg.Connection, tenant_id: int = 1) -> int:
     queue_id: int = await connection.fetchval(
-        "INSERT INTO queues (tenant_id, name) VALUES (1, $1) RETURNING queue_id", QUEUE
+        "INSERT INTO queues (tenant_id, name) VALUES ($1, $2) RETURNING queue_id", tenant_id, QUEUE
     )
     return queue_id
 
@@ -86,6 +87,25 @@ async def test_a_run_that_was_started_again_is_a_duplicate(connection: asyncpg.C
     assert (runs.runs, runs.succeeded, runs.duplicates) == (1, 1, 2)
 
 
+async def test_a_deferred_attempt_is_no_start(connection: asyncpg.Connection, pool: Pool) -> None:
+    queue_id, fire_at = await _queue(connection), await _now(connection)
+    await _attempt(connection, queue_id, 1, fire_at, result="deferred", lag_ms=5)
+    await _attempt(connection, queue_id, 1, fire_at, attempt=2, lag_ms=70)
+    runs = await _runs(pool, fire_at)
+    assert (runs.runs, runs.succeeded, runs.duplicates, runs.lags_ms) == (1, 1, 0, [70] * 4)
+
+
+async def test_runs_of_other_tenants_count_unless_tenants_are_named(connection: asyncpg.Connection, pool: Pool) -> None:
+    fire_at, interval = await _now(connection), timedelta(microseconds=1)
+    for tenant_id in (1, 2, 3):
+        await _attempt(connection, await _queue(connection, tenant_id), tenant_id, fire_at)
+    found = [
+        (await queries.runs(pool, QUEUE, fire_at, fire_at + interval, tenant_ids)).runs
+        for tenant_ids in (None, [2], [1, 3], [])
+    ]
+    assert found == [3, 1, 2, 0]
+
+
 async def test_other_fire_times_and_queues_are_not_counted(connection: asyncpg.Connection, pool: Pool) -> None:
     queue_id, fire_at = await _queue(connection), await _now(connection)
     await _attempt(connection, queue_id, 1, fire_at + timedelta(seconds=1))
@@ -103,6 +123,38 @@ async def test_ticks_that_became_gaps_are_counted(connection: asyncpg.Connection
     )
     assert await queries.gaps(pool, at, at + timedelta(minutes=1)) == 7
     assert await queries.gaps(pool, at, at + timedelta(hours=2)) == 8
+
+
+async def test_skipped_ticks_are_counted_by_reason_queue_and_tenant(connection: asyncpg.Connection, pool: Pool) -> None:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    hour_at = at + timedelta(hours=1)
+    await connection.execute(
+        "INSERT INTO jobs (job_id, tenant_id, created_at, updated_at, spec_version, name, queue)"
+        " SELECT n, n, $1, $1, 1, n::text, CASE n WHEN 3 THEN 'other' ELSE $2 END FROM generate_series(1, 3) AS n",
+        *(at, QUEUE),
+    )
+    await connection.execute(
+        "INSERT INTO gaps (job_id, first_at, last_at, ticks, spec_version, reason) VALUES"
+        " (1, $1, $2, 7, 1, 'missed'), (1, $1, $1, 1, 1, 'overlap'), (2, $1, $1, 2, 1, 'missed'),"
+        " (2, $2, $2, 4, 1, 'missed'), (3, $1, $1, 9, 1, 'missed')",
+        *(at, hour_at),
+    )
+    assert await queries.skipped(pool, QUEUE, at, hour_at) == {"missed": 9, "overlap": 1}
+    assert await queries.skipped(pool, QUEUE, at, hour_at, [2]) == {"missed": 2}
+    assert await queries.skipped(pool, QUEUE, at + timedelta(seconds=1), hour_at) == {}
+
+
+async def test_the_backlog_is_what_is_ready_and_what_is_due(connection: asyncpg.Connection, pool: Pool) -> None:
+    assert await queries.backlog(pool) == (0, 0, 0)
+    now_at = await clock(connection)
+    for partition, hours in ((7, 1), (7, 2), (255, 3), (8, -1)):
+        await add_job(connection, partition=partition, fire_at=now_at - timedelta(hours=hours))
+    await connection.execute(
+        "INSERT INTO ready_batches VALUES (1, 1, 1, clock_at(), 4, false), (2, 9, 3, now(), 6, true)"
+    )
+    backlog = await queries.backlog(pool)
+    assert (backlog.ready, backlog.overdue) == (10, 3)
+    assert 3 * 3600 <= backlog.oldest_seconds < 4 * 3600
 
 
 async def test_nothing_is_ready_or_leased_in_an_empty_database(pool: Pool) -> None:
@@ -129,6 +181,15 @@ async def test_jobs_of_one_queue_and_partition_are_made_due(connection: asyncpg.
     assert await queries.make_due(connection, "bench", 7, fire_at) == 2
     moved = await connection.fetch("SELECT partition, queue_id, fire_at FROM timers WHERE due_at = $1", fire_at)
     assert [tuple(row) for row in moved] == [(7, queue_id, fire_at)] * 2
+
+
+async def test_jobs_of_one_tenant_are_made_due(connection: asyncpg.Connection) -> None:
+    now_at = await clock(connection)
+    later_at = now_at + timedelta(hours=1)
+    for tenant_id in (1, 2):
+        await add_job(connection, fire_at=later_at, queue=QUEUE, tenant_id=tenant_id)
+    assert await queries.make_due(connection, QUEUE, 7, now_at, tenant_id=2) == 1
+    assert await connection.fetchval("SELECT tenant_id FROM timers WHERE due_at = $1", now_at) == 2
 
 
 async def test_a_snapshot_is_held_until_it_is_released(connection: asyncpg.Connection, database_url: str) -> None:

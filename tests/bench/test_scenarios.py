@@ -1,10 +1,18 @@
 """Scenarios that create or run jobs, with tiny sizes. Results are checked for plausibility, not speed."""
 
+import json
+import sys
+
+import pytest
 from hypothesis import given, strategies as st
 
 import postgres
 from bench.commands import assert_all_ran_once, assert_ranked, measured
-from evertick.bench.scenarios.steady import SteadyOptions, expected_ticks
+from engine import AT
+from evertick.bench.scenarios.steady import SteadyOptions, expected_ticks, recurring_jobs
+
+GROWTH_MB = 24
+"""What the scheduler may grow by after its cache of rules is full, because allocators keep some memory."""
 
 
 def test_drain_runs_everything_that_is_ready_once(postgres_server: postgres.Server) -> None:
@@ -33,6 +41,8 @@ def test_steady_fires_each_tick_of_its_interval(postgres_server: postgres.Server
     assert_ranked(found["lag_ms"])
     assert found["cores_used"].keys() == {"scheduler", "worker"}
     assert found["due_look_up_ms"]["groups"] == 3 * 16
+    assert found["scheduler_memory_mb"].keys() == {"start", "middle", "end"}
+    assert 0 < max(found["scheduler_memory_mb"].values()) <= found["scheduler_peak_memory_mb"]
 
 
 def test_lag_tells_one_offs_from_what_runs_now(postgres_server: postgres.Server) -> None:
@@ -89,3 +99,25 @@ def test_each_tick_of_the_interval_is_expected(jobs: int, rate: int, seconds: in
 def test_about_as_many_fire_each_second_as_asked_for(jobs: int, rate: int) -> None:
     options = SteadyOptions(jobs=jobs, rate=rate, seconds=1)
     assert jobs / options.period_seconds <= rate or options.period_seconds == 1
+
+
+@given(jobs=st.integers(1, 60), rate=st.integers(1, 20))
+def test_jobs_share_a_rule_unless_each_is_to_have_its_own(jobs: int, rate: int) -> None:
+    def rules(*, distinct: bool) -> int:
+        options = SteadyOptions(jobs=jobs, rate=rate, distinct_rules=distinct)
+        return len({(job["start_at"], job.get("end_at")) for job in recurring_jobs(options, AT)})
+
+    period = SteadyOptions(jobs=jobs, rate=rate).period_seconds
+    assert rules(distinct=False) == min(jobs, period)
+    assert rules(distinct=True) == jobs
+
+
+@pytest.mark.campaign
+def test_memory_stays_flat_with_more_rules_than_the_scheduler_keeps(postgres_server: postgres.Server) -> None:
+    sizes = ("--jobs", "300000", "--rate", "1000", "--seconds", "600", "--distinct-rules")
+    found = measured(postgres_server.embedded, "steady", *sizes)
+    sys.stdout.write(json.dumps(found, indent=1))
+    assert_all_ran_once(found, 600_000)
+    # By the middle each rule was used once.
+    memory = found["scheduler_memory_mb"]
+    assert memory["end"] - memory["middle"] <= GROWTH_MB

@@ -7,6 +7,7 @@ import secrets
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process as Child
+from collections.abc import Callable
 from pathlib import Path
 
 from evertick.domain.errors import EvertickError
@@ -37,12 +38,21 @@ def family_cpu_seconds(pid: int) -> float | None:
 
 def peak_memory_mb(pid: int) -> float | None:
     """The peak memory of a process."""
+    return _status_mb(pid, "VmHWM:")
+
+
+def memory_mb(pid: int) -> float | None:
+    """The memory of a process now."""
+    return _status_mb(pid, "VmRSS:")
+
+
+def _status_mb(pid: int, name: str) -> float | None:
     try:
         status = (_PROC / str(pid) / "status").read_text(encoding="ascii", errors="replace")
     except OSError:
         return None
     for line in status.splitlines():
-        if line.startswith("VmHWM:"):
+        if line.startswith(name):
             return round(int(line.split()[1]) / 1024, 1)
     return None
 
@@ -180,11 +190,18 @@ class Fleet:
 
     def cpu_seconds(self) -> dict[str, float]:
         """CPU time so far of each kind of process, where /proc exists."""
-        spent: dict[str, float] = {}
+        return self._by_kind(cpu_seconds)
+
+    def memory_mb(self) -> dict[str, float]:
+        """Memory now of each kind of process, where /proc exists."""
+        return self._by_kind(memory_mb)
+
+    def _by_kind(self, read: Callable[[int], float | None]) -> dict[str, float]:
+        totals: dict[str, float] = {}
         for process in self._processes:
-            if (seconds := cpu_seconds(process.pid)) is not None:
-                spent[process.name] = spent.get(process.name, 0.0) + seconds
-        return spent
+            if (value := read(process.pid)) is not None:
+                totals[process.name] = totals.get(process.name, 0.0) + value
+        return totals
 
     async def stop(self, *processes: Process) -> None:
         """Stop these, or all."""

@@ -1,6 +1,6 @@
 """The statements of measurements: progress, results, sizes, preparation."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import NamedTuple
@@ -57,6 +57,19 @@ class Footprint(NamedTuple):
     leases: int
 
 
+class Skipped(NamedTuple):
+    reason: str
+    ticks: int
+
+
+class Backlog(NamedTuple):
+    """Attempts that wait to be leased, timers that are due, and how long the oldest of them has been due."""
+
+    ready: int
+    overdue: int
+    oldest_seconds: float
+
+
 class TransactionCount(NamedTuple):
     transactions: int
     now_at: datetime
@@ -71,6 +84,7 @@ class ServerInfo(NamedTuple):
 
 _SQL = statements.load("measurements", "evertick.bench")
 _RUNS = _SQL["runs"].rows(RunStatistics)
+_SKIPPED = _SQL["skipped"].rows(Skipped)
 _GAPS = _SQL["gaps"].values(int)
 _QUEUE_JOBS = _SQL["queue_jobs"].values(int)
 
@@ -79,17 +93,28 @@ leases = _SQL["leases"].rows(Leases).one
 is_ready = _SQL["is_ready"].values(bool).one
 """Whether any attempt waits to be leased."""
 held = _SQL["held"].values(int).one
-_ADD_TENANTS = _SQL["add_tenants"].values(int)
 """How many partitions have a holder."""
+backlog = _SQL["backlog"].rows(Backlog).one
+_ADD_TENANTS = _SQL["add_tenants"].values(int)
 sizes = _SQL["sizes"].rows(Sizes).one
 footprint = _SQL["footprint"].rows(Footprint).one
 activity = _SQL["activity"].rows(TransactionCount).one
 server = _SQL["server"].rows(ServerInfo).one
 
 
-async def runs(pool: Pool, queue: str, from_at: datetime, until_at: datetime) -> RunStatistics:
-    """The runs of a queue whose fire times are in [from_at, until_at)."""
-    return await _RUNS.one(pool, _SLOW_SECONDS, queue=queue, from_at=from_at, until_at=until_at)
+async def runs(
+    pool: Pool, queue: str, from_at: datetime, until_at: datetime, tenant_ids: Sequence[int] | None = None
+) -> RunStatistics:
+    """The runs of a queue, by default of all tenants, whose fire times are in [from_at, until_at)."""
+    return await _RUNS.one(pool, _SLOW_SECONDS, queue=queue, from_at=from_at, until_at=until_at, tenant_ids=tenant_ids)
+
+
+async def skipped(
+    pool: Pool, queue: str, from_at: datetime, until_at: datetime, tenant_ids: Sequence[int] | None = None
+) -> dict[str, int]:
+    """How many ticks of a queue in [from_at, until_at) did not run, by reason."""
+    rows = await _SKIPPED.all(pool, queue=queue, from_at=from_at, until_at=until_at, tenant_ids=tenant_ids)
+    return {row.reason: row.ticks for row in rows}
 
 
 async def gaps(pool: Pool, from_at: datetime, until_at: datetime) -> int:
@@ -101,9 +126,13 @@ async def queue_jobs(pool: Pool, queue: str) -> int:
     return await _QUEUE_JOBS.one(pool, _SLOW_SECONDS, queue=queue)
 
 
-async def make_due(connection: Connection, queue: str, partition: int, fire_at: datetime) -> int:
-    """Make the jobs of a queue in a partition due at an instant. Returns how many there are."""
-    status = await _SQL["make_due"].execute(connection, queue=queue, partition=partition, fire_at=fire_at)
+async def make_due(
+    connection: Connection, queue: str, partition: int, fire_at: datetime, tenant_id: int | None = None
+) -> int:
+    """Make the jobs of a queue in a partition, by default of all tenants, due at an instant. Returns how many."""
+    status = await _SQL["make_due"].execute(
+        connection, queue=queue, partition=partition, fire_at=fire_at, tenant_id=tenant_id
+    )
     return row_count(status)
 
 

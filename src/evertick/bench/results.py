@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from evertick.bench import queries
 from evertick.bench.queries import RunStatistics
@@ -23,6 +23,13 @@ PERCENTILES = ("p50", "p95", "p99", "max")
 COUNTS = ("runs", "missing", "duplicates")
 
 
+class Interval(NamedTuple):
+    """Fire times from an instant to before another."""
+
+    from_at: datetime
+    until_at: datetime
+
+
 async def read_runs(testbed: Testbed, from_at: datetime, until_at: datetime, queue: str = QUEUE) -> RunStatistics:
     testbed.progress.begin("reading results")
     return await queries.runs(testbed.pool, queue, from_at, until_at)
@@ -31,6 +38,20 @@ async def read_runs(testbed: Testbed, from_at: datetime, until_at: datetime, que
 def count_fields(runs: RunStatistics, expected: int) -> dict[str, Any]:
     """How many runs there are, how many of the expected ones are missing, and how many starts were duplicates."""
     return {"runs": runs.runs, "missing": expected - runs.succeeded, "duplicates": runs.duplicates}
+
+
+async def ledger_fields(
+    testbed: Testbed, interval: Interval, due: int, queue: str = QUEUE, tenant_ids: Sequence[int] | None = None
+) -> dict[str, Any]:
+    """What became of the ticks of an interval: each runs once or is in a gap. `missing` are those that did neither."""
+    runs = await queries.runs(testbed.pool, queue, *interval, tenant_ids)
+    skipped = await queries.skipped(testbed.pool, queue, *interval, tenant_ids)
+    return {
+        "due": due,
+        **count_fields(runs, due - sum(skipped.values())),
+        "skipped": {"total": sum(skipped.values()), **skipped},
+        **lag_fields(runs),
+    }
 
 
 def total_fields(parts: Sequence[Mapping[str, Any]], names: Sequence[str] = COUNTS) -> dict[str, Any]:

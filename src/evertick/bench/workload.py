@@ -1,5 +1,6 @@
-"""The workload of measurements: jobs with a handler that does nothing, and jobs in the background that are not due."""
+"""The workload of measurements: handlers that do nothing or wait, and jobs in the background that are not due."""
 
+import asyncio
 import random
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +16,10 @@ Fields: TypeAlias = dict[str, Any]
 QUEUE = "bench"
 BACKGROUND_QUEUE = "bench-background"
 HANDLER = "noop"
+OCCUPY = "occupy"
 GRACE_SECONDS = 86_400
+MAX_OPEN_RUNS = 10_000
+"""Of a job that allows concurrent runs: the largest number that the API takes."""
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 _EMPTY_BYTES = len('{"text":""}')
 
@@ -28,8 +32,14 @@ async def noop(run: Run) -> None:
     """Do nothing: only Evertick itself is measured."""
 
 
-def target(queue: str = QUEUE) -> dict[str, str]:
-    return {"type": "worker", "queue": queue, "handler": HANDLER}
+@app.handler(OCCUPY)
+async def occupy(run: Run) -> None:
+    """Occupy one of a worker's places for a while, and no CPU: so workers have a known capacity on any machine."""
+    await asyncio.sleep(run.payload["seconds"])
+
+
+def target(queue: str = QUEUE, handler: str = HANDLER) -> dict[str, str]:
+    return {"type": "worker", "queue": queue, "handler": handler}
 
 
 def payload(size: int, seed: int) -> dict[str, str] | None:

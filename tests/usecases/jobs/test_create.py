@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+from collections.abc import Iterable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from evertick.contract.job_reading import read_spec
 from evertick.domain.errors import InvalidFields
 from evertick.domain.ids import partition_of
 from evertick.domain.stable_hash import jitter_offset
+from evertick.store.database import Pool
 from evertick.usecases.context import TenantContext
 from evertick.usecases.errors import NameTaken
 from evertick.usecases.jobs.create import create
@@ -175,6 +178,28 @@ async def test_a_batch_larger_than_its_parts_is_one_transaction(world: World, te
 
 async def test_an_empty_batch_is_fine(world: World, tenant: TenantContext) -> None:
     assert await create_many(tenant, []) == []
+
+
+class WatchedBatch(list[dict[str, object]]):
+    """Notes how many connections of a pool are in use whenever a job is read."""
+
+    def __init__(self, jobs: Iterable[dict[str, object]], pool: Pool) -> None:
+        super().__init__(jobs)
+        self.pool = pool
+        self.in_use: list[int] = []
+
+    def __getitem__(self, index: Any) -> Any:
+        self.in_use.append(self.pool.get_size() - self.pool.get_idle_size())
+        return super().__getitem__(index)
+
+
+async def test_schedules_are_read_before_the_transaction_that_adds_their_rules(
+    tenant: TenantContext, pool: Pool
+) -> None:
+    """Ten thousand schedules took longer than a transaction may be idle."""
+    batch = WatchedBatch([{"schedule": f"every {n + 1}h", "target": WORKER} for n in range(5)], pool)
+    assert all(verdict.job_id for verdict in await create_many(tenant, batch))
+    assert batch.in_use == [0] * 5
 
 
 async def test_a_name_that_races_into_a_batch_costs_that_line_only(world: World, tenant: TenantContext) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from evertick.bench import queries, results, steps, workload
-from evertick.bench.processes import peak_memory_mb
+from evertick.bench.processes import Process, memory_mb, peak_memory_mb
 from evertick.bench.queries import WrittenRows
 from evertick.bench.results import HORIZON, LookupTimes
 from evertick.bench.scenario import Concurrency, Jobs, Option, PayloadBytes, Scenario, Seconds, Seed, Workers
@@ -16,6 +16,8 @@ from evertick.bench.waiting import wait_until_drained, wait_until_fired
 
 GOLDEN = 0.618
 """The fractional parts of its multiples are spread evenly."""
+NO_END = timedelta(days=300)
+"""Rules that end so late do not end during the measurement."""
 LOOKUPS = 3
 TRIAL_SHARE = 200
 """The fraction of the jobs, 1/n, that is loaded first to estimate how long loading the others takes."""
@@ -30,6 +32,9 @@ class SteadyOptions:
         bool,
         Option("Spread due times over each second by jitter, or set all to its start.", flags="--spread/--at-once"),
     ] = True
+    distinct_rules: Annotated[
+        bool, Option("Give each job a rule of its own, or share rules.", flags="--distinct-rules/--shared-rules")
+    ] = False
     payload_bytes: PayloadBytes = 100
     workers: Workers = 1
     concurrency: Concurrency = None
@@ -62,10 +67,10 @@ async def run(testbed: Testbed, options: SteadyOptions) -> dict[str, Any]:
     base = await queries.written_rows(testbed.pool)
     await testbed.sleep_until(from_at, "waiting for the first tick")
     cpu = testbed.cpu_seconds()
-    lookups = await _measure_lookups(testbed, until_at, seconds)
+    lookups, memory = await _measure(testbed, scheduler, until_at, seconds)
     cores_used = results.cpu_used(cpu, testbed.cpu_seconds(), seconds, digits=3)
     await wait_until_fired(testbed, until_at, expected, "firing the rest")
-    memory = peak_memory_mb(scheduler.pid)
+    peak = peak_memory_mb(scheduler.pid)
     await testbed.fleet.stop(scheduler)
     await wait_until_drained(testbed, base, expected, "running the rest")
     runs = await results.read_runs(testbed, from_at, until_at)
@@ -75,7 +80,8 @@ async def run(testbed: Testbed, options: SteadyOptions) -> dict[str, Any]:
         "gaps": await queries.gaps(testbed.pool, from_at, until_at),
         **results.lag_fields(runs),
         "period_seconds": options.period_seconds,
-        "scheduler_peak_memory_mb": memory,
+        "scheduler_peak_memory_mb": peak,
+        "scheduler_memory_mb": {"start": memory[0], "middle": memory[len(memory) // 2], "end": memory[-1]},
         "cores_used": cores_used,
         "due_look_up_ms": lookups.fields,
     }
@@ -100,7 +106,7 @@ async def _load(testbed: Testbed, options: SteadyOptions) -> datetime:
     soon = min(options.jobs, options.rate * round(HORIZON.total_seconds()))
     lead = timedelta(seconds=steps.seconds_to_load(options.jobs, trial.rate) + steps.seconds_to_warm_up(soon))
     first_at = (await testbed.now() + lead).replace(microsecond=0)
-    await testbed.load(_jobs(options, first_at), options.jobs, "loading recurring jobs")
+    await testbed.load(recurring_jobs(options, first_at), options.jobs, "loading recurring jobs")
     await steps.vacuum_and_checkpoint(testbed)
     return first_at
 
@@ -115,7 +121,7 @@ async def _start_of_measurement(testbed: Testbed, first_at: datetime, base: Writ
     return (await testbed.now() + timedelta(seconds=2)).replace(microsecond=0)
 
 
-def _jobs(options: SteadyOptions, from_at: datetime) -> Iterator[workload.Fields]:
+def recurring_jobs(options: SteadyOptions, from_at: datetime) -> Iterator[workload.Fields]:
     period, stride = options.period_seconds, options.stride
     starts = [(from_at + timedelta(seconds=second)).isoformat() for second in range(period)]
     fields = {
@@ -124,20 +130,29 @@ def _jobs(options: SteadyOptions, from_at: datetime) -> Iterator[workload.Fields
         "payload": workload.payload(options.payload_bytes, options.seed),
         "jitter_seconds": int(options.spread),
     }
-    return ({**fields, "start_at": starts[number * stride % period]} for number in range(options.jobs))
+    jobs = ({**fields, "start_at": starts[number * stride % period]} for number in range(options.jobs))
+    if not options.distinct_rules:
+        return jobs
+    # Rules that end at different times are different.
+    ends = (from_at + NO_END + timedelta(seconds=number) for number in range(options.jobs))
+    return ({**job, "end_at": end_at.isoformat()} for job, end_at in zip(jobs, ends, strict=True))
 
 
-async def _measure_lookups(testbed: Testbed, until_at: datetime, seconds: float) -> LookupTimes:
-    """Wait for the end of the interval, and measure lookups of due timers a few times meanwhile."""
+async def _measure(
+    testbed: Testbed, scheduler: Process, until_at: datetime, seconds: float
+) -> tuple[LookupTimes, list[float | None]]:
+    """Wait for the end of the interval. Measure lookups of due timers a few times meanwhile, and memory as often."""
     took: tuple[float, ...] = ()
     found = 0
+    memory = [memory_mb(scheduler.pid)]
     for number in range(1, LOOKUPS + 1):
         left = timedelta(seconds=seconds * (1 - number / (LOOKUPS + 1)))
         await testbed.sleep_until(until_at - left, "measuring")
         lookups = await results.time_poll_lookups(testbed)
         took, found = took + lookups.took_ms, found + lookups.timers
+        memory.append(memory_mb(scheduler.pid))
     await testbed.sleep_until(until_at, "measuring")
-    return LookupTimes(took, found)
+    return LookupTimes(took, found), [*memory, memory_mb(scheduler.pid)]
 
 
 def fault(options: SteadyOptions) -> str | None:

@@ -29,15 +29,18 @@ RETURNING tenant_id;
 SELECT count(*) FROM partitions WHERE holder IS NOT NULL;
 
 -- name: runs
--- The runs of one queue with a fire time in an interval: how many succeeded, how many starts were duplicates, the first
--- start, the last end, and the lags. An attempt's seq is never before its fire time. Indexes: attempts_pkey, outcomes_pkey.
+-- The runs of one queue, of some tenants or of all (NULL), with a fire time in an interval: how many succeeded, how many
+-- starts were duplicates, the first start, the last end, and the lags. An attempt's seq is never before its fire time. A
+-- deferred attempt was not started. Indexes: attempts_pkey, outcomes_pkey.
 WITH tried AS MATERIALIZED (
     SELECT attempt.job_id, attempt.fire_at, attempt.due_at, outcome.result, outcome.started_at, outcome.finished_at
       FROM queues queue
       JOIN attempts attempt
         ON attempt.lane_id >= lane_id_of(queue.queue_id, 0, 0) AND attempt.lane_id < lane_id_of(queue.queue_id + 1, 0, 0)
-      LEFT JOIN outcomes outcome ON outcome.lane_id = attempt.lane_id AND outcome.seq = attempt.seq
-     WHERE queue.name = :queue::text AND attempt.seq >= microseconds(:from_at::timestamptz)
+      LEFT JOIN outcomes outcome
+        ON outcome.lane_id = attempt.lane_id AND outcome.seq = attempt.seq AND outcome.result <> 'deferred'
+     WHERE queue.name = :queue::text AND (:tenant_ids::bigint[] IS NULL OR queue.tenant_id = ANY (:tenant_ids::bigint[]))
+       AND attempt.seq >= microseconds(:from_at::timestamptz)
        AND attempt.fire_at >= :from_at::timestamptz AND attempt.fire_at < :until_at::timestamptz
 ),
 runs AS MATERIALIZED (
@@ -61,6 +64,30 @@ SELECT count(*) AS runs,
 SELECT coalesce(sum(ticks), 0)::bigint AS ticks
   FROM gaps
  WHERE last_at >= :from_at::timestamptz AND first_at < :until_at::timestamptz;
+
+-- name: skipped
+-- How many ticks of one queue, of some tenants or of all (NULL), are in gaps that begin in an interval, by reason. A gap
+-- ends no earlier than it begins. Index: gaps_by_age.
+SELECT gaps.reason::text AS reason, sum(gaps.ticks)::bigint AS ticks
+  FROM gaps
+  JOIN jobs USING (job_id)
+ WHERE gaps.last_at >= :from_at::timestamptz AND gaps.first_at >= :from_at::timestamptz AND gaps.first_at < :until_at::timestamptz
+   AND jobs.queue = :queue::text AND (:tenant_ids::bigint[] IS NULL OR jobs.tenant_id = ANY (:tenant_ids::bigint[]))
+ GROUP BY gaps.reason
+ ORDER BY gaps.reason;
+
+-- name: backlog
+-- What waits: attempts of batches that are not completely leased, and timers that are due, with the lag of the oldest.
+-- A look into each partition passes no timer that is not due. Index: timers_due.
+SELECT (SELECT coalesce(sum(batch.attempts), 0)::bigint FROM ready_batches batch) AS ready,
+       coalesce(sum(due.timers), 0)::bigint AS overdue,
+       coalesce(extract(epoch FROM clock_at() - min(due.oldest_at)), 0)::float AS oldest_seconds
+  FROM generate_series(0, 255) AS each (partition)
+ CROSS JOIN LATERAL (
+           SELECT count(*) AS timers, min(timers.due_at) AS oldest_at
+             FROM timers
+            WHERE timers.partition = each.partition AND timers.due_at <= clock_at()
+       ) due;
 
 -- name: queue_jobs
 -- How many jobs a queue has. Reads them all.
@@ -96,13 +123,14 @@ VACUUM (ANALYZE) jobs, job_versions, timers, rules, lanes;
 CHECKPOINT;
 
 -- name: make_due
--- Moves the tick timers of a queue in one partition to an instant in the past: each job runs once more, and its timer then
--- follows its schedule again. No scheduler runs meanwhile. Index: timers_due.
+-- Moves the tick timers of a queue in one partition, of one tenant or of all (NULL), to an instant: each job runs once
+-- more, and its timer then follows its schedule again. No scheduler runs meanwhile. Index: timers_due.
 UPDATE timers
    SET fire_at = :fire_at::timestamptz, due_at = :fire_at::timestamptz
  WHERE timers.partition = :partition::smallint
    AND timers.kind = 'tick' AND timers.due_at < 'infinity'
-   AND timers.queue_id IN (SELECT queue_id FROM queues WHERE name = :queue::text);
+   AND timers.queue_id IN (SELECT queue_id FROM queues WHERE name = :queue::text)
+   AND (:tenant_id::bigint IS NULL OR timers.tenant_id = :tenant_id::bigint);
 
 -- name: footprint
 -- Bytes, with indexes, of tables that grow with each run and of tables that must not grow.

@@ -16,12 +16,14 @@ from evertick.bench.scenario import Option, OptionsT, Result, Scenario, is_sound
 from evertick.bench.scenarios import (
     age,
     drain,
+    flood,
     floor,
     growth,
     hot_second,
     idle,
     lag,
     load,
+    overload,
     register,
     schedules,
     steady,
@@ -33,7 +35,22 @@ from evertick.cli.errors import Exit, exit_on_error
 from evertick.cli.options import optional
 from evertick.cli.output import plain_console, print_fields, print_json
 
-_SCENARIOS = (drain, hot_second, steady, lag, register, webhooks, tenants, load, idle, growth, age, floor)
+_SCENARIOS = (
+    drain,
+    hot_second,
+    steady,
+    lag,
+    register,
+    webhooks,
+    tenants,
+    overload,
+    flood,
+    load,
+    idle,
+    growth,
+    age,
+    floor,
+)
 _NAMES = {"rate_per_second": "per second", "lag_ms": "lag in ms"}
 
 app = typer.Typer(

@@ -1,8 +1,8 @@
 """Creating jobs by the thousand, in one transaction. A job that cannot be created does not affect the others.
 
 1. Before the transaction, draft in the background thread what may take long: no lock should wait for that.
-2. In it, while the database writes one part of a batch the next is read, so that both are busy all the time; unless
-   rules and queues are added in the same transaction, see `_Creation.run`.
+2. In it, while the database writes one part of a batch the next is read, so that both are busy all the time. If rules
+   and queues are added in the same transaction, all of them have to come first: then everything is read before it.
 """
 
 import asyncio
@@ -70,7 +70,10 @@ async def create_many(
 
     async def work() -> _Creation:
         ready = first.pop() if first else await draft_batch(tenant, batch)
-        return await tenant.in_transaction(lambda connection: _Creation(tenant, batch, ready, names).run(connection))
+        creation = _Creation(tenant, batch, ready, names)
+        if not tenant.references.is_committed_apart:
+            await creation.read_all()
+        return await tenant.in_transaction(creation.run)
 
     creation = await numbered(work)
     tenant.notify(creation.created)
@@ -111,23 +114,28 @@ class _Creation:
         self._faults: dict[int, tuple[Fault, ...]] = {}
         self._job_ids: dict[int, int] = {}
         self._slices = Slices()
+        self._parts = [range(start, min(start + _PART, len(batch))) for start in range(0, len(batch), _PART)]
+        self._all_read: list[list[Draft]] = []
         self.created: set[int] = set()
 
+    async def read_all(self) -> None:
+        """Read everything. Not in the transaction: the server ends one that is idle for as long as this may take."""
+        self._all_read = [await self._read(part) for part in self._parts]
+
     async def run(self, connection: Session) -> "_Creation":
-        parts = [range(start, min(start + _PART, len(self._batch))) for start in range(0, len(self._batch), _PART)]
+        self.created = set()  # an earlier try was undone
         if self._tenant.references.is_committed_apart:
-            await self._write_while_reading(connection, parts)
+            await self._write_while_reading(connection)
         else:
             # What it refers to stays locked to its end, so all of that has to come first, in one order.
-            read = [await self._read(part) for part in parts]
-            await add_references(connection, self._tenant, [draft for drafts in read for draft in drafts])
-            for drafts in read:
+            await add_references(connection, self._tenant, [draft for drafts in self._all_read for draft in drafts])
+            for drafts in self._all_read:
                 await self._write(connection, drafts)
         return self
 
-    async def _write_while_reading(self, connection: Session, parts: Sequence[range]) -> None:
+    async def _write_while_reading(self, connection: Session) -> None:
         drafts: Sequence[Draft] = ()
-        for part in parts:
+        for part in self._parts:
             _, drafts = await asyncio.gather(self._write(connection, drafts), self._read(part))
         await self._write(connection, drafts)
 
