@@ -8,8 +8,9 @@ from random import Random
 
 import pytest
 from hypothesis import assume, given, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from evertick.domain.fairness import DueWork, FairShare, FairSlots, TenantCounts
+from evertick.domain.fairness import LATE_DIVISOR, PRIORITY_SHARES, DueWork, FairShare, FairSlots, TenantCounts
 
 weights = st.lists(st.integers(1, 9), min_size=2, max_size=8)
 budgets = st.lists(st.integers(0, 60), max_size=30)
@@ -82,16 +83,119 @@ def test_a_waiting_tenant_is_served_within_one_turn_of_each_other_tenant(
     assert "newcomer" in share.take(quantum * sum(loads) + 1)
 
 
-@given(arrivals, arrivals, st.integers(0, 60))
-def test_catch_up_gets_only_what_on_time_work_leaves(on_time: list[Item], late: list[Item], budget: int) -> None:
+class OneByOne:
+    """Deficit round robin with priorities as it is described, one item at a time."""
+
+    def __init__(self, quantum: int) -> None:
+        self.quantum = quantum
+        self.rotation: list[int] = []
+        self.lines: dict[int, list[list[tuple[int, int, int]]]] = {}
+        self.weights: dict[int, int] = {}
+        self.credits: dict[int, int] = {}
+        self.shares: dict[int, list[int]] = {}
+
+    def add(self, tenant: int, items: list[tuple[int, int, int]], weight: int, priority: int) -> None:
+        self.weights[tenant] = weight
+        if items and tenant not in self.rotation:
+            self.rotation.append(tenant)
+            self.lines[tenant], self.credits[tenant] = [[], [], []], 0
+            self.shares[tenant] = list(PRIORITY_SHARES)
+        if items:
+            self.lines[tenant][priority] += items
+
+    def take_one(self) -> tuple[int, int, int]:
+        tenant = self.rotation[0]
+        self.credits[tenant] = (self.credits[tenant] or self.weights[tenant] * self.quantum) - 1
+        item = self.lines[tenant][self._priority(tenant)].pop(0)
+        if not any(self.lines[tenant]):
+            self.rotation.pop(0)
+        elif not self.credits[tenant]:
+            self.rotation.append(self.rotation.pop(0))
+        return item
+
+    def _priority(self, tenant: int) -> int:
+        waiting = [priority for priority in range(3) if self.lines[tenant][priority]]
+        served = [priority for priority in waiting if self.shares[tenant][priority]]
+        if len(waiting) == 1 or not served:
+            self.shares[tenant] = list(PRIORITY_SHARES)
+        first = waiting[0] if len(waiting) == 1 or not served else served[0]
+        if len(waiting) > 1:
+            self.shares[tenant][first] -= 1
+        return first
+
+
+class FairShareModel(RuleBasedStateMachine):
+    """Whatever comes and is taken in whatever pieces, it is what one by one would give."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.share, self.model = FairShare[tuple[int, int, int]](3), OneByOne(3)
+        self.sent = self.waiting = 0
+
+    @rule(tenant=tenants, priority=st.integers(0, 2), count=st.integers(0, 40), weight=st.integers(1, 4))
+    def add(self, tenant: int, priority: int, count: int, weight: int) -> None:
+        items = [(tenant, priority, self.sent + number) for number in range(count)]
+        self.share.add(tenant, items, weight, priority)
+        self.model.add(tenant, items, weight, priority)
+        self.sent += count
+        self.waiting += count
+
+    @rule(budget=st.integers(0, 60))
+    def take(self, budget: int) -> None:
+        count = min(budget, self.waiting)
+        self.waiting -= count
+        assert self.share.take(budget) == [self.model.take_one() for _ in range(count)]
+
+    @invariant()
+    def as_many_wait(self) -> None:
+        assert len(self.share) == self.waiting
+
+
+TestFairShareModel = FairShareModel.TestCase
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 30)), max_size=40),
+    st.lists(st.integers(1, 50), min_size=1, max_size=40),
+)
+def test_no_priority_starves_and_each_keeps_its_order(added: list[tuple[int, int]], budgets: list[int]) -> None:
+    share = FairShare[tuple[int, int]]()
+    waiting, passed, taken = Counter[int](), Counter[int](), list[tuple[int, int]]()
+    for number, budget in enumerate(budgets):
+        for priority, count in added[number : number + 1]:
+            share.add(1, [(priority, 1000 * number + each) for each in range(count)], priority=priority)
+            waiting[priority] += count
+        for item in share.take(budget):
+            taken.append(item)
+            waiting[item[0]] -= 1
+            passed[item[0]] = 0
+            for other in {0, 1, 2} - {item[0]}:
+                passed[other] = passed[other] + 1 if waiting[other] else 0
+                assert passed[other] <= 2 * sum(PRIORITY_SHARES)
+    for priority in range(3):
+        numbers = [number for owner, number in taken if owner == priority]
+        assert numbers == sorted(numbers)
+
+
+@given(arrivals, arrivals, arrivals, st.integers(0, 200), st.none() | st.integers(0, 30))
+def test_on_time_work_goes_first_and_the_others_keep_a_place(
+    on_time: list[Item], late: list[Item], missed: list[Item], budget: int, most_catch_up: int | None
+) -> None:
     due = DueWork[str]()
     for tenant, count in on_time:
         due.on_time.add(tenant, ["on time"] * count)
-    for tenant, count in late:
-        due.catch_up.add(tenant, ["late"] * count)
-    punctual = min(budget, len(due.on_time))
-    caught_up = min(budget - punctual, len(due.catch_up))
-    assert due.take(budget) == ["on time"] * punctual + ["late"] * caught_up
+    for items, share, name in ((late, due.late, "late"), (missed, due.catch_up, "catch-up")):
+        for tenant, count in items:
+            share.add(tenant, [(number, name) for number in range(count)])
+    waiting = {"on time": len(due.on_time), "late": len(due.late), "catch-up": len(due.catch_up)}
+    if most_catch_up is not None:
+        waiting["catch-up"] = min(waiting["catch-up"], most_catch_up)
+    taken = Counter(due.take(budget, most_catch_up))
+    assert sum(taken.values()) == min(budget, sum(waiting.values()))
+    assert all(taken[name] <= count for name, count in waiting.items())
+    kept = {name: min(budget // LATE_DIVISOR, waiting[name]) for name in ("late", "catch-up")}
+    assert taken["on time"] == min(waiting["on time"], budget - sum(kept.values()))
+    assert taken["late"] == min(waiting["late"], budget - taken["on time"] - kept["catch-up"])
 
 
 def fill(places: FairSlots, tenant_id: int) -> int:

@@ -1,12 +1,14 @@
 """Firing through trouble: answers that are lost, jobs that change under it, rules that make no sense."""
 
 import asyncio
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
 
 import asyncpg
 import pytest
 
-from engine import AT, MINUTE, Job, add_job, finish, runs_of, until
+from engine import AT, MINUTE, Job, add_job, add_timer, finish, runs_of, until
 from evertick.domain.policies import ConcurrentPolicy, MissedWindow
 from evertick.domain.rule import Policies
 from evertick.roles.scheduler import Scheduler, state
@@ -219,3 +221,50 @@ async def test_a_tick_that_is_due_soon_stays_in_memory_and_a_distant_one_does_no
     assert next_at in {now_at + MINUTE, now_at + 2 * MINUTE}
     assert len(await runs_of(connection, late)) == 1
     assert await node.firing.step() <= timedelta(minutes=2).total_seconds()
+
+
+@pytest.mark.parametrize("tick_at", [AT, AT - MINUTE], ids=["manual first", "tick first"])
+async def test_many_manual_runs_of_one_job_fire_in_one_statement(
+    connection: asyncpg.Connection, node: Scheduler, tick_at: datetime
+) -> None:
+    """Not with its tick: overlap would not see them."""
+    job = await add_job(connection, "* * * * *", Policies(missed_window=MissedWindow.SKIP), fire_at=tick_at)
+    for number in range(100):
+        await add_timer(connection, job, "manual" if number % 2 else "replay", AT + number * MINUTE, "manual")
+    await node.loading.step()
+    tried = [await node.firing.fire_batch() for _ in range(3)]
+    assert sorted(tried) == [0, 1, 100]
+    runs = [fire_at for fire_at, reason, _ in await runs_of(connection, job) if reason == "manual"]
+    assert sorted(runs) == [AT + number * MINUTE for number in range(100)]
+
+
+async def test_many_retries_of_one_job_fire_in_one_statement(connection: asyncpg.Connection, node: Scheduler) -> None:
+    allowed = Policies(concurrent_policy=ConcurrentPolicy.ALLOW, max_concurrent=100)
+    job = await add_job(connection, policies=allowed, fire_at=await connection.fetchval("SELECT clock_at() + '1 day'"))
+    for number in range(50):
+        await add_timer(connection, job, "retry", AT + number * MINUTE, "tick")
+    await node.loading.step()
+    assert [await node.firing.fire_batch() for _ in range(2)] == [50, 0]
+    assert len(await runs_of(connection, job)) == 50
+    assert await connection.fetchval("SELECT count(*) FROM open_runs") == 50
+
+
+async def test_manual_runs_of_one_job_that_meet_a_lock_are_split_until_they_fire(
+    connection: asyncpg.Connection, node: Scheduler
+) -> None:
+    job = await add_job(connection, fire_at=await connection.fetchval("SELECT clock_at() + interval '1 day'"))
+    for number in range(4):
+        await add_timer(connection, job, "manual", AT + number * MINUTE, "manual")
+    sent: list[int] = []
+
+    async def times_out_at_first(read: Run, values: Mapping[str, Any]) -> object:
+        sent.append(len(values["job_ids"]))
+        if len(sent) <= 2:
+            raise asyncpg.LockNotAvailableError("canceling statement due to lock timeout")
+        return await read()
+
+    node.state.firing = hooked(node.state.firing, "timers.fire", times_out_at_first)
+    await node.loading.step()
+    await node.firing.fire_batch()
+    assert sent == [4, 2, 1, 1, 2]
+    assert len(await runs_of(connection, job)) == 4

@@ -23,7 +23,7 @@ def timer(
 ) -> Timer:
     """A timer that is due so many seconds from the start."""
     due_at = AT + timedelta(seconds=seconds)
-    return Timer(job_id_of(number, partition), kind, fire_at or due_at, due_at, tenant_id, 1)
+    return Timer(job_id_of(number, partition), kind, fire_at or due_at, due_at, tenant_id, 1, 1)
 
 
 def due(
@@ -227,3 +227,20 @@ def test_a_later_reading_is_believed_about_what_fired_before_it() -> None:
 def test_only_what_was_not_known_is_news() -> None:
     pending = pending_of(timer(1, 1, partition=7), timer(2, 1, partition=8), timer(3, 1, partition=9))
     assert pending.add([timer(1, 1, partition=7), timer(2, 2, partition=8), timer(4, 1, partition=10)]) == {8, 10}
+
+
+def test_a_tick_is_not_kept_out_by_manual_runs_of_its_job_that_never_end() -> None:
+    pending = pending_of(timer(1, kind="manual", fire_at=AT), timer(1, 1))
+    taken: list[str] = []
+    for number in range(1, 4):
+        entries = due(pending, 1)
+        taken += [entry.timer.kind for entry in entries]
+        for entry in entries:
+            pending.forget(entry)
+        pending.add([timer(1, kind="manual", fire_at=AT + timedelta(seconds=number))])
+    assert taken[:2] == ["manual", "tick"]
+
+
+def test_two_timers_of_one_run_do_not_fire_together() -> None:
+    pending = pending_of(timer(1, kind="manual", fire_at=AT), timer(1, kind="retry", fire_at=AT))
+    assert [len(due(pending)) for _ in range(3)] == [1, 1, 0]

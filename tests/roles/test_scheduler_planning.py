@@ -26,7 +26,7 @@ def rule(schedule: str = "* * * * *", policies: Policies | None = None) -> Rule:
 
 
 def entry(number: int, *, kind: str = "tick", fire_at: datetime = AT, rule_id: int = 1) -> PendingTimer:
-    return PendingTimer(number, Timer(job_id_of(number, 7), kind, fire_at, fire_at, 1, rule_id))
+    return PendingTimer(number, Timer(job_id_of(number, 7), kind, fire_at, fire_at, 1, rule_id, 1))
 
 
 def only_plan(entry: PendingTimer, rules: Mapping[int, Rule], now_at: datetime = AT) -> timers.FirePlan:

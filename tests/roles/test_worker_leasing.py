@@ -106,6 +106,18 @@ async def test_only_lanes_that_a_wake_up_names_are_asked_at_once(connection: asy
     assert bench.jobs == [named.job_id, unheard.job_id]
 
 
+async def test_low_is_leased_in_its_turn_while_high_keeps_coming(connection: asyncpg.Connection, bench: Bench) -> None:
+    low = await add_job(connection, partition=3, priority=2)
+    high = await add_job(connection, partition=4, priority=0)
+    await bench.ready(low, count=10)
+    await bench.ready(high, count=60)
+    bench.give_room(1)
+    for _ in range(42):
+        await bench.leasing.step()
+    assert bench.jobs.count(low.job_id) == 2
+    assert bench.jobs.count(high.job_id) == 40
+
+
 async def test_what_nobody_named_is_found_though_wake_ups_never_end(
     connection: asyncpg.Connection, bench: Bench
 ) -> None:

@@ -16,13 +16,22 @@ from evertick.store.tenants import tenants
 JOBS = 8
 
 
-async def one_lane(connection: asyncpg.Connection, jobs: Sequence[Job], rotation: int = 0) -> set[int]:
+async def one_lane(
+    connection: asyncpg.Connection, jobs: Sequence[Job], rotation: int = 0, first_priority: int = 0
+) -> set[int]:
     """The jobs in the lane that comes first."""
-    queue_ids = sorted({job.queue_id for job in jobs})
     leased = await lanes.read(
         connection,
         await lanes.lease(
-            connection, queue_ids, "w", lanes=1, most_per_lane=9, rotation=rotation, lease_time=LEASE, tenant_id=None
+            connection,
+            sorted({job.queue_id for job in jobs}),
+            "w",
+            lanes=1,
+            most_per_lane=9,
+            rotation=rotation,
+            lease_time=LEASE,
+            tenant_id=None,
+            first_priority=first_priority,
         ),
     )
     return {each.job_id for each in leased}
@@ -75,15 +84,19 @@ async def test_a_run_that_was_asked_for_may_have_a_payload_of_its_own(
     assert [each.payload for each in await lease(connection, job)] == ["[2]", '{"n": 1}']
 
 
-async def test_high_priority_comes_first(connection: asyncpg.Connection, holder: Holder) -> None:
+@pytest.mark.parametrize(("first", "expected"), [(0, "012"), (1, "102"), (2, "201")])
+async def test_the_priority_whose_turn_it_is_comes_first_and_then_high_before_low(
+    connection: asyncpg.Connection, holder: Holder, first: int, expected: str
+) -> None:
     low, normal, high = [
         await add_job(connection, priority=priority, partition=partition)
         for priority, partition in ((2, 1), (1, 2), (0, 3))
     ]
     jobs = [low, high, normal]
     await holder.fire(*[Planned(job) for job in jobs])
-    order = [await one_lane(connection, jobs) for _ in jobs]
-    assert order == [{high.job_id}, {normal.job_id}, {low.job_id}]
+    order = [await one_lane(connection, jobs, first_priority=first) for _ in jobs]
+    by_priority = [high, normal, low]
+    assert order == [{by_priority[int(each)].job_id} for each in expected]
 
 
 @pytest.mark.parametrize(("rotation", "first"), [(0, 3), (3, 3), (4, 100), (101, 250), (251, 3)])

@@ -11,10 +11,24 @@ HIGH, NORMAL = 0, 1
 
 
 async def lease(
-    connection: Connection, rooms: dict[int, int], width: int = 32, most: int = 100, depth: int = 100
+    connection: Connection,
+    rooms: dict[int, int],
+    width: int = 32,
+    most: int = 100,
+    depth: int = 100,
+    *,
+    first_priority: int = HIGH,
 ) -> list[Leased]:
     ranges = await lanes.lease_by_queue(
-        connection, rooms, "w", lanes=width, most=most, most_per_lane=depth, rotation=0, lease_time=LEASE
+        connection,
+        rooms,
+        "w",
+        lanes=width,
+        most=most,
+        most_per_lane=depth,
+        rotation=0,
+        lease_time=LEASE,
+        first_priority=first_priority,
     )
     return await lanes.read(connection, ranges)
 
@@ -54,6 +68,13 @@ async def test_within_a_tenant_high_priority_comes_first(holder: Holder) -> None
     late = await ready(holder, 11, 1, partition=1)
     first = await ready(holder, 11, 1, partition=2, priority=HIGH)
     assert [each.job_id for each in await lease(holder.connection, {late.queue_id: 1})] == [first.job_id]
+
+
+async def test_within_a_tenant_another_priority_comes_first_in_its_turn(holder: Holder) -> None:
+    normal = await ready(holder, 11, 1, partition=1)
+    await ready(holder, 11, 1, partition=2, priority=HIGH)
+    leased = await lease(holder.connection, {normal.queue_id: 1}, first_priority=NORMAL)
+    assert [each.job_id for each in leased] == [normal.job_id]
 
 
 async def test_only_named_lanes_are_looked_at(holder: Holder) -> None:

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from evertick.domain.errors import InvalidInput
-from evertick.domain.fairness import DueWork, FairShare
+from evertick.domain.fairness import HIGH, LOW, NORMAL, DueWork, FairShare, first_priority
 
 
 def backlog(tenant: str, count: int) -> list[str]:
@@ -134,17 +134,55 @@ def test_a_quantum_below_one_is_refused() -> None:
         FairShare[str](quantum=0)
 
 
-def test_on_time_work_goes_before_catch_up_of_any_tenant() -> None:
+def test_on_time_work_goes_before_late_work_of_any_tenant_but_for_its_place() -> None:
     due = DueWork[str]()
-    due.catch_up.add(1, backlog("a", 50))
+    due.late.add(1, enumerate(backlog("a", 50)))
     due.on_time.add(2, backlog("b", 20))
     due.on_time.add(1, backlog("c", 20))
-    assert served(due.take(40)) == {"b": 20, "c": 20}
+    assert served(due.take(40)) == {"b": 19, "c": 16, "a": 5}
     assert len(due) == 50
 
 
 def test_catch_up_keeps_to_what_the_budget_leaves() -> None:
     due = DueWork[str]()
-    due.catch_up.add(1, backlog("a", 50))
+    due.catch_up.add(1, enumerate(backlog("a", 50)))
     due.on_time.add(2, backlog("b", 5))
-    assert served(due.take(8)) == {"b": 5, "a": 3}
+    assert served(due.take(8, 2)) == {"b": 5, "a": 2}
+    assert served(due.take(8)) == {"a": 8}
+
+
+def test_high_goes_before_normal_before_low_and_low_goes_on() -> None:
+    share = FairShare[str](quantum=1)
+    for priority, name in ((LOW, "l"), (NORMAL, "n"), (HIGH, "h")):
+        share.add(1, backlog(name, 100), priority=priority)
+    cycle = "h" * 16 + "n" * 4 + "l"
+    assert "".join(item[0] for item in share.take(42)) == 2 * cycle
+
+
+def test_what_comes_with_a_higher_priority_overtakes_what_waits() -> None:
+    share = FairShare[str]()
+    share.add(1, backlog("l", 100), priority=LOW)
+    share.take(50)
+    share.add(1, backlog("h", 2), priority=HIGH)
+    assert served(share.take(2)) == {"h": 2}
+
+
+def test_a_tenants_high_priority_takes_nothing_from_another_tenant() -> None:
+    share = FairShare[str](quantum=1)
+    share.add(1, backlog("h", 100), priority=HIGH)
+    share.add(2, backlog("l", 100), priority=LOW)
+    assert served(share.take(40)) == {"h": 20, "l": 20}
+
+
+def test_catch_up_leaves_oldest_first_whenever_it_came() -> None:
+    due = DueWork[str]()
+    due.catch_up.add(1, [(5, "c"), (9, "e")])
+    assert due.take(1) == ["c"]
+    due.catch_up.add(1, [(7, "d"), (3, "b"), (1, "a")])
+    assert due.take(9) == ["a", "b", "d", "e"]
+
+
+def test_each_priority_is_first_as_often_as_its_share_says() -> None:
+    turns = [first_priority(turn) for turn in range(21)]
+    assert Counter(turns) == {HIGH: 16, NORMAL: 4, LOW: 1}
+    assert [turn for turn, first in enumerate(turns) if first == NORMAL] == [4, 9, 14, 19]

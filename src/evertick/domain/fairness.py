@@ -1,7 +1,7 @@
 """How tenants share what all of them need.
 
-Due work leaves by deficit round robin and weight, on time before catch-up. What an item is, and how many may leave, is
-the caller's to say.
+Due work leaves by deficit round robin and weight, on time before late, and within a tenant by priority. What an item
+is, and how many may leave, is the caller's to say.
 
 Slots cannot be taken back once they are in use: a webhook whose target hangs keeps its slot until its time-out. Being
 fair on average is therefore not enough: at every moment a slot must be left for each tenant that has fewer than its
@@ -17,23 +17,26 @@ from evertick.domain.errors import InvalidInput
 Item = TypeVar("Item")
 
 QUANTUM = 8  # items per turn and weight: many times cheaper per item than turns of one, and still a fine grain
+HIGH, NORMAL, LOW = range(3)
+PRIORITY_SHARES = (16, 4, 1)
+"""Of a tenant's items, while all priorities wait: high, normal, low. Every priority goes on, however much is due."""
+LATE_DIVISOR = 8
+"""What is late keeps one place in so many, beside any amount of on-time work; so does catch-up."""
 BORROWING_FACTOR = 2
 """A tenant may have borrowed this many times the slots that are left to borrow."""
 NEWCOMERS_DIVISOR = 32
 """One slot in so many is kept for tenants that are not known yet."""
 
 
-class _Backlog(Generic[Item]):
-    """What one tenant has waiting: those in `items` from `cursor` on."""
+class _Line(Generic[Item]):
+    """What one tenant has waiting in one priority: those in `items` from `cursor` on."""
 
-    __slots__ = ("credit", "cursor", "items", "tenant_id", "weight")
+    __slots__ = ("cursor", "is_unsorted", "items")
 
-    def __init__(self, tenant_id: int) -> None:
-        self.tenant_id = tenant_id
-        self.weight = 1
+    def __init__(self) -> None:
         self.items: list[Item] = []
         self.cursor = 0
-        self.credit = 0  # how many more this turn may serve
+        self.is_unsorted = False
 
     def __len__(self) -> int:
         return len(self.items) - self.cursor
@@ -48,6 +51,57 @@ class _Backlog(Generic[Item]):
         self.cursor = end
         return taken
 
+    def sort(self) -> None:
+        """What was there is in order already, so that this costs little more than looking at all."""
+        del self.items[: self.cursor]
+        self.cursor = 0
+        self.items.sort()
+        self.is_unsorted = False
+
+
+class _Backlog(Generic[Item]):
+    """What one tenant has waiting, in a line for each priority.
+
+    `shares`: how many more each priority may serve before the shares are given anew. That happens once every priority
+    that waits has used its share up, so none is passed over for ever.
+    """
+
+    __slots__ = ("credit", "lines", "shares", "tenant_id", "waiting", "weight")
+
+    def __init__(self, tenant_id: int) -> None:
+        self.tenant_id = tenant_id
+        self.weight = 1
+        self.lines: tuple[_Line[Item], ...] = tuple(_Line() for _ in PRIORITY_SHARES)
+        self.shares = list(PRIORITY_SHARES)
+        self.waiting = 0
+        self.credit = 0  # how many more this turn may serve
+
+    def advance(self, count: int) -> list[Item]:
+        """The next `count` of those that wait."""
+        self.waiting -= count
+        taken: list[Item] = []
+        while True:
+            for priority, line in enumerate(self.lines):
+                wanted = count - len(taken)
+                if not wanted:
+                    return taken
+                if line:
+                    taken += self._serve(priority, line, wanted)
+            self._renew_shares()
+
+    def _serve(self, priority: int, line: _Line[Item], wanted: int) -> list[Item]:
+        if line.is_unsorted:
+            line.sort()
+        if len(line) == self.waiting + wanted:  # nothing waits in the other lines
+            self._renew_shares()
+            return line.advance(wanted)
+        served = min(wanted, len(line), self.shares[priority])
+        self.shares[priority] -= served
+        return line.advance(served)
+
+    def _renew_shares(self) -> None:
+        self.shares[:] = PRIORITY_SHARES
+
 
 class FairShare(Generic[Item]):
     """Deficit round robin (Shreedhar & Varghese) for items that all cost one.
@@ -56,15 +110,19 @@ class FairShare(Generic[Item]):
     2. The front tenant's turn gives it `weight * quantum` of credit, and each item served uses one.
     3. Credit used up: it goes to the end. Nothing left to serve: it leaves, and its credit is lost.
     4. When the budget ends in the middle of a turn, that turn goes on at the next call.
+    5. Within a tenant high goes before normal before low, by `PRIORITY_SHARES` while several wait.
 
     Between two tenants that both keep waiting, items served per weight differ by at most `quantum`, over any
     stretch of time. A waiting tenant's next turn is at most one turn of each other tenant away.
+
+    Items of one tenant and priority leave in the order they came; if `is_sorted`, the smallest first.
     """
 
-    def __init__(self, quantum: int = QUANTUM) -> None:
+    def __init__(self, quantum: int = QUANTUM, *, is_sorted: bool = False) -> None:
         if quantum < 1:
             raise InvalidInput("quantum", f"must be at least 1, not {quantum}")
         self._quantum = quantum
+        self._is_sorted = is_sorted
         self._backlogs: dict[int, _Backlog[Item]] = {}
         self._rotation: deque[_Backlog[Item]] = deque()
         self._waiting = 0
@@ -72,28 +130,32 @@ class FairShare(Generic[Item]):
     def __len__(self) -> int:
         return self._waiting
 
-    def add(self, tenant_id: int, items: Iterable[Item], weight: int = 1) -> None:
+    def add(self, tenant_id: int, items: Iterable[Item], weight: int = 1, priority: int = NORMAL) -> None:
         """Queue items behind the tenant's others. Its weight from its next turn on is `weight`."""
         if weight < 1:
             raise InvalidInput("weight", f"must be at least 1, not {weight}")
         backlog = self._backlogs.get(tenant_id) or _Backlog(tenant_id)
-        before = len(backlog)
-        backlog.items.extend(items)
+        line = backlog.lines[priority]
+        before, was_waiting = len(line), backlog.waiting
+        line.items.extend(items)
+        line.is_unsorted = self._is_sorted
+        added = len(line) - before
         backlog.weight = weight
-        self._waiting += len(backlog) - before
-        if not before and backlog.items:
+        backlog.waiting += added
+        self._waiting += added
+        if not was_waiting and added:
             self._backlogs[tenant_id] = backlog
             self._rotation.append(backlog)
 
     def take(self, budget: int) -> list[Item]:
-        """Remove and return as many items as wait, up to `budget`; each tenant's in the order they came."""
+        """Remove and return as many items as wait, up to `budget`."""
         taken: list[Item] = []
         left = min(budget, self._waiting)
         while left > 0:
             backlog = self._rotation[0]
             if not backlog.credit:
                 backlog.credit = backlog.weight * self._quantum
-            count = min(backlog.credit, len(backlog), left)
+            count = min(backlog.credit, backlog.waiting, left)
             taken += backlog.advance(count)
             backlog.credit -= count
             left -= count
@@ -102,7 +164,7 @@ class FairShare(Generic[Item]):
         return taken
 
     def _pass_turn(self, backlog: _Backlog[Item]) -> None:
-        if not backlog.items:
+        if not backlog.waiting:
             self._rotation.popleft()
             del self._backlogs[backlog.tenant_id]
         elif not backlog.credit:
@@ -110,19 +172,41 @@ class FairShare(Generic[Item]):
 
 
 class DueWork(Generic[Item]):
-    """Due items in two classes, each fair by itself: no tenant's catch-up delays anyone's on-time work."""
+    """Due items in three classes, each fair by itself: on time, late, and the catch-up after an outage.
+
+    On-time items go first. While others wait, each class of them keeps one place in `LATE_DIVISOR`, so that they go on
+    in a system that has as much to do on time as it can. Late items and those of catch-up come with their due times,
+    and leave oldest first.
+    """
 
     def __init__(self) -> None:
         self.on_time: FairShare[Item] = FairShare()
-        self.catch_up: FairShare[Item] = FairShare()
+        self.late: FairShare[tuple[int, Item]] = FairShare(is_sorted=True)
+        self.catch_up: FairShare[tuple[int, Item]] = FairShare(is_sorted=True)
 
     def __len__(self) -> int:
-        return len(self.on_time) + len(self.catch_up)
+        return len(self.on_time) + len(self.late) + len(self.catch_up)
 
-    def take(self, budget: int) -> list[Item]:
-        """Remove and return up to `budget` items, on-time ones first."""
-        taken = self.on_time.take(budget)
-        return taken + self.catch_up.take(budget - len(taken))
+    def take(self, budget: int, most_catch_up: int | None = None) -> list[Item]:
+        """Remove and return up to `budget` items, of catch-up up to `most_catch_up`."""
+        wanted = len(self.catch_up) if most_catch_up is None else min(most_catch_up, len(self.catch_up))
+        kept = budget // LATE_DIVISOR
+        kept_catch_up = min(kept, wanted)
+        taken = self.on_time.take(budget - min(kept, len(self.late)) - kept_catch_up)
+        late = self.late.take(budget - len(taken) - kept_catch_up)
+        taken += [item for _, item in late]
+        return taken + [item for _, item in self.catch_up.take(min(wanted, budget - len(taken)))]
+
+
+def first_priority(turn: int) -> int:
+    """Which priority comes first in one of many turns, so that each is first as often as its share says.
+
+    After it come the others, high before low.
+    """
+    place = turn % sum(PRIORITY_SHARES)
+    if place == sum(PRIORITY_SHARES) - 1:
+        return LOW
+    return NORMAL if place % (PRIORITY_SHARES[NORMAL] + PRIORITY_SHARES[LOW]) == PRIORITY_SHARES[NORMAL] else HIGH
 
 
 class TenantCounts(NamedTuple):

@@ -86,7 +86,7 @@ def _plan(options: SchedulesOptions) -> tuple[int, float]:
     now_us = to_us(START_AT + timedelta(days=choose.randrange(365)))
     due_at = {number: from_us(rule.ticks().prev(now_us + 1) or now_us) for number, rule in rules.items()}
     chosen = (choose.randrange(len(rules)) for _ in range(options.jobs))
-    entries = [PendingTimer(job, Timer(job, "tick", due_at[n], due_at[n], 1, n)) for job, n in enumerate(chosen)]
+    entries = [PendingTimer(job, Timer(job, "tick", due_at[n], due_at[n], 1, n, 1)) for job, n in enumerate(chosen)]
     planning = BatchPlanning(rules, now_us, steps=LOOP_STEPS)
     began = time.process_time()
     for _ in planning.run(entries):

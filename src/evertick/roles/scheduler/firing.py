@@ -95,7 +95,7 @@ class Firing:
             self._state.pending.collect(now_us, self._state.rule_cache.weights, most)
             size = min(self._batch, self._most)
             entries = self._state.pending.take(size, now_us)
-            self._batch = min(2 * size, BATCH) if len(entries) == size else FIRST_BATCH
+            self._batch = min(2 * size, BATCH) if len(entries) == size or self._state.pending.due else FIRST_BATCH
             if entries:
                 await self._fire(entries, now_us)
         return len(entries)
@@ -125,7 +125,7 @@ class Firing:
 
     async def _plan(self, entries: list[PendingTimer], rule_ids: Iterable[int], now_us: int) -> BatchPlanning:
         cache = self._state.rule_cache
-        # A copy: between two slices another loop may clear the cache.
+        # A copy: between two slices another loop may drop some from the cache.
         rules = {rule_id: cache.known[rule_id] for rule_id in rule_ids if rule_id in cache.known}
         planning = BatchPlanning(
             rules, now_us, steps=LOOP_STEPS, costly=cache.costly, prepared=self.background.prepared

@@ -6,6 +6,7 @@ fires refuses what is stale.
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from typing import NamedTuple
 
 from evertick.domain.fairness import DueWork
@@ -15,7 +16,9 @@ from evertick.domain.wheel import Wheel
 from evertick.store.engine.timers import Timer, TimerKey
 
 LATE_US = 10 * SECOND_US
-"""What is later than this when it leaves the wheel is work of an outage, and waits behind what is on time."""
+"""What is later than this when it leaves the wheel waits behind what is on time."""
+INDEPENDENT = frozenset({"manual", "replay", "retry"})
+"""Kinds of timers that run whatever else of their job is open, so that one statement may fire any number of them."""
 
 
 class PendingTimer(NamedTuple):
@@ -36,6 +39,7 @@ class PendingTimers:
     def __init__(self, now_us: int) -> None:
         self._wheel = Wheel(now_us)
         self._due: DueWork[int] = DueWork()
+        self._displaced: list[int] = []
         self._is_due: set[int] = set()
         self._timers: dict[int, Timer] = {}
         self._numbers: dict[TimerKey, int] = {}
@@ -50,7 +54,7 @@ class PendingTimers:
     @property
     def due(self) -> int:
         """How many wait to be taken."""
-        return len(self._due)
+        return len(self._due) + len(self._displaced)
 
     def count(self, partition: int) -> int:
         return self._counts[partition]
@@ -90,35 +94,43 @@ class PendingTimers:
 
     def collect(self, now_us: int, weights: Mapping[int, int], most: int | None = None) -> None:
         """Move what is due by now, or so much of it, from the wheel to the due timers in fair order."""
-        on_time: dict[int, list[int]] = {}
-        late: dict[int, list[int]] = {}
-        for due_us, key in self._wheel.advance(now_us, most):
-            share = late if now_us - due_us > LATE_US else on_time
-            share.setdefault(self._timers[key].tenant_id, []).append(key)
+        on_time: dict[tuple[int, int], list[int]] = {}
+        late: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for entry in self._wheel.advance(now_us, most):
+            due_us, key = entry
+            timer = self._timers[key]
+            stream = timer.tenant_id, timer.priority
+            if now_us - due_us > LATE_US:
+                late.setdefault(stream, []).append(entry)
+            else:
+                on_time.setdefault(stream, []).append(key)
             self._is_due.add(key)
-        for tenant_id, keys in on_time.items():
-            self._due.on_time.add(tenant_id, keys, weights.get(tenant_id, 1))
-        for tenant_id, keys in late.items():
-            self._due.catch_up.add(tenant_id, keys, weights.get(tenant_id, 1))
+        for (tenant_id, priority), keys in on_time.items():
+            self._due.on_time.add(tenant_id, keys, weights.get(tenant_id, 1), priority)
+        for (tenant_id, priority), entries in late.items():
+            self._due.late.add(tenant_id, entries, weights.get(tenant_id, 1), priority)
 
     def take(self, most: int, now_us: int) -> list[PendingTimer]:
-        """The next due timers in fair order, at most one of each job.
+        """The next due timers in fair order: of each job one, or any number that are independent of each other.
 
         They stay here until `move` or `forget`, and are in flight until `release`.
         """
-        taken: dict[int, PendingTimer] = {}
-        for key in self._due.take(most):
-            self._is_due.discard(key)
+        taken: list[PendingTimer] = []
+        runs: dict[int, set[datetime] | None] = {}  # of each job; None: one that has to be alone
+        first, self._displaced = self._displaced[:most], self._displaced[most:]
+        for key in [*first, *self._due.take(most - len(first))]:
             timer = self._timers.get(key)
-            if timer is None:
-                continue
-            due_us = to_us(timer.due_at)
-            # Moved meanwhile, or its job has another in this round: firing them one by one lets overlap see both.
-            if due_us > now_us or timer.job_id in taken:
-                self._wheel.add(key, due_us)
+            if timer is None or to_us(timer.due_at) > now_us:  # dropped or moved meanwhile
+                self._is_due.discard(key)
+                if timer is not None:
+                    self._wheel.add(key, to_us(timer.due_at))
+            elif _fits(timer, runs):
+                self._is_due.discard(key)
+                taken.append(PendingTimer(key, timer))
             else:
-                taken[timer.job_id] = PendingTimer(key, timer)
-        self._in_flight = list(taken.values())
+                # One by one, so that overlap sees both. First in the next round: new ones must not keep it out.
+                self._displaced.append(key)
+        self._in_flight = taken
         if self._taken is not None:
             self._taken |= {timer for _, timer in self._in_flight}
         return self._in_flight
@@ -172,6 +184,20 @@ class PendingTimers:
             self._last_number -= 1
             self._numbers[identity] = self._last_number
         return self._numbers[identity]
+
+
+def _fits(timer: Timer, runs: dict[int, set[datetime] | None]) -> bool:
+    """Whether a timer may fire beside those of its job that were taken; if so, it counts as taken."""
+    if timer.kind not in INDEPENDENT:
+        if timer.job_id in runs:
+            return False
+        runs[timer.job_id] = None
+        return True
+    fire_ats = runs.setdefault(timer.job_id, set())
+    if fire_ats is None or timer.fire_at in fire_ats:
+        return False
+    fire_ats.add(timer.fire_at)
+    return True
 
 
 def _identity(timer: Timer) -> TimerKey:

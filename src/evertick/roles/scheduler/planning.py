@@ -74,21 +74,19 @@ class PlannedBatch:
         plain = [group for group in self.groups if group.is_plain]
         if plain and len(plain) < len(self.groups):
             return [PlannedBatch(plain), PlannedBatch([group for group in self.groups if not group.is_plain])]
-        half = self.entries[: len(self.entries) // 2]
-        return self.split_off({entry.timer.job_id for entry in half}) if half else []
+        half = {entry.key for entry in self.entries[: len(self.entries) // 2]}
+        return self._split(lambda entry: entry.key not in half) if half else []
 
     def split_off(self, job_ids: set[int]) -> "list[PlannedBatch]":
         """Split into all but some jobs, and those jobs; without empty parts."""
-        parts = [
-            PlannedBatch(self._of(lambda job_id: job_id not in job_ids)),
-            PlannedBatch(self._of(job_ids.__contains__)),
-        ]
+        return self._split(lambda entry: entry.timer.job_id not in job_ids)
+
+    def _split(self, is_first: Callable[[PendingTimer], bool]) -> "list[PlannedBatch]":
+        parts = [PlannedBatch(self._of(is_first)), PlannedBatch(self._of(lambda entry: not is_first(entry)))]
         return [part for part in parts if part.groups]
 
-    def _of(self, is_wanted: Callable[[int], bool]) -> list[Group]:
-        groups = [
-            Group(plan, [each for each in entries if is_wanted(each.timer.job_id)]) for plan, entries in self.groups
-        ]
+    def _of(self, is_wanted: Callable[[PendingTimer], bool]) -> list[Group]:
+        groups = [Group(plan, [each for each in entries if is_wanted(each)]) for plan, entries in self.groups]
         return [group for group in groups if group.entries]
 
 

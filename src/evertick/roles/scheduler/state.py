@@ -1,6 +1,7 @@
 """What the parts of one scheduler share: its name, its connections, its clock, what it holds and what it has loaded."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -19,7 +20,7 @@ from evertick.store.statements import Connection
 from evertick.store.tenants import tenants
 
 MAX_RULES = 200_000
-"""Rules kept at once. A full cache is cleared, and rules are read again when they are needed."""
+"""Rules kept at once. Of more, those that were not used for longest are dropped, and read again when needed."""
 
 
 @dataclass(slots=True)
@@ -59,24 +60,30 @@ class RuleCache:
     """
 
     def __init__(self) -> None:
-        self.known: dict[int, Rule] = {}
+        self.known: OrderedDict[int, Rule] = OrderedDict()  # last used last
         self.costly: set[int] = set()
-        self.unreadable: dict[int, str] = {}
+        self.unreadable: OrderedDict[int, str] = OrderedDict()
         self.weights: dict[int, int] = {}
 
     async def load(self, connection: Connection, rule_ids: Iterable[int]) -> None:
         """Read those of these rules that are not cached and exist."""
         wanted = set(rule_ids)
-        # Repeatedly: while these were read, another loop may have cleared the cache.
+        # Repeatedly: while these were read, another loop may have dropped some of them.
         while missing := wanted - self.known.keys() - self.unreadable.keys():
-            if len(self.known) + len(missing) > MAX_RULES:
-                self.known.clear()
-                self.costly.clear()
-                self.unreadable.clear()
-                missing = wanted
             texts = await references.rules(connection, missing)
             wanted -= missing - texts.keys()
             await self._read(texts)
+        for rule_id in wanted:
+            if rule_id in self.known:
+                self.known.move_to_end(rule_id)
+        self._drop_unused(max(MAX_RULES, len(wanted)))
+
+    def _drop_unused(self, most: int) -> None:
+        while len(self.known) > most:
+            rule_id, _ = self.known.popitem(last=False)
+            self.costly.discard(rule_id)
+        while len(self.unreadable) > most:
+            self.unreadable.popitem(last=False)
 
     def is_missing(self, rule_id: int) -> bool:
         """Whether a rule that was loaded did not exist."""

@@ -200,6 +200,7 @@ async def lease(  # noqa: PLR0913 - from where, how much, for which worker
     lease_time: timedelta,
     tenant_id: int | None,
     only: Collection[int] | None = None,
+    first_priority: int = 0,
 ) -> list[LeasedRange]:
     """Lease ranges of lanes of a tenant's queues, or of any tenant's. `read` returns the attempts in them."""
     rows = await _LEASE.all(
@@ -209,6 +210,7 @@ async def lease(  # noqa: PLR0913 - from where, how much, for which worker
         lanes=lanes,
         most_per_lane=most_per_lane,
         rotation=rotation,
+        first_priority=first_priority,
         only=None if only is None else list(only),
         lease_seconds=lease_time.total_seconds(),
         tenant_id=tenant_id,
@@ -276,6 +278,7 @@ async def lease_by_queue(  # noqa: PLR0913 - from where, how much, for which wor
     rotation: int,
     lease_time: timedelta,
     only: Collection[int] | None = None,
+    first_priority: int = 0,
 ) -> list[LeasedRange]:
     """Lease ranges of lanes of any tenants' queues, from each queue about as many attempts as it has room."""
     rows = await _LEASE_BY_QUEUE.all(
@@ -288,6 +291,7 @@ async def lease_by_queue(  # noqa: PLR0913 - from where, how much, for which wor
         most=most,
         most_per_lane=most_per_lane,
         rotation=rotation,
+        first_priority=first_priority,
         only=None if only is None else list(only),
         lease_seconds=lease_time.total_seconds(),
         first_lease_id=new_ids(),

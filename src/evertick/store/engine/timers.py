@@ -29,6 +29,7 @@ class Timer(NamedTuple):
     due_at: datetime
     tenant_id: int
     rule_id: int
+    priority: int
 
 
 class PlannedGap(NamedTuple):

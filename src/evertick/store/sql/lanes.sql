@@ -1,9 +1,9 @@
 -- Lanes and leases: how ready attempts reach their workers. Called by workers, dispatchers and the reaper.
 
 -- name: lease
--- Takes the next range of each of some lanes that have work, high priority first. Indexes: lanes_of_queue,
--- ready_batches_pkey, attempts_pkey. Lanes that other sessions lease from at this moment are passed over, so that no
--- lease waits.
+-- Takes the next range of each of some lanes that have work: of the priority whose turn it is, then high before low.
+-- Indexes: lanes_of_queue, ready_batches_pkey, attempts_pkey. Lanes that other sessions lease from at this moment are
+-- passed over, so that no lease waits.
 -- `only`: the lanes that a wake-up named, so that not all have to be looked at; null: any.
 -- It answers in a few bytes: a worker that stops in the middle of a long answer would keep the lanes locked.
 WITH picked AS (
@@ -19,7 +19,7 @@ WITH picked AS (
        AND (SELECT true FROM ready_batches
              WHERE ready_batches.lane_id = lane.lane_id AND ready_batches.last_seq > lane.head LIMIT 1)
      -- In rotation, so that a flooded lane cannot starve the others.
-     ORDER BY lane.priority, (lane.partition - :rotation::integer) & 255
+     ORDER BY lane.priority <> :first_priority::integer, lane.priority, (lane.partition - :rotation::integer) & 255
      LIMIT :lanes::integer
        FOR UPDATE SKIP LOCKED
 ),
@@ -266,17 +266,19 @@ WITH asked AS MATERIALIZED (
 ),
 picked AS MATERIALIZED (
     SELECT lane.lane_id, lane.partition, lane.head, lane.turn, asked.queue_id, asked.room,
-           row_number() OVER (PARTITION BY asked.queue_id ORDER BY lane.priority, lane.turn) AS rank
+           row_number() OVER (PARTITION BY asked.queue_id ORDER BY lane.is_later, lane.priority, lane.turn)
+               AS rank
       FROM asked
      CROSS JOIN LATERAL (
-               SELECT lane_id, partition, priority, head, (partition - :rotation::integer) & 255 AS turn
+               SELECT lane_id, partition, priority, head, priority <> :first_priority::integer AS is_later,
+                      (partition - :rotation::integer) & 255 AS turn
                  FROM lanes
                 WHERE lanes.queue_id = asked.queue_id
                   AND (:only::bigint[] IS NULL OR lane_id = ANY(:only::bigint[]))
                   -- Not EXISTS, which may become a join that reads all of them.
                   AND (SELECT true FROM ready_batches
                         WHERE ready_batches.lane_id = lanes.lane_id AND ready_batches.last_seq > lanes.head LIMIT 1)
-                ORDER BY priority, (partition - :rotation::integer) & 255
+                ORDER BY priority <> :first_priority::integer, priority, (partition - :rotation::integer) & 255
                 LIMIT least(:lanes::integer, asked.room)
                   FOR UPDATE SKIP LOCKED
            ) AS lane

@@ -4,7 +4,8 @@
 -- Timers that fall due in a stretch of time, for the wheel: the earliest of each partition, from an instant of its own
 -- on, so that dead index entries of what was fired before it are not read. Index: timers_due.
 -- Of the queued runs of one job only the first is read: many of them must not hide what is due after them.
-SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id
+SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id,
+       timer.priority
   FROM unnest(:partitions::smallint[], :from_ats::timestamptz[]) AS mine (partition, from_at)
  CROSS JOIN LATERAL (
            SELECT *
@@ -22,7 +23,8 @@ SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, time
 
 -- name: load_jobs
 -- The timers of some jobs, after a wake-up named them; of queued runs the first. Index: timers_pkey.
-SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id
+SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id,
+       timer.priority
   FROM unnest(:job_ids::bigint[]) AS woken (job_id)
  CROSS JOIN LATERAL (
            (SELECT *
@@ -57,7 +59,8 @@ SELECT min(earliest.due_at) AS due_at
 --
 -- A timer is touched only while its partition is held in the given epoch, and only if it is still exactly what was
 -- planned: a session that edits, pauses or deletes its job at this moment has its row locked and wins. At most
--- one timer of a job may be given, so that the next one sees what this one leaves open.
+-- one timer of a job may be given, so that the next one sees what this one leaves open; or any number of manual runs and
+-- replays, which run whatever is open.
 --
 -- It does not wait for users. All existing rows that it changes are locked before anything is written, in the order
 -- fence, timers, open_runs, retries, and rows that another session has locked are passed over: their timer is left as

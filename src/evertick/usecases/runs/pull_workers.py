@@ -15,6 +15,7 @@ from evertick.contract.target import HTTP_QUEUE
 from evertick.contract.workers import OutcomeReport, Recorded
 from evertick.domain.attempt import Token
 from evertick.domain.errors import Fault, InvalidFields, InvalidInput
+from evertick.domain.fairness import first_priority
 from evertick.domain.ids import Prefix, format_token, parse_id, parse_token
 from evertick.domain.rate_bucket import Rate
 from evertick.domain.retry import Ended, Retry
@@ -158,6 +159,7 @@ async def _lease(  # noqa: PLR0913, PLR0917 - as `lease`
             rotation=random.randrange(256),  # noqa: S311 - so that no lane is always last
             lease_time=lease_time,
             tenant_id=tenant.tenant_id,
+            first_priority=first_priority(random.randrange(1 << 16)),  # noqa: S311 - requests know of no earlier ones
         )
         found = await lanes.read(tenant.pool, ranges)
         if not found:

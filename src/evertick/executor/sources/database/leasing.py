@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from evertick.domain.attempt import Token
+from evertick.domain.fairness import first_priority
 from evertick.executor.source import Consumer
 from evertick.executor.sources.database.pace import Batch, CompletionRate, Pace, RoundTrip
 from evertick.executor.sources.database.queues import QueueSelection
@@ -85,6 +86,7 @@ class Leasing:
         self._is_cut = False
         self._pause = FIRST_PAUSE
         self._lanes = MAX_LANES
+        self._turn = 0
         self._rotation = random.randrange(256)  # noqa: S311 - so that workers begin at different lanes
 
     def hear(self, lane_ids: frozenset[int] | None) -> bool:
@@ -304,6 +306,7 @@ class Leasing:
         rooms: Mapping[int, int] | None,
     ) -> list[LeasedRange]:
         rotation, self._rotation = self._rotation, (self._rotation + extent.width) % 256
+        priority, self._turn = first_priority(self._turn), self._turn + 1
         if rooms is not None:
             return await lanes.lease_by_queue(
                 connection,
@@ -315,6 +318,7 @@ class Leasing:
                 rotation=rotation,
                 lease_time=self._lease_time,
                 only=named,
+                first_priority=priority,
             )
         return await lanes.lease(
             connection,
@@ -326,6 +330,7 @@ class Leasing:
             lease_time=self._lease_time,
             tenant_id=self._queues.tenant_id,
             only=named,
+            first_priority=priority,
         )
 
     async def _lease_free(
