@@ -3,6 +3,8 @@
 Faults happen where real ones do, between the code and the server; the code under test stays as it is.
 """
 
+import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
@@ -16,6 +18,7 @@ from evertick.store.statements import load
 Run: TypeAlias = Callable[[], Awaitable[Any]]
 Hook: TypeAlias = Callable[[Run, Mapping[str, Any]], Awaitable[Any]]
 """Gets the statement, to be run or not, and its parameters; returns or raises what the caller sees."""
+_MARKED = re.compile(r"/\* (\w+\.\w+) \*/")
 
 
 class _HookedPool(asyncpg.Pool):
@@ -67,3 +70,20 @@ def hook_every_pool(monkeypatch: pytest.MonkeyPatch, statement: str, hook: Hook)
 
     for method in ("fetch", "fetchrow", "fetchval"):
         monkeypatch.setattr(asyncpg.Pool, method, around(getattr(asyncpg.Pool, method)))
+
+
+def count_statements(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each statement is run from now on, on any connection of this process."""
+    counts: Counter[str] = Counter()
+
+    def counting(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def run(connection: asyncpg.Connection, query: str, *args: object, **options: Any) -> Any:
+            if marked := _MARKED.match(query):
+                counts[marked[1]] += 1
+            return await method(connection, query, *args, **options)
+
+        return run
+
+    for method in ("fetch", "fetchrow", "fetchval"):
+        monkeypatch.setattr(asyncpg.Connection, method, counting(getattr(asyncpg.Connection, method)))
+    return counts

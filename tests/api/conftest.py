@@ -3,16 +3,17 @@
 from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import Any
 
 import pytest
+import pytest_asyncio
 
+import postgres
 from api.callers import Caller, Callers
 from evertick.api.server import ApiServer
 from evertick.config import Settings
 from evertick.roles.scheduler import Scheduler
 from evertick.store import database
-from evertick.store.statements import Statement
+from hooked_pool import count_statements
 
 
 @pytest.fixture
@@ -37,18 +38,27 @@ async def admin(callers: Callers) -> Caller:
     return await callers.make("admin")
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_callers(postgres_server: postgres.Server) -> AsyncIterator[Callers]:
+    """As `callers`, for all tests of a module that are marked with ON_SHARED_SERVER."""
+    async with postgres_server.database() as url, await database.open_pool(url) as pool:
+        server = ApiServer(url, Settings(port=0), connections=8)
+        await server.start()
+        made = Callers(server.address, pool)
+        yield made
+        await made.close()
+        await server.stop()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_admin(shared_callers: Callers) -> Caller:
+    return await shared_callers.make("admin")
+
+
 @pytest.fixture
 def statements(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each statement was run in this process, which is the server's too."""
-    counts: Counter[str] = Counter()
-    arguments = Statement.arguments
-
-    def counted(self: Statement, values: dict[str, Any]) -> list[Any]:
-        counts[self.name] += 1
-        return arguments(self, values)
-
-    monkeypatch.setattr(Statement, "arguments", counted)
-    return counts
+    return count_statements(monkeypatch)
 
 
 @pytest.fixture

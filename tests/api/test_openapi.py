@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from api.callers import JOB, Caller
+from api.callers import JOB, ON_SHARED_SERVER, Caller
 from evertick.api.app import operations
 
 SCHEMATHESIS = Path(sys.executable).parent / "schemathesis"
@@ -55,17 +55,21 @@ def test_every_route_of_the_contract_is_there() -> None:
     assert routes >= CONTRACT | {"GET /livez", "GET /readyz", "GET /metrics", "GET /openapi.json"}
 
 
-async def test_it_is_openapi_3_1_with_an_id_and_a_summary_for_each_operation(admin: Caller) -> None:
-    document = await _document(admin)
+@ON_SHARED_SERVER
+async def test_it_is_openapi_3_1_with_an_id_and_a_summary_for_each_operation(shared_admin: Caller) -> None:
+    document = await _document(shared_admin)
     assert document["openapi"].startswith("3.1.")
     described = [each for path in document["paths"].values() for each in path.values()]
     assert len({each["operationId"] for each in described}) == len(described) == len(operations())
     assert all(each["summary"] for each in described)
 
 
-async def test_every_reference_and_every_link_leads_somewhere(admin: Caller) -> None:
-    document = await _document(admin)
-    referred = set(re.findall(r'"\$ref":"#/components/schemas/([^"]+)"', (await admin.get("/openapi.json")).text))
+@ON_SHARED_SERVER
+async def test_every_reference_and_every_link_leads_somewhere(shared_admin: Caller) -> None:
+    document = await _document(shared_admin)
+    referred = set(
+        re.findall(r'"\$ref":"#/components/schemas/([^"]+)"', (await shared_admin.get("/openapi.json")).text)
+    )
     assert referred <= document["components"]["schemas"].keys()
     described = [each for path in document["paths"].values() for each in path.values()]
     links = [
@@ -75,8 +79,9 @@ async def test_every_reference_and_every_link_leads_somewhere(admin: Caller) -> 
     assert {link["operationId"] for link in links} <= {each["operationId"] for each in described}
 
 
-async def test_headers_that_requests_and_answers_may_have_are_described(admin: Caller) -> None:
-    paths = (await _document(admin))["paths"]
+@ON_SHARED_SERVER
+async def test_headers_that_requests_and_answers_may_have_are_described(shared_admin: Caller) -> None:
+    paths = (await _document(shared_admin))["paths"]
 
     def sent(method: str, path: str) -> set[str]:
         parameters = paths[f"/api/v1{path}"][method]["parameters"]
@@ -99,13 +104,14 @@ async def test_headers_that_requests_and_answers_may_have_are_described(admin: C
     assert answered("post", "/jobs", "409") == {"Retry-After": False}
 
 
-async def test_a_batch_is_described_as_json_and_as_lines(admin: Caller) -> None:
-    batch = (await _document(admin))["paths"]["/api/v1/jobs:batch"]["post"]
+@ON_SHARED_SERVER
+async def test_a_batch_is_described_as_json_and_as_lines(shared_admin: Caller) -> None:
+    batch = (await _document(shared_admin))["paths"]["/api/v1/jobs:batch"]["post"]
     both = {"application/json", "application/x-ndjson"}
     assert batch["requestBody"]["content"].keys() == batch["responses"]["200"]["content"].keys() == both
-    schemas = (await _document(admin))["components"]["schemas"]
+    schemas = (await _document(shared_admin))["components"]["schemas"]
     (lines,) = schemas["BatchLines"]["examples"]
-    answer = await admin.post("/jobs:batch", content=lines, headers={"Content-Type": "application/x-ndjson"})
+    answer = await shared_admin.post("/jobs:batch", content=lines, headers={"Content-Type": "application/x-ndjson"})
     assert [json.loads(line)["status"] for line in answer.text.splitlines()] == [201]
 
 
@@ -115,15 +121,19 @@ async def test_the_example_of_a_job_is_accepted(admin: Caller) -> None:
     assert (await admin.post("/jobs", json=example)).status_code == 201
 
 
+@ON_SHARED_SERVER
 @pytest.mark.parametrize(("method", "path"), [("get", "/jobs/{job_id}/upcoming"), ("delete", "/jobs/{job_id}")])
-async def test_whatever_computes_a_schedule_may_be_told_to_come_later(admin: Caller, method: str, path: str) -> None:
+async def test_whatever_computes_a_schedule_may_be_told_to_come_later(
+    shared_admin: Caller, method: str, path: str
+) -> None:
     """Too many computations of the tenant may be waiting, though a request itself asks for little."""
-    assert "429" in (await _document(admin))["paths"][f"/api/v1{path}"][method]["responses"]
+    assert "429" in (await _document(shared_admin))["paths"][f"/api/v1{path}"][method]["responses"]
 
 
-async def test_no_example_leads_anywhere(admin: Caller) -> None:
+@ON_SHARED_SERVER
+async def test_no_example_leads_anywhere(shared_admin: Caller) -> None:
     """Fuzzers send examples, and others' servers must not get them."""
-    hosts = re.findall(r"https?://([^/\"\\]+)", (await admin.get("/openapi.json")).text)
+    hosts = re.findall(r"https?://([^/\"\\]+)", (await shared_admin.get("/openapi.json")).text)
     assert hosts
     assert [host for host in hosts if not host.endswith(".invalid")] == []
 

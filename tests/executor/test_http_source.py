@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from evertick.client import ApiError, AsyncClient
-from evertick.contract.workers import Lease as LeaseAnswer, LeasedAttempt
+from evertick.contract.workers import Heartbeat, Lease as LeaseAnswer, LeasedAttempt
 from evertick.domain.ids import Prefix, format_id, format_run_id
 from evertick.executor.held_leases import HeldLease, HeldLeases
 from evertick.executor.put_back import PutBacks
@@ -23,10 +24,29 @@ AT = datetime(2026, 6, 9, 12, tzinfo=UTC)
 UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
+def given_attempt(timeout_seconds: int = 2) -> LeasedAttempt:
+    return LeasedAttempt(
+        token="1.1",
+        run_id=format_run_id(1, 0),
+        job_id=format_id(Prefix.JOB, 1),
+        name="job",
+        handler="handle",
+        payload=None,
+        scheduled_at=AT,
+        attempt=1,
+        reason="tick",
+        idempotency_key="key",
+        timeout_seconds=timeout_seconds,
+        deadline=AT + timedelta(hours=1),
+    )
+
+
 class Trouble:
-    """A server that answers 503 until it hangs."""
+    """A server that leases one attempt, and then answers 503 until it hangs."""
 
     def __init__(self) -> None:
+        answers = [Heartbeat(cancel=()), LeaseAnswer(lease_seconds=30, attempts=(given_attempt(),))]
+        self.answers = [_answer(msgspec.json.encode(each)) for each in answers]
         self.hangs = False
         self.is_asked = asyncio.Event()
 
@@ -37,8 +57,13 @@ class Trouble:
                 self.is_asked.set()
                 await reader.read()
             else:
-                writer.write(UNAVAILABLE)
+                writer.write(self.answers.pop(0) if self.answers else UNAVAILABLE)
         writer.close()
+
+
+def _answer(body: bytes) -> bytes:
+    head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 @pytest.fixture
@@ -51,10 +76,11 @@ async def trouble() -> AsyncIterator[tuple[Trouble, HttpSource]]:
         return AsyncClient(f"http://127.0.0.1:{port}", "evt_none", retries=0, timeout=timeout or 10.0)
 
     source = HttpSource(client, ["default"])
-    source._consumer = cast("Any", SimpleNamespace(name="w"))
-    source._tokens[1] = (1, 1)
+    await source.open(cast("Any", _Idle()))
+    assert await source.lease(1) == 1
     yield trouble, source
     await source.hang_up()
+    await source.close()
     server.close()
 
 
@@ -100,23 +126,8 @@ async def test_no_poll_waits_longer_than_half_of_a_lease_of_its_server() -> None
 
 @pytest.mark.parametrize("seconds", [0, 2])
 async def test_a_handler_has_the_timeout_that_the_server_names_however_far_the_deadline_is(seconds: int) -> None:
-    given = LeasedAttempt(
-        token="1.1",
-        run_id=format_run_id(1, 0),
-        job_id=format_id(Prefix.JOB, 1),
-        name="job",
-        handler="handle",
-        payload=None,
-        scheduled_at=AT,
-        attempt=1,
-        reason="tick",
-        idempotency_key="key",
-        timeout_seconds=seconds,
-        deadline=AT + timedelta(hours=1),
-    )
-
     async def lease(*_: Any, **__: Any) -> LeaseAnswer:
-        return LeaseAnswer(lease_seconds=30, attempts=(given,))
+        return LeaseAnswer(lease_seconds=30, attempts=(given_attempt(seconds),))
 
     async def answer(*_: Any) -> None:
         return None

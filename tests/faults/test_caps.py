@@ -47,7 +47,7 @@ async def _keep_cap(url: str, folder: Path, runs: int, kills: int) -> None:
 
 
 async def test_a_cap_holds_while_workers_are_killed_and_is_reached_again(database_url: str, tmp_path: Path) -> None:
-    await _keep_cap(database_url, tmp_path, runs=400, kills=3)
+    await _keep_cap(database_url, tmp_path, runs=150, kills=2)
 
 
 @pytest.mark.campaign

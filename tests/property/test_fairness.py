@@ -207,7 +207,7 @@ def fill(places: FairSlots, tenant_id: int) -> int:
 
 def parts_fit(places: FairSlots) -> bool:
     """Whether the guarantees of all tenants fit into half of the places."""
-    return sum(map(places.part, range(places.tenants.active))) + places._spare <= places.total // 2
+    return sum(map(places.part, range(places.tenants.active))) + places.spare <= places.total // 2
 
 
 def move_all(places: FairSlots, moves: Moves) -> None:

@@ -16,7 +16,7 @@ from evertick.domain.errors import ScheduleTooCostly
 from evertick.domain.job.definition import check_new
 from evertick.domain.misfire import plan
 from evertick.domain.policies import MissedWindow
-from evertick.domain.rule import Policies, _make_ticks, rule_of
+from evertick.domain.rule import Policies, make_ticks, rule_of
 from evertick.domain.schedule.budget import ACCEPTED_STEPS, PLAN_STEPS, SEARCH_STEPS, at_most, finished
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.schedule.preview import preview
@@ -370,7 +370,7 @@ def questions(schedule: Schedule, asked: Asked) -> dict[str, tuple[int, Callable
     return {
         "next from a tick": (SEARCH_STEPS, lambda: ticks.next(tick_us)),
         "previous to a tick": (SEARCH_STEPS, lambda: ticks.prev(tick_us)),
-        "make": (SEARCH_STEPS, lambda: _make_ticks(rule)),
+        "make": (SEARCH_STEPS, lambda: make_ticks(rule)),
         "next": (SEARCH_STEPS, lambda: ticks.next(at_us)),
         "prev": (SEARCH_STEPS, lambda: ticks.prev(at_us)),
         "count": (SEARCH_STEPS, lambda: ticks.count(from_us, at_us)),

@@ -5,6 +5,7 @@ After the correction each job fires at its next tick. Ticks after the corrected 
 clock was ahead are not missed any more, and those that ran meanwhile have run: when their time comes, nothing happens.
 """
 
+import asyncio
 import itertools
 import threading
 from collections import Counter
@@ -15,12 +16,13 @@ from typing import Any
 import asyncpg
 import pytest
 
-from engine import AT, MINUTE, Job, add_job, add_timer, finish, gaps_of, runs_of, scheduler, timers_of
+from engine import AT, MINUTE, Job, add_job, add_timer, finish, gaps_of, runs_of, scheduler, timers_of, until
 from evertick.domain.policies import ConcurrentPolicy, MissedWindow
 from evertick.domain.retry import Retry
 from evertick.domain.rule import Policies
-from evertick.roles.janitor import Janitor, batch_size, replanner
+from evertick.roles.janitor import Janitor, batch_size
 from evertick.roles.scheduler import Scheduler
+from evertick.runtime import background
 from evertick.runtime.clock import VirtualClock
 from evertick.store.database import Pool, connect
 from evertick.store.engine import clock
@@ -335,7 +337,19 @@ async def _offset(connection: asyncpg.Connection, job: Job, world: World) -> tim
     return offset
 
 
-async def test_where_timers_belong_is_computed_beside_the_loop() -> None:
-    threads = await replanner._decide(lambda rows: [(row, threading.current_thread()) for row in rows], range(40))
-    assert [row for row, _ in threads] == list(range(40))
-    assert threading.main_thread() not in {thread for _, thread in threads}
+async def test_where_timers_belong_is_computed_beside_the_loop(connection: asyncpg.Connection, world: World) -> None:
+    job = await add_job(connection, "* * * * *", SKIP, fire_at=AT + MINUTE)
+    await world.step(job, 100 * DAY)
+    release = threading.Event()
+    holding = asyncio.create_task(background.run("another", release.wait))
+    try:
+        correction = asyncio.create_task(world.step(job, -100 * DAY))
+        await until(is_waiting_for_the_background)
+    finally:
+        release.set()
+    await asyncio.gather(holding, correction)
+    assert await timers_of(connection, job) == [("tick", AT + MINUTE)]
+
+
+async def is_waiting_for_the_background() -> bool:
+    return background.waiting("janitor") == 1

@@ -34,7 +34,7 @@ def test_it_ends_by_itself_and_is_forgotten() -> None:
     time.now += BACKOFF_SECONDS
     assert not backoff.holds(HOST)
     backoff.begin(OTHER_HOST)
-    assert len(backoff._ends) == 1
+    assert len(backoff) == 1
 
 
 @pytest.mark.parametrize(

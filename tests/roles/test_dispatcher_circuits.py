@@ -351,8 +351,7 @@ async def test_a_probe_whose_dispatcher_died_is_made_by_another(office: CircuitO
     await office.pass_time()
     await dead.circuits.read()
     assert await dead.circuits.admit(host) is None, "it has the probe"
-    await dead._delivery.close()
-    await dead.executor.close()  # and reports nothing of it
+    await dead.close()  # and reports nothing of it
     async with office.delivering() as dispatcher:
         await office.until_put_back(1)
         assert await office.states() == {host.host: "half_open"}

@@ -9,16 +9,20 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from engine import AT, MINUTE, Job, add_job, runs_of, scheduler, timers_of, until
-from evertick.domain.misfire import plan
+from engine import AT, MINUTE, Job, add_job, plan_firing, runs_of, scheduler, timers_of, until
+from evertick.domain.ids import job_id_of
+from evertick.domain.misfire import plan, wait_us
 from evertick.domain.rule import Policies, Rule, rule_of
 from evertick.domain.schedule.budget import PLAN_STEPS, at_most
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.schedule.rrule.spec import RRule
 from evertick.domain.schedule.schedule import Schedule
-from evertick.roles.scheduler import Scheduler, background_planning, firing, planning
-from evertick.roles.scheduler.planning import LOOP_STEPS, GroupKey, PreparedPlan, make_plan
+from evertick.roles.scheduler import Scheduler, background_planning, firing
+from evertick.roles.scheduler.pending_timers import PendingTimer
+from evertick.roles.scheduler.planning import LOOP_STEPS, PreparedPlan
 from evertick.runtime import background
+from evertick.runtime.clock import DatabaseClock
+from evertick.store.engine.timers import Timer
 from roles.costly import add_costly_jobs, costly_rules, fired, loop_work, slow_rules
 
 MANY = 400
@@ -35,19 +39,6 @@ async def node(database_url: str) -> AsyncIterator[Scheduler]:
         await opened.join()
         yield opened
         await opened.firing.background.stop()
-
-
-@pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The rules of all plans that were made in the background."""
-    made: list[int] = []
-
-    def counted(group_key: GroupKey, rule: Rule, now_us: int) -> PreparedPlan:
-        made.append(group_key[0])
-        return make_plan(group_key, rule, now_us)
-
-    monkeypatch.setattr(background_planning, "make_plan", counted)
-    return made
 
 
 def test_the_rules_of_these_tests_are_costly() -> None:
@@ -123,14 +114,14 @@ async def test_a_timer_that_changes_while_it_is_planned_fires_as_it_is_then(
 
 
 async def test_timers_of_a_lost_partition_are_not_planned_on_and_fire_once_when_it_is_back(
-    connection: asyncpg.Connection, node: Scheduler, plans: list[int]
+    connection: asyncpg.Connection, node: Scheduler
 ) -> None:
     jobs = await add_costly_jobs(connection, 100, partitions=1)
     await node.loading.step()
     await node.firing.fire_batch()
     node.state.pending.keep_only(())
     await node.firing.background.finish()
-    assert len(plans) < 10
+    assert node.firing.background.made < 10
     assert len(node.state.pending) == 0
     assert await node.firing.fire_batch() == 0
     await node.fire_due()
@@ -154,7 +145,7 @@ async def test_a_scheduler_stops_in_the_middle_of_planning_and_the_next_one_goes
 
 
 async def test_a_rule_over_its_budget_is_planned_once_and_its_jobs_are_paused_with_the_reason(
-    connection: asyncpg.Connection, node: Scheduler, plans: list[int]
+    connection: asyncpg.Connection, node: Scheduler
 ) -> None:
     rule = rule_of(Schedule(f"DTSTART:20260101T000000\nRRULE:{COUNTED}"), Policies())
     assert isinstance(rule.spec, RRule)
@@ -162,7 +153,7 @@ async def test_a_rule_over_its_budget_is_planned_once_and_its_jobs_are_paused_wi
     broken = [await add_job(connection, rule=too_costly) for _ in range(20)]
     neighbour = await add_job(connection, rule=rule)
     await node.fire_due()
-    assert len(plans) <= 2
+    assert node.firing.background.made <= 2
     assert await fired(connection, broken) == 0
     assert await fired(connection, [neighbour]) == 1
     reasons = await connection.fetch(
@@ -209,20 +200,29 @@ async def test_tenants_whose_rules_fill_every_batch_do_not_keep_another_waiting(
     assert await fired(connection, crowd) - before <= 240, "it was in the first batches that had its turn"
 
 
+class FailingClock(DatabaseClock):
+    """Fails where plans are made in the background, for as long as it has failures."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures: list[Exception] = [MemoryError(), OSError()]
+
+    def now_us(self) -> int:
+        if self.failures and threading.current_thread() is not threading.main_thread():
+            raise self.failures.pop()
+        return super().now_us()
+
+
 async def test_an_error_of_the_machine_while_planning_passes(
-    connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
+    connection: asyncpg.Connection, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failures = iter([MemoryError(), OSError()])
-
-    def failing(group_key: GroupKey, rule: Rule, now_us: int) -> PreparedPlan:
-        for error in failures:
-            raise error
-        return make_plan(group_key, rule, now_us)
-
-    monkeypatch.setattr(background_planning, "make_plan", failing)
     monkeypatch.setattr(background_planning, "RETRY_SECONDS", 0.0)
     [job] = await add_costly_jobs(connection, 1)
-    await node.fire_due()
+    clock = FailingClock()
+    async with scheduler(database_url, clock=clock) as node:
+        await node.join()
+        await node.fire_due()
+    assert clock.failures == []
     assert await fired(connection, [job]) == 1
 
 
@@ -307,4 +307,7 @@ async def _is_done(connection: asyncpg.Connection, jobs: list[Job]) -> bool:
 
 def test_a_queued_run_of_a_costly_rule_waits_for_no_search() -> None:
     [rule] = costly_rules(1)
-    assert planning._soon_after(rule, to_us(AT)) == to_us(AT) + 1_000_000
+    queued = PendingTimer(1, Timer(job_id_of(1, 7), "queued", AT, AT, 1, 1))
+    with at_most(2 * LOOP_STEPS):
+        [group] = plan_firing([queued], {1: rule}, to_us(AT)).groups
+    assert group.plan.wait == timedelta(microseconds=wait_us(to_us(AT), to_us(AT) + 1_000_000))

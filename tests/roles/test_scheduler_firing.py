@@ -216,7 +216,7 @@ async def test_a_tick_that_is_due_soon_stays_in_memory_and_a_distant_one_does_no
     soon, late = await add_job(connection, fire_at=now_at), await add_job(connection, "0 0 1 1 *", fire_at=now_at)
     await node.loading.step()
     await node.firing.fire_batch()
-    assert [timer.job_id for timer in node.state.pending._timers.values()] == [soon.job_id]
+    assert [timer.job_id for timer in node.state.pending] == [soon.job_id]
     next_at = await connection.fetchval("SELECT fire_at FROM timers WHERE job_id = $1", soon.job_id)
     assert next_at in {now_at + MINUTE, now_at + 2 * MINUTE}
     assert len(await runs_of(connection, late)) == 1

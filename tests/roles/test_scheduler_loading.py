@@ -11,6 +11,7 @@ from engine import MINUTE, Job, add_job, add_timer, runs_of
 from evertick.domain.policies import ConcurrentPolicy
 from evertick.domain.rule import Policies
 from evertick.roles.scheduler import Scheduler, loading
+from evertick.roles.scheduler.pending_timers import PendingTimer
 from evertick.store.engine import members
 from hooked_pool import Run, hooked
 
@@ -19,7 +20,28 @@ ALLOWED = Policies(concurrent_policy=ConcurrentPolicy.ALLOW, max_concurrent=10)
 
 
 def known(node: Scheduler) -> set[int]:
-    return {timer.job_id for timer in node.state.pending._timers.values()}
+    return {timer.job_id for timer in node.state.pending}
+
+
+async def lose(connection: asyncpg.Connection, node: Scheduler, partition: int) -> None:
+    """Another node takes the partition, and this one notices at its heartbeat."""
+    await members.take(connection, "thief", [partition], timedelta(0))
+    await node.membership.step()
+
+
+class Reads:
+    """The readings ahead of time that follow: from which due time each partition was read last. A poll is none."""
+
+    def __init__(self, node: Scheduler) -> None:
+        self.from_ats: dict[int, datetime] = {}
+        self.before_at: datetime | None = None
+        node.state.pool = hooked(node.state.pool, "timers.load", self._note)
+
+    async def _note(self, read: Run, values: Mapping[str, Any]) -> object:
+        if values["most"] != loading.POLL_LIMIT:
+            self.from_ats |= dict(zip(values["partitions"], values["from_ats"], strict=True))
+            self.before_at = values["before_at"]
+        return await read()
 
 
 async def test_timers_of_the_coming_minutes_are_read_and_later_ones_are_not(
@@ -35,13 +57,13 @@ async def test_each_round_reads_on_where_the_last_one_ended(
     connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loading, "AHEAD_SECONDS", 0)
+    reads = Reads(node)
     await node.loading.step()
+    end_at = reads.before_at
     await add_job(connection, fire_at=now_at + 5 * MINUTE)  # in a stretch that was read before
-    for partition in node.state.ownership.epochs:
-        node.loading._until[partition] = now_at + 6 * MINUTE
-    later = await add_job(connection, fire_at=now_at + 9 * MINUTE)
     await node.loading.step()
-    assert known(node) == {later.job_id}
+    assert reads.from_ats == dict.fromkeys(range(256), end_at)
+    assert known(node) == set()
 
 
 async def test_a_partition_with_more_timers_than_fit_is_read_on_as_they_are_used_up(
@@ -66,7 +88,9 @@ async def use_up(connection: asyncpg.Connection, node: Scheduler, jobs: list[Job
     """As if they had fired for the last time."""
     for job in jobs:
         await connection.execute("DELETE FROM timers WHERE job_id = $1", job.job_id)
-        node.state.pending._drop(job.job_id)
+    done = {job.job_id for job in jobs}
+    for timer in [timer for timer in node.state.pending if timer.job_id in done]:
+        node.state.pending.forget(PendingTimer(timer.job_id, timer))
 
 
 async def test_a_flood_larger_than_an_answer_is_fired_whole_and_once(
@@ -102,7 +126,7 @@ async def test_a_wake_up_tells_of_a_tick_that_has_moved(
     await connection.execute("UPDATE timers SET fire_at = $1, due_at = $1", now_at + MINUTE)
     node.loading.woken(frozenset({job.job_id}))
     await node.loading.step()
-    assert [timer.due_at for timer in node.state.pending._timers.values()] == [now_at + MINUTE]
+    assert [timer.due_at for timer in node.state.pending] == [now_at + MINUTE]
 
 
 async def test_a_wake_up_for_somebody_elses_partition_is_not_heeded(
@@ -181,7 +205,7 @@ async def test_a_firing_in_the_middle_of_a_reading_is_believed_before_its_answer
 
     node.state.pool = hooked(node.state.pool, "timers.load", fired_before_the_answer_is_here)
     await node.loading.load_due()
-    (timer,) = node.state.pending._timers.values()
+    (timer,) = node.state.pending
     assert timer.fire_at == await connection.fetchval("SELECT fire_at FROM timers")
     assert await node.firing.fire_batch() == 0
     assert len(await runs_of(connection, job)) == 1
@@ -190,6 +214,7 @@ async def test_a_firing_in_the_middle_of_a_reading_is_believed_before_its_answer
 async def test_partitions_with_more_timers_than_their_share_of_an_answer_are_read_again(
     connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(loading, "AHEAD_SECONDS", 0)
     monkeypatch.setattr(loading, "ANSWER", 2)
     monkeypatch.setattr(loading, "MAX_ANSWER", 256)
     counts = {7: 1, 8: 5, 9: 40, 200: 3}
@@ -198,11 +223,12 @@ async def test_partitions_with_more_timers_than_their_share_of_an_answer_are_rea
         for partition, count in counts.items()
         for n in range(count)
     ]
-    node.loading._each = 0
+    reads = Reads(node)
     await node.loading.step()
+    end_at = reads.before_at
     assert known(node) == {job.job_id for job in jobs}
-    assert node.loading._truncated == set()
-    assert len({node.loading._until[partition] for partition in node.state.ownership.epochs}) == 1
+    await node.loading.step()
+    assert reads.from_ats == dict.fromkeys(range(256), end_at), "all were read to the end"
 
 
 async def test_where_a_poll_finds_news_it_reads_what_is_behind_them(
@@ -261,17 +287,18 @@ async def test_a_partition_that_is_lost_while_it_is_read_is_not_read_on(
     connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loading, "MAX_PER_PARTITION", 10)
+    monkeypatch.setattr(loading, "POLL_SECONDS", 3600)
     for _ in range(20):
         await add_job(connection)
 
     async def lost_meanwhile(read: Run, _: object) -> object:
         answer = await read()
-        node.membership._drop({7})
+        await lose(connection, node, 7)
         return answer
 
     node.state.pool = hooked(node.state.pool, "timers.load", lost_meanwhile)
-    await node.loading.step()
-    assert (node.loading._truncated, known(node)) == (set(), set())
+    assert await node.loading.step() > 60, "nothing is to be read before the next poll"
+    assert known(node) == set()
 
 
 async def test_a_partition_that_is_lost_and_regained_while_it_is_read_is_read_anew(
@@ -279,13 +306,13 @@ async def test_a_partition_that_is_lost_and_regained_while_it_is_read_is_read_an
 ) -> None:
     added: list[Job] = []
 
-    async def away_for_a_while(read: Run, _: object) -> object:
+    async def away_for_a_while(read: Run, values: Mapping[str, Any]) -> object:
         answer = await read()
-        if not added:
+        if not added and 7 in values["partitions"]:
             added.append(await add_job(connection, fire_at=now_at + MINUTE))  # by its other holder
-            epochs = dict(node.state.ownership.epochs)
-            node.membership._drop({7})
-            node.state.ownership.gain({7: epochs[7] + 2}, 0)
+            await lose(connection, node, 7)
+            await node.join()  # the thief is no member: what it took is ours again at once
+            assert node.state.ownership.epochs[7] == 3
         return answer
 
     node.state.pool = hooked(node.state.pool, "timers.load", away_for_a_while)
@@ -295,14 +322,14 @@ async def test_a_partition_that_is_lost_and_regained_while_it_is_read_is_read_an
 
 
 async def test_the_next_in_line_is_read_as_soon_as_the_first_has_been_fired(
-    connection: asyncpg.Connection, node: Scheduler, now_at: datetime
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for interval in ("POLL_SECONDS", "AHEAD_SECONDS"):
+        monkeypatch.setattr(loading, interval, 3600)
     job = await add_job(connection, "* * * * *", ALLOWED, fire_at=now_at + MINUTE)
     for number in range(3):
         await add_timer(connection, job, "queued", now_at - (60 - number) * MINUTE, "catch_up")
-    await node.loading.load_due()
-    await node.loading.load_due()
     for runs in (1, 2, 3):
+        await node.loading.step()
         await node.firing.fire_batch()
-        await node.loading._load_woken()
         assert len(await runs_of(connection, job)) == runs

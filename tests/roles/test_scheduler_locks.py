@@ -1,6 +1,7 @@
 """Firing against sessions that hold what it needs, statements that take too long, and a day that nobody has made."""
 
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -28,16 +29,17 @@ async def user(database_url: str) -> AsyncIterator[asyncpg.Connection]:
 
 @pytest.fixture
 async def node(database_url: str) -> AsyncIterator[Scheduler]:
-    async with scheduler(database_url) as opened:
-        await be_patient(opened, database_url, Timeouts(20, 60, 0.2))
-        await opened.join()
+    async with waiting(database_url, Timeouts(20, 60, 0.2)) as opened:
         yield opened
 
 
-async def be_patient(node: Scheduler, url: str, timeouts: Timeouts) -> None:
-    """Let firing wait for so long."""
-    node.state.firing = await open_pool(url, timeouts=timeouts)
-    node._pools.append(node.state.firing)
+@asynccontextmanager
+async def waiting(url: str, timeouts: Timeouts) -> AsyncIterator[Scheduler]:
+    """A scheduler that holds everything, and whose firing waits for so long."""
+    async with scheduler(url) as opened, await open_pool(url, timeouts=timeouts) as pool:
+        opened.state.firing = pool
+        await opened.join()
+        yield opened
 
 
 @pytest.fixture
@@ -129,22 +131,21 @@ async def test_a_locked_job_with_a_corrupt_rule_keeps_nobody_waiting_and_is_paus
 
 
 async def test_batches_shrink_after_a_time_out_and_grow_again(
-    connection: asyncpg.Connection, database_url: str, node: Scheduler, monkeypatch: pytest.MonkeyPatch
+    connection: asyncpg.Connection, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, size in {"BATCH": 16, "FIRST_BATCH": 16, "SMALLEST_BATCH": 2}.items():
         monkeypatch.setattr(firing, name, size)
-    node.firing._batch = node.firing._most = 16
     for _ in range(40):
         await add_job(connection, "now")
-    await node.loading.step()
-    await be_patient(node, database_url, Timeouts(20, 2, 0.2))
-    await connection.execute(f"{CLOCK} 'SELECT clock_timestamp() FROM pg_sleep(600)'")
-    with pytest.raises((TimeoutError, asyncpg.QueryCanceledError)):
-        await node.firing.fire_batch()
-    await connection.execute(f"{CLOCK} 'SELECT clock_timestamp()'")
-    await node.join()
-    await node.loading.step()
-    assert [await node.firing.fire_batch() for _ in range(4)] == [8, 16, 16, 0]
+    async with waiting(database_url, Timeouts(20, 2, 0.2)) as node:
+        await node.loading.step()
+        await connection.execute(f"{CLOCK} 'SELECT clock_timestamp() FROM pg_sleep(600)'")
+        with pytest.raises((TimeoutError, asyncpg.QueryCanceledError)):
+            await node.firing.fire_batch()
+        await connection.execute(f"{CLOCK} 'SELECT clock_timestamp()'")
+        await node.join()
+        await node.loading.step()
+        assert [await node.firing.fire_batch() for _ in range(4)] == [8, 16, 16, 0]
     assert await connection.fetchval("SELECT count(*) FROM attempts") == 40
 
 

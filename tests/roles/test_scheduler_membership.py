@@ -10,6 +10,7 @@ import pytest
 
 from engine import AT, add_job, runs_of, scheduler, until
 from evertick.roles.scheduler import Scheduler
+from evertick.store.engine import wakeups
 
 Opener = Callable[[str], Awaitable[Scheduler]]
 
@@ -150,7 +151,7 @@ async def test_one_that_stops_hands_over_at_once_and_the_other_is_woken(
     await until(lambda: holds(first, 256))
     await second.start()
     await until(lambda: knows(second, first))
-    first._heartbeat_loop.wake()  # joining is noticed at the next heartbeat
+    await wakeups.notify(connection, {wakeups.MEMBERS: ""})  # joining is noticed at the next heartbeat
     await until(lambda: holds(second, 128))
     await first.stop()
     await until(lambda: holds(second, 256))

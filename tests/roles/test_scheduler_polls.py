@@ -1,18 +1,19 @@
 """Where a poll for timers begins, so that it finds everything and reads little of what was fired before."""
 
 import json
-from collections.abc import AsyncIterator
-from datetime import datetime
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import asyncpg
 import pytest
 
-from engine import MINUTE, add_job
+from engine import MINUTE, add_job, scheduler
 from evertick.roles.scheduler import Scheduler, loading
+from evertick.runtime.clock import VirtualClock
 from evertick.store import statements
-from evertick.store.database import Pool, connect
-from evertick.store.engine import timers
+from evertick.store.database import connect
+from hooked_pool import Run, hooked
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ async def second(database_url: str) -> AsyncIterator[asyncpg.Connection]:
 
 
 def known(node: Scheduler) -> set[int]:
-    return {timer.job_id for timer in node.state.pending._timers.values()}
+    return {timer.job_id for timer in node.state.pending}
 
 
 async def test_a_timer_of_long_ago_that_nobody_was_told_of_is_found_by_one_of_the_next_polls(
@@ -39,12 +40,17 @@ async def test_a_timer_of_long_ago_that_nobody_was_told_of_is_found_by_one_of_th
 
 
 async def test_a_timer_that_appears_before_the_floor_after_the_clock_was_set_back_is_found(
-    connection: asyncpg.Connection, node: Scheduler, now_at: datetime
+    connection: asyncpg.Connection, database_url: str, now_at: datetime
 ) -> None:
-    node.loading._floors = dict.fromkeys(node.state.ownership.epochs, now_at + 60 * MINUTE)  # by the clock before
-    job = await add_job(connection, fire_at=now_at)
-    await node.loading.load_due()
-    assert known(node) == {job.job_id}
+    clock = VirtualClock(now_at)
+    async with scheduler(database_url, clock=clock) as node:
+        await node.join()
+        clock.now_at = now_at + 60 * MINUTE
+        await node.loading.load_due()
+        clock.now_at = now_at
+        job = await add_job(connection, fire_at=now_at)
+        await node.loading.load_due()
+        assert known(node) == {job.job_id}
 
 
 async def test_what_stays_due_is_found_however_late_it_is(connection: asyncpg.Connection, node: Scheduler) -> None:
@@ -89,29 +95,27 @@ async def fire_often(connection: asyncpg.Connection) -> None:
 
 
 async def pages(connection: asyncpg.Connection, node: Scheduler) -> Pages:
-    asked: list[tuple[Any, ...]] = []
-    read = timers.load
+    asked: list[dict[str, Any]] = []
 
-    async def noted(pool: Pool, *question: Any) -> list[timers.Timer]:
-        asked.append(question)
-        return await read(pool, *question)
+    async def noted(read: Run, values: Mapping[str, Any]) -> object:
+        asked.append(dict(values))
+        return await read()
 
     await node.loading.load_due()  # finds that nothing is left
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(timers, "load", noted)
-        await node.loading.load_due()
-    [(partitions, from_ats, *others)] = asked
-    whole = await buffers(connection, partitions, [loading._BEGINNING_AT] * len(partitions), *others)
-    return Pages(await buffers(connection, partitions, from_ats, *others), whole)
+    pool, node.state.pool = node.state.pool, hooked(node.state.pool, "timers.load", noted)
+    await node.loading.load_due()
+    node.state.pool = pool
+    [question] = asked
+    from_the_beginning = question | {"from_ats": [datetime(1, 1, 2, tzinfo=UTC)] * len(question["partitions"])}
+    return Pages(await buffers(connection, question), await buffers(connection, from_the_beginning))
 
 
-async def buffers(connection: asyncpg.Connection, *question: Any) -> int:
+async def buffers(connection: asyncpg.Connection, question: dict[str, Any]) -> int:
     """How many pages it takes to answer."""
-    names = ("partitions", "from_ats", "before_at", "most")
     statement = statements.load("timers")["load"]
     answer = await connection.fetchval(
         f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement.text}",
-        *statement.arguments(dict(zip(names, question, strict=True))),
+        *statement.arguments(question),
     )
     plan = json.loads(answer)[0]["Plan"]
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])

@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from engine import Job, until
-from evertick.domain.attempt import Attempt, Token
 from evertick.executor.handlers.run import Run
+from hooked_pool import Run as Statement, hook_every_pool
 from roles.workshop import Workshop, within_patience
 
 ONE_TRY = '{"max_retries": 0, "backoff": "fixed", "delay_seconds": 10, "max_delay_seconds": 10}'
@@ -54,19 +55,27 @@ async def test_a_handler_that_is_not_here_is_warned_of_once(
     assert warnings_in(caplog) == ["no handler 'send' on queue 'default': 12 attempts wait for a worker that has it"]
 
 
-async def test_a_worker_that_runs_is_woken_for_what_another_puts_back(workshop: Workshop) -> None:
-    ran = asyncio.Event()
+async def test_a_worker_that_runs_gets_what_another_puts_back(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran, may_lease = asyncio.Event(), asyncio.Event()
 
     async def send(run: Run) -> None:
         ran.set()
 
-    async with workshop.started({"send": send}) as worker:
-        # It is full until the other has put the attempt back.
-        worker._execution.held += 1000
+    worker = workshop.worker({"send": send})
+
+    async def lease_later(lease: Statement, values: Mapping[str, Any]) -> Any:
+        if values["worker"] == worker.name:
+            await may_lease.wait()  # until the other has put the attempt back
+        return await lease()
+
+    hook_every_pool(monkeypatch, "lanes.lease", lease_later)
+    async with workshop.running(worker):
         job = await workshop.ready("send")
         await workshop.work_off({"mail": nothing})
         assert await workshop.free() == ["send"]
-        worker._execution.held -= 1000
+        may_lease.set()
         await within_patience(ran)
         await workshop.until_ended(job)
     assert await workshop.results(job) == ["success"]
@@ -96,16 +105,18 @@ async def test_the_last_try_is_marked_before_its_handler_begins(workshop: Worksh
     assert await workshop.leases() == 0
 
 
-async def test_a_last_try_that_was_lost_meanwhile_is_not_started(workshop: Workshop) -> None:
+async def test_a_last_try_that_was_lost_meanwhile_is_not_started(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[int] = []
+    marks: list[int] = []
     job = await workshop.ready(retry=ONE_TRY)
-    async with workshop.opened({"handle": lambda: calls.append(1)}) as worker:
-        mark = worker._execution._marks._mark
 
-        async def late(attempts: Sequence[Attempt]) -> Collection[Token]:
-            await workshop.connection.execute("UPDATE leases SET worker = 'another'")
-            return await mark(attempts)
+    async def late(mark: Statement, _: object) -> Any:
+        await workshop.connection.execute("UPDATE leases SET worker = 'another'")
+        marks.append(1)
+        return await mark()
 
-        worker._execution._marks._mark = late
-        await worker.work_off()
-    assert (calls, await workshop.results(job)) == ([], [])
+    hook_every_pool(monkeypatch, "lanes.mark_started", late)
+    await workshop.work_off({"handle": lambda: calls.append(1)})
+    assert (calls, marks, await workshop.results(job)) == ([], [1], [])

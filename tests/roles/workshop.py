@@ -76,8 +76,13 @@ class Workshop:
     @asynccontextmanager
     async def started(self, functions: dict[str, Callable[..., Any]], **options: Any) -> AsyncIterator[DatabaseWorker]:
         worker = self.worker(functions, **options)
+        async with self.running(worker):
+            yield worker
+
+    @asynccontextmanager
+    async def running(self, worker: DatabaseWorker) -> AsyncIterator[None]:
         await worker.start()
-        yield worker
+        yield
         await worker.stop(timedelta(0))
 
     async def work_off(self, functions: dict[str, Callable[..., Any]], **options: Any) -> DatabaseWorker:

@@ -2,7 +2,9 @@
 
 import asyncio
 import pickle
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import httpx
 import pytest
@@ -32,24 +34,31 @@ STATS = {
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses that a plain client would have made."""
     made: list[float] = []
-    monkeypatch.setattr("evertick.client.transport.time.sleep", made.append)
+    monkeypatch.setattr(time, "sleep", made.append)
     return made
 
 
-def answering(*answers: httpx.Response | httpx.RequestError) -> tuple[Client, list[httpx.Request]]:
-    """A client to which a server answers these, one after the other; and what it asked."""
-    left, asked = list(answers), []
+Answering: TypeAlias = Callable[..., tuple[Client, list[httpx.Request]]]
 
-    def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request)
-        came = left.pop(0)
-        if isinstance(came, httpx.RequestError):
-            raise came
-        return came
 
-    client = Client("http://evertick.test", "evt_key")
-    client._transport._http = httpx.Client(transport=httpx.MockTransport(answer))
-    return client, asked
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch) -> Answering:
+    """Makes a client to which a server answers these, one after the other; and what it asked."""
+
+    def make(*answers: httpx.Response | httpx.RequestError) -> tuple[Client, list[httpx.Request]]:
+        left, asked = list(answers), []
+
+        def answer(_: httpx.HTTPTransport, request: httpx.Request) -> httpx.Response:
+            asked.append(request)
+            came = left.pop(0)
+            if isinstance(came, httpx.RequestError):
+                raise came
+            return came
+
+        monkeypatch.setattr(httpx.HTTPTransport, "handle_request", answer)
+        return Client("http://evertick.test", "evt_key"), asked
+
+    return make
 
 
 async def test_a_job_whose_answer_was_lost_is_created_once(house: Served) -> None:
@@ -82,7 +91,7 @@ async def test_two_requests_with_one_key_of_the_caller_make_one_job(house: Serve
         assert error.value.type == "urn:evertick:problem:idempotency-key-reused"
 
 
-def test_a_look_is_repeated_until_the_server_is_back(pauses: list[float]) -> None:
+def test_a_look_is_repeated_until_the_server_is_back(answering: Answering, pauses: list[float]) -> None:
     lost, refused = httpx.ReadError("reset"), httpx.ConnectError("refused")
     client, asked = answering(lost, refused, httpx.Response(503), httpx.Response(200, json=STATS))
     assert isinstance(client.stats(), Stats)
@@ -90,19 +99,19 @@ def test_a_look_is_repeated_until_the_server_is_back(pauses: list[float]) -> Non
     assert pauses == sorted(pauses), "each pause is longer than the one before"
 
 
-def test_all_tries_of_one_call_have_one_idempotency_key(pauses: list[float]) -> None:
+def test_all_tries_of_one_call_have_one_idempotency_key(answering: Answering, pauses: list[float]) -> None:
     client, asked = answering(httpx.ReadTimeout(""), httpx.Response(502), httpx.Response(200, json=[]))
     client.jobs.create_many([])
     assert len({request.headers["idempotency-key"] for request in asked}) == 1
 
 
-def test_a_request_that_never_arrived_is_always_repeated(pauses: list[float]) -> None:
+def test_a_request_that_never_arrived_is_always_repeated(answering: Answering, pauses: list[float]) -> None:
     client, asked = answering(httpx.ConnectError("refused"), httpx.Response(204))
     client.jobs.delete("job_1")
     assert len(asked) == 2
 
 
-def test_a_job_is_put_again_unless_a_version_was_asked_for(pauses: list[float]) -> None:
+def test_a_job_is_put_again_unless_a_version_was_asked_for(answering: Answering, pauses: list[float]) -> None:
     client, asked = answering(*[httpx.ReadError("reset")] * 6)
     with pytest.raises(Unreachable):
         client.jobs.replace("report", schedule="manual", if_match=3)
@@ -112,13 +121,13 @@ def test_a_job_is_put_again_unless_a_version_was_asked_for(pauses: list[float]) 
     assert len(asked) == 6
 
 
-def test_who_is_turned_away_comes_back_when_told_to(pauses: list[float]) -> None:
+def test_who_is_turned_away_comes_back_when_told_to(answering: Answering, pauses: list[float]) -> None:
     client, _ = answering(httpx.Response(429, headers={"Retry-After": "7"}), httpx.Response(204))
     client.jobs.delete("job_1")
     assert 7 < pauses[0] < 8
 
 
-def test_a_wait_that_is_too_long_is_the_callers_to_decide(pauses: list[float]) -> None:
+def test_a_wait_that_is_too_long_is_the_callers_to_decide(answering: Answering, pauses: list[float]) -> None:
     problem = {"detail": "the quota jobs allows 5", "quota": "jobs"}
     client, _ = answering(httpx.Response(429, headers={"Retry-After": "60"}, json=problem))
     with pytest.raises(TooManyRequests, match="the quota jobs allows 5") as error:
@@ -126,7 +135,7 @@ def test_a_wait_that_is_too_long_is_the_callers_to_decide(pauses: list[float]) -
     assert (error.value.retry_after, error.value.quota, pauses) == (60, "jobs", [])
 
 
-def test_it_gives_up_at_last(pauses: list[float]) -> None:
+def test_it_gives_up_at_last(answering: Answering, pauses: list[float]) -> None:
     client, asked = answering(*[httpx.ReadError("reset")] * 5)
     with pytest.raises(Unreachable, match=r"no answer from http://evertick.test: ReadError: reset"):
         client.stats()
@@ -134,21 +143,23 @@ def test_it_gives_up_at_last(pauses: list[float]) -> None:
 
 
 @pytest.mark.parametrize("content", [b"<html>", b"{}", b"\xff"])
-def test_an_answer_that_makes_no_sense_is_the_servers_error(content: bytes) -> None:
+def test_an_answer_that_makes_no_sense_is_the_servers_error(answering: Answering, content: bytes) -> None:
     client, _ = answering(httpx.Response(200, content=content))
     with pytest.raises(ServerError, match="the answer cannot be read"):
         client.stats()
 
 
 @pytest.mark.parametrize(("status", "kind"), [(500, ServerError), (302, ApiError), (418, ApiError)])
-def test_an_error_page_of_something_in_between_is_an_error_too(status: int, kind: type[ApiError]) -> None:
+def test_an_error_page_of_something_in_between_is_an_error_too(
+    answering: Answering, status: int, kind: type[ApiError]
+) -> None:
     client, _ = answering(httpx.Response(status, text="<html>"))
     with pytest.raises(kind, match=str(status)) as error:
         client.stats()
     assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
 
 
-def test_the_next_page_is_asked_of_the_same_server_only() -> None:
+def test_the_next_page_is_asked_of_the_same_server_only(answering: Answering) -> None:
     link = {"Link": '<https://elsewhere.test/api/v1/jobs?cursor=c%3D&limit=1>; rel="next"'}
     client, asked = answering(httpx.Response(200, json=[], headers=link), httpx.Response(200, json=[]))
     assert list(client.jobs.list(page_size=1)) == []

@@ -80,7 +80,7 @@ async def test_connections_that_are_gone_are_not_counted() -> None:
         for _ in range(3):
             await delivery.deliver(attempt(f"http://receiver.test:{port}/"), LONG)
             await asyncio.sleep(0)  # sockets are closed in the loop's next turn
-        assert (delivery.connections.open, delivery.connections._idle) == (0, {})
+        assert (delivery.connections.open, delivery.connections.idle) == (0, {})
 
 
 class Gate:
@@ -112,7 +112,7 @@ async def test_a_host_gets_so_many_deliveries_at_once_and_the_others_take_turns(
         outcomes = [await each for each in deliveries]
     assert outcomes == [Succeeded("ok", 200)] * 10
     assert gate.most == 3
-    assert len(delivery._slots) == 0
+    assert len(delivery.slots) == 0
 
 
 async def test_who_gets_no_turn_is_not_tried_and_others_are_unaffected() -> None:
@@ -139,7 +139,7 @@ async def test_a_cancelled_delivery_gives_back_its_slot_and_closes_its_connectio
         await gate.arrived.acquire()
         stopped.cancel()
         await asyncio.gather(stopped, return_exceptions=True)
-        assert len(delivery._slots) == 0
+        assert len(delivery.slots) == 0
         gate.opened.set()
         assert isinstance(await delivery.deliver(attempt(url), LONG), Succeeded)
         assert delivery.connections.open == 1

@@ -72,7 +72,7 @@ async def test_batches_of_a_tenant_take_turns_and_those_of_others_do_not_wait() 
         assert not waiting.done()
         at_work[0].release()
         await waiting
-    assert not limits._batches
+    assert not limits.batches
 
 
 async def test_only_so_many_batches_of_a_tenant_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,4 +88,4 @@ async def test_only_so_many_batches_of_a_tenant_wait(monkeypatch: pytest.MonkeyP
         assert refused.value.more == {"quota": "batches"}
         waiting.cancel()
         await asyncio.wait([waiting])
-    assert not limits._batches
+    assert not limits.batches

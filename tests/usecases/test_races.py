@@ -295,8 +295,8 @@ async def test_work_that_a_deadlock_undid_is_done_again(world: World, tenant: Te
 async def test_batches_that_bring_the_same_rules_in_another_order_do_not_deadlock(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(create_many, "_PART", 1)
-    monkeypatch.setattr(transactions, "_LONG_SECONDS", -1.0)  # a deadlock would be told
+    monkeypatch.setattr(create_many, "PART_SIZE", 1)
+    monkeypatch.setattr(transactions, "LONG_SECONDS", -1.0)  # a deadlock would be told
     await world.connection.execute(
         """
         CREATE FUNCTION wait_for_test() RETURNS trigger LANGUAGE plpgsql AS $$

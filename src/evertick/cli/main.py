@@ -1,18 +1,81 @@
-"""The root of the `evertick` command: its options and the list of its commands."""
+"""The root of the `evertick` command: its options and the list of its commands.
+
+A command is imported when it is called, or shown in the help: importing all of them takes a second.
+"""
 
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
+from typer.core import TyperGroup
 
 from evertick import tzdb
-from evertick.cli.commands import config, dead_letters, jobs, preview, queues, replays, runs, targets, worker
 from evertick.cli.errors import exit_on_error
 from evertick.runtime.extras import MissingExtra, server_extra
 from evertick.version import __version__
 
+COMMANDS = {
+    "up": "server:up",
+    "scheduler": "server:scheduler",
+    "worker": "worker:worker",
+    "migrate": "server:migrate",
+    "doctor": "server:doctor",
+    "preview": "preview:preview",
+    "jobs": "jobs:app",
+    "runs": "runs:app",
+    "dead-letters": "dead_letters:app",
+    "replays": "replays:app",
+    "queues": "queues:app",
+    "targets": "targets:app",
+    "tenants": "tenants:app",
+    "keys": "keys:app",
+    "secrets": "secrets:app",
+    "config": "config:app",
+    "bench": "bench:app",
+}
+"""Module and name of each command, in the order of the help."""
+
+
+class _Commands(TyperGroup):
+    # The types of commands and contexts are private to Typer.
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the same for all
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - the same for all
+        return _command(cmd_name) if cmd_name in COMMANDS else None
+
+
+def _command(name: str) -> Any:
+    """Where the server is missing that it needs, the command says how to install it."""
+    module, _, attribute = COMMANDS[name].partition(":")
+    try:
+        with server_extra(f"evertick {name}"):
+            found = getattr(import_module(f"evertick.cli.commands.{module}"), attribute)
+    except MissingExtra as missing:
+        return _missing_command(name, missing)
+    if not isinstance(found, typer.Typer):
+        function, found = found, typer.Typer(rich_markup_mode="rich")
+        found.command(name)(function)
+    command = typer.main.get_command(found)
+    command.name = name
+    return command
+
+
+def _missing_command(name: str, missing: MissingExtra) -> Any:
+    any_arguments = {"allow_extra_args": True, "ignore_unknown_options": True}
+    only = typer.Typer(rich_markup_mode="rich")
+
+    @only.command(name, help=escape(str(missing)), add_help_option=False, context_settings=any_arguments)
+    def refuse() -> None:
+        with exit_on_error():
+            raise missing
+
+    return typer.main.get_command(only)
+
+
 app = typer.Typer(
+    cls=_Commands,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,  # tracebacks go into bug reports as plain text
@@ -34,48 +97,6 @@ def root(
     ] = False,
 ) -> None:
     """Options before a command."""
-
-
-def _add_server_command(name: str, module: str, attribute: str = "app") -> None:
-    """Add a command of a module that imports the server. Where that is missing, the command says how to install it."""
-    try:
-        with server_extra(f"evertick {name}"):
-            found = getattr(import_module(f"evertick.cli.commands.{module}"), attribute)
-    except MissingExtra as missing:
-        _add_missing_command(name, missing)
-        return
-    if isinstance(found, typer.Typer):
-        app.add_typer(found, name=name)
-    else:
-        app.command(name)(found)
-
-
-def _add_missing_command(name: str, missing: MissingExtra) -> None:
-    any_arguments = {"allow_extra_args": True, "ignore_unknown_options": True}
-
-    @app.command(name, help=escape(str(missing)), add_help_option=False, context_settings=any_arguments)
-    def refuse() -> None:
-        with exit_on_error():
-            raise missing
-
-
-_add_server_command("up", "server", "up")
-_add_server_command("scheduler", "server", "scheduler")
-app.command("worker")(worker.worker)
-_add_server_command("migrate", "server", "migrate")
-_add_server_command("doctor", "server", "doctor")
-app.command("preview")(preview.preview)
-app.add_typer(jobs.app, name="jobs")
-app.add_typer(runs.app, name="runs")
-app.add_typer(dead_letters.app, name="dead-letters")
-app.add_typer(replays.app, name="replays")
-app.add_typer(queues.app, name="queues")
-app.add_typer(targets.app, name="targets")
-_add_server_command("tenants", "tenants")
-_add_server_command("keys", "keys")
-_add_server_command("secrets", "secrets")
-app.add_typer(config.app, name="config")
-_add_server_command("bench", "bench")
 
 
 def main() -> None:

@@ -267,8 +267,8 @@ class FairSlots:
         weights = {1: tenants.active} if tenants.weights is None else tenants.weights
         self._weight = max(sum(weight * count for weight, count in weights.items()), 1)
         self._is_alone = tenants.active + tenants.idle <= 1
-        self._spare = min(newcomers + tenants.idle, max(guaranteed // 2, newcomers))
-        self._shared = guaranteed - self._spare
+        self.spare = min(newcomers + tenants.idle, max(guaranteed // 2, newcomers))
+        self._shared = guaranteed - self.spare
         self._held_weight = sum(map(self._weight_of, self._held))
         promised = sum(count * self._part(weight) for weight, count in weights.items())
         self._untaken = promised - sum(min(held, self.part(each)) for each, held in self._held.items())
@@ -340,8 +340,8 @@ class FairSlots:
 
     def _kept(self, holders: int) -> int:
         """How many free slots are for tenants that have none."""
-        return min(max(self.tenants.active - holders, 0) + self._spare, self.total // 2)
+        return min(max(self.tenants.active - holders, 0) + self.spare, self.total // 2)
 
     def _owed(self, untaken: int) -> int:
         """How many free slots are for tenants that have fewer than their part."""
-        return min(max(untaken, 0) + self._spare, self.total // 2)
+        return min(max(untaken, 0) + self.spare, self.total // 2)

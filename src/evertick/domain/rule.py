@@ -174,7 +174,7 @@ def _reads_the_clock(spec: RuleSpec) -> bool:
 
 
 @bounded
-def _make_ticks(rule: Rule) -> Ticks:
+def make_ticks(rule: Rule) -> Ticks:
     match rule.spec:
         case OneOff():
             return NoTicks()
@@ -185,8 +185,8 @@ def _make_ticks(rule: Rule) -> Ticks:
 
 
 # Most rules keep a few kilobytes. The few that may keep a hundred are kept in smaller number.
-_ticks = functools.lru_cache(maxsize=65_536)(_make_ticks)
-_large_ticks = functools.lru_cache(maxsize=512)(_make_ticks)
+_ticks = functools.lru_cache(maxsize=65_536)(make_ticks)
+_large_ticks = functools.lru_cache(maxsize=512)(make_ticks)
 _FEW_DATES = 20
 
 

@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 _TRIES = 5
 _COMPUTATIONS = 10
 """How often a transaction is begun anew because a result was missing, or had expired when it was computed."""
-_LONG_SECONDS = 1.5
+LONG_SECONDS = 1.5
 """A deadlock is found within a second. A transaction that took longer has waited for a lock, and might do so again."""
 
 
@@ -95,6 +95,6 @@ async def retry_conflicts(work: Callable[[], Awaitable[_T]]) -> _T:
         try:
             return await work()
         except Exception as error:
-            if not was_conflict(error) or time.monotonic() - began > _LONG_SECONDS:
+            if not was_conflict(error) or time.monotonic() - began > LONG_SECONDS:
                 raise
     return await work()

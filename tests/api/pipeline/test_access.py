@@ -4,8 +4,9 @@ from typing import Any
 
 import asyncpg
 import pytest
+import pytest_asyncio
 
-from api.callers import JOB, Caller, Callers
+from api.callers import JOB, ON_SHARED_SERVER, Caller, Callers
 from engine import until
 from evertick.api.app import operations
 from evertick.api.operations import Operation
@@ -50,12 +51,20 @@ async def _call(caller: Caller, operation: Operation, ids: dict[str, str]) -> in
     return answer.status_code
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def by_role(shared_callers: Callers) -> dict[KeyRole, Caller]:
+    return {role: await shared_callers.make(role) for role in KeyRole}
+
+
+@ON_SHARED_SERVER
 @pytest.mark.parametrize("operation", GUARDED, ids=lambda operation: operation.name)
-async def test_each_role_may_do_what_it_may_and_nothing_else(callers: Callers, operation: Operation) -> None:
+async def test_each_role_may_do_what_it_may_and_nothing_else(
+    shared_callers: Callers, by_role: dict[KeyRole, Caller], operation: Operation
+) -> None:
     assert operation.role is not None
-    assert await _call(callers.of(None), operation, NOBODYS) == 401
-    for role in KeyRole:
-        status = await _call(await callers.make(role), operation, NOBODYS)
+    assert await _call(shared_callers.of(None), operation, NOBODYS) == 401
+    for role, caller in by_role.items():
+        status = await _call(caller, operation, NOBODYS)
         assert status not in {401, 422, 500}, (role, status)
         assert (status != 403) == allows(role, operation.role), (role, status)
 

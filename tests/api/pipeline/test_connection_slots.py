@@ -89,7 +89,7 @@ async def test_who_waited_long_for_its_turn_is_tried_again_when_it_is_undone_bec
         CREATE TRIGGER undone_once BEFORE INSERT ON audit_log FOR EACH ROW EXECUTE FUNCTION undone_once();
         """
     )
-    monkeypatch.setattr(transactions, "_LONG_SECONDS", 1.0)
+    monkeypatch.setattr(transactions, "LONG_SECONDS", 1.0)
     server = ApiServer(database_url, Settings(port=0), connections=2)
     await server.start()
     try:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
 from urllib.parse import urlsplit
 
 import pytest
@@ -10,30 +10,47 @@ import pytest
 from api.callers import Caller, Callers
 from evertick.api.server import ApiServer, connection_limits
 from evertick.api.server.connection_limits import RequestQueue
+from evertick.config import Settings
 
 CROWD = 400
 
 
-async def test_a_request_does_not_wait_for_hundreds_that_another_tenant_sent_before(
-    server: ApiServer, callers: Callers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class NotingQueue(RequestQueue):
+    """Notes whose requests begin. The order of answers says little: the kernel hands them to so many sockets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun: list[Hashable] = []
+
+    def start(self, begin: Callable[[], None], client: Callable[[], Hashable]) -> None:
+        def note_and_begin() -> None:
+            self.begun.append(client())
+            begin()
+
+        super().start(note_and_begin, client)
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> NotingQueue:
     # So that a turn or two by which the kernel hands it over late does not matter.
     monkeypatch.setattr(connection_limits, "STARTS_PER_TURN", 1)
+    return NotingQueue()
+
+
+@pytest.fixture
+async def server(database_url: str, requests: NotingQueue) -> AsyncIterator[ApiServer]:
+    server = ApiServer(database_url, Settings(port=0), requests=requests)
+    await server.start()
+    yield server
+    await server.stop()
+
+
+async def test_a_request_does_not_wait_for_hundreds_that_another_tenant_sent_before(
+    server: ApiServer, callers: Callers, requests: NotingQueue
+) -> None:
     crowd, other = await callers.make("viewer"), await callers.make("viewer", await callers.tenant())
     place = urlsplit(server.address)
     connections = [await asyncio.open_connection(place.hostname, place.port) for _ in range(CROWD + 1)]
-    begun: list[Hashable] = []
-    start = RequestQueue.start
-
-    def noting(queue: RequestQueue, begin: Callable[[], None], client: Callable[[], Hashable]) -> None:
-        def note_and_begin() -> None:
-            begun.append(client())
-            begin()
-
-        start(queue, note_and_begin, client)
-
-    # Looked at here: in which order the kernel hands the answers to so many sockets says nothing about the server.
-    monkeypatch.setattr(RequestQueue, "start", noting)
 
     async def ask(number: int, caller: Caller) -> None:
         reader, writer = connections[number]
@@ -45,11 +62,11 @@ async def test_a_request_does_not_wait_for_hundreds_that_another_tenant_sent_bef
     try:
         # Known keys, as of clients that come often.
         await asyncio.gather(ask(0, crowd), ask(CROWD, other))
-        begun.clear()
+        requests.begun.clear()
         await asyncio.gather(*(ask(number, crowd) for number in range(1, CROWD)), ask(CROWD, other))
     finally:
         for _, writer in connections:
             writer.transport.abort()
-    tenants = Counter(begun)
+    tenants = Counter(requests.begun)
     assert sorted(tenants.values()) == [1, CROWD - 1]
-    assert begun.index(min(tenants, key=tenants.__getitem__)) < CROWD / 2
+    assert requests.begun.index(min(tenants, key=tenants.__getitem__)) < CROWD / 2

@@ -60,7 +60,7 @@ class BodyLimits(_HeldBytes):
 
     def __init__(self, per_tenant: int, total: int) -> None:
         super().__init__(per_tenant, total)
-        self._batches = TenantLimit(
+        self.batches = TenantLimit(
             MAX_BATCHES_PER_TENANT, max_waiting=MAX_WAITING_PER_TENANT, wait_seconds=BATCH_WAIT_SECONDS
         )
 
@@ -90,13 +90,13 @@ class BodyLimits(_HeldBytes):
     async def begin_batch(self, tenant_id: int) -> None:
         """Wait until few enough batches of the tenant are at work. What is not read waits at the client."""
         try:
-            await self._batches.acquire(tenant_id)
+            await self.batches.acquire(tenant_id)
         except LimitReached:
             detail = f"at most {MAX_BATCHES_PER_TENANT} large batches of one tenant are processed at once"
             raise over_limit(QuotaName.BATCHES, f"{detail}: {_ADVICE}", _RETRY_SECONDS) from None
 
     def end_batch(self, tenant_id: int) -> None:
-        self._batches.release(tenant_id)
+        self.batches.release(tenant_id)
 
 
 class Reservation:

@@ -57,6 +57,7 @@ class ApiServer:
         *,
         connections: int = CONNECTIONS,
         bodies: BodyLimits | None = None,
+        requests: RequestQueue | None = None,
     ) -> None:
         self._url = url
         self._settings = settings
@@ -66,6 +67,7 @@ class ApiServer:
             per_tenant=round(settings.body_memory_mib_per_tenant * MEBIBYTE),
             total=round(settings.body_memory_mib * MEBIBYTE),
         )
+        self._requests = requests or RequestQueue()
         self._stack = AsyncExitStack()
 
     @property
@@ -86,7 +88,7 @@ class ApiServer:
             http=functools.partial(  # type: ignore[arg-type]
                 connections.HttpConnection,
                 limits=self._limits(services),
-                requests=RequestQueue(),
+                requests=self._requests,
                 tenant_of=functools.partial(_tenant_of, services.keys),
             ),
             backlog=BACKLOG,

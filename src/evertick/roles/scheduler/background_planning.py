@@ -47,6 +47,7 @@ class BackgroundPlanning:
         self._waiting: dict[int, _Waiting] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self.prepared: dict[GroupKey, PreparedPlan] = {}
+        self.made = 0  # plans since the start
 
     def add(self, costly: Mapping[GroupKey, list[PendingTimer]]) -> None:
         """Plan these when it is their tenants' turn."""
@@ -88,6 +89,7 @@ class BackgroundPlanning:
         work = partial(_make_plans, rules, self._state.clock.now_us)
         # Not behind the tenant's requests: else a key that may only read could keep the tenant's jobs from firing.
         made = await background.run(("plan", tenant_id), work) if rules else {}
+        self.made += len(made)
         for group_key, prepared in made.items():
             self._state.rule_cache.note_steps(group_key[0], prepared.steps)
             self._keep(group_key, prepared)

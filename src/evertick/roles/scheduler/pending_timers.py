@@ -51,6 +51,9 @@ class PendingTimers:
     def __len__(self) -> int:
         return len(self._timers)
 
+    def __iter__(self) -> Iterator[Timer]:
+        return iter(self._timers.values())
+
     @property
     def due(self) -> int:
         """How many wait to be taken."""

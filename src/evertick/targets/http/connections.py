@@ -108,7 +108,7 @@ class Connections:
         self._guard = guard
         self._most_open = most_open
         self.open = 0
-        self._idle: dict[str, int] = {}
+        self.idle: dict[str, int] = {}
         self._tls = tls or ssl.create_default_context()
         self._keep_alive_seconds = keep_alive_seconds
         self._retired: list[aiohttp.ClientSession] = []
@@ -119,7 +119,7 @@ class Connections:
         """Where to send the exchange's request; `fresh`: over a new connection. The caller says when it has ended."""
         current.set(exchange)
         exchange.is_new = False
-        exchange.is_kept = not fresh and (self._idle.get(exchange.origin, 0) > 0 or self.open < self._most_open)
+        exchange.is_kept = not fresh and (self.idle.get(exchange.origin, 0) > 0 or self.open < self._most_open)
         if not exchange.is_kept:
             return self._single
         self._add_idle(exchange.origin, -1)
@@ -162,11 +162,11 @@ class Connections:
 
     def _add_idle(self, origin: str, change: int) -> None:
         """Count the kept connections of an origin that no request is on. aiohttp knows them too, but does not tell."""
-        idle = self._idle.get(origin, 0) + change
+        idle = self.idle.get(origin, 0) + change
         if idle:
-            self._idle[origin] = idle
+            self.idle[origin] = idle
         else:
-            self._idle.pop(origin, None)
+            self.idle.pop(origin, None)
 
     def _session(self, *, force_close: bool = False, keepalive_timeout: float | None = None) -> aiohttp.ClientSession:
         pooling = {"force_close": True} if force_close else {"keepalive_timeout": keepalive_timeout}

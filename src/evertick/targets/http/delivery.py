@@ -70,7 +70,7 @@ class HttpDelivery:
         self._settings = settings = settings or DeliverySettings()
         self._guard = guard
         self._clock = clock
-        self._slots: Slots[str] = Slots(settings.per_host_total, settings.per_host, settings.host_wait_seconds, tenants)
+        self.slots: Slots[str] = Slots(settings.per_host_total, settings.per_host, settings.host_wait_seconds, tenants)
         self.connections = Connections(
             guard, most_open=settings.most_open, keep_alive_seconds=settings.keep_alive_seconds, tls=settings.tls
         )
@@ -98,13 +98,13 @@ class HttpDelivery:
         except DestinationRefused as error:
             return failure_of(error)
         try:
-            await self._slots.take(destination.origin, attempt.tenant_id)
+            await self.slots.take(destination.origin, attempt.tenant_id)
         except Busy:
             return NotStarted(NO_SLOT, is_host_busy=True)
         try:
             return await self._within(attempt, destination, deadline_seconds)
         finally:
-            self._slots.give_back(destination.origin, attempt.tenant_id)
+            self.slots.give_back(destination.origin, attempt.tenant_id)
 
     async def _within(
         self, attempt: DeliveryRequest, destination: Destination, deadline_seconds: float

@@ -103,6 +103,9 @@ class HostBackoff:
         self._monotonic = monotonic
         self._ends: dict[TenantHost, float] = {}
 
+    def __len__(self) -> int:
+        return len(self._ends)
+
     def begin(self, busy: TenantHost) -> None:
         now = self._monotonic()
         self._ends = {each: end for each, end in self._ends.items() if end > now}

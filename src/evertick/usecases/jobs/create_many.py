@@ -23,7 +23,7 @@ from evertick.store.jobs import jobs
 from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.create import Draft, Drafter, add_references, numbered, write
 
-_PART = 1000
+PART_SIZE = 1000
 BATCH_STEPS = 15_000_000
 """Of looking for the ticks of one batch (see `schedule.budget`): 10,000 different weekly schedules take 10 million."""
 _TOO_COSTLY = (Fault("/schedule", "is too costly to compute after those before it: send fewer schedules at once"),)
@@ -114,7 +114,7 @@ class _Creation:
         self._faults: dict[int, tuple[Fault, ...]] = {}
         self._job_ids: dict[int, int] = {}
         self._slices = Slices()
-        self._parts = [range(start, min(start + _PART, len(batch))) for start in range(0, len(batch), _PART)]
+        self._parts = [range(start, min(start + PART_SIZE, len(batch))) for start in range(0, len(batch), PART_SIZE)]
         self._all_read: list[list[Draft]] = []
         self.created: set[int] = set()
 
