@@ -307,7 +307,7 @@ async def _is_done(connection: asyncpg.Connection, jobs: list[Job]) -> bool:
 
 def test_a_queued_run_of_a_costly_rule_waits_for_no_search() -> None:
     [rule] = costly_rules(1)
-    queued = PendingTimer(1, Timer(job_id_of(1, 7), "queued", AT, AT, 1, 1))
+    queued = PendingTimer(1, Timer(job_id_of(1, 7), "queued", AT, AT, 1, 1, priority=1))
     with at_most(2 * LOOP_STEPS):
         [group] = plan_firing([queued], {1: rule}, to_us(AT)).groups
     assert group.plan.wait == timedelta(microseconds=wait_us(to_us(AT), to_us(AT) + 1_000_000))

@@ -66,7 +66,7 @@ async def test_a_job_that_fires_a_tick_again_is_paused_with_the_evidence(
 async def test_a_job_that_was_resumed_is_judged_by_what_it_fires_from_then_on(
     connection: asyncpg.Connection, pool: Pool, node: Scheduler
 ) -> None:
-    tenant = TenantContext(pool, 1, 256)
+    tenant = TenantContext(pool, 1)
     fields = {"schedule": "* * * * *", "missed_window": "RUN_ALL", "concurrent_policy": "ALLOW", "max_concurrent": 100}
     created = await create(tenant, {**fields, "target": {"type": "worker", "handler": "h"}})
     job_id = parse_id(Prefix.JOB, created.job_id)

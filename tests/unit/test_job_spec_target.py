@@ -66,6 +66,14 @@ def test_a_target_is_refused_for_all_its_faults() -> None:
     }
 
 
+@pytest.mark.parametrize(("value", "kind"), [({}, "an object"), (0, "a number"), ("false", "a string")])
+def test_the_circuit_breaker_is_on_or_off(value: object, kind: str) -> None:
+    assert target(type="http", url=URL, circuit_breaker=False) == HttpTarget(URL, circuit_breaker=False)
+    assert faults(type="http", url=URL, circuit_breaker=value) == {
+        "/target/circuit_breaker": f"must be true or false, not {kind}"
+    }
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "GET", "DELETE"])
 def test_a_method_is_one_of_five(method: str) -> None:
     assert target(type="http", url=URL, method=method) == HttpTarget(URL, method)

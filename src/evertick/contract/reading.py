@@ -144,6 +144,9 @@ def _read(kind: inspect.Type, value: object, at: str, faults: Faults) -> Any:  #
         case inspect.DictType() if not isinstance(value, Mapping):
             faults.add(at, f"must be an object, not {kind_of(value)}")
             return None
+        case inspect.BoolType() if not isinstance(value, bool):
+            faults.add(at, f"must be true or false, not {kind_of(value)}")
+            return None
         case _:
             return value
 
