@@ -134,7 +134,6 @@ async def connected_tenant(url: str, tenant: str) -> AsyncIterator[TenantContext
             yield TenantContext(
                 pool,
                 row.tenant_id,
-                row.fanout,
                 shortest_of(row),
                 notifier.timers,
                 default_jitter_seconds=row.default_jitter_seconds,

@@ -70,7 +70,7 @@ class Callers:
 
     async def tenant(self) -> int:
         """A new tenant, which is not the host."""
-        row = await tenants.add(self._pool, f"tenant {next(_numbers)}", weight=1, fanout=1)
+        row = await tenants.add(self._pool, f"tenant {next(_numbers)}", weight=1)
         assert row is not None
         return row.tenant_id
 

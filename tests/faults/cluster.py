@@ -52,7 +52,7 @@ class Cluster:
 
     async def open(self) -> None:
         self.pool = await database.open_pool(self.own_url, max_size=8)
-        self.tenant = TenantContext(self.pool, 1, fanout=256)
+        self.tenant = TenantContext(self.pool, 1)
 
     async def close(self) -> None:
         for process in self.processes:

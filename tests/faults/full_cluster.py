@@ -37,7 +37,7 @@ class FullCluster(Cluster):
     async def begin(self) -> None:
         """Open, and make a second tenant and all keys."""
         await self.open()
-        row = await tenants.add(self.pool, SECOND, weight=1, fanout=256)
+        row = await tenants.add(self.pool, SECOND, weight=1)
         assert row is not None
         self.second = row.tenant_id
         self.editors = {
@@ -79,7 +79,7 @@ class FullCluster(Cluster):
             "target": target,
             "payload": {"seconds": seconds, "owner": owner},
         }
-        tenant = TenantContext(self.pool, 1 if owner == FIRST else self.second, fanout=256)
+        tenant = TenantContext(self.pool, 1 if owner == FIRST else self.second)
         names = [f"{RECURRING}-{self._batches}-{number}" for number in range(count)]
         verdicts = await create_many(tenant, [{**job, "name": name} for name in names])
         assert not [verdict.faults for verdict in verdicts if verdict.faults]

@@ -21,7 +21,7 @@ _REPLAYED = "SELECT count(*) FROM requested_runs WHERE replays_at IS NOT NULL"
 async def test_a_replay_whose_janitors_are_killed_replays_every_letter_once(
     cluster: Cluster, database_url: str, tmp_path: Path
 ) -> None:
-    tenant = TenantContext(cluster.pool, 1, 256)
+    tenant = TenantContext(cluster.pool, 1)
     await create(tenant, {"schedule": "manual", "target": {"type": "worker", "handler": "h"}})
     await cluster.pool.execute(_BURY, LETTERS)
     replay_id = await replays.start(tenant, LetterFilter(), 100, "test")

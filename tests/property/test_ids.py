@@ -51,18 +51,9 @@ def test_a_job_id_fits_a_bigint_and_tells_its_partition(number: int, partition: 
     assert job_id >> 8 == number
 
 
-@given(numbers, st.integers(1, 256))
-def test_a_fanout_of_n_is_n_different_partitions(tenant_id: int, fanout: int) -> None:
-    used = {partition_for(tenant_id, number, fanout) for number in range(2 * fanout)}
-    assert len(used) == fanout
-    assert used <= set(range(256))
-
-
-@given(numbers, st.integers(1, 256), st.integers(1, 256))
-def test_a_larger_fanout_keeps_the_earlier_partitions(tenant_id: int, one: int, other: int) -> None:
-    smaller, larger = sorted((one, other))
-    for number in range(smaller):
-        assert partition_for(tenant_id, number, smaller) == partition_for(tenant_id, number, larger)
+@given(numbers, numbers)
+def test_jobs_of_a_tenant_one_after_the_other_are_on_different_partitions(tenant_id: int, first: int) -> None:
+    assert {partition_for(tenant_id, first + number) for number in range(256)} == set(range(256))
 
 
 @given(prefixes, numbers)

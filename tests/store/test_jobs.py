@@ -201,9 +201,9 @@ async def test_a_list_of_jobs_reads_the_index_of_its_tenant(connection: asyncpg.
 
 
 async def test_tenants_are_added_once_and_found(connection: asyncpg.Connection) -> None:
-    added = await tenants.add(connection, "growth", weight=3, fanout=8)
+    added = await tenants.add(connection, "growth", weight=3)
     assert added is not None
-    assert await tenants.add(connection, "growth", weight=1, fanout=1) is None
+    assert await tenants.add(connection, "growth", weight=1) is None
     assert await tenants.find(connection, added.tenant_id) == added == await tenants.named(connection, "growth")
     assert [tenant.name for tenant in await tenants.all_tenants(connection)] == ["default", "growth"]
     assert (await tenants.find(connection, 99), await tenants.named(connection, "x")) == (None, None)

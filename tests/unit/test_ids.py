@@ -38,28 +38,18 @@ def test_a_job_id_that_fits_no_bigint_is_refused(number: int, partition: int) ->
 
 
 def test_partitions_of_tenants_never_change_between_releases() -> None:
-    assert [partition_for(tenant, 0, 1) for tenant in range(1, 9)] == [145, 151, 29, 110, 99, 189, 99, 158]
-    assert [partition_for(7, number, 4) for number in range(6)] == [99, 46, 249, 196, 99, 46]
+    assert [partition_for(tenant, 0) for tenant in range(1, 9)] == [145, 151, 29, 110, 99, 189, 99, 158]
+    assert [partition_for(7, number) for number in (0, 1, 2, 3, 255, 256)] == [99, 46, 249, 196, 152, 99]
 
 
-def test_a_tenant_without_fanout_lives_on_one_partition() -> None:
-    assert len({partition_for(42, number, 1) for number in range(1000)}) == 1
+def test_a_tenant_lives_on_all_partitions_evenly() -> None:
+    assert set(Counter(partition_for(42, number) for number in range(2560)).values()) == {10}
 
 
-def test_a_whale_with_full_fanout_lives_on_all_partitions_evenly() -> None:
-    assert set(Counter(partition_for(42, number, 256) for number in range(2560)).values()) == {10}
-
-
-def test_many_tenants_spread_over_all_partitions() -> None:
-    load = Counter(partition_for(tenant, 0, 1) for tenant in range(25_600))
+def test_first_jobs_of_many_tenants_spread_over_all_partitions() -> None:
+    load = Counter(partition_for(tenant, 0) for tenant in range(25_600))
     assert len(load) == 256
     assert max(load.values()) < 150
-
-
-@pytest.mark.parametrize("fanout", [0, -1, 257])
-def test_a_fanout_beyond_the_partitions_is_refused(fanout: int) -> None:
-    with pytest.raises(InvalidInput, match="fanout"):
-        partition_for(1, 1, fanout)
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ async def test_a_rule_is_kept_for_a_job_whose_creation_was_under_way_when_it_was
     other = await connect(database_url)
     async with other.transaction():
         # It sees no mark, and nobody sees its job yet.
-        job = await create(TenantContext(other, tenant.tenant_id, tenant.fanout, references=tenant.references), HALF)
+        job = await create(TenantContext(other, tenant.tenant_id, references=tenant.references), HALF)
         await sweep(world, at(0))
         assert await world.connection.fetchval("SELECT count(*) FROM rules WHERE unused_at IS NOT NULL") == 1
     await other.close()
@@ -154,7 +154,7 @@ async def test_a_queue_is_kept_for_a_job_whose_creation_was_under_way(
     other = await connect(database_url)
     async with other.transaction():
         fields = {"schedule": "* * * * *", "target": WORKER}
-        job = await create(TenantContext(other, 1, 256, references=tenant.references), fields)
+        job = await create(TenantContext(other, 1, references=tenant.references), fields)
         await queues(world, at(0))
     await other.close()
     assert [await queues(world, at(minute)) for minute in (61, 130)] == [0, 0]

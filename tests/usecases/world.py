@@ -38,8 +38,8 @@ class World:
     holder: Holder
     woken: list[int] = field(default_factory=list)
 
-    def tenant(self, tenant_id: int = 1, fanout: int = 256) -> TenantContext:
-        return TenantContext(self.pool, tenant_id, fanout, notify=self.woken.extend)
+    def tenant(self, tenant_id: int = 1) -> TenantContext:
+        return TenantContext(self.pool, tenant_id, notify=self.woken.extend)
 
     async def set_clock(self, at: datetime) -> None:
         await self.connection.execute(

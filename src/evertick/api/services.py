@@ -152,7 +152,6 @@ class Services:
         return TenantContext(
             pool,
             tenant.tenant_id,
-            tenant.fanout,
             shortest_of(tenant),
             self.notifier.timers,
             self.references,

@@ -19,14 +19,12 @@ from evertick.contract.annotations import (
     words,
 )
 from evertick.domain.access import KeyRole
-from evertick.domain.ids import PARTITIONS
 from evertick.domain.job.checks import NAME_MAX_LENGTH, check_instant
 
 _MAX_NUMBER = 2**31 - 1
 LONGEST_GRACE_SECONDS = 30 * 86_400
 
 Weight = Annotated[int, Meta(ge=1, le=1000)]
-Fanout = Annotated[int, Meta(ge=1, le=PARTITIONS)]
 Quota = Annotated[int, Meta(ge=0, le=_MAX_NUMBER)]
 Rate = Annotated[int, Meta(ge=1, le=1_000_000)]
 Burst = Annotated[int, Meta(ge=1, le=_MAX_NUMBER)]
@@ -46,7 +44,6 @@ class Tenant(Struct, frozen=True, kw_only=True):
     name: str
     created_at: Time
     weight: Weight
-    fanout: Fanout
     jobs_quota: Quota
     submits_per_second: Rate
     submit_burst: Burst
@@ -69,7 +66,6 @@ class NewTenant(Tenant, frozen=True, kw_only=True):
 
 class TenantPatch(Struct, kw_only=True, forbid_unknown_fields=True):
     weight: Weight | None = None
-    fanout: Fanout | None = None
     jobs_quota: Quota | None = None
     submits_per_second: Rate | None = None
     submit_burst: Burst | None = None

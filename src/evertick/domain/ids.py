@@ -65,16 +65,13 @@ def partition_of(job_id: int) -> int:
     return job_id & (PARTITIONS - 1)
 
 
-def partition_for(tenant_id: int, job_number: int, fanout: int) -> int:
-    """The partition of a new job: a stable hash of its tenant and of its number modulo `fanout`.
+def partition_for(tenant_id: int, job_number: int) -> int:
+    """The partition of a new job, by its tenant and its number. Every tenant is spread over all partitions.
 
-    The tenant's hash gives a first partition and an odd stride. Odd strides visit all 256 partitions before
-    any twice, so a fanout of n is n different partitions, and a larger fanout keeps the earlier ones.
+    The tenant's hash gives a first partition and an odd stride. Odd strides visit all 256 partitions before any twice.
     """
-    if not 1 <= fanout <= PARTITIONS:
-        raise InvalidInput("fanout", f"must be between 1 and {PARTITIONS}, not {fanout}")
     first, stride = _walk_of(tenant_id)
-    return (first + stride * (job_number % fanout)) % PARTITIONS
+    return (first + stride * job_number) % PARTITIONS
 
 
 @functools.lru_cache(maxsize=1024)

@@ -118,7 +118,6 @@ async def open_connection(server: AppServer, *, with_migrations: bool = False) -
         tenant = TenantContext(
             pool,
             row.tenant_id,
-            row.fanout,
             shortest_of(row),
             notifier.timers,
             default_jitter_seconds=row.default_jitter_seconds,

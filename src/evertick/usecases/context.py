@@ -29,15 +29,13 @@ def _notify_nobody(_: Iterable[int]) -> None:
 class TenantContext:
     """One tenant on one database.
 
-    `fanout` is over how many partitions its jobs spread, `shortest` the least interval of its schedules,
-    `default_jitter_seconds` the jitter of jobs that choose none. `notify` gets
-    the jobs that have new timers, after the commit. Tenants of one pool share a cache of references. In place of the
-    pool, `unit_of_work` puts the session of a transaction that several use cases take part in.
+    `shortest` is the least interval of its schedules, `default_jitter_seconds` the jitter of jobs that choose none.
+    `notify` gets the jobs that have new timers, after the commit. Tenants of one pool share a cache of references. In
+    place of the pool, `unit_of_work` puts the session of a transaction that several use cases take part in.
     """
 
     pool: Pool | Session
     tenant_id: int
-    fanout: int = 1
     shortest: timedelta = SHORTEST_INTERVAL
     notify: Callable[[Iterable[int]], None] = _notify_nobody
     references: ReferenceCache = field(default_factory=ReferenceCache)

@@ -25,7 +25,6 @@ class QuotaOptions(NamedTuple):
     """Quotas of a tenant. None leaves a quota unchanged."""
 
     weight: Annotated[int | None, optional("--weight", "Weight in fair sharing.")] = None
-    fanout: Annotated[int | None, optional("--fanout", "Number of partitions for its jobs.")] = None
     jobs_quota: Annotated[int | None, optional("--jobs-quota", "Maximum number of jobs.")] = None
     submits_per_second: Annotated[
         int | None, optional("--submits-per-second", "Submissions per second in the long run.")
@@ -96,8 +95,8 @@ def list_tenants(database: DatabaseOptions, *, as_json: AsJson = False) -> None:
 
     print_listing(
         call_database(database, DEFAULT_TENANT, work),
-        ("tenant", "name", "weight", "fanout", "jobs", "submits/s", "created"),
-        attrgetter("tenant_id", "name", "weight", "fanout", "jobs_quota", "submits_per_second", "created_at"),
+        ("tenant", "name", "weight", "jobs", "submits/s", "created"),
+        attrgetter("tenant_id", "name", "weight", "jobs_quota", "submits_per_second", "created_at"),
         empty="No tenants.",
         as_json=as_json,
     )

@@ -32,11 +32,9 @@ CREATE TABLE tenants (
     tenant_id   bigint      PRIMARY KEY DEFAULT (microseconds(clock_at()) << 10) + floor(random() * 1024)::bigint,
     name        text        NOT NULL UNIQUE,
     weight      smallint    NOT NULL DEFAULT 1 CHECK (weight BETWEEN 1 AND 1000),
-    fanout      smallint    NOT NULL DEFAULT 1 CHECK (fanout BETWEEN 1 AND 256),
     created_at  timestamptz NOT NULL DEFAULT clock_at()
 );
--- The default tenant, spread over all partitions.
-INSERT INTO tenants (tenant_id, name, fanout) VALUES (1, 'default', 256);
+INSERT INTO tenants (tenant_id, name) VALUES (1, 'default');
 
 -- Everything that decides when, normalised and shared by all jobs that fire alike. The id is the first 63 bits of the
 -- digest: a rule that a lost commit took away has the same id when it is added again, and no other rule ever has it.

@@ -12,7 +12,7 @@ RETURNING key_id, tenant_id, role::text AS role, prefix, name, created_at, expir
 SELECT key.key_id, key.digest, key.role::text AS role,
        extract(epoch FROM key.expires_at - clock_at())::float AS seconds_left,
        coalesce(key.last_used_at < clock_at() - interval '1 minute', true) AS is_unseen,
-       tenant.tenant_id, tenant.name, tenant.weight, tenant.fanout, tenant.created_at, tenant.jobs_quota,
+       tenant.tenant_id, tenant.name, tenant.weight, tenant.created_at, tenant.jobs_quota,
        tenant.submits_per_second, tenant.submit_burst, tenant.running_quota, tenant.ready_quota,
        tenant.shortest_interval_seconds, tenant.http_timeout_max_seconds, tenant.storage_quota_bytes,
        tenant.default_jitter_seconds, tenant.is_host

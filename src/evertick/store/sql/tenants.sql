@@ -3,16 +3,16 @@
 
 -- name: add
 -- A new tenant, unless the name is taken. Index: tenants_name_key.
-INSERT INTO tenants (name, weight, fanout)
-VALUES (:name::text, :weight::smallint, :fanout::smallint)
+INSERT INTO tenants (name, weight)
+VALUES (:name::text, :weight::smallint)
     ON CONFLICT DO NOTHING
-RETURNING tenant_id, name, weight, fanout, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
+RETURNING tenant_id, name, weight, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
           ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes,
        default_jitter_seconds, is_host;
 
 -- name: find
 -- The tenant of an id. Index: tenants_pkey.
-SELECT tenant_id, name, weight, fanout, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
+SELECT tenant_id, name, weight, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
        ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes,
        default_jitter_seconds, is_host
   FROM tenants
@@ -20,7 +20,7 @@ SELECT tenant_id, name, weight, fanout, created_at, jobs_quota, submits_per_seco
 
 -- name: named
 -- The tenant of a name. Index: tenants_name_key.
-SELECT tenant_id, name, weight, fanout, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
+SELECT tenant_id, name, weight, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
        ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes,
        default_jitter_seconds, is_host
   FROM tenants
@@ -28,7 +28,7 @@ SELECT tenant_id, name, weight, fanout, created_at, jobs_quota, submits_per_seco
 
 -- name: all
 -- Every tenant.
-SELECT tenant_id, name, weight, fanout, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
+SELECT tenant_id, name, weight, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
        ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes,
        default_jitter_seconds, is_host
   FROM tenants
@@ -56,7 +56,7 @@ SELECT tenant_id, weight, http_timeout_max_seconds FROM tenants WHERE tenant_id 
 
 -- name: page
 -- Tenants in the order of their ids; one alone if it is given. Index: tenants_pkey.
-SELECT tenant_id, name, weight, fanout, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
+SELECT tenant_id, name, weight, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
        ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes,
        default_jitter_seconds, is_host
   FROM tenants
@@ -68,7 +68,6 @@ SELECT tenant_id, name, weight, fanout, created_at, jobs_quota, submits_per_seco
 -- Changes what is given of a tenant; null leaves as it is. Index: tenants_pkey.
 UPDATE tenants
    SET weight = coalesce(:weight::smallint, weight),
-       fanout = coalesce(:fanout::smallint, fanout),
        jobs_quota = coalesce(:jobs_quota::integer, jobs_quota),
        submits_per_second = coalesce(:submits_per_second::integer, submits_per_second),
        submit_burst = coalesce(:submit_burst::integer, submit_burst),
@@ -79,7 +78,7 @@ UPDATE tenants
        storage_quota_bytes = coalesce(:storage_quota_bytes::bigint, storage_quota_bytes),
        default_jitter_seconds = coalesce(:default_jitter_seconds::float, default_jitter_seconds)
  WHERE tenant_id = :tenant_id::bigint
-RETURNING tenant_id, name, weight, fanout, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
+RETURNING tenant_id, name, weight, created_at, jobs_quota, submits_per_second, submit_burst, running_quota,
           ready_quota, shortest_interval_seconds, http_timeout_max_seconds, storage_quota_bytes,
        default_jitter_seconds, is_host;
 

@@ -11,15 +11,11 @@ from evertick.store.statements import Connection
 
 
 class TenantRow(NamedTuple):
-    """A tenant. `weight` is its fair share, `fanout` over how many partitions its jobs spread.
-
-    `is_host`: its admins see to all tenants.
-    """
+    """A tenant. `weight` is its fair share. `is_host`: its admins see to all tenants."""
 
     tenant_id: int
     name: str
     weight: int
-    fanout: int
     created_at: datetime
     jobs_quota: int
     submits_per_second: int
@@ -106,9 +102,9 @@ _RECENT = _SQL["recent"].rows(RecentRuns)
 _OLDEST_DUE = _SQL["oldest_due"].rows(OldestDue)
 
 
-async def add(connection: Connection, name: str, *, weight: int, fanout: int) -> TenantRow | None:
+async def add(connection: Connection, name: str, *, weight: int) -> TenantRow | None:
     """Add a tenant. None: the name is taken."""
-    return await _ADD.one_or_none(connection, name=name, weight=weight, fanout=fanout)
+    return await _ADD.one_or_none(connection, name=name, weight=weight)
 
 
 async def find(connection: Connection, tenant_id: int) -> TenantRow | None:

@@ -53,7 +53,7 @@ class Drafter:
 
     def draft(self, spec: JobSpec, number: int) -> Draft:
         """Draft a job; InvalidFields says why its schedule cannot be used. Costly ones in the background thread."""
-        job_id = job_id_of(number, partition_for(self._tenant.tenant_id, number, self._tenant.fanout))
+        job_id = job_id_of(number, partition_for(self._tenant.tenant_id, number))
         return Draft(job_id, with_name(spec, job_id), *self._define(spec, job_id))
 
     def _define(self, spec: JobSpec, job_id: int) -> tuple[Definition, tuple[TickGap, ...]]:

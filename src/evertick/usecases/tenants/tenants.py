@@ -24,7 +24,7 @@ async def create(connection: Connection, name: str, changes: Mapping[str, float]
     check_name(name, "/name", faults)
     faults.raise_any()
     _check(changes)
-    row = await tenants.add(connection, name, weight=1, fanout=1)
+    row = await tenants.add(connection, name, weight=1)
     if row is None:
         raise NameTaken(name, "tenant")
     return view_of(await _edited(connection, row.tenant_id, changes))
