@@ -151,7 +151,7 @@ class VirtualCluster:
     jobs: dict[int, MissedWindow] = field(default_factory=dict)
 
     async def create(self, count: int) -> None:
-        results = await create_many(TenantContext(self.pool, 1, fanout=256), list(mixed_jobs(count)))
+        results = await create_many(TenantContext(self.pool, 1), list(mixed_jobs(count)))
         rejected = next((line for line in results if line.job_id is None), None)
         assert rejected is None, rejected
         rows = await self.pool.fetch("SELECT job_id, spec->>'missed_window' AS missed FROM job_versions")
