@@ -6,6 +6,7 @@ from msgspec import Meta, Struct
 
 from evertick.contract import patterns
 from evertick.contract.annotations import (
+    BURST_NEEDS_RATE,
     CURSOR,
     Count,
     JobId,
@@ -45,6 +46,7 @@ class QueueSettings(Struct, forbid_unknown_fields=True):
     max_running: MaxRunning = None
     rate_limit: RateLimit = None
     rate_burst: RateBurst = None
+    json_schema: ClassVar[Schema] = BURST_NEEDS_RATE
 
 
 class QueuesQuery(Struct, forbid_unknown_fields=True):
