@@ -287,15 +287,17 @@ async def test_leases_reports_and_probes_do_not_wait_for_each_other(
 
 async def test_one_tenants_calls_wait_behind_its_own() -> None:
     limit, order = TenantLimit(2), list[str]()
-    leave = asyncio.Event()
+    are_in, leave = asyncio.Event(), asyncio.Event()
 
     async def use(tenant_id: int, name: str) -> None:
         async with limit.slot(tenant_id):
             order.append(name)
+            if len(order) == 3:
+                are_in.set()
             await leave.wait()
 
     uses = [asyncio.create_task(use(*each)) for each in ((1, "a"), (1, "b"), (1, "c"), (2, "d"))]
-    await until(lambda: asyncio.sleep(0, len(order) == 3))
+    await asyncio.wait_for(are_in.wait(), 30)
     assert order == ["a", "b", "d"]
     leave.set()
     await asyncio.gather(*uses)

@@ -1,5 +1,6 @@
 """A receiver of webhooks on loopback, attempts that are ready for it, and dispatchers that may reach it."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -8,7 +9,7 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from engine import RETRIES, Job, Planned, add_job
+from engine import PATIENCE_SECONDS, RETRIES, Job, Planned, add_job
 from evertick.roles.dispatcher import Dispatcher
 from evertick.roles.dispatcher.settings import Egress
 from evertick.store.tenants.secrets import Seal
@@ -33,6 +34,7 @@ class Receiver:
         self.url = ""
         self.received: list[Received] = []
         self._answers: list[Answer] = []
+        self._news = asyncio.Event()
 
     def will(self, answer: Answer) -> None:
         self._answers.append(answer)
@@ -43,9 +45,16 @@ class Receiver:
 
         self.will(answer)
 
+    async def until_received(self, count: int) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while len(self.received) < count:
+                self._news.clear()
+                await self._news.wait()
+
     async def handle(self, request: web.Request) -> web.StreamResponse:
         headers = {name.lower(): value for name, value in request.headers.items()}
         self.received.append(Received(headers, await request.read()))
+        self._news.set()
         return await self._answers.pop(0)() if self._answers else web.Response(text="thanks")
 
 

@@ -158,11 +158,7 @@ async def test_what_finds_no_place_in_one_dispatcher_finds_it_in_the_next(
     of_first = len(black_hole.received)
     assert of_first < 8
     await second.start()
-
-    async def all_are_called() -> bool:
-        return len(black_hole.received) == 8
-
-    await until(all_are_called)
+    await black_hole.until_received(8)
     await first.stop(NO_GRACE)
     await second.stop(NO_GRACE)
     assert await office.results(job) == ["deferred"] * 8

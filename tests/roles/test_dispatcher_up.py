@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from cli.commands import Cli
 from cli.processes import evertick
-from engine import until
 from evertick.cli.main import app
 from evertick.store.tenants.secrets import Seal
 from roles.dispatching import Receiver, receiving
@@ -42,11 +41,7 @@ async def test_up_on_its_own_server_delivers_to_this_machine_and_says_so(data_di
         await up.ready()
         assert "loopback" in await up.logged("webhooks may go to")
         await run("jobs", "add", "hello", "now", "--target-url", receiver.url, "--payload", '{"who": "world"}', *where)
-
-        async def has_come() -> bool:
-            return bool(receiver.received)
-
-        await until(has_come)
+        await receiver.until_received(1)
         shown = json.loads(await run("secrets", "show", "--json", *where))
         assert await up.stop() == 0
     (received,) = receiver.received

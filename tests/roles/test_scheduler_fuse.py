@@ -1,5 +1,7 @@
 """The fuse pauses a job that fires more often than its schedule allows, and no other."""
 
+from datetime import datetime
+
 import asyncpg
 import pytest
 
@@ -61,6 +63,18 @@ async def test_a_job_that_fires_a_tick_again_is_paused_with_the_evidence(
     assert f"paused job {format_id(Prefix.JOB, job.job_id)}: {reason}" in caplog.text
     await node.fire_due()
     assert len(await runs_of(connection, job)) == len(ticks)
+
+
+async def test_nothing_is_judged_by_what_fired_while_the_clock_was_ahead(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime
+) -> None:
+    job = await add_job(connection, "* * * * *", ALL)
+    await node.fire_due()
+    await set_back(connection, job.job_id, 3)
+    await node.fire_due()
+    await connection.execute("UPDATE clock_marks SET ran_from_at = $1, ran_until_at = $2", now_at - MINUTE, now_at)
+    assert await node.fuse.check() == 0
+    assert await status_of(connection, job) == ("active", None)
 
 
 async def test_a_job_that_was_resumed_is_judged_by_what_it_fires_from_then_on(

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
-from engine import until
+from engine import PATIENCE_SECONDS
 from evertick.runtime import timeouts, wakeups
 from evertick.runtime.wakeups import Listener, Notifier
 from evertick.store.database import Pool, Timeouts, open_pool
@@ -26,13 +26,18 @@ class Heard:
     """What a listener was told."""
 
     def __init__(self) -> None:
-        self.ids: list[frozenset[int] | None] = []
+        self._ids: list[frozenset[int] | None] = []
+        self._more = asyncio.Event()
 
     def __call__(self, _: str, ids: frozenset[int] | None) -> None:
-        self.ids.append(ids)
+        self._ids.append(ids)
+        self._more.set()
 
-    async def has(self, ids: frozenset[int] | None, times: int = 1) -> bool:
-        return self.ids.count(ids) >= times
+    async def wait_for(self, ids: frozenset[int] | None, times: int = 1) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while self._ids.count(ids) < times:
+                self._more.clear()
+                await self._more.wait()
 
 
 @pytest.fixture
@@ -43,7 +48,7 @@ async def heard(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     heard = Heard()
     listener = Listener(proxy.url, heard, TIMERS)
     listener.start()
-    await until(lambda: heard.has(None))
+    await heard.wait_for(None)
     yield heard
     await listener.stop()
 
@@ -59,11 +64,11 @@ async def test_a_listener_whose_line_broke_hears_again(
     pool: Pool, proxy: Proxy, heard: Heard, fault: Callable[[Proxy], None]
 ) -> None:
     await _tell(pool, {7})
-    await until(lambda: heard.has(frozenset({7})))
+    await heard.wait_for(frozenset({7}))
     fault(proxy)
-    await until(lambda: heard.has(None, 2))  # it connected anew, and says that it may have missed something
+    await heard.wait_for(None, 2)  # it connected anew, and says that it may have missed something
     await _tell(pool, {8})
-    await until(lambda: heard.has(frozenset({8})))
+    await heard.wait_for(frozenset({8}))
 
 
 async def test_a_notifier_stops_on_a_line_that_does_not_answer(proxy: Proxy) -> None:

@@ -66,6 +66,14 @@ def test_it_does_not_open_before_the_successes_of_other_dispatchers_can_be_in() 
     assert (healthy.state, healthy.is_failing) == (CircuitState.CLOSED, False)
 
 
+def test_a_clock_that_was_set_back_delays_an_opening_no_longer_than_the_time_of_watching() -> None:
+    failing = apply(new_circuit(NOW), Report(2 * MIN_CALLS, 2 * MIN_CALLS), NOW)
+    then = NOW - timedelta(hours=1)
+    watched = apply(failing, Report(2 * MIN_CALLS, 2 * MIN_CALLS), then)
+    assert watched.state is CircuitState.CLOSED
+    assert apply(watched, Report(), then + WATCH_TIME).state is CircuitState.OPEN
+
+
 def test_a_probe_that_failed_counts_as_no_try() -> None:
     failed = probe_outcome("a.test", Failed("answered 500", code=500))
     assert failed == Deferred("deferred: the probe of a.test failed: answered 500")

@@ -67,6 +67,12 @@ RateBurst = Annotated[
     Annotated[int, Meta(ge=1, le=1_000_000)] | None,
     Meta(description="How many of them start at once after a pause; null: as many as a second allows."),
 ]
+BURST_NEEDS_RATE: Schema = {
+    "anyOf": [
+        {"properties": {"rate_burst": {"type": "null"}}},
+        {"properties": {"rate_limit": {"type": "number"}}, "required": ["rate_limit"]},
+    ]
+}
 
 # Instants
 

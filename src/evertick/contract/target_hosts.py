@@ -1,11 +1,21 @@
 """Hosts of HTTP targets that failed lately or have a rate limit, and their circuit breakers."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import Meta, Struct
 
 from evertick.contract import patterns
-from evertick.contract.annotations import CURSOR, Count, Limit, RateBurst, RateLimit, Time, words
+from evertick.contract.annotations import (
+    BURST_NEEDS_RATE,
+    CURSOR,
+    Count,
+    Limit,
+    RateBurst,
+    RateLimit,
+    Schema,
+    Time,
+    words,
+)
 from evertick.domain.breaker import CircuitState
 
 HostName = Annotated[str, Meta(pattern=patterns.HOST, examples=["api.example.com", "10.0.0.7:8080"])]
@@ -31,6 +41,7 @@ class TargetHost(Struct, frozen=True, kw_only=True):
 class TargetSettings(Struct, forbid_unknown_fields=True):
     rate_limit: RateLimit = None
     rate_burst: RateBurst = None
+    json_schema: ClassVar[Schema] = BURST_NEEDS_RATE
 
 
 class TargetHostsQuery(Struct, forbid_unknown_fields=True):

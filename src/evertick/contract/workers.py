@@ -6,6 +6,7 @@ from msgspec import Meta, Struct
 
 from evertick.contract import patterns
 from evertick.contract.annotations import (
+    BURST_NEEDS_RATE,
     CURSOR,
     Count,
     JobId,
@@ -65,6 +66,7 @@ class QueueSettings(Struct, forbid_unknown_fields=True):
     max_ready: MaxReady = DEFAULT_MAX_READY
     rate_limit: RateLimit = None
     rate_burst: RateBurst = None
+    json_schema: ClassVar[Schema] = BURST_NEEDS_RATE
 
 
 def limits_of(queue: Queue) -> dict[str, Any]:

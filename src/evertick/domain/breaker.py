@@ -193,7 +193,7 @@ def _count(circuit: Circuit, report: Report, now: datetime) -> Circuit:
     counted = replace(turned, calls=turned.calls + report.calls, failures=turned.failures + report.failures)
     if counted.recent_failures < WATCHED_FAILURES:
         return replace(counted, watched_at=None)
-    since = counted.watched_at or now
+    since = min(counted.watched_at or now, now)  # not in the future after the clock was set back
     is_watched = now - since >= WATCH_TIME
     return _open(counted, now) if counted.is_failing and is_watched else replace(counted, watched_at=since)
 

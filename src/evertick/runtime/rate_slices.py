@@ -107,12 +107,8 @@ class RateSlices:
 
     def _begin_draw(self, key: str, rate: Rate, share: _Share, least: int, most: int) -> "asyncio.Task[Drawn]":
         share.draw = draw = asyncio.create_task(self._draw(key, rate, share, least, most))
-
-        def end(_: object) -> None:
-            share.draw = None
-            draw.cancelled() or draw.exception()  # retrieved, should all who waited be gone
-
-        draw.add_done_callback(end)
+        # Retrieved, should all who waited be gone.
+        draw.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         return draw
 
     async def _draw(self, key: str, rate: Rate, share: _Share, least: int, most: int) -> Drawn:
@@ -122,7 +118,10 @@ class RateSlices:
         # Those that wait get theirs from the same draw; one of them is this one.
         others = max(0, min(share.waiting - most, rate.burst // rate_bucket.PARTS))
         wanted = most - held.tokens + others + rate_bucket.ahead(rate, held, self._now_us())
-        drawn = await self._ask(Ask(key, rate, needed, wanted))
+        try:
+            drawn = await self._ask(Ask(key, rate, needed, wanted))
+        finally:
+            share.draw = None  # here, not in a callback: a request in between would wait in vain for what is done
         share.held = rate_bucket.received(rate, share.held, drawn, needed, self._now_us())
         return drawn
 

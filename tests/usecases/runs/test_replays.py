@@ -222,6 +222,13 @@ async def test_what_is_replayed_in_the_background_is_missing_for_submissions(
     assert await work_off(world.pool) == 1
 
 
+async def test_a_replay_goes_on_as_soon_as_its_tenant_may_submit_again(world: World, tenant: TenantContext) -> None:
+    await bury(world)
+    await world.connection.execute("UPDATE tenants SET submits_per_second = 10, submit_burst = 1 WHERE tenant_id = 1")
+    await replays.start(tenant, LetterFilter(), 1000, BY)
+    assert await Replayer(world.pool).step() == pytest.approx(0.1)
+
+
 class BusyBuckets:
     """Buckets from which others are drawing all the time."""
 

@@ -9,6 +9,7 @@ Crash: the tokens of a slice are lost. Slow or lost database: limits that are kn
 asked, nothing is delivered to its host.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -30,6 +31,8 @@ LOOK_SECONDS = 2.0
 PAGE = 5_000
 RETURNS = 1.25
 """For each token so many attempts come back, so that none is left unused when some come late."""
+DRAW_SECONDS = 1.0
+"""A delivery has a slot while it waits for a token. What is drawn later serves the next one."""
 _BEHIND_OTHERS = Drawn(0)
 _FAILED = Drawn(0, 1_000_000)
 
@@ -95,7 +98,8 @@ class HostRates:
         if is_new and pace is not None and not pace.is_over(self._monotonic()):
             return _BEHIND_OTHERS
         try:
-            return await self._slices.take(_key(host), rate, least=1, most=1)
+            async with asyncio.timeout(DRAW_SECONDS):
+                return await self._slices.take(_key(host), rate, least=1, most=1)
         except Exception as error:  # noqa: BLE001 - a delivery must not fail because of our database
             logger.warning("the rate limit of %s is unknown, nothing is delivered: %s", host.host, reason_of(error))
             return _FAILED

@@ -32,6 +32,7 @@ from evertick.store.tenants import tenants
 logger = logging.getLogger("evertick.janitor")
 
 POLL_SECONDS = AHEAD.total_seconds()
+MIN_POLL_SECONDS = 0.05
 MAX_LOOKED_AT = 1000
 """Letters in one batch, wanted or not."""
 MAX_BATCHES = 100
@@ -45,11 +46,15 @@ BUSY_WAIT_US = 100_000
 
 
 class BatchResult(NamedTuple):
-    """What a batch did: the replay, how many runs it made, and whether it was the last batch."""
+    """What a batch did: the replay, how many runs it made, and whether it was the last batch.
+
+    `wait`: how long until the tenant may submit more.
+    """
 
     replay_id: int
     replayed: int
     is_done: bool
+    wait: timedelta = timedelta(0)
 
 
 class Replayer:
@@ -58,7 +63,7 @@ class Replayer:
     def __init__(self, pool: Pool, buckets: RateBuckets | None = None) -> None:
         self._pool = pool
         self._buckets = buckets or DatabaseBuckets(pool)
-        self._loop = Loop("replay", self._step)
+        self._loop = Loop("replay", self.step)
 
     def start(self) -> None:
         self._loop.start()
@@ -105,7 +110,7 @@ class Replayer:
         is_done = len(scanned) < MAX_LOOKED_AT and len(free) == len(scanned)
         reached = free[-1].position if free else replay.reached
         await replays.advance(connection, replay.replay_id, Progress(reached, next_at, len(made), len(free), is_done))
-        return BatchResult(replay.replay_id, len(made), is_done)
+        return BatchResult(replay.replay_id, len(made), is_done, timedelta(microseconds=drawn.wait_us))
 
     async def _draw(self, replay: TakenReplay, runs: int) -> Drawn:
         """Draw for as many of these runs as the tenant may submit now."""
@@ -115,11 +120,15 @@ class Replayer:
         (drawn,) = await self._buckets.draw([Ask(submit_key(replay.tenant_id), rate, 1, runs)])
         return Drawn(0, BUSY_WAIT_US) if drawn is None else drawn
 
-    async def _step(self) -> float:
+    async def step(self) -> float:
+        """Work off what is due, and say after how many seconds more is."""
+        pause = POLL_SECONDS
         for _ in range(MAX_BATCHES):
             result = await self.replay_batch()
             if result is None:
-                return POLL_SECONDS
+                return pause
+            if result.wait:  # a small burst is used up several times a second
+                pause = max(MIN_POLL_SECONDS, min(pause, result.wait.total_seconds()))
             if result.is_done:
                 logger.info("replay %d is done", result.replay_id)
         return 0

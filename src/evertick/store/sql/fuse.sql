@@ -39,4 +39,6 @@ SELECT job.job_id, job.tenant_id, job.spec_version, timer.rule_id, found.fire_at
               AND recent.reason NOT IN ('manual', 'replay')
             GROUP BY recent.fire_at
        ) AS found
- WHERE job.status = 'active';
+ WHERE job.status = 'active'
+   -- Attempts from while the clock was ahead would count again, also for a job that was resumed since.
+   AND NOT EXISTS (SELECT FROM clock_marks WHERE microseconds(ran_until_at) >= :from_seq::bigint);

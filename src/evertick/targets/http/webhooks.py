@@ -172,30 +172,34 @@ class WebhookTarget:
             return NotStarted(BACKED_OFF)
         has_breaker = request.target.circuit_breaker
         is_probe = has_breaker and not self._circuits.is_closed(tenant_host)
+        takes_token = not is_probe and self._rates.is_limited(tenant_host)  # probes are few, and need none
         if is_probe:
             deferred = await self._circuits.admit(tenant_host)
-        elif self._rates.is_limited(tenant_host):  # probes are few, and need no token
+        elif takes_token:
             deferred = await self._rates.admit(tenant_host, is_new=is_new)
         else:
             deferred = None
         if deferred is not None:
             return deferred
         if not has_breaker:
-            return await self._call(tenant_host, request, seconds)
+            return await self._call(tenant_host, request, seconds, has_token=takes_token)
         outcome: AttemptOutcome | None = None
         began = time.monotonic()
         try:
-            outcome = await self._call(tenant_host, request, seconds)
+            outcome = await self._call(tenant_host, request, seconds, has_token=takes_token)
         finally:
             self._circuits.ended(tenant_host, outcome, began=began, is_probe=is_probe)
         return probe_outcome(tenant_host.host, outcome) if is_probe else outcome
 
-    async def _call(self, tenant_host: TenantHost, request: DeliveryRequest, seconds: float) -> AttemptOutcome:
+    async def _call(
+        self, tenant_host: TenantHost, request: DeliveryRequest, seconds: float, *, has_token: bool
+    ) -> AttemptOutcome:
         outcome = await self._delivery.deliver(request, seconds)
         if not isinstance(outcome, NotStarted):
             self._backoff.end(tenant_host)
             return outcome
-        self._rates.give_back(tenant_host)
+        if has_token:
+            self._rates.give_back(tenant_host)
         if outcome.is_host_busy:
             self._backoff.begin(tenant_host)
         return outcome
