@@ -109,12 +109,12 @@ async def test_a_worker_that_slept_past_its_lease_starts_nothing_that_others_wer
         count,
         schedule="now",
         target={"type": "worker", "queue": "faults", "handler": handler},
-        payload={"seconds": 0.4},
+        payload={"seconds": 1.5},
     )
     cluster.scheduler()
-    # The threads and the tasks are few, but it leases for both.
+    # The threads and the tasks are few, but it leases for both. All of them are busy: none is about to start a handler.
     sleeper = cluster.worker("--concurrency", "8")
-    await _told(cluster, 3)
+    await _told(cluster, 8)
     sleeper.send(signal.SIGSTOP)
     cluster.worker()
     await cluster.until_count("SELECT count(*) FROM outcomes WHERE result = 'success'", count)
