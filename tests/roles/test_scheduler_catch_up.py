@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 
 from engine import LIFETIME, MINUTE, add_job, runs_of, scheduler
+from evertick.domain import backpressure as domain_backpressure
 from evertick.roles.scheduler import Scheduler, backlog, firing, loading
 from evertick.runtime import loop
 from evertick.runtime.clock import VirtualClock
@@ -50,13 +51,19 @@ async def time(connection: asyncpg.Connection, now_at: datetime) -> Time:
 
 
 @pytest.fixture
-async def limited(database_url: str, time: Time) -> AsyncIterator[Scheduler]:
+def without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let catch-up go on though nobody takes what it adds."""
+    monkeypatch.setattr(domain_backpressure, "MIN_WINDOW", 1_000_000)
+
+
+@pytest.fixture
+async def limited(database_url: str, time: Time, without_workers: None) -> AsyncIterator[Scheduler]:
     async with scheduler(database_url, clock=time.clock, catch_up_factor=FACTOR, normal_rate=NORMAL_RATE) as opened:
         yield opened
 
 
 @pytest.fixture
-async def slow(database_url: str, time: Time) -> AsyncIterator[Scheduler]:
+async def slow(database_url: str, time: Time, without_workers: None) -> AsyncIterator[Scheduler]:
     """Catches up at 10 timers a second."""
     async with scheduler(database_url, clock=time.clock, catch_up_factor=FACTOR, normal_rate=5) as opened:
         yield opened

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from evertick.domain.catch_up import CatchUpBudget
-from evertick.domain.ids import PARTITIONS, partition_of
-from evertick.domain.schedule.instants import from_us, to_us
+from evertick.domain.ids import PARTITIONS
+from evertick.domain.schedule.instants import from_us
 from evertick.roles.scheduler.pending_timers import PendingTimer
 from evertick.roles.scheduler.state import State
+from evertick.store.engine.timers import Timer
 
 logger = logging.getLogger("evertick.scheduler")
 
@@ -38,6 +39,10 @@ class CatchUp:
         """How many timers of it may fire now; None: any number."""
         return None if self._budget is None else self._budget.allowed(now_us, self._floor)
 
+    def is_limited(self, timer: Timer) -> bool:
+        """Whether a timer is catch-up, and that has a rate."""
+        return self._budget is not None and self._state.ownership.is_left(timer)
+
     def note_fired(self, entries: Sequence[PendingTimer]) -> int:
         """Timers fire, at the time of `allowed`. Returns how many of them are catch-up."""
         caught_up = self._count(entries)
@@ -55,8 +60,7 @@ class CatchUp:
         return caught_up
 
     def _count(self, entries: Sequence[PendingTimer]) -> int:
-        outage_us = self._state.ownership.outage_us
-        return sum(to_us(timer.due_at) < outage_us[partition_of(timer.job_id)] for _, timer in entries)
+        return sum(map(self._state.ownership.is_left, (timer for _, timer in entries)))
 
     def note_found(self, timers: int) -> None:
         """So many timers, or more, were left in partitions that were just taken."""

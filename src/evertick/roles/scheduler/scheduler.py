@@ -164,7 +164,7 @@ class Scheduler:
         state = self.state
         self._notifier = Notifier(state.pool)
         catch_up = CatchUp(state, self._catch_up_factor, self._normal_rate)
-        self.backpressure = Backpressure(state, freed=self._wake_firing)
+        self.backpressure = Backpressure(state, freed=self._wake_firing, catch_up=catch_up)
         self._pressure_loop = Loop("backpressure", self.backpressure.step)
         self.firing = Firing(
             state,
