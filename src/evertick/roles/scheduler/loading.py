@@ -147,6 +147,7 @@ class Loading:
         await self._read_backlogs()  # after the poll, which finds what is on time
         if not self._left:
             self._catch_up.note_over()
+        await self._catch_up.record()
         return 0.01 if self.is_urgent else max(0.01, self._poll_at - time.monotonic())
 
     @property
@@ -210,7 +211,7 @@ class Loading:
         self._checked |= new
         for partition in counts:
             self._left.raise_to(partition, gained[partition])
-        self._catch_up.note_found(sum(counts.values()))
+        self._catch_up.note_found(counts)
 
     def _begin_backlog(self, partition: int, before_at: datetime, *, is_complete: bool = False) -> bool:
         """What is due before and not in memory is read by streams from now on. Returns whether the boundary moved."""
