@@ -77,6 +77,10 @@ class Backpressure:
         """How many timers are parked. Some of them may have been replaced since."""
         return sum(len(each.heap) for each in self._parked.values())
 
+    def is_full(self, queue_id: int) -> bool:
+        """Whether timers of a queue are parked."""
+        return ParkedLine(queue_id) in self._parked or ParkedLine(queue_id, is_catch_up=True) in self._parked
+
     @property
     def is_going(self) -> bool:
         """Whether parked timers may go on."""

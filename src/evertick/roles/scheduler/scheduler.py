@@ -177,7 +177,13 @@ class Scheduler:
             catch_up=catch_up,
         )
         self._fire_loop = Loop("fire", self.firing.step)
-        self.loading = Loading(state, horizon=self._horizon, loaded=self._fire_loop.wake, catch_up=catch_up)
+        self.loading = Loading(
+            state,
+            horizon=self._horizon,
+            loaded=self._fire_loop.wake,
+            is_full=self.backpressure.is_full,
+            catch_up=catch_up,
+        )
         self._load_loop = Loop("load", self.loading.step)
         self.membership = Membership(
             state,
