@@ -14,6 +14,7 @@ from typing import Any
 
 from engine import AT, scheduler
 from evertick import App, Run
+from evertick.domain.catch_up import OUTAGE
 from evertick.domain.policies import ConcurrentPolicy, MissedWindow
 from evertick.domain.schedule.instants import SECOND_US, to_us
 from evertick.domain.states import RunReason
@@ -120,6 +121,14 @@ class Recovery:
             found[self.jobs[job.job_id]].update(run.reason for run in job.runs)
         return found
 
+    def held_back_curve(self) -> list[int]:
+        """How many runs of ticks that the rate holds back were fired in each second after the outage."""
+        back = to_us(self.back_at) // SECOND_US
+        held_us = to_us(self.back_at - OUTAGE)
+        runs = (run for job in self.ledger.jobs for run in job.runs if run.fire_us < held_us)
+        fired = Counter(run.in_order[0].seq // SECOND_US - back for run in runs)
+        return [fired[second] for second in range(max(fired, default=-1) + 1)]
+
     def catch_ups(self, missed: MissedWindow) -> list[int]:
         """For each job of a policy, how many of its missed ticks ran."""
         return [
@@ -128,16 +137,24 @@ class Recovery:
             if self.jobs[job.job_id] is missed
         ]
 
-    def on_time_lags(self) -> list[float]:
-        """The lags, in seconds, of ticks after the outage, of jobs that have no missed ticks to run before them."""
-        back_us = to_us(self.back_at)
+    def runs_after(self, missed: MissedWindow) -> list[int]:
+        """For each job of a policy, how many ticks of the outage ran, missed or late."""
         return [
-            (run.in_order[0].seq - run.fire_us) / SECOND_US
+            sum(run.reason in LATE and run.fire_us < to_us(self.back_at) for run in job.runs)
             for job in self.ledger.jobs
-            if self.jobs[job.job_id] is not MissedWindow.RUN_ALL
-            for run in job.runs
-            if run.fire_us > back_us
+            if self.jobs[job.job_id] is missed
         ]
+
+    def on_time_lags(self) -> list[float]:
+        """The lags, in seconds, of ticks that came when their jobs had run what the outage left."""
+        back_us = to_us(self.back_at)
+        lags: list[float] = []
+        for job in self.ledger.jobs:
+            left_us = [run.in_order[0].seq for run in job.runs if run.fire_us <= back_us]
+            caught_up_us = max([back_us, *left_us])
+            after = [run for run in job.runs if run.fire_us > caught_up_us]
+            lags += [(run.in_order[0].seq - run.fire_us) / SECOND_US for run in after]
+        return lags
 
 
 @dataclass(slots=True)
@@ -185,7 +202,9 @@ class VirtualCluster:
 
 
 @asynccontextmanager
-async def virtual_cluster(url: str, days: int) -> AsyncIterator[VirtualCluster]:
+async def virtual_cluster(
+    url: str, days: int, *, catch_up_factor: float | None = None, normal_rate: float = 500
+) -> AsyncIterator[VirtualCluster]:
     async with await open_pool(url) as pool:
         await pool.execute("CREATE TABLE virtual_clock AS SELECT $1::timestamptz AS now_at", AT)
         await pool.execute(
@@ -203,7 +222,7 @@ async def virtual_cluster(url: str, days: int) -> AsyncIterator[VirtualCluster]:
             lease_time=LEASE_TIME,
             clock=clock,
         )
-        async with scheduler(url, clock=clock) as node:
+        async with scheduler(url, clock=clock, catch_up_factor=catch_up_factor, normal_rate=normal_rate) as node:
             await worker.open()
             try:
                 yield VirtualCluster(pool, clock, node, worker)

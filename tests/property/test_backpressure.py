@@ -7,7 +7,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from evertick.domain.backpressure import (
     DEFAULT_MAX_READY,
+    MAX_WINDOW,
+    MIN_WINDOW,
     FullQueue,
+    ParkedLine,
     ReadyDepth,
     ReadyRoom,
     refused_priorities,
@@ -60,12 +63,12 @@ class OneNode(RuleBasedStateMachine):
     @rule()
     def end(self) -> None:
         assert self.snapshot is not None
-        self.room.end_reading(self.snapshot)
+        self.room.end_reading(self.snapshot, {depth.queue_id: depth.ready for depth in self.snapshot})
         self.is_reading, self.snapshot = False, None
 
-    @rule(queue=QUEUES, most=st.integers(1, 40))
-    def take(self, queue: int, most: int) -> None:
-        self.in_flight[queue] += self.room.take(queue, TENANTS[queue], most)
+    @rule(queue=QUEUES, most=st.integers(1, 40), is_catch_up=st.booleans())
+    def take(self, queue: int, most: int, *, is_catch_up: bool) -> None:
+        self.in_flight[queue] += self.room.take(queue, TENANTS[queue], most, is_catch_up=is_catch_up)
 
     @rule(queue=QUEUES, most=st.integers(0, 40))
     def commit(self, queue: int, most: int) -> None:
@@ -124,6 +127,75 @@ def test_a_queue_that_a_reading_left_out_has_at_least_three_quarters_of_its_room
     assert DEFAULT_MAX_READY * 3 // 4 <= room.take(1, 1, 10**9) <= DEFAULT_MAX_READY
 
 
+def read(room: ReadyRoom, ready: int) -> None:
+    """A reading of queue 1, for which a catch-up waits."""
+    assert room.begin_reading([1]) == [1]
+    room.end_reading([], {1: ready} if ready else {})
+
+
+def catch_up(room: ReadyRoom, most: int) -> int:
+    taken = room.take(1, 1, most, is_catch_up=True)
+    room.settle({1: taken})
+    return taken
+
+
+@given(st.lists(st.integers(0, 3_000), min_size=1, max_size=60))
+def test_of_a_catch_up_no_more_waits_in_lanes_than_twice_what_workers_took_at_a_time(leased: list[int]) -> None:
+    room = ReadyRoom()
+    room.held = PARTITIONS
+    ready = 0
+    for number, most in enumerate(leased):
+        read(room, ready)
+        ready += catch_up(room, 10**6)
+        assert ready <= max(1, min(MAX_WINDOW, 2 * max(leased[:number], default=0)))
+        ready -= min(ready, most)
+
+
+@given(st.integers(1, 3_000), st.integers(1, 1_000))
+def test_a_catch_up_keeps_workers_busy(capacity: int, readings: int) -> None:
+    """Or gives them as much as a window may have, however many they take."""
+    room = ReadyRoom()
+    room.held = PARTITIONS
+    ready = done = 0
+    for _ in range(readings):
+        read(room, ready)
+        ready += catch_up(room, 10**6)
+        done += min(ready, capacity)
+        ready -= min(ready, capacity)
+    assert done >= min(capacity, MAX_WINDOW) * (readings - 11) / 2
+
+
+@given(st.integers(1, 2_000), st.integers(1, 50))
+def test_what_is_on_time_goes_before_a_catch_up_that_has_nowhere_to_wait(on_time: int, readings: int) -> None:
+    """Workers take less than what falls due, so that all that waits is on time but for what the catch-up had first."""
+    room = ReadyRoom()
+    room.held = PARTITIONS
+    ready = caught_up = 0
+    for _ in range(readings):
+        read(room, ready)
+        granted = room.take(1, 1, on_time)
+        caught_up += room.take(1, 1, 10**6, is_catch_up=True)
+        room.settle(None)
+        ready += granted
+        assert granted == on_time
+        assert caught_up <= MIN_WINDOW
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 20))
+def test_of_one_queue_a_catch_up_gets_the_room_that_the_others_leave(others: int, left: int, room_left: int) -> None:
+    room = ReadyRoom()
+    room.held = PARTITIONS
+    for _ in range(10):
+        read(room, 0)
+        catch_up(room, 10**6)
+    room.begin_reading([1])
+    room.end_reading([ReadyDepth(1, 1, 100 - room_left, 100, 0, 10_000)])
+    lines = [FullQueue(ParkedLine(1, is_catch_up=True), 1, 0, left), FullQueue(ParkedLine(1), 1, 5, others)]
+    going = releases(lines, room)
+    assert going.get(ParkedLine(1), 0) == min(others, room_left)
+    assert going.get(ParkedLine(1, is_catch_up=True), 0) == min(left, room_left - min(others, room_left))
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(1, 30)), min_size=3, max_size=3),
     st.integers(0, 20),
@@ -132,12 +204,12 @@ def test_of_one_tenants_queues_the_one_that_waits_longest_goes_first(waiting: li
     room = ReadyRoom()
     room.held = PARTITIONS
     room.end_reading(ReadyDepth(queue, 1, 0, 12, 100 - left, 100) for queue in (1, 2, 3))
-    full = [FullQueue(queue, 1, oldest, timers) for queue, (oldest, timers) in enumerate(waiting, 1)]
+    full = [FullQueue(ParkedLine(queue), 1, oldest, timers) for queue, (oldest, timers) in enumerate(waiting, 1)]
     going = releases(full, room)
     assert sum(going.values()) == min(left, sum(min(12, each.timers) for each in full))
     for each in sorted(full, key=lambda queue: queue.oldest_us):
-        assert going.get(each.queue_id, 0) == min(12, each.timers, left)
-        left -= going.get(each.queue_id, 0)
+        assert going.get(each.line, 0) == min(12, each.timers, left)
+        left -= going.get(each.line, 0)
 
 
 @given(st.lists(st.integers(0, 250)), st.integers(1, 200))

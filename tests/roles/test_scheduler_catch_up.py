@@ -9,9 +9,13 @@ import asyncpg
 import pytest
 
 from engine import LIFETIME, MINUTE, add_job, runs_of, scheduler
+from evertick.domain import backpressure as domain_backpressure
+from evertick.domain.ids import MAX_ID
 from evertick.roles.scheduler import Scheduler, backlog, firing, loading
 from evertick.runtime import loop
+from evertick.runtime.catch_up_counts import catch_ups
 from evertick.runtime.clock import VirtualClock
+from evertick.store.tenants import audit
 from hooked_pool import Run, hooked
 from roles.test_scheduler_backlog import HOUR, SECOND, flood, keep, often
 
@@ -50,13 +54,19 @@ async def time(connection: asyncpg.Connection, now_at: datetime) -> Time:
 
 
 @pytest.fixture
-async def limited(database_url: str, time: Time) -> AsyncIterator[Scheduler]:
+def without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let catch-up go on though nobody takes what it adds."""
+    monkeypatch.setattr(domain_backpressure, "MIN_WINDOW", 1_000_000)
+
+
+@pytest.fixture
+async def limited(database_url: str, time: Time, without_workers: None) -> AsyncIterator[Scheduler]:
     async with scheduler(database_url, clock=time.clock, catch_up_factor=FACTOR, normal_rate=NORMAL_RATE) as opened:
         yield opened
 
 
 @pytest.fixture
-async def slow(database_url: str, time: Time) -> AsyncIterator[Scheduler]:
+async def slow(database_url: str, time: Time, without_workers: None) -> AsyncIterator[Scheduler]:
     """Catches up at 10 timers a second."""
     async with scheduler(database_url, clock=time.clock, catch_up_factor=FACTOR, normal_rate=5) as opened:
         yield opened
@@ -321,18 +331,58 @@ async def test_the_log_says_when_a_large_catch_up_begins_and_ends(
     connection: asyncpg.Connection, limited: Scheduler, time: Time, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "evertick.scheduler")
+    before = catch_ups.fired
     await flood(connection, 1_500, fire_at=time.now_at - HOUR, partitions=3)
     await limited.join()
     for _ in range(20):
         await fire_all_allowed(limited)
         await time.move(SECOND)
     told = [record.getMessage() for record in caplog.records if record.message.startswith("catch-up")]
-    end_at = (time.now_at - 12.5 * SECOND).isoformat()
-    assert told[0] == (
-        "catch-up begins: at least 1500 timers were left from an outage; up to 200 fire each second, so that it takes"
+    end_at = (time.now_at - 12.5 * SECOND).isoformat(timespec="seconds")
+    began = (
+        "at least 1500 timers were left from an outage; up to 200 fire each second, so that it takes"
         f" until about {end_at}"
     )
-    assert told[1:] == ["catch-up ended: 1500 timers fired in 0:00:08"]
+    ended = "1500 timers fired in 0:00:08"
+    assert told == [f"catch-up begins: {began}", f"catch-up ended: {ended}"]
+    changes = await audit.page(connection, 1, before=MAX_ID, most=9)
+    assert [(each.actor, each.action, each.subject) for each in changes] == [
+        ("scheduler", "end_catch_up", f"{limited.node}: {ended}"),
+        ("scheduler", "begin_catch_up", f"{limited.node}: {began}"),
+    ]
+    assert catch_ups.fired - before == 1_500
+
+
+@pytest.mark.usefixtures("often")
+async def test_a_catch_up_that_is_found_again_is_counted_once(
+    connection: asyncpg.Connection, limited: Scheduler, time: Time, caplog: pytest.LogCaptureFixture
+) -> None:
+    await flood(connection, 700, fire_at=time.now_at - HOUR)
+    await limited.join()
+    for _ in range(3):
+        await limited.loading.step()
+        limited.loading.lost([7])  # what a firing without an answer did is read anew
+    assert "catch-up" not in caplog.text
+
+
+@pytest.mark.usefixtures("often")
+async def test_an_entry_of_the_audit_log_that_could_not_be_written_is_written_later(
+    connection: asyncpg.Connection, limited: Scheduler, time: Time
+) -> None:
+    await flood(connection, 1_500, fire_at=time.now_at - HOUR, partitions=3)
+    await limited.join()
+
+    async def fail(_: Run, __: Mapping[str, Any]) -> object:
+        raise TimeoutError
+
+    pool = limited.state.pool
+    limited.state.pool = hooked(pool, "audit.record_all", fail)
+    with pytest.raises(TimeoutError):
+        await limited.loading.step()
+    limited.state.pool = pool
+    await limited.loading.step()
+    (began,) = await audit.page(connection, 1, before=MAX_ID, most=9)
+    assert began.action == "begin_catch_up"
 
 
 @pytest.mark.usefixtures("often")

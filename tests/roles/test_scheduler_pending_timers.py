@@ -4,7 +4,7 @@ from collections import Counter
 from datetime import datetime, timedelta
 
 from engine import AT
-from evertick.domain.ids import job_id_of
+from evertick.domain.ids import PARTITIONS, job_id_of
 from evertick.domain.schedule.instants import SECOND_US, to_us
 from evertick.roles.scheduler.pending_timers import PendingTimer, PendingTimers
 from evertick.store.engine.timers import Timer
@@ -122,7 +122,7 @@ def test_timers_of_a_lost_partition_are_dropped_wherever_they_wait() -> None:
     pending.collect(NOW_US, {})
     pending.keep_only([7])
     assert (len(pending), pending.count(8), pending.count(7)) == (1, 0, 1)
-    assert timers(pending.take(10, NOW_US)) == [kept]
+    assert timers(due(pending)) == [kept]
     assert due(pending, 60) == []
 
 
@@ -132,6 +132,18 @@ def test_timers_of_a_partition_that_came_back_are_handed_out_once() -> None:
     pending.keep_only([])
     pending.add([timer(1), timer(1, kind="retry")])
     assert len([*due(pending), *due(pending), *due(pending)]) == 2
+
+
+def test_timers_of_a_partition_that_came_back_do_not_count_twice_towards_the_rate_of_a_catch_up() -> None:
+    left = [timer(number, -3600) for number in range(1, 21)]
+    outage_us = [NOW_US] * PARTITIONS
+    pending = pending_of()
+    for _ in range(5):
+        pending.keep_only([])
+        pending.add(left)
+        pending.collect(NOW_US, {}, outage_us=outage_us)
+    taken = [pending.take(10, NOW_US, 10) for _ in range(3)]
+    assert [len(each) for each in taken] == [10, 10, 0]
 
 
 def test_a_tenant_with_many_due_does_not_hold_up_one_with_few() -> None:

@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
+from evertick.runtime.catch_up_counts import catch_ups
 from evertick.runtime.delivery_counts import DeliveryEvent, deliveries
 from evertick.store.engine.fuse import runaways
 from evertick.store.engine.outcomes import letters
@@ -27,6 +28,8 @@ class _Growth(Collector):
         yield CounterMetricFamily("evertick_dead_letters_recorded", text, value=letters.recorded)
         text = "Jobs that this process paused because they fired more often than their schedule allows"
         yield CounterMetricFamily("evertick_runaway_jobs_paused", text, value=runaways.paused)
+        text = "Timers left from an outage that schedulers of this process fired"
+        yield CounterMetricFamily("evertick_caught_up_timers", text, value=catch_ups.fired)
         text = "What circuit breakers and rate limits of target hosts did in this process, by event"
         events = CounterMetricFamily("evertick_target_host_events", text, labels=["event"])
         for event in DeliveryEvent:
@@ -56,6 +59,9 @@ class Metrics:
         self._lag = self._gauge("oldest_due_seconds", "How late the oldest timer that should have fired is")
         self._circuits = self._gauge("open_circuits", "Target hosts of tenants whose deliveries are deferred")
         self._full = self._gauge("full_queues", "Queues whose timers wait, because as many attempts wait as may")
+        self._left = self._gauge(
+            "catch_up_timers", "Timers left from an outage that have not fired, up to 1,000 of each partition"
+        )
         self._nodes = self._gauge("nodes", "Schedulers that are alive")
         self._unheld = self._gauge("unheld_partitions", "Partitions that no live scheduler holds")
 
@@ -77,6 +83,7 @@ class Metrics:
         self._lag.set(status.cluster.lag_seconds)
         self._circuits.set(status.open_circuits)
         self._full.set(status.full_queues)
+        self._left.set(status.catch_up)
         self._nodes.set(sum(node.is_alive for node in status.cluster.nodes))
         self._unheld.set(status.cluster.partitions.unheld)
         return generate_latest(self._registry)

@@ -5,6 +5,7 @@ Decides only. Reading how many attempts wait, and keeping back what may not fire
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from evertick.domain.ids import PARTITIONS
@@ -16,6 +17,9 @@ DEFAULT_READY_QUOTA = 1_000_000
 """The same for all queues of a tenant."""
 DEFAULT_MAX_READY_IN_ALL = 4_000_000
 """The same for all tenants together: from parts of it on submissions are refused."""
+MAX_WINDOW = 1_000
+"""Attempts of a catch-up that may stand in a queue's lanes, at most, before those that are on time."""
+MIN_WINDOW = 1
 REPORTED_FROM = 4
 """A reading leaves out queues with the default limits, or larger ones, that are less than a quarter full."""
 
@@ -23,6 +27,9 @@ REFUSED_FROM = {Priority.LOW: 0.5, Priority.NORMAL: 0.8, Priority.HIGH: 1.0}
 """From which part of the limit on all waiting attempts on submissions of a priority are refused."""
 ADMITTED_BELOW = 0.9
 """And below which part of that number they are admitted again."""
+
+
+NOTHING: Mapping[int, int] = MappingProxyType({})
 
 
 class ReadyDepth(NamedTuple):
@@ -53,7 +60,11 @@ class _Limited:
 
     def room(self, key: int, held: int) -> int:
         limit, ready = self.read.get(key, self._unread)
-        part = -(-max(0, limit - ready) * held // PARTITIONS)
+        return self.left(key, limit - ready, held)
+
+    def left(self, key: int, room: int, held: int) -> int:
+        """What is left of the node's part of this room."""
+        part = -(-max(0, room) * held // PARTITIONS)
         return max(0, part - self.added[key] - self.in_flight[key])
 
     def add(self, key: int, count: int) -> None:
@@ -61,26 +72,57 @@ class _Limited:
         self.since[key] += count
 
 
+class Window(NamedTuple):
+    """How many attempts may wait in the lanes of a queue for more of a catch-up to be added, and how many do."""
+
+    size: int
+    ready: int = 0
+
+    def adapt(self, ready: int, *, was_used_up: bool) -> "Window":
+        """So many wait now. Workers that took all get twice as much, and those that did not get half of it."""
+        if ready >= self.size:
+            return Window(max(self.size // 2, MIN_WINDOW), ready)
+        return Window(min(2 * self.size, MAX_WINDOW) if was_used_up and not ready else self.size, ready)
+
+
 class ReadyRoom:
     """How many attempts this node may add to each queue before the next reading.
 
     A node that holds a part of the partitions takes that part of the room, rounded up. So one node does not pass a
     limit. Several nodes may pass it, by what the others add before they read again, and by one attempt each.
+
+    Of a catch-up no more is added than workers take from one reading to the next: what is on time comes after it in the
+    lanes. The window of a queue begins small, and is forgotten when no catch-up waits for it any more.
     """
 
     def __init__(self) -> None:
+        self._windows: dict[int, Window] = {}
+        self._asked: set[int] = set()  # queues for which there was a catch-up since the last reading
         self._queues = _Limited(DEFAULT_MAX_READY)
         self._tenants = _Limited(DEFAULT_READY_QUOTA)
         self._tenant_of: dict[int, int] = {}  # of queues with attempts in flight
         self.held = 0
         """How many partitions the node holds."""
 
-    def begin_reading(self) -> None:
-        """A reading begins: what is added from now on may be missing in it."""
-        self._queues.since, self._tenants.since = Counter(), Counter()
+    def begin_reading(self, catching_up: Iterable[int] = ()) -> list[int]:
+        """A reading begins: what is added from now on may be missing in it.
 
-    def end_reading(self, depths: Iterable[ReadyDepth]) -> None:
+        A catch-up waits for these queues. Returns those whose lanes are to be counted.
+        """
+        self._queues.since, self._tenants.since = Counter(), Counter()
+        self._asked.update(catching_up)
+        return list(self._asked)
+
+    def end_reading(self, depths: Iterable[ReadyDepth], in_lanes: Mapping[int, int] = NOTHING) -> None:
+        """`in_lanes`: how many attempts wait there in queues with a catch-up; none in others."""
         queues, tenants = self._queues, self._tenants
+        self._windows = {
+            queue_id: self._window(queue_id).adapt(
+                in_lanes.get(queue_id, 0), was_used_up=not self.of_catch_up(queue_id)
+            )
+            for queue_id in self._asked
+        }
+        self._asked = set()
         queues.read, tenants.read = {}, {}
         for depth in depths:
             queues.read[depth.queue_id] = depth.max_ready, depth.ready
@@ -93,9 +135,19 @@ class ReadyRoom:
     def of_tenant(self, tenant_id: int) -> int:
         return self._tenants.room(tenant_id, self.held)
 
-    def take(self, queue_id: int, tenant_id: int, most: int) -> int:
+    def of_catch_up(self, queue_id: int) -> int:
+        window = self._window(queue_id)
+        return min(self.of_queue(queue_id), self._queues.left(queue_id, window.size - window.ready, self.held))
+
+    def _window(self, queue_id: int) -> Window:
+        return self._windows.get(queue_id, Window(MIN_WINDOW))
+
+    def take(self, queue_id: int, tenant_id: int, most: int, *, is_catch_up: bool = False) -> int:
         """Take room for up to so many attempts that are about to be added, until `settle`."""
-        taken = min(most, self.of_queue(queue_id), self.of_tenant(tenant_id))
+        if is_catch_up:
+            self._asked.add(queue_id)
+        room = self.of_catch_up(queue_id) if is_catch_up else self.of_queue(queue_id)
+        taken = min(most, room, self.of_tenant(tenant_id))
         self._queues.in_flight[queue_id] += taken
         self._tenants.in_flight[tenant_id] += taken
         self._tenant_of[queue_id] = tenant_id
@@ -112,24 +164,37 @@ class ReadyRoom:
         self._tenant_of.clear()
 
 
+class ParkedLine(NamedTuple):
+    """Timers of a queue that wait for room: those of a catch-up, or the others."""
+
+    queue_id: int
+    is_catch_up: bool = False
+
+
 class FullQueue(NamedTuple):
     """A queue with timers that are due and wait for room, the first of them since `oldest_us`."""
 
-    queue_id: int
+    line: ParkedLine
     tenant_id: int
     oldest_us: int
     timers: int
 
 
-def releases(queues: Iterable[FullQueue], room: ReadyRoom) -> dict[int, int]:
-    """How many timers of each queue may go on, given the room now. Of one tenant's queues the oldest goes first."""
-    going: dict[int, int] = {}
+def releases(queues: Iterable[FullQueue], room: ReadyRoom) -> dict[ParkedLine, int]:
+    """How many timers of each queue may go on, given the room now. Of one tenant's queues the oldest goes first.
+
+    A catch-up gets what the others leave.
+    """
+    going: dict[ParkedLine, int] = {}
+    of_queue: Counter[int] = Counter()
     of_tenant: Counter[int] = Counter()
-    for queue in sorted(queues, key=lambda each: each.oldest_us):
-        left = room.of_tenant(queue.tenant_id) - of_tenant[queue.tenant_id]
-        count = min(left, room.of_queue(queue.queue_id), queue.timers)
+    for queue in sorted(queues, key=lambda each: (each.line.is_catch_up, each.oldest_us)):
+        queue_id, is_catch_up = queue.line
+        left = (room.of_catch_up(queue_id) if is_catch_up else room.of_queue(queue_id)) - of_queue[queue_id]
+        count = min(left, room.of_tenant(queue.tenant_id) - of_tenant[queue.tenant_id], queue.timers)
         if count > 0:
-            going[queue.queue_id] = count
+            going[queue.line] = count
+            of_queue[queue_id] += count
             of_tenant[queue.tenant_id] += count
     return going
 

@@ -10,7 +10,7 @@ from evertick.contract.server import Cluster, Lag, Node, Partitions, Stats
 from evertick.domain.ids import PARTITIONS
 from evertick.runtime.timeouts import STATUS_SECONDS
 from evertick.store.database import Pool
-from evertick.store.engine import members, ready
+from evertick.store.engine import members, ready, timers
 from evertick.store.maintenance import diagnostics
 from evertick.store.tenants import target_hosts, tenants
 from evertick.usecases.diagnosis import MAX_LETTERS
@@ -20,6 +20,8 @@ WINDOW_SECONDS = 60.0
 MAX_PER_LANE = 10_000
 MAX_PER_PARTITION = 10_000
 """Timers that are overdue there, of all tenants, among which a tenant's own is looked for."""
+MAX_LEFT = 1_000
+"""Timers left from an outage that are counted in each partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class EngineStatus:
     dead_letters: int
     open_circuits: int
     full_queues: int
+    catch_up: int
 
 
 async def engine_status(pool: Pool, lifetime: timedelta) -> EngineStatus:
@@ -44,6 +47,7 @@ async def engine_status(pool: Pool, lifetime: timedelta) -> EngineStatus:
             partitions=Partitions(PARTITIONS, await members.unheld(pool, lifetime)),
             lag_seconds=_late_seconds(await diagnostics.oldest_due(pool)),
         )
+        outages = await members.outages(pool, range(PARTITIONS))
         return EngineStatus(
             cluster,
             ready=sum(queue.attempts for queue in await diagnostics.ready_queues(pool, MAX_PER_LANE)),
@@ -51,6 +55,7 @@ async def engine_status(pool: Pool, lifetime: timedelta) -> EngineStatus:
             dead_letters=await diagnostics.dead_letters(pool, MAX_LETTERS),
             open_circuits=await target_hosts.count_open(pool),
             full_queues=sum(depth.is_full for depth in await ready.depths(pool)),
+            catch_up=sum((await timers.count_due(pool, outages, MAX_LEFT)).values()) if outages else 0,
         )
 
 

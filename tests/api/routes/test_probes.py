@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from api.callers import Caller, Callers, is_problem
-from engine import until
+from engine import add_job, until
 from evertick.api.server import ApiServer, CannotListen
 from evertick.config import Settings
 from evertick.runtime.concurrency import Cached
@@ -55,6 +55,18 @@ async def test_metrics_are_as_prometheus_reads_them(anybody: httpx.AsyncClient, 
     assert 'evertick_http_requests_total{operation="create_job",status="201"} 1.0' in answer.text
     assert "evertick_ready_attempts 0.0" in answer.text
     assert "evertick_unheld_partitions 256.0" in answer.text
+
+
+async def test_metrics_tell_how_much_is_left_from_an_outage(
+    anybody: httpx.AsyncClient, connection: asyncpg.Connection
+) -> None:
+    jobs = [await add_job(connection, "now", partition=partition) for partition in (3, 3, 4, 5)]
+    await connection.execute("UPDATE timers SET due_at = clock_at() WHERE job_id = $1", jobs[0].job_id)
+    before_at = "clock_at() - interval '1 hour'"
+    await connection.execute(f"UPDATE partitions SET outage_at = {before_at} WHERE partition IN (3, 4)")
+    answer = await anybody.get("/metrics")
+    assert "evertick_catch_up_timers 2.0" in answer.text
+    assert re.search(r"^evertick_caught_up_timers_total \d", answer.text, re.MULTILINE)
 
 
 async def test_metrics_tell_how_late_the_event_loop_is(anybody: httpx.AsyncClient) -> None:

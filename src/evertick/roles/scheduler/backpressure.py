@@ -1,7 +1,8 @@
 """Keeps due timers back whose queue is full, or whose tenant has as many ready attempts as it may have.
 
 The timers stay in the table. Here they are parked by queue, the oldest first, and nothing looks at them until a reading
-of the queues shows room.
+of the queues shows room. Those of a catch-up are parked apart, and are kept back while others of their queue wait for
+workers: an attempt that is on time does not come after many of a catch-up.
 
 1. `admit`: of the timers that are about to fire, those of a queue without room are parked. While a queue has parked
    timers, the oldest of all of them fire: what falls due later does not overtake.
@@ -23,8 +24,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import count
 
-from evertick.domain.backpressure import FullQueue, ReadyRoom, releases
+from evertick.domain.backpressure import FullQueue, ParkedLine, ReadyRoom, releases
 from evertick.domain.schedule.instants import to_us
+from evertick.roles.scheduler.catching_up import CatchUp
 from evertick.roles.scheduler.pending_timers import PendingTimer, Together
 from evertick.roles.scheduler.state import State
 from evertick.store.engine import ready
@@ -44,7 +46,7 @@ QUIET_SECONDS = 30.0
 
 
 class _Parked:
-    """The parked timers of one queue, by due time."""
+    """The parked timers of one line, by due time."""
 
     __slots__ = ("heap", "tenant_id")
 
@@ -56,14 +58,15 @@ class _Parked:
 class Backpressure:
     """`freed`: parked timers may go on."""
 
-    def __init__(self, state: State, *, freed: Callable[[], None]) -> None:
+    def __init__(self, state: State, *, freed: Callable[[], None], catch_up: CatchUp) -> None:
         self._state = state
         self._freed = freed
+        self._catch_up = catch_up
         self._room = ReadyRoom()
-        self._parked: dict[int, _Parked] = {}
+        self._parked: dict[ParkedLine, _Parked] = {}
         self._numbers = count()
-        self._going: dict[int, int] = {}
-        self._short: dict[int, int] = {}
+        self._going: dict[ParkedLine, int] = {}
+        self._short: dict[ParkedLine, int] = {}
         self._added: Counter[int] = Counter()
         self._full_at: dict[int, float] = {}  # monotonic: when a queue that was logged as full was last full
         self._names: dict[int, str] = {}
@@ -73,6 +76,10 @@ class Backpressure:
     def parked(self) -> int:
         """How many timers are parked. Some of them may have been replaced since."""
         return sum(len(each.heap) for each in self._parked.values())
+
+    def is_full(self, queue_id: int) -> bool:
+        """Whether timers of a queue are parked."""
+        return ParkedLine(queue_id) in self._parked or ParkedLine(queue_id, is_catch_up=True) in self._parked
 
     @property
     def is_going(self) -> bool:
@@ -91,16 +98,17 @@ class Backpressure:
 
     async def read(self) -> None:
         """Read how full the queues are, and decide how many parked timers go on."""
-        self._room.begin_reading()
+        catching_up = self._room.begin_reading(line.queue_id for line in self._parked if line.is_catch_up)
         depths = await ready.depths(self._state.pool)
-        self._room.end_reading(depths)
+        in_lanes = await ready.in_lanes(self._state.pool, catching_up) if catching_up else {}
+        self._room.held = len(self._state.ownership.epochs)
+        self._room.end_reading(depths, in_lanes)
         self._names = {depth.queue_id: depth.name for depth in depths}
         self.is_read = True
-        self._room.held = len(self._state.ownership.epochs)
         if self.parked > 2 * len(self._state.pending) + MIN_STALE:
             self.drop_stale()
-        queues = self._parked.items()
-        full = [FullQueue(queue_id, each.tenant_id, each.heap[0][0], len(each.heap)) for queue_id, each in queues]
+        lines = self._parked.items()
+        full = [FullQueue(line, each.tenant_id, each.heap[0][0], len(each.heap)) for line, each in lines]
         self._going = releases(full, self._room)
 
     def clear(self) -> None:
@@ -110,49 +118,53 @@ class Backpressure:
 
     def drop_stale(self) -> None:
         """Drop what was parked and is not pending any more: replaced, or of a lost partition."""
-        for queue_id, parked in list(self._parked.items()):
+        for line, parked in list(self._parked.items()):
             parked.heap = [item for item in parked.heap if self._state.pending.is_current(item[2])]
             heapq.heapify(parked.heap)
             if not parked.heap:
-                del self._parked[queue_id]
-                self._going.pop(queue_id, None)
+                del self._parked[line]
+                self._going.pop(line, None)
 
     def release(self, most: int) -> None:
         """Let parked timers go on that the last reading found room for, up to so many."""
         while self._going and most > 0:
-            queue_id, going = self._going.popitem()
-            released = self._pop(queue_id, min(going, most))
+            line, going = self._going.popitem()
+            released = self._pop(line, min(going, most))
             for entry in released:
                 self._state.pending.retry_at(entry, to_us(entry.timer.due_at))
             most -= len(released)
-            if queue_id in self._parked and going > len(released):
-                self._going[queue_id] = going - len(released)
+            if line in self._parked and going > len(released):
+                self._going[line] = going - len(released)
 
     def admit(self, entries: list[PendingTimer]) -> list[PendingTimer]:
-        """The timers that may fire: these, or older ones of their queues that are parked. The others are parked."""
+        """The timers that may fire: these, or older ones of their lines that are parked. The others are parked."""
         self._room.held = len(self._state.ownership.epochs)
-        wanted: Counter[int] = Counter()
-        tenant_of: dict[int, int] = {}
-        for _, timer in entries:
-            wanted[timer.queue_id] += 1
-            tenant_of[timer.queue_id] = timer.tenant_id
-        order = list(wanted)
-        if len(order) > 1 and self._parked:  # the oldest first: queues of one tenant share its room
-            order.sort(key=self._oldest)
-        granted = {queue_id: self._room.take(queue_id, tenant_of[queue_id], wanted[queue_id]) for queue_id in order}
-        short = {each for each in order if each in self._parked or granted[each] < wanted[each]}
+        others: dict[int, list[PendingTimer]] = {}
+        left: dict[int, list[PendingTimer]] = {}
+        for entry in entries:
+            by_queue = left if self._catch_up.is_limited(entry.timer) else others
+            by_queue.setdefault(entry.timer.queue_id, []).append(entry)
+        by_line = {ParkedLine(queue_id): waiting for queue_id, waiting in others.items()}
+        by_line |= {ParkedLine(queue_id, is_catch_up=True): waiting for queue_id, waiting in left.items()}
+        # What is not catch-up first, then the oldest: queues of one tenant share its room.
+        order = sorted(by_line, key=self._precedence) if len(by_line) > 1 else by_line
+        granted: dict[ParkedLine, int] = {}
+        for line in order:
+            tenant_id, wanted = by_line[line][0].timer.tenant_id, len(by_line[line])
+            granted[line] = self._room.take(line.queue_id, tenant_id, wanted, is_catch_up=line.is_catch_up)
+        short = {line for line in order if line in self._parked or granted[line] < len(by_line[line])}
         if not short:
             return entries
-        admitted = [entry for entry in entries if entry.timer.queue_id not in short]
+        admitted = [entry for line in order if line not in short for entry in by_line[line]]
         together = Together()
         for entry in admitted:
             together.fits(entry.timer)
-        for entry in entries:
-            if entry.timer.queue_id in short:
-                self._park(entry)
-        self._short = {queue_id: tenant_of[queue_id] for queue_id in short}
-        for queue_id in short:
-            admitted += self._pop(queue_id, granted[queue_id], together)
+        for line in short:
+            for entry in by_line[line]:
+                self._park(line, entry)
+        self._short = {line: by_line[line][0].timer.tenant_id for line in short}
+        for line in short:
+            admitted += self._pop(line, granted[line], together)
         return admitted
 
     def added(self, lane_ids: Iterable[int], lane_runs: Iterable[int]) -> None:
@@ -165,22 +177,22 @@ class Backpressure:
         self._room.settle(self._added if is_known else None)
         self._added.clear()
         # Timers that left only gaps used no room.
-        for queue_id, tenant_id in self._short.items():
-            room = min(self._room.of_queue(queue_id), self._room.of_tenant(tenant_id))
-            if room and queue_id in self._parked:
-                self._going[queue_id] = room
+        for line, tenant_id in self._short.items():
+            of_queue = self._room.of_catch_up if line.is_catch_up else self._room.of_queue
+            room = min(of_queue(line.queue_id), self._room.of_tenant(tenant_id))
+            if room and line in self._parked:
+                self._going[line] = room
         self._short = {}
 
-    def _park(self, entry: PendingTimer) -> None:
-        queue_id = entry.timer.queue_id
-        parked = self._parked.get(queue_id)
+    def _park(self, line: ParkedLine, entry: PendingTimer) -> None:
+        parked = self._parked.get(line)
         if parked is None:
-            parked = self._parked[queue_id] = _Parked(entry.timer.tenant_id)
+            parked = self._parked[line] = _Parked(entry.timer.tenant_id)
         heapq.heappush(parked.heap, (to_us(entry.timer.due_at), next(self._numbers), entry))
 
-    def _pop(self, queue_id: int, most: int, together: Together | None = None) -> list[PendingTimer]:
-        """The oldest parked timers of a queue; with `together`, those that one statement may fire beside these."""
-        parked = self._parked.get(queue_id)
+    def _pop(self, line: ParkedLine, most: int, together: Together | None = None) -> list[PendingTimer]:
+        """The oldest parked timers of a line; with `together`, those that one statement may fire beside these."""
+        parked = self._parked.get(line)
         if parked is None:
             return []
         popped: list[PendingTimer] = []
@@ -197,16 +209,16 @@ class Backpressure:
         for item in again:
             heapq.heappush(parked.heap, item)
         if not parked.heap:
-            del self._parked[queue_id]
+            del self._parked[line]
         return popped
 
-    def _oldest(self, queue_id: int) -> float:
-        parked = self._parked.get(queue_id)
-        return math.inf if parked is None else parked.heap[0][0]
+    def _precedence(self, line: ParkedLine) -> tuple[bool, float]:
+        parked = self._parked.get(line)
+        return line.is_catch_up, math.inf if parked is None else parked.heap[0][0]
 
     def _log(self, now: float) -> None:
         """One line when a queue becomes full, and one when it has not been for a while."""
-        for queue_id in self._parked:
+        for queue_id in [line.queue_id for line in self._parked if not line.is_catch_up]:
             if queue_id not in self._full_at:
                 name = self._names.get(queue_id, "")
                 logger.warning("queue %r (%d) is full: its timers wait until workers lease from it", name, queue_id)

@@ -121,6 +121,7 @@ class Firing:
                 entries = self._state.pending.put_in_flight(self._pressure.admit(taken))
                 self.counters.caught_up += self._catch_up.note_fired(entries)
                 await self._fire(entries, now_us)
+                self._catch_up.note_done()
         return len(taken)
 
     async def _fire(self, entries: list[PendingTimer], now_us: int) -> None:

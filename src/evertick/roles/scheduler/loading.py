@@ -61,7 +61,7 @@ FULL = 2 * MAX_PER_PARTITION
 """With so many timers of a partition in memory, apart from those of its backlogs, none are read by due time: what falls
 due meanwhile is its backlog."""
 OVERFULL = 2 * FULL
-"""With so many, wake-ups for its jobs are not heeded either: timers of a full queue stay in memory for any time."""
+"""With so many, wake-ups bring only what fires at once: timers of a full queue stay in memory for any time."""
 MAX_COUNTED = 1_000
 """Timers of a partition that are counted when it was taken."""
 
@@ -84,11 +84,20 @@ class _Found(NamedTuple):
 class Loading:
     """Keeps for each partition up to which due time it was read, so that no round reads a timer again.
 
-    And its floor: the due time before which nothing was left in the table.
+    And its floor: the due time before which nothing was left in the table. `is_full` says of which queues timers wait.
     """
 
-    def __init__(self, state: State, *, horizon: timedelta, loaded: Callable[[], None], catch_up: CatchUp) -> None:
+    def __init__(
+        self,
+        state: State,
+        *,
+        horizon: timedelta,
+        loaded: Callable[[], None],
+        is_full: Callable[[int], bool],
+        catch_up: CatchUp,
+    ) -> None:
         self._state = state
+        self._is_full = is_full
         self._catch_up = catch_up
         self._horizon = horizon
         self._loaded = loaded
@@ -115,8 +124,7 @@ class Loading:
             self._poll_at = 0.0
         else:
             held = self._state.ownership.epochs
-            partitions = ((job_id, partition_of(job_id)) for job_id in job_ids)
-            self._woken |= {job_id for job_id, each in partitions if each in held and self._count(each) < OVERFULL}
+            self._woken |= {job_id for job_id in job_ids if partition_of(job_id) in held}
 
     def lost(self, partitions: Iterable[int]) -> None:
         """Forget how far partitions were read: they are lost, or to be read anew. A read under way does not count."""
@@ -147,6 +155,7 @@ class Loading:
         await self._read_backlogs()  # after the poll, which finds what is on time
         if not self._left:
             self._catch_up.note_over()
+        await self._catch_up.record()
         return 0.01 if self.is_urgent else max(0.01, self._poll_at - time.monotonic())
 
     @property
@@ -210,7 +219,7 @@ class Loading:
         self._checked |= new
         for partition in counts:
             self._left.raise_to(partition, gained[partition])
-        self._catch_up.note_found(sum(counts.values()))
+        self._catch_up.note_found(counts)
 
     def _begin_backlog(self, partition: int, before_at: datetime, *, is_complete: bool = False) -> bool:
         """What is due before and not in memory is read by streams from now on. Returns whether the boundary moved."""
@@ -238,11 +247,18 @@ class Loading:
             return
         try:
             with self._state.pending.reading():
-                before_at = from_us(self._state.clock.now_us()) + self._horizon
-                await self._add(await timers.load_jobs(self._state.pool, job_ids, before_at))
+                now_at = from_us(self._state.clock.now_us())
+                found = await timers.load_jobs(self._state.pool, job_ids, now_at + self._horizon)
+                await self._add([timer for timer in found if self._is_heeded(timer, now_at)])
         except BaseException:
             self._woken |= job_ids
             raise
+
+    def _is_heeded(self, timer: Timer, now_at: datetime) -> bool:
+        """Whether a wake-up brings a timer into memory. Polls find the others when they are due."""
+        if self._count(partition_of(timer.job_id)) < OVERFULL:
+            return True
+        return timer.due_at < now_at + POLL_AHEAD and not self._is_full(timer.queue_id)
 
     def _to_read(self, *, is_round: bool) -> list[int]:
         """The partitions to read on: in each round all that were read to their end, and others when it is time."""

@@ -267,12 +267,21 @@ class PendingTimers:
     def keep_only(self, partitions: Iterable[int]) -> None:
         """Drop the timers of all other partitions."""
         kept = set(partitions)
-        for key in [key for key, timer in self._timers.items() if partition_of(timer.job_id) not in kept]:
+        dropped = [key for key, timer in self._timers.items() if partition_of(timer.job_id) not in kept]
+        for key in dropped:
             self._drop(key)
+        if dropped:
+            self._collect_anew()
 
     def next_due_us(self) -> int | None:
         """When to collect next."""
         return self._wheel.next_due()
+
+    def _collect_anew(self) -> None:
+        """Forget what waits with the due time of a dropped timer: it would use up the rate of a catch-up."""
+        self._due, self._displaced = DueWork(), []
+        self._wheel.add_many(self._is_due.items())
+        self._is_due.clear()
 
     def _drop(self, key: int) -> None:
         timer = self._timers.pop(key)

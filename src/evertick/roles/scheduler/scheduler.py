@@ -164,7 +164,7 @@ class Scheduler:
         state = self.state
         self._notifier = Notifier(state.pool)
         catch_up = CatchUp(state, self._catch_up_factor, self._normal_rate)
-        self.backpressure = Backpressure(state, freed=self._wake_firing)
+        self.backpressure = Backpressure(state, freed=self._wake_firing, catch_up=catch_up)
         self._pressure_loop = Loop("backpressure", self.backpressure.step)
         self.firing = Firing(
             state,
@@ -177,7 +177,13 @@ class Scheduler:
             catch_up=catch_up,
         )
         self._fire_loop = Loop("fire", self.firing.step)
-        self.loading = Loading(state, horizon=self._horizon, loaded=self._fire_loop.wake, catch_up=catch_up)
+        self.loading = Loading(
+            state,
+            horizon=self._horizon,
+            loaded=self._fire_loop.wake,
+            is_full=self.backpressure.is_full,
+            catch_up=catch_up,
+        )
         self._load_loop = Loop("load", self.loading.step)
         self.membership = Membership(
             state,

@@ -10,21 +10,24 @@ from evertick.domain.assignment import Member
 from evertick.domain.catch_up import OUTAGE
 from evertick.domain.errors import ScheduleTooCostly
 from evertick.domain.fuse import FrequentJobs
-from evertick.domain.ids import PARTITIONS
+from evertick.domain.ids import PARTITIONS, partition_of
 from evertick.domain.rule import Rule, from_canonical
 from evertick.domain.schedule.budget import at_most
-from evertick.domain.schedule.instants import duration_us, to_us
+from evertick.domain.schedule.instants import duration_us, from_us, to_us
 from evertick.roles.scheduler.pending_timers import PendingTimers
 from evertick.roles.scheduler.planning import LOOP_STEPS
 from evertick.runtime.clock import Clock
 from evertick.runtime.loop import Slices
 from evertick.store.database import Pool
+from evertick.store.engine.timers import Timer
 from evertick.store.jobs import references
 from evertick.store.statements import Connection
 from evertick.store.tenants import tenants
 
 MAX_RULES = 200_000
 """Rules kept at once. Of more, those that were not used for longest are dropped, and read again when needed."""
+
+_NEVER_AT = from_us(0)
 
 
 @dataclass(slots=True)
@@ -44,6 +47,7 @@ class Ownership:
     last_seq: int = 0
     in_doubt: bool = False
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _last_outage_at: datetime = _NEVER_AT
 
     def gain(self, epochs: dict[int, int], last_seq: int, outages: Mapping[int, datetime], now_us: int) -> None:
         """Partitions were taken; some have something left from an outage."""
@@ -57,6 +61,13 @@ class Ownership:
         """What is due from now on is not left from an outage, though the clock may have been ahead at that time."""
         most_us = now_us - duration_us(OUTAGE)
         self.outage_us[:] = [min(outage_us, most_us) for outage_us in self.outage_us]
+        self._last_outage_at = from_us(max(self.outage_us))
+
+    def is_left(self, timer: Timer) -> bool:
+        """Whether a timer is left from an outage."""
+        if timer.due_at >= self._last_outage_at:  # as nearly all are
+            return False
+        return to_us(timer.due_at) < self.outage_us[partition_of(timer.job_id)]
 
     def drop(self, partitions: set[int]) -> None:
         for partition in partitions:

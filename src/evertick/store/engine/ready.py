@@ -8,6 +8,13 @@ from evertick.store import statements
 from evertick.store.statements import Connection
 
 
+class InLanes(NamedTuple):
+    """How many attempts of a queue wait in its lanes."""
+
+    queue_id: int
+    attempts: int
+
+
 class ReadyLoad(NamedTuple):
     """How many attempts wait in all queues, and the tenants with the most of them, if there are many."""
 
@@ -17,12 +24,18 @@ class ReadyLoad(NamedTuple):
 
 _SQL = statements.load("ready")
 _DEPTHS = _SQL["depths"].rows(ReadyDepth)
+_IN_LANES = _SQL["in_lanes"].rows(InLanes)
 _LOAD = _SQL["load"].rows(ReadyLoad)
 
 
 async def depths(connection: Connection) -> list[ReadyDepth]:
     """The queues whose limits may be reached soon."""
     return await _DEPTHS.all(connection)
+
+
+async def in_lanes(connection: Connection, queue_ids: Sequence[int]) -> dict[int, int]:
+    """How many attempts wait in the lanes of these queues; of those that are left out, none."""
+    return {row.queue_id: row.attempts for row in await _IN_LANES.all(connection, queue_ids=queue_ids)}
 
 
 async def load(connection: Connection, least: int) -> ReadyLoad:

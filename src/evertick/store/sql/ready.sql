@@ -40,6 +40,13 @@ SELECT queue_id, tenant_id, ready, max_ready, tenant_ready, ready_quota, name
   FROM depths
  WHERE 4 * ready >= max_ready OR 4 * tenant_ready >= ready_quota OR max_ready < 250000 OR ready_quota < 1000000;
 
+-- name: in_lanes
+-- How many attempts of queues wait in their lanes, which is what later ones wait for, for schedulers that catch up.
+SELECT lane_queue(lane_id)::integer AS queue_id, sum(attempts)::bigint AS attempts
+  FROM ready_batches
+ WHERE lane_queue(lane_id) = ANY(:queue_ids::integer[])
+ GROUP BY lane_queue(lane_id);
+
 -- name: load
 -- How many attempts wait in all; and if they are at least so many, the tenants that have no less than their part of
 -- them by weight. Indexes: leases_free, queues_pkey, tenants_pkey.
