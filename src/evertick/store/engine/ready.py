@@ -1,6 +1,6 @@
 """Ready work, counted: how full queues are, for schedulers, and how loaded the system is, for admission."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from evertick.domain.backpressure import ReadyDepth
@@ -15,7 +15,16 @@ class ReadyLoad(NamedTuple):
     tenant_ids: Sequence[int]
 
 
+class QueueDepth(NamedTuple):
+    """How many attempts wait in queues of one name, and for how long the oldest was due. None: all other names."""
+
+    name: str | None
+    attempts: int
+    oldest_seconds: float
+
+
 _SQL = statements.load("ready")
+_QUEUE_DEPTHS = _SQL["queue_depths"].rows(QueueDepth)
 _DEPTHS = _SQL["depths"].rows(ReadyDepth)
 _LOAD = _SQL["load"].rows(ReadyLoad)
 
@@ -23,6 +32,11 @@ _LOAD = _SQL["load"].rows(ReadyLoad)
 async def depths(connection: Connection) -> list[ReadyDepth]:
     """The queues whose limits may be reached soon."""
     return await _DEPTHS.all(connection)
+
+
+async def queue_depths(connection: Connection, names: Iterable[str], most: int) -> list[QueueDepth]:
+    """What waits in queues of these names, of `most` others, and in all the rest together."""
+    return await _QUEUE_DEPTHS.all(connection, names=list(names), most=most)
 
 
 async def load(connection: Connection, least: int) -> ReadyLoad:
