@@ -1,6 +1,6 @@
 """Reads what C9 compares: figures from pages of metrics, and the rows that they stand for."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -29,7 +29,7 @@ _NAMES = {
 
 def counted_in(pages: Iterable[str]) -> dict[str, float]:
     """The sums over all pages, by the names that `rows_of` has."""
-    found: Counter[str] = Counter()
+    found: dict[str, float] = defaultdict(float)
     families = (family for page in pages for family in text_string_to_metric_families(page))
     for sample in (sample for family in families for sample in family.samples):
         if name := _NAMES.get(sample.name):
