@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from evertick.domain.states import GapReason, OpenAttempt, Outcome, RunReason, RunStatus, StateWord, gap_status
+from evertick.metrics.catalog import ALL, LAG_BOUNDS, PROCESS
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent / "tests"))
@@ -86,7 +87,111 @@ def _gaps() -> str:
     return "\n".join(["| reason | status | means |", "|---|---|---|", *rows])
 
 
-PAGES = {"states.md": states_page}
+_METRICS_INTRO = """\
+# Metrics
+
+<!-- Generated from metrics/catalog.py and docs/generate.py: edit there, then run `python docs/generate.py`. -->
+
+Every process has metrics in the text format of Prometheus.
+
+- A process with the API (`evertick up`) serves `/metrics` on the API's port.
+- Any process (`evertick up`, `evertick scheduler`, `evertick worker`, `App.run`, a remote `Worker`) serves `/metrics`
+  and `/livez` on a port of its own if it is given one: `--metrics-port`, or `EVERTICK_METRICS_PORT`.
+
+```yaml
+scrape_configs:
+  - job_name: evertick
+    authorization: {credentials_file: /etc/prometheus/evertick.key}   # EVERTICK_METRICS_KEY
+    static_configs: [{targets: ["api-1:8700", "scheduler-1:9464", "worker-1:9464"]}]
+```
+
+**Who may read them.** The port listens on `EVERTICK_METRICS_HOST`, loopback unless it is set. A process that other
+machines can reach starts only with `EVERTICK_METRICS_KEY`, which readers send as `Authorization: Bearer …`, or with
+`EVERTICK_METRICS_OPEN=true`. The API accepts the same key, and keys of the hosting tenant
+([monitoring](http-api.md#monitoring)). Metrics name queues, and neither tenants nor jobs.
+
+**What a scrape costs.** Figures of the process are in memory. Figures of the cluster, from `evertick_database_up` on,
+are shown by all processes but workers. They are read from the database when they are asked for, at most once a second
+in each process, in bounded statements of five seconds together. If the database does not answer, `evertick_database_up`
+is 0, the others are missing, and the scrape still succeeds. They are the same in all processes: use `max`, not `sum`.
+
+**Queues.** The label `queue` is the name of a queue. Tenants choose these names, so a process shows 50: the first that
+it meets, or those that `EVERTICK_METRICS_QUEUES` lists. All others are `other`. Queues of the same name of different
+tenants are one series. A remote worker on several queues has one series for them.
+
+**Bounds.** Lags have the bounds {bounds} seconds. From 0.05 to 1.5 seconds neighbours differ by a half at most, so an
+estimated p999 is off by less than that. Choose an objective that is one of the bounds: the share of attempts within it
+is then exact.
+
+**Lag and legs.** `evertick_lag_seconds` is from due time to start. The process that starts an attempt observes it when
+the attempt has ended, or after five seconds if it runs longer. Of more than a thousand a second in one process a random
+sample is observed. For a pull worker the attempt starts when the API hands it out (`role="api"`); the worker itself
+(`role="remote_worker"`) observes only the last two legs. `evertick_fire_lag_seconds` is from due time to firing,
+observed by schedulers, whether or not a worker is there.
+
+**Counters and rows.** A counter says what the process was told by the database. It begins at 0 with each process.
+Without faults, sums of counters equal the rows: a test compares them. If the answer to a statement is lost, its effects
+may be missing in the counters, or counted as `stale`."""
+
+_METRICS_KEDA = """\
+## Scaling workers by the queue
+
+KEDA, for the workers of the queue `billing`: one worker for each 100 attempts that wait, at most 20.
+
+```yaml
+apiVersion: keda.sh/v1alpha1
+kind: ScaledObject
+metadata: {name: billing-workers}
+spec:
+  scaleTargetRef: {name: billing-workers}
+  minReplicaCount: 1
+  maxReplicaCount: 20
+  triggers:
+    - type: prometheus
+      metadata:
+        serverAddress: http://prometheus:9090
+        query: max(evertick_ready_attempts{queue="billing"})
+        threshold: "100"
+    - type: prometheus      # few attempts that take long: scale by how long the oldest waits
+      metadata:
+        serverAddress: http://prometheus:9090
+        query: max(evertick_oldest_ready_seconds{queue="billing"})
+        threshold: "30"
+```
+
+With an HPA and prometheus-adapter, the same figure is an external metric:
+
+```yaml
+rules:
+  external:
+    - seriesQuery: 'evertick_ready_attempts{queue!=""}'
+      resources: {namespaced: false}
+      name: {as: evertick_ready_attempts}
+      metricsQuery: max by (queue) (evertick_ready_attempts{<<.LabelMatchers>>})
+```
+
+Name the queues that you scale by in `EVERTICK_METRICS_QUEUES`. A queue with a series is shown as 0 when it is empty.
+Dispatchers scale by `queue="http"`. Schedulers need no scaling by load: one fires tens of thousands a second.
+
+## Alerts and dashboard
+
+`deploy/prometheus/evertick.rules.yml` has recording rules and alerts, each with a [runbook](runbooks/README.md), and
+`deploy/grafana/evertick.json` a dashboard."""
+
+
+def metrics_page() -> str:
+    """The whole of `docs/metrics.md`."""
+    rows = [
+        f"| `{each.name}` | {each.kind} | {', '.join(f'`{label}`' for label in each.labels) or 'none'} | {each.text} |"
+        for each in ALL
+    ]
+    rows += [f"| `{name}` | {kind} | none | {text} |" for name, (kind, text) in PROCESS.items()]
+    table = "\n".join(["| name | type | labels | meaning |", "|---|---|---|---|", *rows])
+    bounds = ", ".join(f"{bound:g}" for bound in LAG_BOUNDS)
+    return "\n\n".join([_METRICS_INTRO.replace("{bounds}", bounds), "## All metrics", table, _METRICS_KEDA]) + "\n"
+
+
+PAGES = {"metrics.md": metrics_page, "states.md": states_page}
 
 
 def main() -> None:
@@ -98,7 +203,8 @@ def main() -> None:
 
 
 def _read(name: str) -> str:
-    return (DOCS / name).read_text(encoding="utf-8")
+    page = DOCS / name
+    return page.read_text(encoding="utf-8") if page.exists() else ""
 
 
 if __name__ == "__main__":

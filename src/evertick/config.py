@@ -27,6 +27,7 @@ DEFAULT_FILE = "evertick.toml"
 HIDDEN = "***"
 _CHOOSING = frozenset({FILE_VARIABLE, PROFILE_VARIABLE})
 SECRET_KEY_LENGTH = 32
+METRICS_KEY_LENGTH = 16
 NO_NETWORKS = "none"
 """In place of a list of networks: an empty variable counts as one that is not set."""
 
@@ -78,6 +79,20 @@ def _secret_keys(value: Any) -> tuple[str, ...]:
     if not keys or not all(isinstance(key, str) and len(key.strip()) >= SECRET_KEY_LENGTH for key in keys):
         raise ValueError(f"must have at least {SECRET_KEY_LENGTH} characters, as `openssl rand -base64 32` makes them")
     return tuple(key.strip() for key in keys)
+
+
+def _metrics_key(value: Any) -> str:
+    key = _text(value)
+    if len(key) < METRICS_KEY_LENGTH or not key.isascii() or not key.isprintable() or " " in key:
+        raise ValueError(f"must have at least {METRICS_KEY_LENGTH} ASCII characters, without spaces")
+    return key
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, list) or not names or not all(isinstance(each, str) and each.strip() for each in names):
+        raise ValueError("must be names of queues, by commas")
+    return tuple(each.strip() for each in names)
 
 
 def _networks(value: Any) -> tuple[Network, ...]:
@@ -163,6 +178,12 @@ class Settings:
         _count, 4_000_000
     )  # waiting attempts of all tenants; from half of it on submissions are refused, low priority first
     metrics_open: bool | None = _setting(_yes_or_no, None)  # without a key; None: only while bound to loopback
+    metrics_host: str = _setting(_text, "127.0.0.1")  # of a port for metrics alone
+    metrics_port: int | None = _setting(_port, None)
+    metrics_key: str | None = _setting(_metrics_key, None, is_secret=True)  # of whoever reads metrics
+    metrics_queues: tuple[str, ...] | None = _setting(
+        _names, None
+    )  # those with series of their own; None: the first 50 names
     url: str | None = _setting(_server_url, None)  # for clients
     api_key: str | None = _setting(_text, None, is_secret=True)
     secret_key: tuple[str, ...] | None = _setting(
@@ -248,6 +269,15 @@ def read_settings(environment: Mapping[str, str] | None = None, directory: Path 
     return Settings(**values)
 
 
+def checked(settings: Settings) -> Settings:
+    """The settings, after options of a command were put into them. Raises ConfigInvalid if they do not go together."""
+    faults: list[str] = []
+    _check_together(settings, faults)
+    if faults:
+        raise ConfigInvalid(faults)
+    return settings
+
+
 def _from_file(environment: Mapping[str, str], directory: Path, faults: list[str]) -> dict[str, tuple[str, Any]]:
     named = environment.get(FILE_VARIABLE)
     path = Path(named).expanduser() if named else directory / DEFAULT_FILE
@@ -286,6 +316,9 @@ def _joined(
 def _check_together(settings: Settings, faults: list[str]) -> None:
     if settings.heartbeat_timeout_seconds < 2 * settings.heartbeat_seconds:
         faults.append("heartbeat_timeout_seconds: must be at least twice heartbeat_seconds")
+    is_hidden = is_loopback(settings.metrics_host) or settings.metrics_key is not None or settings.metrics_open
+    if settings.metrics_port is not None and not is_hidden:
+        faults.append("metrics_host: other machines can reach it: set metrics_key, or metrics_open to true")
 
 
 def _nearest(key: str, known: Iterable[str]) -> str:

@@ -20,7 +20,9 @@ from evertick.roles.dispatcher import Dispatcher
 from evertick.roles.dispatcher.settings import egress_of, seal_of
 from evertick.roles.janitor import Janitor, Kept, janitor_pool
 from evertick.roles.scheduler import Scheduler
+from evertick.runtime import timeouts
 from evertick.runtime.loop import Loop
+from evertick.runtime.metrics_server import MakePage, page_of_process, serving_metrics
 from evertick.runtime.rate_buckets import open_buckets
 from evertick.runtime.wakeups import Notifier
 from evertick.store.connections import place
@@ -31,6 +33,7 @@ from evertick.store.server.embedded import EmbeddedServer, default_data_dir
 from evertick.store.tenants import tenants
 from evertick.store.tenants.secrets import Seal
 from evertick.usecases.context import TenantContext
+from evertick.usecases.metrics_page import page_with_cluster
 from evertick.usecases.tenants import keys
 from evertick.usecases.tenants.tenants import shortest_of
 
@@ -169,6 +172,7 @@ async def running(url: str, node: str, roles: Collection[Role], settings: Settin
             dispatcher = _dispatcher(url, seal, settings, runs_api=Role.API in roles)
             await dispatcher.start()
             stack.push_async_callback(dispatcher.stop, DELIVERY_GRACE)
+        await stack.enter_async_context(_metrics(url, roles, settings))
         api = ApiServer(url, settings) if Role.API in roles else None
         if api is not None:
             await api.start()
@@ -193,6 +197,20 @@ async def _supervised(server: EmbeddedServer) -> AsyncIterator[None]:
     finally:
         await supervisor.stop()
         await asyncio.to_thread(server.stop)
+
+
+@asynccontextmanager
+async def _metrics(url: str, roles: Collection[Role], settings: Settings) -> AsyncIterator[None]:
+    """The metrics of the process, and of the cluster where there is a port for them."""
+    async with AsyncExitStack() as stack:
+        page: MakePage = page_of_process
+        if settings.metrics_port is not None:
+            pool = await stack.enter_async_context(
+                await open_pool(url, min_size=0, max_size=1, timeouts=timeouts.API, purpose="status")
+            )
+            page = page_with_cluster(pool, settings.heartbeat_timeout)
+        await stack.enter_async_context(serving_metrics(settings, page, times_loop=Role.API not in roles))
+        yield
 
 
 def _scheduler(url: str, node: str, settings: Settings) -> Scheduler:

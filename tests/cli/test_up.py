@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import asyncpg
+import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -178,3 +179,31 @@ def test_the_help_of_each_command_shows_an_example() -> None:
         shown = CliRunner().invoke(app, [command, "--help"], env=os.environ | {"COLUMNS": "200"}).stdout
         assert "Example" in shown
         assert f"evertick {command}" in shown
+
+
+async def test_a_scheduler_serves_its_metrics_on_a_port_of_its_own(database_url: str) -> None:
+    arguments = ("scheduler", "--database-url", database_url, "--metrics-port", "0")
+    async with evertick(*arguments, EVERTICK_METRICS_KEY="a-key-for-metrics") as scheduler:
+        line = await scheduler.logged("metrics are at ")
+        address = line.rpartition("metrics are at ")[2].strip()
+        await scheduler.ready()
+        async with httpx.AsyncClient(trust_env=False, timeout=60, verify=False) as reader:
+            assert (await reader.get(address)).status_code == 401
+            page = (await reader.get(address, headers={"Authorization": "Bearer a-key-for-metrics"})).text
+        for name in (
+            "partitions_held",
+            "nodes",
+            "event_loop_delay_seconds_count",
+            'clock_skew_seconds{role="scheduler"}',
+        ):
+            assert f"evertick_{name}" in page
+        assert await scheduler.stop() == 0
+
+
+def test_a_port_for_metrics_that_other_machines_can_reach_needs_a_key(
+    monkeypatch: pytest.MonkeyPatch, data_dir: Path
+) -> None:
+    monkeypatch.setenv("EVERTICK_METRICS_HOST", "0.0.0.0")
+    result = CliRunner().invoke(app, ["up", "--data-dir", str(data_dir), "--metrics-port", "0"])
+    assert result.exit_code != 0
+    assert "metrics_host: other machines can reach it" in result.output

@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 
 from engine import AGAIN, LEASE, Holder, Job, Planned, add_job, ending_of, lease, scheduler, timers_of
+from evertick.metrics.catalog import OUTCOMES, REAPED
 from evertick.roles.scheduler import Scheduler
 from evertick.roles.scheduler.maintenance import AGE, ROUND_SECONDS, Sweeping
 from evertick.roles.scheduler.reaping import Reaping
@@ -168,8 +169,10 @@ async def test_a_clock_that_is_set_forward_makes_no_live_worker_lose_its_lease(w
     assert await lanes.extend(world.connection, "w", LEASE, [leased.lease_id]) == {leased.lease_id}
     await world.run(timedelta(seconds=10))
     assert await world.results() == []
+    before, lost = REAPED.value(), OUTCOMES.value("lost")
     await world.run(LEASE)
     assert await world.results() == ["lost"]
+    assert (REAPED.value() - before, OUTCOMES.value("lost") - lost) == (1, 1)
 
 
 async def test_a_clock_that_is_set_forward_just_before_the_leases_are_taken_changes_nothing(

@@ -11,9 +11,9 @@ import pytest
 from engine import LIFETIME, MINUTE, add_job, runs_of, scheduler
 from evertick.domain import backpressure as domain_backpressure
 from evertick.domain.ids import MAX_ID
+from evertick.metrics.catalog import CAUGHT_UP
 from evertick.roles.scheduler import Scheduler, backlog, firing, loading
 from evertick.runtime import loop
-from evertick.runtime.catch_up_counts import catch_ups
 from evertick.runtime.clock import VirtualClock
 from evertick.store.tenants import audit
 from hooked_pool import Run, hooked
@@ -331,7 +331,7 @@ async def test_the_log_says_when_a_large_catch_up_begins_and_ends(
     connection: asyncpg.Connection, limited: Scheduler, time: Time, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "evertick.scheduler")
-    before = catch_ups.fired
+    before = CAUGHT_UP.value()
     await flood(connection, 1_500, fire_at=time.now_at - HOUR, partitions=3)
     await limited.join()
     for _ in range(20):
@@ -350,7 +350,7 @@ async def test_the_log_says_when_a_large_catch_up_begins_and_ends(
         ("scheduler", "end_catch_up", f"{limited.node}: {ended}"),
         ("scheduler", "begin_catch_up", f"{limited.node}: {began}"),
     ]
-    assert catch_ups.fired - before == 1_500
+    assert CAUGHT_UP.value() - before == 1_500
 
 
 @pytest.mark.usefixtures("often")

@@ -10,10 +10,10 @@ from evertick.domain.ids import Prefix, format_id, parse_id
 from evertick.domain.policies import ConcurrentPolicy, MissedWindow
 from evertick.domain.retry import Retry
 from evertick.domain.rule import Policies
+from evertick.metrics.catalog import RUNAWAYS
 from evertick.roles.scheduler import Scheduler
 from evertick.roles.scheduler.fuse import MOST_FREQUENT
 from evertick.store.database import Pool
-from evertick.store.engine.fuse import runaways
 from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.lifecycle import resume
@@ -43,7 +43,7 @@ async def test_a_job_that_fires_a_tick_again_is_paused_with_the_evidence(
     connection: asyncpg.Connection, node: Scheduler, caplog: pytest.LogCaptureFixture
 ) -> None:
     job, other = [await add_job(connection, "* * * * *", ALL, partition=partition) for partition in (7, 8)]
-    before = runaways.paused
+    before = RUNAWAYS.value()
     assert await node.fire_due() > 0
     assert await node.fuse.check() == 0
     await set_back(connection, job.job_id, 3)
@@ -60,7 +60,7 @@ async def test_a_job_that_fires_a_tick_again_is_paused_with_the_evidence(
     entry = await connection.fetchrow("SELECT tenant_id, actor, action, subject FROM audit_log")
     assert entry is not None
     assert tuple(entry) == (1, "scheduler", "pause_job", format_id(Prefix.JOB, job.job_id))
-    assert runaways.paused == before + 1
+    assert RUNAWAYS.value() == before + 1
     assert f"paused job {format_id(Prefix.JOB, job.job_id)}: {reason}" in caplog.text
     await node.fire_due()
     assert len(await runs_of(connection, job)) == len(ticks)

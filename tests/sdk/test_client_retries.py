@@ -21,7 +21,7 @@ STATS = {
     "fired_per_second": 1,
     "finished_per_second": 1,
     "succeeded_per_second": 1,
-    "lag_ms": {"p50": 1, "p95": 1, "p99": 1, "max": 1},
+    "lag_ms": {"p50": 1, "p95": 1, "p99": 1, "p999": 1, "max": 1},
     "ready": 0,
     "running": 0,
     "from_a_newer_server": {"unknown": True},

@@ -8,6 +8,7 @@ import pytest
 from engine import until
 from evertick import App, Run
 from evertick.client import AsyncClient, Unauthorized, Unreachable
+from evertick.metrics.catalog import HTTP_REQUESTS
 from evertick.sdk.remote import Worker
 from sdk.served import Served, served, submitted, worker_of, worker_target
 
@@ -54,11 +55,11 @@ async def test_a_worker_for_which_the_server_has_no_room_asks_again_until_it_has
 
     async with served(database_url, max_long_polls_per_tenant=1) as house, house.client() as client:
         taken = asyncio.create_task(client.workers.lease("another", "first", wait_seconds=30))
-        refused = 'evertick_http_requests_total{operation="lease",status="429"}'
+        before = HTTP_REQUESTS.value("lease", "429")
         async with httpx.AsyncClient(base_url=house.url, trust_env=False) as anybody:
 
             async def is_refused() -> bool:
-                return refused in (await anybody.get("/metrics")).text
+                return HTTP_REQUESTS.value("lease", "429") > before
 
             async def waits() -> bool:
                 return "evertick_long_polls 1.0" in (await anybody.get("/metrics")).text

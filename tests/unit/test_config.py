@@ -101,3 +101,22 @@ def test_secrets_do_not_show() -> None:
     assert "postgresql://***@db:5432/evertick" in shown
     assert not any(secret in shown for secret in ("hunter2", "hunter3", "evt_1"))
     assert "hunter2" not in repr(Settings(database_url="postgresql://me:hunter2@[db/evertick"))
+
+
+def test_metrics_that_other_machines_can_reach_need_a_key_or_a_word(tmp_path: Path) -> None:
+    reachable = {"EVERTICK_METRICS_PORT": "9464", "EVERTICK_METRICS_HOST": "0.0.0.0"}
+    with pytest.raises(ConfigInvalid, match="metrics_host: other machines can reach it"):
+        read_settings(reachable, tmp_path)
+    key = {"EVERTICK_METRICS_KEY": "sixteen-characters"}
+    for more in (key, {"EVERTICK_METRICS_OPEN": "true"}, {"EVERTICK_METRICS_HOST": "::1"}):
+        assert read_settings(reachable | more, tmp_path).metrics_port == 9464
+    assert "sixteen" not in repr(read_settings(reachable | key, tmp_path))
+    with pytest.raises(ConfigInvalid, match="at least 16"):
+        read_settings({"EVERTICK_METRICS_KEY": "short"}, tmp_path)
+
+
+def test_queues_with_series_of_their_own_are_listed_by_commas(tmp_path: Path) -> None:
+    assert read_settings({"EVERTICK_METRICS_QUEUES": "billing, reports"}, tmp_path).metrics_queues == (
+        "billing",
+        "reports",
+    )

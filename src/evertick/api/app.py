@@ -21,6 +21,7 @@ from evertick.api.pipeline import respond
 from evertick.api.problems import MEDIA_TYPE, HttpProblem, Kind, problem_of, unavailable
 from evertick.api.routes import access, batch, engine, jobs, runs, schedules, targets, workers
 from evertick.api.services import Services
+from evertick.metrics.catalog import HTTP_REQUESTS, HTTP_SECONDS
 
 ROUTES = (
     jobs.routes,
@@ -146,7 +147,8 @@ class AsgiApp:
             body=RequestBody(scope["headers"], receive),
         )
         operation, response = await self._respond(scope["method"], request)
-        self._services.metrics.count(operation, response.status, time.perf_counter() - began)
+        HTTP_REQUESTS.add(1, operation, str(response.status))
+        HTTP_SECONDS.of(operation).observe(time.perf_counter() - began)
         try:
             await self._send(response, request, send)
         finally:

@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 from evertick.api.bodies.memory_limits import BodyLimits, UnreadResponses
 from evertick.api.long_polls import LongPolls
-from evertick.api.metrics import Metrics
 from evertick.contract.server import Stats
 from evertick.domain.access import KeyRole
 from evertick.runtime.concurrency import Batcher, Cached, TenantLimit
@@ -25,6 +24,7 @@ from evertick.usecases.context import TenantContext
 from evertick.usecases.engine_status import EngineStatus, engine_status, tenant_stats
 from evertick.usecases.idempotency import KeyedRequest, OtherRequest
 from evertick.usecases.jobs.create_together import NewJobRequest, Result, create_together
+from evertick.usecases.metrics_page import metrics_page
 from evertick.usecases.references import ReferenceCache
 from evertick.usecases.tenants.keys import KeyRing
 from evertick.usecases.tenants.quotas import Quotas
@@ -88,12 +88,12 @@ class Services:
     keys: KeyRing
     quotas: Quotas
     queue_rates: QueueRates
-    metrics: Metrics
     lease_time: timedelta
     lifetime: timedelta
     bodies: BodyLimits
     unread: UnreadResponses = field(default_factory=UnreadResponses)
     is_metrics_open: bool = True
+    metrics_key: str | None = None
     openapi: bytes = b""
     limit: TenantLimit = field(init=False)
     lease_limit: TenantLimit = field(default_factory=lambda: TenantLimit(LEASES_PER_TENANT))
@@ -119,7 +119,7 @@ class Services:
         self.references = ReferenceCache(self.reserved)
 
     async def _metrics_page(self) -> bytes:
-        return self.metrics.page(await self.engine_status.get(), self.polls.count)
+        return await metrics_page(self.engine_status.get, "api")
 
     async def stats(self, tenant_id: int) -> Stats:
         """What a tenant's jobs did lately, computed at most once a second."""

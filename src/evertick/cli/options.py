@@ -47,6 +47,15 @@ def _level(value: str) -> str:
     return value.lower()
 
 
+MetricsPort = Annotated[
+    int | None,
+    optional(
+        "--metrics-port",
+        "Port for /metrics of this process, on EVERTICK_METRICS_HOST. [dim](env EVERTICK_METRICS_PORT)[/dim]",
+        min=0,
+        max=65535,
+    ),
+]
 LogLevel = Annotated[
     str, typer.Option("--log-level", metavar="LEVEL", callback=_level, help=f"Log level: {', '.join(LEVELS)}.")
 ]

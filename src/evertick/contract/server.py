@@ -43,6 +43,7 @@ class Lag(Struct, frozen=True):
     p50: float
     p95: float
     p99: float
+    p999: float
     max: float
 
 

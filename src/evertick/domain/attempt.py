@@ -23,7 +23,8 @@ class NotRecorded(NamedTuple):
 class Attempt(Protocol):
     """One attempt with all that running it needs. `payload` and `spec`, the job's definition, are JSON texts.
 
-    `lease_id` is the lease that it was handed out under; `deferrals` counts how often it was put back before.
+    `lease_id` is the lease that it was handed out under; `deferrals` counts how often it was put back before. A remote
+    worker is not told when an attempt was due.
     """
 
     @property
@@ -40,6 +41,8 @@ class Attempt(Protocol):
     def name(self) -> str: ...
     @property
     def fire_at(self) -> datetime: ...
+    @property
+    def due_at(self) -> datetime | None: ...
     @property
     def reason(self) -> str: ...
     @property

@@ -13,8 +13,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from evertick.domain.attempt import Attempt, AttemptOutcome, Token
+from evertick.domain.attempt import Attempt, AttemptOutcome, NotStarted, Token
 from evertick.domain.schedule.instants import from_us
+from evertick.executor.attempt_times import AttemptTimes
 from evertick.executor.handlers.registry import Registry
 from evertick.executor.handlers.run import DoNotRetry, RetryLater
 from evertick.executor.held_leases import HeldLease, HeldLeases
@@ -49,8 +50,10 @@ class Execution:
         concurrency: int,
         threads: int,
         waiting: Waiting | None = None,
+        role: str = "worker",
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._times = AttemptTimes(role, source.queue_name)
         self._handlers = handlers
         self._clock = clock
         self._held_leases = held_leases
@@ -78,10 +81,15 @@ class Execution:
     def written_off(self) -> int:
         return self._threads.written_off
 
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
     def add(self, attempts: Iterable[Attempt]) -> None:
         """Start these as soon as there is room. Those whose lease was lost meanwhile are left out."""
         unknown: list[Attempt] = []
         find, is_last_try = self._handlers.find, self._is_last_try
+        now_at = self._now_at()
         for attempt in attempts:
             handler = find(attempt.handler)
             lease = self._held_leases.find(attempt.lease_id)
@@ -89,16 +97,20 @@ class Execution:
                 unknown.append(attempt)
             elif lease is not None:
                 self.held += 1
+                if lease.arrived_at is None:
+                    lease.arrived_at = now_at
                 self._waiting.add((attempt, handler, lease, is_last_try is not None and is_last_try(attempt)))
         if self.held:
             self.idle.clear()
         if unknown:
             self._refused(unknown)
-        self._refill(self._now_at())
+        self._refill(now_at)
 
     def sweep(self) -> None:
         """Stop what is over its time, and let go of what does not stop."""
         now = self._monotonic()
+        self._times.observe_started(self._running, now)
+        self._times.observe()
         for running in list(self._running):
             if running.stop is None:
                 if now - running.started > running.handler.deadline_seconds(running.attempt):
@@ -163,6 +175,7 @@ class Execution:
         self._is_stopping = True
 
     def close(self) -> None:
+        self._times.observe()
         self._marks.close()
         self._threads.close()
 
@@ -232,7 +245,7 @@ class Execution:
         )
 
     def _start(self, order: Order, now_at: datetime) -> Running:
-        running = Running(order[0], order[1], now_at)
+        running = Running(order[0], order[1], now_at, order[2].arrived_at)
         self._running.add(running)
         return running
 
@@ -288,6 +301,8 @@ class Execution:
         if running.task is not None:
             self._tasks -= 1
         attempt = running.attempt
+        if outcome is not None and type(outcome) is not NotStarted:
+            self._times.add(running, now_at)
         self._ended(attempt, None if outcome is None else (attempt, outcome, running.started_at, now_at))
         self._note_idleness()
 

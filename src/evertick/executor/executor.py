@@ -54,7 +54,8 @@ from evertick.executor.recorder import Recorder
 from evertick.executor.running import STOPPED, Stop
 from evertick.executor.source import AttemptCounters, EndedAttempt, Source, UnstartedAttempt
 from evertick.executor.waiting import Waiting
-from evertick.runtime.clock import Clock, DatabaseClock
+from evertick.metrics.catalog import CLOCK_SKEW, DEFERRALS, HELD, PUT_BACK, RUNNING, UNRECORDED
+from evertick.runtime.clock import Clock, DatabaseClock, skew_seconds
 
 logger = logging.getLogger("evertick.worker")
 
@@ -70,6 +71,7 @@ STOP_SECONDS = 2.0
 """How long a stopping executor waits for a request that is under way."""
 LAST_REQUESTS_SECONDS = 30.0
 """How long a stopping executor tries to reach a source that is away. After that its leases run out by themselves."""
+_NO_DELAY = timedelta(0)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._:@-]")
 
 OnEnded = Callable[[Attempt, AttemptOutcome | None], None]
@@ -79,6 +81,7 @@ class Executor:
     """Runs the attempts of one source with the handlers that are here.
 
     `waiting` decides in which order attempts start; `on_ended` gets each attempt that leaves, with its outcome if any.
+    `role` names it in the metrics.
     """
 
     def __init__(  # noqa: PLR0913 - what it runs, where and how much
@@ -91,6 +94,7 @@ class Executor:
         threads: int = THREADS,
         waiting: Waiting | None = None,
         on_ended: OnEnded | None = None,
+        role: str = "worker",
         clock: Clock | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -116,8 +120,11 @@ class Executor:
             concurrency=concurrency,
             threads=threads,
             waiting=self._waiting,
+            role=role,
             monotonic=monotonic,
         )
+        self._role = role
+        self._unwatch: list[Callable[[], None]] = []
         self._heartbeat = HeartbeatThread(source, self.held_leases, monotonic)
 
     async def open(self) -> None:
@@ -127,8 +134,11 @@ class Executor:
         self._sweep_loop = self._source.loop("sweep", self._step_sweep)
         self._watch_loop = self._source.loop("watch", self._watch)
         await self._source.open(self)
+        self._watch_gauges()
 
     async def close(self) -> None:
+        for unwatch in self._unwatch:
+            unwatch()
         self._execution.close()
         await self._source.close()
 
@@ -258,6 +268,8 @@ class Executor:
 
     def _put_back(self, unstarted: UnstartedAttempt) -> None:
         self.counters.handed_back += 1
+        PUT_BACK.add(1, self._role)
+        DEFERRALS.add(unstarted.is_deferral or unstarted.delay > _NO_DELAY, self._role)
         self.put_backs.add(unstarted)
         self._source.freed(self._execution.held)
 
@@ -280,6 +292,15 @@ class Executor:
         elif done_lease is not None:
             self.recorder.release(done_lease)
         self._source.freed(self._execution.held)
+
+    def _watch_gauges(self) -> None:
+        self._unwatch = [
+            RUNNING.watch_value(lambda: self._execution.running, self._role),
+            HELD.watch_value(lambda: self._execution.held, self._role),
+            UNRECORDED.watch_value(lambda: len(self.recorder) + len(self.put_backs), self._role),
+        ]
+        if isinstance(self.clock, DatabaseClock) and self.clock.is_set:
+            self._unwatch.append(CLOCK_SKEW.watch_value(lambda: skew_seconds(self.clock), self._role))
 
     async def _step_sweep(self) -> float:
         self.sweep()

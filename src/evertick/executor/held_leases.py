@@ -1,6 +1,7 @@
 """The leases that an executor holds. Its loop and the heartbeat's thread share them, by single assignments."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import datetime
 
 from evertick.domain.attempt import Attempt
 
@@ -9,10 +10,10 @@ class HeldLease:
     """One range. `expires` is by the monotonic clock, and never later than the other side's own moment.
 
     Past that moment nothing is started under it, for others may have been given its attempts. What runs goes on until
-    the other side has said who holds the lease.
+    the other side has said who holds the lease. `arrived_at`, by the database's clock, is for the metrics.
     """
 
-    __slots__ = ("done", "expires", "is_lost", "lease_id", "longest", "open")
+    __slots__ = ("arrived_at", "done", "expires", "is_lost", "lease_id", "longest", "open")
 
     def __init__(self, lease_id: int, expires: float) -> None:
         self.lease_id = lease_id
@@ -20,6 +21,7 @@ class HeldLease:
         self.open = 0
         self.longest = 0
         self.is_lost = False
+        self.arrived_at: datetime | None = None
         self.done: Callable[[], None] | None = None
 
 

@@ -31,12 +31,20 @@ class Stop(Enum):
 class Running:
     """`started` and `stopped` are by the monotonic clock, `started_at` is by the database's.
 
-    `started` is set right before the call, by the thread that makes it; until then it is infinite.
+    `started` is set right before the call, by the thread that makes it; until then it is infinite. `leased_at`: when
+    its lease arrived. `is_observed`: its start is in the metrics.
     """
 
-    __slots__ = ("attempt", "handler", "is_over", "started", "started_at", "stop", "stopped", "task")
+    __slots__ = (
+        *("attempt", "handler", "is_observed", "is_over", "leased_at", "started", "started_at", "stop", "stopped"),
+        "task",
+    )
 
-    def __init__(self, attempt: Attempt, handler: Handler, started_at: datetime) -> None:
+    def __init__(
+        self, attempt: Attempt, handler: Handler, started_at: datetime, leased_at: datetime | None = None
+    ) -> None:
+        self.leased_at = leased_at
+        self.is_observed = False
         self.attempt = attempt
         self.handler = handler
         self.started = math.inf

@@ -54,6 +54,11 @@ class DatabaseClock:
         self._highs: deque[int] = deque(maxlen=SAMPLES)
         self._offset_us = time.time_ns() // 1000 - self._monotonic_us()  # until the first sample
 
+    @property
+    def is_set(self) -> bool:
+        """Whether it has learnt from the database. A remote worker's has not."""
+        return bool(self._lows)
+
     def now_us(self) -> int:
         return self._monotonic_us() + self._offset_us
 
@@ -110,6 +115,11 @@ class VirtualClock:
 def now_of(clock: Clock) -> datetime:
     """The clock's time as an aware datetime in UTC."""
     return from_us(clock.now_us())
+
+
+def skew_seconds(clock: Clock) -> float:
+    """How far this machine's wall clock is from the database's. Nothing depends on it but people."""
+    return abs(clock.now_us() - time.time_ns() // 1000) / 1_000_000
 
 
 def monotonic_us() -> int:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from evertick.domain.errors import EvertickError
 
-SERVER_PACKAGES = frozenset({"aiohttp", "asyncpg", "cryptography", "httptools", "prometheus_client", "uvicorn", "yarl"})
+SERVER_PACKAGES = frozenset({"aiohttp", "asyncpg", "cryptography", "httptools", "uvicorn", "yarl"})
 
 
 class MissingExtra(EvertickError, ImportError):  # noqa: N818 - says what is missing

@@ -11,6 +11,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeAlias
 
+from evertick.metrics.catalog import LOOP_ERRORS
+
 logger = logging.getLogger("evertick")
 
 FIRST_BACKOFF = 0.1
@@ -103,6 +105,7 @@ class Loop:
                 pause = await self._step()
             except Exception as error:  # noqa: BLE001 - the edge of a role: whatever it is, the role goes on
                 self.errors += 1
+                LOOP_ERRORS.add(1, self.name)
                 await _wait(self._stopped, self._outage.failed(error, began))
             else:
                 self._outage.went_well(pause)

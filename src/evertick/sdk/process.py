@@ -22,6 +22,7 @@ from evertick.roles.janitor import Janitor, Kept, janitor_pool
 from evertick.roles.scheduler import Scheduler
 from evertick.roles.worker import DatabaseWorker
 from evertick.runtime import timeouts
+from evertick.runtime.metrics_server import page_of_process, serving_metrics
 from evertick.runtime.rate_buckets import open_buckets
 from evertick.runtime.wakeups import Notifier
 from evertick.sdk.declarations import APP_LABEL, Declarations, WorkerOptions
@@ -34,6 +35,7 @@ from evertick.usecases.errors import RunNotFound
 from evertick.usecases.jobs import costs, reading as jobs
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.edit import put
+from evertick.usecases.metrics_page import page_with_cluster
 from evertick.usecases.runs import reading as runs
 from evertick.usecases.tenants.admission import TenantAdmission
 from evertick.usecases.tenants.tenants import shortest_of
@@ -108,7 +110,7 @@ async def open_connection(server: AppServer, *, with_migrations: bool = False) -
     finally:
         await connection.close()
     async with AsyncExitStack() as stack:
-        pool = await open_pool(url, max_size=CONNECTIONS, timeouts=timeouts.API)
+        pool = await open_pool(url, max_size=CONNECTIONS, timeouts=timeouts.API, purpose="app")
         stack.push_async_callback(pool.close)
         row = await tenants.named(pool, TENANT)
         assert row is not None, "a migration made it"
@@ -226,6 +228,9 @@ async def running_roles(
         )
         await worker.start()
         stack.push_async_callback(worker.stop)
+        # An app that schedules may be the only process there is.
+        page = page_with_cluster(connection.pool, settings.heartbeat_timeout) if schedules else page_of_process
+        await stack.enter_async_context(serving_metrics(settings, page))
         yield worker
 
 

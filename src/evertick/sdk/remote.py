@@ -14,11 +14,13 @@ import uvloop
 
 from evertick.client import AsyncClient, Forbidden
 from evertick.client.transport import TIMEOUT_SECONDS, server_settings
+from evertick.config import read_settings
 from evertick.contract.target import DEFAULT_QUEUE
 from evertick.executor.executor import CONCURRENCY, GRACE, THREADS, Executor
 from evertick.executor.handlers.registry import Handlers
 from evertick.executor.source import AttemptCounters
 from evertick.executor.sources.http.source import HttpSource
+from evertick.runtime.metrics_server import serving_metrics
 from evertick.runtime.process import stop_signal
 from evertick.runtime.terminal import set_up_logs
 from evertick.sdk.declarations import Declarations, WorkerOptions
@@ -69,6 +71,7 @@ class Worker:
             self._source,
             handlers,
             name=name,
+            role="remote_worker",
             concurrency=concurrency or options.concurrency,
             threads=threads or options.threads,
         )
@@ -96,11 +99,12 @@ class Worker:
     @asynccontextmanager
     async def running(self, grace: timedelta = GRACE) -> AsyncIterator["Worker"]:
         """Run the worker for the duration of the block."""
-        await self.start()
-        try:
-            yield self
-        finally:
-            await self.stop(grace)
+        async with serving_metrics(read_settings()):
+            await self.start()
+            try:
+                yield self
+            finally:
+                await self.stop(grace)
 
     async def start(self) -> None:
         """Work until `stop`. Raises ApiError if the server cannot be reached or refuses the key."""

@@ -95,6 +95,7 @@ class FailFastPool(asyncpg.Pool):
 
     _holders: list[Any]
     wait_seconds: float
+    purpose: str
 
     def acquire(self, *, timeout: float | None = None) -> PoolAcquireContext:
         return super().acquire(timeout=self.wait_seconds if timeout is None else timeout)
@@ -110,6 +111,12 @@ class FailFastPool(asyncpg.Pool):
         except asyncpg.InternalClientError:
             if held is None or not held.is_closed():
                 raise
+
+    def use(self) -> dict[tuple[str, str], int]:
+        """How many connections are used, idle, and free to be opened."""
+        size, idle = self.get_size(), self.get_idle_size()
+        counts = {"used": size - idle, "idle": idle, "free": self.get_max_size() - size}
+        return {(self.purpose, state): count for state, count in counts.items()}
 
     def drop_idle(self) -> None:
         """Cut all idle connections; new ones are made as they are needed."""

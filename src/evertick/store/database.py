@@ -4,15 +4,18 @@ No statement relies on the state of a session beyond the settings that it is ope
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, cast
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
+from evertick.metrics.catalog import POOL
 from evertick.store.connections import (
     FailFastConnection,
     FailFastPool,
@@ -79,6 +82,8 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
     (asyncpg.TargetServerAttributeNotMatched, "the server is a standby"),
     (TimeoutError, "no answer in time"),
 )
+_pools: WeakSet[FailFastPool] = WeakSet()
+"""All that are open, for the metrics."""
 _MALFORMED = (
     "the database URL cannot be used: it must read postgresql://user:password@host:port/database,"
     " with @ : / ? # and % in the password percent-encoded"
@@ -93,8 +98,13 @@ class Timeouts(NamedTuple):
     lock_seconds: float
 
 
-async def open_pool(url: str, *, min_size: int = 1, max_size: int = 10, timeouts: Timeouts | None = None) -> Pool:
-    """A pool with `min_size` connections to begin with; more are made and ended as they are needed."""
+async def open_pool(
+    url: str, *, min_size: int = 1, max_size: int = 10, timeouts: Timeouts | None = None, purpose: str = "other"
+) -> Pool:
+    """A pool with `min_size` connections to begin with; more are made and ended as they are needed.
+
+    `purpose` names it in the metrics.
+    """
     pool = FailFastPool(
         url,
         connect=cast("Any", _dial),  # the stubs know one signature only
@@ -111,7 +121,20 @@ async def open_pool(url: str, *, min_size: int = 1, max_size: int = 10, timeouts
         **_options(timeouts),
     )
     pool.wait_seconds = CONNECT_SECONDS + COMMAND_SECONDS if timeouts is None else timeouts.connection_seconds
+    pool.purpose = purpose
+    _pools.add(pool)
     return await pool
+
+
+def _pool_use() -> Mapping[tuple[str, ...], float]:
+    total: Counter[tuple[str, ...]] = Counter()
+    for pool in list(_pools):
+        if not pool.is_closing():
+            total.update(pool.use())
+    return total
+
+
+POOL.watch(_pool_use)
 
 
 async def connect(url: str, *, timeouts: Timeouts | None = None) -> FailFastConnection:

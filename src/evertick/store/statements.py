@@ -12,7 +12,9 @@ attempts that takes 0.34 s, `Row(*record)` 0.44 s, and fetching the fields by th
 
 import functools
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from itertools import islice
@@ -21,6 +23,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, get_type_hints
 
 import asyncpg
 
+from evertick.metrics.catalog import STATEMENT_ERRORS, STATEMENT_SECONDS
 from evertick.store.database import Pool, Session
 
 Connection: TypeAlias = Session | Pool
@@ -68,7 +71,19 @@ class Statement:
         return Query(self, itemgetter(0))
 
     async def execute(self, connection: Connection, **values: Any) -> str:
-        return await connection.execute(self.text, *self.arguments(values))
+        with self.timed():
+            return await connection.execute(self.text, *self.arguments(values))
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Observe how long the statement takes, or that it failed."""
+        began = time.perf_counter()
+        try:
+            yield
+        except BaseException:
+            STATEMENT_ERRORS.add(1, self.name)
+            raise
+        STATEMENT_SECONDS.of(self.name).observe(time.perf_counter() - began)
 
     def arguments(self, values: dict[str, Any]) -> list[Any]:
         """The values in the order of the parameters: each of them, and no others."""
@@ -85,7 +100,9 @@ class Query(Generic[_T]):
     make: Callable[[asyncpg.Record], _T]
 
     async def all(self, connection: Connection, **values: Any) -> list[_T]:
-        records = await connection.fetch(self.statement.text, *self.statement.arguments(values))
+        arguments = self.statement.arguments(values)
+        with self.statement.timed():
+            records = await connection.fetch(self.statement.text, *arguments)
         return list(map(self.make, records))
 
     async def one(self, connection: Connection, within_seconds: float | None = None, /, **values: Any) -> _T:
@@ -98,7 +115,8 @@ class Query(Generic[_T]):
     ) -> _T | None:
         """None: there is no row, or its one value is null."""
         arguments = self.statement.arguments(values)
-        record = await connection.fetchrow(self.statement.text, *arguments, timeout=within_seconds)
+        with self.statement.timed():
+            record = await connection.fetchrow(self.statement.text, *arguments, timeout=within_seconds)
         return None if record is None else self.make(record)
 
 

@@ -2,21 +2,26 @@
 
 import asyncio
 import hashlib
+import time
 from dataclasses import dataclass
 from datetime import timedelta
 
 from evertick import tzdb
 from evertick.contract.server import Cluster, Lag, Node, Partitions, Stats
 from evertick.domain.ids import PARTITIONS
+from evertick.metrics.queue_labels import MAX_QUEUES, queue_labels
 from evertick.runtime.timeouts import STATUS_SECONDS
 from evertick.store.database import Pool
-from evertick.store.engine import members, ready, timers
+from evertick.store.engine import lanes, members, ready, timers
+from evertick.store.engine.ready import QueueDepth
 from evertick.store.maintenance import diagnostics
 from evertick.store.tenants import target_hosts, tenants
 from evertick.usecases.diagnosis import MAX_LETTERS
 from evertick.version import __version__
 
 WINDOW_SECONDS = 60.0
+STUCK_SECONDS = 60.0
+"""A lease that ran out is taken over after a grace of half the lease time."""
 MAX_PER_LANE = 10_000
 MAX_PER_PARTITION = 10_000
 """Timers that are overdue there, of all tenants, among which a tenant's own is looked for."""
@@ -29,12 +34,14 @@ class EngineStatus:
     """The whole engine, for its operators."""
 
     cluster: Cluster
-    ready: int
+    queues: list[QueueDepth]
     leases: int
+    stuck_leases: int
     dead_letters: int
-    open_circuits: int
+    open_circuits: dict[str, int]
     full_queues: int
     catch_up: int
+    clock_skew_seconds: float
 
 
 async def engine_status(pool: Pool, lifetime: timedelta) -> EngineStatus:
@@ -50,13 +57,22 @@ async def engine_status(pool: Pool, lifetime: timedelta) -> EngineStatus:
         outages = await members.outages(pool, range(PARTITIONS))
         return EngineStatus(
             cluster,
-            ready=sum(queue.attempts for queue in await diagnostics.ready_queues(pool, MAX_PER_LANE)),
+            queues=await ready.queue_depths(pool, queue_labels.known, MAX_QUEUES),
             leases=await diagnostics.leases(pool),
+            stuck_leases=(await diagnostics.stuck_leases(pool, STUCK_SECONDS)).leases,
             dead_letters=await diagnostics.dead_letters(pool, MAX_LETTERS),
             open_circuits=await target_hosts.count_open(pool),
             full_queues=sum(depth.is_full for depth in await ready.depths(pool)),
             catch_up=sum((await timers.count_due(pool, outages, MAX_LEFT)).values()) if outages else 0,
+            clock_skew_seconds=await _clock_skew(pool),
         )
+
+
+async def _clock_skew(pool: Pool) -> float:
+    """How far this machine's clock is from the database's, at least: the question takes a while."""
+    asked = time.time()
+    read = (await lanes.clock(pool)).timestamp()
+    return max(asked - read, read - time.time(), 0.0)
 
 
 def opaque_name(node: str) -> str:

@@ -11,8 +11,12 @@ from api.callers import Caller, Callers, is_problem
 from engine import add_job, until
 from evertick.api.server import ApiServer, CannotListen
 from evertick.config import Settings
+from evertick.metrics.catalog import HTTP_REQUESTS, LAG
+from evertick.roles.scheduler import Scheduler
 from evertick.runtime.concurrency import Cached
 from evertick.store.database import Pool
+from evertick.store.engine import ready
+from hooked_pool import hook_every_pool
 
 
 @pytest.fixture
@@ -49,12 +53,14 @@ async def test_it_is_not_ready_while_the_clock_is_not_sane(
 
 
 async def test_metrics_are_as_prometheus_reads_them(anybody: httpx.AsyncClient, admin: Caller) -> None:
+    before = int(HTTP_REQUESTS.value("create_job", "201"))
     await admin.create()
     answer = await anybody.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
-    assert 'evertick_http_requests_total{operation="create_job",status="201"} 1.0' in answer.text
-    assert "evertick_ready_attempts 0.0" in answer.text
+    assert f'evertick_http_requests_total{{operation="create_job",status="201"}} {before + 1}.0' in answer.text
+    assert 'evertick_ready_attempts{queue="other"} 0.0' in answer.text
     assert "evertick_unheld_partitions 256.0" in answer.text
+    assert "evertick_database_up 1.0" in answer.text
 
 
 async def test_metrics_tell_how_much_is_left_from_an_outage(
@@ -180,7 +186,8 @@ async def test_stats_show_rates_lag_depth_and_the_oldest_due_timer(admin: Caller
     await admin.record({"token": attempt["token"], "result": "success"})
     stats = (await admin.get("/stats")).json()
     assert stats["fired_per_second"] == stats["finished_per_second"] == stats["succeeded_per_second"] == 1 / 60
-    assert 0 <= stats["lag_ms"]["p50"] <= stats["lag_ms"]["p99"] <= stats["lag_ms"]["max"]
+    lag = stats["lag_ms"]
+    assert 0 <= lag["p50"] <= lag["p95"] <= lag["p99"] <= lag["p999"] <= lag["max"]
     assert (stats["ready"], stats["running"]) == (0, 0)
     assert stats["oldest_due_at"] is None
 
@@ -189,3 +196,85 @@ async def test_an_address_that_is_taken_is_said_to_be(server: ApiServer, databas
     port = int(server.address.rpartition(":")[2])
     with pytest.raises(CannotListen, match=f"cannot listen on 127.0.0.1 port {port}"):
         await ApiServer(database_url, Settings(port=port)).start()
+
+
+async def test_metrics_show_how_much_waits_in_each_queue_and_a_zero_when_it_is_empty(
+    anybody: httpx.AsyncClient, admin: Caller, scheduler: Scheduler
+) -> None:
+    async def shown(name: str) -> float:
+        page = (await anybody.get("/metrics")).text
+        found = re.search(rf'^{name}{{queue="billing"}} (\S+)$', page, re.MULTILINE)
+        return float(found[1]) if found else -1.0
+
+    async def ready_is(count: int) -> None:
+        async def is_shown() -> bool:
+            return await shown("evertick_ready_attempts") == count
+
+        await until(is_shown)
+
+    for _ in range(3):
+        await admin.create(schedule="now")
+    await ready_is(3)
+    assert await shown("evertick_oldest_ready_seconds") > 0
+    assert len(await admin.lease(max=3)) == 3
+    await ready_is(0)
+    assert await shown("evertick_oldest_ready_seconds") == 0
+
+
+async def test_queues_beyond_the_largest_are_shown_together(connection: asyncpg.Connection) -> None:
+    for number in range(5):
+        job = await add_job(connection, queue=f"queue-{number}")
+        await connection.execute(
+            "INSERT INTO ready_batches (lane_id, last_seq, first_seq, due_at, attempts, is_dispatched)"
+            " VALUES ($1, 1, 1, clock_at() - interval '1 minute' * $2, $2, false)",
+            *(job.lane_id, number + 1),
+        )
+    depths = {each.name: each for each in await ready.queue_depths(connection, ["queue-0", "empty"], 2)}
+    assert {name: each.attempts for name, each in depths.items()} == {
+        "queue-0": 1,
+        "queue-4": 5,
+        "queue-3": 4,
+        "queue-2": 3,  # the empty one leaves its place
+        None: 2,
+    }
+    assert 120 <= depths[None].oldest_seconds < 180
+
+
+async def test_while_the_database_is_away_the_process_still_tells_its_own_figures(
+    anybody: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> None:
+        raise ConnectionResetError
+
+    hook_every_pool(monkeypatch, "diagnostics.oldest_due", away)
+    page = (await anybody.get("/metrics")).text
+    assert "evertick_database_up 0.0" in page
+    assert "evertick_event_loop_delay_seconds_count" in page
+    assert 'evertick_statement_errors_total{statement="diagnostics.oldest_due"}' in page
+    assert "evertick_nodes" not in page
+
+
+async def test_a_key_for_metrics_opens_nothing_else(database_url: str, pool: Pool) -> None:
+    key = "a-key-for-metrics-alone"
+    server = ApiServer(database_url, Settings(port=0, metrics_key=key), connections=2)
+    await server.start()
+    callers = Callers(server.address, pool)
+    try:
+        where = f"{callers.address}/metrics"
+        is_problem(await callers.of(None).get(where), 401, "unauthenticated")  # though it listens on loopback
+        is_problem(await callers.of(key[:-1]).get(where), 401, "unauthenticated")
+        assert (await callers.of(key).get(where)).status_code == 200
+        assert (await (await callers.make("viewer")).get(where)).status_code == 200
+        is_problem(await callers.of(key).get("/stats"), 401, "unauthenticated")
+    finally:
+        await callers.close()
+        await server.stop()
+
+
+@pytest.mark.usefixtures("scheduler")
+async def test_what_a_pull_worker_leases_is_observed_by_the_api(admin: Caller) -> None:
+    lag = LAG.of("api", "billing")
+    before = lag.count
+    await admin.create(schedule="now")
+    await admin.lease()
+    assert lag.count == before + 1

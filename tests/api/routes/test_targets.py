@@ -9,8 +9,8 @@ import pytest
 
 from api.callers import Caller, Callers, is_problem, pointers
 from evertick.domain.breaker import MIN_CALLS, WATCH_TIME, Circuit, Report, TenantHost, apply, new_circuit
+from evertick.metrics.catalog import HOST_EVENTS, HostEvent
 from evertick.roles.janitor import Janitor
-from evertick.runtime.delivery_counts import DeliveryEvent, deliveries
 from evertick.store.database import Pool
 from evertick.store.tenants import target_hosts
 
@@ -139,8 +139,8 @@ async def test_a_limit_stays_however_long_nothing_is_said_of_its_host_and_counts
 
 
 async def test_what_breakers_and_limits_did_is_a_metric(admin: Caller) -> None:
-    before = deliveries[DeliveryEvent.RATE_DEFERRED]
-    deliveries[DeliveryEvent.RATE_DEFERRED] += 1
+    before = int(HOST_EVENTS.value(HostEvent.RATE_DEFERRED))
+    HOST_EVENTS.add(1, HostEvent.RATE_DEFERRED)
     metrics = await admin.get(str(admin.base_url.copy_with(path="/metrics")))
     assert f'evertick_target_host_events_total{{event="rate_deferred"}} {before + 1}.0' in metrics.text
     assert 'evertick_target_host_events_total{event="circuit_opened"}' in metrics.text
@@ -150,7 +150,8 @@ async def test_open_circuits_are_a_metric(admin: Caller, connection: asyncpg.Con
     await stored(connection, HOST, MIN_CALLS)
     await stored(connection, "flaky.example.com", 8)
     metrics = await admin.get(str(admin.base_url.copy_with(path="/metrics")))
-    assert "evertick_open_circuits 1.0" in metrics.text
+    assert 'evertick_open_circuits{state="open"} 1.0' in metrics.text
+    assert 'evertick_open_circuits{state="half_open"} 0.0' in metrics.text
 
 
 async def test_a_tenant_has_a_limited_number_of_hosts_and_old_ones_go(

@@ -15,6 +15,7 @@ from faults.checkers.history import (
     PendingTimer,
     RunRecord,
 )
+from faults.checkers.metrics import metrics_equal_rows
 from faults.checkers.targets import every_target_hit
 from faults.checkers.verdict import Verdict
 
@@ -32,6 +33,7 @@ __all__ = [
     "epochs_only_grow",
     "every_target_hit",
     "every_tick_ends",
+    "metrics_equal_rows",
     "one_run_per_tick",
     "receivers_log",
 ]

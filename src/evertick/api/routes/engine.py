@@ -5,12 +5,13 @@ All but the first two need no key, except the metrics of a server that other mac
 
 from msgspec.structs import replace
 
-from evertick.api.messages import AuthenticatedRequest, HttpRequest, Response, authenticate, authorise, ok
-from evertick.api.metrics import MEDIA_TYPE
+from evertick.api.messages import AuthenticatedRequest, HttpRequest, Response, authenticate, authorise, ok, parse_bearer
 from evertick.api.operations import ResponseSpec, Routes
 from evertick.api.problems import HttpProblem, Kind
 from evertick.contract.server import Alive, Cluster, Ready, Stats
 from evertick.domain.access import KeyRole
+from evertick.metrics.exposition import MEDIA_TYPE
+from evertick.runtime.metrics_server import is_metrics_key
 from evertick.usecases import engine_status
 
 status_routes = Routes("Operations")
@@ -66,11 +67,12 @@ async def readyz(request: HttpRequest) -> Response:
 async def metrics(request: HttpRequest) -> Response:
     """Figures for Prometheus.
 
-    Where the server can be reached from other machines, they are for keys of the hosting tenant alone, unless
-    EVERTICK_METRICS_OPEN says otherwise.
+    Where the server can be reached from other machines, they are for EVERTICK_METRICS_KEY and for keys of the hosting
+    tenant alone, unless EVERTICK_METRICS_OPEN says otherwise.
     """
     services = request.services
-    if not services.is_metrics_open:
+    given = parse_bearer(request.headers.get("authorization", "")) or ""
+    if not (services.is_metrics_open or is_metrics_key(given, services.metrics_key)):
         caller = await authenticate(request)
         authorise(caller, KeyRole.VIEWER)
         if not caller.tenant.is_host:

@@ -24,6 +24,7 @@ from evertick.contract.workers import (
 )
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import QuotaName
+from evertick.executor.attempt_times import observe_pulled
 from evertick.executor.handlers.run import Run
 from evertick.usecases.context import TenantContext
 from evertick.usecases.runs import pull_workers
@@ -150,6 +151,7 @@ async def _try_lease(
         if response is not None and disconnected.done() and request.idempotency is None:
             await pull_workers.put_back(request.tenant, body.worker_id, leased, request.services.queue_rates)
     if leased.attempts:
+        observe_pulled(poll.spec.queue, ((each.due_at, each.seq) for each in leased.attempts), leased.now_at)
         poll.succeeded()
     elif response is not None and not is_last:  # an earlier response: what is ready now is for others
         poll.pass_turn()

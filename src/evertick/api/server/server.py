@@ -12,12 +12,12 @@ from evertick.api.app import AsgiApp
 from evertick.api.bodies.memory_limits import MEBIBYTE, BodyLimits
 from evertick.api.long_polls import LongPolls
 from evertick.api.messages import parse_bearer
-from evertick.api.metrics import Metrics
 from evertick.api.server import connections
 from evertick.api.server.connection_limits import ConnectionLimits, RequestQueue
 from evertick.api.services import LEASE_CONNECTIONS, REPORT_CONNECTIONS, Services
 from evertick.config import DEFAULTS, Settings, is_loopback
 from evertick.domain.errors import EvertickError
+from evertick.metrics.catalog import HTTP_REFUSED, LONG_POLLS, LOOP_DELAY
 from evertick.runtime import timeouts
 from evertick.runtime.loop import Loop, LoopDelay
 from evertick.runtime.process import descriptor_limit
@@ -87,7 +87,7 @@ class ApiServer:
             AsgiApp(services),
             http=functools.partial(  # type: ignore[arg-type]
                 connections.HttpConnection,
-                limits=self._limits(services),
+                limits=self._limits(),
                 requests=self._requests,
                 tenant_of=functools.partial(_tenant_of, services.keys),
             ),
@@ -110,10 +110,10 @@ class ApiServer:
         await self._stack.aclose()
 
     async def _services(self) -> Services:
-        pool = await self._pool(self._connections)
-        leases = await self._pool(LEASE_CONNECTIONS)
-        reports = await self._pool(REPORT_CONNECTIONS)
-        reserved = await self._pool(RESERVED_CONNECTIONS)
+        pool = await self._pool("api", self._connections)
+        leases = await self._pool("api_leases", LEASE_CONNECTIONS)
+        reports = await self._pool("api_reports", REPORT_CONNECTIONS)
+        reserved = await self._pool("api_reserved", RESERVED_CONNECTIONS)
         notifier = Notifier(pool)
         notifier.start()
         self._stack.push_async_callback(notifier.stop)
@@ -134,18 +134,19 @@ class ApiServer:
             keys=KeyRing(reserved),
             quotas=Quotas(pool, buckets, settings.max_ready),
             queue_rates=QueueRates(RateSlices(buckets)),
-            metrics=Metrics(),
             lease_time=settings.lease_time,
             lifetime=settings.heartbeat_timeout,
             bodies=self._bodies,
-            is_metrics_open=is_loopback(settings.host) if settings.metrics_open is None else settings.metrics_open,
+            is_metrics_open=_is_metrics_open(settings),
+            metrics_key=settings.metrics_key,
         )
-        delay = LoopDelay(services.metrics.observe_loop_delay)
+        self._stack.callback(LONG_POLLS.watch_value(lambda: polls.count))
+        delay = LoopDelay(LOOP_DELAY.of().observe)
         delay.start()
         self._stack.push_async_callback(delay.stop)
         return services
 
-    def _limits(self, services: Services) -> ConnectionLimits:
+    def _limits(self) -> ConnectionLimits:
         wanted = self._settings.max_connections
         most = min(wanted, descriptor_limit() // 2)
         if most < wanted:
@@ -154,14 +155,16 @@ class ApiServer:
                 most,
                 wanted,
             )
-        limits = ConnectionLimits(most, self._settings.max_connections_per_address, services.metrics.refuse_connection)
+        limits = ConnectionLimits(
+            most, self._settings.max_connections_per_address, lambda reason: HTTP_REFUSED.add(1, reason)
+        )
         sweeping = Loop("connections", lambda: _sweep(limits))
         sweeping.start()
         self._stack.push_async_callback(sweeping.stop)
         return limits
 
-    async def _pool(self, connections: int) -> Pool:
-        pool = await open_pool(self._url, min_size=1, max_size=connections, timeouts=timeouts.API)
+    async def _pool(self, purpose: str, connections: int) -> Pool:
+        pool = await open_pool(self._url, min_size=1, max_size=connections, timeouts=timeouts.API, purpose=purpose)
         self._stack.push_async_callback(pool.close)
         return pool
 
@@ -190,6 +193,12 @@ class _Server(uvicorn.Server):
 def _tenant_of(keys: KeyRing, header: str) -> int | None:
     secret = parse_bearer(header)
     return None if secret is None else keys.last_seen(secret)
+
+
+def _is_metrics_open(settings: Settings) -> bool:
+    if settings.metrics_open is not None:
+        return settings.metrics_open
+    return is_loopback(settings.host) and settings.metrics_key is None
 
 
 async def _sweep(limits: ConnectionLimits) -> float:

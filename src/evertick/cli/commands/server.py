@@ -10,9 +10,9 @@ import uvloop
 
 from evertick.cli.connection import DatabaseOptions, database_options, settings_of
 from evertick.cli.errors import Exit, exit_on_error
-from evertick.cli.options import AsJson, DatabaseUrl, DataDir, LogLevel, optional, settings_with
+from evertick.cli.options import AsJson, DatabaseUrl, DataDir, LogLevel, MetricsPort, optional, settings_with
 from evertick.cli.output import print_json, print_rows
-from evertick.config import Settings
+from evertick.config import Settings, checked
 from evertick.runtime.process import expect_batches, raise_descriptor_limit, stop_signal
 from evertick.runtime.terminal import DEFAULT_LEVEL, set_up_logs
 from evertick.store.database import open_pool
@@ -56,6 +56,7 @@ def up(
     database_url: DatabaseUrl = None,
     data_dir: DataDir = None,
     roles: Roles = ALL_ROLES,
+    metrics_port: MetricsPort = None,
     log_level: LogLevel = DEFAULT_LEVEL,
 ) -> None:
     """Run Evertick: migrate the database, then serve the API, fire timers and deliver webhooks.
@@ -75,7 +76,7 @@ def up(
     with exit_on_error():
         settings = settings_with(database_url, data_dir)
         settings = replace(settings, host=host or settings.host, port=settings.port if port is None else port)
-        _serve(settings, roles, migrate_database, create=True)
+        _serve(settings, roles, metrics_port, migrate_database, create=True)
 
 
 def scheduler(
@@ -83,6 +84,7 @@ def scheduler(
     database_url: DatabaseUrl = None,
     data_dir: DataDir = None,
     roles: Roles = SCHEDULER_ROLES,
+    metrics_port: MetricsPort = None,
     log_level: LogLevel = DEFAULT_LEVEL,
 ) -> None:
     """Run one scheduler of a cluster. The database must be migrated.
@@ -99,10 +101,14 @@ def scheduler(
         if settings.database_url is None and settings.data_dir is None:
             typer.echo("Error: a scheduler needs --database-url or --data-dir", err=True)
             raise typer.Exit(Exit.USAGE)
-        _serve(settings, roles, require_current_schema, create=False)
+        _serve(settings, roles, metrics_port, require_current_schema, create=False)
 
 
-def _serve(settings: Settings, roles: str, prepare: Callable[[str], Awaitable[Any]], *, create: bool) -> None:
+def _serve(
+    settings: Settings, roles: str, metrics_port: int | None, prepare: Callable[[str], Awaitable[Any]], *, create: bool
+) -> None:
+    if metrics_port is not None:
+        settings = checked(replace(settings, metrics_port=metrics_port))
     chosen = {Role(name.strip()) for name in roles.split(",")}
     raise_descriptor_limit()
     with database(settings, create=create) as url:

@@ -13,7 +13,7 @@ import uvloop
 
 from evertick.cli.connection import server_with_key
 from evertick.cli.errors import Exit, exit_on_error
-from evertick.cli.options import DatabaseUrl, DataDir, LogLevel, optional
+from evertick.cli.options import DatabaseUrl, DataDir, LogLevel, MetricsPort, optional
 from evertick.cli.output import print_line
 from evertick.client import Unreachable
 from evertick.client.transport import DEFAULT_URL
@@ -41,6 +41,7 @@ def worker(
     url: Annotated[str | None, optional("--url", _SERVER, metavar="URL")] = None,
     database_url: DatabaseUrl = None,
     data_dir: DataDir = None,
+    metrics_port: MetricsPort = None,
     log_level: LogLevel = DEFAULT_LEVEL,
 ) -> None:
     """Run the handlers of an App. Schedulers are other processes. Start as many workers as the load needs.
@@ -64,6 +65,8 @@ def worker(
     elif data_dir is not None:
         os.environ.pop("EVERTICK_DATABASE_URL", None)
         os.environ["EVERTICK_DATA_DIR"] = str(data_dir)
+    if metrics_port is not None:
+        os.environ["EVERTICK_METRICS_PORT"] = str(metrics_port)
     # Not inside `exit_on_error`: an exception in the app's own code is shown with its traceback.
     loaded = load_app(app)
     raise_descriptor_limit()

@@ -34,8 +34,8 @@ from evertick.domain.breaker import (
     verdict_of,
     wait_for_probe,
 )
+from evertick.metrics.catalog import HOST_EVENTS, HostEvent
 from evertick.runtime.clock import Clock, now_of
-from evertick.runtime.delivery_counts import DeliveryEvent, deliveries
 from evertick.runtime.loop import Loop
 from evertick.store.database import Pool, reason_of
 from evertick.store.tenants import audit, target_hosts
@@ -118,10 +118,10 @@ class Circuits:
         is_due = not wait_for_probe(circuit, now_of(self._clock))
         if is_due and host not in self._claiming and await self._claim(host):
             self.counters.probes += 1
-            deliveries[DeliveryEvent.PROBE] += 1
+            HOST_EVENTS.add(1, HostEvent.PROBE)
             return None
         self.counters.deferred += 1
-        deliveries[DeliveryEvent.CIRCUIT_DEFERRED] += 1
+        HOST_EVENTS.add(1, HostEvent.CIRCUIT_DEFERRED)
         return self._deferred(host)
 
     def ended(self, host: TenantHost, outcome: AttemptOutcome | None, *, began: float, is_probe: bool) -> None:
@@ -248,13 +248,13 @@ class Circuits:
     ) -> None:
         for host in opened:
             self.counters.opened += 1
-            deliveries[DeliveryEvent.CIRCUIT_OPENED] += 1
+            HOST_EVENTS.add(1, HostEvent.CIRCUIT_OPENED)
             seen = after[host]
             text = "circuit open for %s of tenant %d: %d of %d calls failed, the last: %s"
             logger.warning(text, host.host, host.tenant_id, seen.recent_failures, seen.recent_calls, seen.last_error)
         for host in closed:
             self.counters.closed += 1
-            deliveries[DeliveryEvent.CIRCUIT_CLOSED] += 1
+            HOST_EVENTS.add(1, HostEvent.CIRCUIT_CLOSED)
             lasted = (after[host].changed_at - before[host].changed_at).total_seconds()
             logger.info("circuit closed for %s of tenant %d after %.0f s", host.host, host.tenant_id, lasted)
 

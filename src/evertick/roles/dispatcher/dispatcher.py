@@ -41,9 +41,11 @@ from typing import Any
 
 from evertick.domain.attempt import Attempt, AttemptOutcome, Failed, NotStarted, Succeeded
 from evertick.domain.fairness import FairSlots
+from evertick.domain.states import Outcome
 from evertick.executor.executor import GRACE, Executor
 from evertick.executor.source import AttemptCounters
 from evertick.executor.sources.database.source import LEASE_TIME, DatabaseSource
+from evertick.metrics.catalog import WEBHOOKS
 from evertick.roles.dispatcher.circuits import Circuits
 from evertick.roles.dispatcher.host_rates import HostRates
 from evertick.roles.dispatcher.pausing import Pausing
@@ -130,6 +132,7 @@ class Dispatcher:
             threads=0,
             waiting=self.waiting,
             on_ended=self._ended,
+            role="dispatcher",
             clock=self._clock,
         )
         self._tenants_loop = Loop("tenants", self._step)
@@ -210,5 +213,12 @@ class Dispatcher:
             logger.debug("%s, attempt %d: %s", attempt.name, attempt.attempt, outcome.error)
         if isinstance(outcome, Succeeded | Failed):
             self._delivery_counts.count(attempt.tenant_id)
+            WEBHOOKS.add(1, _class_of(outcome))
         if isinstance(outcome, Failed) and outcome.is_target_gone:
             self.pausing.add(attempt)
+
+
+def _class_of(outcome: Succeeded | Failed) -> str:
+    if outcome.code is not None:
+        return f"{outcome.code // 100}xx"
+    return "timeout" if isinstance(outcome, Failed) and outcome.result is Outcome.TIMED_OUT else "failed"

@@ -18,7 +18,7 @@ from datetime import timedelta
 from evertick.domain.attempt import NotStarted
 from evertick.domain.breaker import ReturnPace, TenantHost
 from evertick.domain.rate_bucket import Drawn, Rate
-from evertick.runtime.delivery_counts import DeliveryEvent, deliveries
+from evertick.metrics.catalog import HOST_EVENTS, HostEvent
 from evertick.runtime.loop import Loop
 from evertick.runtime.rate_slices import RateSlices
 from evertick.store.database import Pool, reason_of
@@ -62,7 +62,7 @@ class HostRates:
         drawn = await self._draw(host, rate, is_new=is_new)
         if drawn.granted:
             return None
-        deliveries[DeliveryEvent.RATE_DEFERRED] += 1
+        HOST_EVENTS.add(1, HostEvent.RATE_DEFERRED)
         pace = self._paces.setdefault(host, ReturnPace())
         wait = timedelta(microseconds=drawn.wait_us)
         delay = pace.delay(wait, self._monotonic(), RETURNS * rate.per_second)

@@ -86,7 +86,7 @@ class JanitorReport:
 
 async def janitor_pool(url: str) -> Pool:
     """A pool for one janitor: one connection holds the lock, one works, and two are for replays."""
-    return await open_pool(url, max_size=CONNECTIONS, timeouts=timeouts.JANITOR)
+    return await open_pool(url, max_size=CONNECTIONS, timeouts=timeouts.JANITOR, purpose="janitor")
 
 
 class Janitor:

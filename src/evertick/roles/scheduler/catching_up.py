@@ -11,9 +11,9 @@ from datetime import timedelta
 from evertick.domain.catch_up import CatchUpBudget
 from evertick.domain.ids import PARTITIONS
 from evertick.domain.schedule.instants import SECOND_US, from_us
+from evertick.metrics.catalog import CAUGHT_UP
 from evertick.roles.scheduler.pending_timers import PendingTimer
 from evertick.roles.scheduler.state import State
-from evertick.runtime.catch_up_counts import catch_ups
 from evertick.store.engine.timers import Timer
 from evertick.store.tenants import audit
 from evertick.store.tenants.audit import AuditRecord
@@ -74,7 +74,7 @@ class CatchUp:
     def note_done(self) -> None:
         """What fired is written."""
         self._fired += self._in_flight
-        catch_ups.fired += self._in_flight
+        CAUGHT_UP.add(self._in_flight)
         self._in_flight = 0
 
     def note_found(self, counts: Mapping[int, int]) -> None:

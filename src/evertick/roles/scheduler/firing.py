@@ -14,6 +14,7 @@ from evertick.domain.schedule.instants import SECOND_US, from_us, to_us
 from evertick.roles.scheduler.background_planning import BackgroundPlanning
 from evertick.roles.scheduler.backpressure import Backpressure
 from evertick.roles.scheduler.catching_up import CatchUp
+from evertick.roles.scheduler.fire_counts import count_fired
 from evertick.roles.scheduler.pending_timers import PendingTimer
 from evertick.roles.scheduler.planning import LOOP_STEPS, BatchPlanning, PlannedBatch
 from evertick.roles.scheduler.sending import ASIDE_US, BUSY_US, Sending
@@ -233,6 +234,7 @@ class Firing:
         if unblocked:
             self._woken(unblocked)  # the next queued run is not read while this one waits before it
         self._updated()
+        count_fired(planned.groups, fired)
         self.counters.fired += fired.runs
         self.counters.waited += len(fired.waiting)
         self.counters.refused += len(fired.refused)

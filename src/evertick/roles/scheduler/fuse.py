@@ -18,11 +18,12 @@ from evertick.domain.ids import Prefix, format_id
 from evertick.domain.rule import Rule
 from evertick.domain.schedule.budget import PLAN_STEPS, at_most
 from evertick.domain.schedule.instants import duration_us, to_us
+from evertick.metrics.catalog import RUNAWAYS
 from evertick.roles.scheduler.state import State
 from evertick.runtime import background
 from evertick.store.database import reason_of
 from evertick.store.engine import fuse
-from evertick.store.engine.fuse import RecentRuns, runaways
+from evertick.store.engine.fuse import RecentRuns
 from evertick.store.jobs import jobs
 from evertick.store.tenants import audit
 from evertick.store.tenants.audit import AuditRecord
@@ -95,7 +96,7 @@ class Fuse:
             await jobs.pause(connection, job.job_id, str(breach))
             subject = format_id(Prefix.JOB, job.job_id)
             await audit.record(connection, AuditRecord(job.tenant_id, ACTOR, ACTION, subject, None))
-        runaways.paused += 1
+        RUNAWAYS.add(1)
         logger.error("paused job %s: %s", subject, breach)
         return True
 

@@ -26,11 +26,12 @@ stopped.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from evertick.config import DEFAULTS
 from evertick.domain.assignment import Member
+from evertick.metrics.catalog import CLOCK_SKEW, PARKED_TIMERS, PARTITIONS_HELD, PENDING_TIMERS
 from evertick.roles.scheduler.backpressure import Backpressure
 from evertick.roles.scheduler.catching_up import CatchUp
 from evertick.roles.scheduler.firing import Firing
@@ -42,7 +43,7 @@ from evertick.roles.scheduler.pending_timers import PendingTimers
 from evertick.roles.scheduler.reaping import Reaping
 from evertick.roles.scheduler.state import State
 from evertick.runtime import timeouts
-from evertick.runtime.clock import Clock, DatabaseClock
+from evertick.runtime.clock import Clock, DatabaseClock, skew_seconds
 from evertick.runtime.loop import LONGEST_BACKOFF, Loop
 from evertick.runtime.wakeups import Listener, Notifier
 from evertick.store.database import Pool, Timeouts, open_pool, reason_of
@@ -85,22 +86,27 @@ class Scheduler:
         self._catch_up_factor = catch_up_factor
         self._normal_rate = normal_rate
         self._listener: Listener | None = None
+        self._unwatch: list[Callable[[], None]] = []
 
     async def open(self) -> None:
         """Connect, and put the parts together; nothing runs yet."""
         self._pools: list[Pool] = []
         try:
-            pool = await self._open_pool(CONNECTIONS, timeouts.LOAD)
-            firing = await self._open_pool(FIRING_CONNECTIONS, timeouts.FIRE)
-            reserved = await self._open_pool(RESERVED_CONNECTIONS, timeouts.node_heartbeat(self._lifetime))
+            pool = await self._open_pool("load", CONNECTIONS, timeouts.LOAD)
+            firing = await self._open_pool("fire", FIRING_CONNECTIONS, timeouts.FIRE)
+            waits = timeouts.node_heartbeat(self._lifetime)
+            reserved = await self._open_pool("heartbeat", RESERVED_CONNECTIONS, waits)
             self.clock.observe(await lanes.clock(pool))
         except BaseException:
             await self.close()
             raise
         self.state = State(self._me, self.clock, pool, firing, reserved, PendingTimers(self.clock.now_us()))
         self._assemble()
+        self._watch()
 
     async def close(self) -> None:
+        for unwatch in self._unwatch:
+            unwatch()
         await asyncio.gather(*(pool.close() for pool in self._pools))
 
     async def start(self) -> None:
@@ -155,8 +161,8 @@ class Scheduler:
             tried += batch
         return tried
 
-    async def _open_pool(self, connections: int, waits: Timeouts) -> Pool:
-        pool = await open_pool(self._url, max_size=connections, timeouts=waits)
+    async def _open_pool(self, purpose: str, connections: int, waits: Timeouts) -> Pool:
+        pool = await open_pool(self._url, max_size=connections, timeouts=waits, purpose=purpose)
         self._pools.append(pool)
         return pool
 
@@ -206,6 +212,15 @@ class Scheduler:
         working = (self._load_loop, self._fire_loop, *upkeep)
         self._loops = (self._heartbeat_loop, self._rebalance_loop, *working)
         self.clock.listeners.append(self._stepped)
+
+    def _watch(self) -> None:
+        """Show what is held and what waits in memory."""
+        self._unwatch = [
+            PARTITIONS_HELD.watch_value(lambda: len(self.state.ownership.epochs)),
+            PENDING_TIMERS.watch_value(lambda: len(self.state.pending)),
+            PARKED_TIMERS.watch_value(lambda: self.backpressure.parked),
+            CLOCK_SKEW.watch_value(lambda: skew_seconds(self.clock), "scheduler"),
+        ]
 
     def _stepped(self, _: timedelta) -> None:
         """The database's clock was set: what is due has to be read anew, and a mark tells the janitors."""

@@ -1,7 +1,6 @@
 """What jobs fired lately. Called by the scheduler's fuse."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
@@ -19,15 +18,6 @@ class RecentRuns(NamedTuple):
     fire_at: datetime
     runs: int
 
-
-@dataclass(slots=True)
-class RunawayCount:
-    """How many jobs this process has paused because they fired more often than their schedule allows."""
-
-    paused: int = 0
-
-
-runaways = RunawayCount()
 
 _RECENT_RUNS = statements.load("fuse")["recent_runs"].rows(RecentRuns)
 

@@ -12,6 +12,7 @@ from evertick.domain.idempotency import DEFAULT_TEMPLATE, KeySubject, render
 from evertick.domain.ids import Prefix, format_id
 from evertick.domain.job.checks import cached_template
 from evertick.domain.rate_bucket import Rate, rate_of
+from evertick.metrics.catalog import REFUSED
 from evertick.store import statements
 from evertick.store.database import Session
 from evertick.store.engine.outcomes import TokenRow
@@ -352,6 +353,7 @@ async def put_back(connection: Connection, holder: str, attempts: Sequence[PutBa
         deferrals=[min(each.deferrals, MAX_DEFERRALS) for each in attempts],
         first_lease_id=new_ids(),
     )
+    REFUSED.add(len(rows), "lease")
     return set(rows)
 
 

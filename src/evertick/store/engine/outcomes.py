@@ -1,7 +1,7 @@
 """Outcomes: how attempts end, and what follows. Called by workers, dispatchers and the reaper."""
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -9,6 +9,7 @@ from evertick.domain.attempt import NotRecorded
 from evertick.domain.retry import GiveUp, NextStep, Retry
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import Outcome
+from evertick.metrics.catalog import DEAD_LETTERS_RECORDED, OUTCOMES, REAPED, REFUSED, RETRIES
 from evertick.store import statements
 from evertick.store.statements import Connection
 
@@ -21,6 +22,7 @@ class TokenRow(NamedTuple):
 
 
 _SUCCESS = Outcome.SUCCESS.value
+_DEFERRED = Outcome.DEFERRED.value
 
 
 class Ending(NamedTuple):
@@ -113,16 +115,6 @@ _TAKE_OVER = _SQL["take_over"].rows(_TakenLease)
 _OPEN_IN = _SQL["open_in"].rows(_OpenAttempt)
 
 
-@dataclass(slots=True)
-class LetterCount:
-    """How many dead letters this process has recorded. An outcome that is undone with its transaction counts too."""
-
-    recorded: int = 0
-
-
-letters = LetterCount()
-
-
 async def record(
     connection: Connection,
     worker: str,
@@ -163,9 +155,21 @@ async def record(
     unrecorded = NotRecorded(set(), set())
     for row in rows:
         (unrecorded.busy if row.is_busy else unrecorded.stale).add((row.lane_id, row.seq))
-    dead = {(ending.lane_id, ending.seq) for ending in following if isinstance(ending.then, GiveUp)}
-    letters.recorded += len(dead - unrecorded.stale - unrecorded.busy)
+    _count(endings, told, unrecorded)
     return unrecorded
+
+
+def _count(endings: Sequence[Ending], told: Sequence[Ending], unrecorded: NotRecorded) -> None:
+    """Count what was recorded. What is undone with its transaction counts too."""
+    REFUSED.add(len(unrecorded.stale), "stale")
+    if left := unrecorded.stale | unrecorded.busy:
+        endings = [ending for ending in endings if (ending.lane_id, ending.seq) not in left]
+        told = [ending for ending in told if (ending.lane_id, ending.seq) not in left]
+    OUTCOMES.add(len(endings) - len(told), _SUCCESS)
+    for result, count in Counter(ending.result for ending in told).items():
+        OUTCOMES.add(count, result)
+    DEAD_LETTERS_RECORDED.add(sum(isinstance(ending.then, GiveUp) for ending in told))
+    RETRIES.add(sum(isinstance(ending.then, Retry) and ending.result != _DEFERRED for ending in told))
 
 
 def _following(endings: Sequence[Ending]) -> dict[str, Sequence[object]]:
@@ -206,6 +210,7 @@ async def reap(  # noqa: PLR0913 - which leases, for which node, how many
         most=most,
         latest_at=latest_at,
     )
+    REAPED.add(len(taken))
     if not taken:
         return []
     leases = {lease.lease_id: lease for lease in taken}

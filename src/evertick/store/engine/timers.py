@@ -115,7 +115,9 @@ class Fired(NamedTuple):
     """The result of a firing, with the places of timers that did not fire. `lane_runs`: how many runs each lane got.
 
     `refused`: changed by another session, or their partition is lost. `waiting`: put off. `early` and `busy` are
-    unchanged: not due yet; locked by another session, or with something locked that they would change.
+    unchanged: not due yet; locked by another session, or with something locked that they would change. `passed`: moved
+    on without a run, `overlaps` of them because an earlier run was open. `fenced`: if any was refused, the partitions
+    that are held.
     """
 
     now_at: datetime
@@ -127,6 +129,9 @@ class Fired(NamedTuple):
     waiting: Sequence[int]
     early: Sequence[int]
     busy: Sequence[int]
+    passed: Sequence[int]
+    overlaps: int
+    fenced: Sequence[int] | None
 
 
 class Quarantined(NamedTuple):

@@ -47,6 +47,35 @@ SELECT lane_queue(lane_id)::integer AS queue_id, sum(attempts)::bigint AS attemp
  WHERE lane_queue(lane_id) = ANY(:queue_ids::integer[])
  GROUP BY lane_queue(lane_id);
 
+-- name: queue_depths
+-- How many attempts wait by the name of their queue, and for how long the oldest has been due: of the names that are
+-- given, of so many others at most, and of the rest in one row without a name. A batch counts until its last attempt is
+-- leased. Indexes: leases_free, queues_pkey.
+WITH waiting AS MATERIALIZED (
+    SELECT queue_id, sum(attempts) AS attempts, min(oldest_at) AS oldest_at
+      FROM (SELECT lane_queue(lane_id)::integer AS queue_id, sum(attempts) AS attempts, min(due_at) AS oldest_at
+              FROM ready_batches
+             GROUP BY lane_queue(lane_id)
+             UNION ALL
+            SELECT lane_queue(lane_id)::integer, count(*), min(expires_at)
+              FROM leases
+             WHERE worker IS NULL AND expires_at <= clock_at()
+             GROUP BY lane_queue(lane_id)) AS every
+     GROUP BY queue_id
+),
+named AS (
+    SELECT queue.name, sum(waiting.attempts) AS attempts, min(waiting.oldest_at) AS oldest_at,
+           row_number() OVER (ORDER BY queue.name = ANY (:names::text[]) DESC, sum(waiting.attempts) DESC) AS place
+      FROM waiting
+      JOIN queues queue ON queue.queue_id = waiting.queue_id
+     GROUP BY queue.name
+)
+SELECT CASE WHEN place <= cardinality(:names::text[]) + :most::integer THEN name END AS name,
+       sum(attempts)::bigint AS attempts,
+       greatest(extract(epoch FROM clock_at() - min(oldest_at)), 0)::float AS oldest_seconds
+  FROM named
+ GROUP BY 1;
+
 -- name: load
 -- How many attempts wait in all; and if they are at least so many, the tenants that have no less than their part of
 -- them by weight. Indexes: leases_free, queues_pkey, tenants_pkey.

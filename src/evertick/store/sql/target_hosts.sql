@@ -77,8 +77,11 @@ SELECT tenant_id, host, state::text AS state, changed_at, window_at, calls, fail
  LIMIT :most::integer;
 
 -- name: count_open
--- How many circuits are not closed. Index: target_hosts_watched.
-SELECT count(*) AS circuits FROM target_hosts WHERE watched_until > (SELECT clock_at()) AND state <> 'closed';
+-- How many circuits are not closed, by state. Index: target_hosts_watched.
+SELECT state::text AS state, count(*) AS circuits
+  FROM target_hosts
+ WHERE watched_until > (SELECT clock_at()) AND state <> 'closed'
+ GROUP BY state;
 
 -- name: limit
 -- Sets how many deliveries per second a host gets. Index: target_hosts_pkey.

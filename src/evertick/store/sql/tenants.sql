@@ -195,7 +195,7 @@ ended AS MATERIALIZED (
 SELECT (SELECT count(*) FROM fired) AS fired,
        (SELECT count(*) FROM ended) AS finished,
        (SELECT count(*) FROM ended WHERE result = 'success') AS succeeded,
-       (SELECT coalesce(percentile_disc(ARRAY[0.5, 0.95, 0.99, 1.0]) WITHIN GROUP (ORDER BY lag_ms), '{0,0,0,0}')
+       (SELECT coalesce(percentile_disc(ARRAY[0.5, 0.95, 0.99, 0.999, 1.0]) WITHIN GROUP (ORDER BY lag_ms), '{0,0,0,0,0}')
           FROM fired) AS lags_ms;
 
 -- name: oldest_due

@@ -513,7 +513,11 @@ SELECT clock.now_at, tally.runs, tally.lane_ids, tally.lane_runs, coalesce(reach
        END AS refused,
        ARRAY(SELECT number FROM other WHERE verdict = 'wait') AS waiting,
        ARRAY(SELECT number FROM other WHERE verdict = 'early') AS early,
-       ARRAY(SELECT number FROM other WHERE verdict = 'busy') AS busy
+       ARRAY(SELECT number FROM other WHERE verdict = 'busy') AS busy,
+       -- Those that moved on without an attempt, how many of them overlapped, and the partitions that are still held.
+       ARRAY(SELECT number FROM done WHERE verdict <> 'run') AS passed,
+       (SELECT count(*) FROM done WHERE verdict = 'skip') AS overlaps,
+       CASE WHEN reached.judged < cardinality(:job_ids::bigint[]) THEN ARRAY(SELECT partition FROM fence) END AS fenced
   FROM clock
  CROSS JOIN (SELECT count(*) AS judged, max(seq) AS last_seq FROM judged) AS reached
  CROSS JOIN (SELECT coalesce(sum(attempts), 0)::bigint AS runs, array_agg(lane_id) AS lane_ids,

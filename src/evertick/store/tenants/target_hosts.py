@@ -72,6 +72,13 @@ class LimitedHost(NamedTuple):
         return rate_of(self.rate_limit, self.rate_burst)
 
 
+class OpenCircuits(NamedTuple):
+    """How many circuits have a state."""
+
+    state: str
+    circuits: int
+
+
 _SQL = statements.load("target_hosts")
 _LOCK_AVAILABLE = _SQL["lock_available"].rows(HostRow)
 _LOCK = _SQL["lock"].rows(HostRow)
@@ -79,7 +86,7 @@ _WATCHED = _SQL["watched"].rows(HostRow)
 _PAGE = _SQL["page"].rows(HostRow)
 _LIMIT = _SQL["limit"].rows(HostRow)
 _LIMITED = _SQL["limited"].rows(LimitedHost)
-_COUNT_OPEN = _SQL["count_open"].values(int)
+_COUNT_OPEN = _SQL["count_open"].rows(OpenCircuits)
 
 _KEYS = ("tenant_ids", "hosts")
 _STORED = (
@@ -145,6 +152,6 @@ async def limited(connection: Connection, *, after: TenantHost | None, most: int
     return await _LIMITED.all(connection, after_tenant_id=tenant_id, after_host=name, most=most)
 
 
-async def count_open(connection: Connection) -> int:
-    """How many circuits are not closed."""
-    return await _COUNT_OPEN.one(connection)
+async def count_open(connection: Connection) -> dict[str, int]:
+    """How many circuits are not closed, by state; only states that there are."""
+    return dict(await _COUNT_OPEN.all(connection))

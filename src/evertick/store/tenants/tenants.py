@@ -65,7 +65,7 @@ class StoredBytes(NamedTuple):
 
 
 class RecentRuns(NamedTuple):
-    """What was fired lately; `lags_ms` are its percentiles 50, 95, 99 and 100."""
+    """What was fired lately; `lags_ms` are its percentiles 50, 95, 99, 99.9 and 100."""
 
     fired: int
     finished: int

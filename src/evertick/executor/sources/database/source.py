@@ -118,8 +118,9 @@ class DatabaseSource:
         self._slots = consumer.slots
         consumer.held_leases.seconds = self._lease_time.total_seconds()
         async with AsyncExitStack() as undo:
-            self.pool = await self._open_pool(undo, CONNECTIONS, timeouts.LEASE)
-            self._recording = await self._open_pool(undo, RECORDING_CONNECTIONS, timeouts.record(self._lease_time))
+            self.pool = await self._open_pool(undo, "lease", CONNECTIONS, timeouts.LEASE)
+            waits = timeouts.record(self._lease_time)
+            self._recording = await self._open_pool(undo, "record", RECORDING_CONNECTIONS, waits)
             buckets = await undo.enter_async_context(open_buckets(self.pool, self._redis_url))
             await self._observe_clock()
             self._opened = undo.pop_all()
@@ -240,8 +241,8 @@ class DatabaseSource:
         if session is not None and not session.is_closed():
             session.terminate()
 
-    async def _open_pool(self, undo: AsyncExitStack, connections: int, waits: Timeouts) -> Pool:
-        pool = await open_pool(self._url, max_size=connections, timeouts=waits)
+    async def _open_pool(self, undo: AsyncExitStack, purpose: str, connections: int, waits: Timeouts) -> Pool:
+        pool = await open_pool(self._url, max_size=connections, timeouts=waits, purpose=purpose)
         undo.callback(pool.terminate)
         return pool
 

@@ -68,6 +68,7 @@ class RemoteAttempt:
     tenant_id: int = 0
     spec_version: int = 0
     spec: str | None = None
+    due_at: datetime | None = None
 
 
 class HttpSource:
