@@ -9,7 +9,8 @@ import pytest
 
 from evertick.config import Settings
 from evertick.metrics.exposition import MEDIA_TYPE
-from evertick.runtime.metrics_server import CannotListen, MetricsServer, serving_metrics
+from evertick.runtime.metrics_server import MetricsServer, serving_metrics
+from evertick.runtime.process import CannotListen
 
 KEY = "a key of sixteen characters".replace(" ", "-")
 
