@@ -316,9 +316,9 @@ def _joined(
 def _check_together(settings: Settings, faults: list[str]) -> None:
     if settings.heartbeat_timeout_seconds < 2 * settings.heartbeat_seconds:
         faults.append("heartbeat_timeout_seconds: must be at least twice heartbeat_seconds")
-    is_hidden = is_loopback(settings.metrics_host) or settings.metrics_key is not None or settings.metrics_open
-    if settings.metrics_port is not None and not is_hidden:
-        faults.append("metrics_host: other machines can reach it: set metrics_key, or metrics_open to true")
+    is_open = is_loopback(settings.metrics_host) if settings.metrics_open is None else settings.metrics_open
+    if settings.metrics_port is not None and settings.metrics_key is None and not is_open:
+        faults.append("metrics_port: set metrics_key, or metrics_open to true")
 
 
 def _nearest(key: str, known: Iterable[str]) -> str:

@@ -206,4 +206,4 @@ def test_a_port_for_metrics_that_other_machines_can_reach_needs_a_key(
     monkeypatch.setenv("EVERTICK_METRICS_HOST", "0.0.0.0")
     result = CliRunner().invoke(app, ["up", "--data-dir", str(data_dir), "--metrics-port", "0"])
     assert result.exit_code != 0
-    assert "metrics_host: other machines can reach it" in result.output
+    assert "metrics_port: set metrics_key, or metrics_open to true" in result.output

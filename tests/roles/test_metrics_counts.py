@@ -32,6 +32,7 @@ from evertick.metrics.catalog import (
 from evertick.roles.scheduler import Scheduler
 from evertick.store.engine.lanes import Leased
 from roles.dispatching import PostOffice, Receiver
+from roles.test_host_rates import limit
 from roles.workshop import Workshop
 
 
@@ -136,17 +137,25 @@ async def test_a_webhook_is_counted_by_the_class_of_its_response(office: PostOff
     assert {name: result() for name, result in results.items() if result()} == {"2xx": 1, "5xx": 1}
 
 
+async def test_a_delivery_that_was_not_begun_is_not_observed(office: PostOffice, receiver: Receiver) -> None:
+    await limit(office, receiver.url, 0.001, 1)
+    count, deferred = started("dispatcher", "http"), grown(lambda: DEFERRALS.value("dispatcher"))
+    await office.posted(receiver.url, count=4)
+    await office.deliver()
+    assert (count(), deferred()) == (1, 3)
+
+
 @pytest.mark.parametrize("ended", [EXACT, FLUSH, 4 * FLUSH + EXACT])
 def test_of_very_many_a_sample_stands_for_all(ended: int) -> None:
     times = AttemptTimes("sampled", lambda _: "default")
-    count = started("sampled")
+    count, ends = started("sampled"), grown(lambda: LEG.of(LEGS[-1], "sampled", "default").count)
     for number in range(ended):
         leased: Any = Leased(
             1, number, 1, 4, AT, AT, 1, "tick", 1, "job", "handle", "UTC", None, 60, "{}", None, None, None, False
         )
         times.add(Running(leased, None, AT), AT)  # type: ignore[arg-type]
     times.observe()
-    assert count() == ended
+    assert count() == ends() == ended
 
 
 async def _done() -> None:

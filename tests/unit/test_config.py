@@ -105,11 +105,13 @@ def test_secrets_do_not_show() -> None:
 
 def test_metrics_that_other_machines_can_reach_need_a_key_or_a_word(tmp_path: Path) -> None:
     reachable = {"EVERTICK_METRICS_PORT": "9464", "EVERTICK_METRICS_HOST": "0.0.0.0"}
-    with pytest.raises(ConfigInvalid, match="metrics_host: other machines can reach it"):
+    with pytest.raises(ConfigInvalid, match="metrics_port: set metrics_key, or metrics_open to true"):
         read_settings(reachable, tmp_path)
     key = {"EVERTICK_METRICS_KEY": "sixteen-characters"}
     for more in (key, {"EVERTICK_METRICS_OPEN": "true"}, {"EVERTICK_METRICS_HOST": "::1"}):
         assert read_settings(reachable | more, tmp_path).metrics_port == 9464
+    with pytest.raises(ConfigInvalid, match="metrics_port"):
+        read_settings({"EVERTICK_METRICS_PORT": "9464", "EVERTICK_METRICS_OPEN": "false"}, tmp_path)
     assert "sixteen" not in repr(read_settings(reachable | key, tmp_path))
     with pytest.raises(ConfigInvalid, match="at least 16"):
         read_settings({"EVERTICK_METRICS_KEY": "short"}, tmp_path)

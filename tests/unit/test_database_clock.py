@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from evertick.domain.schedule.instants import from_us, to_us
-from evertick.runtime.clock import DatabaseClock
+from evertick.runtime.clock import DatabaseClock, monotonic_us
 
 START_AT = datetime(2026, 6, 9, 12, tzinfo=UTC)
 SECOND_US = 1_000_000
@@ -108,3 +108,14 @@ def test_a_step_within_the_round_trip_cannot_be_told_from_a_slow_answer(link: Li
     assert link.told == []
     link.look()
     assert [round(told.total_seconds()) for told in link.told] == [-3]
+
+
+@pytest.mark.parametrize("off", [-HOUR, timedelta(0), HOUR])
+def test_the_skew_of_this_machine_is_what_a_round_trip_does_not_explain(off: timedelta) -> None:
+    clock = DatabaseClock()
+    asked_us = monotonic_us() - SECOND_US  # a slow line
+    clock.observe(datetime.now(UTC) + off, asked_us)
+    if off:
+        assert HOUR / 2 < timedelta(microseconds=clock.skew_us) < HOUR
+    else:
+        assert clock.skew_us == 0

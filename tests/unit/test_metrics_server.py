@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import httpx
 import pytest
 
 from evertick.config import Settings
 from evertick.metrics.exposition import MEDIA_TYPE
-from evertick.runtime.metrics_server import CannotListen, MetricsServer, serving_metrics
+from evertick.runtime.metrics_server import MetricsServer, serving_metrics
+from evertick.runtime.process import CannotListen
 
 KEY = "a key of sixteen characters".replace(" ", "-")
 
@@ -68,8 +70,10 @@ async def test_clients_that_say_nothing_do_not_keep_it_from_stopping() -> None:
     streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(50)]
     async with asyncio.timeout(30):
         await server.stop()
-    for _, writer in streams:
-        writer.close()
+        for reader, writer in streams:
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            writer.close()
 
 
 async def test_an_address_that_is_taken_is_said_to_be(address: str) -> None:

@@ -44,7 +44,7 @@ from typing import Any
 from evertick.domain.attempt import Attempt, AttemptOutcome, NotStarted
 from evertick.domain.ids import RunKey
 from evertick.domain.retry import deferral_delay
-from evertick.domain.schedule.instants import to_us
+from evertick.domain.schedule.instants import SECOND_US, to_us
 from evertick.executor.execution import Execution
 from evertick.executor.handlers.registry import Registry
 from evertick.executor.heartbeat import HeartbeatThread
@@ -55,7 +55,7 @@ from evertick.executor.running import STOPPED, Stop
 from evertick.executor.source import AttemptCounters, EndedAttempt, Source, UnstartedAttempt
 from evertick.executor.waiting import Waiting
 from evertick.metrics.catalog import CLOCK_SKEW, DEFERRALS, HELD, PUT_BACK, RUNNING, UNRECORDED
-from evertick.runtime.clock import Clock, DatabaseClock, skew_seconds
+from evertick.runtime.clock import Clock, DatabaseClock
 
 logger = logging.getLogger("evertick.worker")
 
@@ -298,9 +298,8 @@ class Executor:
             RUNNING.watch_value(lambda: self._execution.running, self._role),
             HELD.watch_value(lambda: self._execution.held, self._role),
             UNRECORDED.watch_value(lambda: len(self.recorder) + len(self.put_backs), self._role),
+            CLOCK_SKEW.watch_value(lambda: self.clock.skew_us / SECOND_US, self._role),
         ]
-        if isinstance(self.clock, DatabaseClock) and self.clock.is_set:
-            self._unwatch.append(CLOCK_SKEW.watch_value(lambda: skew_seconds(self.clock), self._role))
 
     async def _step_sweep(self) -> float:
         self.sweep()

@@ -57,7 +57,7 @@ class Counter(Instrument):
         return self._values.get(labels, 0)
 
     def samples(self) -> Iterator[Sample]:
-        for labels, value in self._values.items():
+        for labels, value in list(self._values.items()):  # the heartbeat's thread may add one
             yield Sample("", self._named(labels), value)
 
 

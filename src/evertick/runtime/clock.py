@@ -24,10 +24,16 @@ Stepped = Callable[[timedelta], None]
 
 
 class Clock(Protocol):
-    """The time in the database. `steps` counts how often its clock was set; `listeners` are called with by how much."""
+    """The time in the database. `steps` counts how often its clock was set; `listeners` are called with by how much.
+
+    `skew_us`: how far this machine's clock is off. Nothing depends on it but people.
+    """
 
     steps: int
     listeners: list[Stepped]
+
+    @property
+    def skew_us(self) -> int: ...
 
     def now_us(self) -> int: ...
 
@@ -55,9 +61,12 @@ class DatabaseClock:
         self._offset_us = time.time_ns() // 1000 - self._monotonic_us()  # until the first sample
 
     @property
-    def is_set(self) -> bool:
-        """Whether it has learnt from the database. A remote worker's has not."""
-        return bool(self._lows)
+    def skew_us(self) -> int:
+        """How far this machine's wall clock is from the database's, at least: by the bounds of the last samples."""
+        wall_us = time.time_ns() // 1000 - self._monotonic_us()
+        too_low = max(self._lows) - wall_us if self._lows else 0
+        too_high = wall_us - min(self._highs) if self._highs else 0
+        return max(too_low, too_high, 0)
 
     def now_us(self) -> int:
         return self._monotonic_us() + self._offset_us
@@ -100,6 +109,8 @@ class DatabaseClock:
 class VirtualClock:
     """A clock that stands still until it is moved, for tests on a virtual time."""
 
+    skew_us = 0
+
     def __init__(self, now_at: datetime) -> None:
         self.now_at = now_at
         self.steps = 0
@@ -115,11 +126,6 @@ class VirtualClock:
 def now_of(clock: Clock) -> datetime:
     """The clock's time as an aware datetime in UTC."""
     return from_us(clock.now_us())
-
-
-def skew_seconds(clock: Clock) -> float:
-    """How far this machine's wall clock is from the database's. Nothing depends on it but people."""
-    return abs(clock.now_us() - time.time_ns() // 1000) / 1_000_000
 
 
 def monotonic_us() -> int:

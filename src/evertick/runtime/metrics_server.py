@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from evertick.config import Settings
-from evertick.domain.errors import EvertickError
 from evertick.metrics.catalog import LOOP_DELAY
 from evertick.metrics.exposition import MEDIA_TYPE, page
 from evertick.metrics.queue_labels import queue_labels
 from evertick.runtime.loop import LoopDelay
+from evertick.runtime.process import CannotListen
 
 logger = logging.getLogger("evertick")
 
@@ -26,10 +26,6 @@ REQUEST_SECONDS = 15.0
 _REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed"}
 
 MakePage = Callable[[], Awaitable[bytes]]
-
-
-class CannotListen(EvertickError):  # noqa: N818 - says what is wrong
-    """The address is taken, or not ours."""
 
 
 async def page_of_process() -> bytes:

@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from evertick.domain.errors import EvertickError
+
 MAX_DESCRIPTORS = 65_536
 """Enough for any process of Evertick. Some hard limits are a billion, and programs that a process starts may go through
 all descriptors up to the limit."""
@@ -18,6 +20,10 @@ thousands. Not many more: an error that a handler keeps in a variable is a cycle
 REPEAT_SECONDS = 1.0
 """A signal to a process group arrives twice where a parent, such as make, passes it on: that is one request to stop."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class CannotListen(EvertickError):  # noqa: N818 - says what is wrong
+    """The address is taken, or not ours."""
 
 
 @contextmanager

@@ -16,11 +16,10 @@ from evertick.api.server import connections
 from evertick.api.server.connection_limits import ConnectionLimits, RequestQueue
 from evertick.api.services import LEASE_CONNECTIONS, REPORT_CONNECTIONS, Services
 from evertick.config import DEFAULTS, Settings, is_loopback
-from evertick.domain.errors import EvertickError
 from evertick.metrics.catalog import HTTP_REFUSED, LONG_POLLS, LOOP_DELAY
 from evertick.runtime import timeouts
 from evertick.runtime.loop import Loop, LoopDelay
-from evertick.runtime.process import descriptor_limit
+from evertick.runtime.process import CannotListen, descriptor_limit
 from evertick.runtime.queue_rates import QueueRates
 from evertick.runtime.rate_buckets import open_buckets
 from evertick.runtime.rate_slices import RateSlices
@@ -37,10 +36,6 @@ RESERVED_CONNECTIONS = 4
 GRACE_SECONDS = 10
 BACKLOG = 1024
 """Connections that the kernel keeps until they are accepted; all of them may be accepted before one is counted."""
-
-
-class CannotListen(EvertickError):  # noqa: N818 - says what is wrong
-    """The address is taken, or not ours."""
 
 
 class ApiServer:

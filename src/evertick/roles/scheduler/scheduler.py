@@ -31,6 +31,7 @@ from datetime import timedelta
 
 from evertick.config import DEFAULTS
 from evertick.domain.assignment import Member
+from evertick.domain.schedule.instants import SECOND_US
 from evertick.metrics.catalog import CLOCK_SKEW, PARKED_TIMERS, PARTITIONS_HELD, PENDING_TIMERS
 from evertick.roles.scheduler.backpressure import Backpressure
 from evertick.roles.scheduler.catching_up import CatchUp
@@ -43,7 +44,7 @@ from evertick.roles.scheduler.pending_timers import PendingTimers
 from evertick.roles.scheduler.reaping import Reaping
 from evertick.roles.scheduler.state import State
 from evertick.runtime import timeouts
-from evertick.runtime.clock import Clock, DatabaseClock, skew_seconds
+from evertick.runtime.clock import Clock, DatabaseClock
 from evertick.runtime.loop import LONGEST_BACKOFF, Loop
 from evertick.runtime.wakeups import Listener, Notifier
 from evertick.store.database import Pool, Timeouts, open_pool, reason_of
@@ -219,7 +220,7 @@ class Scheduler:
             PARTITIONS_HELD.watch_value(lambda: len(self.state.ownership.epochs)),
             PENDING_TIMERS.watch_value(lambda: len(self.state.pending)),
             PARKED_TIMERS.watch_value(lambda: self.backpressure.parked),
-            CLOCK_SKEW.watch_value(lambda: skew_seconds(self.clock), "scheduler"),
+            CLOCK_SKEW.watch_value(lambda: self.clock.skew_us / SECOND_US, "scheduler"),
         ]
 
     def _stepped(self, _: timedelta) -> None:

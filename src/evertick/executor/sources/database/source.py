@@ -32,6 +32,7 @@ from evertick.executor.sources.database.leasing import Leasing
 from evertick.executor.sources.database.pace import CompletionRate, Pace, RoundTrip
 from evertick.executor.sources.database.queues import QueueSelection
 from evertick.runtime import timeouts
+from evertick.runtime.clock import monotonic_us
 from evertick.runtime.loop import Loop
 from evertick.runtime.queue_rates import QueueRates
 from evertick.runtime.rate_buckets import open_buckets
@@ -247,8 +248,8 @@ class DatabaseSource:
         return pool
 
     async def _observe_clock(self) -> None:
-        asked = time.monotonic()
-        self._consumer.clock.observe(await lanes.clock(self.pool))
+        asked, asked_us = time.monotonic(), monotonic_us()
+        self._consumer.clock.observe(await lanes.clock(self.pool), asked_us)
         self._round_trip.note(time.monotonic() - asked)
 
     def _heard(self, _: str, lane_ids: frozenset[int] | None) -> None:
