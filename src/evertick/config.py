@@ -7,6 +7,7 @@ field's name; a variable is the same in capitals after `EVERTICK_`.
 import difflib
 import os
 import re
+import shlex
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -57,6 +58,17 @@ def _database_url(value: Any) -> str:
     if not url.startswith(("postgresql://", "postgres://")):
         raise ValueError("must begin with postgresql://")
     return url
+
+
+def _command(value: Any) -> str:
+    command = _text(value)
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise ValueError(f"must be a command with its arguments: {error}") from None
+    if not words:
+        raise ValueError("must be a command with its arguments")
+    return command
 
 
 def _redis_url(value: Any) -> str:
@@ -151,6 +163,13 @@ class Settings:
     """All settings, with the defaults that hold without any. Its repr hides what is secret."""
 
     database_url: str | None = _setting(_database_url, None, is_secret=True)  # None: the embedded server
+    database_direct_url: str | None = _setting(
+        _database_url, None, is_secret=True
+    )  # the same database without the pooler, for LISTEN; None: behind a pooler processes poll
+    database_password_file: Path | None = _setting(_directory, None)  # noqa: RUF009 - a field; read for each connection
+    database_password_command: str | None = _setting(
+        _command, None, is_secret=True
+    )  # prints the password; called for each connection
     data_dir: Path | None = _setting(_directory, None)  # noqa: RUF009 - a field; of the embedded server
     redis_url: str | None = _setting(_redis_url, None, is_secret=True)  # of rate buckets; None: in the database
     host: str = _setting(_text, "127.0.0.1")
@@ -286,6 +305,8 @@ def _joined(
 def _check_together(settings: Settings, faults: list[str]) -> None:
     if settings.heartbeat_timeout_seconds < 2 * settings.heartbeat_seconds:
         faults.append("heartbeat_timeout_seconds: must be at least twice heartbeat_seconds")
+    if settings.database_password_file is not None and settings.database_password_command is not None:
+        faults.append("database_password_file, database_password_command: only one of them can be used")
 
 
 def _nearest(key: str, known: Iterable[str]) -> str:

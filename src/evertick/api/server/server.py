@@ -26,6 +26,7 @@ from evertick.runtime.rate_buckets import open_buckets
 from evertick.runtime.rate_slices import RateSlices
 from evertick.runtime.wakeups import Notifier
 from evertick.store.database import Pool, open_pool
+from evertick.store.location import DatabaseAddress
 from evertick.usecases.tenants.keys import KeyRing
 from evertick.usecases.tenants.quotas import Quotas
 
@@ -52,7 +53,7 @@ class ApiServer:
 
     def __init__(
         self,
-        url: str,
+        url: DatabaseAddress,
         settings: Settings = DEFAULTS,
         *,
         connections: int = CONNECTIONS,
