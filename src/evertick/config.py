@@ -63,11 +63,9 @@ def _database_url(value: Any) -> str:
 def _command(value: Any) -> str:
     command = _text(value)
     try:
-        words = shlex.split(command)
+        shlex.split(command)
     except ValueError as error:
         raise ValueError(f"must be a command with its arguments: {error}") from None
-    if not words:
-        raise ValueError("must be a command with its arguments")
     return command
 
 

@@ -78,6 +78,14 @@ async def test_a_pooler_is_recognised_whether_it_refuses_settings_or_ignores_the
                 assert await connection.fetchval("SHOW transaction_isolation") == "repeatable read"
 
 
+@pytest.mark.parametrize("wanted", ["", "?target_session_attrs=read-write", "?target_session_attrs=primary"])
+async def test_a_pooler_may_be_one_of_several_hosts(pooler: PgBouncer, wanted: str) -> None:
+    several = pooler.url.replace("@127.0.0.1", "@127.0.0.1:1,127.0.0.1") + wanted
+    async with await open_pool(several, timeouts=TIMEOUTS) as pool:
+        assert await is_behind_pooler(pool)
+        assert await pool.fetchval("SELECT count(*) FROM jobs") == 0
+
+
 async def test_nothing_is_left_in_the_sessions_that_others_share(
     connection: asyncpg.Connection, single: PgBouncer
 ) -> None:
