@@ -7,6 +7,7 @@ field's name; a variable is the same in capitals after `EVERTICK_`.
 import difflib
 import os
 import re
+import shlex
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -58,6 +59,15 @@ def _database_url(value: Any) -> str:
     if not url.startswith(("postgresql://", "postgres://")):
         raise ValueError("must begin with postgresql://")
     return url
+
+
+def _command(value: Any) -> str:
+    command = _text(value)
+    try:
+        shlex.split(command)
+    except ValueError as error:
+        raise ValueError(f"must be a command with its arguments: {error}") from None
+    return command
 
 
 def _redis_url(value: Any) -> str:
@@ -166,6 +176,13 @@ class Settings:
     """All settings, with the defaults that hold without any. Its repr hides what is secret."""
 
     database_url: str | None = _setting(_database_url, None, is_secret=True)  # None: the embedded server
+    database_direct_url: str | None = _setting(
+        _database_url, None, is_secret=True
+    )  # the same database without the pooler, for LISTEN; None: behind a pooler processes poll
+    database_password_file: Path | None = _setting(_directory, None)  # noqa: RUF009 - a field; read for each connection
+    database_password_command: str | None = _setting(
+        _command, None, is_secret=True
+    )  # prints the password; called for each connection
     data_dir: Path | None = _setting(_directory, None)  # noqa: RUF009 - a field; of the embedded server
     redis_url: str | None = _setting(_redis_url, None, is_secret=True)  # of rate buckets; None: in the database
     host: str = _setting(_text, "127.0.0.1")
@@ -319,6 +336,8 @@ def _check_together(settings: Settings, faults: list[str]) -> None:
     is_open = is_loopback(settings.metrics_host) if settings.metrics_open is None else settings.metrics_open
     if settings.metrics_port is not None and settings.metrics_key is None and not is_open:
         faults.append("metrics_port: set metrics_key, or metrics_open to true")
+    if settings.database_password_file is not None and settings.database_password_command is not None:
+        faults.append("database_password_file, database_password_command: only one of them can be used")
 
 
 def _nearest(key: str, known: Iterable[str]) -> str:

@@ -28,6 +28,7 @@ from evertick.runtime.wakeups import Notifier
 from evertick.store.connections import place
 from evertick.store.database import Session, connect, open_pool
 from evertick.store.errors import NoDatabase
+from evertick.store.location import DatabaseAddress, location_of
 from evertick.store.migrate import check_schema, migrate
 from evertick.store.server.embedded import EmbeddedServer, default_data_dir
 from evertick.store.tenants import tenants
@@ -71,13 +72,14 @@ def database_location(settings: Settings) -> str:
 
 
 @contextmanager
-def database(settings: Settings, *, create: bool = False) -> Iterator[str]:
-    """The URL of the database, for as long as it is used: an embedded server is started, and stopped by its last user.
+def database(settings: Settings, *, create: bool = False) -> Iterator[DatabaseAddress]:
+    """Where the database is, for as long as it is used: an embedded server is started, and stopped by its last user.
 
     Unless it may be created, there must be one already.
     """
-    if settings.database_url is not None:
-        yield settings.database_url
+    location = location_of(settings)
+    if location is not None:
+        yield location
         return
     server = EmbeddedServer(data_dir_of(settings))
     if not create and not server.cluster.exists():
@@ -91,19 +93,19 @@ def database(settings: Settings, *, create: bool = False) -> Iterator[str]:
         server.stop()
 
 
-async def migrate_database(url: str, applied: Callable[[str], None] = lambda _: None) -> int:
+async def migrate_database(url: DatabaseAddress, applied: Callable[[str], None] = lambda _: None) -> int:
     """Migrate the database; returns how many steps that took."""
     async with _connected(url) as connection:
         return await migrate(connection, applied)
 
 
-async def require_current_schema(url: str) -> None:
+async def require_current_schema(url: DatabaseAddress) -> None:
     """Raise SchemaMismatch unless the database's schema is that of this version."""
     async with _connected(url) as connection:
         await check_schema(connection)
 
 
-async def first_key(url: str) -> str | None:
+async def first_key(url: DatabaseAddress) -> str | None:
     """An admin's key for the default tenant if it never had any, to print when Evertick starts for the first time."""
     async with _connected(url) as connection:
         row = await tenants.named(connection, "default")
@@ -115,7 +117,7 @@ async def first_key(url: str) -> str | None:
 
 
 @asynccontextmanager
-async def _connected(url: str) -> AsyncIterator[Session]:
+async def _connected(url: DatabaseAddress) -> AsyncIterator[Session]:
     connection = await connect(url)
     try:
         yield connection
@@ -124,7 +126,7 @@ async def _connected(url: str) -> AsyncIterator[Session]:
 
 
 @asynccontextmanager
-async def connected_tenant(url: str, tenant: str) -> AsyncIterator[TenantContext]:
+async def connected_tenant(url: DatabaseAddress, tenant: str) -> AsyncIterator[TenantContext]:
     """A tenant for use cases, once the schema fits; schedulers get wake-ups for what is due soon."""
     async with await open_pool(url, max_size=TENANT_CONNECTIONS) as pool:
         await check_schema(pool)
@@ -146,7 +148,9 @@ async def connected_tenant(url: str, tenant: str) -> AsyncIterator[TenantContext
 
 
 @asynccontextmanager
-async def running(url: str, node: str, roles: Collection[Role], settings: Settings) -> AsyncIterator[str | None]:
+async def running(
+    url: DatabaseAddress, node: str, roles: Collection[Role], settings: Settings
+) -> AsyncIterator[str | None]:
     """Roles at work, and the address of the API if it is among them.
 
     The janitor starts first, because the ledgers need a day to write to, and stops last. The API starts last, when all
@@ -200,7 +204,7 @@ async def _supervised(server: EmbeddedServer) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _metrics(url: str, roles: Collection[Role], settings: Settings) -> AsyncIterator[None]:
+async def _metrics(url: DatabaseAddress, roles: Collection[Role], settings: Settings) -> AsyncIterator[None]:
     """The metrics of the process, and of the cluster where there is a port for them."""
     async with AsyncExitStack() as stack:
         page: MakePage = page_of_process
@@ -213,7 +217,7 @@ async def _metrics(url: str, roles: Collection[Role], settings: Settings) -> Asy
         yield
 
 
-def _scheduler(url: str, node: str, settings: Settings) -> Scheduler:
+def _scheduler(url: DatabaseAddress, node: str, settings: Settings) -> Scheduler:
     return Scheduler(
         url,
         node,
@@ -226,6 +230,6 @@ def _scheduler(url: str, node: str, settings: Settings) -> Scheduler:
     )
 
 
-def _dispatcher(url: str, seal: Seal, settings: Settings, *, runs_api: bool) -> Dispatcher:
+def _dispatcher(url: DatabaseAddress, seal: Seal, settings: Settings, *, runs_api: bool) -> Dispatcher:
     egress = partial(egress_of, settings, runs_api=runs_api)
     return Dispatcher(url, seal, egress, lease_time=settings.lease_time, redis_url=settings.redis_url)

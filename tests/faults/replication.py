@@ -112,7 +112,7 @@ class Pair:
         """Both hosts, of which the primary is wanted."""
         hosts = (self.standby, self.primary) if standby_first else (self.primary, self.standby)
         places = ",".join(host.place for host in hosts)
-        return f"postgresql://{SUPERUSER}@{places}/{DATABASE}?target_session_attrs=primary"
+        return f"postgresql://{SUPERUSER}@{places}/{DATABASE}?target_session_attrs=read-write"
 
     async def make_synchronous(self) -> None:
         """From now on a commit is answered when the standby has it."""

@@ -5,12 +5,14 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
-from engine import PATIENCE_SECONDS
+from engine import PATIENCE_SECONDS, until
 from evertick.runtime import timeouts, wakeups
 from evertick.runtime.wakeups import Listener, Notifier
 from evertick.store.database import Pool, Timeouts, open_pool
 from evertick.store.engine.wakeups import TIMERS
+from evertick.store.location import Location
 from faults.proxy import Proxy
+from pgbouncer import pgbouncer
 
 QUICK = Timeouts(connection_seconds=20, command_seconds=0.3, lock_seconds=0.2)
 
@@ -80,3 +82,31 @@ async def test_a_notifier_stops_on_a_line_that_does_not_answer(proxy: Proxy) -> 
     async with asyncio.timeout(20):
         await notifier.stop()
     pool.terminate()
+
+
+async def test_wake_ups_go_around_a_pooler(database_url: str) -> None:
+    async with pgbouncer(database_url) as pooler, await open_pool(pooler.url) as pool:
+        heard = Heard()
+        listener = Listener(Location(pooler.url, direct_url=database_url), heard, TIMERS)
+        listener.start()
+        await heard.wait_for(None)
+        await _tell(pool, {7})
+        await heard.wait_for(frozenset({7}))
+        await listener.stop()
+
+
+async def test_behind_a_pooler_nobody_listens_in_sessions_of_others(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="evertick")
+    async with pgbouncer(database_url, default_pool_size="1") as pooler, await open_pool(pooler.url) as pool:
+        heard = Heard()
+        listener = Listener(pooler.url, heard, TIMERS)
+        listener.start()
+
+        async def is_told() -> bool:
+            return "set EVERTICK_DATABASE_DIRECT_URL" in caplog.text
+
+        await until(is_told)
+        assert await pool.fetchval("SELECT count(*) FROM pg_listening_channels()") == 0
+        await listener.stop()

@@ -50,6 +50,17 @@ def test_every_fault_is_told_and_the_nearest_known_name(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(refused.value)).faults == refused.value.faults
 
 
+def test_a_password_comes_from_a_file_or_a_command_and_a_command_is_not_shown(tmp_path: Path) -> None:
+    command = {"EVERTICK_DATABASE_PASSWORD_COMMAND": "vault read 'hunter2'"}
+    settings = read_settings(command, tmp_path)
+    assert settings.database_password_command == "vault read 'hunter2'"
+    assert "hunter2" not in repr(settings)
+    with pytest.raises(ConfigInvalid, match="only one of them can be used"):
+        read_settings({**command, "EVERTICK_DATABASE_PASSWORD_FILE": "/run/password"}, tmp_path)
+    with pytest.raises(ConfigInvalid, match="must be a command with its arguments"):
+        read_settings({"EVERTICK_DATABASE_PASSWORD_COMMAND": "vault 'read"}, tmp_path)
+
+
 @pytest.mark.parametrize(("value", "factor"), [("1.5", 1.5), ("unlimited", None), (" Unlimited", None)])
 def test_a_catch_up_is_a_factor_faster_or_unlimited(value: str, factor: float | None, tmp_path: Path) -> None:
     assert read_settings({"EVERTICK_CATCH_UP_FACTOR": value}, tmp_path).catch_up_factor == factor

@@ -6,9 +6,11 @@ import pytest
 import postgres
 from engine import Holder, Planned, add_job, lease
 from evertick.domain.assignment import Member
+from evertick.runtime import timeouts
 from evertick.store.database import Pool, connect, open_pool
 from evertick.store.engine import lanes, members
 from evertick.store.engine.lanes import PutBack
+from evertick.store.location import DatabaseAddress, Location
 from evertick.store.maintenance.diagnostics import (
     DeadTuples,
     OldestDueTimer,
@@ -21,6 +23,7 @@ from evertick.usecases import diagnosis
 from evertick.usecases.diagnosis import Diagnosis, Level
 from evertick.usecases.doctor import examine
 from evertick.version import __version__
+from pgbouncer import pgbouncer
 from roles.aged_tables import AgedTables
 
 NOW = datetime(2026, 6, 9, 12, tzinfo=UTC)
@@ -42,6 +45,28 @@ async def scheduler(pool: Pool) -> None:
 
 async def found(pool: Pool) -> dict[str, Diagnosis]:
     return {finding.name: finding for finding in await examine(pool, LIFETIME)}
+
+
+async def _wakeups(pool: Pool, url: DatabaseAddress) -> Diagnosis:
+    return next(finding for finding in await examine(pool, LIFETIME, url=url) if finding.name == "wake-ups")
+
+
+async def test_wake_ups_are_tried(
+    postgres_server: postgres.Server, pool: Pool, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = timeouts.LISTEN._replace(command_seconds=1)
+    monkeypatch.setattr(timeouts, "LISTEN", quick)
+    assert (await _wakeups(pool, database_url)).level is Level.OK
+    async with pgbouncer(database_url) as pooler, await open_pool(pooler.url) as pooled:
+        assert (await examine(pooled, LIFETIME))[0].what.endswith(", through a pooler")
+        assert (await _wakeups(pooled, Location(pooler.url, direct_url=database_url))).level is Level.OK
+        without = await _wakeups(pooled, pooler.url)
+        assert without.level is Level.WARNING
+        assert "EVERTICK_DATABASE_DIRECT_URL" in str(without.todo)
+        elsewhere = Location(pooler.url, direct_url=postgres_server.url("postgres"))
+        assert await _wakeups(pooled, elsewhere) == diagnosis.on_wakeups(arrive=False)
+        nowhere = Location(pooler.url, direct_url="postgresql://127.0.0.1:1/nowhere")
+        assert "cannot reach database nowhere" in (await _wakeups(pooled, nowhere)).what
 
 
 async def test_a_database_with_a_scheduler_is_well(pool: Pool, scheduler: None) -> None:

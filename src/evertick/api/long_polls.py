@@ -23,6 +23,7 @@ from evertick.runtime.wakeups import Listener, queue_named
 from evertick.store.database import Pool
 from evertick.store.engine import pulls
 from evertick.store.engine.wakeups import READY
+from evertick.store.location import DatabaseAddress
 from evertick.usecases.runs import pull_workers
 
 CHECK_SECONDS = 1.0
@@ -46,7 +47,7 @@ class TooManyPolls(Exception):  # noqa: N818 - says what is wrong
 class LongPolls:
     """All long polls of one process."""
 
-    def __init__(self, url: str, pool: Pool, *, per_tenant: int, in_total: int) -> None:
+    def __init__(self, url: DatabaseAddress, pool: Pool, *, per_tenant: int, in_total: int) -> None:
         self._pool = pool
         self._per_tenant = per_tenant
         self._in_total = in_total

@@ -23,6 +23,7 @@ from evertick.runtime.extras import server_extra
 
 if TYPE_CHECKING:
     from evertick.cli.backends.database import DatabaseBackend
+    from evertick.store.location import DatabaseAddress
     from evertick.usecases.context import TenantContext
 
 _T = TypeVar("_T")
@@ -113,7 +114,7 @@ def call_database(options: AnyOptions, tenant: str, work: "Callable[[TenantConte
     """Run work on a database on behalf of a tenant and return its result. An error ends the command."""
     from evertick.wiring import connected_tenant, database  # noqa: PLC0415 - as in `call`
 
-    async def call_use_cases(url: str) -> _T:
+    async def call_use_cases(url: "DatabaseAddress") -> _T:
         async with connected_tenant(url, tenant) as acting:
             return await work(acting)
 

@@ -15,6 +15,7 @@ from evertick.executor.handlers.registry import Handlers
 from evertick.executor.sources.database.queues import NamedQueues
 from evertick.executor.sources.database.source import LEASE_TIME, DatabaseSource
 from evertick.runtime.clock import Clock
+from evertick.store.location import DatabaseAddress
 
 logger = logging.getLogger("evertick.worker")
 
@@ -24,7 +25,7 @@ class DatabaseWorker(Executor):
 
     def __init__(  # noqa: PLR0913 - where it works and how much
         self,
-        url: str,
+        url: DatabaseAddress,
         handlers: Handlers,
         *,
         queues: Sequence[str] = (DEFAULT_QUEUE,),

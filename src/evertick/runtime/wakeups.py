@@ -11,6 +11,7 @@ from evertick.store.database import Pool, is_transient, reason_of
 from evertick.store.engine import wakeups
 from evertick.store.engine.lanes import queue_of
 from evertick.store.engine.wakeups import EVERYTHING, MEMBERS, READY, TIMERS
+from evertick.store.location import DatabaseAddress
 
 logger = logging.getLogger("evertick")
 
@@ -88,14 +89,20 @@ class Notifier:
 
 
 class Listener:
-    """Listens on a connection of its own, and connects anew whenever that is lost or silent."""
+    """Listens on a connection of its own, and connects anew whenever that is lost or silent.
 
-    def __init__(self, url: str, heard: Callable[[str, frozenset[int] | None], None], *channels: str) -> None:
+    Behind a pooler there are no wake-ups, and what would be woken polls.
+    """
+
+    def __init__(
+        self, url: DatabaseAddress, heard: Callable[[str, frozenset[int] | None], None], *channels: str
+    ) -> None:
         self._url = url
         self._heard = heard
         self._channels = channels
         self._listener: wakeups.ListenConnection | None = None
         self._probed = 0.0
+        self._is_told = False
         self._loop = Loop("listen", self._listen)
 
     def start(self) -> None:
@@ -108,20 +115,27 @@ class Listener:
 
     async def _listen(self) -> float:
         if self._listener is None or self._listener.is_lost:
-            await self._connect()
-        elif time.monotonic() - self._probed > PROBE_SECONDS:
+            return await self._connect()
+        if time.monotonic() - self._probed > PROBE_SECONDS:
             await self._listener.probe()
             self._probed = time.monotonic()
         return LOOK_SECONDS
 
-    async def _connect(self) -> None:
+    async def _connect(self) -> float:
         listener = wakeups.ListenConnection(self._url, timeouts.LISTEN)
-        await listener.open(self._parse, self._channels)
+        if not await listener.open(self._parse, self._channels):
+            if not self._is_told:
+                logger.info(
+                    "listen: behind a pooler there are no wake-ups; set EVERTICK_DATABASE_DIRECT_URL to have them"
+                )
+            self._is_told = True
+            return RECHECK_SECONDS
         self._listener = listener
         self._probed = time.monotonic()
         # What was sent meanwhile was missed.
         for channel in self._channels:
             self._heard(channel, None)
+        return LOOK_SECONDS
 
     def _parse(self, channel: str, payload: str) -> None:
         """Pass on the ids, or None for "poll"; a payload that cannot be read means that too."""

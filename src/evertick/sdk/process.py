@@ -27,6 +27,7 @@ from evertick.runtime.rate_buckets import open_buckets
 from evertick.runtime.wakeups import Notifier
 from evertick.sdk.declarations import APP_LABEL, Declarations, WorkerOptions
 from evertick.store.database import Pool, connect, open_pool
+from evertick.store.location import DatabaseAddress, location_of
 from evertick.store.migrate import check_schema, migrate
 from evertick.store.server.embedded import EmbeddedServer, default_data_dir
 from evertick.store.tenants import tenants
@@ -56,7 +57,7 @@ class AppServer:
     """The database server of an App. An embedded one is started at the first call of `start`, and runs until `stop`."""
 
     def __init__(self, settings: Settings) -> None:
-        self._url = settings.database_url
+        self._url = location_of(settings)
         self._data_dir = settings.data_dir
         self.redis_url = settings.redis_url
         self.max_ready = settings.max_ready
@@ -67,7 +68,7 @@ class AppServer:
     def is_embedded(self) -> bool:
         return self._url is None
 
-    def start(self) -> str:
+    def start(self) -> DatabaseAddress:
         if self._url is not None:
             return self._url
         with self._lock:
@@ -88,7 +89,7 @@ class AppServer:
 class AppConnection:
     """A pool, the tenant with its admission, and the wake-ups. Belongs to one event loop."""
 
-    url: str
+    url: DatabaseAddress
     pool: Pool
     tenant: TenantContext
     admission: TenantAdmission
@@ -240,7 +241,7 @@ def _collect_less_often() -> None:
         gc.set_threshold(COLLECT_AFTER, *others)
 
 
-def _scheduler(url: str, settings: Settings) -> Scheduler:
+def _scheduler(url: DatabaseAddress, settings: Settings) -> Scheduler:
     return Scheduler(
         url,
         f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}",

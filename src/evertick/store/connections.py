@@ -48,6 +48,7 @@ class FailFastConnection(asyncpg.Connection):
     _transport: asyncio.Transport
     _pool_holder: Callable[[], Any] | None
     is_abandoned = False
+    is_pooled = False
 
     def is_closed(self) -> bool:
         return self.is_abandoned or super().is_closed()

@@ -27,6 +27,8 @@ from evertick.store.connections import (
     place,
 )
 from evertick.store.errors import DatabaseUnreachable
+from evertick.store.location import DatabaseAddress, Location, PasswordUnavailable
+from evertick.store.pooled_connections import PooledConnection, is_pooled
 
 SCHEMA = "evertick"
 CONNECT_SECONDS = 10
@@ -39,10 +41,10 @@ Pool: TypeAlias = asyncpg.Pool
 Session: TypeAlias = asyncpg.Connection | PoolConnectionProxy
 """One connection, so that several statements can share a transaction."""
 
+_CLIENT_SETTINGS = {"application_name": "evertick", "timezone": "UTC"}
+"""Poolers accept these from a client, and pass them on."""
 _SETTINGS = {
     "search_path": SCHEMA,
-    "application_name": "evertick",
-    "timezone": "UTC",
     # Statements take arrays. A generic plan expects few elements and so uses the indexes, however many come.
     "plan_cache_mode": "force_generic_plan",
     # A plan made while a table is empty would read all of it, and live on when it has grown.
@@ -90,6 +92,10 @@ _MALFORMED = (
 )
 
 
+_poolers: dict[tuple[str, Host | None], bool] = {}
+"""Whether there is a pooler at a host of a URL, for those that were connected to."""
+
+
 class Timeouts(NamedTuple):
     """How long a purpose waits: for a connection, for the answer to a statement, for a lock that others hold."""
 
@@ -99,7 +105,12 @@ class Timeouts(NamedTuple):
 
 
 async def open_pool(
-    url: str, *, min_size: int = 1, max_size: int = 10, timeouts: Timeouts | None = None, purpose: str = "other"
+    url: DatabaseAddress,
+    *,
+    min_size: int = 1,
+    max_size: int = 10,
+    timeouts: Timeouts | None = None,
+    purpose: str = "other",
 ) -> Pool:
     """A pool with `min_size` connections to begin with; more are made and ended as they are needed.
 
@@ -137,10 +148,16 @@ def _pool_use() -> Mapping[tuple[str, ...], float]:
 POOL.watch(_pool_use)
 
 
-async def connect(url: str, *, timeouts: Timeouts | None = None) -> FailFastConnection:
+async def connect(url: DatabaseAddress, *, timeouts: Timeouts | None = None) -> FailFastConnection:
     """One connection outside any pool."""
     async with asyncio.timeout(None if timeouts is None else timeouts.connection_seconds):
         return await _dial(url, **_options(timeouts), connection_class=FailFastConnection)
+
+
+async def is_behind_pooler(pool: Pool) -> bool:
+    async with pool.acquire() as connection:
+        found: bool = cast("FailFastConnection", connection).is_pooled  # a proxy, which has all that it stands for
+        return found
 
 
 @asynccontextmanager
@@ -203,17 +220,22 @@ async def _keep_session(_: asyncpg.Connection) -> None:
 
 
 def _options(timeouts: Timeouts | None) -> dict[str, Any]:
+    """What `_dial` takes: the settings of a session, and the time for a statement."""
     if timeouts is None:
-        return {"server_settings": _SETTINGS, "command_timeout": COMMAND_SECONDS}
+        return {"settings": _SETTINGS, "command_timeout": COMMAND_SECONDS}
     settings = _SETTINGS | {
         "lock_timeout": f"{int(timeouts.lock_seconds * 1000)}ms",
         "statement_timeout": f"{int(timeouts.command_seconds * SERVER_SHARE * 1000)}ms",
     }
-    return {"server_settings": settings, "command_timeout": timeouts.command_seconds}
+    return {"settings": settings, "command_timeout": timeouts.command_seconds}
 
 
-async def _dial(url: str, **options: Any) -> FailFastConnection:
+async def _dial(location: DatabaseAddress, **options: Any) -> FailFastConnection:
     """Connect to the URL's host, or to the primary among its hosts."""
+    location = location if isinstance(location, Location) else Location(location)
+    url = location.url
+    if location.password is not None:
+        options["password"] = location.password
     with _explained(url):
         hosts = hosts_of(url)
         if len(hosts) > 1:
@@ -221,15 +243,51 @@ async def _dial(url: str, **options: Any) -> FailFastConnection:
                 options["target_session_attrs"] = "read-write"  # never a standby, which answers but cannot write
             connection = await first_to_answer(hosts, partial(_dial_host, url, options))
         else:
-            connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS, **options)
+            connection = await _dial_host(url, options, None)
         connection.keep_alive()
         return connection
 
 
-async def _dial_host(url: str, options: dict[str, Any], host: Host) -> FailFastConnection:
-    connection: FailFastConnection = await asyncpg.connect(
-        url, host=host.name, port=host.port, timeout=CONNECT_SECONDS, **options
-    )
+async def _dial_host(url: str, options: dict[str, Any], host: Host | None) -> FailFastConnection:
+    """Connect to one host, or to the one of the URL. The first connection finds out whether it is a pooler."""
+    options = options if host is None else options | {"host": host.name, "port": host.port}
+    known = _poolers.get((url, host))
+    if known:
+        return await _dial_pooler(url, options)
+    try:
+        connection = await _dial_directly(url, options)
+    except (asyncpg.ProtocolViolationError, asyncpg.FeatureNotSupportedError):
+        # A pooler that refuses settings, as PgBouncer does by default. Otherwise this fails again.
+        connection = await _dial_pooler(url, options)
+    else:
+        if known is None and await is_pooled(connection):  # one that ignores settings
+            connection.terminate()
+            connection = await _dial_pooler(url, options)
+    _poolers[url, host] = connection.is_pooled
+    return connection
+
+
+async def _dial_directly(url: str, options: dict[str, Any]) -> FailFastConnection:
+    given = options | {"server_settings": options["settings"] | _CLIENT_SETTINGS}
+    del given["settings"]
+    return await _log_in(url, given)
+
+
+async def _dial_pooler(url: str, options: dict[str, Any]) -> PooledConnection:
+    given = options | {"server_settings": _CLIENT_SETTINGS, "connection_class": PooledConnection}
+    settings = given.pop("settings")
+    connection = cast("PooledConnection", await _log_in(url, given))
+    connection.use_settings(settings, options["command_timeout"])
+    return connection
+
+
+async def _log_in(url: str, options: dict[str, Any]) -> FailFastConnection:
+    try:
+        connection: FailFastConnection = await asyncpg.connect(url, timeout=CONNECT_SECONDS, **options)
+    except asyncpg.InvalidPasswordError as error:
+        if "password" not in options:
+            raise
+        raise PasswordUnavailable(f"{error}; it will be read again") from error
     return connection
 
 
@@ -239,9 +297,6 @@ def _explained(url: str) -> Iterator[None]:
     where = _place(url)
     try:
         yield
-    except ValueError:
-        # The driver's message quotes what it took for the port, which may be half a password.
-        raise DatabaseUnreachable(_MALFORMED) from None
     except NoHostAnswered as error:
         reasons = "; ".join(f"{host}: {_refusal(failure)}" for host, failure in error.failures.items())
         # What may pass for one host may pass for the whole.
@@ -249,6 +304,9 @@ def _explained(url: str) -> Iterator[None]:
         raise DatabaseUnreachable(f"cannot reach {where}: {reasons}") from cause
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         raise DatabaseUnreachable(f"cannot reach {where}: {_refusal(error)}") from error
+    except ValueError:  # after OSError: a certificate that is refused is both
+        # The driver's message quotes what it took for the port, which may be half a password.
+        raise DatabaseUnreachable(_MALFORMED) from None
 
 
 def _refusal(error: Exception) -> str:

@@ -112,6 +112,8 @@ async def create_database(server_url: str, name: str) -> str:
     """Make a database unless it is there, and return its URL."""
     connection = await connect(server_url)
     try:
+        if connection.is_pooled:
+            raise CannotCreateDatabase("a pooler creates no database: give the URL of the server itself")
         if not await connection.fetchval("SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", name):
             await connection.execute(f"CREATE DATABASE {await _quoted(connection, name)} TEMPLATE template0")
     except asyncpg.InsufficientPrivilegeError as error:

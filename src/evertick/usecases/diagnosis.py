@@ -31,6 +31,7 @@ LATE, TOO_LATE = timedelta(seconds=10), timedelta(minutes=5)
 MANY_DEAD_TUPLES = 100_000
 MAX_LETTERS = 10_000
 """Dead letters are counted up to this."""
+_DIRECT = "set EVERTICK_DATABASE_DIRECT_URL"
 _UNITS = (("days", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
 
@@ -51,8 +52,23 @@ class Diagnosis(NamedTuple):
     todo: str | None = None
 
 
-def on_server(version: str) -> Diagnosis:
-    return Diagnosis("server", Level.OK, f"PostgreSQL {version}")
+def on_server(version: str, *, is_pooled: bool = False) -> Diagnosis:
+    return Diagnosis("server", Level.OK, f"PostgreSQL {version}{', through a pooler' if is_pooled else ''}")
+
+
+def on_wakeups(arrive: bool | None) -> Diagnosis:  # noqa: FBT001 - the one thing that is asked
+    """None: there is a pooler where they would be received."""
+    name = "wake-ups"
+    if arrive is None:
+        what = "a pooler delivers none, so what is due within a second may start a second late"
+        return Diagnosis(name, Level.WARNING, what, f"{_DIRECT} to the same database without the pooler")
+    if not arrive:
+        return Diagnosis(name, Level.PROBLEM, "what is sent does not arrive", f"{_DIRECT} to the same database")
+    return Diagnosis(name, Level.OK, "arrive")
+
+
+def on_unreachable_listener(reason: str) -> Diagnosis:
+    return Diagnosis("wake-ups", Level.PROBLEM, reason, f"{_DIRECT} to a host that answers")
 
 
 def on_clock(skew_seconds: float) -> Diagnosis:

@@ -8,8 +8,11 @@ from evertick.config import Settings
 from evertick.domain.ids import PARTITIONS
 from evertick.domain.schedule.instants import SECOND_US, to_us
 from evertick.roles.dispatcher.settings import egress_of
-from evertick.store.database import Pool
-from evertick.store.engine import clock, members, orphans
+from evertick.runtime import timeouts
+from evertick.store.database import Pool, is_behind_pooler
+from evertick.store.engine import clock, members, orphans, wakeups
+from evertick.store.errors import DatabaseUnreachable
+from evertick.store.location import DatabaseAddress
 from evertick.store.maintenance import diagnostics, ledgers
 from evertick.store.maintenance.diagnostics import ServerFacts
 from evertick.store.migrate import SchemaMismatch, check_schema
@@ -27,18 +30,24 @@ MAX_PER_LANE = 1000
 _CLOCK_SAMPLES = 3
 
 
-async def examine(pool: Pool, lifetime: timedelta = LIFETIME, settings: Settings | None = None) -> list[Diagnosis]:
+async def examine(
+    pool: Pool, lifetime: timedelta = LIFETIME, settings: Settings | None = None, url: DatabaseAddress | None = None
+) -> list[Diagnosis]:
     """All diagnoses, in the order in which one part depends on another.
 
     `lifetime`: for so long after its last heartbeat a scheduler counts as alive. `settings`: by which processes here
-    would start.
+    would start. `url`: where they would listen for wake-ups, if that is to be examined.
     """
-    return [finding async for finding in _examine(pool, lifetime, settings or Settings())]
+    return [finding async for finding in _examine(pool, lifetime, settings or Settings(), url)]
 
 
-async def _examine(pool: Pool, lifetime: timedelta, settings: Settings) -> AsyncIterator[Diagnosis]:
+async def _examine(
+    pool: Pool, lifetime: timedelta, settings: Settings, url: DatabaseAddress | None
+) -> AsyncIterator[Diagnosis]:
     server, skew_seconds = await _sample_clock(pool)
-    yield diagnosis.on_server(server.version)
+    yield diagnosis.on_server(server.version, is_pooled=await is_behind_pooler(pool))
+    if url is not None:
+        yield await _try_wakeups(pool, url)
     yield diagnosis.on_clock(skew_seconds)
     yield diagnosis.on_connections(server.connections, server.most_connections)
     yield diagnosis.on_snapshot(await diagnostics.oldest_snapshot(pool))
@@ -63,6 +72,13 @@ async def _examine(pool: Pool, lifetime: timedelta, settings: Settings) -> Async
     # As a process that runs all roles with these settings would have it.
     yield diagnosis.on_egress(egress_of(settings, await tenants.count(pool), runs_api=True).words)
     yield diagnosis.on_dead_tuples(await diagnostics.dead_tuples(pool))
+
+
+async def _try_wakeups(pool: Pool, url: DatabaseAddress) -> Diagnosis:
+    try:
+        return diagnosis.on_wakeups(await wakeups.arrive(pool, url, timeouts.LISTEN))
+    except DatabaseUnreachable as error:
+        return diagnosis.on_unreachable_listener(str(error))
 
 
 async def _sample_clock(pool: Pool) -> tuple[ServerFacts, float]:

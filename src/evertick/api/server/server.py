@@ -25,6 +25,7 @@ from evertick.runtime.rate_buckets import open_buckets
 from evertick.runtime.rate_slices import RateSlices
 from evertick.runtime.wakeups import Notifier
 from evertick.store.database import Pool, open_pool
+from evertick.store.location import DatabaseAddress
 from evertick.usecases.tenants.keys import KeyRing
 from evertick.usecases.tenants.quotas import Quotas
 
@@ -47,7 +48,7 @@ class ApiServer:
 
     def __init__(
         self,
-        url: str,
+        url: DatabaseAddress,
         settings: Settings = DEFAULTS,
         *,
         connections: int = CONNECTIONS,

@@ -16,6 +16,7 @@ from evertick.config import Settings, checked
 from evertick.runtime.process import expect_batches, raise_descriptor_limit, stop_signal
 from evertick.runtime.terminal import DEFAULT_LEVEL, set_up_logs
 from evertick.store.database import open_pool
+from evertick.store.location import DatabaseAddress
 from evertick.usecases.diagnosis import Diagnosis, Level
 from evertick.usecases.doctor import examine
 from evertick.wiring import (
@@ -105,7 +106,12 @@ def scheduler(
 
 
 def _serve(
-    settings: Settings, roles: str, metrics_port: int | None, prepare: Callable[[str], Awaitable[Any]], *, create: bool
+    settings: Settings,
+    roles: str,
+    metrics_port: int | None,
+    prepare: Callable[[DatabaseAddress], Awaitable[Any]],
+    *,
+    create: bool,
 ) -> None:
     if metrics_port is not None:
         settings = checked(replace(settings, metrics_port=metrics_port))
@@ -115,7 +121,9 @@ def _serve(
         uvloop.run(_run(url, chosen, settings, prepare))
 
 
-async def _run(url: str, roles: set[Role], settings: Settings, prepare: Callable[[str], Awaitable[Any]]) -> None:
+async def _run(
+    url: DatabaseAddress, roles: set[Role], settings: Settings, prepare: Callable[[DatabaseAddress], Awaitable[Any]]
+) -> None:
     node = node_name()
     with stop_signal() as stopping:
         await prepare(url)
@@ -125,7 +133,7 @@ async def _run(url: str, roles: set[Role], settings: Settings, prepare: Callable
             await stopping.wait()
 
 
-async def _print_ready(url: str, node: str, settings: Settings, address: str | None) -> None:
+async def _print_ready(url: DatabaseAddress, node: str, settings: Settings, address: str | None) -> None:
     """Print that the process is ready. Scripts wait for these lines: their text must not change."""
     where = f"node {node} on {database_location(settings)}. Stop it with Ctrl-C or SIGTERM."
     if address is None:
@@ -183,9 +191,9 @@ def doctor(options: DatabaseOptions, *, as_json: AsJson = False) -> None:
         raise typer.Exit(Exit.FAILED)
 
 
-async def _examine(url: str, settings: Settings) -> list[Diagnosis]:
+async def _examine(url: DatabaseAddress, settings: Settings) -> list[Diagnosis]:
     async with await open_pool(url, max_size=1) as pool:
-        return await examine(pool, settings.heartbeat_timeout, settings)
+        return await examine(pool, settings.heartbeat_timeout, settings, url)
 
 
 def _advice(finding: Diagnosis) -> str:

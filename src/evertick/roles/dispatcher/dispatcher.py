@@ -55,6 +55,7 @@ from evertick.roles.dispatcher.tenants import LOOK_SECONDS, Keyring, TenantQueue
 from evertick.runtime.clock import Clock, DatabaseClock
 from evertick.runtime.loop import Loop
 from evertick.store.database import Pool
+from evertick.store.location import DatabaseAddress
 from evertick.store.tenants.secrets import Seal
 from evertick.targets.http.delivery import DeliverySettings, HttpDelivery
 from evertick.targets.http.guard import EgressPolicy, Guard
@@ -102,7 +103,7 @@ class Dispatcher:
 
     def __init__(  # noqa: PLR0913 - where it works, how much, and what it may reach
         self,
-        url: str,
+        url: DatabaseAddress,
         seal: Seal,
         egress: Callable[[int], Egress],
         *,

@@ -41,6 +41,7 @@ from evertick.store.database import Pool, open_pool
 from evertick.store.engine import lanes, members, rate_buckets
 from evertick.store.engine.clock import mark
 from evertick.store.engine.rate_buckets import RateBuckets
+from evertick.store.location import DatabaseAddress
 
 logger = logging.getLogger("evertick.janitor")
 
@@ -84,7 +85,7 @@ class JanitorReport:
         return ", ".join(done) or "nothing to do"
 
 
-async def janitor_pool(url: str) -> Pool:
+async def janitor_pool(url: DatabaseAddress) -> Pool:
     """A pool for one janitor: one connection holds the lock, one works, and two are for replays."""
     return await open_pool(url, max_size=CONNECTIONS, timeouts=timeouts.JANITOR, purpose="janitor")
 

@@ -50,6 +50,7 @@ from evertick.runtime.wakeups import Listener, Notifier
 from evertick.store.database import Pool, Timeouts, open_pool, reason_of
 from evertick.store.engine import lanes
 from evertick.store.engine.wakeups import MEMBERS, TIMERS
+from evertick.store.location import DatabaseAddress
 
 logger = logging.getLogger("evertick.scheduler")
 
@@ -65,7 +66,7 @@ class Scheduler:
 
     def __init__(  # noqa: PLR0913 - where it works and its times
         self,
-        url: str,
+        url: DatabaseAddress,
         node: str,
         *,
         heartbeat: timedelta = timedelta(seconds=0.5),

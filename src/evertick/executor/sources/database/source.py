@@ -53,6 +53,7 @@ from evertick.store.engine import lanes, outcomes
 from evertick.store.engine.lanes import Leased, PutBack, queue_of
 from evertick.store.engine.outcomes import Ending
 from evertick.store.engine.wakeups import READY
+from evertick.store.location import DatabaseAddress
 
 logger = logging.getLogger("evertick.worker")
 
@@ -83,7 +84,7 @@ class DatabaseSource:
 
     def __init__(
         self,
-        url: str,
+        url: DatabaseAddress,
         queues: QueueSelection,
         *,
         lease_time: timedelta = LEASE_TIME,
