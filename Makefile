@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := src tests docs examples
 
-.PHONY: up test check format lint types layers campaign lock clean help
+.PHONY: up test check format lint types layers campaign schema helm lock clean help
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -32,6 +32,12 @@ types: $(VENV)/dev.stamp
 
 layers: $(VENV)/dev.stamp
 	$(BIN)/lint-imports
+
+schema: $(VENV)/dev.stamp  ## write docs/schema.sql anew, after a change of the migrations
+	$(BIN)/python docs/schema.py
+
+helm: $(VENV)/dev.stamp  ## build Helm with Go, for the tests of the chart
+	GOBIN=$(abspath $(BIN)) go install helm.sh/helm/v3/cmd/helm@v3.17.3
 
 lock: $(VENV)/dev.stamp  ## choose newer versions of the pinned dependencies
 	$(BIN)/pip install --quiet uv

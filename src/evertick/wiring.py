@@ -26,7 +26,8 @@ from evertick.runtime.wakeups import Notifier
 from evertick.store.connections import place
 from evertick.store.database import Session, connect, open_pool
 from evertick.store.errors import NoDatabase
-from evertick.store.migrate import check_schema, migrate
+from evertick.store.migrate import check_schema, migrate, waiting_migrations
+from evertick.store.migration_plan import Step, steps
 from evertick.store.server.embedded import EmbeddedServer, default_data_dir
 from evertick.store.tenants import tenants
 from evertick.store.tenants.secrets import Seal
@@ -92,6 +93,12 @@ async def migrate_database(url: str, applied: Callable[[str], None] = lambda _: 
     """Migrate the database; returns how many steps that took."""
     async with _connected(url) as connection:
         return await migrate(connection, applied)
+
+
+async def plan_migration(url: str) -> list[Step]:
+    """What `migrate_database` would do; changes nothing."""
+    async with _connected(url) as connection:
+        return list(steps(await waiting_migrations(connection)))
 
 
 async def require_current_schema(url: str) -> None:
