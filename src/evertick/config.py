@@ -170,6 +170,7 @@ class Settings:
         _networks, ()
     )  # in front of the API: their X-Forwarded-For is believed, and they have no limit per address
     metrics_open: bool | None = _setting(_yes_or_no, None)  # without a key; None: only while bound to loopback
+    health_file: Path | None = _setting(_directory, None)  # noqa: RUF009 - as above; touched by a live process
     url: str | None = _setting(_server_url, None)  # for clients
     api_key: str | None = _setting(_text, None, is_secret=True)
     secret_key: tuple[str, ...] | None = _setting(

@@ -86,7 +86,7 @@ async def test_only_a_trusted_proxy_says_whose_request_it_passes_on(
     try:
         place = urlsplit(server.address)
         reader, writer = await asyncio.open_connection(place.hostname, place.port)
-        writer.write(b"GET /livez HTTP/1.1\r\nX-Forwarded-For: 198.51.100.1, 203.0.113.9, 127.0.0.7\r\n\r\n")
+        writer.write(b"GET /livez HTTP/1.1\r\nX-Forwarded-For: 198.51.100.1, 203.0.113.9\r\n\r\n")
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
         writer.transport.abort()
     finally:
