@@ -45,6 +45,10 @@ lock: $(VENV)/dev.stamp  ## choose newer versions of the pinned dependencies
 		--python-version 3.11 --upgrade pyproject.toml --extra embedded --extra redis -o requirements/run.lock
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
 		--python-version 3.11 --upgrade pyproject.toml --extra embedded --extra redis --group dev -o requirements/dev.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
+		--python-version 3.11 pyproject.toml --extra server --extra redis -c requirements/run.lock -o requirements/server.lock
+	echo hatchling | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
+		--no-emit-index-url --python-version 3.11 - -c requirements/dev.lock -o requirements/build.lock
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Evertick needs Python 3.11 or newer")'
