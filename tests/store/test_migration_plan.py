@@ -92,10 +92,10 @@ async def test_the_locks_are_those_that_postgresql_takes(empty: asyncpg.Connecti
     assert {statement for statement in said if said[statement] == NO_LOCK} == {
         statement for statement in taken if not taken[statement]
     }
-    for statement, locks in taken.items():
-        if locks:
+    for statement, strongest in taken.items():
+        if strongest:
             words = said[statement].partition(":")[0].removeprefix("locks ").split()
-            assert ("".join(word.capitalize() for word in words[1:]) + "Lock", words[0]) in locks, statement
+            assert ("".join(word.capitalize() for word in words[1:]) + "Lock", words[0]) in strongest, statement
 
 
 @pytest.mark.parametrize("statement", ["DO $$ BEGIN END $$", "SELECT add_day('2026-01-01')", "VACUUM kept"])

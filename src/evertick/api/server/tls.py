@@ -5,7 +5,6 @@ secures itself tells of a client only when its handshake is done, and keeps any 
 """
 
 import asyncio
-import errno
 import logging
 import socket
 import ssl
@@ -23,8 +22,7 @@ REFRESH_SECONDS = 5.0
 CLOSE_SECONDS = 600.0
 """Until a connection that is closed is cut off, its response sent or not. A sweep looks for slow readers before."""
 FULL_SECONDS = 1.0
-"""The pause after an accept that failed because the process or the machine has no more descriptors or memory."""
-_FULL = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+"""The pause after an accept that failed, mostly because the process or the machine has no more descriptors."""
 
 MakeProtocol: TypeAlias = Callable[[LimitedConnection], asyncio.Protocol]
 _State: TypeAlias = tuple[tuple[int, int, int], ...]
@@ -115,11 +113,11 @@ class TlsListener:
         while True:
             try:
                 client, _ = await loop.sock_accept(self._listener)
+            except ConnectionError:
+                continue  # the client is gone already
             except OSError as error:
-                # All others concern the one connection that was to be accepted.
-                if error.errno in _FULL:
-                    logger.warning("the API accepts no connection for a moment: %s", error)
-                await asyncio.sleep(FULL_SECONDS if error.errno in _FULL else 0)
+                logger.warning("the API accepts no connection for a moment: %s", error)
+                await asyncio.sleep(FULL_SECONDS)
                 continue
             task = asyncio.create_task(self._secure(client), name="handshake")
             self._handshakes.add(task)
