@@ -262,3 +262,27 @@ def test_a_client_that_never_says_goodbye_is_disconnected_also_by_a_stop(databas
                 await asyncio.to_thread(until_closed, client)
 
     uvloop.run(serve_and_stop())
+
+
+def test_who_does_not_read_an_answer_is_disconnected(
+    database_url: str, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the event loop that servers use: it keeps bytes of a secured connection in other places."""
+    monkeypatch.setattr(connections, "STALL_SECONDS", 0.5)
+
+    async def serve() -> None:
+        async with (
+            serving(database_url, files.settings) as server,
+            httpx.AsyncClient(verify=trusting(files.cert), trust_env=False) as other,
+            connected(server, trusting(files.cert)) as (_, writer),
+        ):
+            writer.transport.pause_reading()  # type: ignore[attr-defined]
+
+            async def is_disconnected() -> bool:
+                writer.write(b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: x\r\n\r\n")
+                metrics = (await other.get(f"{server.address}/metrics")).text
+                return 'evertick_http_refused_connections_total{reason="slow-reader"} 1.0' in metrics
+
+            await until(is_disconnected)
+
+    uvloop.run(serve())
