@@ -1,4 +1,4 @@
-"""Writes docs/schema.sql, the schema that all migrations make. Run it after a change of them: `make schema`."""  # noqa: INP001  (a script beside the pages, not a package)
+"""Writes docs/schema.sql, the schema that all migrations make, and locks new ones. Run it with `make schema`."""  # noqa: INP001  (a script beside the pages, not a package)
 
 import asyncio
 import os
@@ -6,15 +6,18 @@ import sys
 import tempfile
 from pathlib import Path
 
+from evertick.store.migrate import migrations
 from evertick.store.server.embedded import EmbeddedServer
 from evertick.wiring import migrate_database
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from migration_lock import write_lock
 from schema_dump import SNAPSHOT, dump
 
 
 def main() -> None:
+    write_lock(migrations())
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)  # PostgreSQL does not run as root, and has to reach its directory
         server = EmbeddedServer(Path(folder) / f"schema-{os.getpid()}")
