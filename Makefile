@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := src tests docs examples
 
-.PHONY: up test check format lint types layers campaign lock clean help
+.PHONY: up test check format lint types layers campaign schema helm lock clean help
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -33,12 +33,22 @@ types: $(VENV)/dev.stamp
 layers: $(VENV)/dev.stamp
 	$(BIN)/lint-imports
 
+schema: $(VENV)/dev.stamp  ## write docs/schema.sql anew, after a change of the migrations
+	$(BIN)/python docs/schema.py
+
+helm: $(VENV)/dev.stamp  ## build Helm with Go, for the tests of the chart
+	GOBIN=$(abspath $(BIN)) go install helm.sh/helm/v3/cmd/helm@v3.17.3
+
 lock: $(VENV)/dev.stamp  ## choose newer versions of the pinned dependencies
 	$(BIN)/pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
 		--python-version 3.11 --upgrade pyproject.toml --extra embedded --extra redis -o requirements/run.lock
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
 		--python-version 3.11 --upgrade pyproject.toml --extra embedded --extra redis --group dev -o requirements/dev.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
+		--python-version 3.11 pyproject.toml --extra server --extra redis -c requirements/run.lock -o requirements/server.lock
+	echo hatchling | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
+		--no-emit-index-url --python-version 3.11 - -c requirements/dev.lock -o requirements/build.lock
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Evertick needs Python 3.11 or newer")'

@@ -1,7 +1,8 @@
 """Settings of a process: from the environment, else from a TOML file, else defaults. All faults are reported at once.
 
 The file is the one that `EVERTICK_CONFIG` names, or `evertick.toml` where the process starts. A key of the file is a
-field's name; a variable is the same in capitals after `EVERTICK_`.
+field's name; a variable is the same in capitals after `EVERTICK_`. A secret may be in a file of its own: the variable
+with `_FILE` at its end names it.
 """
 
 import difflib
@@ -22,6 +23,7 @@ from evertick.domain.errors import EvertickError
 PREFIX = "EVERTICK_"
 FILE_VARIABLE = "EVERTICK_CONFIG"
 PROFILE_VARIABLE = "EVERTICK_PROFILE"
+FILE_SUFFIX = "_FILE"
 PROFILES = "profiles"
 """A table of servers in the file, for commands that go over the API; they read it themselves."""
 DEFAULT_FILE = "evertick.toml"
@@ -187,6 +189,8 @@ class Settings:
     redis_url: str | None = _setting(_redis_url, None, is_secret=True)  # of rate buckets; None: in the database
     host: str = _setting(_text, "127.0.0.1")
     port: int = _setting(_port, 8700)
+    tls_cert: Path | None = _setting(_directory, None)  # noqa: RUF009 - as above; of the API, with the chain; None: plain http
+    tls_key: Path | None = _setting(_directory, None)  # noqa: RUF009 - as above
     max_connections: int = _setting(_count, 8192)  # of clients with the API
     max_connections_per_address: int = _setting(_count, 1024)  # this machine's own addresses have no such limit
     max_long_polls: int = _setting(_count, 3000)  # of pull workers that wait at one process
@@ -194,6 +198,9 @@ class Settings:
     max_ready: int = _setting(
         _count, 4_000_000
     )  # waiting attempts of all tenants; from half of it on submissions are refused, low priority first
+    trusted_proxies: tuple[Network, ...] = _setting(
+        _networks, ()
+    )  # in front of the API: their X-Forwarded-For is believed, and they have no limit per address
     metrics_open: bool | None = _setting(_yes_or_no, None)  # without a key; None: only while bound to loopback
     metrics_host: str = _setting(_text, "127.0.0.1")  # of a port for metrics alone
     metrics_port: int | None = _setting(_port, None)
@@ -201,6 +208,7 @@ class Settings:
     metrics_queues: tuple[str, ...] | None = _setting(
         _names, None
     )  # those with series of their own; None: the first 50 names
+    health_file: Path | None = _setting(_directory, None)  # noqa: RUF009 - as above; touched by a live process
     url: str | None = _setting(_server_url, None)  # for clients
     api_key: str | None = _setting(_text, None, is_secret=True)
     secret_key: tuple[str, ...] | None = _setting(
@@ -315,10 +323,30 @@ def _from_file(environment: Mapping[str, str], directory: Path, faults: list[str
 def _from_environment(environment: Mapping[str, str], faults: list[str]) -> dict[str, tuple[str, Any]]:
     known = {PREFIX + each.name.upper(): each.name for each in fields(Settings)}
     ours = {key: value for key, value in environment.items() if key.startswith(PREFIX) and key not in _CHOOSING}
+    secrets = [PREFIX + each.name.upper() for each in fields(Settings) if each.metadata["is_secret"]]
+    for key in secrets:
+        if path := ours.pop(key + FILE_SUFFIX, ""):
+            _read_secret(key, path, ours, faults)
     # Other programs may use the prefix: only what looks like a misspelt setting is refused.
     strangers = ((key, _nearest(key, known)) for key in sorted(ours.keys() - known.keys()))
     faults += [f"{key} is not known{nearest}" for key, nearest in strangers if nearest]
     return {known[key]: (key, value) for key, value in ours.items() if key in known and value}
+
+
+def _read_secret(key: str, path: str, ours: dict[str, str], faults: list[str]) -> None:
+    """Add the variable that a file has, or a fault. Two places for one secret are one too many to be sure of."""
+    if ours.get(key):
+        faults.append(f"{key + FILE_SUFFIX}: {key} is set too: use one of them")
+        return
+    try:
+        text = Path(path).expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        faults.append(f"{key + FILE_SUFFIX}: {error}")
+        return
+    if text:
+        ours[key] = text
+    else:
+        faults.append(f"{key + FILE_SUFFIX}: {path} is empty")
 
 
 def _joined(
@@ -338,6 +366,9 @@ def _check_together(settings: Settings, faults: list[str]) -> None:
         faults.append("metrics_port: set metrics_key, or metrics_open to true")
     if settings.database_password_file is not None and settings.database_password_command is not None:
         faults.append("database_password_file, database_password_command: only one of them can be used")
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        given, missing = ("tls_key", "tls_cert") if settings.tls_cert is None else ("tls_cert", "tls_key")
+        faults.append(f"{missing}: is missing, and {given} is given: TLS needs both files")
 
 
 def _nearest(key: str, known: Iterable[str]) -> str:

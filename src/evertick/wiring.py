@@ -29,7 +29,8 @@ from evertick.store.connections import place
 from evertick.store.database import Session, connect, open_pool
 from evertick.store.errors import NoDatabase
 from evertick.store.location import DatabaseAddress, location_of
-from evertick.store.migrate import check_schema, migrate
+from evertick.store.migrate import check_schema, migrate, waiting_migrations
+from evertick.store.migration_plan import Step, steps
 from evertick.store.server.embedded import EmbeddedServer, default_data_dir
 from evertick.store.tenants import tenants
 from evertick.store.tenants.secrets import Seal
@@ -97,6 +98,12 @@ async def migrate_database(url: DatabaseAddress, applied: Callable[[str], None] 
     """Migrate the database; returns how many steps that took."""
     async with _connected(url) as connection:
         return await migrate(connection, applied)
+
+
+async def plan_migration(url: DatabaseAddress) -> list[Step]:
+    """What `migrate_database` would do; changes nothing."""
+    async with _connected(url) as connection:
+        return list(steps(await waiting_migrations(connection)))
 
 
 async def require_current_schema(url: DatabaseAddress) -> None:

@@ -122,6 +122,7 @@ def test_the_command_line_needs_no_server_to_explain_itself_and_to_preview() -> 
     assert run(command("--version")).stdout.startswith("evertick ")
     assert "At 09:00 every day" in run(command("preview", "0 9 * * *")).stdout
     assert run(command("config", "check")).returncode == 0
+    assert "no process has reported" in run(command("health", "--file", "/nowhere")).stderr
 
 
 @pytest.fixture(scope="module")

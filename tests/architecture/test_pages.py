@@ -54,7 +54,7 @@ def test_every_quota_that_a_429_may_name_is_told() -> None:
 
 def _shown(default: object) -> str:
     match default:
-        case None:
+        case None | ():
             return "none"
         case bool():
             return f"`{str(default).lower()}`"

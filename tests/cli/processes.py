@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 TIMEOUT_SECONDS = 120
@@ -56,12 +56,14 @@ class Evertick:
         return errors.decode()
 
 
+OURS = (sys.executable, "-c", "from evertick.cli.main import main; main()")
+
+
 @asynccontextmanager
-async def evertick(*arguments: str, **environment: str) -> AsyncIterator[Evertick]:
+async def evertick(*arguments: str, program: Sequence[str] = OURS, **environment: str) -> AsyncIterator[Evertick]:
     """A running command. It is killed at the end if it still runs. Its API takes a free port."""
-    command = [sys.executable, "-c", "from evertick.cli.main import main; main()", *arguments]
     process = await asyncio.create_subprocess_exec(
-        *command, stdout=PIPE, stderr=PIPE, env=os.environ | {"EVERTICK_PORT": "0"} | environment
+        *program, *arguments, stdout=PIPE, stderr=PIPE, env=os.environ | {"EVERTICK_PORT": "0"} | environment
     )
     try:
         yield Evertick(process)

@@ -24,6 +24,17 @@ def test_migrate_tells_each_step_and_then_that_nothing_is_left(empty_url: str) -
     assert again.stdout.rstrip().endswith("is up to date: nothing to do.")
 
 
+def test_the_plan_of_a_migration_is_sql_with_locks_and_changes_nothing(empty_url: str) -> None:
+    for _ in range(2):
+        planned = CliRunner().invoke(app, ["migrate", "--plan", "--database-url", empty_url])
+        assert planned.exit_code == 0
+        assert "\n-- 0001_initial, statement 1 of " in planned.stdout
+        assert "CREATE TYPE job_status AS ENUM ('active', 'paused', 'deleted');\n" in planned.stdout
+    CliRunner().invoke(app, ["migrate", "--database-url", empty_url])
+    done = CliRunner().invoke(app, ["migrate", "--plan", "--database-url", empty_url])
+    assert done.stdout.rstrip().endswith("is up to date: nothing to do.")
+
+
 def test_the_doctor_says_of_each_thing_what_to_do_and_fails_where_there_is_a_problem(database_url: str) -> None:
     result = CliRunner().invoke(app, ["doctor", "--database-url", database_url])
     assert result.exit_code == 1

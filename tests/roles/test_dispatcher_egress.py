@@ -56,6 +56,12 @@ def test_what_is_set_holds_whatever_else_does() -> None:
     assert public.policy == EgressPolicy(allow_http=True)
 
 
+def test_behind_a_proxy_that_is_trusted_this_machine_is_closed() -> None:
+    egress = egress_of(Settings(trusted_proxies=LOOPBACK), 1, runs_api=True)
+    assert egress.policy == CLOSED
+    assert "because a proxy passes on requests of others to the API" in egress.words
+
+
 def test_a_process_that_does_not_run_the_api_cannot_know_that_it_listens_on_loopback() -> None:
     egress = egress_of(Settings(), 1, runs_api=False)
     assert egress.policy == CLOSED

@@ -133,3 +133,34 @@ def test_queues_with_series_of_their_own_are_listed_by_commas(tmp_path: Path) ->
         "billing",
         "reports",
     )
+
+
+def test_a_secret_may_be_in_a_file_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("postgresql://u:p@db/evertick\n", encoding="utf-8")
+    settings = read_settings({"EVERTICK_DATABASE_URL_FILE": str(tmp_path / "url")}, tmp_path)
+    assert settings.database_url == "postgresql://u:p@db/evertick"
+
+
+def test_what_is_wrong_with_files_of_secrets_is_told(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("\n", encoding="utf-8")
+    environment = {
+        "EVERTICK_DATABASE_URL": "postgresql://db/evertick",
+        "EVERTICK_DATABASE_URL_FILE": str(tmp_path / "empty"),
+        "EVERTICK_API_KEY_FILE": str(tmp_path / "empty"),
+        "EVERTICK_SECRET_KEY_FILE": str(tmp_path / "missing"),
+        "EVERTICK_PORT_FILE": str(tmp_path / "empty"),
+    }
+    with pytest.raises(ConfigInvalid) as refused:
+        read_settings(environment, tmp_path)
+    assert sorted(refused.value.faults) == [
+        f"EVERTICK_API_KEY_FILE: {tmp_path / 'empty'} is empty",
+        "EVERTICK_DATABASE_URL_FILE: EVERTICK_DATABASE_URL is set too: use one of them",
+        "EVERTICK_PORT_FILE is not known: did you mean EVERTICK_PORT?",
+        f"EVERTICK_SECRET_KEY_FILE: [Errno 2] No such file or directory: '{tmp_path / 'missing'}'",
+    ]
+
+
+@pytest.mark.parametrize(("given", "missing"), [("tls_cert", "tls_key"), ("tls_key", "tls_cert")])
+def test_tls_needs_a_certificate_and_its_key(given: str, missing: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid, match=f"{missing}: is missing, and {given} is given: TLS needs both files"):
+        read_settings({f"EVERTICK_{given.upper()}": "/etc/evertick/file"}, tmp_path)

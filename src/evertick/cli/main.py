@@ -21,6 +21,7 @@ COMMANDS = {
     "worker": "worker:worker",
     "migrate": "server:migrate",
     "doctor": "server:doctor",
+    "health": "health:health",
     "preview": "preview:preview",
     "jobs": "jobs:app",
     "runs": "runs:app",

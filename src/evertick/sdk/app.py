@@ -16,6 +16,7 @@ from evertick.config import Settings, read_settings
 from evertick.domain.job.checks import Json
 from evertick.executor.executor import CONCURRENCY, THREADS
 from evertick.runtime.extras import server_extra
+from evertick.runtime.liveness import reporting_liveness
 from evertick.runtime.process import stop_signal
 from evertick.runtime.terminal import set_up_logs
 from evertick.sdk.declarations import (
@@ -132,7 +133,7 @@ class App:
     async def serve(self, *, schedules: bool = True) -> None:
         """`run`, on an event loop that runs already."""
         with stop_signal() as stopping:
-            async with self.running(schedules=schedules):
+            async with self.running(schedules=schedules), reporting_liveness(self.settings().health_file):
                 await stopping.wait()
 
     @asynccontextmanager

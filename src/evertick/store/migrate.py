@@ -78,11 +78,16 @@ async def migrate(
     return len(waiting)
 
 
-async def check_schema(connection: Connection) -> None:
-    """Refuse a database whose schema does not fit this version."""
+async def waiting_migrations(connection: Connection) -> list[Migration]:
+    """What `migrate` would apply. Changes nothing."""
     await _refuse_old_server(connection)
     exists = await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", f"{SCHEMA}.migrations")
-    waiting = pending(migrations(), await _applied(connection) if exists else {})
+    return pending(migrations(), await _applied(connection) if exists else {})
+
+
+async def check_schema(connection: Connection) -> None:
+    """Refuse a database whose schema does not fit this version."""
+    waiting = await waiting_migrations(connection)
     if waiting:
         names = ", ".join(migration.name for migration in waiting)
         raise SchemaMismatch(f"the database lacks {names}: run `evertick migrate`")

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from ipaddress import ip_network
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -460,6 +461,34 @@ def test_this_machine_has_no_limit_of_its_own() -> None:
 )
 def test_an_ipv6_network_counts_as_one_address(host: str | None, origin: str) -> None:
     assert connection_limits.origin_of(host) == origin
+
+
+PROXIES = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
+
+
+@pytest.mark.parametrize(
+    ("header", "origin"),
+    [
+        ("203.0.113.7", "203.0.113.7"),
+        ("198.51.100.1, 203.0.113.7", "203.0.113.7"),
+        ("203.0.113.7,10.1.2.3 , fd00::1", "203.0.113.7"),
+        ("203.0.113.7, ::ffff:10.1.2.3", "203.0.113.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+        ("10.1.2.3", None),
+        ("203.0.113.7, unknown", None),
+        ("203.0.113.7, ", None),
+        ("", None),
+        ("203.0.113.7" + ", 10.1.2.3" * connection_limits.MAX_PROXIES, None),
+    ],
+)
+def test_the_last_address_that_is_no_trusted_proxy_is_the_client(header: str, origin: str | None) -> None:
+    assert connection_limits.forwarded_origin(header, PROXIES) == origin
+
+
+def test_a_trusted_proxy_has_no_limit_of_its_own() -> None:
+    limits = connection_limits.ConnectionLimits(3, 1, lambda _: None, PROXIES)
+    assert limits.origin_of("10.1.2.3") == connection_limits.LOCAL
+    assert limits.origin_of("203.0.113.7") == "203.0.113.7"
 
 
 async def test_requests_that_wait_for_their_turn_count_what_was_answered_meanwhile(

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable
+from ipaddress import ip_network
 from urllib.parse import urlsplit
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from api.callers import Caller, Callers
 from evertick.api.server import ApiServer, connection_limits
 from evertick.api.server.connection_limits import RequestQueue
-from evertick.config import Settings
+from evertick.config import Network, Settings
 
 CROWD = 400
 
@@ -70,3 +71,24 @@ async def test_a_request_does_not_wait_for_hundreds_that_another_tenant_sent_bef
     tenants = Counter(requests.begun)
     assert sorted(tenants.values()) == [1, CROWD - 1]
     assert requests.begun.index(min(tenants, key=tenants.__getitem__)) < CROWD / 2
+
+
+@pytest.mark.parametrize(
+    ("proxies", "origin"),
+    [((), "local"), ((ip_network("127.0.0.0/8"),), "203.0.113.9")],
+    ids=["not trusted", "trusted"],
+)
+async def test_only_a_trusted_proxy_says_whose_request_it_passes_on(
+    database_url: str, requests: NotingQueue, proxies: tuple[Network, ...], origin: str
+) -> None:
+    server = ApiServer(database_url, Settings(port=0, trusted_proxies=proxies), requests=requests)
+    await server.start()
+    try:
+        place = urlsplit(server.address)
+        reader, writer = await asyncio.open_connection(place.hostname, place.port)
+        writer.write(b"GET /livez HTTP/1.1\r\nX-Forwarded-For: 198.51.100.1, 203.0.113.9\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        writer.transport.abort()
+    finally:
+        await server.stop()
+    assert requests.begun == [origin]

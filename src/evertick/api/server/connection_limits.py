@@ -12,9 +12,13 @@ from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import Protocol, TypeAlias
 
+from evertick.config import Network
+
 MAX_TURNED_AWAY = 128
 """Connections over the limit that are kept for a moment, so that their clients can read why."""
 LOCAL = "local"
+MAX_PROXIES = 8
+"""Addresses of a forwarded header that are read, from its end."""
 STARTS_PER_TURN = 8
 """A turn of the loop with so many takes a few milliseconds."""
 
@@ -41,9 +45,15 @@ class _Origin:
 
 
 class ConnectionLimits:
-    """The open connections of one server. `refused` is called with a reason for each one that is closed for a limit."""
+    """The open connections of one server. `refused` is called with a reason for each one that is closed for a limit.
 
-    def __init__(self, total: int, per_address: int, refused: Callable[[str], None]) -> None:
+    `proxies` are networks of trusted ones: they have no limit per address, and say whose requests they pass on.
+    """
+
+    def __init__(
+        self, total: int, per_address: int, refused: Callable[[str], None], proxies: tuple[Network, ...] = ()
+    ) -> None:
+        self.proxies = proxies
         self._total = total
         self._per_address = per_address
         self.refused = refused
@@ -51,6 +61,13 @@ class ConnectionLimits:
         self._origins: dict[str, _Origin] = {}
         self._waiting: _Ordered = {}
         self._turned_away: _Ordered = {}
+
+    def origin_of(self, host: str | None) -> str:
+        """Whose connection it is, by the limits."""
+        return LOCAL if self.is_proxy(host) else origin_of(host)
+
+    def is_proxy(self, host: str | None) -> bool:
+        return host is not None and is_in(host, self.proxies)
 
     def admit(self, connection: LimitedConnection) -> bool:
         """Count a new connection, or return False if there is no room for it."""
@@ -128,6 +145,26 @@ def origin_of(host: str | None) -> str:
             return LOCAL if address.is_loopback else str(IPv6Address(int(address) >> 64 << 64))
         address = address.ipv4_mapped
     return LOCAL if address.is_loopback else str(address)
+
+
+def forwarded_origin(header: str, proxies: tuple[Network, ...]) -> str | None:
+    """The last address of an `X-Forwarded-For` that is not a trusted proxy's. Who it is may have written all before."""
+    for text in reversed(header.rsplit(",", MAX_PROXIES)[-MAX_PROXIES:]):
+        try:
+            if not is_in(text.strip(), proxies):
+                return origin_of(text.strip())
+        except ValueError:
+            return None
+    return None
+
+
+@lru_cache(maxsize=4096)
+def is_in(host: str, networks: tuple[Network, ...]) -> bool:
+    """Whether an address is in one of the networks. Raises ValueError if it is none."""
+    address = ip_address(host)
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return any(address in network for network in networks)
 
 
 class RequestQueue:

@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from evertick.api.messages import SECURITY_HEADERS
 from evertick.api.problems import MEDIA_TYPE, HttpProblem, Kind, unavailable
-from evertick.api.server.connection_limits import ConnectionLimits, RequestQueue, origin_of
+from evertick.api.server.connection_limits import ConnectionLimits, LimitedConnection, RequestQueue, forwarded_origin
 
 logger = logging.getLogger("evertick.api")
 
@@ -68,7 +68,10 @@ class _TransferRate:
 
 
 class HttpConnection(HttpToolsProtocol):
-    """Reads requests within limits. `tenant_of` names the tenant of a key in a header, if it is known already."""
+    """Reads requests within limits. `tenant_of` names the tenant of a key in a header, if it is known already.
+
+    `handshake` is what was counted in its place until now, over TLS.
+    """
 
     def __init__(
         self,
@@ -76,10 +79,13 @@ class HttpConnection(HttpToolsProtocol):
         limits: ConnectionLimits,
         requests: RequestQueue,
         tenant_of: Callable[[str], int | None],
+        handshake: LimitedConnection | None = None,
         **named: Any,
     ) -> None:
         super().__init__(*arguments, **named)
+        self._handshake = handshake
         self.origin = ""
+        self._is_proxy = False
         self._limits = limits
         self._requests = requests
         self._tenant_of = tenant_of
@@ -102,7 +108,11 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.origin = origin_of(self.client[0] if self.client else None)
+        host = self.client[0] if self.client else None
+        self.origin = self._limits.origin_of(host)
+        self._is_proxy = self._limits.is_proxy(host)
+        if self._handshake is not None:
+            self._limits.remove(self._handshake)
         self._is_turned_away = not self._limits.admit(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -232,9 +242,16 @@ class HttpConnection(HttpToolsProtocol):
         """
         header = next((value for name, value in cycle.scope["headers"] if name == b"authorization"), None)
         if header is None:
-            return self.origin
+            return self._origin_of(cycle)
         tenant_id = self._tenant_of(header.decode("latin-1"))
-        return (self.origin, "unknown key") if tenant_id is None else tenant_id
+        return (self._origin_of(cycle), "unknown key") if tenant_id is None else tenant_id
+
+    def _origin_of(self, cycle: Any) -> str:
+        """The client's address, or the one that a trusted proxy names."""
+        if not self._is_proxy:
+            return self.origin
+        named = [value.decode("latin-1") for name, value in cycle.scope["headers"] if name == b"x-forwarded-for"]
+        return forwarded_origin(",".join(named), self._limits.proxies) or self.origin
 
     def on_response_complete(self) -> None:
         is_last = not self.pipeline
@@ -255,7 +272,8 @@ class HttpConnection(HttpToolsProtocol):
             self._limits.refused("slow-reader")
             self.abort()
         elif self.transport.is_closing():
-            pass  # only its response is on the way
+            if not self._unsent:
+                self._sweep_ending()  # over TLS a client may leave the last word of the server without an answer
         elif self._running is None or self.cycle.response_complete:
             self._sweep_head()
         elif self._is_in_body:
@@ -339,4 +357,5 @@ class HttpConnection(HttpToolsProtocol):
         self._waited = 0.0
         self._limits.wait(self)
         self.flow.resume_reading()
-        self.transport.write_eof()
+        if self.transport.can_write_eof():  # not over TLS
+            self.transport.write_eof()

@@ -4,6 +4,7 @@ import asyncio
 import functools
 import logging
 import socket
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import uvicorn
@@ -12,8 +13,9 @@ from evertick.api.app import AsgiApp
 from evertick.api.bodies.memory_limits import MEBIBYTE, BodyLimits
 from evertick.api.long_polls import LongPolls
 from evertick.api.messages import parse_bearer
-from evertick.api.server import connections
-from evertick.api.server.connection_limits import ConnectionLimits, RequestQueue
+from evertick.api.server import connections, tls
+from evertick.api.server.connection_limits import ConnectionLimits, LimitedConnection, RequestQueue
+from evertick.api.server.tls import Certificate, MakeProtocol, TlsListener
 from evertick.api.services import LEASE_CONNECTIONS, REPORT_CONNECTIONS, Services
 from evertick.config import DEFAULTS, Settings, is_loopback
 from evertick.metrics.catalog import HTTP_REFUSED, LONG_POLLS, LOOP_DELAY
@@ -71,19 +73,22 @@ class ApiServer:
         """Where it is, once it was started; with a port of 0, a free one was chosen."""
         host = self._settings.host
         host = f"[{host}]" if ":" in host else host
-        return f"http://{host}:{self._port}"
+        scheme = "http" if self._settings.tls_cert is None else "https"
+        return f"{scheme}://{host}:{self._port}"
 
     async def start(self) -> None:
         """Listen. When this returns, requests are answered."""
+        certificate = self._certificate()
         listener = _listen(self._settings.host, self._port)
         self._stack.callback(listener.close)
         self._port = listener.getsockname()[1]
         services = await self._services()
+        limits = self._limits()
         config = uvicorn.Config(
             AsgiApp(services),
             http=functools.partial(  # type: ignore[arg-type]
                 connections.HttpConnection,
-                limits=self._limits(),
+                limits=limits,
                 requests=self._requests,
                 tenant_of=functools.partial(_tenant_of, services.keys),
             ),
@@ -97,13 +102,32 @@ class ApiServer:
             timeout_graceful_shutdown=GRACE_SECONDS,
         )
         server = _Server(config)
-        serving = asyncio.create_task(server.serve(sockets=[listener]), name="api")
+        accepted = [listener] if certificate is None else []
+        serving = asyncio.create_task(server.serve(sockets=accepted), name="api")
         self._stack.push_async_callback(self._end, server, serving, services)
         await server.is_up.wait()
+        if certificate is not None:
+            self._secure(listener, certificate, limits, server.protocol)
 
     async def stop(self) -> None:
         """Answer requests under way, end long polls, and close."""
         await self._stack.aclose()
+
+    def _certificate(self) -> Certificate | None:
+        if self._settings.tls_cert is None or self._settings.tls_key is None:
+            return None
+        return Certificate(self._settings.tls_cert, self._settings.tls_key)
+
+    def _secure(
+        self, listener: socket.socket, certificate: Certificate, limits: ConnectionLimits, make: MakeProtocol
+    ) -> None:
+        listener.listen(BACKLOG)
+        secured = TlsListener(listener, certificate, limits, make)
+        secured.start()
+        self._stack.push_async_callback(secured.stop)
+        refreshing = Loop("certificate", lambda: _refresh(certificate))
+        refreshing.start()
+        self._stack.push_async_callback(refreshing.stop)
 
     async def _services(self) -> Services:
         pool = await self._pool("api", self._connections)
@@ -152,7 +176,10 @@ class ApiServer:
                 wanted,
             )
         limits = ConnectionLimits(
-            most, self._settings.max_connections_per_address, lambda reason: HTTP_REFUSED.add(1, reason)
+            most,
+            self._settings.max_connections_per_address,
+            lambda reason: HTTP_REFUSED.add(1, reason),
+            self._settings.trusted_proxies,
         )
         sweeping = Loop("connections", lambda: _sweep(limits))
         sweeping.start()
@@ -185,6 +212,13 @@ class _Server(uvicorn.Server):
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         await self._serve(sockets)
 
+    def protocol(self, handshake: LimitedConnection) -> asyncio.Protocol:
+        """What Uvicorn makes for a connection that it accepts itself."""
+        make: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        return make(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state, handshake=handshake
+        )
+
 
 def _tenant_of(keys: KeyRing, header: str) -> int | None:
     secret = parse_bearer(header)
@@ -200,6 +234,11 @@ def _is_metrics_open(settings: Settings) -> bool:
 async def _sweep(limits: ConnectionLimits) -> float:
     limits.sweep()
     return connections.SWEEP_SECONDS
+
+
+async def _refresh(certificate: Certificate) -> float:
+    certificate.refresh()
+    return tls.REFRESH_SECONDS
 
 
 def _listen(host: str, port: int) -> socket.socket:

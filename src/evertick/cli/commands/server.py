@@ -13,10 +13,12 @@ from evertick.cli.errors import Exit, exit_on_error
 from evertick.cli.options import AsJson, DatabaseUrl, DataDir, LogLevel, MetricsPort, optional, settings_with
 from evertick.cli.output import print_json, print_rows
 from evertick.config import Settings, checked
+from evertick.runtime.liveness import reporting_liveness
 from evertick.runtime.process import expect_batches, raise_descriptor_limit, stop_signal
 from evertick.runtime.terminal import DEFAULT_LEVEL, set_up_logs
 from evertick.store.database import open_pool
 from evertick.store.location import DatabaseAddress
+from evertick.store.migration_plan import Step
 from evertick.usecases.diagnosis import Diagnosis, Level
 from evertick.usecases.doctor import examine
 from evertick.wiring import (
@@ -26,6 +28,7 @@ from evertick.wiring import (
     first_key,
     migrate_database,
     node_name,
+    plan_migration,
     require_current_schema,
     running,
 )
@@ -45,6 +48,10 @@ def _roles(text: str) -> str:
 
 Host = Annotated[str | None, optional("--host", "Host of the API. [dim](env EVERTICK_HOST)[/dim]", metavar="HOST")]
 Port = Annotated[int | None, optional("--port", "Port of the API. [dim](env EVERTICK_PORT)[/dim]", min=0, max=65535)]
+NoMigrate = Annotated[
+    bool,
+    typer.Option("--no-migrate", help="Refuse to start unless `evertick migrate` was run. Print no API key."),
+]
 Roles = Annotated[
     str, typer.Option("--roles", metavar="ROLES", callback=_roles, help="Roles of this process, separated by commas.")
 ]
@@ -58,6 +65,7 @@ def up(
     data_dir: DataDir = None,
     roles: Roles = ALL_ROLES,
     metrics_port: MetricsPort = None,
+    no_migrate: NoMigrate = False,
     log_level: LogLevel = DEFAULT_LEVEL,
 ) -> None:
     """Run Evertick: migrate the database, then serve the API, fire timers and deliver webhooks.
@@ -72,12 +80,17 @@ def up(
       evertick up --data-dir ./evertick-data --port 8701
 
       evertick up --database-url postgresql://evertick@db.internal/evertick
+
+      evertick up --no-migrate --roles api,dispatcher --database-url postgresql://evertick@db.internal/evertick
     """
     set_up_logs(log_level)
     with exit_on_error():
         settings = settings_with(database_url, data_dir)
         settings = replace(settings, host=host or settings.host, port=settings.port if port is None else port)
-        _serve(settings, roles, metrics_port, migrate_database, create=True)
+        if no_migrate:
+            _serve(settings, roles, metrics_port, require_current_schema, create=False)
+        else:
+            _serve(settings, roles, metrics_port, migrate_database, create=True)
 
 
 def scheduler(
@@ -118,44 +131,63 @@ def _serve(
     chosen = {Role(name.strip()) for name in roles.split(",")}
     raise_descriptor_limit()
     with database(settings, create=create) as url:
-        uvloop.run(_run(url, chosen, settings, prepare))
+        uvloop.run(_run(url, chosen, settings, prepare, shows_key=create))
 
 
 async def _run(
-    url: DatabaseAddress, roles: set[Role], settings: Settings, prepare: Callable[[DatabaseAddress], Awaitable[Any]]
+    url: DatabaseAddress,
+    roles: set[Role],
+    settings: Settings,
+    prepare: Callable[[DatabaseAddress], Awaitable[Any]],
+    *,
+    shows_key: bool,
 ) -> None:
     node = node_name()
     with stop_signal() as stopping:
         await prepare(url)
-        async with running(url, node, roles, settings) as address:
+        async with running(url, node, roles, settings) as address, reporting_liveness(settings.health_file):
             expect_batches()
-            await _print_ready(url, node, settings, address)
+            await _print_ready(url, node, settings, address, shows_key=shows_key)
             await stopping.wait()
 
 
-async def _print_ready(url: DatabaseAddress, node: str, settings: Settings, address: str | None) -> None:
+async def _print_ready(
+    url: DatabaseAddress, node: str, settings: Settings, address: str | None, *, shows_key: bool
+) -> None:
     """Print that the process is ready. Scripts wait for these lines: their text must not change."""
     where = f"node {node} on {database_location(settings)}. Stop it with Ctrl-C or SIGTERM."
     if address is None:
         typer.echo(f"Evertick is ready: {where}")
         return
     logger.info("%s", where)
-    key = await first_key(url)
+    key = await first_key(url) if shows_key else None  # where others migrate, stdout may be a log that others read
     typer.echo(f"Evertick is ready at {address}")
     if key is not None:
         typer.echo(f"API key: {key}")
 
 
 @database_options
-def migrate(options: DatabaseOptions) -> None:
+def migrate(
+    options: DatabaseOptions,
+    *,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Print the statements and their locks as SQL, and change nothing.")
+    ] = False,
+) -> None:
     """Migrate the database to the schema of this version, in one transaction. Concurrent migrations are safe.
 
-    [bold]Example[/bold]
+    [bold]Examples[/bold]
+
+      evertick migrate --plan --database-url postgresql://evertick@db.internal/evertick
 
       evertick migrate --database-url postgresql://evertick@db.internal/evertick
     """
     with exit_on_error():
         settings = settings_of(options)
+        if plan:
+            with database(settings) as url:
+                _print_plan(uvloop.run(plan_migration(url)), database_location(settings))
+            return
         applied: list[str] = []
         with database(settings, create=True) as url:
             uvloop.run(migrate_database(url, applied.append))
@@ -163,6 +195,16 @@ def migrate(options: DatabaseOptions) -> None:
         for name in applied:
             typer.echo(f"applied {name}")
         typer.echo(f"The schema of {database_location(settings)} is up to date{'' if applied else ': nothing to do'}.")
+
+
+def _print_plan(steps: list[Step], location: str) -> None:
+    if not steps:
+        typer.echo(f"-- The schema of {location} is up to date: nothing to do.")
+        return
+    typer.echo(f"-- For {location}, in one transaction; each lock is held until its end.")
+    for number, step in enumerate(steps, 1):
+        typer.echo(f"\n-- {step.migration}, statement {number} of {len(steps)}: {step.lock}")
+        typer.echo(f"{step.statement};")
 
 
 @database_options

@@ -18,6 +18,7 @@ from evertick.cli.output import print_line
 from evertick.client import Unreachable
 from evertick.client.transport import DEFAULT_URL
 from evertick.config import read_settings
+from evertick.runtime.liveness import reporting_liveness
 from evertick.runtime.process import expect_batches, raise_descriptor_limit, stop_signal
 from evertick.runtime.terminal import DEFAULT_LEVEL, set_up_logs
 from evertick.sdk.app import App
@@ -101,7 +102,7 @@ def _work_remotely(app: App, url: str | None) -> None:
 
 async def _work(running: AbstractAsyncContextManager[object], what: str) -> None:
     with stop_signal() as stopping:
-        async with running:
+        async with running, reporting_liveness(read_settings().health_file):
             expect_batches()
             typer.echo(f"Evertick is ready: {what}. Stop it with Ctrl-C or SIGTERM.")
             await stopping.wait()

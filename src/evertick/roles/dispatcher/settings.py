@@ -67,6 +67,8 @@ def _closed_by(settings: Settings, tenants: int, *, runs_api: bool) -> Iterator[
         yield "this process does not run the API"
     elif not is_loopback(settings.host):
         yield f"the API listens on {settings.host}"
+    elif settings.trusted_proxies:
+        yield "a proxy passes on requests of others to the API"
     if settings.database_url is not None:
         yield "the server is not the embedded one"
     if tenants != 1:

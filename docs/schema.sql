@@ -1,0 +1,977 @@
+-- The schema that all migrations together make. Generated: run `make schema` after a change of the migrations.
+
+CREATE SCHEMA evertick;
+
+CREATE TYPE evertick.circuit_state AS ENUM (
+    'closed',
+    'open',
+    'half_open'
+);
+
+CREATE TYPE evertick.gap_reason AS ENUM (
+    'missed',
+    'paused',
+    'overlap',
+    'calendar',
+    'dst'
+);
+
+CREATE TYPE evertick.job_status AS ENUM (
+    'active',
+    'paused',
+    'deleted'
+);
+
+CREATE TYPE evertick.key_role AS ENUM (
+    'viewer',
+    'operator',
+    'editor',
+    'admin',
+    'worker'
+);
+
+CREATE TYPE evertick.outcome_result AS ENUM (
+    'success',
+    'failed',
+    'timed_out',
+    'lost',
+    'cancelled',
+    'deferred'
+);
+
+CREATE TYPE evertick.replay_status AS ENUM (
+    'running',
+    'done',
+    'cancelled'
+);
+
+CREATE TYPE evertick.run_reason AS ENUM (
+    'tick',
+    'late',
+    'catch_up',
+    'manual',
+    'replay'
+);
+
+CREATE TYPE evertick.timer_kind AS ENUM (
+    'tick',
+    'queued',
+    'retry',
+    'manual',
+    'replay'
+);
+
+CREATE FUNCTION evertick.add_day(day date) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    first_us bigint := microseconds(day::timestamp AT TIME ZONE 'UTC');
+    ledger   text;
+    part     text;
+BEGIN
+    IF to_regclass('outcomes_' || to_char(day, 'YYYYMMDD')) IS NOT NULL THEN
+        RETURN false;
+    END IF;
+    FOREACH ledger IN ARRAY ARRAY['attempts', 'outcomes'] LOOP
+        part := ledger || '_' || to_char(day, 'YYYYMMDD');
+        EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING ALL)', part, ledger);
+        EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%s) TO (%s)',
+                       ledger, part, first_us, first_us + 86400000000);
+    END LOOP;
+    RETURN true;
+END $$;
+
+CREATE FUNCTION evertick.answer_bytes(body bytea) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT 500 + octet_length(body)::bigint$$;
+
+CREATE FUNCTION evertick.audit_bytes() RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT 500::bigint$$;
+
+CREATE FUNCTION evertick.clock_at() RETURNS timestamp with time zone
+    LANGUAGE sql PARALLEL SAFE
+    AS $$SELECT clock_timestamp()$$;
+
+CREATE FUNCTION evertick.drop_day(day date) RETURNS void
+    LANGUAGE plpgsql
+    AS $_$
+BEGIN
+    EXECUTE format('DROP TABLE IF EXISTS attempts_%1$s, outcomes_%1$s', to_char(day, 'YYYYMMDD'));
+END $_$;
+
+CREATE FUNCTION evertick.lane_id_of(queue_id bigint, partition bigint, priority bigint) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT (queue_id << 10) | (partition << 2) | priority$$;
+
+CREATE FUNCTION evertick.lane_partition(lane_id bigint) RETURNS smallint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT ((lane_id >> 2) & 255)::smallint$$;
+
+CREATE FUNCTION evertick.lane_priority(lane_id bigint) RETURNS smallint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT (lane_id & 3)::smallint$$;
+
+CREATE FUNCTION evertick.lane_queue(lane_id bigint) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT lane_id >> 10$$;
+
+CREATE FUNCTION evertick.microseconds(at timestamp with time zone) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT (extract(epoch FROM at) * 1000000)::bigint$$;
+
+CREATE FUNCTION evertick.replay_bytes() RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT 500::bigint$$;
+
+CREATE FUNCTION evertick.requested_bytes(payload text) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT 250 + coalesce(octet_length(payload), 0)::bigint$$;
+
+CREATE FUNCTION evertick.version_bytes(payload text, spec text) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT 500 + coalesce(octet_length(payload), 0)::bigint + octet_length(spec)$$;
+
+CREATE TABLE evertick.api_keys (
+    key_id bigint NOT NULL,
+    tenant_id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT evertick.clock_at() NOT NULL,
+    expires_at timestamp with time zone,
+    revoked_at timestamp with time zone,
+    last_used_at timestamp with time zone,
+    replaced_at timestamp with time zone,
+    role evertick.key_role NOT NULL,
+    digest bytea NOT NULL,
+    prefix text NOT NULL,
+    name text NOT NULL
+);
+
+ALTER TABLE evertick.api_keys ALTER COLUMN key_id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME evertick.api_keys_key_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE evertick.attempts (
+    lane_id bigint NOT NULL,
+    seq bigint NOT NULL,
+    job_id bigint NOT NULL,
+    fire_at timestamp with time zone NOT NULL,
+    due_at timestamp with time zone NOT NULL,
+    spec_version integer NOT NULL,
+    epoch integer NOT NULL,
+    reason evertick.run_reason NOT NULL,
+    attempt smallint NOT NULL,
+    is_listed boolean DEFAULT true NOT NULL
+)
+PARTITION BY RANGE (seq);
+
+CREATE TABLE evertick.audit_log (
+    entry_id bigint NOT NULL,
+    tenant_id bigint NOT NULL,
+    changed_at timestamp with time zone DEFAULT evertick.clock_at() NOT NULL,
+    actor text NOT NULL,
+    action text NOT NULL,
+    subject text,
+    request_id text
+);
+
+ALTER TABLE evertick.audit_log ALTER COLUMN entry_id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME evertick.audit_log_entry_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE evertick.clock_marks (
+    is_only boolean DEFAULT true NOT NULL,
+    marked_at timestamp with time zone DEFAULT evertick.clock_at() NOT NULL,
+    trusted_at timestamp with time zone DEFAULT evertick.clock_at() NOT NULL,
+    steady_at timestamp with time zone DEFAULT evertick.clock_at() NOT NULL,
+    furthest_at timestamp with time zone DEFAULT evertick.clock_at() NOT NULL,
+    ran_from_at timestamp with time zone,
+    ran_until_at timestamp with time zone,
+    replan_from smallint,
+    replan_after_at timestamp with time zone,
+    is_replan_cut boolean DEFAULT false NOT NULL,
+    CONSTRAINT clock_marks_is_only_check CHECK (is_only)
+)
+WITH (fillfactor='50');
+
+CREATE TABLE evertick.dead_letters (
+    job_id bigint NOT NULL,
+    fire_at timestamp with time zone NOT NULL,
+    tenant_id bigint NOT NULL,
+    lane_id bigint NOT NULL,
+    seq bigint NOT NULL,
+    died_at timestamp with time zone NOT NULL,
+    spec_version integer NOT NULL,
+    attempt smallint NOT NULL,
+    reason text NOT NULL
+);
+
+CREATE TABLE evertick.finished_jobs (
+    job_id bigint NOT NULL,
+    finished_at timestamp with time zone NOT NULL
+);
+
+CREATE TABLE evertick.gaps (
+    job_id bigint NOT NULL,
+    first_at timestamp with time zone NOT NULL,
+    last_at timestamp with time zone NOT NULL,
+    ticks bigint NOT NULL,
+    blocked_by bigint,
+    spec_version integer NOT NULL,
+    reason evertick.gap_reason NOT NULL
+);
+
+CREATE TABLE evertick.idempotency_keys (
+    tenant_id bigint NOT NULL,
+    answered_at timestamp with time zone DEFAULT evertick.clock_at() NOT NULL,
+    status smallint NOT NULL,
+    key text NOT NULL,
+    request bytea NOT NULL,
+    headers jsonb NOT NULL,
+    body bytea NOT NULL
+);
+
+CREATE SEQUENCE evertick.job_numbers
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE TABLE evertick.job_versions (
+    job_id bigint NOT NULL,
+    rule_id bigint NOT NULL,
+    effective_at timestamp with time zone NOT NULL,
+    spec_version integer NOT NULL,
+    timeout_seconds integer NOT NULL,
+    name text NOT NULL,
+    timezone text NOT NULL,
+    handler text,
+    key_template text,
+    retry json NOT NULL,
+    payload json,
+    spec json NOT NULL
+);
+
+CREATE TABLE evertick.jobs (
+    job_id bigint NOT NULL,
+    tenant_id bigint NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    paused_at timestamp with time zone,
+    deleted_at timestamp with time zone,
+    spec_version integer NOT NULL,
+    status evertick.job_status DEFAULT 'active'::evertick.job_status NOT NULL,
+    name text NOT NULL,
+    queue text NOT NULL,
+    labels jsonb DEFAULT '{}'::jsonb NOT NULL,
+    pause_reason text
+);
+
+CREATE TABLE evertick.lanes (
+    lane_id bigint NOT NULL,
+    head bigint DEFAULT 0 NOT NULL,
+    swept bigint DEFAULT 0 NOT NULL,
+    queue_id integer NOT NULL,
+    partition smallint NOT NULL,
+    priority smallint NOT NULL
+)
+WITH (fillfactor='50');
+
+CREATE TABLE evertick.leases (
+    lease_id bigint NOT NULL,
+    lane_id bigint NOT NULL,
+    first_seq bigint NOT NULL,
+    last_seq bigint NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    lease_seconds real NOT NULL,
+    partition smallint NOT NULL,
+    deferrals smallint DEFAULT 0 NOT NULL,
+    worker text,
+    handler text,
+    started bigint[],
+    leased_at timestamp with time zone DEFAULT evertick.clock_at() NOT NULL
+);
+
+CREATE TABLE evertick.migrations (
+    name text NOT NULL,
+    digest text NOT NULL,
+    applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+CREATE TABLE evertick.nodes (
+    node text NOT NULL,
+    region text NOT NULL,
+    version text NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    seen_at timestamp with time zone NOT NULL
+);
+
+CREATE TABLE evertick.open_runs (
+    job_id bigint NOT NULL,
+    fire_at timestamp with time zone NOT NULL,
+    lane_id bigint NOT NULL,
+    seq bigint NOT NULL
+);
+
+CREATE TABLE evertick.outcomes (
+    lane_id bigint NOT NULL,
+    seq bigint NOT NULL,
+    started_at timestamp with time zone,
+    finished_at timestamp with time zone NOT NULL,
+    result evertick.outcome_result NOT NULL,
+    code integer,
+    is_final boolean NOT NULL,
+    worker text,
+    error text,
+    excerpt text
+)
+PARTITION BY RANGE (seq);
+
+CREATE TABLE evertick.partitions (
+    partition smallint NOT NULL,
+    epoch integer DEFAULT 0 NOT NULL,
+    holder text,
+    taken_at timestamp with time zone,
+    released_at timestamp with time zone,
+    outage_at timestamp with time zone
+)
+WITH (fillfactor='50');
+
+CREATE TABLE evertick.queues (
+    queue_id integer DEFAULT (1 + (floor((random() * (2147483645)::double precision)))::integer) NOT NULL,
+    tenant_id bigint NOT NULL,
+    name text NOT NULL,
+    unused_at timestamp with time zone,
+    max_running integer DEFAULT 2147483647 NOT NULL,
+    max_ready integer DEFAULT 250000 NOT NULL,
+    rate_limit double precision,
+    rate_burst integer,
+    is_dispatched boolean GENERATED ALWAYS AS ((name = 'http'::text)) STORED NOT NULL,
+    CONSTRAINT queues_max_ready_check CHECK ((max_ready >= 1)),
+    CONSTRAINT queues_max_running_check CHECK ((max_running >= 0)),
+    CONSTRAINT queues_rate_burst_check CHECK ((rate_burst > 0)),
+    CONSTRAINT queues_rate_limit_check CHECK ((rate_limit > (0)::double precision))
+);
+
+CREATE TABLE evertick.rate_buckets (
+    key text NOT NULL,
+    units bigint NOT NULL,
+    as_of_us bigint NOT NULL,
+    full_us bigint NOT NULL
+)
+WITH (fillfactor='50');
+
+CREATE TABLE evertick.ready_batches (
+    lane_id bigint NOT NULL,
+    last_seq bigint NOT NULL,
+    first_seq bigint NOT NULL,
+    due_at timestamp with time zone NOT NULL,
+    attempts integer NOT NULL,
+    is_dispatched boolean NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_threshold='-1', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE evertick.replays (
+    replay_id bigint DEFAULT ((evertick.microseconds(evertick.clock_at()) << 10) + (floor((random() * (1024)::double precision)))::bigint) NOT NULL,
+    tenant_id bigint NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    finished_at timestamp with time zone,
+    next_batch_at timestamp with time zone NOT NULL,
+    died_from timestamp with time zone NOT NULL,
+    died_before timestamp with time zone,
+    reached_died_at timestamp with time zone NOT NULL,
+    reached_job_id bigint NOT NULL,
+    reached_fire_at timestamp with time zone NOT NULL,
+    job_id bigint,
+    replayed bigint DEFAULT 0 NOT NULL,
+    looked_at bigint DEFAULT 0 NOT NULL,
+    rate_per_second double precision NOT NULL,
+    status evertick.replay_status DEFAULT 'running'::evertick.replay_status NOT NULL,
+    queue text,
+    error text,
+    label text,
+    actor text NOT NULL
+);
+
+CREATE TABLE evertick.requested_runs (
+    job_id bigint NOT NULL,
+    fire_at timestamp with time zone NOT NULL,
+    requested_at timestamp with time zone NOT NULL,
+    replays_at timestamp with time zone,
+    has_payload boolean NOT NULL,
+    payload json
+);
+
+CREATE TABLE evertick.rules (
+    rule_id bigint GENERATED ALWAYS AS ((((('x'::text || encode(substr(digest, 1, 8), 'hex'::text)))::bit(64) >> 1))::bigint) STORED NOT NULL,
+    digest bytea NOT NULL,
+    canonical text NOT NULL,
+    unused_at timestamp with time zone
+);
+
+CREATE TABLE evertick.storage_changes (
+    tenant_id bigint NOT NULL,
+    bytes bigint DEFAULT 0 NOT NULL,
+    answer_bytes bigint DEFAULT 0 NOT NULL
+);
+
+CREATE TABLE evertick.storage_sums (
+    tenant_id bigint NOT NULL,
+    bytes bigint NOT NULL,
+    answer_bytes bigint NOT NULL
+)
+WITH (fillfactor='50');
+
+CREATE TABLE evertick.superseded_versions (
+    job_id bigint NOT NULL,
+    check_at timestamp with time zone NOT NULL,
+    idle_at timestamp with time zone,
+    spec_version integer NOT NULL
+);
+
+CREATE TABLE evertick.target_hosts (
+    tenant_id bigint NOT NULL,
+    changed_at timestamp with time zone NOT NULL,
+    window_at timestamp with time zone NOT NULL,
+    probe_at timestamp with time zone,
+    watched_at timestamp with time zone,
+    watched_until timestamp with time zone,
+    reported_at timestamp with time zone NOT NULL,
+    calls integer NOT NULL,
+    failures integer NOT NULL,
+    calls_before integer NOT NULL,
+    failures_before integer NOT NULL,
+    openings integer NOT NULL,
+    state evertick.circuit_state NOT NULL,
+    rate_limit double precision,
+    rate_burst integer,
+    host text NOT NULL,
+    last_error text,
+    CONSTRAINT target_hosts_rate_burst_check CHECK ((rate_burst > 0)),
+    CONSTRAINT target_hosts_rate_limit_check CHECK ((rate_limit > (0)::double precision))
+);
+
+CREATE TABLE evertick.tenants (
+    tenant_id bigint DEFAULT ((evertick.microseconds(evertick.clock_at()) << 10) + (floor((random() * (1024)::double precision)))::bigint) NOT NULL,
+    name text NOT NULL,
+    weight smallint DEFAULT 1 NOT NULL,
+    created_at timestamp with time zone DEFAULT evertick.clock_at() NOT NULL,
+    jobs_quota integer DEFAULT 100000 NOT NULL,
+    submits_per_second integer DEFAULT 1000 NOT NULL,
+    submit_burst integer DEFAULT 10000 NOT NULL,
+    running_quota integer DEFAULT 2147483647 NOT NULL,
+    ready_quota integer DEFAULT 1000000 NOT NULL,
+    shortest_interval_seconds double precision DEFAULT 1 NOT NULL,
+    http_timeout_max_seconds integer DEFAULT 300 NOT NULL,
+    storage_quota_bytes bigint DEFAULT '10737418240'::bigint NOT NULL,
+    default_jitter_seconds double precision DEFAULT 0 NOT NULL,
+    is_host boolean DEFAULT false NOT NULL,
+    CONSTRAINT tenants_default_jitter_seconds_check CHECK ((default_jitter_seconds >= (0)::double precision)),
+    CONSTRAINT tenants_http_timeout_max_seconds_check CHECK (((http_timeout_max_seconds >= 1) AND (http_timeout_max_seconds <= 3600))),
+    CONSTRAINT tenants_jobs_quota_check CHECK ((jobs_quota >= 0)),
+    CONSTRAINT tenants_ready_quota_check CHECK ((ready_quota >= 0)),
+    CONSTRAINT tenants_running_quota_check CHECK ((running_quota >= 0)),
+    CONSTRAINT tenants_shortest_interval_seconds_check CHECK ((shortest_interval_seconds >= (0)::double precision)),
+    CONSTRAINT tenants_storage_quota_bytes_check CHECK ((storage_quota_bytes >= 0)),
+    CONSTRAINT tenants_submit_burst_check CHECK ((submit_burst >= 1)),
+    CONSTRAINT tenants_submits_per_second_check CHECK ((submits_per_second >= 1)),
+    CONSTRAINT tenants_weight_check CHECK (((weight >= 1) AND (weight <= 1000)))
+);
+
+CREATE TABLE evertick.timers (
+    job_id bigint NOT NULL,
+    fire_at timestamp with time zone NOT NULL,
+    due_at timestamp with time zone NOT NULL,
+    tenant_id bigint NOT NULL,
+    rule_id bigint NOT NULL,
+    last_lane bigint,
+    last_seq bigint,
+    queue_id integer NOT NULL,
+    spec_version integer NOT NULL,
+    kind evertick.timer_kind NOT NULL,
+    reason evertick.run_reason,
+    partition smallint NOT NULL,
+    attempt smallint DEFAULT 1 NOT NULL,
+    priority smallint NOT NULL
+)
+PARTITION BY HASH (partition);
+
+CREATE TABLE evertick.timers_0 (
+    job_id bigint CONSTRAINT timers_job_id_not_null NOT NULL,
+    fire_at timestamp with time zone CONSTRAINT timers_fire_at_not_null NOT NULL,
+    due_at timestamp with time zone CONSTRAINT timers_due_at_not_null NOT NULL,
+    tenant_id bigint CONSTRAINT timers_tenant_id_not_null NOT NULL,
+    rule_id bigint CONSTRAINT timers_rule_id_not_null NOT NULL,
+    last_lane bigint,
+    last_seq bigint,
+    queue_id integer CONSTRAINT timers_queue_id_not_null NOT NULL,
+    spec_version integer CONSTRAINT timers_spec_version_not_null NOT NULL,
+    kind evertick.timer_kind CONSTRAINT timers_kind_not_null NOT NULL,
+    reason evertick.run_reason,
+    partition smallint CONSTRAINT timers_partition_not_null NOT NULL,
+    attempt smallint DEFAULT 1 CONSTRAINT timers_attempt_not_null NOT NULL,
+    priority smallint CONSTRAINT timers_priority_not_null NOT NULL
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE evertick.timers_1 (
+    job_id bigint CONSTRAINT timers_job_id_not_null NOT NULL,
+    fire_at timestamp with time zone CONSTRAINT timers_fire_at_not_null NOT NULL,
+    due_at timestamp with time zone CONSTRAINT timers_due_at_not_null NOT NULL,
+    tenant_id bigint CONSTRAINT timers_tenant_id_not_null NOT NULL,
+    rule_id bigint CONSTRAINT timers_rule_id_not_null NOT NULL,
+    last_lane bigint,
+    last_seq bigint,
+    queue_id integer CONSTRAINT timers_queue_id_not_null NOT NULL,
+    spec_version integer CONSTRAINT timers_spec_version_not_null NOT NULL,
+    kind evertick.timer_kind CONSTRAINT timers_kind_not_null NOT NULL,
+    reason evertick.run_reason,
+    partition smallint CONSTRAINT timers_partition_not_null NOT NULL,
+    attempt smallint DEFAULT 1 CONSTRAINT timers_attempt_not_null NOT NULL,
+    priority smallint CONSTRAINT timers_priority_not_null NOT NULL
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE evertick.timers_2 (
+    job_id bigint CONSTRAINT timers_job_id_not_null NOT NULL,
+    fire_at timestamp with time zone CONSTRAINT timers_fire_at_not_null NOT NULL,
+    due_at timestamp with time zone CONSTRAINT timers_due_at_not_null NOT NULL,
+    tenant_id bigint CONSTRAINT timers_tenant_id_not_null NOT NULL,
+    rule_id bigint CONSTRAINT timers_rule_id_not_null NOT NULL,
+    last_lane bigint,
+    last_seq bigint,
+    queue_id integer CONSTRAINT timers_queue_id_not_null NOT NULL,
+    spec_version integer CONSTRAINT timers_spec_version_not_null NOT NULL,
+    kind evertick.timer_kind CONSTRAINT timers_kind_not_null NOT NULL,
+    reason evertick.run_reason,
+    partition smallint CONSTRAINT timers_partition_not_null NOT NULL,
+    attempt smallint DEFAULT 1 CONSTRAINT timers_attempt_not_null NOT NULL,
+    priority smallint CONSTRAINT timers_priority_not_null NOT NULL
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE evertick.timers_3 (
+    job_id bigint CONSTRAINT timers_job_id_not_null NOT NULL,
+    fire_at timestamp with time zone CONSTRAINT timers_fire_at_not_null NOT NULL,
+    due_at timestamp with time zone CONSTRAINT timers_due_at_not_null NOT NULL,
+    tenant_id bigint CONSTRAINT timers_tenant_id_not_null NOT NULL,
+    rule_id bigint CONSTRAINT timers_rule_id_not_null NOT NULL,
+    last_lane bigint,
+    last_seq bigint,
+    queue_id integer CONSTRAINT timers_queue_id_not_null NOT NULL,
+    spec_version integer CONSTRAINT timers_spec_version_not_null NOT NULL,
+    kind evertick.timer_kind CONSTRAINT timers_kind_not_null NOT NULL,
+    reason evertick.run_reason,
+    partition smallint CONSTRAINT timers_partition_not_null NOT NULL,
+    attempt smallint DEFAULT 1 CONSTRAINT timers_attempt_not_null NOT NULL,
+    priority smallint CONSTRAINT timers_priority_not_null NOT NULL
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE evertick.timers_4 (
+    job_id bigint CONSTRAINT timers_job_id_not_null NOT NULL,
+    fire_at timestamp with time zone CONSTRAINT timers_fire_at_not_null NOT NULL,
+    due_at timestamp with time zone CONSTRAINT timers_due_at_not_null NOT NULL,
+    tenant_id bigint CONSTRAINT timers_tenant_id_not_null NOT NULL,
+    rule_id bigint CONSTRAINT timers_rule_id_not_null NOT NULL,
+    last_lane bigint,
+    last_seq bigint,
+    queue_id integer CONSTRAINT timers_queue_id_not_null NOT NULL,
+    spec_version integer CONSTRAINT timers_spec_version_not_null NOT NULL,
+    kind evertick.timer_kind CONSTRAINT timers_kind_not_null NOT NULL,
+    reason evertick.run_reason,
+    partition smallint CONSTRAINT timers_partition_not_null NOT NULL,
+    attempt smallint DEFAULT 1 CONSTRAINT timers_attempt_not_null NOT NULL,
+    priority smallint CONSTRAINT timers_priority_not_null NOT NULL
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE evertick.timers_5 (
+    job_id bigint CONSTRAINT timers_job_id_not_null NOT NULL,
+    fire_at timestamp with time zone CONSTRAINT timers_fire_at_not_null NOT NULL,
+    due_at timestamp with time zone CONSTRAINT timers_due_at_not_null NOT NULL,
+    tenant_id bigint CONSTRAINT timers_tenant_id_not_null NOT NULL,
+    rule_id bigint CONSTRAINT timers_rule_id_not_null NOT NULL,
+    last_lane bigint,
+    last_seq bigint,
+    queue_id integer CONSTRAINT timers_queue_id_not_null NOT NULL,
+    spec_version integer CONSTRAINT timers_spec_version_not_null NOT NULL,
+    kind evertick.timer_kind CONSTRAINT timers_kind_not_null NOT NULL,
+    reason evertick.run_reason,
+    partition smallint CONSTRAINT timers_partition_not_null NOT NULL,
+    attempt smallint DEFAULT 1 CONSTRAINT timers_attempt_not_null NOT NULL,
+    priority smallint CONSTRAINT timers_priority_not_null NOT NULL
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE evertick.timers_6 (
+    job_id bigint CONSTRAINT timers_job_id_not_null NOT NULL,
+    fire_at timestamp with time zone CONSTRAINT timers_fire_at_not_null NOT NULL,
+    due_at timestamp with time zone CONSTRAINT timers_due_at_not_null NOT NULL,
+    tenant_id bigint CONSTRAINT timers_tenant_id_not_null NOT NULL,
+    rule_id bigint CONSTRAINT timers_rule_id_not_null NOT NULL,
+    last_lane bigint,
+    last_seq bigint,
+    queue_id integer CONSTRAINT timers_queue_id_not_null NOT NULL,
+    spec_version integer CONSTRAINT timers_spec_version_not_null NOT NULL,
+    kind evertick.timer_kind CONSTRAINT timers_kind_not_null NOT NULL,
+    reason evertick.run_reason,
+    partition smallint CONSTRAINT timers_partition_not_null NOT NULL,
+    attempt smallint DEFAULT 1 CONSTRAINT timers_attempt_not_null NOT NULL,
+    priority smallint CONSTRAINT timers_priority_not_null NOT NULL
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE evertick.timers_7 (
+    job_id bigint CONSTRAINT timers_job_id_not_null NOT NULL,
+    fire_at timestamp with time zone CONSTRAINT timers_fire_at_not_null NOT NULL,
+    due_at timestamp with time zone CONSTRAINT timers_due_at_not_null NOT NULL,
+    tenant_id bigint CONSTRAINT timers_tenant_id_not_null NOT NULL,
+    rule_id bigint CONSTRAINT timers_rule_id_not_null NOT NULL,
+    last_lane bigint,
+    last_seq bigint,
+    queue_id integer CONSTRAINT timers_queue_id_not_null NOT NULL,
+    spec_version integer CONSTRAINT timers_spec_version_not_null NOT NULL,
+    kind evertick.timer_kind CONSTRAINT timers_kind_not_null NOT NULL,
+    reason evertick.run_reason,
+    partition smallint CONSTRAINT timers_partition_not_null NOT NULL,
+    attempt smallint DEFAULT 1 CONSTRAINT timers_attempt_not_null NOT NULL,
+    priority smallint CONSTRAINT timers_priority_not_null NOT NULL
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE evertick.webhook_secrets (
+    tenant_id bigint NOT NULL,
+    rotated_at timestamp with time zone DEFAULT evertick.clock_at() NOT NULL,
+    current bytea NOT NULL,
+    previous bytea
+);
+
+CREATE TABLE evertick.withdrawals (
+    job_id bigint NOT NULL,
+    fire_at timestamp with time zone NOT NULL,
+    withdrawn_at timestamp with time zone NOT NULL,
+    spec_version integer NOT NULL,
+    reason evertick.run_reason NOT NULL
+);
+
+ALTER TABLE ONLY evertick.timers ATTACH PARTITION evertick.timers_0 FOR VALUES WITH (modulus 8, remainder 0);
+
+ALTER TABLE ONLY evertick.timers ATTACH PARTITION evertick.timers_1 FOR VALUES WITH (modulus 8, remainder 1);
+
+ALTER TABLE ONLY evertick.timers ATTACH PARTITION evertick.timers_2 FOR VALUES WITH (modulus 8, remainder 2);
+
+ALTER TABLE ONLY evertick.timers ATTACH PARTITION evertick.timers_3 FOR VALUES WITH (modulus 8, remainder 3);
+
+ALTER TABLE ONLY evertick.timers ATTACH PARTITION evertick.timers_4 FOR VALUES WITH (modulus 8, remainder 4);
+
+ALTER TABLE ONLY evertick.timers ATTACH PARTITION evertick.timers_5 FOR VALUES WITH (modulus 8, remainder 5);
+
+ALTER TABLE ONLY evertick.timers ATTACH PARTITION evertick.timers_6 FOR VALUES WITH (modulus 8, remainder 6);
+
+ALTER TABLE ONLY evertick.timers ATTACH PARTITION evertick.timers_7 FOR VALUES WITH (modulus 8, remainder 7);
+
+ALTER TABLE ONLY evertick.api_keys
+    ADD CONSTRAINT api_keys_digest_key UNIQUE (digest);
+
+ALTER TABLE ONLY evertick.api_keys
+    ADD CONSTRAINT api_keys_pkey PRIMARY KEY (key_id);
+
+ALTER TABLE ONLY evertick.attempts
+    ADD CONSTRAINT attempts_pkey PRIMARY KEY (lane_id, seq);
+
+ALTER TABLE ONLY evertick.audit_log
+    ADD CONSTRAINT audit_log_pkey PRIMARY KEY (entry_id);
+
+ALTER TABLE ONLY evertick.clock_marks
+    ADD CONSTRAINT clock_marks_pkey PRIMARY KEY (is_only);
+
+ALTER TABLE ONLY evertick.dead_letters
+    ADD CONSTRAINT dead_letters_pkey PRIMARY KEY (job_id, fire_at);
+
+ALTER TABLE ONLY evertick.finished_jobs
+    ADD CONSTRAINT finished_jobs_pkey PRIMARY KEY (job_id);
+
+ALTER TABLE ONLY evertick.gaps
+    ADD CONSTRAINT gaps_pkey PRIMARY KEY (job_id, first_at, reason);
+
+ALTER TABLE ONLY evertick.idempotency_keys
+    ADD CONSTRAINT idempotency_keys_pkey PRIMARY KEY (tenant_id, key);
+
+ALTER TABLE ONLY evertick.job_versions
+    ADD CONSTRAINT job_versions_pkey PRIMARY KEY (job_id, spec_version);
+
+ALTER TABLE ONLY evertick.jobs
+    ADD CONSTRAINT jobs_pkey PRIMARY KEY (job_id);
+
+ALTER TABLE ONLY evertick.lanes
+    ADD CONSTRAINT lanes_pkey PRIMARY KEY (lane_id);
+
+ALTER TABLE ONLY evertick.leases
+    ADD CONSTRAINT leases_pkey PRIMARY KEY (lease_id);
+
+ALTER TABLE ONLY evertick.migrations
+    ADD CONSTRAINT migrations_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY evertick.nodes
+    ADD CONSTRAINT nodes_pkey PRIMARY KEY (node);
+
+ALTER TABLE ONLY evertick.open_runs
+    ADD CONSTRAINT open_runs_pkey PRIMARY KEY (job_id, fire_at);
+
+ALTER TABLE ONLY evertick.outcomes
+    ADD CONSTRAINT outcomes_pkey PRIMARY KEY (lane_id, seq);
+
+ALTER TABLE ONLY evertick.partitions
+    ADD CONSTRAINT partitions_pkey PRIMARY KEY (partition);
+
+ALTER TABLE ONLY evertick.queues
+    ADD CONSTRAINT queues_pkey PRIMARY KEY (queue_id);
+
+ALTER TABLE ONLY evertick.queues
+    ADD CONSTRAINT queues_tenant_id_name_key UNIQUE (tenant_id, name);
+
+ALTER TABLE ONLY evertick.rate_buckets
+    ADD CONSTRAINT rate_buckets_pkey PRIMARY KEY (key);
+
+ALTER TABLE ONLY evertick.ready_batches
+    ADD CONSTRAINT ready_batches_pkey PRIMARY KEY (lane_id, last_seq);
+
+ALTER TABLE ONLY evertick.replays
+    ADD CONSTRAINT replays_pkey PRIMARY KEY (replay_id);
+
+ALTER TABLE ONLY evertick.requested_runs
+    ADD CONSTRAINT requested_runs_pkey PRIMARY KEY (job_id, fire_at);
+
+ALTER TABLE ONLY evertick.rules
+    ADD CONSTRAINT rules_digest_key UNIQUE (digest);
+
+ALTER TABLE ONLY evertick.rules
+    ADD CONSTRAINT rules_pkey PRIMARY KEY (rule_id);
+
+ALTER TABLE ONLY evertick.storage_sums
+    ADD CONSTRAINT storage_sums_pkey PRIMARY KEY (tenant_id);
+
+ALTER TABLE ONLY evertick.superseded_versions
+    ADD CONSTRAINT superseded_versions_pkey PRIMARY KEY (job_id, spec_version);
+
+ALTER TABLE ONLY evertick.target_hosts
+    ADD CONSTRAINT target_hosts_pkey PRIMARY KEY (tenant_id, host);
+
+ALTER TABLE ONLY evertick.tenants
+    ADD CONSTRAINT tenants_name_key UNIQUE (name);
+
+ALTER TABLE ONLY evertick.tenants
+    ADD CONSTRAINT tenants_pkey PRIMARY KEY (tenant_id);
+
+ALTER TABLE ONLY evertick.timers
+    ADD CONSTRAINT timers_pkey PRIMARY KEY (partition, job_id, kind, fire_at);
+
+ALTER TABLE ONLY evertick.timers_0
+    ADD CONSTRAINT timers_0_pkey PRIMARY KEY (partition, job_id, kind, fire_at);
+
+ALTER TABLE ONLY evertick.timers_1
+    ADD CONSTRAINT timers_1_pkey PRIMARY KEY (partition, job_id, kind, fire_at);
+
+ALTER TABLE ONLY evertick.timers_2
+    ADD CONSTRAINT timers_2_pkey PRIMARY KEY (partition, job_id, kind, fire_at);
+
+ALTER TABLE ONLY evertick.timers_3
+    ADD CONSTRAINT timers_3_pkey PRIMARY KEY (partition, job_id, kind, fire_at);
+
+ALTER TABLE ONLY evertick.timers_4
+    ADD CONSTRAINT timers_4_pkey PRIMARY KEY (partition, job_id, kind, fire_at);
+
+ALTER TABLE ONLY evertick.timers_5
+    ADD CONSTRAINT timers_5_pkey PRIMARY KEY (partition, job_id, kind, fire_at);
+
+ALTER TABLE ONLY evertick.timers_6
+    ADD CONSTRAINT timers_6_pkey PRIMARY KEY (partition, job_id, kind, fire_at);
+
+ALTER TABLE ONLY evertick.timers_7
+    ADD CONSTRAINT timers_7_pkey PRIMARY KEY (partition, job_id, kind, fire_at);
+
+ALTER TABLE ONLY evertick.webhook_secrets
+    ADD CONSTRAINT webhook_secrets_pkey PRIMARY KEY (tenant_id);
+
+ALTER TABLE ONLY evertick.withdrawals
+    ADD CONSTRAINT withdrawals_pkey PRIMARY KEY (job_id, fire_at);
+
+CREATE INDEX api_keys_ended ON evertick.api_keys USING btree (LEAST(revoked_at, expires_at)) WHERE ((revoked_at IS NOT NULL) OR (expires_at IS NOT NULL));
+
+CREATE INDEX api_keys_of_tenant ON evertick.api_keys USING btree (tenant_id, key_id);
+
+CREATE INDEX attempts_of_run ON ONLY evertick.attempts USING btree (job_id, fire_at);
+
+CREATE INDEX audit_log_by_age ON evertick.audit_log USING btree (changed_at);
+
+CREATE INDEX audit_log_of_tenant ON evertick.audit_log USING btree (tenant_id, entry_id);
+
+CREATE INDEX dead_letters_by_age ON evertick.dead_letters USING brin (died_at);
+
+CREATE INDEX dead_letters_of_job ON evertick.dead_letters USING btree (job_id, died_at);
+
+CREATE INDEX dead_letters_of_tenant ON evertick.dead_letters USING btree (tenant_id, died_at);
+
+CREATE INDEX finished_jobs_by_age ON evertick.finished_jobs USING btree (finished_at);
+
+CREATE INDEX gaps_by_age ON evertick.gaps USING btree (last_at);
+
+CREATE INDEX idempotency_keys_by_age ON evertick.idempotency_keys USING btree (answered_at);
+
+CREATE INDEX job_versions_of_rule ON evertick.job_versions USING btree (rule_id);
+
+CREATE UNIQUE INDEX jobs_by_name ON evertick.jobs USING btree (tenant_id, name) WHERE (status <> 'deleted'::evertick.job_status);
+
+CREATE INDEX jobs_of_tenant ON evertick.jobs USING btree (tenant_id, job_id) WHERE (status <> 'deleted'::evertick.job_status);
+
+CREATE INDEX jobs_to_purge ON evertick.jobs USING btree (deleted_at) WHERE (status = 'deleted'::evertick.job_status);
+
+CREATE INDEX lanes_of_partition ON evertick.lanes USING btree (partition);
+
+CREATE INDEX lanes_of_queue ON evertick.lanes USING btree (queue_id, priority, partition);
+
+CREATE INDEX leases_dispatched ON evertick.leases USING btree (((lane_id >> 10)), expires_at) WHERE ((worker IS NULL) AND (handler = ''::text));
+
+CREATE INDEX leases_expired ON evertick.leases USING btree (partition, expires_at) WHERE (worker IS NOT NULL);
+
+CREATE INDEX leases_free ON evertick.leases USING btree (((lane_id >> 10)), handler, expires_at) WHERE (worker IS NULL);
+
+CREATE INDEX leases_held ON evertick.leases USING btree (((lane_id >> 10))) WHERE (worker IS NOT NULL);
+
+CREATE UNIQUE INDEX leases_of_attempt ON evertick.leases USING btree (lane_id, first_seq) WHERE (first_seq = last_seq);
+
+CREATE INDEX leases_of_worker ON evertick.leases USING btree (worker);
+
+CREATE INDEX queues_dispatched ON evertick.queues USING btree (queue_id) WHERE is_dispatched;
+
+CREATE INDEX queues_limited ON evertick.queues USING btree (queue_id) WHERE (max_ready < 250000);
+
+CREATE INDEX ready_batches_dispatched ON evertick.ready_batches USING btree (lane_id) WHERE is_dispatched;
+
+CREATE INDEX replays_by_age ON evertick.replays USING btree (finished_at) WHERE (finished_at IS NOT NULL);
+
+CREATE INDEX replays_of_tenant ON evertick.replays USING btree (tenant_id, replay_id);
+
+CREATE INDEX replays_running ON evertick.replays USING btree (next_batch_at) WHERE (status = 'running'::evertick.replay_status);
+
+CREATE INDEX replays_running_of_tenant ON evertick.replays USING btree (tenant_id) WHERE (status = 'running'::evertick.replay_status);
+
+CREATE INDEX requested_runs_by_age ON evertick.requested_runs USING btree (fire_at);
+
+CREATE INDEX storage_changes_of_tenant ON evertick.storage_changes USING btree (tenant_id);
+
+CREATE INDEX superseded_versions_to_check ON evertick.superseded_versions USING btree (check_at);
+
+CREATE INDEX target_hosts_by_age ON evertick.target_hosts USING btree (reported_at) WHERE (rate_limit IS NULL);
+
+CREATE INDEX target_hosts_limited ON evertick.target_hosts USING btree (tenant_id, host) WHERE (rate_limit IS NOT NULL);
+
+CREATE INDEX target_hosts_watched ON evertick.target_hosts USING btree (watched_until) WHERE (watched_until IS NOT NULL);
+
+CREATE INDEX tenants_limited ON evertick.tenants USING btree (tenant_id) WHERE (ready_quota < 1000000);
+
+CREATE INDEX timers_due ON ONLY evertick.timers USING btree (partition, due_at);
+
+CREATE INDEX timers_0_partition_due_at_idx ON evertick.timers_0 USING btree (partition, due_at);
+
+CREATE INDEX timers_of_tenant ON ONLY evertick.timers USING btree (partition, tenant_id, priority, due_at);
+
+CREATE INDEX timers_0_partition_tenant_id_priority_due_at_idx ON evertick.timers_0 USING btree (partition, tenant_id, priority, due_at);
+
+CREATE INDEX timers_1_partition_due_at_idx ON evertick.timers_1 USING btree (partition, due_at);
+
+CREATE INDEX timers_1_partition_tenant_id_priority_due_at_idx ON evertick.timers_1 USING btree (partition, tenant_id, priority, due_at);
+
+CREATE INDEX timers_2_partition_due_at_idx ON evertick.timers_2 USING btree (partition, due_at);
+
+CREATE INDEX timers_2_partition_tenant_id_priority_due_at_idx ON evertick.timers_2 USING btree (partition, tenant_id, priority, due_at);
+
+CREATE INDEX timers_3_partition_due_at_idx ON evertick.timers_3 USING btree (partition, due_at);
+
+CREATE INDEX timers_3_partition_tenant_id_priority_due_at_idx ON evertick.timers_3 USING btree (partition, tenant_id, priority, due_at);
+
+CREATE INDEX timers_4_partition_due_at_idx ON evertick.timers_4 USING btree (partition, due_at);
+
+CREATE INDEX timers_4_partition_tenant_id_priority_due_at_idx ON evertick.timers_4 USING btree (partition, tenant_id, priority, due_at);
+
+CREATE INDEX timers_5_partition_due_at_idx ON evertick.timers_5 USING btree (partition, due_at);
+
+CREATE INDEX timers_5_partition_tenant_id_priority_due_at_idx ON evertick.timers_5 USING btree (partition, tenant_id, priority, due_at);
+
+CREATE INDEX timers_6_partition_due_at_idx ON evertick.timers_6 USING btree (partition, due_at);
+
+CREATE INDEX timers_6_partition_tenant_id_priority_due_at_idx ON evertick.timers_6 USING btree (partition, tenant_id, priority, due_at);
+
+CREATE INDEX timers_7_partition_due_at_idx ON evertick.timers_7 USING btree (partition, due_at);
+
+CREATE INDEX timers_7_partition_tenant_id_priority_due_at_idx ON evertick.timers_7 USING btree (partition, tenant_id, priority, due_at);
+
+CREATE INDEX withdrawals_by_age ON evertick.withdrawals USING btree (withdrawn_at);
+
+ALTER INDEX evertick.timers_due ATTACH PARTITION evertick.timers_0_partition_due_at_idx;
+
+ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_0_partition_tenant_id_priority_due_at_idx;
+
+ALTER INDEX evertick.timers_pkey ATTACH PARTITION evertick.timers_0_pkey;
+
+ALTER INDEX evertick.timers_due ATTACH PARTITION evertick.timers_1_partition_due_at_idx;
+
+ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_1_partition_tenant_id_priority_due_at_idx;
+
+ALTER INDEX evertick.timers_pkey ATTACH PARTITION evertick.timers_1_pkey;
+
+ALTER INDEX evertick.timers_due ATTACH PARTITION evertick.timers_2_partition_due_at_idx;
+
+ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_2_partition_tenant_id_priority_due_at_idx;
+
+ALTER INDEX evertick.timers_pkey ATTACH PARTITION evertick.timers_2_pkey;
+
+ALTER INDEX evertick.timers_due ATTACH PARTITION evertick.timers_3_partition_due_at_idx;
+
+ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_3_partition_tenant_id_priority_due_at_idx;
+
+ALTER INDEX evertick.timers_pkey ATTACH PARTITION evertick.timers_3_pkey;
+
+ALTER INDEX evertick.timers_due ATTACH PARTITION evertick.timers_4_partition_due_at_idx;
+
+ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_4_partition_tenant_id_priority_due_at_idx;
+
+ALTER INDEX evertick.timers_pkey ATTACH PARTITION evertick.timers_4_pkey;
+
+ALTER INDEX evertick.timers_due ATTACH PARTITION evertick.timers_5_partition_due_at_idx;
+
+ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_5_partition_tenant_id_priority_due_at_idx;
+
+ALTER INDEX evertick.timers_pkey ATTACH PARTITION evertick.timers_5_pkey;
+
+ALTER INDEX evertick.timers_due ATTACH PARTITION evertick.timers_6_partition_due_at_idx;
+
+ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_6_partition_tenant_id_priority_due_at_idx;
+
+ALTER INDEX evertick.timers_pkey ATTACH PARTITION evertick.timers_6_pkey;
+
+ALTER INDEX evertick.timers_due ATTACH PARTITION evertick.timers_7_partition_due_at_idx;
+
+ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_7_partition_tenant_id_priority_due_at_idx;
+
+ALTER INDEX evertick.timers_pkey ATTACH PARTITION evertick.timers_7_pkey;
+
+ALTER TABLE ONLY evertick.api_keys
+    ADD CONSTRAINT api_keys_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES evertick.tenants(tenant_id);
+
+ALTER TABLE ONLY evertick.target_hosts
+    ADD CONSTRAINT target_hosts_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES evertick.tenants(tenant_id);
+
+ALTER TABLE ONLY evertick.webhook_secrets
+    ADD CONSTRAINT webhook_secrets_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES evertick.tenants(tenant_id);
