@@ -101,13 +101,33 @@ spec:
           args: {{ toJson .command }}
           env:
             {{- include "evertick.secrets" (dict "root" .root "urlKey" .root.Values.database.urlKey) | nindent 12 }}
+            {{- with .root.Values.metrics }}
+            {{- if .enabled }}
+            - {name: EVERTICK_METRICS_HOST, value: "0.0.0.0"}
+            - {name: EVERTICK_METRICS_PORT, value: {{ .port | quote }}}
+            {{- if .existingSecret }}
+            - name: EVERTICK_METRICS_KEY
+              valueFrom:
+                secretKeyRef: {name: {{ .existingSecret }}, key: {{ .key }}}
+            {{- else }}
+            - {name: EVERTICK_METRICS_OPEN, value: "true"}
+            {{- end }}
+            {{- end }}
+            {{- end }}
             {{- if $tls }}
             - {name: EVERTICK_TLS_CERT, value: /etc/evertick/tls/tls.crt}
             - {name: EVERTICK_TLS_KEY, value: /etc/evertick/tls/tls.key}
             {{- end }}
-          {{- if eq .role "api" }}
+          {{- if or (eq .role "api") .root.Values.metrics.enabled }}
           ports:
+            {{- if eq .role "api" }}
             - {name: http, containerPort: 8700}
+            {{- end }}
+            {{- if .root.Values.metrics.enabled }}
+            - {name: metrics, containerPort: {{ .root.Values.metrics.port }}}
+            {{- end }}
+          {{- end }}
+          {{- if eq .role "api" }}
           startupProbe:
             httpGet: {path: /livez, port: http, scheme: {{ ternary "HTTPS" "HTTP" (not (not $tls)) }}}
             periodSeconds: 2
