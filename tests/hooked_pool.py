@@ -33,7 +33,7 @@ class _HookedPool(asyncpg.Pool):
         return self._pool.acquire(**options)
 
     async def execute(self, query: str, *args: object, **options: Any) -> Any:
-        return await self._pool.execute(query, *args, **options)
+        return await self._run(partial(self._pool.execute, query, *args, **options), query, args)
 
     async def fetch(self, query: str, *args: object, **options: Any) -> Any:
         return await self._run(partial(self._pool.fetch, query, *args, **options), query, args)

@@ -34,6 +34,8 @@ BEFORE = timedelta(minutes=20)
 AFTER = timedelta(minutes=20)
 LONGEST_CATCH_UP = timedelta(hours=12)
 MAX_MISSED = 8
+RETRIED_US = 15 * SECOND_US
+"""Longer than a run and its retry."""
 SCHEDULES = (
     "*/5 * * * *",
     "every 7m",
@@ -146,12 +148,21 @@ class Recovery:
         ]
 
     def on_time_lags(self) -> list[float]:
-        """The lags, in seconds, of ticks that came when their jobs had run what the outage left."""
+        """The lags, in seconds, of ticks that came when their jobs had caught up.
+
+        That is when all ticks of the outage have run, and the first run after the outage was fired: before it the job's
+        one timer was in the past. Then those runs and their retries have to end, for which overlapping ticks wait. Jobs
+        with many missed ticks are left out.
+        """
         back_us = to_us(self.back_at)
         lags: list[float] = []
         for job in self.ledger.jobs:
-            left_us = [run.in_order[0].seq for run in job.runs if run.fire_us <= back_us]
-            caught_up_us = max([back_us, *left_us])
+            if self.jobs[job.job_id] is MissedWindow.RUN_ALL:
+                continue
+            fired_us = sorted((run.in_order[0].seq, run.fire_us) for run in job.runs)
+            left_us = [seq for seq, fire_us in fired_us if fire_us <= back_us]
+            first_us = [seq for seq, _ in fired_us if seq > back_us][:1]
+            caught_up_us = max([back_us, *left_us, *first_us]) + RETRIED_US
             after = [run for run in job.runs if run.fire_us > caught_up_us]
             lags += [(run.in_order[0].seq - run.fire_us) / SECOND_US for run in after]
         return lags

@@ -49,7 +49,7 @@ def _check(recovery: Recovery) -> None:
     assert all(reasons[each][RunReason.TICK] > 0 for each in MissedWindow)
     assert sum(recovery.catch_up_curve()) == sum(reasons[each][reason] for each in MissedWindow for reason in LATE)
     lags = recovery.on_time_lags()
-    assert len(lags) > len(recovery.jobs)
+    assert len(lags) > len(recovery.jobs) / 4
     assert max(lags) <= ON_TIME_SECONDS
 
 

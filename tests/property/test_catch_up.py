@@ -73,3 +73,16 @@ def test_however_low_the_rate_is_all_of_it_fires(factor: float, floor: float) ->
         fired += (allowed := budget.allowed(number * between_us, floor))
         budget.spend(0, allowed)
     assert 85 <= fired <= 101  # a part of a token that comes while the bucket is full is lost
+
+
+@given(factors, floors, steady, st.integers(0, 5))
+def test_retries_of_caught_up_runs_do_not_make_a_catch_up_faster(
+    factor: float, floor: float, milliseconds: list[int], retries: int
+) -> None:
+    budget = CatchUpBudget(factor, 0)
+    now_us = 0
+    for each in milliseconds:
+        now_us += each * 1_000
+        allowed = budget.allowed(now_us, floor)
+        budget.spend(0, allowed, retries * allowed)
+        assert budget.rate(floor) == pytest.approx(factor * floor)

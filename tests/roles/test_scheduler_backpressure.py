@@ -377,10 +377,15 @@ async def test_with_an_overfull_memory_jobs_of_other_queues_fire_when_they_are_d
         await limit(connection, full[0], 1)
         node.loading.woken(frozenset(job.job_id for job in full))
         await take_turns(node)
-        others = [{"tenant_id": 2}, {"priority": 0}, {}]
-        at_once = [await add_job(connection, "now", queue="other", fire_at=time.now_at, **each) for each in others]
-        soon_at = time.now_at + 10 * SECOND
-        soon = [await add_job(connection, "now", queue="other", fire_at=soon_at, **each) for each in others]
+        others = [(2, 1), (1, 0), (1, 1)]  # tenant and priority
+
+        async def add(fire_at: datetime) -> list[Job]:
+            return [
+                await add_job(connection, "now", queue="other", fire_at=fire_at, tenant_id=tenant_id, priority=priority)
+                for tenant_id, priority in others
+            ]
+
+        at_once, soon = await add(time.now_at), await add(time.now_at + 10 * SECOND)
         node.loading.woken(frozenset(job.job_id for job in at_once + soon))
         await take_turns(node)
         assert all(await fired(connection, at_once))

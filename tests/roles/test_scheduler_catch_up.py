@@ -11,6 +11,8 @@ import pytest
 from engine import LIFETIME, MINUTE, add_job, runs_of, scheduler
 from evertick.domain import backpressure as domain_backpressure
 from evertick.domain.ids import MAX_ID
+from evertick.domain.policies import MissedWindow
+from evertick.domain.rule import Policies
 from evertick.metrics.catalog import CAUGHT_UP
 from evertick.roles.scheduler import Scheduler, backlog, firing, loading
 from evertick.runtime import loop
@@ -396,6 +398,24 @@ async def test_timers_that_are_put_off_while_a_batch_is_planned_do_not_use_up_th
     await time.move(STEP)
     await fire_all_allowed(limited)
     assert limited.firing.counters.caught_up == await run_count(connection) == 40
+
+
+@pytest.mark.usefixtures("often")
+async def test_ticks_that_wait_for_an_open_run_do_not_use_up_the_rate(
+    connection: asyncpg.Connection, limited: Scheduler, time: Time
+) -> None:
+    """They are tried again each second, and there are more of them than may fire in a second."""
+    policies = Policies(missed_window=MissedWindow.RUN_ALL)
+    for _ in range(250):
+        await add_job(connection, "*/5 * * * *", policies, fire_at=time.now_at - 2 * HOUR)
+    await flood(connection, 500, fire_at=time.now_at - HOUR)
+    await limited.join()
+    for _ in range(8):
+        await time.move(SECOND)
+        await fire_all_allowed(limited)
+    assert await run_count(connection) == 750
+    assert limited.firing.counters.caught_up == 750
+    assert limited.firing.counters.waited > 500
 
 
 @pytest.mark.usefixtures("often")

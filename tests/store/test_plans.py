@@ -49,6 +49,7 @@ INDEXES = {
     "lanes.count_ready": {
         *("queues_pkey", "lanes_of_queue", "ready_batches_pkey", "attempts_pkey", "leases_free"),
     },
+    "ready.in_lanes": {"ready_batches_pkey"},
     "lanes.lock_caps": {"queues_pkey", "tenants_pkey", "ready_batches_pkey", "leases_free"},
     "lanes.running": {
         *("queues_tenant_id_name_key", "leases_held", "attempts_pkey", "outcomes_pkey", "leases_of_attempt"),

@@ -1,8 +1,8 @@
 """How fast timers that an outage left fire: together with everything else, a factor of the normal rate.
 
-Normal is what fired in the last minute apart from catch-up, on average, and at least a floor: after a long outage few
-timers are on time, since each recurring job has its one timer in the past. As jobs catch up, the average comes to what
-they need.
+Normal is what fired in the last minute apart from catch-up and what follows from it, on average, and at least a floor:
+after a long outage few timers are on time, since each recurring job has its one timer in the past. As jobs catch up,
+the average comes to what they need.
 """
 
 from datetime import timedelta
@@ -39,9 +39,13 @@ class CatchUpBudget:
         self._advance(now_us, floor)
         return max(0, int(self._tokens))
 
-    def spend(self, others: int, catch_up: int) -> None:
-        """So many fired, at the time of the last call."""
-        self._tokens -= others + catch_up
+    def spend(self, others: int, catch_up: int, following: int = 0) -> None:
+        """So many fired, at the time of the last call.
+
+        `following`: retries of catch-up, and ticks of it that waited for their turn. They are not normal: a catch-up
+        whose runs fail must not become faster by that.
+        """
+        self._tokens -= others + catch_up + following
         self._average += others / AVERAGE_SECONDS
 
     def _advance(self, now_us: int, floor: float) -> None:

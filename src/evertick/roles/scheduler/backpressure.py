@@ -147,7 +147,7 @@ class Backpressure:
         by_line = {ParkedLine(queue_id): waiting for queue_id, waiting in others.items()}
         by_line |= {ParkedLine(queue_id, is_catch_up=True): waiting for queue_id, waiting in left.items()}
         # What is not catch-up first, then the oldest: queues of one tenant share its room.
-        order = sorted(by_line, key=self._precedence) if len(by_line) > 1 else by_line
+        order = sorted(by_line, key=self._precedence) if len(by_line) > 1 and self._parked else list(by_line)
         granted: dict[ParkedLine, int] = {}
         for line in order:
             tenant_id, wanted = by_line[line][0].timer.tenant_id, len(by_line[line])

@@ -55,21 +55,24 @@ class CatchUp:
 
     def note_fired(self, entries: Sequence[PendingTimer]) -> int:
         """Timers fire, at the time of `allowed`. Returns how many of them are catch-up."""
-        self._in_flight = caught_up = self._count(entries)
-        if self._budget is not None:
-            self._budget.spend(len(entries) - caught_up, caught_up)
-        return caught_up
+        self._in_flight = self._spend(entries, 1)
+        return self._in_flight
 
     def note_put_off(self, entries: Sequence[PendingTimer]) -> int:
-        """Of those that were to fire, these did not yet. Returns how many of them are catch-up."""
-        caught_up = self._count(entries)
+        """Of those that were to fire, these did not. Returns how many of them are catch-up."""
+        caught_up = self._spend(entries, -1)
         self._in_flight -= caught_up
-        if self._budget is not None:
-            self._budget.spend(caught_up - len(entries), -caught_up)
         return caught_up
 
-    def _count(self, entries: Sequence[PendingTimer]) -> int:
-        return sum(map(self._state.ownership.is_left, (timer for _, timer in entries)))
+    def _spend(self, entries: Sequence[PendingTimer], sign: int) -> int:
+        """Returns how many are catch-up."""
+        held = self._state.ownership
+        timers = [timer for _, timer in entries if held.follows(timer)]
+        caught_up = sum(map(held.is_left, timers))
+        if self._budget is not None:
+            following = len(timers) - caught_up
+            self._budget.spend(sign * (len(entries) - len(timers)), sign * caught_up, sign * following)
+        return caught_up
 
     def note_done(self) -> None:
         """What fired is written."""

@@ -57,7 +57,7 @@ class FiringCounters:
     busy: int = 0
     """Timers that another session had locked, or whose run another session had locked."""
     caught_up: int = 0
-    """Timers of catch-up that were tried."""
+    """Timers of catch-up that fired."""
 
 
 class Firing:
@@ -244,6 +244,8 @@ class Firing:
         """What the statement did not move."""
         pending = self._state.pending
         entries = planned.entries
+        unmoved = [entries[position - 1] for position in (*fired.refused, *fired.waiting, *fired.early, *fired.busy)]
+        self.counters.caught_up -= self._catch_up.note_put_off(unmoved)
         waits = [plan.wait for plan, group in planned.groups for _ in group] if fired.waiting else []
         for position in fired.refused:
             pending.forget(entries[position - 1])

@@ -65,9 +65,16 @@ class Ownership:
 
     def is_left(self, timer: Timer) -> bool:
         """Whether a timer is left from an outage."""
-        if timer.due_at >= self._last_outage_at:  # as nearly all are
+        return self._is_before(timer.job_id, timer.due_at)
+
+    def follows(self, timer: Timer) -> bool:
+        """Whether a timer is for a run of a tick of the outage."""
+        return self._is_before(timer.job_id, timer.fire_at)
+
+    def _is_before(self, job_id: int, at: datetime) -> bool:
+        if at >= self._last_outage_at:  # as nearly all are
             return False
-        return to_us(timer.due_at) < self.outage_us[partition_of(timer.job_id)]
+        return to_us(at) < self.outage_us[partition_of(job_id)]
 
     def drop(self, partitions: set[int]) -> None:
         for partition in partitions:

@@ -1,5 +1,6 @@
--- How many attempts wait for a worker: in queues that are filling up, and in all. Each statement reads the whole of
--- ready_batches and of the free leases, which is all there is to count; callers bound how often.
+-- How many attempts wait for a worker: in queues that are filling up, in those of a catch-up, and in all. The first and
+-- the last read the whole of ready_batches and of the free leases, which is all there is to count; callers bound how
+-- often.
 
 -- name: depths
 -- Queues of which so many attempts wait that their room may become short, for schedulers: a quarter of a limit or more,
@@ -41,11 +42,17 @@ SELECT queue_id, tenant_id, ready, max_ready, tenant_ready, ready_quota, name
  WHERE 4 * ready >= max_ready OR 4 * tenant_ready >= ready_quota OR max_ready < 250000 OR ready_quota < 1000000;
 
 -- name: in_lanes
--- How many attempts of queues wait in their lanes, which is what later ones wait for, for schedulers that catch up.
-SELECT lane_queue(lane_id)::integer AS queue_id, sum(attempts)::bigint AS attempts
-  FROM ready_batches
- WHERE lane_queue(lane_id) = ANY(:queue_ids::integer[])
- GROUP BY lane_queue(lane_id);
+-- How many attempts of some queues wait in their lanes, which is what later ones wait for, for schedulers that catch up;
+-- queues without any are left out. Index: ready_batches_pkey.
+SELECT given.queue_id, waiting.attempts
+  FROM unnest(:queue_ids::integer[]) AS given (queue_id)
+ CROSS JOIN LATERAL (
+           SELECT sum(ready_batches.attempts)::bigint AS attempts
+             FROM ready_batches
+            WHERE ready_batches.lane_id >= lane_id_of(given.queue_id, 0, 0)
+              AND ready_batches.lane_id < lane_id_of(given.queue_id + 1::bigint, 0, 0)
+       ) AS waiting
+ WHERE waiting.attempts > 0;
 
 -- name: queue_depths
 -- How many attempts wait by the name of their queue, and for how long the oldest has been due: of the names that are
