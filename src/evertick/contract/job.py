@@ -28,12 +28,14 @@ from evertick.contract.annotations import (
 )
 from evertick.contract.derived import request_of
 from evertick.contract.target import Target, target_fields
+from evertick.domain.gate import KEY_MAX_LENGTH, GateFields
 from evertick.domain.idempotency import DEFAULT_TEMPLATE, TEMPLATE_MAX_LENGTH, Template
 from evertick.domain.job.checks import (
     LABEL_VALUE_MAX_LENGTH,
     MAX_LABELS,
     NAME_MAX_LENGTH,
     cached_template,
+    check_gate_key,
     check_labels,
     check_name,
     check_payload,
@@ -55,6 +57,7 @@ JobName = Annotated[
     ),
     checked(check_name),
 ]
+GateKey = Annotated[str, Meta(max_length=KEY_MAX_LENGTH), accepted(pattern=patterns.GATE_KEY), checked(check_gate_key)]
 LabelValue = Annotated[str, Meta(extra_json_schema={"maxLength": LABEL_VALUE_MAX_LENGTH, "pattern": patterns.STORABLE})]
 Payload = Annotated[Any, Meta(extra_json_schema=ref("Payload")), checked(check_payload)]
 
@@ -96,6 +99,27 @@ class JobDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_missed: Annotated[int, Meta(ge=1, le=MAX_MISSED)] = DEFAULT_MAX_MISSED
     concurrent_policy: Annotated[str, words(ConcurrentPolicy)] = ConcurrentPolicy.SKIP
     max_concurrent: Annotated[int, Meta(ge=1, le=10_000)] = 1
+    max_running: Annotated[
+        Annotated[int, Meta(ge=1, le=10_000)] | None,
+        Meta(
+            description="How many runs are at work at once, whatever made them: of all jobs with the same"
+            " `concurrency_key`, else of this job. 1 with a `concurrency_key`, unless given; else unlimited."
+        ),
+    ] = None
+    concurrency_key: Annotated[
+        GateKey | None,
+        Meta(
+            description="Runs with the same key share `max_running`. May name top-level fields of the payload, such as"
+            " `{{payload.account}}`."
+        ),
+    ] = None
+    ordering_key: Annotated[
+        GateKey | None,
+        Meta(
+            description="Runs with the same key are at work one at a time, in the order of their fire times; a run that"
+            " waits for a retry keeps its place. In the form of `concurrency_key`, which a job cannot have too."
+        ),
+    ] = None
     jitter_seconds: Wait = 0
     priority: Annotated[str, words(Priority)] = Priority.NORMAL
     labels: Annotated[
@@ -124,6 +148,10 @@ class JobSpec(JobDocument, frozen=True, kw_only=True, omit_defaults=True, forbid
     @property
     def template(self) -> Template:
         return cached_template(self.idempotency_key_template)
+
+    @property
+    def gate_fields(self) -> GateFields:
+        return GateFields(self.max_running, self.concurrency_key, self.ordering_key)
 
     @property
     def timeout(self) -> timedelta:
@@ -250,6 +278,9 @@ class JobFields(TypedDict, total=False):
     max_missed: int | None
     concurrent_policy: Literal["SKIP", "ALLOW", "QUEUE", "REPLACE"] | None
     max_concurrent: int | None
+    max_running: int | None
+    concurrency_key: str | None
+    ordering_key: str | None
     jitter_seconds: float | None
     priority: Literal["high", "normal", "low"] | None
     labels: Mapping[str, str] | None

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from evertick.domain.errors import InvalidInput
+from evertick.domain.gate import parse_key
 from evertick.domain.idempotency import Template, parse_template
 from evertick.domain.job.faults import Faults, accepted_once, below, kind_of
 from evertick.domain.schedule.instants import FIRST_YEAR, LAST_YEAR
@@ -74,6 +75,14 @@ def check_template(text: str, at: str, faults: Faults) -> None:
     check_text(text, at, faults)
     try:
         cached_template(text)
+    except InvalidInput as refused:
+        faults.add(at, refused.reason)
+
+
+def check_gate_key(text: str, at: str, faults: Faults) -> None:
+    check_text(text, at, faults)
+    try:
+        parse_key(at.removeprefix("/"), text)
     except InvalidInput as refused:
         faults.add(at, refused.reason)
 

@@ -114,6 +114,7 @@ Firing: TypeAlias = Sequence[tuple[FirePlan, Sequence[int]]]
 class Fired(NamedTuple):
     """The result of a firing, with the places of timers that did not fire. `lane_runs`: how many runs each lane got.
 
+    `gate_ids`: the gates of its timers. What fired waits there, and something may have waited for what did not run.
     `refused`: changed by another session, or their partition is lost. `waiting`: put off. `early` and `busy` are
     unchanged: not due yet; locked by another session, or with something locked that they would change. `passed`: moved
     on without a run, `overlaps` of them because an earlier run was open. `fenced`: if any was refused, the partitions
@@ -132,6 +133,7 @@ class Fired(NamedTuple):
     passed: Sequence[int]
     overlaps: int
     fenced: Sequence[int] | None
+    gate_ids: Sequence[int]
 
 
 class Quarantined(NamedTuple):
