@@ -72,8 +72,11 @@ class World:
                 if key == "ordered":
                     self._ordered_jobs.add(job.job_id)
 
-    async def ask(self, key: str, number: int, kind: str, late: int) -> None:
+    async def ask(self, key: str, number: int, late: int) -> None:
+        """A run that waits behind one of its job is in no order until that is over: such jobs have no other runs."""
         job = self._of_key[key, number]
+        kind = "manual" if number < NODES else "queued"
+        late = late if kind == "manual" else 0
         fire_at = AT + timedelta(seconds=len(self._asked) - late, milliseconds=len(self._asked))
         self._asked[RunKey(fire_at, job.job_id)] = len(self._begun)
         reason = "manual" if kind == "manual" else "tick"
@@ -245,7 +248,6 @@ ASK = st.tuples(
     st.tuples(
         st.sampled_from([*LIMITS, "ordered"]),
         st.integers(0, NODES * JOBS - 1),
-        st.sampled_from(["manual", "queued"]),
         st.sampled_from([0, 0, 3]),
     ),
 )
