@@ -1,15 +1,23 @@
 """Rate limits of queues: over all workers and dispatchers no more starts than the rate allows."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
+from typing import Any
 
 import asyncpg
 import pytest
 
-from engine import Job, until
+from engine import MINUTE, Job, lease, until
+from evertick.domain.rate_bucket import Rate
+from evertick.runtime.queue_rates import QueueRates
+from evertick.runtime.rate_slices import RateSlices
+from evertick.store.database import Pool
+from evertick.store.engine.rate_buckets import DatabaseBuckets
 from evertick.usecases.context import TenantContext
+from evertick.usecases.runs import pull_workers
 from evertick.usecases.tenants import queues
+from hooked_pool import Run, hooked
 from redis_server import redis_server
 from roles.dispatching import PostOffice, Receiver
 from roles.workshop import Workshop
@@ -119,6 +127,32 @@ async def test_tokens_that_a_cap_leaves_unused_are_there_for_the_next_lease(work
     async with workshop.opened({"handle": handle}) as worker:
         await worker.work_off()
     assert await workshop.results(job) == ["success"] * 4, "one after the other"
+
+
+async def test_a_full_cap_uses_up_no_tokens(workshop: Workshop) -> None:
+    job = await workshop.ready(count=3)
+    await limit(workshop, HARDLY, 2)
+    await workshop.connection.execute("UPDATE queues SET max_running = 1")
+    await lease(workshop.connection, job, worker="other", most=1)
+    async with workshop.opened({"handle": handle}) as worker:
+        for _ in range(3):
+            await worker.work_off()
+    assert await workshop.connection.fetchval("SELECT count(*) FROM rate_buckets") == 0
+
+
+async def test_a_lease_of_a_pull_worker_that_fails_gives_its_tokens_back(workshop: Workshop, pool: Pool) -> None:
+    job = await workshop.ready(count=3)
+
+    async def fail(_: Run, __: Mapping[str, Any]) -> None:
+        raise ConnectionError
+
+    rates, rate = QueueRates(RateSlices(DatabaseBuckets(pool))), Rate(HARDLY, 2)
+    failing = TenantContext(hooked(pool, "lanes.lease_free", fail), 1)
+    with pytest.raises(ConnectionError):
+        await pull_workers.lease(failing, job.queue_id, "w", 3, MINUTE, rate=rate, rates=rates)
+    working = TenantContext(pool, 1)
+    leased = await pull_workers.lease(working, job.queue_id, "w", 3, MINUTE, rate=rate, rates=rates)
+    assert len(leased.attempts) == 2
 
 
 async def test_a_queue_without_work_uses_up_no_tokens(workshop: Workshop) -> None:

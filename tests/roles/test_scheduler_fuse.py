@@ -11,6 +11,7 @@ from evertick.domain.policies import ConcurrentPolicy, MissedWindow
 from evertick.domain.retry import Retry
 from evertick.domain.rule import Policies
 from evertick.roles.scheduler import Scheduler
+from evertick.roles.scheduler.fuse import MOST_FREQUENT
 from evertick.store.database import Pool
 from evertick.store.engine.fuse import runaways
 from evertick.usecases.context import TenantContext
@@ -115,6 +116,23 @@ async def test_retries_deferred_attempts_and_requested_runs_do_not_count(
     assert {reason for _, reason, _ in runs} >= {"catch_up", "manual", "replay"}
     node.state.fired_jobs.add([job.job_id] * 9)
     assert await node.fuse.check() == 0
+
+
+async def test_a_runaway_behind_many_jobs_that_fire_more_often_is_found(
+    connection: asyncpg.Connection, node: Scheduler
+) -> None:
+    healthy = [await add_job(connection, "* * * * *", ALL, partition=number) for number in range(2 * MOST_FREQUENT)]
+    job = await add_job(connection, "* * * * *", ALL, partition=200)
+    await node.fire_due()
+    await set_back(connection, job.job_id, 3)
+    await node.fire_due()
+    node.state.fired_jobs.take(0)
+    paused = 0
+    for _ in range(3):
+        node.state.fired_jobs.add([each.job_id for each in healthy for _ in range(9)] + [job.job_id] * 2)
+        paused += await node.fuse.check()
+    assert paused == 1
+    assert (await status_of(connection, job))[0] == "paused"
 
 
 async def test_a_job_that_a_user_has_locked_is_left_alone(connection: asyncpg.Connection, node: Scheduler) -> None:

@@ -135,4 +135,5 @@ def test_an_empty_bucket_is_asked_again_before_it_is_full() -> None:
 
 def test_what_is_given_back_is_held_again() -> None:
     held = spend(received(FAST, Slice(), Drawn(5), 1, 0), 5)
-    assert give_back(held, 3, 10).tokens == 3
+    assert give_back(FAST, held, 3, 10).tokens == 3
+    assert give_back(FAST, held, FAST.burst + 1, 10).tokens == FAST.burst

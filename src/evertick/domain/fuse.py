@@ -5,7 +5,7 @@ nobody has thought of, in planning, in the clock or in who holds a partition. So
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from heapq import nlargest
 from typing import NamedTuple
 
@@ -69,8 +69,9 @@ class FrequentJobs:
             counts = self._counts = Counter({job_id: count for job_id, count in counts.items() if count > least})
             least *= 2
 
-    def take(self, most: int) -> tuple[list[int], list[int]]:
-        """The jobs that fired most often since the last call, at least twice; and the others."""
+    def take(self, most: int, later: Container[int] = ()) -> tuple[list[int], list[int]]:
+        """The jobs that fired most often since the last call, at least twice, those of `later` last; and the others."""
         counts, self._counts = self._counts, Counter()
-        often = [job_id for job_id in nlargest(most, counts, key=counts.__getitem__) if counts[job_id] > 1]
+        repeated = (job_id for job_id, count in counts.items() if count > 1)
+        often = nlargest(most, repeated, key=lambda job_id: (job_id not in later, counts[job_id]))
         return often, sorted(counts.keys() - often)

@@ -119,10 +119,10 @@ def spend(held: Slice, amount: int) -> Slice:
     return replace(held, tokens=held.tokens - amount, spent=held.spent + amount)
 
 
-def give_back(held: Slice, amount: int, now_us: int) -> Slice:
-    """Hold tokens again that were spent for something that was undone."""
+def give_back(rate: Rate, held: Slice, amount: int, now_us: int) -> Slice:
+    """Hold tokens again that were spent for something that was undone; no more than the burst: the rest is too old."""
     held = unexpired(held, now_us)
-    return replace(held, tokens=held.tokens + amount, drawn_us=now_us, refused=0)
+    return replace(held, tokens=min(held.tokens + amount, rate.burst), drawn_us=now_us, refused=0)
 
 
 def turn_away(held: Slice, amount: int) -> Slice:

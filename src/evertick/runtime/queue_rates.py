@@ -7,7 +7,7 @@ it is leased again. No lease waits for a bucket: what is drawn too late is there
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from evertick.domain.rate_bucket import Drawn, Rate
@@ -37,20 +37,27 @@ class QueueRates:
     def __init__(self, slices: RateSlices) -> None:
         self._slices = slices
 
-    async def take(
+    async def take(  # noqa: PLR0913 - what is asked for, and by whom
         self,
         connection: Connection,
         rooms: Mapping[int, int],
         rates: Mapping[int, Rate],
         *,
+        capped: Collection[int],
         handlers: Sequence[str] | None,
         tenant_id: int | None,
     ) -> RatedRooms:
-        """Take tokens for what queues with a rate have ready, up to their rooms. Other queues keep their rooms."""
+        """Take tokens for what queues with a rate have ready, up to their rooms. Other queues keep their rooms.
+
+        `capped`: queues with a cap. While that is full no tokens are taken: they would expire.
+        """
         # More than the burst is never there.
         limited = {queue_id: min(rooms[queue_id], rates[queue_id].burst) for queue_id in rooms if queue_id in rates}
-        waiting = await lanes.count_ready(connection, limited, handlers, tenant_id)
         left = {queue_id: room for queue_id, room in rooms.items() if queue_id not in limited}
+        if both := {queue_id: room for queue_id, room in limited.items() if queue_id in capped}:
+            limited = {queue_id: room for queue_id, room in limited.items() if queue_id not in both}
+            limited |= await lanes.estimate_rooms(connection, both, tenant_id)
+        waiting = await lanes.count_ready(connection, limited, handlers, tenant_id) if limited else {}
         taken = await asyncio.gather(*(self._take(key, rates[key], count) for key, count in waiting.items()))
         left |= {queue_id: drawn.granted for queue_id, drawn in zip(waiting, taken, strict=True) if drawn.granted}
         waits = [drawn.wait_us for drawn in taken if not drawn.granted]

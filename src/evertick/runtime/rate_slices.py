@@ -64,8 +64,9 @@ class RateSlices:
 
     def give_back(self, key: str, amount: int) -> None:
         """Hold tokens again that were taken for something that was undone: the next tries need them."""
-        share = self._share(key)
-        share.held = rate_bucket.give_back(share.held, amount, self._now_us())
+        share = self._shares.get(key)
+        if share is not None and share.rate is not None:  # else nothing was taken
+            share.held = rate_bucket.give_back(share.rate, share.held, amount, self._now_us())
 
     def refusal(self, key: str) -> Drawn | None:
         """A refusal of a single token, if one is known without asking."""

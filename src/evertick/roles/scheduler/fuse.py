@@ -7,9 +7,10 @@ again when it goes on firing. A user resumes the job as any other, and it is jud
 
 import logging
 import random
-from collections import defaultdict
+from collections import defaultdict, deque
 from datetime import timedelta
 from functools import partial
+from itertools import chain
 
 from evertick.domain.errors import ScheduleTooCostly
 from evertick.domain.fuse import Breach, find_breach
@@ -19,6 +20,7 @@ from evertick.domain.schedule.budget import PLAN_STEPS, at_most
 from evertick.domain.schedule.instants import duration_us, to_us
 from evertick.roles.scheduler.state import State
 from evertick.runtime import background
+from evertick.store.database import reason_of
 from evertick.store.engine import fuse
 from evertick.store.engine.fuse import RecentRuns, runaways
 from evertick.store.jobs import jobs
@@ -31,6 +33,8 @@ EVERY_SECONDS = 10.0
 WINDOW = timedelta(minutes=10)
 MOST_FREQUENT = 10
 OTHERS = 3
+REMEMBERED_CHECKS = 6
+"""Jobs that were looked at in so many checks come after others: healthy ones must not hide a slower runaway."""
 MAX_PER_LANE = 2000
 """Attempts that one look at a job reads at most: those of other jobs are among them."""
 ACTOR, ACTION = "scheduler", "pause_job"
@@ -43,6 +47,7 @@ class Fuse:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._looked_at: deque[list[int]] = deque(maxlen=REMEMBERED_CHECKS)
 
     async def step(self) -> float:
         await self.check()
@@ -50,8 +55,9 @@ class Fuse:
 
     async def check(self) -> int:
         """Look at the jobs that fired most often since the last check. Returns how many were paused."""
-        candidates, others = self._state.fired_jobs.take(MOST_FREQUENT)
+        candidates, others = self._state.fired_jobs.take(MOST_FREQUENT, {*chain.from_iterable(self._looked_at)})
         candidates += random.sample(others, min(OTHERS, len(others)))
+        self._looked_at.append(candidates)
         if not candidates:
             return 0
         from_seq = self._state.clock.now_us() - duration_us(WINDOW)
@@ -59,7 +65,14 @@ class Fuse:
         for row in await fuse.recent_runs(self._state.pool, candidates, from_seq, MAX_PER_LANE):
             found[row.job_id].append(row)
         await self._state.rule_cache.load(self._state.pool, {rows[0].rule_id for rows in found.values()})
-        return sum([await self._judge(rows) for rows in found.values()])
+        return sum([await self._try_judge(rows) for rows in found.values()])
+
+    async def _try_judge(self, rows: list[RecentRuns]) -> bool:
+        try:
+            return await self._judge(rows)
+        except Exception as error:  # noqa: BLE001 - the other jobs are judged all the same
+            logger.warning("job %s was not judged: %s", format_id(Prefix.JOB, rows[0].job_id), reason_of(error))
+            return False
 
     async def _judge(self, rows: list[RecentRuns]) -> bool:
         rule = self._state.rule_cache.known.get(rows[0].rule_id)

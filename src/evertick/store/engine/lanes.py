@@ -248,9 +248,21 @@ async def lock_rooms(session: Session, rooms: Mapping[int, int], tenant_id: int 
     A queue whose cap another session has locked is left out, as is another tenant's if `tenant_id` is given. The first
     queues of a tenant get what its cap leaves: pass them in an order that changes.
     """
-    caps = {each.queue_id: each for each in await _LOCK_CAPS.all(session, queue_ids=list(rooms), tenant_id=tenant_id)}
+    return await _rooms(session, rooms, tenant_id, is_locking=True)
+
+
+async def estimate_rooms(connection: Connection, rooms: Mapping[int, int], tenant_id: int | None) -> dict[int, int]:
+    """As `lock_rooms`, without any locks: what others lease meanwhile does not count."""
+    return (await _rooms(connection, rooms, tenant_id, is_locking=False)).rooms
+
+
+async def _rooms(
+    connection: Connection, rooms: Mapping[int, int], tenant_id: int | None, *, is_locking: bool
+) -> CappedRooms:
+    given = {"queue_ids": list(rooms), "tenant_id": tenant_id, "is_locking": is_locking}
+    caps = {each.queue_id: each for each in await _LOCK_CAPS.all(connection, **given)}
     capped = {each.tenant_id for each in caps.values() if each.is_capped and each.has_work}
-    running = await _RUNNING.all(session, tenant_ids=list(capped)) if capped else []
+    running = await _RUNNING.all(connection, tenant_ids=list(capped)) if capped else []
     of_queue = {each.queue_id: each.running for each in running}
     of_tenant: Counter[int] = Counter()
     for each in running:

@@ -202,7 +202,8 @@ SELECT asked.queue_id, least(asked.most, waiting.attempts + put_back.attempts)::
 -- Of some queues those that may be leased from, with what caps leave. Who leases from a queue with a cap, or of a tenant
 -- with one, locks that cap until its transaction ends; where another session has it the queue is left out, so that nobody
 -- waits. To be followed by `running` in the same transaction: a statement of its own sees what others have leased before
--- they let go of the lock. Indexes: queues_pkey, tenants_pkey, ready_batches_pkey, leases_free.
+-- they let go of the lock. With `is_locking` false it only reads, for an estimate.
+-- Indexes: queues_pkey, tenants_pkey, ready_batches_pkey, leases_free.
 WITH given AS MATERIALIZED (
     SELECT queue.queue_id, queue.tenant_id, queue.max_running, tenant.running_quota
       FROM unnest(:queue_ids::integer[]) AS asked (queue_id)
@@ -224,8 +225,9 @@ SELECT queue_id, tenant_id, max_running, running_quota,
             WHERE leases.worker IS NULL AND lane_queue(leases.lane_id) = given.queue_id::bigint LIMIT 1) IS NOT NULL
            AS has_work
   FROM given
- WHERE (running_quota = 2147483647 OR pg_try_advisory_xact_lock(1163280385, hashint8(tenant_id)))
-   AND (max_running = 2147483647 OR pg_try_advisory_xact_lock(1163280386, queue_id))
+ WHERE NOT :is_locking::boolean
+    OR (running_quota = 2147483647 OR pg_try_advisory_xact_lock(1163280385, hashint8(tenant_id)))
+       AND (max_running = 2147483647 OR pg_try_advisory_xact_lock(1163280386, queue_id))
  ORDER BY queue_id;
 
 -- name: running

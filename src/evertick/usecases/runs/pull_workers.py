@@ -96,11 +96,17 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
         return await _lease_capped(tenant, queue_id, worker, most, lease_time, handlers, is_capped=is_capped)
     named = None if handlers is None else list(handlers)
     allowed, wait_seconds = await rates.take(
-        tenant.pool, {queue_id: most}, {queue_id: rate}, handlers=named, tenant_id=tenant.tenant_id
+        *(tenant.pool, {queue_id: most}, {queue_id: rate}),
+        capped=[queue_id] if is_capped else (),
+        handlers=named,
+        tenant_id=tenant.tenant_id,
     )
-    tokens = allowed.get(queue_id, 0)
-    leased = await _lease_capped(tenant, queue_id, worker, tokens, lease_time, handlers, is_capped=is_capped)
-    rates.give_back(queue_id, tokens - len(leased.attempts))
+    unused = tokens = allowed.get(queue_id, 0)
+    try:
+        leased = await _lease_capped(tenant, queue_id, worker, tokens, lease_time, handlers, is_capped=is_capped)
+        unused -= len(leased.attempts)
+    finally:  # what was leased and is not known here is started by nobody
+        rates.give_back(queue_id, unused)
     return leased._replace(is_rated=True, wait_seconds=wait_seconds)
 
 

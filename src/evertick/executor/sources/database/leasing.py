@@ -254,6 +254,7 @@ class Leasing:
             self._pool,
             asked,
             self._queues.rates,
+            capped=self._queues.capped,
             handlers=self._consumer.handler_names,
             tenant_id=self._queues.tenant_id,
         )
