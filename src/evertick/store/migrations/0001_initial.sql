@@ -172,7 +172,7 @@ CREATE TABLE timers (
 ) PARTITION BY HASH (partition);
 CREATE INDEX timers_due ON timers (partition, due_at);
 -- By stream: behind any number of one tenant's due timers the first of another's is found.
-CREATE INDEX timers_of_tenant ON timers (partition, tenant_id, priority, due_at);
+CREATE INDEX timers_of_tenant ON timers (partition, tenant_id, priority, queue_id, due_at);
 
 DO $$
 BEGIN
