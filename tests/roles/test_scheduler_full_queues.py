@@ -129,6 +129,7 @@ async def test_queues_of_a_tenant_that_has_more_of_them_than_places_take_turns_i
         for queue in range(15)
     ]
     await add_job(connection, "now", fire_at=now_at - HOUR, tenant_id=2)
+    counts = [0]
     for _ in range(200):
         await take_turns(node, 1)
         counts = [sum(await fired(connection, jobs)) for jobs in queues]
