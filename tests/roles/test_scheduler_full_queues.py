@@ -7,6 +7,7 @@ import pytest
 
 from engine import AT, MINUTE, add_job, scheduler
 from evertick.roles.scheduler import Scheduler, loading
+from hooked_pool import hooked
 from roles.test_scheduler_backpressure import SECOND, fired, keep, lease, limit, take_turns
 
 HOUR = 60 * MINUTE
@@ -142,3 +143,37 @@ async def test_queues_of_a_tenant_that_has_more_of_them_than_places_take_turns_i
     await node.backpressure.step()
     await take_turns(node, 1)
     assert await fired(connection, full) == [True] * 5 + [False] * 3
+
+
+@pytest.mark.parametrize("change", ["DELETE FROM timers", "UPDATE timers SET due_at = 'infinity'"])
+async def test_deleted_and_paused_jobs_of_a_full_queue_do_not_stay_in_memory(
+    connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    keep(monkeypatch, 10)
+    jobs = [await add_job(connection, "now", fire_at=AT + n * SECOND) for n in range(40)]
+    await limit(connection, jobs[0], 1)
+    node.loading.woken(frozenset(job.job_id for job in jobs))
+    await take_turns(node, 5)
+    assert node.backpressure.parked == len(node.state.pending) == 39  # more than wake-ups would bring
+    await connection.execute(change)
+    node.loading.woken(frozenset(job.job_id for job in jobs))
+    await take_turns(node, 1)
+    await node.backpressure.step()
+    assert node.backpressure.parked == len(node.state.pending) == 0
+
+
+async def test_a_tick_that_fires_while_its_job_is_read_is_not_dropped(
+    connection: asyncpg.Connection, node: Scheduler, now_at: datetime
+) -> None:
+    job = await add_job(connection, "every 1s", fire_at=now_at)
+    await node.loading.step()
+
+    async def fired_meanwhile(*_: object) -> object:
+        await node.firing.fire_batch()
+        return []  # as it was before the tick had moved to within the horizon
+
+    node.state.pool = hooked(node.state.pool, "timers.load_jobs", fired_meanwhile)
+    node.loading.woken(frozenset([job.job_id]))
+    await node.loading.step()
+    assert await fired(connection, [job]) == [True]
+    assert len(node.state.pending) == 1

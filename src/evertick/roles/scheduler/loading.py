@@ -61,7 +61,8 @@ FULL = 2 * MAX_PER_PARTITION
 """With so many timers of a partition in memory, apart from those of its backlogs, none are read by due time: what falls
 due meanwhile is its backlog."""
 OVERFULL = 2 * FULL
-"""With so many, wake-ups for its jobs are not heeded either: timers of a full queue stay in memory for any time."""
+"""With so many, wake-ups for jobs that are not in memory are not heeded either: timers of a full queue stay there for
+any time."""
 MAX_COUNTED = 1_000
 """Timers of a partition that are counted when it was taken."""
 
@@ -116,7 +117,11 @@ class Loading:
         else:
             held = self._state.ownership.epochs
             partitions = ((job_id, partition_of(job_id)) for job_id in job_ids)
-            self._woken |= {job_id for job_id, each in partitions if each in held and self._count(each) < OVERFULL}
+            self._woken |= {
+                job_id
+                for job_id, each in partitions
+                if each in held and (self._count(each) < OVERFULL or self._state.pending.has_tick(job_id))
+            }
 
     def lost(self, partitions: Iterable[int]) -> None:
         """Forget how far partitions were read: they are lost, or to be read anew. A read under way does not count."""
@@ -239,7 +244,9 @@ class Loading:
         try:
             with self._state.pending.reading():
                 before_at = from_us(self._state.clock.now_us()) + self._horizon
-                await self._add(await timers.load_jobs(self._state.pool, job_ids, before_at))
+                found = await timers.load_jobs(self._state.pool, job_ids, before_at)
+                await self._add(found)
+                self._state.pending.drop_gone(job_ids, found)
         except BaseException:
             self._woken |= job_ids
             raise

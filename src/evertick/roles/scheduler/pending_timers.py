@@ -190,6 +190,20 @@ class PendingTimers:
         self._wheel.add_many(entries)
         return news
 
+    def has_tick(self, job_id: int) -> bool:
+        """Whether the timer of a job's next tick is here."""
+        return job_id in self._timers
+
+    def drop_gone(self, job_ids: Iterable[int], timers: Iterable[Timer]) -> None:
+        """Drop the ticks of jobs of which all timers were read, and these were found: deleted, paused or put off.
+
+        But for those that were in flight meanwhile.
+        """
+        read = {timer.job_id for timer in (*timers, *(self._taken or ())) if timer.kind == "tick"}
+        for job_id in job_ids:
+            if job_id in self._timers and job_id not in read:
+                self._drop(job_id)
+
     def assign(self, timers: Iterable[Timer], shares: Mapping[Stream, StreamShare]) -> None:
         """Count those of these timers that are here as parts of the shares of their streams."""
         for timer in timers:
