@@ -128,6 +128,16 @@ def test_a_queue_that_a_reading_left_out_has_at_least_three_quarters_of_its_room
     assert DEFAULT_MAX_READY * 3 // 4 <= room.take(ParkedLine(1), 1, 10**9) <= DEFAULT_MAX_READY
 
 
+@given(ready=st.integers(0, 30), others=st.integers(0, 30), max_ready=st.integers(1, 40), quota=st.integers(1, 60))
+def test_a_queue_is_full_if_it_has_no_room(ready: int, others: int, max_ready: int, quota: int) -> None:
+    depth = ReadyDepth(1, 1, ready, max_ready, ready + others, quota)
+    room = ReadyRoom()
+    room.held = PARTITIONS
+    room.end_reading([depth])
+    assert depth.is_full == (room.of_line(ParkedLine(1), 1) == 0)
+    assert not ReadyDepth(1, 1, 0, max_ready, 0, 0).is_full  # nothing of the tenant may fire, and nothing waits
+
+
 def read(room: ReadyRoom, ready: int) -> None:
     """A reading of queue 1, for which a catch-up waits."""
     assert room.begin_reading([1]) == [1]

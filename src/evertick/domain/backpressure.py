@@ -48,7 +48,10 @@ class ReadyDepth(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        return self.ready >= self.max_ready or self.tenant_ready >= self.ready_quota
+        """Whether no more is added to it. Of a tenant without a quota nothing fires, and none of its queues is full."""
+        if self.ready >= self.max_ready:
+            return True
+        return self.tenant_ready > 0 and self.ready >= QUEUE_FACTOR * (self.ready_quota - self.tenant_ready)
 
 
 class ParkedLine(NamedTuple):
