@@ -94,7 +94,7 @@ INDEXES = {
     "target_hosts.limited": {"target_hosts_limited"},
     "target_hosts.page": {"target_hosts_pkey"},
     "references.queue_page": {"queues_tenant_id_name_key", "ready_batches_pkey", "leases_free", "tenants_pkey"},
-    "tenants.count_due": {"timers_due"},
+    "tenants.count_due": {"queues_tenant_id_name_key", "lanes_of_queue", "timers_of_tenant"},
     "tenants.stored": {"storage_sums_pkey", "storage_changes_of_tenant"},
     "retention.check_versions": {
         *("superseded_versions_to_check", "superseded_versions_pkey", "jobs_pkey", "job_versions_pkey", "timers_pkey"),

@@ -180,7 +180,7 @@ CREATE TABLE timers (
 ) PARTITION BY HASH (partition);
 CREATE INDEX timers_due ON timers (partition, due_at);
 -- By stream: behind any number of one tenant's due timers the first of another's is found.
-CREATE INDEX timers_of_tenant ON timers (partition, tenant_id, priority, due_at);
+CREATE INDEX timers_of_tenant ON timers (partition, tenant_id, priority, queue_id, due_at);
 -- What comes before a run in the order of a key, and has not fired yet.
 CREATE INDEX timers_in_order ON timers (gate_id, fire_at, job_id)
     WHERE gate_id < 0 AND due_at < 'infinity' AND kind <> 'retry';
