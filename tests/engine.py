@@ -34,7 +34,8 @@ PATIENCE_SECONDS = 120.0
 _ADD_JOB = """
 WITH given AS (
     SELECT $1::bigint AS job_id, $2::bigint AS tenant_id, $3::text AS queue, $6::timestamptz AS fire_at,
-           $7::timestamptz AS due_at, $8::smallint AS priority, ($1 & 255)::smallint AS partition
+           $7::timestamptz AS due_at, $8::smallint AS priority, ($1 & 255)::smallint AS partition,
+           $10::bigint AS gate_id, $11::integer AS gate_limit
 ), rule AS (
     INSERT INTO rules (digest, canonical) VALUES ($4, $5)
         ON CONFLICT (digest) DO UPDATE SET canonical = excluded.canonical RETURNING rule_id
@@ -46,16 +47,20 @@ WITH given AS (
     SELECT job_id, tenant_id, fire_at, fire_at, 1, 'job ' || job_id, queue FROM given
 ), version AS (
     INSERT INTO job_versions (job_id, rule_id, effective_at, spec_version, timeout_seconds, name, timezone, handler,
-                              retry, payload, spec)
-    SELECT job_id, rule_id, fire_at, 1, 60, 'job ' || job_id, 'UTC', 'handle', $9::json, '{"n": 1}', '{}'
+                              retry, payload, spec, gate_id, gate_limit)
+    SELECT job_id, rule_id, fire_at, 1, 60, 'job ' || job_id, 'UTC', 'handle', $9::json, '{"n": 1}', '{}', gate_id,
+           gate_limit
       FROM given, rule
 ), lane AS (
     INSERT INTO lanes (lane_id, queue_id, partition, priority)
-    SELECT lane_id_of(queue_id, partition, priority), queue_id, partition, priority FROM given, queue
+    SELECT lane_id_of(queue_id, partition, priority, is_gated), queue_id, partition, priority
+      FROM given, queue, unnest(ARRAY[false, true]) AS is_gated
+     WHERE gate_limit IS NOT NULL OR NOT is_gated
         ON CONFLICT DO NOTHING
 ), timer AS (
-    INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, queue_id, spec_version, kind, partition, priority)
-    SELECT job_id, fire_at, due_at, tenant_id, rule_id, queue_id, 1, 'tick', partition, priority
+    INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, gate_id, queue_id, spec_version, kind, partition,
+                        priority)
+    SELECT job_id, fire_at, due_at, tenant_id, rule_id, gate_id, queue_id, 1, 'tick', partition, priority
       FROM given, rule, queue
 )
 SELECT rule_id, queue_id FROM rule, queue
@@ -94,22 +99,28 @@ async def add_job(
     tenant_id: int = 1,
     retry: str = RETRIES,
     rule: Rule | None = None,
+    gate_id: int | None = None,
+    gate_limit: int | None = None,
 ) -> Job:
     rule = rule or rule_of(Schedule(schedule, anchor_at=AT), policies or Policies())
     job_id = await connection.fetchval("SELECT nextval('job_numbers') << 8 | $1", partition)
     row = await connection.fetchrow(
-        _ADD_JOB, job_id, tenant_id, queue, rule.digest(), rule.canonical(), fire_at, due_at or fire_at, priority, retry
+        _ADD_JOB,
+        *(job_id, tenant_id, queue, rule.digest(), rule.canonical(), fire_at, due_at or fire_at, priority, retry),
+        *(gate_id, gate_limit),
     )
     assert row is not None
     return Job(job_id, row["rule_id"], row["queue_id"], priority)
 
 
-async def add_timer(connection: Connection, job: Job, kind: str, fire_at: datetime, reason: str) -> None:
+async def add_timer(
+    connection: Connection, job: Job, kind: str, fire_at: datetime, reason: str, *, gate_id: int | None = None
+) -> None:
     """A run that waits for its timer, due at its fire time."""
     await connection.execute(
         "INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, queue_id, spec_version, kind, reason,"
-        " partition, priority) VALUES ($1, $2, $2, 1, $3, $4, 1, $5, $6, $7, $8)",
-        *(job.job_id, fire_at, job.rule_id, job.queue_id, kind, reason, job.partition, job.priority),
+        " partition, priority, gate_id) VALUES ($1, $2, $2, 1, $3, $4, 1, $5, $6, $7, $8, $9)",
+        *(job.job_id, fire_at, job.rule_id, job.queue_id, kind, reason, job.partition, job.priority, gate_id),
     )
 
 
@@ -200,6 +211,13 @@ async def lease(connection: Connection, *jobs: Job, worker: str = "w", most: int
             tenant_id=None,
         ),
     )
+
+
+async def lease_free(connection: Connection, *jobs: Job, worker: str = "w", most: int = 100) -> list[Leased]:
+    """What was put back, or has passed its gate."""
+    queue_ids = sorted({job.queue_id for job in jobs})
+    found = await lanes.lease_free(connection, queue_ids, None, worker, most=most, lease_time=LEASE, tenant_id=None)
+    return await lanes.read(connection, found)
 
 
 def ending_of(leased: Leased, result: str = "success", then: NextStep = None) -> Ending:

@@ -117,6 +117,8 @@ class VirtualTime:
     async def _work(self) -> None:
         await self._scheduler.fire_due()
         await self._worker.work_off()
+        while await self._scheduler.gates.look(is_sweep=True):
+            await self._worker.work_off()
 
     async def _read_runs(self) -> None:
         runs = every_item(lambda cursor: tenant_runs(self._tenant, limit=MAX_PER_PAGE, cursor=cursor))

@@ -8,7 +8,7 @@ from engine import add_job
 from evertick.bench import floor_queries, queries
 from evertick.bench.scenarios.floor import RunRows
 from evertick.store.database import Pool
-from evertick.store.engine.lanes import clock
+from evertick.store.engine.lanes import clock, lane_id_of
 
 QUEUE = "bench"
 RUNS = range(512)
@@ -36,7 +36,7 @@ async def _attempt(
     lag_ms: float = 1.0,
 ) -> None:
     """An attempt, and its outcome unless it has none."""
-    lane_id, seq = queue_id << 10, int(fire_at.timestamp() * 1_000_000) + 10 * job_id + attempt
+    lane_id, seq = lane_id_of(queue_id, 0, 0), int(fire_at.timestamp() * 1_000_000) + 10 * job_id + attempt
     await connection.execute(
         "INSERT INTO attempts (lane_id, seq, job_id, fire_at, due_at, spec_version, epoch, reason, attempt)"
         " VALUES ($1, $2, $3, $4, $4, 1, 1, 'tick', $5)",

@@ -155,11 +155,12 @@ async def test_curl_walks_through_the_life_of_a_job(server: Server) -> None:
 async def test_the_commands_of_the_guide_do_what_it_says(server: Server) -> None:
     blocks = re.findall(r"^```sh\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     outputs = [await server.output("sh", "-euc", block) for block in blocks]
-    first, targets, limited, pull, queues, errors, idempotency, letters, pages = outputs
+    first, targets, limited, pull, queues, keys, errors, idempotency, letters, pages = outputs
     assert targets == "[]"
     assert limited.endswith('"rate_limit":50.0,"rate_burst":100}')
     limits = '"max_running":5,"max_ready":100000,"rate_limit":2.5,"rate_burst":null'
     assert queues.startswith(f'{{"name":"reports",{limits},"ready":0,')
+    assert '"max_running":2,"concurrency_key":"{{payload.account}}"' in keys
     assert first.count('"name":"hello"') == 2
     assert re.search(r'"payload":\{"name": ?"Ada"\}', pull)
     assert pull.endswith('{"recorded":1,"stale":[]}')

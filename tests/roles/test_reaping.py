@@ -28,12 +28,19 @@ class World:
         self.connection = connection
         self.seconds = 1000.0
         self.woken: set[int] = set()
+        self.left: set[int] = set()
         self.state = running.state
         self.reaping = self.reaper()
         self.holder = Holder(connection, running.node, dict(running.state.ownership.epochs))
 
     def reaper(self) -> Reaping:
-        return Reaping(self.state, lease_time=LEASE, woken=self.woken.update, monotonic=lambda: self.seconds)
+        return Reaping(
+            self.state,
+            lease_time=LEASE,
+            woken=self.woken.update,
+            left=self.left.update,
+            monotonic=lambda: self.seconds,
+        )
 
     async def set_clock(self, by: timedelta) -> None:
         await self.connection.execute("UPDATE dial SET now_at = now_at + $1", by)

@@ -8,6 +8,7 @@ import pytest
 from evertick.roles.janitor import Janitor, Kept, batch_size, maintenance
 from evertick.roles.janitor.maintenance import RepairProgress
 from evertick.store.database import Pool, connect
+from evertick.store.engine.lanes import queue_of
 from roles.aged_tables import AgedTables
 
 HOUR = timedelta(hours=1)
@@ -30,7 +31,7 @@ async def test_a_job_that_lost_its_timer_goes_on_after_its_last_tick(pool: Pool,
     assert tick["fire_at"] == tick["due_at"] == last_at + HOUR, "what was missed since is missed like any other"
     assert (tick["last_lane"], tick["last_seq"]) == (job.lane_id, seq)
     assert (tick["partition"], tick["priority"], tick["spec_version"]) == (7, 0, 1)
-    assert tick["queue_id"] == job.lane_id >> 10
+    assert tick["queue_id"] == queue_of(job.lane_id)
     assert (await Janitor(pool).maintain()).timers_repaired == 0
 
 

@@ -22,7 +22,7 @@ from evertick.runtime.queue_rates import QueueRates
 from evertick.runtime.rate_slices import RateSlices
 from evertick.store.database import Pool, open_pool
 from evertick.store.engine import lanes
-from evertick.store.engine.lanes import LeasedRange, PutBack
+from evertick.store.engine.lanes import LeasedRange, PutBack, lane_id_of
 from evertick.store.engine.rate_buckets import DatabaseBuckets
 from hooked_pool import Run, hook_every_pool, hooked
 
@@ -181,13 +181,13 @@ async def test_a_wake_up_that_names_none_or_too_many_is_for_all(
 ) -> None:
     job = await add_job(connection, partition=3)
     await bench.ready(job)
-    bench.leasing.hear(lanes and frozenset(job.queue_id << 10 | number << 2 for number in lanes))
+    bench.leasing.hear(lanes and frozenset(lane_id_of(job.queue_id, number, 0) for number in lanes))
     assert await bench.leasing.step() == 0
     assert bench.jobs == [job.job_id]
 
 
 async def test_the_lanes_of_others_are_none_of_its_business(bench: Bench) -> None:
-    assert not bench.leasing.hear(frozenset({999 << 10}))
+    assert not bench.leasing.hear(frozenset({lane_id_of(999, 0, 0)}))
 
 
 async def test_what_was_put_back_is_leased_when_a_wake_up_says_so(connection: asyncpg.Connection, bench: Bench) -> None:
@@ -357,7 +357,7 @@ async def test_what_others_cannot_read_is_not_forgotten_while_something_is_read_
     pool: Pool, error: Exception
 ) -> None:
     """Over a slow line several leases are under way: a range that nobody reads would be held until the worker ends."""
-    earlier, later = [LeasedRange(lease_id, 1 << 10, lease_id, lease_id, 1) for lease_id in (1, 2)]
+    earlier, later = [LeasedRange(lease_id, lane_id_of(1, 0, 0), lease_id, lease_id, 1) for lease_id in (1, 2)]
     asked, answered = asyncio.Event(), asyncio.Event()
 
     async def fail(_: Run, parameters: Mapping[str, Any]) -> None:

@@ -57,6 +57,21 @@ async def test_retries_come_in_their_time(database_url: str) -> None:
         assert run.started_at >= run.fire_at + timedelta(minutes=3)
 
 
+async def test_runs_with_one_key_take_turns(database_url: str) -> None:
+    app = App()
+    begun: list[str] = []
+
+    @app.handler()
+    async def book(run: Run) -> None:
+        begun.append(run.name)
+
+    async with virtual(app, START, database_url=database_url) as time:
+        for name in ("first", "second", "third"):
+            await app.submit("book", delay="1h", name=name, ordering_key="ledger")
+        await time.advance(hours=2)
+        assert begun == ["first", "second", "third"]
+
+
 async def test_what_a_handler_submits_runs_too(database_url: str) -> None:
     app = App()
 

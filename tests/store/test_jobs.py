@@ -27,6 +27,7 @@ def new_job(number: int, name: str, **changes: object) -> NewJob:
         name,
         '{"n": 1}',
         "{}",
+        None,
         "default",
         "{}",
         RULE,
@@ -38,6 +39,7 @@ def new_job(number: int, name: str, **changes: object) -> NewJob:
         AT,
         AT,
         1,
+        None,
     )._replace(**changes)  # type: ignore[arg-type]
 
 

@@ -309,10 +309,12 @@ async def test_lease_ids_are_not_given_out_in_turn(connection: asyncpg.Connectio
 
 
 async def test_a_lane_has_one_id_in_sql_and_in_python(connection: asyncpg.Connection) -> None:
-    for address in ((1, 0, 0), (2**31 - 1, 255, 2)):
-        lane_id = lanes.lane_id_of(*address)
-        assert await connection.fetchval("SELECT lane_id_of($1, $2, $3)", *address) == lane_id
-        row = await connection.fetchrow("SELECT lane_queue($1), lane_partition($1), lane_priority($1)", lane_id)
+    for *address, is_gated in ((1, 0, 0, False), (2**31 - 1, 255, 2, True), (2**31 - 1, 255, 2, False)):
+        lane_id = lanes.lane_id_of(*address, is_gated=is_gated)
+        assert await connection.fetchval("SELECT lane_id_of($1, $2, $3, $4)", *address, is_gated) == lane_id
+        row = await connection.fetchrow(
+            "SELECT lane_queue($1), lane_partition($1), lane_priority($1), lane_is_gated($1)", lane_id
+        )
         assert row is not None
-        assert tuple(row) == address
-        assert (lanes.queue_of(lane_id), lanes.partition_of(lane_id)) == address[:2]
+        assert list(row) == [*address, is_gated]
+        assert [lanes.queue_of(lane_id), lanes.partition_of(lane_id)] == address[:2]

@@ -71,6 +71,7 @@ INDEXES = {
     "pulls.answered": {"idempotency_keys_pkey"},
     "orphans.check": {
         *("lanes_of_partition", "attempts_pkey", "outcomes_pkey", "leases_expired", "leases_of_attempt"),
+        "open_runs_pkey",
     },
     "orphans.mark_swept": {"lanes_pkey"},
     "fuse.recent_runs": {"jobs_pkey", "timers_pkey", "attempts_pkey", "outcomes_pkey"},
@@ -99,6 +100,10 @@ INDEXES = {
         *("dead_letters_pkey", "attempts_of_run", "attempts_pkey", "outcomes_pkey", "open_runs_pkey"),
         "dead_letters_of_job",  # by job: as good
     },
+    "gates.let_in": {
+        *("open_runs_at_gate", "open_runs_pkey", "timers_in_order", "jobs_pkey", "job_versions_pkey", "attempts_pkey"),
+    },
+    "gates.waiting": {"open_runs_at_gate"},
     "replays.scan": {"dead_letters_of_tenant", "dead_letters_of_job", "jobs_pkey", "outcomes_pkey"},
     "runs.dead_letters_page": {"dead_letters_of_tenant", "dead_letters_of_job", "jobs_pkey", "outcomes_pkey"},
     "replays.take": {"replays_running", "tenants_pkey"},
@@ -147,7 +152,12 @@ INSERT INTO leases (lease_id, lane_id, first_seq, last_seq, expires_at, lease_se
 SELECT n, lane_id_of(1, n & 255, 1), n, n, now(), 30, n & 255, CASE WHEN n % 2 = 0 THEN n::text END,
        CASE WHEN n % 3 = 0 THEN '' ELSE 'handle' END
   FROM generate_series(1, $1 / 100) AS n;
-INSERT INTO open_runs (job_id, fire_at, lane_id, seq) SELECT n, now(), 1, n FROM generate_series(1, $1 / 100) AS n;
+INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, queue_id, spec_version, kind, partition, priority,
+                    gate_id)
+SELECT n, now(), now() + interval '1 s', 1, 1, 1, 1, 'queued', n & 255, 1, n % 7 - 3
+  FROM generate_series(1, $1 / 10) AS n;
+INSERT INTO open_runs (job_id, fire_at, lane_id, seq, gate_id, is_inside)
+SELECT n, now(), 1, n, CASE WHEN n % 3 = 0 THEN n % 7 - 3 END, n % 2 = 0 FROM generate_series(1, $1 / 100) AS n;
 INSERT INTO gaps (job_id, first_at, last_at, ticks, spec_version, reason)
 SELECT n, now(), now(), 1, 1, 'missed' FROM generate_series(1, $1 / 100) AS n
 """

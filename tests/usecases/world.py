@@ -14,7 +14,7 @@ from evertick.domain.rule import from_canonical
 from evertick.domain.schedule.instants import to_us
 from evertick.roles.scheduler.pending_timers import PendingTimer
 from evertick.store.database import Pool
-from evertick.store.engine import lanes, outcomes, timers
+from evertick.store.engine import gates, lanes, outcomes, timers
 from evertick.store.engine.lanes import Leased
 from evertick.store.engine.outcomes import Ending
 from evertick.store.engine.timers import Firing, Timer
@@ -81,23 +81,30 @@ class World:
             self.holder.connection, self.holder.node, self.holder.epochs, self.holder.last_seq, firing
         )
         self.holder.last_seq = fired.last_seq
+        await gates.let_in(self.connection, fired.gate_ids)
         return fired.runs
+
+    async def sweep(self) -> int:
+        """One sweep of a scheduler over all gates; how many runs it let in."""
+        found = await gates.waiting(self.connection, range(256), after=gates.FIRST_GATE, most=999)
+        return len(await gates.let_in(self.connection, [gate.gate_id for gate in found]))
 
     async def lease(self) -> list[Leased]:
         queue_ids = [row["queue_id"] for row in await self.connection.fetch("SELECT queue_id FROM queues")]
-        return await lanes.read(
+        ranges = await lanes.lease(
             self.connection,
-            await lanes.lease(
-                self.connection,
-                queue_ids,
-                "worker-1",
-                lanes=999,
-                most_per_lane=99,
-                rotation=0,
-                lease_time=MINUTE,
-                tenant_id=None,
-            ),
+            queue_ids,
+            "worker-1",
+            lanes=999,
+            most_per_lane=99,
+            rotation=0,
+            lease_time=MINUTE,
+            tenant_id=None,
         )
+        free = await lanes.lease_free(
+            self.connection, queue_ids, None, "worker-1", most=999, lease_time=MINUTE, tenant_id=None
+        )
+        return await lanes.read(self.connection, [*ranges, *free])
 
     async def record(
         self,
@@ -126,7 +133,11 @@ class World:
             )
             for each in leased
         ]
-        stale, busy = await outcomes.record(self.connection, "worker-1", endings, [each.lease_id for each in leased])
+        left: set[int] = set()
+        stale, busy = await outcomes.record(
+            self.connection, "worker-1", endings, [each.lease_id for each in leased], left=left.update
+        )
+        await gates.let_in(self.connection, left)
         return len(endings) - len(stale) - len(busy)
 
     async def run_all(self) -> list[Leased]:

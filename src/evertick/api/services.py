@@ -13,6 +13,7 @@ from evertick.api.metrics import Metrics
 from evertick.contract.server import Stats
 from evertick.domain.access import KeyRole
 from evertick.runtime.concurrency import Batcher, Cached, TenantLimit
+from evertick.runtime.gates import Gates
 from evertick.runtime.queue_rates import QueueRates
 from evertick.runtime.timeouts import READINESS_SECONDS
 from evertick.runtime.wakeups import Notifier
@@ -84,6 +85,7 @@ class Services:
     reports: Pool
     reserved: Pool
     notifier: Notifier
+    gates: Gates
     polls: LongPolls
     keys: KeyRing
     quotas: Quotas

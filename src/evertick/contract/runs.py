@@ -19,6 +19,7 @@ from evertick.contract.annotations import (
     Token,
     words,
 )
+from evertick.domain.gate import WaitingFor
 from evertick.domain.retry import GiveUpReason
 from evertick.domain.states import GapReason, GapStatus, OpenAttempt, Outcome, ReplayStatus, RunReason, RunStatus
 
@@ -42,6 +43,10 @@ class Run(Struct, frozen=True, kw_only=True):
     worker_id: str | None
     result_code: int | None
     error: str | None
+    waiting_for: Annotated[
+        Annotated[str, words(WaitingFor)] | None,
+        Meta(description="Why it waits although it is due: for a place of its `concurrency_key`, or for its turn."),
+    ] = None
 
 
 class Gap(Struct, frozen=True, kw_only=True):

@@ -34,7 +34,7 @@ class ReplayStatus(StateWord):
 class RunStatus(StateWord):
     """What the API says about a run."""
 
-    PENDING = "pending", "scheduler", "waits for its time or for a worker"
+    PENDING = "pending", "scheduler", "waits for its time, for a place of its key, or for a worker"
     RUNNING = "running", "worker or dispatcher", "an attempt is leased"
     RETRYING = (
         "retrying",
@@ -53,7 +53,7 @@ class RunStatus(StateWord):
 class OpenAttempt(StateWord):
     """The states of an attempt that has no outcome yet."""
 
-    READY = "ready", "scheduler", "is in its lane, or was put back"
+    READY = "ready", "scheduler", "is in its lane, at its gate, or was put back"
     LEASED = "leased", "worker or dispatcher", "lies in a leased range"
 
 

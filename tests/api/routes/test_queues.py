@@ -127,6 +127,18 @@ async def test_a_pull_worker_that_waits_is_woken_when_an_outcome_makes_room(admi
     assert len(await waiting) == 1
 
 
+@pytest.mark.usefixtures("rare_checks", "scheduler")
+async def test_a_pull_worker_that_waits_is_woken_when_an_outcome_leaves_a_place_of_a_key(admin: Caller) -> None:
+    job = await admin.create(max_running=1)
+    for _ in range(2):
+        await admin.post(f"/jobs/{job['job_id']}/trigger")
+    (first,) = await _leased(admin, 1)
+    waiting = asyncio.create_task(admin.lease(worker="other", wait_seconds=30))
+    await admin.until_polls(1)
+    await admin.record({"token": first["token"], "result": "success"})
+    assert len(await waiting) == 1
+
+
 @pytest.mark.usefixtures("scheduler")
 async def test_a_pull_worker_that_meets_the_lock_of_another_lease_tries_again(
     admin: Caller, connection: asyncpg.Connection, statements: Counter[str], monkeypatch: pytest.MonkeyPatch

@@ -38,7 +38,7 @@ async def test_a_run_is_listed_as_the_contract_shows_it(admin: Caller) -> None:
     (run,) = (await admin.get(f"/jobs/{job['job_id']}/runs")).json()
     assert list(run) == [
         "run_id", "job_id", "scheduled_at", "started_at", "finished_at", "duration_ms", "status", "attempt",
-        "reason", "spec_version", "worker_id", "result_code", "error",
+        "reason", "spec_version", "worker_id", "result_code", "error", "waiting_for",
     ]  # fmt: skip
     assert (run["status"], run["reason"], run["attempt"], run["spec_version"]) == ("success", "tick", 1, 1)
     assert run["scheduled_at"] == job["next_run_at"]

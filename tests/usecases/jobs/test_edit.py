@@ -8,6 +8,7 @@ import pytest
 from evertick.contract.job import JobDocument
 from evertick.domain.errors import InvalidFields
 from evertick.domain.retry import Retry
+from evertick.store.engine.lanes import queue_of
 from evertick.usecases.context import TenantContext
 from evertick.usecases.errors import JobNotFound, NameTaken, VersionConflict
 from evertick.usecases.jobs.create import create
@@ -56,7 +57,7 @@ async def test_an_edit_that_leaves_the_schedule_alone_leaves_the_timer_alone(
     assert await world.fire() == 1  # within its grace
     (leased,) = await world.lease()
     assert (leased.spec_version, leased.lane_id & 3) == (2, 2)
-    queue = await world.connection.fetchval("SELECT name FROM queues WHERE queue_id = $1", leased.lane_id >> 10)
+    queue = await world.connection.fetchval("SELECT name FROM queues WHERE queue_id = $1", queue_of(leased.lane_id))
     assert queue == "slow"
 
 

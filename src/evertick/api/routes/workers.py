@@ -190,7 +190,12 @@ async def record_outcomes(request: AuthenticatedRequest, body: OutcomesRequest) 
 
     The first outcome of an attempt counts, whichever worker reports it.
     """
-    return ok(await pull_workers.record(request.tenant, body.worker_id, body.outcomes, request.services.notifier.room))
+    services = request.services
+    return ok(
+        await pull_workers.record(
+            request.tenant, body.worker_id, body.outcomes, services.notifier.room, services.gates.note
+        )
+    )
 
 
 @queue_routes.operation("GET", "/queues", KeyRole.VIEWER, ResponseSpec(list[Queue], "The queues, by name."))

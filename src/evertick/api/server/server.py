@@ -19,6 +19,7 @@ from evertick.api.services import LEASE_CONNECTIONS, REPORT_CONNECTIONS, Service
 from evertick.config import DEFAULTS, Settings, is_loopback
 from evertick.domain.errors import EvertickError
 from evertick.runtime import timeouts
+from evertick.runtime.gates import Gates
 from evertick.runtime.loop import Loop, LoopDelay
 from evertick.runtime.process import descriptor_limit
 from evertick.runtime.queue_rates import QueueRates
@@ -117,6 +118,9 @@ class ApiServer:
         notifier = Notifier(pool)
         notifier.start()
         self._stack.push_async_callback(notifier.stop)
+        gates = Gates(pool, notifier.put_back)
+        gates.loop.start()
+        self._stack.push_async_callback(gates.loop.stop)
         settings = self._settings
         polls = LongPolls(
             self._url, leases, per_tenant=settings.max_long_polls_per_tenant, in_total=settings.max_long_polls
@@ -130,6 +134,7 @@ class ApiServer:
             reports=reports,
             reserved=reserved,
             notifier=notifier,
+            gates=gates,
             polls=polls,
             keys=KeyRing(reserved),
             quotas=Quotas(pool, buckets, settings.max_ready),

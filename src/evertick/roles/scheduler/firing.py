@@ -6,7 +6,7 @@ background, outside of `writing`, and fires in a later batch.
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -72,6 +72,7 @@ class Firing:
         woken: Callable[[Iterable[int]], None],
         planned: Callable[[], None],
         updated: Callable[[], None],
+        waiting: Callable[[Collection[int]], None],
         catch_up: CatchUp,
     ) -> None:
         self._state = state
@@ -80,6 +81,7 @@ class Firing:
         self._ready = ready
         self._woken = woken
         self._updated = updated
+        self._waiting = waiting
         self._catch_up = catch_up
         self._batch = FIRST_BATCH
         self._most = BATCH
@@ -184,6 +186,7 @@ class Firing:
         if fired.lane_ids:
             self._pressure.added(fired.lane_ids, fired.lane_runs)
             self._ready(fired.lane_ids)
+        self._waiting(fired.gate_ids)
 
     async def _quarantine(self, planned: PlannedBatch, entries: list[PendingTimer], now_us: int) -> None:
         """Pause jobs whose rule cannot be planned, one statement for each reason. After the others have fired."""

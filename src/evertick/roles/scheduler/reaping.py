@@ -9,7 +9,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -57,11 +57,13 @@ class Reaping:
         *,
         lease_time: timedelta,
         woken: Callable[[Iterable[int]], None],
+        left: Callable[[Collection[int]], None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._state = state
         self._lease_time = lease_time
         self._woken = woken
+        self._left = left
         self._monotonic = monotonic
         self._grace = LeaseGrace(lease_time / 2, monotonic)
         self._sweeping = Sweeping(state.pool)
@@ -190,7 +192,9 @@ class Reaping:
 
     async def _write(self, worker: str, endings: Sequence[Ending], leases: list[int]) -> NotRecorded:
         try:
-            return await outcomes.record(self._state.pool, worker, endings, leases, holder=self._state.node)
+            return await outcomes.record(
+                self._state.pool, worker, endings, leases, holder=self._state.node, left=self._left
+            )
         except Exception as error:
             is_single = len(endings) == 1
             if is_single and is_lock_timeout(error):

@@ -15,6 +15,7 @@ Steps, each a loop of its own:
 5. reaping: leases that ran out, after a grace; attempts that no lease covers (`Sweeping`).
 6. maintenance: marks of the clock.
 7. fuse: jobs that fire more often than their schedule allows are paused.
+8. gates: what has fired and waits for a place of its key is let in, after each firing and outcome, and by a sweep.
 
 Crash: the others take its partitions after `lifetime`, and go on from the table. Nothing is lost: a timer moves in the
 statement that appends its attempt. Slow database: batches grow, unless a statement takes too long: then they shrink.
@@ -43,6 +44,7 @@ from evertick.roles.scheduler.reaping import Reaping
 from evertick.roles.scheduler.state import State
 from evertick.runtime import timeouts
 from evertick.runtime.clock import Clock, DatabaseClock
+from evertick.runtime.gates import Gates
 from evertick.runtime.loop import LONGEST_BACKOFF, Loop
 from evertick.runtime.wakeups import Listener, Notifier
 from evertick.store.database import Pool, Timeouts, open_pool, reason_of
@@ -166,6 +168,7 @@ class Scheduler:
         catch_up = CatchUp(state, self._catch_up_factor, self._normal_rate)
         self.backpressure = Backpressure(state, freed=self._wake_firing)
         self._pressure_loop = Loop("backpressure", self.backpressure.step)
+        self.gates = Gates(state.pool, self._notifier.put_back, lambda: self.state.ownership.epochs)
         self.firing = Firing(
             state,
             self.backpressure,
@@ -174,6 +177,7 @@ class Scheduler:
             woken=self._wake_jobs,
             planned=self._wake_firing,
             updated=self._read_on,
+            waiting=self.gates.note,
             catch_up=catch_up,
         )
         self._fire_loop = Loop("fire", self.firing.step)
@@ -190,13 +194,13 @@ class Scheduler:
         soon = self._lifetime.total_seconds() / 4  # a node that pauses for longer after an error counts as dead
         self._heartbeat_loop = Loop("heartbeat", self.membership.step, longest_backoff=min(soon, LONGEST_BACKOFF))
         self._rebalance_loop = Loop("rebalance", self.membership.rebalance)
-        self.reaping = Reaping(state, lease_time=self._lease_time, woken=self._wake_jobs)
+        self.reaping = Reaping(state, lease_time=self._lease_time, woken=self._wake_jobs, left=self.gates.note)
         self._reap_loop = Loop("reap", self.reaping.step)
         self.maintenance = Maintenance(state)
         self._maintenance_loop = Loop("maintain", self.maintenance.step)
         self.fuse = Fuse(state)
         fuse_loop = Loop("fuse", self.fuse.step)
-        upkeep = (self._pressure_loop, self._reap_loop, self._maintenance_loop, fuse_loop)
+        upkeep = (self._pressure_loop, self._reap_loop, self._maintenance_loop, fuse_loop, self.gates.loop)
         working = (self._load_loop, self._fire_loop, *upkeep)
         self._loops = (self._heartbeat_loop, self._rebalance_loop, *working)
         self.clock.listeners.append(self._stepped)

@@ -176,17 +176,20 @@ def new_ids() -> int:
     return secrets.randbits(62)
 
 
-def lane_id_of(queue_id: int, partition: int, priority: int) -> int:
-    """A lane's id: its queue, its partition in 8 bits, its priority in 2. In SQL the function of the same name."""
-    return queue_id << 10 | partition << 2 | priority
+def lane_id_of(queue_id: int, partition: int, priority: int, *, is_gated: bool = False) -> int:
+    """A lane's id: its queue, its partition in 8 bits, whether it has gates in 1, its priority in 2.
+
+    In SQL the function of the same name.
+    """
+    return queue_id << 11 | partition << 3 | is_gated << 2 | priority
 
 
 def queue_of(lane_id: int) -> int:
-    return lane_id >> 10
+    return lane_id >> 11
 
 
 def partition_of(lane_id: int) -> int:
-    return (lane_id >> 2) & 255
+    return (lane_id >> 3) & 255
 
 
 async def lease(  # noqa: PLR0913 - from where, how much, for which worker

@@ -1,6 +1,6 @@
 """Outcomes: how attempts end, and what follows. Called by workers, dispatchers and the reaper."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -77,10 +77,13 @@ class LostAttempt(NamedTuple):
     is_listed: bool
 
 
-class _UnrecordedRow(NamedTuple):
-    lane_id: int
-    seq: int
-    is_busy: bool
+class _RecordedRow(NamedTuple):
+    """An outcome that was not recorded, or a gate that a run has left."""
+
+    lane_id: int | None
+    seq: int | None
+    is_busy: bool | None
+    gate_id: int | None
 
 
 class _TakenLease(NamedTuple):
@@ -108,7 +111,7 @@ class _OpenAttempt(NamedTuple):
 
 
 _SQL = statements.load("outcomes")
-_RECORD = _SQL["record"].rows(_UnrecordedRow)
+_RECORD = _SQL["record"].rows(_RecordedRow)
 _TAKE_OVER = _SQL["take_over"].rows(_TakenLease)
 _OPEN_IN = _SQL["open_in"].rows(_OpenAttempt)
 
@@ -123,15 +126,19 @@ class LetterCount:
 letters = LetterCount()
 
 
-async def record(
+async def record(  # noqa: PLR0913 - what is recorded, for whom, and who learns of it
     connection: Connection,
     worker: str,
     endings: Sequence[Ending],
     done_leases: Sequence[int],
     *,
     holder: str | None = None,
+    left: Callable[[Collection[int]], None] = lambda _: None,
 ) -> NotRecorded:
-    """Record outcomes as `worker`, and release leases of `holder`, which is the worker unless given."""
+    """Record outcomes as `worker`, and release leases of `holder`, which is the worker unless given.
+
+    `left` gets the gates that runs have left.
+    """
     told = [ending for ending in endings if not ending.is_plain]
     plain = [ending for ending in endings if ending.is_plain] if told else endings
     listed = [ending for ending in endings if ending.is_listed]
@@ -162,7 +169,10 @@ async def record(
     )
     unrecorded = NotRecorded(set(), set())
     for row in rows:
-        (unrecorded.busy if row.is_busy else unrecorded.stale).add((row.lane_id, row.seq))
+        if row.lane_id is not None and row.seq is not None:
+            (unrecorded.busy if row.is_busy else unrecorded.stale).add((row.lane_id, row.seq))
+    if gate_ids := {row.gate_id for row in rows if row.gate_id is not None}:
+        left(gate_ids)
     dead = {(ending.lane_id, ending.seq) for ending in following if isinstance(ending.then, GiveUp)}
     letters.recorded += len(dead - unrecorded.stale - unrecorded.busy)
     return unrecorded

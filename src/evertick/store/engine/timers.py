@@ -114,6 +114,7 @@ Firing: TypeAlias = Sequence[tuple[FirePlan, Sequence[int]]]
 class Fired(NamedTuple):
     """The result of a firing, with the places of timers that did not fire. `lane_runs`: how many runs each lane got.
 
+    `gate_ids`: the gates of its timers. What fired waits there, and something may have waited for what did not run.
     `refused`: changed by another session, or their partition is lost. `waiting`: put off. `early` and `busy` are
     unchanged: not due yet; locked by another session, or with something locked that they would change.
     """
@@ -127,6 +128,7 @@ class Fired(NamedTuple):
     waiting: Sequence[int]
     early: Sequence[int]
     busy: Sequence[int]
+    gate_ids: Sequence[int]
 
 
 class Quarantined(NamedTuple):

@@ -34,6 +34,7 @@ class NewJob(NamedTuple):
     name: str
     payload: str | None
     spec: str
+    gate_id: int | None
     queue: str
     labels: str
     digest: bytes
@@ -45,6 +46,7 @@ class NewJob(NamedTuple):
     fire_at: datetime | None
     due_at: datetime | None
     priority: int
+    gate_limit: int | None
 
 
 class ReferenceIds(NamedTuple):
@@ -95,6 +97,13 @@ class LockedJob(NamedTuple):
     now_at: datetime
 
 
+class StoredJob(NamedTuple):
+    """A job's current version: its specification without the payload, as JSON, and its gate."""
+
+    spec: str
+    gate_id: int | None
+
+
 class TickTimer(NamedTuple):
     """What the timer of a job's ticks is set to. It is never due while the job is paused."""
 
@@ -105,6 +114,7 @@ class TickTimer(NamedTuple):
     queue_id: int
     spec_version: int
     priority: int
+    gate_id: int | None
 
 
 class JobRowFilter(NamedTuple):
@@ -147,6 +157,7 @@ _LOCK = _SQL["lock"].values(int)
 _LOCK_TO_DELETE = _SQL["lock_to_delete"].values(int)
 _LOCK_AVAILABLE = _SQL["lock_available"].values(int)
 _LOCKED = _SQL["locked"].rows(LockedJob)
+_STORED = _SQL["stored"].rows(StoredJob)
 _HAS_PAYLOAD = _SQL["has_payload"].values(bool)
 _EDIT = _SQL["edit"].rows(ReferenceIds)
 
@@ -156,8 +167,10 @@ async def numbers(connection: Connection, count: int) -> JobNumbers:
 
 
 def lane_keys(jobs: Iterable[NewJob]) -> set[LaneKey]:
-    found = {(job.queue, partition_of(job.job_id), job.priority) for job in jobs}
-    return {LaneKey(*key) for key in found}
+    """The lanes of jobs: of one with a gate both, since a run of an earlier version may have none."""
+    found = {(job.queue, partition_of(job.job_id), job.priority, job.gate_limit is not None) for job in jobs}
+    lanes = {LaneKey(*key) for key in found}
+    return lanes | {lane._replace(is_gated=False) for lane in lanes if lane.is_gated}
 
 
 async def create(
@@ -190,7 +203,7 @@ async def create(
     return set(created.job_ids) if created.is_complete else None
 
 
-_OWN_PARAMETERS = ("job_ids", "names", "payloads", "specs", "kinds")
+_OWN_PARAMETERS = ("job_ids", "names", "payloads", "specs", "gate_ids", "kinds")
 _OWN = len(_OWN_PARAMETERS) - 1
 _KIND_PARAMETERS = (
     "queues",
@@ -204,8 +217,9 @@ _KIND_PARAMETERS = (
     "fire_ats",
     "due_ats",
     "priorities",
+    "gate_limits",
 )
-_LANE_PARAMETERS = ("lane_queues", "lane_partitions", "lane_priorities")
+_LANE_PARAMETERS = ("lane_queues", "lane_partitions", "lane_priorities", "lane_gated")
 
 
 def _gap_columns(gaps: Sequence[TickGap]) -> dict[str, list[Any]]:
@@ -267,6 +281,11 @@ async def lock_available(connection: Session, job_ids: Sequence[int]) -> list[in
 async def locked(connection: Connection, job_id: int) -> LockedJob:
     """The state of a job after `lock`; its tick's timer is locked too."""
     return await _LOCKED.one(connection, job_id=job_id)
+
+
+async def stored(connection: Connection, job_id: int) -> StoredJob:
+    """The current version of a locked job."""
+    return await _STORED.one(connection, job_id=job_id)
 
 
 async def has_payload(connection: Connection, job_id: int, spec_version: int, payload: str | None) -> bool:

@@ -10,11 +10,12 @@ from evertick.store.statements import Connection, columns
 
 
 class LaneKey(NamedTuple):
-    """Where a job's attempts go: a lane by the name of its queue."""
+    """Where a job's attempts go: a lane by the name of its queue. `is_gated`: they wait at gates."""
 
     queue: str
     partition: int
     priority: int
+    is_gated: bool = False
 
 
 class QueueRow(NamedTuple):
@@ -106,5 +107,5 @@ async def add_lanes(connection: Connection, tenant_id: int, lanes: Collection[La
     names = {lane.queue for lane in lanes}
     await _SQL["add_queues"].execute(connection, tenant_id=tenant_id, names=list(names))
     # A statement of its own: a queue that another transaction has just added is visible only now.
-    values = columns(("queues", "partitions", "priorities"), list(lanes))
+    values = columns(("queues", "partitions", "priorities", "gated"), list(lanes))
     await _SQL["add_lanes"].execute(connection, tenant_id=tenant_id, **values)

@@ -19,6 +19,7 @@ class RunRow(NamedTuple):
     reason: str
     spec_version: int
     has_timer: bool
+    waits_at_gate: int | None
     is_withdrawn: bool
     lane_id: int | None
     seq: int | None
@@ -83,6 +84,15 @@ class RequestedRun(NamedTuple):
     replays_at: datetime | None
     has_payload: bool
     payload: str | None
+    gate_id: int | None = None
+    """None: that of its version, if it has one."""
+
+
+class GivenToRun(NamedTuple):
+    """What a run was given: its payload, as JSON, and its gate."""
+
+    payload: str | None
+    gate_id: int | None
 
 
 class LetterRow(NamedTuple):
@@ -129,7 +139,7 @@ _OF_JOB = _SQL["of_job"].rows(RunRow)
 _OF_TENANT = _SQL["of_tenant"].rows(PlacedRun)
 _ATTEMPTS = _SQL["attempts"].rows(AttemptRow)
 _GAPS = _SQL["gaps"].rows(GapRow)
-_PAYLOAD = _SQL["payload"].values(str)
+_GIVEN = _SQL["given"].rows(GivenToRun)
 _REQUEST = _SQL["request"].values(datetime)
 _CANCEL_ATTEMPT = _SQL["cancel_attempt"].values(bool)
 _WITHDRAW = _SQL["withdraw"].values(bool)
@@ -160,9 +170,10 @@ async def gaps(connection: Connection, job_id: int, stretch: FireTimeRange, most
     return await _GAPS.all(connection, job_id=job_id, from_at=stretch.from_at, before_at=stretch.before_at, most=most)
 
 
-async def payload(connection: Connection, job_id: int, fire_at: datetime, spec_version: int) -> str | None:
-    """What a run was given, as JSON."""
-    return await _PAYLOAD.one_or_none(connection, job_id=job_id, fire_at=fire_at, spec_version=spec_version)
+async def given(connection: Connection, job_id: int, fire_at: datetime, spec_version: int) -> GivenToRun:
+    """What a run was given; nothing if its version is gone."""
+    found = await _GIVEN.one_or_none(connection, job_id=job_id, fire_at=fire_at, spec_version=spec_version)
+    return found or GivenToRun(None, None)
 
 
 async def request(connection: Connection, job_id: int, wanted: RequestedRun) -> datetime | None:

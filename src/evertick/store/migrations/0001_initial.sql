@@ -14,15 +14,18 @@ CREATE FUNCTION clock_at() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SA
 CREATE FUNCTION microseconds(at timestamptz) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS 'SELECT (extract(epoch FROM at) * 1000000)::bigint';
 
--- A lane's id holds its queue, its partition in 8 bits and its priority in 2, so that it is computed and never looked
--- up. This is the one place in SQL that knows the layout, `store/engine/lanes.py` the one in Python. The planner
--- inlines these.
-CREATE FUNCTION lane_id_of(queue_id bigint, partition bigint, priority bigint) RETURNS bigint
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT (queue_id << 10) | (partition << 2) | priority';
+-- A lane's id holds its queue, its partition in 8 bits, whether its attempts wait at gates in 1, and its priority in 2,
+-- so that it is computed and never looked up. This is the one place in SQL that knows the layout,
+-- `store/engine/lanes.py` the one in Python. The planner inlines these.
+CREATE FUNCTION lane_id_of(queue_id bigint, partition bigint, priority bigint, is_gated boolean DEFAULT false)
+    RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS 'SELECT (queue_id << 11) | (partition << 3) | (CASE WHEN is_gated THEN 4 ELSE 0 END) | priority';
 CREATE FUNCTION lane_queue(lane_id bigint) RETURNS bigint
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT lane_id >> 10';
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT lane_id >> 11';
 CREATE FUNCTION lane_partition(lane_id bigint) RETURNS smallint
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT ((lane_id >> 2) & 255)::smallint';
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT ((lane_id >> 3) & 255)::smallint';
+CREATE FUNCTION lane_is_gated(lane_id bigint) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT lane_id & 4 <> 0';
 CREATE FUNCTION lane_priority(lane_id bigint) RETURNS smallint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT (lane_id & 3)::smallint';
 
@@ -94,8 +97,10 @@ CREATE TABLE job_versions (
     job_id          bigint      NOT NULL,
     rule_id         bigint      NOT NULL,
     effective_at    timestamptz NOT NULL,
+    gate_id         bigint,                 -- of its runs, as of timers; null: none, or that of a run's own payload
     spec_version    integer     NOT NULL,
     timeout_seconds integer     NOT NULL,
+    gate_limit      integer,                -- how many runs may be inside the gate at once; null: it has none
     name            text        NOT NULL,
     timezone        text        NOT NULL,
     handler         text,                   -- of a worker; null: the target is in the spec
@@ -153,6 +158,8 @@ CREATE INDEX finished_jobs_by_age ON finished_jobs (finished_at);
 
 -- Pending due times, narrow and hot. A job has one `tick` timer until its last tick was fired; while it is paused that
 -- one is due at infinity. `last_lane, last_seq` is the latest attempt that a tick led to: overlap asks about it.
+-- A gate is what all runs with one concurrency key or one ordering key pass. Its id is a hash of the key, negative for an
+-- ordering key.
 CREATE TABLE timers (
     job_id          bigint      NOT NULL,
     fire_at         timestamptz NOT NULL,
@@ -161,6 +168,7 @@ CREATE TABLE timers (
     rule_id         bigint      NOT NULL,
     last_lane       bigint,
     last_seq        bigint,
+    gate_id         bigint,                 -- of its run; null: none
     queue_id        integer     NOT NULL,
     spec_version    integer     NOT NULL,
     kind            timer_kind  NOT NULL,
@@ -173,6 +181,9 @@ CREATE TABLE timers (
 CREATE INDEX timers_due ON timers (partition, due_at);
 -- By stream: behind any number of one tenant's due timers the first of another's is found.
 CREATE INDEX timers_of_tenant ON timers (partition, tenant_id, priority, due_at);
+-- What comes before a run in the order of a key, and has not fired yet.
+CREATE INDEX timers_in_order ON timers (gate_id, fire_at, job_id)
+    WHERE gate_id < 0 AND due_at < 'infinity' AND kind <> 'retry';
 
 DO $$
 BEGIN
@@ -193,11 +204,13 @@ CREATE TABLE requested_runs (
     replays_at      timestamptz,            -- the fire time of the first run that it repeats
     has_payload     boolean     NOT NULL,
     payload         json,
+    gate_id         bigint,                 -- by its own payload; null: that of its version
     PRIMARY KEY (job_id, fire_at)
 );
 CREATE INDEX requested_runs_by_age ON requested_runs (fire_at);
 
--- `head`: the last seq leased out; no attempt at or below it waits to be leased for the first time.
+-- `head`: the last seq leased out; no attempt at or below it waits to be leased for the first time. 0 in lanes whose
+-- attempts wait at gates: what passes has a free lease.
 -- `swept`: every attempt up to here has an outcome; a sweep for attempts without a lease begins after it.
 CREATE TABLE lanes (
     lane_id     bigint   PRIMARY KEY,
@@ -261,8 +274,8 @@ CREATE TABLE outcomes (
 
 -- Which worker has which attempts, at or below their lane's head. Of the leases that cover an attempt the narrowest
 -- counts: one with first_seq = last_seq is the attempt's own. A lease without a worker is free: its attempt was put
--- back before it was started, and waits to be leased again from `expires_at` on. Ids are random: a standby that lost
--- the newest commits and was promoted must not give out an id that a worker holds.
+-- back before it was started, or has passed its gate, and waits to be leased from `expires_at` on. Ids are random: a
+-- standby that lost the newest commits and was promoted must not give out an id that a worker holds.
 CREATE TABLE leases (
     lease_id        bigint      PRIMARY KEY,
     lane_id         bigint      NOT NULL,
@@ -273,26 +286,31 @@ CREATE TABLE leases (
     partition       smallint    NOT NULL,
     deferrals       smallint    NOT NULL DEFAULT 0,  -- how often its attempt was put back
     worker          text,                   -- null: free
-    handler         text,                   -- of an attempt that was put back; '' for HTTP
+    handler         text,                   -- of a free lease; '' for HTTP
     started         bigint[]                -- seqs whose start was marked
 );
 CREATE INDEX leases_of_worker ON leases (worker);
 CREATE INDEX leases_expired ON leases (partition, expires_at) WHERE worker IS NOT NULL;
 -- By `lane_queue`, as the planner sees it.
-CREATE INDEX leases_free ON leases ((lane_id >> 10), handler, expires_at) WHERE worker IS NULL;
-CREATE INDEX leases_held ON leases ((lane_id >> 10)) WHERE worker IS NOT NULL;
-CREATE INDEX leases_dispatched ON leases ((lane_id >> 10), expires_at) WHERE worker IS NULL AND handler = '';
+CREATE INDEX leases_free ON leases ((lane_id >> 11), handler, expires_at) WHERE worker IS NULL;
+CREATE INDEX leases_held ON leases ((lane_id >> 11)) WHERE worker IS NOT NULL;
+CREATE INDEX leases_dispatched ON leases ((lane_id >> 11), expires_at) WHERE worker IS NULL AND handler = '';
 CREATE UNIQUE INDEX leases_of_attempt ON leases (lane_id, first_seq) WHERE first_seq = last_seq;
 
 -- Unfinished runs that a tick's timer does not speak for: all runs of jobs whose policy is not SKIP, manual runs and
--- replays, and whatever waits for or is in a further attempt. `lane_id, seq` is the latest attempt.
+-- replays, all runs with a gate, and whatever waits for or is in a further attempt. `lane_id, seq` is the latest attempt.
+-- `gate_id`: the run waits at this gate, in the order (fire_at, job_id), or is inside; null: neither. A run that waits for
+-- a retry has left, but stays inside if the gate keeps an order. Only who has the gate's advisory lock lets a run in.
 CREATE TABLE open_runs (
     job_id      bigint      NOT NULL,
     fire_at     timestamptz NOT NULL,
     lane_id     bigint      NOT NULL,
     seq         bigint      NOT NULL,
+    gate_id     bigint,
+    is_inside   boolean     NOT NULL DEFAULT false,
     PRIMARY KEY (job_id, fire_at)
 );
+CREATE INDEX open_runs_at_gate ON open_runs (is_inside, gate_id, fire_at, job_id) WHERE gate_id IS NOT NULL;
 
 -- Runs that were cancelled while they waited for a timer: no attempt was open that could take the outcome.
 CREATE TABLE withdrawals (

@@ -15,7 +15,7 @@ SELECT job.job_id, job.tenant_id, job.spec_version, timer.rule_id, found.fire_at
             LIMIT 1
        ) AS job
  CROSS JOIN LATERAL (
-           SELECT rule_id, lane_id_of(queue_id, partition, priority) AS lane_id
+           SELECT rule_id, lane_id_of(queue_id, partition, priority, gate_id IS NOT NULL) AS lane_id
              FROM timers
             WHERE timers.partition = (given.job_id & 255)::smallint AND timers.job_id = given.job_id
               AND timers.kind = 'tick'

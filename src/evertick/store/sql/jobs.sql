@@ -23,16 +23,16 @@ WITH kinds AS MATERIALIZED (
       FROM unnest(
                :queues::text[], :labels::text[]::jsonb[], :digests::bytea[], :timeouts::integer[],
                :timezones::text[], :handlers::text[], :key_templates::text[], :retries::text[]::json[],
-               :fire_ats::timestamptz[], :due_ats::timestamptz[], :priorities::smallint[]
+               :fire_ats::timestamptz[], :due_ats::timestamptz[], :priorities::smallint[], :gate_limits::integer[]
            ) WITH ORDINALITY AS k (queue, labels, digest, timeout_seconds, timezone, handler, key_template, retry,
-                                   fire_at, due_at, priority, number)
+                                   fire_at, due_at, priority, gate_limit, number)
 ),
 needed AS (
     SELECT (SELECT queues.queue_id FROM queues
              WHERE queues.tenant_id = :tenant_id::bigint AND queues.name = place.queue)::bigint AS queue_id,
-           place.partition, place.priority
-      FROM unnest(:lane_queues::text[], :lane_partitions::smallint[], :lane_priorities::smallint[])
-               AS place (queue, partition, priority)
+           place.partition, place.priority, place.is_gated
+      FROM unnest(:lane_queues::text[], :lane_partitions::smallint[], :lane_priorities::smallint[],
+                  :lane_gated::boolean[]) AS place (queue, partition, priority, is_gated)
 ),
 complete AS MATERIALIZED (
     SELECT NOT EXISTS (SELECT FROM kinds WHERE rule_id IS NULL OR queue_id IS NULL)
@@ -40,13 +40,14 @@ complete AS MATERIALIZED (
                    SELECT FROM needed
                     WHERE (SELECT lanes.lane_id FROM lanes
                             WHERE lanes.lane_id
-                                  = lane_id_of(needed.queue_id, needed.partition, needed.priority))
+                                  = lane_id_of(needed.queue_id, needed.partition, needed.priority, needed.is_gated))
                           IS NULL) AS is_complete
 ),
 given AS (
     SELECT *
-      FROM unnest(:job_ids::bigint[], :names::text[], :payloads::text[], :specs::text[], :kinds::bigint[])
-               AS g (job_id, name, payload, spec, kind)
+      FROM unnest(:job_ids::bigint[], :names::text[], :payloads::text[], :specs::text[], :gate_ids::bigint[],
+                  :kinds::bigint[])
+               AS g (job_id, name, payload, spec, gate_id, kind)
       JOIN kinds ON kinds.number = g.kind + 1
      WHERE (SELECT is_complete FROM complete)
 ),
@@ -59,16 +60,18 @@ created AS (
  RETURNING job_id
 ),
 versions AS (
-    INSERT INTO job_versions (job_id, rule_id, effective_at, spec_version, timeout_seconds, name, timezone, handler,
-                              key_template, retry, payload, spec)
-    SELECT job_id, rule_id, :now_at::timestamptz, 1, timeout_seconds, name, timezone, handler, key_template,
-           retry, payload::json, spec::json
+    INSERT INTO job_versions (job_id, rule_id, effective_at, gate_id, spec_version, timeout_seconds, gate_limit, name,
+                              timezone, handler, key_template, retry, payload, spec)
+    SELECT job_id, rule_id, :now_at::timestamptz, gate_id, 1, timeout_seconds, gate_limit, name, timezone, handler,
+           key_template, retry, payload::json, spec::json
       FROM given
       JOIN created USING (job_id)
 ),
 set AS (
-    INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, queue_id, spec_version, kind, partition, priority)
-    SELECT job_id, fire_at, due_at, :tenant_id::bigint, rule_id, queue_id, 1, 'tick', (job_id & 255)::smallint, priority
+    INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, gate_id, queue_id, spec_version, kind, partition,
+                        priority)
+    SELECT job_id, fire_at, due_at, :tenant_id::bigint, rule_id, gate_id, queue_id, 1, 'tick',
+           (job_id & 255)::smallint, priority
       FROM given
       JOIN created USING (job_id)
      WHERE fire_at IS NOT NULL
@@ -189,6 +192,13 @@ SELECT job.job_id, job.created_at, job.status::text AS status, job.spec_version,
   LEFT JOIN timer ON true
  WHERE job.job_id = :job_id::bigint;
 
+-- name: stored
+-- The current version of a job, without its payload. Indexes: jobs_pkey, job_versions_pkey.
+SELECT version.spec::text AS spec, version.gate_id
+  FROM jobs job
+  JOIN job_versions version ON version.job_id = job.job_id AND version.spec_version = job.spec_version
+ WHERE job.job_id = :job_id::bigint;
+
 -- name: has_payload
 -- Whether a job's version has this payload, as JSON compares: true is not 1, but 1.0 is. Index: job_versions_pkey.
 SELECT payload::jsonb IS NOT DISTINCT FROM :payload::text::jsonb
@@ -206,6 +216,10 @@ WITH referred AS MATERIALIZED (
       JOIN lanes lane
         ON lane.lane_id = lane_id_of(queue.queue_id, :job_id::bigint & 255, :priority::smallint)
      WHERE rule.digest = :digest::bytea AND rule.unused_at IS NULL
+       AND (:gate_limit::integer IS NULL
+            OR EXISTS (SELECT FROM lanes gated
+                        WHERE gated.lane_id
+                              = lane_id_of(queue.queue_id, :job_id::bigint & 255, :priority::smallint, true)))
 ),
 edited AS (
     UPDATE jobs
@@ -215,11 +229,11 @@ edited AS (
      WHERE job_id = :job_id::bigint
 ),
 version AS (
-    INSERT INTO job_versions (job_id, rule_id, effective_at, spec_version, timeout_seconds, name, timezone, handler,
-                              key_template, retry, payload, spec)
-    SELECT :job_id::bigint, rule_id, :now_at::timestamptz, :spec_version::integer, :timeout::integer, :name::text,
-           :timezone::text, :handler::text, :key_template::text, :retry::text::json, :payload::text::json,
-           :spec::text::json
+    INSERT INTO job_versions (job_id, rule_id, effective_at, gate_id, spec_version, timeout_seconds, gate_limit, name,
+                              timezone, handler, key_template, retry, payload, spec)
+    SELECT :job_id::bigint, rule_id, :now_at::timestamptz, :gate_id::bigint, :spec_version::integer, :timeout::integer,
+           :gate_limit::integer, :name::text, :timezone::text, :handler::text, :key_template::text, :retry::text::json,
+           :payload::text::json, :spec::text::json
       FROM referred
 ),
 superseded AS (
@@ -239,7 +253,7 @@ UPDATE timers
    SET fire_at = :fire_at::timestamptz,
        due_at = CASE WHEN :is_paused::boolean THEN 'infinity' ELSE :due_at::timestamptz END,
        rule_id = :rule_id::bigint, queue_id = :queue_id::integer, spec_version = :spec_version::integer,
-       priority = :priority::smallint
+       priority = :priority::smallint, gate_id = :gate_id::bigint
  WHERE partition = (:job_id::bigint & 255)::smallint AND job_id = :job_id::bigint AND kind = 'tick';
 
 -- name: add_timer
@@ -248,12 +262,12 @@ UPDATE timers
 WITH unfinished AS (
     DELETE FROM finished_jobs WHERE job_id = :job_id::bigint
 )
-INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, last_lane, last_seq, queue_id, spec_version, kind,
-                    partition, priority)
+INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, last_lane, last_seq, gate_id, queue_id, spec_version,
+                    kind, partition, priority)
 SELECT :job_id::bigint, :fire_at::timestamptz,
        CASE WHEN :is_paused::boolean THEN 'infinity' ELSE :due_at::timestamptz END,
-       :tenant_id::bigint, :rule_id::bigint, latest.lane_id, latest.seq, :queue_id::integer, :spec_version::integer,
-       'tick', (:job_id::bigint & 255)::smallint, :priority::smallint
+       :tenant_id::bigint, :rule_id::bigint, latest.lane_id, latest.seq, :gate_id::bigint, :queue_id::integer,
+       :spec_version::integer, 'tick', (:job_id::bigint & 255)::smallint, :priority::smallint
   FROM (VALUES (true)) AS always
   LEFT JOIN LATERAL (
            SELECT lane_id, seq
@@ -310,13 +324,13 @@ UPDATE timers
 -- name: catch_up
 -- Lets ticks of a locked job run after all, one after the other: each waits until there is room. The latest attempt
 -- that a tick led to goes with them, for what is open of it. Indexes: timers_pkey, queues_tenant_id_name_key.
-INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, last_lane, last_seq, queue_id, spec_version, kind,
-                    reason, partition, priority)
+INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, last_lane, last_seq, gate_id, queue_id, spec_version,
+                    kind, reason, partition, priority)
 SELECT job.job_id, tick.fire_at,
        -- Due now, and yet in the order of their ticks.
        :now_at::timestamptz - (cardinality(:fire_ats::timestamptz[]) - tick.number) * interval '1 microsecond',
-       job.tenant_id, version.rule_id, :last_lane::bigint, :last_seq::bigint, queue.queue_id, job.spec_version,
-       'queued', 'catch_up',
+       job.tenant_id, version.rule_id, :last_lane::bigint, :last_seq::bigint, version.gate_id, queue.queue_id,
+       job.spec_version, 'queued', 'catch_up',
        (job.job_id & 255)::smallint,
        CASE version.spec ->> 'priority' WHEN 'high' THEN 0 WHEN 'low' THEN 2 ELSE 1 END
   FROM jobs job

@@ -24,8 +24,9 @@ SELECT add_day(:day::date);
 
 -- name: expired_days
 -- Days that ended longer ago than history is kept, and whether everything in them is finished: no attempt beyond its
--- lane's head, none out on a lease, none the latest of an open run. Nothing can become open in such a day any more,
--- as new attempts have new seqs. Indexes: attempts_pkey; leases and open runs are few and read whole.
+-- lane's head, none out on a lease, none the latest of an open run, as all are that wait at a gate. Nothing can become
+-- open in such a day any more, as new attempts have new seqs. Indexes: attempts_pkey; leases and open runs are few and
+-- read whole.
 WITH days AS MATERIALIZED (
     SELECT day, microseconds(day::timestamp AT TIME ZONE 'UTC') AS first_us,
            microseconds((day + 1)::timestamp AT TIME ZONE 'UTC') AS end_us
@@ -48,7 +49,7 @@ SELECT days.day,
                          AND attempts.seq > greatest(lanes.head, days.first_us - 1) AND attempts.seq < days.end_us
                        LIMIT 1
                   ) AS waiting
-            WHERE lanes.head < days.end_us) AS is_finished
+            WHERE lanes.head < days.end_us AND NOT lane_is_gated(lanes.lane_id)) AS is_finished
   FROM days
  ORDER BY days.day;
 

@@ -4,18 +4,21 @@
 -- name: check
 -- Checks some attempts of each lane, from `swept` or a later seq on up to the head, that are older than some minutes:
 -- how far it came, which is the first open one, and which open ones have no lease. It sees one snapshot, so an
--- attempt without outcome and lease has no worker. Indexes: lanes_of_partition, attempts_pkey, outcomes_pkey,
--- leases_expired, leases_of_attempt.
+-- attempt without outcome and lease has no worker, unless it waits at its gate. Indexes: lanes_of_partition,
+-- attempts_pkey, outcomes_pkey, leases_expired, leases_of_attempt, open_runs_pkey.
 WITH clock AS MATERIALIZED (
     SELECT microseconds(clock_at() - :age_seconds::float * interval '1 second') AS old_seq
 ),
 stretch AS MATERIALIZED (
     SELECT lane.lane_id, lane.partition, lane.swept, greatest(lane.swept, place.seq) AS after_seq,
-           least(lane.head, clock.old_seq) AS last_seq
+           least(leased.last_seq, clock.old_seq) AS last_seq
       FROM clock
      CROSS JOIN lanes lane
+     CROSS JOIN LATERAL (
+               SELECT CASE WHEN lane_is_gated(lane.lane_id) THEN clock.old_seq ELSE lane.head END AS last_seq
+           ) AS leased
       LEFT JOIN unnest(:lane_ids::bigint[], :seqs::bigint[]) AS place (lane_id, seq) ON place.lane_id = lane.lane_id
-     WHERE lane.partition = ANY(:partitions::smallint[]) AND lane.swept < least(lane.head, clock.old_seq)
+     WHERE lane.partition = ANY(:partitions::smallint[]) AND lane.swept < least(leased.last_seq, clock.old_seq)
 )
 SELECT stretch.lane_id, stretch.partition, stretch.swept, stretch.after_seq,
        -- The whole stretch, unless there was more in it than this looked at.
@@ -33,11 +36,16 @@ SELECT stretch.lane_id, stretch.partition, stretch.swept, stretch.after_seq,
                   AND NOT EXISTS (
                       SELECT FROM leases own
                        WHERE own.lane_id = stretch.lane_id AND own.first_seq BETWEEN each.seq AND each.seq
-                         AND own.first_seq = own.last_seq)) AS orphans
-             FROM (SELECT next.seq,
+                         AND own.first_seq = own.last_seq)
+                  AND (NOT lane_is_gated(stretch.lane_id) OR (
+                      SELECT true FROM open_runs
+                       WHERE open_runs.job_id = each.job_id AND open_runs.fire_at = each.fire_at
+                         AND open_runs.seq = each.seq AND NOT open_runs.is_inside
+                       LIMIT 1) IS NULL)) AS orphans
+             FROM (SELECT next.seq, next.job_id, next.fire_at,
                           (SELECT true FROM outcomes
                             WHERE outcomes.lane_id = stretch.lane_id AND outcomes.seq = next.seq LIMIT 1) IS NULL AS is_open
-                     FROM (SELECT seq
+                     FROM (SELECT seq, job_id, fire_at
                              FROM attempts
                             WHERE attempts.lane_id = stretch.lane_id
                               AND attempts.seq > stretch.after_seq AND attempts.seq <= stretch.last_seq

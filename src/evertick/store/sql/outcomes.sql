@@ -77,23 +77,38 @@ recorded AS (
  RETURNING lane_id, seq
 ),
 following AS MATERIALIZED (
-    SELECT follow.*, lane_queue(follow.lane_id)::integer AS queue_id
+    SELECT follow.*, lane_queue(follow.lane_id)::integer AS queue_id,
+           CASE WHEN lane_is_gated(follow.lane_id) THEN
+               (SELECT gate_id FROM open_runs
+                 WHERE open_runs.job_id = follow.job_id AND open_runs.fire_at = follow.fire_at LIMIT 1)
+           END AS gate_id
       FROM follow
      WHERE follow.is_locked AND ((follow.lane_id, follow.seq) IN (SELECT lane_id, seq FROM recorded)) IS TRUE
 ),
 retried AS (
-    INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, queue_id, spec_version, kind, reason, partition,
-                        attempt, priority)
-    SELECT job_id, fire_at, clock_at() + delay_seconds * interval '1 second', tenant_id, 0, queue_id, spec_version,
-           'retry', reason::run_reason, (job_id & 255)::smallint, attempt, lane_priority(lane_id)
+    INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, gate_id, queue_id, spec_version, kind, reason,
+                        partition, attempt, priority)
+    SELECT job_id, fire_at, clock_at() + delay_seconds * interval '1 second', tenant_id, 0, gate_id, queue_id,
+           spec_version, 'retry', reason::run_reason, (job_id & 255)::smallint, attempt, lane_priority(lane_id)
       FROM following
      WHERE dead_reason IS NULL AND NOT is_withdrawn
         ON CONFLICT DO NOTHING
 ),
 stayed AS (
     INSERT INTO open_runs (job_id, fire_at, lane_id, seq)
-    SELECT job_id, fire_at, lane_id, seq FROM following WHERE dead_reason IS NULL AND NOT is_withdrawn
+    SELECT job_id, fire_at, lane_id, seq
+      FROM following
+     WHERE dead_reason IS NULL AND NOT is_withdrawn AND gate_id IS NULL
         ON CONFLICT DO NOTHING
+),
+-- Until its retry a run leaves its gate, unless the gate keeps an order.
+stepped_out AS (
+    UPDATE open_runs
+       SET gate_id = NULL, is_inside = false
+      FROM following
+     WHERE following.gate_id > 0 AND following.dead_reason IS NULL AND NOT following.is_withdrawn
+       AND open_runs.job_id = following.job_id AND open_runs.fire_at = following.fire_at
+ RETURNING following.gate_id
 ),
 withdrawn AS (
     INSERT INTO withdrawals (job_id, fire_at, withdrawn_at, spec_version, reason)
@@ -117,6 +132,7 @@ closed AS (
        AND ((listed.lane_id, listed.seq) IN (SELECT lane_id, seq FROM recorded)) IS TRUE
        AND ((listed.lane_id, listed.seq) IN (SELECT lane_id, seq FROM follow WHERE dead_reason IS NULL)) IS NOT TRUE
        AND listed.lane_id > 0 AND listed.seq > 0  -- always; it makes the planner expect few, and go by the index
+ RETURNING open_runs.gate_id
 ),
 -- A withdrawn run may be open from its attempts before.
 dropped AS (
@@ -124,6 +140,7 @@ dropped AS (
      USING following
      WHERE following.is_withdrawn
        AND open_runs.job_id = following.job_id AND open_runs.fire_at = following.fire_at
+ RETURNING open_runs.gate_id
 ),
 -- Of this holder only, whatever ids it names, and not while it covers what could not be recorded.
 released AS (
@@ -132,8 +149,8 @@ released AS (
        AND NOT EXISTS (SELECT FROM busy
                         WHERE busy.lane_id = leases.lane_id AND busy.seq BETWEEN leases.first_seq AND leases.last_seq)
 )
--- The given ones that were not recorded: almost always none, so that the answer is short.
-SELECT others.lane_id, others.seq, others.is_busy
+-- The given ones that were not recorded: almost always none, so that the answer is short. And gates that were left.
+SELECT others.lane_id, others.seq, others.is_busy, NULL::bigint AS gate_id
   FROM (SELECT count(*) AS count FROM recorded) AS all_recorded
  CROSS JOIN LATERAL (
            SELECT given.lane_id, given.seq,
@@ -143,7 +160,11 @@ SELECT others.lane_id, others.seq, others.is_busy
                    SELECT lane_id, seq FROM unnest(:lane_ids::bigint[], :seqs::bigint[]) AS told (lane_id, seq)) AS given
             WHERE all_recorded.count < cardinality(:plain_seqs::bigint[]) + cardinality(:seqs::bigint[])
               AND ((given.lane_id, given.seq) IN (SELECT lane_id, seq FROM recorded)) IS NOT TRUE
-       ) AS others;
+       ) AS others
+ UNION ALL
+SELECT NULL, NULL, NULL, gate_id
+  FROM (SELECT gate_id FROM stepped_out UNION SELECT gate_id FROM closed UNION SELECT gate_id FROM dropped) AS gates
+ WHERE gate_id IS NOT NULL;
 
 -- name: take_over
 -- Takes over leases that have run out. If the reaper dies before it is done with them, its leases run out in turn.

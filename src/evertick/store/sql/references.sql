@@ -84,9 +84,10 @@ SELECT :tenant_id::bigint, name
 -- name: add_lanes
 -- Lanes of queues that are there, if they are not there yet. Indexes: queues_tenant_id_name_key, lanes_pkey.
 INSERT INTO lanes (lane_id, queue_id, partition, priority)
-SELECT lane_id_of(queue.queue_id, given.partition, given.priority), queue.queue_id,
+SELECT lane_id_of(queue.queue_id, given.partition, given.priority, given.is_gated), queue.queue_id,
        given.partition, given.priority
-  FROM unnest(:queues::text[], :partitions::smallint[], :priorities::smallint[]) AS given (queue, partition, priority)
+  FROM unnest(:queues::text[], :partitions::smallint[], :priorities::smallint[], :gated::boolean[])
+           AS given (queue, partition, priority, is_gated)
   JOIN queues queue ON queue.tenant_id = :tenant_id::bigint AND queue.name = given.queue
  ORDER BY 1
     ON CONFLICT DO NOTHING;

@@ -233,11 +233,12 @@ finished AS (
  RETURNING job_id
 ),
 healed AS (
-    INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, last_lane, last_seq, queue_id, spec_version, kind,
-                        partition, priority)
+    INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, last_lane, last_seq, gate_id, queue_id,
+                        spec_version, kind, partition, priority)
     SELECT job.job_id, healing.fire_at,
            CASE WHEN job.status = 'paused' THEN 'infinity' ELSE healing.due_at END,
-           job.tenant_id, version.rule_id, latest.lane_id, latest.seq, queue.queue_id, job.spec_version, 'tick',
+           job.tenant_id, version.rule_id, latest.lane_id, latest.seq, version.gate_id, queue.queue_id,
+           job.spec_version, 'tick',
            (job.job_id & 255)::smallint,
            CASE version.spec ->> 'priority' WHEN 'high' THEN 0 WHEN 'low' THEN 2 ELSE 1 END
       FROM healing

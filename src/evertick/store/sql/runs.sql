@@ -34,12 +34,22 @@ runs AS (
 SELECT :job_id::bigint AS job_id, fire_at,
        coalesce(attempted.reason, waiting.reason, withdrawn.reason)::text AS reason,
        coalesce(attempted.spec_version, waiting.spec_version, withdrawn.spec_version) AS spec_version,
-       waiting.reason IS NOT NULL AS has_timer, withdrawn.reason IS NOT NULL AS is_withdrawn,
+       waiting.reason IS NOT NULL AS has_timer,
+       CASE WHEN lane_is_gated(attempted.lane_id) AND outcome.seq IS NULL THEN
+           (SELECT gate_id FROM open_runs
+             WHERE open_runs.job_id = :job_id::bigint AND open_runs.fire_at = attempted.fire_at AND NOT is_inside)
+       END AS waits_at_gate,
+       withdrawn.reason IS NOT NULL AS is_withdrawn,
        attempted.lane_id, attempted.seq, attempted.attempt,
-       coalesce(lane.head >= attempted.seq, false)
-           AND NOT EXISTS (SELECT FROM leases free
-                            WHERE free.lane_id = attempted.lane_id AND free.first_seq = attempted.seq
-                              AND free.first_seq = free.last_seq AND free.worker IS NULL) AS is_leased,
+       CASE WHEN lane_is_gated(attempted.lane_id)
+            THEN EXISTS (SELECT FROM leases own
+                          WHERE own.lane_id = attempted.lane_id AND own.first_seq = attempted.seq
+                            AND own.first_seq = own.last_seq AND own.worker IS NOT NULL)
+            ELSE coalesce(lane.head >= attempted.seq, false)
+                 AND NOT EXISTS (SELECT FROM leases free
+                                  WHERE free.lane_id = attempted.lane_id AND free.first_seq = attempted.seq
+                                    AND free.first_seq = free.last_seq AND free.worker IS NULL)
+       END AS is_leased,
        outcome.result::text AS result, outcome.started_at, outcome.finished_at,
        coalesce(outcome.worker,
                 CASE WHEN outcome.seq IS NULL THEN
@@ -89,15 +99,27 @@ SELECT newest.job_id, newest.fire_at, latest.reason::text AS reason, latest.spec
          WHERE timer.partition = (newest.job_id & 255)::smallint AND timer.job_id = newest.job_id
            AND timer.kind <> 'tick' AND timer.fire_at = newest.fire_at
          LIMIT 1) IS NOT NULL AS has_timer,
+       CASE WHEN lane_is_gated(latest.lane_id) AND outcome.result IS NULL THEN
+           (SELECT gate_id FROM open_runs
+             WHERE open_runs.job_id = newest.job_id AND open_runs.fire_at = newest.fire_at AND NOT is_inside
+             LIMIT 1)
+       END AS waits_at_gate,
        (SELECT true FROM withdrawals
          WHERE withdrawals.job_id = newest.job_id AND withdrawals.fire_at = newest.fire_at
          LIMIT 1) IS NOT NULL AS is_withdrawn,
        latest.lane_id, latest.seq, latest.attempt,
-       coalesce((SELECT lane.head FROM lanes lane WHERE lane.lane_id = latest.lane_id LIMIT 1) >= latest.seq, false)
-           AND (SELECT true FROM leases free
-                 WHERE free.lane_id = latest.lane_id AND free.first_seq BETWEEN latest.seq AND latest.seq
-                   AND free.first_seq = free.last_seq AND free.worker IS NULL
-                 LIMIT 1) IS NULL AS is_leased,
+       CASE WHEN lane_is_gated(latest.lane_id)
+            THEN (SELECT true FROM leases own
+                   WHERE own.lane_id = latest.lane_id AND own.first_seq BETWEEN latest.seq AND latest.seq
+                     AND own.first_seq = own.last_seq AND own.worker IS NOT NULL
+                   LIMIT 1) IS NOT NULL
+            ELSE coalesce((SELECT lane.head FROM lanes lane WHERE lane.lane_id = latest.lane_id LIMIT 1) >= latest.seq,
+                          false)
+                 AND (SELECT true FROM leases free
+                       WHERE free.lane_id = latest.lane_id AND free.first_seq BETWEEN latest.seq AND latest.seq
+                         AND free.first_seq = free.last_seq AND free.worker IS NULL
+                       LIMIT 1) IS NULL
+       END AS is_leased,
        outcome.result::text AS result, outcome.started_at, outcome.finished_at,
        coalesce(outcome.worker,
                 CASE WHEN outcome.result IS NULL THEN
@@ -137,9 +159,16 @@ SELECT newest.job_id, newest.fire_at, latest.reason::text AS reason, latest.spec
 SELECT :job_id::bigint AS job_id, :fire_at::timestamptz AS fire_at,
        coalesce(attempt.reason, timer.reason, withdrawal.reason)::text AS reason,
        coalesce(attempt.spec_version, timer.spec_version, withdrawal.spec_version) AS spec_version,
-       timer.job_id IS NOT NULL AS has_timer, withdrawal.job_id IS NOT NULL AS is_withdrawn,
+       timer.job_id IS NOT NULL AS has_timer,
+       CASE WHEN lane_is_gated(attempt.lane_id) AND outcome.seq IS NULL THEN
+           (SELECT gate_id FROM open_runs
+             WHERE open_runs.job_id = attempt.job_id AND open_runs.fire_at = attempt.fire_at AND NOT is_inside)
+       END AS waits_at_gate,
+       withdrawal.job_id IS NOT NULL AS is_withdrawn,
        attempt.lane_id, attempt.seq, attempt.attempt,
-       coalesce(lane.head >= attempt.seq, false) AND NOT coalesce(lease.is_free, false) AS is_leased,
+       CASE WHEN lane_is_gated(attempt.lane_id) THEN lease.worker IS NOT NULL
+            ELSE coalesce(lane.head >= attempt.seq, false) AND NOT coalesce(lease.is_free, false)
+       END AS is_leased,
        outcome.result::text AS result, outcome.started_at, outcome.finished_at,
        coalesce(outcome.worker, lease.worker) AS worker, outcome.code, outcome.error, attempt.due_at, outcome.excerpt
   FROM (VALUES (true)) AS always
@@ -171,9 +200,10 @@ SELECT job_id, first_at, last_at, ticks, spec_version, reason::text AS reason
  ORDER BY first_at DESC, reason
  LIMIT :most::integer;
 
--- name: payload
--- What a run was given: its own payload, or its version's. Indexes: job_versions_pkey, requested_runs_pkey.
-SELECT CASE WHEN asked.has_payload THEN asked.payload ELSE version.payload END::text AS payload
+-- name: given
+-- What a run was given: its own payload and gate, or its version's. Indexes: job_versions_pkey, requested_runs_pkey.
+SELECT CASE WHEN asked.has_payload THEN asked.payload ELSE version.payload END::text AS payload,
+       coalesce(asked.gate_id, version.gate_id) AS gate_id
   FROM job_versions version
   LEFT JOIN requested_runs asked ON asked.job_id = version.job_id AND asked.fire_at = :fire_at::timestamptz
  WHERE version.job_id = :job_id::bigint AND version.spec_version = :spec_version::integer;
@@ -203,13 +233,13 @@ free AS MATERIALIZED (
      LIMIT 1
 ),
 noted AS (
-    INSERT INTO requested_runs (job_id, fire_at, requested_at, replays_at, has_payload, payload)
+    INSERT INTO requested_runs (job_id, fire_at, requested_at, replays_at, gate_id, has_payload, payload)
     SELECT :job_id::bigint, free.fire_at, clock.now_at,
            -- What repeats a repetition has the identity of the first run.
            coalesce((SELECT asked.replays_at FROM requested_runs asked
                       WHERE asked.job_id = :job_id::bigint AND asked.fire_at = :replays_at::timestamptz),
                     :replays_at::timestamptz),
-           :has_payload::boolean, :payload::text::json
+           :gate_id::bigint, :has_payload::boolean, :payload::text::json
       FROM free
      CROSS JOIN clock
 ),
@@ -217,10 +247,13 @@ counted AS (
     INSERT INTO storage_changes (tenant_id, bytes)
     SELECT job.tenant_id, requested_bytes(:payload::text) FROM free JOIN jobs job ON job.job_id = :job_id::bigint
 )
-INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, queue_id, spec_version, kind, reason, partition,
-                    priority)
-SELECT job.job_id, free.fire_at, clock.now_at, job.tenant_id, version.rule_id, queue.queue_id, job.spec_version,
-       :kind::text::timer_kind, :kind::text::run_reason, (job.job_id & 255)::smallint,
+INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, gate_id, queue_id, spec_version, kind, reason,
+                    partition, priority)
+SELECT job.job_id, free.fire_at, clock.now_at, job.tenant_id, version.rule_id,
+       -- A replay has none if the job has none any more.
+       CASE WHEN version.gate_limit IS NOT NULL THEN coalesce(:gate_id::bigint, version.gate_id) END, queue.queue_id,
+       job.spec_version, :kind::text::timer_kind, :kind::text::run_reason,
+       (job.job_id & 255)::smallint,
        CASE version.spec ->> 'priority' WHEN 'high' THEN 0 WHEN 'low' THEN 2 ELSE 1 END
   FROM jobs job
   JOIN job_versions version ON version.job_id = job.job_id AND version.spec_version = job.spec_version
@@ -362,25 +395,28 @@ taken AS (
            greatest(free.due_at, free.new_at) AS due_at
 ),
 noted AS (
-    INSERT INTO requested_runs (job_id, fire_at, requested_at, replays_at, has_payload, payload)
-    SELECT taken.job_id, taken.new_at, taken.now_at, coalesce(asked.replays_at, taken.fire_at), true,
+    INSERT INTO requested_runs (job_id, fire_at, requested_at, replays_at, gate_id, has_payload, payload)
+    SELECT taken.job_id, taken.new_at, taken.now_at, coalesce(asked.replays_at, taken.fire_at),
+           coalesce(asked.gate_id, version.gate_id), true,
            CASE WHEN asked.has_payload THEN asked.payload ELSE version.payload END
       FROM taken
       LEFT JOIN job_versions version
         ON version.job_id = taken.job_id AND version.spec_version = taken.spec_version
       LEFT JOIN requested_runs asked ON asked.job_id = taken.job_id AND asked.fire_at = taken.fire_at
- RETURNING requested_bytes(payload::text) AS bytes
+ RETURNING job_id, fire_at, gate_id, requested_bytes(payload::text) AS bytes
 ),
 counted AS (
     INSERT INTO storage_changes (tenant_id, bytes)
     SELECT :tenant_id::bigint, sum(bytes) FROM noted HAVING count(*) > 0
 )
-INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, queue_id, spec_version, kind, reason, partition,
-                    priority)
-SELECT job.job_id, taken.new_at, taken.due_at, job.tenant_id, version.rule_id, queue.queue_id, job.spec_version,
-       'replay', 'replay', (job.job_id & 255)::smallint,
+INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, gate_id, queue_id, spec_version, kind, reason,
+                    partition, priority)
+SELECT job.job_id, taken.new_at, taken.due_at, job.tenant_id, version.rule_id,
+       CASE WHEN version.gate_limit IS NOT NULL THEN coalesce(noted.gate_id, version.gate_id) END, queue.queue_id,
+       job.spec_version, 'replay', 'replay', (job.job_id & 255)::smallint,
        CASE version.spec ->> 'priority' WHEN 'high' THEN 0 WHEN 'low' THEN 2 ELSE 1 END
   FROM taken
+  JOIN noted ON noted.job_id = taken.job_id AND noted.fire_at = taken.new_at
   JOIN jobs job ON job.job_id = taken.job_id
   JOIN job_versions version ON version.job_id = job.job_id AND version.spec_version = job.spec_version
   JOIN queues queue ON queue.tenant_id = job.tenant_id AND queue.name = job.queue

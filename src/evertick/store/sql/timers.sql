@@ -199,7 +199,7 @@ clock AS MATERIALIZED (
 locked AS (
     SELECT timer.partition, timer.job_id, timer.kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id,
            timer.queue_id, timer.spec_version, timer.attempt, timer.priority, timer.last_lane, timer.last_seq,
-           coalesce(timer.reason, planned.reason) AS reason,
+           timer.gate_id, coalesce(timer.reason, planned.reason) AS reason,
            planned.run_at, planned.next_fire_at, planned.next_due_at, planned.policy, planned.most,
            planned.wait_seconds, planned.number, planned.first_gap, planned.last_gap,
            timer.due_at = planned.due_at AND timer.rule_id = planned.rule_id AS is_as_planned, fence.epoch
@@ -287,7 +287,7 @@ busy AS MATERIALIZED (
 ),
 standing AS MATERIALIZED (
     SELECT timer.*, clock.now_at, clock.seq + timer.number AS seq,
-           lane_id_of(timer.queue_id, timer.partition, timer.priority) AS lane_id,
+           lane_id_of(timer.queue_id, timer.partition, timer.priority, timer.gate_id IS NOT NULL) AS lane_id,
            CASE
                WHEN timer.run_at IS NULL OR timer.kind NOT IN ('tick', 'queued') THEN false
                WHEN timer.policy = 'REPLACE' AND timer.kind = 'tick' THEN false
@@ -353,7 +353,7 @@ judged AS MATERIALIZED (
 other AS MATERIALIZED (
     SELECT *
       FROM judged
-     WHERE verdict <> 'run' OR kind <> 'tick' OR policy <> 'SKIP' OR next_fire_at IS NULL
+     WHERE verdict <> 'run' OR kind <> 'tick' OR policy <> 'SKIP' OR next_fire_at IS NULL OR gate_id IS NOT NULL
 ),
 done AS MATERIALIZED (
     SELECT * FROM other WHERE verdict NOT IN ('early', 'busy', 'wait')
@@ -373,15 +373,17 @@ moved AS (
 ),
 appended AS (
     INSERT INTO attempts (lane_id, seq, job_id, fire_at, due_at, spec_version, epoch, reason, attempt, is_listed)
-    SELECT lane_id, seq, job_id, run_at, due_at, spec_version, epoch, reason, attempt, policy <> 'SKIP' OR kind <> 'tick'
+    SELECT lane_id, seq, job_id, run_at, due_at, spec_version, epoch, reason, attempt,
+           policy <> 'SKIP' OR kind <> 'tick' OR gate_id IS NOT NULL
       FROM judged
      WHERE verdict = 'run'
      ORDER BY lane_id, seq
 ),
+-- What has a gate is not ready yet.
 batches AS MATERIALIZED (
     SELECT lane_id, max(seq) AS last_seq, min(seq) AS first_seq, min(due_at) AS due_at, count(*)::integer AS attempts
       FROM judged
-     WHERE verdict = 'run'
+     WHERE verdict = 'run' AND gate_id IS NULL
      GROUP BY lane_id
 ),
 announced AS (
@@ -390,18 +392,21 @@ announced AS (
            coalesce((SELECT is_dispatched FROM queues WHERE queues.queue_id = lane_queue(lane_id)::integer), false)
       FROM batches
 ),
--- The tick's timer speaks for a first attempt under SKIP; every other open run has a row.
+-- The tick's timer speaks for a first attempt under SKIP without a gate; every other open run has a row. At a gate it
+-- waits.
 opened AS (
-    INSERT INTO open_runs (job_id, fire_at, lane_id, seq)
-    SELECT job_id, run_at, lane_id, seq
+    INSERT INTO open_runs (job_id, fire_at, lane_id, seq, gate_id)
+    SELECT job_id, run_at, lane_id, seq, gate_id
       FROM done
-     WHERE verdict = 'run' AND (policy <> 'SKIP' OR kind <> 'tick')
-        ON CONFLICT (job_id, fire_at) DO UPDATE SET lane_id = excluded.lane_id, seq = excluded.seq
+     WHERE verdict = 'run' AND (policy <> 'SKIP' OR kind <> 'tick' OR gate_id IS NOT NULL)
+        ON CONFLICT (job_id, fire_at) DO UPDATE
+       SET lane_id = excluded.lane_id, seq = excluded.seq, gate_id = excluded.gate_id, is_inside = false
 ),
 queued AS (
-    INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, queue_id, spec_version, kind, reason, partition,
-                        attempt, priority)
-    SELECT job_id, run_at, now_at, tenant_id, rule_id, queue_id, spec_version, 'queued', reason, partition, 1, priority
+    INSERT INTO timers (job_id, fire_at, due_at, tenant_id, rule_id, gate_id, queue_id, spec_version, kind, reason,
+                        partition, attempt, priority)
+    SELECT job_id, run_at, now_at, tenant_id, rule_id, gate_id, queue_id, spec_version, 'queued', reason, partition, 1,
+           priority
       FROM done
      WHERE verdict = 'queue'
         ON CONFLICT DO NOTHING
@@ -506,19 +511,20 @@ ended AS (
     SELECT job_id, now_at FROM done WHERE kind = 'tick' AND next_fire_at IS NULL
         ON CONFLICT DO NOTHING
 )
-SELECT clock.now_at, tally.runs, tally.lane_ids, tally.lane_runs, coalesce(reached.last_seq, :last_seq::bigint) AS last_seq,
+SELECT clock.now_at, reached.runs, tally.lane_ids, tally.lane_runs, coalesce(reached.last_seq, :last_seq::bigint) AS last_seq,
        -- Of the given timers, by their places: not as planned any more, put off, and left as they were.
        CASE WHEN reached.judged < cardinality(:job_ids::bigint[])
             THEN ARRAY(SELECT generate_series(1, cardinality(:job_ids::bigint[])) EXCEPT SELECT number FROM judged)
        END AS refused,
        ARRAY(SELECT number FROM other WHERE verdict = 'wait') AS waiting,
        ARRAY(SELECT number FROM other WHERE verdict = 'early') AS early,
-       ARRAY(SELECT number FROM other WHERE verdict = 'busy') AS busy
+       ARRAY(SELECT number FROM other WHERE verdict = 'busy') AS busy,
+       -- Whatever became of a timer: something may have waited for it at its gate.
+       ARRAY(SELECT DISTINCT gate_id FROM other WHERE gate_id IS NOT NULL) AS gate_ids
   FROM clock
- CROSS JOIN (SELECT count(*) AS judged, max(seq) AS last_seq FROM judged) AS reached
- CROSS JOIN (SELECT coalesce(sum(attempts), 0)::bigint AS runs, array_agg(lane_id) AS lane_ids,
-                    array_agg(attempts) AS lane_runs
-               FROM batches) AS tally;
+ CROSS JOIN (SELECT count(*) AS judged, max(seq) AS last_seq, count(*) FILTER (WHERE verdict = 'run') AS runs
+               FROM judged) AS reached
+ CROSS JOIN (SELECT array_agg(lane_id) AS lane_ids, array_agg(attempts) AS lane_runs FROM batches) AS tally;
 
 -- name: as_planned
 -- Which of some timers that `fire` refused are as planned, in partitions that are held as before: another session has

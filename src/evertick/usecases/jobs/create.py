@@ -126,7 +126,7 @@ def view(new: Draft, now_at: datetime) -> Job:
 
 async def write(connection: Connection, tenant: TenantContext, drafts: Sequence[Draft], now_at: datetime) -> set[int]:
     """Write drafts, and return the ids of those whose name was free."""
-    rows = _rows(drafts)
+    rows = _rows(tenant, drafts)
     gaps = [(job_id, gap) for job_id, _, _, gaps in drafts for gap in gaps]
     return await tenant.references.write(
         connection,
@@ -137,12 +137,13 @@ async def write(connection: Connection, tenant: TenantContext, drafts: Sequence[
 
 async def add_references(connection: Connection, tenant: TenantContext, drafts: Sequence[Draft]) -> None:
     """Add all that drafts refer to, before they are written part by part."""
-    await tenant.references.add_all(connection, _references(tenant, drafts, _rows(drafts)))
+    await tenant.references.add_all(connection, _references(tenant, drafts, _rows(tenant, drafts)))
 
 
-def _rows(drafts: Sequence[Draft]) -> list[NewJob]:
+def _rows(tenant: TenantContext, drafts: Sequence[Draft]) -> list[NewJob]:
     return [
-        job_row(job_id, spec, (made.digest, made.first_fire_at, made.first_due_at)) for job_id, spec, made, _ in drafts
+        job_row(tenant.tenant_id, job_id, spec, (made.digest, made.first_fire_at, made.first_due_at))
+        for job_id, spec, made, _ in drafts
     ]
 
 

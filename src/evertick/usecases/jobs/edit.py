@@ -145,7 +145,7 @@ async def _replace(connection: Session, tenant: TenantContext, job: LockedJob, s
 
 async def _write(connection: Session, tenant: TenantContext, job: LockedJob, spec: JobSpec) -> None:
     change = await _change(tenant, job, spec)
-    row = job_row(job.job_id, spec, (change.digest, change.fire_at, change.due_at))
+    row = job_row(tenant.tenant_id, job.job_id, spec, (change.digest, change.fire_at, change.due_at))
     version = job.spec_version + 1
     referred = await tenant.references.write(
         connection,
@@ -156,13 +156,14 @@ async def _write(connection: Session, tenant: TenantContext, job: LockedJob, spe
         await jobs.forget_ahead(connection, job.job_id, job.now_at)
         await jobs.add_gaps(connection, job.job_id, job.spec_version, await unfired(tenant, job))
         await jobs.add_gaps(connection, job.job_id, version, change.gaps)
-    await _set_timer(connection, tenant, job, change, (*referred, version, row.priority))
+    belongs = *referred, version, row.priority, row.gate_id
+    await _set_timer(connection, tenant, job, change, belongs)
 
 
 async def _change(tenant: TenantContext, job: LockedJob, spec: JobSpec) -> Reschedule:
     if not is_costly(spec.schedule):
         return reschedule(job, spec, tenant.shortest)
-    before = timing_of(stored_spec(job.spec, None))
+    before = timing_of(read_stored(job.spec))
     key = "edit", job.job_id, before, timing_of(spec), job.canonical, job.fire_at
     return await compute_outside(
         tenant.tenant_id, key, lambda: _answer(reschedule(job, spec, tenant.shortest)), job.now_at
@@ -186,7 +187,11 @@ async def _write_version(
 
 
 async def _set_timer(
-    connection: Session, tenant: TenantContext, job: LockedJob, change: Reschedule, belongs: tuple[int, int, int, int]
+    connection: Session,
+    tenant: TenantContext,
+    job: LockedJob,
+    change: Reschedule,
+    belongs: tuple[int, int, int, int, int | None],
 ) -> None:
     if change.fire_at is None or change.due_at is None:
         if change.is_rescheduled:  # to manual

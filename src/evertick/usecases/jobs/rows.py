@@ -14,6 +14,8 @@ from evertick.contract.derived import lenient
 from evertick.contract.job import Job, JobSpec, JobStatus, job_fields
 from evertick.contract.job_reading import read_spec
 from evertick.contract.target import WorkerTarget
+from evertick.domain.errors import InvalidInput
+from evertick.domain.gate import gate_of
 from evertick.domain.idempotency import DEFAULT_TEMPLATE
 from evertick.domain.ids import Prefix, format_id
 from evertick.domain.job.checks import Json
@@ -68,7 +70,7 @@ def write_spec(spec: JobSpec) -> str:
     return _json.encode(replace(spec, payload=msgspec.UNSET)).decode()
 
 
-def job_row(job_id: int, spec: JobSpec, when: When) -> NewJob:
+def job_row(tenant_id: int, job_id: int, spec: JobSpec, when: When) -> NewJob:
     digest, fire_at, due_at = when
     target = spec.target
     assert spec.name is not None
@@ -77,6 +79,7 @@ def job_row(job_id: int, spec: JobSpec, when: When) -> NewJob:
         spec.name,
         write_payload(spec.payload),
         write_spec(spec),
+        _gate(tenant_id, job_id, spec),
         target.queue_name,
         _json.encode(spec.labels).decode() if spec.labels else "{}",
         digest,
@@ -88,7 +91,16 @@ def job_row(job_id: int, spec: JobSpec, when: When) -> NewJob:
         fire_at,
         due_at,
         priority_number(spec.priority),
+        spec.gate_fields.limit,
     )
+
+
+def _gate(tenant_id: int, job_id: int, spec: JobSpec) -> int | None:
+    """The gate of its ticks; None: it has none, or leaves it to the payloads of triggers."""
+    try:
+        return gate_of(spec.gate_fields, tenant_id, job_id, spec.payload)
+    except InvalidInput:
+        return None
 
 
 @functools.lru_cache(maxsize=1024)
@@ -130,9 +142,11 @@ def stored_spec(spec: str, payload: str | None) -> JobSpec:
 
 
 def fields_in_force(spec: JobSpec, grace_us: int) -> dict[str, Any]:
-    """The fields of a specification, with the grace that was worked out where the author chose none."""
+    """The fields of a specification, with what was worked out where the author chose nothing."""
     fields = job_fields(spec)
     if spec.misfire_grace_seconds is None and spec.schedule != "manual":
         grace = grace_us / SECOND_US
         fields["misfire_grace_seconds"] = int(grace) if grace.is_integer() else grace
+    if spec.concurrency_key is not None and spec.max_running is None:
+        fields["max_running"] = 1
     return fields

@@ -236,10 +236,11 @@ async def record(
     worker_id: str,
     reports: Sequence[OutcomeReport],
     made_room: Callable[[Collection[int]], None],
+    left: Callable[[Collection[int]], None],
 ) -> Recorded:
     """Record outcomes. The first one for an attempt counts, and only from the worker that holds it.
 
-    `made_room` gets the queues with a cap of which more may run now.
+    `made_room` gets the queues with a cap of which more may run now, `left` the gates that runs have left.
     """
     worker = _name(tenant, worker_id)
     first: dict[Token, OutcomeReport] = {}
@@ -250,7 +251,7 @@ async def record(
     held = await pulls.held(tenant.pool, tenant.tenant_id, worker, list(first))
     now_at = await lanes.clock(tenant.pool) if held else NEVER
     endings = [_ending(held[token], report, now_at) for token, report in first.items() if token in held]
-    stale = await _record(tenant, worker_id, endings)
+    stale = await _record(tenant, worker_id, endings, left)
     if held:
         await pulls.release(tenant.pool, worker, {lane_id for lane_id, _ in held})
     if capped := {lanes.queue_of(each.lane_id) for each in held.values() if each.is_capped}:
@@ -261,15 +262,17 @@ async def record(
     return Recorded(len(first) - len(lost), tuple(lost + repeated))
 
 
-async def _record(tenant: TenantContext, worker_id: str, endings: Sequence[Ending]) -> set[Token]:
+async def _record(
+    tenant: TenantContext, worker_id: str, endings: Sequence[Ending], left: Callable[[Collection[int]], None]
+) -> set[Token]:
     """Record endings, those of locked runs several times; returns the stale ones."""
-    stale, busy = await outcomes.record(tenant.pool, worker_id, endings, [])
+    stale, busy = await outcomes.record(tenant.pool, worker_id, endings, [], left=left)
     for pause in BUSY_PAUSES:
         if not busy:
             return stale
         await asyncio.sleep(pause)
         rest = [ending for ending in endings if (ending.lane_id, ending.seq) in busy]
-        more, busy = await outcomes.record(tenant.pool, worker_id, rest, [])
+        more, busy = await outcomes.record(tenant.pool, worker_id, rest, [], left=left)
         stale |= more
     if busy:
         raise TimeoutError("others have locked the runs of these attempts")

@@ -2,6 +2,8 @@
 
 from msgspec import UNSET, UnsetType
 
+from evertick.domain.errors import Fault, InvalidFields, InvalidInput
+from evertick.domain.gate import gate_of
 from evertick.domain.ids import Prefix, RunKey, format_id, format_run_id
 from evertick.domain.job.checks import Json, check_payload
 from evertick.domain.job.faults import Faults
@@ -12,7 +14,7 @@ from evertick.store.jobs import jobs, runs
 from evertick.store.jobs.runs import RequestedRun
 from evertick.usecases.context import TenantContext, job_key
 from evertick.usecases.errors import JobNotFound, LetterNotFound, RunFinished, RunNotFound, RunUnfinished
-from evertick.usecases.jobs.rows import write_payload
+from evertick.usecases.jobs.rows import read_stored, write_payload
 from evertick.usecases.runs.reading import run_key, run_rows
 from evertick.usecases.runs.views import status_of
 
@@ -25,17 +27,18 @@ async def trigger(tenant: TenantContext, job_id: str, payload: "Json | UnsetType
     Without a payload the run gets its job's.
     """
     key = job_key(job_id)
-    if payload is UNSET:
-        wanted = RequestedRun(RunReason.MANUAL, None, has_payload=False, payload=None)
-    else:
+    has_payload = payload is not UNSET
+    written = None
+    if payload is not UNSET:
         faults = Faults()
         check_payload(payload, "/payload", faults)
         faults.raise_any()
-        wanted = RequestedRun(RunReason.MANUAL, None, has_payload=True, payload=write_payload(payload))
+        written = write_payload(payload)
 
     async def work(connection: Session) -> str:
         await _lock(connection, tenant, key)
-        return await _request(connection, key, wanted)
+        gate_id = await _own_gate(connection, tenant, key, payload)
+        return await _request(connection, key, RequestedRun(RunReason.MANUAL, None, has_payload, written, gate_id))
 
     return await tenant.change_job(key, work)
 
@@ -105,12 +108,26 @@ async def _lock(connection: Session, tenant: TenantContext, key: int) -> None:
         raise JobNotFound(format_id(Prefix.JOB, key))
 
 
+async def _own_gate(connection: Session, tenant: TenantContext, key: int, payload: "Json | UnsetType") -> int | None:
+    """The gate of a manual run by its own payload; None: that of its version, if it has one.
+
+    InvalidFields: the payload lacks what the job's key names.
+    """
+    stored = await jobs.stored(connection, key)
+    if payload is UNSET:
+        if stored.gate_id is not None:
+            return None
+        payload = None
+    try:
+        return gate_of(read_stored(stored.spec).gate_fields, tenant.tenant_id, key, payload)
+    except InvalidInput as refused:
+        raise InvalidFields([Fault(f"/{refused.field}", refused.reason)]) from None
+
+
 async def _repeat(connection: Session, key: RunKey, spec_version: int) -> str:
     fire_at = from_us(key.fire_at_us)
-    payload = await runs.payload(connection, key.job_id, fire_at, spec_version)
-    return await _request(
-        connection, key.job_id, RequestedRun(RunReason.REPLAY, fire_at, has_payload=True, payload=payload)
-    )
+    given = await runs.given(connection, key.job_id, fire_at, spec_version)
+    return await _request(connection, key.job_id, RequestedRun(RunReason.REPLAY, fire_at, True, *given))
 
 
 async def _request(connection: Session, key: int, wanted: RequestedRun) -> str:

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 
 from evertick.contract.runs import Attempt, Gap, Run
+from evertick.domain.gate import waiting_for
 from evertick.domain.ids import Prefix, format_id, format_run_id, format_token
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import (
@@ -39,6 +40,7 @@ def run_of(row: RunRow) -> Run:
         worker_id=row.worker,
         result_code=row.code,
         error=row.error,
+        waiting_for=None if row.waits_at_gate is None else waiting_for(row.waits_at_gate),
     )
 
 

@@ -32,6 +32,7 @@ from evertick.executor.sources.database.leasing import Leasing
 from evertick.executor.sources.database.pace import CompletionRate, Pace, RoundTrip
 from evertick.executor.sources.database.queues import QueueSelection
 from evertick.runtime import timeouts
+from evertick.runtime.gates import Gates
 from evertick.runtime.loop import Loop
 from evertick.runtime.queue_rates import QueueRates
 from evertick.runtime.rate_buckets import open_buckets
@@ -125,6 +126,7 @@ class DatabaseSource:
             self._opened = undo.pop_all()
         self.rate_slices = RateSlices(buckets, monotonic=self._monotonic)
         self._notifier = Notifier(self.pool)
+        self._gates = Gates(self.pool, self._notifier.put_back)
         self._pace = Pace(self._slots)
         self._leasing = Leasing(
             self.pool,
@@ -143,7 +145,7 @@ class DatabaseSource:
     def start(self) -> None:
         self._is_started = True
         self._notifier.start()
-        for loop in (self._lease_loop, *self._ahead_loops):
+        for loop in (self._lease_loop, *self._ahead_loops, self._gates.loop):
             loop.start()
         self._listener = Listener(self._url, self._heard, READY)
         self._listener.start()
@@ -175,6 +177,7 @@ class DatabaseSource:
 
     async def close(self) -> None:
         if self._is_started:
+            await self._gates.loop.stop(STOP_SECONDS)
             await self._notifier.stop()
         await asyncio.gather(self.pool.close(), self._recording.close())
         await self._opened.aclose()
@@ -191,7 +194,7 @@ class DatabaseSource:
 
     async def record(self, ended: Sequence[EndedAttempt], done_leases: Sequence[int]) -> NotRecorded:
         endings = [_ending_of(each) for each in ended]
-        recorded = await outcomes.record(self._recording, self._worker, endings, done_leases)
+        recorded = await outcomes.record(self._recording, self._worker, endings, done_leases, left=self._gates.note)
         if due := [
             each.job_id
             for each in endings
