@@ -214,6 +214,15 @@ async def test_what_waits_at_a_gate_takes_no_room_of_its_queue(connection: async
     assert await lanes.count_ready(connection, {jobs[0].queue_id: 9}, None, None) == {jobs[0].queue_id: 1}
 
 
+async def test_what_waits_at_a_gate_is_load_that_new_work_is_refused_for(
+    connection: asyncpg.Connection, holder: Holder
+) -> None:
+    await fire(holder, await gated(connection, 3))
+    assert await ready.load(connection, 2) == (3, [1])
+    await gates.let_in(connection, [SHARED])
+    assert (await ready.load(connection, 2)).ready == 3
+
+
 async def test_an_attempt_that_waits_at_its_gate_is_no_orphan_and_one_that_lost_its_lease_is(
     connection: asyncpg.Connection, holder: Holder
 ) -> None:
