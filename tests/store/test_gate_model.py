@@ -119,10 +119,7 @@ class World:
         self._noted.clear()
 
     async def lease(self) -> None:
-        found = [each for each in await lease_free(self._connection, *self._jobs.values()) if not each.is_over]
-        for leased in sorted(found, key=lambda each: each.seq):
-            self._begun.setdefault(RunKey(leased.fire_at, leased.job_id), len(self._begun))
-        self._leased += found
+        self._leased += [each for each in await lease_free(self._connection, *self._jobs.values()) if not each.is_over]
 
     async def end(self, place: int, result: str, then: NextStep) -> None:
         if self._leased:
@@ -194,13 +191,12 @@ class World:
     async def check(self) -> None:
         for key, limit in self._limits.items():
             assert await self._inside(key) <= limit, key
-        inside = {
-            (row["lane_id"], row["seq"])
-            for row in await self._connection.fetch(
-                "SELECT lane_id, seq FROM open_runs WHERE job_id = ANY($1) AND is_inside", list(self._jobs)
-            )
-        }
-        assert {(each.lane_id, each.seq) for each in self._leased} <= inside
+        inside = await self._connection.fetch(
+            "SELECT job_id, fire_at, lane_id, seq FROM open_runs WHERE job_id = ANY($1) AND is_inside", list(self._jobs)
+        )
+        for row in inside:  # of an order one at most, so that no step lets in two
+            self._begun.setdefault(RunKey(row["fire_at"], row["job_id"]), len(self._begun))
+        assert {(each.lane_id, each.seq) for each in self._leased} <= {(row["lane_id"], row["seq"]) for row in inside}
         self._check_order()
 
     def _check_order(self) -> None:
