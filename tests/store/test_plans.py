@@ -105,6 +105,10 @@ INDEXES = {
     "replays.restart": {"replays_running_of_tenant", "replays_pkey"},
     "replays.count_running": {"replays_running_of_tenant"},
     "retention.sweep_rules": {"rules_pkey", "job_versions_of_rule"},
+    "jobs.view": {
+        *("jobs_pkey", "jobs_of_tenant", "job_versions_pkey", "rules_pkey", "timers_pkey", "finished_jobs_pkey"),
+        *("attempts_of_run", "outcomes_pkey", "lanes_pkey", "leases_of_attempt", "withdrawals_pkey"),
+    },
     "jobs.page": {"jobs_of_tenant", "finished_jobs_pkey"},
     "jobs.last_looked_at": {"jobs_of_tenant"},
 }

@@ -12,6 +12,7 @@ from evertick.contract import patterns
 from evertick.contract.annotations import (
     DEFAULT_TIMEZONE,
     LONGEST_WAIT_S,
+    Count,
     EndAt,
     JobId,
     Ordinal,
@@ -42,6 +43,7 @@ from evertick.domain.job.checks import (
 from evertick.domain.job.timing import Timing
 from evertick.domain.policies import Backoff, ConcurrentPolicy, DstGap, DstOverlap, MissedWindow, Priority
 from evertick.domain.rule import DEFAULT_MAX_MISSED, MAX_MISSED
+from evertick.domain.states import RunStatus
 
 DEFAULT_RETRY_MAX_DELAY_SECONDS = 3600
 _timing_fields = attrgetter(*Timing._fields)
@@ -161,7 +163,18 @@ class Job(JobDocument, frozen=True, kw_only=False, omit_defaults=False):
     updated_at: Time
     paused_at: Time | None
     pause_reason: str | None
-    json_schema: ClassVar[Schema] = {"required": [*JobDocument.__struct_fields__]}
+    last_run_at: Annotated[Time | None, Meta(description="The nominal fire time of the latest run.")] = None
+    last_run_status: Annotated[Annotated[str, words(RunStatus)] | None, Meta(description="Of the latest run.")] = None
+    consecutive_failures: Annotated[
+        Count,
+        Meta(
+            description="Runs that ended without success since the last that succeeded, counted among the newest 200"
+            " attempts. Cancelled runs and retries do not count."
+        ),
+    ] = 0
+    json_schema: ClassVar[Schema] = {
+        "required": [*JobDocument.__struct_fields__, "last_run_at", "last_run_status", "consecutive_failures"]
+    }
 
 
 EXAMPLE_JOB: Schema = {

@@ -100,17 +100,66 @@ SELECT :job_id::bigint, first_at, last_at, ticks, :spec_version::integer, reason
 DELETE FROM gaps WHERE job_id = :job_id::bigint AND first_at > :now_at::timestamptz AND reason = 'dst';
 
 -- name: view
--- Jobs as their owners see them. Indexes: jobs_pkey, job_versions_pkey, timers_pkey.
+-- Jobs as their owners see them, each with its latest run, and how many runs of it failed since the last that succeeded:
+-- looked for among its newest attempts, unless the latest has succeeded.
+-- Indexes: jobs_pkey, job_versions_pkey, timers_pkey, attempts_of_run, outcomes_pkey, lanes_pkey, leases_of_attempt.
 SELECT job.job_id, job.status::text AS status, finished.job_id IS NOT NULL AS is_finished, timer.fire_at,
        job.spec_version, job.created_at, job.updated_at, job.paused_at, job.pause_reason,
        (rule.canonical::jsonb ->> 'grace_us')::bigint AS grace_us,
-       version.spec::text AS spec, version.payload::text AS payload
+       version.spec::text AS spec, version.payload::text AS payload,
+       latest.fire_at AS last_fire_at, outcome.result::text AS last_result,
+       coalesce((SELECT lane.head FROM lanes lane WHERE lane.lane_id = latest.lane_id LIMIT 1) >= latest.seq, false)
+           AND (SELECT true FROM leases free
+                 WHERE free.lane_id = latest.lane_id AND free.first_seq BETWEEN latest.seq AND latest.seq
+                   AND free.first_seq = free.last_seq AND free.worker IS NULL
+                 LIMIT 1) IS NULL AS is_last_leased,
+       (SELECT true FROM timers waiting
+         WHERE waiting.partition = (job.job_id & 255)::smallint AND waiting.job_id = job.job_id
+           AND waiting.kind <> 'tick' AND waiting.fire_at = latest.fire_at
+         LIMIT 1) IS NOT NULL AS has_last_timer,
+       (SELECT true FROM withdrawals
+         WHERE withdrawals.job_id = job.job_id AND withdrawals.fire_at = latest.fire_at
+         LIMIT 1) IS NOT NULL AS is_last_withdrawn,
+       coalesce(failed.runs, 0) AS consecutive_failures
   FROM jobs job
   JOIN job_versions version ON version.job_id = job.job_id AND version.spec_version = job.spec_version
   JOIN rules rule ON rule.rule_id = version.rule_id
   LEFT JOIN timers timer
     ON timer.partition = (job.job_id & 255)::smallint AND timer.job_id = job.job_id AND timer.kind = 'tick'
   LEFT JOIN finished_jobs finished ON finished.job_id = job.job_id
+  LEFT JOIN LATERAL (
+           SELECT attempts.fire_at, attempts.lane_id, attempts.seq
+             FROM attempts
+            WHERE attempts.job_id = job.job_id
+              -- Spares the days before the latest tick. A day before it: other runs may have been fired before it.
+              AND attempts.seq >= coalesce(timer.last_seq, 0) - 86400000000
+            ORDER BY attempts.fire_at DESC, attempts.seq DESC
+            LIMIT 1
+       ) AS latest ON true
+  LEFT JOIN LATERAL (
+           SELECT outcomes.result
+             FROM outcomes
+            WHERE outcomes.lane_id = latest.lane_id AND outcomes.seq = latest.seq
+            LIMIT 1
+       ) AS outcome ON true
+  LEFT JOIN LATERAL (
+           SELECT (count(*) FILTER (WHERE newest.is_failed AND NOT newest.has_success_since))::integer AS runs
+             FROM (SELECT ended.is_final AND ended.result IN ('failed', 'timed_out', 'lost') AS is_failed,
+                          bool_or(ended.result = 'success') OVER (ORDER BY recent.fire_at DESC, recent.seq DESC)
+                              AS has_success_since
+                     FROM (SELECT attempts.fire_at, attempts.lane_id, attempts.seq
+                             FROM attempts
+                            WHERE attempts.job_id = job.job_id
+                            ORDER BY attempts.fire_at DESC, attempts.seq DESC
+                            LIMIT :most_attempts::integer) AS recent
+                    CROSS JOIN LATERAL (
+                              SELECT outcomes.result, outcomes.is_final
+                                FROM outcomes
+                               WHERE outcomes.lane_id = recent.lane_id AND outcomes.seq = recent.seq
+                               LIMIT 1
+                          ) AS ended) AS newest
+            WHERE outcome.result IS DISTINCT FROM 'success' AND latest.seq IS NOT NULL
+       ) AS failed ON true
  WHERE job.job_id = ANY(:job_ids::bigint[]) AND job.tenant_id = :tenant_id::bigint AND job.status <> 'deleted'
  ORDER BY job.job_id;
 
