@@ -83,8 +83,10 @@ class World:
         self.holder.last_seq = fired.last_seq
         return fired.runs
 
-    async def lease(self) -> list[Leased]:
-        queue_ids = [row["queue_id"] for row in await self.connection.fetch("SELECT queue_id FROM queues")]
+    async def lease(self, queue: str | None = None) -> list[Leased]:
+        """What is ready, in one queue or in all."""
+        rows = await self.connection.fetch("SELECT queue_id FROM queues WHERE $1::text IS NULL OR name = $1", queue)
+        queue_ids = [row["queue_id"] for row in rows]
         return await lanes.read(
             self.connection,
             await lanes.lease(

@@ -56,6 +56,8 @@ class Metrics:
         self._lag = self._gauge("oldest_due_seconds", "How late the oldest timer that should have fired is")
         self._circuits = self._gauge("open_circuits", "Target hosts of tenants whose deliveries are deferred")
         self._full = self._gauge("full_queues", "Queues whose timers wait, because as many attempts wait as may")
+        self._alerts = self._gauge("open_alerts", "Alerts of jobs and tenants that are open, up to 10,000")
+        self._failed_notices = self._gauge("failed_notices", "Alerts whose last notice could not be delivered")
         self._nodes = self._gauge("nodes", "Schedulers that are alive")
         self._unheld = self._gauge("unheld_partitions", "Partitions that no live scheduler holds")
 
@@ -77,6 +79,8 @@ class Metrics:
         self._lag.set(status.cluster.lag_seconds)
         self._circuits.set(status.open_circuits)
         self._full.set(status.full_queues)
+        self._alerts.set(status.alerts.open)
+        self._failed_notices.set(status.alerts.failed)
         self._nodes.set(sum(node.is_alive for node in status.cluster.nodes))
         self._unheld.set(status.cluster.partitions.unheld)
         return generate_latest(self._registry)

@@ -12,7 +12,8 @@ from evertick.runtime.timeouts import STATUS_SECONDS
 from evertick.store.database import Pool
 from evertick.store.engine import members, ready
 from evertick.store.maintenance import diagnostics
-from evertick.store.tenants import target_hosts, tenants
+from evertick.store.tenants import alerts, target_hosts, tenants
+from evertick.store.tenants.alerts import AlertCounts
 from evertick.usecases.diagnosis import MAX_LETTERS
 from evertick.version import __version__
 
@@ -32,6 +33,7 @@ class EngineStatus:
     dead_letters: int
     open_circuits: int
     full_queues: int
+    alerts: AlertCounts
 
 
 async def engine_status(pool: Pool, lifetime: timedelta) -> EngineStatus:
@@ -51,6 +53,7 @@ async def engine_status(pool: Pool, lifetime: timedelta) -> EngineStatus:
             dead_letters=await diagnostics.dead_letters(pool, MAX_LETTERS),
             open_circuits=await target_hosts.count_open(pool),
             full_queues=sum(depth.is_full for depth in await ready.depths(pool)),
+            alerts=await alerts.count(pool),
         )
 
 

@@ -47,6 +47,7 @@ class NewJob(NamedTuple):
     fire_at: datetime | None
     due_at: datetime | None
     priority: int
+    has_alerts: bool = False
 
 
 class ReferenceIds(NamedTuple):
@@ -212,6 +213,7 @@ _KIND_PARAMETERS = (
     "fire_ats",
     "due_ats",
     "priorities",
+    "has_alerts",
 )
 _LANE_PARAMETERS = ("lane_queues", "lane_partitions", "lane_priorities")
 

@@ -23,9 +23,9 @@ WITH kinds AS MATERIALIZED (
       FROM unnest(
                :queues::text[], :labels::text[]::jsonb[], :digests::bytea[], :timeouts::integer[],
                :timezones::text[], :handlers::text[], :key_templates::text[], :retries::text[]::json[],
-               :fire_ats::timestamptz[], :due_ats::timestamptz[], :priorities::smallint[]
+               :fire_ats::timestamptz[], :due_ats::timestamptz[], :priorities::smallint[], :has_alerts::boolean[]
            ) WITH ORDINALITY AS k (queue, labels, digest, timeout_seconds, timezone, handler, key_template, retry,
-                                   fire_at, due_at, priority, number)
+                                   fire_at, due_at, priority, has_alerts, number)
 ),
 needed AS (
     SELECT (SELECT queues.queue_id FROM queues
@@ -51,8 +51,8 @@ given AS (
      WHERE (SELECT is_complete FROM complete)
 ),
 created AS (
-    INSERT INTO jobs (job_id, tenant_id, created_at, updated_at, spec_version, name, queue, labels)
-    SELECT job_id, :tenant_id::bigint, :now_at::timestamptz, :now_at::timestamptz, 1, name, queue, labels
+    INSERT INTO jobs (job_id, tenant_id, created_at, updated_at, spec_version, name, queue, labels, has_alerts)
+    SELECT job_id, :tenant_id::bigint, :now_at::timestamptz, :now_at::timestamptz, 1, name, queue, labels, has_alerts
       FROM given
      ORDER BY job_id  -- of two with one name the first gets it
         ON CONFLICT (tenant_id, name) WHERE status <> 'deleted' DO NOTHING
@@ -259,7 +259,7 @@ WITH referred AS MATERIALIZED (
 edited AS (
     UPDATE jobs
        SET spec_version = :spec_version::integer, updated_at = :now_at::timestamptz, name = :name::text,
-           queue = :queue::text, labels = :labels::text::jsonb
+           queue = :queue::text, labels = :labels::text::jsonb, has_alerts = :has_alerts::boolean
       FROM referred
      WHERE job_id = :job_id::bigint
 ),
@@ -347,7 +347,8 @@ WITH due AS (
      WHERE partition = (:job_id::bigint & 255)::smallint AND job_id = :job_id::bigint AND kind = 'queued'
 )
 UPDATE jobs
-   SET status = 'active', paused_at = NULL, pause_reason = NULL, updated_at = :now_at::timestamptz
+   SET status = 'active', paused_at = NULL, pause_reason = NULL, updated_at = :now_at::timestamptz,
+       resumed_at = :now_at::timestamptz
  WHERE job_id = :job_id::bigint;
 
 -- name: set_due

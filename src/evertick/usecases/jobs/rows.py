@@ -89,6 +89,7 @@ def job_row(job_id: int, spec: JobSpec, when: When) -> NewJob:
         fire_at,
         due_at,
         priority_number(spec.priority),
+        spec.has_alerts,
     )
 
 
