@@ -83,7 +83,8 @@ def test_an_alert_opens_at_most_once_in_ten_minutes_and_counts_until_it_was_quie
     changes: list[tuple[int, bool]],
 ) -> None:
     state: AlertState | None = None
-    now_at, opened = AT, []
+    now_at = AT
+    opened: list[datetime] = []
     for seconds, holds in changes:
         now_at += timedelta(seconds=seconds)
         openings = openings_after(state, now_at) if holds else None

@@ -12,7 +12,7 @@ from evertick.contract.alerts import Alert, AlertTargetRequest
 from evertick.contract.job import Job
 from evertick.domain.alerts import MANY_DUE, Condition
 from evertick.domain.retry import GiveUp, GiveUpReason, NextStep, Retry
-from evertick.roles.janitor.alerting import Alerting
+from evertick.roles.janitor.alerting import NOTICES_UNDER_WAY, Alerting
 from evertick.store.database import Pool
 from evertick.store.engine.lanes import Leased
 from evertick.store.tenants import alerts as store
@@ -413,3 +413,16 @@ async def test_alerts_of_one_tenant_are_not_another_ones(world: World, watch: Wa
     assert await watch.look() == []
     assert [alert.subject for alert in (await alerts.list_alerts(other)).items] == [job.job_id]
     assert await watch.told() == []
+
+
+async def test_a_receiver_that_takes_nothing_gets_no_more_than_a_few_notices_at_a_time(
+    world: World, tenant: TenantContext, watch: Watch
+) -> None:
+    new = [NewAlert(1, None, 1, Condition.BREAKER_OPEN, f"host-{n}", "it fails") for n in range(3 * NOTICES_UNDER_WAY)]
+    await store.open_all(world.connection, new)
+    for _ in range(3):
+        while await watch.alerting.send_notices():
+            pass
+    assert await world.count("requested_runs") == [NOTICES_UNDER_WAY]
+    await watch.deliver()
+    assert await watch.alerting.send_notices()

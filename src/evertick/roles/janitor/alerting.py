@@ -57,6 +57,8 @@ JOBS_PER_PAGE = 100
 TENANTS_PER_PAGE = 20
 NOTICES_PER_TENANT = 20
 NOTICES_PER_BATCH = 100
+NOTICES_UNDER_WAY = 100
+"""While so many notices of a tenant are not delivered, it gets no others: what comes and goes meanwhile needs none."""
 MAX_PAGES = 100
 """Pages in one step: the loop stops only between two steps."""
 _PAUSED, _DELETED = "paused", "deleted"
@@ -147,7 +149,12 @@ class Alerting:
         async with self._pool.acquire() as connection, connection.transaction():
             if await alerts.take_look(connection, Look.NOTICES) is None:
                 return False
-            untold = await alerts.untold(connection, most_of_tenant=NOTICES_PER_TENANT, most=NOTICES_PER_BATCH)
+            untold = await alerts.untold(
+                connection,
+                most_of_tenant=NOTICES_PER_TENANT,
+                most_under_way=NOTICES_UNDER_WAY,
+                most=NOTICES_PER_BATCH,
+            )
             free = set(await jobs.lock_available(connection, sorted({alert.notice_job_id for alert in untold})))
             sent = [await _send(connection, alert) for alert in untold if alert.notice_job_id in free]
             return any(sent)
@@ -280,7 +287,7 @@ def _job_facts(row: JobFactsRow, durations: Sequence[float]) -> JobFacts:
         success_at=row.success_at,
         failures=row.failures,
         waits_since_at=row.waits_since_at,
-        started_late=row.started_late,
+        started_late=None if row.seconds_late is None else timedelta(seconds=row.seconds_late),
         running_since_at=row.running_since_at,
         durations=durations,
     )

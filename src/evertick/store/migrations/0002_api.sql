@@ -130,7 +130,7 @@ CREATE TABLE alert_targets (
 -- notice said; where that is not so any more, a notice follows when the one before is over. So notices of an alert come
 -- in order, and none is lost between the change and its notice.
 CREATE TABLE alerts (
-    alert_id        bigint      PRIMARY KEY DEFAULT (microseconds(clock_at()) << 10) + floor(random() * 1024)::bigint,
+    alert_id        bigint      PRIMARY KEY,    -- the time and a random number, as of tenants
     tenant_id       bigint      NOT NULL,
     job_id          bigint,                 -- of an alert about a job
     opened_at       timestamptz NOT NULL,   -- last
@@ -140,6 +140,8 @@ CREATE TABLE alerts (
     openings        integer     NOT NULL,   -- how often it was opened, since it was closed for a day
     is_open         boolean     NOT NULL,
     is_told_open    boolean     NOT NULL DEFAULT false,
+    -- The tenant, while there is something to tell: by it the few are found among all its alerts.
+    untold_tenant_id bigint     GENERATED ALWAYS AS (CASE WHEN is_open <> is_told_open THEN tenant_id END) STORED,
     condition       text        NOT NULL,   -- as of domain/alerts
     subject         text        NOT NULL,   -- a job's id, a host, the name of a quota; '' for the tenant itself
     detail          text        NOT NULL,   -- why it was opened
@@ -152,7 +154,7 @@ CREATE INDEX alerts_open ON alerts (alert_id) WHERE is_open;
 CREATE INDEX alerts_told ON alerts (alert_id) WHERE notice_at IS NOT NULL;
 CREATE INDEX alerts_of_job ON alerts (job_id) WHERE job_id IS NOT NULL;
 CREATE INDEX alerts_open_of_job ON alerts (job_id) WHERE is_open AND job_id IS NOT NULL;
-CREATE INDEX alerts_untold ON alerts (tenant_id, alert_id) WHERE is_open <> is_told_open;
+CREATE INDEX alerts_untold ON alerts (untold_tenant_id, alert_id) WHERE untold_tenant_id IS NOT NULL;
 CREATE INDEX alerts_by_age ON alerts (closed_at) WHERE NOT is_open;
 
 -- Who looks for alerts: one process at a time, which locks a row. The looks go on where the last one ended.

@@ -36,7 +36,7 @@ SELECT job_id
 -- What alert rules are judged by: each job with its last success and its failures in a row, looked for among its newest
 -- attempts, with what has not started though it was due, and with what runs.
 -- Indexes: jobs_pkey, job_versions_pkey, timers_pkey, finished_jobs_pkey, attempts_of_run, outcomes_pkey, lanes_pkey,
--- leases_held, leases_of_attempt, open_runs_pkey.
+-- leases_expired, leases_of_attempt, open_runs_pkey.
 SELECT job.job_id, job.tenant_id, job.name, job.status::text AS status, finished.job_id IS NOT NULL AS is_finished,
        greatest(job.created_at, job.resumed_at) AS since_at, version.spec::text AS spec, succeeded.finished_at AS success_at,
        coalesce(failed.runs, 0) AS failures,
@@ -49,7 +49,7 @@ SELECT job.job_id, job.tenant_id, job.name, job.status::text AS status, finished
                                    AND free.first_seq = free.last_seq AND free.worker IS NULL
                                  LIMIT 1))
                   THEN latest.due_at END) AS waits_since_at,
-       outcome.started_at - latest.due_at AS started_late,
+       extract(epoch FROM outcome.started_at - latest.due_at)::float AS seconds_late,
        running.since_at AS running_since_at, clock.now_at
   FROM (SELECT clock_at() AS now_at) AS clock
  CROSS JOIN unnest(:job_ids::bigint[]) AS given (job_id)
@@ -127,17 +127,20 @@ SELECT job.job_id, job.tenant_id, job.name, job.status::text AS status, finished
                      ORDER BY open_runs.fire_at
                      LIMIT :most_open::integer)) AS under_way
             CROSS JOIN LATERAL (
-                      SELECT leases.worker, leases.leased_at
+                      SELECT leases.leased_at
                         FROM leases
-                       WHERE lane_queue(leases.lane_id) = lane_queue(under_way.lane_id)
+                       WHERE leases.partition = (job.job_id & 255)::smallint AND leases.worker IS NOT NULL
                          AND leases.lane_id = under_way.lane_id
                          AND under_way.seq BETWEEN leases.first_seq AND leases.last_seq
                        ORDER BY leases.last_seq - leases.first_seq
                        LIMIT 1
                   ) AS lease
-            WHERE lease.worker IS NOT NULL
-              AND (SELECT true FROM outcomes
+            WHERE (SELECT true FROM outcomes
                     WHERE outcomes.lane_id = under_way.lane_id AND outcomes.seq = under_way.seq LIMIT 1) IS NULL
+              AND (SELECT true FROM leases free
+                    WHERE free.lane_id = under_way.lane_id AND free.first_seq BETWEEN under_way.seq AND under_way.seq
+                      AND free.first_seq = free.last_seq AND free.worker IS NULL
+                    LIMIT 1) IS NULL
        ) AS running ON true
  ORDER BY job.job_id;
 
@@ -196,9 +199,13 @@ SELECT target.tenant_id, target.conditions, letters.count AS letters, due.count 
                     CROSS JOIN LATERAL (
                               SELECT FROM timers
                                WHERE timers.partition = place.partition::smallint
-                                 AND timers.tenant_id = target.tenant_id
-                                 AND timers.priority = share.priority::smallint
-                                 AND timers.due_at < clock.now_at - :due_seconds::float * interval '1 second'
+                                 -- Compared as rows, which timers_due cannot do: it would go through all tenants'.
+                                 AND (timers.tenant_id, timers.priority, timers.due_at)
+                                     > (target.tenant_id, share.priority::smallint, '-infinity'::timestamptz)
+                                 AND (timers.tenant_id, timers.priority, timers.due_at)
+                                     < (target.tenant_id, share.priority::smallint,
+                                        clock.now_at - :due_seconds::float * interval '1 second')
+                               ORDER BY timers.tenant_id, timers.priority, timers.due_at
                                LIMIT :most_due::integer
                           ) AS overdue
                     WHERE 'catch_up' = ANY(target.conditions)
@@ -228,24 +235,33 @@ SELECT tenant_id, host, last_error
 
 -- name: of_jobs
 -- The alerts of some jobs. Index: alerts_of_job.
-SELECT alert_id, tenant_id, condition, subject, job_id, is_open, opened_at, closed_at, openings
-  FROM alerts
- WHERE job_id = ANY(:job_ids::bigint[])
- ORDER BY alert_id;
+SELECT alert.alert_id, alert.tenant_id, alert.condition, alert.subject, alert.job_id, alert.is_open, alert.opened_at,
+       alert.closed_at, alert.openings
+  FROM unnest(:job_ids::bigint[]) AS given (job_id)
+ CROSS JOIN LATERAL (SELECT * FROM alerts WHERE alerts.job_id = given.job_id LIMIT :most_each::integer) AS alert;
 
 -- name: of_tenants
 -- The alerts of some tenants that are about no job. Index: alerts_about_tenant.
-SELECT alert_id, tenant_id, condition, subject, job_id, is_open, opened_at, closed_at, openings
-  FROM alerts
- WHERE tenant_id = ANY(:tenant_ids::bigint[]) AND job_id IS NULL
- ORDER BY alert_id;
+SELECT alert.alert_id, alert.tenant_id, alert.condition, alert.subject, alert.job_id, alert.is_open, alert.opened_at,
+       alert.closed_at, alert.openings
+  FROM unnest(:tenant_ids::bigint[]) AS given (tenant_id)
+ CROSS JOIN LATERAL (
+           SELECT *
+             FROM alerts
+            WHERE alerts.tenant_id = given.tenant_id AND alerts.job_id IS NULL
+            -- Open ones in any case.
+            ORDER BY alerts.is_open DESC
+            LIMIT :most_each::integer
+       ) AS alert;
 
 -- name: open
 -- Opens alerts; one that is open stays as it is. Index: alerts_tenant_id_condition_subject_key.
-INSERT INTO alerts (tenant_id, job_id, opened_at, openings, is_open, condition, subject, detail)
-SELECT tenant_id, job_id, clock.now_at, openings, true, condition, subject, detail
+INSERT INTO alerts (alert_id, tenant_id, job_id, opened_at, openings, is_open, condition, subject, detail)
+-- Each has an instant of its own in its id.
+SELECT ((microseconds(clock.now_at) + number) << 10) + floor(random() * 1024)::bigint, tenant_id, job_id, clock.now_at,
+       openings, true, condition, subject, detail
   FROM unnest(:tenant_ids::bigint[], :job_ids::bigint[], :openings::integer[], :conditions::text[], :subjects::text[],
-              :details::text[]) AS given (tenant_id, job_id, openings, condition, subject, detail)
+              :details::text[]) WITH ORDINALITY AS given (tenant_id, job_id, openings, condition, subject, detail, number)
  CROSS JOIN (SELECT clock_at() AS now_at) AS clock
  ORDER BY tenant_id, condition, subject  -- in one order, against others that open the same
     ON CONFLICT (tenant_id, condition, subject) DO UPDATE
@@ -256,13 +272,14 @@ SELECT tenant_id, job_id, clock.now_at, openings, true, condition, subject, deta
 -- name: close
 -- Closes alerts that are open. Index: alerts_pkey.
 UPDATE alerts
-   SET is_open = false, closed_at = clock_at(), close_reason = given.reason
-  FROM unnest(:alert_ids::bigint[], :reasons::text[]) AS given (alert_id, reason)
- WHERE alerts.alert_id = given.alert_id AND alerts.is_open;
+   SET is_open = false, closed_at = clock_at(),
+       close_reason = (:reasons::text[])[array_position(:alert_ids::bigint[], alert_id)]
+ WHERE alert_id = ANY(:alert_ids::bigint[]) AND is_open;
 
 -- name: untold
 -- Alerts that opened or closed since their last notice, of tenants that want to know, unless that notice is under way;
--- some of each tenant. Indexes: alerts_untold, timers_pkey, open_runs_pkey, jobs_pkey.
+-- some of each tenant, and none of one that has many notices under way. Indexes: alerts_untold, timers_pkey,
+-- open_runs_pkey, jobs_pkey.
 SELECT alert.alert_id, alert.tenant_id, alert.job_id, alert.opened_at, alert.closed_at, alert.openings, alert.is_open,
        alert.condition, alert.subject, alert.detail, alert.close_reason, target.job_id AS notice_job_id,
        (SELECT name FROM jobs WHERE jobs.job_id = alert.job_id LIMIT 1) AS job_name
@@ -270,7 +287,7 @@ SELECT alert.alert_id, alert.tenant_id, alert.job_id, alert.opened_at, alert.clo
  CROSS JOIN LATERAL (
            SELECT alerts.*
              FROM alerts
-            WHERE alerts.tenant_id = target.tenant_id AND alerts.is_open <> alerts.is_told_open
+            WHERE alerts.untold_tenant_id = target.tenant_id
               AND alerts.condition = ANY(target.conditions)
               AND (SELECT true FROM timers
                     WHERE timers.partition = (alerts.notice_job_id & 255)::smallint
@@ -283,7 +300,15 @@ SELECT alert.alert_id, alert.tenant_id, alert.job_id, alert.opened_at, alert.clo
             ORDER BY alerts.alert_id
             LIMIT :most_of_tenant::integer
        ) AS alert
- WHERE (SELECT true FROM jobs WHERE jobs.job_id = target.job_id AND jobs.status <> 'deleted' LIMIT 1)
+ WHERE (SELECT jobs.status <> 'deleted' FROM jobs WHERE jobs.job_id = target.job_id LIMIT 1)
+   AND (SELECT count(*)
+          FROM ((SELECT FROM timers
+                  WHERE timers.partition = (target.job_id & 255)::smallint AND timers.job_id = target.job_id
+                    AND timers.kind <> 'tick'
+                  LIMIT :most_under_way::integer)
+                 UNION ALL
+                (SELECT FROM open_runs WHERE open_runs.job_id = target.job_id LIMIT :most_under_way::integer)) AS under_way)
+       < :most_under_way::integer
  LIMIT :most::integer;
 
 -- name: tell

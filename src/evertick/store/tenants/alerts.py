@@ -1,7 +1,7 @@
 """Alerts and the targets of their notices. Called by the janitor, by the fuse of schedulers, and by the use cases."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from evertick.domain.alerts import (
     AlertKey,
     AlertState,
     CloseReason,
+    Condition,
 )
 from evertick.store import statements
 from evertick.store.database import Session
@@ -28,6 +29,7 @@ MAX_OPEN = 100
 MAX_LETTERS = 1000
 MAX_HOSTS = 1000
 """Failing hosts of the tenants of one page."""
+MAX_OF_TENANT = 10_000
 MAX_COUNTED = 10_000
 
 
@@ -60,7 +62,7 @@ class JobFactsRow(NamedTuple):
     success_at: datetime | None
     failures: int
     waits_since_at: datetime | None
-    started_late: timedelta | None
+    seconds_late: float | None
     running_since_at: datetime | None
     now_at: datetime
 
@@ -228,12 +230,12 @@ async def failing_hosts(connection: Connection, tenant_ids: Sequence[int]) -> li
 
 
 async def of_jobs(connection: Connection, job_ids: Sequence[int]) -> list[AlertRow]:
-    return await _OF_JOBS.all(connection, job_ids=job_ids)
+    return await _OF_JOBS.all(connection, job_ids=job_ids, most_each=len(Condition))
 
 
 async def of_tenants(connection: Connection, tenant_ids: Sequence[int]) -> list[AlertRow]:
     """The alerts of tenants that are about no job."""
-    return await _OF_TENANTS.all(connection, tenant_ids=tenant_ids)
+    return await _OF_TENANTS.all(connection, tenant_ids=tenant_ids, most_each=MAX_OF_TENANT)
 
 
 async def open_all(connection: Connection, new: Sequence[NewAlert]) -> None:
@@ -250,9 +252,9 @@ async def close_all(connection: Connection, closed: Sequence[tuple[int, CloseRea
         await _SQL["close"].execute(connection, alert_ids=[alert_id for alert_id, _ in closed], reasons=reasons)
 
 
-async def untold(connection: Connection, *, most_of_tenant: int, most: int) -> list[UntoldAlert]:
-    """Alerts for which a notice is to be sent now."""
-    return await _UNTOLD.all(connection, most_of_tenant=most_of_tenant, most=most)
+async def untold(connection: Connection, *, most_of_tenant: int, most_under_way: int, most: int) -> list[UntoldAlert]:
+    """Alerts for which a notice is to be sent now; none of tenants with so many notices under way."""
+    return await _UNTOLD.all(connection, most_of_tenant=most_of_tenant, most_under_way=most_under_way, most=most)
 
 
 async def tell(connection: Connection, alert: UntoldAlert, notice_at: datetime) -> None:

@@ -94,8 +94,9 @@ async def put_target(tenant: TenantContext, given: AlertTargetRequest) -> AlertT
 async def remove_target(tenant: TenantContext) -> None:
     """Send no notices any more; those under way that wait for a retry are cancelled."""
     row = await _row(tenant)
-    await alerts.remove_target(tenant.pool, tenant.tenant_id)
+    # The job first: a janitor that has it locked may be about to change an alert.
     await lifecycle.delete(tenant, format_id(Prefix.JOB, row.job_id))
+    await alerts.remove_target(tenant.pool, tenant.tenant_id)
 
 
 async def send_test_notice(tenant: TenantContext, notice_id: str) -> str:
@@ -113,8 +114,10 @@ async def _row(tenant: TenantContext) -> TargetRow:
 
 
 def _target_of(job: Job, conditions: Sequence[str]) -> AlertTarget:
-    target = job.target
-    return AlertTarget(url=target["url"], headers=target["headers"], conditions=tuple(conditions), job_id=job.job_id)
+    target = job.target  # which its owner may have made another one
+    return AlertTarget(
+        url=target.get("url", ""), headers=target.get("headers", {}), conditions=tuple(conditions), job_id=job.job_id
+    )
 
 
 def _alert_of(row: ListedAlert) -> Alert:
