@@ -297,7 +297,6 @@ SELECT alert.alert_id, alert.tenant_id, alert.job_id, alert.opened_at, alert.clo
               AND (SELECT true FROM open_runs
                     WHERE open_runs.job_id = alerts.notice_job_id AND open_runs.fire_at = alerts.notice_at
                     LIMIT 1) IS NULL
-            ORDER BY alerts.alert_id
             LIMIT :most_of_tenant::integer
        ) AS alert
  WHERE (SELECT jobs.status <> 'deleted' FROM jobs WHERE jobs.job_id = target.job_id LIMIT 1)
