@@ -16,7 +16,7 @@ from evertick.roles.janitor.alerting import NOTICES_UNDER_WAY, Alerting
 from evertick.store.database import Pool
 from evertick.store.engine.lanes import Leased
 from evertick.store.tenants import alerts as store
-from evertick.store.tenants.alerts import NewAlert
+from evertick.store.tenants.alerts import Look, NewAlert
 from evertick.usecases.context import TenantContext
 from evertick.usecases.errors import AlertTargetNotFound, NameTaken
 from evertick.usecases.jobs.create import create
@@ -239,6 +239,40 @@ async def test_two_who_look_at_once_open_an_alert_and_tell_it_once(world: World,
     assert len(await watch.told()) == len(jobs)
     await watch.look()
     assert await watch.told() == []
+
+
+@pytest.mark.parametrize("look", list(Look))
+async def test_what_one_janitor_looks_after_no_other_does(world: World, watch: Watch, pool: Pool, look: Look) -> None:
+    await world.minutely(must_succeed_within=1)
+    await store.open_all(world.connection, [NewAlert(1, None, 1, Condition.FUSE, "x", "y")])
+    await world.set_clock(at(3))
+    acts = {
+        Look.JOBS: watch.alerting.look_at_jobs,
+        Look.TENANTS: watch.alerting.look_at_tenants,
+        Look.NOTICES: watch.alerting.send_notices,
+    }
+    async with world.connection.transaction():
+        assert await store.take_look(world.connection, look) is not None
+        assert not await acts[look]()
+        assert await watch.open() == [("fuse", "x")]
+        assert await world.count("requested_runs") == [0]
+    await watch.look()
+    assert len(await watch.open()) == 2
+    assert await world.count("requested_runs") == [2]
+
+
+async def test_a_notice_waits_while_the_one_before_has_not_even_fired(
+    world: World, tenant: TenantContext, watch: Watch
+) -> None:
+    job = await world.minutely(must_succeed_within=1)
+    await world.set_clock(at(3))
+    await watch.look()
+    await pause(tenant, job.job_id)
+    await watch.look()
+    assert await world.count("requested_runs") == [1]
+    assert [notice["type"] for notice in await watch.deliver()] == ["alert.opened"]
+    await watch.look()
+    assert [notice["type"] for notice in await watch.deliver()] == ["alert.closed"]
 
 
 async def test_a_crash_between_an_alert_and_its_notice_loses_nothing(world: World, watch: Watch) -> None:

@@ -38,7 +38,8 @@ SELECT job_id
 -- Indexes: jobs_pkey, job_versions_pkey, timers_pkey, finished_jobs_pkey, attempts_of_run, outcomes_pkey, lanes_pkey,
 -- leases_expired, leases_of_attempt, open_runs_pkey.
 SELECT job.job_id, job.tenant_id, job.name, job.status::text AS status, finished.job_id IS NOT NULL AS is_finished,
-       greatest(job.created_at, job.resumed_at) AS since_at, version.spec::text AS spec, succeeded.finished_at AS success_at,
+       greatest(job.created_at, job.resumed_at) AS since_at, version.spec::text AS spec,
+       CASE WHEN outcome.result = 'success' THEN outcome.finished_at ELSE succeeded.finished_at END AS success_at,
        coalesce(failed.runs, 0) AS failures,
        least(CASE WHEN timer.due_at < clock.now_at THEN timer.due_at END,
              CASE WHEN outcome.result IS NULL
@@ -77,7 +78,7 @@ SELECT job.job_id, job.tenant_id, job.name, job.status::text AS status, finished
        ) AS latest ON true
   LEFT JOIN LATERAL (SELECT head FROM lanes WHERE lanes.lane_id = latest.lane_id LIMIT 1) AS lane ON true
   LEFT JOIN LATERAL (
-           SELECT outcomes.result, outcomes.started_at
+           SELECT outcomes.result, outcomes.started_at, outcomes.finished_at
              FROM outcomes
             WHERE outcomes.lane_id = latest.lane_id AND outcomes.seq = latest.seq
             LIMIT 1
@@ -96,6 +97,7 @@ SELECT job.job_id, job.tenant_id, job.name, job.status::text AS status, finished
                          AND outcomes.result = 'success'
                        LIMIT 1
                   ) AS ended
+            WHERE outcome.result IS DISTINCT FROM 'success'
             ORDER BY recent.fire_at DESC, recent.seq DESC
             LIMIT 1
        ) AS succeeded ON true
@@ -288,7 +290,8 @@ SELECT alert.alert_id, alert.tenant_id, alert.job_id, alert.opened_at, alert.clo
            SELECT alerts.*
              FROM alerts
             WHERE alerts.untold_tenant_id = target.tenant_id
-              AND alerts.condition = ANY(target.conditions)
+              -- IS TRUE keeps it from an index that has the condition in second place.
+              AND (alerts.condition = ANY(target.conditions)) IS TRUE
               AND (SELECT true FROM timers
                     WHERE timers.partition = (alerts.notice_job_id & 255)::smallint
                       AND timers.job_id = alerts.notice_job_id AND timers.kind <> 'tick'
