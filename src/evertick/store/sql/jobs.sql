@@ -143,21 +143,38 @@ SELECT job.job_id, job.status::text AS status, finished.job_id IS NOT NULL AS is
             LIMIT 1
        ) AS outcome ON true
   LEFT JOIN LATERAL (
-           SELECT (count(*) FILTER (WHERE newest.is_failed AND NOT newest.has_success_since))::integer AS runs
-             FROM (SELECT ended.is_final AND ended.result IN ('failed', 'timed_out', 'lost') AS is_failed,
-                          bool_or(ended.result = 'success') OVER (ORDER BY recent.fire_at DESC, recent.seq DESC)
-                              AS has_success_since
-                     FROM (SELECT attempts.fire_at, attempts.lane_id, attempts.seq
-                             FROM attempts
-                            WHERE attempts.job_id = job.job_id
-                            ORDER BY attempts.fire_at DESC, attempts.seq DESC
-                            LIMIT :most_attempts::integer) AS recent
-                    CROSS JOIN LATERAL (
-                              SELECT outcomes.result, outcomes.is_final
-                                FROM outcomes
-                               WHERE outcomes.lane_id = recent.lane_id AND outcomes.seq = recent.seq
-                               LIMIT 1
-                          ) AS ended) AS newest
+           -- The walk back through its attempts ends here, so that it is short for most.
+           SELECT recent.fire_at, recent.seq
+             FROM (SELECT attempts.fire_at, attempts.lane_id, attempts.seq
+                     FROM attempts
+                    WHERE attempts.job_id = job.job_id
+                    ORDER BY attempts.fire_at DESC, attempts.seq DESC
+                    LIMIT :most_attempts::integer) AS recent
+            CROSS JOIN LATERAL (
+                      SELECT FROM outcomes
+                       WHERE outcomes.lane_id = recent.lane_id AND outcomes.seq = recent.seq
+                         AND outcomes.result = 'success'
+                       LIMIT 1
+                  ) AS ended
+            WHERE outcome.result IS DISTINCT FROM 'success' AND latest.seq IS NOT NULL
+            ORDER BY recent.fire_at DESC, recent.seq DESC
+            LIMIT 1
+       ) AS succeeded ON true
+  LEFT JOIN LATERAL (
+           SELECT count(*)::integer AS runs
+             FROM (SELECT attempts.lane_id, attempts.seq
+                     FROM attempts
+                    WHERE attempts.job_id = job.job_id
+                      AND (attempts.fire_at, attempts.seq)
+                          > (coalesce(succeeded.fire_at, '-infinity'), coalesce(succeeded.seq, 0))
+                    ORDER BY attempts.fire_at DESC, attempts.seq DESC
+                    LIMIT :most_attempts::integer) AS recent
+            CROSS JOIN LATERAL (
+                      SELECT FROM outcomes
+                       WHERE outcomes.lane_id = recent.lane_id AND outcomes.seq = recent.seq
+                         AND outcomes.is_final AND outcomes.result IN ('failed', 'timed_out', 'lost')
+                       LIMIT 1
+                  ) AS ended
             WHERE outcome.result IS DISTINCT FROM 'success' AND latest.seq IS NOT NULL
        ) AS failed ON true
  WHERE job.job_id = ANY(:job_ids::bigint[]) AND job.tenant_id = :tenant_id::bigint AND job.status <> 'deleted'
