@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from evertick.domain.alerts import (
+    LEAST_LONG,
     MANY_DUE,
+    NOTE_EVERY,
     QUIET,
     REOPEN_AFTER,
     USUAL_LEAST,
@@ -17,6 +19,7 @@ from evertick.domain.alerts import (
     JobRules,
     TenantFacts,
     breaches,
+    is_to_note,
     openings_after,
     parse_seconds,
     tenant_breaches,
@@ -75,7 +78,18 @@ def test_twice_the_usual_duration_follows_the_newest_successes(durations: list[f
     assert usual_duration([*durations[:20], *[9e9] * 50][: max(len(durations), 20)]) == usual or len(durations) < 20
     running = JobFacts(AT, AT, running_since_at=AT - timedelta(seconds=runs_for), durations=durations)
     is_long = bool(breaches(JobRules(is_running_twice=True), running))
-    assert is_long == (usual is not None and timedelta(seconds=runs_for) > timedelta(seconds=2 * usual))
+    assert is_long == (
+        usual is not None and timedelta(seconds=runs_for) > timedelta(seconds=max(2 * usual, LEAST_LONG))
+    )
+
+
+def test_a_success_is_noted_at_first_and_then_not_too_often() -> None:
+    daily = JobRules(within=86_400)
+    assert is_to_note(daily, AT, None)
+    assert not is_to_note(daily, AT, AT - timedelta(hours=2))
+    assert is_to_note(daily, AT, AT - timedelta(hours=2.4))
+    assert not is_to_note(JobRules(within=1), AT, AT - NOTE_EVERY / 2)
+    assert not is_to_note(JobRules(failures=1), AT, None)
 
 
 @given(st.lists(st.tuples(st.integers(1, 3000), st.booleans()), max_size=60))

@@ -122,14 +122,16 @@ INDEXES = {
     "alerts.watched_jobs": {"jobs_with_alerts", "alerts_open_of_job"},
     "alerts.job_facts": {
         *("jobs_pkey", "job_versions_pkey", "timers_pkey", "finished_jobs_pkey", "attempts_of_run", "outcomes_pkey"),
-        *("lanes_pkey", "leases_expired", "leases_of_attempt", "open_runs_pkey"),
+        *("lanes_pkey", "leases_expired", "leases_of_attempt", "open_runs_pkey", "rules_pkey", "alert_targets_pkey"),
     },
+    "alerts.note_successes": {"jobs_pkey"},
+    "alerts.lock_targets": {"jobs_pkey"},
     "alerts.durations": {"attempts_of_run", "outcomes_pkey"},
     "alerts.tenant_facts": {
         *("alert_targets_pkey", "tenants_pkey", "dead_letters_of_tenant", "timers_of_tenant", "jobs_of_tenant"),
         *("storage_sums_pkey", "storage_changes_of_tenant", "jobs_by_name"),
     },
-    "alerts.failing_hosts": {"target_hosts_watched", "target_hosts_pkey"},
+    "alerts.failing_hosts": {"target_hosts_pkey"},
     "alerts.of_jobs": {"alerts_of_job"},
     "alerts.of_tenants": {"alerts_about_tenant", "alerts_of_tenant"},
     "alerts.close": {"alerts_pkey", "alerts_open"},
@@ -137,7 +139,7 @@ INDEXES = {
     "alerts.untold": {"alert_targets_pkey", "alerts_untold", "timers_pkey", "open_runs_pkey", "jobs_pkey"},
     "alerts.page": {
         *("alerts_of_tenant", "alerts_pkey", "jobs_pkey", "timers_pkey", "open_runs_pkey", "attempts_of_run"),
-        "outcomes_pkey",
+        *("outcomes_pkey", "withdrawals_pkey"),
     },
     "jobs.page": {"jobs_of_tenant", "finished_jobs_pkey"},
     "jobs.last_looked_at": {"jobs_of_tenant"},

@@ -11,6 +11,7 @@ import pytest
 from evertick.contract.alerts import Alert, AlertTargetRequest
 from evertick.contract.job import Job
 from evertick.domain.alerts import MANY_DUE, Condition
+from evertick.domain.ids import Prefix, parse_id
 from evertick.domain.retry import GiveUp, GiveUpReason, NextStep, Retry
 from evertick.roles.janitor.alerting import NOTICES_UNDER_WAY, Alerting
 from evertick.store.database import Pool
@@ -116,6 +117,45 @@ async def test_a_finished_one_off_that_succeeded_is_not_missed(
     assert await watch.look() == []
 
 
+async def test_what_is_not_due_yet_is_not_missed(world: World, tenant: TenantContext, watch: Watch) -> None:
+    once = await create(tenant, {"schedule": "in 30m", "target": WORKER, "must_succeed_within": "5m"})
+    fields = {"schedule": "* * * * *", "target": WORKER, "must_succeed_within": "5m"}
+    later = await create(tenant, {**fields, "start_at": at(40).isoformat()})
+    await world.set_clock(at(30))
+    assert await watch.look() == []
+    await world.set_clock(at(35, 31))
+    assert await watch.look() == [("no_success", once.job_id)]
+    await world.set_clock(at(45, 1))
+    assert ("no_success", later.job_id) in await watch.look()
+
+
+async def test_a_success_counts_for_longer_than_the_history(world: World, tenant: TenantContext, watch: Watch) -> None:
+    fields = {"schedule": "* * * * *", "target": WORKER, "must_succeed_within": "5m"}
+    await create(tenant, {**fields, "end_at": at(1, 30).isoformat()})
+    job = await create(tenant, fields)
+    await run_tick(world, 1)
+    assert await watch.look() == []
+    await world.connection.execute("DELETE FROM outcomes; DELETE FROM attempts")
+    await world.set_clock(at(6))
+    assert await watch.look() == []
+    await world.set_clock(at(6, 1))
+    assert await watch.look() == [("no_success", job.job_id)]  # and not the one that is finished
+
+
+async def test_a_success_of_a_job_that_a_user_has_locked_is_noted_later(
+    world: World, tenant: TenantContext, watch: Watch
+) -> None:
+    job = await world.minutely(must_succeed_within="5m")
+    await run_tick(world, 1)
+    noted = "SELECT noted_success_at FROM jobs WHERE job_id = $1"
+    async with world.connection.transaction():
+        await world.connection.execute("UPDATE jobs SET labels = labels WHERE job_id = $1", key_of(job))
+        assert not await watch.alerting.look_at_jobs()
+        assert await world.connection.fetchval(noted, key_of(job)) is None
+    await watch.look()
+    assert await world.connection.fetchval(noted, key_of(job)) == at(1)
+
+
 async def test_failures_in_a_row_open_an_alert_and_a_success_closes_it(world: World, watch: Watch) -> None:
     job = await world.minutely(alert_after_failures=2)
     await run_tick(world, 1, "failed")
@@ -148,6 +188,16 @@ async def test_a_run_that_waits_for_a_worker_is_late_and_so_is_one_that_started_
     assert await watch.look() == []
 
 
+async def test_a_run_that_started_late_is_late_while_it_runs(world: World, watch: Watch) -> None:
+    job = await world.minutely(alert_if_late_seconds=20, schedule="0 * * * *")
+    await world.set_clock(at(60))
+    await world.fire()
+    await world.set_clock(at(60, 21))
+    assert await watch.look() == [("late", job.job_id)]
+    await world.lease()
+    assert await watch.look() == [("late", job.job_id)]
+
+
 async def test_a_run_that_takes_long_opens_an_alert_until_it_ends(world: World, watch: Watch) -> None:
     job = await world.minutely(alert_if_running_seconds=600, schedule="0 * * * *")
     await world.set_clock(at(60))
@@ -168,8 +218,9 @@ async def test_twice_its_usual_duration_is_long(world: World, watch: Watch) -> N
     await world.set_clock(at(6))
     await world.fire()
     await world.lease()
+    await world.set_clock(at(6, 10))
     assert await watch.look() == []
-    await world.set_clock(at(6, 1))
+    await world.set_clock(at(6, 11))
     assert await watch.look() == [("running_long", job.job_id)]
 
 
@@ -325,6 +376,51 @@ async def test_an_alert_that_opened_before_there_was_a_target_is_told_to_it(
     assert await watch.told() == [("alert.opened", "no_success")]
 
 
+async def test_another_target_is_told_what_is_open(world: World, tenant: TenantContext, watch: Watch) -> None:
+    await world.minutely(must_succeed_within=1)
+    await world.set_clock(at(3))
+    await watch.look()
+    first = await watch.deliver("failed", Retry(2, timedelta(hours=1)))  # its URL was wrong
+    await alerts.put_target(tenant, AlertTargetRequest(url=URL + "/2"))
+    await watch.look()
+    assert await watch.deliver() == first
+    await alerts.remove_target(tenant)
+    await alerts.put_target(tenant, AlertTargetRequest(url=URL))
+    await watch.look()
+    assert await watch.deliver() == first
+    await alerts.put_target(tenant, AlertTargetRequest(url=URL))
+    await watch.look()
+    assert await watch.deliver() == []
+
+
+async def test_a_target_that_was_deleted_meanwhile_is_not_locked(
+    world: World, tenant: TenantContext, watch: Watch
+) -> None:
+    job_id = parse_id(Prefix.JOB, (await alerts.get_target(tenant)).job_id)
+    async with world.connection.transaction():
+        assert await store.lock_targets(world.connection, [job_id]) == [job_id]
+    await alerts.remove_target(tenant)
+    async with world.connection.transaction():
+        assert await store.lock_targets(world.connection, [job_id]) == []
+
+
+async def test_a_notice_that_history_has_no_more_is_not_called_failed(world: World, watch: Watch) -> None:
+    await world.minutely(must_succeed_within=1)
+    await world.set_clock(at(3))
+    await watch.look()
+    await watch.deliver()
+    await world.connection.execute("DELETE FROM outcomes; DELETE FROM attempts")
+    assert [alert.notice_status for alert in await watch.all()] == [None]
+
+
+async def test_rules_of_the_job_of_notices_do_not_alert_on_alerts(
+    world: World, tenant: TenantContext, watch: Watch
+) -> None:
+    await edit(tenant, (await alerts.get_target(tenant)).job_id, {"must_succeed_within": 1})
+    await world.set_clock(at(30))
+    assert await watch.look() == []
+
+
 async def test_only_the_conditions_that_a_target_names_are_told(
     world: World, tenant: TenantContext, watch: Watch
 ) -> None:
@@ -362,13 +458,29 @@ async def test_many_overdue_timers_are_a_large_catch_up(world: World, tenant: Te
     assert await watch.look() == []
 
 
-async def test_a_host_whose_circuit_is_open_alarms_until_it_closes(world: World, watch: Watch) -> None:
+async def open_circuits(world: World, tenant_id: int, *hosts: str) -> None:
     await world.connection.execute(
         "INSERT INTO target_hosts (tenant_id, host, state, changed_at, window_at, reported_at, watched_until, calls,"
         " failures, calls_before, failures_before, openings, last_error)"
-        " SELECT 1, 'api.example.com', 'open', now_at, now_at, now_at, 'infinity', 9, 9, 0, 0, 1, 'HTTP 503'"
-        " FROM clock_at() AS now_at"
+        " SELECT $1, host, 'open', now_at, now_at, now_at, 'infinity', 9, 9, 0, 0, 1, 'HTTP 503'"
+        " FROM clock_at() AS now_at, unnest($2::text[]) AS host",
+        tenant_id,
+        hosts,
     )
+
+
+async def test_failing_hosts_of_one_tenant_do_not_hide_those_of_another(world: World, watch: Watch) -> None:
+    tenant_id = await world.connection.fetchval("INSERT INTO tenants (name) VALUES ('other') RETURNING tenant_id")
+    other = world.tenant(tenant_id)
+    await alerts.put_target(other, AlertTargetRequest(url=URL))
+    await open_circuits(world, 1, *(f"{n}.example.com" for n in range(1000)))
+    await open_circuits(world, tenant_id, "api.example.com")
+    await watch.look()
+    assert [alert.subject for alert in (await alerts.list_alerts(other)).items] == ["api.example.com"]
+
+
+async def test_a_host_whose_circuit_is_open_alarms_until_it_closes(world: World, watch: Watch) -> None:
+    await open_circuits(world, 1, "api.example.com")
     assert await watch.look() == [("breaker_open", "api.example.com")]
     (notice,) = await watch.deliver()
     assert "HTTP 503" in notice["detail"]
@@ -402,7 +514,9 @@ async def test_a_target_is_set_changed_and_removed(world: World, tenant: TenantC
     first = await alerts.put_target(tenant, AlertTargetRequest(url=URL))
     assert (first.url, first.conditions) == (URL, tuple(sorted(Condition)))
     second = await alerts.put_target(tenant, AlertTargetRequest(url=URL + "/2", headers={"X-Team": "a"}))
-    assert (second.job_id, second.url, second.headers) == (first.job_id, URL + "/2", {"X-Team": "a"})
+    assert (second.url, second.headers) == (URL + "/2", {"X-Team": "a"})
+    assert second.job_id != first.job_id
+    assert await alerts.put_target(tenant, AlertTargetRequest(url=URL + "/2", headers={"X-Team": "a"})) == second
     assert await alerts.get_target(tenant) == second
     job = await get(tenant, second.job_id)
     assert (job.name, job.schedule, job.target["circuit_breaker"]) == ("alert:notices", "manual", False)

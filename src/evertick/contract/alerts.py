@@ -63,7 +63,10 @@ class Alert(Struct, frozen=True, kw_only=True):
     close_reason: Annotated[str, words(CloseReason)] | None
     openings: Annotated[Ordinal, Meta(description="How often it was opened, since it was closed for a day.")]
     detail: Annotated[str, Meta(description="Why it was opened.")]
-    notice_status: Annotated[Annotated[str, words(NoticeStatus)] | None, Meta(description="Of its last notice.")] = None
+    notice_status: Annotated[
+        Annotated[str, words(NoticeStatus)] | None,
+        Meta(description="Of its last notice; null if there was none, or history has it no more."),
+    ] = None
     notice_run_id: Annotated[RunId | None, Meta(description="The run that delivers its last notice.")] = None
 
 

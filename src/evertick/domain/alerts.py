@@ -20,6 +20,10 @@ USUAL_OF = 20
 """The usual duration is the median of so many successes, the newest."""
 USUAL_LEAST = 5
 """With fewer successes no duration is usual yet."""
+LEAST_LONG = 10.0
+"""Seconds. Of what usually takes less, no run is long before: an attempt may wait at its worker before it starts."""
+NOTE_EVERY = timedelta(hours=1)
+"""At most so often a success of a job is noted, apart from its history."""
 REOPEN_AFTER = timedelta(minutes=10)
 QUIET = timedelta(days=1)
 """An alert that was closed for so long is counted from 1 again."""
@@ -147,6 +151,13 @@ def _no_success(rules: JobRules, facts: JobFacts) -> str | None:
     return f"no run has succeeded since {since}"
 
 
+def is_to_note(rules: JobRules, success_at: datetime, noted_at: datetime | None) -> bool:
+    """Whether a success is to be noted: history may be kept for less than `within`, and it is searched only so far."""
+    if rules.within is None:
+        return False
+    return noted_at is None or success_at - noted_at >= max(timedelta(seconds=rules.within / 10), NOTE_EVERY)
+
+
 def _failures(rules: JobRules, facts: JobFacts) -> str | None:
     if rules.failures is None or facts.failures < rules.failures:
         return None
@@ -167,7 +178,9 @@ def _late(rules: JobRules, facts: JobFacts) -> str | None:
 def _running_long(rules: JobRules, facts: JobFacts) -> str | None:
     if facts.running_since_at is None:
         return None
-    allowed = 2 * usual if rules.is_running_twice and (usual := usual_duration(facts.durations)) else rules.running
+    allowed = rules.running
+    if rules.is_running_twice and (usual := usual_duration(facts.durations)) is not None:
+        allowed = max(2 * usual, LEAST_LONG)
     if allowed is None or facts.now_at - facts.running_since_at <= timedelta(seconds=allowed):
         return None
     return f"a run has been running since {utc_text(facts.running_since_at)}, more than {allowed:.0f} s"

@@ -34,6 +34,7 @@ from evertick.domain.alerts import (
     JobRules,
     TenantFacts,
     breaches,
+    is_to_note,
     openings_after,
     tenant_breaches,
 )
@@ -42,7 +43,7 @@ from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import RunReason
 from evertick.runtime.loop import Loop
 from evertick.store.database import Pool, Session
-from evertick.store.jobs import jobs, runs
+from evertick.store.jobs import runs
 from evertick.store.jobs.runs import RequestedRun
 from evertick.store.tenants import alerts
 from evertick.store.tenants.alerts import AlertRow, JobFactsRow, Look, NewAlert, TakenLook, TenantFactsRow, UntoldAlert
@@ -155,7 +156,7 @@ class Alerting:
                 most_under_way=NOTICES_UNDER_WAY,
                 most=NOTICES_PER_BATCH,
             )
-            free = set(await jobs.lock_available(connection, sorted({alert.notice_job_id for alert in untold})))
+            free = set(await alerts.lock_targets(connection, sorted({alert.notice_job_id for alert in untold})))
             sent = [await _send(connection, alert) for alert in untold if alert.notice_job_id in free]
             return any(sent)
 
@@ -184,6 +185,12 @@ class Alerting:
         }
         if rows or known:
             await _apply(connection, found, known, reasons, rows[0].now_at if rows else None)
+        noted = [
+            (row.job_id, row.success_at)
+            for row in rows
+            if row.success_at is not None and is_to_note(rules[row.job_id], row.success_at, row.noted_success_at)
+        ]
+        await alerts.note_successes(connection, noted)
 
 
 def _close_reason(alert: AlertRow, row: JobFactsRow | None, rules: JobRules | None) -> CloseReason | None:

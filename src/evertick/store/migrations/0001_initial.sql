@@ -76,6 +76,7 @@ CREATE TABLE jobs (
     paused_at       timestamptz,
     deleted_at      timestamptz,
     resumed_at      timestamptz,            -- when its last pause ended
+    noted_success_at timestamptz,           -- with `must_succeed_within`: a success, for when the history has none any more
     spec_version    integer     NOT NULL,
     status          job_status  NOT NULL DEFAULT 'active',
     has_alerts      boolean     NOT NULL DEFAULT false,     -- its spec has alert rules

@@ -35,11 +35,19 @@ SELECT job_id
 -- name: job_facts
 -- What alert rules are judged by: each job with its last success and its failures in a row, looked for among its newest
 -- attempts, with what has not started though it was due, and with what runs.
--- Indexes: jobs_pkey, job_versions_pkey, timers_pkey, finished_jobs_pkey, attempts_of_run, outcomes_pkey, lanes_pkey,
--- leases_expired, leases_of_attempt, open_runs_pkey.
+-- Indexes: jobs_pkey, job_versions_pkey, rules_pkey, alert_targets_pkey, timers_pkey, finished_jobs_pkey,
+-- attempts_of_run, outcomes_pkey, lanes_pkey, leases_expired, leases_of_attempt, open_runs_pkey.
 SELECT job.job_id, job.tenant_id, job.name, job.status::text AS status, finished.job_id IS NOT NULL AS is_finished,
-       greatest(job.created_at, job.resumed_at) AS since_at, version.spec::text AS spec,
-       CASE WHEN outcome.result = 'success' THEN outcome.finished_at ELSE succeeded.finished_at END AS success_at,
+       greatest(job.created_at, job.resumed_at, (version.spec ->> 'start_at')::timestamptz,
+                -- What runs once need not have succeeded before it is due.
+                CASE WHEN rule.canonical LIKE '%"kind":"one_off"%' THEN timer.fire_at END) AS since_at,
+       -- Rules about notices would alert on alerts.
+       CASE WHEN job.job_id = (SELECT target.job_id FROM alert_targets target WHERE target.tenant_id = job.tenant_id)
+            THEN '{}' ELSE version.spec::text END AS spec,
+       greatest(CASE WHEN outcome.result = 'success' THEN outcome.finished_at ELSE succeeded.finished_at END,
+                -- One that lies ahead is from before the clock was set back.
+                CASE WHEN job.noted_success_at <= clock.now_at THEN job.noted_success_at END) AS success_at,
+       job.noted_success_at,
        coalesce(failed.runs, 0) AS failures,
        least(CASE WHEN timer.due_at < clock.now_at THEN timer.due_at END,
              CASE WHEN outcome.result IS NULL
@@ -50,17 +58,18 @@ SELECT job.job_id, job.tenant_id, job.name, job.status::text AS status, finished
                                    AND free.first_seq = free.last_seq AND free.worker IS NULL
                                  LIMIT 1))
                   THEN latest.due_at END) AS waits_since_at,
-       extract(epoch FROM outcome.started_at - latest.due_at)::float AS seconds_late,
+       extract(epoch FROM coalesce(outcome.started_at, held.leased_at) - latest.due_at)::float AS seconds_late,
        running.since_at AS running_since_at, clock.now_at
   FROM (SELECT clock_at() AS now_at) AS clock
  CROSS JOIN unnest(:job_ids::bigint[]) AS given (job_id)
  CROSS JOIN LATERAL (SELECT * FROM jobs WHERE jobs.job_id = given.job_id LIMIT 1) AS job
  CROSS JOIN LATERAL (
-           SELECT spec FROM job_versions
+           SELECT spec, rule_id FROM job_versions
             WHERE job_versions.job_id = job.job_id AND job_versions.spec_version = job.spec_version LIMIT 1
        ) AS version
+ CROSS JOIN LATERAL (SELECT canonical FROM rules WHERE rules.rule_id = version.rule_id LIMIT 1) AS rule
   LEFT JOIN LATERAL (
-           SELECT due_at, last_lane, last_seq
+           SELECT fire_at, due_at, last_lane, last_seq
              FROM timers
             WHERE timers.partition = (job.job_id & 255)::smallint AND timers.job_id = job.job_id
               AND timers.kind = 'tick'
@@ -84,7 +93,15 @@ SELECT job.job_id, job.tenant_id, job.name, job.status::text AS status, finished
             LIMIT 1
        ) AS outcome ON true
   LEFT JOIN LATERAL (
-           SELECT ended.finished_at
+           SELECT leases.leased_at
+             FROM leases
+            WHERE leases.partition = (job.job_id & 255)::smallint AND leases.worker IS NOT NULL
+              AND leases.lane_id = latest.lane_id AND latest.seq BETWEEN leases.first_seq AND leases.last_seq
+            ORDER BY leases.last_seq - leases.first_seq
+            LIMIT 1
+       ) AS held ON true
+  LEFT JOIN LATERAL (
+           SELECT ended.finished_at, recent.fire_at, recent.seq
              FROM (SELECT attempts.fire_at, attempts.lane_id, attempts.seq
                      FROM attempts
                     WHERE attempts.job_id = job.job_id
@@ -102,21 +119,20 @@ SELECT job.job_id, job.tenant_id, job.name, job.status::text AS status, finished
             LIMIT 1
        ) AS succeeded ON true
   LEFT JOIN LATERAL (
-           SELECT (count(*) FILTER (WHERE newest.is_failed AND NOT newest.has_success_since))::integer AS runs
-             FROM (SELECT ended.is_final AND ended.result IN ('failed', 'timed_out', 'lost') AS is_failed,
-                          bool_or(ended.result = 'success') OVER (ORDER BY recent.fire_at DESC, recent.seq DESC)
-                              AS has_success_since
-                     FROM (SELECT attempts.fire_at, attempts.lane_id, attempts.seq
-                             FROM attempts
-                            WHERE attempts.job_id = job.job_id
-                            ORDER BY attempts.fire_at DESC, attempts.seq DESC
-                            LIMIT :most_attempts::integer) AS recent
-                    CROSS JOIN LATERAL (
-                              SELECT outcomes.result, outcomes.is_final
-                                FROM outcomes
-                               WHERE outcomes.lane_id = recent.lane_id AND outcomes.seq = recent.seq
-                               LIMIT 1
-                          ) AS ended) AS newest
+           SELECT count(*)::integer AS runs
+             FROM (SELECT attempts.lane_id, attempts.seq
+                     FROM attempts
+                    WHERE attempts.job_id = job.job_id
+                      AND (attempts.fire_at, attempts.seq)
+                          > (coalesce(succeeded.fire_at, '-infinity'), coalesce(succeeded.seq, 0))
+                    ORDER BY attempts.fire_at DESC, attempts.seq DESC
+                    LIMIT :most_attempts::integer) AS recent
+            CROSS JOIN LATERAL (
+                      SELECT FROM outcomes
+                       WHERE outcomes.lane_id = recent.lane_id AND outcomes.seq = recent.seq
+                         AND outcomes.is_final AND outcomes.result IN ('failed', 'timed_out', 'lost')
+                       LIMIT 1
+                  ) AS ended
             WHERE outcome.result IS DISTINCT FROM 'success'
        ) AS failed ON true
   LEFT JOIN LATERAL (
@@ -145,6 +161,17 @@ SELECT job.job_id, job.tenant_id, job.name, job.status::text AS status, finished
                     LIMIT 1) IS NULL
        ) AS running ON true
  ORDER BY job.job_id;
+
+-- name: note_successes
+-- Remembers successes for longer than the history, but of jobs that others have locked. Index: jobs_pkey.
+WITH available AS (
+    SELECT jobs.job_id, given.success_at
+      FROM unnest(:job_ids::bigint[], :success_ats::timestamptz[]) AS given (job_id, success_at)
+      JOIN jobs ON jobs.job_id = given.job_id
+     ORDER BY jobs.job_id
+       FOR NO KEY UPDATE OF jobs SKIP LOCKED
+)
+UPDATE jobs SET noted_success_at = available.success_at FROM available WHERE jobs.job_id = available.job_id;
 
 -- name: durations
 -- How long the newest successes of some jobs took, in seconds, newest first. Indexes: attempts_of_run, outcomes_pkey.
@@ -228,12 +255,16 @@ SELECT target.tenant_id, target.conditions, letters.count AS letters, due.count 
  ORDER BY target.tenant_id;
 
 -- name: failing_hosts
--- Hosts of some tenants whose circuits are not closed. Index: target_hosts_watched.
-SELECT tenant_id, host, last_error
-  FROM target_hosts
- WHERE watched_until > (SELECT clock_at()) AND state <> 'closed' AND tenant_id = ANY(:tenant_ids::bigint[])
- ORDER BY tenant_id, host
- LIMIT :most::integer;
+-- Hosts of some tenants whose circuits are not closed, some of each tenant. Index: target_hosts_pkey.
+SELECT failing.tenant_id, failing.host, failing.last_error
+  FROM unnest(:tenant_ids::bigint[]) AS given (tenant_id)
+ CROSS JOIN LATERAL (
+           SELECT tenant_id, host, last_error
+             FROM target_hosts
+            WHERE target_hosts.tenant_id = given.tenant_id AND watched_until > (SELECT clock_at()) AND state <> 'closed'
+            ORDER BY host
+            LIMIT :most_each::integer
+       ) AS failing;
 
 -- name: of_jobs
 -- The alerts of some jobs. Index: alerts_of_job.
@@ -313,6 +344,13 @@ SELECT alert.alert_id, alert.tenant_id, alert.job_id, alert.opened_at, alert.clo
        < :most_under_way::integer
  LIMIT :most::integer;
 
+-- name: lock_targets
+-- Locks the jobs of targets, as `jobs.lock_available`, but those that were deleted since they were read. Index: jobs_pkey.
+SELECT job_id FROM jobs
+ WHERE job_id = ANY(:job_ids::bigint[]) AND (status <> 'deleted') IS TRUE  -- which no other index has
+ ORDER BY job_id
+   FOR UPDATE SKIP LOCKED;
+
 -- name: tell
 -- Notes the run that tells of an alert as it is. Index: alerts_pkey.
 UPDATE alerts
@@ -321,7 +359,7 @@ UPDATE alerts
 
 -- name: page
 -- A tenant's alerts, those that were opened first most lately at the top, with the state of their last notice.
--- Indexes: alerts_of_tenant, jobs_pkey, timers_pkey, open_runs_pkey, attempts_of_run, outcomes_pkey.
+-- Indexes: alerts_of_tenant, jobs_pkey, timers_pkey, open_runs_pkey, withdrawals_pkey, attempts_of_run, outcomes_pkey.
 SELECT alert.alert_id, alert.job_id, alert.opened_at, alert.closed_at, alert.openings, alert.is_open, alert.condition,
        alert.subject, alert.detail, alert.close_reason, alert.notice_job_id, alert.notice_at,
        (SELECT name FROM jobs WHERE jobs.job_id = alert.job_id LIMIT 1) AS job_name,
@@ -332,6 +370,9 @@ SELECT alert.alert_id, alert.job_id, alert.opened_at, alert.closed_at, alert.ope
            OR (SELECT true FROM open_runs
                 WHERE open_runs.job_id = alert.notice_job_id AND open_runs.fire_at = alert.notice_at
                 LIMIT 1) IS NOT NULL AS is_notice_under_way,
+       (SELECT true FROM withdrawals
+         WHERE withdrawals.job_id = alert.notice_job_id AND withdrawals.fire_at = alert.notice_at
+         LIMIT 1) IS NOT NULL AS is_notice_withdrawn,
        last_notice.result::text AS notice_result
   FROM (SELECT *
           FROM alerts
@@ -363,7 +404,11 @@ SELECT target.job_id, target.conditions
  WHERE target.tenant_id = :tenant_id::bigint;
 
 -- name: put_target
--- Index: alert_targets_pkey.
+-- What is open was not told to this target unless its job did so. Indexes: alert_targets_pkey, alerts_of_tenant.
+WITH retold AS (
+    UPDATE alerts SET is_told_open = false
+     WHERE tenant_id = :tenant_id::bigint AND is_open AND is_told_open AND notice_job_id <> :job_id::bigint
+)
 INSERT INTO alert_targets (tenant_id, job_id, conditions)
 VALUES (:tenant_id::bigint, :job_id::bigint, :conditions::text[])
     ON CONFLICT (tenant_id) DO UPDATE SET job_id = excluded.job_id, conditions = excluded.conditions;

@@ -27,8 +27,8 @@ MAX_TIMED = 100
 MAX_OPEN = 100
 """Runs of a job that are looked at for how long they run."""
 MAX_LETTERS = 1000
-MAX_HOSTS = 1000
-"""Failing hosts of the tenants of one page."""
+MAX_HOSTS = 100
+"""Failing hosts of a tenant that have alerts."""
 MAX_OF_TENANT = 10_000
 MAX_COUNTED = 10_000
 
@@ -60,6 +60,7 @@ class JobFactsRow(NamedTuple):
     since_at: datetime
     spec: str
     success_at: datetime | None
+    noted_success_at: datetime | None
     failures: int
     waits_since_at: datetime | None
     seconds_late: float | None
@@ -157,6 +158,7 @@ class ListedAlert(NamedTuple):
     notice_at: datetime | None
     job_name: str | None
     is_notice_under_way: bool
+    is_notice_withdrawn: bool
     notice_result: str | None
 
 
@@ -182,6 +184,7 @@ _FAILING_HOSTS = _SQL["failing_hosts"].rows(FailingHost)
 _OF_JOBS = _SQL["of_jobs"].rows(AlertRow)
 _OF_TENANTS = _SQL["of_tenants"].rows(AlertRow)
 _UNTOLD = _SQL["untold"].rows(UntoldAlert)
+_LOCK_TARGETS = _SQL["lock_targets"].values(int)
 _PAGE = _SQL["page"].rows(ListedAlert)
 _TARGET = _SQL["target"].rows(TargetRow)
 _COUNT = _SQL["count"].rows(AlertCounts)
@@ -206,6 +209,12 @@ async def job_facts(connection: Connection, job_ids: Sequence[int]) -> list[JobF
     return await _JOB_FACTS.all(connection, job_ids=job_ids, most_attempts=MAX_ATTEMPTS, most_open=MAX_OPEN)
 
 
+async def note_successes(connection: Session, successes: Sequence[tuple[int, datetime]]) -> None:
+    """Remember when jobs succeeded; those that others have locked are left out."""
+    if successes:
+        await _SQL["note_successes"].execute(connection, **columns(("job_ids", "success_ats"), successes))
+
+
 async def durations(connection: Connection, job_ids: Sequence[int]) -> list[Duration]:
     """How long the newest successes of jobs took, newest first."""
     return await _DURATIONS.all(connection, job_ids=job_ids, most_attempts=MAX_TIMED, most=USUAL_OF)
@@ -226,7 +235,7 @@ async def tenant_facts(connection: Connection, *, after_id: int, most: int) -> l
 
 
 async def failing_hosts(connection: Connection, tenant_ids: Sequence[int]) -> list[FailingHost]:
-    return await _FAILING_HOSTS.all(connection, tenant_ids=tenant_ids, most=MAX_HOSTS)
+    return await _FAILING_HOSTS.all(connection, tenant_ids=tenant_ids, most_each=MAX_HOSTS)
 
 
 async def of_jobs(connection: Connection, job_ids: Sequence[int]) -> list[AlertRow]:
@@ -257,6 +266,11 @@ async def untold(connection: Connection, *, most_of_tenant: int, most_under_way:
     return await _UNTOLD.all(connection, most_of_tenant=most_of_tenant, most_under_way=most_under_way, most=most)
 
 
+async def lock_targets(connection: Session, job_ids: Sequence[int]) -> list[int]:
+    """Lock jobs of targets until the transaction ends, but those that others have locked and those that are deleted."""
+    return await _LOCK_TARGETS.all(connection, job_ids=job_ids)
+
+
 async def tell(connection: Connection, alert: UntoldAlert, notice_at: datetime) -> None:
     """Note the run that tells of an alert as it is."""
     await _SQL["tell"].execute(
@@ -280,6 +294,7 @@ async def target(connection: Connection, tenant_id: int) -> TargetRow | None:
 
 
 async def put_target(connection: Connection, tenant_id: int, job_id: int, conditions: Sequence[str]) -> None:
+    """Set a tenant's target. With another job than before, what is open is told again."""
     await _SQL["put_target"].execute(connection, tenant_id=tenant_id, job_id=job_id, conditions=conditions)
 
 

@@ -35,7 +35,7 @@ from evertick.usecases.context import (
     page_of,
 )
 from evertick.usecases.errors import AlertTargetNotFound
-from evertick.usecases.jobs import edit, lifecycle, reading
+from evertick.usecases.jobs import lifecycle, reading
 from evertick.usecases.jobs.create import create
 from evertick.usecases.runs import requests
 
@@ -77,15 +77,18 @@ async def get_target(tenant: TenantContext) -> AlertTarget:
 async def put_target(tenant: TenantContext, given: AlertTargetRequest) -> AlertTarget:
     """Set where notices go, and of which conditions. NameTaken: another job has the name of the notices' job.
 
-    Alerts that are open and were not told yet are told to the new target.
+    Another URL or other headers make a new job: notices under way to the old one are given up, and what is open is
+    told to the new one.
     """
     # Notices go on when their receiver fails: they have retries enough, and no breaker of their own to be told of.
     target = {"type": "http", "url": given.url, "headers": dict(given.headers), "circuit_breaker": False}
     row = await alerts.target(tenant.pool, tenant.tenant_id)
-    if row is None:
+    job = None if row is None else await reading.get(tenant, format_id(Prefix.JOB, row.job_id))
+    if job is not None and (job.target.get("url"), job.target.get("headers", {})) != (given.url, dict(given.headers)):
+        await lifecycle.delete(tenant, job.job_id)  # its runs keep the target that they began with
+        job = None
+    if job is None:
         job = await create(tenant, {**_FIELDS, "target": target})
-    else:
-        job = await edit.edit(tenant, format_id(Prefix.JOB, row.job_id), {"target": target})
     conditions = sorted({str(condition) for condition in given.conditions})
     await alerts.put_target(tenant.pool, tenant.tenant_id, job_key(job.job_id), conditions)
     return _target_of(job, conditions)
@@ -141,7 +144,9 @@ def _alert_of(row: ListedAlert) -> Alert:
     )
 
 
-def _notice_status(row: ListedAlert) -> NoticeStatus:
+def _notice_status(row: ListedAlert) -> NoticeStatus | None:
     if row.is_notice_under_way:
         return NoticeStatus.UNDER_WAY
+    if row.notice_result is None and not row.is_notice_withdrawn:
+        return None  # the alert is open for longer than history is kept
     return NoticeStatus.DELIVERED if row.notice_result == Outcome.SUCCESS else NoticeStatus.FAILED
