@@ -78,8 +78,11 @@ CREATE TABLE jobs (
     updated_at      timestamptz NOT NULL,
     paused_at       timestamptz,
     deleted_at      timestamptz,
+    resumed_at      timestamptz,            -- when its last pause ended
+    noted_success_at timestamptz,           -- with `must_succeed_within`: a success, for when the history has none any more
     spec_version    integer     NOT NULL,
     status          job_status  NOT NULL DEFAULT 'active',
+    has_alerts      boolean     NOT NULL DEFAULT false,     -- its spec has alert rules
     name            text        NOT NULL,
     queue           text        NOT NULL,
     labels          jsonb       NOT NULL DEFAULT '{}',
@@ -88,6 +91,7 @@ CREATE TABLE jobs (
 -- A deleted job stays for its history, but its name is free again.
 CREATE UNIQUE INDEX jobs_by_name ON jobs (tenant_id, name) WHERE status <> 'deleted';
 CREATE INDEX jobs_of_tenant ON jobs (tenant_id, job_id) WHERE status <> 'deleted';
+CREATE INDEX jobs_with_alerts ON jobs (job_id) WHERE has_alerts AND status <> 'deleted';
 CREATE INDEX jobs_to_purge ON jobs (deleted_at) WHERE status = 'deleted';
 
 -- Each spec with the instant from which it held: what an audit recomputes ticks from, and what its runs execute.
