@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from evertick.contract.job import Job
 from evertick.domain.ids import format_run_id
 from evertick.domain.retry import GiveUp, GiveUpReason, Retry
@@ -34,8 +36,11 @@ async def test_a_job_that_never_ran_has_no_last_run(world: World, tenant: Tenant
     assert await get(tenant, job.job_id) == job
 
 
-async def test_the_last_run_has_the_status_that_the_list_of_runs_gives_it(world: World, tenant: TenantContext) -> None:
-    job = await world.minutely()
+@pytest.mark.parametrize("fields", [{}, {"max_running": 1}])
+async def test_the_last_run_has_the_status_that_the_list_of_runs_gives_it(
+    world: World, tenant: TenantContext, fields: dict[str, int]
+) -> None:
+    job = await world.minutely(**fields)
     await world.set_clock(at(1))
     await world.fire()
     assert last_run(await get(tenant, job.job_id)) == (at(1), "pending", 0)
