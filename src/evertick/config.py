@@ -31,6 +31,7 @@ NO_NETWORKS = "none"
 """In place of a list of networks: an empty variable counts as one that is not set."""
 
 UNLIMITED = "unlimited"
+LOG_FORMATS = ("text", "json")
 
 Network: TypeAlias = IPv4Network | IPv6Network
 
@@ -133,6 +134,12 @@ def _factor(value: Any) -> float | None:
     return factor
 
 
+def _log_format(value: Any) -> str:
+    if value not in LOG_FORMATS:
+        raise ValueError(f"must be {' or '.join(LOG_FORMATS)}")
+    return str(value)
+
+
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError("must be a number")  # noqa: TRY004 - all faults of a value are of one kind
@@ -163,6 +170,7 @@ class Settings:
         _count, 4_000_000
     )  # waiting attempts of all tenants; from half of it on submissions are refused, low priority first
     metrics_open: bool | None = _setting(_yes_or_no, None)  # without a key; None: only while bound to loopback
+    log_format: str = _setting(_log_format, LOG_FORMATS[0])
     url: str | None = _setting(_server_url, None)  # for clients
     api_key: str | None = _setting(_text, None, is_secret=True)
     secret_key: tuple[str, ...] | None = _setting(

@@ -22,6 +22,7 @@ from evertick.executor.running import Returned, Running, Stop, ThreadPool
 from evertick.executor.source import EndedAttempt, Source
 from evertick.executor.waiting import Order, StartMarks, Waiting
 from evertick.runtime.clock import Clock
+from evertick.runtime.logs import run_fields
 
 logger = logging.getLogger("evertick.worker")
 
@@ -315,4 +316,12 @@ def _report(attempt: Attempt, error: BaseException) -> None:
     # A handler that raises one of ours has said all there is to say.
     trace = None if isinstance(error, DoNotRetry | RetryLater) else error
     name = type(error).__name__
-    logger.warning("%s failed in attempt %d: %s: %s", attempt.name, attempt.attempt, name, error, exc_info=trace)
+    logger.warning(
+        "%s failed in attempt %d: %s: %s",
+        attempt.name,
+        attempt.attempt,
+        name,
+        error,
+        exc_info=trace,
+        extra=run_fields(attempt),
+    )

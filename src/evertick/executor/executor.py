@@ -55,6 +55,7 @@ from evertick.executor.running import STOPPED, Stop
 from evertick.executor.source import AttemptCounters, EndedAttempt, Source, UnstartedAttempt
 from evertick.executor.waiting import Waiting
 from evertick.runtime.clock import Clock, DatabaseClock
+from evertick.runtime.logs import run_fields
 
 logger = logging.getLogger("evertick.worker")
 
@@ -227,7 +228,12 @@ class Executor:
             self._source.forget(lost)
             self.counters.lost += count
             if count:
-                logger.warning("%d attempts of %s were lost with their leases or cancelled", count, self.name)
+                logger.warning(
+                    "%d attempts of %s were lost with their leases or cancelled",
+                    count,
+                    self.name,
+                    extra={"worker": self.name},
+                )
         self._execution.sweep()
         if self._execution.waits_for_leases:
             self._heartbeat.hurry()
@@ -250,7 +256,8 @@ class Executor:
             self._warned.add(handler)
             text = "no handler %r on queue %r: %d attempts wait for a worker that has it"
             waiting = list(group)
-            logger.warning(text, handler, self._source.queue_name(waiting[0]), len(waiting))
+            queue = self._source.queue_name(waiting[0])
+            logger.warning(text, handler, queue, len(waiting), extra={"queue": queue} | run_fields(waiting[0]))
 
     def _put_back_all(self, attempts: Iterable[Attempt]) -> None:
         for attempt in attempts:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable
 from evertick.domain.attempt import NotRecorded, Token
 from evertick.executor.handlers.run import unstorable
 from evertick.executor.source import AttemptCounters, EndedAttempt, RecordFailure, Source
+from evertick.runtime.logs import run_fields
 
 logger = logging.getLogger("evertick.worker")
 
@@ -199,7 +200,13 @@ def _mended(ended: EndedAttempt, failure: RecordFailure, error: Exception) -> En
     if failure is not RecordFailure.UNSTORABLE:
         return ended
     attempt, outcome, started_at, finished_at = ended
-    logger.error("%s: the outcome of attempt %d cannot be stored: %s", attempt.name, attempt.attempt, error)
+    logger.error(
+        "%s: the outcome of attempt %d cannot be stored: %s",
+        attempt.name,
+        attempt.attempt,
+        error,
+        extra=run_fields(attempt),
+    )
     return attempt, unstorable(outcome, error), started_at, finished_at
 
 

@@ -14,13 +14,14 @@ import uvloop
 
 from evertick.client import AsyncClient, Forbidden
 from evertick.client.transport import TIMEOUT_SECONDS, server_settings
+from evertick.config import read_settings
 from evertick.contract.target import DEFAULT_QUEUE
 from evertick.executor.executor import CONCURRENCY, GRACE, THREADS, Executor
 from evertick.executor.handlers.registry import Handlers
 from evertick.executor.source import AttemptCounters
 from evertick.executor.sources.http.source import HttpSource
+from evertick.runtime.logs import set_up_logs
 from evertick.runtime.process import stop_signal
-from evertick.runtime.terminal import set_up_logs
 from evertick.sdk.declarations import Declarations, WorkerOptions
 
 logger = logging.getLogger("evertick.worker")
@@ -84,7 +85,7 @@ class Worker:
     def run(self) -> None:
         """Work until SIGTERM or Ctrl-C."""
         if not logging.getLogger().handlers:
-            set_up_logs()
+            set_up_logs(log_format=read_settings().log_format)
         uvloop.run(self.serve())
 
     async def serve(self) -> None:
@@ -111,12 +112,12 @@ class Worker:
             await self._executor.close()
             raise
         self._executor.run()
-        logger.info("remote worker %s started on %s", self.name, ", ".join(self.queues))
+        logger.info("remote worker %s started on %s", self.name, ", ".join(self.queues), extra={"worker": self.name})
 
     async def stop(self, grace: timedelta = GRACE) -> None:
         """Lease no more, let running handlers finish within the grace, put back the rest, and record everything."""
         await self._executor.stop(grace)
-        logger.info("remote worker %s stopped", self.name)
+        logger.info("remote worker %s stopped", self.name, extra={"worker": self.name})
 
     def _client(self, timeout: float | None) -> AsyncClient:
         server = self._server

@@ -10,11 +10,11 @@ import uvloop
 
 from evertick.cli.connection import DatabaseOptions, database_options, settings_of
 from evertick.cli.errors import Exit, exit_on_error
-from evertick.cli.options import AsJson, DatabaseUrl, DataDir, LogLevel, optional, settings_with
+from evertick.cli.options import AsJson, DatabaseUrl, DataDir, LogFormat, LogLevel, optional, settings_with
 from evertick.cli.output import print_json, print_rows
 from evertick.config import Settings
+from evertick.runtime.logs import DEFAULT_LEVEL, set_up_logs
 from evertick.runtime.process import expect_batches, raise_descriptor_limit, stop_signal
-from evertick.runtime.terminal import DEFAULT_LEVEL, set_up_logs
 from evertick.store.database import open_pool
 from evertick.usecases.diagnosis import Diagnosis, Level
 from evertick.usecases.doctor import examine
@@ -57,6 +57,7 @@ def up(
     data_dir: DataDir = None,
     roles: Roles = ALL_ROLES,
     log_level: LogLevel = DEFAULT_LEVEL,
+    log_format: LogFormat = None,
 ) -> None:
     """Run Evertick: migrate the database, then serve the API, fire timers and deliver webhooks.
 
@@ -71,9 +72,9 @@ def up(
 
       evertick up --database-url postgresql://evertick@db.internal/evertick
     """
-    set_up_logs(log_level)
     with exit_on_error():
-        settings = settings_with(database_url, data_dir)
+        settings = settings_with(database_url, data_dir, log_format)
+        set_up_logs(log_level, settings.log_format)
         settings = replace(settings, host=host or settings.host, port=settings.port if port is None else port)
         _serve(settings, roles, migrate_database, create=True)
 
@@ -84,6 +85,7 @@ def scheduler(
     data_dir: DataDir = None,
     roles: Roles = SCHEDULER_ROLES,
     log_level: LogLevel = DEFAULT_LEVEL,
+    log_format: LogFormat = None,
 ) -> None:
     """Run one scheduler of a cluster. The database must be migrated.
 
@@ -93,9 +95,9 @@ def scheduler(
 
       evertick scheduler --database-url postgresql://evertick@db.internal/evertick
     """
-    set_up_logs(log_level)
     with exit_on_error():
-        settings = settings_with(database_url, data_dir)
+        settings = settings_with(database_url, data_dir, log_format)
+        set_up_logs(log_level, settings.log_format)
         if settings.database_url is None and settings.data_dir is None:
             typer.echo("Error: a scheduler needs --database-url or --data-dir", err=True)
             raise typer.Exit(Exit.USAGE)

@@ -18,6 +18,7 @@ from evertick.roles.scheduler.pending_timers import PendingTimer
 from evertick.roles.scheduler.planning import LOOP_STEPS, BatchPlanning, PlannedBatch
 from evertick.roles.scheduler.sending import ASIDE_US, BUSY_US, Sending
 from evertick.roles.scheduler.state import State
+from evertick.runtime.logs import jobs_fields
 from evertick.runtime.loop import NotYet, Slices
 from evertick.store.database import was_too_slow
 from evertick.store.engine import timers
@@ -201,7 +202,7 @@ class Firing:
             done = await timers.quarantine(self._state.firing, rule_ids, reason, is_missing=is_missing)
             locked.update(done.locked)
             if done.paused:
-                logger.error("paused %d jobs: %s", done.paused, reason)
+                logger.error("paused %d jobs: %s", done.paused, reason, extra=jobs_fields(rule_ids))
         for entry in broken:
             if entry.timer.job_id in locked:
                 self._state.pending.retry_at(entry, now_us + ASIDE_US)

@@ -19,6 +19,7 @@ from evertick.domain.schedule.budget import PLAN_STEPS, at_most
 from evertick.domain.schedule.instants import duration_us, to_us
 from evertick.roles.scheduler.state import State
 from evertick.runtime import background
+from evertick.runtime.logs import job_fields, tenant_fields
 from evertick.store.engine import fuse
 from evertick.store.engine.fuse import RecentRuns, runaways
 from evertick.store.jobs import jobs
@@ -83,7 +84,7 @@ class Fuse:
             subject = format_id(Prefix.JOB, job.job_id)
             await audit.record(connection, AuditRecord(job.tenant_id, ACTOR, ACTION, subject, None))
         runaways.paused += 1
-        logger.error("paused job %s: %s", subject, breach)
+        logger.error("paused job %s: %s", subject, breach, extra=tenant_fields(job.tenant_id) | job_fields(job.job_id))
         return True
 
 

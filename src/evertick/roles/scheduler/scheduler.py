@@ -111,7 +111,7 @@ class Scheduler:
             loop.start()
         self._listener = Listener(self._url, self._heard, TIMERS, MEMBERS)
         self._listener.start()
-        logger.info("scheduler %s started", self.node)
+        logger.info("scheduler %s started", self.node, extra={"node": self.node})
 
     async def stop(self) -> None:
         """Finish what is being written, hand everything over at once, and leave."""
@@ -123,10 +123,15 @@ class Scheduler:
             async with asyncio.timeout(STOP_SECONDS):
                 await self.membership.leave()
         except Exception as error:  # noqa: BLE001 - it stops all the same
-            logger.warning("could not hand over (%s): others take over in %s", reason_of(error), self._lifetime)
+            logger.warning(
+                "could not hand over (%s): others take over in %s",
+                reason_of(error),
+                self._lifetime,
+                extra={"node": self.node},
+            )
         await self._notifier.stop()
         await self.close()
-        logger.info("scheduler %s stopped", self.node)
+        logger.info("scheduler %s stopped", self.node, extra={"node": self.node})
 
     async def join(self) -> None:
         """Take part without loops: the caller drives the steps."""
