@@ -36,9 +36,9 @@ layers: $(VENV)/dev.stamp
 lock: $(VENV)/dev.stamp  ## choose newer versions of the pinned dependencies
 	$(BIN)/pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
-		--python-version 3.11 --upgrade pyproject.toml --extra embedded --extra redis -o requirements/run.lock
+		--python-version 3.11 --upgrade pyproject.toml --extra embedded --extra redis --extra otel -o requirements/run.lock
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
-		--python-version 3.11 --upgrade pyproject.toml --extra embedded --extra redis --group dev -o requirements/dev.lock
+		--python-version 3.11 --upgrade pyproject.toml --extra embedded --extra redis --extra otel --group dev -o requirements/dev.lock
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Evertick needs Python 3.11 or newer")'

@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
+from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -32,6 +33,15 @@ NO_NETWORKS = "none"
 
 UNLIMITED = "unlimited"
 LOG_FORMATS = ("text", "json")
+
+
+class Tracing(StrEnum):
+    """Where the spans of runs go."""
+
+    OFF = "off"
+    OTLP = "otlp"  # to a collector, as the standard OTEL_* variables say
+    PROVIDER = "provider"  # to the global provider of OpenTelemetry that the program has set up
+
 
 Network: TypeAlias = IPv4Network | IPv6Network
 
@@ -134,6 +144,13 @@ def _factor(value: Any) -> float | None:
     return factor
 
 
+def _tracing(value: Any) -> Tracing:
+    try:
+        return Tracing(value)
+    except ValueError:
+        raise ValueError(f"must be {', '.join(Tracing)}") from None
+
+
 def _log_format(value: Any) -> str:
     if value not in LOG_FORMATS:
         raise ValueError(f"must be {' or '.join(LOG_FORMATS)}")
@@ -171,6 +188,7 @@ class Settings:
     )  # waiting attempts of all tenants; from half of it on submissions are refused, low priority first
     metrics_open: bool | None = _setting(_yes_or_no, None)  # without a key; None: only while bound to loopback
     log_format: str = _setting(_log_format, LOG_FORMATS[0])
+    tracing: Tracing = _setting(_tracing, Tracing.OFF)  # noqa: RUF009 - a field
     url: str | None = _setting(_server_url, None)  # for clients
     api_key: str | None = _setting(_text, None, is_secret=True)
     secret_key: tuple[str, ...] | None = _setting(

@@ -22,6 +22,7 @@ from evertick.roles.janitor import Janitor, Kept, janitor_pool
 from evertick.roles.scheduler import Scheduler
 from evertick.runtime.loop import Loop
 from evertick.runtime.rate_buckets import open_buckets
+from evertick.runtime.tracing import tracing
 from evertick.runtime.wakeups import Notifier
 from evertick.store.connections import place
 from evertick.store.database import Session, connect, open_pool
@@ -151,6 +152,7 @@ async def running(url: str, node: str, roles: Collection[Role], settings: Settin
     """
     seal = seal_of(settings) if Role.DISPATCHER in roles else None
     async with AsyncExitStack() as stack:
+        await stack.enter_async_context(tracing(settings.tracing, node))
         if settings.database_url is None:
             await stack.enter_async_context(_supervised(EmbeddedServer(data_dir_of(settings))))
         if Role.JANITOR in roles:

@@ -24,6 +24,8 @@ class Attempt(Protocol):
     """One attempt with all that running it needs. `payload` and `spec`, the job's definition, are JSON texts.
 
     `lease_id` is the lease that it was handed out under; `deferrals` counts how often it was put back before.
+    `trace_parent` is the trace context that its run was asked for with, if any; for a remote worker, which is not told
+    the due time, that of the firing.
     """
 
     @property
@@ -40,6 +42,10 @@ class Attempt(Protocol):
     def name(self) -> str: ...
     @property
     def fire_at(self) -> datetime: ...
+    @property
+    def due_at(self) -> datetime | None: ...
+    @property
+    def trace_parent(self) -> str | None: ...
     @property
     def reason(self) -> str: ...
     @property

@@ -18,11 +18,13 @@ from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.domain.ids import Prefix, format_run_id, parse_id
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import RunStatus
+from evertick.executor.executor import unique_name
 from evertick.roles.janitor import Janitor, Kept, janitor_pool
 from evertick.roles.scheduler import Scheduler
 from evertick.roles.worker import DatabaseWorker
 from evertick.runtime import timeouts
 from evertick.runtime.rate_buckets import open_buckets
+from evertick.runtime.tracing import tracing
 from evertick.runtime.wakeups import Notifier
 from evertick.sdk.declarations import APP_LABEL, Declarations, WorkerOptions
 from evertick.store.database import Pool, connect, open_pool
@@ -201,6 +203,7 @@ async def running_roles(
     """
     _collect_less_often()
     async with AsyncExitStack() as stack:
+        await stack.enter_async_context(tracing(settings.tracing, unique_name(options.name)))
         if schedules:
             pool = await stack.enter_async_context(await janitor_pool(connection.url))
             buckets = await stack.enter_async_context(open_buckets(pool, settings.redis_url))

@@ -22,6 +22,7 @@ from evertick.executor.source import AttemptCounters
 from evertick.executor.sources.http.source import HttpSource
 from evertick.runtime.logs import set_up_logs
 from evertick.runtime.process import stop_signal
+from evertick.runtime.tracing import tracing
 from evertick.sdk.declarations import Declarations, WorkerOptions
 
 logger = logging.getLogger("evertick.worker")
@@ -97,11 +98,12 @@ class Worker:
     @asynccontextmanager
     async def running(self, grace: timedelta = GRACE) -> AsyncIterator["Worker"]:
         """Run the worker for the duration of the block."""
-        await self.start()
-        try:
-            yield self
-        finally:
-            await self.stop(grace)
+        async with tracing(read_settings().tracing, self.name):
+            await self.start()
+            try:
+                yield self
+            finally:
+                await self.stop(grace)
 
     async def start(self) -> None:
         """Work until `stop`. Raises ApiError if the server cannot be reached or refuses the key."""

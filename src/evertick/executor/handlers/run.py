@@ -17,6 +17,7 @@ from evertick.domain.job.checks import UNSTORABLE
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import Outcome
 from evertick.runtime.logs import run_fields
+from evertick.runtime.tracing import traceparent_of
 
 EXCERPT_BYTES = 1024
 ERROR_BYTES = 4096
@@ -108,6 +109,11 @@ class Run:
     def fencing_token(self) -> str:
         """`lane.seq`. The second number grows with every attempt of the job: refuse one smaller than you have seen."""
         return format_token(*self._attempt.token)
+
+    @property
+    def traceparent(self) -> str:
+        """W3C's trace context of this attempt, for the headers of what the handler calls."""
+        return traceparent_of(self._attempt)
 
     @property
     def deadline(self) -> datetime:

@@ -17,6 +17,7 @@ from evertick.roles.scheduler.catching_up import CatchUp
 from evertick.roles.scheduler.pending_timers import PendingTimer
 from evertick.roles.scheduler.planning import LOOP_STEPS, BatchPlanning, PlannedBatch
 from evertick.roles.scheduler.sending import ASIDE_US, BUSY_US, Sending
+from evertick.roles.scheduler.spans import FireSpans
 from evertick.roles.scheduler.state import State
 from evertick.runtime.logs import jobs_fields
 from evertick.runtime.loop import NotYet, Slices
@@ -85,6 +86,7 @@ class Firing:
         self._batch = FIRST_BATCH
         self._most = BATCH
         self._sending = Sending(state, self._apply)
+        self._spans = FireSpans(state)
         self.background = BackgroundPlanning(state, planned)
         self.counters = FiringCounters()
 
@@ -130,6 +132,7 @@ class Firing:
             await self._state.rule_cache.load(self._state.firing, rule_ids)
             planning = await self._plan(entries, rule_ids, now_us)
             planned = planning.planned
+            await self._spans.prepare(planned)
             was_clean = not planned.groups or await self._sending.send(planned)
             await self._quarantine(planned, entries, now_us)
             self._put_off(planning)
@@ -181,6 +184,7 @@ class Firing:
         self._state.clock.observe(fired.now_at)
         self._state.ownership.last_seq = max(self._state.ownership.last_seq, fired.last_seq)
         self._update_pending(planned, fired)
+        self._spans.add(planned, fired)
         self._state.fired_jobs.add(planned.ticked_jobs)
         if fired.lane_ids:
             self._pressure.added(fired.lane_ids, fired.lane_runs)

@@ -1,6 +1,6 @@
 """Timers: reading those that fall due, and firing them. Called by schedulers for partitions that they hold."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
@@ -115,7 +115,8 @@ class Fired(NamedTuple):
     """The result of a firing, with the places of timers that did not fire. `lane_runs`: how many runs each lane got.
 
     `refused`: changed by another session, or their partition is lost. `waiting`: put off. `early` and `busy` are
-    unchanged: not due yet; locked by another session, or with something locked that they would change.
+    unchanged: not due yet; locked by another session, or with something locked that they would change. `without_run`:
+    moved on, but the tick became a gap, or waits its turn.
     """
 
     now_at: datetime
@@ -127,6 +128,13 @@ class Fired(NamedTuple):
     waiting: Sequence[int]
     early: Sequence[int]
     busy: Sequence[int]
+    without_run: Sequence[int]
+
+
+class _TraceParent(NamedTuple):
+    job_id: int
+    fire_at: datetime
+    trace_parent: str
 
 
 class Quarantined(NamedTuple):
@@ -139,6 +147,7 @@ class Quarantined(NamedTuple):
 _SQL = statements.load("timers")
 _LOAD = _SQL["load"].rows(Timer)
 _LOAD_JOBS = _SQL["load_jobs"].rows(Timer)
+_TRACE_PARENTS = _SQL["trace_parents"].rows(_TraceParent)
 _WALK_STREAMS = _SQL["walk_streams"].rows(FirstOfStream)
 _LOAD_STREAMS = _SQL["load_streams"].rows(Timer)
 _COUNT_DUE = _SQL["count_due"].rows(DueCount)
@@ -278,6 +287,16 @@ def _columns(firing: Firing) -> dict[str, Sequence[object]]:
         "gap_ticks": [gap.ticks for gap in gaps],
         "gap_reasons": [_GAP_REASONS[gap.reason] for gap in gaps],
     }
+
+
+async def trace_parents(
+    connection: Connection, runs: Collection[tuple[int, datetime]]
+) -> dict[tuple[int, datetime], str]:
+    """The trace contexts that some of these runs were asked for with."""
+    rows = await _TRACE_PARENTS.all(
+        connection, job_ids=[job_id for job_id, _ in runs], fire_ats=[fire_at for _, fire_at in runs]
+    )
+    return {(row.job_id, row.fire_at): row.trace_parent for row in rows}
 
 
 async def quarantine(

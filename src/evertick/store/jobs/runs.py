@@ -83,6 +83,7 @@ class RequestedRun(NamedTuple):
     replays_at: datetime | None
     has_payload: bool
     payload: str | None
+    trace_parent: str | None = None
 
 
 class LetterRow(NamedTuple):

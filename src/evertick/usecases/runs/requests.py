@@ -7,6 +7,7 @@ from evertick.domain.job.checks import Json, check_payload
 from evertick.domain.job.faults import Faults
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.domain.states import FINAL_RUNS, RunReason
+from evertick.domain.tracing import TraceContext
 from evertick.store.database import Session
 from evertick.store.jobs import jobs, runs
 from evertick.store.jobs.runs import RequestedRun
@@ -19,10 +20,12 @@ from evertick.usecases.runs.views import status_of
 _CANCELLED = "cancelled by request"
 
 
-async def trigger(tenant: TenantContext, job_id: str, payload: "Json | UnsetType" = UNSET) -> str:
+async def trigger(
+    tenant: TenantContext, job_id: str, payload: "Json | UnsetType" = UNSET, trace: TraceContext | None = None
+) -> str:
     """Run a job now, paused or not, and return the id of a run of its own. No tick is consumed.
 
-    Without a payload the run gets its job's.
+    Without a payload the run gets its job's. Its spans belong to the given trace.
     """
     key = job_key(job_id)
     if payload is UNSET:
@@ -33,6 +36,8 @@ async def trigger(tenant: TenantContext, job_id: str, payload: "Json | UnsetType
         faults.raise_any()
         wanted = RequestedRun(RunReason.MANUAL, None, has_payload=True, payload=write_payload(payload))
 
+    wanted = wanted._replace(trace_parent=_text(trace))
+
     async def work(connection: Session) -> str:
         await _lock(connection, tenant, key)
         return await _request(connection, key, wanted)
@@ -40,7 +45,7 @@ async def trigger(tenant: TenantContext, job_id: str, payload: "Json | UnsetType
     return await tenant.change_job(key, work)
 
 
-async def replay(tenant: TenantContext, run_id: str) -> str:
+async def replay(tenant: TenantContext, run_id: str, trace: TraceContext | None = None) -> str:
     """Run a finished run again: its payload, by the job's current version. Removes its dead letter, if it has one."""
     key = run_key(run_id)
 
@@ -53,12 +58,12 @@ async def replay(tenant: TenantContext, run_id: str) -> str:
         if status not in FINAL_RUNS:
             raise RunUnfinished(run_id, status)
         await runs.take_dead_letter(connection, tenant.tenant_id, key.job_id, from_us(key.fire_at_us))
-        return await _repeat(connection, key, rows[-1].run.spec_version)
+        return await _repeat(connection, key, rows[-1].run.spec_version, trace)
 
     return await tenant.change_job(key.job_id, work)
 
 
-async def replay_letter(tenant: TenantContext, run_id: str) -> str:
+async def replay_letter(tenant: TenantContext, run_id: str, trace: TraceContext | None = None) -> str:
     """Run a dead letter's run again, and remove the letter. Its attempts may be pruned already."""
     key = run_key(run_id)
 
@@ -67,7 +72,7 @@ async def replay_letter(tenant: TenantContext, run_id: str) -> str:
         spec_version = await runs.take_dead_letter(connection, tenant.tenant_id, key.job_id, from_us(key.fire_at_us))
         if spec_version is None:
             raise LetterNotFound(run_id)
-        return await _repeat(connection, key, spec_version)
+        return await _repeat(connection, key, spec_version, trace)
 
     return await tenant.change_job(key.job_id, work)
 
@@ -105,12 +110,11 @@ async def _lock(connection: Session, tenant: TenantContext, key: int) -> None:
         raise JobNotFound(format_id(Prefix.JOB, key))
 
 
-async def _repeat(connection: Session, key: RunKey, spec_version: int) -> str:
+async def _repeat(connection: Session, key: RunKey, spec_version: int, trace: TraceContext | None) -> str:
     fire_at = from_us(key.fire_at_us)
     payload = await runs.payload(connection, key.job_id, fire_at, spec_version)
-    return await _request(
-        connection, key.job_id, RequestedRun(RunReason.REPLAY, fire_at, has_payload=True, payload=payload)
-    )
+    wanted = RequestedRun(RunReason.REPLAY, fire_at, has_payload=True, payload=payload, trace_parent=_text(trace))
+    return await _request(connection, key.job_id, wanted)
 
 
 async def _request(connection: Session, key: int, wanted: RequestedRun) -> str:
@@ -118,3 +122,7 @@ async def _request(connection: Session, key: int, wanted: RequestedRun) -> str:
     while fire_at is None:  # a thousand runs by hand within a millisecond: the next one has room
         fire_at = await runs.request(connection, key, wanted)
     return format_run_id(key, to_us(fire_at))
+
+
+def _text(trace: TraceContext | None) -> str | None:
+    return None if trace is None else str(trace)

@@ -68,6 +68,8 @@ class RemoteAttempt:
     tenant_id: int = 0
     spec_version: int = 0
     spec: str | None = None
+    due_at: datetime | None = None
+    trace_parent: str | None = None
 
 
 class HttpSource:
@@ -250,6 +252,7 @@ class HttpSource:
             payload=None if given.payload is None else encode(given.payload).decode(),
             timeout_seconds=given.timeout_seconds,
             idempotency_key=given.idempotency_key,
+            trace_parent=given.traceparent,
         )
 
     async def _record(self, reports: Sequence[OutcomeReport]) -> NotRecorded:
