@@ -148,7 +148,8 @@ async def running(url: str, node: str, roles: Collection[Role], settings: Settin
     """Roles at work, and the address of the API if it is among them.
 
     The janitor starts first, because the ledgers need a day to write to, and stops last. The API starts last, when all
-    that it depends on runs, and stops first.
+    that it depends on runs, and stops first. Before that the scheduler hands its partitions over: the others fire on,
+    however long requests and deliveries take to end.
     """
     seal = seal_of(settings) if Role.DISPATCHER in roles else None
     async with AsyncExitStack() as stack:
@@ -163,8 +164,8 @@ async def running(url: str, node: str, roles: Collection[Role], settings: Settin
             await janitor.maintain(full=False)
             janitor.start()
             stack.push_async_callback(janitor.stop)
-        if Role.SCHEDULER in roles:
-            scheduler = _scheduler(url, node, settings)
+        scheduler = _scheduler(url, node, settings) if Role.SCHEDULER in roles else None
+        if scheduler is not None:
             await scheduler.start()
             stack.push_async_callback(scheduler.stop)
         if seal is not None:
@@ -175,6 +176,8 @@ async def running(url: str, node: str, roles: Collection[Role], settings: Settin
         if api is not None:
             await api.start()
             stack.push_async_callback(api.stop)
+        if scheduler is not None:
+            stack.push_async_callback(scheduler.hand_over)
         yield None if api is None else api.address
 
 

@@ -198,8 +198,8 @@ async def running_roles(
     *,
     schedules: bool,
 ) -> AsyncIterator[DatabaseWorker]:
-    """Run the roles. The tables get their partitions for the day first. The worker stops first, and puts back attempts
-    while the others still run.
+    """Run the roles. The tables get their partitions for the day first. At the end the partitions are handed over
+    first; then the worker stops, and puts back attempts while the others still run.
     """
     _collect_less_often()
     async with AsyncExitStack() as stack:
@@ -213,8 +213,8 @@ async def running_roles(
             janitor.start()
             stack.push_async_callback(janitor.stop)
         await register(connection.tenant, connection.admission, options.name, declarations)
-        if schedules:
-            scheduler = _scheduler(connection.url, settings)
+        scheduler = _scheduler(connection.url, settings) if schedules else None
+        if scheduler is not None:
             await scheduler.start()
             stack.push_async_callback(scheduler.stop)
         worker = DatabaseWorker(
@@ -229,6 +229,8 @@ async def running_roles(
         )
         await worker.start()
         stack.push_async_callback(worker.stop)
+        if scheduler is not None:
+            stack.push_async_callback(scheduler.hand_over)
         yield worker
 
 
