@@ -1,5 +1,6 @@
 """Spans of runs in one process, read from an exporter in memory."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
@@ -176,6 +177,25 @@ async def test_a_remote_worker_continues_the_trace_that_the_server_names(
     context = parse_traceparent(told[0])
     assert context is not None
     assert (context.trace_id, context.span_id) == _ids(legs[1])[:2]
+
+
+async def test_a_tick_that_another_run_keeps_out_has_no_span(
+    house: Served, client: AsyncClient, traces: Traces, database_url: str
+) -> None:
+    may_end = asyncio.Event()
+
+    async def wait(run: Run) -> None:
+        await may_end.wait()
+
+    worker = DatabaseWorker(database_url, Handlers({"wait": wait}))
+    await worker.start()
+    job = await client.jobs.create(schedule="every 1s", target=worker_target("wait"))
+    gaps = "SELECT sum(ticks) >= 2 FROM gaps WHERE reason = 'overlap'"
+    await until(lambda: house.pool.fetchval(gaps))
+    fired = [_attributes(span)["evertick.job_id"] for span in traces.all() if span.name == "fire"]
+    assert fired == [job.job_id]
+    may_end.set()
+    await worker.stop()
 
 
 async def _run_of(client: AsyncClient, job_id: str) -> str:
