@@ -1,6 +1,7 @@
 """Spans of runs in one process, read from an exporter in memory."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
@@ -14,11 +15,13 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from engine import until
 from evertick import Run
 from evertick.client import AsyncClient
+from evertick.config import Tracing
 from evertick.domain.tracing import parse_traceparent, trace_id_of
 from evertick.executor.handlers.registry import Handlers
 from evertick.roles.worker import DatabaseWorker
+from evertick.runtime.extras import MissingExtra
 from evertick.runtime.otlp import exporting
-from evertick.runtime.tracing import using
+from evertick.runtime.tracing import active, tracing, using
 from sdk.served import Served, submitted, worker_of, worker_target
 
 CALLER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -196,6 +199,35 @@ async def test_a_tick_that_another_run_keeps_out_has_no_span(
     assert fired == [job.job_id]
     may_end.set()
     await worker.stop()
+
+
+async def test_without_a_provider_of_the_program_a_run_is_as_ever(
+    house: Served, client: AsyncClient, database_url: str
+) -> None:
+    told: list[str] = []
+
+    async def handle(run: Run) -> None:
+        told.append(run.traceparent)
+
+    async with tracing(Tracing.PROVIDER, "test"):
+        worker = DatabaseWorker(database_url, Handlers({"handle": handle}))
+        await worker.start()
+        run_id = await submitted(client, "handle")
+        await house.until_run(client, run_id, "success")
+        await worker.stop()
+    context = parse_traceparent(told[0])
+    assert context is not None
+    assert context.trace_id == trace_id_of(run_id)
+    assert active() is None
+
+
+async def test_tracing_without_its_packages_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "evertick.runtime.otlp")
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    with pytest.raises(MissingExtra, match=r"evertick\[otel\]"):
+        async with tracing(Tracing.OTLP, "test"):
+            pytest.fail("it traces")
+    assert active() is None
 
 
 async def _run_of(client: AsyncClient, job_id: str) -> str:

@@ -1,7 +1,19 @@
 import pytest
 from hypothesis import given, strategies as st
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from evertick.domain.tracing import TraceContext, attempt_context, fire_span_id, parse_traceparent, trace_id_of
+from evertick.domain.schedule.instants import from_us, to_us
+from evertick.domain.tracing import (
+    FiredRun,
+    TraceContext,
+    attempt_context,
+    fire_span_id,
+    parse_traceparent,
+    trace_id_of,
+)
+from evertick.executor.sources.http.source import RemoteAttempt
+from evertick.runtime.otlp import exporting
 
 contexts = st.builds(TraceContext, st.integers(1, 2**128 - 1), st.integers(1, 2**64 - 1), st.booleans())
 
@@ -52,6 +64,38 @@ def test_a_run_that_was_asked_for_within_a_trace_belongs_to_it(caller: TraceCont
     context = attempt_context("run_a", 5, caller)
     assert (context.trace_id, context.is_sampled) == (caller.trace_id, caller.is_sampled)
     assert context.span_id == attempt_context("run_a", 5).span_id
+
+
+def test_the_samplers_of_all_processes_agree_on_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.25")
+    exporter = InMemorySpanExporter()
+    _, scheduler = exporting(SimpleSpanProcessor(exporter), "scheduler")
+    _, worker = exporting(SimpleSpanProcessor(InMemorySpanExporter()), "worker")
+    attempts = [_attempt(number) for number in range(200)]
+    scheduler.fired([FiredRun(256, to_us(each.fire_at), to_us(each.fire_at), 1, "tick", None) for each in attempts], 0)
+    fired = {(each.context.trace_id, each.context.span_id) for each in exporter.get_finished_spans() if each.context}
+    sampled = {context[:2] for each in attempts if (context := worker.context_to_hand_on(each)).is_sampled}
+    assert fired == sampled
+    assert 20 <= len(fired) <= 80
+
+
+def _attempt(number: int) -> RemoteAttempt:
+    return RemoteAttempt(
+        token=(1, number),
+        lease_id=1,
+        job_id=256,
+        name="nightly",
+        fire_at=from_us(10**15 + number),
+        reason="tick",
+        attempt=1,
+        deferrals=0,
+        handler="handle",
+        payload=None,
+        timeout_seconds=60,
+        idempotency_key="key",
+        due_at=from_us(10**15 + number),
+    )
 
 
 def test_ids_are_the_same_in_every_release() -> None:
