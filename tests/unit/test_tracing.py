@@ -74,6 +74,7 @@ def test_the_samplers_of_all_processes_agree_on_a_run(monkeypatch: pytest.Monkey
     _, worker = exporting(SimpleSpanProcessor(InMemorySpanExporter()), "worker")
     attempts = [_attempt(number) for number in range(200)]
     scheduler.fired([FiredRun(256, to_us(each.fire_at), to_us(each.fire_at), 1, "tick", None) for each in attempts], 0)
+    scheduler.close()
     fired = {(each.context.trace_id, each.context.span_id) for each in exporter.get_finished_spans() if each.context}
     sampled = {context[:2] for each in attempts if (context := worker.context_to_hand_on(each)).is_sampled}
     assert fired == sampled

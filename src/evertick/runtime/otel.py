@@ -13,8 +13,11 @@ run that is not sampled costs one hash in each step. All times are by the databa
 
 import functools
 import logging
+import queue
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import ParamSpec, TypeAlias, TypeVar, assert_never
 
 from opentelemetry import trace
@@ -41,6 +44,8 @@ from evertick.version import __version__
 logger = logging.getLogger("evertick.tracing")
 
 SERVICE = "evertick"
+MAX_BATCHES = 64
+"""Batches of a few thousand runs that wait for their spans. More are dropped."""
 WithIds: TypeAlias = Callable[[int, int], AbstractContextManager[None]]
 """A block in which the next root span gets this trace id, and the next span this span id."""
 _P = ParamSpec("_P")
@@ -69,10 +74,43 @@ class RunTracer:
         self._tracer = provider.get_tracer(SERVICE, __version__)
         self._sampler = getattr(provider, "sampler", None)  # that of the SDK
         self._with_ids = with_ids
+        self._batches: queue.Queue[Callable[[], object] | None] = queue.Queue(MAX_BATCHES)
+        self._has_dropped = False
+        self._thread = threading.Thread(target=self._work, name="spans", daemon=True)
+        self._thread.start()
 
-    @_harmless
+    def close(self) -> None:
+        """Make the spans that are left, and end the thread."""
+        self._batches.put(None)
+        self._thread.join()
+
     def fired(self, runs: Iterable[FiredRun], now_us: int) -> None:
         """Runs were appended to their lanes."""
+        self._later(partial(self._fired, list(runs), now_us))
+
+    def leased(self, attempts: Iterable[Attempt], now_us: int) -> None:
+        """Attempts came to this worker."""
+        self._later(partial(self._leased, list(attempts), now_us))
+
+    def recorded(self, attempts: Iterable[tuple[Attempt, int]], now_us: int) -> None:
+        """Outcomes were recorded, of attempts that finished at these times."""
+        self._later(partial(self._recorded, list(attempts), now_us))
+
+    def _later(self, make: Callable[[], object]) -> None:
+        """A batch may be thousands of runs: their spans are made in a thread, so that the event loop goes on."""
+        try:
+            self._batches.put_nowait(make)
+        except queue.Full:
+            if not self._has_dropped:
+                logger.warning("spans are dropped: more runs are sampled than this process can trace")
+            self._has_dropped = True
+
+    def _work(self) -> None:
+        while (make := self._batches.get()) is not None:
+            make()
+
+    @_harmless
+    def _fired(self, runs: Iterable[FiredRun], now_us: int) -> None:
         for run in runs:
             run_id = format_run_id(run.job_id, run.fire_at_us)
             caller = None if run.caller is None else parse_traceparent(run.caller)
@@ -88,14 +126,12 @@ class RunTracer:
                 span.end(now_us * _NS)
 
     @_harmless
-    def leased(self, attempts: Iterable[Attempt], now_us: int) -> None:
-        """Attempts came to this worker."""
+    def _leased(self, attempts: Iterable[Attempt], now_us: int) -> None:
         for attempt in attempts:
             self._add("lease", attempt, min(attempt.token[1], now_us), now_us)
 
     @_harmless
-    def recorded(self, attempts: Iterable[tuple[Attempt, int]], now_us: int) -> None:
-        """Outcomes were recorded, of attempts that finished at these times."""
+    def _recorded(self, attempts: Iterable[tuple[Attempt, int]], now_us: int) -> None:
         for attempt, finished_us in attempts:
             self._add("record", attempt, min(finished_us, now_us), now_us)
 

@@ -44,13 +44,13 @@ async def tracing(mode: Tracing, instance: str) -> AsyncIterator[None]:
             from evertick.runtime.otlp import exporting_otlp  # noqa: PLC0415 - only here it has to be installed
 
             provider, tracer = exporting_otlp(instance)
-            shutdown: Callable[[], object] | None = provider.shutdown
+            shutdown: Callable[[], object] = provider.shutdown
         else:
             from opentelemetry.trace import get_tracer_provider  # noqa: PLC0415 - as above
 
             from evertick.runtime.otel import RunTracer  # noqa: PLC0415 - as above
 
-            tracer, shutdown = RunTracer(get_tracer_provider()), None
+            tracer, shutdown = RunTracer(get_tracer_provider()), _nothing
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("opentelemetry"):
             raise
@@ -59,8 +59,7 @@ async def tracing(mode: Tracing, instance: str) -> AsyncIterator[None]:
         with using(tracer):
             yield
     finally:
-        if shutdown is not None:
-            await _shut_down(shutdown)
+        await _shut_down(tracer, shutdown)
 
 
 @contextmanager
@@ -78,13 +77,18 @@ def _activate(tracer: "RunTracer | None") -> None:
     _active = tracer
 
 
-async def _shut_down(shutdown: Callable[[], object]) -> None:
+def _nothing() -> None:
+    """A provider of the program is the program's to shut down."""
+
+
+async def _shut_down(tracer: "RunTracer", shutdown: Callable[[], object]) -> None:
     """Send the last spans, but do not wait for a collector that is away: a daemon thread may go on without us."""
     done = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def end() -> None:
         try:
+            tracer.close()
             shutdown()
         finally:
             with suppress(RuntimeError):  # the loop is closed by now
