@@ -100,13 +100,17 @@ BEGIN
     EXECUTE format('DROP TABLE IF EXISTS attempts_%1$s, outcomes_%1$s', to_char(day, 'YYYYMMDD'));
 END $_$;
 
-CREATE FUNCTION evertick.lane_id_of(queue_id bigint, partition bigint, priority bigint) RETURNS bigint
+CREATE FUNCTION evertick.lane_id_of(queue_id bigint, partition bigint, priority bigint, is_gated boolean DEFAULT false) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$SELECT (queue_id << 10) | (partition << 2) | priority$$;
+    AS $$SELECT (queue_id << 11) | (partition << 3) | (CASE WHEN is_gated THEN 4 ELSE 0 END) | priority$$;
+
+CREATE FUNCTION evertick.lane_is_gated(lane_id bigint) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT lane_id & 4 <> 0$$;
 
 CREATE FUNCTION evertick.lane_partition(lane_id bigint) RETURNS smallint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$SELECT ((lane_id >> 2) & 255)::smallint$$;
+    AS $$SELECT ((lane_id >> 3) & 255)::smallint$$;
 
 CREATE FUNCTION evertick.lane_priority(lane_id bigint) RETURNS smallint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -114,7 +118,7 @@ CREATE FUNCTION evertick.lane_priority(lane_id bigint) RETURNS smallint
 
 CREATE FUNCTION evertick.lane_queue(lane_id bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$SELECT lane_id >> 10$$;
+    AS $$SELECT lane_id >> 11$$;
 
 CREATE FUNCTION evertick.microseconds(at timestamp with time zone) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -251,8 +255,10 @@ CREATE TABLE evertick.job_versions (
     job_id bigint NOT NULL,
     rule_id bigint NOT NULL,
     effective_at timestamp with time zone NOT NULL,
+    gate_id bigint,
     spec_version integer NOT NULL,
     timeout_seconds integer NOT NULL,
+    gate_limit integer,
     name text NOT NULL,
     timezone text NOT NULL,
     handler text,
@@ -320,7 +326,9 @@ CREATE TABLE evertick.open_runs (
     job_id bigint NOT NULL,
     fire_at timestamp with time zone NOT NULL,
     lane_id bigint NOT NULL,
-    seq bigint NOT NULL
+    seq bigint NOT NULL,
+    gate_id bigint,
+    is_inside boolean DEFAULT false NOT NULL
 );
 
 CREATE TABLE evertick.outcomes (
@@ -409,7 +417,9 @@ CREATE TABLE evertick.requested_runs (
     requested_at timestamp with time zone NOT NULL,
     replays_at timestamp with time zone,
     has_payload boolean NOT NULL,
-    payload json
+    payload json,
+    gate_id bigint,
+    trace_parent text
 );
 
 CREATE TABLE evertick.rules (
@@ -496,6 +506,7 @@ CREATE TABLE evertick.timers (
     rule_id bigint NOT NULL,
     last_lane bigint,
     last_seq bigint,
+    gate_id bigint,
     queue_id integer NOT NULL,
     spec_version integer NOT NULL,
     kind evertick.timer_kind NOT NULL,
@@ -514,6 +525,7 @@ CREATE TABLE evertick.timers_0 (
     rule_id bigint CONSTRAINT timers_rule_id_not_null NOT NULL,
     last_lane bigint,
     last_seq bigint,
+    gate_id bigint,
     queue_id integer CONSTRAINT timers_queue_id_not_null NOT NULL,
     spec_version integer CONSTRAINT timers_spec_version_not_null NOT NULL,
     kind evertick.timer_kind CONSTRAINT timers_kind_not_null NOT NULL,
@@ -532,6 +544,7 @@ CREATE TABLE evertick.timers_1 (
     rule_id bigint CONSTRAINT timers_rule_id_not_null NOT NULL,
     last_lane bigint,
     last_seq bigint,
+    gate_id bigint,
     queue_id integer CONSTRAINT timers_queue_id_not_null NOT NULL,
     spec_version integer CONSTRAINT timers_spec_version_not_null NOT NULL,
     kind evertick.timer_kind CONSTRAINT timers_kind_not_null NOT NULL,
@@ -550,6 +563,7 @@ CREATE TABLE evertick.timers_2 (
     rule_id bigint CONSTRAINT timers_rule_id_not_null NOT NULL,
     last_lane bigint,
     last_seq bigint,
+    gate_id bigint,
     queue_id integer CONSTRAINT timers_queue_id_not_null NOT NULL,
     spec_version integer CONSTRAINT timers_spec_version_not_null NOT NULL,
     kind evertick.timer_kind CONSTRAINT timers_kind_not_null NOT NULL,
@@ -568,6 +582,7 @@ CREATE TABLE evertick.timers_3 (
     rule_id bigint CONSTRAINT timers_rule_id_not_null NOT NULL,
     last_lane bigint,
     last_seq bigint,
+    gate_id bigint,
     queue_id integer CONSTRAINT timers_queue_id_not_null NOT NULL,
     spec_version integer CONSTRAINT timers_spec_version_not_null NOT NULL,
     kind evertick.timer_kind CONSTRAINT timers_kind_not_null NOT NULL,
@@ -586,6 +601,7 @@ CREATE TABLE evertick.timers_4 (
     rule_id bigint CONSTRAINT timers_rule_id_not_null NOT NULL,
     last_lane bigint,
     last_seq bigint,
+    gate_id bigint,
     queue_id integer CONSTRAINT timers_queue_id_not_null NOT NULL,
     spec_version integer CONSTRAINT timers_spec_version_not_null NOT NULL,
     kind evertick.timer_kind CONSTRAINT timers_kind_not_null NOT NULL,
@@ -604,6 +620,7 @@ CREATE TABLE evertick.timers_5 (
     rule_id bigint CONSTRAINT timers_rule_id_not_null NOT NULL,
     last_lane bigint,
     last_seq bigint,
+    gate_id bigint,
     queue_id integer CONSTRAINT timers_queue_id_not_null NOT NULL,
     spec_version integer CONSTRAINT timers_spec_version_not_null NOT NULL,
     kind evertick.timer_kind CONSTRAINT timers_kind_not_null NOT NULL,
@@ -622,6 +639,7 @@ CREATE TABLE evertick.timers_6 (
     rule_id bigint CONSTRAINT timers_rule_id_not_null NOT NULL,
     last_lane bigint,
     last_seq bigint,
+    gate_id bigint,
     queue_id integer CONSTRAINT timers_queue_id_not_null NOT NULL,
     spec_version integer CONSTRAINT timers_spec_version_not_null NOT NULL,
     kind evertick.timer_kind CONSTRAINT timers_kind_not_null NOT NULL,
@@ -640,6 +658,7 @@ CREATE TABLE evertick.timers_7 (
     rule_id bigint CONSTRAINT timers_rule_id_not_null NOT NULL,
     last_lane bigint,
     last_seq bigint,
+    gate_id bigint,
     queue_id integer CONSTRAINT timers_queue_id_not_null NOT NULL,
     spec_version integer CONSTRAINT timers_spec_version_not_null NOT NULL,
     kind evertick.timer_kind CONSTRAINT timers_kind_not_null NOT NULL,
@@ -841,17 +860,19 @@ CREATE INDEX lanes_of_partition ON evertick.lanes USING btree (partition);
 
 CREATE INDEX lanes_of_queue ON evertick.lanes USING btree (queue_id, priority, partition);
 
-CREATE INDEX leases_dispatched ON evertick.leases USING btree (((lane_id >> 10)), expires_at) WHERE ((worker IS NULL) AND (handler = ''::text));
+CREATE INDEX leases_dispatched ON evertick.leases USING btree (((lane_id >> 11)), expires_at) WHERE ((worker IS NULL) AND (handler = ''::text));
 
 CREATE INDEX leases_expired ON evertick.leases USING btree (partition, expires_at) WHERE (worker IS NOT NULL);
 
-CREATE INDEX leases_free ON evertick.leases USING btree (((lane_id >> 10)), handler, expires_at) WHERE (worker IS NULL);
+CREATE INDEX leases_free ON evertick.leases USING btree (((lane_id >> 11)), handler, expires_at) WHERE (worker IS NULL);
 
-CREATE INDEX leases_held ON evertick.leases USING btree (((lane_id >> 10))) WHERE (worker IS NOT NULL);
+CREATE INDEX leases_held ON evertick.leases USING btree (((lane_id >> 11))) WHERE (worker IS NOT NULL);
 
 CREATE UNIQUE INDEX leases_of_attempt ON evertick.leases USING btree (lane_id, first_seq) WHERE (first_seq = last_seq);
 
 CREATE INDEX leases_of_worker ON evertick.leases USING btree (worker);
+
+CREATE INDEX open_runs_at_gate ON evertick.open_runs USING btree (is_inside, gate_id, fire_at, job_id) WHERE (gate_id IS NOT NULL);
 
 CREATE INDEX queues_dispatched ON evertick.queues USING btree (queue_id) WHERE is_dispatched;
 
@@ -881,6 +902,10 @@ CREATE INDEX target_hosts_watched ON evertick.target_hosts USING btree (watched_
 
 CREATE INDEX tenants_limited ON evertick.tenants USING btree (tenant_id) WHERE (ready_quota < 1000000);
 
+CREATE INDEX timers_in_order ON ONLY evertick.timers USING btree (gate_id, fire_at, job_id) WHERE ((gate_id < 0) AND (due_at < 'infinity'::timestamp with time zone) AND (kind <> 'retry'::evertick.timer_kind));
+
+CREATE INDEX timers_0_gate_id_fire_at_job_id_idx ON evertick.timers_0 USING btree (gate_id, fire_at, job_id) WHERE ((gate_id < 0) AND (due_at < 'infinity'::timestamp with time zone) AND (kind <> 'retry'::evertick.timer_kind));
+
 CREATE INDEX timers_due ON ONLY evertick.timers USING btree (partition, due_at);
 
 CREATE INDEX timers_0_partition_due_at_idx ON evertick.timers_0 USING btree (partition, due_at);
@@ -889,29 +914,43 @@ CREATE INDEX timers_of_tenant ON ONLY evertick.timers USING btree (partition, te
 
 CREATE INDEX timers_0_partition_tenant_id_priority_due_at_idx ON evertick.timers_0 USING btree (partition, tenant_id, priority, due_at);
 
+CREATE INDEX timers_1_gate_id_fire_at_job_id_idx ON evertick.timers_1 USING btree (gate_id, fire_at, job_id) WHERE ((gate_id < 0) AND (due_at < 'infinity'::timestamp with time zone) AND (kind <> 'retry'::evertick.timer_kind));
+
 CREATE INDEX timers_1_partition_due_at_idx ON evertick.timers_1 USING btree (partition, due_at);
 
 CREATE INDEX timers_1_partition_tenant_id_priority_due_at_idx ON evertick.timers_1 USING btree (partition, tenant_id, priority, due_at);
+
+CREATE INDEX timers_2_gate_id_fire_at_job_id_idx ON evertick.timers_2 USING btree (gate_id, fire_at, job_id) WHERE ((gate_id < 0) AND (due_at < 'infinity'::timestamp with time zone) AND (kind <> 'retry'::evertick.timer_kind));
 
 CREATE INDEX timers_2_partition_due_at_idx ON evertick.timers_2 USING btree (partition, due_at);
 
 CREATE INDEX timers_2_partition_tenant_id_priority_due_at_idx ON evertick.timers_2 USING btree (partition, tenant_id, priority, due_at);
 
+CREATE INDEX timers_3_gate_id_fire_at_job_id_idx ON evertick.timers_3 USING btree (gate_id, fire_at, job_id) WHERE ((gate_id < 0) AND (due_at < 'infinity'::timestamp with time zone) AND (kind <> 'retry'::evertick.timer_kind));
+
 CREATE INDEX timers_3_partition_due_at_idx ON evertick.timers_3 USING btree (partition, due_at);
 
 CREATE INDEX timers_3_partition_tenant_id_priority_due_at_idx ON evertick.timers_3 USING btree (partition, tenant_id, priority, due_at);
+
+CREATE INDEX timers_4_gate_id_fire_at_job_id_idx ON evertick.timers_4 USING btree (gate_id, fire_at, job_id) WHERE ((gate_id < 0) AND (due_at < 'infinity'::timestamp with time zone) AND (kind <> 'retry'::evertick.timer_kind));
 
 CREATE INDEX timers_4_partition_due_at_idx ON evertick.timers_4 USING btree (partition, due_at);
 
 CREATE INDEX timers_4_partition_tenant_id_priority_due_at_idx ON evertick.timers_4 USING btree (partition, tenant_id, priority, due_at);
 
+CREATE INDEX timers_5_gate_id_fire_at_job_id_idx ON evertick.timers_5 USING btree (gate_id, fire_at, job_id) WHERE ((gate_id < 0) AND (due_at < 'infinity'::timestamp with time zone) AND (kind <> 'retry'::evertick.timer_kind));
+
 CREATE INDEX timers_5_partition_due_at_idx ON evertick.timers_5 USING btree (partition, due_at);
 
 CREATE INDEX timers_5_partition_tenant_id_priority_due_at_idx ON evertick.timers_5 USING btree (partition, tenant_id, priority, due_at);
 
+CREATE INDEX timers_6_gate_id_fire_at_job_id_idx ON evertick.timers_6 USING btree (gate_id, fire_at, job_id) WHERE ((gate_id < 0) AND (due_at < 'infinity'::timestamp with time zone) AND (kind <> 'retry'::evertick.timer_kind));
+
 CREATE INDEX timers_6_partition_due_at_idx ON evertick.timers_6 USING btree (partition, due_at);
 
 CREATE INDEX timers_6_partition_tenant_id_priority_due_at_idx ON evertick.timers_6 USING btree (partition, tenant_id, priority, due_at);
+
+CREATE INDEX timers_7_gate_id_fire_at_job_id_idx ON evertick.timers_7 USING btree (gate_id, fire_at, job_id) WHERE ((gate_id < 0) AND (due_at < 'infinity'::timestamp with time zone) AND (kind <> 'retry'::evertick.timer_kind));
 
 CREATE INDEX timers_7_partition_due_at_idx ON evertick.timers_7 USING btree (partition, due_at);
 
@@ -919,11 +958,15 @@ CREATE INDEX timers_7_partition_tenant_id_priority_due_at_idx ON evertick.timers
 
 CREATE INDEX withdrawals_by_age ON evertick.withdrawals USING btree (withdrawn_at);
 
+ALTER INDEX evertick.timers_in_order ATTACH PARTITION evertick.timers_0_gate_id_fire_at_job_id_idx;
+
 ALTER INDEX evertick.timers_due ATTACH PARTITION evertick.timers_0_partition_due_at_idx;
 
 ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_0_partition_tenant_id_priority_due_at_idx;
 
 ALTER INDEX evertick.timers_pkey ATTACH PARTITION evertick.timers_0_pkey;
+
+ALTER INDEX evertick.timers_in_order ATTACH PARTITION evertick.timers_1_gate_id_fire_at_job_id_idx;
 
 ALTER INDEX evertick.timers_due ATTACH PARTITION evertick.timers_1_partition_due_at_idx;
 
@@ -931,11 +974,15 @@ ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_1_partiti
 
 ALTER INDEX evertick.timers_pkey ATTACH PARTITION evertick.timers_1_pkey;
 
+ALTER INDEX evertick.timers_in_order ATTACH PARTITION evertick.timers_2_gate_id_fire_at_job_id_idx;
+
 ALTER INDEX evertick.timers_due ATTACH PARTITION evertick.timers_2_partition_due_at_idx;
 
 ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_2_partition_tenant_id_priority_due_at_idx;
 
 ALTER INDEX evertick.timers_pkey ATTACH PARTITION evertick.timers_2_pkey;
+
+ALTER INDEX evertick.timers_in_order ATTACH PARTITION evertick.timers_3_gate_id_fire_at_job_id_idx;
 
 ALTER INDEX evertick.timers_due ATTACH PARTITION evertick.timers_3_partition_due_at_idx;
 
@@ -943,11 +990,15 @@ ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_3_partiti
 
 ALTER INDEX evertick.timers_pkey ATTACH PARTITION evertick.timers_3_pkey;
 
+ALTER INDEX evertick.timers_in_order ATTACH PARTITION evertick.timers_4_gate_id_fire_at_job_id_idx;
+
 ALTER INDEX evertick.timers_due ATTACH PARTITION evertick.timers_4_partition_due_at_idx;
 
 ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_4_partition_tenant_id_priority_due_at_idx;
 
 ALTER INDEX evertick.timers_pkey ATTACH PARTITION evertick.timers_4_pkey;
+
+ALTER INDEX evertick.timers_in_order ATTACH PARTITION evertick.timers_5_gate_id_fire_at_job_id_idx;
 
 ALTER INDEX evertick.timers_due ATTACH PARTITION evertick.timers_5_partition_due_at_idx;
 
@@ -955,11 +1006,15 @@ ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_5_partiti
 
 ALTER INDEX evertick.timers_pkey ATTACH PARTITION evertick.timers_5_pkey;
 
+ALTER INDEX evertick.timers_in_order ATTACH PARTITION evertick.timers_6_gate_id_fire_at_job_id_idx;
+
 ALTER INDEX evertick.timers_due ATTACH PARTITION evertick.timers_6_partition_due_at_idx;
 
 ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_6_partition_tenant_id_priority_due_at_idx;
 
 ALTER INDEX evertick.timers_pkey ATTACH PARTITION evertick.timers_6_pkey;
+
+ALTER INDEX evertick.timers_in_order ATTACH PARTITION evertick.timers_7_gate_id_fire_at_job_id_idx;
 
 ALTER INDEX evertick.timers_due ATTACH PARTITION evertick.timers_7_partition_due_at_idx;
 
