@@ -1,7 +1,12 @@
+import threading
+from typing import Any
+
 import pytest
 from hypothesis import given, strategies as st
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import Sampler, SamplingResult
 
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.domain.tracing import (
@@ -13,7 +18,9 @@ from evertick.domain.tracing import (
     trace_id_of,
 )
 from evertick.executor.sources.http.source import RemoteAttempt
+from evertick.runtime.otel import MAX_WAITING, RunTracer
 from evertick.runtime.otlp import exporting
+from evertick.runtime.tracing import traceparent_of, using
 
 contexts = st.builds(TraceContext, st.integers(1, 2**128 - 1), st.integers(1, 2**64 - 1), st.booleans())
 
@@ -76,9 +83,57 @@ def test_the_samplers_of_all_processes_agree_on_a_run(monkeypatch: pytest.Monkey
     scheduler.fired([FiredRun(256, to_us(each.fire_at), to_us(each.fire_at), 1, "tick", None) for each in attempts], 0)
     scheduler.close()
     fired = {(each.context.trace_id, each.context.span_id) for each in exporter.get_finished_spans() if each.context}
-    sampled = {context[:2] for each in attempts if (context := worker.context_to_hand_on(each)).is_sampled}
+    sampled = {context[:2] for each in attempts if (context := worker.context_to_hand_on(each)) and context.is_sampled}
     assert fired == sampled
     assert 20 <= len(fired) <= 80
+
+
+class _Stuck(SpanProcessor):
+    """Holds the first span up until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.may_go_on = threading.Event()
+        self.ended = 0
+
+    def on_end(self, span: ReadableSpan) -> None:
+        self.may_go_on.wait()
+        self.ended += 1
+
+
+def test_what_waits_for_spans_is_bounded_in_runs(caplog: pytest.LogCaptureFixture) -> None:
+    processor = _Stuck()
+    _, tracer = exporting(processor, "scheduler")
+    sampled = FiredRun(256, 10**15, 10**15, 1, "tick", None)
+    unsampled = sampled._replace(caller=str(TraceContext(1, 1, is_sampled=False)))
+    tracer.fired([sampled], 0)
+    tracer.fired([sampled], 0)
+    tracer.fired([unsampled] * MAX_WAITING, 0)
+    tracer.fired([sampled], 0)
+    tracer.fired([sampled], 0)
+    processor.may_go_on.set()
+    tracer.close()
+    assert processor.ended == 2
+    assert [record.message for record in caplog.records if "spans are dropped" in record.message] == [
+        "spans are dropped: more runs are traced than this process can make spans for"
+    ]
+
+
+class _Broken(Sampler):
+    def should_sample(self, *args: Any, **kwargs: Any) -> SamplingResult:
+        raise ValueError("broken")
+
+    def get_description(self) -> str:
+        return "broken"
+
+
+def test_a_sampler_that_fails_stops_no_attempt() -> None:
+    tracer = RunTracer(TracerProvider(sampler=_Broken()))
+    attempt = _attempt(1)
+    without = traceparent_of(attempt)
+    with using(tracer):
+        assert traceparent_of(attempt) == without
+        assert tracer.begin(attempt, 0) is None
+    tracer.close()
 
 
 def _attempt(number: int) -> RemoteAttempt:

@@ -44,8 +44,8 @@ from evertick.version import __version__
 logger = logging.getLogger("evertick.tracing")
 
 SERVICE = "evertick"
-MAX_BATCHES = 64
-"""Batches of a few thousand runs that wait for their spans. More are dropped."""
+MAX_WAITING = 20_000
+"""Runs that may wait for their spans when a batch comes: attempts are kept with their payloads. More are dropped."""
 WithIds: TypeAlias = Callable[[int, int], AbstractContextManager[None]]
 """A block in which the next root span gets this trace id, and the next span this span id."""
 _P = ParamSpec("_P")
@@ -74,7 +74,9 @@ class RunTracer:
         self._tracer = provider.get_tracer(SERVICE, __version__)
         self._sampler = getattr(provider, "sampler", None)  # that of the SDK
         self._with_ids = with_ids
-        self._batches: queue.Queue[Callable[[], object] | None] = queue.Queue(MAX_BATCHES)
+        self._batches: queue.SimpleQueue[tuple[int, Callable[[], object]] | None] = queue.SimpleQueue()
+        # Each counter has one writer: the event loop, and the thread.
+        self._taken = self._made = 0
         self._has_dropped = False
         self._thread = threading.Thread(target=self._work, name="spans", daemon=True)
         self._thread.start()
@@ -86,28 +88,34 @@ class RunTracer:
 
     def fired(self, runs: Iterable[FiredRun], now_us: int) -> None:
         """Runs were appended to their lanes."""
-        self._later(partial(self._fired, list(runs), now_us))
+        fired = list(runs)
+        self._later(len(fired), partial(self._fired, fired, now_us))
 
     def leased(self, attempts: Iterable[Attempt], now_us: int) -> None:
         """Attempts came to this worker."""
-        self._later(partial(self._leased, list(attempts), now_us))
+        leased = list(attempts)
+        self._later(len(leased), partial(self._leased, leased, now_us))
 
     def recorded(self, attempts: Iterable[tuple[Attempt, int]], now_us: int) -> None:
         """Outcomes were recorded, of attempts that finished at these times."""
-        self._later(partial(self._recorded, list(attempts), now_us))
+        recorded = list(attempts)
+        self._later(len(recorded), partial(self._recorded, recorded, now_us))
 
-    def _later(self, make: Callable[[], object]) -> None:
+    def _later(self, runs: int, make: Callable[[], object]) -> None:
         """A batch may be thousands of runs: their spans are made in a thread, so that the event loop goes on."""
-        try:
-            self._batches.put_nowait(make)
-        except queue.Full:
-            if not self._has_dropped:
-                logger.warning("spans are dropped: more runs are sampled than this process can trace")
+        if self._taken - self._made < MAX_WAITING:
+            self._taken += runs
+            self._batches.put((runs, make))
+        elif not self._has_dropped:
             self._has_dropped = True
+            logger.warning("spans are dropped: more runs are traced than this process can make spans for")
 
     def _work(self) -> None:
-        while (make := self._batches.get()) is not None:
+        while (batch := self._batches.get()) is not None:
+            runs, make = batch
             make()
+            self._made += runs
+            del batch, make  # the attempts of the last batch are not kept until the next one
 
     @_harmless
     def _fired(self, runs: Iterable[FiredRun], now_us: int) -> None:
@@ -160,6 +168,7 @@ class RunTracer:
             span.set_attribute("http.response.status_code", outcome.code)
         span.end(finished_us * _NS)
 
+    @_harmless
     def context_to_hand_on(self, attempt: Attempt) -> TraceContext:
         """The context of the current span if it is of the attempt's trace, else that of the attempt's firing."""
         context = self._context_of(attempt)

@@ -101,8 +101,8 @@ async def _shut_down(tracer: "RunTracer", shutdown: Callable[[], object]) -> Non
 
 def traceparent_of(attempt: Attempt) -> str:
     """The trace context that an attempt hands on: to a receiver, a handler or a remote worker."""
-    if _active is not None:
-        return str(_active.context_to_hand_on(attempt))
+    if _active is not None and (context := _active.context_to_hand_on(attempt)) is not None:
+        return str(context)
     if attempt.due_at is None and attempt.trace_parent is not None:
         return attempt.trace_parent  # what the server gave a remote worker
     caller = None if attempt.trace_parent is None else parse_traceparent(attempt.trace_parent)
