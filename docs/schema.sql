@@ -136,6 +136,42 @@ CREATE FUNCTION evertick.version_bytes(payload text, spec text) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$SELECT 500 + coalesce(octet_length(payload), 0)::bigint + octet_length(spec)$$;
 
+CREATE TABLE evertick.alert_looks (
+    look text NOT NULL,
+    after_id bigint DEFAULT 0 NOT NULL,
+    began_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    next_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50');
+
+CREATE TABLE evertick.alert_targets (
+    tenant_id bigint NOT NULL,
+    job_id bigint NOT NULL,
+    conditions text[] NOT NULL
+);
+
+CREATE TABLE evertick.alerts (
+    alert_id bigint NOT NULL,
+    tenant_id bigint NOT NULL,
+    job_id bigint,
+    opened_at timestamp with time zone NOT NULL,
+    closed_at timestamp with time zone,
+    notice_at timestamp with time zone,
+    notice_job_id bigint,
+    openings integer NOT NULL,
+    is_open boolean NOT NULL,
+    is_told_open boolean DEFAULT false NOT NULL,
+    untold_tenant_id bigint GENERATED ALWAYS AS (
+CASE
+    WHEN (is_open <> is_told_open) THEN tenant_id
+    ELSE NULL::bigint
+END) STORED,
+    condition text NOT NULL,
+    subject text NOT NULL,
+    detail text NOT NULL,
+    close_reason text
+);
+
 CREATE TABLE evertick.api_keys (
     key_id bigint NOT NULL,
     tenant_id bigint NOT NULL,
@@ -275,8 +311,11 @@ CREATE TABLE evertick.jobs (
     updated_at timestamp with time zone NOT NULL,
     paused_at timestamp with time zone,
     deleted_at timestamp with time zone,
+    resumed_at timestamp with time zone,
+    noted_success_at timestamp with time zone,
     spec_version integer NOT NULL,
     status evertick.job_status DEFAULT 'active'::evertick.job_status NOT NULL,
+    has_alerts boolean DEFAULT false NOT NULL,
     name text NOT NULL,
     queue text NOT NULL,
     labels jsonb DEFAULT '{}'::jsonb NOT NULL,
@@ -700,6 +739,18 @@ ALTER TABLE ONLY evertick.timers ATTACH PARTITION evertick.timers_6 FOR VALUES W
 
 ALTER TABLE ONLY evertick.timers ATTACH PARTITION evertick.timers_7 FOR VALUES WITH (modulus 8, remainder 7);
 
+ALTER TABLE ONLY evertick.alert_looks
+    ADD CONSTRAINT alert_looks_pkey PRIMARY KEY (look);
+
+ALTER TABLE ONLY evertick.alert_targets
+    ADD CONSTRAINT alert_targets_pkey PRIMARY KEY (tenant_id);
+
+ALTER TABLE ONLY evertick.alerts
+    ADD CONSTRAINT alerts_pkey PRIMARY KEY (alert_id);
+
+ALTER TABLE ONLY evertick.alerts
+    ADD CONSTRAINT alerts_tenant_id_condition_subject_key UNIQUE (tenant_id, condition, subject);
+
 ALTER TABLE ONLY evertick.api_keys
     ADD CONSTRAINT api_keys_digest_key UNIQUE (digest);
 
@@ -826,6 +877,22 @@ ALTER TABLE ONLY evertick.webhook_secrets
 ALTER TABLE ONLY evertick.withdrawals
     ADD CONSTRAINT withdrawals_pkey PRIMARY KEY (job_id, fire_at);
 
+CREATE INDEX alerts_about_tenant ON evertick.alerts USING btree (tenant_id) WHERE (job_id IS NULL);
+
+CREATE INDEX alerts_by_age ON evertick.alerts USING btree (closed_at) WHERE (NOT is_open);
+
+CREATE INDEX alerts_of_job ON evertick.alerts USING btree (job_id) WHERE (job_id IS NOT NULL);
+
+CREATE INDEX alerts_of_tenant ON evertick.alerts USING btree (tenant_id, alert_id);
+
+CREATE INDEX alerts_open ON evertick.alerts USING btree (alert_id) WHERE is_open;
+
+CREATE INDEX alerts_open_of_job ON evertick.alerts USING btree (job_id) WHERE (is_open AND (job_id IS NOT NULL));
+
+CREATE INDEX alerts_told ON evertick.alerts USING btree (alert_id) WHERE (notice_at IS NOT NULL);
+
+CREATE INDEX alerts_untold ON evertick.alerts USING btree (untold_tenant_id, alert_id) WHERE (untold_tenant_id IS NOT NULL);
+
 CREATE INDEX api_keys_ended ON evertick.api_keys USING btree (LEAST(revoked_at, expires_at)) WHERE ((revoked_at IS NOT NULL) OR (expires_at IS NOT NULL));
 
 CREATE INDEX api_keys_of_tenant ON evertick.api_keys USING btree (tenant_id, key_id);
@@ -855,6 +922,8 @@ CREATE UNIQUE INDEX jobs_by_name ON evertick.jobs USING btree (tenant_id, name) 
 CREATE INDEX jobs_of_tenant ON evertick.jobs USING btree (tenant_id, job_id) WHERE (status <> 'deleted'::evertick.job_status);
 
 CREATE INDEX jobs_to_purge ON evertick.jobs USING btree (deleted_at) WHERE (status = 'deleted'::evertick.job_status);
+
+CREATE INDEX jobs_with_alerts ON evertick.jobs USING btree (job_id) WHERE (has_alerts AND (status <> 'deleted'::evertick.job_status));
 
 CREATE INDEX lanes_of_partition ON evertick.lanes USING btree (partition);
 
@@ -910,51 +979,51 @@ CREATE INDEX timers_due ON ONLY evertick.timers USING btree (partition, due_at);
 
 CREATE INDEX timers_0_partition_due_at_idx ON evertick.timers_0 USING btree (partition, due_at);
 
-CREATE INDEX timers_of_tenant ON ONLY evertick.timers USING btree (partition, tenant_id, priority, due_at);
+CREATE INDEX timers_of_tenant ON ONLY evertick.timers USING btree (partition, tenant_id, priority, queue_id, due_at);
 
-CREATE INDEX timers_0_partition_tenant_id_priority_due_at_idx ON evertick.timers_0 USING btree (partition, tenant_id, priority, due_at);
+CREATE INDEX timers_0_partition_tenant_id_priority_queue_id_due_at_idx ON evertick.timers_0 USING btree (partition, tenant_id, priority, queue_id, due_at);
 
 CREATE INDEX timers_1_gate_id_fire_at_job_id_idx ON evertick.timers_1 USING btree (gate_id, fire_at, job_id) WHERE ((gate_id < 0) AND (due_at < 'infinity'::timestamp with time zone) AND (kind <> 'retry'::evertick.timer_kind));
 
 CREATE INDEX timers_1_partition_due_at_idx ON evertick.timers_1 USING btree (partition, due_at);
 
-CREATE INDEX timers_1_partition_tenant_id_priority_due_at_idx ON evertick.timers_1 USING btree (partition, tenant_id, priority, due_at);
+CREATE INDEX timers_1_partition_tenant_id_priority_queue_id_due_at_idx ON evertick.timers_1 USING btree (partition, tenant_id, priority, queue_id, due_at);
 
 CREATE INDEX timers_2_gate_id_fire_at_job_id_idx ON evertick.timers_2 USING btree (gate_id, fire_at, job_id) WHERE ((gate_id < 0) AND (due_at < 'infinity'::timestamp with time zone) AND (kind <> 'retry'::evertick.timer_kind));
 
 CREATE INDEX timers_2_partition_due_at_idx ON evertick.timers_2 USING btree (partition, due_at);
 
-CREATE INDEX timers_2_partition_tenant_id_priority_due_at_idx ON evertick.timers_2 USING btree (partition, tenant_id, priority, due_at);
+CREATE INDEX timers_2_partition_tenant_id_priority_queue_id_due_at_idx ON evertick.timers_2 USING btree (partition, tenant_id, priority, queue_id, due_at);
 
 CREATE INDEX timers_3_gate_id_fire_at_job_id_idx ON evertick.timers_3 USING btree (gate_id, fire_at, job_id) WHERE ((gate_id < 0) AND (due_at < 'infinity'::timestamp with time zone) AND (kind <> 'retry'::evertick.timer_kind));
 
 CREATE INDEX timers_3_partition_due_at_idx ON evertick.timers_3 USING btree (partition, due_at);
 
-CREATE INDEX timers_3_partition_tenant_id_priority_due_at_idx ON evertick.timers_3 USING btree (partition, tenant_id, priority, due_at);
+CREATE INDEX timers_3_partition_tenant_id_priority_queue_id_due_at_idx ON evertick.timers_3 USING btree (partition, tenant_id, priority, queue_id, due_at);
 
 CREATE INDEX timers_4_gate_id_fire_at_job_id_idx ON evertick.timers_4 USING btree (gate_id, fire_at, job_id) WHERE ((gate_id < 0) AND (due_at < 'infinity'::timestamp with time zone) AND (kind <> 'retry'::evertick.timer_kind));
 
 CREATE INDEX timers_4_partition_due_at_idx ON evertick.timers_4 USING btree (partition, due_at);
 
-CREATE INDEX timers_4_partition_tenant_id_priority_due_at_idx ON evertick.timers_4 USING btree (partition, tenant_id, priority, due_at);
+CREATE INDEX timers_4_partition_tenant_id_priority_queue_id_due_at_idx ON evertick.timers_4 USING btree (partition, tenant_id, priority, queue_id, due_at);
 
 CREATE INDEX timers_5_gate_id_fire_at_job_id_idx ON evertick.timers_5 USING btree (gate_id, fire_at, job_id) WHERE ((gate_id < 0) AND (due_at < 'infinity'::timestamp with time zone) AND (kind <> 'retry'::evertick.timer_kind));
 
 CREATE INDEX timers_5_partition_due_at_idx ON evertick.timers_5 USING btree (partition, due_at);
 
-CREATE INDEX timers_5_partition_tenant_id_priority_due_at_idx ON evertick.timers_5 USING btree (partition, tenant_id, priority, due_at);
+CREATE INDEX timers_5_partition_tenant_id_priority_queue_id_due_at_idx ON evertick.timers_5 USING btree (partition, tenant_id, priority, queue_id, due_at);
 
 CREATE INDEX timers_6_gate_id_fire_at_job_id_idx ON evertick.timers_6 USING btree (gate_id, fire_at, job_id) WHERE ((gate_id < 0) AND (due_at < 'infinity'::timestamp with time zone) AND (kind <> 'retry'::evertick.timer_kind));
 
 CREATE INDEX timers_6_partition_due_at_idx ON evertick.timers_6 USING btree (partition, due_at);
 
-CREATE INDEX timers_6_partition_tenant_id_priority_due_at_idx ON evertick.timers_6 USING btree (partition, tenant_id, priority, due_at);
+CREATE INDEX timers_6_partition_tenant_id_priority_queue_id_due_at_idx ON evertick.timers_6 USING btree (partition, tenant_id, priority, queue_id, due_at);
 
 CREATE INDEX timers_7_gate_id_fire_at_job_id_idx ON evertick.timers_7 USING btree (gate_id, fire_at, job_id) WHERE ((gate_id < 0) AND (due_at < 'infinity'::timestamp with time zone) AND (kind <> 'retry'::evertick.timer_kind));
 
 CREATE INDEX timers_7_partition_due_at_idx ON evertick.timers_7 USING btree (partition, due_at);
 
-CREATE INDEX timers_7_partition_tenant_id_priority_due_at_idx ON evertick.timers_7 USING btree (partition, tenant_id, priority, due_at);
+CREATE INDEX timers_7_partition_tenant_id_priority_queue_id_due_at_idx ON evertick.timers_7 USING btree (partition, tenant_id, priority, queue_id, due_at);
 
 CREATE INDEX withdrawals_by_age ON evertick.withdrawals USING btree (withdrawn_at);
 
@@ -962,7 +1031,7 @@ ALTER INDEX evertick.timers_in_order ATTACH PARTITION evertick.timers_0_gate_id_
 
 ALTER INDEX evertick.timers_due ATTACH PARTITION evertick.timers_0_partition_due_at_idx;
 
-ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_0_partition_tenant_id_priority_due_at_idx;
+ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_0_partition_tenant_id_priority_queue_id_due_at_idx;
 
 ALTER INDEX evertick.timers_pkey ATTACH PARTITION evertick.timers_0_pkey;
 
@@ -970,7 +1039,7 @@ ALTER INDEX evertick.timers_in_order ATTACH PARTITION evertick.timers_1_gate_id_
 
 ALTER INDEX evertick.timers_due ATTACH PARTITION evertick.timers_1_partition_due_at_idx;
 
-ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_1_partition_tenant_id_priority_due_at_idx;
+ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_1_partition_tenant_id_priority_queue_id_due_at_idx;
 
 ALTER INDEX evertick.timers_pkey ATTACH PARTITION evertick.timers_1_pkey;
 
@@ -978,7 +1047,7 @@ ALTER INDEX evertick.timers_in_order ATTACH PARTITION evertick.timers_2_gate_id_
 
 ALTER INDEX evertick.timers_due ATTACH PARTITION evertick.timers_2_partition_due_at_idx;
 
-ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_2_partition_tenant_id_priority_due_at_idx;
+ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_2_partition_tenant_id_priority_queue_id_due_at_idx;
 
 ALTER INDEX evertick.timers_pkey ATTACH PARTITION evertick.timers_2_pkey;
 
@@ -986,7 +1055,7 @@ ALTER INDEX evertick.timers_in_order ATTACH PARTITION evertick.timers_3_gate_id_
 
 ALTER INDEX evertick.timers_due ATTACH PARTITION evertick.timers_3_partition_due_at_idx;
 
-ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_3_partition_tenant_id_priority_due_at_idx;
+ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_3_partition_tenant_id_priority_queue_id_due_at_idx;
 
 ALTER INDEX evertick.timers_pkey ATTACH PARTITION evertick.timers_3_pkey;
 
@@ -994,7 +1063,7 @@ ALTER INDEX evertick.timers_in_order ATTACH PARTITION evertick.timers_4_gate_id_
 
 ALTER INDEX evertick.timers_due ATTACH PARTITION evertick.timers_4_partition_due_at_idx;
 
-ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_4_partition_tenant_id_priority_due_at_idx;
+ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_4_partition_tenant_id_priority_queue_id_due_at_idx;
 
 ALTER INDEX evertick.timers_pkey ATTACH PARTITION evertick.timers_4_pkey;
 
@@ -1002,7 +1071,7 @@ ALTER INDEX evertick.timers_in_order ATTACH PARTITION evertick.timers_5_gate_id_
 
 ALTER INDEX evertick.timers_due ATTACH PARTITION evertick.timers_5_partition_due_at_idx;
 
-ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_5_partition_tenant_id_priority_due_at_idx;
+ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_5_partition_tenant_id_priority_queue_id_due_at_idx;
 
 ALTER INDEX evertick.timers_pkey ATTACH PARTITION evertick.timers_5_pkey;
 
@@ -1010,7 +1079,7 @@ ALTER INDEX evertick.timers_in_order ATTACH PARTITION evertick.timers_6_gate_id_
 
 ALTER INDEX evertick.timers_due ATTACH PARTITION evertick.timers_6_partition_due_at_idx;
 
-ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_6_partition_tenant_id_priority_due_at_idx;
+ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_6_partition_tenant_id_priority_queue_id_due_at_idx;
 
 ALTER INDEX evertick.timers_pkey ATTACH PARTITION evertick.timers_6_pkey;
 
@@ -1018,9 +1087,12 @@ ALTER INDEX evertick.timers_in_order ATTACH PARTITION evertick.timers_7_gate_id_
 
 ALTER INDEX evertick.timers_due ATTACH PARTITION evertick.timers_7_partition_due_at_idx;
 
-ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_7_partition_tenant_id_priority_due_at_idx;
+ALTER INDEX evertick.timers_of_tenant ATTACH PARTITION evertick.timers_7_partition_tenant_id_priority_queue_id_due_at_idx;
 
 ALTER INDEX evertick.timers_pkey ATTACH PARTITION evertick.timers_7_pkey;
+
+ALTER TABLE ONLY evertick.alert_targets
+    ADD CONSTRAINT alert_targets_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES evertick.tenants(tenant_id);
 
 ALTER TABLE ONLY evertick.api_keys
     ADD CONSTRAINT api_keys_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES evertick.tenants(tenant_id);

@@ -29,7 +29,8 @@ SELECT count(*)
   FROM timers
   LEFT JOIN queues USING (queue_id)
   LEFT JOIN rules USING (rule_id)
-  LEFT JOIN lanes ON lanes.lane_id = lane_id_of(timers.queue_id, timers.partition, timers.priority)
+  LEFT JOIN lanes ON lanes.lane_id = lane_id_of(
+       timers.queue_id, timers.partition, timers.priority, timers.gate_id IS NOT NULL)
  WHERE timers.kind = 'tick'
    AND (queues.tenant_id IS DISTINCT FROM timers.tenant_id OR rules.rule_id IS NULL OR lanes.lane_id IS NULL)
 """

@@ -9,6 +9,7 @@ from evertick.domain.backpressure import (
     DEFAULT_MAX_READY,
     MAX_WINDOW,
     MIN_WINDOW,
+    QUEUE_FACTOR,
     FullQueue,
     ParkedLine,
     ReadyDepth,
@@ -68,7 +69,7 @@ class OneNode(RuleBasedStateMachine):
 
     @rule(queue=QUEUES, most=st.integers(1, 40), is_catch_up=st.booleans())
     def take(self, queue: int, most: int, *, is_catch_up: bool) -> None:
-        self.in_flight[queue] += self.room.take(queue, TENANTS[queue], most, is_catch_up=is_catch_up)
+        self.in_flight[queue] += self.room.take(ParkedLine(queue, is_catch_up), TENANTS[queue], most)
 
     @rule(queue=QUEUES, most=st.integers(0, 40))
     def commit(self, queue: int, most: int) -> None:
@@ -114,7 +115,7 @@ def test_nodes_that_read_at_the_same_time_pass_a_limit_by_one_each_at_most(
         room = ReadyRoom()
         room.held = each
         room.end_reading([ReadyDepth(1, 1, ready, limit, ready, 10_000)])
-        added += room.take(1, 1, 10_000)
+        added += room.take(ParkedLine(1), 1, 10_000)
     assert ready + added <= limit + len(nodes) - 1
     if sum(nodes) == PARTITIONS:
         assert ready + added >= limit  # what there is room for is used
@@ -124,7 +125,17 @@ def test_a_queue_that_a_reading_left_out_has_at_least_three_quarters_of_its_room
     room = ReadyRoom()
     room.held = PARTITIONS
     room.end_reading([])
-    assert DEFAULT_MAX_READY * 3 // 4 <= room.take(1, 1, 10**9) <= DEFAULT_MAX_READY
+    assert DEFAULT_MAX_READY * 3 // 4 <= room.take(ParkedLine(1), 1, 10**9) <= DEFAULT_MAX_READY
+
+
+@given(ready=st.integers(0, 30), others=st.integers(0, 30), max_ready=st.integers(1, 40), quota=st.integers(1, 60))
+def test_a_queue_is_full_if_it_has_no_room(ready: int, others: int, max_ready: int, quota: int) -> None:
+    depth = ReadyDepth(1, 1, ready, max_ready, ready + others, quota)
+    room = ReadyRoom()
+    room.held = PARTITIONS
+    room.end_reading([depth])
+    assert depth.is_full == (room.of_line(ParkedLine(1), 1) == 0)
+    assert not ReadyDepth(1, 1, 0, max_ready, 0, 0).is_full  # nothing of the tenant may fire, and nothing waits
 
 
 def read(room: ReadyRoom, ready: int) -> None:
@@ -134,7 +145,7 @@ def read(room: ReadyRoom, ready: int) -> None:
 
 
 def catch_up(room: ReadyRoom, most: int) -> int:
-    taken = room.take(1, 1, most, is_catch_up=True)
+    taken = room.take(ParkedLine(1, is_catch_up=True), 1, most)
     room.settle({1: taken})
     return taken
 
@@ -173,8 +184,8 @@ def test_what_is_on_time_goes_before_a_catch_up_that_has_nowhere_to_wait(on_time
     ready = caught_up = 0
     for _ in range(readings):
         read(room, ready)
-        granted = room.take(1, 1, on_time)
-        caught_up += room.take(1, 1, 10**6, is_catch_up=True)
+        granted = room.take(ParkedLine(1), 1, on_time)
+        caught_up += room.take(ParkedLine(1, is_catch_up=True), 1, 10**6)
         room.settle(None)
         ready += granted
         assert granted == on_time
@@ -206,10 +217,30 @@ def test_of_one_tenants_queues_the_one_that_waits_longest_goes_first(waiting: li
     room.end_reading(ReadyDepth(queue, 1, 0, 12, 100 - left, 100) for queue in (1, 2, 3))
     full = [FullQueue(ParkedLine(queue), 1, oldest, timers) for queue, (oldest, timers) in enumerate(waiting, 1)]
     going = releases(full, room)
-    assert sum(going.values()) == min(left, sum(min(12, each.timers) for each in full))
     for each in sorted(full, key=lambda queue: queue.oldest_us):
-        assert going.get(each.line, 0) == min(12, each.timers, left)
-        left -= going.get(each.line, 0)
+        count = 0
+        while count < min(12, each.timers) and left and count < QUEUE_FACTOR * left:
+            count, left = count + 1, left - 1
+        assert going.get(each.line, 0) == count
+
+
+@given(quota=st.integers(1, 200), wanted=st.lists(st.integers(1, 300), min_size=1, max_size=6))
+def test_queues_without_workers_leave_some_of_the_quota_to_others(quota: int, wanted: list[int]) -> None:
+    """Against an oracle that adds one by one, and whatever other queues took before."""
+    room = ReadyRoom()
+    room.held = PARTITIONS
+    room.end_reading(ReadyDepth(queue, 1, 0, 10_000, 0, quota) for queue in range(len(wanted)))
+    left = quota
+    for queue, most in enumerate(wanted):
+        before, ready = left, 0
+        while ready < most and left and ready < QUEUE_FACTOR * left:
+            ready, left = ready + 1, left - 1
+        taken = room.take(ParkedLine(queue), 1, most)
+        assert taken == ready
+        assert taken or not before  # a queue that has none gets some of what is left
+        assert left >= before // (1 + QUEUE_FACTOR)
+        if queue % 2:
+            room.settle(None)
 
 
 @given(st.lists(st.integers(0, 250)), st.integers(1, 200))

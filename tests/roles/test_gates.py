@@ -62,6 +62,18 @@ async def test_a_gate_that_another_session_has_locked_is_tried_again(
     assert await inside(connection) == 1
 
 
+async def test_a_session_that_freezes_with_one_gate_holds_up_no_other(
+    connection: asyncpg.Connection, node: Scheduler
+) -> None:
+    for gate_id in (GATE, GATE + 1, GATE + 2):
+        await add_job(connection, "now", gate_id=gate_id, gate_limit=1)
+    await node.fire_due()
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", GATE)
+        await node.gates.step()
+        assert await inside(connection) == 2
+
+
 async def test_queues_that_have_more_to_lease_are_told_once(connection: asyncpg.Connection, pool: Pool) -> None:
     holder = Holder(connection)
     await holder.take(*range(256))

@@ -348,6 +348,16 @@ async def test_a_sweep_does_not_wait_for_who_leases_nor_does_it_keep_them(
     assert await world.connection.fetchval("SELECT swept FROM lanes") == leased.seq
 
 
+async def test_a_sweep_marks_an_idle_lane_with_gates_once_a_day(world: World) -> None:
+    await add_job(world.connection, gate_id=7, gate_limit=1)
+    marks = []
+    for age in (2 * AGE, 3 * AGE, timedelta(hours=20), timedelta(hours=30)):
+        await world.set_clock(age)
+        await Sweeping(world.state.pool).sweep([7])
+        marks.append(await world.connection.fetchval("SELECT swept FROM lanes WHERE lane_is_gated(lane_id)"))
+    assert 0 < marks[0] == marks[1] == marks[2] < marks[3]
+
+
 async def test_a_free_lease_of_a_cancelled_attempt_goes(world: World) -> None:
     leased, _ = await world.leased(await add_job(world.connection), await add_job(world.connection))
     await lanes.put_back(world.connection, "w", [PutBack(leased.lane_id, leased.seq, "handle")])

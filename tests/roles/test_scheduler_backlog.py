@@ -20,7 +20,7 @@ from hooked_pool import Run, hooked
 SECOND = timedelta(seconds=1)
 HOUR = 60 * MINUTE
 FLOOD = 20_000
-START = Stream(7, 2**63 - 1, 0)
+START = Stream(7, 2**63 - 1, 0, 0)
 
 _COPY_TIMER = """
 WITH copied AS (
@@ -347,23 +347,25 @@ async def test_a_walk_meets_streams_in_their_order_some_at_a_time(
     for tenant_id, priority in ((3, 1), (1, 2), (1, 0), (2, 1)):
         await flood(connection, 5, tenant_id=tenant_id, priority=priority, fire_at=now_at)
     await flood(connection, 5, tenant_id=4, fire_at=now_at + HOUR)
-    await add_job(connection, partition=8)
+    queue_id = (await add_job(connection, partition=8)).queue_id
+    other_id = (await add_job(connection, fire_at=now_at, queue="other", priority=2)).queue_id
     stretch = Stretch(now_at, now_at + MINUTE)
     walked = await timers.walk_streams(connection, [(START, stretch, 3)])
     assert [(each.stream, each.due_at, each.is_cut) for each in walked] == [
-        (Stream(7, 3, 1), now_at, False),
-        (Stream(7, 2, 1), now_at, True),
+        (Stream(7, 3, 1, queue_id), now_at, False),
+        (Stream(7, 2, 1, queue_id), now_at, True),
     ]
     rest = await timers.walk_streams(
         connection, [(walked[-1].stream, stretch, 3), (START._replace(partition=8), stretch, 1)]
     )
     assert [(each.stream, each.number, each.is_cut) for each in rest] == [
-        (Stream(7, 1, 2), 1, False),
-        (Stream(7, 1, 0), 2, False),
-        (Stream(8, 1, 1), 1, True),
+        (Stream(7, 1, 2, max(queue_id, other_id)), 1, False),
+        (Stream(7, 1, 2, min(queue_id, other_id)), 2, False),
+        (Stream(7, 1, 0, queue_id), 3, True),
+        (Stream(8, 1, 1, queue_id), 1, True),
     ]
     ahead = await timers.walk_streams(connection, [(START, Stretch(now_at - HOUR, now_at), 9)])
-    assert [(each.stream, each.due_at, each.number) for each in ahead] == [(Stream(7, 1, 0), None, 5)]
+    assert [(each.stream, each.due_at, each.number) for each in ahead] == [(Stream(7, 1, 0, queue_id), None, 6)]
 
 
 async def test_a_stream_is_read_in_its_own_stretch_and_no_further_than_asked(
@@ -373,9 +375,10 @@ async def test_a_stream_is_read_in_its_own_stretch_and_no_further_than_asked(
     await flood(connection, 10, tenant_id=2, fire_at=now_at)
     step = timedelta(milliseconds=1)
     before_at = now_at + 8 * step
+    queue_id = await connection.fetchval("SELECT queue_id FROM queues WHERE name = 'default'")
     wanted = [
-        (Stream(7, 1, 1), Stretch(now_at + 2 * step, before_at), 3),
-        (Stream(7, 2, 1), Stretch(now_at, before_at), 100),
+        (Stream(7, 1, 1, queue_id), Stretch(now_at + 2 * step, before_at), 3),
+        (Stream(7, 2, 1, queue_id), Stretch(now_at, before_at), 100),
     ]
     found = await timers.load_streams(connection, wanted)
     due_ats = {

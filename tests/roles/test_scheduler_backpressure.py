@@ -9,8 +9,12 @@ import pytest
 
 from engine import AT, LEASE, Job, add_job, add_timer, runs_of, scheduler
 from evertick.roles.scheduler import Scheduler, backlog, backpressure, loading
+from evertick.roles.scheduler.catching_up import CatchUp
+from evertick.roles.scheduler.pending_timers import PendingTimer
 from evertick.store.database import connect
 from evertick.store.engine import lanes
+from evertick.store.engine.timers import Timer
+from hooked_pool import hooked
 from roles.test_scheduler_catch_up import Time, time
 
 __all__ = ["time"]
@@ -395,3 +399,115 @@ async def test_with_an_overfull_memory_jobs_of_other_queues_fire_when_they_are_d
             await node.join()
             await take_turns(node)
         assert all(await fired(connection, soon))
+
+
+async def test_priorities_share_the_room_of_a_full_queue(connection: asyncpg.Connection, node: Scheduler) -> None:
+    low = [await add_job(connection, "now", partition=n, fire_at=AT + n * SECOND, priority=2) for n in range(30)]
+    await limit(connection, low[0], 1)
+    await node.loading.step()
+    await fire_all(node)
+    later = AT + timedelta(hours=1)
+    high = [await add_job(connection, "now", partition=n, fire_at=later, priority=0) for n in range(60)]
+    normal = [await add_job(connection, "now", partition=n, fire_at=later, priority=1) for n in range(60)]
+    node.loading.woken(frozenset(job.job_id for job in (*high, *normal)))
+    await node.loading.step()
+    await fire_all(node)
+    for _ in range(42):
+        assert await lease(connection, low[0].queue_id, 1) == 1
+        await node.backpressure.step()
+        await fire_all(node)
+    counts = [sum(await fired(connection, jobs)) for jobs in (high, normal, low)]
+    assert sum(counts) == 43
+    assert counts[0] >= 28
+    assert counts[1] >= 6
+    assert counts[2] >= 2  # the first of all, and its share
+    assert await fired(connection, low) == [True] * counts[2] + [False] * (30 - counts[2])  # the oldest
+
+
+async def test_a_queue_without_workers_leaves_some_of_the_tenants_room_to_its_other_queues(
+    connection: asyncpg.Connection, node: Scheduler
+) -> None:
+    await connection.execute("UPDATE tenants SET ready_quota = 10")
+    dead = [await add_job(connection, "now", queue="dead", partition=n, fire_at=AT + n * SECOND) for n in range(40)]
+    await node.loading.step()
+    await fire_all(node)
+    later = AT + timedelta(hours=1)
+    live = [await add_job(connection, "now", queue="live", partition=n, fire_at=later + n * SECOND) for n in range(20)]
+    node.loading.woken(frozenset(job.job_id for job in live))
+    await node.loading.step()
+    for _ in range(30):
+        await node.backpressure.step()
+        await fire_all(node)
+        await lease(connection, live[0].queue_id, 10)
+    assert all(await fired(connection, live))
+    assert sum(await fired(connection, dead)) < 10
+
+
+async def test_lines_that_go_on_get_equal_parts_of_what_is_released(
+    connection: asyncpg.Connection, node: Scheduler
+) -> None:
+    tenant_id = await connection.fetchval("INSERT INTO tenants (name, weight) VALUES ('b', 1) RETURNING tenant_id")
+    old = [
+        await add_job(connection, "now", queue="old", partition=n, fire_at=AT + n * SECOND, tenant_id=tenant_id)
+        for n in range(20)
+    ]
+    later = AT + timedelta(hours=1)
+    new = [await add_job(connection, "now", queue="new", partition=n, fire_at=later + n * SECOND) for n in range(30)]
+    for jobs in (old, new):
+        await limit(connection, jobs[0], 1)
+    await node.loading.step()
+    await fire_all(node)
+    for jobs in (old, new):
+        await limit(connection, jobs[0], 100)
+    await node.backpressure.read()
+    node.backpressure.release(10)
+    now_us = node.clock.now_us()
+    node.state.pending.collect(now_us, {})
+    released = node.state.pending.take(100, now_us)
+    assert sum(timer.tenant_id == tenant_id for _, timer in released) == 5
+    assert len(released) == 10
+
+
+async def test_timers_fire_though_the_first_reading_of_the_queues_fails(
+    connection: asyncpg.Connection, node: Scheduler
+) -> None:
+    jobs = [await add_job(connection, "now", partition=n) for n in range(5)]
+    await limit(connection, jobs[0], 2)
+
+    async def fail(*_: object) -> object:
+        raise TimeoutError
+
+    pool = node.state.pool
+    node.state.pool = hooked(pool, "ready.depths", fail)
+    await node.loading.step()
+    await fire_all(node)
+    assert all(await fired(connection, jobs))
+    node.state.pool = pool
+    await node.backpressure.step()
+    more = [await add_job(connection, "now", partition=n) for n in range(5)]
+    node.loading.woken(frozenset(job.job_id for job in more))
+    await node.loading.step()
+    await fire_all(node)
+    assert not any(await fired(connection, more))
+
+
+async def test_a_queue_that_has_no_room_left_is_read_at_once(connection: asyncpg.Connection, database_url: str) -> None:
+    """Not after the second that is between two readings of a system where nothing waits."""
+    first = await add_job(connection, "now", queue="small", fire_at=AT)
+    await limit(connection, first, 1)
+    async with scheduler(database_url) as node:
+        asked: list[None] = []
+        pressure = backpressure.Backpressure(
+            node.state,
+            freed=lambda: None,
+            short=lambda: asked.append(None),
+            catch_up=CatchUp(node.state, None, 500),
+        )
+        await node.join()
+        await pressure.step()
+        entries = [PendingTimer(n, Timer(n, "tick", AT, AT, 1, first.rule_id, 1, first.queue_id)) for n in range(1, 6)]
+        assert pressure.admit(entries[:1]) == entries[:1]
+        assert not asked
+        pressure.admit(entries[1:])
+        assert len(asked) == 1  # once for all
+        assert await pressure.step_when_due() > 0  # and no more often than while timers wait

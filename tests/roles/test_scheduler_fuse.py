@@ -14,6 +14,7 @@ from evertick.metrics.catalog import RUNAWAYS
 from evertick.roles.scheduler import Scheduler
 from evertick.roles.scheduler.fuse import MOST_FREQUENT
 from evertick.store.database import Pool
+from evertick.store.tenants import alerts
 from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.lifecycle import resume
@@ -60,6 +61,8 @@ async def test_a_job_that_fires_a_tick_again_is_paused_with_the_evidence(
     entry = await connection.fetchrow("SELECT tenant_id, actor, action, subject FROM audit_log")
     assert entry is not None
     assert tuple(entry) == (1, "scheduler", "pause_job", format_id(Prefix.JOB, job.job_id))
+    (alert,) = await alerts.of_jobs(connection, [job.job_id])
+    assert (alert.key, alert.is_open) == ((1, "fuse", format_id(Prefix.JOB, job.job_id)), True)
     assert RUNAWAYS.value() == before + 1
     assert f"paused job {format_id(Prefix.JOB, job.job_id)}: {reason}" in caplog.text
     await node.fire_due()

@@ -110,6 +110,15 @@ async def _call_about_targets(house: Served, client: AsyncClient) -> None:
     assert (await client.targets.update("[::1]:8080", rate_limit=2.5, rate_burst=3)).rate_limit == 2.5
 
 
+async def _call_about_alerts(client: AsyncClient) -> None:
+    target = await client.alerts.set_target("https://hooks.example.invalid/alerts", conditions=["late", "fuse"])
+    assert target.conditions == ("fuse", "late")
+    assert await client.alerts.target() == target
+    assert (await client.alerts.test()).job_id == target.job_id
+    assert [alert async for alert in client.alerts.list(status="open", page_size=1)] == []
+    await client.alerts.remove_target()
+
+
 async def _call_as_an_admin(client: AsyncClient) -> None:
     assert (await client.preview(NOON, count=2)).description
     assert [node.is_alive for node in (await client.cluster()).nodes] == [True]
@@ -136,6 +145,7 @@ async def test_every_operation_of_the_api_has_a_call(
     await _call_about_runs(house, client, job_id, dead)
     await _call_about_targets(house, client)
     await _call_about_queues(client)
+    await _call_about_alerts(client)
     await _call_about_replays(client, job_id)
     await _call_as_an_admin(client)
     offered = {(operation.method, operation.path) for operation in operations() if operation.role is not None}

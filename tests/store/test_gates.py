@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import asyncpg
-import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from engine import (
@@ -21,9 +20,8 @@ from engine import (
     lease,
     lease_free,
     retry_timer,
-    until_blocked,
 )
-from evertick.store.database import Pool, is_lock_timeout
+from evertick.store.database import Pool
 from evertick.store.engine import gates, lanes, orphans, outcomes, ready
 from evertick.store.engine.outcomes import Ending
 from evertick.store.maintenance import ledgers
@@ -96,15 +94,16 @@ async def test_the_first_that_has_to_wait_stops_all_behind_it(
 
 
 async def test_two_sessions_let_in_no_more_than_one_would(
-    connection: asyncpg.Connection, second: asyncpg.Connection, watcher: asyncpg.Connection, holder: Holder
+    connection: asyncpg.Connection, second: asyncpg.Connection, holder: Holder
 ) -> None:
     jobs = await gated(connection, 3)
     await fire(holder, jobs)
+    busy: set[int] = set()
     async with connection.transaction():
         await gates.let_in(connection, [SHARED])
-        other = asyncio.create_task(gates.let_in(second, [SHARED]))
-        await until_blocked(watcher, second)
-    assert await other == []
+        assert await gates.let_in(second, [SHARED], busy=busy.update) == []
+    assert busy == {SHARED}
+    assert await gates.let_in(second, [SHARED]) == []
     assert len(await inside(connection)) == 1
 
 
@@ -114,20 +113,11 @@ async def test_sessions_that_lock_the_same_gates_do_not_deadlock(
     ids = [5, -7, 3, 2**40, -(2**40)]
     for gate_id in ids:
         await fire(holder, await gated(connection, 2, gate_id))
-    entered = await asyncio.gather(gates.let_in(connection, ids), gates.let_in(second, ids[::-1]))
-    assert sum(map(len, entered)) == len(ids)
-
-
-async def test_a_session_that_holds_a_gate_is_waited_for_no_longer_than_for_any_lock(
-    connection: asyncpg.Connection, second: asyncpg.Connection, holder: Holder
-) -> None:
-    await fire(holder, await gated(connection, 1))
-    await second.execute("SET lock_timeout = '10ms'")
-    async with connection.transaction():
-        await gates.let_in(connection, [SHARED])
-        with pytest.raises(asyncpg.PostgresError) as refused:
-            await gates.let_in(second, [SHARED])
-    assert is_lock_timeout(refused.value)
+    busy: set[int] = set()
+    entered = await asyncio.gather(
+        gates.let_in(connection, ids, busy=busy.update), gates.let_in(second, ids[::-1], busy=busy.update)
+    )
+    assert sum(map(len, entered)) + len(await gates.let_in(connection, busy)) == len(ids)
 
 
 async def test_an_outcome_that_is_not_committed_leaves_no_place_yet(
@@ -222,6 +212,15 @@ async def test_what_waits_at_a_gate_takes_no_room_of_its_queue(connection: async
     await gates.let_in(connection, [SHARED])
     assert [depth.ready for depth in await ready.depths(connection)] == [1]
     assert await lanes.count_ready(connection, {jobs[0].queue_id: 9}, None, None) == {jobs[0].queue_id: 1}
+
+
+async def test_what_waits_at_a_gate_is_load_that_new_work_is_refused_for(
+    connection: asyncpg.Connection, holder: Holder
+) -> None:
+    await fire(holder, await gated(connection, 3))
+    assert await ready.load(connection, 2) == (3, [1])
+    await gates.let_in(connection, [SHARED])
+    assert (await ready.load(connection, 2)).ready == 3
 
 
 async def test_an_attempt_that_waits_at_its_gate_is_no_orphan_and_one_that_lost_its_lease_is(

@@ -27,7 +27,17 @@ SIZES = [
 ]
 
 # Reading these whole costs little: 256 rows, a few, so many that statistics are soon fresh, as they change often, one.
-TINY = {"partitions", "nodes", "lanes", "clock_marks", "tenants", "pg_inherits", "pg_class"}
+TINY = {
+    "partitions",
+    "nodes",
+    "lanes",
+    "clock_marks",
+    "tenants",
+    "pg_inherits",
+    "pg_class",
+    "alert_targets",
+    "alert_looks",
+}
 
 INDEXES = {
     "timers.load": {"timers_due", "timers_pkey"},
@@ -95,7 +105,7 @@ INDEXES = {
     "target_hosts.limited": {"target_hosts_limited"},
     "target_hosts.page": {"target_hosts_pkey"},
     "references.queue_page": {"queues_tenant_id_name_key", "ready_batches_pkey", "leases_free", "tenants_pkey"},
-    "tenants.count_due": {"timers_due"},
+    "tenants.count_due": {"queues_tenant_id_name_key", "lanes_of_queue", "timers_of_tenant"},
     "tenants.stored": {"storage_sums_pkey", "storage_changes_of_tenant"},
     "retention.check_versions": {
         *("superseded_versions_to_check", "superseded_versions_pkey", "jobs_pkey", "job_versions_pkey", "timers_pkey"),
@@ -112,6 +122,32 @@ INDEXES = {
     "replays.restart": {"replays_running_of_tenant", "replays_pkey"},
     "replays.count_running": {"replays_running_of_tenant"},
     "retention.sweep_rules": {"rules_pkey", "job_versions_of_rule"},
+    "jobs.view": {
+        *("jobs_pkey", "jobs_of_tenant", "job_versions_pkey", "rules_pkey", "timers_pkey", "finished_jobs_pkey"),
+        *("attempts_of_run", "outcomes_pkey", "lanes_pkey", "leases_of_attempt", "withdrawals_pkey"),
+    },
+    "alerts.watched_jobs": {"jobs_with_alerts", "alerts_open_of_job"},
+    "alerts.job_facts": {
+        *("jobs_pkey", "job_versions_pkey", "timers_pkey", "finished_jobs_pkey", "attempts_of_run", "outcomes_pkey"),
+        *("lanes_pkey", "leases_expired", "leases_of_attempt", "open_runs_pkey", "rules_pkey", "alert_targets_pkey"),
+    },
+    "alerts.note_successes": {"jobs_pkey"},
+    "alerts.lock_targets": {"jobs_pkey"},
+    "alerts.durations": {"attempts_of_run", "outcomes_pkey"},
+    "alerts.tenant_facts": {
+        *("alert_targets_pkey", "tenants_pkey", "dead_letters_of_tenant", "timers_of_tenant", "jobs_of_tenant"),
+        *("storage_sums_pkey", "storage_changes_of_tenant", "jobs_by_name"),
+    },
+    "alerts.failing_hosts": {"target_hosts_pkey"},
+    "alerts.of_jobs": {"alerts_of_job"},
+    "alerts.of_tenants": {"alerts_about_tenant", "alerts_of_tenant"},
+    "alerts.close": {"alerts_pkey", "alerts_open"},
+    "alerts.tell": {"alerts_pkey"},
+    "alerts.untold": {"alert_targets_pkey", "alerts_untold", "timers_pkey", "open_runs_pkey", "jobs_pkey"},
+    "alerts.page": {
+        *("alerts_of_tenant", "alerts_pkey", "jobs_pkey", "timers_pkey", "open_runs_pkey", "attempts_of_run"),
+        *("outcomes_pkey", "withdrawals_pkey"),
+    },
     "jobs.page": {"jobs_of_tenant", "finished_jobs_pkey"},
     "jobs.last_looked_at": {"jobs_of_tenant"},
 }
@@ -128,8 +164,13 @@ SELECT lane_id_of(1, n & 255, 1), microseconds(now()) + n, microseconds(now()) +
 INSERT INTO outcomes (lane_id, seq, finished_at, result, is_final)
 SELECT lane_id_of(1, n & 255, 1), microseconds(now()) + n, now(), 'success', true
   FROM generate_series(1, $1) AS n;
-INSERT INTO jobs (job_id, tenant_id, created_at, updated_at, spec_version, name, queue)
-SELECT n, 1, now(), now(), 1, n::text, 'default' FROM generate_series(1, $1 / 10) AS n;
+INSERT INTO jobs (job_id, tenant_id, created_at, updated_at, spec_version, name, queue, has_alerts)
+SELECT n, 1, now(), now(), 1, n::text, 'default', n % 10 = 0 FROM generate_series(1, $1 / 10) AS n;
+INSERT INTO alerts (alert_id, tenant_id, job_id, opened_at, openings, is_open, is_told_open, notice_at, notice_job_id,
+                    condition, subject, detail)
+SELECT n, n % 3, CASE WHEN n % 5 > 0 THEN n END, now(), 1, n % 2 = 0, n % 4 = 0, CASE WHEN n % 3 = 0 THEN now() END, n,
+       '', n::text, ''
+  FROM generate_series(1, $1 / 100) AS n;
 INSERT INTO job_versions (job_id, rule_id, effective_at, spec_version, timeout_seconds, name, timezone, retry, spec)
 SELECT n, 1, now(), 1, 60, '', 'UTC', '{}', '{}' FROM generate_series(1, $1 / 10) AS n;
 INSERT INTO rules (digest, canonical) SELECT sha256(n::text::bytea), '' FROM generate_series(1, $1 / 100) AS n;

@@ -84,6 +84,10 @@ def test_every_field_that_is_not_given_has_the_documented_default() -> None:
         "priority": "normal",
         "labels": {},
         "retain_seconds": 86400,
+        "must_succeed_within": None,
+        "alert_after_failures": None,
+        "alert_if_late_seconds": None,
+        "alert_if_running_seconds": None,
     }
 
 

@@ -89,8 +89,10 @@ class World:
         found = await gates.waiting(self.connection, range(256), after=gates.FIRST_GATE, most=999)
         return len(await gates.let_in(self.connection, [gate.gate_id for gate in found]))
 
-    async def lease(self) -> list[Leased]:
-        queue_ids = [row["queue_id"] for row in await self.connection.fetch("SELECT queue_id FROM queues")]
+    async def lease(self, queue: str | None = None) -> list[Leased]:
+        """What is ready, in one queue or in all."""
+        rows = await self.connection.fetch("SELECT queue_id FROM queues WHERE $1::text IS NULL OR name = $1", queue)
+        queue_ids = [row["queue_id"] for row in rows]
         ranges = await lanes.lease(
             self.connection,
             queue_ids,

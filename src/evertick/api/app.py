@@ -19,7 +19,7 @@ from evertick.api.openapi.document import describe
 from evertick.api.operations import Operation
 from evertick.api.pipeline import respond
 from evertick.api.problems import MEDIA_TYPE, HttpProblem, Kind, problem_of, unavailable
-from evertick.api.routes import access, batch, engine, jobs, runs, schedules, targets, workers
+from evertick.api.routes import access, alerts, batch, engine, jobs, runs, schedules, targets, workers
 from evertick.api.services import Services
 from evertick.metrics.catalog import HTTP_REQUESTS, HTTP_SECONDS
 
@@ -32,6 +32,7 @@ ROUTES = (
     workers.routes,
     workers.queue_routes,
     targets.routes,
+    alerts.routes,
     engine.status_routes,
     access.tenant_routes,
     access.key_routes,

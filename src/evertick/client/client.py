@@ -16,7 +16,9 @@ from evertick.client.transport import (
     server_settings,
 )
 from evertick.contract.access import ApiKey, AuditEntry, NewApiKey, NewTenant, Tenant
+from evertick.contract.alerts import Alert, AlertTarget
 from evertick.contract.jobs import Preview
+from evertick.contract.runs import Run
 from evertick.contract.server import Cluster, Stats
 from evertick.contract.target_hosts import TargetHost
 
@@ -24,6 +26,7 @@ TenantPage: TypeAlias = list[Tenant]
 KeyPage: TypeAlias = list[ApiKey]
 ChangePage: TypeAlias = list[AuditEntry]
 TargetPage: TypeAlias = list[TargetHost]
+AlertPage: TypeAlias = list[Alert]
 
 
 class TenantCalls(Calls[W]):
@@ -113,6 +116,35 @@ class TargetCalls(Calls[W]):
         return post(path_of("targets", host, "reset"), struct_of(TargetHost), key=idempotency_key)
 
 
+class AlertCalls(Calls[W]):
+    """Alerts, and where their notices go."""
+
+    @PagedCall
+    def list(self, *, status: str | None = None, page_size: int | None = None) -> Request[AlertPage]:
+        """The alerts, newest first; only those that are `open` or `closed`, if given."""
+        return fetch(path_of("alerts"), struct_of(AlertPage), status=status, limit=page_size)
+
+    @Call
+    def target(self) -> Request[AlertTarget]:
+        """Where notices go."""
+        return fetch(path_of("alerts", "target"), struct_of(AlertTarget))
+
+    @Call
+    def set_target(self, url: str, /, **options: Any) -> Request[AlertTarget]:
+        """Set where notices go. Options as in the API: `headers`, `conditions`."""
+        return change("PUT", path_of("alerts", "target"), struct_of(AlertTarget), {"url": url, **options})
+
+    @Call
+    def remove_target(self) -> Request[None]:
+        """Send no notices any more."""
+        return change("DELETE", path_of("alerts", "target"), no_content)
+
+    @Call
+    def test(self, *, idempotency_key: str | None = None) -> Request[Run]:
+        """Send a test notice; the answer is its run."""
+        return post(path_of("alerts", "target", "test"), struct_of(Run), key=idempotency_key)
+
+
 class AuditLogCalls(Calls[W]):
     """Who changed what."""
 
@@ -144,6 +176,7 @@ class Api(Calls[W]):
         self.workers: WorkerCalls[W] = WorkerCalls(transport)
         self.queues: QueueCalls[W] = QueueCalls(transport)
         self.targets: TargetCalls[W] = TargetCalls(transport)
+        self.alerts: AlertCalls[W] = AlertCalls(transport)
         self.tenants: TenantCalls[W] = TenantCalls(transport)
         self.api_keys: ApiKeyCalls[W] = ApiKeyCalls(transport)
         self.audit_log: AuditLogCalls[W] = AuditLogCalls(transport)

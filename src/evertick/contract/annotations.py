@@ -48,6 +48,7 @@ def words(*kinds: type[StrEnum]) -> Meta:
 JobId = Annotated[str, Meta(pattern=patterns.JOB_ID)]
 RunId = Annotated[str, Meta(pattern=patterns.RUN_ID)]
 ReplayId = Annotated[str, Meta(pattern=patterns.REPLAY_ID)]
+AlertId = Annotated[str, Meta(pattern=patterns.ALERT_ID)]
 KeyId = Annotated[str, Meta(pattern=patterns.KEY_ID)]
 TenantId = Annotated[str, Meta(pattern=patterns.TENANT_ID)]
 Token = Annotated[str, Meta(pattern=patterns.FENCING, examples=["412.1781532000000001"])]

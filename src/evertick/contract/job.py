@@ -12,6 +12,7 @@ from evertick.contract import patterns
 from evertick.contract.annotations import (
     DEFAULT_TIMEZONE,
     LONGEST_WAIT_S,
+    Count,
     EndAt,
     JobId,
     Ordinal,
@@ -28,6 +29,7 @@ from evertick.contract.annotations import (
 )
 from evertick.contract.derived import request_of
 from evertick.contract.target import Target, target_fields
+from evertick.domain.alerts import MAX_SECONDS, TWICE_USUAL, JobRules, check_running, check_within
 from evertick.domain.gate import KEY_MAX_LENGTH, GateFields
 from evertick.domain.idempotency import DEFAULT_TEMPLATE, TEMPLATE_MAX_LENGTH, Template
 from evertick.domain.job.checks import (
@@ -44,6 +46,7 @@ from evertick.domain.job.checks import (
 from evertick.domain.job.timing import Timing
 from evertick.domain.policies import Backoff, ConcurrentPolicy, DstGap, DstOverlap, MissedWindow, Priority
 from evertick.domain.rule import DEFAULT_MAX_MISSED, MAX_MISSED
+from evertick.domain.states import RunStatus
 
 DEFAULT_RETRY_MAX_DELAY_SECONDS = 3600
 _timing_fields = attrgetter(*Timing._fields)
@@ -60,6 +63,11 @@ JobName = Annotated[
 GateKey = Annotated[str, Meta(max_length=KEY_MAX_LENGTH), accepted(pattern=patterns.GATE_KEY), checked(check_gate_key)]
 LabelValue = Annotated[str, Meta(extra_json_schema={"maxLength": LABEL_VALUE_MAX_LENGTH, "pattern": patterns.STORABLE})]
 Payload = Annotated[Any, Meta(extra_json_schema=ref("Payload")), checked(check_payload)]
+
+
+def _seconds_or(pattern: str) -> Schema:
+    seconds = {"type": "number", "minimum": 1, "maximum": MAX_SECONDS}
+    return {"anyOf": [seconds, {"type": "string", "pattern": pattern}, {"type": "null"}]}
 
 
 class JobDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -128,6 +136,33 @@ class JobDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
         checked(check_labels),
     ] = {}
     retain_seconds: Annotated[int, Meta(ge=0, le=10 * LONGEST_WAIT_S)] = 86_400
+    must_succeed_within: Annotated[
+        Any,
+        Meta(
+            description="An alert opens when no run has succeeded for so long: seconds, or text such as `26h`."
+            " Counts from the last success, or from the job's creation or resumption.",
+            extra_json_schema={"examples": ["26h", 3600]},
+        ),
+        accepted(**_seconds_or(patterns.LENGTH)),
+        checked(check_within),
+    ] = None
+    alert_after_failures: Annotated[
+        Annotated[int, Meta(ge=1, le=100)] | None,
+        Meta(description="An alert opens when so many runs in a row have failed, each with its retries."),
+    ] = None
+    alert_if_late_seconds: Annotated[
+        Wait | None, Meta(description="An alert opens when a run starts so long after it was due, or has not started.")
+    ] = None
+    alert_if_running_seconds: Annotated[
+        Any,
+        Meta(
+            description="An alert opens when an attempt runs for longer: seconds, or `2x` for twice the usual duration,"
+            " the median of the newest 20 successes (5 at least).",
+            extra_json_schema={"examples": ["2x", 900]},
+        ),
+        accepted(**_seconds_or(f"^{TWICE_USUAL}$")),
+        checked(check_running),
+    ] = None
 
 
 class JobSpec(JobDocument, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -152,6 +187,20 @@ class JobSpec(JobDocument, frozen=True, kw_only=True, omit_defaults=True, forbid
     @property
     def gate_fields(self) -> GateFields:
         return GateFields(self.max_running, self.concurrency_key, self.ordering_key)
+
+    @property
+    def has_alerts(self) -> bool:
+        by_time = self.must_succeed_within, self.alert_if_late_seconds, self.alert_if_running_seconds
+        return self.alert_after_failures is not None or by_time != (None, None, None)
+
+    @property
+    def alert_rules(self) -> JobRules:
+        return JobRules.of(
+            self.must_succeed_within,
+            self.alert_after_failures,
+            self.alert_if_late_seconds,
+            self.alert_if_running_seconds,
+        )
 
     @property
     def timeout(self) -> timedelta:
@@ -189,7 +238,18 @@ class Job(JobDocument, frozen=True, kw_only=False, omit_defaults=False):
     updated_at: Time
     paused_at: Time | None
     pause_reason: str | None
-    json_schema: ClassVar[Schema] = {"required": [*JobDocument.__struct_fields__]}
+    last_run_at: Annotated[Time | None, Meta(description="The nominal fire time of the latest run.")] = None
+    last_run_status: Annotated[Annotated[str, words(RunStatus)] | None, Meta(description="Of the latest run.")] = None
+    consecutive_failures: Annotated[
+        Count,
+        Meta(
+            description="Runs that ended without success since the last that succeeded, counted among the newest 200"
+            " attempts. Cancelled runs and retries do not count."
+        ),
+    ] = 0
+    json_schema: ClassVar[Schema] = {
+        "required": [*JobDocument.__struct_fields__, "last_run_at", "last_run_status", "consecutive_failures"]
+    }
 
 
 EXAMPLE_JOB: Schema = {
@@ -285,3 +345,7 @@ class JobFields(TypedDict, total=False):
     priority: Literal["high", "normal", "low"] | None
     labels: Mapping[str, str] | None
     retain_seconds: int | None
+    must_succeed_within: float | str | None
+    alert_after_failures: int | None
+    alert_if_late_seconds: float | None
+    alert_if_running_seconds: float | str | None

@@ -19,7 +19,7 @@ from evertick.domain.policies import DstGap, DstOverlap
 _NOT_CONVERTED = (msgspec.ValidationError, UnicodeEncodeError, RecursionError)
 _DELAY, _MAX_DELAY = "retry_delay_seconds", "retry_max_delay_seconds"
 _DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(JobSpec)}
-_WAITS = (_DELAY, _MAX_DELAY, "misfire_grace_seconds", "jitter_seconds")
+_WAITS = (_DELAY, _MAX_DELAY, "misfire_grace_seconds", "jitter_seconds", "alert_if_late_seconds")
 
 
 def read_spec(fields: object) -> JobSpec:
@@ -55,7 +55,7 @@ def _is_complete(spec: JobSpec) -> bool:
         return False
     if type(spec.misfire_grace_seconds) is float or spec.start_at is not None or spec.end_at is not None:
         return False
-    return delay <= longest
+    return delay <= longest and type(spec.alert_if_late_seconds) is not float
 
 
 def _completed(values: dict[str, Any]) -> JobSpec:

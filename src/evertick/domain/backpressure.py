@@ -20,6 +20,9 @@ DEFAULT_MAX_READY_IN_ALL = 4_000_000
 MAX_WINDOW = 1_000
 """Attempts of a catch-up that may stand in a queue's lanes, at most, before those that are on time."""
 MIN_WINDOW = 1
+QUEUE_FACTOR = 3
+"""A queue gets more only while it has less than so many times what its tenant has left. So one queue without workers
+leaves a quarter of the quota, a second one a quarter of that, and a queue that has none finds room."""
 REPORTED_FROM = 4
 """A reading leaves out queues with the default limits, or larger ones, that are less than a quarter full."""
 
@@ -45,7 +48,17 @@ class ReadyDepth(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        return self.ready >= self.max_ready or self.tenant_ready >= self.ready_quota
+        """Whether no more is added to it. Of a tenant without a quota nothing fires, and none of its queues is full."""
+        if self.ready >= self.max_ready:
+            return True
+        return self.tenant_ready > 0 and self.ready >= QUEUE_FACTOR * (self.ready_quota - self.tenant_ready)
+
+
+class ParkedLine(NamedTuple):
+    """Timers of a queue that wait for room: those of a catch-up, or the others."""
+
+    queue_id: int
+    is_catch_up: bool = False
 
 
 class _Limited:
@@ -66,6 +79,11 @@ class _Limited:
         """What is left of the node's part of this room."""
         part = -(-max(0, room) * held // PARTITIONS)
         return max(0, part - self.added[key] - self.in_flight[key])
+
+    def used(self, key: int, held: int) -> int:
+        """The node's part of what waits, as far as that is known, and what it added itself."""
+        _, ready = self.read.get(key, (0, 0))
+        return ready * held // PARTITIONS + self.added[key] + self.in_flight[key]
 
     def add(self, key: int, count: int) -> None:
         self.added[key] += count
@@ -118,7 +136,7 @@ class ReadyRoom:
         queues, tenants = self._queues, self._tenants
         self._windows = {
             queue_id: self._window(queue_id).adapt(
-                in_lanes.get(queue_id, 0), was_used_up=not self.of_catch_up(queue_id)
+                in_lanes.get(queue_id, 0), was_used_up=not self._of_catch_up(queue_id)
             )
             for queue_id in self._asked
         }
@@ -129,25 +147,29 @@ class ReadyRoom:
             tenants.read[depth.tenant_id] = depth.ready_quota, depth.tenant_ready
         queues.added, tenants.added = queues.since.copy(), tenants.since.copy()
 
-    def of_queue(self, queue_id: int) -> int:
-        return self._queues.room(queue_id, self.held)
+    def of_line(self, line: ParkedLine, tenant_id: int, going: int = 0, tenant_going: int = 0) -> int:
+        """How many attempts may be added to a queue, beside those that are going to it, and to all of its tenant."""
+        queue_id = line.queue_id
+        room = self._of_catch_up(queue_id) if line.is_catch_up else self._queues.room(queue_id, self.held)
+        of_tenant = self._tenants.room(tenant_id, self.held) - tenant_going
+        # The n-th more is allowed if the queue has less than QUEUE_FACTOR times what is left before it.
+        surplus = QUEUE_FACTOR * of_tenant - self._queues.used(queue_id, self.held) - going
+        return max(0, min(room - going, of_tenant, -(-surplus // (1 + QUEUE_FACTOR))))
 
-    def of_tenant(self, tenant_id: int) -> int:
-        return self._tenants.room(tenant_id, self.held)
-
-    def of_catch_up(self, queue_id: int) -> int:
+    def _of_catch_up(self, queue_id: int) -> int:
         window = self._window(queue_id)
-        return min(self.of_queue(queue_id), self._queues.left(queue_id, window.size - window.ready, self.held))
+        left = self._queues.left(queue_id, window.size - window.ready, self.held)
+        return min(self._queues.room(queue_id, self.held), left)
 
     def _window(self, queue_id: int) -> Window:
         return self._windows.get(queue_id, Window(MIN_WINDOW))
 
-    def take(self, queue_id: int, tenant_id: int, most: int, *, is_catch_up: bool = False) -> int:
+    def take(self, line: ParkedLine, tenant_id: int, most: int) -> int:
         """Take room for up to so many attempts that are about to be added, until `settle`."""
+        queue_id, is_catch_up = line
         if is_catch_up:
             self._asked.add(queue_id)
-        room = self.of_catch_up(queue_id) if is_catch_up else self.of_queue(queue_id)
-        taken = min(most, room, self.of_tenant(tenant_id))
+        taken = min(most, self.of_line(line, tenant_id))
         self._queues.in_flight[queue_id] += taken
         self._tenants.in_flight[tenant_id] += taken
         self._tenant_of[queue_id] = tenant_id
@@ -164,13 +186,6 @@ class ReadyRoom:
         self._tenant_of.clear()
 
 
-class ParkedLine(NamedTuple):
-    """Timers of a queue that wait for room: those of a catch-up, or the others."""
-
-    queue_id: int
-    is_catch_up: bool = False
-
-
 class FullQueue(NamedTuple):
     """A queue with timers that are due and wait for room, the first of them since `oldest_us`."""
 
@@ -183,15 +198,15 @@ class FullQueue(NamedTuple):
 def releases(queues: Iterable[FullQueue], room: ReadyRoom) -> dict[ParkedLine, int]:
     """How many timers of each queue may go on, given the room now. Of one tenant's queues the oldest goes first.
 
-    A catch-up gets what the others leave.
+    A catch-up gets what the others leave. The answer is in the order in which they go.
     """
     going: dict[ParkedLine, int] = {}
     of_queue: Counter[int] = Counter()
     of_tenant: Counter[int] = Counter()
     for queue in sorted(queues, key=lambda each: (each.line.is_catch_up, each.oldest_us)):
-        queue_id, is_catch_up = queue.line
-        left = (room.of_catch_up(queue_id) if is_catch_up else room.of_queue(queue_id)) - of_queue[queue_id]
-        count = min(left, room.of_tenant(queue.tenant_id) - of_tenant[queue.tenant_id], queue.timers)
+        queue_id = queue.line.queue_id
+        left = room.of_line(queue.line, queue.tenant_id, of_queue[queue_id], of_tenant[queue.tenant_id])
+        count = min(left, queue.timers)
         if count > 0:
             going[queue.line] = count
             of_queue[queue_id] += count

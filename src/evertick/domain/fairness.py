@@ -9,7 +9,7 @@ part.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from evertick.domain.errors import InvalidInput
@@ -59,12 +59,42 @@ class _Line(Generic[Item]):
         self.is_unsorted = False
 
 
-class _Backlog(Generic[Item]):
-    """What one tenant has waiting, in a line for each priority.
+class PriorityShares:
+    """Shares places between priorities that wait, by `PRIORITY_SHARES`.
 
-    `shares`: how many more each priority may serve before the shares are given anew. That happens once every priority
-    that waits has used its share up, so none is passed over for ever.
+    `_left`: how many more each priority may get before the shares are given anew. That happens once every priority that
+    waits has used its share up, so none is passed over for ever.
     """
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = list(PRIORITY_SHARES)
+
+    def runs(self, waiting: Sequence[int], places: int) -> Iterator[tuple[int, int]]:
+        """Who gets the next places, of so many that wait in each priority: a priority and how many of it, in turn."""
+        left, total = list(waiting), sum(waiting)
+        places = min(places, total)
+        while places:
+            for priority, count in enumerate(left):
+                if count == total:  # nothing waits in the others
+                    self._left[:] = PRIORITY_SHARES
+                    yield priority, places
+                    return
+                served = min(places, count, self._left[priority])
+                if served:
+                    self._left[priority] -= served
+                    left[priority] -= served
+                    total -= served
+                    places -= served
+                    yield priority, served
+                if not places:
+                    return
+            self._left[:] = PRIORITY_SHARES
+
+
+class _Backlog(Generic[Item]):
+    """What one tenant has waiting, in a line for each priority."""
 
     __slots__ = ("credit", "lines", "shares", "tenant_id", "waiting", "weight")
 
@@ -72,7 +102,7 @@ class _Backlog(Generic[Item]):
         self.tenant_id = tenant_id
         self.weight = 1
         self.lines: tuple[_Line[Item], ...] = tuple(_Line() for _ in PRIORITY_SHARES)
-        self.shares = list(PRIORITY_SHARES)
+        self.shares = PriorityShares()
         self.waiting = 0
         self.credit = 0  # how many more this turn may serve
 
@@ -80,27 +110,12 @@ class _Backlog(Generic[Item]):
         """The next `count` of those that wait."""
         self.waiting -= count
         taken: list[Item] = []
-        while True:
-            for priority, line in enumerate(self.lines):
-                wanted = count - len(taken)
-                if not wanted:
-                    return taken
-                if line:
-                    taken += self._serve(priority, line, wanted)
-            self._renew_shares()
-
-    def _serve(self, priority: int, line: _Line[Item], wanted: int) -> list[Item]:
-        if line.is_unsorted:
-            line.sort()
-        if len(line) == self.waiting + wanted:  # nothing waits in the other lines
-            self._renew_shares()
-            return line.advance(wanted)
-        served = min(wanted, len(line), self.shares[priority])
-        self.shares[priority] -= served
-        return line.advance(served)
-
-    def _renew_shares(self) -> None:
-        self.shares[:] = PRIORITY_SHARES
+        for priority, served in self.shares.runs([len(line) for line in self.lines], count):
+            line = self.lines[priority]
+            if line.is_unsorted:
+                line.sort()
+            taken += line.advance(served)
+        return taken
 
 
 class FairShare(Generic[Item]):

@@ -35,6 +35,7 @@ class Prefix(StrEnum):
     JOB = "job"
     RUN = "run"
     REPLAY = "rpl"
+    ALERT = "alr"
 
     @property
     def field(self) -> str:

@@ -146,6 +146,8 @@ OPEN_CIRCUITS = Gauge(
 )
 CATCH_UP = Gauge("catch_up_timers", "Timers left from an outage that have not fired, up to 1,000 of each partition")
 FULL_QUEUES = Gauge("full_queues", "Queues whose timers wait, because as many attempts wait as may")
+OPEN_ALERTS = Gauge("open_alerts", "Alerts of jobs and tenants that are open, up to 10,000")
+FAILED_NOTICES = Gauge("failed_notices", "Alerts whose last notice could not be delivered")
 NODES = Gauge("nodes", "Schedulers that are alive")
 UNHELD = Gauge("unheld_partitions", "Partitions that no live scheduler holds")
 

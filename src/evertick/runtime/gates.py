@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 
 from evertick.runtime.loop import Loop, NotYet
-from evertick.store.database import Pool, is_lock_timeout
+from evertick.store.database import Pool
 from evertick.store.engine import gates
 from evertick.store.engine.gates import FIRST_GATE
 from evertick.store.engine.lanes import queue_of
@@ -13,7 +13,8 @@ IDLE_SECONDS = 60.0
 SWEEP_SECONDS = 1.0
 SWEPT_AT_ONCE = 500
 """Gates that a sweep looks at."""
-CONTENDED_SECONDS = 0.05
+BUSY_SECONDS = 0.05
+"""A gate that another session has locked is tried again after so long."""
 
 
 class Gates:
@@ -46,22 +47,20 @@ class Gates:
     async def step(self) -> float:
         """Let runs in where something was noted, and each second where a sweep looks."""
         is_sweep = self._partitions is not None and time.monotonic() >= self._sweep_due
-        try:
-            await self.look(is_sweep=is_sweep)
-        except Exception as error:
-            if not is_lock_timeout(error):
-                raise
-            return NotYet(CONTENDED_SECONDS)
+        await self.look(is_sweep=is_sweep)
+        if self._noted:
+            return NotYet(BUSY_SECONDS)
         return IDLE_SECONDS if self._partitions is None else SWEEP_SECONDS
 
     async def look(self, *, is_sweep: bool) -> int:
         """Look once at the noted gates, and at the next ones of a sweep; returns how many runs were let in."""
-        noted, self._noted = self._noted, set()
+        wanted, self._noted = self._noted, set()
         try:
-            swept = await self._sweep() if is_sweep else set()
-            lane_ids = await gates.let_in(self._pool, noted | swept)
+            if is_sweep:
+                wanted |= await self._sweep()
+            lane_ids = await gates.let_in(self._pool, wanted, busy=self._noted.update)
         except BaseException:
-            self._noted |= noted
+            self._noted |= wanted
             raise
         if lane_ids:
             self._entered({queue_of(lane_id) for lane_id in lane_ids})

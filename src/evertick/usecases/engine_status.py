@@ -15,7 +15,8 @@ from evertick.store.database import Pool
 from evertick.store.engine import lanes, members, ready, timers
 from evertick.store.engine.ready import QueueDepth
 from evertick.store.maintenance import diagnostics
-from evertick.store.tenants import target_hosts, tenants
+from evertick.store.tenants import alerts, target_hosts, tenants
+from evertick.store.tenants.alerts import AlertCounts
 from evertick.usecases.diagnosis import MAX_LETTERS
 from evertick.version import __version__
 
@@ -42,6 +43,7 @@ class EngineStatus:
     full_queues: int
     catch_up: int
     clock_skew_seconds: float
+    alerts: AlertCounts
 
 
 async def engine_status(pool: Pool, lifetime: timedelta) -> EngineStatus:
@@ -65,6 +67,7 @@ async def engine_status(pool: Pool, lifetime: timedelta) -> EngineStatus:
             full_queues=sum(depth.is_full for depth in await ready.depths(pool)),
             catch_up=sum((await timers.count_due(pool, outages, MAX_LEFT)).values()) if outages else 0,
             clock_skew_seconds=await _clock_skew(pool),
+            alerts=await alerts.count(pool),
         )
 
 

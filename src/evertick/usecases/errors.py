@@ -7,6 +7,7 @@ EvertickError
 │   ├── LetterNotFound    the run is no dead letter, or not any more
 │   ├── ReplayNotFound    no such replay of the tenant
 │   ├── KeyNotFound       no such API key of the tenant
+│   ├── AlertTargetNotFound  the tenant has no alert target
 │   ├── TargetHostNotFound  no target host of this name failed lately
 │   └── TenantNotFound    no such tenant, or none that the caller may see
 ├── KeyEnded              the API key has expired, or another one has taken its place
@@ -73,6 +74,15 @@ class TargetHostNotFound(ResourceNotFound):
     """No deliveries of the tenant to such a host failed lately."""
 
     kind = "failing target host"
+
+
+class AlertTargetNotFound(ResourceNotFound):
+    """The tenant has no alert target."""
+
+    kind = "alert target"
+
+    def __init__(self) -> None:
+        super().__init__("of this tenant")
 
 
 class TenantNotFound(ResourceNotFound):

@@ -48,6 +48,8 @@ def _values(status: EngineStatus, role: str) -> Values:
         catalog.DEAD_LETTERS: status.dead_letters,
         catalog.CATCH_UP: status.catch_up,
         catalog.FULL_QUEUES: status.full_queues,
+        catalog.OPEN_ALERTS: status.alerts.open,
+        catalog.FAILED_NOTICES: status.alerts.failed,
         catalog.NODES: sum(node.is_alive for node in cluster.nodes),
         catalog.UNHELD: cluster.partitions.unheld,
     }

@@ -24,6 +24,7 @@ BODIES: dict[str, Any] = {
     "put_job": JOB,
     "put_queue": {"max_running": 5},
     "put_target": {"rate_limit": 5},
+    "put_alert_target": {"url": "https://hooks.example.invalid/alerts"},
     "create_jobs": [JOB],
     "preview_schedule": {"schedule": "@daily"},
     "lease": {"worker_id": "w", "wait_seconds": 0},
@@ -124,7 +125,7 @@ async def test_another_tenants_ids_look_as_if_they_did_not_exist_on_every_route(
 async def test_lists_hold_nothing_of_another_tenant(callers: Callers, victims: dict[str, str]) -> None:
     tenant_id = await callers.tenant()
     stranger = await callers.make("admin", tenant_id)
-    for path in ("/jobs", "/runs", "/dead-letters", "/replays"):
+    for path in ("/jobs", "/runs", "/dead-letters", "/replays", "/alerts"):
         assert (await stranger.get(path)).json() == []
     assert [tenant["tenant_id"] for tenant in (await stranger.get("/tenants")).json()] == [
         format_id(Prefix.TENANT, tenant_id)

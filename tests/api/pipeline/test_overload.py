@@ -1,20 +1,25 @@
 """An overloaded system refuses new work, low priority first, of the tenants that have the most waiting."""
 
+import time
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import asyncpg
 import pytest
 
 from api.callers import JOB, Caller, Callers, is_problem
+from engine import AT, PATIENCE_SECONDS, add_job
 from evertick.api.server import ApiServer
 from evertick.config import Settings
 from evertick.domain.admission import QuotaName
 from evertick.store.database import Pool
+from evertick.store.tenants import tenants
 from evertick.usecases.context import TenantContext
 from evertick.usecases.errors import QuotaReached
 from evertick.usecases.jobs import costs
 from evertick.usecases.tenants import quotas
 from evertick.usecases.tenants.admission import TenantAdmission
+from hooked_pool import hooked
 
 MAX_READY = 100
 PRIORITIES = ("low", "normal", "high")
@@ -25,6 +30,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each request looks at the load anew."""
     monkeypatch.setattr(quotas, "ACTIVITY_SECONDS", 0.0)
     monkeypatch.setattr(quotas, "SHARE_OF_LOOKING", 0)
+    monkeypatch.setattr(quotas, "LOOK_WAIT_SECONDS", PATIENCE_SECONDS)
 
 
 @pytest.fixture
@@ -132,3 +138,44 @@ async def test_apps_and_commands_are_refused_as_well(pool: Pool, connection: asy
     assert refused.value.quota is QuotaName.OVERLOAD
     async with admission.of(costs.of_creation(JOB)):
         pass
+
+
+async def test_a_batch_that_is_refused_gives_back_no_more_than_it_drew(
+    admin: Caller, connection: asyncpg.Connection
+) -> None:
+    await connection.execute("UPDATE tenants SET ready_quota = 0, submits_per_second = 1, submit_burst = 40")
+    await fill(connection, 60)
+    began = time.monotonic()
+    created = await create(admin, 20)
+    refused = [{**JOB, "priority": "low"}] * 10 + [{**JOB, "schedule": "now"}]
+    for _ in range(5):
+        assert (await admin.post("/jobs:batch", json=refused)).status_code == 429
+    created += await create(admin, 40)
+    assert created <= 40 + 1 + (time.monotonic() - began)  # one each second
+
+
+async def create(caller: Caller, jobs: int) -> int:
+    """How many of a batch are created."""
+    answer = await caller.post("/jobs:batch", json=[{**JOB, "priority": "high"}] * jobs)
+    return sum(each["status"] == 201 for each in answer.json())
+
+
+async def test_a_look_at_the_load_that_fails_refuses_nobody(pool: Pool, connection: asyncpg.Connection) -> None:
+    async def fail(*_: object) -> object:
+        raise TimeoutError
+
+    assert await quotas.Quotas(hooked(pool, "ready.load", fail)).overload(1) == frozenset()
+
+
+async def test_due_timers_of_a_tenant_are_counted_behind_any_number_of_other_tenants(
+    pool: Pool, connection: asyncpg.Connection
+) -> None:
+    await connection.execute("INSERT INTO tenants (tenant_id, name, weight) VALUES (2, 'b', 1) ON CONFLICT DO NOTHING")
+    for number in range(8):
+        await add_job(connection, "now", tenant_id=2, fire_at=AT - timedelta(hours=number))
+    for queue in ("one", "other"):
+        for priority in range(3):
+            await add_job(connection, "now", queue=queue, priority=priority)
+    await add_job(connection, "now", queue="one", fire_at=AT + timedelta(days=36_500))
+    assert await tenants.count_due(pool, 1, 4) == 6
+    assert await tenants.count_due(pool, 2, 4) == 4  # no more than so many of a lane

@@ -76,6 +76,12 @@ async def test_a_queue_tells_how_full_it_is(admin: Caller, connection: asyncpg.C
     assert (reports["is_full"], other["is_full"]) == (True, False)
     await connection.execute("UPDATE tenants SET ready_quota = 4")
     assert (await admin.get("/queues/other")).json()["is_full"]  # all of its tenant's queues are
+    await admin.put("/queues/reports", json={"max_running": None})
+    await connection.execute("UPDATE tenants SET ready_quota = 5")
+    other, reports = (await admin.get("/queues")).json()
+    assert (reports["is_full"], other["is_full"]) == (True, False)  # the rest is for the other
+    await connection.execute("UPDATE tenants SET ready_quota = 6")
+    assert not (await admin.get("/queues/reports")).json()["is_full"]
 
 
 async def test_queues_of_another_tenant_are_not_seen(admin: Caller, callers: Callers) -> None:

@@ -105,6 +105,31 @@ async def test_a_replay_of_a_run_from_before_the_limit_passes_the_gate(world: Wo
     assert len(await world.lease()) == 1
 
 
+@pytest.mark.parametrize("repeated", ["run", "letter"])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"concurrency_key": "db"}, {"concurrency_key": None, "max_running": 1}),
+        ({"max_running": 1}, {"concurrency_key": "db"}),
+        ({"concurrency_key": "old"}, {"concurrency_key": "db"}),
+    ],
+)
+async def test_a_replay_of_a_run_with_another_key_passes_the_gate_of_its_job(
+    world: World, tenant: TenantContext, before: dict[str, Json], after: dict[str, Json], repeated: str
+) -> None:
+    job = await manual(tenant, **before)
+    run_id = await trigger(tenant, job.job_id)
+    await world.record(await leased_of(world), *(("failed", DEAD) if repeated == "letter" else ()))
+    await edit(tenant, job.job_id, after)
+    if repeated == "letter":
+        await replay_letters(tenant, LetterFilter(), 100)
+    else:
+        await replay(tenant, run_id)
+    await trigger(tenant, job.job_id)
+    await fire_all(world)
+    assert len(await world.lease()) == 1
+
+
 async def test_jobs_that_render_the_same_key_share_its_limit(world: World, tenant: TenantContext) -> None:
     fields: dict[str, Any] = {"concurrency_key": f"account-{ACCOUNT}", "max_running": 1}
     jobs = [await manual(tenant, payload={"account": account}, **fields) for account in ("a", "a", "b", 7, "7")]

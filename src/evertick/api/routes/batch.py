@@ -54,7 +54,8 @@ async def _prepared(request: AuthenticatedRequest, text: BatchText) -> _Prepared
         await request.admit(await costs.of_runs(jobs))
     except QuotaReached:
         # Nothing of the batch is done, so what was drawn for it is for the next requests.
-        request.services.quotas.give_back(request.tenant.tenant_id, request.admitted.submits)
+        submits = request.admitted.submits - len(overload)  # which gave theirs back
+        request.services.quotas.give_back(request.tenant.tenant_id, submits)
         raise
     drafted = await request.cancel_on_disconnect(draft_batch(request.tenant, jobs))
     return _Prepared(batch, readable, drafted, request.admitted.cut, overload)

@@ -6,6 +6,7 @@ from typing import Any, TypeVar, cast
 
 from evertick.cli.backends import JobListFilter, LetterListFilter, Listing, RunListFilter, is_job_id
 from evertick.client import AsyncClient, NotFound
+from evertick.contract.alerts import Alert, AlertStatus, AlertTarget
 from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.contract.job import Job, JobFields
 from evertick.contract.jobs import Missed, Verdict
@@ -133,6 +134,22 @@ class ApiBackend:
 
     async def reset_target(self, host: str) -> TargetHost:
         return await self._client.targets.reset(host)
+
+    async def list_alerts(self, status: AlertStatus | None, limit: int) -> Listing[Alert]:
+        return await _listing(limit, self._client.alerts.list(status=status, page_size=_page(limit)))
+
+    async def get_alert_target(self) -> AlertTarget:
+        return await self._client.alerts.target()
+
+    async def put_alert_target(self, url: str, options: Mapping[str, Any]) -> AlertTarget:
+        return await self._client.alerts.set_target(url, **options)
+
+    async def remove_alert_target(self) -> None:
+        await self._client.alerts.remove_target()
+
+    async def test_alert_target(self) -> str:
+        """Returns the run's id."""
+        return (await self._client.alerts.test()).run_id
 
     async def _id(self, job: str) -> str:
         return job if is_job_id(job) else (await self.get_job(job)).job_id

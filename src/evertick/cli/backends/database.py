@@ -3,9 +3,11 @@
 import sys
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
+from secrets import token_hex
 from typing import Any, Protocol, TypeVar
 
 from evertick.cli.backends import ACTOR, JobListFilter, LetterListFilter, Listing, RunListFilter, is_job_id
+from evertick.contract.alerts import Alert, AlertStatus, AlertTarget, AlertTargetRequest
 from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.contract.job import Job
 from evertick.contract.jobs import Missed, Verdict
@@ -22,7 +24,7 @@ from evertick.usecases.jobs import costs, edit, lifecycle, reading as jobs
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.create_many import LineResult, create_many
 from evertick.usecases.runs import dead_letters, reading as runs, replays, requests
-from evertick.usecases.tenants import queues, target_hosts
+from evertick.usecases.tenants import alerts, queues, target_hosts
 from evertick.usecases.tenants.admission import TenantAdmission
 
 _Item = TypeVar("_Item")
@@ -167,6 +169,28 @@ class DatabaseBackend:
             found = await target_hosts.reset_host(unit, host)
             await audit.record(unit, ACTOR, "reset_target", found.host)
             return found
+
+    async def list_alerts(self, status: AlertStatus | None, limit: int) -> Listing[Alert]:
+        return await read_pages(partial(alerts.list_alerts, self._tenant, status=status), limit)
+
+    async def get_alert_target(self) -> AlertTarget:
+        return await alerts.get_target(self._tenant)
+
+    async def put_alert_target(self, url: str, options: Mapping[str, Any]) -> AlertTarget:
+        given = read_settings({"url": url, **options}, AlertTargetRequest)
+        async with self._admission.of(costs.OF_CHANGE), unit_of_work(self._tenant) as unit:
+            target = await alerts.put_target(unit, given)
+            await audit.record(unit, ACTOR, "put_alert_target", target.job_id)
+            return target
+
+    async def remove_alert_target(self) -> None:
+        async with unit_of_work(self._tenant) as unit:
+            await alerts.remove_target(unit)
+            await audit.record(unit, ACTOR, "delete_alert_target", None)
+
+    async def test_alert_target(self) -> str:
+        async with self._admission.of(costs.OF_RUN):
+            return await alerts.send_test_notice(self._tenant, f"test:{token_hex(8)}")
 
     async def _id(self, job: str) -> str:
         return job if is_job_id(job) else (await jobs.get_by_name(self._tenant, job)).job_id

@@ -153,8 +153,11 @@ def list_jobs(
     filters = JobListFilter(status, parse_pairs("--label", label or (), ":"), name_prefix, queue)
     print_listing(
         call(connection, lambda backend: backend.list_jobs(filters, limit)),
-        ("id", "name", "status", "schedule", "next run (UTC)"),
-        attrgetter("job_id", "name", "status", "schedule", "next_run_at"),
+        ("id", "name", "status", "schedule", "last run (UTC)", "result", "failures", "next run (UTC)"),
+        attrgetter(
+            *("job_id", "name", "status", "schedule", "last_run_at", "last_run_status", "consecutive_failures"),
+            "next_run_at",
+        ),
         empty="No jobs.",
         as_json=connection.as_json,
     )

@@ -4,7 +4,7 @@ adds ahead.
 Duty: adds the ledgers' days ahead; removes what is older than history is kept, one-offs that were finished for long
 enough, and what no run and no job refers to: payloads of old versions, rules, queues; sums up how much each tenant
 stores; gives a job that lost its timer a new one; updates the statistics of tables. Beside its rounds it works off
-replays of dead letters (`replayer`).
+replays of dead letters (`replayer`), and looks for alerts (`alerting`).
 
 Invariants: nothing that waits or runs is removed, nor what it needs. What is kept for a time is kept by a time that
 follows the database's clock at a limited pace (`store.engine.clock`), so that a clock that was set wrong removes
@@ -32,6 +32,7 @@ from datetime import datetime, timedelta
 
 from evertick.domain.errors import require_at_least
 from evertick.roles.janitor import maintenance
+from evertick.roles.janitor.alerting import Alerting
 from evertick.roles.janitor.maintenance import BatchSizes, Kept, RepairProgress
 from evertick.roles.janitor.replanner import Replanner
 from evertick.roles.janitor.replayer import Replayer
@@ -45,7 +46,7 @@ from evertick.store.location import DatabaseAddress
 
 logger = logging.getLogger("evertick.janitor")
 
-CONNECTIONS = 4
+CONNECTIONS = 5
 DEFAULT_KEPT = Kept()
 DEFAULT_AHEAD = 3
 EVERY_SECONDS = 60.0
@@ -86,7 +87,7 @@ class JanitorReport:
 
 
 async def janitor_pool(url: DatabaseAddress) -> Pool:
-    """A pool for one janitor: one connection holds the lock, one works, and two are for replays."""
+    """A pool for one janitor: one connection holds the lock, one works, two are for replays, one for alerts."""
     return await open_pool(url, max_size=CONNECTIONS, timeouts=timeouts.JANITOR, purpose="janitor")
 
 
@@ -114,18 +115,21 @@ class Janitor:
         self._sizes = BatchSizes(monotonic=monotonic)
         self._replanner = Replanner(pool, monotonic)
         self._replayer = Replayer(pool, buckets)
+        self._alerting = Alerting(pool)
         self._round: asyncio.Task[None] | None = None
         self._loop = Loop("maintain", self._step)
 
     def start(self) -> None:
         self._loop.start()
         self._replayer.start()
+        self._alerting.start()
 
     async def stop(self) -> None:
         """Stop at once: the next round, of any janitor, does the rest."""
         if self._round is not None:
             self._round.cancel()
         await self._replayer.stop()
+        await self._alerting.stop()
         await self._loop.stop()
 
     async def maintain(self, *, full: bool = True, repair_seconds: float = math.inf) -> JanitorReport:

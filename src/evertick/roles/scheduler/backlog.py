@@ -1,8 +1,9 @@
 """Reads backlogs: what is due in partitions that have more due than was read. By streams, so that none hides another.
 
 By due time a tenant with a million late timers would hide another tenant's one timer behind them, and what is not in
-memory gets no fair turn. A stream is the timers of one tenant and priority in one partition. A partition with a backlog
-has a boundary: what is due from there on is read by due time (`loading`), what is due before it is read here.
+memory gets no fair turn. A stream is the timers of one tenant, priority and queue in one partition: the timers of a
+full queue stay in memory for any time, and the tenant's other queues must not wait behind them. A partition with a
+backlog has a boundary: what is due from there on is read by due time (`loading`), what is due before it is read here.
 
 1. Each second streams of a partition are looked up, from stream to stream in the index, with the first timer of each. A
    stream that is not in memory, or whose first timer is not, is read: its earliest timers, up to its share. A partition
@@ -13,19 +14,22 @@ has a boundary: what is due from there on is read by due time (`loading`), what 
    backlog any more.
 
 What an outage left is one backlog, and what is late for other reasons another: the first waits for its rate, and must
-not take places of the second. Memory for each: `CAPACITY` timers, in equal parts for the partitions with a backlog and
-within them for their streams. It is passed for a while if the parts were larger when they were read. If a partition has
-more streams than its part has places, some streams are in memory at a time, in rotation.
+not take places of the second. Memory for each: `CAPACITY` timers, in equal parts for the partitions with a backlog,
+within them for tenants, and then for the streams of a tenant. It is passed for a while if the parts were larger when
+they were read, and a partition may have twice its part, so that each stream has a place. If there are more streams than
+places, a tenant that has more than its part of the places has some streams in memory at a time, in rotation; if there
+are even more tenants than places, so have all.
 """
 
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from evertick.domain.schedule.instants import from_us
-from evertick.roles.scheduler.pending_timers import Load, StreamShare
+from evertick.roles.scheduler.pending_timers import Load, StreamShare, TenantLoad
 from evertick.roles.scheduler.state import State
 from evertick.store.database import was_too_slow
 from evertick.store.engine import timers
@@ -57,10 +61,30 @@ LATE_COMMIT = timedelta(seconds=5)
 """A timer that appears so much later than its due time, because its transaction took long, is still found at once."""
 
 BEGINNING_AT = datetime(1, 1, 2, tzinfo=UTC)
-_START = 2**63 - 1, 0
+_START = 2**63 - 1, 0, 0
 _END_AT = datetime(9999, 1, 1, tzinfo=UTC)
 
 Item = TypeVar("Item")
+
+
+class _Tenant:
+    """A tenant in a partition with a backlog. `streams`: how many of its streams have one, as far as known.
+
+    `turn`: the first stream that found no place in the last rotation, if there was one. Those before it had theirs.
+    """
+
+    __slots__ = ("load", "next_turn", "seen", "streams", "turn")
+
+    def __init__(self, load: Load) -> None:
+        self.load = TenantLoad(load)
+        self.streams = 0
+        self.seen = 0
+        self.turn: Stream | None = None
+        self.next_turn: Stream | None = None
+
+    def end_rotation(self) -> None:
+        self.streams, self.seen = self.seen, 0
+        self.turn, self.next_turn = self.next_turn, None
 
 
 class _Partition:
@@ -77,6 +101,7 @@ class _Partition:
         self.is_complete = is_complete
         self.load = load
         self.shares: dict[Stream, StreamShare] = {}
+        self.tenants: dict[int, _Tenant] = {}
         self.floor_at = BEGINNING_AT
         self.streams = 1
         self.rotations = 0
@@ -91,10 +116,25 @@ class _Partition:
         self._first_before_at = self.before_at
         self._first_at = _END_AT
 
+    def note_found(self, firsts: Iterable[FirstOfStream]) -> None:
+        """A look found these. A tenant or stream that is new counts at once, so that shares become smaller."""
+        found = Counter(first.tenant_id for first in firsts if first.due_at is not None)
+        self.streams = max(self.streams, self.seen + found.total())
+        for tenant_id, streams in found.items():
+            tenant = self.tenants.get(tenant_id)
+            if tenant is None:
+                tenant = self.tenants[tenant_id] = _Tenant(self.load)
+            tenant.streams = max(tenant.streams, tenant.seen + streams)
+
+    def share_of(self, stream: Stream) -> StreamShare:
+        """The share of a stream that a look found."""
+        return self.shares.get(stream) or StreamShare(stream, self.tenants[stream.tenant_id].load)
+
     def note_first(self, stream: Stream, due_at: datetime | None) -> None:
         self.after = stream
         if due_at is not None:
             self.seen += 1
+            self.tenants[stream.tenant_id].seen += 1
             self._first_at = min(self._first_at, due_at)
 
     def end_rotation(self, now_at: datetime) -> bool:
@@ -106,6 +146,11 @@ class _Partition:
         self.floor_at = BEGINNING_AT if self.rotations % FULL_LOOKS == 0 else min(self._first_at, self._complete_at)
         self.streams = max(1, self.seen)
         self.shares = {stream: share for stream, share in self.shares.items() if share.count or share.refill_below}
+        with_shares = {stream.tenant_id for stream in self.shares}
+        for tenant_id, tenant in list(self.tenants.items()):
+            tenant.end_rotation()
+            if not tenant.streams and tenant_id not in with_shares:
+                del self.tenants[tenant_id]
         is_over = not self.seen and self.before_at == self._first_before_at
         self._begin_rotation(now_at)
         return is_over
@@ -166,9 +211,8 @@ class Backlog:
         self._raised.add(partition)
         if not is_complete:
             known.is_complete = False
-            below = self._refill_below(known, self._share_size(known))
             for share in known.shares.values():  # each may have more now
-                share.refill(below)
+                share.refill(self._refill_below(known, share.stream))
         return True
 
     def drop(self, partitions: Iterable[int]) -> None:
@@ -228,7 +272,7 @@ class Backlog:
         return [
             number
             for number, each in self._partitions.items()
-            if (each.load.count <= enough if each.is_cut else not each.rotations or number in self._raised)
+            if (self._used(each) <= enough if each.is_cut else not each.rotations or number in self._raised)
         ]
 
     def _stretch(self, partition: _Partition) -> Stretch:
@@ -236,19 +280,40 @@ class Backlog:
         from_at = partition.floor_at if begin_at is None else max(partition.floor_at, begin_at)
         return Stretch(from_at, partition.before_at)
 
-    def _share_size(self, partition: _Partition) -> int:
-        return min(max(1, self._place // partition.streams), MAX_SHARE, MAX_ANSWER // self._slowness)
+    def _is_crowded(self, partition: _Partition) -> bool:
+        """Whether there are more tenants than places, so that they take turns in memory."""
+        return len(partition.tenants) > self._place
 
-    def _refill_below(self, partition: _Partition, size: int) -> int:
-        # Where streams are in memory in rotation, none of them is read on out of turn.
-        return max(1, size // 2) if partition.streams <= self._place else 0
+    def _used(self, partition: _Partition) -> int:
+        """Places that are in use. If tenants take turns each has one, though it may have kept more from before."""
+        return partition.load.tenants if self._is_crowded(partition) else partition.load.count
+
+    def _part(self, partition: _Partition) -> int:
+        """Places of each tenant."""
+        return max(1, self._place // max(1, len(partition.tenants)))
+
+    def _is_rotating(self, partition: _Partition, tenant: _Tenant) -> bool:
+        """Whether streams of a tenant take turns in memory."""
+        if partition.streams <= self._place:
+            return False  # each has a place
+        return tenant.streams > self._part(partition) or self._is_crowded(partition)
+
+    def _share_size(self, partition: _Partition, stream: Stream) -> int:
+        share = self._part(partition) // max(1, partition.tenants[stream.tenant_id].streams)
+        return min(max(1, share), MAX_SHARE, MAX_ANSWER // self._slowness)
+
+    def _refill_below(self, partition: _Partition, stream: Stream) -> int:
+        # A stream that takes turns with others is not read on out of turn.
+        if self._is_rotating(partition, partition.tenants[stream.tenant_id]):
+            return 0
+        return max(1, self._share_size(partition, stream) // 2)
 
     def _most_streams(self, partition: _Partition) -> int:
-        """How many streams to pass: not many more than there is room for, if they are in memory in rotation."""
+        """How many streams to pass: not many more than there is room for, if tenants take turns."""
         most = min(MAX_STREAMS, max(MIN_STREAMS, LOOK_ROWS // self._slowness))
-        if partition.streams <= self._place:
+        if not self._is_crowded(partition):
             return most
-        return min(most, max(MIN_STREAMS, self._place - partition.load.count))
+        return min(most, max(MIN_STREAMS, self._place - self._used(partition)))
 
     async def _look(self, numbers: Sequence[int]) -> None:
         began = time.monotonic()
@@ -279,42 +344,56 @@ class Backlog:
     def _note_look(self, partition: _Partition, firsts: Sequence[FirstOfStream], now_at: datetime) -> list[StreamShare]:
         """Take over what a look found; returns what is to be read."""
         wanted: dict[Stream, StreamShare] = {}
-        with_timers = sum(first.due_at is not None for first in firsts)
-        partition.streams = max(partition.streams, partition.seen + with_timers)
-        size, room = self._share_size(partition), self._place - partition.load.count
-        is_in_rotation = partition.streams > self._place
+        promised: Counter[int] = Counter()
+        partition.note_found(firsts)
+        is_crowded, room = self._is_crowded(partition), self._place - self._used(partition)
         for first in sorted(firsts, key=lambda each: each.stream, reverse=True):
+            stream = first.stream
             if first.due_at is not None and self._is_missing(partition, first):
                 # A stream that was alone when it was read may have more than its share, and keep it for long because
                 # its queue is full. Others get theirs all the same, as long as there is a place for each.
-                if room <= 0 and is_in_rotation:
+                if room <= 0 and is_crowded:
                     partition.is_cut = True
                     break
-                room -= size
-                partition.missing += 1
-                known = partition.shares.get(first.stream)
-                wanted[first.stream] = known or StreamShare(first.stream, partition.load)
-            partition.note_first(first.stream, first.due_at)
+                if self._has_turn(partition, stream, promised[stream.tenant_id]):
+                    size = self._share_size(partition, stream)
+                    room -= size
+                    promised[stream.tenant_id] += size
+                    partition.missing += 1
+                    wanted[stream] = partition.share_of(stream)
+            partition.note_first(stream, first.due_at)
         else:
             is_walk_cut = any(first.is_cut for first in firsts)
-            partition.is_cut = is_walk_cut and is_in_rotation and room <= 0
+            partition.is_cut = is_walk_cut and is_crowded and room <= 0
             if not is_walk_cut:
-                self._end_rotation(partition, now_at, is_in_rotation=is_in_rotation)
+                self._end_rotation(partition, now_at)
         partition.shares |= wanted
         return list(wanted.values())
 
-    def _end_rotation(self, partition: _Partition, now_at: datetime, *, is_in_rotation: bool) -> None:
-        has_read = partition.missing > 0
+    def _has_turn(self, partition: _Partition, stream: Stream, promised: int) -> bool:
+        """Whether a stream may be read: one of a tenant that has more of them than places waits until it is next."""
+        tenant = partition.tenants[stream.tenant_id]
+        if not self._is_rotating(partition, tenant):
+            return True
+        if tenant.turn is not None and stream > tenant.turn:
+            return False  # it was read in the last rotation
+        has_place = tenant.load.count + promised < self._part(partition)
+        if not has_place and tenant.next_turn is None:
+            tenant.next_turn = stream
+        return has_place
+
+    def _end_rotation(self, partition: _Partition, now_at: datetime) -> None:
+        is_rotating, has_read = partition.streams > self._place, partition.missing > 0
         if partition.end_rotation(now_at):
             self.drop([partition.number])
             self._ended(partition.number)
         # Streams that have their turns in memory are read on by the next rotation only.
-        partition.is_cut = is_in_rotation and has_read
+        partition.is_cut = is_rotating and has_read
 
     def _is_missing(self, partition: _Partition, first: FirstOfStream) -> bool:
         if not partition.is_complete and first.stream not in partition.shares:
             return True
-        return not self._state.pending.has(first.job_id, first.kind, first.fire_at, first.due_at)
+        return not self._state.pending.has(first)
 
     async def _read(self, wanted: Iterable[StreamShare]) -> None:
         """Read the earliest timers of streams, up to their shares."""
@@ -322,7 +401,7 @@ class Backlog:
             asked = [(share, self._partitions[share.stream.partition]) for share in portion if self._is_current(share)]
             if not asked:
                 continue
-            sizes = {share: self._share_size(partition) for share, partition in asked}
+            sizes = {share: self._share_size(partition, share.stream) for share, partition in asked}
             stretches = [(share.stream, self._stretch(each), sizes[share]) for share, each in asked]
             with self._state.pending.reading():
                 with self._timed():
@@ -339,7 +418,7 @@ class Backlog:
         room = most = MAX_ANSWER // self._slowness
         for share in wanted:
             if self._is_current(share):
-                size = self._share_size(self._partitions[share.stream.partition])
+                size = self._share_size(self._partitions[share.stream.partition], share.stream)
                 if portion and size > room:
                     yield portion
                     portion, room = [], most
@@ -356,9 +435,8 @@ class Backlog:
             if timer.stream in counts:
                 counts[timer.stream] += 1
         for stream, share in current.items():
-            size = sizes[share]
-            has_more = counts[stream] >= size
-            share.refill(self._refill_below(self._partitions[stream.partition], size) if has_more else 0)
+            has_more = counts[stream] >= sizes[share]
+            share.refill(self._refill_below(self._partitions[stream.partition], stream) if has_more else 0)
 
     def _is_current(self, share: StreamShare) -> bool:
         partition = self._partitions.get(share.stream.partition)

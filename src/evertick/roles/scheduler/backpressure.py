@@ -1,11 +1,12 @@
 """Keeps due timers back whose queue is full, or whose tenant has as many ready attempts as it may have.
 
-The timers stay in the table. Here they are parked by queue, the oldest first, and nothing looks at them until a reading
-of the queues shows room. Those of a catch-up are parked apart, and are kept back while others of their queue wait for
-workers: an attempt that is on time does not come after many of a catch-up.
+The timers stay in the table. Here they are parked by queue and priority, the oldest first, and nothing looks at them
+until a reading of the queues shows room. Those of a catch-up are parked apart, and are kept back while others of their
+queue wait for workers: an attempt that is on time does not come after many of a catch-up.
 
 1. `admit`: of the timers that are about to fire, those of a queue without room are parked. While a queue has parked
-   timers, the oldest of all of them fire: what falls due later does not overtake.
+   timers, the oldest of each priority fire: what falls due later does not overtake. Priorities share the room as they
+   share firing.
 2. `step`: once a second, or more often while timers are parked, the queues are read. As many parked timers as there is
    room for go back among the due ones, where tenants take turns.
 
@@ -25,10 +26,12 @@ from collections.abc import Callable, Iterable
 from itertools import count
 
 from evertick.domain.backpressure import FullQueue, ParkedLine, ReadyRoom, releases
+from evertick.domain.fairness import PRIORITY_SHARES, PriorityShares
 from evertick.domain.schedule.instants import to_us
 from evertick.roles.scheduler.catching_up import CatchUp
 from evertick.roles.scheduler.pending_timers import PendingTimer, Together
 from evertick.roles.scheduler.state import State
+from evertick.store.database import is_transient, reason_of
 from evertick.store.engine import ready
 from evertick.store.engine.lanes import queue_of
 
@@ -39,28 +42,48 @@ PARKED_READ_SECONDS = 0.1
 """While timers are parked: a queue gets at most what it has room for between two readings."""
 SHARE_OF_READING = 20
 """A reading that took a second is good for so many: reading must not become the load."""
+MAX_PAUSE = 5.0
+"""However long a reading took: timers that are parked wait for the next one."""
+STALE_SECONDS = 5.0
+"""How often parked timers are searched for those that were replaced or deleted since."""
 MIN_STALE = 1_000
-"""Parked timers that were replaced since, at least, before all are searched for them."""
+"""More of them than this are searched for at once."""
 QUIET_SECONDS = 30.0
 """A queue that was not full for so long is logged as such: it may be full and not full every second."""
 
 
 class _Parked:
-    """The parked timers of one line, by due time."""
+    """The parked timers of one line, which has some: in each priority by due time."""
 
-    __slots__ = ("heap", "tenant_id")
+    __slots__ = ("heaps", "shares", "tenant_id")
 
     def __init__(self, tenant_id: int) -> None:
         self.tenant_id = tenant_id
-        self.heap: list[tuple[int, int, PendingTimer]] = []
+        self.shares = PriorityShares()
+        self.heaps: list[list[tuple[int, int, PendingTimer]]] = [[] for _ in PRIORITY_SHARES]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.heaps))
+
+    @property
+    def oldest_us(self) -> int:
+        return min(heap[0][0] for heap in self.heaps if heap)
+
+    def keep(self, is_kept: Callable[[PendingTimer], bool]) -> None:
+        for priority, heap in enumerate(self.heaps):
+            self.heaps[priority] = [item for item in heap if is_kept(item[2])]
+            heapq.heapify(self.heaps[priority])
 
 
 class Backpressure:
-    """`freed`: parked timers may go on."""
+    """`freed`: parked timers may go on. `short`: a queue had no room, and may have got some since the last reading."""
 
-    def __init__(self, state: State, *, freed: Callable[[], None], catch_up: CatchUp) -> None:
+    def __init__(
+        self, state: State, *, freed: Callable[[], None], short: Callable[[], None], catch_up: CatchUp
+    ) -> None:
         self._state = state
         self._freed = freed
+        self._notify_short = short
         self._catch_up = catch_up
         self._room = ReadyRoom()
         self._parked: dict[ParkedLine, _Parked] = {}
@@ -70,12 +93,14 @@ class Backpressure:
         self._added: Counter[int] = Counter()
         self._full_at: dict[int, float] = {}  # monotonic: when a queue that was logged as full was last full
         self._names: dict[int, str] = {}
+        self._read_at = 0.0  # monotonic: when the queues may be read again
+        self._stale_at = 0.0
         self.is_read = False
 
     @property
     def parked(self) -> int:
         """How many timers are parked. Some of them may have been replaced since."""
-        return sum(len(each.heap) for each in self._parked.values())
+        return sum(map(len, self._parked.values()))
 
     def is_full(self, queue_id: int) -> bool:
         """Whether timers of a queue are parked."""
@@ -86,15 +111,38 @@ class Backpressure:
         """Whether parked timers may go on."""
         return bool(self._going)
 
+    async def step_when_due(self) -> float:
+        """As `step`, but no more often than while timers are parked, however often it is called."""
+        wait = self._read_at - time.monotonic()
+        return wait if wait > 0 else await self.step()
+
     async def step(self) -> float:
         """Read the queues; returns the seconds until the next reading."""
         began = time.monotonic()
         await self.read()
         took = time.monotonic() - began
         self._log(began)
+        if began >= self._stale_at:
+            self._stale_at = began + STALE_SECONDS
+            self.drop_stale()
         if self._going:
             self._freed()
-        return max(PARKED_READ_SECONDS if self._parked else READ_SECONDS, SHARE_OF_READING * took)
+        pause = min(SHARE_OF_READING * took, MAX_PAUSE)
+        self._read_at = began + took + max(PARKED_READ_SECONDS, pause)
+        return max(PARKED_READ_SECONDS if self._parked else READ_SECONDS, pause)
+
+    async def read_first(self) -> None:
+        """Read how full the queues are before anything fires.
+
+        If that fails all have the default limits: without a reading nothing would fire, for as long as it fails.
+        """
+        self.is_read = True
+        try:
+            await self.read()
+        except Exception as error:
+            if not (is_transient(error) or isinstance(error, TimeoutError)):
+                raise
+            logger.warning("could not read how full queues are (%s): their limits count later", reason_of(error))
 
     async def read(self) -> None:
         """Read how full the queues are, and decide how many parked timers go on."""
@@ -108,7 +156,7 @@ class Backpressure:
         if self.parked > 2 * len(self._state.pending) + MIN_STALE:
             self.drop_stale()
         lines = self._parked.items()
-        full = [FullQueue(line, each.tenant_id, each.heap[0][0], len(each.heap)) for line, each in lines]
+        full = [FullQueue(line, each.tenant_id, each.oldest_us, len(each)) for line, each in lines]
         self._going = releases(full, self._room)
 
     def clear(self) -> None:
@@ -119,22 +167,23 @@ class Backpressure:
     def drop_stale(self) -> None:
         """Drop what was parked and is not pending any more: replaced, or of a lost partition."""
         for line, parked in list(self._parked.items()):
-            parked.heap = [item for item in parked.heap if self._state.pending.is_current(item[2])]
-            heapq.heapify(parked.heap)
-            if not parked.heap:
+            parked.keep(self._state.pending.is_current)
+            if not parked:
                 del self._parked[line]
                 self._going.pop(line, None)
 
     def release(self, most: int) -> None:
-        """Let parked timers go on that the last reading found room for, up to so many."""
+        """Let parked timers go on that the last reading found room for, up to so many: an equal part of each line."""
         while self._going and most > 0:
-            line, going = self._going.popitem()
-            released = self._pop(line, min(going, most))
-            for entry in released:
-                self._state.pending.retry_at(entry, to_us(entry.timer.due_at))
-            most -= len(released)
-            if line in self._parked and going > len(released):
-                self._going[line] = going - len(released)
+            part = max(1, most // len(self._going))
+            for line, going in list(self._going.items())[:most]:
+                released = self._pop(line, min(going, part, most))
+                for entry in released:
+                    self._state.pending.retry_at(entry, to_us(entry.timer.due_at))
+                most -= len(released)
+                del self._going[line]
+                if line in self._parked and going > len(released):
+                    self._going[line] = going - len(released)  # behind the others
 
     def admit(self, entries: list[PendingTimer]) -> list[PendingTimer]:
         """The timers that may fire: these, or older ones of their lines that are parked. The others are parked."""
@@ -151,7 +200,7 @@ class Backpressure:
         granted: dict[ParkedLine, int] = {}
         for line in order:
             tenant_id, wanted = by_line[line][0].timer.tenant_id, len(by_line[line])
-            granted[line] = self._room.take(line.queue_id, tenant_id, wanted, is_catch_up=line.is_catch_up)
+            granted[line] = self._room.take(line, tenant_id, wanted)
         short = {line for line in order if line in self._parked or granted[line] < len(by_line[line])}
         if not short:
             return entries
@@ -178,8 +227,7 @@ class Backpressure:
         self._added.clear()
         # Timers that left only gaps used no room.
         for line, tenant_id in self._short.items():
-            of_queue = self._room.of_catch_up if line.is_catch_up else self._room.of_queue
-            room = min(of_queue(line.queue_id), self._room.of_tenant(tenant_id))
+            room = self._room.of_line(line, tenant_id)
             if room and line in self._parked:
                 self._going[line] = room
         self._short = {}
@@ -188,33 +236,39 @@ class Backpressure:
         parked = self._parked.get(line)
         if parked is None:
             parked = self._parked[line] = _Parked(entry.timer.tenant_id)
-        heapq.heappush(parked.heap, (to_us(entry.timer.due_at), next(self._numbers), entry))
+            self._notify_short()
+        heapq.heappush(parked.heaps[entry.timer.priority], (to_us(entry.timer.due_at), next(self._numbers), entry))
 
     def _pop(self, line: ParkedLine, most: int, together: Together | None = None) -> list[PendingTimer]:
-        """The oldest parked timers of a line; with `together`, those that one statement may fire beside these."""
+        """The next parked timers of a line, of each priority the oldest, in shares.
+
+        With `together`, those that one statement may fire beside these.
+        """
         parked = self._parked.get(line)
         if parked is None:
             return []
         popped: list[PendingTimer] = []
         again: list[tuple[int, int, PendingTimer]] = []
-        while parked.heap and len(popped) < most and len(again) <= most:
-            item = heapq.heappop(parked.heap)
-            entry = item[2]
-            if not self._state.pending.is_current(entry):
-                continue
-            if together is None or together.fits(entry.timer):
-                popped.append(entry)
-            else:
-                again.append(item)
+        while parked and len(popped) < most and len(again) <= most:
+            for priority, places in parked.shares.runs([len(heap) for heap in parked.heaps], most - len(popped)):
+                for _ in range(places):
+                    item = heapq.heappop(parked.heaps[priority])
+                    entry = item[2]
+                    if not self._state.pending.is_current(entry):
+                        continue
+                    if together is None or together.fits(entry.timer):
+                        popped.append(entry)
+                    else:
+                        again.append(item)
         for item in again:
-            heapq.heappush(parked.heap, item)
-        if not parked.heap:
+            heapq.heappush(parked.heaps[item[2].timer.priority], item)
+        if not parked:
             del self._parked[line]
         return popped
 
     def _precedence(self, line: ParkedLine) -> tuple[bool, float]:
         parked = self._parked.get(line)
-        return line.is_catch_up, math.inf if parked is None else parked.heap[0][0]
+        return line.is_catch_up, math.inf if parked is None else parked.oldest_us
 
     def _log(self, now: float) -> None:
         """One line when a queue becomes full, and one when it has not been for a while."""

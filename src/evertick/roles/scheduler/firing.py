@@ -115,7 +115,7 @@ class Firing:
             if self._state.ownership.in_doubt:
                 return 0
             if not self._pressure.is_read:
-                await self._pressure.read()
+                await self._pressure.read_first()
             now_us = self._state.clock.now_us()
             self._pressure.release(BATCH)
             most = FIRST_COLLECTED if self._batch <= FIRST_BATCH else COLLECTED

@@ -12,6 +12,7 @@ from datetime import timedelta
 from functools import partial
 from itertools import chain
 
+from evertick.domain.alerts import Condition
 from evertick.domain.errors import ScheduleTooCostly
 from evertick.domain.fuse import Breach, find_breach
 from evertick.domain.ids import Prefix, format_id
@@ -22,11 +23,12 @@ from evertick.metrics.catalog import RUNAWAYS
 from evertick.roles.scheduler.state import State
 from evertick.runtime import background
 from evertick.runtime.logs import job_fields, tenant_fields
-from evertick.store.database import reason_of
+from evertick.store.database import Session, reason_of
 from evertick.store.engine import fuse
 from evertick.store.engine.fuse import RecentRuns
 from evertick.store.jobs import jobs
-from evertick.store.tenants import audit
+from evertick.store.tenants import alerts, audit
+from evertick.store.tenants.alerts import NewAlert
 from evertick.store.tenants.audit import AuditRecord
 
 logger = logging.getLogger("evertick.scheduler")
@@ -98,10 +100,19 @@ class Fuse:
                 return False
             await jobs.pause(connection, job.job_id, str(breach))
             subject = format_id(Prefix.JOB, job.job_id)
+            await _open_alert(connection, job, subject, str(breach))
             await audit.record(connection, AuditRecord(job.tenant_id, ACTOR, ACTION, subject, None))
         RUNAWAYS.add(1)
         logger.error("paused job %s: %s", subject, breach, extra=tenant_fields(job.tenant_id) | job_fields(job.job_id))
         return True
+
+
+async def _open_alert(connection: Session, job: RecentRuns, subject: str, detail: str) -> None:
+    """The janitor closes it when the job is not paused any more."""
+    known = [alert for alert in await alerts.of_jobs(connection, [job.job_id]) if alert.condition == Condition.FUSE]
+    openings = 1 + sum(alert.openings for alert in known)
+    new = NewAlert(job.tenant_id, job.job_id, openings, Condition.FUSE, subject, detail)
+    await alerts.open_all(connection, [new])
 
 
 def _find_breach(rule: Rule, fired: dict[int, int]) -> Breach | None:

@@ -250,13 +250,14 @@ class Loading:
                 now_at = from_us(self._state.clock.now_us())
                 found = await timers.load_jobs(self._state.pool, job_ids, now_at + self._horizon)
                 await self._add([timer for timer in found if self._is_heeded(timer, now_at)])
+                self._state.pending.drop_gone(job_ids, found)
         except BaseException:
             self._woken |= job_ids
             raise
 
     def _is_heeded(self, timer: Timer, now_at: datetime) -> bool:
         """Whether a wake-up brings a timer into memory. Polls find the others when they are due."""
-        if self._count(partition_of(timer.job_id)) < OVERFULL:
+        if self._count(partition_of(timer.job_id)) < OVERFULL or self._state.pending.has_tick(timer.job_id):
             return True
         return timer.due_at < now_at + POLL_AHEAD and not self._is_full(timer.queue_id)
 

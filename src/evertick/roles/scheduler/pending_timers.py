@@ -13,7 +13,7 @@ from evertick.domain.fairness import DueWork
 from evertick.domain.ids import PARTITIONS, partition_of
 from evertick.domain.schedule.instants import SECOND_US, to_us
 from evertick.domain.wheel import Due, Wheel
-from evertick.store.engine.timers import Stream, Timer, TimerKey
+from evertick.store.engine.timers import FirstOfStream, Stream, Timer, TimerKey
 
 LATE_US = 10 * SECOND_US
 """What is later than this when it leaves the wheel waits behind what is on time."""
@@ -32,25 +32,49 @@ class PendingTimer(NamedTuple):
 
 
 class Load:
-    """How many timers of a partition's backlog are in memory. `low`: of which streams more is to be read."""
+    """How many timers of a partition's backlog are in memory, and of how many tenants.
 
-    __slots__ = ("count", "low")
+    `low`: of which streams more is to be read.
+    """
+
+    __slots__ = ("count", "low", "tenants")
 
     def __init__(self, low: "set[StreamShare]") -> None:
         self.count = 0
+        self.tenants = 0
         self.low = low
+
+
+class TenantLoad:
+    """How many of them are one tenant's."""
+
+    __slots__ = ("count", "partition")
+
+    def __init__(self, partition: Load) -> None:
+        self.count = 0
+        self.partition = partition
+
+    def add(self, timers: int) -> None:
+        had_any = self.count > 0
+        self.count += timers
+        self.partition.count += timers
+        self.partition.tenants += (self.count > 0) - had_any
 
 
 class StreamShare:
     """The timers of a stream's backlog that are in memory. With fewer than `refill_below` more are to be read."""
 
-    __slots__ = ("count", "load", "refill_below", "stream")
+    __slots__ = ("count", "refill_below", "stream", "tenant")
 
-    def __init__(self, stream: Stream, load: Load) -> None:
+    def __init__(self, stream: Stream, tenant: TenantLoad) -> None:
         self.stream = stream
-        self.load = load
+        self.tenant = tenant
         self.count = 0
         self.refill_below = 0
+
+    def add(self, timers: int) -> None:
+        self.count += timers
+        self.tenant.add(timers)
 
     def refill(self, below: int) -> None:
         """Have more of the stream read once fewer than this are in memory; 0: there is no more."""
@@ -59,7 +83,7 @@ class StreamShare:
 
     def check(self) -> None:
         if self.count < self.refill_below:
-            self.load.low.add(self)
+            self.tenant.partition.low.add(self)
 
 
 class Together:
@@ -118,12 +142,16 @@ class PendingTimers:
     def count(self, partition: int) -> int:
         return self._counts[partition]
 
-    def has(self, job_id: int | None, kind: str | None, fire_at: datetime | None, due_at: datetime | None) -> bool:
-        """Whether a timer is here, with this due time."""
-        if job_id is None or kind is None or fire_at is None:
+    def has(self, first: FirstOfStream) -> bool:
+        """Whether the first timer of a stream is here, as one of this stream and with this due time."""
+        if first.job_id is None or first.kind is None or first.fire_at is None:
             return False
-        known = self._timers.get(job_id if kind == "tick" else self._numbers.get((job_id, kind, fire_at), 0))
-        return known is not None and (known.fire_at, known.due_at) == (fire_at, due_at)
+        is_tick = first.kind == "tick"
+        identity = first.job_id, first.kind, first.fire_at
+        known = self._timers.get(first.job_id if is_tick else self._numbers.get(identity, 0))
+        if known is None or known.stream != first.stream:
+            return False
+        return (known.fire_at, known.due_at) == (first.fire_at, first.due_at)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -162,6 +190,20 @@ class PendingTimers:
         self._wheel.add_many(entries)
         return news
 
+    def has_tick(self, job_id: int) -> bool:
+        """Whether the timer of a job's next tick is here."""
+        return job_id in self._timers
+
+    def drop_gone(self, job_ids: Iterable[int], timers: Iterable[Timer]) -> None:
+        """Drop the ticks of jobs of which all timers were read, and these were found: deleted, paused or put off.
+
+        But for those that were in flight meanwhile.
+        """
+        read = {timer.job_id for timer in (*timers, *(self._taken or ())) if timer.kind == "tick"}
+        for job_id in job_ids:
+            if job_id in self._timers and job_id not in read:
+                self._drop(job_id)
+
     def assign(self, timers: Iterable[Timer], shares: Mapping[Stream, StreamShare]) -> None:
         """Count those of these timers that are here as parts of the shares of their streams."""
         for timer in timers:
@@ -171,8 +213,7 @@ class PendingTimers:
                 continue
             self._leave_share(key)
             self._shares[key] = share
-            share.count += 1
-            share.load.count += 1
+            share.add(1)
 
     @property
     def catch_up(self) -> int:
@@ -295,8 +336,7 @@ class PendingTimers:
     def _leave_share(self, key: int) -> None:
         share = self._shares.pop(key, None) if self._shares else None
         if share is not None:
-            share.count -= 1
-            share.load.count -= 1
+            share.add(-1)
             share.check()
 
     def _key(self, timer: Timer) -> int:

@@ -193,8 +193,8 @@ class Scheduler:
         state = self.state
         self._notifier = Notifier(state.pool)
         catch_up = CatchUp(state, self._catch_up_factor, self._normal_rate)
-        self.backpressure = Backpressure(state, freed=self._wake_firing, catch_up=catch_up)
-        self._pressure_loop = Loop("backpressure", self.backpressure.step)
+        self.backpressure = Backpressure(state, freed=self._wake_firing, short=self._wake_pressure, catch_up=catch_up)
+        self._pressure_loop = Loop("backpressure", self.backpressure.step_when_due)
         self.gates = Gates(state.pool, self._notifier.put_back, lambda: self.state.ownership.epochs)
         self.firing = Firing(
             state,
@@ -263,6 +263,9 @@ class Scheduler:
 
     def _wake_firing(self) -> None:
         self._fire_loop.wake()
+
+    def _wake_pressure(self) -> None:
+        self._pressure_loop.wake()
 
     def _read_on(self) -> None:
         """Timers have fired: there may be room for more of a backlog."""

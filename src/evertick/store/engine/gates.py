@@ -1,6 +1,6 @@
 """Gates: letting runs in that wait for a place of their key, or for their turn. Called by all that make room."""
 
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -29,24 +29,38 @@ _LET_IN = _SQL["let_in"].values(int)
 _WAITING = _SQL["waiting"].rows(WaitedGate)
 
 
-async def let_in(connection: Connection, gate_ids: Iterable[int], *, most: int = RUNS_AT_ONCE) -> list[int]:
-    """Let into these gates what may pass, and return the lanes of the attempts that can be leased now."""
-    ordered = sorted(set(gate_ids))  # as everyone locks several: no deadlocks
+async def let_in(
+    connection: Connection,
+    gate_ids: Iterable[int],
+    *,
+    most: int = RUNS_AT_ONCE,
+    busy: Callable[[Collection[int]], None] = lambda _: None,
+) -> list[int]:
+    """Let into these gates what may pass, and return the lanes of the attempts that can be leased now.
+
+    `busy` gets the gates that another session has locked: it may not see what made room at them.
+    """
+    ordered = sorted(set(gate_ids))
     lane_ids: list[int] = []
     for first in range(0, len(ordered), GATES_AT_ONCE):
         part = ordered[first : first + GATES_AT_ONCE]
-        entered = await _let_in(connection, part, most)
-        lane_ids += entered
-        while len(entered) >= most:  # more may pass at one of them
-            entered = await _let_in(connection, part, most)
+        while True:
+            entered = await _let_in(connection, part, most, busy)
             lane_ids += entered
+            if len(entered) < most:
+                break  # else more may pass at one of them
     return lane_ids
 
 
-async def _let_in(connection: Connection, gate_ids: list[int], most: int) -> list[int]:
+async def _let_in(
+    connection: Connection, gate_ids: list[int], most: int, busy: Callable[[Collection[int]], None]
+) -> list[int]:
     async with _transaction(connection) as session:
-        await _LOCK.all(session, gate_ids=gate_ids)
-        return await _LET_IN.all(session, gate_ids=gate_ids, most=most, first_lease_id=new_ids())
+        locked = await _LOCK.all(session, gate_ids=gate_ids)
+        entered = await _LET_IN.all(session, gate_ids=locked, most=most, first_lease_id=new_ids())
+    if others := set(gate_ids).difference(locked):
+        busy(others)
+    return entered
 
 
 async def waiting(connection: Connection, partitions: Collection[int], *, after: int, most: int) -> list[WaitedGate]:

@@ -21,11 +21,12 @@ TimerKey: TypeAlias = tuple[int, str, datetime]
 
 
 class Stream(NamedTuple):
-    """The timers of one tenant and priority in one partition."""
+    """The timers of one tenant, priority and queue in one partition."""
 
     partition: int
     tenant_id: int
     priority: int
+    queue_id: int
 
 
 class FirstOfStream(NamedTuple):
@@ -37,6 +38,7 @@ class FirstOfStream(NamedTuple):
     partition: int
     tenant_id: int
     priority: int
+    queue_id: int
     number: int
     is_cut: bool
     job_id: int | None
@@ -46,7 +48,7 @@ class FirstOfStream(NamedTuple):
 
     @property
     def stream(self) -> Stream:
-        return Stream(self.partition, self.tenant_id, self.priority)
+        return Stream(self.partition, self.tenant_id, self.priority, self.queue_id)
 
 
 class Stretch(NamedTuple):
@@ -70,7 +72,7 @@ class Timer(NamedTuple):
 
     @property
     def stream(self) -> Stream:
-        return Stream(self.job_id & _PARTITION, self.tenant_id, self.priority)
+        return Stream(self.job_id & _PARTITION, self.tenant_id, self.priority, self.queue_id)
 
 
 class DueCount(NamedTuple):
@@ -175,13 +177,14 @@ async def walk_streams(connection: Connection, starts: Sequence[tuple[Stream, St
     The last stream of each walk is in the answer even if it has none.
     """
     streams, stretches, mosts = zip(*starts, strict=True)
-    partitions, tenant_ids, priorities = zip(*streams, strict=True)
+    partitions, tenant_ids, priorities, queue_ids = zip(*streams, strict=True)
     from_ats, before_ats = zip(*stretches, strict=True)
     return await _WALK_STREAMS.all(
         connection,
         partitions=partitions,
         tenant_ids=tenant_ids,
         priorities=priorities,
+        queue_ids=queue_ids,
         from_ats=from_ats,
         before_ats=before_ats,
         mosts=mosts,
@@ -191,13 +194,14 @@ async def walk_streams(connection: Connection, starts: Sequence[tuple[Stream, St
 async def load_streams(connection: Connection, wanted: Sequence[tuple[Stream, Stretch, int]]) -> list[Timer]:
     """The earliest timers of each stream in a stretch, and so many at most."""
     streams, stretches, mosts = zip(*wanted, strict=True)
-    partitions, tenant_ids, priorities = zip(*streams, strict=True)
+    partitions, tenant_ids, priorities, queue_ids = zip(*streams, strict=True)
     from_ats, before_ats = zip(*stretches, strict=True)
     return await _LOAD_STREAMS.all(
         connection,
         partitions=partitions,
         tenant_ids=tenant_ids,
         priorities=priorities,
+        queue_ids=queue_ids,
         from_ats=from_ats,
         before_ats=before_ats,
         mosts=mosts,

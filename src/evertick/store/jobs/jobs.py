@@ -18,6 +18,8 @@ from evertick.store.statements import Connection, columns
 
 MAX_LOOKED_AT = 10_000
 """Jobs that one page looks at, so that a search for what hardly any job has costs no more than any other page."""
+MAX_ATTEMPTS = 200
+"""Newest attempts of a job among which its failures are counted."""
 
 
 class NumbersTaken(EvertickError):  # noqa: N818 - says what is wrong
@@ -47,6 +49,7 @@ class NewJob(NamedTuple):
     due_at: datetime | None
     priority: int
     gate_limit: int | None
+    has_alerts: bool = False
 
 
 class ReferenceIds(NamedTuple):
@@ -64,7 +67,7 @@ class EditRefusal(Enum):
 
 
 class JobRow(NamedTuple):
-    """A job as its owner sees it; `spec` and `payload` are JSON."""
+    """A job as its owner sees it; `spec` and `payload` are JSON. `last_…`: the latest attempt of its latest run."""
 
     job_id: int
     status: str
@@ -78,6 +81,12 @@ class JobRow(NamedTuple):
     grace_us: int
     spec: str
     payload: str | None
+    last_fire_at: datetime | None
+    last_result: str | None
+    is_last_leased: bool
+    has_last_timer: bool
+    is_last_withdrawn: bool
+    consecutive_failures: int
 
 
 class LockedJob(NamedTuple):
@@ -218,6 +227,7 @@ _KIND_PARAMETERS = (
     "due_ats",
     "priorities",
     "gate_limits",
+    "has_alerts",
 )
 _LANE_PARAMETERS = ("lane_queues", "lane_partitions", "lane_priorities", "lane_gated")
 
@@ -242,7 +252,7 @@ async def forget_ahead(connection: Connection, job_id: int, now_at: datetime) ->
 
 async def view(connection: Connection, tenant_id: int, job_ids: Sequence[int]) -> list[JobRow]:
     """Those of these jobs that the tenant has, by id."""
-    return await _VIEW.all(connection, tenant_id=tenant_id, job_ids=job_ids)
+    return await _VIEW.all(connection, tenant_id=tenant_id, job_ids=job_ids, most_attempts=MAX_ATTEMPTS)
 
 
 async def page(connection: Connection, tenant_id: int, wanted: JobRowFilter, *, after: int, most: int) -> JobsPage:

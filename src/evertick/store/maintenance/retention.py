@@ -8,7 +8,7 @@ from evertick.store import statements
 from evertick.store.database import Pool, Session
 from evertick.store.statements import row_count
 
-AGEING = ("gaps", "withdrawals", "dead_letters", "requested_runs", "replays", "audit_log", "api_keys")
+AGEING = ("gaps", "withdrawals", "dead_letters", "requested_runs", "replays", "alerts", "audit_log", "api_keys")
 """Tables whose rows go when they are older than they are kept."""
 MAX_LOOKED_AT = 10_000
 """Runs of a job that one check of a version looks at."""

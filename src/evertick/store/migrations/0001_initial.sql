@@ -78,8 +78,11 @@ CREATE TABLE jobs (
     updated_at      timestamptz NOT NULL,
     paused_at       timestamptz,
     deleted_at      timestamptz,
+    resumed_at      timestamptz,            -- when its last pause ended
+    noted_success_at timestamptz,           -- with `must_succeed_within`: a success, for when the history has none any more
     spec_version    integer     NOT NULL,
     status          job_status  NOT NULL DEFAULT 'active',
+    has_alerts      boolean     NOT NULL DEFAULT false,     -- its spec has alert rules
     name            text        NOT NULL,
     queue           text        NOT NULL,
     labels          jsonb       NOT NULL DEFAULT '{}',
@@ -88,6 +91,7 @@ CREATE TABLE jobs (
 -- A deleted job stays for its history, but its name is free again.
 CREATE UNIQUE INDEX jobs_by_name ON jobs (tenant_id, name) WHERE status <> 'deleted';
 CREATE INDEX jobs_of_tenant ON jobs (tenant_id, job_id) WHERE status <> 'deleted';
+CREATE INDEX jobs_with_alerts ON jobs (job_id) WHERE has_alerts AND status <> 'deleted';
 CREATE INDEX jobs_to_purge ON jobs (deleted_at) WHERE status = 'deleted';
 
 -- Each spec with the instant from which it held: what an audit recomputes ticks from, and what its runs execute.
@@ -180,7 +184,7 @@ CREATE TABLE timers (
 ) PARTITION BY HASH (partition);
 CREATE INDEX timers_due ON timers (partition, due_at);
 -- By stream: behind any number of one tenant's due timers the first of another's is found.
-CREATE INDEX timers_of_tenant ON timers (partition, tenant_id, priority, due_at);
+CREATE INDEX timers_of_tenant ON timers (partition, tenant_id, priority, queue_id, due_at);
 -- What comes before a run in the order of a key, and has not fired yet.
 CREATE INDEX timers_in_order ON timers (gate_id, fire_at, job_id)
     WHERE gate_id < 0 AND due_at < 'infinity' AND kind <> 'retry';

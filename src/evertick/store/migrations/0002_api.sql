@@ -118,3 +118,50 @@ CREATE INDEX target_hosts_by_age ON target_hosts (reported_at) WHERE rate_limit 
 
 -- When a lease began: a worker whose heartbeats do not name its leases keeps one no longer than its attempts may take.
 ALTER TABLE leases ADD COLUMN leased_at timestamptz NOT NULL DEFAULT clock_at();
+
+-- Where a tenant's notices go: runs by hand of a job with an HTTP target, whose payloads they are.
+CREATE TABLE alert_targets (
+    tenant_id       bigint      PRIMARY KEY REFERENCES tenants,
+    job_id          bigint      NOT NULL,
+    conditions      text[]      NOT NULL    -- those that the tenant wants notices of
+);
+
+-- Alerts: one row for each condition and subject of a tenant, which opens and closes. `is_told_open`: what the last
+-- notice said; where that is not so any more, a notice follows when the one before is over. So notices of an alert come
+-- in order, and none is lost between the change and its notice.
+CREATE TABLE alerts (
+    alert_id        bigint      PRIMARY KEY,    -- the time and a random number, as of tenants
+    tenant_id       bigint      NOT NULL,
+    job_id          bigint,                 -- of an alert about a job
+    opened_at       timestamptz NOT NULL,   -- last
+    closed_at       timestamptz,            -- null: open
+    notice_at       timestamptz,            -- the fire time of the last notice's run
+    notice_job_id   bigint,
+    openings        integer     NOT NULL,   -- how often it was opened, since it was closed for a day
+    is_open         boolean     NOT NULL,
+    is_told_open    boolean     NOT NULL DEFAULT false,
+    -- The tenant, while there is something to tell: by it the few are found among all its alerts.
+    untold_tenant_id bigint     GENERATED ALWAYS AS (CASE WHEN is_open <> is_told_open THEN tenant_id END) STORED,
+    condition       text        NOT NULL,   -- as of domain/alerts
+    subject         text        NOT NULL,   -- a job's id, a host, the name of a quota; '' for the tenant itself
+    detail          text        NOT NULL,   -- why it was opened
+    close_reason    text,
+    UNIQUE (tenant_id, condition, subject)
+);
+CREATE INDEX alerts_of_tenant ON alerts (tenant_id, alert_id);
+CREATE INDEX alerts_about_tenant ON alerts (tenant_id) WHERE job_id IS NULL;
+CREATE INDEX alerts_open ON alerts (alert_id) WHERE is_open;
+CREATE INDEX alerts_told ON alerts (alert_id) WHERE notice_at IS NOT NULL;
+CREATE INDEX alerts_of_job ON alerts (job_id) WHERE job_id IS NOT NULL;
+CREATE INDEX alerts_open_of_job ON alerts (job_id) WHERE is_open AND job_id IS NOT NULL;
+CREATE INDEX alerts_untold ON alerts (untold_tenant_id, alert_id) WHERE untold_tenant_id IS NOT NULL;
+CREATE INDEX alerts_by_age ON alerts (closed_at) WHERE NOT is_open;
+
+-- Who looks for alerts: one process at a time, which locks a row. The looks go on where the last one ended.
+CREATE TABLE alert_looks (
+    look            text        PRIMARY KEY,
+    after_id        bigint      NOT NULL DEFAULT 0,             -- the job or tenant that was looked at last
+    began_at        timestamptz NOT NULL DEFAULT '-infinity',   -- when the walk through all of them began
+    next_at         timestamptz NOT NULL DEFAULT '-infinity'    -- when there is something to do
+) WITH (fillfactor = 50);
+INSERT INTO alert_looks (look) VALUES ('jobs'), ('tenants'), ('notices');

@@ -5,9 +5,9 @@
 -- gate: places are counted, never kept, so that no crash can leave one taken.
 
 -- name: lock
--- Locks gates until the transaction ends, in the order of the given ids. A statement of its own: the one after it sees
--- what those who had the locks have let in. The session's lock_timeout bounds the wait.
-SELECT gate_id FROM unnest(:gate_ids::bigint[]) AS gate (gate_id) WHERE pg_advisory_xact_lock(gate_id) IS NOT NULL;
+-- Locks gates until the transaction ends, and says which: one that another session has is not waited for, as a session may
+-- freeze with it. A statement of its own: the one after it sees what those who had the locks have let in.
+SELECT gate_id FROM unnest(:gate_ids::bigint[]) AS gate (gate_id) WHERE pg_try_advisory_xact_lock(gate_id);
 
 -- name: let_in
 -- Lets runs into locked gates, from the front of each line, as long as fewer are inside than the run's job allows by

@@ -23,9 +23,10 @@ WITH kinds AS MATERIALIZED (
       FROM unnest(
                :queues::text[], :labels::text[]::jsonb[], :digests::bytea[], :timeouts::integer[],
                :timezones::text[], :handlers::text[], :key_templates::text[], :retries::text[]::json[],
-               :fire_ats::timestamptz[], :due_ats::timestamptz[], :priorities::smallint[], :gate_limits::integer[]
+               :fire_ats::timestamptz[], :due_ats::timestamptz[], :priorities::smallint[], :gate_limits::integer[],
+               :has_alerts::boolean[]
            ) WITH ORDINALITY AS k (queue, labels, digest, timeout_seconds, timezone, handler, key_template, retry,
-                                   fire_at, due_at, priority, gate_limit, number)
+                                   fire_at, due_at, priority, gate_limit, has_alerts, number)
 ),
 needed AS (
     SELECT (SELECT queues.queue_id FROM queues
@@ -52,8 +53,8 @@ given AS (
      WHERE (SELECT is_complete FROM complete)
 ),
 created AS (
-    INSERT INTO jobs (job_id, tenant_id, created_at, updated_at, spec_version, name, queue, labels)
-    SELECT job_id, :tenant_id::bigint, :now_at::timestamptz, :now_at::timestamptz, 1, name, queue, labels
+    INSERT INTO jobs (job_id, tenant_id, created_at, updated_at, spec_version, name, queue, labels, has_alerts)
+    SELECT job_id, :tenant_id::bigint, :now_at::timestamptz, :now_at::timestamptz, 1, name, queue, labels, has_alerts
       FROM given
      ORDER BY job_id  -- of two with one name the first gets it
         ON CONFLICT (tenant_id, name) WHERE status <> 'deleted' DO NOTHING
@@ -103,17 +104,90 @@ SELECT :job_id::bigint, first_at, last_at, ticks, :spec_version::integer, reason
 DELETE FROM gaps WHERE job_id = :job_id::bigint AND first_at > :now_at::timestamptz AND reason = 'dst';
 
 -- name: view
--- Jobs as their owners see them. Indexes: jobs_pkey, job_versions_pkey, timers_pkey.
+-- Jobs as their owners see them, each with its latest run, and how many runs of it failed since the last that succeeded:
+-- looked for among its newest attempts, unless the latest has succeeded.
+-- Indexes: jobs_pkey, job_versions_pkey, timers_pkey, attempts_of_run, outcomes_pkey, lanes_pkey, leases_of_attempt.
 SELECT job.job_id, job.status::text AS status, finished.job_id IS NOT NULL AS is_finished, timer.fire_at,
        job.spec_version, job.created_at, job.updated_at, job.paused_at, job.pause_reason,
        (rule.canonical::jsonb ->> 'grace_us')::bigint AS grace_us,
-       version.spec::text AS spec, version.payload::text AS payload
+       version.spec::text AS spec, version.payload::text AS payload,
+       latest.fire_at AS last_fire_at, outcome.result::text AS last_result,
+       CASE WHEN lane_is_gated(latest.lane_id)
+            THEN (SELECT true FROM leases own
+                   WHERE own.lane_id = latest.lane_id AND own.first_seq BETWEEN latest.seq AND latest.seq
+                     AND own.first_seq = own.last_seq AND own.worker IS NOT NULL
+                   LIMIT 1) IS NOT NULL
+            ELSE coalesce((SELECT lane.head FROM lanes lane WHERE lane.lane_id = latest.lane_id LIMIT 1) >= latest.seq,
+                          false)
+                 AND (SELECT true FROM leases free
+                       WHERE free.lane_id = latest.lane_id AND free.first_seq BETWEEN latest.seq AND latest.seq
+                         AND free.first_seq = free.last_seq AND free.worker IS NULL
+                       LIMIT 1) IS NULL
+       END AS is_last_leased,
+       (SELECT true FROM timers waiting
+         WHERE waiting.partition = (job.job_id & 255)::smallint AND waiting.job_id = job.job_id
+           AND waiting.kind <> 'tick' AND waiting.fire_at = latest.fire_at
+         LIMIT 1) IS NOT NULL AS has_last_timer,
+       (SELECT true FROM withdrawals
+         WHERE withdrawals.job_id = job.job_id AND withdrawals.fire_at = latest.fire_at
+         LIMIT 1) IS NOT NULL AS is_last_withdrawn,
+       coalesce(failed.runs, 0) AS consecutive_failures
   FROM jobs job
   JOIN job_versions version ON version.job_id = job.job_id AND version.spec_version = job.spec_version
   JOIN rules rule ON rule.rule_id = version.rule_id
   LEFT JOIN timers timer
     ON timer.partition = (job.job_id & 255)::smallint AND timer.job_id = job.job_id AND timer.kind = 'tick'
   LEFT JOIN finished_jobs finished ON finished.job_id = job.job_id
+  LEFT JOIN LATERAL (
+           SELECT attempts.fire_at, attempts.lane_id, attempts.seq
+             FROM attempts
+            WHERE attempts.job_id = job.job_id
+              -- Spares the days before the latest tick. A day before it: other runs may have been fired before it.
+              AND attempts.seq >= coalesce(timer.last_seq, 0) - 86400000000
+            ORDER BY attempts.fire_at DESC, attempts.seq DESC
+            LIMIT 1
+       ) AS latest ON true
+  LEFT JOIN LATERAL (
+           SELECT outcomes.result
+             FROM outcomes
+            WHERE outcomes.lane_id = latest.lane_id AND outcomes.seq = latest.seq
+            LIMIT 1
+       ) AS outcome ON true
+  LEFT JOIN LATERAL (
+           -- The walk back through its attempts ends here, so that it is short for most.
+           SELECT recent.fire_at, recent.seq
+             FROM (SELECT attempts.fire_at, attempts.lane_id, attempts.seq
+                     FROM attempts
+                    WHERE attempts.job_id = job.job_id
+                    ORDER BY attempts.fire_at DESC, attempts.seq DESC
+                    LIMIT :most_attempts::integer) AS recent
+            CROSS JOIN LATERAL (
+                      SELECT FROM outcomes
+                       WHERE outcomes.lane_id = recent.lane_id AND outcomes.seq = recent.seq
+                         AND outcomes.result = 'success'
+                       LIMIT 1
+                  ) AS ended
+            WHERE outcome.result IS DISTINCT FROM 'success' AND latest.seq IS NOT NULL
+            ORDER BY recent.fire_at DESC, recent.seq DESC
+            LIMIT 1
+       ) AS succeeded ON true
+  LEFT JOIN LATERAL (
+           SELECT count(*)::integer AS runs
+             FROM (SELECT attempts.lane_id, attempts.seq
+                     FROM attempts
+                    WHERE attempts.job_id = job.job_id
+                      AND (attempts.fire_at, attempts.seq)
+                          > (coalesce(succeeded.fire_at, '-infinity'), coalesce(succeeded.seq, 0))
+                    ORDER BY attempts.fire_at DESC, attempts.seq DESC
+                    LIMIT :most_attempts::integer) AS recent
+            CROSS JOIN LATERAL (
+                      SELECT FROM outcomes
+                       WHERE outcomes.lane_id = recent.lane_id AND outcomes.seq = recent.seq
+                         AND outcomes.is_final AND outcomes.result IN ('failed', 'timed_out', 'lost')
+                       LIMIT 1
+                  ) AS ended
+            WHERE outcome.result IS DISTINCT FROM 'success' AND latest.seq IS NOT NULL
+       ) AS failed ON true
  WHERE job.job_id = ANY(:job_ids::bigint[]) AND job.tenant_id = :tenant_id::bigint AND job.status <> 'deleted'
  ORDER BY job.job_id;
 
@@ -224,7 +298,7 @@ WITH referred AS MATERIALIZED (
 edited AS (
     UPDATE jobs
        SET spec_version = :spec_version::integer, updated_at = :now_at::timestamptz, name = :name::text,
-           queue = :queue::text, labels = :labels::text::jsonb
+           queue = :queue::text, labels = :labels::text::jsonb, has_alerts = :has_alerts::boolean
       FROM referred
      WHERE job_id = :job_id::bigint
 ),
@@ -312,7 +386,8 @@ WITH due AS (
      WHERE partition = (:job_id::bigint & 255)::smallint AND job_id = :job_id::bigint AND kind = 'queued'
 )
 UPDATE jobs
-   SET status = 'active', paused_at = NULL, pause_reason = NULL, updated_at = :now_at::timestamptz
+   SET status = 'active', paused_at = NULL, pause_reason = NULL, updated_at = :now_at::timestamptz,
+       resumed_at = :now_at::timestamptz
  WHERE job_id = :job_id::bigint;
 
 -- name: set_due

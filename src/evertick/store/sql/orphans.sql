@@ -11,7 +11,8 @@ WITH clock AS MATERIALIZED (
 ),
 stretch AS MATERIALIZED (
     SELECT lane.lane_id, lane.partition, lane.swept, greatest(lane.swept, place.seq) AS after_seq,
-           least(leased.last_seq, clock.old_seq) AS last_seq
+           least(leased.last_seq, clock.old_seq) AS last_seq,
+           lane_is_gated(lane.lane_id) AND lane.swept >= clock.old_seq - 86400000000 AS has_no_end
       FROM clock
      CROSS JOIN lanes lane
      CROSS JOIN LATERAL (
@@ -21,9 +22,11 @@ stretch AS MATERIALIZED (
      WHERE lane.partition = ANY(:partitions::smallint[]) AND lane.swept < least(leased.last_seq, clock.old_seq)
 )
 SELECT stretch.lane_id, stretch.partition, stretch.swept, stretch.after_seq,
-       -- The whole stretch, unless there was more in it than this looked at.
-       CASE WHEN looked.attempts < :most::integer THEN greatest(stretch.after_seq, stretch.last_seq)
-            ELSE looked.last_seq END AS last_seq,
+       -- The whole stretch, unless there was more in it than this looked at. A gated lane has no head where it ends: while it
+       -- is idle it is marked once a day, so that neither each look writes nor many days are searched.
+       CASE WHEN looked.attempts = :most::integer THEN looked.last_seq
+            WHEN stretch.has_no_end THEN greatest(stretch.after_seq, looked.last_seq)
+            ELSE greatest(stretch.after_seq, stretch.last_seq) END AS last_seq,
        looked.attempts = :most::integer AS is_cut, looked.first_open,
        coalesce(looked.orphans, '{}') AS orphans
   FROM stretch

@@ -84,8 +84,8 @@ SELECT CASE WHEN place <= cardinality(:names::text[]) + :most::integer THEN name
  GROUP BY 1;
 
 -- name: load
--- How many attempts wait in all; and if they are at least so many, the tenants that have no less than their part of
--- them by weight. Indexes: leases_free, queues_pkey, tenants_pkey.
+-- How many attempts wait in all, also at gates; and if they are at least so many, the tenants that have no less than
+-- their part of them by weight. Indexes: leases_free, open_runs_at_gate, queues_pkey, tenants_pkey.
 WITH waiting AS MATERIALIZED (
     SELECT queue_id, sum(attempts)::bigint AS attempts
       FROM (SELECT lane_queue(lane_id)::integer AS queue_id, sum(attempts) AS attempts
@@ -95,6 +95,11 @@ WITH waiting AS MATERIALIZED (
             SELECT lane_queue(lane_id)::integer, count(*)
               FROM leases
              WHERE worker IS NULL
+             GROUP BY lane_queue(lane_id)
+             UNION ALL
+            SELECT lane_queue(lane_id)::integer, count(*)
+              FROM open_runs
+             WHERE gate_id IS NOT NULL AND NOT is_inside
              GROUP BY lane_queue(lane_id)) AS every
      GROUP BY queue_id
 ),

@@ -33,9 +33,10 @@ WITH mine AS MATERIALIZED (
      WHERE queue.tenant_id = :tenant_id::bigint
 )
 SELECT name, max_running, max_ready, rate_limit, rate_burst, ready, oldest_due_at,
+       -- As `ReadyDepth.is_full` in the domain.
        ready >= max_ready
-       OR (SELECT sum(ready) FROM mine)
-          >= (SELECT ready_quota FROM tenants WHERE tenant_id = :tenant_id::bigint) AS is_full
+       OR ready >= 3 * ((SELECT ready_quota FROM tenants WHERE tenant_id = :tenant_id::bigint)
+                        - (SELECT sum(ready) FROM mine)) AS is_full
   FROM mine
  WHERE name > :after::text AND (:only::text IS NULL OR name = :only::text)
    AND (unused_at IS NULL OR max_running < 2147483647 OR max_ready <> 250000 OR rate_limit IS NOT NULL)

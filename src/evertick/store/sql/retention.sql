@@ -87,6 +87,17 @@ WITH old AS (
 )
 DELETE FROM dead_letters USING old WHERE dead_letters.ctid = old.ctid;
 
+-- name: prune_alerts
+-- Alerts that were closed before the history. Index: alerts_by_age.
+WITH old AS (
+    SELECT ctid FROM alerts
+     WHERE NOT is_open AND closed_at < :before_at::timestamptz
+     ORDER BY closed_at
+     LIMIT :most::integer
+       FOR UPDATE SKIP LOCKED
+)
+DELETE FROM alerts USING old WHERE alerts.ctid = old.ctid;
+
 -- name: prune_replays
 -- Replays that ended before the history. Index: replays_by_age.
 WITH old AS (

@@ -201,10 +201,17 @@ SELECT job_id, first_at, last_at, ticks, spec_version, reason::text AS reason
  LIMIT :most::integer;
 
 -- name: given
--- What a run was given: its own payload and gate, or its version's. Indexes: job_versions_pkey, requested_runs_pkey.
+-- What a run was given: its own payload, or its version's; and the gate of its repetition: its own while the job has the
+-- key that it had, else the job's, if that has one without a payload. Indexes: jobs_pkey, job_versions_pkey,
+-- requested_runs_pkey.
 SELECT CASE WHEN asked.has_payload THEN asked.payload ELSE version.payload END::text AS payload,
-       coalesce(asked.gate_id, version.gate_id) AS gate_id
+       coalesce(CASE WHEN (version.spec ->> 'concurrency_key', version.spec ->> 'ordering_key')
+                           IS NOT DISTINCT FROM (current.spec ->> 'concurrency_key', current.spec ->> 'ordering_key')
+                     THEN coalesce(asked.gate_id, version.gate_id) END,
+                current.gate_id, asked.gate_id, version.gate_id) AS gate_id
   FROM job_versions version
+  JOIN jobs job ON job.job_id = version.job_id
+  JOIN job_versions current ON current.job_id = job.job_id AND current.spec_version = job.spec_version
   LEFT JOIN requested_runs asked ON asked.job_id = version.job_id AND asked.fire_at = :fire_at::timestamptz
  WHERE version.job_id = :job_id::bigint AND version.spec_version = :spec_version::integer;
 
@@ -397,9 +404,15 @@ taken AS (
 noted AS (
     INSERT INTO requested_runs (job_id, fire_at, requested_at, replays_at, gate_id, has_payload, payload)
     SELECT taken.job_id, taken.new_at, taken.now_at, coalesce(asked.replays_at, taken.fire_at),
-           coalesce(asked.gate_id, version.gate_id), true,
+           -- As `given` has it.
+           coalesce(CASE WHEN (version.spec ->> 'concurrency_key', version.spec ->> 'ordering_key')
+                           IS NOT DISTINCT FROM (current.spec ->> 'concurrency_key', current.spec ->> 'ordering_key')
+                     THEN coalesce(asked.gate_id, version.gate_id) END,
+                    current.gate_id, asked.gate_id, version.gate_id), true,
            CASE WHEN asked.has_payload THEN asked.payload ELSE version.payload END
       FROM taken
+      JOIN jobs job ON job.job_id = taken.job_id
+      JOIN job_versions current ON current.job_id = job.job_id AND current.spec_version = job.spec_version
       LEFT JOIN job_versions version
         ON version.job_id = taken.job_id AND version.spec_version = taken.spec_version
       LEFT JOIN requested_runs asked ON asked.job_id = taken.job_id AND asked.fire_at = taken.fire_at

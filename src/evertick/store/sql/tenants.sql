@@ -149,22 +149,33 @@ SELECT (SELECT count(*)
                  WHERE ready_batches.lane_id = mine.lane_id AND ready_batches.last_seq > mine.head LIMIT 1)) AS ready;
 
 -- name: count_due
--- How many due timers of a tenant are not fired yet, looked for among the first of each partition as in `oldest_due`.
--- Index: timers_due.
+-- How many due timers of a tenant are not fired yet, up to a limit per lane. By lane, because those of other tenants, and
+-- any number that are due later, are not passed. Indexes: queues_tenant_id_name_key, lanes_of_queue, timers_of_tenant.
 WITH clock AS MATERIALIZED (
     SELECT clock_at() AS now_at
+),
+mine AS MATERIALIZED (
+    SELECT queue_id, tenant_id FROM queues WHERE tenant_id = :tenant_id::bigint
 )
 SELECT count(*) AS timers
   FROM clock
- CROSS JOIN generate_series(0, 255) AS every (partition)
+ CROSS JOIN mine
+ -- OFFSET: as a join, the lanes of all queues would be read.
  CROSS JOIN LATERAL (
-           SELECT tenant_id, kind
+           SELECT partition, priority FROM lanes WHERE lanes.queue_id = mine.queue_id OFFSET 0
+       ) AS lane
+ CROSS JOIN LATERAL (
+           SELECT kind
              FROM timers
-            WHERE timers.partition = every.partition::smallint AND timers.due_at <= clock.now_at
-            ORDER BY timers.due_at
+            WHERE timers.partition = lane.partition
+              AND (timers.tenant_id, timers.priority, timers.queue_id, timers.due_at)
+                  >= (mine.tenant_id, lane.priority, mine.queue_id, '-infinity'::timestamptz)
+              AND (timers.tenant_id, timers.priority, timers.queue_id, timers.due_at)
+                  <= (mine.tenant_id, lane.priority, mine.queue_id, clock.now_at)
+            ORDER BY timers.tenant_id, timers.priority, timers.queue_id, timers.due_at
             LIMIT :most::integer
        ) AS due
- WHERE due.tenant_id = :tenant_id::bigint AND due.kind <> 'queued';
+ WHERE due.kind <> 'queued';
 
 -- name: recent
 -- What was fired in the last seconds, up to a limit per lane: how late, and what became of it. A tenant of null is all.

@@ -23,32 +23,35 @@ SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, time
 
 -- name: walk_streams
 -- The streams of some partitions, each with its earliest timer in a stretch of due time: a stream is the timers of one
--- tenant and priority. Any number of timers of one stream cost no more than one. The walk goes down from a stream of each
--- partition, and passes so many of them at most. Down, because the last timer of a stream is seldom the dead index entry
--- of one that has fired. Streams without a timer in the stretch are left out, but for the one where a walk ended.
+-- tenant, priority and queue. Any number of timers of one stream cost no more than one. The walk goes down from a stream
+-- of each partition, and passes so many of them at most. Down, because the last timer of a stream is seldom the dead
+-- index entry of one that has fired. Streams without a timer in the stretch are left out, but for the one where a walk
+-- ended.
 -- Index: timers_of_tenant.
-SELECT mine.partition, stream.tenant_id, stream.priority, stream.number, stream.number = mine.most AS is_cut,
-       timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at
-  FROM unnest(:partitions::smallint[], :tenant_ids::bigint[], :priorities::smallint[], :from_ats::timestamptz[],
-              :before_ats::timestamptz[], :mosts::integer[])
-           AS mine (partition, tenant_id, priority, from_at, before_at, most)
+SELECT mine.partition, stream.tenant_id, stream.priority, stream.queue_id, stream.number,
+       stream.number = mine.most AS is_cut, timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at
+  FROM unnest(:partitions::smallint[], :tenant_ids::bigint[], :priorities::smallint[], :queue_ids::integer[],
+              :from_ats::timestamptz[], :before_ats::timestamptz[], :mosts::integer[])
+           AS mine (partition, tenant_id, priority, queue_id, from_at, before_at, most)
  CROSS JOIN LATERAL (
            WITH RECURSIVE walked AS (
-               (SELECT tenant_id, priority, 1 AS number
+               (SELECT tenant_id, priority, queue_id, 1 AS number
                   FROM timers
                  WHERE timers.partition = mine.partition
-                   AND (timers.tenant_id, timers.priority) < (mine.tenant_id, mine.priority)
-                 ORDER BY timers.tenant_id DESC, timers.priority DESC, timers.due_at DESC
+                   AND (timers.tenant_id, timers.priority, timers.queue_id)
+                       < (mine.tenant_id, mine.priority, mine.queue_id)
+                 ORDER BY timers.tenant_id DESC, timers.priority DESC, timers.queue_id DESC, timers.due_at DESC
                  LIMIT 1)
                 UNION ALL
-               SELECT next.tenant_id, next.priority, walked.number + 1
+               SELECT next.tenant_id, next.priority, next.queue_id, walked.number + 1
                  FROM walked
                 CROSS JOIN LATERAL (
-                          SELECT tenant_id, priority
+                          SELECT tenant_id, priority, queue_id
                             FROM timers
                            WHERE timers.partition = mine.partition
-                             AND (timers.tenant_id, timers.priority) < (walked.tenant_id, walked.priority)
-                           ORDER BY timers.tenant_id DESC, timers.priority DESC, timers.due_at DESC
+                             AND (timers.tenant_id, timers.priority, timers.queue_id)
+                                 < (walked.tenant_id, walked.priority, walked.queue_id)
+                           ORDER BY timers.tenant_id DESC, timers.priority DESC, timers.queue_id DESC, timers.due_at DESC
                            LIMIT 1
                       ) AS next
                 WHERE walked.number < mine.most
@@ -59,15 +62,15 @@ SELECT mine.partition, stream.tenant_id, stream.priority, stream.number, stream.
            SELECT job_id, kind, fire_at, due_at
              FROM timers
             WHERE timers.partition = mine.partition
-              AND (timers.tenant_id, timers.priority, timers.due_at)
-                  >= (stream.tenant_id, stream.priority, mine.from_at)
-              AND (timers.tenant_id, timers.priority, timers.due_at)
-                  < (stream.tenant_id, stream.priority, mine.before_at)
+              AND (timers.tenant_id, timers.priority, timers.queue_id, timers.due_at)
+                  >= (stream.tenant_id, stream.priority, stream.queue_id, mine.from_at)
+              AND (timers.tenant_id, timers.priority, timers.queue_id, timers.due_at)
+                  < (stream.tenant_id, stream.priority, stream.queue_id, mine.before_at)
               AND NOT (timers.kind = 'queued' AND EXISTS (
                            SELECT FROM timers first
                             WHERE first.partition = timers.partition AND first.job_id = timers.job_id
                               AND first.kind = 'queued' AND first.fire_at < timers.fire_at))
-            ORDER BY timers.tenant_id, timers.priority, timers.due_at
+            ORDER BY timers.tenant_id, timers.priority, timers.queue_id, timers.due_at
             LIMIT 1
        ) AS timer ON true
  WHERE timer.job_id IS NOT NULL OR stream.number = stream.last_number;
@@ -76,24 +79,24 @@ SELECT mine.partition, stream.tenant_id, stream.priority, stream.number, stream.
 -- As `load`, for streams: the earliest timers of each in a stretch of its own. Index: timers_of_tenant.
 SELECT timer.job_id, timer.kind::text AS kind, timer.fire_at, timer.due_at, timer.tenant_id, timer.rule_id,
        timer.priority, timer.queue_id
-  FROM unnest(:partitions::smallint[], :tenant_ids::bigint[], :priorities::smallint[], :from_ats::timestamptz[],
-              :before_ats::timestamptz[], :mosts::integer[])
-           AS stream (partition, tenant_id, priority, from_at, before_at, most)
+  FROM unnest(:partitions::smallint[], :tenant_ids::bigint[], :priorities::smallint[], :queue_ids::integer[],
+              :from_ats::timestamptz[], :before_ats::timestamptz[], :mosts::integer[])
+           AS stream (partition, tenant_id, priority, queue_id, from_at, before_at, most)
  CROSS JOIN LATERAL (
            SELECT *
              FROM timers
             WHERE timers.partition = stream.partition
               -- Rows rather than columns: where most timers are one tenant's, the planner would go by due time, past
               -- all of those.
-              AND (timers.tenant_id, timers.priority, timers.due_at)
-                  >= (stream.tenant_id, stream.priority, stream.from_at)
-              AND (timers.tenant_id, timers.priority, timers.due_at)
-                  < (stream.tenant_id, stream.priority, stream.before_at)
+              AND (timers.tenant_id, timers.priority, timers.queue_id, timers.due_at)
+                  >= (stream.tenant_id, stream.priority, stream.queue_id, stream.from_at)
+              AND (timers.tenant_id, timers.priority, timers.queue_id, timers.due_at)
+                  < (stream.tenant_id, stream.priority, stream.queue_id, stream.before_at)
               AND NOT (timers.kind = 'queued' AND EXISTS (
                            SELECT FROM timers first
                             WHERE first.partition = timers.partition AND first.job_id = timers.job_id
                               AND first.kind = 'queued' AND first.fire_at < timers.fire_at))
-            ORDER BY timers.tenant_id, timers.priority, timers.due_at
+            ORDER BY timers.tenant_id, timers.priority, timers.queue_id, timers.due_at
             LIMIT stream.most
        ) AS timer;
 

@@ -21,6 +21,7 @@ from evertick.domain.ids import Prefix, format_id
 from evertick.domain.job.checks import Json
 from evertick.domain.policies import Backoff
 from evertick.domain.schedule.instants import SECOND_US
+from evertick.domain.states import OpenAttempt, Outcome, RunStatus, run_status
 from evertick.store.jobs.jobs import JobRow, NewJob
 from evertick.usecases.references import priority_number
 
@@ -92,6 +93,7 @@ def job_row(tenant_id: int, job_id: int, spec: JobSpec, when: When) -> NewJob:
         due_at,
         priority_number(spec.priority),
         spec.gate_fields.limit,
+        spec.has_alerts,
     )
 
 
@@ -127,8 +129,19 @@ def job_of(row: JobRow) -> Job:
         updated_at=row.updated_at,
         paused_at=row.paused_at,
         pause_reason=row.pause_reason,
+        last_run_at=row.last_fire_at,
+        last_run_status=_last_status(row),
+        consecutive_failures=row.consecutive_failures,
         **fields_in_force(spec, row.grace_us) | {"payload": None if row.payload is None else json.loads(row.payload)},
     )
+
+
+def _last_status(row: JobRow) -> RunStatus | None:
+    if row.last_fire_at is None:
+        return None
+    latest = OpenAttempt.LEASED if row.is_last_leased else OpenAttempt.READY
+    attempt = latest if row.last_result is None else Outcome(row.last_result)
+    return run_status(attempt, timer_pending=row.has_last_timer, withdrawn=row.is_last_withdrawn)
 
 
 def read_stored(spec: str) -> JobSpec:

@@ -7,6 +7,7 @@ admit in that time. A tenant that would pass its quota of jobs is counted anew, 
 While the whole system is overloaded, what tenants with the most waiting attempts submit is refused, by priority.
 """
 
+import asyncio
 import logging
 import time
 from collections import deque
@@ -25,12 +26,11 @@ from evertick.domain.admission import (
     with_rate,
 )
 from evertick.domain.backpressure import ADMITTED_BELOW, DEFAULT_MAX_READY_IN_ALL, REFUSED_FROM, refused_priorities
-from evertick.domain.ids import PARTITIONS
 from evertick.domain.policies import Priority
 from evertick.domain.rate_bucket import Drawn
 from evertick.runtime.concurrency import Cached
 from evertick.runtime.rate_slices import RateSlices
-from evertick.store.database import Pool
+from evertick.store.database import Pool, is_transient, reason_of
 from evertick.store.engine import ready
 from evertick.store.engine.rate_buckets import DatabaseBuckets, RateBuckets, submit_key
 from evertick.store.tenants import tenants
@@ -45,8 +45,12 @@ SHARE_OF_COUNTING = 100
 ACTIVITY_SECONDS = 1.0
 SHARE_OF_LOOKING = 50
 """As `SHARE_OF_COUNTING`, for a look at what waits in the whole system."""
-DUE_PER_PARTITION = 100
-"""Due timers of a partition, of all tenants, among which a tenant's are counted."""
+LOOK_WAIT_SECONDS = 0.1
+"""For so long a submission waits for a look that is under way. Then the last one counts."""
+DUE_PER_LANE = 100
+"""Due timers of a tenant that are counted in one lane."""
+MAX_COUNTED_ROOM = 25_000
+"""Of a tenant that may have so many more attempts waiting, due timers are not counted."""
 STORAGE_SECONDS = 1.0
 """Storage is summed up in the database, so looking costs little; a tenant may pass its quota by a second's writes."""
 _IDLE = Activity(0, 0)
@@ -86,15 +90,23 @@ class _Overload:
 
     async def refused(self, tenant_id: int) -> frozenset[Priority]:
         if time.monotonic() > self._until:
-            await self._looking.get()
+            # A submission neither fails nor waits for long because of a look.
+            await asyncio.wait({self._looking.refresh()}, timeout=LOOK_WAIT_SECONDS)
         return self._refused if tenant_id in self._tenant_ids else frozenset()
 
     async def _look(self) -> None:
         began = time.monotonic()
-        load = await ready.load(self._pool, self._least)
+        try:
+            load = await ready.load(self._pool, self._least)
+        except Exception as error:
+            if not (is_transient(error) or isinstance(error, TimeoutError)):
+                raise
+            logger.warning("could not count what waits for workers (%s): the last count holds", reason_of(error))
+            return
+        finally:
+            self._until = began + max(ACTIVITY_SECONDS, SHARE_OF_LOOKING * (time.monotonic() - began))
         before, self._refused = self._refused, refused_priorities(self._refused, load.ready, self._max_ready)
         self._tenant_ids = frozenset(load.tenant_ids)
-        self._until = began + max(ACTIVITY_SECONDS, SHARE_OF_LOOKING * (time.monotonic() - began))
         if before != self._refused:
             words = ", ".join(sorted(self._refused)) or "none"
             logger.warning("%d attempts wait for workers: submissions of priority %s are refused", load.ready, words)
@@ -230,8 +242,8 @@ class Quotas:
         began = time.monotonic()
         # First what is not fired yet: a run that is fired in between counts twice rather than not at all. It need not
         # be counted where there is much room.
-        is_near = use.activity.ready + PARTITIONS * DUE_PER_PARTITION >= use.quota.ready
-        use.due = await tenants.count_due(self._pool, tenant_id, DUE_PER_PARTITION) if is_near else 0
+        is_near = use.activity.ready + MAX_COUNTED_ROOM >= use.quota.ready
+        use.due = await tenants.count_due(self._pool, tenant_id, DUE_PER_LANE) if is_near else 0
         use.activity = await tenants.activity(self._pool, tenant_id, use.quota.ready + 1)
         use.runs.counted(began)
         use.activity_until = time.monotonic() + ACTIVITY_SECONDS
