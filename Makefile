@@ -42,9 +42,9 @@ helm: $(VENV)/dev.stamp  ## build Helm with Go, for the tests of the chart
 lock: $(VENV)/dev.stamp  ## choose newer versions of the pinned dependencies
 	$(BIN)/pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
-		--python-version 3.11 --upgrade pyproject.toml --extra embedded --extra redis -o requirements/run.lock
+		--python-version 3.11 --upgrade pyproject.toml --extra embedded --extra redis --extra otel -o requirements/run.lock
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
-		--python-version 3.11 --upgrade pyproject.toml --extra embedded --extra redis --group dev -o requirements/dev.lock
+		--python-version 3.11 --upgrade pyproject.toml --extra embedded --extra redis --extra otel --group dev -o requirements/dev.lock
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
 		--python-version 3.11 pyproject.toml --extra server --extra redis -c requirements/run.lock -o requirements/server.lock
 	echo hatchling | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \

@@ -457,7 +457,8 @@ CREATE TABLE evertick.requested_runs (
     replays_at timestamp with time zone,
     has_payload boolean NOT NULL,
     payload json,
-    gate_id bigint
+    gate_id bigint,
+    trace_parent text
 );
 
 CREATE TABLE evertick.rules (

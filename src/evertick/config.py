@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
+from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -35,6 +36,16 @@ NO_NETWORKS = "none"
 """In place of a list of networks: an empty variable counts as one that is not set."""
 
 UNLIMITED = "unlimited"
+LOG_FORMATS = ("text", "json")
+
+
+class Tracing(StrEnum):
+    """Where the spans of runs go."""
+
+    OFF = "off"
+    OTLP = "otlp"  # to a collector, as the standard OTEL_* variables say
+    PROVIDER = "provider"  # to the global provider of OpenTelemetry that the program has set up
+
 
 Network: TypeAlias = IPv4Network | IPv6Network
 
@@ -160,6 +171,19 @@ def _factor(value: Any) -> float | None:
     return factor
 
 
+def _tracing(value: Any) -> Tracing:
+    try:
+        return Tracing(value)
+    except ValueError:
+        raise ValueError(f"must be {', '.join(Tracing)}") from None
+
+
+def _log_format(value: Any) -> str:
+    if value not in LOG_FORMATS:
+        raise ValueError(f"must be {' or '.join(LOG_FORMATS)}")
+    return str(value)
+
+
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError("must be a number")  # noqa: TRY004 - all faults of a value are of one kind
@@ -209,6 +233,8 @@ class Settings:
         _names, None
     )  # those with series of their own; None: the first 50 names
     health_file: Path | None = _setting(_directory, None)  # noqa: RUF009 - as above; touched by a live process
+    log_format: str = _setting(_log_format, LOG_FORMATS[0])
+    tracing: Tracing = _setting(_tracing, Tracing.OFF)  # noqa: RUF009 - a field
     url: str | None = _setting(_server_url, None)  # for clients
     api_key: str | None = _setting(_text, None, is_secret=True)
     secret_key: tuple[str, ...] | None = _setting(

@@ -24,6 +24,7 @@ from evertick.runtime import timeouts
 from evertick.runtime.loop import Loop
 from evertick.runtime.metrics_server import MakePage, page_of_process, serving_metrics
 from evertick.runtime.rate_buckets import open_buckets
+from evertick.runtime.tracing import tracing
 from evertick.runtime.wakeups import Notifier
 from evertick.store.connections import place
 from evertick.store.database import Session, connect, open_pool
@@ -161,10 +162,12 @@ async def running(
     """Roles at work, and the address of the API if it is among them.
 
     The janitor starts first, because the ledgers need a day to write to, and stops last. The API starts last, when all
-    that it depends on runs, and stops first.
+    that it depends on runs, and stops first. Before that the scheduler hands its partitions over: the others fire on,
+    however long requests and deliveries take to end.
     """
     seal = seal_of(settings) if Role.DISPATCHER in roles else None
     async with AsyncExitStack() as stack:
+        await stack.enter_async_context(tracing(settings.tracing, node))
         if settings.database_url is None:
             await stack.enter_async_context(_supervised(EmbeddedServer(data_dir_of(settings))))
         if Role.JANITOR in roles:
@@ -175,8 +178,8 @@ async def running(
             await janitor.maintain(full=False)
             janitor.start()
             stack.push_async_callback(janitor.stop)
-        if Role.SCHEDULER in roles:
-            scheduler = _scheduler(url, node, settings)
+        scheduler = _scheduler(url, node, settings) if Role.SCHEDULER in roles else None
+        if scheduler is not None:
             await scheduler.start()
             stack.push_async_callback(scheduler.stop)
         if seal is not None:
@@ -188,6 +191,8 @@ async def running(
         if api is not None:
             await api.start()
             stack.push_async_callback(api.stop)
+        if scheduler is not None:
+            stack.push_async_callback(scheduler.hand_over)
         yield None if api is None else api.address
 
 

@@ -16,6 +16,8 @@ class Evertick:
 
     def __init__(self, process: Process) -> None:
         self._process = process
+        self.log: list[str] = []
+        """The lines of its log that were read: all of them, once it has ended."""
 
     async def ready(self) -> str:
         """Wait for the line that says that it is ready, and return it."""
@@ -29,6 +31,7 @@ class Evertick:
         while True:
             raw = await asyncio.wait_for(self._process.stderr.readline(), TIMEOUT_SECONDS)
             assert raw, f"it ended without {words!r}"
+            self.log.append(raw.decode())
             if words in raw.decode():
                 return raw.decode()
 
@@ -42,7 +45,8 @@ class Evertick:
         await self._process.wait()
 
     async def ended(self) -> int:
-        await asyncio.wait_for(self._process.communicate(), TIMEOUT_SECONDS)
+        _, rest = await asyncio.wait_for(self._process.communicate(), TIMEOUT_SECONDS)
+        self.log += rest.decode().splitlines()
         assert self._process.returncode is not None
         return self._process.returncode
 

@@ -7,14 +7,18 @@ from pathlib import Path
 import asyncpg
 import httpx
 import pytest
+from aiohttp import web
 from typer.testing import CliRunner
 
 import postgres
+from cli.commands import Cli
 from cli.processes import TIMEOUT_SECONDS, evertick
+from engine import until
 from evertick.cli.main import app
 from evertick.store.database import connect
 from evertick.store.errors import DatabaseUnreachable
 from evertick.store.server.embedded import EmbeddedServer
+from roles.dispatching import receiving
 
 NOWHERE = "postgresql://jane:s3cret@127.0.0.1:1/jobs"
 
@@ -49,6 +53,39 @@ async def test_up_migrates_the_database_of_a_url_and_joins_as_a_node(empty_url: 
         assert await members(connection) == [], "it has left in order"
         assert await connection.fetchval("SELECT count(*) FROM partitions WHERE holder IS NOT NULL") == 0
         await connection.close()
+
+
+async def test_a_stop_hands_partitions_over_while_a_delivery_takes_its_time(
+    connection: asyncpg.Connection, database_url: str
+) -> None:
+    arrived, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def hang() -> web.StreamResponse:
+        arrived.set()
+        await may_answer.wait()
+        return web.Response()
+
+    settings = {
+        "EVERTICK_SECRET_KEY": "a key of at least thirty-two characters",
+        "EVERTICK_EGRESS_ALLOW": "127.0.0.0/8",
+        "EVERTICK_EGRESS_ALLOW_HTTP": "true",
+    }
+    async with receiving() as receiver, evertick("up", "--database-url", database_url, **settings) as up:
+        receiver.will(hang)
+        await up.ready()
+        await Cli(database_url)("jobs", "add", "hello", "now", "--target-url", receiver.url)
+        await asyncio.wait_for(arrived.wait(), TIMEOUT_SECONDS)
+        stopping = asyncio.create_task(up.stop())
+
+        async def are_given_up() -> bool:
+            return await members(connection) == []
+
+        await until(are_given_up)
+        assert await connection.fetchval("SELECT count(*) FROM partitions WHERE holder IS NOT NULL") == 0
+        assert not stopping.done()
+        may_answer.set()
+        assert await stopping == 0
+    assert await connection.fetchval("SELECT result FROM outcomes") == "success"
 
 
 async def test_after_a_kill_it_starts_again_on_the_same_data(data_dir: Path) -> None:

@@ -13,10 +13,11 @@ import pytest
 from evertick.client import ApiError, AsyncClient
 from evertick.contract.workers import Heartbeat, Lease as LeaseAnswer, LeasedAttempt
 from evertick.domain.ids import Prefix, format_id, format_run_id
+from evertick.domain.schedule.instants import from_us
 from evertick.executor.held_leases import HeldLease, HeldLeases
 from evertick.executor.put_back import PutBacks
 from evertick.executor.source import RecordFailure, UnstartedAttempt
-from evertick.executor.sources.http.source import HttpSource
+from evertick.executor.sources.http.source import HttpSource, RemoteAttempt
 from evertick.runtime.clock import DatabaseClock
 from evertick.runtime.loop import Loop
 
@@ -162,11 +163,28 @@ async def test_a_put_back_that_is_refused_holds_up_no_other() -> None:
     source = _Refusing()
     done: list[Any] = []
     put_backs = PutBacks(cast("Any", source), done.append)
-    attempts = [SimpleNamespace(name=name, lease_id=number) for number, name in enumerate(("good", "bad", "fine"))]
+    attempts = [_attempt(name=name, lease_id=number) for number, name in enumerate(("good", "bad", "fine"))]
     for attempt in attempts:
-        put_backs.add(UnstartedAttempt(cast("Any", attempt), "no handler"))
+        put_backs.add(UnstartedAttempt(attempt, "no handler"))
     await put_backs.flush()
     assert (source.put, source.forgotten, done) == (["good", "fine"], [1], attempts)
+
+
+def _attempt(name: str, lease_id: int) -> RemoteAttempt:
+    return RemoteAttempt(
+        token=(1, lease_id),
+        lease_id=lease_id,
+        job_id=256,
+        name=name,
+        fire_at=from_us(0),
+        reason="tick",
+        attempt=1,
+        deferrals=0,
+        handler="handle",
+        payload=None,
+        timeout_seconds=60,
+        idempotency_key="key",
+    )
 
 
 class _Refusing:

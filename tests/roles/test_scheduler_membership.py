@@ -1,16 +1,20 @@
 """Several schedulers on one database: who holds what, as they come, go, fall silent and are woken."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from typing import Any
 
 import asyncpg
 import pytest
 
 from engine import AT, add_job, runs_of, scheduler, until
+from evertick.config import DEFAULTS
 from evertick.roles.scheduler import Scheduler
 from evertick.store.engine import wakeups
+from hooked_pool import Run, hook_every_pool
 
 Opener = Callable[[str], Awaitable[Scheduler]]
 
@@ -87,6 +91,81 @@ async def test_one_that_leaves_hands_everything_to_the_others(connection: asyncp
     assert share(third) == 0
     await settle(connection, first, second)
     assert (share(first), share(second)) == (128, 128)
+
+
+async def test_one_that_hands_over_is_followed_by_the_others_with_their_next_heartbeat(
+    connection: asyncpg.Connection, opened: Opener
+) -> None:
+    first, second, third = await opened("a"), await opened("b"), await opened("c")
+    await settle(connection, first, second, third)
+    handed_over = set(third.state.ownership.epochs)
+    await third.hand_over()
+    await first.join()
+    await second.join()
+    assert handed_over <= {*first.state.ownership.epochs, *second.state.ownership.epochs}
+    assert share(third) == 0
+
+
+async def test_a_stop_gives_up_the_partitions_before_it_waits_for_what_is_under_way(
+    connection: asyncpg.Connection, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_go_on, is_reading = asyncio.Event(), asyncio.Event()
+
+    async def hang(run: Run, _: Mapping[str, Any]) -> Any:
+        is_reading.set()
+        try:
+            await may_go_on.wait()
+        finally:
+            is_reading.clear()
+        return await run()
+
+    hook_every_pool(monkeypatch, "timers.load", hang)
+    node = Scheduler(database_url, "a")
+    await node.start()
+
+    async def are_given_up() -> bool:
+        return not await connection.fetchval("SELECT count(*) FROM partitions WHERE holder IS NOT NULL")
+
+    await is_reading.wait()
+    stopping = asyncio.create_task(node.stop())
+    await until(are_given_up)
+    assert is_reading.is_set(), "it has not waited for the page that is being read"
+    may_go_on.set()
+    await stopping
+    assert await connection.fetchval("SELECT count(*) FROM nodes") == 0, "it did not join again"
+
+
+@pytest.mark.parametrize(
+    ("heartbeat", "lifetime", "within"),
+    [
+        pytest.param(DEFAULTS.heartbeat, DEFAULTS.heartbeat_timeout, timedelta(seconds=5.5), id="default"),
+        pytest.param(timedelta(seconds=0.25), timedelta(seconds=1.75), timedelta(seconds=2), id="fast"),
+    ],
+)
+async def test_a_dead_one_is_taken_over_after_the_timeout_in_heartbeats(
+    connection: asyncpg.Connection, database_url: str, heartbeat: timedelta, lifetime: timedelta, within: timedelta
+) -> None:
+    """Counted in heartbeats of the one that is left, by a clock that stands still between them."""
+    await connection.execute("CREATE TABLE hand AS SELECT clock_timestamp() AS at")
+    await connection.execute(
+        "CREATE OR REPLACE FUNCTION clock_at() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE"
+        " AS 'SELECT at FROM hand'"
+    )
+    async with AsyncExitStack() as stack:
+        first, second = (Scheduler(database_url, name, heartbeat=heartbeat, lifetime=lifetime) for name in "ab")
+        for node in (first, second):
+            await node.open()
+            stack.push_async_callback(node.close)
+        await settle(connection, first, second)
+        # The dead one beat last right after the other: the worst case.
+        await connection.execute("UPDATE nodes SET seen_at = seen_at + $1 WHERE node = 'b'", heartbeat / 2)
+        beats = 0
+        while share(first) < 256:
+            await connection.execute("UPDATE hand SET at = at + $1", heartbeat)
+            await first.join()
+            beats += 1
+    assert beats == math.ceil((lifetime + heartbeat / 2) / heartbeat)
+    assert beats * heartbeat <= within
 
 
 async def test_one_that_falls_silent_is_taken_over_and_writes_nothing_when_it_wakes_up(

@@ -83,7 +83,10 @@ async def test_skip_sees_a_run_open_while_it_waits_for_its_retry_and_while_that_
     await holder.fire(tick(job, 2, "SKIP"))
     assert await gaps_of(connection, job) == [(at(1), at(2), 2, "overlap")]
     await finish(connection, job)
-    assert (await holder.fire(tick(job, 3, "SKIP"))).runs == 1
+    fired = await holder.fire(tick(job, 3, "SKIP"))
+    assert (fired.runs, list(fired.passed)) == (1, [])
+    skipped = await holder.fire(tick(job, 4, "SKIP"))
+    assert (skipped.runs, list(skipped.passed)) == (0, [1])
 
 
 async def test_skip_does_not_wait_for_an_attempt_that_history_has_dropped(

@@ -46,6 +46,7 @@ INDEXES = {
     "timers.load_streams": {"timers_of_tenant", "timers_pkey"},
     "timers.count_due": {"timers_due", "timers_pkey"},
     "timers.next_due": {"timers_due"},
+    "timers.trace_parents": {"requested_runs_pkey", "requested_runs_by_age"},  # by fire time: as good
     "timers.fire": {
         *("timers_pkey", "outcomes_pkey", "attempts_pkey", "attempts_of_run", "open_runs_pkey", "gaps_pkey"),
         *("withdrawals_pkey", "partitions_pkey", "queues_pkey"),

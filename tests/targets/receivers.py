@@ -41,6 +41,7 @@ ATTEMPT = DeliveryRequest(
     reason="tick",
     idempotency_key="report-2026-W24",
     fencing_token=1781532000000001,
+    traceparent="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 )
 
 

@@ -12,7 +12,7 @@ from cloudevents.core.bindings.http import HTTPMessage, from_binary_event
 from hypothesis import given, strategies as st
 
 from evertick.domain.attempt import Failed, Succeeded
-from evertick.targets.http.request import body_of, header_text, headers_of, traceparent
+from evertick.targets.http.request import body_of, header_text, headers_of
 from evertick.targets.http.signing import Secret, is_signed
 from evertick.version import __version__
 from targets.receivers import ATTEMPT, LONG, NOW, SECRET, Log, attempt, delivering, serving
@@ -101,13 +101,6 @@ def test_times_are_told_in_utc() -> None:
 @given(st.text())
 def test_any_text_becomes_visible_ascii(text: str) -> None:
     assert re.fullmatch(r"[!-~]*", header_text(text))
-
-
-def test_all_attempts_of_a_run_share_a_trace_and_each_has_a_span() -> None:
-    first, second, other = traceparent("run_a", 5), traceparent("run_a", 6), traceparent("run_b", 5)
-    assert first == traceparent("run_a", 5)
-    assert first.split("-")[1] == second.split("-")[1] != other.split("-")[1]
-    assert first.split("-")[2] != second.split("-")[2]
 
 
 def test_a_get_has_no_body_and_signs_none() -> None:

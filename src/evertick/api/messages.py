@@ -21,6 +21,7 @@ from evertick.api.services import Services
 from evertick.contract import patterns
 from evertick.domain.access import KeyRole, allows
 from evertick.domain.admission import AdmissionRequest, Admitted
+from evertick.domain.tracing import TRACEPARENT, TraceContext, parse_traceparent
 from evertick.usecases.context import Page, TenantContext
 from evertick.usecases.errors import QuotaReached
 from evertick.usecases.idempotency import KeyedRequest
@@ -173,6 +174,11 @@ class AuthenticatedRequest(HttpRequest):
     @property
     def expected_versions(self) -> frozenset[int] | None:
         return expected_versions(self.headers.get("if-match"))
+
+    @property
+    def trace(self) -> TraceContext | None:
+        """The trace that the request belongs to; None: its header is missing or not valid."""
+        return parse_traceparent(self.headers.get(TRACEPARENT, ""))
 
     @property
     def visible_tenant(self) -> int | None:

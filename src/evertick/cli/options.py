@@ -11,8 +11,8 @@ from typing import Annotated, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import typer
 
-from evertick.config import Settings, read_settings
-from evertick.runtime.terminal import LEVELS
+from evertick.config import LOG_FORMATS, Settings, read_settings
+from evertick.runtime.logs import LEVELS
 
 _G = TypeVar("_G", bound=NamedTuple)
 _P = ParamSpec("_P")
@@ -56,17 +56,37 @@ MetricsPort = Annotated[
         max=65535,
     ),
 ]
+
+
+def _log_format(value: str | None) -> str | None:
+    if value is not None and value.lower() not in LOG_FORMATS:
+        raise typer.BadParameter(f"must be one of {', '.join(LOG_FORMATS)}")
+    return None if value is None else value.lower()
+
+
 LogLevel = Annotated[
     str, typer.Option("--log-level", metavar="LEVEL", callback=_level, help=f"Log level: {', '.join(LEVELS)}.")
 ]
 
 
-def settings_with(database_url: str | None, data_dir: Path | None) -> Settings:
+LogFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--log-format",
+        metavar="FORMAT",
+        callback=_log_format,
+        help=f"Log format: {' or '.join(LOG_FORMATS)}. [dim](env EVERTICK_LOG_FORMAT)[/dim]",
+    ),
+]
+
+
+def settings_with(database_url: str | None, data_dir: Path | None, log_format: str | None = None) -> Settings:
     """The settings of environment and file, overridden by the command line.
 
     A directory on the command line selects the embedded server even if a URL is set elsewhere.
     """
     settings = read_settings()
+    settings = replace(settings, log_format=log_format or settings.log_format)
     if database_url is not None:
         return replace(settings, database_url=database_url)
     if data_dir is not None:

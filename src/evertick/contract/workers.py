@@ -107,6 +107,7 @@ class LeasedAttempt(Struct, frozen=True, kw_only=True):
     idempotency_key: str
     timeout_seconds: Count
     deadline: Time
+    traceparent: Annotated[str, Meta(description="W3C Trace Context, for what the handler calls.")] | None = None
 
 
 class Lease(Struct, frozen=True, kw_only=True):

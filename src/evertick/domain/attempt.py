@@ -23,8 +23,9 @@ class NotRecorded(NamedTuple):
 class Attempt(Protocol):
     """One attempt with all that running it needs. `payload` and `spec`, the job's definition, are JSON texts.
 
-    `lease_id` is the lease that it was handed out under; `deferrals` counts how often it was put back before. A remote
-    worker is not told when an attempt was due.
+    `lease_id` is the lease that it was handed out under; `deferrals` counts how often it was put back before.
+    `trace_parent` is the trace context that its run was asked for with, if any; for a remote worker, which is not told
+    the due time, that of the firing.
     """
 
     @property
@@ -43,6 +44,8 @@ class Attempt(Protocol):
     def fire_at(self) -> datetime: ...
     @property
     def due_at(self) -> datetime | None: ...
+    @property
+    def trace_parent(self) -> str | None: ...
     @property
     def reason(self) -> str: ...
     @property

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from evertick.domain.attempt import Attempt, AttemptOutcome, NotStarted, Token
-from evertick.domain.schedule.instants import from_us
+from evertick.domain.schedule.instants import from_us, to_us
 from evertick.executor.attempt_times import AttemptTimes
 from evertick.executor.handlers.registry import Registry
 from evertick.executor.handlers.run import DoNotRetry, RetryLater
@@ -22,7 +22,9 @@ from evertick.executor.held_leases import HeldLease, HeldLeases
 from evertick.executor.running import Returned, Running, Stop, ThreadPool
 from evertick.executor.source import EndedAttempt, Source
 from evertick.executor.waiting import Order, StartMarks, Waiting
+from evertick.runtime import tracing
 from evertick.runtime.clock import Clock
+from evertick.runtime.logs import run_fields
 
 logger = logging.getLogger("evertick.worker")
 
@@ -232,7 +234,7 @@ class Execution:
         running = self._start(order, now_at)
         self._tasks += 1
         work = self._execute(running, order)
-        running.task = asyncio.get_running_loop().create_task(work, context=self._context.copy())
+        running.task = asyncio.get_running_loop().create_task(work, context=self._context_of(running))
 
     def _start_thread(self, order: Order, now_at: datetime) -> None:
         running = self._start(order, now_at)
@@ -240,7 +242,7 @@ class Execution:
         call = partial(handler.call, attempt, now_at)
         self._threads.submit(
             partial(self._may_start, running, lease),
-            partial(self._context.copy().run, call),
+            partial(self._context_of(running).run, call),
             partial(self._returned, running, order),
         )
 
@@ -248,6 +250,13 @@ class Execution:
         running = Running(order[0], order[1], now_at, order[2].arrived_at)
         self._running.add(running)
         return running
+
+    def _context_of(self, running: Running) -> contextvars.Context:
+        """A context of its own for a handler, with its span."""
+        context = self._context.copy()
+        if (tracer := tracing.active()) is not None:
+            running.span = context.run(tracer.begin, running.attempt, to_us(running.started_at))
+        return context
 
     def _may_start(self, running: Running, lease: HeldLease) -> bool:
         """Asked right before the call, in the thread that makes it."""
@@ -303,6 +312,8 @@ class Execution:
         attempt = running.attempt
         if outcome is not None and type(outcome) is not NotStarted:
             self._times.add(running, now_at)
+        if running.span is not None and (tracer := tracing.active()) is not None:
+            tracer.end(running.span, outcome, to_us(now_at))
         self._ended(attempt, None if outcome is None else (attempt, outcome, running.started_at, now_at))
         self._note_idleness()
 
@@ -330,4 +341,12 @@ def _report(attempt: Attempt, error: BaseException) -> None:
     # A handler that raises one of ours has said all there is to say.
     trace = None if isinstance(error, DoNotRetry | RetryLater) else error
     name = type(error).__name__
-    logger.warning("%s failed in attempt %d: %s: %s", attempt.name, attempt.attempt, name, error, exc_info=trace)
+    logger.warning(
+        "%s failed in attempt %d: %s: %s",
+        attempt.name,
+        attempt.attempt,
+        name,
+        error,
+        exc_info=trace,
+        extra=run_fields(attempt),
+    )

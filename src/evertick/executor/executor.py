@@ -41,7 +41,7 @@ from datetime import timedelta
 from itertools import groupby
 from typing import Any
 
-from evertick.domain.attempt import Attempt, AttemptOutcome, NotStarted
+from evertick.domain.attempt import Attempt, AttemptOutcome, NotRecorded, NotStarted
 from evertick.domain.ids import RunKey
 from evertick.domain.retry import deferral_delay
 from evertick.domain.schedule.instants import SECOND_US, to_us
@@ -55,7 +55,9 @@ from evertick.executor.running import STOPPED, Stop
 from evertick.executor.source import AttemptCounters, EndedAttempt, Source, UnstartedAttempt
 from evertick.executor.waiting import Waiting
 from evertick.metrics.catalog import CLOCK_SKEW, DEFERRALS, HELD, PUT_BACK, RUNNING, UNRECORDED
+from evertick.runtime import tracing
 from evertick.runtime.clock import Clock, DatabaseClock
+from evertick.runtime.logs import run_fields
 
 logger = logging.getLogger("evertick.worker")
 
@@ -129,7 +131,7 @@ class Executor:
 
     async def open(self) -> None:
         """Connect, and put the parts together; nothing runs yet."""
-        self.recorder = Recorder(self._source, self.counters, self._monotonic)
+        self.recorder = Recorder(self._source, self.counters, self._monotonic, self._recorded)
         self.put_backs = PutBacks(self._source, self._was_put_back)
         self._sweep_loop = self._source.loop("sweep", self._step_sweep)
         self._watch_loop = self._source.loop("watch", self._watch)
@@ -216,6 +218,8 @@ class Executor:
 
     def take(self, attempts: Sequence[Attempt]) -> None:
         self.counters.leased += len(attempts)
+        if (tracer := tracing.active()) is not None:
+            tracer.leased(attempts, self.clock.now_us())
         self._execution.add(attempts)
 
     def drop(self, attempt: Attempt) -> None:
@@ -237,7 +241,12 @@ class Executor:
             self._source.forget(lost)
             self.counters.lost += count
             if count:
-                logger.warning("%d attempts of %s were lost with their leases or cancelled", count, self.name)
+                logger.warning(
+                    "%d attempts of %s were lost with their leases or cancelled",
+                    count,
+                    self.name,
+                    extra={"worker": self.name},
+                )
         self._execution.sweep()
         if self._execution.waits_for_leases:
             self._heartbeat.hurry()
@@ -260,7 +269,14 @@ class Executor:
             self._warned.add(handler)
             text = "no handler %r on queue %r: %d attempts wait for a worker that has it"
             waiting = list(group)
-            logger.warning(text, handler, self._source.queue_name(waiting[0]), len(waiting))
+            queue = self._source.queue_name(waiting[0])
+            logger.warning(text, handler, queue, len(waiting), extra={"queue": queue} | run_fields(waiting[0]))
+
+    def _recorded(self, batch: Sequence[EndedAttempt], left_out: NotRecorded) -> None:
+        if (tracer := tracing.active()) is not None:
+            without = left_out.stale | left_out.busy
+            ended = ((each[0], to_us(each[3])) for each in batch if each[0].token not in without)
+            tracer.recorded(ended, self.clock.now_us())
 
     def _put_back_all(self, attempts: Iterable[Attempt]) -> None:
         for attempt in attempts:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from evertick.domain.attempt import Attempt
 from evertick.executor.source import RecordFailure, Source, UnstartedAttempt
+from evertick.runtime.logs import run_fields
 
 logger = logging.getLogger("evertick.worker")
 
@@ -67,7 +68,12 @@ class PutBacks:
                     await self._put_back([each])
                 return
             refused = batch[0].attempt
-            logger.warning("an attempt of %s cannot be put back, so its lease runs out: %s", refused.name, error)
+            logger.warning(
+                "an attempt of %s cannot be put back, so its lease runs out: %s",
+                refused.name,
+                error,
+                extra=run_fields(refused),
+            )
             self._source.forget([refused.lease_id])
 
     async def _step(self) -> float:

@@ -12,11 +12,12 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from evertick.domain.attempt import NotRecorded, Token
 from evertick.executor.handlers.run import unstorable
 from evertick.executor.source import AttemptCounters, EndedAttempt, RecordFailure, Source
+from evertick.runtime.logs import run_fields
 
 logger = logging.getLogger("evertick.worker")
 
@@ -33,8 +34,13 @@ class Recorder:
     """Collects outcomes and leases that are done, and records them one batch after the other."""
 
     def __init__(
-        self, source: Source, counters: AttemptCounters, monotonic: Callable[[], float] = time.monotonic
+        self,
+        source: Source,
+        counters: AttemptCounters,
+        monotonic: Callable[[], float] = time.monotonic,
+        recorded: Callable[[Sequence[EndedAttempt], NotRecorded], None] = lambda _, __: None,
     ) -> None:
+        self._recorded = recorded
         self._source = source
         self._counters = counters
         self._monotonic = monotonic
@@ -144,6 +150,7 @@ class Recorder:
         self._set_apart([ended for ended in batch if ended[0].token in recorded.busy] if recorded.busy else ())
         self._release(leases)
         self._count(recorded, is_doubtful=is_doubtful)
+        self._recorded(batch, recorded)
 
     def _release(self, leases: list[int]) -> None:
         """These are let go of, but for those with an outcome that turned out to be busy."""
@@ -186,6 +193,7 @@ class Recorder:
         self._apart.remove([ended for ended in batch if ended[0].token not in recorded.busy])
         self._set_apart(ended for ended in batch if ended[0].token in recorded.busy)
         self._count(recorded, is_doubtful=True)
+        self._recorded(batch, recorded)
 
     def _count(self, recorded: NotRecorded, *, is_doubtful: bool) -> None:
         # In doubt an earlier request of this executor may have recorded them.
@@ -199,7 +207,13 @@ def _mended(ended: EndedAttempt, failure: RecordFailure, error: Exception) -> En
     if failure is not RecordFailure.UNSTORABLE:
         return ended
     attempt, outcome, started_at, finished_at = ended
-    logger.error("%s: the outcome of attempt %d cannot be stored: %s", attempt.name, attempt.attempt, error)
+    logger.error(
+        "%s: the outcome of attempt %d cannot be stored: %s",
+        attempt.name,
+        attempt.attempt,
+        error,
+        extra=run_fields(attempt),
+    )
     return attempt, unstorable(outcome, error), started_at, finished_at
 
 

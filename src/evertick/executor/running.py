@@ -8,12 +8,15 @@ import threading
 from collections.abc import Callable
 from datetime import datetime
 from enum import Enum, auto
-from typing import Any, NamedTuple, assert_never
+from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 from evertick.domain.attempt import SUCCEEDED, Attempt, AttemptOutcome, Deferred, Failed
 from evertick.domain.states import Outcome
 from evertick.executor.handlers.registry import Handler
 from evertick.executor.handlers.run import failed
+
+if TYPE_CHECKING:
+    from evertick.runtime.tracing import Span
 
 logger = logging.getLogger("evertick.worker")
 
@@ -36,8 +39,8 @@ class Running:
     """
 
     __slots__ = (
-        *("attempt", "handler", "is_observed", "is_over", "leased_at", "started", "started_at", "stop", "stopped"),
-        "task",
+        *("attempt", "handler", "is_observed", "is_over", "leased_at", "span", "started", "started_at"),
+        *("stop", "stopped", "task"),
     )
 
     def __init__(
@@ -53,6 +56,7 @@ class Running:
         self.stop: Stop | None = None
         self.stopped = 0.0
         self.is_over = False
+        self.span: Span | None = None  # while this process traces
 
     def outcome(self, value: Any, error: BaseException | None) -> AttemptOutcome | None:
         """How it ended. Once it was stopped, that decides, whatever its handler made of it."""

@@ -53,8 +53,8 @@ class DatabaseWorker(Executor):
 
     async def start(self) -> None:
         await super().start()
-        logger.info("worker %s started on %s", self.name, ", ".join(self.queues))
+        logger.info("worker %s started on %s", self.name, ", ".join(self.queues), extra={"worker": self.name})
 
     async def stop(self, grace: timedelta = GRACE) -> None:
         await super().stop(grace)
-        logger.info("worker %s stopped", self.name)
+        logger.info("worker %s stopped", self.name, extra={"worker": self.name})

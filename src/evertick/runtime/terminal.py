@@ -1,21 +1,14 @@
-"""Texts on a terminal: logs, one line for each event on stderr, in UTC; and texts of others, made harmless to print.
+"""Texts of others, made harmless to print on a terminal.
 
-No secret gets into a log: errors of the store name a database without its password. Errors of handlers and receivers
-are texts of others: characters that control the terminal, or the order of its text, are shown as escapes.
+Errors of handlers and receivers are such texts: characters that control the terminal, or the order of its text, are
+shown as escapes.
 """
 
 import json
-import logging
 import re
-import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import IO
 from unicodedata import category
 
-LEVELS = ("debug", "info", "warning", "error")
-DEFAULT_LEVEL = "info"
-_ROOT = "evertick."
 _SUSPECT = re.compile(r"[^\t\n\x20-\x7e]")
 _ACTING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Control and format characters (among these all that turn the writing direction), halves of a character, and line
@@ -58,23 +51,3 @@ def _escaped(char: str) -> str:
 
 def _escaped_json(char: str) -> str:
     return json.dumps(char)[1:-1]
-
-
-class LineFormatter(logging.Formatter):
-    """`2026-06-09T13:00:00.000Z INFO    scheduler: message`."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        at = datetime.fromtimestamp(record.created, UTC)
-        shown = at.replace(tzinfo=None).isoformat(timespec="milliseconds")
-        # A message of several lines, such as a driver's error, stays one.
-        message = " ".join(record.getMessage().split())
-        line = f"{shown}Z {record.levelname:<7} {record.name.removeprefix(_ROOT)}: {message}"
-        return terminal_safe(f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line)
-
-
-def set_up_logs(level: str = DEFAULT_LEVEL, stream: IO[str] | None = None) -> None:
-    """Send the log of this process to a stream, stderr by default; of other libraries only warnings."""
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(LineFormatter())
-    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    logging.getLogger("evertick").setLevel(level.upper())

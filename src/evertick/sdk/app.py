@@ -17,8 +17,8 @@ from evertick.domain.job.checks import Json
 from evertick.executor.executor import CONCURRENCY, THREADS
 from evertick.runtime.extras import server_extra
 from evertick.runtime.liveness import reporting_liveness
+from evertick.runtime.logs import set_up_logs
 from evertick.runtime.process import stop_signal
-from evertick.runtime.terminal import set_up_logs
 from evertick.sdk.declarations import (
     Declarations,
     Function,
@@ -127,7 +127,7 @@ class App:
         `schedules=False` only registers and works: for processes beside schedulers, which have migrated before.
         """
         if not logging.getLogger().handlers:
-            set_up_logs()
+            set_up_logs(log_format=self.settings().log_format)
         uvloop.run(self.serve(schedules=schedules))
 
     async def serve(self, *, schedules: bool = True) -> None:

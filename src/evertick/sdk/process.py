@@ -18,12 +18,14 @@ from evertick.contract.annotations import MAX_PER_PAGE
 from evertick.domain.ids import Prefix, format_run_id, parse_id
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import RunStatus
+from evertick.executor.executor import unique_name
 from evertick.roles.janitor import Janitor, Kept, janitor_pool
 from evertick.roles.scheduler import Scheduler
 from evertick.roles.worker import DatabaseWorker
 from evertick.runtime import timeouts
 from evertick.runtime.metrics_server import page_of_process, serving_metrics
 from evertick.runtime.rate_buckets import open_buckets
+from evertick.runtime.tracing import tracing
 from evertick.runtime.wakeups import Notifier
 from evertick.sdk.declarations import APP_LABEL, Declarations, WorkerOptions
 from evertick.store.database import Pool, connect, open_pool
@@ -199,11 +201,12 @@ async def running_roles(
     *,
     schedules: bool,
 ) -> AsyncIterator[DatabaseWorker]:
-    """Run the roles. The tables get their partitions for the day first. The worker stops first, and puts back attempts
-    while the others still run.
+    """Run the roles. The tables get their partitions for the day first. At the end the partitions are handed over
+    first; then the worker stops, and puts back attempts while the others still run.
     """
     _collect_less_often()
     async with AsyncExitStack() as stack:
+        await stack.enter_async_context(tracing(settings.tracing, unique_name(options.name)))
         if schedules:
             pool = await stack.enter_async_context(await janitor_pool(connection.url))
             buckets = await stack.enter_async_context(open_buckets(pool, settings.redis_url))
@@ -213,8 +216,8 @@ async def running_roles(
             janitor.start()
             stack.push_async_callback(janitor.stop)
         await register(connection.tenant, connection.admission, options.name, declarations)
-        if schedules:
-            scheduler = _scheduler(connection.url, settings)
+        scheduler = _scheduler(connection.url, settings) if schedules else None
+        if scheduler is not None:
             await scheduler.start()
             stack.push_async_callback(scheduler.stop)
         worker = DatabaseWorker(
@@ -232,6 +235,8 @@ async def running_roles(
         # An app that schedules may be the only process there is.
         page = page_with_cluster(connection.pool, settings.heartbeat_timeout) if schedules else page_of_process
         await stack.enter_async_context(serving_metrics(settings, page))
+        if scheduler is not None:
+            stack.push_async_callback(scheduler.hand_over)
         yield worker
 
 

@@ -20,9 +20,10 @@ from evertick.executor.executor import CONCURRENCY, GRACE, THREADS, Executor
 from evertick.executor.handlers.registry import Handlers
 from evertick.executor.source import AttemptCounters
 from evertick.executor.sources.http.source import HttpSource
+from evertick.runtime.logs import set_up_logs
 from evertick.runtime.metrics_server import serving_metrics
 from evertick.runtime.process import stop_signal
-from evertick.runtime.terminal import set_up_logs
+from evertick.runtime.tracing import tracing
 from evertick.sdk.declarations import Declarations, WorkerOptions
 
 logger = logging.getLogger("evertick.worker")
@@ -87,7 +88,7 @@ class Worker:
     def run(self) -> None:
         """Work until SIGTERM or Ctrl-C."""
         if not logging.getLogger().handlers:
-            set_up_logs()
+            set_up_logs(log_format=read_settings().log_format)
         uvloop.run(self.serve())
 
     async def serve(self) -> None:
@@ -99,7 +100,8 @@ class Worker:
     @asynccontextmanager
     async def running(self, grace: timedelta = GRACE) -> AsyncIterator["Worker"]:
         """Run the worker for the duration of the block."""
-        async with serving_metrics(read_settings()):
+        settings = read_settings()
+        async with tracing(settings.tracing, self.name), serving_metrics(settings):
             await self.start()
             try:
                 yield self
@@ -115,12 +117,12 @@ class Worker:
             await self._executor.close()
             raise
         self._executor.run()
-        logger.info("remote worker %s started on %s", self.name, ", ".join(self.queues))
+        logger.info("remote worker %s started on %s", self.name, ", ".join(self.queues), extra={"worker": self.name})
 
     async def stop(self, grace: timedelta = GRACE) -> None:
         """Lease no more, let running handlers finish within the grace, put back the rest, and record everything."""
         await self._executor.stop(grace)
-        logger.info("remote worker %s stopped", self.name)
+        logger.info("remote worker %s stopped", self.name, extra={"worker": self.name})
 
     def _client(self, timeout: float | None) -> AsyncClient:
         server = self._server

@@ -13,6 +13,7 @@ from evertick.api.problems import MEDIA_TYPE, Kind
 from evertick.contract import patterns
 from evertick.contract.annotations import Schema, ref
 from evertick.contract.target import HTTP_QUEUE
+from evertick.domain.tracing import TRACEPARENT
 from evertick.usecases.idempotency import KEY_MAX_LENGTH
 from evertick.version import __version__
 
@@ -41,6 +42,10 @@ _REQUEST_HEADERS: dict[str, tuple[str, Schema]] = {
     IDEMPOTENCY_KEY: (
         "The same key and body get the first answer again, for a day; another body 422, and while it is in flight 409.",
         _text(patterns.IDEMPOTENCY_KEY, maxLength=KEY_MAX_LENGTH, examples=["invoice-4711"]),
+    ),
+    TRACEPARENT: (
+        "W3C Trace Context: the run belongs to this trace. One that is not valid is ignored.",
+        {"type": "string", "examples": ["00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"]},
     ),
 }
 _TEXT: Schema = {"type": "string"}

@@ -11,6 +11,7 @@ from evertick.contract.job import Job
 from evertick.contract.jobs import JobsQuery, PauseRequest, ResumeRequest, TriggerRequest
 from evertick.domain.access import KeyRole
 from evertick.domain.admission import AdmissionRequest
+from evertick.domain.tracing import TRACEPARENT
 from evertick.usecases import idempotency
 from evertick.usecases.context import Page
 from evertick.usecases.errors import JobNotFound
@@ -217,10 +218,12 @@ async def resume_job(request: AuthenticatedRequest, job_id: str, body: ResumeReq
     return _response(await lifecycle.resume(request.tenant, job_id, body.missed))
 
 
-@routes.operation("POST", "/jobs/{job_id}/trigger", KeyRole.OPERATOR, RUN_ACCEPTED, cost=costs.OF_RUN)
+@routes.operation(
+    "POST", "/jobs/{job_id}/trigger", KeyRole.OPERATOR, RUN_ACCEPTED, headers=(TRACEPARENT,), cost=costs.OF_RUN
+)
 async def trigger_job(request: AuthenticatedRequest, job_id: str, body: TriggerRequest) -> Response:
     """Run a job now.
 
     The run has a fire time of its own and never consumes a scheduled tick.
     """
-    return await accepted(request, await requests.trigger(request.tenant, job_id, body.payload))
+    return await accepted(request, await requests.trigger(request.tenant, job_id, body.payload, request.trace))

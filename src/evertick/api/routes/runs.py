@@ -23,6 +23,7 @@ from evertick.contract.runs import (
     RunsQuery,
 )
 from evertick.domain.access import KeyRole
+from evertick.domain.tracing import TRACEPARENT
 from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs import costs
 from evertick.usecases.runs import dead_letters, reading, replays, requests
@@ -119,6 +120,7 @@ async def cancel_run(request: AuthenticatedRequest, run_id: str, body: Nothing) 
     KeyRole.OPERATOR,
     RUN_ACCEPTED,
     problems=(Kind.WRONG_STATE,),
+    headers=(TRACEPARENT,),
     cost=costs.OF_RUN,
 )
 async def replay_run(request: AuthenticatedRequest, run_id: str, body: Nothing) -> Response:  # noqa: ARG001 - it has to be empty
@@ -126,7 +128,7 @@ async def replay_run(request: AuthenticatedRequest, run_id: str, body: Nothing) 
 
     A new run with the same payload; the old one stays as it is.
     """
-    return await accepted(request, await requests.replay(request.tenant, run_id))
+    return await accepted(request, await requests.replay(request.tenant, run_id, request.trace))
 
 
 @letter_routes.operation(
@@ -144,10 +146,12 @@ async def list_dead_letters(request: AuthenticatedRequest, query: LettersQuery) 
     return page(found, request.path, query)
 
 
-@letter_routes.operation("POST", "/dead-letters/{run_id}/replay", KeyRole.OPERATOR, RUN_ACCEPTED, cost=costs.OF_RUN)
+@letter_routes.operation(
+    "POST", "/dead-letters/{run_id}/replay", KeyRole.OPERATOR, RUN_ACCEPTED, headers=(TRACEPARENT,), cost=costs.OF_RUN
+)
 async def replay_dead_letter(request: AuthenticatedRequest, run_id: str, body: Nothing) -> Response:  # noqa: ARG001 - it has to be empty
     """Run a dead letter's run again, and remove the letter."""
-    return await accepted(request, await requests.replay_letter(request.tenant, run_id))
+    return await accepted(request, await requests.replay_letter(request.tenant, run_id, request.trace))
 
 
 @letter_routes.operation(

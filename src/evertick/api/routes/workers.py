@@ -54,6 +54,7 @@ def _attempts(leased: LeasedAttempts) -> tuple[LeasedAttempt, ...]:
             idempotency_key=run.idempotency_key,
             timeout_seconds=attempt.timeout_seconds,
             deadline=run.deadline,
+            traceparent=run.traceparent,
         )
         for attempt in leased.attempts
         for run in [Run(attempt, leased.now_at)]

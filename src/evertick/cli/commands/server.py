@@ -10,12 +10,12 @@ import uvloop
 
 from evertick.cli.connection import DatabaseOptions, database_options, settings_of
 from evertick.cli.errors import Exit, exit_on_error
-from evertick.cli.options import AsJson, DatabaseUrl, DataDir, LogLevel, MetricsPort, optional, settings_with
+from evertick.cli.options import AsJson, DatabaseUrl, DataDir, LogFormat, LogLevel, MetricsPort, optional, settings_with
 from evertick.cli.output import print_json, print_rows
 from evertick.config import Settings, checked
 from evertick.runtime.liveness import reporting_liveness
+from evertick.runtime.logs import DEFAULT_LEVEL, set_up_logs
 from evertick.runtime.process import expect_batches, raise_descriptor_limit, stop_signal
-from evertick.runtime.terminal import DEFAULT_LEVEL, set_up_logs
 from evertick.store.database import open_pool
 from evertick.store.location import DatabaseAddress
 from evertick.store.migration_plan import Step
@@ -67,6 +67,7 @@ def up(
     metrics_port: MetricsPort = None,
     no_migrate: NoMigrate = False,
     log_level: LogLevel = DEFAULT_LEVEL,
+    log_format: LogFormat = None,
 ) -> None:
     """Run Evertick: migrate the database, then serve the API, fire timers and deliver webhooks.
 
@@ -83,9 +84,9 @@ def up(
 
       evertick up --no-migrate --roles api,dispatcher --database-url postgresql://evertick@db.internal/evertick
     """
-    set_up_logs(log_level)
     with exit_on_error():
-        settings = settings_with(database_url, data_dir)
+        settings = settings_with(database_url, data_dir, log_format)
+        set_up_logs(log_level, settings.log_format)
         settings = replace(settings, host=host or settings.host, port=settings.port if port is None else port)
         if no_migrate:
             _serve(settings, roles, metrics_port, require_current_schema, create=False)
@@ -100,6 +101,7 @@ def scheduler(
     roles: Roles = SCHEDULER_ROLES,
     metrics_port: MetricsPort = None,
     log_level: LogLevel = DEFAULT_LEVEL,
+    log_format: LogFormat = None,
 ) -> None:
     """Run one scheduler of a cluster. The database must be migrated.
 
@@ -109,9 +111,9 @@ def scheduler(
 
       evertick scheduler --database-url postgresql://evertick@db.internal/evertick
     """
-    set_up_logs(log_level)
     with exit_on_error():
-        settings = settings_with(database_url, data_dir)
+        settings = settings_with(database_url, data_dir, log_format)
+        set_up_logs(log_level, settings.log_format)
         if settings.database_url is None and settings.data_dir is None:
             typer.echo("Error: a scheduler needs --database-url or --data-dir", err=True)
             raise typer.Exit(Exit.USAGE)

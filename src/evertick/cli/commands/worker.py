@@ -13,14 +13,14 @@ import uvloop
 
 from evertick.cli.connection import server_with_key
 from evertick.cli.errors import Exit, exit_on_error
-from evertick.cli.options import DatabaseUrl, DataDir, LogLevel, MetricsPort, optional
+from evertick.cli.options import DatabaseUrl, DataDir, LogFormat, LogLevel, MetricsPort, optional
 from evertick.cli.output import print_line
 from evertick.client import Unreachable
 from evertick.client.transport import DEFAULT_URL
 from evertick.config import read_settings
 from evertick.runtime.liveness import reporting_liveness
+from evertick.runtime.logs import DEFAULT_LEVEL, set_up_logs
 from evertick.runtime.process import expect_batches, raise_descriptor_limit, stop_signal
-from evertick.runtime.terminal import DEFAULT_LEVEL, set_up_logs
 from evertick.sdk.app import App
 from evertick.sdk.remote import Worker
 
@@ -44,6 +44,7 @@ def worker(
     data_dir: DataDir = None,
     metrics_port: MetricsPort = None,
     log_level: LogLevel = DEFAULT_LEVEL,
+    log_format: LogFormat = None,
 ) -> None:
     """Run the handlers of an App. Schedulers are other processes. Start as many workers as the load needs.
 
@@ -57,7 +58,8 @@ def worker(
 
       evertick worker tasks:app --url https://evertick.example.com
     """
-    set_up_logs(log_level)
+    with exit_on_error():
+        set_up_logs(log_level, log_format or read_settings().log_format)
     if url is not None and database_url is not None:
         raise typer.BadParameter("--url and --database-url exclude each other")
     # The app reads the environment when it connects. Settings in its own code override the environment.

@@ -5,7 +5,6 @@ Two exceptions let a handler say how to go on.
 
 import logging
 import traceback
-from collections.abc import MutableMapping
 from datetime import datetime, timedelta
 from typing import Any, assert_never
 
@@ -17,6 +16,8 @@ from evertick.domain.ids import Prefix, format_id, format_run_id, format_token
 from evertick.domain.job.checks import UNSTORABLE
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import Outcome
+from evertick.runtime.logs import run_fields
+from evertick.runtime.tracing import traceparent_of
 
 EXCERPT_BYTES = 1024
 ERROR_BYTES = 4096
@@ -38,10 +39,16 @@ class RetryLater(EvertickError):  # noqa: N818 - as DoNotRetry
 class RunLogger(logging.LoggerAdapter[logging.Logger]):
     """Puts the run in front of each message, and its fields on each record."""
 
-    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        if not self.isEnabledFor(level):
+            return
         fields = self.extra or {}
-        kwargs["extra"] = {**fields, **kwargs.get("extra", {})}
-        return f"{fields.get('job_name')} {fields.get('run_id')}: {msg}", kwargs
+        before = f"{fields.get('job_name')} {fields.get('run_id')}: "
+        # With arguments the message is a format, and a job's name may have a percent sign.
+        text = f"{before.replace('%', '%%') if args else before}{msg}"
+        kwargs["extra"] = {**fields, **(kwargs.get("extra") or {})}
+        kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1  # the caller is the handler, not this method
+        self.logger.log(level, text, *args, **kwargs)
 
 
 class Run:
@@ -104,6 +111,11 @@ class Run:
         return format_token(*self._attempt.token)
 
     @property
+    def traceparent(self) -> str:
+        """W3C's trace context of this attempt, for the headers of what the handler calls."""
+        return traceparent_of(self._attempt)
+
+    @property
     def deadline(self) -> datetime:
         """When the attempt is given up as timed out, by the database's clock."""
         return self.started_at + timedelta(seconds=self._attempt.timeout_seconds)
@@ -112,8 +124,7 @@ class Run:
     def logger(self) -> RunLogger:
         """Logs to `evertick.run` with the run's name and id."""
         if self._logger is None:
-            fields = {"job_name": self.name, "run_id": self.run_id, "attempt": self.attempt}
-            self._logger = RunLogger(logging.getLogger("evertick.run"), fields)
+            self._logger = RunLogger(logging.getLogger("evertick.run"), run_fields(self._attempt))
         return self._logger
 
 

@@ -17,6 +17,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from evertick.domain.attempt import AttemptOutcome, Failed, NotStarted
 from evertick.domain.breaker import (
@@ -36,6 +37,7 @@ from evertick.domain.breaker import (
 )
 from evertick.metrics.catalog import HOST_EVENTS, HostEvent
 from evertick.runtime.clock import Clock, now_of
+from evertick.runtime.logs import tenant_fields
 from evertick.runtime.loop import Loop
 from evertick.store.database import Pool, reason_of
 from evertick.store.tenants import audit, target_hosts
@@ -196,7 +198,7 @@ class Circuits:
                     circuits[host] = claimed
                     await target_hosts.store(session, circuits)
         except Exception as error:  # noqa: BLE001 - a delivery must not fail because of our database
-            logger.warning("no probe of %s could be claimed: %s", host.host, reason_of(error))
+            logger.warning("no probe of %s could be claimed: %s", host.host, reason_of(error), extra=_fields(host))
             return False
         finally:
             self._claiming.discard(host)
@@ -251,12 +253,14 @@ class Circuits:
             HOST_EVENTS.add(1, HostEvent.CIRCUIT_OPENED)
             seen = after[host]
             text = "circuit open for %s of tenant %d: %d of %d calls failed, the last: %s"
-            logger.warning(text, host.host, host.tenant_id, seen.recent_failures, seen.recent_calls, seen.last_error)
+            numbers = seen.recent_failures, seen.recent_calls
+            logger.warning(text, host.host, host.tenant_id, *numbers, seen.last_error, extra=_fields(host))
         for host in closed:
             self.counters.closed += 1
             HOST_EVENTS.add(1, HostEvent.CIRCUIT_CLOSED)
             lasted = (after[host].changed_at - before[host].changed_at).total_seconds()
-            logger.info("circuit closed for %s of tenant %d after %.0f s", host.host, host.tenant_id, lasted)
+            text = "circuit closed for %s of tenant %d after %.0f s"
+            logger.info(text, host.host, host.tenant_id, lasted, extra=_fields(host))
 
     def _keep(self, reports: Mapping[TenantHost, Report]) -> None:
         for host, report in reports.items():
@@ -286,3 +290,7 @@ def _is_closed(circuit: Circuit) -> bool:
 
 def _entries(action: str, hosts: Iterable[TenantHost]) -> list[AuditRecord]:
     return [AuditRecord(host.tenant_id, ACTOR, action, host.host, None) for host in hosts]
+
+
+def _fields(host: TenantHost) -> dict[str, Any]:
+    return tenant_fields(host.tenant_id) | {"host": host.host}

@@ -53,6 +53,7 @@ from evertick.roles.dispatcher.settings import Egress
 from evertick.roles.dispatcher.slots import DeliveryCounts, WaitingForSlots
 from evertick.roles.dispatcher.tenants import LOOK_SECONDS, Keyring, TenantQueues
 from evertick.runtime.clock import Clock, DatabaseClock
+from evertick.runtime.logs import run_fields
 from evertick.runtime.loop import Loop
 from evertick.store.database import Pool
 from evertick.store.location import DatabaseAddress
@@ -181,13 +182,13 @@ class Dispatcher:
         self.circuits.start()
         self.host_rates.start()
         self.pausing.start()
-        logger.info("dispatcher %s started", self.name)
+        logger.info("dispatcher %s started", self.name, extra={"worker": self.name})
 
     async def stop(self, grace: timedelta = GRACE) -> None:
         await self.executor.drain(grace)
         await self._tenants_loop.stop()
         await self.close()
-        logger.info("dispatcher %s stopped", self.name)
+        logger.info("dispatcher %s stopped", self.name, extra={"worker": self.name})
 
     async def work_off(self) -> int:
         """Deliver until nothing is ready, without loops; returns how many attempts were leased."""
@@ -211,7 +212,7 @@ class Dispatcher:
     def _ended(self, attempt: Attempt, outcome: AttemptOutcome | None) -> None:
         self.waiting.queue.leave(attempt)
         if isinstance(outcome, Failed | NotStarted):
-            logger.debug("%s, attempt %d: %s", attempt.name, attempt.attempt, outcome.error)
+            logger.debug("%s, attempt %d: %s", attempt.name, attempt.attempt, outcome.error, extra=run_fields(attempt))
         if isinstance(outcome, Succeeded | Failed):
             self._delivery_counts.count(attempt.tenant_id)
             WEBHOOKS.add(1, _class_of(outcome))

@@ -19,6 +19,7 @@ from evertick.domain.attempt import NotStarted
 from evertick.domain.breaker import ReturnPace, TenantHost
 from evertick.domain.rate_bucket import Drawn, Rate
 from evertick.metrics.catalog import HOST_EVENTS, HostEvent
+from evertick.runtime.logs import tenant_fields
 from evertick.runtime.loop import Loop
 from evertick.runtime.rate_slices import RateSlices
 from evertick.store.database import Pool, reason_of
@@ -101,7 +102,12 @@ class HostRates:
             async with asyncio.timeout(DRAW_SECONDS):
                 return await self._slices.take(_key(host), rate, least=1, most=1)
         except Exception as error:  # noqa: BLE001 - a delivery must not fail because of our database
-            logger.warning("the rate limit of %s is unknown, nothing is delivered: %s", host.host, reason_of(error))
+            logger.warning(
+                "the rate limit of %s is unknown, nothing is delivered: %s",
+                host.host,
+                reason_of(error),
+                extra=tenant_fields(host.tenant_id) | {"host": host.host},
+            )
             return _FAILED
 
 

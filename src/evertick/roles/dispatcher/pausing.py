@@ -6,6 +6,7 @@ from collections import deque
 
 from evertick.domain.attempt import Attempt
 from evertick.domain.ids import Prefix, format_id
+from evertick.runtime.logs import run_fields
 from evertick.runtime.loop import Loop
 from evertick.store.database import Pool
 from evertick.store.jobs import jobs
@@ -75,4 +76,4 @@ class Pausing:
                 await jobs.pause(connection, attempt.job_id, GONE)
                 subject = format_id(Prefix.JOB, attempt.job_id)
                 await audit.record(connection, AuditRecord(tenant_id, ACTOR, ACTION, subject, None))
-                logger.warning("%s is paused: %s", attempt.name, GONE)
+                logger.warning("%s is paused: %s", attempt.name, GONE, extra=run_fields(attempt))

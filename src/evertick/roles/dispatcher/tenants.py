@@ -14,6 +14,7 @@ from evertick.contract.target import HTTP_QUEUE
 from evertick.domain.fairness import FairSlots, TenantCounts
 from evertick.domain.rate_bucket import Rate
 from evertick.roles.dispatcher.slots import DeliveryCounts, SlotQueue
+from evertick.runtime.logs import tenant_fields
 from evertick.store.database import Pool
 from evertick.store.engine import lanes
 from evertick.store.engine.lanes import QueueWithWork
@@ -117,7 +118,8 @@ class Keyring:
             self._secrets[sealed.tenant_id] = tuple(Secret(key) for key in sealed.open(self._seal))
         except CannotUnseal as error:
             self.unreadable[sealed.tenant_id] = error
-            logger.error("webhooks of tenant %d wait: %s", sealed.tenant_id, error)  # noqa: TRY400 - it says it all
+            text = "webhooks of tenant %d wait: %s"
+            logger.error(text, sealed.tenant_id, error, extra=tenant_fields(sealed.tenant_id))  # noqa: TRY400 - it says it all
         else:
             self.unreadable.pop(sealed.tenant_id, None)
 

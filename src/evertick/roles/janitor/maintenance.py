@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from evertick.roles.janitor.batch_size import BatchSize
 from evertick.roles.janitor.replanning import repair_all
+from evertick.runtime.logs import tenant_fields
 from evertick.store.database import Pool, was_too_slow
 from evertick.store.jobs import jobs
 from evertick.store.maintenance import ledgers, replan, retention
@@ -130,7 +131,9 @@ async def sweep_queues(pool: Pool, now_at: datetime) -> int:
         except Exception as error:
             if not (isinstance(error, TimeoutError) or was_too_slow(error)):
                 raise
-            logger.warning("tenant %d has too many jobs to look for its unused queues", tenant_id)
+            logger.warning(
+                "tenant %d has too many jobs to look for its unused queues", tenant_id, extra=tenant_fields(tenant_id)
+            )
     return removed
 
 

@@ -21,6 +21,7 @@ from evertick.domain.job.timing import resolve_alone
 from evertick.domain.rule import OneOff, Rule, from_canonical
 from evertick.domain.schedule.instants import EPOCH_AT, from_us, to_us
 from evertick.domain.stable_hash import due_at, jitter_offset
+from evertick.runtime.logs import job_fields
 from evertick.store.engine.clock import TOLERANCE
 from evertick.store.maintenance.replan import (
     AheadGap,
@@ -136,7 +137,7 @@ def _decided(rows: Iterable[_R], decide: Callable[[_R], _D | None]) -> Iterator[
             decision = decide(row)
         except Exception as error:  # noqa: BLE001 - a corrupt row must not stop its neighbours
             name = format_id(Prefix.JOB, row.job_id)
-            logger.error("%s cannot be planned anew: %s", name, error)  # noqa: TRY400 - the row is at fault
+            logger.error("%s cannot be planned anew: %s", name, error, extra=job_fields(row.job_id))  # noqa: TRY400 - the row is at fault
         else:
             if decision is not None:
                 yield decision

@@ -19,8 +19,10 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from evertick.domain.admission import AdmissionRequest, Admitted, Quota, Usage, admit
+from evertick.domain.ids import Prefix, format_id
 from evertick.domain.rate_bucket import Drawn, Rate
 from evertick.domain.replaying import AHEAD, plan_batch
+from evertick.runtime.logs import tenant_fields
 from evertick.runtime.loop import Loop
 from evertick.store.database import Pool, Session, is_transient
 from evertick.store.engine.rate_buckets import Ask, DatabaseBuckets, RateBuckets, submit_key
@@ -81,7 +83,8 @@ class Replayer:
         except Exception as error:
             if replay is None or is_transient(error):
                 raise
-            logger.warning("a batch of replay %d failed: %r", replay.replay_id, error)
+            fields = {"replay_id": format_id(Prefix.REPLAY, replay.replay_id)} | tenant_fields(replay.tenant_id)
+            logger.warning("a batch of replay %d failed: %r", replay.replay_id, error, extra=fields)
             await replays.postpone(self._pool, replay.replay_id, FAILED_SECONDS)
             return BatchResult(replay.replay_id, 0, is_done=False)
 
@@ -130,7 +133,8 @@ class Replayer:
             if result.wait:  # a small burst is used up several times a second
                 pause = max(MIN_POLL_SECONDS, min(pause, result.wait.total_seconds()))
             if result.is_done:
-                logger.info("replay %d is done", result.replay_id)
+                fields = {"replay_id": format_id(Prefix.REPLAY, result.replay_id)}
+                logger.info("replay %d is done", result.replay_id, extra=fields)
         return 0
 
 

@@ -275,7 +275,12 @@ class Backpressure:
         for queue_id in [line.queue_id for line in self._parked if not line.is_catch_up]:
             if queue_id not in self._full_at:
                 name = self._names.get(queue_id, "")
-                logger.warning("queue %r (%d) is full: its timers wait until workers lease from it", name, queue_id)
+                logger.warning(
+                    "queue %r (%d) is full: its timers wait until workers lease from it",
+                    name,
+                    queue_id,
+                    extra={"queue": name},
+                )
             self._full_at[queue_id] = now
         for queue_id in [each for each, full_at in self._full_at.items() if now - full_at > QUIET_SECONDS]:
             del self._full_at[queue_id]

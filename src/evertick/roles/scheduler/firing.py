@@ -18,7 +18,9 @@ from evertick.roles.scheduler.fire_counts import count_fired
 from evertick.roles.scheduler.pending_timers import PendingTimer
 from evertick.roles.scheduler.planning import LOOP_STEPS, BatchPlanning, PlannedBatch
 from evertick.roles.scheduler.sending import ASIDE_US, BUSY_US, Sending
+from evertick.roles.scheduler.spans import FireSpans
 from evertick.roles.scheduler.state import State
+from evertick.runtime.logs import jobs_fields
 from evertick.runtime.loop import NotYet, Slices
 from evertick.store.database import was_too_slow
 from evertick.store.engine import timers
@@ -87,6 +89,7 @@ class Firing:
         self._batch = FIRST_BATCH
         self._most = BATCH
         self._sending = Sending(state, self._apply)
+        self._spans = FireSpans(state)
         self.background = BackgroundPlanning(state, planned)
         self.counters = FiringCounters()
 
@@ -133,6 +136,7 @@ class Firing:
             await self._state.rule_cache.load(self._state.firing, rule_ids)
             planning = await self._plan(entries, rule_ids, now_us)
             planned = planning.planned
+            await self._spans.prepare(planned)
             was_clean = not planned.groups or await self._sending.send(planned)
             await self._quarantine(planned, entries, now_us)
             self._put_off(planning)
@@ -184,6 +188,7 @@ class Firing:
         self._state.clock.observe(fired.now_at)
         self._state.ownership.last_seq = max(self._state.ownership.last_seq, fired.last_seq)
         self._update_pending(planned, fired)
+        self._spans.add(planned, fired)
         self._state.fired_jobs.add(planned.ticked_jobs)
         if fired.lane_ids:
             self._pressure.added(fired.lane_ids, fired.lane_runs)
@@ -206,7 +211,7 @@ class Firing:
             done = await timers.quarantine(self._state.firing, rule_ids, reason, is_missing=is_missing)
             locked.update(done.locked)
             if done.paused:
-                logger.error("paused %d jobs: %s", done.paused, reason)
+                logger.error("paused %d jobs: %s", done.paused, reason, extra=jobs_fields(rule_ids))
         for entry in broken:
             if entry.timer.job_id in locked:
                 self._state.pending.retry_at(entry, now_us + ASIDE_US)

@@ -22,6 +22,7 @@ from evertick.domain.schedule.instants import duration_us, to_us
 from evertick.metrics.catalog import RUNAWAYS
 from evertick.roles.scheduler.state import State
 from evertick.runtime import background
+from evertick.runtime.logs import job_fields, tenant_fields
 from evertick.store.database import Session, reason_of
 from evertick.store.engine import fuse
 from evertick.store.engine.fuse import RecentRuns
@@ -74,7 +75,9 @@ class Fuse:
         try:
             return await self._judge(rows)
         except Exception as error:  # noqa: BLE001 - the other jobs are judged all the same
-            logger.warning("job %s was not judged: %s", format_id(Prefix.JOB, rows[0].job_id), reason_of(error))
+            job_id = rows[0].job_id
+            text = "job %s was not judged: %s"
+            logger.warning(text, format_id(Prefix.JOB, job_id), reason_of(error), extra=job_fields(job_id))
             return False
 
     async def _judge(self, rows: list[RecentRuns]) -> bool:
@@ -100,7 +103,7 @@ class Fuse:
             await _open_alert(connection, job, subject, str(breach))
             await audit.record(connection, AuditRecord(job.tenant_id, ACTOR, ACTION, subject, None))
         RUNAWAYS.add(1)
-        logger.error("paused job %s: %s", subject, breach)
+        logger.error("paused job %s: %s", subject, breach, extra=tenant_fields(job.tenant_id) | job_fields(job.job_id))
         return True
 
 

@@ -12,6 +12,7 @@ Steps 1 and 2 are one loop, 3 and 4 another: giving up waits for a firing, and a
 import logging
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from typing import Any
 
 from evertick.domain.assignment import Changes, Member, assign, changes
 from evertick.domain.catch_up import OUTAGE
@@ -60,7 +61,11 @@ class Membership:
         reply = await members.heartbeat(self._pool, self._me, __version__, self._lifetime, self._outage)
         self._state.clock.observe(reply.now_at, asked_us)
         if reply.others != self.others:
-            logger.info("members: %s", ", ".join(sorted(member.node for member in (self._me, *reply.others))))
+            logger.info(
+                "members: %s",
+                ", ".join(sorted(member.node for member in (self._me, *reply.others))),
+                extra={"node": self._me.node},
+            )
         self.others = reply.others
         held = await members.held(self._pool, self._me.node)
         self._drop_lost(before, held)
@@ -98,14 +103,15 @@ class Membership:
         epochs = self._ownership.epochs
         lost = {each for each, epoch in before.items() if epochs.get(each) == epoch and held.get(each) != epoch}
         if lost:
-            logger.warning("lost %d partitions", len(lost))
+            logger.warning("lost %d partitions", len(lost), extra=self._fields({each: before[each] for each in lost}))
             self._drop(lost)
 
     async def _release(self, partitions: set[int]) -> None:
         async with self._ownership.writing:
+            released = {each: epoch for each, epoch in self._ownership.epochs.items() if each in partitions}
             self._drop(partitions)
             await members.release(self._pool, self._me.node, partitions)
-        logger.info("released %d partitions", len(partitions))
+        logger.info("released %d partitions", len(partitions), extra=self._fields(released))
         await wakeups.notify(self._pool, {wakeups.MEMBERS: ""})
 
     async def _take(self, partitions: Iterable[int]) -> None:
@@ -113,7 +119,9 @@ class Membership:
         if not epochs:
             return
         await self._gain(epochs)
-        logger.info("took %d partitions, holds %d", len(epochs), len(self._ownership.epochs))
+        logger.info(
+            "took %d partitions, holds %d", len(epochs), len(self._ownership.epochs), extra=self._fields(epochs)
+        )
         self._gained()
 
     async def _retake(self) -> None:
@@ -132,6 +140,10 @@ class Membership:
         last_seq = await members.last_seq(self._pool, epochs)
         outages = await members.outages(self._pool, epochs)
         self._ownership.gain(epochs, last_seq, outages, self._state.clock.now_us())
+
+    def _fields(self, epochs: dict[int, int]) -> dict[str, Any]:
+        """The fields of a record about partitions: which, and in which epoch each."""
+        return {"node": self._me.node, "epochs": dict(sorted(epochs.items()))}
 
     def _drop(self, partitions: set[int]) -> None:
         self._ownership.drop(partitions)

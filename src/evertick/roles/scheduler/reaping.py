@@ -19,6 +19,7 @@ from evertick.domain.states import Outcome
 from evertick.roles.scheduler.maintenance import ROUND_SECONDS, Sweeping
 from evertick.roles.scheduler.state import State
 from evertick.runtime.clock import now_of
+from evertick.runtime.logs import runs_fields
 from evertick.runtime.retry_decision import next_step
 from evertick.store.database import is_lock_timeout, is_transient, was_rolled_back, was_too_slow
 from evertick.store.engine import lanes, orphans, outcomes
@@ -168,7 +169,10 @@ class Reaping:
         if back:
             await lanes.put_back(self._state.pool, self._state.node, back)
             logger.warning(
-                "%d attempts of the lost worker %s had not been started: they are put back", len(back), worker
+                "%d attempts of the lost worker %s had not been started: they are put back",
+                len(back),
+                worker,
+                extra={"worker": worker} | runs_fields((each.job_id, each.fire_at) for each in lost),
             )
 
     async def _retry_busy(self) -> None:
@@ -187,7 +191,8 @@ class Reaping:
         lost = len(endings) - len(stale) - len(busy)
         self.lost += lost
         if lost:
-            logger.warning("%d attempts of %s are lost", lost, worker)
+            ended = ((each.job_id, each.fire_at) for each in endings if (each.lane_id, each.seq) not in stale | busy)
+            logger.warning("%d attempts of %s are lost", lost, worker, extra={"worker": worker} | runs_fields(ended))
             self._woken(ending.job_id for ending in endings)
 
     async def _write(self, worker: str, endings: Sequence[Ending], leases: list[int]) -> NotRecorded:

@@ -17,8 +17,9 @@ Steps, each a loop of its own:
 7. fuse: jobs that fire more often than their schedule allows are paused.
 8. gates: what has fired and waits for a place of its key is let in, after each firing and outcome, and by a sweep.
 
-Crash: the others take its partitions after `lifetime`, and go on from the table. Nothing is lost: a timer moves in the
-statement that appends its attempt. Slow database: batches grow, unless a statement takes too long: then they shrink.
+Stop: it gives up its partitions before it waits for anything but the statement that fires. Crash: the others take its
+partitions after `lifetime`, and go on from the table. Nothing is lost: a timer moves in the statement that appends its
+attempt. Slow database: batches grow, unless a statement takes too long: then they shrink.
 Users who hold locks: their jobs wait for them, all others fire. Silent connection: each loop gives up its own statement
 after its own time-out (`runtime.timeouts`) and goes on with a new connection. Lost partitions: their timers are
 forgotten at the next heartbeat, and refused by the fence before that. The same holds after the whole process was
@@ -95,6 +96,7 @@ class Scheduler:
     async def open(self) -> None:
         """Connect, and put the parts together; nothing runs yet."""
         self._pools: list[Pool] = []
+        self._has_left = False
         try:
             pool = await self._open_pool("load", CONNECTIONS, timeouts.LOAD)
             firing = await self._open_pool("fire", FIRING_CONNECTIONS, timeouts.FIRE)
@@ -121,22 +123,39 @@ class Scheduler:
             loop.start()
         self._listener = Listener(self._url, self._heard, TIMERS, MEMBERS)
         self._listener.start()
-        logger.info("scheduler %s started", self.node)
+        logger.info("scheduler %s started", self.node, extra={"node": self.node})
 
-    async def stop(self) -> None:
-        """Finish what is being written, hand everything over at once, and leave."""
-        if self._listener is not None:
-            await self._listener.stop()
-        await asyncio.gather(*(loop.stop(STOP_SECONDS) for loop in self._loops))
-        await self.firing.background.stop()
+    async def hand_over(self) -> None:
+        """Give up all partitions, as soon as what is being written is written: the others fire on at once.
+
+        It goes on without partitions until `stop`.
+        """
+        if self._has_left:
+            return
+        self._has_left = True
+        # They would join again.
+        await asyncio.gather(*(loop.stop(STOP_SECONDS) for loop in (self._heartbeat_loop, self._rebalance_loop)))
         try:
             async with asyncio.timeout(STOP_SECONDS):
                 await self.membership.leave()
         except Exception as error:  # noqa: BLE001 - it stops all the same
-            logger.warning("could not hand over (%s): others take over in %s", reason_of(error), self._lifetime)
+            logger.warning(
+                "could not hand over (%s): others take over in %s",
+                reason_of(error),
+                self._lifetime,
+                extra={"node": self.node},
+            )
+
+    async def stop(self) -> None:
+        """Hand everything over, finish what is under way, and end."""
+        await self.hand_over()
+        if self._listener is not None:
+            await self._listener.stop()
+        await asyncio.gather(*(loop.stop(STOP_SECONDS) for loop in self._loops))
+        await self.firing.background.stop()
         await self._notifier.stop()
         await self.close()
-        logger.info("scheduler %s stopped", self.node)
+        logger.info("scheduler %s stopped", self.node, extra={"node": self.node})
 
     async def join(self) -> None:
         """Take part without loops: the caller drives the steps."""

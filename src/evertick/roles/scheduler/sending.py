@@ -10,6 +10,7 @@ from collections.abc import Callable
 from evertick.domain.schedule.instants import SECOND_US, from_us
 from evertick.roles.scheduler.planning import PlannedBatch
 from evertick.roles.scheduler.state import State
+from evertick.runtime.logs import jobs_fields
 from evertick.store.database import is_lock_timeout, was_rolled_back
 from evertick.store.engine import timers
 from evertick.store.engine.timers import Fired
@@ -66,7 +67,11 @@ class Sending:
         for entry in part.entries:
             self._apart.add(entry.timer.job_id)
             self._state.pending.retry_at(entry, at_us)
-        logger.warning("%d timers ran into locks of other sessions: they are tried apart", len(part.entries))
+        logger.warning(
+            "%d timers ran into locks of other sessions: they are tried apart",
+            len(part.entries),
+            extra=jobs_fields(entry.timer.job_id for entry in part.entries),
+        )
 
     async def _fire(self, planned: PlannedBatch) -> Fired:
         """Fire; if the tables lack the day's partition, add it and fire again."""

@@ -49,6 +49,7 @@ class Leased(NamedTuple):
     is_listed: bool = True
     tenant_id: int = 0
     deferrals: int = 0
+    trace_parent: str | None = None
 
     @property
     def token(self) -> Token:

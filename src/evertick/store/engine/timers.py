@@ -1,6 +1,6 @@
 """Timers: reading those that fall due, and firing them. Called by schedulers for partitions that they hold."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
@@ -138,6 +138,12 @@ class Fired(NamedTuple):
     gate_ids: Sequence[int]
 
 
+class _TraceParent(NamedTuple):
+    job_id: int
+    fire_at: datetime
+    trace_parent: str
+
+
 class Quarantined(NamedTuple):
     """How many jobs were paused, and the ids of those that another session has locked."""
 
@@ -148,6 +154,7 @@ class Quarantined(NamedTuple):
 _SQL = statements.load("timers")
 _LOAD = _SQL["load"].rows(Timer)
 _LOAD_JOBS = _SQL["load_jobs"].rows(Timer)
+_TRACE_PARENTS = _SQL["trace_parents"].rows(_TraceParent)
 _WALK_STREAMS = _SQL["walk_streams"].rows(FirstOfStream)
 _LOAD_STREAMS = _SQL["load_streams"].rows(Timer)
 _COUNT_DUE = _SQL["count_due"].rows(DueCount)
@@ -289,6 +296,16 @@ def _columns(firing: Firing) -> dict[str, Sequence[object]]:
         "gap_ticks": [gap.ticks for gap in gaps],
         "gap_reasons": [_GAP_REASONS[gap.reason] for gap in gaps],
     }
+
+
+async def trace_parents(
+    connection: Connection, runs: Collection[tuple[int, datetime]]
+) -> dict[tuple[int, datetime], str]:
+    """The trace contexts that some of these runs were asked for with."""
+    rows = await _TRACE_PARENTS.all(
+        connection, job_ids=[job_id for job_id, _ in runs], fire_ats=[fire_at for _, fire_at in runs]
+    )
+    return {(row.job_id, row.fire_at): row.trace_parent for row in rows}
 
 
 async def quarantine(

@@ -86,6 +86,7 @@ class RequestedRun(NamedTuple):
     payload: str | None
     gate_id: int | None = None
     """None: that of its version, if it has one."""
+    trace_parent: str | None = None
 
 
 class GivenToRun(NamedTuple):

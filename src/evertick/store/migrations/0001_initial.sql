@@ -200,7 +200,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- What was asked for by hand, a manual run or a replay, beside its timer: its own payload, and what it repeats.
+-- What was asked for by hand, a manual run or a replay, beside its timer: its own payload, what it repeats, and the
+-- trace context of the request.
 CREATE TABLE requested_runs (
     job_id          bigint      NOT NULL,
     fire_at         timestamptz NOT NULL,
@@ -209,6 +210,7 @@ CREATE TABLE requested_runs (
     has_payload     boolean     NOT NULL,
     payload         json,
     gate_id         bigint,                 -- by its own payload; null: that of its version
+    trace_parent    text,                   -- W3C's header of the request, if it had a valid one
     PRIMARY KEY (job_id, fire_at)
 );
 CREATE INDEX requested_runs_by_age ON requested_runs (fire_at);

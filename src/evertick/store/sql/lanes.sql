@@ -517,7 +517,13 @@ SELECT attempt.lane_id, attempt.seq, range.lease_id, attempt.job_id, attempt.fir
                SELECT FROM outcomes WHERE outcomes.lane_id = attempt.lane_id AND outcomes.seq = attempt.seq)
            ELSE false
        END AS is_over,
-       attempt.is_listed, queue.tenant_id, range.deferrals
+       attempt.is_listed, queue.tenant_id, range.deferrals,
+       CASE
+           WHEN attempt.reason IN ('manual', 'replay')
+               THEN (SELECT asked.trace_parent
+                       FROM requested_runs asked
+                      WHERE asked.job_id = attempt.job_id AND asked.fire_at = attempt.fire_at)
+       END AS trace_parent
   FROM unnest(:lease_ids::bigint[], :lane_ids::bigint[], :first_seqs::bigint[], :last_seqs::bigint[],
               :deferrals::smallint[])
        AS range (lease_id, lane_id, first_seq, last_seq, deferrals)

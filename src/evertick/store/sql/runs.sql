@@ -240,13 +240,13 @@ free AS MATERIALIZED (
      LIMIT 1
 ),
 noted AS (
-    INSERT INTO requested_runs (job_id, fire_at, requested_at, replays_at, gate_id, has_payload, payload)
+    INSERT INTO requested_runs (job_id, fire_at, requested_at, replays_at, gate_id, has_payload, payload, trace_parent)
     SELECT :job_id::bigint, free.fire_at, clock.now_at,
            -- What repeats a repetition has the identity of the first run.
            coalesce((SELECT asked.replays_at FROM requested_runs asked
                       WHERE asked.job_id = :job_id::bigint AND asked.fire_at = :replays_at::timestamptz),
                     :replays_at::timestamptz),
-           :gate_id::bigint, :has_payload::boolean, :payload::text::json
+           :gate_id::bigint, :has_payload::boolean, :payload::text::json, :trace_parent::text
       FROM free
      CROSS JOIN clock
 ),

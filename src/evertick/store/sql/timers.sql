@@ -533,6 +533,18 @@ SELECT clock.now_at, reached.runs, tally.lane_ids, tally.lane_runs, coalesce(rea
                FROM judged) AS reached
  CROSS JOIN (SELECT array_agg(lane_id) AS lane_ids, array_agg(attempts) AS lane_runs FROM batches) AS tally;
 
+-- name: trace_parents
+-- The trace contexts that runs were asked for with. Only asked while the process traces. Index: requested_runs_pkey.
+SELECT run.job_id, run.fire_at, asked.trace_parent
+  FROM unnest(:job_ids::bigint[], :fire_ats::timestamptz[]) AS run (job_id, fire_at)
+ CROSS JOIN LATERAL (
+           SELECT trace_parent
+             FROM requested_runs
+            WHERE requested_runs.job_id = run.job_id AND requested_runs.fire_at = run.fire_at
+            LIMIT 1
+       ) AS asked
+ WHERE asked.trace_parent IS NOT NULL;
+
 -- name: as_planned
 -- Which of some timers that `fire` refused are as planned, in partitions that are held as before: another session has
 -- them locked, or had. Indexes: timers_pkey, partitions_pkey.

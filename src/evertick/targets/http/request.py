@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 from evertick.contract.target import HttpTarget
 from evertick.domain.schedule.instants import utc_text
-from evertick.domain.stable_hash import stable_int
 from evertick.targets.http.signing import RUN_SIGNATURE, Secret, run_message, sign, sign_message
 from evertick.version import __version__
 
@@ -21,7 +20,6 @@ REMEMBERED = 4096
 # CloudEvents' HTTP binding: visible ASCII stands for itself, but for the quote and the percent sign.
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 _PLAIN = re.compile(f"[{re.escape(_SAFE)}]*")
-_SAMPLED = "01"  # receivers that follow their caller's choice would otherwise trace no scheduled work at all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +41,7 @@ class DeliveryRequest:
     reason: str
     idempotency_key: str
     fencing_token: int
+    traceparent: str
 
     def __post_init__(self) -> None:
         if not self.secrets:
@@ -79,7 +78,7 @@ def headers_of(request: DeliveryRequest, sent_at: datetime, source: str = SOURCE
         "Evertick-Attempt": str(request.attempt),
         "Evertick-Reason": request.reason,
         "Evertick-Fencing-Token": str(request.fencing_token),
-        "traceparent": traceparent(request.run_id, request.fencing_token),
+        "traceparent": request.traceparent,
         "User-Agent": USER_AGENT,
         "Accept-Encoding": "identity",
     }
@@ -101,10 +100,3 @@ def _own_headers(given: tuple[tuple[str, str], ...], *, with_body: bool) -> Mapp
 def header_text(text: str) -> str:
     """A text as CloudEvents writes it in headers: what is not visible ASCII as the %XX of its UTF-8."""
     return text if _PLAIN.fullmatch(text) else quote(text, safe=_SAFE, errors="replace")
-
-
-def traceparent(run_id: str, fencing_token: int) -> str:
-    """W3C trace context: one trace for a run, one span for each attempt, the same however often they are asked for."""
-    trace = stable_int(2**128 - 1, "trace", run_id) + 1  # zero is not a valid id
-    span = stable_int(2**64 - 1, "span", run_id, str(fencing_token)) + 1
-    return f"00-{trace:032x}-{span:016x}-{_SAMPLED}"

@@ -15,6 +15,7 @@ from evertick.domain.breaker import TenantHost, probe_outcome
 from evertick.domain.ids import Prefix, format_id, format_run_id
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.states import Outcome
+from evertick.runtime.tracing import traceparent_of
 from evertick.targets.http.delivery import HttpDelivery
 from evertick.targets.http.request import DeliveryRequest
 from evertick.targets.http.signing import Secret
@@ -227,6 +228,7 @@ def request_of(attempt: Attempt, secrets: tuple[Secret, ...]) -> DeliveryRequest
         reason=attempt.reason,
         idempotency_key=attempt.idempotency_key,
         fencing_token=attempt.token[1],
+        traceparent=traceparent_of(attempt),
     )
 
 

@@ -9,6 +9,7 @@ from evertick.domain.job.checks import Json, check_payload
 from evertick.domain.job.faults import Faults
 from evertick.domain.schedule.instants import from_us, to_us
 from evertick.domain.states import FINAL_RUNS, RunReason
+from evertick.domain.tracing import TraceContext
 from evertick.store.database import Session
 from evertick.store.jobs import jobs, runs
 from evertick.store.jobs.runs import RequestedRun
@@ -21,10 +22,12 @@ from evertick.usecases.runs.views import status_of
 _CANCELLED = "cancelled by request"
 
 
-async def trigger(tenant: TenantContext, job_id: str, payload: "Json | UnsetType" = UNSET) -> str:
+async def trigger(
+    tenant: TenantContext, job_id: str, payload: "Json | UnsetType" = UNSET, trace: TraceContext | None = None
+) -> str:
     """Run a job now, paused or not, and return the id of a run of its own. No tick is consumed.
 
-    Without a payload the run gets its job's.
+    Without a payload the run gets its job's. Its spans belong to the given trace.
     """
     key = job_key(job_id)
     has_payload = payload is not UNSET
@@ -38,12 +41,13 @@ async def trigger(tenant: TenantContext, job_id: str, payload: "Json | UnsetType
     async def work(connection: Session) -> str:
         await _lock(connection, tenant, key)
         gate_id = await _own_gate(connection, tenant, key, payload)
-        return await _request(connection, key, RequestedRun(RunReason.MANUAL, None, has_payload, written, gate_id))
+        wanted = RequestedRun(RunReason.MANUAL, None, has_payload, written, gate_id, _text(trace))
+        return await _request(connection, key, wanted)
 
     return await tenant.change_job(key, work)
 
 
-async def replay(tenant: TenantContext, run_id: str) -> str:
+async def replay(tenant: TenantContext, run_id: str, trace: TraceContext | None = None) -> str:
     """Run a finished run again: its payload, by the job's current version. Removes its dead letter, if it has one."""
     key = run_key(run_id)
 
@@ -56,12 +60,12 @@ async def replay(tenant: TenantContext, run_id: str) -> str:
         if status not in FINAL_RUNS:
             raise RunUnfinished(run_id, status)
         await runs.take_dead_letter(connection, tenant.tenant_id, key.job_id, from_us(key.fire_at_us))
-        return await _repeat(connection, key, rows[-1].run.spec_version)
+        return await _repeat(connection, key, rows[-1].run.spec_version, trace)
 
     return await tenant.change_job(key.job_id, work)
 
 
-async def replay_letter(tenant: TenantContext, run_id: str) -> str:
+async def replay_letter(tenant: TenantContext, run_id: str, trace: TraceContext | None = None) -> str:
     """Run a dead letter's run again, and remove the letter. Its attempts may be pruned already."""
     key = run_key(run_id)
 
@@ -70,7 +74,7 @@ async def replay_letter(tenant: TenantContext, run_id: str) -> str:
         spec_version = await runs.take_dead_letter(connection, tenant.tenant_id, key.job_id, from_us(key.fire_at_us))
         if spec_version is None:
             raise LetterNotFound(run_id)
-        return await _repeat(connection, key, spec_version)
+        return await _repeat(connection, key, spec_version, trace)
 
     return await tenant.change_job(key.job_id, work)
 
@@ -124,10 +128,11 @@ async def _own_gate(connection: Session, tenant: TenantContext, key: int, payloa
         raise InvalidFields([Fault(f"/{refused.field}", refused.reason)]) from None
 
 
-async def _repeat(connection: Session, key: RunKey, spec_version: int) -> str:
+async def _repeat(connection: Session, key: RunKey, spec_version: int, trace: TraceContext | None) -> str:
     fire_at = from_us(key.fire_at_us)
     given = await runs.given(connection, key.job_id, fire_at, spec_version)
-    return await _request(connection, key.job_id, RequestedRun(RunReason.REPLAY, fire_at, True, *given))
+    wanted = RequestedRun(RunReason.REPLAY, fire_at, True, *given, _text(trace))
+    return await _request(connection, key.job_id, wanted)
 
 
 async def _request(connection: Session, key: int, wanted: RequestedRun) -> str:
@@ -135,3 +140,7 @@ async def _request(connection: Session, key: int, wanted: RequestedRun) -> str:
     while fire_at is None:  # a thousand runs by hand within a millisecond: the next one has room
         fire_at = await runs.request(connection, key, wanted)
     return format_run_id(key, to_us(fire_at))
+
+
+def _text(trace: TraceContext | None) -> str | None:
+    return None if trace is None else str(trace)

@@ -69,6 +69,7 @@ class RemoteAttempt:
     spec_version: int = 0
     spec: str | None = None
     due_at: datetime | None = None
+    trace_parent: str | None = None
 
 
 class HttpSource:
@@ -251,6 +252,7 @@ class HttpSource:
             payload=None if given.payload is None else encode(given.payload).decode(),
             timeout_seconds=given.timeout_seconds,
             idempotency_key=given.idempotency_key,
+            trace_parent=given.traceparent,
         )
 
     async def _record(self, reports: Sequence[OutcomeReport]) -> NotRecorded:
