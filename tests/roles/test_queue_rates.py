@@ -147,7 +147,7 @@ async def test_a_lease_of_a_pull_worker_that_fails_gives_its_tokens_back(worksho
         raise ConnectionError
 
     rates, rate = QueueRates(RateSlices(DatabaseBuckets(pool))), Rate(HARDLY, 2)
-    failing = TenantContext(hooked(pool, "lanes.lease_free", fail), 1)
+    failing = TenantContext(hooked(pool, "lanes.lease", fail), 1)
     with pytest.raises(ConnectionError):
         await pull_workers.lease(failing, job.queue_id, "w", 3, MINUTE, rate=rate, rates=rates)
     working = TenantContext(pool, 1)

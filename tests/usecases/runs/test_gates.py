@@ -9,6 +9,7 @@ from evertick.contract.job import Job
 from evertick.contract.jobs import Missed
 from evertick.contract.runs import LetterFilter, Run
 from evertick.domain.errors import InvalidFields
+from evertick.domain.ids import Prefix, format_id
 from evertick.domain.job.checks import Json
 from evertick.domain.retry import GiveUp, GiveUpReason, Retry
 from evertick.store.engine.lanes import Leased
@@ -16,6 +17,7 @@ from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.edit import edit
 from evertick.usecases.jobs.lifecycle import delete, pause, resume
+from evertick.usecases.runs import pull_workers
 from evertick.usecases.runs.dead_letters import replay_letters
 from evertick.usecases.runs.reading import get_run, job_runs, tenant_runs
 from evertick.usecases.runs.requests import cancel, replay, trigger
@@ -475,3 +477,18 @@ async def test_two_jobs_that_catch_up_at_one_gate_run_all_they_missed(
     assert all(each == [at(minute) for minute in range(1, 6)] for each in begun.values())
     if "ordering_key" in gate:
         assert order == sorted(order)
+
+
+async def test_runs_that_were_let_in_do_not_keep_pull_workers_from_others(world: World, tenant: TenantContext) -> None:
+    gated, plain = await manual(tenant, max_running=1000), await manual(tenant)
+    for _ in range(40):
+        await trigger(tenant, gated.job_id)
+    await trigger(tenant, plain.job_id)
+    await fire_all(world)
+    queue_id: int = await world.connection.fetchval("SELECT queue_id FROM queues WHERE name = 'mail'")
+    leased: list[str] = []
+    for number in range(30):  # each takes what is in lanes first with a chance of one in two
+        taken = await pull_workers.lease(tenant, queue_id, f"w{number}", 1, timedelta(minutes=1))
+        leased += [format_id(Prefix.JOB, each.job_id) for each in taken.attempts]
+    assert plain.job_id in leased
+    assert gated.job_id in leased

@@ -85,7 +85,7 @@ async def lease(  # noqa: PLR0913 - from where, how much and for whom
     rate: Rate | None = None,
     rates: QueueRates | None = None,
 ) -> LeasedAttempts:
-    """Lease up to `most` attempts: what was put back, then a little of many lanes, then more of those that had it.
+    """Lease up to `most` attempts: what is free, before or after a little of many lanes and more of those that had it.
 
     Of these handlers only, if they are given: what is for others is put back for workers that have them.
     `is_capped`: in one transaction, and no more than the caps of the queue and the tenant leave. With a rate,
@@ -150,16 +150,17 @@ async def _lease(  # noqa: PLR0913, PLR0917 - as `lease`
 ) -> LeasedAttempts:
     if most <= 0:
         return LeasedAttempts([], NEVER)
-    free = await lanes.lease_free(
-        tenant.pool,
-        [queue_id],
-        None if handlers is None else list(handlers),
-        worker,
-        most=most,
-        lease_time=lease_time,
-        tenant_id=tenant.tenant_id,
-    )
-    taken = await lanes.read(tenant.pool, free)
+
+    async def lease_free(room: int) -> list[Leased]:
+        named = None if handlers is None else list(handlers)
+        free = await lanes.lease_free(
+            *(tenant.pool, [queue_id], named, worker), most=room, lease_time=lease_time, tenant_id=tenant.tenant_id
+        )
+        return await lanes.read(tenant.pool, free)
+
+    # In turn: neither what was put back or let in by its key, nor what waits in lanes, is always last.
+    is_free_first = random.random() < 0.5  # noqa: S311 - no secret
+    taken = await lease_free(most) if is_free_first else []
     width = MAX_LANES
     for _ in range(MAX_ROUNDS):
         room = most - len(taken)
@@ -186,6 +187,8 @@ async def _lease(  # noqa: PLR0913, PLR0917 - as `lease`
             await _put_back(tenant, worker, [each for each in found if (each.lane_id, each.seq) not in kept])
         taken += own
         width = len({each.lane_id for each in found})
+    if not is_free_first and len(taken) < most:
+        taken += await lease_free(most - len(taken))
     if not taken:
         return LeasedAttempts([], NEVER)
     started = await _mark_started(tenant, worker, [each for each in taken if not each.is_over])
