@@ -77,7 +77,7 @@ class Cluster:
 
     def _start(self, command: str, *arguments: str, url: str | None = None, **environment: str) -> Process:
         name = f"{command}-{next(self._numbers)}"
-        own = {"EVERTICK_DATABASE_URL": url or self.url, "EVERTICK_TEST_LOG": str(self._receipts(name))}
+        own = {"EVERTICK_DATABASE_URL": url or self.url, "FAULTS_LOG": str(self._receipts(name))}
         settings = _SETTINGS | self.settings | own | environment
         process = Process([command, *arguments], self.folder / f"{name}.log", settings)
         self.processes.append(process)

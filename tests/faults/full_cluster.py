@@ -18,7 +18,7 @@ from faults.cluster import Cluster
 from faults.processes import Process
 
 FIRST, SECOND = "first", "second"
-SERVES = "EVERTICK_TEST_TENANT"
+SERVES = "FAULTS_TENANT"
 READY = "Evertick is ready"
 RECURRING = "recurring"
 """How the names of jobs begin that come again and again, so that each must fire after every fault."""

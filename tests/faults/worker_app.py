@@ -1,6 +1,6 @@
 """A worker's handlers for fault tests: each delivery is one line in a log, written in one piece before anything else.
 
-Started as `evertick worker faults.worker_app:app` with `EVERTICK_TEST_LOG` naming the log.
+Started as `evertick worker faults.worker_app:app` with `FAULTS_LOG` naming the log.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from pathlib import Path
 from evertick import App, Run
 
 app = App(queue="faults", name="faults")
-_LOG = os.open(os.environ.get("EVERTICK_TEST_LOG", os.devnull), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+_LOG = os.open(os.environ.get("FAULTS_LOG", os.devnull), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
 
 def _note(run: Run, **more: str) -> None:
@@ -45,7 +45,7 @@ async def linger(run: Run, seconds: float = 0.2) -> None:
 @app.handler("stay")
 async def stay(run: Run, seconds: float, owner: str) -> None:
     """As `linger`, and whose payload this worker got to see."""
-    _note(run, owner=owner, serves=os.environ["EVERTICK_TEST_TENANT"])
+    _note(run, owner=owner, serves=os.environ["FAULTS_TENANT"])
     await asyncio.sleep(seconds)
 
 
