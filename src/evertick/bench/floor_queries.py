@@ -54,6 +54,7 @@ class FloorTimer(NamedTuple):
     rule_id: int
     last_lane: int | None
     last_seq: int | None
+    gate_id: int | None
     queue_id: int
     spec_version: int
     kind: str

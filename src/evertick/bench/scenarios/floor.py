@@ -74,7 +74,7 @@ class RunRows:
         at = self.fire_at
         return [
             FloorTimer(
-                *(self._job_id(number), at, at, 1, 1, None, None, QUEUE_ID, 1),
+                *(self._job_id(number), at, at, 1, 1, None, None, None, QUEUE_ID, 1),
                 *("tick", None, self._partition(number), 1, NORMAL),
             )
             for number in numbers
