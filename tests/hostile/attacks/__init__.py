@@ -9,7 +9,7 @@ from hostile.attacks import bodies, connections, holding, schedules, storage
 from hostile.attacks.context import HANGING, AttackContext
 from hostile.evaluation import MEMORY_MB
 
-FIRST_FAULT_BYTES = 512
+FIRST_FAULT_BYTES = 768
 """Of a verdict with its first fault, which may list all fields of a job. The others have the room that is stated."""
 
 
