@@ -257,6 +257,7 @@ class Settings:
     history_days: float = _setting(_positive, 90.0)
     audit_log_days: float = _setting(_positive, 365.0)
     dead_letter_days: float = _setting(_positive, 365.0)
+    event_days: float = _setting(_positive, 7.0)  # no longer than the history and the audit log
 
     @property
     def heartbeat(self) -> timedelta:
@@ -285,6 +286,10 @@ class Settings:
     @property
     def dead_letters(self) -> timedelta:
         return timedelta(days=self.dead_letter_days)
+
+    @property
+    def events(self) -> timedelta:
+        return timedelta(days=self.event_days)
 
     def __repr__(self) -> str:
         shown = (f"{each.name}={_shown(each.metadata, getattr(self, each.name))}" for each in fields(self))

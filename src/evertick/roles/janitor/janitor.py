@@ -4,7 +4,7 @@ adds ahead.
 Duty: adds the ledgers' days ahead; removes what is older than history is kept, one-offs that were finished for long
 enough, and what no run and no job refers to: payloads of old versions, rules, queues; sums up how much each tenant
 stores; gives a job that lost its timer a new one; updates the statistics of tables. Beside its rounds it works off
-replays of dead letters (`replayer`), and looks for alerts (`alerting`).
+replays of dead letters (`replayer`), looks for alerts (`alerting`), and gives events their positions (`sequencing`).
 
 Invariants: nothing that waits or runs is removed, nor what it needs. What is kept for a time is kept by a time that
 follows the database's clock at a limited pace (`store.engine.clock`), so that a clock that was set wrong removes
@@ -36,6 +36,7 @@ from evertick.roles.janitor.alerting import Alerting
 from evertick.roles.janitor.maintenance import BatchSizes, Kept, RepairProgress
 from evertick.roles.janitor.replanner import Replanner
 from evertick.roles.janitor.replayer import Replayer
+from evertick.roles.janitor.sequencing import Sequencing
 from evertick.runtime import timeouts
 from evertick.runtime.loop import Loop
 from evertick.store.database import Pool, open_pool
@@ -43,10 +44,11 @@ from evertick.store.engine import lanes, members, rate_buckets
 from evertick.store.engine.clock import mark
 from evertick.store.engine.rate_buckets import RateBuckets
 from evertick.store.location import DatabaseAddress
+from evertick.store.tenants import events
 
 logger = logging.getLogger("evertick.janitor")
 
-CONNECTIONS = 5
+CONNECTIONS = 6
 DEFAULT_KEPT = Kept()
 DEFAULT_AHEAD = 3
 EVERY_SECONDS = 60.0
@@ -69,6 +71,7 @@ class JanitorReport:
     timers_replanned: int = 0
     days_dropped: int = 0
     days_unfinished: int = 0
+    event_days_dropped: int = 0
     rows_pruned: int = 0
     jobs_purged: int = 0
     one_offs_removed: int = 0
@@ -87,7 +90,7 @@ class JanitorReport:
 
 
 async def janitor_pool(url: DatabaseAddress) -> Pool:
-    """A pool for one janitor: one connection holds the lock, one works, two are for replays, one for alerts."""
+    """For one janitor: a connection for the lock, one for work, two for replays, one for alerts, one for events."""
     return await open_pool(url, max_size=CONNECTIONS, timeouts=timeouts.JANITOR, purpose="janitor")
 
 
@@ -116,6 +119,7 @@ class Janitor:
         self._replanner = Replanner(pool, monotonic)
         self._replayer = Replayer(pool, buckets)
         self._alerting = Alerting(pool)
+        self.sequencing = Sequencing(pool)
         self._round: asyncio.Task[None] | None = None
         self._loop = Loop("maintain", self._step)
 
@@ -123,6 +127,7 @@ class Janitor:
         self._loop.start()
         self._replayer.start()
         self._alerting.start()
+        self.sequencing.start()
 
     async def stop(self) -> None:
         """Stop at once: the next round, of any janitor, does the rest."""
@@ -130,6 +135,7 @@ class Janitor:
             self._round.cancel()
         await self._replayer.stop()
         await self._alerting.stop()
+        await self.sequencing.stop()
         await self._loop.stop()
 
     async def maintain(self, *, full: bool = True, repair_seconds: float = math.inf) -> JanitorReport:
@@ -170,6 +176,7 @@ class Janitor:
             one_offs_removed=one_offs,
             days_dropped=dropped,
             days_unfinished=unfinished,
+            event_days_dropped=await events.drop_days(self._pool, now_at - self._kept.streamed),
             rows_pruned=await maintenance.prune(self._pool, now_at, self._kept, self._sizes),
             jobs_purged=await maintenance.purge_jobs(self._pool, before_at, self._sizes),
             answers_forgotten=await maintenance.prune_answers(self._pool, now_at - ANSWERS_KEPT, self._sizes),
