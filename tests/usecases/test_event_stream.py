@@ -28,7 +28,7 @@ from evertick.usecases.jobs.edit import edit
 from evertick.usecases.jobs.lifecycle import delete, pause, resume
 from evertick.usecases.runs.reading import get_run, job_runs
 from evertick.usecases.runs.requests import cancel, replay, trigger
-from evertick.usecases.tenants.events import get_stream, put_stream, read, remove_stream
+from evertick.usecases.tenants.events import get_stream, position_of, put_stream, read, remove_stream
 from usecases.world import WORKER, World, at, key_of
 
 ON = EventStreamRequest()
@@ -56,7 +56,7 @@ async def read_all(tenant: TenantContext, cursor: str | None = None, page: int =
         pass
     found: list[Event] = []
     while True:
-        part = await read(tenant, cursor=cursor, types=STORED, limit=page)
+        part = await read(tenant, after=position_of(cursor), types=STORED, limit=page)
         found += part.events
         cursor = str(part.cursor)
         if part.is_last:

@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 
 from evertick.contract import patterns
 from evertick.contract.access import AuditEntry
-from evertick.contract.annotations import Count, JobId, Limit, Ordinal, Schema, Time, accepted, checked, ref, words
+from evertick.contract.annotations import Count, JobId, Limit, Ordinal, Schema, Time, accepted, checked, ref
 from evertick.contract.runs import Gap, RunDetail
 from evertick.domain.events import EventType
 from evertick.domain.job.http_target import MAX_HEADERS, URL_MAX_LENGTH, check_headers, check_url
@@ -96,10 +96,13 @@ class EventStreamRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     """Keeps events, and says where they are sent."""
 
     sink: Annotated[Sink | None, Meta(description="Where events are sent. Without one they can only be read.")] = None
-    types: Annotated[
-        tuple[Annotated[str, words(EventType)], ...] | None,
-        Meta(min_length=1, max_length=100, description="The sink gets these; all, unless given."),
-    ] = None
+    types: (
+        Annotated[
+            tuple[EventType, ...],
+            Meta(min_length=1, max_length=100, description="The sink gets these; all, unless given."),
+        ]
+        | None
+    ) = None
     all_tenants: Annotated[
         bool,
         Meta(description="Keep the events of all tenants, and send them to this sink. Of the hosting tenant alone."),

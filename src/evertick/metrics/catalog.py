@@ -105,6 +105,7 @@ HTTP_SECONDS = Histogram(
 )
 HTTP_REFUSED = Counter("http_refused_connections", "Connections closed for a limit, by reason", "reason")
 LONG_POLLS = Gauge("long_polls", "Long polls that wait here for work")
+EVENT_STREAMS = Gauge("event_streams", "Streams of events that are open here")
 
 # Every process.
 LOOP_DELAY = Histogram(

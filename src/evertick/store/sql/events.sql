@@ -240,11 +240,14 @@ UPDATE event_sinks
  WHERE tenant_id = :tenant_id::bigint AND epoch = :epoch::bigint;
 
 -- name: reached
--- How far the stream reaches, and up to where the given tenants have events. Index: events_of_tenant.
-SELECT given.tenant_id
+-- How far the stream reaches, and whether tenants have events after a position. Index: events_of_tenant.
+SELECT given.tenant_id, positions.last_position,
+       (SELECT true FROM events
+         WHERE events.tenant_id = given.tenant_id AND events.position > given.after
+           AND events.position <= positions.last_position
+         LIMIT 1) IS NOT NULL AS has_more
   FROM unnest(:tenant_ids::bigint[], :afters::bigint[]) AS given (tenant_id, after)
- WHERE (SELECT true FROM events
-         WHERE events.tenant_id = given.tenant_id AND events.position > given.after LIMIT 1);
+ CROSS JOIN event_positions positions;
 
 -- name: lag
 -- The sinks that are behind, and how old the oldest event without a position is.

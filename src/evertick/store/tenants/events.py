@@ -92,6 +92,14 @@ class LeasedSink(NamedTuple):
     kept_after: int
 
 
+class Reached(NamedTuple):
+    """How far the stream reaches, and whether a tenant has events after its position."""
+
+    tenant_id: int
+    last_position: int
+    has_more: bool
+
+
 class Lag(NamedTuple):
     """How far the stream and its sinks are behind."""
 
@@ -122,7 +130,7 @@ _STREAM = _SQL["stream"].rows(StreamRow)
 _REMOVE_STREAM = _SQL["remove_stream"].values(int)
 _LEASE_SINKS = _SQL["lease_sinks"].rows(LeasedSink)
 _ADVANCE = _SQL["advance"].values(int)
-_REACHED = _SQL["reached"].values(int)
+_REACHED = _SQL["reached"].rows(Reached)
 _LAG = _SQL["lag"].rows(Lag)
 
 
@@ -210,8 +218,8 @@ async def release(connection: Connection, sink: LeasedSink, wait_seconds: float 
     )
 
 
-async def reached(connection: Connection, afters: Sequence[tuple[int, int]]) -> list[int]:
-    """Which of these tenants have events after a position, each after its own."""
+async def reached(connection: Connection, afters: Sequence[tuple[int, int]]) -> list[Reached]:
+    """For each of these tenants, whether it has events after a position of its own."""
     return await _REACHED.all(connection, **columns(("tenant_ids", "afters"), afters))
 
 

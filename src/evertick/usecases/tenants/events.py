@@ -6,7 +6,7 @@ import msgspec
 
 from evertick.contract.events import EventStream, EventStreamRequest, SinkStatus
 from evertick.domain.errors import InvalidInput
-from evertick.domain.events import EventType
+from evertick.domain.events import PUBLIC, EventType
 from evertick.domain.ids import MAX_ID
 from evertick.domain.schedule.instants import SECOND_US, to_us
 from evertick.runtime.events import EventPage, read_page
@@ -31,7 +31,7 @@ async def put_stream(tenant: TenantContext, given: EventStreamRequest, *, is_hos
     if given.sink is None:
         await events.remove_sink(tenant.pool, tenant.tenant_id)
     else:
-        types = None if given.types is None else sorted(set(given.types))
+        types = None if given.types is None else sorted({str(kind) for kind in given.types})
         await events.put_sink(tenant.pool, tenant.tenant_id, msgspec.json.encode(given.sink).decode(), types)
     return await get_stream(tenant)
 
@@ -43,16 +43,27 @@ async def remove_stream(tenant: TenantContext) -> None:
 
 
 async def read(
-    tenant: TenantContext, *, cursor: str | None = None, types: Collection[EventType], limit: int = MAX_PAGE
+    tenant: TenantContext,
+    *,
+    after: int | None = None,
+    until: int | None = None,
+    types: Collection[EventType] = PUBLIC,
+    limit: int = MAX_PAGE,
 ) -> EventPage:
-    """The events after a cursor, or all that are kept, oldest first."""
+    """The events after a position, or all that are kept, up to another or all that there are; oldest first."""
     row = await _row(tenant)
-    after = row.kept_after if cursor is None else checked_cursor(cursor, read_position)
-    wanted = Range(tenant.tenant_id, after, max(after, row.last_position), [str(kind) for kind in types])
+    start = row.kept_after if after is None else after
+    end = row.last_position if until is None else until
+    wanted = Range(tenant.tenant_id, start, max(start, end), [str(kind) for kind in types])
     return await read_page(tenant.pool, wanted, row.kept_after, limit)
 
 
-def read_position(text: str) -> int:
+def position_of(cursor: str | None) -> int | None:
+    """The position that a cursor names."""
+    return None if cursor is None else checked_cursor(cursor, _read_position)
+
+
+def _read_position(text: str) -> int:
     position = int(text)
     if not 0 <= position <= MAX_ID:
         raise ValueError(text)
