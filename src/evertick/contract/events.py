@@ -93,9 +93,9 @@ Sink: TypeAlias = WebhookSink
 
 
 class EventStreamRequest(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Keeps events, and says where they are sent."""
+    """Keeps events, and says where they are sent. Without a sink they can only be read."""
 
-    sink: Annotated[Sink | None, Meta(description="Where events are sent. Without one they can only be read.")] = None
+    sink: Sink | None = None
     types: (
         Annotated[
             tuple[EventType, ...],

@@ -91,6 +91,7 @@ WEBHOOKS = Counter(
     "class",
     known=[(each,) for each in WEBHOOK_CLASSES],
 )
+EVENTS_SENT = Counter("events_sent", "Events that were sent to sinks, by result: accepted or failed", "result")
 HOST_EVENTS = Counter(
     "target_host_events",
     "What circuit breakers and rate limits of target hosts did",
