@@ -16,13 +16,14 @@ from evertick.contract.events import EventStreamRequest, WebhookSink
 from evertick.domain.events import EventType
 from evertick.roles.dispatcher import Dispatcher
 from evertick.roles.dispatcher.event_sinks import PAGE
+from evertick.roles.dispatcher.settings import Egress
 from evertick.store.database import Pool
 from evertick.store.tenants import events
 from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.create import create
 from evertick.usecases.jobs.lifecycle import pause, resume
 from evertick.usecases.tenants.events import get_stream, put_stream
-from roles.dispatching import LOOPBACK, SEAL, Egress, Receiver
+from roles.dispatching import LOOPBACK, SEAL, Receiver
 
 JOB = {"schedule": "manual", "target": {"type": "worker", "handler": "send"}}
 
@@ -51,7 +52,7 @@ async def dispatcher(database_url: str) -> AsyncIterator[Dispatcher]:
 
 async def sink_to(tenant: TenantContext, receiver: Receiver, **more: Any) -> None:
     request = EventStreamRequest(sink=WebhookSink(url=receiver.url, headers={"X-Team": "audit"}), **more)
-    await put_stream(tenant, request, is_host=True)
+    await put_stream(tenant, request)
 
 
 async def created(tenant: TenantContext, count: int) -> list[str]:
@@ -234,5 +235,5 @@ async def test_a_running_dispatcher_sends_by_itself_and_a_removed_sink_gets_noth
 
     await until(is_stored)
     await dispatcher.stop()
-    await put_stream(tenant, EventStreamRequest(), is_host=True)
+    await put_stream(tenant, EventStreamRequest())
     assert await connection.fetchval("SELECT count(*) FROM event_sinks") == 0

@@ -38,7 +38,7 @@ DEAD = GiveUp(3, GiveUpReason.EXHAUSTED)
 
 @pytest.fixture
 async def streaming(world: World, tenant: TenantContext) -> World:
-    await put_stream(tenant, ON, is_host=True)
+    await put_stream(tenant, ON)
     return world
 
 
@@ -224,7 +224,7 @@ async def test_other_tenants_have_no_part_in_it(streaming: World, connection: as
     assert await streaming.count("new_events", "events") == [0, 0]
     with pytest.raises(EventStreamNotFound):
         await read(other, types=PUBLIC)
-    await put_stream(other, ON, is_host=False)
+    await put_stream(other, ON)
     await streaming.set_clock(at(2))
     assert len(await streaming.run_all()) == 1
     assert types_of(await read_all(other)) == ["run.finished"]
@@ -235,8 +235,8 @@ async def test_the_host_may_keep_the_events_of_all(streaming: World, connection:
     await connection.execute("INSERT INTO tenants (tenant_id, name, weight) VALUES (2, 'other', 1)")
     other = streaming.tenant(2)
     with pytest.raises(InvalidInput, match="all_tenants"):
-        await put_stream(other, EventStreamRequest(all_tenants=True), is_host=False)
-    await put_stream(streaming.tenant(), EventStreamRequest(all_tenants=True), is_host=True)
+        await put_stream(other, EventStreamRequest(all_tenants=True))
+    await put_stream(streaming.tenant(), EventStreamRequest(all_tenants=True))
     await create(other, {"schedule": "* * * * *", "target": WORKER})
     assert await streaming.count("new_events") == [1]
     assert await read_all(streaming.tenant()) == []  # a reader gets the events of its tenant
@@ -335,7 +335,7 @@ async def test_a_stream_that_was_off_for_a_while_says_so(streaming: World, tenan
     await streaming.minutely(name="untold")
     await streaming.set_clock(at(3))
     other = streaming.tenant(1)
-    await put_stream(other, ON, is_host=True)
+    await put_stream(other, ON)
     assert await read_all(tenant, seen.id) == []  # nothing had a position meanwhile
     await streaming.minutely(name="told")
     assert [event.data.job_name for event in await read_all(tenant, seen.id)] == ["told"]

@@ -31,7 +31,7 @@ async def list_events(request: AuthenticatedRequest, query: EventsQuery) -> Resp
     """Read events.
 
     With `Accept: text/event-stream` they are sent as they happen, until the client disconnects. Otherwise the answer is
-    a page, and its Link leads to the next, which is empty while nothing has happened.
+    a page. The last one has no Link to another: later, go on with the `id` of the last event as `cursor`.
 
     Events of the type `audit.recorded` need the role admin, and are left out for others.
     """
@@ -39,7 +39,7 @@ async def list_events(request: AuthenticatedRequest, query: EventsQuery) -> Resp
     if EVENT_STREAM in request.headers.get("accept", ""):
         return await _stream(request, query, types)
     found = await events.read(request.tenant, after=events.position_of(query.cursor), types=types, limit=query.limit)
-    return page(Page(tuple(found.events), str(found.cursor)), request.path, query)
+    return page(Page(tuple(found.events), None if found.is_last else str(found.cursor)), request.path, query)
 
 
 def _types(request: AuthenticatedRequest, query: EventsQuery) -> tuple[EventType, ...]:
@@ -91,7 +91,7 @@ async def put_event_stream(request: AuthenticatedRequest, body: EventStreamReque
     From now on the tenant's events are kept, and sent to the sink, if there is one. A stream that is there already goes
     on where it is, also to another sink.
     """
-    return ok(await events.put_stream(request.tenant, body, is_host=request.caller.tenant.is_host))
+    return ok(await events.put_stream(request.tenant, body))
 
 
 @routes.operation(

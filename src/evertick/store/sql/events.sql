@@ -104,8 +104,9 @@ SELECT event.position, event.tenant_id, event.type::text AS type, event.at, even
   FROM (
        (SELECT *
           FROM events
+         -- Compared as a pair, which events_pkey cannot do: it would go through the events of all tenants.
          WHERE NOT :is_of_all::boolean AND tenant_id = :tenant_id::bigint
-           AND position > :after::bigint AND position <= :until::bigint
+           AND (tenant_id, position) > (:tenant_id::bigint, :after::bigint) AND position <= :until::bigint
            AND (:types::text[] IS NULL OR type::text = ANY(:types::text[]))
          ORDER BY position
          LIMIT :most::integer)
@@ -179,7 +180,10 @@ SELECT stream.created_at, stream.is_of_all, greatest(stream.since, positions.kep
            WHEN stream.is_of_all
                THEN (SELECT position FROM events WHERE position > sink.cursor ORDER BY position LIMIT 1)
            ELSE (SELECT position FROM events
-                  WHERE events.tenant_id = stream.tenant_id AND position > sink.cursor ORDER BY position LIMIT 1)
+                  WHERE events.tenant_id = stream.tenant_id
+                    AND (events.tenant_id, position) > (stream.tenant_id, sink.cursor)
+                  ORDER BY position
+                  LIMIT 1)
        END AS waiting_from, clock_at() AS now_at
   FROM event_streams stream
  CROSS JOIN event_positions positions
@@ -243,8 +247,8 @@ UPDATE event_sinks
 -- How far the stream reaches, and whether tenants have events after a position. Index: events_of_tenant.
 SELECT given.tenant_id, positions.last_position,
        (SELECT true FROM events
-         WHERE events.tenant_id = given.tenant_id AND events.position > given.after
-           AND events.position <= positions.last_position
+         WHERE events.tenant_id = given.tenant_id
+           AND (events.tenant_id, events.position) > (given.tenant_id, given.after)
          LIMIT 1) IS NOT NULL AS has_more
   FROM unnest(:tenant_ids::bigint[], :afters::bigint[]) AS given (tenant_id, after)
  CROSS JOIN event_positions positions;

@@ -10,7 +10,7 @@ from evertick.domain.events import PUBLIC, EventType
 from evertick.domain.ids import MAX_ID
 from evertick.domain.schedule.instants import SECOND_US, to_us
 from evertick.runtime.events import EventPage, read_page
-from evertick.store.tenants import events
+from evertick.store.tenants import events, tenants
 from evertick.store.tenants.events import Range, StreamRow
 from evertick.usecases.context import TenantContext, checked_cursor
 from evertick.usecases.errors import EventStreamNotFound
@@ -23,10 +23,12 @@ async def get_stream(tenant: TenantContext) -> EventStream:
     return _stream_of(await _row(tenant))
 
 
-async def put_stream(tenant: TenantContext, given: EventStreamRequest, *, is_host: bool) -> EventStream:
+async def put_stream(tenant: TenantContext, given: EventStreamRequest) -> EventStream:
     """Keep events from now on, and send them to the sink, if there is one. A stream that is there goes on."""
-    if given.all_tenants and not is_host:
-        raise InvalidInput("all_tenants", "is for the hosting tenant alone")
+    if given.all_tenants:
+        row = await tenants.find(tenant.pool, tenant.tenant_id)
+        if row is None or not row.is_host:
+            raise InvalidInput("all_tenants", "is for the hosting tenant alone")
     await events.put_stream(tenant.pool, tenant.tenant_id, is_of_all=given.all_tenants)
     if given.sink is None:
         await events.remove_sink(tenant.pool, tenant.tenant_id)
