@@ -150,6 +150,10 @@ CATCH_UP = Gauge("catch_up_timers", "Timers left from an outage that have not fi
 FULL_QUEUES = Gauge("full_queues", "Queues whose timers wait, because as many attempts wait as may")
 OPEN_ALERTS = Gauge("open_alerts", "Alerts of jobs and tenants that are open, up to 10,000")
 FAILED_NOTICES = Gauge("failed_notices", "Alerts whose last notice could not be delivered")
+FAILING_SINKS = Gauge("failing_event_sinks", "Sinks of events that do not accept them")
+UNPLACED_EVENTS = Gauge(
+    "unplaced_events_seconds", "How old the oldest event is that no janitor has put into its stream"
+)
 NODES = Gauge("nodes", "Schedulers that are alive")
 UNHELD = Gauge("unheld_partitions", "Partitions that no live scheduler holds")
 

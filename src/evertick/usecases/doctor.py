@@ -16,7 +16,7 @@ from evertick.store.location import DatabaseAddress
 from evertick.store.maintenance import diagnostics, ledgers
 from evertick.store.maintenance.diagnostics import ServerFacts
 from evertick.store.migrate import SchemaMismatch, check_schema
-from evertick.store.tenants import tenants
+from evertick.store.tenants import events, tenants
 from evertick.usecases import diagnosis
 from evertick.usecases.diagnosis import Diagnosis
 
@@ -69,6 +69,7 @@ async def _examine(
     yield diagnosis.on_ready(await diagnostics.ready_queues(pool, MAX_PER_LANE))
     yield diagnosis.on_unserved(await diagnostics.unserved(pool, UNSERVED_SECONDS))
     yield diagnosis.on_dead_letters(await diagnostics.dead_letters(pool, diagnosis.MAX_LETTERS))
+    yield diagnosis.on_events(await events.lag(pool))
     # As a process that runs all roles with these settings would have it.
     yield diagnosis.on_egress(egress_of(settings, await tenants.count(pool), runs_api=True).words)
     yield diagnosis.on_dead_tuples(await diagnostics.dead_tuples(pool))

@@ -254,8 +254,18 @@ SELECT given.tenant_id, positions.last_position,
  CROSS JOIN event_positions positions;
 
 -- name: lag
--- The sinks that are behind, and how old the oldest event without a position is.
+-- How many sinks are behind, or fail, which has failed for longest, and how old the oldest event without a position is.
+-- One row for each tenant that has a sink is read.
 SELECT (SELECT count(*) FROM event_sinks WHERE cursor < latest) AS sinks_behind,
        (SELECT count(*) FROM event_sinks WHERE failing_since IS NOT NULL) AS sinks_failing,
        coalesce(extract(epoch FROM clock_at() - (SELECT at FROM new_events ORDER BY number LIMIT 1)), 0)::float
-           AS unplaced_seconds;
+           AS unplaced_seconds,
+       worst.tenant_id AS failing_tenant_id, worst.last_error
+  FROM (VALUES (true)) AS always
+  LEFT JOIN LATERAL (
+           SELECT tenant_id, last_error
+             FROM event_sinks
+            WHERE failing_since IS NOT NULL
+            ORDER BY failing_since
+            LIMIT 1
+       ) AS worst ON true;

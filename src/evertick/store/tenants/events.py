@@ -10,7 +10,7 @@ from typing import NamedTuple
 import asyncpg
 
 from evertick.store import statements
-from evertick.store.database import Pool, Session
+from evertick.store.database import Pool
 from evertick.store.jobs.runs import RunRow
 from evertick.store.maintenance.ledgers import briefly_locking
 from evertick.store.statements import Connection, columns
@@ -101,11 +101,13 @@ class Reached(NamedTuple):
 
 
 class Lag(NamedTuple):
-    """How far the stream and its sinks are behind."""
+    """How far the stream and its sinks are behind, with a sink that fails, the one that has done so for longest."""
 
     sinks_behind: int
     sinks_failing: int
     unplaced_seconds: float
+    failing_tenant_id: int | None
+    last_error: str | None
 
 
 class Range(NamedTuple):
@@ -223,5 +225,5 @@ async def reached(connection: Connection, afters: Sequence[tuple[int, int]]) -> 
     return await _REACHED.all(connection, **columns(("tenant_ids", "afters"), afters))
 
 
-async def lag(connection: Connection | Session) -> Lag:
+async def lag(connection: Connection) -> Lag:
     return await _LAG.one(connection)
