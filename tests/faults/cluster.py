@@ -47,6 +47,8 @@ class Cluster:
         self.folder = folder
         self.settings = dict(settings or {})
         """Of the processes, before those of all fault tests."""
+        self.source: Path | None = None
+        """Of another version, whose processes are started from now on."""
         self.processes: list[Process] = []
         self._numbers = itertools.count(1)
 
@@ -70,16 +72,25 @@ class Cluster:
         return self._start("worker", f"faults.worker_app:{app}", *options, url=url)
 
     def dispatcher(self, *, url: str | None = None) -> Process:
-        return self._start("up", "--roles", "dispatcher", url=url)
+        return self._start("up", "--no-migrate", "--roles", "dispatcher", url=url)
 
-    def api(self, *, url: str | None = None) -> Process:
-        return self._start("up", "--roles", "api", "--port", "0", url=url)
+    def api(self, *, url: str | None = None, port: int = 0) -> Process:
+        return self._start("up", "--no-migrate", "--roles", "api", "--port", str(port), url=url)
+
+    def run(self, *arguments: str) -> str:
+        """Run a command to its end, and return what it says."""
+        log = self.folder / f"command-{next(self._numbers)}.log"
+        settings = _SETTINGS | self.settings | {"EVERTICK_DATABASE_URL": self.url}
+        process = Process([*arguments], log, settings, self.source)
+        code, said = process.wait(), log.read_text(encoding="utf-8")
+        assert code == 0, said
+        return said
 
     def _start(self, command: str, *arguments: str, url: str | None = None, **environment: str) -> Process:
         name = f"{command}-{next(self._numbers)}"
         own = {"EVERTICK_DATABASE_URL": url or self.url, "FAULTS_LOG": str(self._receipts(name))}
         settings = _SETTINGS | self.settings | own | environment
-        process = Process([command, *arguments], self.folder / f"{name}.log", settings)
+        process = Process([command, *arguments], self.folder / f"{name}.log", settings, self.source)
         self.processes.append(process)
         process.wait_for("Evertick is ready")
         return process

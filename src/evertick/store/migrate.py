@@ -170,7 +170,9 @@ async def _refuse_old_server(connection: Connection) -> None:
 
 async def _note(connection: Session, done: Sequence[Migration]) -> None:
     """Add what was applied to the table, at the end: processes that start read it, and wait for its lock."""
-    if done and not await connection.fetchval(_HAS_NEEDS, f"{SCHEMA}.migrations"):
+    if not done:
+        return
+    if not await connection.fetchval(_HAS_NEEDS, f"{SCHEMA}.migrations"):
         await connection.execute("ALTER TABLE migrations ADD COLUMN needs text")
     await connection.executemany(
         "INSERT INTO migrations (name, digest, needs) VALUES ($1, $2, $3)",
