@@ -21,6 +21,8 @@ from faults.processes import Process
 HEARTBEAT_TIMEOUT = 2.0
 LEASE_SECONDS = 3.0
 BOUND_US = 60_000_000
+PATIENT_US = 600_000_000
+"""How late a start may be where a fault lasts for as long as the machine needs."""
 
 _SETTINGS = {
     "EVERTICK_HEARTBEAT_SECONDS": "0.2",
@@ -72,10 +74,10 @@ class Cluster:
         return self._start("worker", f"faults.worker_app:{app}", *options, url=url)
 
     def dispatcher(self, *, url: str | None = None) -> Process:
-        return self._start("up", "--no-migrate", "--roles", "dispatcher", url=url)
+        return self._start("up", "--roles", "dispatcher", url=url)
 
     def api(self, *, url: str | None = None, port: int = 0) -> Process:
-        return self._start("up", "--no-migrate", "--roles", "api", "--port", str(port), url=url)
+        return self._start("up", "--roles", "api", "--port", str(port), url=url)
 
     def run(self, *arguments: str) -> str:
         """Run a command to its end, and return what it says."""
@@ -133,14 +135,16 @@ class Cluster:
 
         await self.until(is_quiet, "every run has ended", seconds)
 
-    async def check(self, *, allow_gaps: bool = True, receipts: bool = True) -> dict[str, Verdict]:
-        """Run all checkers on the whole history up to the last handled tick."""
+    async def check(
+        self, *, allow_gaps: bool = True, receipts: bool = True, bound_us: int = BOUND_US
+    ) -> dict[str, Verdict]:
+        """Run all checkers on the whole history up to the last handled tick. `bound_us`: how late a start may be."""
         now_at = await lanes.clock(self.pool)
         ledger = await self.ledger()
         verdicts = check_all(
             ledger.jobs,
             now_us=to_us(now_at + timedelta(days=1)),
-            start_bound_us=BOUND_US,
+            start_bound_us=bound_us,
             end_bound_us=BOUND_US,
             allow_gaps=allow_gaps,
             allow_cancelled=True,

@@ -70,7 +70,7 @@ def test_a_machine_that_was_slow_before_may_be_slow_afterwards() -> None:
 
 def test_how_long_the_recovery_took_is_reported() -> None:
     figures = _recovers([0.1] * 50 + [20.0] * 50 + [9.0] * 10 + [0.1] * 70).figures
-    assert (figures["recovered_after_ms"], figures["longest_ms"]) == (9_000, 20_000)
+    assert (figures["recovered_after_ms"], figures["longest_ms"]) == (19_000, 20_000)  # the last late start
 
 
 @pytest.mark.parametrize("lags", [[0.1] * (100 + SETTLED_SECONDS + ENOUGH - 1), []])

@@ -52,7 +52,7 @@ def lag_recovers(
     faults = [*_too_few("before the fault", calm), *_too_few(f"after {at(settled_us)}", healed)]
     if p99(healed) > bound_us:
         faults.append(f"the lag after {at(settled_us)} is {_ms(p99(healed))} ms, the bound {_ms(bound_us)} ms")
-    late = [tick for tick, lag in lags if tick >= before.until_us and lag > bound_us]
+    late = [tick + lag for tick, lag in lags if tick >= before.until_us and lag > bound_us]
     figures = {
         "p99_before_ms": _ms(p99(calm)),
         "p99_after_ms": _ms(p99(healed)),
