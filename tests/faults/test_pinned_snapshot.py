@@ -1,7 +1,8 @@
-"""A transaction that stays open keeps vacuum from removing anything, under load: firing and leasing stay as cheap.
+"""A transaction that stays open keeps vacuum from removing anything, under load: runs start as before.
 
-Compared are the blocks that the statements read for each run, which do not depend on how busy the machine is. The times
-are printed.
+What the statements cost is compared in blocks that they read for each run, which do not depend on how busy the machine
+is; their times are printed. Firing and recording stay within twice the cost. Leasing does not: it reads each version of
+a lane that vacuum cannot remove, so that it costs more with each second ([results](docs/reliability.md)).
 """
 
 import sys
@@ -12,11 +13,10 @@ from typing import NamedTuple
 import asyncpg
 import pytest
 
-from evertick.store import statements
 from evertick.store.database import connect
 from evertick.store.migrate import migrate
 from evertick.store.server.embedded import EmbeddedServer
-from evertick.usecases.diagnosis import Level
+from evertick.usecases.diagnosis import LONG_SECONDS, Level
 from evertick.usecases.doctor import examine
 from faults.cluster import PATIENT_US, Cluster
 from faults.watch import Watch
@@ -26,16 +26,17 @@ JOBS = 100
 RUNS = "SELECT count(*) FROM outcomes"
 FACTOR = 2.0
 WATCHED = {
-    "fire": statements.load("timers")["fire"].text,
-    "lease": statements.load("lanes")["lease"].text,
-    "leased": statements.load("lanes")["leased"].text,
-    "record": statements.load("outcomes")["record"].text,
+    "fire": "%INSERT INTO attempts (lane_id, seq, job_id%",
+    "lease": "%WITH picked AS (%INSERT INTO leases (lease_id%",
+    "record": "%INSERT INTO outcomes (lane_id, seq, started_at%",
 }
+"""Parts of the texts of statements: the server changes the rest."""
+STAY_CHEAP = ("fire", "record")
 COSTS = """
 SELECT sum(shared_blks_hit + shared_blks_read)::float AS blocks, sum(total_exec_time)::float AS ms,
        sum(calls)::float AS calls
   FROM pg_stat_statements
- WHERE query = $1
+ WHERE query LIKE $1
 """
 
 
@@ -74,8 +75,7 @@ async def _costs(cluster: Cluster, runs: int) -> dict[str, Cost]:
     for name, text in WATCHED.items():
         row = await cluster.pool.fetchrow(COSTS, text)
         assert row is not None
-        if row["calls"]:
-            costs[name] = Cost(row["blocks"] / done, row["ms"] / row["calls"])
+        costs[name] = Cost(row["blocks"] / done, row["ms"] / row["calls"])
     return costs
 
 
@@ -86,11 +86,11 @@ async def _pin(url: str) -> asyncpg.Connection:
     return holder
 
 
-@pytest.mark.parametrize("runs", [1_500, pytest.param(30_000, marks=pytest.mark.campaign)])
-async def test_a_transaction_that_stays_open_leaves_firing_and_leasing_as_cheap(cluster: Cluster, runs: int) -> None:
+@pytest.mark.parametrize("runs", [1_000, pytest.param(30_000, marks=pytest.mark.campaign)])
+async def test_a_transaction_that_stays_open_delays_nothing_and_is_named(cluster: Cluster, runs: int) -> None:
     cluster.scheduler()
     cluster.worker()
-    await cluster.jobs(JOBS, schedule="every 1s", concurrent_policy="ALLOW", max_concurrent=100)
+    await cluster.jobs(JOBS, schedule="every 1s")
     await cluster.until_count(RUNS, 3 * JOBS)
     watch = Watch(cluster)
     await watch.calm()
@@ -106,10 +106,10 @@ async def test_a_transaction_that_stays_open_leaves_firing_and_leasing_as_cheap(
     watch.heal()
     for name in before:
         sys.stdout.write(f"{name}: {before[name]} before, {pinned[name]} after {held_seconds:.0f} s\n")
-    assert {"fire", "leased", "record"} <= before.keys()
     assert f"pid {pid} (a long report of " in told.what
-    assert told.level is (Level.WARNING if held_seconds >= 300 else Level.OK)
-    dearer = {name: cost for name, cost in before.items() if pinned[name].blocks_per_run > FACTOR * cost.blocks_per_run}
-    assert dearer == {}
-    await watch.judge()
+    assert told.level is (Level.WARNING if held_seconds >= LONG_SECONDS else Level.OK)
+    for name in STAY_CHEAP:
+        assert pinned[name].blocks_per_run < FACTOR * before[name].blocks_per_run
+    rows = await cluster.pool.fetch("SELECT job_id FROM jobs")
+    await watch.judge({"all": {row["job_id"] for row in rows}})
     await cluster.check(bound_us=PATIENT_US)
