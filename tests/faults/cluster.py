@@ -15,7 +15,7 @@ from evertick.store.engine import lanes
 from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.create_many import create_many
 from faults.checkers import Verdict, check_all
-from faults.ledger import Ledger, read_deliveries, read_ledger
+from faults.ledger import Ledger, longest_gap, read_deliveries, read_ledger
 from faults.processes import Process
 
 HEARTBEAT_TIMEOUT = 2.0
@@ -141,6 +141,7 @@ class Cluster:
         """Run all checkers on the whole history up to the last handled tick. `bound_us`: how late a start may be."""
         now_at = await lanes.clock(self.pool)
         ledger = await self.ledger()
+        deliveries = read_deliveries(self.folder.glob("*.receipts"))
         verdicts = check_all(
             ledger.jobs,
             now_us=to_us(now_at + timedelta(days=1)),
@@ -149,12 +150,13 @@ class Cluster:
             allow_gaps=allow_gaps,
             allow_cancelled=True,
             timers=(),
-            deliveries=read_deliveries(self.folder.glob("*.receipts")) if receipts else None,
+            deliveries=deliveries if receipts else None,
             writes=ledger.writes,
         )
         for verdict in verdicts:
             sys.stdout.write(f"{verdict}\n")
             assert verdict.ok, verdict
+        sys.stdout.write(f"longest gap seconds {longest_gap(each.at_us for each in deliveries)}\n")
         return {verdict.name[:2]: verdict for verdict in verdicts}
 
     async def ledger(self) -> Ledger:

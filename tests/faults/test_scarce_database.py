@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 
 from evertick.store.database import connect
+from evertick.store.errors import DatabaseUnreachable
 from evertick.store.migrate import migrate
 from evertick.store.server.embedded import EmbeddedServer
 from faults.cluster import PATIENT_US
@@ -198,7 +199,7 @@ async def test_a_disk_too_full_for_the_log_stops_nothing_for_longer_than_that(da
         await watch.calm()
         ballast = _fill(disk)
         watch.broken()
-        with suppress(asyncpg.PostgresError, OSError, asyncpg.InterfaceError):
+        with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, DatabaseUnreachable, OSError):
             async with asyncio.timeout(60):
                 while True:
                     await roles.cluster.value(WASTE)

@@ -56,7 +56,7 @@ def lag_recovers(
     figures = {
         "p99_before_ms": _ms(p99(calm)),
         "p99_after_ms": _ms(p99(healed)),
-        "longest_ms": _ms(max((lag for _, lag in lags), default=0)),
+        "longest_ms": _ms(max((lag for tick, lag in lags if tick >= before.from_us), default=0)),
         "recovered_after_ms": _ms(max(0, max(late, default=healed_us) - healed_us)),
     }
     return Verdict("C6 lag after healing", tuple(faults), figures)
