@@ -58,7 +58,7 @@ class Process:
         self.send(signal.SIGKILL)
         self._popen.wait(60)
 
-    def wait(self, seconds: float = 120) -> int:
+    def wait(self, seconds: float = 600) -> int:
         """Wait until it ends by itself, and return the exit code."""
         return self._popen.wait(seconds)
 
