@@ -19,10 +19,14 @@ _JANITOR_LOCK = int.from_bytes(b"janitor", "big")
 
 
 class HeartbeatReply(NamedTuple):
-    """What a heartbeat returns: the database's time, and the other members that are alive."""
+    """What a heartbeat returns: the database's time, and the other members that are alive.
+
+    `is_confirmed`: the server is the one on which work was last confirmed (`identity`). Else the heartbeat may not count.
+    """
 
     now_at: datetime
     others: tuple[Member, ...]
+    is_confirmed: bool
 
 
 class NodeRow(NamedTuple):
@@ -41,6 +45,7 @@ class _HeartbeatRow(NamedTuple):
     now_at: datetime
     others: list[str]
     regions: list[str]
+    is_confirmed: bool
 
 
 class _Epoch(NamedTuple):
@@ -77,7 +82,7 @@ async def heartbeat(
         outage=outage,
     )
     others = zip(row.others, row.regions, strict=True)
-    return HeartbeatReply(row.now_at, tuple(Member(node, region) for node, region in others))
+    return HeartbeatReply(row.now_at, tuple(Member(node, region) for node, region in others), row.is_confirmed)
 
 
 async def held(connection: Connection, node: str) -> dict[int, int]:
