@@ -11,13 +11,14 @@ from evertick.api.bodies.memory_limits import BodyLimits, UnreadResponses
 from evertick.api.long_polls import LongPolls
 from evertick.contract.server import Stats
 from evertick.domain.access import KeyRole
+from evertick.domain.cluster_identity import explain
 from evertick.runtime.concurrency import Batcher, Cached, TenantLimit
 from evertick.runtime.gates import Gates
 from evertick.runtime.queue_rates import QueueRates
 from evertick.runtime.timeouts import READINESS_SECONDS
 from evertick.runtime.wakeups import Notifier
 from evertick.store.database import Pool, is_transient
-from evertick.store.engine import lanes
+from evertick.store.engine import identity, lanes
 from evertick.store.migrate import SchemaMismatch, check_schema
 from evertick.store.tenants.tenants import TenantRow
 from evertick.usecases import idempotency
@@ -52,11 +53,14 @@ async def _earlier_responses(tenant: TenantContext, asked: list[KeyedRequest]) -
 
 
 async def _readiness_faults(pool: Pool) -> list[str]:
-    """What keeps this process from being ready: a schema that does not fit, clocks that are far apart."""
+    """What keeps this process from being ready: a schema that does not fit, clocks that are far apart, a database that
+    may be a restored copy.
+    """
     try:
         async with asyncio.timeout(READINESS_SECONDS):
             await check_schema(pool)
             skew = abs(await lanes.clock(pool) - datetime.now(UTC))
+            suspicion = await identity.suspicion(pool)
     except SchemaMismatch as mismatch:
         return [str(mismatch)]
     except Exception as error:
@@ -64,7 +68,8 @@ async def _readiness_faults(pool: Pool) -> list[str]:
         if not is_transient(error):
             raise
         return ["the database does not answer"]
-    return [f"the database's clock and this machine's are {skew} apart"] if skew > SANE_SKEW else []
+    faults = [f"the database's clock and this machine's are {skew} apart"] if skew > SANE_SKEW else []
+    return [*faults, *([] if suspicion is None else [f"{explain(suspicion)}; `evertick doctor` says what to do"])]
 
 
 @dataclass(slots=True)

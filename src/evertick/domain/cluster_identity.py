@@ -55,7 +55,7 @@ class Place:
         return all(mine == its for mine, its in pairs if mine is not None and its is not None)
 
 
-def judge(
+def judge(  # noqa: PLR0913 - both places, and when they were worked in
     here: Place,
     confirmed: Place,
     *,

@@ -150,6 +150,7 @@ OPEN_ALERTS = Gauge("open_alerts", "Alerts of jobs and tenants that are open, up
 FAILED_NOTICES = Gauge("failed_notices", "Alerts whose last notice could not be delivered")
 NODES = Gauge("nodes", "Schedulers that are alive")
 UNHELD = Gauge("unheld_partitions", "Partitions that no live scheduler holds")
+SUSPECTED = Gauge("database_suspected", "Whether the database may be a restored copy, so that nothing runs: 1 or 0")
 
 ALL: tuple[Instrument, ...] = tuple(each for each in list(globals().values()) if isinstance(each, Instrument))
 

@@ -6,8 +6,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from evertick import tzdb
+from evertick.domain.cluster_identity import REMEDY, explain, unreadable
 from evertick.domain.ids import PARTITIONS, Prefix, format_id, format_token
 from evertick.store.engine.clock import Marks
+from evertick.store.engine.identity import Facts
 from evertick.store.maintenance.diagnostics import (
     DeadTuples,
     OldestDueTimer,
@@ -129,6 +131,26 @@ def on_schema(mismatch: str | None) -> Diagnosis:
         return Diagnosis("schema", Level.OK, "fits this version")
     what, _, todo = mismatch.rpartition(": ")
     return Diagnosis("schema", Level.PROBLEM, what or mismatch, todo)
+
+
+def on_identity(known: Facts, name: str | None) -> Diagnosis:
+    """`name`: of the processes that would start here."""
+    part = "identity"
+    if known.suspected is not None:
+        return Diagnosis(part, Level.PROBLEM, explain(known.suspected), REMEDY)
+    if known.name != name:
+        here = "EVERTICK_CLUSTER is not set here" if name is None else f"EVERTICK_CLUSTER is {name} here"
+        what = f"the cluster {'has no name' if known.name is None else f'is called {known.name}'}, and {here}"
+        todo = "processes do not start with it: set it to the same name, or run `evertick cluster confirm`"
+        return Diagnosis(part, Level.PROBLEM, what, todo)
+    if not known.is_confirmed:
+        what = "the server was started since a scheduler was last at work, so nothing fires or runs yet"
+        return Diagnosis(part, Level.WARNING, what, "start `evertick scheduler`, and look in its log if one runs")
+    if hidden := " and ".join(unreadable(known.here)):
+        what = f"the server does not tell {hidden}: some restored copies would go on by themselves"
+        todo = "set EVERTICK_CLUSTER to another name for each copy, or GRANT EXECUTE ON FUNCTION pg_control_system()"
+        return Diagnosis(part, Level.WARNING, what, todo)
+    return Diagnosis(part, Level.OK, "confirmed" if known.confirmed_at else "new, no scheduler has worked here yet")
 
 
 def on_versions(running: Collection[str]) -> Diagnosis:

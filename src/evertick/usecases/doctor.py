@@ -10,7 +10,7 @@ from evertick.domain.schedule.instants import SECOND_US, to_us
 from evertick.roles.dispatcher.settings import egress_of
 from evertick.runtime import timeouts
 from evertick.store.database import Pool, is_behind_pooler
-from evertick.store.engine import clock, members, orphans, wakeups
+from evertick.store.engine import clock, identity, members, orphans, wakeups
 from evertick.store.errors import DatabaseUnreachable
 from evertick.store.location import DatabaseAddress
 from evertick.store.maintenance import diagnostics, ledgers
@@ -57,6 +57,7 @@ async def _examine(
         yield diagnosis.on_schema(str(mismatch))
         return  # the rest cannot be read
     yield diagnosis.on_schema(None)
+    yield diagnosis.on_identity(await identity.facts(pool), settings.cluster)
     yield diagnosis.on_clock_steps(await clock.marks(pool))
     alive = [node for node in await members.members(pool, lifetime) if node.is_alive]
     yield diagnosis.on_versions({node.version for node in alive})

@@ -55,20 +55,20 @@ class Membership:
         self._changed = changed
         self._gained = gained
         self._lost = lost
-        self._confirming = Confirming(state.reserved, state.node)
+        self.confirming = Confirming(state.reserved, state.node)
         self.others: tuple[Member, ...] = ()
 
     async def step(self) -> float:
         """Send a heartbeat, and drop the partitions that are not held any more by the table."""
         before = dict(self._ownership.epochs)
         reply = await self._beat()
-        if not reply.is_confirmed and await self._confirming.may_work():
+        if not reply.is_confirmed and await self.confirming.may_work():
             reply = await self._beat()
         if not reply.is_confirmed:
             self.others = ()
             self._drop(set(self._ownership.epochs))
             return self._heartbeat.total_seconds()
-        self._confirming.remembered_at = reply.now_at
+        self.confirming.remembered_at = reply.now_at
         if reply.others != self.others:
             logger.info(
                 "members: %s",

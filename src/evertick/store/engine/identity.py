@@ -43,9 +43,7 @@ class Facts(NamedTuple):
         """None: nothing was ever confirmed, as in a new database."""
         if self.confirmed_database is None or self.confirmed_table is None:
             return None
-        return Place(
-            self.confirmed_system, self.confirmed_timeline, self.confirmed_database, self.confirmed_table
-        )
+        return Place(self.confirmed_system, self.confirmed_timeline, self.confirmed_database, self.confirmed_table)
 
     @property
     def suspected(self) -> Suspicion | None:
@@ -58,6 +56,7 @@ _CONFIRM = _SQL["confirm"].values(bool)
 _SUSPECT = _SQL["suspect"].values(bool)
 _NAME = _SQL["name"].values(str)
 _SUSPICION = _SQL["suspicion"].values(str)
+_MAY_WORK = _SQL["may_work"].values(bool)
 
 
 async def facts(connection: Connection) -> Facts:
@@ -74,6 +73,11 @@ async def suspect(connection: Connection, known: Facts, suspicion: Suspicion) ->
     """Let nothing be done until an operator confirms. False as of `confirm`."""
     given = {"server_started_at": known.server_started_at, "confirmed_start": known.confirmed_start}
     return await _SUSPECT.one_or_none(connection, **given, suspicion=suspicion.value) is not None
+
+
+async def may_work(connection: Connection) -> bool:
+    """Whether the server is confirmed, or a new one on which nothing is compared yet."""
+    return await _MAY_WORK.one(connection)
 
 
 async def set_name(connection: Connection, name: str | None) -> None:

@@ -21,7 +21,7 @@ _JANITOR_LOCK = int.from_bytes(b"janitor", "big")
 class HeartbeatReply(NamedTuple):
     """What a heartbeat returns: the database's time, and the other members that are alive.
 
-    `is_confirmed`: the server is the one on which work was last confirmed (`identity`). Else the heartbeat may not count.
+    `is_confirmed`: the server is the one on which work was last confirmed (`identity`). Else it may have had no effect.
     """
 
     now_at: datetime

@@ -51,3 +51,6 @@ SELECT name FROM cluster_identity;
 -- name: suspicion
 -- Why an operator has to confirm; null: none has to, or no scheduler has looked yet.
 SELECT suspicion FROM cluster_identity;
+
+-- name: may_work
+SELECT EXISTS (SELECT FROM confirmed_server) AS may_work;
