@@ -17,7 +17,6 @@ from evertick.domain.policies import MissedWindow
 from evertick.domain.schedule.instants import duration_us, to_us
 from evertick.domain.states import RunReason
 from evertick.store.engine import lanes
-from evertick.store.server.embedded import DATABASE
 from evertick.store.server.programs import find_programs
 from faults.checkers import check_all
 from faults.cluster import Cluster
@@ -158,22 +157,20 @@ async def check_misfires(copy: Cluster) -> None:
 
 async def test_a_restored_dump_runs_nothing_until_confirmed(data_dir: Path, tmp_path: Path) -> None:
     programs = find_programs(data_dir.parent)
-    async with replicated(data_dir) as pair:
-        other = Server(data_dir.with_name(f"{data_dir.name}-other"), programs)
-        other.init()
-        other.start()
-        try:
-            async with at_work(pair.primary.url(), tmp_path / "original") as original:
-                dump = str(other.data_dir / "dump")
-                programs.run_checked("pg_dump", "-Fc", "-f", dump, pair.primary.url(), cwd=other.data_dir)
-                await other.ask(f"CREATE DATABASE {DATABASE}", database="postgres")
-                programs.run_checked("pg_restore", "-d", other.url(), dump, cwd=other.data_dir)
-                async with beside(other.url(), tmp_path / "copy") as copy:
-                    await check_that_nothing_runs(copy, original)
-                    done = await copy.value(OUTCOMES)
-                    await Cli(copy.url)("cluster", "confirm")
-                    await copy.until_count(OUTCOMES, done + 3)
-                    await copy.wait_until_idle()
-                    await copy.check()
-        finally:
-            other.kill()
+    first, second = (Server(data_dir.with_name(f"{data_dir.name}-{name}"), programs) for name in ("first", "second"))
+    try:
+        await first.create()
+        await second.create(empty=True)
+        await set_clock(first, AGE)
+        async with at_work(first.url(), tmp_path / "original") as original:
+            dump = str(second.data_dir / "dump")
+            programs.run_checked("pg_dump", "-Fc", "-f", dump, first.url(), cwd=second.data_dir)
+            programs.run_checked("pg_restore", "-d", second.url(), dump, cwd=second.data_dir)
+            await set_clock(second, timedelta(0))
+            async with beside(second.url(), tmp_path / "copy") as copy:
+                await check_that_nothing_runs(copy, original)
+                await Cli(copy.url)("cluster", "confirm")
+                await check_misfires(copy)
+    finally:
+        first.kill()
+        second.kill()

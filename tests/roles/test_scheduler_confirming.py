@@ -70,16 +70,20 @@ async def test_after_a_restart_nothing_is_leased_until_a_scheduler_has_looked(
     job = await add_job(connection)
     assert await fire(connection, node) == 1
     await connection.execute(RESTART)
-    given = {"lanes": 4, "most_per_lane": 4, "rotation": 0, "lease_time": LEASE, "tenant_id": None}
-    assert await lanes.lease(connection, [job.queue_id], "worker", **given) == []
-    assert (
-        await lanes.lease_by_queue(
-            *(connection, {job.queue_id: 4}, "worker"), lanes=4, most=4, most_per_lane=4, rotation=0, lease_time=LEASE
-        )
-        == []
-    )
+
+    async def lease() -> int:
+        given = (connection, [job.queue_id], "worker")
+        ranges = await lanes.lease(*given, lanes=4, most_per_lane=4, rotation=0, lease_time=LEASE, tenant_id=None)
+        return len(ranges)
+
+    async def lease_by_queue() -> int:
+        given = (connection, {job.queue_id: 4}, "worker")
+        ranges = await lanes.lease_by_queue(*given, lanes=4, most=4, most_per_lane=4, rotation=0, lease_time=LEASE)
+        return len(ranges)
+
+    assert await lease() == await lease_by_queue() == 0
     assert await beat(node) == 256
-    assert len(await lanes.lease(connection, [job.queue_id], "worker", **given)) == 1
+    assert await lease() == 1
 
 
 async def test_a_fail_over_goes_on_by_itself_with_schedulers_that_start_afresh(

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from evertick.api.bodies.memory_limits import BodyLimits, UnreadResponses
 from evertick.api.long_polls import LongPolls
+from evertick.api.replica import Replica
 from evertick.contract.server import Stats
 from evertick.domain.access import KeyRole
 from evertick.domain.cluster_identity import explain
@@ -81,6 +82,8 @@ class Services:
     so that no request waits for the transaction that added them. `limit`, `lease_limit` and `report_limit` keep a
     tenant from taking all connections of the pool, and of the first two.
 
+    `replica`: a standby for lists and figures, if there is one.
+
     `creations` batches new jobs into one transaction, and `earlier_responses` lookups into one statement.
     `readiness_faults`, `engine_status`, `metrics_page` and a tenant's `stats` are computed at most once a second.
     """
@@ -101,6 +104,7 @@ class Services:
     unread: UnreadResponses = field(default_factory=UnreadResponses)
     is_metrics_open: bool = True
     metrics_key: str | None = None
+    replica: Replica | None = None
     openapi: bytes = b""
     limit: TenantLimit = field(init=False)
     lease_limit: TenantLimit = field(default_factory=lambda: TenantLimit(LEASES_PER_TENANT))
@@ -134,8 +138,13 @@ class Services:
         if kept is None:
             if len(self._stats) >= MAX_TENANTS_KEPT:
                 self._stats.clear()
-            kept = self._stats[tenant_id] = Cached(lambda: tenant_stats(self.pool, tenant_id), CACHE_SECONDS)
+            kept = self._stats[tenant_id] = Cached(lambda: self._tenant_stats(tenant_id), CACHE_SECONDS)
         return await kept.get()
+
+    async def _tenant_stats(self, tenant_id: int) -> Stats:
+        if self.replica is None:
+            return await tenant_stats(self.pool, tenant_id)
+        return await self.replica.read(self.pool, lambda pool: tenant_stats(pool, tenant_id))
 
     def pool_for(self, role: KeyRole | None, *, is_poll: bool) -> Pool:
         """The connections for an operation that needs this role."""

@@ -105,6 +105,15 @@ HTTP_SECONDS = Histogram(
 )
 HTTP_REFUSED = Counter("http_refused_connections", "Connections closed for a limit, by reason", "reason")
 LONG_POLLS = Gauge("long_polls", "Long polls that wait here for work")
+REPLICA_LAG = Gauge(
+    "replica_lag_seconds", "How far the replica is behind, at most; not shown while that is not known", is_largest=True
+)
+REPLICA_READS = Counter(
+    "replica_reads",
+    "Lists and figures that a replica may answer, by the server that did",
+    "server",
+    known=[("replica",), ("primary",)],
+)
 
 # Every process.
 LOOP_DELAY = Histogram(

@@ -73,6 +73,21 @@ def on_unreachable_listener(reason: str) -> Diagnosis:
     return Diagnosis("wake-ups", Level.PROBLEM, reason, f"{_DIRECT} to a host that answers")
 
 
+def on_replica(lag_seconds: float | None, most_seconds: float) -> Diagnosis:
+    if lag_seconds is None:
+        todo = "start `evertick scheduler`; if one runs, EVERTICK_DATABASE_REPLICA_URL names another database"
+        return Diagnosis("replica", Level.WARNING, "has no heartbeats of schedulers, so it is not used", todo)
+    what = f"at most {lag_seconds:.1f} s behind"
+    if lag_seconds <= most_seconds:
+        return Diagnosis("replica", Level.OK, what)
+    todo = "look at its replication, or raise EVERTICK_DATABASE_REPLICA_MAX_LAG_SECONDS"
+    return Diagnosis("replica", Level.WARNING, f"{what}, so it is not used", todo)
+
+
+def on_unreachable_replica(reason: str) -> Diagnosis:
+    return Diagnosis("replica", Level.WARNING, f"{reason}; the primary is read", "start it, or correct its URL")
+
+
 def on_clock(skew_seconds: float) -> Diagnosis:
     ahead = "ahead of" if skew_seconds > 0 else "behind"
     what = f"this machine is {abs(skew_seconds):.3f} s {ahead} the database"

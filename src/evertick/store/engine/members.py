@@ -65,6 +65,7 @@ _TAKE = _SQL["take"].rows(_Epoch)
 _OUTAGES = _SQL["outages"].rows(_Outage)
 _LAST_SEQ = _SQL["last_seq"].values(int)
 _MEMBERS = _SQL["members"].rows(NodeRow)
+_LAST_SEEN = _SQL["last_seen"].values(datetime)
 _UNHELD = _SQL["unheld"].values(int)
 _LOCK_JANITOR = _SQL["lock_janitor"].values(bool)
 
@@ -127,6 +128,11 @@ async def forget(connection: Connection) -> None:
 
 async def members(connection: Connection, lifetime: timedelta) -> Sequence[NodeRow]:
     return await _MEMBERS.all(connection, timeout_seconds=lifetime.total_seconds())
+
+
+async def last_seen(connection: Connection) -> datetime | None:
+    """The newest heartbeat of any node."""
+    return await _LAST_SEEN.one_or_none(connection)
 
 
 async def unheld(connection: Connection, lifetime: timedelta) -> int:

@@ -123,6 +123,10 @@ SELECT nodes.node, nodes.region, nodes.version, nodes.started_at, nodes.seen_at,
   FROM nodes
  ORDER BY nodes.node;
 
+-- name: last_seen
+-- The newest heartbeat of any node. On a standby its age is the lag.
+SELECT max(seen_at) AS seen_at FROM nodes;
+
 -- name: unheld
 -- How many partitions no live node holds.
 SELECT count(*) AS partitions
