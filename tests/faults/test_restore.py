@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 
 from cli.commands import Cli
+from evertick.domain.cluster_identity import Suspicion
 from evertick.domain.policies import MissedWindow
 from evertick.domain.schedule.instants import duration_us, to_us
 from evertick.domain.states import RunReason
@@ -123,9 +124,9 @@ async def check_probe(server: Process) -> None:
     async with httpx.AsyncClient(base_url=address, headers={"Authorization": f"Bearer {key}"}) as client:
         answer = await client.get("/readyz")
         assert answer.status_code == 503
-        assert "older than 15 minutes" in answer.json()["faults"][0]
+        assert "restored from a backup" in answer.json()["faults"][0]
         assert "evertick_database_suspected 1" in (await client.get("/metrics")).text
-        assert "older than 15 minutes" in (await client.get("/api/v1/cluster")).json()["suspicion"]
+        assert "restored from a backup" in (await client.get("/api/v1/cluster")).json()["suspicion"]
         assert len((await client.get("/api/v1/jobs")).json()) == 1 + len(MissedWindow)
 
 
@@ -169,6 +170,7 @@ async def test_a_restored_dump_runs_nothing_until_confirmed(data_dir: Path, tmp_
             await set_clock(second, timedelta(0))
             async with beside(second.url(), tmp_path / "copy") as copy:
                 await check_that_nothing_runs(copy, original)
+                assert await copy.value("SELECT suspicion FROM cluster_identity") == Suspicion.COPIED
                 await Cli(copy.url)("cluster", "confirm")
                 await check_misfires(copy)
     finally:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, strategies as st
 
-from evertick.domain.cluster_identity import EXPLANATIONS, RECENT, Place, Suspicion, judge
+from evertick.domain.cluster_identity import EXPLANATIONS, RECENT, UPGRADE, Place, Suspicion, judge
 
 NOW = datetime(2026, 6, 9, 12, tzinfo=UTC)
 HOME = Place(system_identifier=7, timeline=1, database_oid=16384, table_oid=17000)
@@ -38,10 +38,10 @@ def test_a_server_that_is_started_again_goes_on_however_long_it_was_down(age: ti
     assert judged(HOME, age) is None
 
 
-@pytest.mark.parametrize("here", [PROMOTED, UPGRADED])
-def test_a_fail_over_or_an_upgrade_goes_on_while_the_state_is_recent(here: Place) -> None:
-    assert judged(here, RECENT) is None
-    assert judged(here, LONG) is Suspicion.RECOVERED
+@pytest.mark.parametrize(("here", "limit"), [(PROMOTED, RECENT), (UPGRADED, UPGRADE)])
+def test_a_fail_over_or_an_upgrade_goes_on_while_the_state_is_recent(here: Place, limit: timedelta) -> None:
+    assert judged(here, limit) is None
+    assert judged(here, limit + timedelta(seconds=1)) is Suspicion.RECOVERED
 
 
 @given(AGES, st.timedeltas(-RECENT, RECENT))

@@ -11,6 +11,8 @@ from enum import StrEnum
 
 RECENT = timedelta(minutes=15)
 """A fail-over loses less than this, and processes that start afresh do so within it. Backups are older, as a rule."""
+UPGRADE = timedelta(days=1)
+"""`pg_upgrade` of a large server takes hours, with everything stopped."""
 
 
 class Suspicion(StrEnum):
@@ -24,7 +26,7 @@ class Suspicion(StrEnum):
 EXPLANATIONS = {
     Suspicion.COPIED: "the database was restored from a dump or copied: its tables were not made by a migration here",
     Suspicion.BEHIND: "the database is in an older state than the one that a scheduler worked in: it was restored",
-    Suspicion.RECOVERED: "the server was restored from a backup or promoted, and its state is older than 15 minutes",
+    Suspicion.RECOVERED: "the server was restored from a backup, or promoted after long, and its state is old",
 }
 REMEDY = (
     "make sure that nothing works in the original any more, or that this copy may run its jobs beside it,"
@@ -54,6 +56,11 @@ class Place:
         pairs = ((self.system_identifier, other.system_identifier), (self.timeline, other.timeline))
         return all(mine == its for mine, its in pairs if mine is not None and its is not None)
 
+    def is_upgrade_of(self, other: "Place") -> bool:
+        """Whether a new server was made of the other's files: an upgrade keeps the oids alone."""
+        identifiers = (self.system_identifier, other.system_identifier)
+        return None not in identifiers and self.system_identifier != other.system_identifier
+
 
 def judge(  # noqa: PLR0913 - both places, and when they were worked in
     here: Place,
@@ -75,14 +82,15 @@ def judge(  # noqa: PLR0913 - both places, and when they were worked in
         return suspicion
     if here.is_copy_of(confirmed):
         return Suspicion.COPIED
-    if remembered_at is not None and (active_at is None or active_at < remembered_at - RECENT):
+    if active_at is None:
+        return suspicion  # nothing was ever at work here
+    if remembered_at is not None and active_at < remembered_at - RECENT:
         return Suspicion.BEHIND
-    if remembered_at is not None and active_at is not None and remembered_at >= active_at - RECENT:
+    if remembered_at is not None and remembered_at >= active_at - RECENT:
         return None
-    is_stale = active_at is not None and active_at < now_at - RECENT
-    if suspicion is not None or (is_stale and not here.has_history_of(confirmed)):
-        return Suspicion.RECOVERED
-    return None
+    longest = UPGRADE if here.is_upgrade_of(confirmed) else RECENT
+    is_recovered = active_at < now_at - longest and not here.has_history_of(confirmed)
+    return Suspicion.RECOVERED if is_recovered else suspicion
 
 
 def unreadable(place: Place) -> Iterable[str]:
