@@ -17,6 +17,7 @@ from evertick.domain.cluster_identity import RECENT, Suspicion
 from evertick.roles.scheduler import Scheduler
 from evertick.store.database import connect
 from evertick.store.engine import identity, lanes
+from evertick.store.engine.lanes import LeasedRange, PutBack
 from evertick.usecases import cluster
 from evertick.usecases.context import TenantContext
 
@@ -71,19 +72,26 @@ async def test_after_a_restart_nothing_is_leased_until_a_scheduler_has_looked(
     assert await fire(connection, node) == 1
     await connection.execute(RESTART)
 
-    async def lease() -> int:
+    async def lease() -> list[LeasedRange]:
         given = (connection, [job.queue_id], "worker")
-        ranges = await lanes.lease(*given, lanes=4, most_per_lane=4, rotation=0, lease_time=LEASE, tenant_id=None)
-        return len(ranges)
+        return await lanes.lease(*given, lanes=4, most_per_lane=4, rotation=0, lease_time=LEASE, tenant_id=None)
 
-    async def lease_by_queue() -> int:
+    async def lease_free() -> list[LeasedRange]:
+        given = (connection, [job.queue_id], None, "worker")
+        return await lanes.lease_free(*given, most=4, lease_time=LEASE, tenant_id=None)
+
+    async def lease_by_queue() -> list[LeasedRange]:
         given = (connection, {job.queue_id: 4}, "worker")
-        ranges = await lanes.lease_by_queue(*given, lanes=4, most=4, most_per_lane=4, rotation=0, lease_time=LEASE)
-        return len(ranges)
+        return await lanes.lease_by_queue(*given, lanes=4, most=4, most_per_lane=4, rotation=0, lease_time=LEASE)
 
-    assert await lease() == await lease_by_queue() == 0
+    assert await lease() == await lease_by_queue() == []
     assert await beat(node) == 256
-    assert await lease() == 1
+    (leased,) = await lease()
+    await lanes.put_back(connection, "worker", [PutBack(leased.lane_id, leased.first_seq, "handle")])
+    await connection.execute(RESTART)
+    assert await lease_free() == []
+    assert await beat(node) == 256
+    assert len(await lease_free()) == 1
 
 
 async def test_a_fail_over_goes_on_by_itself_with_schedulers_that_start_afresh(
