@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import httpx
+import pytest
 
 from cli.commands import Cli
 from evertick.domain.cluster_identity import Suspicion
@@ -156,6 +157,7 @@ async def check_misfires(copy: Cluster) -> None:
     assert [verdict for verdict in verdicts if not verdict.ok] == []
 
 
+@pytest.mark.campaign
 async def test_a_restored_dump_runs_nothing_until_confirmed(data_dir: Path, tmp_path: Path) -> None:
     programs = find_programs(data_dir.parent)
     first, second = (Server(data_dir.with_name(f"{data_dir.name}-{name}"), programs) for name in ("first", "second"))
