@@ -98,7 +98,9 @@ def _archive_url(value: Any) -> str:
     if scheme not in {"file", "s3"} or not rest.strip("/") or (scheme == "file" and not rest.startswith("/")):
         raise ValueError("must be a directory, as in /srv/archive or file:///srv/archive, or s3://bucket/prefix")
     if "@" in rest.partition("/")[0]:
-        raise ValueError("must have no user or password: set EVERTICK_ARCHIVE_ACCESS_KEY and EVERTICK_ARCHIVE_SECRET_KEY")
+        raise ValueError(
+            "must have no user or password: set EVERTICK_ARCHIVE_ACCESS_KEY and EVERTICK_ARCHIVE_SECRET_KEY"
+        )
     return url
 
 

@@ -11,6 +11,7 @@ from evertick.api.bodies.memory_limits import BodyLimits, UnreadResponses
 from evertick.api.long_polls import LongPolls
 from evertick.contract.server import Stats
 from evertick.domain.access import KeyRole
+from evertick.runtime.archive import Archive
 from evertick.runtime.concurrency import Batcher, Cached, TenantLimit
 from evertick.runtime.gates import Gates
 from evertick.runtime.queue_rates import QueueRates
@@ -96,6 +97,7 @@ class Services:
     unread: UnreadResponses = field(default_factory=UnreadResponses)
     is_metrics_open: bool = True
     metrics_key: str | None = None
+    archive: Archive | None = None
     openapi: bytes = b""
     limit: TenantLimit = field(init=False)
     lease_limit: TenantLimit = field(default_factory=lambda: TenantLimit(LEASES_PER_TENANT))
@@ -158,4 +160,7 @@ class Services:
             self.notifier.timers,
             self.references,
             tenant.default_jitter_seconds,
+            tenant.history_days,
+            tenant.archive_days,
+            self.archive,
         )

@@ -1,7 +1,7 @@
-"""Decides what the archive of a day consists of: where its files are, in which slices of time a day is read, whose days
-are kept, and how far back a tenant's history reaches.
+"""Decides what the archive of a day consists of: where its files are, in which slices of time a day is read, and
+whose days are kept.
 
-The archive has one row for each attempt, with its outcome. A run may have attempts on several days, so that a run is put
+The archive has one row for each attempt, with its outcome. A run may have attempts on several days, so that it is put
 together when it is read; a mark says which attempt is its last.
 """
 
@@ -71,9 +71,3 @@ def manifest_path(day: date, part: int) -> str:
 def is_exported(day: date, now_at: datetime, archive_days: int) -> bool:
     """Whether a tenant that keeps its archive for so many days wants this one in it."""
     return archive_days >= NO_LIMIT_DAYS or day >= now_at.astimezone(UTC).date() - timedelta(days=archive_days)
-
-
-def visible_from(now_at: datetime, history_days: int, archive_days: int | None) -> datetime | None:
-    """From when on a tenant's history is listed; `archive_days` where the archive is read too. None: all of it."""
-    days = history_days if archive_days is None else max(history_days, archive_days)
-    return None if days >= NO_LIMIT_DAYS else now_at - timedelta(days=days)

@@ -1,12 +1,12 @@
 """Archives days of the history before they are dropped.
 
-Duty: exports each day that is older than history is kept and finished, verifies the files, and then has the day dropped.
-It removes what interrupted exports have left, and files of tenants that keep their archive for a shorter time.
+Duty: exports each day that is finished and older than history is kept, verifies the files, and then has the day
+dropped. It removes what interrupted exports have left, and files of tenants that keep their archive for a shorter time.
 
 Invariants: while the archive is on, no day is dropped that is not in files that were read back and compared; the
-statement that drops checks this, and that nothing came to the day since it was counted. Age is measured by the time that
-is trusted. One janitor exports at a time, by a lock; should two do so, the later claim counts, and both have files of
-their own.
+statement that drops checks this, and that nothing came to the day since it was counted. Age is measured by the time
+that is trusted. One janitor exports at a time, by a lock; should two do so, the later claim counts, and both have files
+of their own.
 
 Steps: each minute it tries to take the lock, and exports the days that wait, the oldest first, one after the other.
 

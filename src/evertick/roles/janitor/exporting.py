@@ -1,8 +1,8 @@
 """Exports a day of the history: writes its files, reads them back, and compares them with the tables.
 
 A day's tables are counted first. Each tenant gets a file of its runs and one of its gaps. The database computes the
-digest of each row as it reads it; the same is computed of the rows of the finished file. What differs is not counted on.
-Rows are read in pages and written in row groups, so that a large day needs no more memory than a small one.
+digest of each row as it reads it; the same is computed of the rows of the finished file. A file that differs does not
+count. Rows are read in pages and written in row groups, so that a large day needs no more memory than a small one.
 
 An export that is interrupted is continued by the next one, with the files that were checked; these are read again. An
 export that has lost its claim to another changes nothing any more, and its files are removed.
@@ -155,7 +155,14 @@ class DayExport:
         if checked.outcomes != (expected.outcomes if kind is FileKind.RUNS else 0):
             raise DayChanged
         file = KnownFile(
-            path, tenant_id, str(kind), checked.rows, checked.outcomes, checked.bytes, str(checked.digest), checked.sha256
+            path,
+            tenant_id,
+            str(kind),
+            checked.rows,
+            checked.outcomes,
+            checked.bytes,
+            str(checked.digest),
+            checked.sha256,
         )
         if not await days.check_file(self._pool, claim, file, checked.extent):
             raise ClaimLost

@@ -91,14 +91,14 @@ class JanitorReport:
 
 
 async def janitor_pool(url: DatabaseAddress) -> Pool:
-    """A pool for one janitor: one connection holds the lock, one works, two are for replays, one for alerts, two for the archive."""
+    """A pool for one janitor: one connection holds the lock, one works; replays and the archive use two, alerts one."""
     return await open_pool(url, max_size=CONNECTIONS, timeouts=timeouts.JANITOR, purpose="janitor")
 
 
 class Janitor:
     """One janitor, on a pool with the connections and the time-outs of `janitor_pool`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the pool have defaults
         self,
         pool: Pool,
         *,
@@ -177,7 +177,9 @@ class Janitor:
         before_at = now_at - self._kept.history
         is_archived = (await days.marks(self._pool)).is_on
         if is_archived and self._archiving is None:
-            logger.warning("days are archived before they are dropped, and this process has no archive: set archive_url")
+            logger.warning(
+                "days are archived before they are dropped, and this process has no archive: set archive_url"
+            )
         one_offs = await maintenance.remove_one_offs(self._pool, now_at, self._sizes)
         dropped, unfinished = await maintenance.drop_days(self._pool, before_at, is_archived=is_archived)
         report = replace(
@@ -185,9 +187,7 @@ class Janitor:
             one_offs_removed=one_offs,
             days_dropped=dropped,
             days_unfinished=unfinished,
-            rows_pruned=await maintenance.prune(
-                self._pool, now_at, self._kept, self._sizes, is_archived=is_archived
-            ),
+            rows_pruned=await maintenance.prune(self._pool, now_at, self._kept, self._sizes, is_archived=is_archived),
             jobs_purged=await maintenance.purge_jobs(
                 self._pool, await maintenance.purged_before(self._pool, before_at, is_archived=is_archived), self._sizes
             ),

@@ -406,8 +406,8 @@ async def files_by_seq(  # noqa: PLR0913 - as many bounds as a walk has
     )
 
 
-async def files_by_fire_time(
-    connection: Connection, tenant_id: int, kind: FileKind, from_at: datetime, before_at: datetime, most: int
+async def files_by_fire_time(  # noqa: PLR0913 - as `files_by_seq`
+    connection: Connection, tenant_id: int, kind: FileKind, *, from_at: datetime, before_at: datetime, most: int
 ) -> list[FileRange]:
     """A tenant's files with fire times in a range, those with the latest first."""
     return await _FILES_BY_FIRE_TIME.all(

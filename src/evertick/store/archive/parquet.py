@@ -66,9 +66,7 @@ _GAP_COLUMNS = (
     ("reason", pa.string()),
     ("job_name", pa.string()),
 )
-_RUN_SCHEMA = pa.schema(
-    [("run_id", pa.string()), ("job_id", pa.string()), ("status", pa.string()), *_ATTEMPT_COLUMNS]
-)
+_RUN_SCHEMA = pa.schema([("run_id", pa.string()), ("job_id", pa.string()), ("status", pa.string()), *_ATTEMPT_COLUMNS])
 _GAP_SCHEMA = pa.schema([("job_id", pa.string()), *_GAP_COLUMNS])
 _SCHEMAS = {FileKind.RUNS: _RUN_SCHEMA, FileKind.GAPS: _GAP_SCHEMA}
 _DIGESTED = {
@@ -230,7 +228,7 @@ class ParquetArchive:
                 if group.may_have(job_key=(job_id, job_id + 1)):
                     table = group.read(is_wanted)
                     columns = [table[name].to_pylist() for name, _ in _GAP_COLUMNS]
-                    found += [GapLine(*values, digest=0) for values in zip(*columns, strict=True)]
+                    found += [GapLine._make((*values, 0)) for values in zip(*columns, strict=True)]
         return found
 
     def _attempts_of_job(
@@ -361,7 +359,7 @@ def _digest_of(table: Any, kind: FileKind) -> int:
 def _lines(table: Any) -> Iterator[AttemptLine]:
     columns = [table[name].to_pylist() for name, _ in _ATTEMPT_COLUMNS]
     for values in zip(*columns, strict=True):
-        yield AttemptLine(*values, digest=0)
+        yield AttemptLine._make((*values, 0))
 
 
 def _within(column: Any, from_at: datetime, before_at: datetime) -> list[Any]:
