@@ -1,7 +1,7 @@
 """`evertick archive`: which days are archived; checks and makes exports, and turns the archive off."""
 
 from datetime import UTC, date, datetime, timedelta
-from operator import attrgetter
+from operator import itemgetter
 from typing import Annotated, Any
 
 import typer
@@ -38,13 +38,13 @@ def list_days(database: DatabaseOptions, *, limit: Limit = 100, as_json: AsJson 
     """
 
     async def work(operator: TenantContext) -> Listing[Any]:
-        found = await archives.list_days(operator.pool, limit + 1)
+        found = [day._asdict() for day in await archives.list_days(operator.pool, limit + 1)]
         return Listing(found[:limit], has_more=len(found) > limit)
 
     print_listing(
         call_database(database, DEFAULT_TENANT, work),
         ("day", "part", "state", "rows", "bytes", "files", "verified", "dropped"),
-        attrgetter("day", "part", "state", "rows", "bytes", "files", "verified_at", "dropped_at"),
+        itemgetter("day", "part", "state", "rows", "bytes", "files", "verified_at", "dropped_at"),
         empty="No day is archived.",
         as_json=as_json,
     )

@@ -16,6 +16,7 @@ minute later it tries again; the error is logged, counted, and shown by `evertic
 
 import asyncio
 import logging
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 
 from evertick.domain.archiving import day_range
@@ -50,11 +51,12 @@ class Archiving:
         self._archive = archive
         self._history = history
         self._waiting = 0
+        self._unwatch: Callable[[], None] = lambda: None
         self._round: asyncio.Task[float] | None = None
         self._loop = Loop("archive", self._step)
 
     def start(self) -> None:
-        ARCHIVE_DAYS_WAITING.watch_value(lambda: self._waiting)
+        self._unwatch = ARCHIVE_DAYS_WAITING.watch_value(lambda: self._waiting)
         self._loop.start()
 
     async def stop(self) -> None:
@@ -62,6 +64,7 @@ class Archiving:
         if self._round is not None:
             self._round.cancel()
         await self._loop.stop()
+        self._unwatch()
 
     async def turn_on(self) -> None:
         """From now on no day is dropped that is not archived."""
@@ -77,6 +80,7 @@ class Archiving:
         await self.turn_on()
         async with days.only_export(self._pool) as is_ours:
             if not is_ours:
+                self._waiting = 0  # the one at work counts them
                 return 0
             try:
                 dropped = await self._archive_days()
