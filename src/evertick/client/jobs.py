@@ -133,7 +133,13 @@ class JobCalls(Calls[W]):
         page_size: int | None = None,
     ) -> Request[Entries]:
         """A job's runs, newest first, with gaps where ticks did not run. `archive`: also archived ones."""
-        found = {"status": status, "from": from_at, "to": to_at, "archive": archive or None, "limit": page_size}
+        found = {
+            "status": status,
+            "from": from_at,
+            "to": to_at,
+            "archive": "true" if archive else None,
+            "limit": page_size,
+        }
         return fetch(path_of("jobs", job_id, "runs"), read_entries, **found)
 
 
@@ -151,13 +157,19 @@ class RunCalls(Calls[W]):
         page_size: int | None = None,
     ) -> Request[RunPage]:
         """The runs of all jobs, newest first. `archive`: also archived ones."""
-        found = {"status": status, "from": from_at, "to": to_at, "archive": archive or None, "limit": page_size}
+        found = {
+            "status": status,
+            "from": from_at,
+            "to": to_at,
+            "archive": "true" if archive else None,
+            "limit": page_size,
+        }
         return fetch(path_of("runs"), struct_of(RunPage), **found)
 
     @Call
     def get(self, run_id: str, *, archive: bool = False) -> Request[RunDetail]:
         """A run with its attempts. `archive`: also archived ones."""
-        return fetch(path_of("runs", run_id), struct_of(RunDetail), archive=archive or None)
+        return fetch(path_of("runs", run_id), struct_of(RunDetail), archive="true" if archive else None)
 
     @Call
     def cancel(self, run_id: str, *, idempotency_key: str | None = None) -> Request[RunDetail]:

@@ -56,6 +56,7 @@ async def walked(admin: Caller, path: str) -> list[dict[str, Any]]:
 
 async def test_links_lead_from_live_to_archived_runs(admin: Caller, job: Job) -> None:
     job_id = format_id(Prefix.JOB, job.job_id)
+    found: list[dict[str, Any]] = []
     for path in ("/runs", f"/jobs/{job_id}/runs"):
         assert len(await walked(admin, f"{path}?limit=1")) == 2
         found = await walked(admin, f"{path}?limit=1&archive=true")
