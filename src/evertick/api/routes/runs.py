@@ -6,7 +6,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from evertick.api.messages import AuthenticatedRequest, Response, created, no_content, ok, page
-from evertick.api.operations import ResponseSpec, Routes
+from evertick.api.operations import HandlerMode, ResponseSpec, Routes
 from evertick.api.problems import Kind
 from evertick.contract.jobs import Nothing
 from evertick.contract.runs import (
@@ -63,6 +63,7 @@ async def accepted(request: AuthenticatedRequest, run_id: str) -> Response:
     KeyRole.VIEWER,
     ResponseSpec("RunsAndGaps", "The runs and gaps, newest first."),
     problems=(Kind.WRONG_STATE,),
+    mode=HandlerMode.LATE_READ,
 )
 async def list_job_runs(request: AuthenticatedRequest, job_id: str, query: JobRunsQuery) -> Response:
     """List a job's runs.
@@ -88,6 +89,7 @@ async def list_job_runs(request: AuthenticatedRequest, job_id: str, query: JobRu
     KeyRole.VIEWER,
     ResponseSpec(list[Run], "The runs, latest attempted first."),
     problems=(Kind.WRONG_STATE,),
+    mode=HandlerMode.LATE_READ,
 )
 async def list_runs(request: AuthenticatedRequest, query: RunsQuery) -> Response:
     """List the runs of all jobs."""
@@ -153,6 +155,7 @@ async def replay_run(request: AuthenticatedRequest, run_id: str, body: Nothing) 
     "/dead-letters",
     KeyRole.VIEWER,
     ResponseSpec(list[DeadLetter], "The dead letters, those that died last first."),
+    mode=HandlerMode.LATE_READ,
 )
 async def list_dead_letters(request: AuthenticatedRequest, query: LettersQuery) -> Response:
     """List dead letters.

@@ -10,7 +10,7 @@ replays of dead letters (`replayer`), looks for alerts (`alerting`), and archive
 Invariants: nothing that waits or runs is removed, nor what it needs. What is kept for a time is kept by a time that
 follows the database's clock at a limited pace (`store.engine.clock`), so that a clock that was set wrong removes
 nothing. It never delays firing for more than a moment: it gives up locks that would, and tries again in the next round.
-Rows that another session has locked are left alone.
+Rows that another session has locked are left alone. In a database that may be a restored copy it only adds days.
 
 Steps: each minute it tries to take the lock of the one janitor at work. With the lock it marks the clock, plans timers
 anew if that was set back, adds days, checks superseded versions, sums up storage and updates statistics; each hour it
@@ -43,7 +43,7 @@ from evertick.runtime.archive import Archive
 from evertick.runtime.loop import Loop
 from evertick.store.archive import days
 from evertick.store.database import Pool, open_pool
-from evertick.store.engine import lanes, members, rate_buckets
+from evertick.store.engine import identity, lanes, members, rate_buckets
 from evertick.store.engine.clock import mark
 from evertick.store.engine.rate_buckets import RateBuckets
 from evertick.store.location import DatabaseAddress
@@ -65,7 +65,7 @@ should cost next to nothing."""
 
 @dataclass(frozen=True, slots=True)
 class JanitorReport:
-    """What one round did. `passed`: nothing, because another janitor was at work."""
+    """What one round did. `passed`: nothing, because another janitor was at work, or the database may be a copy."""
 
     passed: bool = False
     days_added: int = 0
@@ -149,7 +149,7 @@ class Janitor:
         if self._archiving is not None:
             await self._archiving.turn_on()
         async with members.only_janitor(self._pool) as is_ours:
-            if not is_ours:
+            if not is_ours or not await identity.may_work(self._pool):
                 return replace(report, passed=True)
             marks = await mark(self._pool)
             report = replace(report, timers_replanned=await self._replanner.replan())
