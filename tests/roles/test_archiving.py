@@ -383,6 +383,7 @@ async def test_a_tenant_decides_how_long_its_archive_is_kept(
     assert await archiving.archive_days() == 1
     directories = {path.split("/")[1] for path in files_in(tmp_path)}
     assert directories == {f"tenant={format_id(Prefix.TENANT, tenant_id)}" for tenant_id in (1, other.tenant_id)}
+    assert await audit.page(pool, nothing.tenant_id, before=MAX_ID, most=9) == [], "nothing was written and removed"
     await tenants.edit(pool, other.tenant_id, {"archive_days": 95})
     await archiving.archive_days()
     assert {path.split("/")[1] for path in files_in(tmp_path)} == {f"tenant={format_id(Prefix.TENANT, 1)}"}
