@@ -13,6 +13,7 @@ from evertick.api.replica import Replica
 from evertick.contract.server import Stats
 from evertick.domain.access import KeyRole
 from evertick.domain.cluster_identity import explain
+from evertick.runtime.archive import Archive
 from evertick.runtime.concurrency import Batcher, Cached, TenantLimit
 from evertick.runtime.gates import Gates
 from evertick.runtime.queue_rates import QueueRates
@@ -104,6 +105,7 @@ class Services:
     unread: UnreadResponses = field(default_factory=UnreadResponses)
     is_metrics_open: bool = True
     metrics_key: str | None = None
+    archive: Archive | None = None
     replica: Replica | None = None
     openapi: bytes = b""
     limit: TenantLimit = field(init=False)
@@ -172,4 +174,7 @@ class Services:
             self.notifier.timers,
             self.references,
             tenant.default_jitter_seconds,
+            tenant.history_days,
+            tenant.archive_days,
+            self.archive,
         )

@@ -26,6 +26,8 @@ COMMANDS = {
     "preview": "preview:preview",
     "jobs": "jobs:app",
     "runs": "runs:app",
+    "history": "history:history",
+    "archive": "archive:app",
     "dead-letters": "dead_letters:app",
     "replays": "replays:app",
     "queues": "queues:app",

@@ -142,6 +142,15 @@ CLOCK_SKEW = Gauge(
     is_largest=True,
 )
 
+# The archive: janitors.
+ARCHIVED_DAYS = Counter("archived_days", "Days of the history that were archived and then dropped")
+ARCHIVE_ERRORS = Counter("archive_errors", "Exports to the archive that failed")
+ARCHIVE_DAYS_WAITING = Gauge(
+    "archive_days_waiting",
+    "Days that are older than history is kept and wait to be archived, as this process last saw",
+    is_largest=True,
+)
+
 # The whole cluster, as the database has it: in processes with the role api or scheduler.
 DATABASE_UP = Gauge("database_up", "Whether the database answered in time for the figures of the cluster: 1 or 0")
 READY = Gauge("ready_attempts", "Attempts that wait for a worker, by queue", "queue")

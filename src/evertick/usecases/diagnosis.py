@@ -8,6 +8,7 @@ from typing import NamedTuple
 from evertick import tzdb
 from evertick.domain.cluster_identity import REMEDY, explain, unreadable
 from evertick.domain.ids import PARTITIONS, Prefix, format_id, format_token
+from evertick.store.archive.days import ArchiveMarks, ArchiveSummary
 from evertick.store.engine.clock import Marks
 from evertick.store.engine.identity import Facts
 from evertick.store.maintenance.diagnostics import (
@@ -31,8 +32,11 @@ MANY_TRANSACTIONS = 1_000_000
 LATE, TOO_LATE = timedelta(seconds=10), timedelta(minutes=5)
 """Of the oldest due timer; of the oldest ready attempt the second is a warning."""
 MANY_DEAD_TUPLES = 100_000
+MANY_DAYS = 3
+"""That wait to be archived: one comes each day."""
 MAX_LETTERS = 10_000
 """Dead letters are counted up to this."""
+_ARCHIVE_STARTS = "start a process with the role janitor and these settings"
 _DIRECT = "set EVERTICK_DATABASE_DIRECT_URL"
 _UNITS = (("days", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
@@ -259,6 +263,25 @@ def on_dead_letters(letters: int) -> Diagnosis:
     what = f"{letters:,} or more" if letters >= MAX_LETTERS else f"{letters:,}"
     todo = "look at them with `evertick dead-letters list`, then replay or dismiss them"
     return Diagnosis("dead letters", Level.WARNING, what, todo)
+
+
+def on_archive(marks: ArchiveMarks, summary: ArchiveSummary, waiting: int, url: str | None) -> Diagnosis:
+    """`waiting`: days that are older than history is kept; `url`: the archive by the settings here."""
+    if not marks.is_on:
+        what = "off" if url is None else "by the settings here it is on, but no janitor with them has run"
+        return Diagnosis("archive", Level.OK if url is None else Level.WARNING, what, _ARCHIVE_STARTS if url else None)
+    days = f"{summary.days} days at {marks.url}, the last {summary.last_day}" if summary.days else f"at {marks.url}"
+    if marks.error is not None:
+        level = Level.PROBLEM if waiting >= MANY_DAYS else Level.WARNING
+        todo = "make the storage available: until then these days stay in the database, which grows"
+        return Diagnosis("archive", level, f"{waiting} days wait to be archived: {marks.error}", todo)
+    if url is None:
+        what = f"{days}; the settings here have none, so that processes with them cannot read or write it"
+        return Diagnosis("archive", Level.WARNING, what, "set EVERTICK_ARCHIVE_URL, or run `evertick archive off`")
+    if waiting >= MANY_DAYS:
+        todo = "look in the janitor's log: an export may take long, or a day has runs that are not over"
+        return Diagnosis("archive", Level.WARNING, f"{days}; {waiting} days wait", todo)
+    return Diagnosis("archive", Level.OK, days)
 
 
 def on_egress(words: str) -> Diagnosis:

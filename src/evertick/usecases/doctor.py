@@ -8,7 +8,9 @@ from evertick.config import Settings
 from evertick.domain.ids import PARTITIONS
 from evertick.domain.schedule.instants import SECOND_US, to_us
 from evertick.roles.dispatcher.settings import egress_of
+from evertick.roles.janitor.archiving import waiting_days
 from evertick.runtime import timeouts
+from evertick.store.archive import days
 from evertick.store.database import Pool, is_behind_pooler, open_pool
 from evertick.store.engine import clock, identity, members, orphans, wakeups
 from evertick.store.errors import DatabaseUnreachable
@@ -73,9 +75,17 @@ async def _examine(
     yield diagnosis.on_ready(await diagnostics.ready_queues(pool, MAX_PER_LANE))
     yield diagnosis.on_unserved(await diagnostics.unserved(pool, UNSERVED_SECONDS))
     yield diagnosis.on_dead_letters(await diagnostics.dead_letters(pool, diagnosis.MAX_LETTERS))
+    yield await _examine_archive(pool, settings)
     # As a process that runs all roles with these settings would have it.
     yield diagnosis.on_egress(egress_of(settings, await tenants.count(pool), runs_api=True).words)
     yield diagnosis.on_dead_tuples(await diagnostics.dead_tuples(pool))
+
+
+async def _examine_archive(pool: Pool, settings: Settings) -> Diagnosis:
+    marks = await days.marks(pool)
+    before_at = (await clock.marks(pool)).trusted_at - settings.history
+    waiting = len(await waiting_days(pool, before_at)) if marks.is_on else 0
+    return diagnosis.on_archive(marks, await days.summary(pool), waiting, settings.archive_url)
 
 
 async def _try_wakeups(pool: Pool, url: DatabaseAddress) -> Diagnosis:

@@ -20,6 +20,7 @@ from evertick.contract.runs import (
     ReplaysQuery,
     Run,
     RunDetail,
+    RunQuery,
     RunsQuery,
 )
 from evertick.domain.access import KeyRole
@@ -43,9 +44,9 @@ def _with_worker_name(tenant: TenantContext, entry: _R) -> _R:
     return replace(entry, worker_id=worker_name(tenant, entry.worker_id)) if isinstance(entry, Run) else entry
 
 
-async def _run_detail(request: AuthenticatedRequest, run_id: str) -> RunDetail:
+async def _run_detail(request: AuthenticatedRequest, run_id: str, *, archive: bool = False) -> RunDetail:
     tenant = request.tenant
-    detail = await reading.get_run(tenant, run_id)
+    detail = await reading.get_run(tenant, run_id, archive=archive)
     attempts = [replace(each, worker_id=worker_name(tenant, each.worker_id)) for each in detail.attempts]
     return replace(_with_worker_name(tenant, detail), attempts=tuple(attempts))
 
@@ -61,6 +62,7 @@ async def accepted(request: AuthenticatedRequest, run_id: str) -> Response:
     "/jobs/{job_id}/runs",
     KeyRole.VIEWER,
     ResponseSpec("RunsAndGaps", "The runs and gaps, newest first."),
+    problems=(Kind.WRONG_STATE,),
     mode=HandlerMode.LATE_READ,
 )
 async def list_job_runs(request: AuthenticatedRequest, job_id: str, query: JobRunsQuery) -> Response:
@@ -76,6 +78,7 @@ async def list_job_runs(request: AuthenticatedRequest, job_id: str, query: JobRu
         status=None if query.status is None else query.status.meant,
         from_at=query.from_at,
         to_at=query.to_at,
+        archive=query.archive,
     )
     return page(found, request.path, query, lambda entry: _with_worker_name(request.tenant, entry))
 
@@ -85,6 +88,7 @@ async def list_job_runs(request: AuthenticatedRequest, job_id: str, query: JobRu
     "/runs",
     KeyRole.VIEWER,
     ResponseSpec(list[Run], "The runs, latest attempted first."),
+    problems=(Kind.WRONG_STATE,),
     mode=HandlerMode.LATE_READ,
 )
 async def list_runs(request: AuthenticatedRequest, query: RunsQuery) -> Response:
@@ -96,16 +100,21 @@ async def list_runs(request: AuthenticatedRequest, query: RunsQuery) -> Response
         status=query.status,
         from_at=query.from_at,
         to_at=query.to_at,
+        archive=query.archive,
     )
     return page(found, request.path, query, lambda entry: _with_worker_name(request.tenant, entry))
 
 
 @routes.operation(
-    "GET", "/runs/{run_id}", KeyRole.VIEWER, ResponseSpec(RunDetail, "The run with its attempts.", links=_LINKS)
+    "GET",
+    "/runs/{run_id}",
+    KeyRole.VIEWER,
+    ResponseSpec(RunDetail, "The run with its attempts.", links=_LINKS),
+    problems=(Kind.WRONG_STATE,),
 )
-async def get_run(request: AuthenticatedRequest, run_id: str) -> Response:
+async def get_run(request: AuthenticatedRequest, run_id: str, query: RunQuery) -> Response:
     """Get a run."""
-    return ok(await _run_detail(request, run_id))
+    return ok(await _run_detail(request, run_id, archive=query.archive))
 
 
 @routes.operation(

@@ -21,6 +21,7 @@ from evertick.api.services import LEASE_CONNECTIONS, REPORT_CONNECTIONS, Service
 from evertick.config import DEFAULTS, Settings, is_loopback
 from evertick.metrics.catalog import HTTP_REFUSED, LONG_POLLS, LOOP_DELAY
 from evertick.runtime import timeouts
+from evertick.runtime.archive import open_archive
 from evertick.runtime.gates import Gates
 from evertick.runtime.loop import Loop, LoopDelay
 from evertick.runtime.process import CannotListen, descriptor_limit
@@ -165,6 +166,7 @@ class ApiServer:
             bodies=self._bodies,
             is_metrics_open=_is_metrics_open(settings),
             metrics_key=settings.metrics_key,
+            archive=await self._stack.enter_async_context(open_archive(settings)),
             replica=await self._replica(reserved),
         )
         self._stack.callback(LONG_POLLS.watch_value(lambda: polls.count))
