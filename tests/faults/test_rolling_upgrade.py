@@ -31,7 +31,7 @@ from faults.webhook_receiver import receiving
 PREVIOUS = "3596981514d339ee36e5f010658c893da8cb9f13"
 REPOSITORY = Path(__file__).parents[2]
 LEASES = {"EVERTICK_LEASE_SECONDS": "300"}
-"""A remote worker keeps its leases while the API that it uses is replaced, however long that takes on a busy machine."""
+"""A remote worker keeps its leases while its API is replaced, however long that takes on a busy machine."""
 MISSED = "SELECT count(*) FROM gaps WHERE reason NOT IN ('overlap', 'dst')"
 
 
