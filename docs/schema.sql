@@ -506,7 +506,8 @@ CREATE TABLE evertick.leases (
 CREATE TABLE evertick.migrations (
     name text NOT NULL,
     digest text NOT NULL,
-    applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+    applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    needs text
 );
 
 CREATE TABLE evertick.nodes (
