@@ -188,7 +188,7 @@ async def test_jobs_of_one_tenant_are_made_due(connection: asyncpg.Connection) -
     later_at = now_at + timedelta(hours=1)
     for tenant_id in (1, 2):
         await add_job(connection, fire_at=later_at, queue=QUEUE, tenant_id=tenant_id)
-    assert await queries.make_due(connection, QUEUE, 7, now_at, tenant_id=2) == 1
+    assert await queries.make_due(connection, QUEUE, 7, now_at, tenant_ids=[2]) == 1
     assert await connection.fetchval("SELECT tenant_id FROM timers WHERE due_at = $1", now_at) == 2
 
 

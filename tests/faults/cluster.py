@@ -15,12 +15,14 @@ from evertick.store.engine import lanes
 from evertick.usecases.context import TenantContext
 from evertick.usecases.jobs.create_many import create_many
 from faults.checkers import Verdict, check_all
-from faults.ledger import Ledger, read_deliveries, read_ledger
+from faults.ledger import Ledger, longest_gap, read_deliveries, read_ledger
 from faults.processes import Process
 
 HEARTBEAT_TIMEOUT = 2.0
 LEASE_SECONDS = 3.0
 BOUND_US = 60_000_000
+PATIENT_US = 600_000_000
+"""How late a start may be where a fault lasts for as long as the machine needs."""
 
 _SETTINGS = {
     "EVERTICK_HEARTBEAT_SECONDS": "0.2",
@@ -47,6 +49,8 @@ class Cluster:
         self.folder = folder
         self.settings = dict(settings or {})
         """Of the processes, before those of all fault tests."""
+        self.source: Path | None = None
+        """Of another version, whose processes are started from now on."""
         self.processes: list[Process] = []
         self._numbers = itertools.count(1)
 
@@ -72,14 +76,26 @@ class Cluster:
     def dispatcher(self, *, url: str | None = None) -> Process:
         return self._start("up", "--roles", "dispatcher", url=url)
 
-    def api(self, *, url: str | None = None) -> Process:
-        return self._start("up", "--roles", "api", "--port", "0", url=url)
+    def api(self, *, url: str | None = None, port: int = 0) -> Process:
+        return self._start("up", "--roles", "api", "--port", str(port), url=url)
+
+    def run(self, *arguments: str) -> str:
+        """Run a command to its end, and return what it says."""
+        log = self.folder / f"command-{next(self._numbers)}.log"
+        settings = _SETTINGS | self.settings | {"EVERTICK_DATABASE_URL": self.url}
+        process = Process([*arguments], log, settings, self.source)
+        code, said = process.wait(), log.read_text(encoding="utf-8")
+        assert code == 0, said
+        return said
+
+    def all_roles(self, *, url: str | None = None) -> Process:
+        return self._start("up", "--port", "0", url=url)
 
     def _start(self, command: str, *arguments: str, url: str | None = None, **environment: str) -> Process:
         name = f"{command}-{next(self._numbers)}"
         own = {"EVERTICK_DATABASE_URL": url or self.url, "FAULTS_LOG": str(self._receipts(name))}
         settings = _SETTINGS | self.settings | own | environment
-        process = Process([command, *arguments], self.folder / f"{name}.log", settings)
+        process = Process([command, *arguments], self.folder / f"{name}.log", settings, self.source)
         self.processes.append(process)
         process.wait_for("Evertick is ready")
         return process
@@ -122,24 +138,28 @@ class Cluster:
 
         await self.until(is_quiet, "every run has ended", seconds)
 
-    async def check(self, *, allow_gaps: bool = True, receipts: bool = True) -> dict[str, Verdict]:
-        """Run all checkers on the whole history up to the last handled tick."""
+    async def check(
+        self, *, allow_gaps: bool = True, receipts: bool = True, bound_us: int = BOUND_US
+    ) -> dict[str, Verdict]:
+        """Run all checkers on the whole history up to the last handled tick. `bound_us`: how late a start may be."""
         now_at = await lanes.clock(self.pool)
         ledger = await self.ledger()
+        deliveries = read_deliveries(self.folder.glob("*.receipts"))
         verdicts = check_all(
             ledger.jobs,
             now_us=to_us(now_at + timedelta(days=1)),
-            start_bound_us=BOUND_US,
+            start_bound_us=bound_us,
             end_bound_us=BOUND_US,
             allow_gaps=allow_gaps,
             allow_cancelled=True,
             timers=(),
-            deliveries=read_deliveries(self.folder.glob("*.receipts")) if receipts else None,
+            deliveries=deliveries if receipts else None,
             writes=ledger.writes,
         )
         for verdict in verdicts:
             sys.stdout.write(f"{verdict}\n")
             assert verdict.ok, verdict
+        sys.stdout.write(f"longest gap seconds {longest_gap(each.at_us for each in deliveries)}\n")
         return {verdict.name[:2]: verdict for verdict in verdicts}
 
     async def ledger(self) -> Ledger:

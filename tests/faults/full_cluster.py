@@ -58,8 +58,8 @@ class FullCluster(Cluster):
         own = {"EVERTICK_DATABASE_URL": "", "EVERTICK_DATA_DIR": str(data_dir)}
         return self._start("up", "--port", str(port), **own)
 
-    def pull_worker(self, address: str) -> Process:
-        own = {SERVES: SECOND, "EVERTICK_API_KEY": self._pulls, "EVERTICK_DATABASE_URL": ""}
+    def pull_worker(self, address: str, key: str | None = None, serves: str = SECOND) -> Process:
+        own = {SERVES: serves, "EVERTICK_API_KEY": key or self._pulls, "EVERTICK_DATABASE_URL": ""}
         return self._start("worker", "faults.worker_app:app", "--url", address, **own)
 
     async def add(self, owner: str, count: int, policy: str, *, seconds: float) -> None:

@@ -4,6 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import asyncpg
@@ -102,6 +103,12 @@ def read_deliveries(logs: Iterable[Path]) -> list[Delivery]:
                 Delivery(key, said["idempotency_key"], token.seq, said["attempt"], said["at_us"], said["worker"])
             )
     return deliveries
+
+
+def longest_gap(starts_us: Iterable[int]) -> float:
+    """The longest time between two successive starts, in seconds."""
+    times = sorted(starts_us)
+    return round(max((after - before for before, after in pairwise(times)), default=0) / 1e6, 2)
 
 
 def _ticks(versions: list[asyncpg.Record]) -> dict[int, list[int]]:

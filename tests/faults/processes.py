@@ -13,18 +13,25 @@ TESTS = Path(__file__).parents[1]
 
 
 class Process:
-    """One `evertick` process and the file with all that it says."""
+    """One `evertick` process and the file with all that it says.
 
-    def __init__(self, arguments: list[str], log: Path, environment: Mapping[str, str]) -> None:
+    `source` is the directory of another version's source, with `src` and `tests`, for a process of that version.
+    """
+
+    def __init__(
+        self, arguments: list[str], log: Path, environment: Mapping[str, str], source: Path | None = None
+    ) -> None:
         self.log = log
+        tests = TESTS if source is None else source / "tests"
+        paths = [tests] if source is None else [source / "src", tests]
         with log.open("wb") as output:
             self._popen = subprocess.Popen(
                 [str(EVERTICK), *arguments],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, **environment, "PYTHONPATH": str(TESTS)},
-                cwd=TESTS,
+                env={**os.environ, **environment, "PYTHONPATH": ":".join(map(str, paths))},
+                cwd=tests,
             )
 
     @property
@@ -50,6 +57,10 @@ class Process:
     def kill(self) -> None:
         self.send(signal.SIGKILL)
         self._popen.wait(60)
+
+    def wait(self, seconds: float = 600) -> int:
+        """Wait until it ends by itself, and return the exit code."""
+        return self._popen.wait(seconds)
 
     def terminate(self, seconds: float = 120) -> int:
         """Ask to stop, and return the exit code."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from faults.cluster import Cluster
+from faults.cluster import BOUND_US, Cluster
 from faults.processes import Process
 from faults.proxy import Proxy
 from faults.webhook_receiver import WebhookReceiver, receiving
@@ -71,21 +71,26 @@ class ProxiedCluster:
     async def alive(self) -> int:
         return (await self._client.get(f"{self._address}/livez")).status_code
 
-    async def end(self) -> None:
-        """Heal all proxies, and check the whole history."""
+    async def end(self, bound_us: int = BOUND_US) -> None:
+        """Heal all proxies, and check the whole history. `bound_us`: how late a start may be."""
         for proxy in self.proxies.values():
             proxy.heal()
         await self.cluster.wait_until_idle(120)
-        await self.cluster.check()
+        await self.cluster.check(bound_us=bound_us)
+
+    async def submit(self, payload: str = "") -> int:
+        """Create a job that does not fire for long, and return the status of the answer; 0: there was none."""
+        target = {"type": "worker", "queue": "nobody", "handler": "note"}
+        job = {"schedule": "0 0 1 1 *", "target": target, "payload": {"text": payload}}
+        try:
+            answer = await self._client.post("/jobs", json=job)
+        except httpx.HTTPError:
+            return 0
+        assert answer.status_code in {201, 503}, answer.text
+        return answer.status_code
 
     async def _answers(self) -> bool:
-        target = {"type": "worker", "queue": "nobody", "handler": "note"}
-        try:
-            answer = await self._client.post("/jobs", json={"schedule": "0 0 1 1 *", "target": target})
-        except httpx.HTTPError:
-            return False
-        assert answer.status_code in {201, 503}, answer.text
-        return answer.status_code == 201
+        return await self.submit() == 201
 
     def _worked(self) -> int:
         return sum(log.read_text(encoding="utf-8").count("\n") for log in self.cluster.folder.glob("worker*.receipts"))
@@ -93,12 +98,18 @@ class ProxiedCluster:
 
 @asynccontextmanager
 async def proxied_cluster(
-    url: str, folder: Path, settings: Mapping[str, str] | None = None, schedule: str = "every 1s"
+    url: str,
+    folder: Path,
+    settings: Mapping[str, str] | None = None,
+    schedule: str = "every 1s",
+    own_url: str | None = None,
 ) -> AsyncIterator[ProxiedCluster]:
-    """Each role has one proxy."""
+    """Each role has one proxy. `own_url`: by which the test itself connects, if by another."""
     proxies = {role: Proxy(url) for role in ROLES}
     urls = {role: proxy.url for role, proxy in proxies.items()}
-    async with _proxied(Cluster(url, folder, settings), proxies, urls) as all_roles:
+    cluster = Cluster(url, folder, settings)
+    cluster.own_url = own_url or url
+    async with _proxied(cluster, proxies, urls) as all_roles:
         await all_roles.start(schedule)
         yield all_roles
 

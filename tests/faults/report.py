@@ -1,16 +1,15 @@
 """The result of a campaign: verdicts of the checkers, and numbers that are printed in any case."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from itertools import pairwise
 from typing import Any
 
 from evertick.domain.schedule.instants import to_us
 from evertick.store.engine import lanes
 from faults.checkers import Verdict, check_all
 from faults.full_cluster import RECURRING, FullCluster
-from faults.ledger import read_deliveries
+from faults.ledger import longest_gap, read_deliveries
 
 BOUND_US = 600_000_000
 """How late a start may be. Punctuality is reported as the longest gap and not checked: the machine may be busy."""
@@ -119,9 +118,3 @@ async def report_on(
         longest_gap_seconds=longest_gap(each.at_us for each in deliveries if each.at_us < ended_us),
     )
     return report, verdicts
-
-
-def longest_gap(starts_us: Iterable[int]) -> float:
-    """The longest time between two successive starts, in seconds."""
-    times = sorted(starts_us)
-    return round(max((after - before for before, after in pairwise(times)), default=0) / 1e6, 2)

@@ -77,6 +77,13 @@ async def test_one_role_alone_goes_on_after_what_happens_to_its_connections_agai
         await cluster.end()
 
 
+async def test_a_database_that_is_slow_for_all_roles_loses_nothing(database_url: str, tmp_path: Path) -> None:
+    async with proxied_cluster(database_url, tmp_path, FAR_AWAY, "every 3s") as cluster:
+        cluster.inject(lambda proxy: proxy.delay(0.1))
+        await cluster.works()
+        await cluster.end()
+
+
 @pytest.mark.campaign
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("round_trip_seconds", [0.2, 0.5, 1.0, 2.0])

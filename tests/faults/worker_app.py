@@ -75,6 +75,31 @@ async def occupy(run: Run, folder: str, seconds: float = 0.05) -> None:
     _leave(Path(folder), run)
 
 
+@app.handler("block_loop")
+async def block_loop(run: Run, seconds: float) -> None:
+    """Keep the event loop from everything else, but not the threads."""
+    _note(run)
+    time.sleep(seconds)  # noqa: ASYNC251 - that is what it is for
+
+
+@app.handler("hold_gil")
+async def hold_gil(run: Run, seconds: float) -> None:
+    """Keep the whole process from running any Python, for about so long and in one piece, at the first attempt."""
+    _note(run)
+    if run.attempt == 1:
+        began = time.monotonic()
+        sum(range(_SOME))
+        sum(range(int(_SOME * seconds / (time.monotonic() - began))))
+
+
+@app.handler("fail")
+async def fail(run: Run, **anything: object) -> None:
+    """Fail, whatever the payload."""
+    _note(run)
+    raise RuntimeError("a payload that nobody can handle")
+
+
+_SOME = 5_000_000
 _OPEN: dict[str, int] = {}
 
 

@@ -17,7 +17,7 @@ from evertick.domain.schedule.budget import PLAN_STEPS, at_most
 from evertick.domain.schedule.instants import to_us
 from evertick.domain.schedule.rrule.spec import RRule
 from evertick.domain.schedule.schedule import Schedule
-from evertick.roles.scheduler import Scheduler, background_planning, firing
+from evertick.roles.scheduler import Scheduler, background_planning, batch_size, firing
 from evertick.roles.scheduler.pending_timers import PendingTimer
 from evertick.roles.scheduler.planning import LOOP_STEPS, PreparedPlan
 from evertick.runtime import background
@@ -181,7 +181,7 @@ async def test_tenants_whose_rules_fill_every_batch_do_not_keep_another_waiting(
     connection: asyncpg.Connection, node: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(firing, "PLANNING_SECONDS", -1.0)
-    monkeypatch.setattr(firing, "BATCH", 160)
+    monkeypatch.setattr(batch_size, "BATCH", 160)
     rules = slow_rules(800)
     assert _steps(rules[0]) <= LOOP_STEPS
     crowd = [

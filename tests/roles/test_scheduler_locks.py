@@ -11,7 +11,7 @@ import pytest
 from engine import Job, add_job, runs_of, scheduler, until
 from evertick.domain.policies import ConcurrentPolicy
 from evertick.domain.rule import Policies
-from evertick.roles.scheduler import Scheduler, firing
+from evertick.roles.scheduler import Scheduler, batch_size
 from evertick.store.database import Timeouts, connect, open_pool
 from hooked_pool import Run, hooked
 
@@ -134,7 +134,7 @@ async def test_batches_shrink_after_a_time_out_and_grow_again(
     connection: asyncpg.Connection, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, size in {"BATCH": 16, "FIRST_BATCH": 16, "SMALLEST_BATCH": 2}.items():
-        monkeypatch.setattr(firing, name, size)
+        monkeypatch.setattr(batch_size, name, size)
     for _ in range(40):
         await add_job(connection, "now")
     async with waiting(database_url, Timeouts(20, 2, 0.2)) as node:

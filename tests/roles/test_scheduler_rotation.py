@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from engine import add_job, add_timer, until
-from evertick.roles.scheduler import Scheduler, backlog, firing, loading
+from evertick.roles.scheduler import Scheduler, backlog, batch_size, loading
 from evertick.store.engine import timers
 from hooked_pool import Run, hooked
 from roles.test_scheduler_backlog import HOUR, SECOND, assert_each_fired_once, flood, keep, often
@@ -49,7 +49,7 @@ async def test_a_boundary_that_rises_again_and_again_does_not_keep_the_rotation_
     connection: asyncpg.Connection, node: Scheduler, now_at: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep(monkeypatch, 8)
-    monkeypatch.setattr(firing, "BATCH", 8)
+    monkeypatch.setattr(batch_size, "BATCH", 8)
     for tenant_id in range(1, 31):
         await flood(connection, 40, fire_at=now_at - 30 * SECOND, tenant_id=tenant_id)
     for _ in range(20):

@@ -1,4 +1,5 @@
 import asyncio
+import re
 from collections.abc import AsyncIterator
 
 import asyncpg
@@ -7,7 +8,8 @@ import pytest
 import postgres
 from evertick.store import migrate
 from evertick.store.database import connect
-from evertick.store.migrate import Migration, SchemaMismatch, check_schema, migrations, pending
+from evertick.store.migrate import Applied, Migration, SchemaMismatch, check_schema, migrations, pending
+from evertick.store.migration_plan import statements
 
 
 @pytest.fixture
@@ -61,11 +63,33 @@ async def test_an_empty_database_is_refused_and_the_message_says_what_to_run(emp
         await check_schema(empty)
 
 
-async def test_a_database_of_a_newer_evertick_is_refused(connection: asyncpg.Connection) -> None:
-    await connection.execute("INSERT INTO migrations (name, digest) VALUES ('9999_future', '')")
+async def test_a_database_of_a_newer_evertick_is_used_beside_it(connection: asyncpg.Connection) -> None:
+    newest = migrations()[-1].name
+    await connection.execute("INSERT INTO migrations (name, digest, needs) VALUES ('9999_future', '', $1)", newest)
+    await check_schema(connection)
+    assert await migrate.migrate(connection) == 0
+
+
+async def test_a_database_that_needs_a_newer_evertick_is_refused(connection: asyncpg.Connection) -> None:
+    await connection.execute(
+        "INSERT INTO migrations (name, digest, needs)"
+        " VALUES ('9998_future', '', NULL), ('9999_future', '', '9998_future')"
+    )
     for act in (check_schema, migrate.migrate):
-        with pytest.raises(SchemaMismatch, match="has 9999_future of a newer Evertick: upgrade this one"):
+        with pytest.raises(SchemaMismatch, match="has 9998_future, 9999_future of a newer Evertick: upgrade this one"):
             await act(connection)
+
+
+async def test_a_table_of_migrations_that_an_older_evertick_made_is_read_and_completed(
+    connection: asyncpg.Connection,
+) -> None:
+    await connection.execute("ALTER TABLE migrations DROP COLUMN needs")
+    await check_schema(connection)
+    assert await migrate.migrate(connection) == 0
+    step = Migration("9999_next", "-- Removes what versions before 0002_api use.\n-- needs: 0002_api\nSELECT 1")
+    assert await migrate.migrate(connection, known=[*migrations(), step]) == 1
+    assert await connection.fetchval("SELECT needs FROM migrations WHERE name = '9999_next'") == "0002_api"
+    await check_schema(connection)
 
 
 async def test_a_migration_that_was_applied_with_another_text_is_refused(connection: asyncpg.Connection) -> None:
@@ -77,8 +101,56 @@ async def test_a_migration_that_was_applied_with_another_text_is_refused(connect
 
 def test_only_what_was_not_applied_is_pending() -> None:
     old, new = Migration("0001_old", "SELECT 1"), Migration("0002_new", "SELECT 2")
-    assert pending([old, new], {}) == [old, new]
-    assert pending([old, new], {old.name: old.digest}) == [new]
+    assert pending([old, new], []) == [old, new]
+    assert pending([old, new], [Applied(old.name, old.digest, None)]) == [new]
+
+
+def test_steps_of_two_versions_that_know_nothing_of_each_other_are_not_mixed() -> None:
+    ours, theirs = Migration("0001_ours", "SELECT 1"), Applied("0001_theirs", "", None)
+    with pytest.raises(SchemaMismatch, match="has 0001_theirs of a newer Evertick"):
+        pending([ours], [theirs])
+
+
+REMOVES = re.compile(
+    r"\b(DROP(?! (INDEX|NOT NULL|CONSTRAINT (IF EXISTS )?\w+_check))|RENAME)\b"
+    r"|\bALTER (COLUMN )?\w+ (TYPE|SET NOT NULL)\b|\bADD COLUMN \w+ [^,]*NOT NULL(?![^,]*(DEFAULT|GENERATED))"
+)
+COMMENT = re.compile(r"--[^\n]*")
+MADE_ANEW = re.compile(r"\bDROP COLUMN (\w+)(?=.*\bADD COLUMN \1\b)", re.DOTALL)
+FIRST_RELEASE = ("0001_initial", "0002_api")
+
+
+def _removals(migration: Migration) -> list[str]:
+    """Statements after which a version that does not know them may fail."""
+    plain = [MADE_ANEW.sub("", COMMENT.sub("", statement)).strip() for statement in statements(migration.text)]
+    return [statement for statement in plain if REMOVES.search(statement) and not statement.startswith("CREATE")]
+
+
+@pytest.mark.parametrize("migration", migrations(), ids=lambda migration: migration.name)
+def test_a_migration_that_removes_something_says_what_a_version_must_know(migration: Migration) -> None:
+    known = [each.name for each in migrations() if each.name < migration.name]
+    assert migration.needs in {None, *known, migration.name}
+    assert migration.name in FIRST_RELEASE or migration.needs or _removals(migration) == [], (
+        "an older version may use what this removes: add `-- needs: …`, see docs/deploy.md"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "removes"),
+    [
+        ("ALTER TABLE jobs DROP COLUMN name", True),
+        ("ALTER TABLE jobs RENAME COLUMN name TO title", True),
+        ("ALTER TABLE jobs ALTER COLUMN name SET NOT NULL", True),
+        ("ALTER TABLE jobs ADD COLUMN title text NOT NULL", True),
+        ("ALTER TABLE jobs ADD COLUMN title text NOT NULL DEFAULT ''", False),
+        ("ALTER TABLE jobs DROP CONSTRAINT jobs_title_check, ALTER COLUMN title DROP NOT NULL", False),
+        ("ALTER TABLE jobs DROP COLUMN title, ADD COLUMN title text NOT NULL GENERATED ALWAYS AS (name)", False),
+        ("-- DROP nothing\nALTER TABLE jobs ADD COLUMN title text", False),
+        ("-- drops\nCREATE FUNCTION drop() RETURNS void LANGUAGE sql AS 'DROP TABLE jobs'", False),
+    ],
+)
+def test_what_an_older_version_may_miss_is_seen(text: str, removes: bool) -> None:  # noqa: FBT001
+    assert bool(_removals(Migration("0003_new", text))) is removes
 
 
 def test_a_server_that_is_too_old_is_refused() -> None:

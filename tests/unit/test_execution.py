@@ -57,3 +57,36 @@ async def test_an_attempt_that_was_leased_again_while_its_first_lease_waited_for
     assert sorted(ended) == [1, 2]
     assert ran == ["once"]
     assert execution.held == 0
+
+
+async def test_no_more_tasks_than_allowed_are_started_in_one_turn_of_the_event_loop() -> None:
+    handlers, held_leases, clock = Handlers(), HeldLeases(30.0), DatabaseClock()
+    turn, started = 0, list[int]()
+
+    async def handle() -> None:
+        started.append(turn)
+
+    handlers.add("handle", handle)
+    clock.observe(AT)
+    execution = Execution(
+        *(DatabaseSource("postgresql://nowhere", NamedQueues(["default"], None)), handlers, clock, held_leases),
+        ended=lambda *_: None,
+        refused=lambda _: None,
+        concurrency=100,
+        threads=0,
+        starts_at_once=4,
+    )
+    held_leases.hold([1], time.monotonic())
+    retry = LAST_TRY.replace('"max_retries": 0', '"max_retries": 3')
+    attempts = [
+        Leased(1, seq, 1, 4, AT, AT, 1, "tick", 1, "job", "handle", "UTC", None, 60, retry, None, None, None, False)
+        for seq in range(10)
+    ]
+    held_leases.add(attempts, time.monotonic())
+    execution.add(attempts)
+    while not execution.idle.is_set():
+        await asyncio.sleep(0)
+        turn += 1
+    assert len(started) == 10
+    assert max(started.count(each) for each in set(started)) <= 4
+    execution.close()

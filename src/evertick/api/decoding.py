@@ -24,6 +24,7 @@ _raws = msgspec.json.Decoder(list[msgspec.Raw])
 _PLACE = re.compile(r" - at `(?:key in )?\$(.*)`$")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_FLAGS = {"true": True, "false": False}
 _MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
 
 
@@ -152,6 +153,7 @@ class _Field(NamedTuple):
     kind: Any
     is_list: bool
     is_number: bool
+    is_flag: bool
 
 
 @functools.cache
@@ -163,7 +165,9 @@ def _fields(kind: Any) -> dict[str, _Field]:
         is_optional = get_origin(field.type) in {Union, UnionType} and len(choices) == 1
         wanted = choices[0] if is_optional else field.type
         bare = getattr(wanted, "__origin__", wanted)
-        found[field.encode_name] = _Field(field.name, wanted, get_origin(bare) is list, bare in {int, float})
+        found[field.encode_name] = _Field(
+            field.name, wanted, get_origin(bare) is list, bare in {int, float}, bare is bool
+        )
     return found
 
 
@@ -171,6 +175,10 @@ def _read_parameter(name: str, texts: list[str], field: _Field, faults: Faults) 
     if not field.is_list and len(texts) > 1:
         faults.add(f"/{name}", "is given twice")
         return None
+    if field.is_flag:
+        if texts[0] not in _FLAGS:
+            faults.add(f"/{name}", "must be true or false")
+        return _FLAGS.get(texts[0])
     try:
         # Only numbers may be read from texts: other types would take a number for an instant, or `null` for nothing.
         return msgspec.convert(texts if field.is_list else texts[0], field.kind, strict=not field.is_number)

@@ -127,11 +127,11 @@ async def queue_jobs(pool: Pool, queue: str) -> int:
 
 
 async def make_due(
-    connection: Connection, queue: str, partition: int, fire_at: datetime, tenant_id: int | None = None
+    connection: Connection, queue: str, partition: int, fire_at: datetime, tenant_ids: Sequence[int] | None = None
 ) -> int:
     """Make the jobs of a queue in a partition, by default of all tenants, due at an instant. Returns how many."""
     status = await _SQL["make_due"].execute(
-        connection, queue=queue, partition=partition, fire_at=fire_at, tenant_id=tenant_id
+        connection, queue=queue, partition=partition, fire_at=fire_at, tenant_ids=tenant_ids
     )
     return row_count(status)
 

@@ -8,9 +8,10 @@ fair on average is therefore not enough: at every moment a slot must be left for
 part.
 """
 
+import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from evertick.domain.errors import InvalidInput
 
@@ -29,19 +30,30 @@ NEWCOMERS_DIVISOR = 32
 
 
 class _Line(Generic[Item]):
-    """What one tenant has waiting in one priority: those in `items` from `cursor` on."""
+    """What one tenant has waiting in one priority: those in `items` from `cursor` on; if `is_sorted`, a heap of all."""
 
-    __slots__ = ("cursor", "is_unsorted", "items")
+    __slots__ = ("cursor", "is_sorted", "items")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_sorted: bool) -> None:
         self.items: list[Item] = []
         self.cursor = 0
-        self.is_unsorted = False
+        self.is_sorted = is_sorted
 
     def __len__(self) -> int:
         return len(self.items) - self.cursor
 
+    def add(self, items: Iterable[Item]) -> None:
+        if self.is_sorted:
+            heap: list[Any] = self.items  # of what can be compared
+            for item in items:
+                heapq.heappush(heap, item)
+        else:
+            self.items.extend(items)
+
     def advance(self, count: int) -> list[Item]:
+        if self.is_sorted:
+            heap: list[Any] = self.items
+            return [heapq.heappop(heap) for _ in range(count)]
         end = self.cursor + count
         taken = self.items[self.cursor : end]
         # Cut what was served only once it is at least half of the list: each item is then moved O(1) times.
@@ -50,13 +62,6 @@ class _Line(Generic[Item]):
             end = 0
         self.cursor = end
         return taken
-
-    def sort(self) -> None:
-        """What was there is in order already, so that this costs little more than looking at all."""
-        del self.items[: self.cursor]
-        self.cursor = 0
-        self.items.sort()
-        self.is_unsorted = False
 
 
 class PriorityShares:
@@ -98,10 +103,10 @@ class _Backlog(Generic[Item]):
 
     __slots__ = ("credit", "lines", "shares", "tenant_id", "waiting", "weight")
 
-    def __init__(self, tenant_id: int) -> None:
+    def __init__(self, tenant_id: int, *, is_sorted: bool) -> None:
         self.tenant_id = tenant_id
         self.weight = 1
-        self.lines: tuple[_Line[Item], ...] = tuple(_Line() for _ in PRIORITY_SHARES)
+        self.lines: tuple[_Line[Item], ...] = tuple(_Line(is_sorted=is_sorted) for _ in PRIORITY_SHARES)
         self.shares = PriorityShares()
         self.waiting = 0
         self.credit = 0  # how many more this turn may serve
@@ -111,10 +116,7 @@ class _Backlog(Generic[Item]):
         self.waiting -= count
         taken: list[Item] = []
         for priority, served in self.shares.runs([len(line) for line in self.lines], count):
-            line = self.lines[priority]
-            if line.is_unsorted:
-                line.sort()
-            taken += line.advance(served)
+            taken += self.lines[priority].advance(served)
         return taken
 
 
@@ -149,11 +151,10 @@ class FairShare(Generic[Item]):
         """Queue items behind the tenant's others. Its weight from its next turn on is `weight`."""
         if weight < 1:
             raise InvalidInput("weight", f"must be at least 1, not {weight}")
-        backlog = self._backlogs.get(tenant_id) or _Backlog(tenant_id)
+        backlog = self._backlogs.get(tenant_id) or _Backlog(tenant_id, is_sorted=self._is_sorted)
         line = backlog.lines[priority]
         before, was_waiting = len(line), backlog.waiting
-        line.items.extend(items)
-        line.is_unsorted = self._is_sorted
+        line.add(items)
         added = len(line) - before
         backlog.weight = weight
         backlog.waiting += added

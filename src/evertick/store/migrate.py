@@ -5,9 +5,10 @@ And creates and drops temporary databases, beside the others of a server.
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -21,6 +22,9 @@ OLDEST_POSTGRES = 15
 _MIGRATION_SECONDS = 24 * 60 * 60
 _LOCK = int.from_bytes(b"evertick", "big")
 _FILE = re.compile(r"\d{4}_\w+\.sql")
+_HAS_NEEDS = "SELECT true FROM pg_attribute WHERE attrelid = $1::text::regclass AND attname = 'needs'"
+"""Older versions made the table without this column."""
+_NEEDS = re.compile(r"^-- needs: (\d{4}_\w+)$", re.MULTILINE)
 
 
 class SchemaMismatch(EvertickError):  # noqa: N818 - says what is wrong
@@ -41,6 +45,24 @@ class Migration:
     @property
     def digest(self) -> str:
         return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def needs(self) -> str | None:
+        """What a version must know to run on the schema after this step; None: any version can.
+
+        The text says it in a comment of its own line, such as `-- needs: 0005_labels`: the step removes or changes what
+        versions before 0005_labels use.
+        """
+        found = _NEEDS.search(self.text)
+        return found and found[1]
+
+
+class Applied(NamedTuple):
+    """A step that the database has."""
+
+    name: str
+    digest: str
+    needs: str | None
 
 
 def migrations() -> list[Migration]:
@@ -65,15 +87,13 @@ async def migrate(
         await connection.execute(f"SET LOCAL search_path = {SCHEMA}")
         await connection.execute(
             "CREATE TABLE IF NOT EXISTS migrations (name text PRIMARY KEY, digest text NOT NULL,"
-            " applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"
+            " applied_at timestamptz NOT NULL DEFAULT clock_timestamp(), needs text)"
         )
         waiting = pending(known or migrations(), await _applied(connection))
         for migration in waiting:
             await connection.execute(migration.text, timeout=_MIGRATION_SECONDS)
-            await connection.execute(
-                "INSERT INTO migrations (name, digest) VALUES ($1, $2)", migration.name, migration.digest
-            )
             applied(migration.name)
+        await _note(connection, waiting)
         await _remember_search_path(connection)
     return len(waiting)
 
@@ -82,29 +102,36 @@ async def waiting_migrations(connection: Connection) -> list[Migration]:
     """What `migrate` would apply. Changes nothing."""
     await _refuse_old_server(connection)
     exists = await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", f"{SCHEMA}.migrations")
-    return pending(migrations(), await _applied(connection) if exists else {})
+    return pending(migrations(), await _applied(connection) if exists else [])
 
 
 async def check_schema(connection: Connection) -> None:
-    """Refuse a database whose schema does not fit this version."""
+    """Refuse a database whose schema does not fit this version. That of a newer one fits unless it says otherwise."""
     waiting = await waiting_migrations(connection)
     if waiting:
         names = ", ".join(migration.name for migration in waiting)
         raise SchemaMismatch(f"the database lacks {names}: run `evertick migrate`")
 
 
-def pending(known: Sequence[Migration], applied: dict[str, str]) -> list[Migration]:
-    """Which of the known are not among the applied, given by name and digest; refuses what neither can explain."""
-    strangers = applied.keys() - {migration.name for migration in known}
-    if strangers:
-        raise SchemaMismatch(f"the database has {', '.join(sorted(strangers))} of a newer Evertick: upgrade this one")
+def pending(known: Sequence[Migration], applied: Collection[Applied]) -> list[Migration]:
+    """Which of the known are not among the applied. Refuses a schema that neither this version nor a newer one has.
+
+    Steps of a newer version are no obstacle while the old one runs beside it, unless they need what this one lacks.
+    """
+    names = {migration.name for migration in known}
+    digests = {step.name: step.digest for step in applied}
     for migration in known:
-        if applied.get(migration.name, migration.digest) != migration.digest:
+        if digests.get(migration.name, migration.digest) != migration.digest:
             raise SchemaMismatch(
                 f"{migration.name} was applied to the database with another text than this Evertick's:"
                 " run the version that applied it, or start with an empty database"
             )
-    return [migration for migration in known if migration.name not in applied]
+    waiting = [migration for migration in known if migration.name not in digests]
+    newer = sorted(step.name for step in applied if step.name not in names)
+    needed = {step.needs for step in applied if step.needs is not None}
+    if newer and (waiting or not needed <= names):
+        raise SchemaMismatch(f"the database has {', '.join(newer)} of a newer Evertick: upgrade this one")
+    return waiting
 
 
 def refuse_old(version: int) -> None:
@@ -141,9 +168,24 @@ async def _refuse_old_server(connection: Connection) -> None:
     refuse_old(await connection.fetchval("SELECT current_setting('server_version_num')::integer"))
 
 
-async def _applied(connection: Connection) -> dict[str, str]:
-    rows = await connection.fetch(f"SELECT name, digest FROM {SCHEMA}.migrations")  # noqa: S608 - a constant
-    return {row["name"]: row["digest"] for row in rows}
+async def _note(connection: Session, done: Sequence[Migration]) -> None:
+    """Add what was applied to the table, at the end: processes that start read it, and wait for its lock."""
+    if not done:
+        return
+    if not await connection.fetchval(_HAS_NEEDS, f"{SCHEMA}.migrations"):
+        await connection.execute("ALTER TABLE migrations ADD COLUMN needs text")
+    await connection.executemany(
+        "INSERT INTO migrations (name, digest, needs) VALUES ($1, $2, $3)",
+        [(migration.name, migration.digest, migration.needs) for migration in done],
+    )
+
+
+async def _applied(connection: Connection) -> list[Applied]:
+    # By way of JSON, because the column `needs` may be missing.
+    rows = await connection.fetch(
+        f"SELECT name, digest, to_jsonb(step) ->> 'needs' AS needs FROM {SCHEMA}.migrations AS step"  # noqa: S608 - a constant
+    )
+    return [Applied(*row) for row in rows]
 
 
 async def _remember_search_path(connection: Session) -> None:

@@ -10,6 +10,7 @@ EvertickError
 │   ├── AlertTargetNotFound  the tenant has no alert target
 │   ├── TargetHostNotFound  no target host of this name failed lately
 │   └── TenantNotFound    no such tenant, or none that the caller may see
+├── NoArchive             archived runs were asked for, and there is no archive
 ├── KeyEnded              the API key has expired, or another one has taken its place
 ├── VersionConflict       the job was edited since the caller read it
 ├── RunFinished           nothing is left to cancel
@@ -104,6 +105,13 @@ class QueueNotFound(ResourceNotFound):
     """There is no such queue."""
 
     kind = "queue"
+
+
+class NoArchive(EvertickError):  # noqa: N818
+    """Archived runs were asked for where there is no archive."""
+
+    def __init__(self) -> None:
+        super().__init__("there is no archive here: EVERTICK_ARCHIVE_URL is not set")
 
 
 class KeyEnded(EvertickError):  # noqa: N818

@@ -54,6 +54,7 @@ def _values(status: EngineStatus, role: str) -> Values:
         catalog.UNPLACED_EVENTS: status.events.unplaced_seconds,
         catalog.NODES: sum(node.is_alive for node in cluster.nodes),
         catalog.UNHELD: cluster.partitions.unheld,
+        catalog.SUSPECTED: cluster.suspicion is not None,
     }
     ready, oldest = _queues(status)
     skew: Mapping[Labels, float] = {(role,): status.clock_skew_seconds}

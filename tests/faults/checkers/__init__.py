@@ -15,7 +15,9 @@ from faults.checkers.history import (
     PendingTimer,
     RunRecord,
 )
+from faults.checkers.lags import Window, lag_recovers, neighbours_unaffected
 from faults.checkers.metrics import metrics_equal_rows
+from faults.checkers.resources import resources_bounded
 from faults.checkers.targets import every_target_hit
 from faults.checkers.verdict import Verdict
 
@@ -29,11 +31,15 @@ __all__ = [
     "PendingTimer",
     "RunRecord",
     "Verdict",
+    "Window",
     "check_all",
     "epochs_only_grow",
     "every_target_hit",
     "every_tick_ends",
+    "lag_recovers",
     "metrics_equal_rows",
+    "neighbours_unaffected",
     "one_run_per_tick",
     "receivers_log",
+    "resources_bounded",
 ]

@@ -31,8 +31,10 @@ from evertick.usecases.jobs.create_many import create_many
 SECOND = timedelta(seconds=1)
 NOT_DUE = timedelta(days=300)
 OVERDUE = timedelta(hours=1)
-START = timedelta(seconds=5)
-"""The flood is due so long after the scheduler was started again."""
+WARM_UP = timedelta(seconds=5)
+START = timedelta(seconds=20)
+"""The flood is due about so long after the scheduler is started again. In half of this time it loads timers, in the
+other half small tenants are beside the overdue jobs alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +54,15 @@ async def run(testbed: Testbed, options: FloodOptions) -> dict[str, Any]:
     testbed.progress.begin("starting scheduler and dispatcher")
     scheduler, _ = await asyncio.gather(testbed.fleet.scheduler(), testbed.fleet.scheduler("dispatcher"))
     await wait_for_ownership(testbed)
-    alone = await _measure(testbed, options, small, await testbed.now(), "small tenants alone")
+    alone = await _measure(testbed, options, small, await testbed.now() + WARM_UP, "small tenants alone")
     await testbed.fleet.stop(scheduler)
     now_at = await testbed.now()
-    await _make_due(testbed, large[1], options.overdue, now_at - OVERDUE)
-    due_at = await testbed.now() + START
-    await _make_due(testbed, large[0], options.flood, due_at)
+    await _make_due(testbed, large[1:], options.overdue, now_at - OVERDUE)
+    each = (await testbed.now() - now_at) / options.overdue
+    due_at = await testbed.now() + START + 2 * options.flood * each
+    await _make_due(testbed, large[:1], options.flood, due_at)
+    # Without ticks that they missed while the scheduler was stopped: those would count as an outage of their own.
+    await _make_due(testbed, small, options.tenants, due_at - START / 2)
     testbed.progress.begin("starting the scheduler again")
     scheduler = await testbed.fleet.scheduler()
     await wait_for_ownership(testbed)
@@ -108,11 +113,11 @@ async def _create_small(testbed: Testbed, count: int, url: str) -> list[int]:
     return tenant_ids
 
 
-async def _make_due(testbed: Testbed, tenant_id: int, jobs: int, fire_at: datetime) -> None:
-    testbed.progress.begin("making jobs of a large tenant due", PARTITIONS)
+async def _make_due(testbed: Testbed, tenant_ids: Sequence[int], jobs: int, fire_at: datetime) -> None:
+    testbed.progress.begin("making jobs due", PARTITIONS)
     made = 0
     for partition in range(PARTITIONS):
-        made += await queries.make_due(testbed.pool, HTTP_QUEUE, partition, fire_at, tenant_id)
+        made += await queries.make_due(testbed.pool, HTTP_QUEUE, partition, fire_at, tenant_ids)
         testbed.progress.reach(partition + 1)
     if made != jobs:
         raise BenchFailed(f"of {jobs} jobs {made} have a timer")

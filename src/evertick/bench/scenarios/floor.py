@@ -23,7 +23,7 @@ from evertick.bench.testbed import Testbed
 from evertick.domain.ids import PARTITIONS
 from evertick.domain.schedule.instants import to_us
 from evertick.executor.sources.database.source import MAX_OUTCOMES
-from evertick.roles.scheduler.firing import BATCH
+from evertick.roles.scheduler.batch_size import BATCH
 from evertick.store.database import Session
 from evertick.store.engine.lanes import lane_id_of
 

@@ -123,14 +123,14 @@ VACUUM (ANALYZE) jobs, job_versions, timers, rules, lanes;
 CHECKPOINT;
 
 -- name: make_due
--- Moves the tick timers of a queue in one partition, of one tenant or of all (NULL), to an instant: each job runs once
+-- Moves the tick timers of a queue in one partition, of some tenants or of all (NULL), to an instant: each job runs once
 -- more, and its timer then follows its schedule again. No scheduler runs meanwhile. Index: timers_due.
 UPDATE timers
    SET fire_at = :fire_at::timestamptz, due_at = :fire_at::timestamptz
  WHERE timers.partition = :partition::smallint
    AND timers.kind = 'tick' AND timers.due_at < 'infinity'
    AND timers.queue_id IN (SELECT queue_id FROM queues WHERE name = :queue::text)
-   AND (:tenant_id::bigint IS NULL OR timers.tenant_id = :tenant_id::bigint);
+   AND (:tenant_ids::bigint[] IS NULL OR timers.tenant_id = ANY (:tenant_ids::bigint[]));
 
 -- name: footprint
 -- Bytes, with indexes, of tables that grow with each run and of tables that must not grow.

@@ -69,6 +69,8 @@ from evertick.targets.http.webhooks import WebhookTarget
 logger = logging.getLogger("evertick.dispatcher")
 
 CONCURRENCY = 256
+STARTS_AT_ONCE = 4
+"""Deliveries that begin in one turn of the event loop: each step of a lease waits for a turn, so turns are short."""
 EVENT_CONNECTIONS = 2
 HOST_WAIT_SECONDS = 2.0
 BACKSTOP_SECONDS = 30
@@ -137,6 +139,7 @@ class Dispatcher:
             self._handler,
             concurrency=concurrency,
             threads=0,
+            starts_at_once=STARTS_AT_ONCE,
             waiting=self.waiting,
             on_ended=self._ended,
             role="dispatcher",

@@ -30,8 +30,11 @@ HTTP_TIMEOUT_MAX_SECONDS = 300
 """Until a tenant's own setting is known."""
 LOOK_SECONDS = 1.0
 """A change of secrets or limits takes at most this long."""
+LATE_LOOK_SECONDS = 3 * LOOK_SECONDS
 LIST_SECONDS = 10.0
 """How often all queues are listed."""
+SHARED_DIVISOR = 8
+"""How much less of a tenant waits here while others have work, too."""
 MAX_QUEUES = 512
 """Queues that one look for work finds at most."""
 PAGE = 5_000
@@ -154,7 +157,9 @@ class TenantQueues:
         self._after = 0
 
     async def refresh(self, pool: Pool, now: float) -> None:
-        await self.refresh_tenants(pool, now)
+        # The dispatcher's own loop does it in time: a lease does not wait for it, unless that loop is late.
+        if now - self._looked >= LATE_LOOK_SECONDS:
+            await self.refresh_tenants(pool, now)
         await self._find_work(pool)
 
     async def refresh_tenants(self, pool: Pool, now: float) -> None:
@@ -188,13 +193,14 @@ class TenantQueues:
         """Of each tenant, to have half of what it does in a second, or else each free slot.
 
         It may have waiting here what it does until the next lease has come, by what it did last; but only while little
-        waits in all.
+        waits in all. While other tenants have work it is less: they wait while a large lease is under way.
         """
         may_wait = size - self._slots.total if held <= size else 0
+        divisor = SHARED_DIVISOR if len({*self._with_work.values(), *self._queue.tenants()}) > 1 else 1
         rooms = {}
         for queue_id, tenant_id in self._with_work.items():
             here = self._slots.held(tenant_id) + self._queue.waiting(tenant_id)
-            did = self._delivery_counts.recent(tenant_id)
+            did = self._delivery_counts.recent(tenant_id) // divisor
             most = self._slots.most(tenant_id)
             tenant_size = most + min(did, may_wait)
             room = tenant_size - here if here <= tenant_size // 2 else most - here

@@ -13,6 +13,7 @@ from datetime import timedelta
 from evertick.domain.schedule.instants import SECOND_US, from_us, to_us
 from evertick.roles.scheduler.background_planning import BackgroundPlanning
 from evertick.roles.scheduler.backpressure import Backpressure
+from evertick.roles.scheduler.batch_size import BATCH, BatchSize
 from evertick.roles.scheduler.catching_up import CatchUp
 from evertick.roles.scheduler.fire_counts import count_fired
 from evertick.roles.scheduler.pending_timers import PendingTimer
@@ -28,17 +29,11 @@ from evertick.store.engine.timers import Fired
 
 logger = logging.getLogger("evertick.scheduler")
 
-BATCH = 4_000
-"""Timers per statement: large enough to share its cost, small enough for a takeover not to wait for long."""
-FIRST_BATCH = 250
-"""After a pause: so that the first of very many that are due at one instant do not wait for the others."""
-SMALLEST_BATCH = 50
-"""However often a batch was too much for the time that a statement has."""
 COLLECTED = 64_000
 """The most timers that leave the wheel before a batch is fired, which takes some 60 ms. A million at once would take a
 second; with fewer, many timers of one tenant would hide those of another tenant for longer."""
 FIRST_COLLECTED = 2_000
-"""As `FIRST_BATCH`: before the first batch after a pause."""
+"""Before the first batch after a pause, which is small."""
 PLANNING_SECONDS = 0.05
 """The time for planning a batch: about a thousand distinct rules. Other timers are postponed to the next batch."""
 
@@ -86,8 +81,7 @@ class Firing:
         self._updated = updated
         self._waiting = waiting
         self._catch_up = catch_up
-        self._batch = FIRST_BATCH
-        self._most = BATCH
+        self._size = BatchSize()
         self._sending = Sending(state, self._apply)
         self._spans = FireSpans(state)
         self.background = BackgroundPlanning(state, planned)
@@ -118,16 +112,19 @@ class Firing:
                 await self._pressure.read_first()
             now_us = self._state.clock.now_us()
             self._pressure.release(BATCH)
-            most = FIRST_COLLECTED if self._batch <= FIRST_BATCH else COLLECTED
+            most = FIRST_COLLECTED if self._size.is_first else COLLECTED
             self._state.pending.collect(now_us, self._state.rule_cache.weights, most, self._state.ownership.outage_us)
-            size = min(self._batch, self._most)
+            began = time.monotonic()
+            size = self._size.next(began)
             taken = self._state.pending.take(size, now_us, self._catch_up.allowed(now_us))
-            self._batch = min(2 * size, BATCH) if len(taken) == size or self._is_more_due else FIRST_BATCH
+            self._size.taken(size, is_more_due=len(taken) == size or self._is_more_due)
             if taken:
                 entries = self._state.pending.put_in_flight(self._pressure.admit(taken))
                 self.counters.caught_up += self._catch_up.note_fired(entries)
                 await self._fire(entries, now_us)
                 self._catch_up.note_done()
+                tenants = len({entry.timer.tenant_id for entry in taken})
+                self._size.fired(len(entries), tenants, began, time.monotonic())
         return len(taken)
 
     async def _fire(self, entries: list[PendingTimer], now_us: int) -> None:
@@ -143,16 +140,19 @@ class Firing:
         except BaseException as error:
             self._pressure.settle(is_known=False)
             if isinstance(error, TimeoutError) or was_too_slow(error):
-                self._resize(len(entries), is_less=True)
+                self._size.halve(len(entries))
             for entry in entries:  # those that were fired by now have moved, and stay so
                 self._state.pending.retry_at(entry, now_us)
             raise
         else:
             self._pressure.settle(is_known=True)
-            self._resize(len(entries), is_less=not was_clean)
+            if was_clean:
+                self._size.went_well()
+            else:
+                self._size.halve(len(entries))
             if planning.postponed:
                 # A postponed timer has used up its tenant's turn: take no more timers than can be planned.
-                self._most = min(self._most, max(1, len(entries) - len(planning.postponed)))
+                self._size.limit(len(entries) - len(planning.postponed))
         finally:
             self._state.pending.release()
 
@@ -166,8 +166,10 @@ class Firing:
         slices, until = Slices(), time.perf_counter() + PLANNING_SECONDS
         for _ in planning.run(entries):
             if slices.is_over:
+                paused = time.perf_counter()
+                planning.is_full = paused > until
                 await slices.pause()
-                planning.is_full = time.perf_counter() > until
+                until += time.perf_counter() - paused  # what others did meanwhile does not count
         return planning
 
     def _put_off(self, planning: BatchPlanning) -> None:
@@ -179,10 +181,6 @@ class Firing:
             self._state.pending.retry_at(entry, to_us(entry.timer.due_at))
         put_off = [*planning.postponed, *(entry for group in planning.background.values() for entry in group)]
         self.counters.caught_up -= self._catch_up.note_put_off(put_off)
-
-    def _resize(self, tried: int, *, is_less: bool) -> None:
-        """Half as many at once after a time-out, twice as many when it went well."""
-        self._most = max(SMALLEST_BATCH, tried // 2) if is_less else min(2 * self._most, BATCH)
 
     def _apply(self, planned: PlannedBatch, fired: Fired) -> None:
         self._state.clock.observe(fired.now_at)

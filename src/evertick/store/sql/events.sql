@@ -212,12 +212,14 @@ SELECT :tenant_id::bigint, last_position, last_position, :types::text[], :target
 DELETE FROM event_sinks WHERE tenant_id = :tenant_id::bigint;
 
 -- name: lease_sinks
--- Leases sinks that have something to send. The epoch fences what their holders before do. Index: event_sinks_behind.
+-- Leases sinks that have something to send. The epoch fences what their holders before do. A database that may be a
+-- restored copy sends nothing (`confirmed_server`). Index: event_sinks_behind.
 UPDATE event_sinks sink
    SET epoch = sink.epoch + 1, leased_until = clock_at() + :lease_seconds::float * interval '1 second'
   FROM (SELECT tenant_id
           FROM event_sinks
          WHERE cursor < latest AND next_try_at <= clock_at() AND leased_until < clock_at()
+           AND EXISTS (SELECT FROM confirmed_server)
          ORDER BY next_try_at
          LIMIT :most::integer
            FOR UPDATE SKIP LOCKED) AS behind,
